@@ -1,0 +1,2 @@
+//! The `amdgpu-ep` command.
+fn main() {}
