@@ -1,0 +1,95 @@
+//! Errors that cross the border as an ONNX Runtime status.
+use ort_ep_sys as sys;
+
+/// What a call gives back.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The status codes a plugin gives or receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorCode {
+    /// Something failed and no other code fits.
+    Fail,
+    /// The caller passed something that can't be used.
+    InvalidArgument,
+    /// A file does not exist.
+    NoSuchFile,
+    /// The feature does not exist here.
+    NotImplemented,
+    /// The model is not what its author meant.
+    InvalidGraph,
+    /// The execution provider failed; ONNX Runtime's Python class answers this by running on the CPU.
+    EpFail,
+    /// A named thing does not exist.
+    NotFound,
+    /// Any other code of the runtime.
+    Other(i32),
+}
+
+impl ErrorCode {
+    pub(crate) fn to_raw(self) -> sys::OrtErrorCode {
+        match self {
+            Self::Fail => sys::ORT_FAIL,
+            Self::InvalidArgument => sys::ORT_INVALID_ARGUMENT,
+            Self::NoSuchFile => sys::ORT_NO_SUCHFILE,
+            Self::NotImplemented => sys::ORT_NOT_IMPLEMENTED,
+            Self::InvalidGraph => sys::ORT_INVALID_GRAPH,
+            Self::EpFail => sys::ORT_EP_FAIL,
+            Self::NotFound => sys::ORT_NOT_FOUND,
+            Self::Other(code) => code,
+        }
+    }
+
+    pub(crate) fn from_raw(code: sys::OrtErrorCode) -> Self {
+        match code {
+            sys::ORT_FAIL => Self::Fail,
+            sys::ORT_INVALID_ARGUMENT => Self::InvalidArgument,
+            sys::ORT_NO_SUCHFILE => Self::NoSuchFile,
+            sys::ORT_NOT_IMPLEMENTED => Self::NotImplemented,
+            sys::ORT_INVALID_GRAPH => Self::InvalidGraph,
+            sys::ORT_EP_FAIL => Self::EpFail,
+            sys::ORT_NOT_FOUND => Self::NotFound,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// An error with the code ONNX Runtime reports it under.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    code: ErrorCode,
+    message: String,
+}
+
+impl Error {
+    /// An error with any code.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// The caller passed something that can't be used.
+    pub fn invalid_argument(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidArgument, message)
+    }
+
+    /// The execution provider failed.
+    pub fn ep_fail(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::EpFail, message)
+    }
+
+    /// The feature does not exist here.
+    pub fn not_implemented(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::NotImplemented, message)
+    }
+
+    /// The code ONNX Runtime reports.
+    pub fn code(&self) -> ErrorCode {
+        self.code
+    }
+
+    /// The sentence ONNX Runtime reports.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}

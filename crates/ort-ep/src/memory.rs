@@ -1,0 +1,121 @@
+//! Where memory lies.
+use ort_ep_sys as sys;
+
+use crate::Runtime;
+
+/// The kind of device a memory belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// Plain host memory.
+    Cpu,
+    /// A GPU.
+    Gpu,
+    /// An NPU.
+    Npu,
+    /// Any other number of the runtime.
+    Other(i32),
+}
+
+impl DeviceKind {
+    pub(crate) fn from_raw(raw: sys::OrtMemoryInfoDeviceType) -> Self {
+        match raw {
+            sys::ORT_DEVICE_CPU => Self::Cpu,
+            sys::ORT_DEVICE_GPU => Self::Gpu,
+            sys::ORT_DEVICE_NPU => Self::Npu,
+            other => Self::Other(other),
+        }
+    }
+
+    pub(crate) fn to_raw(self) -> sys::OrtMemoryInfoDeviceType {
+        match self {
+            Self::Cpu => sys::ORT_DEVICE_CPU,
+            Self::Gpu => sys::ORT_DEVICE_GPU,
+            Self::Npu => sys::ORT_DEVICE_NPU,
+            Self::Other(raw) => raw,
+        }
+    }
+}
+
+/// Which of a device's memories is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryKind {
+    /// The device's own memory.
+    Default,
+    /// Memory that the device and the host both reach (pinned).
+    HostAccessible,
+    /// Any other number of the runtime.
+    Other(i32),
+}
+
+impl MemoryKind {
+    pub(crate) fn from_raw(raw: sys::OrtDeviceMemoryType) -> Self {
+        match raw {
+            sys::ORT_MEMORY_DEFAULT => Self::Default,
+            sys::ORT_MEMORY_HOST_ACCESSIBLE => Self::HostAccessible,
+            other => Self::Other(other),
+        }
+    }
+
+    pub(crate) fn to_raw(self) -> sys::OrtDeviceMemoryType {
+        match self {
+            Self::Default => sys::ORT_MEMORY_DEFAULT,
+            Self::HostAccessible => sys::ORT_MEMORY_HOST_ACCESSIBLE,
+            Self::Other(raw) => raw,
+        }
+    }
+}
+
+/// One memory of one device. Compared by its parts: alignment plays no role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemoryDevice {
+    /// The kind of device.
+    pub device: DeviceKind,
+    /// Which of its memories.
+    pub memory: MemoryKind,
+    /// The PCI vendor id; 0 for host memory.
+    pub vendor_id: u32,
+    /// The device's number within its vendor.
+    pub device_id: u32,
+}
+
+impl MemoryDevice {
+    /// Plain host memory.
+    pub const CPU: Self = Self { device: DeviceKind::Cpu, memory: MemoryKind::Default, vendor_id: 0, device_id: 0 };
+
+    /// The own memory of a GPU.
+    pub const fn gpu(vendor_id: u32, device_id: u32) -> Self {
+        Self { device: DeviceKind::Gpu, memory: MemoryKind::Default, vendor_id, device_id }
+    }
+
+    /// The pinned memory of the same device.
+    pub const fn host_accessible(self) -> Self {
+        Self { memory: MemoryKind::HostAccessible, ..self }
+    }
+
+    /// True where the host may read and write through the address.
+    pub fn is_host_readable(&self) -> bool {
+        self.device == DeviceKind::Cpu || self.memory == MemoryKind::HostAccessible
+    }
+
+    /// Reads the runtime's description; null (a value that is no tensor) reads as host memory.
+    ///
+    /// # Safety
+    /// `raw` is null or a live memory device of this runtime.
+    pub(crate) unsafe fn from_raw(runtime: Runtime, raw: *const sys::OrtMemoryDevice) -> Self {
+        if raw.is_null() {
+            return Self::CPU;
+        }
+        let api = runtime.ep_api;
+        // SAFETY: the caller vouches for `raw`.
+        unsafe {
+            Self {
+                device: DeviceKind::from_raw(api.MemoryDevice_GetDeviceType(raw)),
+                memory: MemoryKind::from_raw(api.MemoryDevice_GetMemoryType(raw)),
+                vendor_id: api.MemoryDevice_GetVendorId(raw),
+                device_id: api.MemoryDevice_GetDeviceId(raw),
+            }
+        }
+    }
+}
