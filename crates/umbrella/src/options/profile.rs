@@ -1,0 +1,97 @@
+//! The `profile` option: which backend a session asks for.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Which backend a session asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Profile {
+    /// The umbrella decides by device and hints.
+    #[default]
+    Auto,
+    /// Quick start over peak speed.
+    Eager,
+    /// Peak speed over quick start.
+    Optimized,
+    /// The migraphx backend.
+    Migraphx,
+    /// The directx backend.
+    Directx,
+    /// The hip backend.
+    Hip,
+}
+
+/// Every spelling that ever shipped, canonical ones first within a profile.
+const SPELLINGS: [(&str, Profile); 18] = [
+    ("auto", Profile::Auto),
+    ("", Profile::Auto),
+    ("0", Profile::Auto),
+    ("eager", Profile::Eager),
+    ("1", Profile::Eager),
+    ("optimize", Profile::Optimized),
+    ("optimized", Profile::Optimized),
+    ("2", Profile::Optimized),
+    ("migraphx", Profile::Migraphx),
+    ("3", Profile::Migraphx),
+    ("directx", Profile::Directx),
+    ("directml", Profile::Directx),
+    ("dml", Profile::Directx),
+    ("4", Profile::Directx),
+    ("hip", Profile::Hip),
+    ("hipep", Profile::Hip),
+    ("llm", Profile::Hip),
+    ("5", Profile::Hip),
+];
+
+impl Profile {
+    /// Every profile.
+    pub const ALL: [Self; 6] = [Self::Auto, Self::Eager, Self::Optimized, Self::Migraphx, Self::Directx, Self::Hip];
+
+    /// What the option accepts, for messages and documentation.
+    pub const ACCEPTED: &'static str = "one of auto, eager, optimize, migraphx, directx, hip \
+         (also optimized, directml, dml, hipep, llm or a number from 0 to 5; any case)";
+
+    /// The name used in logs: the spelling that AMD's own umbrella accepts too, so that it can be copied there.
+    pub const fn canonical(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Eager => "eager",
+            Self::Optimized => "optimize",
+            Self::Migraphx => "migraphx",
+            Self::Directx => "directx",
+            Self::Hip => "hip",
+        }
+    }
+
+    /// Every accepted spelling with its meaning, in lower case and without blanks around it.
+    pub fn spellings() -> impl Iterator<Item = (&'static str, Self)> {
+        SPELLINGS.into_iter()
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.canonical())
+    }
+}
+
+/// A text that names no profile.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{text:?} is not a profile: expected {}", Profile::ACCEPTED)]
+pub struct UnknownProfile {
+    /// The text as given.
+    pub text: String,
+}
+
+impl FromStr for Profile {
+    type Err = UnknownProfile;
+
+    fn from_str(text: &str) -> Result<Self, UnknownProfile> {
+        let word = text.trim();
+        Self::spellings()
+            .find_map(|(spelling, profile)| spelling.eq_ignore_ascii_case(word).then_some(profile))
+            .ok_or_else(|| UnknownProfile { text: text.to_owned() })
+    }
+}

@@ -1,0 +1,210 @@
+//! Kinds of option values: how each is read from text and written back.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use super::profile::Profile;
+
+const TRUE: [&str; 5] = ["1", "true", "on", "enable", "enabled"];
+const FALSE: [&str; 5] = ["0", "false", "off", "disable", "disabled"];
+const SWITCH_ACCEPTED: &str = "1, true, on, enable, enabled or 0, false, off, disable, disabled (any case)";
+
+/// HIP counts devices, and backends count elements, in C `int`.
+const MAX_NUMBER: u32 = i32::MAX as u32;
+
+/// The kind of value an option takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One of the profile names.
+    Profile,
+    /// On or off.
+    Switch,
+    /// A whole number that fits a C `int` and is not negative.
+    Number,
+    /// A path, taken verbatim.
+    Path,
+    /// Words separated by commas.
+    List,
+    /// Free text, taken verbatim.
+    Text,
+    /// Free text compared without regard to case and surrounding blanks.
+    Hint,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 7] =
+        [Self::Profile, Self::Switch, Self::Number, Self::Path, Self::List, Self::Text, Self::Hint];
+
+    /// The word for it in documentation.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Profile => "profile",
+            Self::Switch => "switch",
+            Self::Number => "number",
+            Self::Path => "path",
+            Self::List => "list",
+            Self::Text => "text",
+            Self::Hint => "hint",
+        }
+    }
+
+    /// What a value of this kind may look like, for messages and documentation.
+    pub const fn accepted(self) -> &'static str {
+        match self {
+            Self::Profile => Profile::ACCEPTED,
+            Self::Switch => SWITCH_ACCEPTED,
+            Self::Number => "a whole number from 0 to 2147483647",
+            Self::Path => "a path, blanks included",
+            Self::List => "words separated by commas",
+            Self::Text => "any text",
+            Self::Hint => "any text (case and surrounding blanks do not matter)",
+        }
+    }
+}
+
+/// A text that is neither on nor off.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{text:?} is not a switch: expected {SWITCH_ACCEPTED}")]
+pub struct NotASwitch {
+    /// The text as given.
+    pub text: String,
+}
+
+/// Reads a switch, as options and environment variables spell it.
+///
+/// # Errors
+/// [`NotASwitch`] for any other text. Callers that read an environment variable warn and take it as off: a typo in
+/// a debugging aid must not stop a session.
+pub fn parse_switch(text: &str) -> Result<bool, NotASwitch> {
+    let is_in = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
+    if is_in(&TRUE) {
+        Ok(true)
+    } else if is_in(&FALSE) {
+        Ok(false)
+    } else {
+        Err(NotASwitch { text: text.to_owned() })
+    }
+}
+
+/// A hint to routing, such as a model family: lower case, no blanks around it, never empty.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hint(String);
+
+impl Hint {
+    /// Normalises a text; nothing is left of a blank one.
+    pub fn new(text: &str) -> Option<Self> {
+        let word = text.trim();
+        (!word.is_empty()).then(|| Self(word.to_ascii_lowercase()))
+    }
+
+    /// The normalised text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The text is not of the slot's kind; [`Kind::accepted`] says what would be.
+pub(super) struct Malformed;
+
+/// A field of `Options`: unset by default, filled from text, rendered so that parsing gives the same value again.
+pub(super) trait Slot: Default + PartialEq {
+    const KIND: Kind;
+
+    fn parse(text: &str) -> Result<Self, Malformed>;
+
+    /// The canonical text, or `None` while unset.
+    fn render(&self) -> Option<String>;
+}
+
+impl Slot for Profile {
+    const KIND: Kind = Kind::Profile;
+
+    fn parse(text: &str) -> Result<Self, Malformed> {
+        text.parse().map_err(|_| Malformed)
+    }
+
+    fn render(&self) -> Option<String> {
+        (*self != Self::Auto).then(|| self.canonical().to_owned())
+    }
+}
+
+impl Slot for Option<bool> {
+    const KIND: Kind = Kind::Switch;
+
+    fn parse(text: &str) -> Result<Self, Malformed> {
+        parse_switch(text).map(Some).map_err(|_| Malformed)
+    }
+
+    fn render(&self) -> Option<String> {
+        self.map(|on| if on { "1" } else { "0" }.to_owned())
+    }
+}
+
+impl Slot for Option<u32> {
+    const KIND: Kind = Kind::Number;
+
+    fn parse(text: &str) -> Result<Self, Malformed> {
+        // The standard parser takes a leading plus sign, which the backends' parsers refuse.
+        if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(Malformed);
+        }
+        match text.parse() {
+            Ok(number) if number <= MAX_NUMBER => Ok(Some(number)),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn render(&self) -> Option<String> {
+        self.map(|number| number.to_string())
+    }
+}
+
+impl Slot for Option<PathBuf> {
+    const KIND: Kind = Kind::Path;
+
+    fn parse(text: &str) -> Result<Self, Malformed> {
+        Ok((!text.is_empty()).then(|| PathBuf::from(text)))
+    }
+
+    fn render(&self) -> Option<String> {
+        self.as_ref().map(|path| path.to_string_lossy().into_owned())
+    }
+}
+
+impl Slot for Vec<String> {
+    const KIND: Kind = Kind::List;
+
+    fn parse(text: &str) -> Result<Self, Malformed> {
+        Ok(text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect())
+    }
+
+    fn render(&self) -> Option<String> {
+        (!self.is_empty()).then(|| self.join(","))
+    }
+}
+
+impl Slot for Option<String> {
+    const KIND: Kind = Kind::Text;
+
+    fn parse(text: &str) -> Result<Self, Malformed> {
+        Ok((!text.is_empty()).then(|| text.to_owned()))
+    }
+
+    fn render(&self) -> Option<String> {
+        self.clone()
+    }
+}
+
+impl Slot for Option<Hint> {
+    const KIND: Kind = Kind::Hint;
+
+    fn parse(text: &str) -> Result<Self, Malformed> {
+        Ok(Hint::new(text))
+    }
+
+    fn render(&self) -> Option<String> {
+        self.as_ref().map(|hint| hint.as_str().to_owned())
+    }
+}

@@ -1,0 +1,170 @@
+//! The one table of options: fields of [`Options`], rows of [`OPTIONS`], and everything derived from them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use super::prefix::Namespace;
+use super::profile::Profile;
+use super::slot::{Hint, Kind, Malformed, Slot};
+
+/// Entries of the backend namespaces, unread: namespace → key without prefix → value.
+pub type BackendEntries = BTreeMap<Namespace, BTreeMap<String, String>>;
+
+/// One option as documentation, error messages, the parser and relaying see it.
+pub struct OptionRow {
+    /// The name after a prefix.
+    pub name: &'static str,
+    /// The kind of value it takes.
+    pub kind: Kind,
+    /// Whether a set value is passed on to the migraphx backend under the same name.
+    pub relayed: bool,
+    /// What it does, in one line.
+    pub meaning: &'static str,
+    /// Stores a text in the option's field.
+    pub(super) store: fn(&mut Options, &str) -> Result<(), Malformed>,
+    /// The canonical form of a text, `None` if it means "unset".
+    pub(super) canonical: fn(&str) -> Result<Option<String>, Malformed>,
+    /// The canonical text of the option's field, `None` while unset.
+    pub(super) render: fn(&Options) -> Option<String>,
+}
+
+macro_rules! relayed {
+    (kept) => {
+        false
+    };
+    (relayed) => {
+        true
+    };
+}
+
+macro_rules! options {
+    ($($name:ident: $slot:ty, $reach:ident, $meaning:literal;)*) => {
+        /// Options of one session, typed. A field that was not given holds `None`, an empty list or `Profile::Auto`.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Options {
+            $(#[doc = concat!("`", stringify!($name), "`: ", $meaning, ".")] pub $name: $slot,)*
+            /// Entries of the backend namespaces, unread.
+            pub backend_entries: BackendEntries,
+        }
+
+        /// Every option of the umbrella.
+        pub const OPTIONS: &[OptionRow] = &[$(OptionRow {
+            name: stringify!($name),
+            kind: <$slot as Slot>::KIND,
+            relayed: relayed!($reach),
+            meaning: $meaning,
+            store: |options, text| {
+                options.$name = Slot::parse(text)?;
+                Ok(())
+            },
+            canonical: |text| Ok(<$slot as Slot>::parse(text)?.render()),
+            render: |options| options.$name.render(),
+        }),*];
+    };
+}
+
+options! {
+    profile: Profile, kept, "which backend runs the session; auto chooses by device and hints";
+    device_id: Option<u32>, relayed, "HIP ordinal of the device; must agree with the device ONNX Runtime selected";
+    cache_dir: Option<PathBuf>, relayed, "directory for compiled programs; empty means no cache";
+    disable_caching: Option<bool>, relayed, "compile without saving to the cache";
+    force_recompile: Option<bool>, relayed, "compile even when the cache holds the program";
+    exhaustive_tune: Option<bool>, relayed, "MIGraphX: try every kernel variant while compiling";
+    mlss_use_specific_ops: Vec<String>, relayed, "MIGraphX: ops to force onto AMD's MLSS kernels";
+    cpu_control_flow: Option<bool>, relayed, "keep If, Loop and Scan on the CPU and run only their bodies on the device";
+    model_arch: Option<Hint>, relayed, "model family, such as llama; a hint to routing";
+    model_fw: Option<Hint>, kept, "calling framework; webnn is a hint to routing";
+    hip_graph_enable: Option<bool>, relayed, "MIGraphX: replay captured HIP graphs";
+    static_pad_seq: Option<bool>, relayed, "MIGraphX: pad the sequence axis to a fixed length";
+    static_pad_seq_len: Option<u32>, relayed, "MIGraphX: the length to pad to";
+    static_pad_inputs: Option<String>, relayed, "MIGraphX: inputs to pad, as name:axis separated by commas";
+    static_pad_outputs: Option<String>, relayed, "MIGraphX: outputs to cut back, as name:axis separated by commas";
+    fp16_enable: Option<bool>, relayed, "MIGraphX: compute in fp16";
+    bf16_enable: Option<bool>, relayed, "MIGraphX: compute in bf16";
+    fp8_enable: Option<bool>, relayed, "MIGraphX: compute in fp8";
+    int8_enable: Option<bool>, relayed, "MIGraphX: compute in int8, which needs a calibration table";
+    int8_calibration_table_name: Option<String>, relayed, "MIGraphX: file name of the int8 calibration table";
+    int8_use_native_calibration_table: Option<bool>, relayed, "MIGraphX: the calibration table is in MIGraphX's format";
+    compute_mode: Option<String>, relayed, "MIGraphX: compile effort, such as eager, balanced or maximum";
+    dump_subgraphs: Option<bool>, relayed, "MIGraphX: write each partition as an ONNX file";
+    max_dynamic_batch: Option<u32>, relayed, "MIGraphX: largest batch of a dynamic batch axis; 0 is off";
+    compile_batches: Option<String>, relayed, "MIGraphX: batch sizes to compile for, separated by commas";
+    coalesce_io: Option<bool>, relayed, "MIGraphX: copy all host inputs in one transfer";
+    precompile_at_load: Option<bool>, relayed, "MIGraphX: compile every batch size when the session is created";
+    has_user_compute_stream: Option<bool>, relayed, "MIGraphX: run on the stream of user_compute_stream";
+    user_compute_stream: Option<String>, relayed, "MIGraphX: address of the application's HIP stream, in decimal";
+    strict_options: Option<bool>, kept, "0 turns unknown options into warnings; malformed values stay errors";
+}
+
+impl Options {
+    /// The set options as config entries in canonical form, backend entries included; parsing them under any
+    /// registration name gives equal options.
+    pub fn config_entries(&self) -> Vec<(String, String)> {
+        let own = OPTIONS
+            .iter()
+            .filter_map(|row| Some((format!("ep.amdgpuexecutionprovider.{}", row.name), (row.render)(self)?)));
+        let backend = self.backend_entries.iter().flat_map(|(namespace, entries)| {
+            entries.iter().map(move |(key, value)| (format!("ep.{namespace}.{key}"), value.clone()))
+        });
+        own.chain(backend).collect()
+    }
+
+    /// The set options that the migraphx backend is to see, as name and canonical text.
+    pub fn relayed_to_migraphx(&self) -> impl Iterator<Item = (&'static str, String)> {
+        OPTIONS.iter().filter(|row| row.relayed).filter_map(|row| Some((row.name, (row.render)(self)?)))
+    }
+
+    /// Whether unknown options are errors (the default) rather than warnings.
+    pub fn is_strict(&self) -> bool {
+        self.strict_options.unwrap_or(true)
+    }
+}
+
+/// How an option was spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spelling {
+    Canonical,
+    /// A name of the MIGraphX provider inside ONNX Runtime; a canonical spelling beside it wins.
+    Legacy,
+}
+
+/// Legacy names whose effect an allocator of our own has taken over.
+const IGNORED_LEGACY: [&str; 5] = [
+    "migraphx_arena_extend_strategy",
+    "migraphx_external_alloc",
+    "migraphx_external_empty_cache",
+    "migraphx_external_free",
+    "migraphx_mem_limit",
+];
+
+/// The row a name means, if any.
+pub(super) fn find(name: &str) -> Option<(&'static OptionRow, Spelling)> {
+    let row = |name: &str| OPTIONS.iter().find(|row| row.name == name);
+    if let Some(row) = row(name) {
+        return Some((row, Spelling::Canonical));
+    }
+    let legacy = name.strip_prefix("migraphx_")?;
+    let current = if legacy == "model_cache_dir" { "cache_dir" } else { legacy };
+    row(current).filter(|row| row.relayed).map(|row| (row, Spelling::Legacy))
+}
+
+/// Whether a legacy name is accepted without effect.
+pub(super) fn is_ignored_legacy(name: &str) -> bool {
+    IGNORED_LEGACY.contains(&name)
+}
+
+/// The options as a Markdown table for the documentation, followed by what each kind of value may look like.
+pub fn markdown_table() -> String {
+    let mut text = String::from("| Option | Value | Passed on to MIGraphX | Meaning |\n|---|---|---|---|\n");
+    // Writing to a String cannot fail.
+    for row in OPTIONS {
+        let relayed = if row.relayed { "yes" } else { "no" };
+        let _ = writeln!(text, "| `{}` | {} | {relayed} | {} |", row.name, row.kind.word(), row.meaning);
+    }
+    text.push('\n');
+    for kind in Kind::ALL {
+        let _ = writeln!(text, "- *{}*: {}", kind.word(), kind.accepted());
+    }
+    text
+}

@@ -1,0 +1,387 @@
+//! The parser against each row of the option contract.
+
+use std::path::PathBuf;
+
+use super::*;
+
+const NAME: &str = "AMDGPUExecutionProvider";
+
+fn parse(entries: &[(&str, &str)]) -> Result<(Options, Vec<Warning>), OptionsError> {
+    Options::parse(NAME, entries.iter().copied())
+}
+
+fn accepted(entries: &[(&str, &str)]) -> Options {
+    match parse(entries) {
+        Ok((options, warnings)) => {
+            assert_eq!(warnings, [], "{entries:?}");
+            options
+        }
+        Err(error) => panic!("{entries:?}: {error}"),
+    }
+}
+
+fn refused(entries: &[(&str, &str)]) -> OptionsError {
+    match parse(entries) {
+        Ok((options, _)) => panic!("{entries:?} gave {options:?}"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn no_entries_give_the_defaults() {
+    assert_eq!(accepted(&[]), Options::default());
+    assert!(Options::default().is_strict());
+    assert_eq!(Options::default().profile, Profile::Auto);
+    assert_eq!(Options::default().config_entries(), []);
+}
+
+#[test]
+fn every_profile_spelling_that_ever_shipped_is_accepted() {
+    let contract = [
+        (Profile::Auto, vec!["auto", "", "0"]),
+        (Profile::Eager, vec!["eager", "1"]),
+        (Profile::Optimized, vec!["optimize", "optimized", "2"]),
+        (Profile::Migraphx, vec!["migraphx", "3"]),
+        (Profile::Directx, vec!["directx", "directml", "dml", "4"]),
+        (Profile::Hip, vec!["hip", "hipep", "llm", "5"]),
+    ];
+    let count: usize = contract.iter().map(|(_, spellings)| spellings.len()).sum();
+    assert_eq!(count, Profile::spellings().count());
+    for (profile, spellings) in contract {
+        assert_eq!(spellings[0], profile.canonical());
+        assert_eq!(profile.to_string().parse(), Ok(profile));
+        for spelling in spellings {
+            let mut capitalised = spelling.to_owned();
+            if let Some(first) = capitalised.get_mut(..1) {
+                first.make_ascii_uppercase();
+            }
+            for text in [spelling, &spelling.to_uppercase(), &capitalised, &format!("  {spelling}\t")] {
+                assert_eq!(accepted(&[("ep.amdgpu.profile", text)]).profile, profile, "{text:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_unknown_profile_is_answered_with_the_list_of_values() {
+    for text in ["fast", "6", "-1", "00", "auto,hip", "mi graphx"] {
+        let message = refused(&[("ep.amdgpu.profile", text)]).to_string();
+        assert!(message.contains(&format!("option profile is {text:?}")), "{message}");
+        for (spelling, _) in Profile::spellings().filter(|(spelling, _)| spelling.parse::<u8>().is_err()) {
+            assert!(message.contains(spelling), "{spelling} is missing in {message}");
+        }
+        assert!(message.contains("a number from 0 to 5"), "{message}");
+    }
+}
+
+#[test]
+fn switches_take_ten_words_in_any_case_and_nothing_else() {
+    for (word, on) in [("0", false), ("false", false), ("off", false), ("disable", false), ("disabled", false)]
+        .into_iter()
+        .chain([("1", true), ("true", true), ("on", true), ("enable", true), ("enabled", true)])
+    {
+        for text in [word, &word.to_uppercase()] {
+            assert_eq!(parse_switch(text), Ok(on), "{text}");
+            assert_eq!(accepted(&[("ep.amdgpu.disable_caching", text)]).disable_caching, Some(on));
+        }
+    }
+    for text in ["maybe", "", " 1", "yes", "no", "2", "tru", "truee"] {
+        assert_eq!(parse_switch(text), Err(NotASwitch { text: text.to_owned() }));
+        let message = refused(&[("ep.amdgpu.force_recompile", text)]).to_string();
+        let wanted = format!(
+            "option force_recompile is {text:?} (entry \"ep.amdgpu.force_recompile\"): expected 1, true, on, enable, \
+             enabled or 0, false, off, disable, disabled (any case)"
+        );
+        assert!(message.contains(&wanted), "{message}");
+    }
+}
+
+#[test]
+fn a_switch_that_cannot_be_read_says_what_can() {
+    let Err(error) = parse_switch("maybe") else { panic!("accepted") };
+    assert!(error.to_string().starts_with("\"maybe\" is not a switch: expected 1, true"), "{error}");
+}
+
+#[test]
+fn device_id_is_a_plain_decimal_number_in_range() {
+    for (text, id) in [("0", 0), ("7", 7), ("007", 7), ("2147483647", 2_147_483_647)] {
+        assert_eq!(accepted(&[("ep.amdgpu.device_id", text)]).device_id, Some(id));
+    }
+    for text in
+        ["-1", "2147483648", "4294967296", "99999999999999999999", "", " 1", "1 ", "1x", "0x1", "+1", "1.0", "٣"]
+    {
+        let message = refused(&[("ep.amdgpu.device_id", text)]).to_string();
+        assert!(message.contains(&format!("option device_id is {text:?}")), "{message}");
+        assert!(message.contains("expected a whole number from 0 to 2147483647"), "{message}");
+    }
+}
+
+#[test]
+fn cache_dir_is_taken_verbatim_blanks_included() {
+    for text in ["/var/cache/amdgpu", r"C:\Users\Some Body\App Data", "  leading and trailing  ", "\"quoted\"", "ü/ß"]
+    {
+        assert_eq!(accepted(&[("ep.amdgpu.cache_dir", text)]).cache_dir, Some(PathBuf::from(text)));
+    }
+    assert_eq!(accepted(&[("ep.amdgpu.cache_dir", "")]).cache_dir, None);
+}
+
+#[test]
+fn lists_are_split_at_commas_and_trimmed() {
+    let options = accepted(&[("ep.amdgpu.mlss_use_specific_ops", " conv, dot ,,attention,")]);
+    assert_eq!(options.mlss_use_specific_ops, ["conv", "dot", "attention"]);
+}
+
+#[test]
+fn hints_are_normalised() {
+    let options = accepted(&[("ep.amdgpu.model_arch", "  LLaMA "), ("ep.amdgpu.model_fw", " ")]);
+    assert_eq!(options.model_arch.as_ref().map(Hint::as_str), Some("llama"));
+    assert_eq!(options.model_fw, None);
+}
+
+#[test]
+fn the_entries_genai_sends_are_accepted_and_kept_apart() {
+    let options = accepted(&[
+        ("ep.migraphx.static_pad_seq", "1"),
+        ("ep.migraphx.static_pad_seq_len", "256"),
+        ("ep.migraphx.static_pad_inputs", "input_ids:1,position_ids:1"),
+        ("ep.migraphx.static_pad_outputs", "logits:1"),
+        ("ep.migraphx.hip_graph_enable", "1"),
+        ("ep.amdgpuexecutionprovider.model_arch", "llama"),
+        ("ep.directml.enable_host_accessible", "1"),
+        ("session.use_env_allocators", "1"),
+    ]);
+    let migraphx = &options.backend_entries[&Namespace::Migraphx];
+    assert_eq!(migraphx.len(), 5);
+    assert_eq!(migraphx["static_pad_inputs"], "input_ids:1,position_ids:1");
+    assert_eq!(options.backend_entries[&Namespace::Directml]["enable_host_accessible"], "1");
+    assert!(!options.backend_entries.contains_key(&Namespace::Hip));
+    assert_eq!(options.static_pad_seq, None, "a backend's entry is not ours");
+    assert_eq!(options.relayed_to_migraphx().collect::<Vec<_>>(), [("model_arch", "llama".to_owned())]);
+}
+
+#[test]
+fn foreign_entries_are_passed_over() {
+    let entries = [
+        ("ep.context_enable", "1"),
+        ("ep.context_file_path", "x.onnx"),
+        ("ep.share_ep_contexts", "1"),
+        ("ep.nnapi.partitioning_stop_ops", "Conv"),
+        ("ep.cudaexecutionprovider.device_id", "-7"),
+        ("ep.hipgpu.anything", "1"),
+        ("ep.amdgpux.profile", "nonsense"),
+        ("ep.AMDGPU.profile", "nonsense"),
+        ("xep.amdgpu.profile", "nonsense"),
+        ("profile", "nonsense"),
+        ("ep.amdgpu", "nonsense"),
+        ("ep", ""),
+        ("ep.", ""),
+        ("", ""),
+    ];
+    assert_eq!(accepted(&entries), Options::default());
+}
+
+#[test]
+fn arena_settings_are_accepted_and_ignored() {
+    let entries = [("ep.amdgpu.arena.extend_strategy", "x"), ("ep.amdgpuexecutionprovider.arena.", "")];
+    assert_eq!(accepted(&entries), Options::default());
+    assert!(refused(&[("ep.amdgpu.arena", "1")]).to_string().contains("unknown option \"arena\""));
+}
+
+#[test]
+fn a_registration_name_adds_its_prefix() {
+    let entries = [("ep.migraphxexecutionprovider.profile", "hip")];
+    let options = Options::parse("MIGraphXExecutionProvider", entries).unwrap().0;
+    assert_eq!(options.profile, Profile::Hip);
+    assert_eq!(accepted(&entries), Options::default(), "another registration's options are not ours");
+    let options = Options::parse("Amdgpu.Virtual", [("ep.amdgpu.virtual.profile", "hip")]).unwrap().0;
+    assert_eq!(options.profile, Profile::Hip);
+}
+
+#[test]
+fn a_registration_named_like_a_backend_leaves_the_backend_its_keys() {
+    for (name, key, namespace) in [
+        ("hip", "ep.hip.profile", Namespace::Hip),
+        ("HIP", "ep.hip.profile", Namespace::Hip),
+        ("MIGraphX", "ep.migraphx.profile", Namespace::Migraphx),
+        ("DirectML", "ep.directml.profile", Namespace::Directml),
+    ] {
+        let (options, warnings) = Options::parse(name, [(key, "eager"), ("ep.amdgpu.profile", "hip")]).unwrap();
+        assert_eq!(options.profile, Profile::Hip, "{name}");
+        assert_eq!(options.backend_entries[&namespace]["profile"], "eager", "{name}");
+        assert_eq!(warnings, [], "{name}");
+    }
+    let options = Options::parse("hip.virtual", [("ep.hip.virtual.profile", "hip"), ("ep.hip.x", "1")]).unwrap().0;
+    assert_eq!(options.profile, Profile::Hip);
+    assert_eq!(options.backend_entries[&Namespace::Hip].len(), 1);
+}
+
+#[test]
+fn an_empty_registration_name_adds_no_prefix() {
+    assert_eq!(Prefixes::new("").own().collect::<Vec<_>>(), ["ep.amdgpuexecutionprovider.", "ep.amdgpu."]);
+    assert_eq!(Prefixes::new("").classify("ep..profile"), ConfigKey::Foreign);
+}
+
+#[test]
+fn of_one_key_given_twice_the_last_counts() {
+    let entries = [("ep.amdgpu.profile", "nonsense"), ("ep.amdgpu.profile", "eager"), ("ep.amdgpu.profile", "hip")];
+    assert_eq!(accepted(&entries).profile, Profile::Hip);
+}
+
+#[test]
+fn equal_values_under_two_prefixes_agree_in_any_spelling() {
+    let options = accepted(&[
+        ("ep.amdgpu.profile", "llm"),
+        ("ep.amdgpuexecutionprovider.profile", "HIP"),
+        ("ep.amdgpu.fp16_enable", "on"),
+        ("ep.amdgpuexecutionprovider.fp16_enable", "1"),
+    ]);
+    assert_eq!((options.profile, options.fp16_enable), (Profile::Hip, Some(true)));
+}
+
+#[test]
+fn different_values_under_two_prefixes_contradict() {
+    let error = refused(&[("ep.amdgpu.device_id", "0"), ("ep.amdgpuexecutionprovider.device_id", "1")]);
+    let message = error.to_string();
+    assert!(
+        message.contains(
+            "option device_id is given twice with different values: \"0\" (entry \"ep.amdgpu.device_id\") and \"1\" \
+             (entry \"ep.amdgpuexecutionprovider.device_id\")"
+        ),
+        "{message}"
+    );
+    assert!(message.ends_with("help: correct or remove what is listed above"), "{message}");
+}
+
+#[test]
+fn every_problem_is_reported_at_once() {
+    let error = refused(&[
+        ("ep.amdgpu.profil", "hip"),
+        ("ep.amdgpu.xyzzy", "1"),
+        ("ep.amdgpu.exhaustive_tune", "maybe"),
+        ("ep.amdgpu.device_id", "-1"),
+        ("ep.amdgpu.model_arch", "llama"),
+        ("ep.amdgpuexecutionprovider.model_arch", "phi3"),
+        ("ep.amdgpuexecutionprovider.profile", "fast"),
+    ]);
+    assert_eq!(error.problems.len(), 6);
+    let expected = r#"6 problems with the options of "AMDGPUExecutionProvider":
+  - option device_id is "-1" (entry "ep.amdgpu.device_id"): expected a whole number from 0 to 2147483647
+  - option exhaustive_tune is "maybe" (entry "ep.amdgpu.exhaustive_tune"): expected 1, true, on, enable, enabled or 0, false, off, disable, disabled (any case)
+  - option model_arch is given twice with different values: "llama" (entry "ep.amdgpu.model_arch") and "phi3" (entry "ep.amdgpuexecutionprovider.model_arch")
+  - unknown option "profil" (entry "ep.amdgpu.profil"): did you mean "profile"?
+  - unknown option "xyzzy" (entry "ep.amdgpu.xyzzy")
+  - option profile is "fast" (entry "ep.amdgpuexecutionprovider.profile"): expected one of auto, eager, optimize, migraphx, directx, hip (also optimized, directml, dml, hipep, llm or a number from 0 to 5; any case)
+  help: the options are profile, device_id,"#;
+    let message = error.to_string();
+    assert!(message.starts_with(expected), "{message}");
+    assert!(message.ends_with("strict_options=0 turns unknown options into warnings"), "{message}");
+}
+
+#[test]
+fn lenient_mode_forgives_unknown_names_but_not_malformed_values() {
+    let lenient = ("ep.amdgpu.strict_options", "0");
+    let (options, warnings) = parse(&[lenient, ("ep.amdgpu.profil", "hip"), ("ep.amdgpu.profile", "eager")]).unwrap();
+    assert_eq!(options.profile, Profile::Eager);
+    assert_eq!(warnings.len(), 1);
+    assert_eq!(
+        warnings[0].to_string(),
+        "unknown option \"profil\" (entry \"ep.amdgpu.profil\") is ignored: did you mean \"profile\"?"
+    );
+    let error = refused(&[lenient, ("ep.amdgpu.profil", "hip"), ("ep.amdgpu.profile", "fast")]);
+    assert_eq!(error.problems.len(), 1);
+    assert!(matches!(&error.problems[0], Problem::Malformed { option: "profile", .. }));
+    let error = refused(&[("ep.amdgpu.strict_options", "never"), ("ep.amdgpu.profil", "hip")]);
+    assert_eq!(error.problems.len(), 2, "an unreadable strict_options leaves the default");
+}
+
+#[test]
+fn entries_beyond_the_limits_are_named() {
+    let prefix = "ep.amdgpu.";
+    let longest = format!("{prefix}{}", "k".repeat(MAX_KEY_BYTES - prefix.len()));
+    assert!(matches!(refused(&[(&longest, "1")]).problems[..], [Problem::Unknown { .. }]));
+    let key = format!("{longest}k");
+    let message = refused(&[(&key, "1")]).to_string();
+    assert!(message.contains("the key of entry \"ep.amdgpu.kkk"), "{message}");
+    assert!(message.contains("has 1025 bytes: ONNX Runtime takes at most 1024"), "{message}");
+    assert!(message.len() < 500, "{message}");
+
+    let value = "v".repeat(MAX_VALUE_BYTES);
+    assert_eq!(accepted(&[("ep.amdgpu.cache_dir", &value)]).cache_dir, Some(PathBuf::from(&value)));
+    let value = format!("{value}v");
+    for key in ["ep.amdgpu.cache_dir", "ep.hip.whatever"] {
+        let message = refused(&[(key, &value)]).to_string();
+        assert!(message.contains(&format!("the value of entry {key:?} has 8193 bytes")), "{message}");
+    }
+    assert_eq!(accepted(&[("session.foreign", &value)]), Options::default());
+}
+
+#[test]
+fn legacy_names_of_the_in_tree_provider_are_understood() {
+    let options = accepted(&[
+        ("ep.amdgpu.migraphx_fp16_enable", "1"),
+        ("ep.amdgpu.migraphx_model_cache_dir", "/c"),
+        ("ep.amdgpu.migraphx_hip_graph_enable", "0"),
+    ]);
+    assert_eq!(options.fp16_enable, Some(true));
+    assert_eq!(options.cache_dir, Some(PathBuf::from("/c")));
+    assert_eq!(options.hip_graph_enable, Some(false));
+    assert!(refused(&[("ep.amdgpu.migraphx_profile", "hip")]).to_string().contains("did you mean \"profile\"?"));
+}
+
+#[test]
+fn a_current_name_wins_over_its_legacy_name_with_a_warning() {
+    let (options, warnings) =
+        parse(&[("ep.amdgpu.migraphx_fp16_enable", "1"), ("ep.amdgpu.fp16_enable", "0")]).unwrap();
+    assert_eq!(options.fp16_enable, Some(false));
+    assert!(matches!(&warnings[..], [Warning::LegacyOverridden { option: "fp16_enable", .. }]), "{warnings:?}");
+    let error = refused(&[("ep.amdgpu.migraphx_fp16_enable", "maybe"), ("ep.amdgpu.fp16_enable", "0")]);
+    assert_eq!(error.problems.len(), 1);
+}
+
+#[test]
+fn legacy_memory_options_are_ignored_with_a_warning() {
+    let (options, warnings) = parse(&[("ep.amdgpu.migraphx_mem_limit", "1073741824")]).unwrap();
+    assert_eq!(options, Options::default());
+    assert!(matches!(&warnings[..], [Warning::LegacyIgnored { .. }]), "{warnings:?}");
+}
+
+#[test]
+fn our_option_wins_over_the_backends_entry_with_a_warning() {
+    let genai = ("ep.migraphx.hip_graph_enable", "1");
+    let (options, warnings) = parse(&[genai, ("ep.amdgpu.hip_graph_enable", "off")]).unwrap();
+    assert_eq!(options.hip_graph_enable, Some(false));
+    assert_eq!(
+        warnings[0].to_string(),
+        "option hip_graph_enable is \"0\" and entry \"ep.migraphx.hip_graph_enable\" is \"1\": the former is used"
+    );
+    assert_eq!(accepted(&[genai, ("ep.amdgpu.hip_graph_enable", "on")]).hip_graph_enable, Some(true));
+}
+
+#[test]
+fn relayed_values_are_canonical() {
+    let options = accepted(&[
+        ("ep.amdgpu.profile", "hip"),
+        ("ep.amdgpu.disable_caching", "Enabled"),
+        ("ep.amdgpu.device_id", "01"),
+        ("ep.amdgpu.model_fw", "webnn"),
+    ]);
+    let relayed: Vec<_> = options.relayed_to_migraphx().collect();
+    assert_eq!(relayed, [("device_id", "1".to_owned()), ("disable_caching", "1".to_owned())]);
+}
+
+#[test]
+fn option_names_are_unique_and_each_is_documented() {
+    let table = markdown_table();
+    assert_eq!(table.lines().filter(|line| line.starts_with("| `")).count(), OPTIONS.len());
+    for (index, row) in OPTIONS.iter().enumerate() {
+        assert!(OPTIONS[..index].iter().all(|earlier| earlier.name != row.name), "{} appears twice", row.name);
+        assert_eq!(table.lines().filter(|line| line.starts_with(&format!("| `{}` |", row.name))).count(), 1);
+        assert!(!row.meaning.is_empty() && !row.meaning.contains(['|', '\n']), "{}", row.name);
+    }
+}
+
+#[test]
+fn the_documented_table_is_the_real_one() {
+    let table = markdown_table();
+    assert_eq!(include_str!("table.md"), table, "src/options/table.md is stale; it should read:\n{table}");
+}
