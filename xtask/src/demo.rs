@@ -1,0 +1,21 @@
+//! The main job on any machine: the provider working in ONNX Runtime, on the host device where there is no AMD GPU.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::stage::Profile;
+use crate::workspace::Workspace;
+use crate::{setup, shell, stage};
+
+/// Builds, stages, sets up and runs `python/demo.py`.
+///
+/// # Errors
+/// When a part of it fails; the script exits non-zero unless everything it showed was right.
+pub fn run(workspace: &Workspace, profile: Profile) -> Result<()> {
+    let python = setup::run(workspace)?;
+    let stage = stage::run(workspace, profile)?;
+    let mut demo = Command::new(&python.interpreter);
+    demo.arg(workspace.path("python/demo.py")).arg("--library").arg(stage.umbrella()).env_remove("PYTHONPATH");
+    shell::run(&mut demo)
+}

@@ -1,0 +1,172 @@
+//! The layer rule: a crate uses only crates of lower layers. The table mirrors docs/architecture.md.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::shell;
+use crate::workspace::Workspace;
+
+/// Where a crate stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// May use every crate of a lower layer.
+    Layer(u8),
+    /// An ordinary user of ONNX Runtime: may use only the crates named, and nobody uses it.
+    User(&'static [&'static str]),
+    /// Development only: may use every layer, and is used only as a dev-dependency.
+    Development,
+}
+
+const TABLE: [(&str, Place); 18] = [
+    ("ort-ep-sys", Place::Layer(0)),
+    ("hip", Place::Layer(0)),
+    ("host-ops", Place::Layer(0)),
+    ("graph", Place::Layer(1)),
+    ("hipdnn", Place::Layer(1)),
+    ("ort-ep", Place::Layer(1)),
+    ("hip-host", Place::Layer(1)),
+    ("kernels", Place::Layer(2)),
+    ("hipdnn-host", Place::Layer(2)),
+    ("hipdnn-cudnn", Place::Layer(2)),
+    ("exec", Place::Layer(3)),
+    ("backend-hip", Place::Layer(4)),
+    ("backend-migraphx", Place::Layer(4)),
+    ("backend-directx", Place::Layer(4)),
+    ("umbrella", Place::Layer(5)),
+    // `doctor` reports what the driver loader tried and which runtimes it found (docs/adr/0002).
+    ("cli", Place::User(&["hip", "ort-ep-sys", "textgen"])),
+    ("textgen", Place::User(&[])),
+    ("testkit", Place::Development),
+];
+
+/// `xtask` itself and the fuzz targets are development crates too, but not part of the table's picture.
+const TOOLS: [&str; 2] = ["xtask", "fuzz"];
+
+/// A dependency of one workspace crate on another.
+struct Edge {
+    from: String,
+    to: String,
+    dev: bool,
+}
+
+/// Checks the manifests of the workspace.
+///
+/// # Errors
+/// When a crate is not in the table or uses one that it may not use; the message lists every such case.
+pub fn run(workspace: &Workspace) -> Result<()> {
+    let mut metadata = shell::cargo(workspace.root());
+    metadata.args(["metadata", "--format-version", "1", "--no-deps"]);
+    let metadata: Value = serde_json::from_str(&shell::capture(&mut metadata)?)
+        .context("`cargo metadata` printed something else than JSON")?;
+    let (crates, edges) = manifest_graph(&metadata);
+    let faults = faults(&crates, &edges);
+    if !faults.is_empty() {
+        bail!("the layer rule is broken\n  {}\n  help: the table is in xtask/src/layers.rs", faults.join("\n  "));
+    }
+    println!("layers: {} crates, {} uses between them, all downwards", crates.len(), edges.len());
+    Ok(())
+}
+
+fn manifest_graph(metadata: &Value) -> (Vec<String>, Vec<Edge>) {
+    let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
+    let crates: Vec<String> =
+        packages.iter().filter_map(|package| package["name"].as_str().map(str::to_owned)).collect();
+    let mut edges = Vec::new();
+    for package in &packages {
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let (Some(from), Some(to)) = (package["name"].as_str(), dependency["name"].as_str()) else { continue };
+            if crates.iter().any(|name| name == to) && dependency["path"].is_string() {
+                edges.push(Edge { from: from.to_owned(), to: to.to_owned(), dev: dependency["kind"] == "dev" });
+            }
+        }
+    }
+    (crates, edges)
+}
+
+fn faults(crates: &[String], edges: &[Edge]) -> Vec<String> {
+    let table: BTreeMap<&str, Place> = TABLE.into_iter().chain(TOOLS.map(|tool| (tool, Place::Development))).collect();
+    let unknown = crates.iter().filter(|name| !table.contains_key(name.as_str()));
+    let mut faults: Vec<String> = unknown.map(|name| format!("{name} is in no layer")).collect();
+    for edge in edges {
+        let (Some(&from), Some(&to)) = (table.get(edge.from.as_str()), table.get(edge.to.as_str())) else { continue };
+        if let Err(reason) = allowed(edge, from, to) {
+            faults.push(format!("{} uses {}: {reason}", edge.from, edge.to));
+        }
+    }
+    faults
+}
+
+fn allowed(edge: &Edge, from: Place, to: Place) -> Result<(), String> {
+    match (from, to) {
+        (Place::Development, _) => Ok(()),
+        (_, Place::Development) if edge.dev => Ok(()),
+        (_, Place::Development) => Err("it is for development only".into()),
+        (Place::User(may), _) if may.contains(&edge.to.as_str()) => Ok(()),
+        (Place::User(may), _) => Err(format!("it may use only {may:?}")),
+        (Place::Layer(_), Place::User(_)) => Err("nobody uses it".into()),
+        (Place::Layer(from), Place::Layer(to)) if to < from => Ok(()),
+        (Place::Layer(from), Place::Layer(to)) => Err(format!("layer {to} is not below layer {from}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults_of(edges: &[(&str, &str, bool)]) -> Vec<String> {
+        let edges: Vec<Edge> =
+            edges.iter().map(|&(from, to, dev)| Edge { from: from.into(), to: to.into(), dev }).collect();
+        faults(&[], &edges)
+    }
+
+    #[test]
+    fn accepts_uses_that_go_down() {
+        let down = [
+            ("umbrella", "ort-ep", false),
+            ("umbrella", "hip", false),
+            ("ort-ep", "ort-ep-sys", false),
+            ("exec", "kernels", false),
+            ("cli", "hip", false),
+            ("hip", "testkit", true),
+            ("testkit", "ort-ep-sys", false),
+            ("xtask", "testkit", false),
+        ];
+        assert_eq!(faults_of(&down), Vec::<String>::new());
+    }
+
+    #[test]
+    fn refuses_uses_that_go_up_or_sideways() {
+        assert_eq!(faults_of(&[("hip", "umbrella", false)]), ["hip uses umbrella: layer 5 is not below layer 0"]);
+        assert_eq!(faults_of(&[("graph", "ort-ep", false)]), ["graph uses ort-ep: layer 1 is not below layer 1"]);
+        assert_eq!(faults_of(&[("graph", "ort-ep", true)]).len(), 1, "a dev-dependency is no way around it");
+    }
+
+    #[test]
+    fn refuses_users_below_and_development_crates_in_products() {
+        assert_eq!(faults_of(&[("umbrella", "cli", false)]), ["umbrella uses cli: nobody uses it"]);
+        assert_eq!(faults_of(&[("umbrella", "testkit", false)]), ["umbrella uses testkit: it is for development only"]);
+        assert_eq!(faults_of(&[("textgen", "exec", false)]), ["textgen uses exec: it may use only []"]);
+    }
+
+    #[test]
+    fn refuses_a_crate_that_is_in_no_layer() {
+        assert_eq!(faults(&["novelty".to_owned()], &[]), ["novelty is in no layer"]);
+    }
+
+    #[test]
+    fn reads_path_dependencies_out_of_the_metadata() {
+        let metadata = serde_json::json!({"packages": [
+            {"name": "a", "dependencies": [
+                {"name": "b", "path": "/r/b", "kind": null},
+                {"name": "c", "path": "/r/c", "kind": "dev"},
+                {"name": "serde", "kind": null}]},
+            {"name": "b", "dependencies": [{"name": "c", "kind": null}]},
+            {"name": "c", "dependencies": []}]});
+        let (crates, edges) = manifest_graph(&metadata);
+        assert_eq!(crates, ["a", "b", "c"]);
+        let edges: Vec<_> = edges.iter().map(|edge| (edge.from.as_str(), edge.to.as_str(), edge.dev)).collect();
+        assert_eq!(edges, [("a", "b", false), ("a", "c", true)], "a registry crate of the same name is not ours");
+    }
+}

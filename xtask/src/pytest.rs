@@ -1,0 +1,122 @@
+//! The Python suites: the integration suite once per ONNX Runtime version, and the GenAI suite.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::setup::RuntimeSource;
+use crate::shell;
+use crate::test::{Context, Outcome};
+
+const GENAI_SUITE: &str = "tests/python/test_genai.py";
+
+/// Runs the integration suite in ONNX Runtime `version`.
+///
+/// # Errors
+/// When a test fails.
+pub fn integration(context: &Context<'_>, version: &str) -> Result<Outcome> {
+    let python = context.python()?;
+    let runtime = python.runtimes.iter().find(|runtime| runtime.version == version);
+    let folder = match runtime.map(|runtime| &runtime.source) {
+        Some(RuntimeSource::Environment) => None,
+        Some(RuntimeSource::Folder(folder)) => Some(folder),
+        Some(RuntimeSource::Unavailable(reason)) => return Ok(Outcome::Skipped(reason.clone())),
+        None => return Ok(Outcome::Skipped(format!("onnxruntime {version} is not set up"))),
+    };
+    suite(context, &format!("ort-{version}"), |pytest| {
+        pytest.args(["tests/python", "--ignore", GENAI_SUITE]).env("AMDGPU_EP_TEST_ORT_VERSION", version);
+        if let Some(folder) = folder {
+            pytest.env("PYTHONPATH", folder);
+        }
+    })
+}
+
+/// Runs the GenAI suite.
+///
+/// # Errors
+/// When a test fails.
+pub fn genai(context: &Context<'_>) -> Result<Outcome> {
+    suite(context, "genai", |pytest| {
+        pytest.arg(GENAI_SUITE);
+    })
+}
+
+fn suite(context: &Context<'_>, name: &str, arrange: impl FnOnce(&mut Command)) -> Result<Outcome> {
+    let results = context.workspace.target().join("test-results");
+    fs::create_dir_all(&results).with_context(|| format!("cannot create {}", results.display()))?;
+    let report = results.join(format!("{name}.xml"));
+    let mut pytest = Command::new(&context.python()?.interpreter);
+    pytest
+        .current_dir(context.workspace.root())
+        .args(["-m", "pytest", "--quiet", "-rs", "-p", "no:cacheprovider", "--junitxml"])
+        .arg(&report)
+        .env("AMDGPU_EP_LIBRARY", context.stage()?.umbrella())
+        .env_remove("PYTHONPATH");
+    arrange(&mut pytest);
+    shell::run(&mut pytest)?;
+    let report = fs::read_to_string(&report).with_context(|| format!("cannot read {}", report.display()))?;
+    Ok(Counts::of(&report).map_or_else(|| Outcome::Passed(String::new()), Counts::outcome))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Counts {
+    tests: usize,
+    skipped: usize,
+    reason: String,
+}
+
+impl Counts {
+    /// Reads pytest's JUnit report.
+    fn of(report: &str) -> Option<Self> {
+        let suite = &report[report.find("<testsuite ")?..];
+        let number = |name: &str| attribute(suite, name)?.parse().ok();
+        let reason = suite.find("<skipped").and_then(|at| attribute(&suite[at..], "message")).unwrap_or_default();
+        Some(Self { tests: number("tests")?, skipped: number("skipped")?, reason: reason.to_owned() })
+    }
+
+    /// A suite in which nothing ran has not passed.
+    fn outcome(self) -> Outcome {
+        match self {
+            Self { tests, skipped, reason } if tests == skipped => Outcome::Skipped(reason),
+            Self { tests, skipped: 0, .. } => Outcome::Passed(format!("{tests} tests")),
+            Self { tests, skipped, reason } => {
+                Outcome::Passed(format!("{} tests, {skipped} skipped ({reason})", tests - skipped))
+            }
+        }
+    }
+}
+
+fn attribute<'a>(element: &'a str, name: &str) -> Option<&'a str> {
+    let head = &element[..element.find('>')?];
+    let marker = format!(" {name}=\"");
+    let start = head.find(&marker)? + marker.len();
+    head[start..].split('"').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = r#"<?xml version="1.0"?><testsuites name="all"><testsuite name="pytest" errors="0" failures="0"
+        skipped="1" tests="3" time="0.1"><testcase name="a" /><testcase name="b"><skipped type="pytest.skip"
+        message="no models">at 1</skipped></testcase></testsuite></testsuites>"#;
+
+    #[test]
+    fn counts_come_from_the_report() {
+        let report = REPORT.replace("\n       ", "");
+        assert_eq!(Counts::of(&report), Some(Counts { tests: 3, skipped: 1, reason: "no models".into() }));
+    }
+
+    #[test]
+    fn a_suite_of_skips_is_skipped() {
+        let counts = Counts { tests: 2, skipped: 2, reason: "no models".into() };
+        assert!(matches!(counts.outcome(), Outcome::Skipped(reason) if reason == "no models"));
+    }
+
+    #[test]
+    fn some_skips_are_told_in_the_note() {
+        let counts = Counts { tests: 5, skipped: 2, reason: "old runtime".into() };
+        assert!(matches!(counts.outcome(), Outcome::Passed(note) if note == "3 tests, 2 skipped (old runtime)"));
+    }
+}

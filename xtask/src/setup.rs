@@ -1,0 +1,220 @@
+//! The Python side of the tests: a virtual environment, and older ONNX Runtime versions beside it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell;
+use crate::workspace::Workspace;
+
+/// Versions the integration suite runs in, oldest first; the last one is the virtual environment's own.
+pub const ORT_VERSIONS: [&str; 5] = ["1.24.4", "1.26.0", "1.28.0", "1.30.0", "1.31.1"];
+
+/// The finished environment.
+pub struct Python {
+    /// The interpreter of the virtual environment.
+    pub interpreter: PathBuf,
+    /// One entry for each of [`ORT_VERSIONS`].
+    pub runtimes: Vec<Runtime>,
+}
+
+/// One ONNX Runtime version.
+pub struct Runtime {
+    pub version: &'static str,
+    pub source: RuntimeSource,
+}
+
+/// Where a version is found.
+pub enum RuntimeSource {
+    /// Installed in the virtual environment.
+    Environment,
+    /// Unpacked in this folder, to be put on `PYTHONPATH`.
+    Folder(PathBuf),
+    /// Not to be had for this Python.
+    Unavailable(String),
+}
+
+/// Makes what is missing and returns the whole. Does nothing when all is in place.
+///
+/// # Errors
+/// When Python is missing or too old, or when pip cannot install the requirements.
+pub fn run(workspace: &Workspace) -> Result<Python> {
+    let interpreter = virtual_environment(workspace)?;
+    let runtimes = ORT_VERSIONS
+        .iter()
+        .map(|&version| Ok(Runtime { version, source: runtime(workspace, &interpreter, version)? }))
+        .collect::<Result<Vec<_>>>()?;
+    for runtime in &runtimes {
+        if let RuntimeSource::Unavailable(reason) = &runtime.source {
+            println!("onnxruntime {} left out: {reason}", runtime.version);
+        }
+    }
+    Ok(Python { interpreter, runtimes })
+}
+
+fn virtual_environment(workspace: &Workspace) -> Result<PathBuf> {
+    let host = host_python()?;
+    let requirements = workspace.path("python/requirements-dev.txt");
+    let wanted = fs::read_to_string(&requirements)
+        .with_context(|| format!("cannot read {}", workspace.relative(&requirements)))?;
+    let folder = workspace.venv();
+    let interpreter = folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
+    let stamp = Stamp { file: folder.join("installed.txt"), text: format!("# {}\n{wanted}", host.version) };
+    if stamp.is_current() && shell::succeeds(&interpreter, &["-c", "import onnxruntime"]) {
+        return Ok(interpreter);
+    }
+    println!("making the Python environment in {}", workspace.relative(&folder));
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    // Debian splits ensurepip off into python3-venv; an environment without pip, filled by the host's pip, does not
+    // need it.
+    let mut venv = Command::new(&host.program);
+    venv.args(["-m", "venv"]);
+    if !shell::succeeds(&host.program, &["-c", "import ensurepip"]) {
+        if !shell::succeeds(&host.program, &["-m", "pip", "--version"]) {
+            bail!(
+                "{} has neither the ensurepip module nor pip\n  help: install python3-venv or python3-pip",
+                host.program
+            );
+        }
+        venv.arg("--without-pip");
+    }
+    shell::capture(venv.arg(&folder))?;
+    let mut pip = pip_of(&interpreter, &host.program);
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "--requirement"]);
+    shell::capture(pip.arg(&requirements)).with_context(|| {
+        format!(
+            "cannot install {} for Python {}\n  help: the index that pip uses must be reachable, and have wheels for \
+             this Python (3.11 to 3.13 are known to work); set PYTHON to choose another",
+            workspace.relative(&requirements),
+            host.version
+        )
+    })?;
+    stamp.write()?;
+    Ok(interpreter)
+}
+
+fn host_program() -> String {
+    std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned())
+}
+
+struct HostPython {
+    program: String,
+    version: String,
+}
+
+fn host_python() -> Result<HostPython> {
+    let program = host_program();
+    let script = "import sys; print('.'.join(map(str, sys.version_info[:3])))";
+    let version = shell::capture(Command::new(&program).args(["-c", script])).with_context(|| {
+        format!(
+            "no Python 3 was found as `{program}`\n  help: install python3 with pip, or set PYTHON to an interpreter"
+        )
+    })?;
+    let version = version.trim().to_owned();
+    if !at_least(&version, (3, 11)) {
+        bail!("`{program}` is Python {version}, but onnxruntime 1.31.1 needs 3.11\n  help: set PYTHON to a newer one");
+    }
+    Ok(HostPython { program, version })
+}
+
+fn at_least(version: &str, (major, minor): (u32, u32)) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (major, minor)
+}
+
+fn runtime(workspace: &Workspace, interpreter: &Path, version: &'static str) -> Result<RuntimeSource> {
+    if ORT_VERSIONS.last() == Some(&version) {
+        return Ok(RuntimeSource::Environment);
+    }
+    let folder = workspace.target().join("ort").join(version);
+    let tag =
+        shell::capture(Command::new(interpreter).args(["-c", "import sys; print(sys.implementation.cache_tag)"]))?;
+    let stamp = Stamp { file: folder.join("installed.txt"), text: format!("onnxruntime=={version} {}", tag.trim()) };
+    if stamp.is_current() {
+        return Ok(RuntimeSource::Folder(folder));
+    }
+    println!("fetching onnxruntime {version}");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    let mut pip = pip_of(interpreter, &host_program());
+    // The older runtimes share the environment's numpy and protobuf: all of them accept these versions.
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--target"]);
+    match shell::capture(pip.arg(&folder).arg(format!("onnxruntime=={version}"))) {
+        Ok(_) => {
+            stamp.write()?;
+            Ok(RuntimeSource::Folder(folder))
+        }
+        Err(error) if error.to_string().contains("No matching distribution found") => {
+            Ok(RuntimeSource::Unavailable(format!("pip finds no wheel for {}", tag.trim())))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn pip_of(interpreter: &Path, host: &str) -> Command {
+    if shell::succeeds(interpreter, &["-m", "pip", "--version"]) {
+        let mut pip = Command::new(interpreter);
+        pip.args(["-m", "pip"]);
+        return pip;
+    }
+    let mut pip = Command::new(host);
+    pip.args(["-m", "pip", "--python"]).arg(interpreter);
+    pip
+}
+
+/// Says what a folder was filled from; written last, so a broken installation is made anew.
+struct Stamp {
+    file: PathBuf,
+    text: String,
+}
+
+impl Stamp {
+    fn is_current(&self) -> bool {
+        fs::read_to_string(&self.file).is_ok_and(|found| found == self.text)
+    }
+
+    fn write(&self) -> Result<()> {
+        fs::write(&self.file, &self.text).with_context(|| format!("cannot write {}", self.file.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compares_python_versions_by_number() {
+        assert!(at_least("3.11.7", (3, 11)));
+        assert!(at_least("3.13.0", (3, 11)));
+        assert!(!at_least("3.9.2", (3, 11)));
+        assert!(!at_least("nonsense", (3, 11)));
+    }
+
+    #[test]
+    fn stamp_is_current_only_for_the_same_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("installed.txt");
+        let old = Stamp { file: file.clone(), text: "numpy==1".into() };
+        assert!(!old.is_current());
+        old.write().unwrap();
+        assert!(old.is_current());
+        assert!(!Stamp { file, text: "numpy==2".into() }.is_current());
+    }
+
+    #[test]
+    fn environment_requirements_name_the_newest_runtime() {
+        let requirements = include_str!("../../python/requirements-dev.txt");
+        let newest = format!("onnxruntime=={}", ORT_VERSIONS[ORT_VERSIONS.len() - 1]);
+        assert!(requirements.lines().any(|line| line == newest), "{newest} is not in requirements-dev.txt");
+        let unpinned: Vec<_> = requirements
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#') && !line.contains("=="))
+            .collect();
+        assert!(unpinned.is_empty(), "not pinned: {unpinned:?}");
+    }
+}

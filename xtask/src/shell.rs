@@ -1,0 +1,91 @@
+//! Running other programs: the command line is part of every error.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// The cargo that started us, so that a toolchain override stays in force.
+pub fn cargo(root: &Path) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(root);
+    command
+}
+
+/// Whether `program arguments...` can be started and succeeds.
+pub fn succeeds(program: impl AsRef<OsStr>, arguments: &[&str]) -> bool {
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// Runs `command` with our own stdout and stderr; a non-zero exit is an error.
+pub fn run(command: &mut Command) -> Result<()> {
+    let line = line_of(command);
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// Runs `command` and returns its stdout; a non-zero exit is an error that carries both streams.
+pub fn capture(command: &mut Command) -> Result<String> {
+    let line = line_of(command);
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{line}`"))?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("`{line}` failed ({})\n{}{}", output.status, indented(&stdout), indented(&stderr));
+    }
+    Ok(stdout)
+}
+
+/// Runs `command` with our own stderr and returns its stdout.
+pub fn capture_stdout(command: &mut Command) -> Result<String> {
+    let line = line_of(command);
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start `{line}`"))?;
+    if !output.status.success() {
+        bail!("`{line}` failed ({})", output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn line_of(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_names_the_command_and_shows_its_output() {
+        let error = capture(Command::new("sh").args(["-c", "echo told; echo warned >&2; exit 3"])).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("`sh -c echo told;"), "{text}");
+        assert!(text.contains("    told\n") && text.contains("    warned\n"), "{text}");
+        assert!(text.contains("exit status: 3"), "{text}");
+    }
+
+    #[test]
+    fn missing_program_is_an_error_that_names_it() {
+        let error = run(&mut Command::new("no-such-program-here")).unwrap_err();
+        assert!(error.to_string().contains("cannot start `no-such-program-here`"), "{error}");
+    }
+}

@@ -1,0 +1,161 @@
+//! Builds the libraries and the command, and gives them the names they ship under.
+//!
+//! Cargo cannot put a hyphen into a library name, and ONNX Runtime GenAI looks for exactly `libamdgpu-ep.so`; so the
+//! build output is copied into a folder laid out like the shipped one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::shell;
+use crate::workspace::Workspace;
+
+/// Which cargo profile to build with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    Dev,
+    Release,
+}
+
+impl Profile {
+    pub fn from_release_flag(release: bool) -> Self {
+        if release { Self::Release } else { Self::Dev }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// One staged file.
+struct Product {
+    package: &'static str,
+    /// Cargo's kind of the target.
+    kind: &'static str,
+    /// The name it ships under, without prefix and suffix of the platform.
+    name: &'static str,
+}
+
+const PRODUCTS: [Product; 3] = [
+    Product { package: "umbrella", kind: "cdylib", name: "amdgpu-ep" },
+    Product { package: "hip-host", kind: "cdylib", name: "hip-host" },
+    Product { package: "cli", kind: "bin", name: "amdgpu-ep" },
+];
+
+/// The staged folder.
+pub struct Stage {
+    pub root: PathBuf,
+}
+
+impl Stage {
+    /// The execution provider library.
+    pub fn umbrella(&self) -> PathBuf {
+        self.root.join("lib").join(library_file("amdgpu-ep"))
+    }
+
+    /// Every staged library.
+    pub fn libraries(&self) -> Vec<PathBuf> {
+        let libraries = PRODUCTS.iter().filter(|product| product.kind == "cdylib");
+        libraries.map(|product| self.root.join("lib").join(library_file(product.name))).collect()
+    }
+}
+
+/// Builds every product with `profile` and stages it under `target/stage/<profile>`.
+///
+/// # Errors
+/// When the build fails or a file cannot be written.
+pub fn run(workspace: &Workspace, profile: Profile) -> Result<Stage> {
+    let root = workspace.target().join("stage").join(profile.name());
+    run_into(workspace, profile, root)
+}
+
+/// As [`run`], into `root`.
+pub fn run_into(workspace: &Workspace, profile: Profile, root: PathBuf) -> Result<Stage> {
+    let mut build = shell::cargo(workspace.root());
+    build.args(["build", "--profile", profile.name(), "--message-format", "json-render-diagnostics"]);
+    for product in &PRODUCTS {
+        build.args(["--package", product.package]);
+    }
+    let messages = shell::capture_stdout(&mut build)?;
+    for product in &PRODUCTS {
+        let built = artifact(&messages, product)
+            .with_context(|| format!("cargo built no {} of package {}", product.kind, product.package))?;
+        let (folder, file) = match product.kind {
+            "bin" => ("bin", format!("{}{}", product.name, std::env::consts::EXE_SUFFIX)),
+            _ => ("lib", library_file(product.name)),
+        };
+        copy_atomically(&built, &root.join(folder).join(file))?;
+    }
+    Ok(Stage { root })
+}
+
+fn library_file(name: &str) -> String {
+    if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}{}", std::env::consts::DLL_SUFFIX) }
+}
+
+/// The file cargo reports for `product` in its JSON messages.
+fn artifact(messages: &str, product: &Product) -> Option<PathBuf> {
+    let suffix = if product.kind == "bin" { std::env::consts::EXE_SUFFIX } else { std::env::consts::DLL_SUFFIX };
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["reason"] == "compiler-artifact" && is_package(message, product.package))
+        .filter(|message| {
+            message["target"]["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|k| k == product.kind))
+        })
+        .flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default())
+        .filter_map(|file| file.as_str().map(PathBuf::from))
+        .find(|file| file.to_string_lossy().ends_with(suffix))
+}
+
+fn is_package(message: &Value, name: &str) -> bool {
+    let manifest = message["manifest_path"].as_str().map(Path::new);
+    manifest.and_then(Path::parent).is_some_and(|folder| folder.ends_with(name))
+}
+
+/// A process that has the old file loaded keeps it: the new one takes its name in one step.
+pub fn copy_atomically(from: &Path, to: &Path) -> Result<()> {
+    let Some(folder) = to.parent() else { bail!("{} has no parent folder", to.display()) };
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let mut draft = to.as_os_str().to_owned();
+    draft.push(format!(".{}", std::process::id()));
+    let draft = PathBuf::from(draft);
+    fs::copy(from, &draft).with_context(|| format!("cannot copy {} to {}", from.display(), draft.display()))?;
+    fs::rename(&draft, to).with_context(|| format!("cannot rename {} to {}", draft.display(), to.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_artifact_of_the_right_package_and_kind() {
+        let messages = r#"
+            {"reason":"compiler-artifact","manifest_path":"/r/crates/hip/Cargo.toml","target":{"kind":["lib"]},"filenames":["/t/libhip.rlib"]}
+            not json
+            {"reason":"compiler-artifact","manifest_path":"/r/crates/hip-host/Cargo.toml","target":{"kind":["cdylib","rlib"]},"filenames":["/t/libhip_host.rlib","/t/libhip_host.so"]}
+            {"reason":"build-finished","success":true}"#;
+        let product = Product { package: "hip-host", kind: "cdylib", name: "hip-host" };
+        assert_eq!(artifact(messages, &product), Some(PathBuf::from("/t/libhip_host.so")));
+        let product = Product { package: "hip", kind: "cdylib", name: "hip" };
+        assert_eq!(artifact(messages, &product), None);
+    }
+
+    #[test]
+    fn copy_replaces_the_file_and_leaves_no_draft() {
+        let folder = tempfile::tempdir().unwrap();
+        let from = folder.path().join("from");
+        let to = folder.path().join("deep/er/to.so");
+        for text in ["one", "two"] {
+            fs::write(&from, text).unwrap();
+            copy_atomically(&from, &to).unwrap();
+            assert_eq!(fs::read_to_string(&to).unwrap(), text);
+        }
+        assert_eq!(fs::read_dir(to.parent().unwrap()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,157 @@
+//! What a staged library exports and needs. A plugin that linked a GPU runtime would not load on other machines.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use object::elf::{DT_NEEDED, FileHeader64};
+use object::read::elf::{Dyn, FileHeader, SectionHeader, Sym};
+use object::{Endianness, StringTable};
+
+use crate::stage::Stage;
+
+/// Libraries every glibc machine has.
+const SYSTEM_LIBRARIES: [&str; 6] =
+    ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"];
+
+/// Prefixes of the libraries that we load at run time only.
+const RUN_TIME_PREFIXES: [&str; 6] = ["hip", "cu", "Ort", "nvrtc", "hsa", "roc"];
+
+const PLUGIN_EXPORTS: [&str; 2] = ["CreateEpFactories", "ReleaseEpFactory"];
+
+/// The dynamic interface of one library.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Interface {
+    exports: BTreeSet<String>,
+    undefined: BTreeSet<String>,
+    needed: BTreeSet<String>,
+}
+
+/// Checks every staged library.
+///
+/// # Errors
+/// Lists every export, undefined symbol and needed library that should not be there.
+pub fn run(stage: &Stage) -> Result<()> {
+    let mut faults = Vec::new();
+    for path in stage.libraries() {
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let interface = interface(&bytes).with_context(|| format!("cannot parse {}", path.display()))?;
+        let file = file_name(&path);
+        let exports = (path == stage.umbrella()).then_some(&PLUGIN_EXPORTS[..]);
+        faults.extend(interface.faults(exports).into_iter().map(|fault| format!("{file}: {fault}")));
+        println!("{file}: {} exports, needs {}", interface.exports.len(), listed(&interface.needed));
+    }
+    if !faults.is_empty() {
+        bail!("a library exports or needs what it should not\n  {}", faults.join("\n  "));
+    }
+    Ok(())
+}
+
+impl Interface {
+    fn faults(&self, exports: Option<&[&str]>) -> Vec<String> {
+        let mut faults = Vec::new();
+        let run_time = |symbol: &&String| RUN_TIME_PREFIXES.iter().any(|prefix| symbol.starts_with(prefix));
+        faults.extend(self.undefined.iter().filter(run_time).map(|symbol| format!("{symbol} is undefined")));
+        let foreign = self.needed.iter().filter(|library| !SYSTEM_LIBRARIES.contains(&library.as_str()));
+        faults.extend(foreign.map(|library| format!("{library} is needed")));
+        if let Some(wanted) = exports {
+            let wanted: BTreeSet<String> = wanted.iter().map(|&symbol| symbol.to_owned()).collect();
+            faults.extend(self.exports.difference(&wanted).map(|symbol| format!("{symbol} is exported")));
+            faults.extend(wanted.difference(&self.exports).map(|symbol| format!("{symbol} is not exported")));
+        }
+        faults
+    }
+}
+
+fn interface(bytes: &[u8]) -> Result<Interface> {
+    let header = FileHeader64::<Endianness>::parse(bytes)?;
+    let endian = header.endian()?;
+    let sections = header.sections(endian, bytes)?;
+    let mut interface = Interface::default();
+    let symbols = sections.symbols(endian, bytes, object::elf::SHT_DYNSYM)?;
+    for symbol in symbols.iter() {
+        let name = String::from_utf8_lossy(symbol.name(endian, symbols.strings())?).into_owned();
+        if name.is_empty() {
+            continue;
+        }
+        let list = if symbol.is_undefined(endian) { &mut interface.undefined } else { &mut interface.exports };
+        list.insert(name);
+    }
+    for section in sections.iter() {
+        let Some((entries, strings)) = section.dynamic(endian, bytes)? else { continue };
+        let strings = sections.strings(endian, bytes, strings)?;
+        interface.needed.extend(needed(entries, endian, strings)?);
+    }
+    Ok(interface)
+}
+
+fn needed<D: Dyn<Endian = Endianness>>(
+    entries: &[D],
+    endian: Endianness,
+    strings: StringTable<'_>,
+) -> Result<Vec<String>> {
+    let entries = entries.iter().filter(|entry| entry.tag(endian) == DT_NEEDED);
+    entries.map(|entry| Ok(String::from_utf8_lossy(entry.string(endian, strings)?).into_owned())).collect()
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn listed(names: &BTreeSet<String>) -> String {
+    names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn clean_plugin_has_no_faults() {
+        let interface = Interface {
+            exports: set(&PLUGIN_EXPORTS),
+            undefined: set(&["malloc", "dlopen", "_Unwind_Resume"]),
+            needed: set(&["libc.so.6", "libgcc_s.so.1"]),
+        };
+        assert_eq!(interface.faults(Some(&PLUGIN_EXPORTS)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn names_each_symbol_and_library_that_should_not_be_there() {
+        let interface = Interface {
+            exports: set(&["CreateEpFactories", "rust_eh_personality"]),
+            undefined: set(&["hipMalloc", "cuInit", "OrtGetApiBase", "free"]),
+            needed: set(&["libc.so.6", "libamdhip64.so.7"]),
+        };
+        let faults = interface.faults(Some(&PLUGIN_EXPORTS));
+        for wanted in [
+            "hipMalloc is undefined",
+            "cuInit is undefined",
+            "OrtGetApiBase is undefined",
+            "libamdhip64.so.7 is needed",
+            "rust_eh_personality is exported",
+            "ReleaseEpFactory is not exported",
+        ] {
+            assert!(faults.iter().any(|fault| fault == wanted), "{wanted} is not in {faults:?}");
+        }
+        assert_eq!(faults.len(), 6, "{faults:?}");
+    }
+
+    /// The C library is a real library whose interface is known.
+    #[test]
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    fn reads_the_interface_of_a_real_library() {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let libc =
+            maps.lines().find_map(|line| line.split_whitespace().last().filter(|path| path.ends_with("libc.so.6")));
+        let interface = interface(&fs::read(libc.unwrap()).unwrap()).unwrap();
+        assert!(interface.exports.contains("malloc"));
+        assert_eq!(interface.needed, set(&["ld-linux-x86-64.so.2"]));
+        assert!(interface.undefined.iter().any(|symbol| symbol == "__tls_get_addr"));
+    }
+}

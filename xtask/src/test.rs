@@ -1,0 +1,210 @@
+//! Everything CI runs, as named steps with a table at the end. A step that cannot run here is listed as skipped.
+
+use std::cell::OnceCell;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use comfy_table::{Cell, Table, presets};
+
+use crate::setup::{self, ORT_VERSIONS, Python};
+use crate::stage::{self, Profile, Stage};
+use crate::workspace::Workspace;
+use crate::{layers, pytest, rocm, shell, symbols, valgrind};
+
+/// How a step ended when nothing is wrong.
+pub enum Outcome {
+    /// With a note for the table; may be empty.
+    Passed(String),
+    /// It could not run here, for this reason.
+    Skipped(String),
+}
+
+/// What the steps share: made once, by whichever step needs it first.
+pub struct Context<'a> {
+    pub workspace: &'a Workspace,
+    stage: OnceCell<Stage>,
+    python: OnceCell<Python>,
+}
+
+impl Context<'_> {
+    pub fn stage(&self) -> Result<&Stage> {
+        if self.stage.get().is_none() {
+            let _ = self.stage.set(stage::run(self.workspace, Profile::Dev)?);
+        }
+        self.stage.get().ok_or_else(|| anyhow::anyhow!("nothing was staged"))
+    }
+
+    pub fn python(&self) -> Result<&Python> {
+        if self.python.get().is_none() {
+            let _ = self.python.set(setup::run(self.workspace)?);
+        }
+        self.python.get().ok_or_else(|| anyhow::anyhow!("nothing was set up"))
+    }
+}
+
+type Run = Box<dyn Fn(&Context<'_>) -> Result<Outcome>>;
+
+struct Step {
+    name: String,
+    about: &'static str,
+    run: Run,
+}
+
+impl Step {
+    fn new(name: &str, about: &'static str, run: impl Fn(&Context<'_>) -> Result<Outcome> + 'static) -> Self {
+        Self { name: name.to_owned(), about, run: Box::new(run) }
+    }
+
+    fn is_selected(&self, only: &[String]) -> bool {
+        only.is_empty() || only.iter().any(|name| self.name == *name || self.name.starts_with(&format!("{name}-")))
+    }
+}
+
+fn steps() -> Vec<Step> {
+    let mut steps = vec![
+        Step::new("fmt", "rustfmt", |context| cargo(context, &["fmt", "--all", "--check"], &[])),
+        Step::new("clippy", "clippy with warnings denied", |context| {
+            cargo(context, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])
+        }),
+        Step::new("layers", "crates use only lower layers", |context| {
+            layers::run(context.workspace).map(|()| Outcome::Passed(String::new()))
+        }),
+        Step::new("setup", "Python environment and ONNX Runtime versions", |context| {
+            context.python().map(|_| Outcome::Passed(String::new()))
+        }),
+        Step::new("stage", "libraries and command under their shipped names", |context| {
+            context.stage().map(|_| Outcome::Passed(String::new()))
+        }),
+        Step::new("rust", "unit and integration tests in Rust", rust_tests),
+        Step::new("doctest", "examples in the documentation", |context| {
+            context.stage()?;
+            cargo(context, &["test", "--workspace", "--doc", "--quiet"], &[])
+        }),
+        Step::new("doc", "rustdoc with warnings denied", |context| {
+            let documented = ["doc", "--workspace", "--no-deps", "--quiet", "--document-private-items"];
+            cargo(context, &documented, &[("RUSTDOCFLAGS", "-D warnings")])
+        }),
+        Step::new("symbols", "exports and needs of the libraries", |context| {
+            symbols::run(context.stage()?).map(|()| Outcome::Passed(String::new()))
+        }),
+    ];
+    steps.extend(ORT_VERSIONS.map(|version| {
+        Step::new(&format!("ort-{version}"), "integration suite in this ONNX Runtime", move |context| {
+            pytest::integration(context, version)
+        })
+    }));
+    steps.push(Step::new("genai", "text generation with ONNX Runtime GenAI", pytest::genai));
+    steps
+        .push(Step::new("rocm", "driver loader against Debian's HIP runtimes", |context| rocm::run(context.workspace)));
+    steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", valgrind::run));
+    steps.push(Step::new("deny", "licences, advisories, duplicates", deny));
+    steps
+}
+
+/// Prints the steps in the order they run.
+pub fn list() {
+    for step in steps() {
+        println!("{:<12} {}", step.name, step.about);
+    }
+}
+
+/// Runs the steps named by `only` (all when empty), every one even when an earlier one failed.
+///
+/// # Errors
+/// When `only` names no step, or when a step failed.
+pub fn run(workspace: &Workspace, only: &[String]) -> Result<()> {
+    let steps: Vec<Step> = steps().into_iter().filter(|step| step.is_selected(only)).collect();
+    if steps.is_empty() {
+        bail!("no step is called {}\n  help: cargo xtask test --list", only.join(" or "));
+    }
+    let context = Context { workspace, stage: OnceCell::new(), python: OnceCell::new() };
+    let mut rows = Vec::new();
+    for step in &steps {
+        println!("\n==> {}: {}", step.name, step.about);
+        let start = Instant::now();
+        let outcome = (step.run)(&context);
+        if let Err(error) = &outcome {
+            println!("{} failed: {error:#}", step.name);
+        }
+        rows.push((step.name.as_str(), outcome, start.elapsed()));
+    }
+    println!("\n{}", table(&rows));
+    let failed: Vec<&str> = rows.iter().filter(|(_, outcome, _)| outcome.is_err()).map(|&(name, ..)| name).collect();
+    if !failed.is_empty() {
+        bail!("failed: {}\n  help: cargo xtask test --only {}", failed.join(", "), failed[0]);
+    }
+    Ok(())
+}
+
+fn table(rows: &[(&str, Result<Outcome>, Duration)]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["step", "result", "seconds", "note"]);
+    for (name, outcome, elapsed) in rows {
+        let (result, note) = match outcome {
+            Ok(Outcome::Passed(note)) => ("passed", note.clone()),
+            Ok(Outcome::Skipped(reason)) => ("SKIPPED", reason.clone()),
+            Err(error) => ("FAILED", error.to_string().lines().next().unwrap_or_default().to_owned()),
+        };
+        let seconds = format!("{:.1}", elapsed.as_secs_f64());
+        table.add_row([Cell::new(name), Cell::new(result), Cell::new(seconds), Cell::new(note)]);
+    }
+    table
+}
+
+fn cargo(context: &Context<'_>, arguments: &[&str], environment: &[(&str, &str)]) -> Result<Outcome> {
+    let mut command = shell::cargo(context.workspace.root());
+    command.args(arguments).envs(environment.iter().copied());
+    shell::run(&mut command).map(|()| Outcome::Passed(String::new()))
+}
+
+/// Tests find the staged libraries and the Python environment under `target/`, so both are made first.
+fn rust_tests(context: &Context<'_>) -> Result<Outcome> {
+    context.stage()?;
+    context.python()?;
+    if shell::succeeds("cargo-nextest", &["nextest", "--version"]) {
+        cargo(context, &["nextest", "run", "--workspace"], &[])
+    } else {
+        cargo(context, &["test", "--workspace", "--lib", "--bins", "--tests", "--examples"], &[])
+            .map(|_| Outcome::Passed("cargo-nextest is not installed: ran with cargo test, without time limits".into()))
+    }
+}
+
+fn deny(context: &Context<'_>) -> Result<Outcome> {
+    if !shell::succeeds("cargo-deny", &["--version"]) {
+        return Ok(Outcome::Skipped("cargo-deny is not installed (cargo install --locked cargo-deny)".into()));
+    }
+    cargo(context, &["deny", "check"], &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_selects_by_name_and_by_family() {
+        let named = |only: &[&str]| -> Vec<String> {
+            let only: Vec<String> = only.iter().map(|&name| name.to_owned()).collect();
+            steps().into_iter().filter(|step| step.is_selected(&only)).map(|step| step.name).collect()
+        };
+        assert_eq!(named(&["layers"]), ["layers"]);
+        assert_eq!(named(&["doc"]), ["doc"], "doctest is not part of doc");
+        assert_eq!(named(&["ort"]).len(), ORT_VERSIONS.len());
+        assert_eq!(named(&["ort-1.28.0", "fmt"]), ["fmt", "ort-1.28.0"]);
+        assert_eq!(named(&[]).len(), steps().len());
+        assert!(named(&["nonsense"]).is_empty());
+    }
+
+    #[test]
+    fn table_shows_the_reason_of_a_skip_and_the_first_line_of_a_failure() {
+        let rows = [
+            ("one", Ok(Outcome::Passed("12 tests".into())), Duration::from_millis(1240)),
+            ("two", Ok(Outcome::Skipped("no valgrind".into())), Duration::ZERO),
+            ("three", Err(anyhow::anyhow!("it broke\n  help: mend it")), Duration::ZERO),
+        ];
+        let text = table(&rows).to_string();
+        for wanted in ["12 tests", "1.2", "SKIPPED", "no valgrind", "FAILED", "it broke"] {
+            assert!(text.contains(wanted), "{wanted} is not in\n{text}");
+        }
+        assert!(!text.contains("mend it"));
+    }
+}
