@@ -1,1 +1,63 @@
-//! (in the making)
+//! The HIP runtime C ABI on RAM and worker threads.
+//!
+//! `libhip-host.so` exports the functions of `libamdhip64` that this project uses, with the same names, signatures,
+//! flag values and status codes, so a loader written for the AMD library opens this one unchanged. "Device memory" is RAM
+//! with its own book-keeping, streams are ordered queues, events and graph capture work on both, and host functions
+//! take the place of kernels. Modules and kernel launches answer "not supported" (801). Nothing here talks to a GPU.
+//!
+//! It is a library of its own, and not a module of the callers, because several libraries in one process have to share
+//! its handles exactly as they share those of `libamdhip64`.
+//!
+//! # Switches
+//!
+//! All are read once, at the first call.
+//!
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `AMDGPU_EP_HOST_MEMORY` | bytes of memory of each device; suffix `K`, `M` or `G` (powers of 1024) | half the RAM |
+//! | `AMDGPU_EP_HOST_DEVICES` | number of devices, 1 to 8 | 1 |
+//! | `AMDGPU_EP_HOST_STREAMS` | `immediate` or `threads` | `immediate` |
+//! | `AMDGPU_EP_HOST_SEED` | seed of the random delays of `threads` | 0 |
+//! | `AMDGPU_EP_HOST_POISON` | `1`: fresh device memory is filled with `0xCB`, overruns are found when memory is freed | 0 |
+//!
+//! # Streams
+//!
+//! *immediate*: an operation on an idle stream runs at once on the calling thread; an operation on a stream with work
+//! pending is queued and a worker thread of that stream runs it. A host function must therefore never wait for something
+//! its own submitting thread does later. *threads*: every asynchronous operation is queued, the worker sleeps a random
+//! moment before each, and replayed graphs take a random order that their edges allow, so a missing wait shows.
+//!
+//! Workers start when the first operation is queued and end when their stream has been idle for a moment.
+//!
+//! # Where this differs from AMD's library
+//!
+//! - Every copy and memset checks the device side against the allocation it lies in; leaving it gives 1, at the call.
+//! - Handles are never reused and never dereferenced: a dead one gives 400, not a crash.
+//! - Asynchronous copies from pageable memory are truly asynchronous: the source must live until the copy has run.
+//! - `hipMemset` waits for its own completion. Stream priorities are recorded but change nothing.
+//! - A call that would block inside a host function gives 801 instead of a deadlock.
+//! - Memory pools keep nothing in reserve: the release threshold is stored and has no effect.
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code, reason = "the exported C functions read and write the caller's pointers")]
+pub mod abi;
+mod capture;
+mod config;
+mod device;
+mod errors;
+mod event;
+mod graph;
+mod handles;
+#[allow(unsafe_code, reason = "owns the allocations of the devices")]
+mod memory;
+mod properties;
+mod random;
+mod runtime;
+mod stream;
+mod thread;
+#[allow(unsafe_code, reason = "moves bytes between the caller's pointers and calls the caller's functions")]
+mod work;
+
+pub use config::{Config, StreamMode};
+pub use errors::Status;
+pub use runtime::configure;

@@ -1,0 +1,94 @@
+//! Events.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use super::{guard, guard_release, require, store};
+use crate::errors::Status;
+use crate::event::{Event, State, elapsed_ms};
+use crate::handles::{as_pointer, fresh};
+use crate::thread;
+
+/// Creates an event with timing on the current device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipEventCreate(event: *mut *mut c_void) -> c_int {
+    // SAFETY: the module's contract, which is the same there.
+    unsafe { hipEventCreateWithFlags(event, 0) }
+}
+
+/// Creates an event on the current device; flag 2 leaves out the time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipEventCreateWithFlags(event: *mut *mut c_void, flags: c_uint) -> c_int {
+    guard(|runtime| {
+        require(event)?;
+        let made = Event::new(runtime.current_device()?.index, flags)?;
+        let handle = fresh();
+        runtime.events.insert(handle, made);
+        // SAFETY: the module's contract.
+        unsafe { store(event, as_pointer(handle)) }
+    })
+}
+
+/// Records an event in a stream of its own device.
+#[unsafe(no_mangle)]
+pub extern "C" fn hipEventRecord(event: *mut c_void, stream: *mut c_void) -> c_int {
+    guard(|runtime| {
+        let event = runtime.events.get(event)?;
+        let stream = runtime.stream(stream)?;
+        if event.device != stream.device {
+            return Err(Status::InvalidHandle);
+        }
+        if let Some(capture) = runtime.captures.of(&stream) {
+            let tips = capture.tips(&stream)?;
+            event.set(State::Captured { capture: Arc::downgrade(&capture), tips });
+            return Ok(());
+        }
+        runtime.captures.refuse_implicit(&stream)?;
+        event.record(&stream);
+        Ok(())
+    })
+}
+
+/// Waits until the last record of an event is reached.
+#[unsafe(no_mangle)]
+pub extern "C" fn hipEventSynchronize(event: *mut c_void) -> c_int {
+    guard(|runtime| {
+        let ticket = runtime.events.get(event)?.ticket()?;
+        thread::may_block()?;
+        if let Some(ticket) = ticket {
+            ticket.wait();
+        }
+        Ok(())
+    })
+}
+
+/// 0 if the last record of an event is reached, else 600.
+#[unsafe(no_mangle)]
+pub extern "C" fn hipEventQuery(event: *mut c_void) -> c_int {
+    guard(|runtime| {
+        let ticket = runtime.events.get(event)?.ticket()?;
+        runtime.captures.refuse_unsafe_call()?;
+        if ticket.is_none_or(|ticket| ticket.is_done()) { Ok(()) } else { Err(Status::NotReady) }
+    })
+}
+
+/// Ends an event; waits for it that were submitted stay.
+#[unsafe(no_mangle)]
+pub extern "C" fn hipEventDestroy(event: *mut c_void) -> c_int {
+    guard_release(|runtime| runtime.events.remove(event).map(drop))
+}
+
+/// Milliseconds between two reached events with timing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipEventElapsedTime(ms: *mut f32, start: *mut c_void, end: *mut c_void) -> c_int {
+    guard(|runtime| {
+        require(ms)?;
+        let (start, end) = (runtime.events.get(start)?, runtime.events.get(end)?);
+        if start.device != end.device {
+            return Err(Status::InvalidHandle);
+        }
+        let elapsed = elapsed_ms(&start, &end)?;
+        // SAFETY: the module's contract.
+        unsafe { store(ms, elapsed) }
+    })
+}

@@ -1,0 +1,70 @@
+//! The exported functions, named and shaped as in HIP's headers.
+//!
+//! # Safety
+//! The contract of every function is HIP's: pointers to results are NULL (which gives status 1) or writable, ranges of
+//! the caller's own host memory are valid for the stated bytes until the work that uses them has run, and functions handed
+//! over may be called from any thread. Handles and device pointers need not be valid: they are looked up, never trusted.
+#![allow(non_snake_case, reason = "the names are HIP's")]
+#![allow(clippy::missing_safety_doc, reason = "one contract for all, in the module documentation")]
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::errors::{Status, check_fault};
+use crate::runtime::{Runtime, runtime};
+use crate::thread;
+
+mod copy;
+mod device;
+mod event;
+mod graph;
+mod memory;
+mod module;
+mod pool;
+mod status;
+mod stream;
+
+pub use copy::*;
+pub use device::*;
+pub use event::*;
+pub use graph::*;
+pub use memory::*;
+pub use module::*;
+pub use pool::*;
+pub use status::*;
+pub use stream::*;
+
+pub use crate::work::{HostFn, StreamCallback};
+
+/// Runs an exported function: a panic becomes 999, a failure is kept for `hipGetLastError`, and after damage was found
+/// nothing but 719 is returned.
+fn guard(body: impl FnOnce(&'static Runtime) -> Result<(), Status>) -> c_int {
+    guard_release(|runtime| check_fault().and_then(|()| body(runtime)))
+}
+
+/// [`guard`] for what must work after damage too, so that a caller can still clean up.
+fn guard_release(body: impl FnOnce(&'static Runtime) -> Result<(), Status>) -> c_int {
+    // The state behind `runtime` is only changed inside its own short critical sections, so a panic leaves it whole.
+    let outcome = catch_unwind(AssertUnwindSafe(|| body(runtime()))).unwrap_or(Err(Status::Unknown));
+    let code = outcome.map_or_else(Status::code, |()| 0);
+    thread::note_status(code);
+    code
+}
+
+/// Stores a result for the caller.
+///
+/// # Safety
+/// `out` is NULL or valid for writing.
+unsafe fn store<T>(out: *mut T, value: T) -> Result<(), Status> {
+    if out.is_null() {
+        return Err(Status::InvalidValue);
+    }
+    // SAFETY: not NULL, so valid for writing by the caller's promise; HIP asks no alignment of byte buffers.
+    unsafe { out.write_unaligned(value) };
+    Ok(())
+}
+
+/// Fails early, before anything is made that could not be handed over.
+fn require<T>(out: *mut T) -> Result<(), Status> {
+    if out.is_null() { Err(Status::InvalidValue) } else { Ok(()) }
+}

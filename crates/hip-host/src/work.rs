@@ -1,0 +1,207 @@
+//! What a stream can be asked to do, and doing it.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use crate::errors::Status;
+use crate::graph::Graph;
+use crate::handles::as_pointer;
+use crate::memory::{Block, Memory};
+use crate::random::Random;
+use crate::thread;
+
+/// `hipHostFn_t`.
+pub type HostFn = unsafe extern "C" fn(*mut c_void);
+/// `hipStreamCallback_t`.
+pub type StreamCallback = unsafe extern "C" fn(*mut c_void, c_int, *mut c_void);
+
+/// `hipMemcpyKind`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    HostToHost,
+    HostToDevice,
+    DeviceToHost,
+    DeviceToDevice,
+    /// From what the pointers are.
+    Default,
+}
+
+impl TryFrom<c_int> for Direction {
+    type Error = Status;
+
+    fn try_from(kind: c_int) -> Result<Self, Status> {
+        Ok(match kind {
+            0 => Direction::HostToHost,
+            1 => Direction::HostToDevice,
+            2 => Direction::DeviceToHost,
+            3 | 1024 => Direction::DeviceToDevice,
+            4 => Direction::Default,
+            _ => return Err(Status::InvalidMemcpyDirection),
+        })
+    }
+}
+
+/// `rows` rows of `width` bytes, moved between two places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CopyRows {
+    pub(crate) dst: usize,
+    pub(crate) dst_pitch: usize,
+    pub(crate) src: usize,
+    pub(crate) src_pitch: usize,
+    pub(crate) width: usize,
+    pub(crate) rows: usize,
+    pub(crate) direction: Direction,
+}
+
+/// `count` elements of `element` bytes (1, 2 or 4), all with the low bytes of `value`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fill {
+    pub(crate) dst: usize,
+    pub(crate) value: u32,
+    pub(crate) element: usize,
+    pub(crate) count: usize,
+}
+
+/// Work that may be recorded and replayed: it names memory by address and is checked before every run.
+#[derive(Clone)]
+pub(crate) enum Step {
+    Copy(CopyRows),
+    Fill(Fill),
+    Host { function: HostFn, data: usize },
+    Graph(Arc<Graph>),
+}
+
+/// The allocations a step touches, kept alive until it has run.
+pub(crate) type Pins = Vec<Arc<Block>>;
+
+impl Step {
+    /// Checks every access against the live allocations and keeps these alive.
+    pub(crate) fn pin(&self, memory: &Memory, pins: &mut Pins) -> Result<(), Status> {
+        match self {
+            Step::Copy(copy) => {
+                let (from_device, to_device) = match copy.direction {
+                    Direction::HostToHost | Direction::Default => (false, false),
+                    Direction::HostToDevice => (false, true),
+                    Direction::DeviceToHost => (true, false),
+                    Direction::DeviceToDevice => (true, true),
+                };
+                pin_range(memory, copy.dst, extent(copy.dst_pitch, copy.width, copy.rows)?, to_device, pins)?;
+                pin_range(memory, copy.src, extent(copy.src_pitch, copy.width, copy.rows)?, from_device, pins)
+            }
+            Step::Fill(fill) => {
+                let bytes = fill.count.checked_mul(fill.element).ok_or(Status::InvalidValue)?;
+                pin_range(memory, fill.dst, bytes, true, pins)
+            }
+            Step::Host { .. } => Ok(()),
+            Step::Graph(graph) => graph.pin(memory, pins),
+        }
+    }
+
+    /// Runs the step; with `random`, graphs take any order that their edges allow.
+    ///
+    /// # Safety
+    /// [`Step::pin`] accepted the step, and its pins are alive. Memory the library does not know (the caller's own host
+    /// memory, and what a host function touches) must be valid, as the HIP functions demand of their callers.
+    pub(crate) unsafe fn run(&self, random: Option<&mut Random>) {
+        match self {
+            // SAFETY: `pin` checked the known side; the caller of the HIP function answers for the rest.
+            Step::Copy(copy) => unsafe { move_rows(copy) },
+            // SAFETY: `pin` checked the whole range.
+            Step::Fill(fill) => unsafe { fill_elements(fill) },
+            Step::Host { function, data } => {
+                // SAFETY: function and data came together from one `hipLaunchHostFunc` call, whose caller keeps them valid.
+                thread::as_host_function(|| unsafe { function(with_exposed_provenance_mut(*data)) });
+            }
+            Step::Graph(graph) => graph.each_in_order(random, &mut |step, random| {
+                // SAFETY: pinning a graph pins all of its steps.
+                unsafe { step.run(random) };
+            }),
+        }
+    }
+}
+
+/// One entry of a stream's queue.
+pub(crate) enum Task {
+    /// Nothing but its place in the order.
+    Marker,
+    /// A step with its memory.
+    Step(Step, Pins),
+    /// An event is reached.
+    Reached(Arc<OnceLock<Instant>>),
+    /// `hipStreamAddCallback`.
+    Callback { stream: usize, function: StreamCallback, data: usize },
+    /// `hipFreeAsync`: earlier work of the stream may still use it.
+    Release(Arc<Block>),
+}
+
+impl Task {
+    pub(crate) fn run(self, random: Option<&mut Random>) {
+        match self {
+            Task::Marker => {}
+            // SAFETY: a `Task::Step` is only built from a step and the pins it was checked with.
+            Task::Step(step, _pins) => unsafe { step.run(random) },
+            Task::Reached(time) => {
+                // Only this task sets it.
+                let _ = time.set(Instant::now());
+            }
+            Task::Callback { stream, function, data } => {
+                // SAFETY: the three came together from one `hipStreamAddCallback` call, whose caller keeps them valid.
+                thread::as_host_function(|| unsafe {
+                    function(as_pointer(stream), 0, with_exposed_provenance_mut(data));
+                });
+            }
+            Task::Release(block) => drop(block),
+        }
+    }
+}
+
+/// Bytes from the first to the last one touched.
+fn extent(pitch: usize, width: usize, rows: usize) -> Result<usize, Status> {
+    let skipped = pitch.checked_mul(rows.saturating_sub(1)).ok_or(Status::InvalidValue)?;
+    skipped.checked_add(width).ok_or(Status::InvalidValue)
+}
+
+fn pin_range(
+    memory: &Memory,
+    address: usize,
+    bytes: usize,
+    must_be_known: bool,
+    pins: &mut Pins,
+) -> Result<(), Status> {
+    match memory.find(address) {
+        Some(block) if block.holds(address, bytes) => pins.push(block),
+        None if !must_be_known && address != 0 && address.checked_add(bytes).is_some() => {}
+        _ => return Err(Status::InvalidValue),
+    }
+    Ok(())
+}
+
+/// # Safety
+/// Source and destination are valid for all rows.
+unsafe fn move_rows(copy: &CopyRows) {
+    for row in 0..copy.rows {
+        let src = with_exposed_provenance::<u8>(copy.src + row * copy.src_pitch);
+        let dst = with_exposed_provenance_mut::<u8>(copy.dst + row * copy.dst_pitch);
+        // SAFETY: promised by the caller; `copy` allows the two to overlap.
+        unsafe { std::ptr::copy(src, dst, copy.width) };
+    }
+}
+
+/// # Safety
+/// The destination is valid for `count * element` bytes.
+unsafe fn fill_elements(fill: &Fill) {
+    let dst = with_exposed_provenance_mut::<u8>(fill.dst);
+    let bytes = fill.value.to_ne_bytes();
+    if fill.element == 1 {
+        // SAFETY: promised by the caller.
+        unsafe { dst.write_bytes(fill.value as u8, fill.count) };
+        return;
+    }
+    let pattern = if cfg!(target_endian = "little") { &bytes[..fill.element] } else { &bytes[4 - fill.element..] };
+    for at in 0..fill.count {
+        // SAFETY: promised by the caller; bytes need no alignment.
+        unsafe { std::ptr::copy_nonoverlapping(pattern.as_ptr(), dst.add(at * fill.element), fill.element) };
+    }
+}
