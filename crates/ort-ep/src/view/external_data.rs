@@ -1,0 +1,40 @@
+//! Weights that lie in a file of their own.
+use std::path::PathBuf;
+
+use ort_ep_sys as sys;
+
+use super::os_path;
+use crate::{Error, Result, Runtime};
+
+/// Where the data of an external initializer lies.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ExternalData {
+    /// The file, relative to the model's own.
+    pub path: PathBuf,
+    /// Where in the file the data begins, in bytes.
+    pub offset: u64,
+    /// How many bytes there are.
+    pub bytes: usize,
+}
+
+impl ExternalData {
+    /// Reads a description, then releases it.
+    ///
+    /// # Safety
+    /// `raw` is a live description of `runtime` that nobody else releases.
+    pub(super) unsafe fn take(runtime: Runtime, raw: *mut sys::OrtExternalInitializerInfo) -> Result<Self> {
+        let api = runtime.api;
+        // SAFETY: the caller vouches for `raw`; the path is copied before the release, which is the last use.
+        let (path, offset, bytes) = unsafe {
+            let path = os_path::path(api.ExternalInitializerInfo_GetFilePath(raw));
+            let offset = api.ExternalInitializerInfo_GetFileOffset(raw);
+            let bytes = api.ExternalInitializerInfo_GetByteSize(raw);
+            api.ReleaseExternalInitializerInfo(raw);
+            (path, offset, bytes)
+        };
+        let offset = u64::try_from(offset).map_err(|_| {
+            Error::invalid_argument(format!("external data in {} begins at the offset {offset}", path.display()))
+        })?;
+        Ok(Self { path, offset, bytes })
+    }
+}

@@ -1,0 +1,50 @@
+//! The shape every view has.
+
+/// A borrowed object of the runtime, compared by identity.
+macro_rules! view {
+    ($(#[$doc:meta])* $name:ident($raw:ident)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name<'a> {
+            runtime: crate::Runtime,
+            raw: *const ort_ep_sys::$raw,
+            life: std::marker::PhantomData<&'a ()>,
+        }
+
+        impl $name<'_> {
+            /// Views an object of the runtime.
+            ///
+            /// # Safety
+            /// `raw` is a live object of `runtime` and stays so for the view's lifetime.
+            pub(crate) unsafe fn from_raw(runtime: crate::Runtime, raw: *const ort_ep_sys::$raw) -> Self {
+                Self { runtime, raw, life: std::marker::PhantomData }
+            }
+
+            /// The runtime's own pointer.
+            pub fn as_ptr(self) -> *const ort_ep_sys::$raw {
+                self.raw
+            }
+        }
+
+        impl PartialEq for $name<'_> {
+            fn eq(&self, other: &Self) -> bool {
+                std::ptr::eq(self.raw, other.raw)
+            }
+        }
+
+        impl Eq for $name<'_> {}
+
+        impl std::hash::Hash for $name<'_> {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                self.raw.hash(state);
+            }
+        }
+    };
+}
+
+/// `call!(runtime.api, Graph_GetName(raw, &mut out))`: one call of the runtime, with its status read and named.
+macro_rules! call {
+    ($runtime:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        $runtime.check(stringify!($function), $runtime.api.$function($($argument),*))
+    };
+}

@@ -1,0 +1,348 @@
+//! Nodes of the runtime.
+use std::ptr;
+
+use ort_ep_sys as sys;
+
+use super::{
+    attribute::{Attribute, AttributeKind, AttributeValue},
+    graph::Graph,
+    read::{self, non_null, utf8},
+    tensor::OwnedTensor,
+    value_info::ValueInfo,
+};
+use crate::{Error, ErrorCode, Result, ffi::runtime::c_string};
+
+view! {
+    /// One node of a graph.
+    Node(OrtNode)
+}
+
+impl<'a> Node<'a> {
+    /// A number that no other node of the same graph has; nodes of inner graphs may.
+    ///
+    /// # Errors
+    /// When the runtime can't tell.
+    pub fn id(self) -> Result<usize> {
+        let mut id = 0;
+        // SAFETY: `from_raw`'s caller vouches for the node; the out-pointer is ours.
+        unsafe { call!(self.runtime, Node_GetId(self.raw, &mut id))? };
+        Ok(id)
+    }
+
+    /// The node's name; may be empty.
+    ///
+    /// # Errors
+    /// When the name is not UTF-8.
+    pub fn name(self) -> Result<&'a str> {
+        let mut name = ptr::null();
+        // SAFETY: as above; the name is part of the node.
+        unsafe {
+            call!(self.runtime, Node_GetName(self.raw, &mut name))?;
+            utf8("Node_GetName", name)
+        }
+    }
+
+    /// The operator, such as `MatMul`.
+    ///
+    /// # Errors
+    /// When the name is not UTF-8.
+    pub fn op_type(self) -> Result<&'a str> {
+        let mut name = ptr::null();
+        // SAFETY: as above.
+        unsafe {
+            call!(self.runtime, Node_GetOperatorType(self.raw, &mut name))?;
+            utf8("Node_GetOperatorType", name)
+        }
+    }
+
+    /// The operator's domain; that of ONNX itself is empty.
+    ///
+    /// # Errors
+    /// When the name is not UTF-8.
+    pub fn domain(self) -> Result<&'a str> {
+        let mut name = ptr::null();
+        // SAFETY: as above.
+        unsafe {
+            call!(self.runtime, Node_GetDomain(self.raw, &mut name))?;
+            utf8("Node_GetDomain", name)
+        }
+    }
+
+    /// The opset version that brought the operator in the form used here.
+    ///
+    /// # Errors
+    /// When the runtime can't tell.
+    pub fn since_version(self) -> Result<i32> {
+        let mut version = 0;
+        // SAFETY: as above.
+        unsafe { call!(self.runtime, Node_GetSinceVersion(self.raw, &mut version))? };
+        Ok(version)
+    }
+
+    /// The inputs in the operator's order; none where an optional one is absent.
+    ///
+    /// # Errors
+    /// When the runtime can't list them.
+    pub fn inputs(self) -> Result<Vec<Option<ValueInfo<'a>>>> {
+        let api = self.runtime.api;
+        let values = read::list(
+            self.runtime,
+            ["Node_GetNumInputs", "Node_GetInputs"],
+            ptr::null(),
+            // SAFETY: as above.
+            |count| unsafe { api.Node_GetNumInputs(self.raw, count) },
+            // SAFETY: as above; the list is as long as said.
+            |values, len| unsafe { api.Node_GetInputs(self.raw, values, len) },
+        )?;
+        Ok(self.values(values))
+    }
+
+    /// The outputs in the operator's order; none where an optional one is absent.
+    ///
+    /// # Errors
+    /// When the runtime can't list them.
+    pub fn outputs(self) -> Result<Vec<Option<ValueInfo<'a>>>> {
+        let api = self.runtime.api;
+        let values = read::list(
+            self.runtime,
+            ["Node_GetNumOutputs", "Node_GetOutputs"],
+            ptr::null(),
+            // SAFETY: as above.
+            |count| unsafe { api.Node_GetNumOutputs(self.raw, count) },
+            // SAFETY: as above.
+            |values, len| unsafe { api.Node_GetOutputs(self.raw, values, len) },
+        )?;
+        Ok(self.values(values))
+    }
+
+    /// The values from around the node that its inner graphs use.
+    ///
+    /// # Errors
+    /// When the runtime can't list them.
+    pub fn implicit_inputs(self) -> Result<Vec<ValueInfo<'a>>> {
+        let api = self.runtime.api;
+        let values = read::list(
+            self.runtime,
+            ["Node_GetNumImplicitInputs", "Node_GetImplicitInputs"],
+            ptr::null(),
+            // SAFETY: as above.
+            |count| unsafe { api.Node_GetNumImplicitInputs(self.raw, count) },
+            // SAFETY: as above.
+            |values, len| unsafe { api.Node_GetImplicitInputs(self.raw, values, len) },
+        )?;
+        Ok(self.values(values).into_iter().flatten().collect())
+    }
+
+    /// The inner graphs of a control-flow node, each with the name of its attribute.
+    ///
+    /// # Errors
+    /// When a name is not UTF-8.
+    pub fn subgraphs(self) -> Result<Vec<(String, Graph<'a>)>> {
+        let api = self.runtime.api;
+        let mut names = Vec::new();
+        let graphs = read::list(
+            self.runtime,
+            ["Node_GetNumSubgraphs", "Node_GetSubgraphs"],
+            ptr::null(),
+            // SAFETY: as above.
+            |count| unsafe { api.Node_GetNumSubgraphs(self.raw, count) },
+            |graphs, len| {
+                names.resize(len, ptr::null());
+                // SAFETY: as above; both lists have `len` entries.
+                unsafe { api.Node_GetSubgraphs(self.raw, graphs, len, names.as_mut_ptr()) }
+            },
+        )?;
+        let named = graphs.into_iter().zip(names).filter(|(graph, _)| !graph.is_null()).map(|(graph, name)| {
+            // SAFETY: names and graphs are parts of the node.
+            unsafe { Ok((utf8("Node_GetSubgraphs", name)?.to_owned(), Graph::from_raw(self.runtime, graph))) }
+        });
+        named.collect()
+    }
+
+    /// The execution provider that already took the node.
+    ///
+    /// # Errors
+    /// When the name is not UTF-8.
+    pub fn ep_name(self) -> Result<Option<&'a str>> {
+        let mut name = ptr::null();
+        // SAFETY: as above; the name is part of the node.
+        let name = unsafe {
+            call!(self.runtime, Node_GetEpName(self.raw, &mut name))?;
+            utf8("Node_GetEpName", name)?
+        };
+        Ok((!name.is_empty()).then_some(name))
+    }
+
+    /// The graph the node is in; fused nodes have none.
+    ///
+    /// # Errors
+    /// When the runtime can't tell.
+    pub fn graph(self) -> Result<Option<Graph<'a>>> {
+        let mut graph = ptr::null();
+        // SAFETY: as above.
+        unsafe { call!(self.runtime, Node_GetGraph(self.raw, &mut graph))? };
+        // SAFETY: the graph contains this node, so it lives as long.
+        Ok(non_null(graph).map(|graph| unsafe { Graph::from_raw(self.runtime, graph) }))
+    }
+
+    /// The attributes that are set, with those the operator gives a constant default.
+    ///
+    /// # Errors
+    /// When the runtime can't list them.
+    pub fn attributes(self) -> Result<Vec<Attribute<'a>>> {
+        let api = self.runtime.api;
+        let attributes = read::list(
+            self.runtime,
+            ["Node_GetNumAttributes", "Node_GetAttributes"],
+            ptr::null(),
+            // SAFETY: as above.
+            |count| unsafe { api.Node_GetNumAttributes(self.raw, count) },
+            // SAFETY: as above.
+            |attributes, len| unsafe { api.Node_GetAttributes(self.raw, attributes, len) },
+        )?;
+        let attributes = attributes.into_iter().filter_map(non_null);
+        // SAFETY: attributes are parts of the node.
+        Ok(attributes.map(|attribute| unsafe { Attribute::from_raw(self.runtime, attribute) }).collect())
+    }
+
+    /// One attribute; none if it is not set and has no default, or the operator has no such attribute.
+    ///
+    /// # Errors
+    /// When the runtime can't tell.
+    pub fn attribute(self, name: &str) -> Result<Option<Attribute<'a>>> {
+        let name = c_string(name);
+        let mut attribute = ptr::null();
+        // SAFETY: as above.
+        match unsafe { call!(self.runtime, Node_GetAttributeByName(self.raw, name.as_ptr(), &mut attribute)) } {
+            Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
+            outcome => outcome?,
+        }
+        // SAFETY: attributes are parts of the node.
+        Ok(non_null(attribute).map(|attribute| unsafe { Attribute::from_raw(self.runtime, attribute) }))
+    }
+
+    /// An attribute that is one integer.
+    ///
+    /// # Errors
+    /// When it is something else; the message names node, attribute and both kinds.
+    pub fn int(self, name: &str) -> Result<Option<i64>> {
+        self.typed(
+            name,
+            AttributeKind::Int,
+            |value| if let AttributeValue::Int(v) = value { Ok(v) } else { Err(value) },
+        )
+    }
+
+    /// An attribute that is one float.
+    ///
+    /// # Errors
+    /// As for [`int`](Self::int).
+    pub fn float(self, name: &str) -> Result<Option<f32>> {
+        self.typed(
+            name,
+            AttributeKind::Float,
+            |value| {
+                if let AttributeValue::Float(v) = value { Ok(v) } else { Err(value) }
+            },
+        )
+    }
+
+    /// An attribute that is text.
+    ///
+    /// # Errors
+    /// As for [`int`](Self::int), and when it is not UTF-8.
+    pub fn string(self, name: &str) -> Result<Option<String>> {
+        let bytes = self.typed(name, AttributeKind::String, |value| {
+            if let AttributeValue::String(v) = value { Ok(v) } else { Err(value) }
+        })?;
+        bytes.map(|bytes| self.text(name, bytes)).transpose()
+    }
+
+    /// An attribute that is a list of integers.
+    ///
+    /// # Errors
+    /// As for [`int`](Self::int).
+    pub fn ints(self, name: &str) -> Result<Option<Vec<i64>>> {
+        self.typed(
+            name,
+            AttributeKind::Ints,
+            |value| {
+                if let AttributeValue::Ints(v) = value { Ok(v) } else { Err(value) }
+            },
+        )
+    }
+
+    /// An attribute that is a list of floats.
+    ///
+    /// # Errors
+    /// As for [`int`](Self::int).
+    pub fn floats(self, name: &str) -> Result<Option<Vec<f32>>> {
+        self.typed(
+            name,
+            AttributeKind::Floats,
+            |value| {
+                if let AttributeValue::Floats(v) = value { Ok(v) } else { Err(value) }
+            },
+        )
+    }
+
+    /// An attribute that is a list of texts.
+    ///
+    /// # Errors
+    /// As for [`string`](Self::string).
+    pub fn strings(self, name: &str) -> Result<Option<Vec<String>>> {
+        let lists = self.typed(name, AttributeKind::Strings, |value| {
+            if let AttributeValue::Strings(v) = value { Ok(v) } else { Err(value) }
+        })?;
+        lists.map(|list| list.into_iter().map(|bytes| self.text(name, bytes)).collect()).transpose()
+    }
+
+    /// An attribute that is a tensor.
+    ///
+    /// # Errors
+    /// As for [`int`](Self::int).
+    pub fn tensor(self, name: &str) -> Result<Option<OwnedTensor>> {
+        self.typed(
+            name,
+            AttributeKind::Tensor,
+            |value| {
+                if let AttributeValue::Tensor(v) = value { Ok(v) } else { Err(value) }
+            },
+        )
+    }
+
+    fn typed<T>(
+        self,
+        name: &str,
+        wanted: AttributeKind,
+        take: impl FnOnce(AttributeValue) -> Result<T, AttributeValue>,
+    ) -> Result<Option<T>> {
+        let Some(attribute) = self.attribute(name)? else { return Ok(None) };
+        let found = attribute.kind()?;
+        if found == wanted
+            && let Ok(value) = take(attribute.value()?)
+        {
+            return Ok(Some(value));
+        }
+        Err(Error::invalid_argument(format!("{}: attribute `{name}` is {found}, wanted {wanted}", self.label()?)))
+    }
+
+    fn text(self, name: &str, bytes: Vec<u8>) -> Result<String> {
+        let label = self.label()?;
+        String::from_utf8(bytes)
+            .map_err(|_| Error::invalid_argument(format!("{label}: attribute `{name}` is not UTF-8 text")))
+    }
+
+    /// The node as messages name it.
+    fn label(self) -> Result<String> {
+        Ok(format!("node `{}` ({})", self.name()?, self.op_type()?))
+    }
+
+    fn values(self, values: Vec<*const sys::OrtValueInfo>) -> Vec<Option<ValueInfo<'a>>> {
+        let view = |value| {
+            // SAFETY: value infos are parts of the node's graph.
+            non_null(value).map(|value| unsafe { ValueInfo::from_raw(self.runtime, value) })
+        };
+        values.into_iter().map(view).collect()
+    }
+}

@@ -1,0 +1,68 @@
+//! Device memories that are ordinary RAM.
+//!
+//! ONNX Runtime treats the memory of a host device like that of any GPU. The allocator that made it knows better and
+//! says so here, and only then may a tensor in it be read through its address.
+use std::{
+    collections::HashMap,
+    sync::{
+        LazyLock, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crate::MemoryDevice;
+
+static MARKED: LazyLock<Mutex<HashMap<MemoryDevice, usize>>> = LazyLock::new(Mutex::default);
+/// Spares the lock in processes where no device memory is RAM.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Says that every buffer of this memory may be read and written by the host, until as many calls of
+/// [`unmark_host_readable`].
+pub(crate) fn mark_host_readable(memory: MemoryDevice) {
+    let mut marked = MARKED.lock().unwrap_or_else(PoisonError::into_inner);
+    *marked.entry(memory).or_default() += 1;
+    ANY.store(true, Ordering::Release);
+}
+
+/// Takes one [`mark_host_readable`] back.
+pub(crate) fn unmark_host_readable(memory: MemoryDevice) {
+    let mut marked = MARKED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(count) = marked.get_mut(&memory) {
+        *count -= 1;
+        if *count == 0 {
+            marked.remove(&memory);
+        }
+    }
+    ANY.store(!marked.is_empty(), Ordering::Release);
+}
+
+/// True where the host may use the address.
+pub(super) fn is_host_readable(memory: MemoryDevice) -> bool {
+    memory.is_host_readable()
+        || (ANY.load(Ordering::Acquire) && MARKED.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&memory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_memory_is_readable_only_while_somebody_says_so() {
+        let memory = MemoryDevice::gpu(0xfff0, 7);
+        assert!(!is_host_readable(memory));
+        mark_host_readable(memory);
+        mark_host_readable(memory);
+        unmark_host_readable(memory);
+        assert!(is_host_readable(memory));
+        assert!(!is_host_readable(MemoryDevice::gpu(0xfff0, 8)));
+        unmark_host_readable(memory);
+        unmark_host_readable(memory);
+        assert!(!is_host_readable(memory));
+    }
+
+    #[test]
+    fn host_and_pinned_memory_need_no_mark() {
+        assert!(is_host_readable(MemoryDevice::CPU));
+        assert!(is_host_readable(MemoryDevice::gpu(0xfff1, 0).host_accessible()));
+    }
+}
