@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn memory_of_an_input_is_not_written() {
-        let (loans, inputs) = (Loans::default(), Inputs([100..200].into()));
+        let (loans, inputs) = (Loans::default(), Inputs(vec![100..200, 900..901]));
         let loan = loans.take(0, &inputs).unwrap();
         assert!(loan.write(150..151).unwrap_err().message().contains("an input"));
         assert!(loan.write(0..101).is_err());
