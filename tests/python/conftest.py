@@ -1,0 +1,104 @@
+"""Every test runs in a process of its own.
+
+The library under test lives in the process that loads it: a crash, a leaked registration or a changed environment must
+not reach the next test, and a crash at interpreter exit must fail the test that caused it. So the outer pytest starts
+one inner pytest per test and takes over its result.
+"""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import onnxruntime
+
+CHILD = "AMDGPU_EP_TEST_CHILD"
+TIMEOUT_SECONDS = 300
+NOTHING_RAN = 5
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "environment(**variables): variables of the test's process; None removes one")
+    config.addinivalue_line("markers", "since(version): skip in ONNX Runtime releases older than this")
+
+
+def pytest_report_header():
+    return f"onnxruntime {onnxruntime.__version__}, library {os.environ.get('AMDGPU_EP_LIBRARY', '(not set)')}"
+
+
+def pytest_sessionstart():
+    wanted = os.environ.get("AMDGPU_EP_TEST_ORT_VERSION")
+    if wanted and wanted != onnxruntime.__version__:
+        raise pytest.UsageError(f"onnxruntime {wanted} was asked for, but {onnxruntime.__version__} is on the path")
+    library = os.environ.get("AMDGPU_EP_LIBRARY")
+    if not library or not os.path.isfile(library):
+        raise pytest.UsageError(
+            f"AMDGPU_EP_LIBRARY is {library!r}, which is no file; `cargo xtask test --only ort` builds it and sets this"
+        )
+
+
+def pytest_collection_modifyitems(items):
+    release = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+    for item in items:
+        for marker in item.iter_markers("since"):
+            if release < tuple(int(part) for part in marker.args[0].split(".")):
+                item.add_marker(pytest.mark.skip(reason=f"needs ONNX Runtime {marker.args[0]}"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    if CHILD in os.environ:
+        return None
+    outcome = pyfuncitem.config.rootpath / "target" / "test-results" / f"child-{os.getpid()}.txt"
+    outcome.parent.mkdir(parents=True, exist_ok=True)
+    outcome.unlink(missing_ok=True)
+    command = [sys.executable, "-X", "faulthandler", "-m", "pytest", "--quiet", "--no-header", "-p", "no:cacheprovider"]
+    command += ["--rootdir", str(pyfuncitem.config.rootpath), str(pyfuncitem.path) + node_suffix(pyfuncitem)]
+    try:
+        child = subprocess.run(
+            command,
+            env=environment_of(pyfuncitem, outcome),
+            cwd=pyfuncitem.config.rootpath,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_SECONDS,
+        )
+    except subprocess.TimeoutExpired as expired:
+        pytest.fail(f"no end after {TIMEOUT_SECONDS} s\n{expired.output}", pytrace=False)
+    skipped = outcome.read_text() if outcome.exists() else ""
+    outcome.unlink(missing_ok=True)
+    if child.returncode != 0 or "passed" not in child.stdout and not skipped:
+        pytest.fail(f"the test's process ended with {child.returncode}\n{child.stdout}", pytrace=False)
+    if skipped:
+        pytest.skip(skipped)
+    print(child.stdout)
+    return True
+
+
+def node_suffix(item):
+    return "::" + item.nodeid.split("::", 1)[1]
+
+
+def environment_of(item, outcome):
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("AMDGPU_EP_", "ORT_AMDGPU_"))}
+    environment["AMDGPU_EP_LIBRARY"] = os.environ["AMDGPU_EP_LIBRARY"]
+    environment["AMDGPU_EP_DRIVER"] = os.environ.get("AMDGPU_EP_TEST_DRIVER", "host")
+    for marker in reversed(list(item.iter_markers("environment"))):
+        for key, value in marker.kwargs.items():
+            environment.pop(key, None)
+            if value is not None:
+                environment[key] = value
+    environment[CHILD] = str(outcome)
+    return environment
+
+
+def pytest_runtest_logreport(report):
+    """In the child: a skip has to reach the outer pytest, whose own exit code would hide it."""
+    if CHILD in os.environ and report.skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        Path(os.environ[CHILD]).write_text(reason.removeprefix("Skipped: "))
