@@ -1,8 +1,6 @@
 //! Where memory lies.
 use ort_ep_sys as sys;
 
-use crate::Runtime;
-
 /// The kind of device a memory belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -97,25 +95,5 @@ impl MemoryDevice {
     /// True where the host may read and write through the address.
     pub fn is_host_readable(&self) -> bool {
         self.device == DeviceKind::Cpu || self.memory == MemoryKind::HostAccessible
-    }
-
-    /// Reads the runtime's description; null (a value that is no tensor) reads as host memory.
-    ///
-    /// # Safety
-    /// `raw` is null or a live memory device of this runtime.
-    pub(crate) unsafe fn from_raw(runtime: Runtime, raw: *const sys::OrtMemoryDevice) -> Self {
-        if raw.is_null() {
-            return Self::CPU;
-        }
-        let api = runtime.ep_api;
-        // SAFETY: the caller vouches for `raw`.
-        unsafe {
-            Self {
-                device: DeviceKind::from_raw(api.MemoryDevice_GetDeviceType(raw)),
-                memory: MemoryKind::from_raw(api.MemoryDevice_GetMemoryType(raw)),
-                vendor_id: api.MemoryDevice_GetVendorId(raw),
-                device_id: api.MemoryDevice_GetDeviceId(raw),
-            }
-        }
     }
 }

@@ -1,0 +1,212 @@
+//! The factory: finds devices, makes execution providers.
+use std::{collections::BTreeMap, ffi::CStr};
+
+use crate::{
+    AllocatorHandle, DataTransfer, Ep, Error, KernelDef, MemoryDevice, Result, Runtime, Stream,
+    view::{HardwareDevice, HardwareKind, KeyValues, SessionOptions},
+};
+
+/// What ONNX Runtime says when it loads the library.
+pub struct Registration<'a> {
+    /// The name the user registered the library under; the execution provider goes by it.
+    pub name: &'a str,
+    /// The runtime that loads it.
+    pub runtime: Runtime,
+}
+
+/// The configuration of the process-wide environment.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    /// All entries; those of a plugin are named `ep_factory.<name>.<key>`.
+    pub entries: BTreeMap<String, String>,
+}
+
+impl Environment {
+    /// True if the user asked for devices that are not there, by a registration name that ends in `.virtual`.
+    pub fn allows_virtual_devices(&self) -> bool {
+        self.entries.get("allow_virtual_devices").is_some_and(|value| value == "1")
+    }
+}
+
+/// Finds devices and makes execution providers. Several threads may call it at once.
+///
+/// Registering a library is often only a look at what is there: load the device's runtime as late as possible.
+pub trait Factory: Send + Sync + 'static {
+    /// The vendor's name.
+    fn vendor(&self) -> &str;
+
+    /// The vendor's PCI id.
+    fn vendor_id(&self) -> u32 {
+        0
+    }
+
+    /// The plugin's own version, by the rules of SemVer 2.0.
+    fn version(&self) -> &str;
+
+    /// Offers devices (ONNX Runtime takes eight at most): some of those `listed`, or new ones.
+    ///
+    /// # Errors
+    /// Fails the registration: prefer an empty list and a log line.
+    fn devices<'a>(&self, listed: &[HardwareDevice<'a>], environment: &Environment) -> Result<Vec<DeviceOffer<'a>>>;
+
+    /// Makes the execution provider of a session.
+    ///
+    /// # Errors
+    /// Fails the session.
+    fn create_ep(&self, request: &EpRequest<'_>) -> Result<Box<dyn Ep>>;
+
+    /// Makes an allocator for a memory that [`devices`](Self::devices) offered. Called before any execution provider
+    /// exists, and several times for one memory: blocks of all of them must be interchangeable.
+    ///
+    /// # Errors
+    /// Fails the registration or the session.
+    fn create_allocator(&self, memory: MemoryDevice, options: KeyValues<'_>) -> Result<AllocatorHandle> {
+        let _ = options;
+        Err(Error::not_implemented(format!("no allocator for {memory:?}")))
+    }
+
+    /// Makes a data transfer, if the devices have memory of their own. The SDK then also registers the two kernels
+    /// (`MemcpyFromHost`, `MemcpyToHost`) without which ONNX Runtime would leave compiled partitions with host pointers.
+    ///
+    /// # Errors
+    /// Fails the registration or the session.
+    fn create_data_transfer(&self) -> Result<Option<Box<dyn DataTransfer>>> {
+        Ok(None)
+    }
+
+    /// True if work runs on streams of [`create_stream`](Self::create_stream).
+    fn is_stream_aware(&self) -> bool {
+        false
+    }
+
+    /// Makes a stream for a device.
+    ///
+    /// # Errors
+    /// Fails the run.
+    fn create_stream(&self, device: MemoryDevice, options: KeyValues<'_>) -> Result<Box<dyn Stream>> {
+        let _ = options;
+        Err(Error::not_implemented(format!("no streams for {device:?}")))
+    }
+
+    /// Kernels beside the SDK's own copy kernels.
+    fn kernels(&self) -> Vec<KernelDef> {
+        Vec::new()
+    }
+
+    /// Says whether a compiled model made elsewhere runs here.
+    ///
+    /// # Errors
+    /// Fails the question.
+    fn model_compatibility(&self, devices: &[HardwareDevice<'_>], info: &str) -> Result<ModelCompatibility> {
+        let _ = (devices, info);
+        Ok(ModelCompatibility::NotApplicable)
+    }
+
+    /// Says why a device can't be used; `None` if it can.
+    fn incompatibility(&self, device: HardwareDevice<'_>) -> Option<Incompatibility> {
+        let _ = device;
+        None
+    }
+}
+
+/// What a session wants an execution provider for.
+pub struct EpRequest<'a> {
+    /// The name the library is registered under.
+    pub name: &'a CStr,
+    /// The selected devices.
+    pub devices: Vec<SelectedDevice<'a>>,
+    /// The session's options; gone after the call.
+    pub options: SessionOptions<'a>,
+    /// The runtime that asks.
+    pub runtime: Runtime,
+}
+
+/// One selected device.
+#[derive(Clone, Copy)]
+pub struct SelectedDevice<'a> {
+    /// The hardware.
+    pub hardware: HardwareDevice<'a>,
+    /// The metadata it was offered with.
+    pub metadata: KeyValues<'a>,
+}
+
+/// A device for ONNX Runtime's list.
+pub struct DeviceOffer<'a> {
+    /// The hardware behind it.
+    pub hardware: OfferedHardware<'a>,
+    /// Facts about the device; `version` and `library_path` are ONNX Runtime's own.
+    pub metadata: Vec<(String, String)>,
+    /// Default options.
+    pub options: Vec<(String, String)>,
+    /// The device's memories: one of each [`MemoryKind`](crate::MemoryKind) at most.
+    pub memories: Vec<OfferedMemory>,
+}
+
+/// The hardware behind an offered device.
+pub enum OfferedHardware<'a> {
+    /// One that ONNX Runtime listed.
+    Listed(HardwareDevice<'a>),
+    /// One that ONNX Runtime does not see.
+    New(NewHardware),
+}
+
+/// Hardware that ONNX Runtime does not see.
+#[derive(Clone, Debug)]
+pub struct NewHardware {
+    /// Its kind.
+    pub kind: HardwareKind,
+    /// Its vendor's PCI id.
+    pub vendor_id: u32,
+    /// Its PCI device id.
+    pub device_id: u32,
+    /// Its vendor's name.
+    pub vendor: String,
+    /// Facts about it.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// One memory of an offered device.
+#[derive(Clone, Debug)]
+pub struct OfferedMemory {
+    /// A name to show.
+    pub name: String,
+    /// What ONNX Runtime recognises it by.
+    pub memory: MemoryDevice,
+}
+
+/// Whether a compiled model runs here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModelCompatibility {
+    /// It is not ours.
+    NotApplicable,
+    /// It runs as well as it can.
+    Optimal,
+    /// It runs, and compiling it again would help.
+    PreferRecompilation,
+    /// It does not run.
+    Unsupported,
+}
+
+/// Why a device can't be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incompatibility {
+    /// The reason's kind.
+    pub reason: IncompatibilityReason,
+    /// A number of the driver, or 0.
+    pub error_code: i32,
+    /// What was found and what to do.
+    pub notes: String,
+}
+
+/// The kinds of reasons ONNX Runtime knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IncompatibilityReason {
+    /// The driver is missing or unfit.
+    Driver,
+    /// The device itself is unfit.
+    Device,
+    /// A library is missing.
+    MissingDependency,
+}

@@ -1,0 +1,213 @@
+//! [`OrtAllocator`](sys::OrtAllocator) over [`Allocator`].
+use std::{
+    collections::HashMap,
+    ffi::c_void,
+    ptr,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use ort_ep_sys as sys;
+
+use super::{guard::Border, life::LifeToken};
+use crate::{
+    MemoryDevice,
+    allocator::{Allocator, Block},
+    view::{OwnedKeyValues, RawStream, mark_host_readable},
+};
+
+/// An allocator on its way to ONNX Runtime.
+pub struct AllocatorHandle(Box<dyn FnOnce(Place) -> *mut sys::OrtAllocator + Send>);
+
+impl AllocatorHandle {
+    /// Wraps an allocator.
+    pub fn new<A: Allocator>(allocator: A) -> Self {
+        Self(Box::new(move |place| AllocatorBox::new(allocator, place)))
+    }
+
+    /// Makes the C object.
+    pub(super) fn into_raw(self, place: Place) -> *mut sys::OrtAllocator {
+        (self.0)(place)
+    }
+}
+
+/// Where an allocator serves.
+pub(super) struct Place {
+    pub border: Border,
+    pub memory: MemoryDevice,
+    /// Outlives the allocator: the factory keeps it.
+    pub info: *const sys::OrtMemoryInfo,
+    pub _token: LifeToken,
+}
+
+// SAFETY: the memory info is immutable and kept by the factory.
+unsafe impl Send for Place {}
+
+/// What every instance of [`AllocatorBox`] starts with, whatever its type.
+#[repr(C)]
+struct Header {
+    raw: sys::OrtAllocator,
+    release: unsafe fn(*mut sys::OrtAllocator),
+}
+
+#[repr(C)]
+struct AllocatorBox<A: Allocator> {
+    header: Header,
+    inner: A,
+    place: Place,
+    held: Mutex<Held<A::Block>>,
+}
+
+const _: () = assert!(std::mem::offset_of!(Header, raw) == 0);
+
+/// The blocks ONNX Runtime holds.
+struct Held<B> {
+    blocks: HashMap<usize, B>,
+    /// ONNX Runtime let go of the allocator, but not of all its blocks: the last one takes the allocator along.
+    released: bool,
+}
+
+impl<A: Allocator> AllocatorBox<A> {
+    fn new(inner: A, place: Place) -> *mut sys::OrtAllocator {
+        if A::Block::HOST_READABLE {
+            mark_host_readable(place.memory);
+        }
+        let mut raw = sys::OrtAllocator::empty(place.border.runtime.api_version());
+        raw.Alloc = Some(alloc::<A>);
+        raw.Free = Some(free::<A>);
+        raw.Info = Some(info::<A>);
+        raw.Reserve = Some(alloc::<A>);
+        raw.GetStats = Some(stats::<A>);
+        raw.AllocOnStream = if A::STREAM_AWARE { Some(alloc_on_stream::<A>) } else { None };
+        raw.Shrink = if A::SHRINKS { Some(shrink::<A>) } else { None };
+        let held = Mutex::new(Held { blocks: HashMap::new(), released: false });
+        let header = Header { raw, release: release::<A> };
+        Box::into_raw(Box::new(Self { header, inner, place, held })).cast()
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held<A::Block>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, bytes: usize, stream: Option<RawStream>) -> *mut c_void {
+        self.place.border.value("Alloc", ptr::null_mut(), || {
+            let block = self.inner.alloc(bytes, stream)?;
+            let address = block.address().as_ptr();
+            self.held().blocks.insert(address as usize, block);
+            Ok(address.cast())
+        })
+    }
+}
+
+/// The box behind a pointer that ONNX Runtime passes back.
+///
+/// # Safety
+/// `this` came from `AllocatorBox::<A>::new` and is alive.
+unsafe fn of<'a, A: Allocator>(this: *const sys::OrtAllocator) -> &'a AllocatorBox<A> {
+    // SAFETY: the caller's promise; the table is the box's first field.
+    unsafe { &*this.cast() }
+}
+
+unsafe extern "system" fn alloc<A: Allocator>(this: *mut sys::OrtAllocator, size: usize) -> *mut c_void {
+    // SAFETY: ONNX Runtime passes the pointer it was given.
+    unsafe { of::<A>(this) }.serve(size, None)
+}
+
+unsafe extern "system" fn alloc_on_stream<A: Allocator>(
+    this: *mut sys::OrtAllocator,
+    size: usize,
+    stream: *mut sys::OrtSyncStream,
+) -> *mut c_void {
+    // SAFETY: ONNX Runtime passes the pointer it was given.
+    let this = unsafe { of::<A>(this) };
+    // SAFETY: the stream is null or alive for the call.
+    let stream = unsafe { super::stream::native_handle(this.place.border.runtime, stream) };
+    this.serve(size, stream)
+}
+
+unsafe extern "system" fn free<A: Allocator>(this: *mut sys::OrtAllocator, address: *mut c_void) {
+    if address.is_null() {
+        return;
+    }
+    // SAFETY: ONNX Runtime passes the pointer it was given.
+    let allocator = unsafe { of::<A>(this) };
+    let last = allocator.place.border.value("Free", false, || {
+        let (block, last) = {
+            let mut held = allocator.held();
+            let block = held.blocks.remove(&(address as usize));
+            (block, held.released && held.blocks.is_empty())
+        };
+        match block {
+            Some(block) => {
+                allocator.inner.free(block);
+                Ok(last)
+            }
+            None => {
+                tracing::warn!(target: "ort_ep::memory", ?address, "an address that is not ours was freed: ignored");
+                Ok(false)
+            }
+        }
+    });
+    if last {
+        // SAFETY: ONNX Runtime released the allocator before, and this was the last block it still held.
+        drop(unsafe { Box::from_raw(this.cast::<AllocatorBox<A>>()) });
+    }
+}
+
+unsafe extern "system" fn info<A: Allocator>(this: *const sys::OrtAllocator) -> *const sys::OrtMemoryInfo {
+    // SAFETY: ONNX Runtime passes the pointer it was given.
+    unsafe { of::<A>(this) }.place.info
+}
+
+unsafe extern "system" fn stats<A: Allocator>(
+    this: *const sys::OrtAllocator,
+    out: *mut *mut sys::OrtKeyValuePairs,
+) -> sys::Status {
+    // SAFETY: ONNX Runtime passes the pointer it was given.
+    let this = unsafe { of::<A>(this) };
+    this.place.border.status("GetStats", || {
+        let entries = this.inner.stats().map(|stats| stats.entries().map(|(name, value)| (name, value.to_string())));
+        let pairs = OwnedKeyValues::from_pairs(this.place.border.runtime, entries.into_iter().flatten())?;
+        // SAFETY: a valid out-pointer; ownership of the pairs goes to the caller.
+        unsafe { out.write(pairs.into_raw()) };
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn shrink<A: Allocator>(this: *mut sys::OrtAllocator) -> sys::Status {
+    // SAFETY: ONNX Runtime passes the pointer it was given.
+    let this = unsafe { of::<A>(this) };
+    this.place.border.status("Shrink", || this.inner.shrink())
+}
+
+/// Frees the box, at once or with its last block.
+unsafe fn release<A: Allocator>(this: *mut sys::OrtAllocator) {
+    // SAFETY: as for `release_allocator`.
+    let allocator = unsafe { of::<A>(this) };
+    let left = {
+        let mut held = allocator.held();
+        held.released = true;
+        held.blocks.len()
+    };
+    if left > 0 {
+        tracing::debug!(target: "ort_ep::memory", left, "an allocator was released before its blocks: kept for them");
+        return;
+    }
+    // SAFETY: made by `Box::into_raw`, and ONNX Runtime holds neither it nor a block of it.
+    let allocator = unsafe { Box::from_raw(this.cast::<AllocatorBox<A>>()) };
+    let border = allocator.place.border;
+    border.value("ReleaseAllocator", (), move || {
+        drop(allocator);
+        Ok(())
+    });
+}
+
+/// Takes an allocator back.
+///
+/// # Safety
+/// `this` is null, or came from an [`AllocatorHandle`] of this library and was not released before.
+pub(super) unsafe fn release_allocator(this: *mut sys::OrtAllocator) {
+    if !this.is_null() {
+        // SAFETY: every allocator of ours starts with a `Header`.
+        unsafe { ((*this.cast::<Header>()).release)(this) }
+    }
+}

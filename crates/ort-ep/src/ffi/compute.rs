@@ -1,0 +1,154 @@
+//! [`OrtNodeComputeInfo`](sys::OrtNodeComputeInfo) over [`Partition`], and the node that saves one.
+use std::ffi::{CString, c_void};
+
+use ort_ep_sys as sys;
+
+use super::{guard::Border, runtime::c_string};
+use crate::{
+    EpContextNode, Error, Partition, Result, Runtime,
+    view::{KernelContext, Node, ValueInfo},
+};
+
+#[repr(C)]
+struct ComputeBox {
+    raw: sys::OrtNodeComputeInfo,
+    inner: Box<dyn Partition>,
+    border: Border,
+}
+
+const _: () = assert!(std::mem::offset_of!(ComputeBox, raw) == 0);
+
+/// Makes the C object.
+pub(super) fn partition_into_raw(inner: Box<dyn Partition>, border: Border) -> *mut sys::OrtNodeComputeInfo {
+    let mut raw = sys::OrtNodeComputeInfo::empty(border.runtime.api_version());
+    raw.CreateState = Some(create_state);
+    raw.Compute = Some(compute);
+    raw.ReleaseState = Some(release_state);
+    Box::into_raw(Box::new(ComputeBox { raw, inner, border })).cast()
+}
+
+/// Takes a partition back.
+///
+/// # Safety
+/// `this` is null, or came from `partition_into_raw` and was not released before.
+pub(super) unsafe fn release_partition(this: *mut sys::OrtNodeComputeInfo) {
+    if this.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let partition = unsafe { Box::from_raw(this.cast::<ComputeBox>()) };
+    let border = partition.border;
+    border.value("ReleaseNodeComputeInfos", (), move || {
+        drop(partition);
+        Ok(())
+    });
+}
+
+/// The partition is its own state: concurrent runs share one state pointer anyway.
+unsafe extern "system" fn create_state(
+    this: *mut sys::OrtNodeComputeInfo,
+    _: *mut sys::OrtNodeComputeContext,
+    state: *mut *mut c_void,
+) -> sys::Status {
+    // SAFETY: a valid out-pointer.
+    unsafe { state.write(this.cast()) };
+    std::ptr::null_mut()
+}
+
+unsafe extern "system" fn compute(
+    this: *mut sys::OrtNodeComputeInfo,
+    _: *mut c_void,
+    context: *mut sys::OrtKernelContext,
+) -> sys::Status {
+    // SAFETY: ONNX Runtime passes the pointer it was given.
+    let this: &ComputeBox = unsafe { &*this.cast() };
+    this.border.status("Compute", || {
+        // SAFETY: the context is alive for the call.
+        let context = unsafe { KernelContext::from_raw(this.border.runtime, context) };
+        this.inner.compute(&context)
+    })
+}
+
+unsafe extern "system" fn release_state(_: *mut sys::OrtNodeComputeInfo, _: *mut c_void) {}
+
+/// Makes the EPContext node that stands for `fused` in a saved model; ONNX Runtime takes it over.
+pub(super) fn context_node(runtime: Runtime, fused: Node<'_>, node: &EpContextNode) -> Result<*mut sys::OrtNode> {
+    let editor = runtime.api.model_editor_api().ok_or_else(|| {
+        Error::not_implemented("this build of ONNX Runtime can't make nodes, so no compiled model can be saved")
+    })?;
+    let names = |values: Vec<Option<ValueInfo<'_>>>| -> Result<Vec<CString>> {
+        values.into_iter().map(|value| value.map_or(Ok(CString::default()), |value| Ok(c_string(&value.name()?)))).collect()
+    };
+    let inputs = names(fused.inputs()?)?;
+    let outputs = names(fused.outputs()?)?;
+    let mut attributes = Attributes { runtime, raw: Vec::new() };
+    attributes.int("main_context", i64::from(node.main))?;
+    attributes.int("embed_mode", i64::from(node.embedded))?;
+    attributes.bytes("ep_cache_context", &node.context)?;
+    for (name, text) in &node.texts {
+        attributes.bytes(name, text.as_bytes())?;
+    }
+    let pointers = |names: &[CString]| names.iter().map(|name| name.as_ptr()).collect::<Vec<_>>();
+    let (input_names, output_names) = (pointers(&inputs), pointers(&outputs));
+    let name = c_string(&fused.name()?);
+    let mut out = std::ptr::null_mut();
+    // SAFETY: all texts are NUL-terminated and copied. On success the call takes the attributes over and nulls the
+    // entries, so that `Attributes` has nothing left to release.
+    let status = unsafe {
+        editor.CreateNode(
+            c"EPContext".as_ptr(),
+            c"com.microsoft".as_ptr(),
+            name.as_ptr(),
+            input_names.as_ptr(),
+            input_names.len(),
+            output_names.as_ptr(),
+            output_names.len(),
+            attributes.raw.as_mut_ptr(),
+            attributes.raw.len(),
+            &mut out,
+        )
+    };
+    runtime.check("CreateNode", status)?;
+    Ok(out)
+}
+
+/// Attributes on their way into a node.
+struct Attributes {
+    runtime: Runtime,
+    raw: Vec<*mut sys::OrtOpAttr>,
+}
+
+impl Attributes {
+    fn int(&mut self, name: &str, value: i64) -> Result<()> {
+        self.add(name, (&raw const value).cast(), 1, sys::ORT_OP_ATTR_INT)
+    }
+
+    fn bytes(&mut self, name: &str, value: &[u8]) -> Result<()> {
+        let length = i32::try_from(value.len()).map_err(|_| {
+            Error::invalid_argument(format!(
+                "the attribute {name} of an EPContext node would be {} bytes long, 2 GiB is the most\n  help: set ep.context_embed_mode to 0, which writes a file of its own",
+                value.len()
+            ))
+        })?;
+        self.add(name, value.as_ptr().cast(), length, sys::ORT_OP_ATTR_STRING)
+    }
+
+    fn add(&mut self, name: &str, data: *const c_void, length: i32, kind: sys::OrtOpAttrType) -> Result<()> {
+        let name = c_string(name);
+        let mut attribute = std::ptr::null_mut();
+        // SAFETY: `data` holds `length` values of `kind`, and everything is copied.
+        let status = unsafe { self.runtime.api.CreateOpAttr(name.as_ptr(), data, length, kind, &mut attribute) };
+        self.runtime.check("CreateOpAttr", status)?;
+        self.raw.push(attribute);
+        Ok(())
+    }
+}
+
+impl Drop for Attributes {
+    fn drop(&mut self) {
+        for &attribute in self.raw.iter().filter(|attribute| !attribute.is_null()) {
+            // SAFETY: made by `CreateOpAttr` and not taken over by a node.
+            unsafe { self.runtime.api.ReleaseOpAttr(attribute) };
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The two symbols a plugin exports.
+use std::ffi::{CStr, c_char};
+
+use ort_ep_sys as sys;
+
+use super::{
+    factory::{factory_into_raw, release},
+    guard::{Border, guard},
+    logging::{self, LoggerHandle},
+    runtime::new_status,
+};
+use crate::{Error, Factory, Registration, Result, Runtime};
+
+/// The arguments of `CreateEpFactories`.
+#[derive(Clone, Copy)]
+pub struct CreateFactoriesArgs {
+    /// The name the user registers the library under.
+    pub registered_name: *const c_char,
+    /// The runtime's entry.
+    pub api_base: *const sys::OrtApiBase,
+    /// The environment's logger.
+    pub default_logger: *const sys::OrtLogger,
+    /// Where factories go.
+    pub factories: *mut *mut sys::OrtEpFactory,
+    /// How many fit there.
+    pub max_factories: usize,
+    /// Where their number goes.
+    pub num_factories: *mut usize,
+}
+
+impl CreateFactoriesArgs {
+    /// Opens the runtime, runs `body` and turns its error into a status. Without a runtime no status can be made, so
+    /// the answer is success with no factory.
+    ///
+    /// # Safety
+    /// The pointers are null or what ONNX Runtime passes.
+    pub(super) unsafe fn respond(self, body: impl FnOnce(Runtime, &str) -> Result<()>) -> sys::Status {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !self.num_factories.is_null() {
+                self.num_factories.write(0);
+            }
+            let runtime = match guard("CreateEpFactories", || Runtime::negotiate(self.api_base)) {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    let api = sys::Api::for_error_status(self.api_base);
+                    return api.map_or(std::ptr::null_mut(), |api| new_status(api, &error));
+                }
+            };
+            runtime.status(guard("CreateEpFactories", || body(runtime, &self.checked_name()?)))
+        }
+    }
+
+    /// # Safety
+    /// As for `respond`.
+    unsafe fn checked_name(&self) -> Result<String> {
+        if self.factories.is_null() || self.num_factories.is_null() || self.max_factories == 0 {
+            return Err(Error::invalid_argument("CreateEpFactories got no room for a factory"));
+        }
+        if self.registered_name.is_null() {
+            return Err(Error::invalid_argument("CreateEpFactories got no registration name"));
+        }
+        // SAFETY: the caller's promise.
+        let name = unsafe { CStr::from_ptr(self.registered_name) };
+        match name.to_str() {
+            Ok(name) if !name.trim().is_empty() => Ok(name.to_owned()),
+            Ok(_) => Err(Error::invalid_argument("the registration name is empty")),
+            Err(_) => Err(Error::invalid_argument("the registration name is not UTF-8")),
+        }
+    }
+}
+
+/// `CreateEpFactories` for a library with one factory. Used by [`plugin!`](crate::plugin).
+///
+/// # Safety
+/// The pointers are null or what ONNX Runtime passes.
+pub unsafe fn create_factories(
+    args: CreateFactoriesArgs,
+    log_variable: Option<&str>,
+    create: fn(Registration<'_>) -> Result<Box<dyn Factory>>,
+) -> sys::Status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        args.respond(|runtime, name| {
+            let level = log_variable.and_then(|variable| std::env::var(variable).ok());
+            logging::install(level.as_deref());
+            let logger = LoggerHandle::new(runtime, args.default_logger);
+            let _scope = logger.enter();
+            let factory = create(Registration { name, runtime })?;
+            args.factories.write(factory_into_raw(factory, name, Border { runtime, logger }));
+            args.num_factories.write(1);
+            Ok(())
+        })
+    }
+}
+
+/// `ReleaseEpFactory`. Used by [`plugin!`](crate::plugin).
+///
+/// # Safety
+/// `factory` is null, or came from [`create_factories`] of this library and was not released before.
+pub unsafe fn release_factory(factory: *mut sys::OrtEpFactory) -> sys::Status {
+    // SAFETY: the caller's promise. A panic in here has nobody to tell: there may be no runtime left.
+    let _ = guard("ReleaseEpFactory", || {
+        // SAFETY: as above.
+        unsafe { release(factory) };
+        Ok(())
+    });
+    std::ptr::null_mut()
+}
+
+/// Exports a library's two symbols.
+///
+/// `create` is a `fn(Registration<'_>) -> Result<Box<dyn Factory>>`; the optional second argument names an environment
+/// variable whose level (`error` … `trace`) sends events to stderr that ONNX Runtime's logger would drop.
+#[macro_export]
+macro_rules! plugin {
+    ($create:expr $(, log_variable = $variable:literal)?) => {
+        #[allow(unsafe_code, non_snake_case, missing_docs, clippy::missing_safety_doc)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn CreateEpFactories(
+            registered_name: *const ::std::ffi::c_char,
+            api_base: *const $crate::sys::OrtApiBase,
+            default_logger: *const $crate::sys::OrtLogger,
+            factories: *mut *mut $crate::sys::OrtEpFactory,
+            max_factories: usize,
+            num_factories: *mut usize,
+        ) -> $crate::sys::Status {
+            let args = $crate::ffi::CreateFactoriesArgs {
+                registered_name, api_base, default_logger, factories, max_factories, num_factories,
+            };
+            #[allow(unused_mut, unused_assignments)]
+            let mut variable: Option<&str> = None;
+            $(variable = Some($variable);)?
+            // SAFETY: only ONNX Runtime calls this symbol, by its contract.
+            unsafe { $crate::ffi::create_factories(args, variable, $create) }
+        }
+
+        #[allow(unsafe_code, non_snake_case, missing_docs, clippy::missing_safety_doc)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn ReleaseEpFactory(factory: *mut $crate::sys::OrtEpFactory) -> $crate::sys::Status {
+            // SAFETY: only ONNX Runtime calls this symbol, by its contract.
+            unsafe { $crate::ffi::release_factory(factory) }
+        }
+    };
+}

@@ -1,0 +1,85 @@
+//! Who is still alive when ONNX Runtime lets go of the factory.
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// Counts the objects a factory has handed out.
+#[derive(Clone, Default)]
+pub(super) struct Life(Arc<AtomicUsize>);
+
+impl Life {
+    /// One more object; dropping the token takes it back.
+    pub fn token(&self) -> LifeToken {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        LifeToken(self.clone())
+    }
+
+    /// How many objects are alive.
+    pub fn alive(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Held by every object that outlives the call it was made in.
+pub(super) struct LifeToken(Life);
+
+impl Drop for LifeToken {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// The file this code was loaded from.
+#[cfg(unix)]
+pub(super) fn this_library() -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    let here = this_library as fn() -> Option<PathBuf> as *const libc::c_void;
+    // SAFETY: `here` is an address in this library and `info` a valid out-pointer; on success `dli_fname` is the
+    // loader's own NUL-terminated path, alive while the library is mapped, which it is during this call.
+    let path = unsafe {
+        if libc::dladdr(here, info.as_mut_ptr()) == 0 || (*info.as_ptr()).dli_fname.is_null() {
+            return None;
+        }
+        std::ffi::CStr::from_ptr((*info.as_ptr()).dli_fname)
+    };
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes())))
+}
+
+/// The file this code was loaded from; Windows looks beside the calling library by itself.
+#[cfg(windows)]
+pub(super) fn this_library() -> Option<PathBuf> {
+    None
+}
+
+/// Keeps this library mapped until the process ends.
+///
+/// ONNX Runtime does not refuse to unregister a library whose sessions are still alive: it unmaps the code those
+/// sessions are about to call. Pinning costs a mapping; not pinning costs the process.
+#[cfg(unix)]
+pub(super) fn pin_this_library() {
+    use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+    let Some(path) = this_library() else { return };
+    // SAFETY: the library is loaded already, so no initialiser runs. The handle is leaked on purpose: it is the pin.
+    if let Ok(library) = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NODELETE) } {
+        std::mem::forget(library);
+    }
+}
+
+/// Keeps this library mapped until the process ends.
+#[cfg(windows)]
+pub(super) fn pin_this_library() {
+    let mut module = std::mem::MaybeUninit::uninit();
+    let here = pin_this_library as fn() as *const std::ffi::c_void;
+    const PIN_FROM_ADDRESS: u32 = 0x1 | 0x4;
+    #[link(name = "kernel32")]
+    unsafe extern "system" {
+        fn GetModuleHandleExW(flags: u32, name: *const std::ffi::c_void, module: *mut *mut std::ffi::c_void) -> i32;
+    }
+    // SAFETY: the address lies in this library and `module` is a valid out-pointer.
+    unsafe { GetModuleHandleExW(PIN_FROM_ADDRESS, here, module.as_mut_ptr()) };
+}

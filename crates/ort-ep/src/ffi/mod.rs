@@ -1,0 +1,30 @@
+//! The border: tables of C functions over the safe traits.
+//!
+//! Each object handed to ONNX Runtime is a `#[repr(C)]` box whose first field is the C table, so the pointer that comes
+//! back as `this` finds our state behind it. Every slot goes through a guard, so that a panic becomes a status, a
+//! default or a logged no-op, and each call logs to the logger of the object it was made on.
+mod allocator;
+mod compute;
+mod data_transfer;
+mod entry;
+mod ep;
+mod factory;
+mod guard;
+mod host_block;
+mod kernel;
+mod life;
+pub(crate) mod logging;
+mod memory_info;
+mod offer;
+mod passthrough;
+mod profiler;
+pub(crate) mod runtime;
+mod stream;
+
+pub use allocator::AllocatorHandle;
+pub use entry::{CreateFactoriesArgs, create_factories, release_factory};
+pub use ep::Claims;
+pub use host_block::HostBlock;
+pub use passthrough::PassThrough;
+pub use profiler::ProfilingEventView;
+pub use stream::SyncStream;

@@ -1,0 +1,70 @@
+//! Operator kernels that run node by node, without compiling.
+use std::{ops::RangeInclusive, sync::Arc};
+
+use crate::{
+    ElementType, Result,
+    view::{KernelContext, KernelInfo},
+};
+
+/// One operator kernel of one node.
+pub trait Kernel: Send + Sync + 'static {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// Fails the run.
+    fn compute(&self, context: &KernelContext<'_>) -> Result<()>;
+}
+
+/// Makes a kernel for a node.
+pub type KernelCreator = Arc<dyn Fn(KernelInfo<'_>) -> Result<Box<dyn Kernel>> + Send + Sync>;
+
+/// Which nodes a kernel is for.
+#[derive(Clone)]
+pub struct KernelDef {
+    pub(crate) domain: String,
+    pub(crate) op_type: String,
+    pub(crate) versions: RangeInclusive<i32>,
+    pub(crate) host_inputs: Vec<usize>,
+    pub(crate) host_outputs: Vec<usize>,
+    pub(crate) constraints: Vec<(String, Vec<ElementType>)>,
+    pub(crate) create: KernelCreator,
+}
+
+impl KernelDef {
+    /// A kernel for `op_type` of `domain` (`""` is ONNX's own) in the schema versions given.
+    pub fn new<F>(domain: &str, op_type: &str, versions: RangeInclusive<i32>, create: F) -> Self
+    where
+        F: Fn(KernelInfo<'_>) -> Result<Box<dyn Kernel>> + Send + Sync + 'static,
+    {
+        Self {
+            domain: domain.to_owned(),
+            op_type: op_type.to_owned(),
+            versions,
+            host_inputs: Vec::new(),
+            host_outputs: Vec::new(),
+            constraints: Vec::new(),
+            create: Arc::new(create),
+        }
+    }
+
+    /// Wants input `index` in host memory.
+    #[must_use]
+    pub fn host_input(mut self, index: usize) -> Self {
+        self.host_inputs.push(index);
+        self
+    }
+
+    /// Gives output `index` in host memory.
+    #[must_use]
+    pub fn host_output(mut self, index: usize) -> Self {
+        self.host_outputs.push(index);
+        self
+    }
+
+    /// Accepts only these types for the schema's type parameter `name`.
+    #[must_use]
+    pub fn types(mut self, name: &str, types: &[ElementType]) -> Self {
+        self.constraints.push((name.to_owned(), types.to_vec()));
+        self
+    }
+}
