@@ -1,0 +1,236 @@
+//! What can go wrong: loading a library, calling a driver, compiling a kernel.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::DriverKind;
+use crate::sys::codes;
+
+/// One file name that was tried, and what the loader said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// A path, a plain soname, or a folder that does not exist.
+    pub name: String,
+    /// The loader's reason, or the symbols that were missing.
+    pub reason: String,
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.reason)
+    }
+}
+
+fn listed(attempts: &[Attempt]) -> String {
+    attempts.iter().map(Attempt::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// A library could not be made ready for use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// No file of any known name could be opened.
+    #[error("no {what} could be loaded (tried {})\n  help: {help}", listed(.attempts))]
+    NotFound {
+        /// The library in words, for example "HIP runtime".
+        what: &'static str,
+        /// Every name tried, in order.
+        attempts: Vec<Attempt>,
+        /// What the user can do about it.
+        help: &'static str,
+    },
+    /// A file opened, but symbols that are always needed are not in it.
+    #[error(
+        "{} is not a usable {what}: it lacks {} (tried {})\n  help: {help}",
+        .path.display(), .missing.join(", "), listed(.attempts)
+    )]
+    Incomplete {
+        /// The library in words.
+        what: &'static str,
+        /// The first file that opened.
+        path: PathBuf,
+        /// The symbols it lacks.
+        missing: Vec<&'static str>,
+        /// Every name tried, in order.
+        attempts: Vec<Attempt>,
+        /// What the user can do about it.
+        help: &'static str,
+    },
+    /// This driver has no such library at all.
+    #[error("the {driver} driver has no {what}")]
+    NotOffered {
+        /// The driver that was asked.
+        driver: DriverKind,
+        /// The library in words.
+        what: &'static str,
+    },
+}
+
+impl LoadError {
+    /// Every name that was tried, in order.
+    pub fn attempts(&self) -> &[Attempt] {
+        match self {
+            LoadError::NotFound { attempts, .. } | LoadError::Incomplete { attempts, .. } => attempts,
+            LoadError::NotOffered { .. } => &[],
+        }
+    }
+}
+
+/// A driver call failed, or was refused before it was made.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HipError {
+    /// The device (or the host, for pinned memory) has no room for this request.
+    #[error(
+        "out of memory on {driver} device {device}: {bytes} bytes asked for, {free} of {total} bytes free\n  \
+         help: free other buffers, or use a smaller model or batch"
+    )]
+    OutOfMemory {
+        /// The driver asked.
+        driver: DriverKind,
+        /// The device's ordinal.
+        device: usize,
+        /// Bytes asked for.
+        bytes: usize,
+        /// Bytes the driver reported free after the failure, 0 when it would not say.
+        free: usize,
+        /// Bytes of the whole device, 0 when it would not say.
+        total: usize,
+    },
+    /// The driver answered with an error status.
+    #[error("{call} failed on the {driver} driver: {code} ({text})")]
+    Call {
+        /// The driver asked.
+        driver: DriverKind,
+        /// The HIP name of the call, whatever the driver calls it.
+        call: &'static str,
+        /// The status as the driver gave it.
+        code: i32,
+        /// The driver's own words for the status.
+        text: String,
+    },
+    /// The loaded library is too old for this, or never had it.
+    #[error("the {driver} driver library has no {symbol}")]
+    Unsupported {
+        /// The driver asked.
+        driver: DriverKind,
+        /// The HIP name of the missing function or feature.
+        symbol: &'static str,
+    },
+    /// A copy or fill would leave its buffer.
+    #[error("{bytes} bytes at offset {offset} leave a buffer of {capacity} bytes")]
+    OutOfBounds {
+        /// First byte touched.
+        offset: usize,
+        /// Bytes touched.
+        bytes: usize,
+        /// Bytes the buffer has.
+        capacity: usize,
+    },
+    /// Two things that must share a driver or device do not.
+    #[error("{what} belongs to {found}, not to {wanted}")]
+    Foreign {
+        /// The thing in words.
+        what: &'static str,
+        /// Where it belongs.
+        found: String,
+        /// Where it would have to belong.
+        wanted: String,
+    },
+    /// An argument was refused before the driver saw it.
+    #[error("{call} refused: {reason}")]
+    Invalid {
+        /// The HIP name of the call that was not made.
+        call: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// A library needed for this call could not be loaded.
+    #[error(transparent)]
+    Library(#[from] LoadError),
+}
+
+impl HipError {
+    /// The status number, where the driver gave one.
+    pub fn code(&self) -> Option<i32> {
+        match self {
+            HipError::Call { code, .. } => Some(*code),
+            HipError::OutOfMemory { .. } => Some(codes::OUT_OF_MEMORY),
+            _ => None,
+        }
+    }
+
+    /// Whether this is an allocation that found no room.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.code() == Some(codes::OUT_OF_MEMORY)
+    }
+}
+
+/// A kernel source could not be compiled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RtcError {
+    /// The compiler read the source and refused it.
+    #[error("{name} does not compile ({call}: {code}, {text})\n{log}")]
+    Compile {
+        /// The name given to the source.
+        name: String,
+        /// The call that failed.
+        call: &'static str,
+        /// The compiler's status.
+        code: i32,
+        /// The compiler's words for the status.
+        text: String,
+        /// The compiler's log; may be empty.
+        log: String,
+    },
+    /// The compiler would end the process if it were given this target.
+    #[error(
+        "{target} is not a target that the run-time compiler of HIP {version} knows\n  \
+         help: install ROCm 6 or newer"
+    )]
+    UnknownTarget {
+        /// The target asked for.
+        target: String,
+        /// The runtime's version.
+        version: String,
+    },
+    /// A source, name or option holds a NUL byte, or the source or name is empty.
+    #[error("{what} cannot be passed to the run-time compiler: {reason}")]
+    BadText {
+        /// Which text.
+        what: &'static str,
+        /// Why not.
+        reason: &'static str,
+    },
+}
+
+impl RtcError {
+    /// The compiler's log, where it wrote one.
+    pub fn log(&self) -> &str {
+        match self {
+            RtcError::Compile { log, .. } => log,
+            _ => "",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn not_found_lists_each_name_with_its_reason_then_the_help() {
+        let attempt = |name: &str| Attempt { name: name.into(), reason: "not found".into() };
+        let error = LoadError::NotFound {
+            what: "HIP runtime",
+            attempts: vec![attempt("libamdhip64.so.7"), attempt("libamdhip64.so")],
+            help: "install ROCm",
+        };
+        assert_eq!(
+            error.to_string(),
+            "no HIP runtime could be loaded (tried libamdhip64.so.7: not found; libamdhip64.so: not found)\n  \
+             help: install ROCm"
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! Which driver a handle belongs to.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The three libraries that can stand behind the driver table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DriverKind {
+    /// AMD's HIP runtime, `libamdhip64`.
+    Amd,
+    /// The CUDA twin: the CUDA runtime and driver behind HIP's signatures.
+    Nvidia,
+    /// Our own `libhip-host`: the HIP runtime C ABI on RAM and worker threads.
+    Host,
+}
+
+impl DriverKind {
+    /// Every kind, in the order reports list them.
+    pub const ALL: [DriverKind; 3] = [DriverKind::Amd, DriverKind::Nvidia, DriverKind::Host];
+
+    /// The name used on the command line, in the environment and in logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DriverKind::Amd => "amd",
+            DriverKind::Nvidia => "nvidia",
+            DriverKind::Host => "host",
+        }
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        match self {
+            DriverKind::Amd => 0,
+            DriverKind::Nvidia => 1,
+            DriverKind::Host => 2,
+        }
+    }
+}
+
+impl fmt::Display for DriverKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The text was none of `amd`, `nvidia`, `host`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown driver {text:?}\n  help: use one of amd, nvidia, host")]
+pub struct UnknownDriver {
+    /// The text as it was given.
+    pub text: String,
+}
+
+impl FromStr for DriverKind {
+    type Err = UnknownDriver;
+
+    fn from_str(text: &str) -> Result<DriverKind, UnknownDriver> {
+        let wanted = text.trim();
+        DriverKind::ALL
+            .into_iter()
+            .find(|kind| kind.name().eq_ignore_ascii_case(wanted))
+            .ok_or_else(|| UnknownDriver { text: text.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back_in_any_case() {
+        for kind in DriverKind::ALL {
+            assert_eq!(kind.to_string().parse::<DriverKind>().unwrap(), kind);
+            assert_eq!(format!(" {} ", kind.name().to_uppercase()).parse::<DriverKind>().unwrap(), kind);
+        }
+    }
+
+    #[test]
+    fn unknown_name_is_quoted_with_the_choices() {
+        let message = "cuda".parse::<DriverKind>().unwrap_err().to_string();
+        assert_eq!(message, "unknown driver \"cuda\"\n  help: use one of amd, nvidia, host");
+    }
+}

@@ -1,0 +1,234 @@
+//! Owned memory: on a device, pinned on the host, or in stream order.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr::NonNull;
+
+use super::device::Device;
+use super::report_leak;
+use super::stream::RawStream;
+use crate::HipError;
+use crate::result::{device, memory};
+use crate::sys::codes;
+
+/// Device memory, freed when dropped (which waits for the device).
+pub struct DeviceBuffer {
+    device: Device,
+    address: NonNull<u8>,
+    bytes: usize,
+}
+
+/// Host memory that the device reaches at full speed, zeroed, freed when dropped.
+pub struct PinnedBuffer {
+    device: Device,
+    address: NonNull<u8>,
+    bytes: usize,
+}
+
+/// Device memory that comes and goes in stream order: valid for work after the point of its stream where it was
+/// allocated, until the point where it is freed.
+pub struct StreamBuffer {
+    device: Device,
+    address: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: these own plain addresses; drivers allow any thread to use and free an allocation.
+unsafe impl Send for DeviceBuffer {}
+// SAFETY: shared access gives out the address and size only.
+unsafe impl Sync for DeviceBuffer {}
+// SAFETY: as for `DeviceBuffer`.
+unsafe impl Send for PinnedBuffer {}
+// SAFETY: shared access gives `&[u8]`, exclusive access `&mut [u8]`, as for a boxed slice.
+unsafe impl Sync for PinnedBuffer {}
+// SAFETY: as for `DeviceBuffer`.
+unsafe impl Send for StreamBuffer {}
+// SAFETY: as for `DeviceBuffer`.
+unsafe impl Sync for StreamBuffer {}
+
+impl Device {
+    /// Allocates device memory. Zero bytes give a buffer of size 0 with an address of its own.
+    ///
+    /// # Errors
+    /// [`HipError::OutOfMemory`], or the driver's status.
+    pub fn alloc(&self, bytes: usize) -> Result<DeviceBuffer, HipError> {
+        let _scope = self.enter()?;
+        let address = memory::malloc(self.driver().runtime(), bytes.max(1));
+        Ok(DeviceBuffer { device: self.clone(), address: self.allocated("hipMalloc", bytes, address)?, bytes })
+    }
+
+    /// Allocates device memory in stream order.
+    ///
+    /// # Errors
+    /// [`HipError::OutOfMemory`], [`HipError::Unsupported`] where `DeviceInfo::memory_pools` is false, or the driver's
+    /// status.
+    pub fn alloc_async(&self, bytes: usize, stream: RawStream<'_>) -> Result<StreamBuffer, HipError> {
+        if !self.info().memory_pools {
+            return Err(HipError::Unsupported { driver: self.kind(), symbol: "hipMallocAsync" });
+        }
+        let _scope = self.enter()?;
+        // SAFETY: a `RawStream` is live for its lifetime.
+        let address = unsafe { memory::malloc_async(self.driver().runtime(), bytes.max(1), stream.handle()) };
+        Ok(StreamBuffer { device: self.clone(), address: self.allocated("hipMallocAsync", bytes, address)?, bytes })
+    }
+
+    /// Allocates pinned host memory, usable from every device of the driver, and zeroes it.
+    ///
+    /// # Errors
+    /// [`HipError::OutOfMemory`], or the driver's status.
+    pub fn alloc_pinned(&self, bytes: usize) -> Result<PinnedBuffer, HipError> {
+        let _scope = self.enter()?;
+        let runtime = self.driver().runtime();
+        let address = memory::host_malloc(runtime, bytes.max(1), codes::HOST_MALLOC_PORTABLE);
+        let address = self.allocated("hipHostMalloc", bytes, address)?;
+        // SAFETY: the driver just gave this many bytes; zeroing is what lets `as_slice` be safe.
+        unsafe { address.as_ptr().write_bytes(0, bytes) };
+        Ok(PinnedBuffer { device: self.clone(), address, bytes })
+    }
+
+    fn allocated(
+        &self,
+        call: &'static str,
+        bytes: usize,
+        result: Result<*mut c_void, HipError>,
+    ) -> Result<NonNull<u8>, HipError> {
+        match result {
+            Ok(address) => NonNull::new(address.cast::<u8>()).ok_or_else(|| HipError::Invalid {
+                call,
+                reason: format!("the driver gave no address for {bytes} bytes"),
+            }),
+            Err(error) if error.is_out_of_memory() => {
+                let (free, total) = memory::info(self.driver().runtime()).unwrap_or((0, 0));
+                let (driver, device) = (self.kind(), self.ordinal());
+                Err(HipError::OutOfMemory { driver, device, bytes, free, total })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl DeviceBuffer {
+    /// The device address.
+    pub fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    /// The size asked for.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The device it lies on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl PinnedBuffer {
+    /// The host address, which is the device's address too.
+    pub fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    /// The size asked for.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The device it was allocated through.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The bytes. Work that was enqueued with [`PinnedBuffer::address`] must not be writing them.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: `bytes` zeroed bytes belong to this buffer; enqueued writers are the concern of whoever enqueued
+        // them, through an unsafe call.
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.bytes) }
+    }
+
+    /// The bytes, to be changed. Work that was enqueued with [`PinnedBuffer::address`] must not be using them.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as for `as_slice`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.bytes) }
+    }
+}
+
+impl StreamBuffer {
+    /// The device address.
+    pub fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    /// The size asked for.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Gives the memory back once the stream has reached this point. Dropping instead waits for the whole device.
+    ///
+    /// # Errors
+    /// The driver's status; the memory is then leaked.
+    pub fn free(self, stream: RawStream<'_>) -> Result<(), HipError> {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped, so the device is taken out exactly once.
+        let device = unsafe { std::ptr::read(&this.device) };
+        let _scope = device.enter()?;
+        // SAFETY: the address came from `malloc_async`; owning `self` means that nobody else frees it, and work that
+        // uses it was enqueued by unsafe calls whose callers vouch for its order.
+        unsafe { memory::free_async(device.driver().runtime(), this.address.as_ptr().cast(), stream.handle()) }
+    }
+}
+
+fn release(device: &Device, free: impl FnOnce() -> Result<(), HipError>, what: &'static str) {
+    if let Err(error) = device.enter().and_then(|_scope| free()) {
+        report_leak(what, &error);
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        let runtime = self.device.driver().runtime();
+        // SAFETY: the address came from `malloc` of this driver and is freed only here.
+        release(&self.device, || unsafe { memory::free(runtime, self.address.as_ptr().cast()) }, "device buffer");
+    }
+}
+
+impl Drop for PinnedBuffer {
+    fn drop(&mut self) {
+        let runtime = self.device.driver().runtime();
+        // SAFETY: the address came from `host_malloc` of this driver and is freed only here.
+        release(&self.device, || unsafe { memory::host_free(runtime, self.address.as_ptr().cast()) }, "pinned buffer");
+    }
+}
+
+impl Drop for StreamBuffer {
+    fn drop(&mut self) {
+        let runtime = self.device.driver().runtime();
+        let free = || {
+            // From HIP 7 on, freeing pool memory does not wait by itself.
+            device::synchronize(runtime)?;
+            // SAFETY: the address came from `malloc_async` of this driver and is freed only here.
+            unsafe { memory::free(runtime, self.address.as_ptr().cast()) }
+        };
+        release(&self.device, free, "stream buffer");
+    }
+}
+
+impl fmt::Debug for DeviceBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceBuffer({:p}, {} bytes, {})", self.address, self.bytes, self.device)
+    }
+}
+
+impl fmt::Debug for PinnedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PinnedBuffer({:p}, {} bytes, {})", self.address, self.bytes, self.device)
+    }
+}
+
+impl fmt::Debug for StreamBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamBuffer({:p}, {} bytes, {})", self.address, self.bytes, self.device)
+    }
+}

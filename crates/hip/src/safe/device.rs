@@ -1,0 +1,135 @@
+//! One device of a driver.
+
+use std::ffi::c_int;
+use std::fmt;
+use std::sync::Arc;
+
+use super::driver::Driver;
+use super::info::DeviceInfo;
+use super::scope::Scope;
+use crate::result::{device, memory};
+use crate::{DriverKind, HipError};
+
+/// A device: its driver, its ordinal, and what is known of it. Clones are cheap.
+#[derive(Clone)]
+pub struct Device {
+    driver: Driver,
+    ordinal: usize,
+    info: Arc<DeviceInfo>,
+}
+
+/// Device memory in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes nobody has allocated.
+    pub free: usize,
+    /// All bytes.
+    pub total: usize,
+}
+
+impl Device {
+    pub(crate) fn new(driver: Driver, ordinal: usize, info: Arc<DeviceInfo>) -> Device {
+        Device { driver, ordinal, info }
+    }
+
+    /// The device's number within its driver.
+    pub fn ordinal(&self) -> usize {
+        self.ordinal
+    }
+
+    /// The driver it belongs to.
+    pub fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// What kind of driver that is.
+    pub fn kind(&self) -> DriverKind {
+        self.driver.kind()
+    }
+
+    /// What is known of it.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// Free and total memory now.
+    ///
+    /// # Errors
+    /// The driver's status.
+    pub fn memory_info(&self) -> Result<MemoryInfo, HipError> {
+        let _scope = self.enter()?;
+        let (free, total) = memory::info(self.driver.runtime())?;
+        Ok(MemoryInfo { free, total })
+    }
+
+    /// Waits for all work of the device.
+    ///
+    /// # Errors
+    /// The driver's status, which may be that of earlier work.
+    pub fn synchronize(&self) -> Result<(), HipError> {
+        let _scope = self.enter()?;
+        device::synchronize(self.driver.runtime())
+    }
+
+    /// Whether this device can reach `peer`'s memory directly.
+    pub fn can_access_peer(&self, peer: &Device) -> bool {
+        self.kind() == peer.kind()
+            && self.ordinal != peer.ordinal
+            && device::can_access_peer(self.driver.runtime(), self.number(), peer.number())
+    }
+
+    /// Lets this device reach `peer`'s memory directly.
+    ///
+    /// # Errors
+    /// The driver's status.
+    pub fn enable_peer_access(&self, peer: &Device) -> Result<(), HipError> {
+        self.same_driver("the peer device", peer)?;
+        let _scope = self.enter()?;
+        device::enable_peer_access(self.driver.runtime(), peer.number())
+    }
+
+    /// Makes this device current on this thread until the scope ends.
+    pub(crate) fn enter(&self) -> Result<Scope<'_>, HipError> {
+        Scope::enter(self.driver.runtime(), self.number())
+    }
+
+    /// The ordinal as the driver counts.
+    pub(crate) fn number(&self) -> c_int {
+        // An ordinal comes from counting up to a `c_int`.
+        c_int::try_from(self.ordinal).unwrap_or(c_int::MAX)
+    }
+
+    pub(crate) fn same_driver(&self, what: &'static str, other: &Device) -> Result<(), HipError> {
+        if self.kind() == other.kind() {
+            return Ok(());
+        }
+        Err(HipError::Foreign { what, found: other.to_string(), wanted: format!("the {} driver", self.kind()) })
+    }
+
+    pub(crate) fn same_device(&self, what: &'static str, other: &Device) -> Result<(), HipError> {
+        if self == other {
+            return Ok(());
+        }
+        Err(HipError::Foreign { what, found: other.to_string(), wanted: self.to_string() })
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        self.kind() == other.kind() && self.ordinal == other.ordinal
+    }
+}
+
+impl Eq for Device {}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} device {}", self.kind(), self.ordinal)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({self}, {}, {})", self.info.name, self.info.arch)
+    }
+}

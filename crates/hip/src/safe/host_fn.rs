@@ -1,0 +1,146 @@
+//! Rust functions as stream work.
+//!
+//! The driver is given a number, not a pointer. A capture may be replayed any number of times, also after its owner
+//! is gone, so a pointer could dangle; a number that is no longer registered is simply not run.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::HipError;
+use crate::result::{Runtime, stream};
+use crate::sys::{Handle, Status};
+
+type Once = Box<dyn FnOnce() + Send>;
+type Repeated = Box<dyn Fn() + Send + Sync>;
+
+enum Function {
+    Once(Once),
+    Repeated(Arc<Repeated>),
+}
+
+static FUNCTIONS: Mutex<BTreeMap<usize, Function>> = Mutex::new(BTreeMap::new());
+static NEXT: AtomicUsize = AtomicUsize::new(1);
+
+fn functions() -> MutexGuard<'static, BTreeMap<usize, Function>> {
+    FUNCTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn register(function: Function) -> usize {
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    functions().insert(id, function);
+    id
+}
+
+/// A function that runs at the first call of its number and is gone then.
+pub(super) fn register_once(function: Once) -> usize {
+    register(Function::Once(function))
+}
+
+/// Keeps a function registered.
+pub(super) struct Registration(usize);
+
+impl Registration {
+    pub(super) fn id(&self) -> usize {
+        self.0
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        forget(self.0);
+    }
+}
+
+/// A function that runs at every call of its number until the registration is dropped.
+pub(super) fn register_repeated(function: Repeated) -> Registration {
+    Registration(register(Function::Repeated(Arc::new(function))))
+}
+
+/// Takes a number out of use.
+pub(super) fn forget(id: usize) {
+    // Bound to a name so that the lock is released before the function's own destructor runs.
+    let removed = functions().remove(&id);
+    drop(removed);
+}
+
+/// Enqueues a registered number, by the older call where the runtime has no other.
+pub(super) fn enqueue(runtime: &Runtime, stream: Handle, id: usize) -> Result<(), HipError> {
+    if runtime.table.launch_host_func.is_some() {
+        return enqueue_captured(runtime, stream, id);
+    }
+    // SAFETY: `callback` may be called with any number on any thread; the caller's stream is live.
+    unsafe { stream::add_callback(runtime, stream, callback, ptr::without_provenance_mut(id)) }
+}
+
+/// Enqueues a registered number by the one call that can be captured.
+pub(super) fn enqueue_captured(runtime: &Runtime, stream: Handle, id: usize) -> Result<(), HipError> {
+    // SAFETY: `trampoline` may be called with any number on any thread; the caller's stream is live.
+    unsafe { stream::launch_host_fn(runtime, stream, trampoline, ptr::without_provenance_mut(id)) }
+}
+
+unsafe extern "C" fn trampoline(data: *mut c_void) {
+    run(data.addr());
+}
+
+unsafe extern "C" fn callback(_stream: Handle, _status: Status, data: *mut c_void) {
+    run(data.addr());
+}
+
+fn run(id: usize) {
+    let mut registered = functions();
+    let repeated = match registered.get(&id) {
+        Some(Function::Repeated(function)) => Some(function.clone()),
+        _ => None,
+    };
+    let once = match repeated {
+        None => registered.remove(&id),
+        Some(_) => None,
+    };
+    drop(registered);
+    // An unwind must not reach the driver's frames; whatever the function held is abandoned with it.
+    let outcome = catch_unwind(AssertUnwindSafe(|| match (repeated, once) {
+        (Some(function), _) => function(),
+        (None, Some(Function::Once(function))) => function(),
+        _ => tracing::warn!(target: "amdgpu_ep::run", id, "host function ran after its owner was dropped"),
+    }));
+    if outcome.is_err() {
+        tracing::error!(target: "amdgpu_ep::run", id, "host function panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_that_runs_once_runs_once() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let seen = count.clone();
+        let id = register_once(Box::new(move || {
+            seen.fetch_add(1, Ordering::SeqCst);
+        }));
+        run(id);
+        run(id);
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_dropped_registration_is_not_run_and_a_panic_stays_inside() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let seen = count.clone();
+        let registration = register_repeated(Box::new(move || {
+            seen.fetch_add(1, Ordering::SeqCst);
+            panic!("from a host function");
+        }));
+        let id = registration.id();
+        run(id);
+        run(id);
+        drop(registration);
+        run(id);
+        assert_eq!(count.load(Ordering::SeqCst), 2);
+    }
+}

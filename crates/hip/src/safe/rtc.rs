@@ -1,0 +1,215 @@
+//! The run-time compiler. It needs no device.
+
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::driver::{Driver, version_text};
+use crate::result::rtc::{self, RtcStatus};
+use crate::sys::loader::{self, Loaded};
+use crate::sys::{Handle, Role, RtcTable, Search, codes};
+use crate::{Attempt, DriverKind, LoadError, RtcError};
+
+/// hiprtc or nvrtc, ready for use. Clones share it; it is never unloaded.
+#[derive(Clone)]
+pub struct Rtc(Arc<Inner>);
+
+struct Inner {
+    kind: DriverKind,
+    table: RtcTable,
+    library: PathBuf,
+    attempts: Vec<Attempt>,
+    /// The version of the HIP runtime the compiler belongs to, where it can be known.
+    hip_version: Option<i32>,
+}
+
+static LOADED: [Mutex<Option<Rtc>>; 3] = [Mutex::new(None), Mutex::new(None), Mutex::new(None)];
+
+impl Rtc {
+    /// Loads the compiler of a driver, once per process; a failure is not remembered.
+    ///
+    /// # Errors
+    /// Every name tried, with the loader's reason.
+    pub fn load(kind: DriverKind) -> Result<Rtc, LoadError> {
+        let mut slot = LOADED[kind.index()].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rtc) = &*slot {
+            return Ok(rtc.clone());
+        }
+        // A compiler next to the runtime in use is preferred; without a runtime one may still be found.
+        let runtime = (kind == DriverKind::Amd).then(|| Driver::load(kind).ok()).flatten();
+        let rtc = Rtc::load_with(kind, &Search::from_env(), runtime.as_ref())?;
+        *slot = Some(rtc.clone());
+        Ok(rtc)
+    }
+
+    /// Loads a compiler with a given search, without remembering it.
+    ///
+    /// # Errors
+    /// Every name tried, with the loader's reason.
+    pub fn load_with(kind: DriverKind, search: &Search, runtime: Option<&Driver>) -> Result<Rtc, LoadError> {
+        let beside = runtime.map(Driver::library);
+        let Loaded { table, path, attempts } = loader::load(search, kind, Role::Rtc, beside, RtcTable::fill)?;
+        let mut own_version = 0;
+        // SAFETY: the out-pointer lives for the call.
+        let status = table.runtime_get_version.map(|get| unsafe { get(&mut own_version) });
+        let hip_version = match status {
+            Some(0) if own_version != 0 => Some(own_version),
+            _ => runtime.and_then(Driver::runtime_version).or_else(|| version_in_name(kind, &path)),
+        };
+        Ok(Rtc(Arc::new(Inner { kind, table, library: path, attempts, hip_version })))
+    }
+
+    /// The driver it compiles for.
+    pub fn kind(&self) -> DriverKind {
+        self.0.kind
+    }
+
+    /// The file it came from, as the loader resolved it.
+    pub fn library(&self) -> &Path {
+        &self.0.library
+    }
+
+    /// Names that were tried before [`Rtc::library`] was found.
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.0.attempts
+    }
+
+    /// The version for people and for cache keys: the HIP runtime's, or nvrtc's own.
+    pub fn version_text(&self) -> String {
+        match self.0.kind {
+            DriverKind::Nvidia => match rtc::version(&self.0.table) {
+                Ok((major, minor)) => format!("{major}.{minor}"),
+                Err(_) => "unknown version".to_owned(),
+            },
+            kind => version_text(kind, self.0.hip_version),
+        }
+    }
+
+    /// The option that selects a target.
+    pub fn target_option(&self, arch: &str) -> String {
+        match self.0.kind {
+            DriverKind::Nvidia => format!("--gpu-architecture={arch}"),
+            DriverKind::Amd | DriverKind::Host => format!("--offload-arch={arch}"),
+        }
+    }
+
+    /// Compiles one source without headers to code that [`Module::load`](crate::Module::load) takes.
+    ///
+    /// # Errors
+    /// The compiler's log, or why the request was not passed on to it.
+    pub fn compile(&self, source: &str, name: &str, options: &[&str]) -> Result<Vec<u8>, RtcError> {
+        self.refuse_deadly_targets(options)?;
+        let (c_source, c_name) = (c_text("the source", source)?, c_text("the name", name)?);
+        let c_options: Vec<CString> =
+            options.iter().map(|option| c_text("an option", option)).collect::<Result<_, _>>()?;
+        let c_options: Vec<&CStr> = c_options.iter().map(CString::as_c_str).collect();
+        let refused = |status: RtcStatus, log: String| RtcError::Compile {
+            name: name.to_owned(),
+            call: status.call,
+            code: status.code,
+            text: status.text,
+            log,
+        };
+        let table = &self.0.table;
+        let program = rtc::create(table, &c_source, &c_name).map_err(|status| refused(status, String::new()))?;
+        let program = Program { table, handle: program };
+        // SAFETY: the program is live until the end of this function.
+        unsafe {
+            rtc::compile(table, program.handle, &c_options)
+                .and_then(|()| rtc::code(table, program.handle))
+                .map_err(|status| refused(status, rtc::log(table, program.handle)))
+        }
+    }
+
+    /// The compiler of HIP 5 ends the process when it is given a target it does not know.
+    fn refuse_deadly_targets(&self, options: &[&str]) -> Result<(), RtcError> {
+        if self.0.kind != DriverKind::Amd || self.0.hip_version.is_none_or(|version| version >= codes::HIP_6) {
+            return Ok(());
+        }
+        let targets = options.iter().filter_map(|option| {
+            option.strip_prefix("--offload-arch=").or_else(|| option.strip_prefix("--gpu-architecture="))
+        });
+        for target in targets {
+            if !known_to_hip_5(target, self.0.hip_version.unwrap_or(0)) {
+                let version = self.version_text();
+                return Err(RtcError::UnknownTarget { target: target.to_owned(), version });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The least that a soname says, for a compiler that stands alone.
+fn version_in_name(kind: DriverKind, library: &Path) -> Option<i32> {
+    let name = library.file_name()?.to_str()?;
+    let is_hip_5 = kind == DriverKind::Amd && name.split(".so.").nth(1).is_some_and(|rest| rest.starts_with('5'));
+    is_hip_5.then_some(50_000_000)
+}
+
+/// Targets that HIP 5 is known to survive; RDNA 3 came with 5.5.
+fn known_to_hip_5(target: &str, version: i32) -> bool {
+    const HIP_5_5: i32 = 50_500_000;
+    const ALWAYS: [&str; 15] = [
+        "gfx900", "gfx906", "gfx908", "gfx90a", "gfx1010", "gfx1011", "gfx1012", "gfx1013", "gfx1030", "gfx1031",
+        "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036",
+    ];
+    const SINCE_5_5: [&str; 3] = ["gfx1100", "gfx1101", "gfx1102"];
+    let family = target.split(':').next().unwrap_or_default();
+    ALWAYS.contains(&family) || version >= HIP_5_5 && SINCE_5_5.contains(&family)
+}
+
+fn c_text(what: &'static str, text: &str) -> Result<CString, RtcError> {
+    if text.is_empty() {
+        return Err(RtcError::BadText { what, reason: "it is empty" });
+    }
+    CString::new(text).map_err(|_| RtcError::BadText { what, reason: "it holds a NUL byte" })
+}
+
+struct Program<'a> {
+    table: &'a RtcTable,
+    handle: Handle,
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the handle came from `create` on this table and is destroyed only here.
+        if let Err(status) = unsafe { rtc::destroy(self.table, self.handle) } {
+            tracing::warn!(target: "amdgpu_ep::lifetime", code = status.code, "compiler program leaked");
+        }
+    }
+}
+
+impl fmt::Debug for Rtc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rtc")
+            .field("kind", &self.0.kind)
+            .field("library", &self.0.library)
+            .field("version", &self.version_text())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hip_5_is_given_only_targets_it_is_known_to_survive() {
+        assert!(known_to_hip_5("gfx90a:sramecc+:xnack-", 50_221_153));
+        assert!(known_to_hip_5("gfx1030", 50_221_153));
+        assert!(!known_to_hip_5("gfx1100", 50_221_153));
+        assert!(known_to_hip_5("gfx1100", 50_700_000));
+        assert!(!known_to_hip_5("gfx942", 50_700_000));
+        assert!(!known_to_hip_5("", 50_700_000));
+    }
+
+    #[test]
+    fn a_lone_compiler_of_hip_5_is_recognised_by_its_soname() {
+        let named = |name: &str| version_in_name(DriverKind::Amd, Path::new(name));
+        assert_eq!(named("/lib/libhiprtc.so.5"), Some(50_000_000));
+        assert_eq!(named("/lib/libhiprtc.so.5.7.31921"), Some(50_000_000));
+        assert_eq!(named("/lib/libhiprtc.so.7"), None);
+        assert_eq!(named("/lib/libhiprtc.so"), None);
+    }
+}

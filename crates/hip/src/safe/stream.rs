@@ -1,0 +1,321 @@
+//! Streams: owned ones, and names for those that others own.
+
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use super::device::Device;
+use super::event::Event;
+use super::graph::Graph;
+use super::host_fn::{self, Registration};
+use super::report_leak;
+use crate::HipError;
+use crate::result::{graph, stream};
+use crate::sys::{Handle, HostFn, codes};
+
+/// The name of a stream, owned by a [`Stream`] or by someone else.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct RawStream<'a> {
+    handle: Handle,
+    owner: PhantomData<&'a Stream>,
+}
+
+// SAFETY: a stream handle may be used from any thread; the driver does its own locking.
+unsafe impl Send for RawStream<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for RawStream<'_> {}
+
+impl<'a> RawStream<'a> {
+    /// The device's default stream, which waits for all blocking streams of the device.
+    pub const DEFAULT: RawStream<'static> = RawStream { handle: ptr::null_mut(), owner: PhantomData };
+
+    /// Names a stream that someone else owns; null is the default stream.
+    ///
+    /// # Safety
+    /// The handle is a stream of the driver and device that it will be used with, and lives for `'a`.
+    pub const unsafe fn from_ptr(handle: *mut c_void) -> RawStream<'a> {
+        RawStream { handle, owner: PhantomData }
+    }
+
+    /// The driver's handle.
+    pub const fn as_ptr(self) -> *mut c_void {
+        self.handle
+    }
+
+    pub(crate) const fn handle(self) -> Handle {
+        self.handle
+    }
+}
+
+impl fmt::Debug for RawStream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RawStream({:p})", self.handle)
+    }
+}
+
+/// Which work of other threads a capture forbids, numbered as in HIP and CUDA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum CaptureMode {
+    /// Unsafe calls of any thread fail.
+    Global = 0,
+    /// Unsafe calls of this thread fail.
+    ThreadLocal = 1,
+    /// No call fails for the capture's sake.
+    Relaxed = 2,
+}
+
+/// Whether a stream is being captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptureStatus {
+    /// It runs its work.
+    None,
+    /// It records its work.
+    Active,
+    /// It recorded something that cannot be captured; ending the capture will fail.
+    Invalidated,
+}
+
+/// A stream of our own: in order within, not waiting for the default stream. Dropping it lets its work finish.
+pub struct Stream {
+    device: Device,
+    handle: Handle,
+    /// Functions recorded since the capture began, to be owned by the graph.
+    recorded: Mutex<Vec<Registration>>,
+}
+
+// SAFETY: a stream handle may be used from any thread; the rest is `Send`.
+unsafe impl Send for Stream {}
+// SAFETY: the driver does its own locking; `recorded` is behind a mutex.
+unsafe impl Sync for Stream {}
+
+impl Device {
+    /// Creates a non-blocking stream.
+    ///
+    /// # Errors
+    /// The driver's status.
+    pub fn stream(&self) -> Result<Stream, HipError> {
+        let _scope = self.enter()?;
+        let handle = stream::create(self.driver().runtime(), codes::STREAM_NON_BLOCKING)?;
+        Ok(Stream { device: self.clone(), handle, recorded: Mutex::default() })
+    }
+
+    /// Waits for all work of a stream.
+    ///
+    /// # Errors
+    /// The driver's status, which may be that of earlier work.
+    pub fn stream_synchronize(&self, stream: RawStream<'_>) -> Result<(), HipError> {
+        let _scope = self.enter()?;
+        // SAFETY: a `RawStream` is live for its lifetime.
+        unsafe { stream::synchronize(self.driver().runtime(), stream.handle()) }
+    }
+
+    /// Whether all work of a stream is done.
+    ///
+    /// # Errors
+    /// The driver's status.
+    pub fn stream_query(&self, stream: RawStream<'_>) -> Result<bool, HipError> {
+        let _scope = self.enter()?;
+        // SAFETY: a `RawStream` is live for its lifetime.
+        unsafe { stream::query(self.driver().runtime(), stream.handle()) }
+    }
+
+    /// Makes later work of a stream wait for an event, of this or another device of the driver.
+    ///
+    /// # Errors
+    /// The driver's status.
+    pub fn stream_wait(&self, stream: RawStream<'_>, event: &Event) -> Result<(), HipError> {
+        self.same_driver("the event", event.device())?;
+        let _scope = self.enter()?;
+        // SAFETY: a `RawStream` is live for its lifetime; the event is borrowed.
+        unsafe { stream::wait_event(self.driver().runtime(), stream.handle(), event.handle()) }
+    }
+
+    /// Starts recording a stream. Work enqueued from now on is recorded, not run.
+    ///
+    /// # Errors
+    /// The driver's status.
+    pub fn begin_capture(&self, stream: RawStream<'_>, mode: CaptureMode) -> Result<(), HipError> {
+        let _scope = self.enter()?;
+        // SAFETY: a `RawStream` is live for its lifetime.
+        unsafe { graph::begin_capture(self.driver().runtime(), stream.handle(), mode as c_int) }
+    }
+
+    /// Ends recording a stream.
+    ///
+    /// # Errors
+    /// The driver's status; 900 to 908 for work that cannot be captured. The stream runs its work again either way.
+    pub fn end_capture(&self, stream: RawStream<'_>) -> Result<Graph, HipError> {
+        self.end_capture_with(stream, Vec::new())
+    }
+
+    fn end_capture_with(&self, stream: RawStream<'_>, functions: Vec<Registration>) -> Result<Graph, HipError> {
+        let _scope = self.enter()?;
+        // SAFETY: a `RawStream` is live for its lifetime.
+        let handle = unsafe { graph::end_capture(self.driver().runtime(), stream.handle()) }?;
+        Ok(Graph::new(self.clone(), handle, functions))
+    }
+
+    /// Whether a stream is being captured.
+    ///
+    /// # Errors
+    /// The driver's status.
+    pub fn capture_status(&self, stream: RawStream<'_>) -> Result<CaptureStatus, HipError> {
+        let _scope = self.enter()?;
+        // SAFETY: a `RawStream` is live for its lifetime.
+        Ok(match unsafe { graph::capture_status(self.driver().runtime(), stream.handle()) }? {
+            0 => CaptureStatus::None,
+            1 => CaptureStatus::Active,
+            _ => CaptureStatus::Invalidated,
+        })
+    }
+
+    /// Runs a function in stream order, on a thread of the driver; it must not call the driver.
+    ///
+    /// # Errors
+    /// [`HipError::Invalid`] while the stream is captured, or the driver's status.
+    pub fn launch_host_fn(
+        &self,
+        stream: RawStream<'_>,
+        function: impl FnOnce() + Send + 'static,
+    ) -> Result<(), HipError> {
+        if self.capture_status(stream)? != CaptureStatus::None {
+            return Err(HipError::Invalid {
+                call: "hipLaunchHostFunc",
+                reason: "the stream is being captured, and a function that runs once cannot be replayed".to_owned(),
+            });
+        }
+        let _scope = self.enter()?;
+        let id = host_fn::register_once(Box::new(function));
+        host_fn::enqueue(self.driver().runtime(), stream.handle(), id).inspect_err(|_| host_fn::forget(id))
+    }
+
+    /// Runs a C function in stream order; it may be captured.
+    ///
+    /// # Errors
+    /// The driver's status.
+    ///
+    /// # Safety
+    /// `function` may be called with `data` on any thread until the stream has passed this point and, if it is
+    /// captured, during every launch of the capture. It does not unwind and does not call the driver.
+    pub unsafe fn launch_host_fn_raw(
+        &self,
+        stream: RawStream<'_>,
+        function: HostFn,
+        data: *mut c_void,
+    ) -> Result<(), HipError> {
+        let _scope = self.enter()?;
+        // SAFETY: the caller vouches for the function; a `RawStream` is live for its lifetime.
+        unsafe { stream::launch_host_fn(self.driver().runtime(), stream.handle(), function, data) }
+    }
+}
+
+impl Stream {
+    /// The stream's name, for calls that take streams of any owner.
+    pub fn raw(&self) -> RawStream<'_> {
+        RawStream { handle: self.handle, owner: PhantomData }
+    }
+
+    /// The device it belongs to.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Waits for all its work.
+    ///
+    /// # Errors
+    /// The driver's status, which may be that of earlier work.
+    pub fn synchronize(&self) -> Result<(), HipError> {
+        self.device.stream_synchronize(self.raw())
+    }
+
+    /// Whether all its work is done.
+    ///
+    /// # Errors
+    /// The driver's status.
+    pub fn query(&self) -> Result<bool, HipError> {
+        self.device.stream_query(self.raw())
+    }
+
+    /// Makes its later work wait for an event.
+    ///
+    /// # Errors
+    /// The driver's status.
+    pub fn wait(&self, event: &Event) -> Result<(), HipError> {
+        self.device.stream_wait(self.raw(), event)
+    }
+
+    /// Runs a function once, in stream order, on a thread of the driver; it must not call the driver.
+    ///
+    /// # Errors
+    /// [`HipError::Invalid`] while the stream is captured (see [`Stream::capture_host_fn`]), or the driver's status.
+    pub fn launch_host_fn(&self, function: impl FnOnce() + Send + 'static) -> Result<(), HipError> {
+        self.device.launch_host_fn(self.raw(), function)
+    }
+
+    /// Records a function into the capture in progress, to run at every launch; it must not call the driver.
+    ///
+    /// # Errors
+    /// [`HipError::Invalid`] when the stream is not captured, or the driver's status.
+    pub fn capture_host_fn(&self, function: impl Fn() + Send + Sync + 'static) -> Result<(), HipError> {
+        // Held to the end, so that `end_capture` cannot come between the check and the record.
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.device.capture_status(self.raw())? != CaptureStatus::Active {
+            return Err(HipError::Invalid {
+                call: "hipLaunchHostFunc",
+                reason: "the stream is not being captured".to_owned(),
+            });
+        }
+        let _scope = self.device.enter()?;
+        let registration = host_fn::register_repeated(Box::new(function));
+        host_fn::enqueue_captured(self.device.driver().runtime(), self.handle, registration.id())?;
+        recorded.push(registration);
+        Ok(())
+    }
+
+    /// Starts recording this stream.
+    ///
+    /// # Errors
+    /// The driver's status.
+    pub fn begin_capture(&self, mode: CaptureMode) -> Result<(), HipError> {
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        self.device.begin_capture(self.raw(), mode)?;
+        recorded.clear();
+        Ok(())
+    }
+
+    /// Ends recording this stream.
+    ///
+    /// # Errors
+    /// As [`Device::end_capture`].
+    pub fn end_capture(&self) -> Result<Graph, HipError> {
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        self.device.end_capture_with(self.raw(), std::mem::take(&mut *recorded))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // Drivers refuse to destroy a stream in the middle of a capture.
+        if self.device.capture_status(self.raw()).is_ok_and(|status| status != CaptureStatus::None)
+            && let Err(error) = self.end_capture()
+        {
+            tracing::debug!(target: "amdgpu_ep::lifetime", %error, "capture abandoned with its stream");
+        }
+        let runtime = self.device.driver().runtime();
+        // SAFETY: the handle came from `create` on this driver; every `RawStream` of ours borrows `self`.
+        let destroyed = self.device.enter().and_then(|_scope| unsafe { stream::destroy(runtime, self.handle) });
+        if let Err(error) = destroyed {
+            report_leak("stream", &error);
+        }
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({:p}, {})", self.handle, self.device)
+    }
+}

@@ -1,0 +1,78 @@
+//! HIP's numbers. They are the interface: the twin translates where CUDA's differ.
+
+use std::ffi::c_int;
+
+/// Success.
+pub const SUCCESS: c_int = 0;
+/// An argument was refused.
+pub const INVALID_VALUE: c_int = 1;
+/// No room.
+pub const OUT_OF_MEMORY: c_int = 2;
+/// No device on this machine.
+pub const NO_DEVICE: c_int = 100;
+/// The ordinal names no device; HIP 5 also says this where there is none at all.
+pub const INVALID_DEVICE: c_int = 101;
+/// The kernel image cannot be read.
+pub const INVALID_IMAGE: c_int = 200;
+/// The module has no function of that name.
+pub const NOT_FOUND: c_int = 500;
+/// The work asked about is still running.
+pub const NOT_READY: c_int = 600;
+/// Peer access was already enabled.
+pub const PEER_ACCESS_ALREADY_ENABLED: c_int = 704;
+/// The driver does not do this.
+pub const NOT_SUPPORTED: c_int = 801;
+/// A graph update did not fit; the result argument says why.
+pub const GRAPH_EXEC_UPDATE_FAILURE: c_int = 910;
+
+/// Stream flag: does not wait for the default stream.
+pub const STREAM_NON_BLOCKING: u32 = 1;
+/// Event flag: no time stamps.
+pub const EVENT_DISABLE_TIMING: u32 = 2;
+/// Pinned memory flag: pinned for every device.
+pub const HOST_MALLOC_PORTABLE: u32 = 1;
+
+/// First runtime version whose memory types and properties have today's values.
+pub const HIP_6: c_int = 60_000_000;
+
+/// Device attribute numbers.
+pub mod attribute {
+    use std::ffi::c_int;
+
+    /// The device shares the host's memory.
+    pub const INTEGRATED: c_int = 16;
+    /// Capability, first number.
+    pub const CAPABILITY_MAJOR: c_int = 23;
+    /// Capability, second number.
+    pub const CAPABILITY_MINOR: c_int = 61;
+    /// Compute units (on RDNA: pairs of them).
+    pub const MULTIPROCESSOR_COUNT: c_int = 63;
+    /// PCI bus.
+    pub const PCI_BUS: c_int = 67;
+    /// PCI device.
+    pub const PCI_DEVICE: c_int = 68;
+    /// PCI domain.
+    pub const PCI_DOMAIN: c_int = 69;
+    /// LDS bytes a block may use.
+    pub const LDS_PER_BLOCK: c_int = 74;
+    /// Lanes of a wave.
+    pub const WAVE_SIZE: c_int = 87;
+    /// Stream-ordered allocation works.
+    pub const MEMORY_POOLS: c_int = 88;
+    /// Compute units as built, AMD only.
+    pub const PHYSICAL_COMPUTE_UNITS: c_int = 10015;
+}
+
+/// Function attribute numbers, equal on every driver.
+pub mod function {
+    use std::ffi::c_int;
+
+    /// Largest block.
+    pub const MAX_THREADS: c_int = 0;
+    /// LDS bytes fixed at compile time.
+    pub const STATIC_LDS: c_int = 1;
+    /// Scratch bytes of a lane.
+    pub const SCRATCH: c_int = 3;
+    /// Registers of a lane.
+    pub const REGISTERS: c_int = 4;
+}

@@ -1,0 +1,31 @@
+//! The lowest floor: function pointers with HIP's signatures, HIP's numbers, and the code that finds them.
+//!
+//! Everything here is an integer or a pointer. `twin` holds every place where the CUDA twin differs.
+
+use std::ffi::{c_int, c_void};
+
+pub mod blas_lt;
+pub mod codes;
+pub mod loader;
+mod names;
+pub mod rtc;
+pub mod runtime;
+pub mod search;
+mod table;
+pub mod twin;
+
+pub use blas_lt::BlasLtTable;
+pub use loader::Library;
+pub use names::Role;
+pub use rtc::RtcTable;
+pub use runtime::RuntimeTable;
+pub use search::Search;
+
+/// A status: 0 is success, see [`codes`].
+pub type Status = c_int;
+/// Any opaque handle: stream, event, module, function, graph, matrix layout, ...
+pub type Handle = *mut c_void;
+/// A function run in stream order.
+pub type HostFn = unsafe extern "C" fn(data: *mut c_void);
+/// The older form of [`HostFn`], for runtimes before HIP 5.3.
+pub type StreamCallback = unsafe extern "C" fn(stream: Handle, status: Status, data: *mut c_void);

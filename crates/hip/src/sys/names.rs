@@ -1,0 +1,116 @@
+//! What each library is called, by driver, newest first.
+
+use crate::DriverKind;
+
+/// The libraries of a driver. Only the runtime is needed to have devices and memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Devices, memory, streams, modules.
+    Runtime,
+    /// The run-time compiler.
+    Rtc,
+    /// Matrix products.
+    BlasLt,
+}
+
+/// One library of one driver, in file names and in words.
+pub(crate) struct LibraryNames {
+    pub what: &'static str,
+    pub files: &'static [&'static str],
+    pub help: &'static str,
+    /// A function every version has, to ask the loader which file it came from.
+    pub anchor: &'static str,
+}
+
+const CUDA_HELP: &str = "install the CUDA libraries, or list the folders that hold them in AMDGPU_EP_CUDA_LIBRARY_PATH";
+
+/// The CUDA driver's library: the half of the twin that comes with the display driver.
+pub(crate) const CUDA_DRIVER: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
+
+/// The names of a library, or `None` where the driver has none.
+pub(crate) fn library(kind: DriverKind, role: Role) -> Option<LibraryNames> {
+    Some(match (kind, role) {
+        (DriverKind::Amd, Role::Runtime) => LibraryNames {
+            what: "HIP runtime",
+            files: if cfg!(windows) {
+                &["amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"]
+            } else {
+                &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"]
+            },
+            help: "install ROCm, or set AMDGPU_EP_HIP_LIBRARY to the full path of libamdhip64.so",
+            anchor: "hipGetDeviceCount",
+        },
+        (DriverKind::Amd, Role::Rtc) => LibraryNames {
+            what: "HIP run-time compiler",
+            files: if cfg!(windows) {
+                &["hiprtc0714.dll", "hiprtc0701.dll", "hiprtc0602.dll", "hiprtc0507.dll"]
+            } else {
+                &["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"]
+            },
+            help: "install ROCm's hiprtc next to the HIP runtime",
+            anchor: "hiprtcVersion",
+        },
+        (DriverKind::Amd, Role::BlasLt) => LibraryNames {
+            what: "hipBLASLt",
+            files: if cfg!(windows) {
+                &["libhipblaslt.dll", "hipblaslt.dll"]
+            } else {
+                &["libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"]
+            },
+            help: "install ROCm's hipblaslt next to the HIP runtime",
+            anchor: "hipblasLtCreate",
+        },
+        (DriverKind::Nvidia, Role::Runtime) => LibraryNames {
+            what: "CUDA runtime",
+            files: if cfg!(windows) {
+                &["cudart64_13.dll", "cudart64_12.dll"]
+            } else {
+                &["libcudart.so.13", "libcudart.so.12"]
+            },
+            help: CUDA_HELP,
+            anchor: "cudaGetDeviceCount",
+        },
+        (DriverKind::Nvidia, Role::Rtc) => LibraryNames {
+            what: "CUDA run-time compiler",
+            files: if cfg!(windows) {
+                &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll"]
+            } else {
+                &["libnvrtc.so.13", "libnvrtc.so.12"]
+            },
+            help: CUDA_HELP,
+            anchor: "nvrtcVersion",
+        },
+        (DriverKind::Nvidia, Role::BlasLt) => LibraryNames {
+            what: "cublasLt",
+            files: if cfg!(windows) {
+                &["cublasLt64_13.dll", "cublasLt64_12.dll"]
+            } else {
+                &["libcublasLt.so.13", "libcublasLt.so.12"]
+            },
+            help: CUDA_HELP,
+            anchor: "cublasLtCreate",
+        },
+        // The second name is the one cargo gives to the crate's own output.
+        (DriverKind::Host, Role::Runtime) => LibraryNames {
+            what: "host driver",
+            files: if cfg!(windows) {
+                &["hip-host.dll", "hip_host.dll"]
+            } else {
+                &["libhip-host.so", "libhip_host.so"]
+            },
+            help: "put libhip-host.so next to the library that asks for it, \
+                   or set AMDGPU_EP_HIP_HOST_LIBRARY to its full path",
+            anchor: "hipGetDeviceCount",
+        },
+        (DriverKind::Host, Role::Rtc | Role::BlasLt) => return None,
+    })
+}
+
+/// What a role is called where a driver does not have it.
+pub(crate) fn role_in_words(role: Role) -> &'static str {
+    match role {
+        Role::Runtime => "runtime",
+        Role::Rtc => "run-time compiler",
+        Role::BlasLt => "BLASLt library",
+    }
+}

@@ -1,0 +1,197 @@
+//! Every place where the CUDA twin differs from HIP in more than a name.
+//!
+//! Callers speak HIP's numbers and shapes; the functions here translate them for the driver at hand.
+
+use std::ffi::c_int;
+use std::path::Path;
+use std::ptr;
+
+use super::loader::Library;
+use super::runtime::RuntimeTable;
+use super::{Handle, Status, codes};
+use crate::DriverKind;
+
+/// The driver's number for a HIP device attribute, or `None` where the driver has no such attribute.
+pub fn attribute(kind: DriverKind, hip: c_int) -> Option<c_int> {
+    if kind != DriverKind::Nvidia {
+        return Some(hip);
+    }
+    use codes::attribute as a;
+    Some(match hip {
+        a::INTEGRATED => 18,
+        a::CAPABILITY_MAJOR => 75,
+        a::CAPABILITY_MINOR => 76,
+        a::MULTIPROCESSOR_COUNT => 16,
+        a::PCI_BUS => 33,
+        a::PCI_DEVICE => 34,
+        a::PCI_DOMAIN => 50,
+        a::LDS_PER_BLOCK => 8,
+        a::WAVE_SIZE => 10,
+        a::MEMORY_POOLS => 115,
+        _ => return None,
+    })
+}
+
+/// CUDA 12's answer to a graph update.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct GraphExecUpdateInfo {
+    /// 0 when the update was taken, else the reason, numbered as in HIP.
+    pub result: c_int,
+    /// The node that did not fit.
+    pub error_node: Handle,
+    /// The node it was compared with.
+    pub error_from_node: Handle,
+}
+
+const _: () = assert!(size_of::<GraphExecUpdateInfo>() == 24);
+
+/// `hipGraphExecUpdate` in the shape the driver has; `None` when it has neither. The second value is the result number.
+///
+/// # Safety
+/// Both handles are alive and belong to this driver.
+pub unsafe fn graph_exec_update(table: &RuntimeTable, exec: Handle, graph: Handle) -> Option<(Status, c_int)> {
+    if let Some(update) = table.graph_exec_update {
+        let (mut node, mut result) = (ptr::null_mut(), 0);
+        // SAFETY: the out-pointers live for the call; the caller vouches for the handles.
+        let status = unsafe { update(exec, graph, &mut node, &mut result) };
+        return Some((status, result));
+    }
+    let update = table.twin_graph_exec_update?;
+    let mut info = GraphExecUpdateInfo { result: 0, error_node: ptr::null_mut(), error_from_node: ptr::null_mut() };
+    // SAFETY: as above.
+    let status = unsafe { update(exec, graph, &mut info) };
+    Some((status, info.result))
+}
+
+/// `cuFuncSetAttribute`'s number for the largest dynamic shared memory of a function.
+pub const MAX_DYNAMIC_SHARED: c_int = 8;
+/// Dynamic shared memory up to here needs no opt-in on any driver.
+pub const SHARED_WITHOUT_OPT_IN: u32 = 48 * 1024;
+
+/// Opens nvrtc's data library by its full path.
+///
+/// nvrtc opens it by plain name at the first compile, which fails (status 7) when nvrtc itself came from a folder that
+/// is not on the loader's path. An already open library of that name satisfies it.
+pub(crate) fn preload_compiler_data(compiler: &Path) {
+    let Some(folder) = compiler.parent() else { return };
+    if !compiler.exists() {
+        return;
+    }
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with("libnvrtc-builtins.so")
+            && let Err(reason) = Library::open(entry.path())
+        {
+            tracing::debug!(target: "amdgpu_ep::load", file = %entry.path().display(), reason, "not opened");
+        }
+    }
+}
+
+/// The numbers BLASLt takes, which hipBLASLt and cublasLt chose differently.
+#[derive(Clone, Copy, Debug)]
+pub struct BlasNumbers {
+    /// Operation: as stored.
+    pub op_none: c_int,
+    /// Operation: transposed.
+    pub op_transpose: c_int,
+    /// Compute type: f32.
+    pub compute_f32: c_int,
+    /// Compute type: f32 through TF32 units.
+    pub compute_tf32: c_int,
+    /// Compute type: f64.
+    pub compute_f64: c_int,
+    /// Compute type: i32.
+    pub compute_i32: c_int,
+    /// Descriptor attribute: operation on A.
+    pub desc_transpose_a: c_int,
+    /// Descriptor attribute: operation on B.
+    pub desc_transpose_b: c_int,
+    /// Descriptor attribute: epilogue.
+    pub desc_epilogue: c_int,
+    /// Descriptor attribute: address of the bias vector.
+    pub desc_bias_pointer: c_int,
+    /// Descriptor attribute: type of the bias vector.
+    pub desc_bias_type: c_int,
+    /// Layout attribute: number of matrices.
+    pub layout_batch_count: c_int,
+    /// Layout attribute: elements from one matrix to the next.
+    pub layout_batch_stride: c_int,
+    /// Preference attribute: workspace bytes.
+    pub preference_workspace: c_int,
+    /// Preference attributes: guaranteed alignment of A, B, C, D, where the library has them.
+    pub preference_alignment: Option<[c_int; 4]>,
+    /// Bytes of one heuristic result.
+    pub result_stride: usize,
+    /// Offset in a heuristic result of the workspace it needs; the algorithm is what stands before.
+    pub result_workspace: usize,
+    /// Offset in a heuristic result of its state, 0 when usable.
+    pub result_state: usize,
+    /// The status that means "no kernel for this".
+    pub not_supported: Status,
+}
+
+const HIP_BLAS: BlasNumbers = BlasNumbers {
+    op_none: 111,
+    op_transpose: 112,
+    compute_f32: 2,
+    compute_tf32: 6,
+    compute_f64: 7,
+    compute_i32: 9,
+    desc_transpose_a: 0,
+    desc_transpose_b: 1,
+    desc_epilogue: 2,
+    desc_bias_pointer: 3,
+    desc_bias_type: 4,
+    layout_batch_count: 0,
+    layout_batch_stride: 1,
+    preference_workspace: 1,
+    preference_alignment: None,
+    result_stride: 56,
+    result_workspace: 24,
+    result_state: 32,
+    not_supported: 7,
+};
+
+const CUBLAS: BlasNumbers = BlasNumbers {
+    op_none: 0,
+    op_transpose: 1,
+    compute_f32: 68,
+    compute_tf32: 77,
+    compute_f64: 70,
+    compute_i32: 72,
+    desc_transpose_a: 3,
+    desc_transpose_b: 4,
+    desc_epilogue: 7,
+    desc_bias_pointer: 8,
+    desc_bias_type: 26,
+    layout_batch_count: 5,
+    layout_batch_stride: 6,
+    preference_workspace: 1,
+    preference_alignment: Some([5, 6, 7, 8]),
+    result_stride: 96,
+    result_workspace: 64,
+    result_state: 72,
+    not_supported: 15,
+};
+
+/// The numbers of the BLASLt that belongs to a driver.
+pub fn blas_numbers(kind: DriverKind) -> &'static BlasNumbers {
+    match kind {
+        DriverKind::Nvidia => &CUBLAS,
+        DriverKind::Amd | DriverKind::Host => &HIP_BLAS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hip_numbers_pass_unchanged_and_unknown_ones_are_refused_by_the_twin() {
+        assert_eq!(attribute(DriverKind::Amd, 10015), Some(10015));
+        assert_eq!(attribute(DriverKind::Host, 87), Some(87));
+        assert_eq!(attribute(DriverKind::Nvidia, 87), Some(10));
+        assert_eq!(attribute(DriverKind::Nvidia, 10015), None);
+    }
+}
