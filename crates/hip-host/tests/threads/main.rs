@@ -1,0 +1,31 @@
+//! The library with all work on delayed worker threads.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod races;
+
+use std::sync::MutexGuard;
+
+use common::program::{STREAMS, check_against_model, check_capture, programs};
+use hip_host::{Config, StreamMode};
+use proptest::prelude::*;
+
+fn start() -> MutexGuard<'static, ()> {
+    common::start(&Config { memory: 64 << 20, devices: 2, streams: StreamMode::Threads, seed: 11, poison: true })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn synchronised_programs_mean_what_they_say(program in programs(0..STREAMS, true)) {
+        let _guard = start();
+        check_against_model(&program)?;
+    }
+
+    #[test]
+    fn replayed_captures_equal_direct_execution(program in programs(1..STREAMS, false), replays in 1usize..5) {
+        let _guard = start();
+        check_capture(&program, replays)?;
+    }
+}
