@@ -1,0 +1,47 @@
+//! The views against real ONNX Runtime: the `inspect` example reports what it sees of a model, `views.py` compares that
+//! with what the `onnx` package reads in the same file, once for each runtime that was set up.
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+#[test]
+fn the_views_read_what_the_model_says() {
+    let target = target_folder();
+    let library = format!("{}inspect{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    // Cargo runs this from `<profile>/deps` and puts examples beside that folder.
+    let test = std::env::current_exe().unwrap();
+    let library = test.ancestors().nth(2).unwrap().join("examples").join(library);
+    let python = target.join("venv").join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
+    for needed in [&library, &python] {
+        if !needed.exists() {
+            println!("skipped: {} is missing; `cargo xtask test --only rust` makes it", needed.display());
+            return;
+        }
+    }
+    let mut runtimes = vec![None];
+    if let Ok(folders) = std::fs::read_dir(target.join("ort")) {
+        runtimes.extend(folders.flatten().map(|folder| Some(folder.path())).filter(is_installed));
+    }
+    for runtime in runtimes {
+        let mut command = Command::new(&python);
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/views.py")).arg(&library);
+        match &runtime {
+            Some(folder) => command.env("PYTHONPATH", folder),
+            None => command.env_remove("PYTHONPATH"),
+        };
+        let output = command.output().unwrap();
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{runtime:?}: {}\n{text}", output.status);
+        println!("{}", text.lines().next().unwrap_or_default());
+    }
+}
+
+fn is_installed(runtime: &Option<PathBuf>) -> bool {
+    runtime.as_ref().is_some_and(|folder| folder.join("onnxruntime").is_dir())
+}
+
+/// Where `cargo xtask setup` puts Python and the runtimes, whatever folder cargo was told to build in.
+fn target_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target")
+}
