@@ -1,0 +1,62 @@
+//! Registers a plugin, lists its devices, copies, runs a model, and unregisters, some number of times.
+//!
+//! `cargo xtask test --only valgrind` runs it under valgrind: `ort_cycle <library> <cycles>`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use testkit::onnx::{Dim, ElementType, Graph, Model, Node, Tensor, ValueInfo};
+use testkit::ort::{Environment, Memory, Registration, Runtime, Session, Value};
+use testkit::place;
+
+const EP: &str = "AMDGPUExecutionProvider";
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [library, cycles] = arguments.as_slice() else { bail!("usage: ort_cycle <library> <cycles>") };
+    let environment = Environment::new(Runtime::load(&place::onnxruntime()?)?, "ort_cycle")?;
+    let model = model();
+    for cycle in 0..cycles.parse().context("cycles is no number")? {
+        let registration = environment.register(EP, Path::new(library))?;
+        once(&environment, &registration, &model).with_context(|| format!("cycle {cycle}"))?;
+        registration.unregister()?;
+    }
+    println!("{cycles} cycles");
+    Ok(())
+}
+
+fn model() -> Vec<u8> {
+    let rows = || Dim::from("rows");
+    let graph = Graph::new("cycle")
+        .input(ValueInfo::tensor("x", ElementType::Float, [rows(), Dim::from(2)]))
+        .initializer(Tensor::floats("w", [2, 2], &[1.0, 0.5, -1.0, 2.0]))
+        .node(Node::new("MatMul", ["x", "w"], ["product"]))
+        .node(Node::new("Relu", ["product"], ["y"]))
+        .output(ValueInfo::tensor("y", ElementType::Float, [rows(), Dim::from(2)]));
+    Model::new(graph).opset("", 17).to_bytes()
+}
+
+fn once(environment: &Environment, registration: &Registration<'_>, model: &[u8]) -> Result<()> {
+    let devices = registration.devices()?;
+    let device = devices.first().context("the library listed no device (is AMDGPU_EP_DRIVER=host set?)")?;
+    ensure!(!device.metadata().is_empty(), "the device has no metadata");
+    ensure!(
+        Session::new(environment, model, &devices[..1], &[("profile", "no such profile")]).is_err(),
+        "an unknown profile was accepted"
+    );
+    let session = Session::new(environment, model, &devices[..1], &[])?;
+    let input = Value::from_floats(environment, &[2, 2], &[1.0, 2.0, 3.0, -4.0])?;
+    for memory in [Memory::Device, Memory::HostAccessible] {
+        let allocator = device.allocator(memory)?;
+        let there = Value::empty(&allocator, &[2, 2])?;
+        let back = Value::from_floats(environment, &[2, 2], &[0.0; 4])?;
+        environment.copy(&[&input], &[&there])?;
+        environment.copy(&[&there], &[&back])?;
+        ensure!(back.floats()? == input.floats()?, "{memory:?} memory changed the content");
+        let outputs = session.run(&[("x", &there)], &["y"])?;
+        ensure!(outputs[0].floats()? == [0.0, 4.5, 7.0, 0.0], "wrong result: {:?}", outputs[0].floats()?);
+    }
+    let outputs = session.run(&[("x", &input)], &["y"])?;
+    ensure!(outputs[0].floats()? == [0.0, 4.5, 7.0, 0.0], "wrong result: {:?}", outputs[0].floats()?);
+    Ok(())
+}
