@@ -1,4 +1,5 @@
 //! The library with all work on delayed worker threads.
+#![allow(clippy::expect_used, reason = "helpers of tests are tests")]
 
 #[path = "../common/mod.rs"]
 mod common;
