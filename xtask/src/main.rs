@@ -17,6 +17,8 @@ mod test;
 mod valgrind;
 mod workspace;
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -65,9 +67,19 @@ enum Command {
     Dist,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
     let workspace = Workspace::locate();
-    match Arguments::parse().command {
+    match command {
         Command::Demo { release } => demo::run(&workspace, Profile::from_release_flag(release)),
         Command::Test { list: true, .. } => {
             test::list();

@@ -51,26 +51,31 @@ pub fn run(workspace: &Workspace) -> Result<Outcome> {
         Ok(mirror) => mirror,
         Err(reason) => return Ok(Outcome::Skipped(reason)),
     };
-    let test = driver_test(workspace)?;
     let mut notes = Vec::new();
-    let mut ran = false;
+    let mut unpacked = Vec::new();
     for userland in &USERLANDS {
         let folder = workspace.target().join("rocm").join(userland.name);
         match userland.unpack(&folder, &mirror) {
             Ok(()) => {
-                userland.test(&folder, &test)?;
                 notes.push(userland.name.to_owned());
-                ran = true;
+                unpacked.push((userland, folder));
             }
             Err(error) => {
-                let reason = format!("{error:#}");
-                println!("{} skipped: {reason}", userland.name);
+                println!("{} skipped: {error:#}", userland.name);
+                let reason = error.to_string();
                 notes.push(format!("{} skipped ({})", userland.name, reason.lines().next().unwrap_or_default()));
             }
         }
     }
     let notes = notes.join(", ");
-    Ok(if ran { Outcome::Passed(notes) } else { Outcome::Skipped(notes) })
+    if unpacked.is_empty() {
+        return Ok(Outcome::Skipped(notes));
+    }
+    let test = driver_test(workspace)?;
+    for (userland, folder) in unpacked {
+        userland.test(&folder, &test)?;
+    }
+    Ok(Outcome::Passed(notes))
 }
 
 impl Userland {
