@@ -1,3 +1,37 @@
-//! (in the making)
+//! `AMDGPUExecutionProvider`: one execution provider for AMD GPUs in stock ONNX Runtime.
+//!
+//! The umbrella owns what belongs to a *device*, whichever backend computes on it: discovery ([`discovery`]), memory
+//! ([`memory`], cached in an [`arena`], known by address in [`ownership`]), copies ([`transfer`]) and streams
+//! ([`stream`]). [`options`] reads what the user wants of a session. Routing a session to a backend library comes next;
+//! today a session's nodes all stay with ONNX Runtime's CPU provider.
+//!
+//! | environment | meaning |
+//! |---|---|
+//! | `AMDGPU_EP_DRIVER` | `auto` (AMD GPUs only, the default), `amd`, `nvidia` (the CUDA twin), `host` (RAM and CPU) |
+//! | `AMDGPU_EP_LOG` | `error` … `trace`: what ONNX Runtime's logger would drop goes to stderr |
+#![deny(unsafe_code)]
 
+pub mod arena;
+mod context;
+mod copy_plan;
+mod discovery;
+mod ep;
+mod factory;
+#[allow(unsafe_code)]
+mod ffi;
+mod memory;
 pub mod options;
+mod ownership;
+mod selection;
+mod stream;
+mod transfer;
+
+ort_ep::plugin!(factory::create, log_variable = "AMDGPU_EP_LOG");
+
+/// AMD's PCI vendor id: what our memory goes by, on every driver.
+const AMD_VENDOR_ID: u32 = 0x1002;
+
+/// A driver's error as ONNX Runtime shows it.
+fn hip_error(error: hip::HipError) -> ort_ep::Error {
+    ort_ep::Error::ep_fail(error.to_string())
+}
