@@ -8,7 +8,7 @@ use super::device::Device;
 use super::report_leak;
 use super::stream::RawStream;
 use crate::HipError;
-use crate::result::{device, memory};
+use crate::result::memory;
 use crate::sys::codes;
 
 /// Device memory, freed when dropped (which waits for the device).
@@ -26,9 +26,11 @@ pub struct PinnedBuffer {
 }
 
 /// Device memory that comes and goes in stream order: valid for work after the point of its stream where it was
-/// allocated, until the point where it is freed.
-pub struct StreamBuffer {
+/// allocated, until the point where it is freed. Dropping frees it at the end of the stream it came from, without
+/// waiting.
+pub struct StreamBuffer<'a> {
     device: Device,
+    stream: RawStream<'a>,
     address: NonNull<u8>,
     bytes: usize,
 }
@@ -42,9 +44,9 @@ unsafe impl Send for PinnedBuffer {}
 // SAFETY: shared access gives `&[u8]`, exclusive access `&mut [u8]`, as for a boxed slice.
 unsafe impl Sync for PinnedBuffer {}
 // SAFETY: as for `DeviceBuffer`.
-unsafe impl Send for StreamBuffer {}
+unsafe impl Send for StreamBuffer<'_> {}
 // SAFETY: as for `DeviceBuffer`.
-unsafe impl Sync for StreamBuffer {}
+unsafe impl Sync for StreamBuffer<'_> {}
 
 impl Device {
     /// Allocates device memory. Zero bytes give a buffer of size 0 with an address of its own.
@@ -62,14 +64,15 @@ impl Device {
     /// # Errors
     /// [`HipError::OutOfMemory`], [`HipError::Unsupported`] where `DeviceInfo::memory_pools` is false, or the driver's
     /// status.
-    pub fn alloc_async(&self, bytes: usize, stream: RawStream<'_>) -> Result<StreamBuffer, HipError> {
+    pub fn alloc_async<'a>(&self, bytes: usize, stream: RawStream<'a>) -> Result<StreamBuffer<'a>, HipError> {
         if !self.info().memory_pools {
             return Err(HipError::Unsupported { driver: self.kind(), symbol: "hipMallocAsync" });
         }
         let _scope = self.enter()?;
         // SAFETY: a `RawStream` is live for its lifetime.
         let address = unsafe { memory::malloc_async(self.driver().runtime(), bytes.max(1), stream.handle()) };
-        Ok(StreamBuffer { device: self.clone(), address: self.allocated("hipMallocAsync", bytes, address)?, bytes })
+        let address = self.allocated("hipMallocAsync", bytes, address)?;
+        Ok(StreamBuffer { device: self.clone(), stream, address, bytes })
     }
 
     /// Allocates pinned host memory, usable from every device of the driver, and zeroes it.
@@ -154,7 +157,7 @@ impl PinnedBuffer {
     }
 }
 
-impl StreamBuffer {
+impl StreamBuffer<'_> {
     /// The device address.
     pub fn address(&self) -> NonNull<u8> {
         self.address
@@ -165,7 +168,7 @@ impl StreamBuffer {
         self.bytes
     }
 
-    /// Gives the memory back once the stream has reached this point. Dropping instead waits for the whole device.
+    /// Gives the memory back once another stream has reached this point; for work that moved there.
     ///
     /// # Errors
     /// The driver's status; the memory is then leaked.
@@ -202,15 +205,13 @@ impl Drop for PinnedBuffer {
     }
 }
 
-impl Drop for StreamBuffer {
+impl Drop for StreamBuffer<'_> {
     fn drop(&mut self) {
         let runtime = self.device.driver().runtime();
-        let free = || {
-            // From HIP 7 on, freeing pool memory does not wait by itself.
-            device::synchronize(runtime)?;
-            // SAFETY: the address came from `malloc_async` of this driver and is freed only here.
-            unsafe { memory::free(runtime, self.address.as_ptr().cast()) }
-        };
+        let stream = self.stream.handle();
+        // SAFETY: the address came from `malloc_async` on this stream and is freed only here; work of other streams
+        // that uses it was enqueued by unsafe calls whose callers vouch for its order.
+        let free = || unsafe { memory::free_async(runtime, self.address.as_ptr().cast(), stream) };
         release(&self.device, free, "stream buffer");
     }
 }
@@ -227,7 +228,7 @@ impl fmt::Debug for PinnedBuffer {
     }
 }
 
-impl fmt::Debug for StreamBuffer {
+impl fmt::Debug for StreamBuffer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "StreamBuffer({:p}, {} bytes, {})", self.address, self.bytes, self.device)
     }

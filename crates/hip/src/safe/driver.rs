@@ -114,7 +114,7 @@ impl Driver {
         device::driver_version(self.runtime())
     }
 
-    /// The runtime's version for people: `7.2.53211`, `13.0`, `host 0.1`.
+    /// The runtime's version for people: `7.2.53211`, `13.0`; the host driver says which HIP it speaks, `host 7.2`.
     pub fn version_text(&self) -> String {
         version_text(self.kind(), self.0.version)
     }
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(version_text(DriverKind::Amd, Some(50_221_153)), "5.2.21153");
         assert_eq!(version_text(DriverKind::Nvidia, Some(13_000)), "13.0");
         assert_eq!(version_text(DriverKind::Nvidia, Some(12_080)), "12.8");
-        assert_eq!(version_text(DriverKind::Host, Some(100_000)), "host 0.1");
+        assert_eq!(version_text(DriverKind::Host, Some(70_200_000)), "host 7.2");
         assert_eq!(version_text(DriverKind::Amd, None), "unknown version");
     }
 
