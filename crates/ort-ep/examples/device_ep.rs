@@ -9,9 +9,9 @@
 #![deny(unsafe_code)]
 #![allow(missing_docs)]
 use ort_ep::{
-    AllocatorHandle, Claims, Compiled, DataTransfer, DeviceOffer, ElementType, Environment, Ep, EpRequest, Error, Factory,
-    FusedPartition, HostAllocator, MemoryDevice, NewHardware, OfferedHardware, OfferedMemory, Partition, Registration,
-    Result, TensorCopy,
+    AllocatorHandle, Claims, Compiled, DataTransfer, DeviceOffer, ElementType, Environment, Ep, EpRequest, Error,
+    Factory, FusedPartition, HostAllocator, MemoryDevice, NewHardware, OfferedHardware, OfferedMemory, Partition,
+    Registration, Result, TensorCopy,
     view::{Graph, HardwareDevice, HardwareKind, KernelContext, KeyValues, Node, ValueType},
 };
 

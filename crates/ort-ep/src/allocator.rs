@@ -57,29 +57,28 @@ pub trait Allocator: Send + Sync + 'static {
 
 /// Counters under the names ONNX Runtime's own arena uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct AllocatorStats {
     /// The most bytes that may be taken from the device; 0 if there is no limit.
-    pub limit: usize,
+    pub limit: u64,
     /// Bytes in blocks that are handed out.
-    pub in_use: usize,
+    pub in_use: u64,
     /// Bytes taken from the device, cached blocks included.
-    pub total_allocated: usize,
+    pub total_allocated: u64,
     /// The most bytes that were handed out at once.
-    pub max_in_use: usize,
+    pub max_in_use: u64,
     /// How many requests were served.
-    pub num_allocs: usize,
+    pub num_allocs: u64,
     /// How many requests needed new memory from the device.
-    pub num_arena_extensions: usize,
+    pub num_arena_extensions: u64,
     /// How often cached memory was given back.
-    pub num_arena_shrinkages: usize,
+    pub num_arena_shrinkages: u64,
     /// The largest request.
-    pub max_alloc_size: usize,
+    pub max_alloc_size: u64,
 }
 
 impl AllocatorStats {
     /// Name and value of each counter.
-    pub(crate) fn entries(&self) -> [(&'static str, usize); 8] {
+    pub(crate) fn entries(&self) -> [(&'static str, u64); 8] {
         [
             ("Limit", self.limit),
             ("InUse", self.in_use),

@@ -43,8 +43,8 @@ pub use element_type::ElementType;
 pub use ep::{CompiledModels, DataLayout, Ep, GraphCapture, Layout, SessionResources, Weightless};
 pub use error::{Error, ErrorCode, Result};
 pub use factory::{
-    DeviceOffer, Environment, EpRequest, Factory, Incompatibility, IncompatibilityReason, ModelCompatibility, NewHardware,
-    OfferedHardware, OfferedMemory, Registration, SelectedDevice,
+    DeviceOffer, Environment, EpRequest, Factory, Incompatibility, IncompatibilityReason, ModelCompatibility,
+    NewHardware, OfferedHardware, OfferedMemory, Registration, SelectedDevice,
 };
 pub use ffi::{Claims, ProfilingEventView, SyncStream, runtime::Runtime};
 pub use kernel::{Kernel, KernelCreator, KernelDef};
@@ -54,5 +54,3 @@ pub use ort_ep_sys as sys;
 pub use partition::{Compiled, EpContextNode, FusedPartition, Partition};
 pub use profiler::{EventCategory, Profiler, Profiling, ProfilingEvent};
 pub use stream::{Notification, Stream};
-
-

@@ -1,11 +1,7 @@
 //! Ordered queues of device work.
 use std::any::Any;
 
-use crate::{
-    Result,
-    ffi::SyncStream,
-    view::RawStream,
-};
+use crate::{Result, ffi::SyncStream, view::RawStream};
 
 /// An ordered queue of device work, made for one session and thread.
 pub trait Stream: Any + Send + Sync {

@@ -12,7 +12,7 @@ use super::{guard::Border, life::LifeToken};
 use crate::{
     MemoryDevice,
     allocator::{Allocator, Block},
-    view::{OwnedKeyValues, RawStream, mark_host_readable},
+    view::{OwnedKeyValues, RawStream, mark_host_readable, unmark_host_readable},
 };
 
 /// An allocator on its way to ONNX Runtime.
@@ -21,7 +21,7 @@ pub struct AllocatorHandle(Box<dyn FnOnce(Place) -> *mut sys::OrtAllocator + Sen
 impl AllocatorHandle {
     /// Wraps an allocator.
     pub fn new<A: Allocator>(allocator: A) -> Self {
-        Self(Box::new(move |place| AllocatorBox::new(allocator, place)))
+        Self(Box::new(move |place| AllocatorBox::into_raw(allocator, place)))
     }
 
     /// Makes the C object.
@@ -66,8 +66,16 @@ struct Held<B> {
     released: bool,
 }
 
+impl<A: Allocator> Drop for AllocatorBox<A> {
+    fn drop(&mut self) {
+        if A::Block::HOST_READABLE {
+            unmark_host_readable(self.place.memory);
+        }
+    }
+}
+
 impl<A: Allocator> AllocatorBox<A> {
-    fn new(inner: A, place: Place) -> *mut sys::OrtAllocator {
+    fn into_raw(inner: A, place: Place) -> *mut sys::OrtAllocator {
         if A::Block::HOST_READABLE {
             mark_host_readable(place.memory);
         }
@@ -101,7 +109,7 @@ impl<A: Allocator> AllocatorBox<A> {
 /// The box behind a pointer that ONNX Runtime passes back.
 ///
 /// # Safety
-/// `this` came from `AllocatorBox::<A>::new` and is alive.
+/// `this` came from `AllocatorBox::<A>::into_raw` and is alive.
 unsafe fn of<'a, A: Allocator>(this: *const sys::OrtAllocator) -> &'a AllocatorBox<A> {
     // SAFETY: the caller's promise; the table is the box's first field.
     unsafe { &*this.cast() }

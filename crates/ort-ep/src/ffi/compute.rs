@@ -77,7 +77,10 @@ pub(super) fn context_node(runtime: Runtime, fused: Node<'_>, node: &EpContextNo
         Error::not_implemented("this build of ONNX Runtime can't make nodes, so no compiled model can be saved")
     })?;
     let names = |values: Vec<Option<ValueInfo<'_>>>| -> Result<Vec<CString>> {
-        values.into_iter().map(|value| value.map_or(Ok(CString::default()), |value| Ok(c_string(&value.name()?)))).collect()
+        values
+            .into_iter()
+            .map(|value| value.map_or(Ok(CString::default()), |value| Ok(c_string(value.name()?))))
+            .collect()
     };
     let inputs = names(fused.inputs()?)?;
     let outputs = names(fused.outputs()?)?;
@@ -90,7 +93,7 @@ pub(super) fn context_node(runtime: Runtime, fused: Node<'_>, node: &EpContextNo
     }
     let pointers = |names: &[CString]| names.iter().map(|name| name.as_ptr()).collect::<Vec<_>>();
     let (input_names, output_names) = (pointers(&inputs), pointers(&outputs));
-    let name = c_string(&fused.name()?);
+    let name = c_string(fused.name()?);
     let mut out = std::ptr::null_mut();
     // SAFETY: all texts are NUL-terminated and copied. On success the call takes the attributes over and nulls the
     // entries, so that `Attributes` has nothing left to release.

@@ -147,7 +147,8 @@ pub(super) fn ep_into_raw(
     }
     let token = kept.life.token();
     let compatibility = Mutex::default();
-    Box::into_raw(Box::new(EpBox { raw, inner, name: name.to_owned(), border, kept, registry, compatibility, token })).cast()
+    Box::into_raw(Box::new(EpBox { raw, inner, name: name.to_owned(), border, kept, registry, compatibility, token }))
+        .cast()
 }
 
 /// Takes an execution provider back.
@@ -349,7 +350,8 @@ unsafe extern "system" fn get_available_resource(
     // SAFETY: ONNX Runtime passes the pointer it was given.
     unsafe { of(this) }.status("GetAvailableResource", |ep| {
         let bytes = ep.available_bytes().ok_or_else(absent)?;
-        let count = sys::OrtResourceCount { kind: sys::ORT_RESOURCE_TOTAL_BYTES, reserved: 0, words: [bytes, 0, 0, 0, 0, 0] };
+        let count =
+            sys::OrtResourceCount { kind: sys::ORT_RESOURCE_TOTAL_BYTES, reserved: 0, words: [bytes, 0, 0, 0, 0, 0] };
         // SAFETY: a valid out-pointer.
         unsafe { out.write(count) };
         Ok(())
@@ -430,7 +432,8 @@ unsafe extern "system" fn should_convert_data_layout(
 unsafe extern "system" fn is_graph_capture_enabled(this: *const sys::OrtEp) -> bool {
     // SAFETY: ONNX Runtime passes the pointer it was given.
     let this = unsafe { of(this) };
-    this.border.value("IsGraphCaptureEnabled", false, || Ok(this.inner.graph_capture().is_some_and(|hooks| hooks.enabled())))
+    this.border
+        .value("IsGraphCaptureEnabled", false, || Ok(this.inner.graph_capture().is_some_and(|hooks| hooks.enabled())))
 }
 
 unsafe extern "system" fn is_graph_captured(this: *const sys::OrtEp, id: c_int) -> bool {
@@ -461,10 +464,7 @@ unsafe extern "system" fn get_capture_policy(this: *const sys::OrtEp) -> sys::Or
     })
 }
 
-unsafe extern "system" fn create_profiler(
-    this: *mut sys::OrtEp,
-    out: *mut *mut sys::OrtEpProfilerImpl,
-) -> sys::Status {
+unsafe extern "system" fn create_profiler(this: *mut sys::OrtEp, out: *mut *mut sys::OrtEpProfilerImpl) -> sys::Status {
     // SAFETY: ONNX Runtime passes the pointer it was given.
     let this = unsafe { of(this) };
     this.status("CreateProfiler", |ep| {

@@ -80,7 +80,8 @@ pub(super) fn factory_into_raw(inner: Box<dyn Factory>, name: &str, border: Bord
     raw.GetHardwareDeviceIncompatibilityDetails = Some(get_incompatibility);
     let (vendor, version) = (c_string(inner.vendor()), c_string(inner.version()));
     let kept = Arc::new(Kept { life: Life::default(), infos: Mutex::default(), hardware: Mutex::default() });
-    let factory = FactoryBox { raw, inner, name: c_string(name), vendor, version, border, registry: Mutex::default(), kept };
+    let factory =
+        FactoryBox { raw, inner, name: c_string(name), vendor, version, border, registry: Mutex::default(), kept };
     border.logger.adopt();
     Box::into_raw(Box::new(factory)).cast()
 }
@@ -289,7 +290,8 @@ unsafe extern "system" fn create_allocator(
     let runtime = this.border.runtime;
     this.border.status("CreateAllocator", || {
         // SAFETY: as above.
-        let (memory, options) = unsafe { (MemoryDevice::of_info(runtime, info), KeyValues::from_raw(runtime, options)) };
+        let (memory, options) =
+            unsafe { (MemoryDevice::of_info(runtime, info), KeyValues::from_raw(runtime, options)) };
         let info = this.kept.offered(memory)?.as_ptr();
         let allocator = this.inner.create_allocator(memory, options)?;
         let place = Place { border: this.border, memory, info, _token: this.kept.life.token() };
@@ -330,7 +332,8 @@ unsafe extern "system" fn create_stream(
     let runtime = this.border.runtime;
     this.border.status("CreateSyncStreamForDevice", || {
         // SAFETY: as above.
-        let (device, options) = unsafe { (MemoryDevice::from_raw(runtime, device), KeyValues::from_raw(runtime, options)) };
+        let (device, options) =
+            unsafe { (MemoryDevice::from_raw(runtime, device), KeyValues::from_raw(runtime, options)) };
         let stream = this.inner.create_stream(device, options)?;
         // SAFETY: a valid out-pointer; ONNX Runtime releases the stream.
         unsafe { out.write(stream_into_raw(stream, this.border, this.kept.life.token())) };

@@ -44,12 +44,15 @@ pub(super) fn guard<T>(entry: &'static str, body: impl FnOnce() -> Result<T>) ->
         let text = panic_text(&*panic);
         // The payload's own destructor may panic too.
         std::mem::forget(panic);
-        Err(Error::ep_fail(format!("{entry} panicked: {text}\n  help: this is a bug of the execution provider, please report it")))
+        Err(Error::ep_fail(format!(
+            "{entry} panicked: {text}\n  help: this is a bug of the execution provider, please report it"
+        )))
     })
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let known = panic.downcast_ref::<&str>().map(|text| text.to_string()).or_else(|| panic.downcast_ref::<String>().cloned());
+    let known =
+        panic.downcast_ref::<&str>().map(|text| text.to_string()).or_else(|| panic.downcast_ref::<String>().cloned());
     known.unwrap_or_else(|| "no message".to_owned())
 }
 

@@ -18,8 +18,8 @@ use crate::{
 pub(super) struct KernelRegistry {
     runtime: Runtime,
     raw: *mut sys::OrtKernelRegistry,
-    // Boxed, so that the addresses given to ONNX Runtime stay put.
-    _creators: Vec<Box<CreatorState>>,
+    // Shared, so that the addresses given to ONNX Runtime stay put.
+    _creators: Vec<Arc<CreatorState>>,
 }
 
 // SAFETY: the registry is filled before it is shared and only read afterwards.
@@ -43,10 +43,11 @@ impl KernelRegistry {
         let mut registry = Self { runtime, raw, _creators: Vec::new() };
         for kernel in kernels {
             let def = Definition::build(runtime, ep_name, kernel)?;
-            let state = Box::new(CreatorState { create: kernel.create.clone(), border });
-            let state_address = (&raw const *state).cast_mut().cast();
+            let state = Arc::new(CreatorState { create: kernel.create.clone(), border });
+            let state_address = Arc::as_ptr(&state).cast_mut().cast();
             // SAFETY: the definition is copied; the state lives as long as the registry.
-            let status = unsafe { runtime.ep_api.KernelRegistry_AddKernel(raw, def.0, Some(create_kernel), state_address) };
+            let status =
+                unsafe { runtime.ep_api.KernelRegistry_AddKernel(raw, def.0, Some(create_kernel), state_address) };
             runtime.check("KernelRegistry_AddKernel", status)?;
             registry._creators.push(state);
         }
@@ -96,7 +97,10 @@ impl Definition {
             runtime.check("SetOperatorType", api.KernelDefBuilder_SetOperatorType(builder.0, op_type.as_ptr()))?;
             runtime.check("SetDomain", api.KernelDefBuilder_SetDomain(builder.0, domain.as_ptr()))?;
             runtime.check("SetSinceVersion", api.KernelDefBuilder_SetSinceVersion(builder.0, first, last))?;
-            runtime.check("SetExecutionProvider", api.KernelDefBuilder_SetExecutionProvider(builder.0, ep_name.as_ptr()))?;
+            runtime.check(
+                "SetExecutionProvider",
+                api.KernelDefBuilder_SetExecutionProvider(builder.0, ep_name.as_ptr()),
+            )?;
         }
         for &index in &kernel.host_inputs {
             // SAFETY: the builder is alive.
@@ -112,8 +116,9 @@ impl Definition {
             let types: Vec<_> = types.iter().filter_map(|&element| data_type(runtime, element)).collect();
             let name = c_string(name);
             // SAFETY: the builder is alive and the types are static objects of the runtime.
-            let status =
-                unsafe { api.KernelDefBuilder_AddTypeConstraint(builder.0, name.as_ptr(), types.as_ptr(), types.len()) };
+            let status = unsafe {
+                api.KernelDefBuilder_AddTypeConstraint(builder.0, name.as_ptr(), types.as_ptr(), types.len())
+            };
             runtime.check("AddTypeConstraint", status)?;
         }
         let mut def = ptr::null_mut();
@@ -187,7 +192,8 @@ unsafe extern "system" fn release(this: *mut sys::OrtKernelImpl) {
 pub(super) fn copy_kernels(transfer: Arc<dyn DataTransfer>) -> Vec<KernelDef> {
     let make = |op_type: &str| {
         let transfer = transfer.clone();
-        KernelDef::new("", op_type, 1..=1, move |_| Ok(Box::new(CopyKernel(transfer.clone())))).types("T", ElementType::ALL)
+        KernelDef::new("", op_type, 1..=1, move |_| Ok(Box::new(CopyKernel(transfer.clone()))))
+            .types("T", ElementType::ALL)
     };
     vec![make("MemcpyFromHost").host_input(0), make("MemcpyToHost").host_output(0)]
 }
@@ -197,7 +203,8 @@ struct CopyKernel(Arc<dyn DataTransfer>);
 impl Kernel for CopyKernel {
     fn compute(&self, context: &KernelContext<'_>) -> Result<()> {
         let src = context.input(0)?.ok_or_else(|| Error::invalid_argument("a copy node has no input"))?;
-        let dst = context.output(0, src.shape()?)?.ok_or_else(|| Error::invalid_argument("a copy node has no output"))?;
+        let dst =
+            context.output(0, src.shape()?)?.ok_or_else(|| Error::invalid_argument("a copy node has no output"))?;
         self.0.copy(&mut [TensorCopy { src, dst, stream: context.stream()? }])
     }
 }

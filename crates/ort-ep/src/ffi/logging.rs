@@ -83,8 +83,16 @@ impl LoggerHandle {
         let file = os_string(metadata.file().unwrap_or(""));
         // SAFETY: the logger is alive for the call in progress, or its factory is; all texts are NUL-terminated and
         // copied.
-        let status =
-            unsafe { self.runtime.api.Logger_LogMessage(self.raw, severity, message.as_ptr(), file.as_ptr(), line, target.as_ptr()) };
+        let status = unsafe {
+            self.runtime.api.Logger_LogMessage(
+                self.raw,
+                severity,
+                message.as_ptr(),
+                file.as_ptr(),
+                line,
+                target.as_ptr(),
+            )
+        };
         // A logger that fails leaves nobody to tell.
         let _ = self.runtime.check("Logger_LogMessage", status);
     }

@@ -75,7 +75,10 @@ impl PassThrough {
         };
         runtime.check("CreateEpFactories of the external plugin", status)?;
         if count != 1 || factory.is_null() {
-            return Err(Error::ep_fail(format!("the external plugin {} gave {count} factories instead of one", self.stem)));
+            return Err(Error::ep_fail(format!(
+                "the external plugin {} gave {count} factories instead of one",
+                self.stem
+            )));
         }
         if fresh.is_some() {
             state.plugin = fresh;
@@ -165,7 +168,12 @@ macro_rules! passthrough {
             num_factories: *mut usize,
         ) -> $crate::sys::Status {
             let args = $crate::ffi::CreateFactoriesArgs {
-                registered_name, api_base, default_logger, factories, max_factories, num_factories,
+                registered_name,
+                api_base,
+                default_logger,
+                factories,
+                max_factories,
+                num_factories,
             };
             // SAFETY: only ONNX Runtime calls this symbol, by its contract.
             unsafe { PASS_THROUGH.create(args) }

@@ -7,9 +7,7 @@ use super::{
     guard::Border,
     runtime::{c_string, text},
 };
-use crate::{
-    Error, EventCategory, Profiler, ProfilingEvent, Result, Runtime,
-};
+use crate::{Error, EventCategory, Profiler, ProfilingEvent, Result, Runtime};
 
 /// One of ONNX Runtime's own events.
 #[derive(Clone, Copy)]

@@ -23,7 +23,9 @@ impl Runtime {
         // SAFETY: the caller vouches for `base`.
         let api = unsafe { sys::Api::negotiate(base) }.map_err(|error| Error::ep_fail(error.to_string()))?;
         let ep_api = api.ep_api().ok_or_else(|| {
-            Error::ep_fail("this build of ONNX Runtime has no plugin execution providers\n  help: pip install onnxruntime")
+            Error::ep_fail(
+                "this build of ONNX Runtime has no plugin execution providers\n  help: pip install onnxruntime",
+            )
         })?;
         Ok(Self { api, ep_api })
     }

@@ -4,10 +4,7 @@ use std::{any::Any, ffi::c_void, marker::PhantomData, ptr};
 use ort_ep_sys as sys;
 
 use super::{guard::Border, life::LifeToken};
-use crate::{
-    Notification, Result, Runtime, Stream,
-    view::RawStream,
-};
+use crate::{Notification, Result, Runtime, Stream, view::RawStream};
 
 /// A stream of ONNX Runtime: ours, or that of another execution provider.
 #[derive(Clone, Copy)]
@@ -35,7 +32,12 @@ impl<'a> SyncStream<'a> {
         // SAFETY: alive for `'a`; the result is null or the table its maker filled.
         let raw = unsafe { self.runtime.ep_api.SyncStream_GetImpl(self.raw) };
         // SAFETY: as above; every table has the `Release` slot.
-        let ours = !raw.is_null() && unsafe { (*raw).Release.is_some_and(|function| ptr::fn_addr_eq(function, stream_release as unsafe extern "system" fn(_))) };
+        let ours = !raw.is_null()
+            && unsafe {
+                (*raw)
+                    .Release
+                    .is_some_and(|function| ptr::fn_addr_eq(function, stream_release as unsafe extern "system" fn(_)))
+            };
         if !ours {
             return None;
         }

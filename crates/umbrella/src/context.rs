@@ -1,0 +1,64 @@
+//! What all sessions share of one device.
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use hip::{Device, DriverKind};
+use ort_ep::MemoryDevice;
+
+use crate::{
+    AMD_VENDOR_ID,
+    arena::Arena,
+    memory::{DeviceSource, PinnedSource},
+    stream::{StreamFences, StreamSet},
+};
+
+/// A device with its memory and streams. One per device and process, however often the library is registered: to ONNX
+/// Runtime the memory of two registrations is the same memory.
+pub(crate) struct DeviceContext {
+    pub device: Device,
+    pub streams: Arc<StreamSet>,
+    pub device_arena: Arena<DeviceSource, StreamFences>,
+    pub pinned_arena: Arena<PinnedSource, StreamFences>,
+}
+
+static CONTEXTS: Mutex<Vec<Weak<DeviceContext>>> = Mutex::new(Vec::new());
+
+impl DeviceContext {
+    /// The context of a device: the living one, or a new one. Takes nothing from the driver yet.
+    pub fn of(device: &Device) -> Arc<Self> {
+        let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+        contexts.retain(|context| context.strong_count() > 0);
+        let key = |device: &Device| (device.kind(), device.ordinal());
+        let living = contexts.iter().filter_map(Weak::upgrade).find(|context| key(&context.device) == key(device));
+        living.unwrap_or_else(|| {
+            let context = Arc::new(Self::new(device.clone()));
+            contexts.push(Arc::downgrade(&context));
+            context
+        })
+    }
+
+    fn new(device: Device) -> Self {
+        let streams = Arc::new(StreamSet::default());
+        let fences = || StreamFences::new(device.clone(), streams.clone());
+        Self {
+            device_arena: Arena::new(DeviceSource(device.clone()), fences(), None),
+            pinned_arena: Arena::new(PinnedSource(device.clone()), fences(), None),
+            streams,
+            device,
+        }
+    }
+
+    /// The device's number: its ordinal at the driver.
+    pub fn id(&self) -> u32 {
+        self.device.ordinal() as u32
+    }
+
+    /// The driver behind it.
+    pub fn driver(&self) -> DriverKind {
+        self.device.kind()
+    }
+
+    /// What ONNX Runtime knows the device's memory by.
+    pub fn memory(&self) -> MemoryDevice {
+        MemoryDevice::gpu(AMD_VENDOR_ID, self.id())
+    }
+}

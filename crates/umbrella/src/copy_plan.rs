@@ -1,0 +1,82 @@
+//! How one copy is done: a pure function of where its two ends lie.
+
+/// Where one end of a copy lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Ordinary host memory.
+    Host,
+    /// Host memory pinned for devices.
+    Pinned,
+    /// Memory of the device with this ordinal.
+    Device(usize),
+}
+
+/// What moves the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mover {
+    /// The driver of this device, in this direction.
+    Driver(usize, hip::CopyKind),
+    /// The driver, from one device to another.
+    Peer {
+        /// The source's device.
+        from: usize,
+        /// The destination's device.
+        to: usize,
+    },
+    /// The host, once the devices are idle.
+    Host,
+}
+
+/// How one copy is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CopyPlan {
+    pub mover: Mover,
+    /// True if the copy may go on after the call returns, in stream order: only then does its stream count. Ordinary host
+    /// memory can be gone by then, and a copy between devices belongs to no single stream.
+    pub in_stream_order: bool,
+}
+
+impl CopyPlan {
+    pub fn new(src: Place, dst: Place) -> Self {
+        use hip::CopyKind::{DeviceToDevice, DeviceToHost, HostToDevice};
+        let (mover, in_stream_order) = match (src, dst) {
+            (Place::Host, Place::Device(to)) => (Mover::Driver(to, HostToDevice), false),
+            (Place::Pinned, Place::Device(to)) => (Mover::Driver(to, HostToDevice), true),
+            (Place::Device(from), Place::Host) => (Mover::Driver(from, DeviceToHost), false),
+            (Place::Device(from), Place::Pinned) => (Mover::Driver(from, DeviceToHost), true),
+            (Place::Device(from), Place::Device(to)) if from == to => (Mover::Driver(to, DeviceToDevice), true),
+            (Place::Device(from), Place::Device(to)) => (Mover::Peer { from, to }, false),
+            (Place::Host | Place::Pinned, Place::Host | Place::Pinned) => (Mover::Host, false),
+        };
+        Self { mover, in_stream_order }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACES: [Place; 4] = [Place::Host, Place::Pinned, Place::Device(0), Place::Device(1)];
+
+    #[test]
+    fn ordinary_memory_never_outlives_the_call() {
+        for place in PLACES {
+            assert!(!CopyPlan::new(Place::Host, place).in_stream_order);
+            assert!(!CopyPlan::new(place, Place::Host).in_stream_order);
+        }
+    }
+
+    #[test]
+    fn a_driver_is_asked_only_for_its_own_device() {
+        for src in PLACES {
+            for dst in PLACES {
+                let ends = [src, dst];
+                match CopyPlan::new(src, dst).mover {
+                    Mover::Driver(device, _) => assert!(ends.contains(&Place::Device(device))),
+                    Mover::Peer { from, to } => assert_eq!(ends, [Place::Device(from), Place::Device(to)]),
+                    Mover::Host => assert!(!ends.iter().any(|end| matches!(end, Place::Device(_)))),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Which devices there are: what the driver sees, matched with what ONNX Runtime lists.
+use hip::{Device, DeviceInfo, Driver, DriverKind};
+use ort_ep::{
+    NewHardware, OfferedHardware,
+    view::{HardwareDevice, HardwareKind},
+};
+
+use crate::AMD_VENDOR_ID;
+
+const NVIDIA_VENDOR_ID: u32 = 0x10de;
+
+/// What a look at the machine gave.
+pub(crate) struct Discovery {
+    pub devices: Vec<Device>,
+    /// Why there are no devices, and what to do about it.
+    pub reason: Option<String>,
+}
+
+/// The driver that `AMDGPU_EP_DRIVER` asks for; `auto` means AMD.
+///
+/// # Errors
+/// The text is none of the accepted ones.
+pub(crate) fn wanted_driver(text: Option<&str>) -> Result<DriverKind, hip::UnknownDriver> {
+    match text.map(str::trim) {
+        None | Some("") => Ok(DriverKind::Amd),
+        Some(text) if text.eq_ignore_ascii_case("auto") => Ok(DriverKind::Amd),
+        Some(text) => text.parse(),
+    }
+}
+
+/// Asks the driver that the environment names.
+pub(crate) fn discover() -> Discovery {
+    let text = std::env::var("AMDGPU_EP_DRIVER").ok();
+    let kind = wanted_driver(text.as_deref()).unwrap_or_else(|error| {
+        tracing::warn!(target: "amdgpu_ep::load", "AMDGPU_EP_DRIVER is ignored: {error}, or auto");
+        DriverKind::Amd
+    });
+    let none = |reason: String| Discovery { devices: Vec::new(), reason: Some(reason) };
+    let driver = match Driver::load(kind) {
+        Ok(driver) => driver,
+        Err(error) => return none(error.to_string()),
+    };
+    match driver.devices() {
+        Ok(devices) if devices.is_empty() => {
+            let reason = driver.no_device_reason().unwrap_or_else(|| "the driver lists none".to_owned());
+            none(format!("the {kind} driver ({}) has no device: {reason}", driver.library().display()))
+        }
+        Ok(devices) => Discovery { devices, reason: None },
+        Err(error) => none(error.to_string()),
+    }
+}
+
+/// The hardware that each device is offered on: the one ONNX Runtime lists at the same PCI address, else the only ones
+/// left, else a new one (ONNX Runtime misses GPUs in some containers, and the host device is in no list).
+pub(crate) fn match_hardware<'a>(devices: &[Device], listed: &[HardwareDevice<'a>]) -> Vec<OfferedHardware<'a>> {
+    let Some(kind) = devices.first().map(Device::kind) else { return Vec::new() };
+    let vendor_id = match kind {
+        DriverKind::Amd | DriverKind::Host => AMD_VENDOR_ID,
+        DriverKind::Nvidia => NVIDIA_VENDOR_ID,
+    };
+    let gpus: Vec<_> = if kind == DriverKind::Host {
+        Vec::new()
+    } else {
+        let fits = |device: &&HardwareDevice<'a>| device.kind() == HardwareKind::Gpu && device.vendor_id() == vendor_id;
+        listed.iter().filter(fits).copied().collect()
+    };
+    let addresses = |id: &Option<String>| id.as_deref().and_then(PciAddress::parse);
+    let wanted: Vec<_> = devices.iter().map(|device| addresses(&device.info().pci_bus_id)).collect();
+    let found: Vec<_> = gpus.iter().map(|gpu| gpu.pci_bus_id().and_then(|id| PciAddress::parse(&id))).collect();
+    pair(&wanted, &found)
+        .into_iter()
+        .zip(devices)
+        .map(|(position, device)| match position {
+            Some(position) => OfferedHardware::Listed(gpus[position]),
+            None => OfferedHardware::New(new_hardware(vendor_id, device.info(), kind)),
+        })
+        .collect()
+}
+
+/// For each wanted address the position of its partner: by address, then by order where as many are left on both sides.
+fn pair(wanted: &[Option<PciAddress>], found: &[Option<PciAddress>]) -> Vec<Option<usize>> {
+    let mut free: Vec<usize> = (0..found.len()).collect();
+    let mut pairs: Vec<Option<usize>> = wanted
+        .iter()
+        .map(|address| {
+            let place = free.iter().position(|&at| address.is_some() && found[at] == *address)?;
+            Some(free.remove(place))
+        })
+        .collect();
+    let open: Vec<usize> = (0..pairs.len()).filter(|&at| pairs[at].is_none() && wanted[at].is_none()).collect();
+    if open.len() == free.len() {
+        for (at, partner) in open.into_iter().zip(free) {
+            pairs[at] = Some(partner);
+        }
+    }
+    pairs
+}
+
+fn new_hardware(vendor_id: u32, info: &DeviceInfo, kind: DriverKind) -> NewHardware {
+    let vendor = if kind == DriverKind::Nvidia { "NVIDIA" } else { "AMD" };
+    let mut metadata = vec![("description".to_owned(), info.name.clone())];
+    metadata.extend(info.pci_bus_id.clone().map(|id| ("pci_bus_id".to_owned(), id)));
+    if kind == DriverKind::Host {
+        metadata.push(("is_virtual".to_owned(), "1".to_owned()));
+    }
+    NewHardware { kind: HardwareKind::Gpu, vendor_id, device_id: 0, vendor: vendor.to_owned(), metadata }
+}
+
+/// Domain, bus and device of a PCI address; functions of one card are one device to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PciAddress {
+    domain: u32,
+    bus: u32,
+    device: u32,
+}
+
+impl PciAddress {
+    /// Reads `0000:65:00.0`; the domain may be missing.
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let (place, _function) = text.rsplit_once('.').unwrap_or((text, ""));
+        let mut numbers = place.rsplit(':').map(|part| u32::from_str_radix(part, 16).ok());
+        let (device, bus) = (numbers.next()??, numbers.next()??);
+        let domain = numbers.next().unwrap_or(Some(0))?;
+        numbers.next().is_none().then_some(Self { domain, bus, device })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(bus: u32) -> Option<PciAddress> {
+        Some(PciAddress { domain: 0, bus, device: 0 })
+    }
+
+    #[test]
+    fn auto_means_amd_and_other_words_are_refused() {
+        for text in [None, Some(""), Some("auto"), Some(" AUTO "), Some("amd")] {
+            assert_eq!(wanted_driver(text), Ok(DriverKind::Amd));
+        }
+        assert_eq!(wanted_driver(Some("Host")), Ok(DriverKind::Host));
+        assert!(wanted_driver(Some("vulkan")).is_err());
+    }
+
+    #[test]
+    fn reads_pci_addresses() {
+        for (text, want) in [
+            ("0000:65:00.0", at(0x65)),
+            ("0000:65:00.1", at(0x65)),
+            ("65:00.0", at(0x65)),
+            ("0000:6A:00.0", at(0x6a)),
+            ("0001:65:02.0", Some(PciAddress { domain: 1, bus: 0x65, device: 2 })),
+            ("", None),
+            ("card0", None),
+            ("1:2:3:4.5", None),
+        ] {
+            assert_eq!(PciAddress::parse(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn pairs_by_address_whatever_the_order() {
+        assert_eq!(pair(&[at(1), at(2)], &[at(2), at(3), at(1)]), [Some(2), Some(0)]);
+    }
+
+    #[test]
+    fn pairs_the_rest_by_order_only_where_nothing_is_left_over() {
+        assert_eq!(pair(&[None, at(2)], &[at(2), None]), [Some(1), Some(0)]);
+        assert_eq!(pair(&[None, None], &[at(7)]), [None, None]);
+        assert_eq!(pair(&[at(9)], &[at(7)]), [None]);
+        assert_eq!(pair(&[at(1)], &[]), [None]);
+    }
+}

@@ -1,0 +1,42 @@
+//! The execution provider of one session.
+use std::sync::Arc;
+
+use ort_ep::{Claims, Ep, MemoryDevice, Result, view::Graph};
+
+use crate::{context::DeviceContext, hip_error, options::Options};
+
+/// One session on one device. Routing to a backend is not there yet, so it claims no nodes.
+pub(crate) struct AmdGpuEp {
+    context: Arc<DeviceContext>,
+    /// Several devices were selected: ONNX Runtime must be told which one it is.
+    names_memory: bool,
+}
+
+impl AmdGpuEp {
+    pub fn new(context: Arc<DeviceContext>, options: &Options, selected: usize) -> Self {
+        let (device, driver) = (context.id(), context.driver());
+        tracing::info!(
+            target: "amdgpu_ep::load", device, %driver, arch = context.device.info().arch, profile = %options.profile,
+            "session created; no backend is built in yet, so all nodes stay with other providers"
+        );
+        Self { context, names_memory: selected > 1 }
+    }
+}
+
+impl Ep for AmdGpuEp {
+    fn claim(&self, _: Graph<'_>, _: &mut Claims<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.context.device.synchronize().map_err(hip_error)
+    }
+
+    fn default_memory(&self) -> Option<MemoryDevice> {
+        self.names_memory.then(|| self.context.memory())
+    }
+
+    fn available_bytes(&self) -> Option<u64> {
+        self.context.device.memory_info().ok().map(|memory| memory.free as u64)
+    }
+}

@@ -1,0 +1,185 @@
+//! The factory: devices for ONNX Runtime, and everything that belongs to them.
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ort_ep::{
+    AllocatorHandle, DataTransfer, DeviceKind, DeviceOffer, Environment, Ep, EpRequest, Error, Factory,
+    Incompatibility, IncompatibilityReason, MemoryDevice, MemoryKind, OfferedMemory, Registration, Result,
+    SelectedDevice, Stream,
+    view::{HardwareDevice, HardwareKind, KeyValues},
+};
+
+use crate::{
+    AMD_VENDOR_ID,
+    context::DeviceContext,
+    discovery::{discover, match_hardware},
+    ep::AmdGpuEp,
+    memory::{DeviceAllocator, PinnedAllocator},
+    options::Options,
+    selection::{self, Candidate},
+    stream::DeviceStream,
+    transfer::Transfer,
+};
+
+/// The key under which a device's metadata holds its number.
+const DEVICE_ID_KEY: &str = "hip_device_id";
+
+/// Makes the library's factory.
+pub(crate) fn create(registration: Registration<'_>) -> Result<Box<dyn Factory>> {
+    Ok(Box::new(AmdGpuFactory { name: registration.name.to_owned(), found: Mutex::default() }))
+}
+
+/// What discovery left behind.
+#[derive(Default)]
+struct Found {
+    contexts: Vec<Arc<DeviceContext>>,
+    reason: Option<String>,
+}
+
+struct AmdGpuFactory {
+    name: String,
+    found: Mutex<Found>,
+}
+
+impl AmdGpuFactory {
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The context behind a memory or device of ours.
+    fn context(&self, memory: MemoryDevice) -> Result<Arc<DeviceContext>> {
+        let ours = memory.device == DeviceKind::Gpu && memory.vendor_id == AMD_VENDOR_ID;
+        let found = self.found();
+        let context = found.contexts.iter().find(|context| ours && context.id() == memory.device_id);
+        context.cloned().ok_or_else(|| {
+            let count = found.contexts.len();
+            Error::invalid_argument(format!("{memory:?} is not on one of the {count} devices of {}", self.name))
+        })
+    }
+
+    /// The number of a device that this library offered.
+    fn selected_id(&self, selected: &SelectedDevice<'_>) -> Result<u32> {
+        let id = selected.metadata.get(DEVICE_ID_KEY).and_then(|text| text.parse().ok());
+        id.ok_or_else(|| {
+            let vendor = selected.hardware.vendor_id();
+            Error::invalid_argument(format!(
+                "a selected device (vendor {vendor:#06x}) was not offered by {}\n  help: select devices from get_ep_devices()",
+                self.name
+            ))
+        })
+    }
+}
+
+impl Factory for AmdGpuFactory {
+    fn vendor(&self) -> &str {
+        "AMD"
+    }
+
+    fn vendor_id(&self) -> u32 {
+        AMD_VENDOR_ID
+    }
+
+    fn version(&self) -> &str {
+        env!("CARGO_PKG_VERSION")
+    }
+
+    fn devices<'a>(&self, listed: &[HardwareDevice<'a>], _: &Environment) -> Result<Vec<DeviceOffer<'a>>> {
+        let discovery = discover();
+        if let Some(reason) = &discovery.reason {
+            tracing::warn!(target: "amdgpu_ep::load", "{} offers no device: {reason}", self.name);
+        }
+        let hardware = match_hardware(&discovery.devices, listed);
+        let mut offers: Vec<_> = discovery.devices.iter().map(DeviceContext::of).zip(hardware).collect();
+        // Clients that take "the first device" get the best one.
+        offers.sort_by_key(|(context, _)| selection::rank_of(&candidate(context)));
+        let mut found = self.found();
+        found.contexts = offers.iter().map(|(context, _)| context.clone()).collect();
+        found.reason = discovery.reason;
+        Ok(offers
+            .into_iter()
+            .map(|(context, hardware)| DeviceOffer {
+                hardware,
+                metadata: metadata(&context),
+                options: Vec::new(),
+                memories: vec![
+                    OfferedMemory { name: "Hip".to_owned(), memory: context.memory() },
+                    OfferedMemory { name: "HipPinned".to_owned(), memory: context.memory().host_accessible() },
+                ],
+            })
+            .collect())
+    }
+
+    fn create_ep(&self, request: &EpRequest<'_>) -> Result<Box<dyn Ep>> {
+        let entries = request.options.config_entries()?;
+        let pairs = entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let (options, warnings) =
+            Options::parse(&self.name, pairs).map_err(|error| Error::invalid_argument(error.to_string()))?;
+        for warning in warnings {
+            tracing::warn!(target: "amdgpu_ep::load", "{warning}");
+        }
+        let selected = request.devices.iter().map(|device| self.selected_id(device)).collect::<Result<Vec<_>>>()?;
+        let contexts = self.found().contexts.clone();
+        let known: Vec<_> = contexts.iter().map(candidate).collect();
+        let id = selection::select(&known, &selected, options.device_id)
+            .map_err(|error| Error::invalid_argument(error.to_string()))?;
+        if selected.len() > 1 {
+            tracing::info!(target: "amdgpu_ep::load", device = id, ?selected, "several devices were selected: one is used");
+        }
+        let context = self.context(MemoryDevice::gpu(AMD_VENDOR_ID, id))?;
+        Ok(Box::new(AmdGpuEp::new(context, &options, selected.len())))
+    }
+
+    fn create_allocator(&self, memory: MemoryDevice, _: KeyValues<'_>) -> Result<AllocatorHandle> {
+        let context = self.context(memory)?;
+        match memory.memory {
+            MemoryKind::Default => Ok(AllocatorHandle::new(DeviceAllocator(context))),
+            MemoryKind::HostAccessible => Ok(AllocatorHandle::new(PinnedAllocator(context))),
+            other => Err(Error::invalid_argument(format!("there is no memory of kind {other:?}"))),
+        }
+    }
+
+    fn create_data_transfer(&self) -> Result<Option<Box<dyn DataTransfer>>> {
+        let contexts = self.found().contexts.clone();
+        Ok((!contexts.is_empty()).then(|| Box::new(Transfer::new(contexts)) as Box<dyn DataTransfer>))
+    }
+
+    fn is_stream_aware(&self) -> bool {
+        true
+    }
+
+    fn create_stream(&self, device: MemoryDevice, _: KeyValues<'_>) -> Result<Box<dyn Stream>> {
+        Ok(Box::new(DeviceStream::new(self.context(device)?)?))
+    }
+
+    fn incompatibility(&self, device: HardwareDevice<'_>) -> Option<Incompatibility> {
+        if device.kind() != HardwareKind::Gpu || device.vendor_id() != AMD_VENDOR_ID {
+            let notes = format!("{} runs on AMD GPUs", self.name);
+            return Some(Incompatibility { reason: IncompatibilityReason::Device, error_code: 0, notes });
+        }
+        let notes = self.found().reason.clone()?;
+        Some(Incompatibility { reason: IncompatibilityReason::Driver, error_code: 0, notes })
+    }
+}
+
+fn candidate(context: &Arc<DeviceContext>) -> Candidate {
+    let info = context.device.info();
+    Candidate { id: context.id(), integrated: info.integrated, total_memory: info.total_memory }
+}
+
+/// What `ep_metadata` shows of a device.
+fn metadata(context: &DeviceContext) -> Vec<(String, String)> {
+    let device = &context.device;
+    let info = device.info();
+    let mut entries = vec![
+        ("arch", info.arch.clone()),
+        ("compute_units", info.compute_units.to_string()),
+        ("driver", context.driver().to_string()),
+        ("driver_version", device.driver().version_text()),
+        (DEVICE_ID_KEY, context.id().to_string()),
+        ("integrated", u8::from(info.integrated).to_string()),
+        ("name", info.name.clone()),
+        ("total_memory", info.total_memory.to_string()),
+        ("wave_size", info.wave_size.to_string()),
+    ];
+    entries.extend(info.pci_bus_id.clone().map(|id| ("pci_bus_id", id)));
+    entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}

@@ -1,0 +1,92 @@
+//! The umbrella's only unsafe code: addresses that ONNX Runtime hands over.
+use std::ptr::NonNull;
+
+use hip::{CopyKind, Device, HipError};
+use ort_ep::{allocator::Block, view::RawStream};
+
+use crate::{
+    arena::{ArenaBlock, Source},
+    memory::{DeviceSource, PinnedSource},
+    stream::StreamFences,
+};
+
+/// A block of an arena, in ONNX Runtime's hands.
+pub(crate) struct Lease<S: Source>(pub ArenaBlock<S, StreamFences>);
+
+impl<S: Source> Lease<S> {
+    fn start(&self) -> NonNull<u8> {
+        // No driver gives out address zero; a dangling pointer stands in for the case that can't be.
+        NonNull::new(std::ptr::with_exposed_provenance_mut(self.0.address())).unwrap_or(NonNull::dangling())
+    }
+}
+
+// SAFETY: the arena hands each block of the driver's memory to one owner at a time, in the size asked for and aligned as
+// the driver aligns, which is 256 bytes or more.
+unsafe impl Block for Lease<DeviceSource> {
+    fn address(&self) -> NonNull<u8> {
+        self.start()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Block for Lease<PinnedSource> {
+    fn address(&self) -> NonNull<u8> {
+        self.start()
+    }
+}
+
+/// The two ends of a copy between tensors that ONNX Runtime keeps alive.
+#[derive(Clone, Copy)]
+pub(crate) struct Bytes {
+    src: *const u8,
+    dst: *mut u8,
+    count: usize,
+}
+
+impl Bytes {
+    /// `None` if an end has no address.
+    pub fn new(src: *const u8, dst: *mut u8, count: usize) -> Option<Self> {
+        (!src.is_null() && !dst.is_null()).then_some(Self { src, dst, count })
+    }
+
+    pub fn src_address(self) -> usize {
+        self.src as usize
+    }
+
+    pub fn dst_address(self) -> usize {
+        self.dst as usize
+    }
+}
+
+/// Copies; complete on return.
+pub(crate) fn copy(device: &Device, bytes: Bytes, kind: CopyKind) -> Result<(), HipError> {
+    // SAFETY: both tensors hold `count` bytes and are alive for the call; the ends were resolved to match `kind`.
+    unsafe { device.copy_raw(bytes.dst, bytes.src, bytes.count, kind) }
+}
+
+/// Copies in stream order.
+pub(crate) fn copy_on_stream(device: &Device, bytes: Bytes, kind: CopyKind, stream: RawStream) -> Result<(), HipError> {
+    // SAFETY: as for `copy`; the caller waits for the stream unless both ends are freed in stream order. The stream is
+    // the one ONNX Runtime made through this library for the copy's device.
+    unsafe { device.copy_raw_async(bytes.dst, bytes.src, bytes.count, kind, hip::RawStream::from_ptr(stream.as_ptr())) }
+}
+
+/// Waits for a stream.
+pub(crate) fn wait(device: &Device, stream: RawStream) -> Result<(), HipError> {
+    // SAFETY: as for `copy_on_stream`.
+    device.stream_synchronize(unsafe { hip::RawStream::from_ptr(stream.as_ptr()) })
+}
+
+/// Copies from one device to another; complete on return.
+pub(crate) fn copy_between(from: &Device, to: &Device, bytes: Bytes) -> Result<(), HipError> {
+    // SAFETY: as for `copy`; the wait below ends before the tensors' borrow does.
+    unsafe { to.copy_peer_async(bytes.dst, from, bytes.src, bytes.count, hip::RawStream::DEFAULT)? };
+    to.stream_synchronize(hip::RawStream::DEFAULT)
+}
+
+/// Copies between two places in host memory.
+pub(crate) fn copy_on_host(bytes: Bytes) {
+    // SAFETY: both tensors hold `count` bytes of host memory and are alive for the call. `copy` allows overlap, since a
+    // caller may pass two views of one buffer.
+    unsafe { std::ptr::copy(bytes.src, bytes.dst, bytes.count) };
+}

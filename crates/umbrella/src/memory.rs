@@ -1,0 +1,130 @@
+//! Allocators over a device's arenas.
+use std::sync::Arc;
+
+use hip::{Device, DeviceBuffer, HipError, PinnedBuffer};
+use ort_ep::{Allocator, AllocatorStats, Error, Result, view::RawStream};
+
+use crate::{
+    arena::{self, Arena, Source, Statistics},
+    context::DeviceContext,
+    ffi::Lease,
+    ownership::{self, Entry, Owner},
+    stream::StreamFences,
+};
+
+/// A block taken from the driver. Its entry goes before its memory.
+pub(crate) struct Owned<B> {
+    _entry: Entry,
+    buffer: B,
+}
+
+/// Takes device memory from a driver.
+pub(crate) struct DeviceSource(pub Device);
+
+impl Source for DeviceSource {
+    type Block = Owned<DeviceBuffer>;
+    type Error = HipError;
+
+    fn alloc(&self, bytes: usize) -> Result<Self::Block, HipError> {
+        let buffer = self.0.alloc(bytes)?;
+        let owner = Owner::Device(self.0.ordinal());
+        Ok(Owned { _entry: ownership::enter(buffer.address().as_ptr() as usize, bytes, owner), buffer })
+    }
+}
+
+impl arena::Block for Owned<DeviceBuffer> {
+    fn address(&self) -> usize {
+        self.buffer.address().as_ptr() as usize
+    }
+
+    fn bytes(&self) -> usize {
+        self.buffer.bytes()
+    }
+}
+
+/// Takes pinned host memory from a driver.
+pub(crate) struct PinnedSource(pub Device);
+
+impl Source for PinnedSource {
+    type Block = Owned<PinnedBuffer>;
+    type Error = HipError;
+
+    fn alloc(&self, bytes: usize) -> Result<Self::Block, HipError> {
+        let buffer = self.0.alloc_pinned(bytes)?;
+        Ok(Owned { _entry: ownership::enter(buffer.address().as_ptr() as usize, bytes, Owner::Pinned), buffer })
+    }
+}
+
+impl arena::Block for Owned<PinnedBuffer> {
+    fn address(&self) -> usize {
+        self.buffer.address().as_ptr() as usize
+    }
+
+    fn bytes(&self) -> usize {
+        self.buffer.bytes()
+    }
+}
+
+/// ONNX Runtime's allocator for a device's own memory.
+pub(crate) struct DeviceAllocator(pub Arc<DeviceContext>);
+
+impl Allocator for DeviceAllocator {
+    type Block = Lease<DeviceSource>;
+    const STREAM_AWARE: bool = true;
+    const SHRINKS: bool = true;
+
+    fn alloc(&self, bytes: usize, stream: Option<RawStream>) -> Result<Self::Block> {
+        lease(&self.0.device_arena, bytes, stream)
+    }
+
+    fn stats(&self) -> Option<AllocatorStats> {
+        Some(stats(self.0.device_arena.statistics()))
+    }
+
+    fn shrink(&self) -> Result<()> {
+        self.0.device_arena.shrink();
+        Ok(())
+    }
+}
+
+/// ONNX Runtime's allocator for pinned host memory.
+pub(crate) struct PinnedAllocator(pub Arc<DeviceContext>);
+
+impl Allocator for PinnedAllocator {
+    type Block = Lease<PinnedSource>;
+    const SHRINKS: bool = true;
+
+    fn alloc(&self, bytes: usize, stream: Option<RawStream>) -> Result<Self::Block> {
+        lease(&self.0.pinned_arena, bytes, stream)
+    }
+
+    fn stats(&self) -> Option<AllocatorStats> {
+        Some(stats(self.0.pinned_arena.statistics()))
+    }
+
+    fn shrink(&self) -> Result<()> {
+        self.0.pinned_arena.shrink();
+        Ok(())
+    }
+}
+
+fn lease<S>(arena: &Arena<S, StreamFences>, bytes: usize, stream: Option<RawStream>) -> Result<Lease<S>>
+where
+    S: Source<Error = HipError>,
+{
+    let block = arena.alloc(bytes, stream.map(|stream| stream.as_ptr() as usize));
+    block.map(Lease).map_err(|error| Error::ep_fail(error.to_string()))
+}
+
+fn stats(from: Statistics) -> AllocatorStats {
+    AllocatorStats {
+        limit: from.limit.unwrap_or(0) as u64,
+        in_use: from.in_use as u64,
+        total_allocated: from.total_from_source as u64,
+        max_in_use: from.max_in_use as u64,
+        num_allocs: from.num_allocs,
+        num_arena_extensions: from.num_source_allocs,
+        num_arena_shrinkages: from.num_shrinks,
+        max_alloc_size: from.max_alloc_size as u64,
+    }
+}

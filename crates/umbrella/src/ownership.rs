@@ -1,0 +1,74 @@
+//! Which device an address belongs to.
+//!
+//! Copies arrive as bare addresses, some of them from other sessions or other registrations of this library. Every block
+//! taken from a driver is entered here for as long as it lives, so an address inside one resolves exactly.
+use std::{
+    collections::BTreeMap,
+    sync::{PoisonError, RwLock},
+};
+
+/// What a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Memory of the device with this ordinal.
+    Device(usize),
+    /// Host memory pinned for devices.
+    Pinned,
+}
+
+/// A block that holds an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub owner: Owner,
+    /// Bytes from the address to the end of its block.
+    pub bytes_left: usize,
+}
+
+static BLOCKS: RwLock<BTreeMap<usize, (usize, Owner)>> = RwLock::new(BTreeMap::new());
+
+/// Keeps a block's entry; dropped before the block itself, since the driver may hand its address out again at once.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    base: usize,
+}
+
+/// Enters a block.
+pub(crate) fn enter(base: usize, bytes: usize, owner: Owner) -> Entry {
+    BLOCKS.write().unwrap_or_else(PoisonError::into_inner).insert(base, (bytes, owner));
+    Entry { base }
+}
+
+/// The block that holds `address`, if it is one of ours.
+pub(crate) fn find(address: usize) -> Option<Found> {
+    let blocks = BLOCKS.read().unwrap_or_else(PoisonError::into_inner);
+    let (&base, &(bytes, owner)) = blocks.range(..=address).next_back()?;
+    let offset = address - base;
+    (offset < bytes).then(|| Found { owner, bytes_left: bytes - offset })
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        BLOCKS.write().unwrap_or_else(PoisonError::into_inner).remove(&self.base);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_block_around_an_address_and_nothing_beside_it() {
+        // Far from any address of a real block.
+        let base = 0x7000_0000_0000_0000;
+        let entry = enter(base, 0x100, Owner::Device(3));
+        let next = enter(base + 0x100, 0x10, Owner::Pinned);
+        assert_eq!(find(base), Some(Found { owner: Owner::Device(3), bytes_left: 0x100 }));
+        assert_eq!(find(base + 0xff), Some(Found { owner: Owner::Device(3), bytes_left: 1 }));
+        assert_eq!(find(base + 0x100), Some(Found { owner: Owner::Pinned, bytes_left: 0x10 }));
+        assert_eq!(find(base + 0x110), None);
+        assert_eq!(find(base - 1), None);
+        drop(entry);
+        assert_eq!(find(base + 0x20), None);
+        drop(next);
+    }
+}

@@ -1,0 +1,150 @@
+//! Streams for ONNX Runtime, and the fences that keep freed memory from being reused too early.
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use hip::{Device, Event};
+use ort_ep::{Notification, Result, Stream, SyncStream, view::RawStream};
+
+use crate::{
+    arena::{Fence, Fences, StreamId},
+    context::DeviceContext,
+    hip_error,
+};
+
+/// The living streams of a device.
+#[derive(Default)]
+pub(crate) struct StreamSet(Mutex<Vec<Weak<hip::Stream>>>);
+
+impl StreamSet {
+    fn add(&self, stream: &Arc<hip::Stream>) {
+        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(stream));
+    }
+
+    fn living(&self) -> Vec<Arc<hip::Stream>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// A stream of one session and thread.
+pub(crate) struct DeviceStream {
+    stream: Arc<hip::Stream>,
+    context: Arc<DeviceContext>,
+}
+
+impl DeviceStream {
+    pub fn new(context: Arc<DeviceContext>) -> Result<Self> {
+        let stream = Arc::new(context.device.stream().map_err(hip_error)?);
+        context.streams.add(&stream);
+        Ok(Self { stream, context })
+    }
+}
+
+impl Drop for DeviceStream {
+    fn drop(&mut self) {
+        // The arena counts on it: a handle that is gone has no work left, so memory freed under it needs no fence.
+        if let Err(error) = self.stream.synchronize() {
+            tracing::warn!(target: "amdgpu_ep::run", %error, "work of a stream failed before the stream was closed");
+        }
+    }
+}
+
+impl Stream for DeviceStream {
+    fn handle(&self) -> RawStream {
+        RawStream::new(self.stream.raw().as_ptr())
+    }
+
+    fn notification(&self) -> Result<Box<dyn Notification>> {
+        let event = self.context.device.event().map_err(hip_error)?;
+        Ok(Box::new(StreamPoint { event, stream: self.stream.clone() }))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.stream.synchronize().map_err(hip_error)
+    }
+}
+
+/// A point in a stream that other streams or the host wait for.
+struct StreamPoint {
+    event: Event,
+    stream: Arc<hip::Stream>,
+}
+
+impl Notification for StreamPoint {
+    fn activate(&self) -> Result<()> {
+        self.event.record(self.stream.raw()).map_err(hip_error)
+    }
+
+    fn wait_on_device(&self, consumer: Option<SyncStream<'_>>) -> Result<()> {
+        match consumer.and_then(SyncStream::downcast::<DeviceStream>) {
+            Some(consumer) => consumer.stream.wait(&self.event).map_err(hip_error),
+            // Another provider's stream knows nothing of our events.
+            None => self.wait_on_host(),
+        }
+    }
+
+    fn wait_on_host(&self) -> Result<()> {
+        self.event.synchronize().map_err(hip_error)
+    }
+}
+
+/// Marks the ends of a device's streams when memory is freed.
+pub(crate) struct StreamFences {
+    device: Device,
+    streams: Arc<StreamSet>,
+}
+
+impl StreamFences {
+    pub fn new(device: Device, streams: Arc<StreamSet>) -> Self {
+        Self { device, streams }
+    }
+
+    fn mark(&self, stream: &hip::Stream) -> Option<StreamFence> {
+        // A stream without work needs no fence, and asking is cheaper than making an event.
+        if stream.query().unwrap_or(false) {
+            return None;
+        }
+        let event = self.device.event().and_then(|event| event.record(stream.raw()).map(|()| event));
+        Some(event.map_or_else(|_| StreamFence::Device(self.device.clone()), StreamFence::Event))
+    }
+}
+
+impl Fences for StreamFences {
+    type Fence = StreamFence;
+
+    fn record(&self, stream: Option<StreamId>, fences: &mut Vec<StreamFence>) {
+        for living in self.streams.living() {
+            if stream.is_none_or(|wanted| living.raw().as_ptr() as usize == wanted) {
+                fences.extend(self.mark(&living));
+            }
+        }
+    }
+}
+
+/// Work that may still use freed memory.
+pub(crate) enum StreamFence {
+    /// All work before an event.
+    Event(Event),
+    /// Where no event could be recorded: all work of the device.
+    Device(Device),
+}
+
+impl Fence for StreamFence {
+    fn done(&self) -> bool {
+        match self {
+            Self::Event(event) => event.query().unwrap_or(false),
+            Self::Device(_) => false,
+        }
+    }
+
+    fn wait(&self) {
+        let waited = match self {
+            Self::Event(event) => event.synchronize(),
+            Self::Device(device) => device.synchronize(),
+        };
+        if let Err(error) = waited {
+            // The device is lost or the work failed: either way nothing will touch the memory any more.
+            tracing::warn!(target: "amdgpu_ep::memory", %error, "could not wait for work on freed memory");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Copies between host, pinned and device memory.
+use std::sync::Arc;
+
+use hip::PointerKind;
+use ort_ep::{DataTransfer, DeviceKind, Error, MemoryDevice, MemoryKind, Result, TensorCopy, view::RawStream};
+
+use crate::{
+    AMD_VENDOR_ID,
+    context::DeviceContext,
+    copy_plan::{CopyPlan, Mover, Place},
+    ffi::{self, Bytes},
+    hip_error,
+    ownership::{self, Owner},
+};
+
+/// Copies tensors for ONNX Runtime. Holds no state of any session: the environment's instance serves all of them.
+pub(crate) struct Transfer {
+    contexts: Vec<Arc<DeviceContext>>,
+}
+
+impl Transfer {
+    pub fn new(contexts: Vec<Arc<DeviceContext>>) -> Self {
+        Self { contexts }
+    }
+
+    fn context(&self, ordinal: usize) -> Result<&DeviceContext> {
+        self.contexts.iter().find(|context| context.device.ordinal() == ordinal).map(|context| &**context).ok_or_else(
+            || {
+                Error::invalid_argument(format!(
+                    "a copy names device {ordinal}, and there are {} devices",
+                    self.contexts.len()
+                ))
+            },
+        )
+    }
+
+    fn owns(&self, memory: MemoryDevice) -> bool {
+        memory.device == DeviceKind::Gpu
+            && memory.vendor_id == AMD_VENDOR_ID
+            && matches!(memory.memory, MemoryKind::Default | MemoryKind::HostAccessible)
+            && self.contexts.iter().any(|context| context.id() == memory.device_id)
+    }
+
+    /// Where `bytes` bytes at `address` lie. Our own records are exact; what others allocated is asked of the driver, and
+    /// only then is the tensor's own claim believed.
+    fn place(&self, memory: MemoryDevice, address: usize, bytes: usize) -> Result<Place> {
+        if let Some(found) = ownership::find(address) {
+            if found.bytes_left < bytes {
+                let left = found.bytes_left;
+                return Err(Error::invalid_argument(format!(
+                    "a copy of {bytes} bytes at {address:#x} leaves its buffer, which has {left} bytes from there"
+                )));
+            }
+            return Ok(match found.owner {
+                Owner::Device(ordinal) => Place::Device(ordinal),
+                Owner::Pinned => Place::Pinned,
+            });
+        }
+        if memory.device == DeviceKind::Cpu {
+            return Ok(Place::Host);
+        }
+        let claimed = memory.device_id as usize;
+        let driver = self.context(claimed)?.device.driver();
+        Ok(match driver.pointer_info(address).kind {
+            PointerKind::Device(ordinal) => Place::Device(ordinal),
+            PointerKind::PinnedHost => Place::Pinned,
+            _ if memory.memory == MemoryKind::HostAccessible => Place::Host,
+            _ => Place::Device(claimed),
+        })
+    }
+
+    /// Copies that are complete on return come after everything queued on the devices they touch.
+    fn settle(&self, plan: CopyPlan) -> Result<()> {
+        let settle = |ordinal| self.context(ordinal)?.device.synchronize().map_err(hip_error);
+        match plan.mover {
+            Mover::Driver(device, _) => settle(device),
+            Mover::Peer { from, to } => settle(from).and_then(|()| settle(to)),
+            Mover::Host => self.contexts.iter().try_for_each(|context| context.device.synchronize().map_err(hip_error)),
+        }
+    }
+
+    fn start(&self, copy: &mut TensorCopy<'_>) -> Result<Option<(usize, RawStream)>> {
+        let bytes = copy.src.size_bytes()?;
+        let room = copy.dst.size_bytes()?;
+        if bytes != room {
+            return Err(Error::invalid_argument(format!(
+                "a tensor of {bytes} bytes is copied into one of {room} bytes"
+            )));
+        }
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let Some(ends) = Bytes::new(copy.src.address()?, copy.dst.address()?, bytes) else {
+            return Err(Error::invalid_argument(format!("a tensor of {bytes} bytes has no address")));
+        };
+        let src = self.place(copy.src.memory(), ends.src_address(), bytes)?;
+        let dst = self.place(copy.dst.memory(), ends.dst_address(), bytes)?;
+        let plan = CopyPlan::new(src, dst);
+        match (plan.mover, copy.stream) {
+            (Mover::Driver(ordinal, kind), Some(stream)) => {
+                ffi::copy_on_stream(&self.context(ordinal)?.device, ends, kind, stream).map_err(hip_error)?;
+                Ok((!plan.in_stream_order).then_some((ordinal, stream)))
+            }
+            (Mover::Driver(ordinal, kind), None) => {
+                self.settle(plan)?;
+                ffi::copy(&self.context(ordinal)?.device, ends, kind).map_err(hip_error)?;
+                Ok(None)
+            }
+            (Mover::Peer { from, to }, _) => {
+                self.settle(plan)?;
+                ffi::copy_between(&self.context(from)?.device, &self.context(to)?.device, ends).map_err(hip_error)?;
+                Ok(None)
+            }
+            (Mover::Host, _) => {
+                self.settle(plan)?;
+                ffi::copy_on_host(ends);
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl DataTransfer for Transfer {
+    fn can_copy(&self, src: MemoryDevice, dst: MemoryDevice) -> bool {
+        let host = |memory: MemoryDevice| memory.device == DeviceKind::Cpu;
+        match (self.owns(src), self.owns(dst)) {
+            (true, true) => true,
+            (true, false) => host(dst),
+            (false, true) => host(src),
+            (false, false) => false,
+        }
+    }
+
+    fn copy(&self, copies: &mut [TensorCopy<'_>]) -> Result<()> {
+        let mut waits: Vec<(usize, RawStream)> = Vec::new();
+        let mut started = Ok(());
+        for copy in copies {
+            match self.start(copy) {
+                Ok(Some(wait)) if !waits.contains(&wait) => waits.push(wait),
+                Ok(_) => {}
+                Err(error) => {
+                    started = Err(error);
+                    break;
+                }
+            }
+        }
+        // Even after a failure: what was started still uses the caller's memory.
+        for (ordinal, stream) in waits {
+            ffi::wait(&self.context(ordinal)?.device, stream).map_err(hip_error)?;
+        }
+        started
+    }
+}
