@@ -90,13 +90,17 @@ impl Search {
             (DriverKind::Amd, _) => {
                 let runtime = runtime.or(self.hip_library.as_deref());
                 if let Some(folder) = runtime.and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty()) {
+                    // Code that a newer compiler writes may be more than the runtime can load.
+                    if let (Role::Rtc, Some(major)) = (role, runtime.and_then(major_version)) {
+                        list.first(folder, &format!(".so.{major}"));
+                    }
                     list.folder(folder);
                 }
-                self.amd_rest(&mut list);
                 // Before ROCm 6 the compiler lives in the runtime library itself.
                 if let (Role::Rtc, Some(runtime)) = (role, runtime) {
                     list.file(runtime);
                 }
+                self.amd_rest(&mut list);
             }
             (DriverKind::Nvidia, _) => {
                 for folder in &self.cuda_folders {
@@ -139,6 +143,12 @@ impl Search {
     }
 }
 
+/// The `7` of `libamdhip64.so.7` or `libamdhip64.so.7.2.53211`.
+fn major_version(library: &Path) -> Option<&str> {
+    let (_, versions) = library.file_name()?.to_str()?.split_once(".so.")?;
+    versions.split('.').next()
+}
+
 struct List {
     files: &'static [&'static str],
     found: Vec<Candidate>,
@@ -161,6 +171,14 @@ impl List {
             return;
         }
         for name in self.files {
+            self.push(Candidate::File(folder.join(name)));
+        }
+    }
+
+    /// The names with this ending, before all others.
+    fn first(&mut self, folder: &Path, ending: &str) {
+        let wanted = |name: &&&str| name.ends_with(ending);
+        for name in self.files.iter().filter(wanted) {
             self.push(Candidate::File(folder.join(name)));
         }
     }
@@ -202,12 +220,17 @@ mod tests {
     }
 
     #[test]
-    fn the_compiler_is_sought_next_to_the_runtime_and_at_last_inside_it() {
+    fn the_compiler_is_sought_next_to_the_runtime_then_inside_it_then_elsewhere() {
         let folder = tempfile::tempdir().unwrap();
-        let runtime = folder.path().join("libamdhip64.so.5");
-        let tried = Search::default().candidates(DriverKind::Amd, Role::Rtc, Some(&runtime));
-        assert_eq!(tried.first(), Some(&Candidate::File(folder.path().join("libhiprtc.so.7"))));
-        assert_eq!(tried.last(), Some(&Candidate::File(runtime)));
+        let runtime = folder.path().join("libamdhip64.so.6.4.43484");
+        let search = Search { plain_names: true, ..Search::default() };
+        let tried = search.candidates(DriverKind::Amd, Role::Rtc, Some(&runtime));
+        let beside = |name: &str| Candidate::File(folder.path().join(name));
+        assert_eq!(tried[0], beside("libhiprtc.so.6"), "the runtime's own version comes first");
+        assert_eq!(tried[1], beside("libhiprtc.so.7"));
+        assert_eq!(tried[4], Candidate::File(runtime));
+        assert_eq!(tried[5], Candidate::Plain("libhiprtc.so.7"));
+        assert_eq!(tried.len(), 9);
     }
 
     #[test]

@@ -6,8 +6,9 @@
 //! |---|---|
 //! | `AMDGPU_EP_HIP_HOST_LIBRARY` | the host driver; without it, what cargo built next to this test |
 //! | `AMDGPU_EP_CUDA_LIBRARY_PATH` | folders of the CUDA libraries |
-//! | `AMDGPU_EP_TEST_REAL_HIP=1` | the amd driver must load, see `real_amd` |
-//! | `AMDGPU_EP_TEST_HIPRTC_ARCH` | its compiler must load too and compile for this target |
+//! | `AMDGPU_EP_TEST_REAL_HIP=1`, `AMDGPU_EP_TEST_REAL_CUDA=1` | the vendor's runtime must load, see `real` |
+//! | `AMDGPU_EP_TEST_HIPRTC_ARCH`, `AMDGPU_EP_TEST_NVRTC_ARCH` | its compiler must compile for this target |
+//! | `AMDGPU_EP_HOST_STREAMS` | how the host driver runs work: `threads` here by default |
 
 use hip::{Device, Driver, DriverKind};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -16,7 +17,7 @@ mod blas;
 mod capture;
 mod kernels;
 mod memory;
-mod real_amd;
+mod real;
 mod streams;
 
 type Outcome = Result<(), Failed>;
@@ -92,7 +93,7 @@ fn main() {
         }
     }
     let mut trials = Vec::new();
-    real_amd::rows(&mut trials);
+    real::rows(&mut trials);
     for kind in DriverKind::ALL {
         rows_of(kind, &mut trials);
     }
