@@ -92,6 +92,9 @@ impl Step {
             }
             Step::Fill(fill) => {
                 let bytes = fill.count.checked_mul(fill.element).ok_or(Status::InvalidValue)?;
+                if !fill.dst.is_multiple_of(fill.element) {
+                    return Err(Status::InvalidValue);
+                }
                 pin_range(memory, fill.dst, bytes, true, pins)
             }
             Step::Host { .. } => Ok(()),
@@ -108,7 +111,7 @@ impl Step {
         match self {
             // SAFETY: `pin` checked the known side; the caller of the HIP function answers for the rest.
             Step::Copy(copy) => unsafe { move_rows(copy) },
-            // SAFETY: `pin` checked the whole range.
+            // SAFETY: `pin` checked the whole range and its alignment.
             Step::Fill(fill) => unsafe { fill_elements(fill) },
             Step::Host { function, data } => {
                 // SAFETY: function and data came together from one `hipLaunchHostFunc` call, whose caller keeps them valid.
@@ -190,18 +193,23 @@ unsafe fn move_rows(copy: &CopyRows) {
 }
 
 /// # Safety
-/// The destination is valid for `count * element` bytes.
+/// The destination is valid for `count * element` bytes and aligned to `element`.
 unsafe fn fill_elements(fill: &Fill) {
-    let dst = with_exposed_provenance_mut::<u8>(fill.dst);
-    let bytes = fill.value.to_ne_bytes();
-    if fill.element == 1 {
-        // SAFETY: promised by the caller.
-        unsafe { dst.write_bytes(fill.value as u8, fill.count) };
-        return;
+    /// # Safety
+    /// `dst` is aligned and valid for `count` elements.
+    unsafe fn fill_with<T: Copy>(dst: *mut T, value: T, count: usize) {
+        for at in 0..count {
+            // SAFETY: promised by the caller. Written one by one: the memory may not be initialised, so it is no slice.
+            unsafe { dst.add(at).write(value) };
+        }
     }
-    let pattern = if cfg!(target_endian = "little") { &bytes[..fill.element] } else { &bytes[4 - fill.element..] };
-    for at in 0..fill.count {
-        // SAFETY: promised by the caller; bytes need no alignment.
-        unsafe { std::ptr::copy_nonoverlapping(pattern.as_ptr(), dst.add(at * fill.element), fill.element) };
+    let dst = with_exposed_provenance_mut::<u8>(fill.dst);
+    // SAFETY: promised by the caller.
+    unsafe {
+        match fill.element {
+            1 => dst.write_bytes(fill.value as u8, fill.count),
+            2 => fill_with(dst.cast(), fill.value as u16, fill.count),
+            _ => fill_with(dst.cast(), fill.value, fill.count),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The environment is read by the first call, in a process of its own.
+//! What needs a process of its own: the environment at the first call, and the end with work pending.
 #![allow(clippy::expect_used, reason = "helpers of tests are tests")]
 
 use std::process::Command;
@@ -7,14 +7,23 @@ use hip_host::abi::*;
 
 const CHILD: &str = "HIP_HOST_TEST_CHILD";
 
+/// This binary again, running one test as the child.
+fn child(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("a test binary"));
+    command.args(["--exact", test, "--nocapture"]).env(CHILD, "1");
+    command
+}
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
 #[test]
 fn switches_are_read_at_the_first_call() {
-    if std::env::var_os(CHILD).is_some() {
-        return in_child();
+    if is_child() {
+        return look_at_device();
     }
-    let output = Command::new(std::env::current_exe().expect("a test binary"))
-        .args(["--exact", "switches_are_read_at_the_first_call", "--nocapture"])
-        .env(CHILD, "1")
+    let output = child("switches_are_read_at_the_first_call")
         .env("AMDGPU_EP_HOST_DEVICES", "3")
         .env("AMDGPU_EP_HOST_MEMORY", "8M")
         .env("AMDGPU_EP_HOST_STREAMS", "later")
@@ -26,7 +35,7 @@ fn switches_are_read_at_the_first_call() {
     assert!(errors.contains("help: set it to immediate or threads"), "{errors}");
 }
 
-fn in_child() {
+fn look_at_device() {
     let (mut count, mut total) = (0, 0);
     // SAFETY: both results are writable.
     unsafe {
@@ -34,4 +43,34 @@ fn in_child() {
         assert_eq!(hipDeviceTotalMem(&mut total, 2), 0);
     }
     assert_eq!((count, total), (3, 8 << 20));
+}
+
+#[test]
+fn a_process_may_end_with_work_pending() {
+    if is_child() {
+        end_with_work_pending();
+    }
+    for seed in 0..8 {
+        let mut command = child("a_process_may_end_with_work_pending");
+        command.env("AMDGPU_EP_HOST_STREAMS", "threads").env("AMDGPU_EP_HOST_SEED", seed.to_string());
+        let output = command.output().expect("the child starts");
+        assert_eq!(output.status.code(), Some(42), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+fn end_with_work_pending() -> ! {
+    const BYTES: usize = 1 << 20;
+    let mut buffer = std::ptr::null_mut();
+    // SAFETY: the results are writable, and the destination is checked by the library.
+    unsafe {
+        assert_eq!(hipMalloc(&mut buffer, BYTES), 0);
+        for value in 0..4 {
+            let mut stream = std::ptr::null_mut();
+            assert_eq!(hipStreamCreate(&mut stream), 0);
+            for _ in 0..50 {
+                assert_eq!(hipMemsetAsync(buffer, value, BYTES, stream), 0);
+            }
+        }
+    }
+    std::process::exit(42)
 }

@@ -53,15 +53,9 @@ fn peer_step(
     Ok(bytes_step(dst, src, bytes, Direction::DeviceToDevice))
 }
 
-fn fill_step(dst: *mut c_void, value: u32, element: usize, count: usize) -> Result<Option<Step>, Status> {
-    if count == 0 {
-        return Ok(None);
-    }
-    let dst = dst.expose_provenance();
-    if !dst.is_multiple_of(element) {
-        return Err(Status::InvalidValue);
-    }
-    Ok(Some(Step::Fill(Fill { dst, value, element, count })))
+/// A fill; `None` if there is nothing to fill.
+fn fill_step(dst: *mut c_void, value: u32, element: usize, count: usize) -> Option<Step> {
+    (count != 0).then(|| Step::Fill(Fill { dst: dst.expose_provenance(), value, element, count }))
 }
 
 /// In the order of the legacy default stream; returns when done.
@@ -176,19 +170,19 @@ pub unsafe extern "C" fn hipMemcpy2DAsync(
 /// Fills bytes and waits for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipMemset(dst: *mut c_void, value: c_int, bytes: usize) -> c_int {
-    wait(|_| fill_step(dst, value as u32, 1, bytes))
+    wait(|_| Ok(fill_step(dst, value as u32, 1, bytes)))
 }
 
 /// Fills bytes in the order of `stream`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipMemsetAsync(dst: *mut c_void, value: c_int, bytes: usize, stream: *mut c_void) -> c_int {
-    enqueue(stream, |_| fill_step(dst, value as u32, 1, bytes))
+    enqueue(stream, |_| Ok(fill_step(dst, value as u32, 1, bytes)))
 }
 
 /// Fills bytes and waits for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipMemsetD8(dst: *mut c_void, value: c_uchar, count: usize) -> c_int {
-    wait(|_| fill_step(dst, value.into(), 1, count))
+    wait(|_| Ok(fill_step(dst, value.into(), 1, count)))
 }
 
 /// Fills bytes in the order of `stream`.
@@ -199,13 +193,13 @@ pub unsafe extern "C" fn hipMemsetD8Async(
     count: usize,
     stream: *mut c_void,
 ) -> c_int {
-    enqueue(stream, |_| fill_step(dst, value.into(), 1, count))
+    enqueue(stream, |_| Ok(fill_step(dst, value.into(), 1, count)))
 }
 
 /// Fills 16-bit elements and waits for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipMemsetD16(dst: *mut c_void, value: c_ushort, count: usize) -> c_int {
-    wait(|_| fill_step(dst, value.into(), 2, count))
+    wait(|_| Ok(fill_step(dst, value.into(), 2, count)))
 }
 
 /// Fills 16-bit elements in the order of `stream`.
@@ -216,17 +210,17 @@ pub unsafe extern "C" fn hipMemsetD16Async(
     count: usize,
     stream: *mut c_void,
 ) -> c_int {
-    enqueue(stream, |_| fill_step(dst, value.into(), 2, count))
+    enqueue(stream, |_| Ok(fill_step(dst, value.into(), 2, count)))
 }
 
 /// Fills 32-bit elements and waits for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipMemsetD32(dst: *mut c_void, value: c_int, count: usize) -> c_int {
-    wait(|_| fill_step(dst, value as c_uint, 4, count))
+    wait(|_| Ok(fill_step(dst, value as c_uint, 4, count)))
 }
 
 /// Fills 32-bit elements in the order of `stream`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipMemsetD32Async(dst: *mut c_void, value: c_int, count: usize, stream: *mut c_void) -> c_int {
-    enqueue(stream, |_| fill_step(dst, value as c_uint, 4, count))
+    enqueue(stream, |_| Ok(fill_step(dst, value as c_uint, 4, count)))
 }

@@ -68,3 +68,14 @@ unsafe fn store<T>(out: *mut T, value: T) -> Result<(), Status> {
 fn require<T>(out: *mut T) -> Result<(), Status> {
     if out.is_null() { Err(Status::InvalidValue) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_stops_at_the_border() {
+        assert_eq!(guard(|_| panic!("on purpose")), Status::Unknown.code());
+        assert_eq!(thread::take_last_error(), Status::Unknown.code());
+    }
+}

@@ -101,6 +101,17 @@ fn an_update_takes_new_parameters_of_the_same_shape_only() {
         stream.fill(&a, 1);
         stream.fill(&b, 1);
     });
+    let side = Stream::non_blocking();
+    let wider = record(&|| {
+        let (fork, join) = (Event::new(), Event::new());
+        fork.record(&stream);
+        fork.hold_back(&side);
+        stream.fill(&a, 1);
+        side.fill(&b, 1);
+        join.record(&side);
+        join.hold_back(&stream);
+    });
+    assert_eq!(update(&longer.instantiate(), &wider), (910, 2, false), "same nodes, other edges");
     let exec = first.instantiate();
     assert_eq!(update(&exec, &second), (0, 0, false));
     assert_eq!(update(&exec, &other_type), (910, 3, true));

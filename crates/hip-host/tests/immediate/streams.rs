@@ -72,8 +72,8 @@ fn waiting_for_an_event_holds_back_only_the_waiting_stream() {
 fn the_default_stream_is_ordered_with_blocking_streams_of_its_device() {
     let _guard = start();
     let (blocking, independent) = (Stream::blocking(), Stream::non_blocking());
-    let gate = Gate::close(&blocking);
     let buffer = Buffer::new(4);
+    let gate = Gate::close(&blocking);
     // SAFETY: the destination is checked by the library.
     ok(unsafe { hipMemsetAsync(buffer.at, 1, 4, NULL_STREAM) });
     assert_eq!(hipStreamQuery(NULL_STREAM), 600);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hip_host::abi::*;
 
-use crate::common::{Buffer, D2H, Event, Gate, H2D, NULL_STREAM, Stream, made, ok};
+use crate::common::{Buffer, D2H, Event, Exec, Gate, H2D, NULL_STREAM, Stream, made, ok};
 use crate::start;
 
 const ROUNDS: usize = 64;
@@ -140,21 +140,33 @@ unsafe extern "C" fn count_up(data: *mut c_void) {
 
 #[test]
 fn launches_of_one_instance_do_not_overlap() {
+    /// Launches inside now, and how often another one was inside too.
+    static INSIDE: AtomicUsize = AtomicUsize::new(0);
+    static OVERLAPS: AtomicUsize = AtomicUsize::new(0);
+
+    unsafe extern "C" fn stay_a_moment(_: *mut c_void) {
+        OVERLAPS.fetch_add(INSIDE.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
+    }
+
     let _guard = start();
     let streams = [Stream::non_blocking(), Stream::non_blocking()];
-    let (a, b) = (Buffer::of(&[1; 64]), Buffer::of(&[2; 64]));
-    let scratch = Buffer::new(64);
     ok(hipStreamBeginCapture(streams[0].0, 1));
-    // A swap: only right if no other swap runs in between.
-    streams[0].copy(&scratch, &a);
-    streams[0].copy(&a, &b);
-    streams[0].copy(&b, &scratch);
-    let exec = streams[0].end_capture().instantiate();
-    for launch in 0..40 {
-        exec.launch(&streams[launch % 2]);
-    }
-    ok(hipDeviceSynchronize());
-    assert_eq!((a.read(), b.read()), (vec![1; 64], vec![2; 64]));
+    // SAFETY: the function does not use its data.
+    ok(unsafe { hipLaunchHostFunc(streams[0].0, Some(stay_a_moment), NULL_STREAM) });
+    let graph = streams[0].end_capture();
+    let launch_twenty = |execs: [&Exec; 2]| {
+        OVERLAPS.store(0, Ordering::SeqCst);
+        for launch in 0..20 {
+            execs[launch % 2].launch(&streams[launch % 2]);
+        }
+        ok(hipDeviceSynchronize());
+        OVERLAPS.load(Ordering::SeqCst)
+    };
+    let (first, second) = (graph.instantiate(), graph.instantiate());
+    assert_eq!(launch_twenty([&first, &first]), 0);
+    assert!(launch_twenty([&first, &second]) > 0, "two instances on two streams do");
 }
 
 #[test]
@@ -210,8 +222,8 @@ fn workers_start_with_work_and_end_without() {
 fn host_to_device_copies_overlap_with_other_streams() {
     let _guard = start();
     let (busy, free) = (Stream::non_blocking(), Stream::non_blocking());
-    let gate = Gate::close(&busy);
     let buffer = Buffer::new(4);
+    let gate = Gate::close(&busy);
     let content = [1u8, 2, 3, 4];
     // SAFETY: `content` outlives the wait for the stream.
     ok(unsafe { hipMemcpyAsync(buffer.at, content.as_ptr().cast(), 4, H2D, free.0) });
