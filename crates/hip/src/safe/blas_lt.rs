@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::Shared;
 use super::device::Device;
 use super::driver::Driver;
 use super::matmul_desc::{Epilogue, MatmulDesc, Operand, Shape, Shapes, signed, too_large};
@@ -27,20 +28,24 @@ struct Library {
     attempts: Vec<Attempt>,
 }
 
-static LOADED: [Mutex<Option<Arc<Library>>>; 3] = [Mutex::new(None), Mutex::new(None), Mutex::new(None)];
+static LOADED: Shared<Library> = Shared::new();
 
 fn library(kind: DriverKind) -> Result<Arc<Library>, LoadError> {
-    let mut slot = LOADED[kind.index()].lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(library) = &*slot {
-        return Ok(library.clone());
-    }
+    LOADED.load(kind, || load(kind))
+}
+
+fn load(kind: DriverKind) -> Result<Arc<Library>, LoadError> {
     let runtime = (kind == DriverKind::Amd).then(|| Driver::load(kind).ok()).flatten();
     let beside = runtime.as_ref().map(Driver::library);
     let Loaded { table, path, attempts } =
         loader::load(&Search::from_env(), kind, Role::BlasLt, beside, BlasLtTable::fill)?;
-    let loaded = Arc::new(Library { blas: Blas { kind, table }, path, attempts });
-    *slot = Some(loaded.clone());
-    Ok(loaded)
+    Ok(Arc::new(Library { blas: Blas { kind, table }, path, attempts }))
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        LOADED.forget(self.blas.kind);
+    }
 }
 
 /// Where a driver's BLASLt came from: its file, its version where that needs no device, and the names tried before.

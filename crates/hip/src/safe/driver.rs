@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::Shared;
 use super::device::Device;
 use super::info::DeviceInfo;
 use crate::result::{Runtime, device, memory};
@@ -12,7 +13,7 @@ use crate::sys::loader::{self, Loaded};
 use crate::sys::{Role, RuntimeTable, Search, codes};
 use crate::{Attempt, DriverKind, HipError, LoadError};
 
-/// A driver library, ready for use. Clones share it; it is never unloaded.
+/// A driver library, ready for use. Clones share it; the library is never unloaded.
 #[derive(Clone)]
 pub struct Driver(Arc<Inner>);
 
@@ -45,24 +46,18 @@ pub struct PointerInfo {
     pub kind: PointerKind,
 }
 
-static LOADED: [Mutex<Option<Driver>>; 3] = [Mutex::new(None), Mutex::new(None), Mutex::new(None)];
+static LOADED: Shared<Inner> = Shared::new();
 
 impl Driver {
-    /// Loads a driver, once per process; a failure is not remembered, so a later try may succeed.
+    /// Loads a driver, or shares the one that others hold; a failure is not remembered, so a later try may succeed.
     ///
     /// # Errors
     /// Every name tried, with the loader's reason.
     pub fn load(kind: DriverKind) -> Result<Driver, LoadError> {
-        let mut slot = LOADED[kind.index()].lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(driver) = &*slot {
-            return Ok(driver.clone());
-        }
-        let driver = Driver::load_with(kind, &Search::from_env())?;
-        *slot = Some(driver.clone());
-        Ok(driver)
+        LOADED.load(kind, || Ok(Driver::load_with(kind, &Search::from_env())?.0)).map(Driver)
     }
 
-    /// Loads a driver with a given search, without remembering it.
+    /// Loads a driver with a given search, without sharing it.
     ///
     /// # Errors
     /// Every name tried, with the loader's reason.
@@ -168,6 +163,12 @@ impl Driver {
 
     fn with_infos(&self, infos: &[Arc<DeviceInfo>]) -> Vec<Device> {
         infos.iter().enumerate().map(|(ordinal, info)| Device::new(self.clone(), ordinal, info.clone())).collect()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        LOADED.forget(self.runtime.kind);
     }
 }
 

@@ -63,8 +63,17 @@ pub(super) fn register_repeated(function: Repeated) -> Registration {
 /// Takes a number out of use.
 pub(super) fn forget(id: usize) {
     // Bound to a name so that the lock is released before the function's own destructor runs.
-    let removed = functions().remove(&id);
+    let removed = take(&mut functions(), id);
     drop(removed);
+}
+
+fn take(registered: &mut BTreeMap<usize, Function>, id: usize) -> Option<Function> {
+    let removed = registered.remove(&id);
+    if registered.is_empty() {
+        // An empty map may keep a node, and a static is not dropped when this code is unloaded.
+        *registered = BTreeMap::new();
+    }
+    removed
 }
 
 /// Enqueues a registered number, by the older call where the runtime has no other.
@@ -97,7 +106,7 @@ fn run(id: usize) {
         _ => None,
     };
     let once = match repeated {
-        None => registered.remove(&id),
+        None => take(&mut registered, id),
         Some(_) => None,
     };
     drop(registered);

@@ -3,15 +3,16 @@
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use super::Shared;
 use super::driver::{Driver, version_text};
 use crate::result::rtc::{self, RtcStatus};
 use crate::sys::loader::{self, Loaded};
 use crate::sys::{Handle, Role, RtcTable, Search, codes};
 use crate::{Attempt, DriverKind, LoadError, RtcError};
 
-/// hiprtc or nvrtc, ready for use. Clones share it; it is never unloaded.
+/// hiprtc or nvrtc, ready for use. Clones share it; the library is never unloaded.
 #[derive(Clone)]
 pub struct Rtc(Arc<Inner>);
 
@@ -24,26 +25,23 @@ struct Inner {
     hip_version: Option<i32>,
 }
 
-static LOADED: [Mutex<Option<Rtc>>; 3] = [Mutex::new(None), Mutex::new(None), Mutex::new(None)];
+static LOADED: Shared<Inner> = Shared::new();
 
 impl Rtc {
-    /// Loads the compiler of a driver, once per process; a failure is not remembered.
+    /// Loads the compiler of a driver, or shares the one that others hold; a failure is not remembered.
     ///
     /// # Errors
     /// Every name tried, with the loader's reason.
     pub fn load(kind: DriverKind) -> Result<Rtc, LoadError> {
-        let mut slot = LOADED[kind.index()].lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(rtc) = &*slot {
-            return Ok(rtc.clone());
-        }
-        // A compiler next to the runtime in use is preferred; without a runtime one may still be found.
-        let runtime = (kind == DriverKind::Amd).then(|| Driver::load(kind).ok()).flatten();
-        let rtc = Rtc::load_with(kind, &Search::from_env(), runtime.as_ref())?;
-        *slot = Some(rtc.clone());
-        Ok(rtc)
+        let load = || {
+            // A compiler next to the runtime in use is preferred; without a runtime one may still be found.
+            let runtime = (kind == DriverKind::Amd).then(|| Driver::load(kind).ok()).flatten();
+            Ok(Rtc::load_with(kind, &Search::from_env(), runtime.as_ref())?.0)
+        };
+        LOADED.load(kind, load).map(Rtc)
     }
 
-    /// Loads a compiler with a given search, without remembering it.
+    /// Loads a compiler with a given search, without sharing it.
     ///
     /// # Errors
     /// Every name tried, with the loader's reason.
@@ -177,6 +175,12 @@ impl Drop for Program<'_> {
         if let Err(status) = unsafe { rtc::destroy(self.table, self.handle) } {
             tracing::warn!(target: "amdgpu_ep::lifetime", code = status.code, "compiler program leaked");
         }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        LOADED.forget(self.kind);
     }
 }
 

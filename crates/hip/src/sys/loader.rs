@@ -1,6 +1,7 @@
 //! Opening libraries. A library that was opened once stays for the life of the process.
 
 use std::ffi::{OsStr, c_void};
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 use super::names::{self, Role};
@@ -12,9 +13,9 @@ use crate::{Attempt, DriverKind, LoadError};
 /// An open library.
 ///
 /// It is never closed: vendor runtimes start threads and register exit handlers, and handles made through one copy of
-/// our code may be alive in another library of the same process.
-#[derive(Clone, Copy)]
-pub struct Library(&'static libloading::Library);
+/// our code may be alive in another library of the same process. Nothing on the heap stands for it either, so that
+/// this code can itself be unloaded without a leak.
+pub struct Library(ManuallyDrop<libloading::Library>);
 
 impl Library {
     /// Opens a library by path or by a name for the system's loader.
@@ -26,7 +27,7 @@ impl Library {
         // SAFETY: running a library's initialisers is what loading a driver means; which file that is was decided by
         // the user's environment or the system's own library search.
         match unsafe { open_now(name) } {
-            Ok(library) => Ok(Library(Box::leak(Box::new(library)))),
+            Ok(library) => Ok(Library(ManuallyDrop::new(library))),
             Err(error) => {
                 let text = match &error {
                     libloading::Error::DlOpen { source } => source.to_string(),
@@ -117,7 +118,7 @@ pub(crate) fn load<T>(
     kind: DriverKind,
     role: Role,
     runtime: Option<&Path>,
-    fill: unsafe fn(&Symbols) -> Result<T, Vec<&'static str>>,
+    fill: unsafe fn(&Symbols<'_>) -> Result<T, Vec<&'static str>>,
 ) -> Result<Loaded<T>, LoadError> {
     let Some(names) = names::library(kind, role) else {
         return Err(LoadError::NotOffered { driver: kind, what: names::role_in_words(role) });
@@ -139,7 +140,7 @@ pub(crate) fn load<T>(
         let path = main.file_of(names.anchor).unwrap_or_else(|| PathBuf::from(shown(&candidate)));
         // SAFETY: the file bears the vendor's name for this role, or the user named it as that library; these are the
         // names whose signatures the table is written from.
-        match unsafe { fill(&Symbols { kind, main, cuda_driver }) } {
+        match unsafe { fill(&Symbols { kind, main, cuda_driver: cuda_driver.as_ref() }) } {
             Ok(table) => {
                 tracing::debug!(target: "amdgpu_ep::load", driver = %kind, library = %path.display(), "loaded {}", names.what);
                 return Ok(Loaded { table, path, attempts });

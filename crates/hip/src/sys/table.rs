@@ -13,14 +13,14 @@ pub(crate) struct Names {
 }
 
 /// The libraries one table is filled from.
-pub(crate) struct Symbols {
+pub(crate) struct Symbols<'a> {
     pub kind: DriverKind,
     pub main: Library,
     /// `libcuda`, which has the module half of the twin.
-    pub cuda_driver: Option<Library>,
+    pub cuda_driver: Option<&'a Library>,
 }
 
-impl Symbols {
+impl Symbols<'_> {
     /// The function of the first name that exists.
     ///
     /// # Safety
@@ -32,7 +32,7 @@ impl Symbols {
         }
         // The CUDA driver's functions are called `cu` + a capital; the runtime, nvrtc and cublasLt are not.
         let of_driver = names.cuda.strip_prefix("cu").is_some_and(|rest| rest.starts_with(char::is_uppercase));
-        let library = if of_driver { self.cuda_driver.as_ref()? } else { &self.main };
+        let library = if of_driver { self.cuda_driver? } else { &self.main };
         // SAFETY: the caller vouches for `F`.
         (!names.cuda.is_empty()).then(|| unsafe { library.symbol(names.cuda) })?
     }
@@ -65,7 +65,7 @@ macro_rules! function_table {
             /// # Safety
             /// The libraries in `symbols` are of the vendor (or our own) named by its kind, so that each name has the
             /// signature written in this table.
-            pub(crate) unsafe fn fill(symbols: &$crate::sys::table::Symbols) -> Result<$table, Vec<&'static str>> {
+            pub(crate) unsafe fn fill(symbols: &$crate::sys::table::Symbols<'_>) -> Result<$table, Vec<&'static str>> {
                 let mut missing = Vec::new();
                 $(
                     let names = $crate::sys::table::Names { hip: &[$($rh),+], cuda: $rc };
