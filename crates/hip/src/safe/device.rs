@@ -52,6 +52,11 @@ impl Device {
         &self.info
     }
 
+    /// An attribute by its HIP number; `None` when the driver has none or refuses to say.
+    pub fn attribute(&self, hip_number: i32) -> Option<i32> {
+        device::attribute(self.driver.runtime(), self.number(), hip_number)
+    }
+
     /// Free and total memory now.
     ///
     /// # Errors

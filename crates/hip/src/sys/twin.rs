@@ -8,28 +8,59 @@ use std::ptr;
 
 use super::loader::Library;
 use super::runtime::RuntimeTable;
-use super::{Handle, Status, codes};
+use super::{Handle, Status};
 use crate::DriverKind;
+
+/// HIP's and CUDA's numbers for the same device attribute.
+const ATTRIBUTES: [(c_int, c_int); 40] = [
+    (0, 32),   // ECC
+    (2, 40),   // copy engines
+    (3, 19),   // can map host memory
+    (5, 13),   // clock, kHz
+    (8, 31),   // concurrent kernels
+    (9, 89),   // concurrent managed access
+    (10, 95),  // cooperative launch
+    (16, 18),  // integrated
+    (19, 38),  // L2 bytes
+    (23, 75),  // capability, first number
+    (24, 83),  // managed memory
+    (25, 106), // blocks per compute unit
+    (26, 2),   // largest block, x
+    (27, 3),   // y
+    (28, 4),   // z
+    (29, 5),   // largest grid, x
+    (30, 6),   // y
+    (31, 7),   // z
+    (56, 1),   // threads per block
+    (57, 39),  // threads per compute unit
+    (59, 37),  // memory bus, bits
+    (60, 36),  // memory clock, kHz
+    (61, 76),  // capability, second number
+    (63, 16),  // compute units
+    (65, 88),  // pageable memory access
+    (67, 33),  // PCI bus
+    (68, 34),  // PCI device
+    (69, 50),  // PCI domain
+    (71, 12),  // registers per block
+    (73, 111), // reserved LDS per block
+    (74, 8),   // LDS per block
+    (75, 97),  // LDS per block, opt-in
+    (76, 81),  // LDS per compute unit
+    (78, 78),  // stream priorities
+    (83, 9),   // constant memory
+    (85, 41),  // unified addresses
+    (87, 10),  // wave size
+    (88, 115), // memory pools
+    (89, 102), // virtual memory management
+    (90, 99),  // host register
+];
 
 /// The driver's number for a HIP device attribute, or `None` where the driver has no such attribute.
 pub fn attribute(kind: DriverKind, hip: c_int) -> Option<c_int> {
-    if kind != DriverKind::Nvidia {
-        return Some(hip);
+    match kind {
+        DriverKind::Nvidia => ATTRIBUTES.iter().find(|(number, _)| *number == hip).map(|(_, twin)| *twin),
+        DriverKind::Amd | DriverKind::Host => Some(hip),
     }
-    use codes::attribute as a;
-    Some(match hip {
-        a::INTEGRATED => 18,
-        a::CAPABILITY_MAJOR => 75,
-        a::CAPABILITY_MINOR => 76,
-        a::MULTIPROCESSOR_COUNT => 16,
-        a::PCI_BUS => 33,
-        a::PCI_DEVICE => 34,
-        a::PCI_DOMAIN => 50,
-        a::LDS_PER_BLOCK => 8,
-        a::WAVE_SIZE => 10,
-        a::MEMORY_POOLS => 115,
-        _ => return None,
-    })
 }
 
 /// CUDA 12's answer to a graph update.
@@ -193,5 +224,13 @@ mod tests {
         assert_eq!(attribute(DriverKind::Host, 87), Some(87));
         assert_eq!(attribute(DriverKind::Nvidia, 87), Some(10));
         assert_eq!(attribute(DriverKind::Nvidia, 10015), None);
+    }
+
+    #[test]
+    fn no_attribute_is_listed_twice() {
+        let distinct = |pick: fn(&(c_int, c_int)) -> c_int| {
+            ATTRIBUTES.iter().map(pick).collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert_eq!((distinct(|pair| pair.0), distinct(|pair| pair.1)), (ATTRIBUTES.len(), ATTRIBUTES.len()));
     }
 }

@@ -86,7 +86,9 @@ fn rows_of(kind: DriverKind, trials: &mut Vec<Trial>) {
 }
 
 fn main() {
-    for (name, value) in [("AMDGPU_EP_HOST_DEVICES", "2"), ("AMDGPU_EP_HOST_STREAMS", "threads")] {
+    let host_defaults =
+        [("AMDGPU_EP_HOST_DEVICES", "2"), ("AMDGPU_EP_HOST_STREAMS", "threads"), ("AMDGPU_EP_HOST_MEMORY", "1G")];
+    for (name, value) in host_defaults {
         if std::env::var_os(name).is_none() {
             // SAFETY: no other thread runs yet, so nobody reads the environment meanwhile.
             unsafe { std::env::set_var(name, value) };
