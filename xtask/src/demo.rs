@@ -1,7 +1,5 @@
 //! The main job on any machine: the provider working in ONNX Runtime, on the host device where there is no AMD GPU.
 
-use std::process::Command;
-
 use anyhow::Result;
 
 use crate::stage::Profile;
@@ -15,7 +13,7 @@ use crate::{setup, shell, stage};
 pub fn run(workspace: &Workspace, profile: Profile) -> Result<()> {
     let python = setup::run(workspace)?;
     let stage = stage::run(workspace, profile)?;
-    let mut demo = Command::new(&python.interpreter);
+    let mut demo = shell::user_program(&python.interpreter);
     demo.arg(workspace.path("python/demo.py")).arg("--library").arg(stage.umbrella()).env_remove("PYTHONPATH");
     shell::run(&mut demo)
 }

@@ -6,6 +6,7 @@
 
 mod demo;
 mod dist;
+mod gpu;
 mod layers;
 mod pytest;
 mod rocm;
@@ -63,6 +64,15 @@ enum Command {
     Symbols,
     /// Unpack Debian's HIP runtimes under target/ and test the driver loader against them
     Rocm,
+    /// Check and measure the driver layer on a real GPU
+    Gpu {
+        /// The driver to check: nvidia or amd
+        #[arg(long, default_value = "nvidia")]
+        driver: String,
+        /// Only build target/gpu, to be carried to another machine
+        #[arg(long)]
+        bundle_only: bool,
+    },
     /// Write the shippable files to dist/
     Dist,
 }
@@ -100,6 +110,7 @@ fn run(command: Command) -> Result<()> {
             }
             Ok(())
         }
+        Command::Gpu { driver, bundle_only } => gpu::run(&workspace, &driver, bundle_only),
         Command::Dist => dist::run(&workspace),
     }
 }

@@ -46,7 +46,7 @@ fn suite(context: &Context<'_>, name: &str, arrange: impl FnOnce(&mut Command)) 
     let results = context.workspace.target().join("test-results");
     fs::create_dir_all(&results).with_context(|| format!("cannot create {}", results.display()))?;
     let report = results.join(format!("{name}.xml"));
-    let mut pytest = Command::new(&context.python()?.interpreter);
+    let mut pytest = shell::user_program(&context.python()?.interpreter);
     pytest
         .current_dir(context.workspace.root())
         .args(["-m", "pytest", "--quiet", "-rs", "-p", "no:cacheprovider", "--junitxml"])

@@ -1,7 +1,7 @@
 //! Running other programs: the command line is part of every error.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +12,30 @@ pub fn cargo(root: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root);
     command
+}
+
+/// A program that sees the machine as a user's program does: `cargo run` puts its own build folders on the loader's
+/// path, where a test could find a library that was never staged.
+pub fn user_program(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
+        let build = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
+        let kept = without_build_folders(std::env::split_paths(&path).collect(), build.as_deref());
+        match std::env::join_paths(kept) {
+            Ok(kept) if !kept.is_empty() => command.env("LD_LIBRARY_PATH", kept),
+            _ => command.env_remove("LD_LIBRARY_PATH"),
+        };
+    }
+    command
+}
+
+fn without_build_folders(mut folders: Vec<PathBuf>, build: Option<&Path>) -> Vec<PathBuf> {
+    folders.retain(|folder| {
+        let of_toolchain =
+            folder.components().any(|part| part.as_os_str() == "toolchains" || part.as_os_str() == "rustlib");
+        !of_toolchain && !build.is_some_and(|build| folder.starts_with(build))
+    });
+    folders
 }
 
 /// Whether `program arguments...` can be started and succeeds.
@@ -81,6 +105,13 @@ mod tests {
         assert!(text.contains("`sh -c echo told;"), "{text}");
         assert!(text.contains("    told\n") && text.contains("    warned\n"), "{text}");
         assert!(text.contains("exit status: 3"), "{text}");
+    }
+
+    #[test]
+    fn build_folders_leave_the_loader_path_and_others_stay() {
+        let folders = ["/t/debug/deps", "/t/debug", "/opt/rocm/lib", "/home/u/.rustup/toolchains/stable/lib"];
+        let kept = without_build_folders(folders.map(PathBuf::from).to_vec(), Some(Path::new("/t/debug")));
+        assert_eq!(kept, [PathBuf::from("/opt/rocm/lib")]);
     }
 
     #[test]
