@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 import time
+from collections import Counter
 
 import numpy as np
 import onnx
@@ -123,7 +124,7 @@ def model(device):
     binding.synchronize_outputs()
     compare("device in, device out", target.numpy())
     parts = session.get_provider_graph_assignment_info()
-    nodes = {part.ep_name: len(part.get_nodes()) for part in parts}
+    nodes = Counter(part.ep_name for part in parts for _ in part.get_nodes())
     show("a model of 4 nodes", rows)
     placed = ", ".join(f"{count} on {name}" for name, count in sorted(nodes.items()))
     print(f"nodes after optimisation: {placed}")

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use testkit::onnx::{Dim, ElementType, Graph, Model, Node, Tensor, ValueInfo};
-use testkit::ort::{Environment, Memory, Registration, Runtime, Session, Value};
+use testkit::ort::{Allocator, Environment, Memory, Registration, Runtime, Session, Value};
 use testkit::place;
 
 const EP: &str = "AMDGPUExecutionProvider";
@@ -48,6 +48,7 @@ fn once(environment: &Environment, registration: &Registration<'_>, model: &[u8]
     let input = Value::from_floats(environment, &[2, 2], &[1.0, 2.0, 3.0, -4.0])?;
     for memory in [Memory::Device, Memory::HostAccessible] {
         let allocator = device.allocator(memory)?;
+        check_statistics(&allocator).with_context(|| format!("{memory:?} memory"))?;
         let there = Value::empty(&allocator, &[2, 2])?;
         let back = Value::from_floats(environment, &[2, 2], &[0.0; 4])?;
         environment.copy(&[&input], &[&there])?;
@@ -58,5 +59,20 @@ fn once(environment: &Environment, registration: &Registration<'_>, model: &[u8]
     }
     let outputs = session.run(&[("x", &input)], &["y"])?;
     ensure!(outputs[0].floats()? == [0.0, 4.5, 7.0, 0.0], "wrong result: {:?}", outputs[0].floats()?);
+    Ok(())
+}
+
+/// ONNX Runtime documents the names of the counters.
+fn check_statistics(allocator: &Allocator<'_>) -> Result<()> {
+    let counter = |name: &str| -> Result<i64> {
+        let stats = allocator.stats()?;
+        let found = stats.iter().find(|(key, _)| key == name).with_context(|| format!("no {name} in {stats:?}"))?;
+        found.1.parse().with_context(|| format!("{name} is {:?}", found.1))
+    };
+    let (in_use, allocations) = (counter("InUse")?, counter("NumAllocs")?);
+    ensure!(allocator.probe(5000)? != 0, "no memory was given");
+    ensure!(counter("InUse")? == in_use, "freed memory still counts as in use");
+    ensure!(counter("NumAllocs")? == allocations + 1, "the allocation was not counted");
+    ensure!(counter("MaxInUse")? >= in_use + 5000, "the peak is below what was in use");
     Ok(())
 }
