@@ -15,9 +15,11 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [library, cycles] = arguments.as_slice() else { bail!("usage: ort_cycle <library> <cycles>") };
     let environment = Environment::new(Runtime::load(&place::onnxruntime()?)?, "ort_cycle")?;
+    // ONNX Runtime takes a relative path from its own folder.
+    let library = std::path::absolute(Path::new(library))?;
     let model = model();
     for cycle in 0..cycles.parse().context("cycles is no number")? {
-        let registration = environment.register(EP, Path::new(library))?;
+        let registration = environment.register(EP, &library)?;
         once(&environment, &registration, &model).with_context(|| format!("cycle {cycle}"))?;
         registration.unregister()?;
     }
