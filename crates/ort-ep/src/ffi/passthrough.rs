@@ -140,15 +140,21 @@ impl PassThrough {
 }
 
 fn open(file: &OsString) -> std::result::Result<Plugin, String> {
-    let name = file.display();
     // SAFETY: loading runs the library's initialisers; it is the plugin the user installed for this purpose.
-    let library = unsafe { Library::new(file) }.map_err(|error| format!("{name}: {error}"))?;
+    let library = unsafe { Library::new(file) }.map_err(|error| reason(file, &error))?;
     // SAFETY: the two symbols have these types in every plugin of ONNX Runtime.
     unsafe {
-        let create: CreateFn = *library.get(c"CreateEpFactories").map_err(|error| format!("{name}: {error}"))?;
-        let release: ReleaseFn = *library.get(c"ReleaseEpFactory").map_err(|error| format!("{name}: {error}"))?;
+        let create: CreateFn = *library.get(c"CreateEpFactories").map_err(|error| reason(file, &error))?;
+        let release: ReleaseFn = *library.get(c"ReleaseEpFactory").map_err(|error| reason(file, &error))?;
         Ok(Plugin { create, release, _library: library })
     }
+}
+
+/// The loader's own words, which name the file or the symbol that is missing; `libloading` keeps them behind its error.
+fn reason(file: &OsString, error: &libloading::Error) -> String {
+    let name = file.display().to_string();
+    let cause = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    if cause.contains(&name) { cause } else { format!("{name}: {cause}") }
 }
 
 /// Exports the two symbols of a library that stands in for another plugin: `passthrough!("hipgpu", "HIPGPU_LIBRARY")`.
