@@ -1,0 +1,68 @@
+//! Runs a Python script against each ONNX Runtime that `cargo xtask setup` installed.
+#![allow(clippy::unwrap_used)] // Only tests call this: a panic is how they fail.
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Runs `tests/<script>` once for each runtime, with the paths of the example libraries as its arguments.
+///
+/// A script asserts; what it prints is shown when it fails, so the last line says where it was when it crashed.
+pub fn on_each_runtime(script: &str, examples: &[&str]) {
+    let Some(bench) = Bench::find(examples) else { return };
+    for runtime in &bench.runtimes {
+        bench.run(script, runtime.as_deref());
+    }
+}
+
+struct Bench {
+    python: PathBuf,
+    libraries: Vec<PathBuf>,
+    /// `None` is the one of the Python environment itself.
+    runtimes: Vec<Option<PathBuf>>,
+}
+
+impl Bench {
+    /// `None`, and a line that says why, where something was not set up.
+    fn find(examples: &[&str]) -> Option<Self> {
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+        let python = target.join("venv").join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
+        let libraries: Vec<_> = examples.iter().map(|name| library(name)).collect();
+        for needed in libraries.iter().chain([&python]) {
+            if !needed.exists() {
+                println!("skipped: {} is missing; `cargo xtask test --only rust` makes it", needed.display());
+                return None;
+            }
+        }
+        let mut runtimes = Vec::new();
+        if let Ok(folders) = std::fs::read_dir(target.join("ort")) {
+            let folders = folders.flatten().map(|folder| folder.path());
+            runtimes.extend(folders.filter(|folder| folder.join("onnxruntime").is_dir()));
+        }
+        runtimes.sort();
+        let runtimes = runtimes.into_iter().map(Some).chain([None]).collect();
+        Some(Self { python, libraries, runtimes })
+    }
+
+    fn run(&self, script: &str, runtime: Option<&Path>) {
+        let mut command = Command::new(&self.python);
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script)).args(&self.libraries);
+        match runtime {
+            Some(folder) => command.env("PYTHONPATH", folder),
+            None => command.env_remove("PYTHONPATH"),
+        };
+        // Freed memory is overwritten, so that whoever still uses it is found out; Python must leave nothing behind.
+        command.env("MALLOC_PERTURB_", "165").env("PYTHONDONTWRITEBYTECODE", "1");
+        let output = command.output().unwrap();
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{script} on {runtime:?}: {}\n{text}", output.status);
+        println!("{script}: {}", text.lines().next().unwrap_or_default());
+    }
+}
+
+/// Cargo runs tests from `<profile>/deps` and puts examples beside that folder.
+fn library(example: &str) -> PathBuf {
+    let file = format!("{}{example}{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().nth(2).unwrap().join("examples").join(file)
+}
