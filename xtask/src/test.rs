@@ -4,12 +4,15 @@ use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use comfy_table::{Cell, Table, presets};
+use comfy_table::{Cell, ContentArrangement, Table, presets};
 
 use crate::setup::{self, ORT_VERSIONS, Python};
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{layers, pytest, rocm, shell, symbols, valgrind};
+
+/// Fits a log viewer; longer notes are wrapped.
+const TABLE_WIDTH: u16 = 120;
 
 /// How a step ended when nothing is wrong.
 pub enum Outcome {
@@ -128,7 +131,7 @@ pub fn run(workspace: &Workspace, only: &[String]) -> Result<()> {
         }
         rows.push((step.name.as_str(), outcome, start.elapsed()));
     }
-    println!("\n{}", table(&rows));
+    println!("\n{}", table(&rows).trim_fmt());
     let failed: Vec<&str> = rows.iter().filter(|(_, outcome, _)| outcome.is_err()).map(|&(name, ..)| name).collect();
     if !failed.is_empty() {
         bail!("failed: {}\n  help: cargo xtask test --only {}", failed.join(", "), failed[0]);
@@ -138,7 +141,8 @@ pub fn run(workspace: &Workspace, only: &[String]) -> Result<()> {
 
 fn table(rows: &[(&str, Result<Outcome>, Duration)]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["step", "result", "seconds", "note"]);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(TABLE_WIDTH);
+    table.set_header(["step", "result", "seconds", "note"]);
     for (name, outcome, elapsed) in rows {
         let (result, note) = match outcome {
             Ok(Outcome::Passed(note)) => ("passed", note.clone()),
