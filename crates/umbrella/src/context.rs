@@ -2,11 +2,12 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use hip::{Device, DriverKind};
-use ort_ep::MemoryDevice;
+use ort_ep::{MemoryDevice, Result};
 
 use crate::{
     AMD_VENDOR_ID,
     arena::Arena,
+    hip_error,
     memory::{DeviceSource, PinnedSource},
     stream::{StreamFences, StreamSet},
 };
@@ -50,6 +51,11 @@ impl DeviceContext {
     /// The device's number: its ordinal at the driver.
     pub fn id(&self) -> u32 {
         self.device.ordinal() as u32
+    }
+
+    /// Waits for everything queued on the device so far.
+    pub fn synchronize(&self) -> Result<()> {
+        self.streams.synchronize(&self.device).map_err(hip_error)
     }
 
     /// The driver behind it.

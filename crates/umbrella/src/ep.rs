@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use ort_ep::{Claims, Ep, MemoryDevice, Result, view::Graph};
 
-use crate::{context::DeviceContext, hip_error, options::Options};
+use crate::{context::DeviceContext, options::Options};
 
 /// One session on one device. Routing to a backend is not there yet, so it claims no nodes.
 pub(crate) struct AmdGpuEp {
@@ -29,7 +29,7 @@ impl Ep for AmdGpuEp {
     }
 
     fn sync(&self) -> Result<()> {
-        self.context.device.synchronize().map_err(hip_error)
+        self.context.synchronize()
     }
 
     fn default_memory(&self) -> Option<MemoryDevice> {

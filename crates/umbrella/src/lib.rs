@@ -1,9 +1,9 @@
 //! `AMDGPUExecutionProvider`: one execution provider for AMD GPUs in stock ONNX Runtime.
 //!
-//! The umbrella owns what belongs to a *device*, whichever backend computes on it: discovery ([`discovery`]), memory
-//! ([`memory`], cached in an [`arena`], known by address in [`ownership`]), copies ([`transfer`]) and streams
-//! ([`stream`]). [`options`] reads what the user wants of a session. Routing a session to a backend library comes next;
-//! today a session's nodes all stay with ONNX Runtime's CPU provider.
+//! The umbrella owns what belongs to a *device*, whichever backend computes on it: discovery (`discovery`), memory
+//! (`memory`, cached in an [`arena`], known by address in `ownership`), copies (`transfer`) and streams (`stream`).
+//! [`options`] reads what the user wants of a session. No backend is routed to yet: all nodes of a session stay with
+//! ONNX Runtime's CPU provider.
 //!
 //! | environment | meaning |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Streams for ONNX Runtime, and the fences that keep freed memory from being reused too early.
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use hip::{Device, Event};
+use hip::{CaptureStatus, Device, Event, HipError};
 use ort_ep::{Notification, Result, Stream, SyncStream, view::RawStream};
 
 use crate::{
@@ -24,6 +24,22 @@ impl StreamSet {
     fn living(&self) -> Vec<Arc<hip::Stream>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
     }
+
+    /// Waits for everything queued so far. Asking the driver to wait for its whole device would do the same, and would
+    /// also end every capture that some other session has under way.
+    pub fn synchronize(&self, device: &Device) -> Result<(), HipError> {
+        for stream in self.living() {
+            if !is_captured(device, &stream) {
+                stream.synchronize()?;
+            }
+        }
+        device.stream_synchronize(hip::RawStream::DEFAULT)
+    }
+}
+
+/// Drivers too old to say have no captures either.
+fn is_captured(device: &Device, stream: &hip::Stream) -> bool {
+    matches!(device.capture_status(stream.raw()), Ok(CaptureStatus::Active | CaptureStatus::Invalidated))
 }
 
 /// A stream of one session and thread.
@@ -100,6 +116,10 @@ impl StreamFences {
     }
 
     fn mark(&self, stream: &hip::Stream) -> Option<StreamFence> {
+        // A question or an event would end up in the capture, or end it.
+        if is_captured(&self.device, stream) {
+            return Some(StreamFence::Device(self.device.clone()));
+        }
         // A stream without work needs no fence, and asking is cheaper than making an event.
         if stream.query().unwrap_or(false) {
             return None;

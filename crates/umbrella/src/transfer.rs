@@ -71,11 +71,11 @@ impl Transfer {
 
     /// Copies that are complete on return come after everything queued on the devices they touch.
     fn settle(&self, plan: CopyPlan) -> Result<()> {
-        let settle = |ordinal| self.context(ordinal)?.device.synchronize().map_err(hip_error);
+        let settle = |ordinal| self.context(ordinal)?.synchronize();
         match plan.mover {
             Mover::Driver(device, _) => settle(device),
             Mover::Peer { from, to } => settle(from).and_then(|()| settle(to)),
-            Mover::Host => self.contexts.iter().try_for_each(|context| context.device.synchronize().map_err(hip_error)),
+            Mover::Host => self.contexts.iter().try_for_each(|context| context.synchronize()),
         }
     }
 
