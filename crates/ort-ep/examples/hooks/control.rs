@@ -1,0 +1,47 @@
+//! What every hook does first: say that it was called, and fail if it was told to.
+use std::{fmt::Display, fs::OpenOptions, io::Write};
+
+use ort_ep::{Error, Result};
+
+/// Notes a call of a hook that can fail.
+pub fn note(hook: &str, detail: impl Display) -> Result<()> {
+    write_line(hook, detail);
+    match std::env::var("HOOKS_FAULT").unwrap_or_default().split_once(':') {
+        Some(("fail", named)) if named == hook => Err(Error::invalid_argument(format!("{hook} was told to fail"))),
+        Some(("panic", named)) if named == hook => panic_in(hook),
+        _ => Ok(()),
+    }
+}
+
+/// Notes a call of a hook that has no way to fail: one that is told to can only panic.
+pub fn note_infallible(hook: &str, detail: impl Display) {
+    if note(hook, detail).is_err() {
+        panic_in(hook);
+    }
+}
+
+#[allow(clippy::panic)] // Panicking on demand is what this plugin is for.
+fn panic_in(hook: &str) -> ! {
+    panic!("{hook} was told to panic")
+}
+
+fn write_line(hook: &str, detail: impl Display) {
+    let Ok(path) = std::env::var("HOOKS_REPORT") else { return };
+    if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(path) {
+        // One write, so that lines of several threads do not mix; a report that can't be written fails the test anyway.
+        let _ = file.write_all(format!("{hook} {detail}\n").as_bytes());
+    }
+}
+
+/// Notes that the object holding it goes away.
+#[derive(Debug)]
+pub struct Gone(pub &'static str);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        // A panic on top of a panic would end the process.
+        if !std::thread::panicking() {
+            note_infallible(self.0, "");
+        }
+    }
+}

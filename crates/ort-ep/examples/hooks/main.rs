@@ -1,0 +1,24 @@
+//! A plugin for the SDK's own tests, in safe code: it implements every hook of every trait.
+//!
+//! Each hook writes its name to the file `HOOKS_REPORT` names, and `HOOKS_FAULT` makes one of them panic (`panic:<hook>`)
+//! or fail (`fail:<hook>`); with `HOOKS_SPEAK` a partition logs at every level. The variables are read at each call, so a
+//! test can turn them while a session lives. Provider options switch the groups of hooks that are optional;
+//! [`settings::Settings`] lists them.
+#![deny(unsafe_code)]
+#![allow(missing_docs)]
+mod control;
+mod device;
+mod ep;
+mod factory;
+mod profiling;
+mod settings;
+mod work;
+
+use ort_ep::{Factory, Registration, Result};
+
+ort_ep::plugin!(create, log_variable = "HOOKS_LOG");
+
+fn create(registration: Registration<'_>) -> Result<Box<dyn Factory>> {
+    control::note("create", format_args!("{} api={}", registration.name, registration.runtime.api_version()))?;
+    Ok(Box::new(factory::HooksFactory::default()))
+}

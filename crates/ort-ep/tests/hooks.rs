@@ -1,0 +1,7 @@
+//! Every hook of the SDK in real ONNX Runtime, by the `hooks` example.
+mod common;
+
+#[test]
+fn every_hook_is_called_and_answers() {
+    common::on_each_runtime("hooks.py", &["hooks"]);
+}
