@@ -1,2 +1,105 @@
-//! The `amdgpu-ep` command.
-fn main() {}
+//! The `amdgpu-ep` command. Results go to stdout, everything else to stderr.
+
+#![deny(unsafe_code)]
+
+mod child;
+mod doctor;
+#[allow(unsafe_code)]
+mod ffi;
+
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+use crate::doctor::Question;
+
+/// The command itself was used wrongly, or could not do its work.
+const FAILED: u8 = 2;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  an AMD GPU can be used by a supported ONNX Runtime
+  1  it cannot; the verdict says why, and whether the host device can
+  2  wrong usage, or the command itself failed";
+
+#[derive(Parser)]
+#[command(name = "amdgpu-ep", version, about = "AMD GPUs for ONNX Runtime", max_term_width = 100)]
+#[command(arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Say which drivers, devices and ONNX Runtime libraries there are, why there is no GPU, and what to do next
+    #[command(after_help = EXIT_CODES)]
+    Doctor {
+        /// Print one JSON document (described in docs/doctor.md) instead of text
+        #[arg(long)]
+        json: bool,
+        /// How long each library may take to answer before it is given up
+        #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
+        timeout: u64,
+    },
+    /// Answer one question in a process of its own, because opening a library may end it
+    #[command(hide = true)]
+    Probe {
+        #[command(subcommand)]
+        question: Question,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            // Nobody is left to tell when stderr is closed.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn run(command: Command) -> Result<u8> {
+    match command {
+        Command::Doctor { json, timeout } => {
+            let report = doctor::examine(Duration::from_secs(timeout))?;
+            let text = if json {
+                serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
+            } else {
+                doctor::render::text(&report)
+            };
+            print(&text)?;
+            Ok(report.verdict.exit_code)
+        }
+        Command::Probe { question } => {
+            print(&doctor::answer(&question)?)?;
+            Ok(0)
+        }
+    }
+}
+
+/// Writes results. A reader that went away has seen what it wanted.
+fn print(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("stdout could not be written"),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,261 @@
+//! Child processes that may crash or hang without taking this one with them.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What a child printed, and how it ended.
+pub struct Captured {
+    /// `None` when it was ended for taking too long.
+    pub status: Option<ExitStatus>,
+    /// The end of what it printed.
+    pub stdout: String,
+    /// The end of what it complained about.
+    pub stderr: String,
+}
+
+/// How a question to a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It answered.
+    Answered,
+    /// A signal ended it before it could answer.
+    Crashed,
+    /// It gave no answer in time.
+    TimedOut,
+    /// It could not be started, or ended without an answer.
+    Failed,
+}
+
+/// The answer of a child, or how it failed to give one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer<T> {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What went wrong, in words.
+    pub detail: Option<String>,
+    /// The answer.
+    pub value: Option<T>,
+}
+
+/// Libraries print what they like to stdout; the answer is the line that begins with this.
+const MARK: &str = "amdgpu-ep-answer: ";
+/// Kept of each stream: enough for any answer, little enough for a library that never stops printing.
+const KEPT_BYTES: usize = 4 << 20;
+const POLL: Duration = Duration::from_millis(5);
+/// How long to wait for the pipes of a child that has ended; a process it left behind may hold them open.
+const PIPES: Duration = Duration::from_secs(1);
+
+/// An answer as the child prints it.
+///
+/// # Errors
+/// When `value` cannot be written as JSON.
+pub fn answer_line(value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(format!("\n{MARK}{}\n", serde_json::to_string(value)?))
+}
+
+/// Runs `program` with `arguments` and reads the answer it prints.
+pub fn ask<T: DeserializeOwned>(program: &Path, arguments: &[&std::ffi::OsStr], timeout: Duration) -> Answer<T> {
+    match capture(Command::new(program).args(arguments), timeout) {
+        Ok(captured) => judge(&captured, timeout),
+        Err(error) => {
+            let detail = format!("{} could not be started: {error}", program.display());
+            Answer { outcome: Outcome::Failed, detail: Some(detail), value: None }
+        }
+    }
+}
+
+fn judge<T: DeserializeOwned>(captured: &Captured, timeout: Duration) -> Answer<T> {
+    let line = captured.stdout.lines().rev().find_map(|line| line.strip_prefix(MARK));
+    let value = line.and_then(|line| serde_json::from_str(line).ok());
+    let ended = match captured.status {
+        None => Some((Outcome::TimedOut, format!("no answer after {} s", timeout.as_secs()))),
+        Some(status) => match signal(status) {
+            Some(signal) => Some((Outcome::Crashed, format!("ended by {}", signal_name(signal)))),
+            None if status.success() => None,
+            None => Some((Outcome::Failed, status.to_string())),
+        },
+    };
+    match (value, ended) {
+        (Some(value), None) => Answer { outcome: Outcome::Answered, detail: None, value: Some(value) },
+        // The libraries' own clean-up went wrong: worth a word, but the answer stands.
+        (Some(value), Some((_, how))) => Answer {
+            outcome: Outcome::Answered,
+            detail: Some(format!("{how} after it had answered")),
+            value: Some(value),
+        },
+        (None, ended) => {
+            let (outcome, how) = ended.unwrap_or((Outcome::Failed, "ended without an answer".to_owned()));
+            let last_words = captured.stderr.lines().rev().find(|line| !line.trim().is_empty());
+            let detail = match last_words {
+                Some(words) => format!("{how}; last line on stderr: {}", words.trim()),
+                None => how,
+            };
+            Answer { outcome, detail: Some(detail), value: None }
+        }
+    }
+}
+
+/// Runs a command to its end, but no longer than `timeout`.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn capture(command: &mut Command, timeout: Duration) -> io::Result<Captured> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let stdout = child.stdout.take().map(Tail::follow);
+    let stderr = child.stderr.take().map(Tail::follow);
+    let status = wait(&mut child, timeout)?;
+    let text = |tail: Option<Tail>| tail.map(Tail::text).unwrap_or_default();
+    Ok(Captured { status, stdout: text(stdout), stderr: text(stderr) })
+}
+
+fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// The end of a stream, read by a thread so that the child never waits for us.
+struct Tail {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    /// Closes when the stream ends.
+    ended: Receiver<()>,
+}
+
+impl Tail {
+    fn follow(mut stream: impl Read + Send + 'static) -> Tail {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let (open, ended) = mpsc::channel();
+        let kept = Arc::clone(&bytes);
+        thread::spawn(move || {
+            let _open = open;
+            let mut chunk = [0; 8192];
+            while let Ok(count @ 1..) = stream.read(&mut chunk) {
+                let Ok(mut kept) = kept.lock() else { return };
+                kept.extend_from_slice(&chunk[..count]);
+                if kept.len() > 2 * KEPT_BYTES {
+                    let surplus = kept.len() - KEPT_BYTES;
+                    kept.drain(..surplus);
+                }
+            }
+        });
+        Tail { bytes, ended }
+    }
+
+    fn text(self) -> String {
+        // Either way, what has arrived is what there is.
+        let _ = self.ended.recv_timeout(PIPES);
+        self.bytes.lock().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+}
+
+#[cfg(unix)]
+fn signal(status: ExitStatus) -> Option<i32> {
+    std::os::unix::process::ExitStatusExt::signal(&status)
+}
+
+#[cfg(windows)]
+fn signal(_status: ExitStatus) -> Option<i32> {
+    None
+}
+
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        15 => "SIGTERM",
+        _ => return format!("signal {signal}"),
+    };
+    format!("{name} (signal {signal})")
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn shell(script: &str, timeout: Duration) -> Answer<Vec<u32>> {
+        ask(Path::new("/bin/sh"), &["-c", script].map(OsStr::new), timeout)
+    }
+
+    #[test]
+    fn answer_is_found_among_the_noise() {
+        let answer = shell("echo noise; echo 'amdgpu-ep-answer: [1,2]'; echo more", LONG);
+        assert_eq!(answer, Answer { outcome: Outcome::Answered, detail: None, value: Some(vec![1, 2]) });
+    }
+
+    #[test]
+    fn answer_line_reads_back() {
+        let line = answer_line(&vec![3_u32, 4]).unwrap();
+        let answer = ask::<Vec<u32>>(Path::new("/bin/echo"), &["text before it", &line].map(OsStr::new), LONG);
+        assert_eq!(answer.value, Some(vec![3, 4]));
+    }
+
+    #[test]
+    fn crash_is_reported_with_the_signal_and_the_last_words() {
+        let answer = shell("echo 'cannot go on' >&2; kill -ABRT $$", LONG);
+        assert_eq!(answer.outcome, Outcome::Crashed);
+        assert_eq!(answer.detail.unwrap(), "ended by SIGABRT (signal 6); last line on stderr: cannot go on");
+    }
+
+    #[test]
+    fn crash_after_the_answer_keeps_the_answer() {
+        let answer = shell("echo 'amdgpu-ep-answer: [7]'; kill -SEGV $$", LONG);
+        assert_eq!((answer.outcome, answer.value), (Outcome::Answered, Some(vec![7])));
+        assert_eq!(answer.detail.unwrap(), "ended by SIGSEGV (signal 11) after it had answered");
+    }
+
+    #[test]
+    fn silence_is_ended_after_the_timeout() {
+        let answer = shell("exec sleep 600", Duration::from_millis(100));
+        assert_eq!((answer.outcome, answer.value), (Outcome::TimedOut, None));
+    }
+
+    #[test]
+    fn process_left_behind_does_not_keep_us_waiting() {
+        let answer = shell("sleep 10 & echo 'amdgpu-ep-answer: [5]'", LONG);
+        assert_eq!(answer.value, Some(vec![5]));
+    }
+
+    #[test]
+    fn status_without_an_answer_is_a_failure() {
+        assert_eq!(shell("exit 3", LONG).detail.unwrap(), "exit status: 3");
+        assert_eq!(shell("true", LONG).detail.unwrap(), "ended without an answer");
+        assert_eq!(shell("echo 'amdgpu-ep-answer: {'", LONG).outcome, Outcome::Failed);
+        let missing = ask::<()>(Path::new("/nowhere/at/all"), &[], LONG);
+        assert_eq!(missing.outcome, Outcome::Failed);
+        assert!(missing.detail.unwrap().starts_with("/nowhere/at/all could not be started: "));
+    }
+
+    #[test]
+    fn endless_output_is_cut_at_the_front() {
+        let script = "yes | head -c 20000000; echo 'amdgpu-ep-answer: [9]'";
+        let captured = capture(Command::new("/bin/sh").args(["-c", script]), LONG).unwrap();
+        assert!(captured.stdout.len() <= 2 * KEPT_BYTES + 8192, "{}", captured.stdout.len());
+        assert_eq!(judge::<Vec<u32>>(&captured, LONG).value, Some(vec![9]));
+    }
+}

@@ -1,0 +1,127 @@
+//! The folder where compiled kernels are kept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::environment::Environment;
+use crate::ffi;
+
+/// The cache folder as it is now. Nothing is created by looking.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Cache {
+    /// The folder; absent when no variable says where it is.
+    pub path: Option<String>,
+    /// The variable that decided.
+    pub from: Option<&'static str>,
+    /// Whether it is there already.
+    pub exists: bool,
+    /// Whether files can be written to it, or it can be created.
+    pub writable: bool,
+    /// Bytes of all files in it.
+    pub size_bytes: u64,
+    /// Number of files in it.
+    pub files: u64,
+}
+
+/// Looks at the folder that the environment names.
+pub fn collect(environment: &Environment) -> Cache {
+    let Some((path, from)) = place(environment) else { return Cache::default() };
+    let (size_bytes, files) = size(&path);
+    Cache {
+        exists: path.is_dir(),
+        writable: path.ancestors().find(|folder| folder.exists()).is_some_and(ffi::is_writable_folder),
+        path: Some(path.display().to_string()),
+        from: Some(from),
+        size_bytes,
+        files,
+    }
+}
+
+fn place(environment: &Environment) -> Option<(PathBuf, &'static str)> {
+    let named = environment.path("AMDGPU_EP_CACHE_DIR").map(|path| (path, "AMDGPU_EP_CACHE_DIR"));
+    let below = |variable: &'static str, rest: &str| {
+        // The specification of XDG_CACHE_HOME tells programs to ignore relative paths.
+        let base = environment.path(variable).filter(|base| base.is_absolute())?;
+        Some((base.join(rest), variable))
+    };
+    let usual = if cfg!(windows) {
+        below("LOCALAPPDATA", "amdgpu-ep/cache")
+    } else {
+        below("XDG_CACHE_HOME", "amdgpu-ep").or_else(|| below("HOME", ".cache/amdgpu-ep"))
+    };
+    named.or(usual)
+}
+
+/// Bytes and number of the files below a folder. Links are not followed, and what cannot be read is left out.
+fn size(folder: &Path) -> (u64, u64) {
+    let (mut bytes, mut files) = (0, 0);
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(found) if found.is_dir() => open.push(entry.path()),
+                Ok(found) if found.is_file() => {
+                    bytes += found.len();
+                    files += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    (bytes, files)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_variable_that_is_set_decides() {
+        let all = [("AMDGPU_EP_CACHE_DIR", "/own"), ("XDG_CACHE_HOME", "/xdg"), ("HOME", "/home/me")];
+        for (skipped, path, from) in [
+            (0, "/own", "AMDGPU_EP_CACHE_DIR"),
+            (1, "/xdg/amdgpu-ep", "XDG_CACHE_HOME"),
+            (2, "/home/me/.cache/amdgpu-ep", "HOME"),
+        ] {
+            let environment = all.into_iter().skip(skipped).collect();
+            assert_eq!(place(&environment), Some((PathBuf::from(path), from)));
+        }
+        assert_eq!(collect(&Environment::default()), Cache::default());
+    }
+
+    #[test]
+    fn relative_xdg_folder_is_ignored() {
+        let environment = [("XDG_CACHE_HOME", "cache"), ("HOME", "/home/me")].into_iter().collect();
+        assert_eq!(place(&environment).unwrap().1, "HOME");
+    }
+
+    #[test]
+    fn files_below_are_counted_and_links_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("a/b")).unwrap();
+        fs::write(folder.path().join("a/b/kernel"), [0; 300]).unwrap();
+        fs::write(folder.path().join("index"), [0; 20]).unwrap();
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("a/loop")).unwrap();
+        let cache = collect(&[("AMDGPU_EP_CACHE_DIR", folder.path())].into_iter().collect());
+        assert_eq!((cache.size_bytes, cache.files), (320, 2));
+        assert!(cache.exists && cache.writable);
+    }
+
+    #[test]
+    fn missing_folder_is_writable_where_it_could_be_made_and_is_not_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let wanted = folder.path().join("x/y");
+        let cache = collect(&[("AMDGPU_EP_CACHE_DIR", &wanted)].into_iter().collect());
+        assert!(!cache.exists && cache.writable);
+        assert!(!folder.path().join("x").exists());
+    }
+
+    #[test]
+    fn folder_below_a_file_is_not_writable() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let cache = collect(&[("AMDGPU_EP_CACHE_DIR", file.path().join("cache"))].into_iter().collect());
+        assert!(!cache.exists && !cache.writable);
+    }
+}

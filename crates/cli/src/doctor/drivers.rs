@@ -1,0 +1,211 @@
+//! The three drivers: every library with the names tried, and the devices behind them.
+
+use std::thread;
+
+use hip::{DriverKind, sys::Role};
+use serde::{Deserialize, Serialize};
+
+use super::{Asker, Question};
+use crate::child::{Answer, Outcome};
+
+/// One driver.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Driver {
+    /// `amd`, `nvidia` or `host`.
+    pub kind: String,
+    /// Whether the driver could be asked at all.
+    pub probe: Outcome,
+    /// What went wrong with asking.
+    pub probe_detail: Option<String>,
+    /// What it said.
+    #[serde(flatten)]
+    pub found: Found,
+}
+
+/// What a driver said about itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// Runtime, run-time compiler and BLASLt, as far as the driver has them.
+    pub libraries: Vec<Library>,
+    /// The version number of the kernel side, as the driver gives it.
+    pub driver_version: Option<i32>,
+    /// Its devices, in order.
+    pub devices: Vec<Device>,
+    /// Why there are none, when the runtime loaded.
+    pub no_device_reason: Option<String>,
+}
+
+/// One library of a driver.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Library {
+    /// `runtime`, `rtc` or `blaslt`.
+    pub role: String,
+    /// The file, when it loaded.
+    pub path: Option<String>,
+    /// Its version, when it says.
+    pub version: Option<String>,
+    /// Every name that did not do.
+    pub attempts: Vec<Attempt>,
+    /// The whole message, when none did.
+    pub error: Option<String>,
+}
+
+/// One name that did not do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// A path, a name for the loader, or a folder.
+    pub name: String,
+    /// Why not.
+    pub reason: String,
+}
+
+/// One device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// Its target, such as `gfx1100`.
+    pub arch: String,
+    /// Its PCI address, when the driver says.
+    pub pci_bus_id: Option<String>,
+    /// Its memory; 0 when the driver does not say.
+    pub memory_bytes: u64,
+    /// Lanes of a wave.
+    pub wave_size: u32,
+    /// Compute units.
+    pub compute_units: u32,
+    /// Local memory of a block.
+    pub lds_bytes: u32,
+    /// Whether it shares the host's memory.
+    pub integrated: bool,
+}
+
+impl Driver {
+    /// The library for a role.
+    pub fn library(&self, role: &str) -> Option<&Library> {
+        self.found.libraries.iter().find(|library| library.role == role)
+    }
+
+    /// Whether the runtime loaded.
+    pub fn is_loaded(&self) -> bool {
+        self.library("runtime").is_some_and(|library| library.path.is_some())
+    }
+
+    fn from_answer(kind: DriverKind, answer: Answer<Found>) -> Driver {
+        Driver {
+            kind: kind.name().to_owned(),
+            probe: answer.outcome,
+            probe_detail: answer.detail,
+            found: answer.value.unwrap_or_default(),
+        }
+    }
+}
+
+/// Asks every driver, each in a process of its own, all at once.
+pub fn collect(asker: &Asker) -> Vec<Driver> {
+    thread::scope(|scope| {
+        let threads = DriverKind::ALL.map(|kind| {
+            let question = Question::Driver { kind: kind.name().to_owned() };
+            (kind, scope.spawn(move || Driver::from_answer(kind, asker.ask(&question))))
+        });
+        let failed = |kind| {
+            let detail = Some("the thread that asks it panicked".to_owned());
+            Driver::from_answer(kind, Answer { outcome: Outcome::Failed, detail, value: None })
+        };
+        threads.into_iter().map(|(kind, thread)| thread.join().unwrap_or_else(|_| failed(kind))).collect()
+    })
+}
+
+/// Asks one driver in this process.
+pub fn probe(kind: DriverKind) -> Found {
+    let report = hip::probe::driver(kind);
+    let libraries = report.libraries.into_iter().map(|library| Library {
+        role: role_name(library.role).to_owned(),
+        path: library.path.map(|path| path.display().to_string()),
+        version: library.version,
+        attempts: library
+            .attempts
+            .into_iter()
+            .map(|attempt| Attempt { name: attempt.name, reason: attempt.reason })
+            .collect(),
+        error: library.error,
+    });
+    let devices = report.devices.into_iter().map(|device| Device {
+        name: device.name,
+        arch: device.arch,
+        pci_bus_id: device.pci_bus_id,
+        memory_bytes: device.total_memory as u64,
+        wave_size: device.wave_size,
+        compute_units: device.compute_units,
+        lds_bytes: device.lds_bytes,
+        integrated: device.integrated,
+    });
+    Found {
+        libraries: libraries.collect(),
+        driver_version: report.driver_version,
+        devices: devices.collect(),
+        no_device_reason: report.no_device_reason,
+    }
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Runtime => "runtime",
+        Role::Rtc => "rtc",
+        Role::BlasLt => "blaslt",
+    }
+}
+
+/// Attempts in a row with the same reason, as one line each: most of them say the same.
+pub fn grouped(attempts: &[Attempt]) -> Vec<String> {
+    attempts
+        .chunk_by(|one, next| one.reason == next.reason)
+        .map(|group| {
+            let names: Vec<&str> = group.iter().map(|attempt| attempt.name.as_str()).collect();
+            format!("{}: {}", names.join(", "), group[0].reason)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn attempt(name: &str, reason: &str) -> Attempt {
+        Attempt { name: name.to_owned(), reason: reason.to_owned() }
+    }
+
+    #[test]
+    fn attempts_with_one_reason_share_a_line() {
+        let attempts = [attempt("/opt", "no such folder"), attempt("a.so.7", "missing"), attempt("a.so", "missing")];
+        assert_eq!(grouped(&attempts), ["/opt: no such folder", "a.so.7, a.so: missing"]);
+    }
+
+    #[test]
+    fn every_library_of_this_machine_has_a_path_or_an_error() {
+        for kind in DriverKind::ALL {
+            let found = probe(kind);
+            assert_eq!(found.libraries[0].role, "runtime");
+            assert!(found.libraries.iter().all(|library| library.path.is_some() != library.error.is_some()));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn grouping_keeps_every_name_and_the_order(rows in prop::collection::vec(("[a-z]{3}", 0u8..3), 0..12)) {
+            let attempts: Vec<_> = rows.iter().map(|(name, reason)| attempt(name, &format!("r{reason}"))).collect();
+            let lines = grouped(&attempts);
+            let back: Vec<(String, String)> = lines
+                .iter()
+                .flat_map(|line| {
+                    let (names, reason) = line.rsplit_once(": ").unwrap();
+                    names.split(", ").map(|name| (name.to_owned(), reason.to_owned())).collect::<Vec<_>>()
+                })
+                .collect();
+            let want: Vec<_> = attempts.iter().map(|attempt| (attempt.name.clone(), attempt.reason.clone())).collect();
+            prop_assert_eq!(back, want);
+        }
+    }
+}

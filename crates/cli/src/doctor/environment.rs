@@ -1,0 +1,200 @@
+//! The environment variables that change what happens, and the driver that a session uses because of them.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use hip::DriverKind;
+use serde::Serialize;
+
+/// A copy of the environment, so that everything can be tried with another one.
+#[derive(Clone, Debug, Default)]
+pub struct Environment(BTreeMap<OsString, OsString>);
+
+impl Environment {
+    /// This process's environment.
+    pub fn from_process() -> Environment {
+        Environment(env::vars_os().collect())
+    }
+
+    /// A variable, even when it is empty.
+    pub fn raw(&self, name: &str) -> Option<&OsStr> {
+        self.0.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// A variable that is not empty.
+    pub fn value(&self, name: &str) -> Option<&OsStr> {
+        self.raw(name).filter(|value| !value.is_empty())
+    }
+
+    /// A variable that is not empty, as a path.
+    pub fn path(&self, name: &str) -> Option<PathBuf> {
+        self.value(name).map(PathBuf::from)
+    }
+
+    /// The parts of a list such as `PATH`.
+    pub fn paths(&self, name: &str) -> Vec<PathBuf> {
+        let list = self.value(name).map(|list| env::split_paths(list).collect::<Vec<_>>());
+        list.unwrap_or_default().into_iter().filter(|part| !part.as_os_str().is_empty()).collect()
+    }
+}
+
+impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(variables: I) -> Environment {
+        Environment(variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+/// The variables, and what follows from them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Settings {
+    /// The driver that a session uses: `amd`, `nvidia` or `host`.
+    pub session_driver: &'static str,
+    /// Why `AMDGPU_EP_DRIVER` is ignored.
+    pub driver_error: Option<String>,
+    /// Every variable that matters, and every other one that begins as ours do.
+    pub variables: Vec<Variable>,
+}
+
+/// One variable.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Variable {
+    /// Its name.
+    pub name: String,
+    /// Its value, when it is set.
+    pub value: Option<String>,
+    /// What it does; absent when nothing here reads it.
+    pub about: Option<&'static str>,
+}
+
+const OUR_PREFIX: &str = "AMDGPU_EP_";
+
+/// Variables that hide devices from the HIP runtime.
+pub const HIDING: [&str; 4] =
+    ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"];
+
+const KNOWN: [(&str, &str); 28] = [
+    ("AMDGPU_EP_DRIVER", "auto or amd (AMD GPUs), nvidia (the CUDA twin), host (RAM and CPU)"),
+    ("AMDGPU_EP_LOG", "error, warn, info, debug or trace: what is written to stderr"),
+    ("AMDGPU_EP_CACHE_DIR", "where compiled kernels are kept"),
+    ("AMDGPU_EP_BACKEND_PATH", "more folders to look for backends in"),
+    ("AMDGPU_EP_PATH", "where ONNX Runtime GenAI finds libamdgpu-ep.so"),
+    ("AMDGPU_EP_HIP_LIBRARY", "the HIP runtime to use, and no other"),
+    ("AMDGPU_EP_HIP_HOST_LIBRARY", "the host driver to use, and no other"),
+    ("AMDGPU_EP_HIPDNN_LIBRARY", "the hipDNN backend to use"),
+    ("AMDGPU_EP_MIGRAPHX_LIBRARY", "the MIGraphX library to use"),
+    ("AMDGPU_EP_CUDA_LIBRARY_PATH", "folders to look for CUDA libraries in first"),
+    ("AMDGPU_EP_FORCE_ARCH", "the architecture to route by, whatever the device is"),
+    ("AMDGPU_EP_HOST_DEVICES", "number of host devices"),
+    ("AMDGPU_EP_HOST_MEMORY", "memory of each host device"),
+    ("AMDGPU_EP_HOST_STREAMS", "immediate or threads: how the host device runs work"),
+    ("AMDGPU_EP_HOST_SEED", "seed of the host device's delays"),
+    ("AMDGPU_EP_HOST_POISON", "1: the host device looks for overruns"),
+    ("ROCM_PATH", "where ROCm is installed"),
+    ("HIP_PATH", "where HIP is installed"),
+    ("HIP_VISIBLE_DEVICES", "the only devices that HIP shows"),
+    ("ROCR_VISIBLE_DEVICES", "the only devices that ROCm shows"),
+    ("GPU_DEVICE_ORDINAL", "the only devices that the HIP runtime shows"),
+    ("CUDA_VISIBLE_DEVICES", "the only devices that CUDA, and HIP too, shows"),
+    ("HSA_OVERRIDE_GFX_VERSION", "makes ROCm take the GPU for another one"),
+    ("LD_LIBRARY_PATH", "folders where the loader looks first"),
+    ("ORT_DYLIB_PATH", "the ONNX Runtime library that the ort crate loads"),
+    ("VIRTUAL_ENV", "the active Python environment"),
+    ("CONDA_PREFIX", "the active conda environment"),
+    ("XDG_CACHE_HOME", "where caches are kept"),
+];
+
+impl Settings {
+    /// Reads what matters.
+    pub fn read(environment: &Environment) -> Settings {
+        let text = environment.raw("AMDGPU_EP_DRIVER").map(|value| value.to_string_lossy().into_owned());
+        let (driver, driver_error) = match session_driver(text.as_deref()) {
+            Ok(kind) => (kind, None),
+            Err(error) => (DriverKind::Amd, Some(format!("AMDGPU_EP_DRIVER is ignored: {error}, or auto"))),
+        };
+        let known = KNOWN.iter().map(|&(name, about)| Variable {
+            name: name.to_owned(),
+            value: environment.raw(name).map(|value| value.to_string_lossy().into_owned()),
+            about: Some(about),
+        });
+        let unknown = environment.0.iter().filter_map(|(name, value)| {
+            let name = name.to_string_lossy();
+            let is_unknown = name.starts_with(OUR_PREFIX) && KNOWN.iter().all(|&(known, _)| known != name);
+            is_unknown.then(|| Variable {
+                name: name.into_owned(),
+                value: Some(value.to_string_lossy().into_owned()),
+                about: None,
+            })
+        });
+        Settings { session_driver: driver.name(), driver_error, variables: known.chain(unknown).collect() }
+    }
+
+    /// A variable that is set, even when it is empty.
+    pub fn set(&self, name: &str) -> Option<&str> {
+        self.variables.iter().find(|variable| variable.name == name)?.value.as_deref()
+    }
+
+    /// The variables that begin as ours do and that nothing reads.
+    pub fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.variables.iter().filter(|variable| variable.about.is_none()).map(|variable| variable.name.as_str())
+    }
+}
+
+/// Reads `AMDGPU_EP_DRIVER` as the plugin does: an unknown name is reported, and AMD is used.
+fn session_driver(text: Option<&str>) -> Result<DriverKind, hip::UnknownDriver> {
+    match text.map(str::trim) {
+        None | Some("") => Ok(DriverKind::Amd),
+        Some(text) if text.eq_ignore_ascii_case("auto") => Ok(DriverKind::Amd),
+        Some(text) => text.parse(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(variables: &[(&str, &str)]) -> Settings {
+        Settings::read(&variables.iter().copied().collect())
+    }
+
+    #[test]
+    fn driver_is_amd_unless_another_is_named() {
+        for (value, want) in [("", "amd"), ("auto", "amd"), (" AUTO ", "amd"), ("Host", "host"), ("nvidia", "nvidia")] {
+            let settings = settings(&[("AMDGPU_EP_DRIVER", value)]);
+            assert_eq!((settings.session_driver, settings.driver_error), (want, None), "{value:?}");
+        }
+        assert_eq!(settings(&[]).session_driver, "amd");
+    }
+
+    #[test]
+    fn unknown_driver_is_quoted_and_amd_is_used() {
+        let settings = settings(&[("AMDGPU_EP_DRIVER", "vulkan")]);
+        assert_eq!(settings.session_driver, "amd");
+        let error = settings.driver_error.unwrap();
+        assert!(error.contains("\"vulkan\"") && error.contains("host, or auto"), "{error}");
+    }
+
+    #[test]
+    fn misspelt_variable_of_ours_is_found() {
+        let settings = settings(&[("AMDGPU_EP_DRVIER", "host"), ("OTHER", "1"), ("AMDGPU_EP_LOG", "info")]);
+        assert_eq!(settings.unknown().collect::<Vec<_>>(), ["AMDGPU_EP_DRVIER"]);
+        assert_eq!(settings.set("AMDGPU_EP_LOG"), Some("info"));
+        assert_eq!(settings.set("OTHER"), None);
+    }
+
+    #[test]
+    fn empty_is_set_but_has_no_value() {
+        let environment: Environment = [("HIP_VISIBLE_DEVICES", ""), ("LIST", "/a:/b:")].into_iter().collect();
+        assert_eq!(Settings::read(&environment).set("HIP_VISIBLE_DEVICES"), Some(""));
+        assert_eq!(environment.value("HIP_VISIBLE_DEVICES"), None);
+        if cfg!(unix) {
+            assert_eq!(environment.paths("LIST"), [PathBuf::from("/a"), PathBuf::from("/b")]);
+        }
+    }
+
+    #[test]
+    fn every_hiding_variable_is_reported() {
+        assert!(HIDING.iter().all(|name| KNOWN.iter().any(|(known, _)| known == name)));
+    }
+}

@@ -1,0 +1,159 @@
+//! `amdgpu-ep doctor`: why is there no GPU?
+//!
+//! Everything is collected into one [`Report`], which is judged by a pure function and printed as text or JSON. Whatever
+//! opens a library of somebody else is asked of a child process, so that a library that aborts or hangs is a finding.
+
+mod cache;
+mod drivers;
+mod environment;
+mod kernel;
+mod onnxruntime;
+mod plugin;
+pub mod render;
+mod verdict;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::child::{self, Answer};
+
+/// The form of the JSON document. It goes up when a field changes its meaning or disappears, not when one is added.
+pub const SCHEMA: u32 = 1;
+
+/// The whole answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The version of this command.
+    pub version: &'static str,
+    /// The conclusion.
+    pub verdict: verdict::Verdict,
+    /// What it was drawn from.
+    #[serde(flatten)]
+    pub findings: Findings,
+}
+
+/// Everything that was found out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Findings {
+    /// The amd, nvidia and host drivers.
+    pub drivers: Vec<drivers::Driver>,
+    /// The variables that change what happens.
+    pub environment: environment::Settings,
+    /// What the Linux kernel shows of AMD GPUs; absent on other systems.
+    pub kernel: Option<kernel::Kernel>,
+    /// The ONNX Runtime libraries.
+    pub onnxruntime: onnxruntime::Search,
+    /// Our own libraries.
+    pub plugin: plugin::Plugin,
+    /// Where compiled kernels are kept.
+    pub cache: cache::Cache,
+}
+
+/// A question that a child process answers.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Question {
+    /// Load one driver and list its devices
+    Driver {
+        /// amd, nvidia or host
+        kind: String,
+    },
+    /// Open a library as ONNX Runtime
+    Onnxruntime {
+        /// A path, or a name for the loader
+        name: OsString,
+    },
+    /// Open the execution provider library
+    Plugin {
+        /// Its path
+        file: PathBuf,
+    },
+}
+
+impl Question {
+    fn arguments(&self) -> Vec<OsString> {
+        let (name, argument) = match self {
+            Question::Driver { kind } => ("driver", OsString::from(kind)),
+            Question::Onnxruntime { name } => ("onnxruntime", name.clone()),
+            Question::Plugin { file } => ("plugin", file.clone().into_os_string()),
+        };
+        // A file may be called `--help`.
+        vec!["probe".into(), name.into(), "--".into(), argument]
+    }
+}
+
+/// How questions are put: this executable, and how long it may take.
+#[derive(Clone, Debug)]
+struct Asker {
+    executable: PathBuf,
+    timeout: Duration,
+}
+
+impl Asker {
+    fn ask<T: DeserializeOwned>(&self, question: &Question) -> Answer<T> {
+        let arguments = question.arguments();
+        let arguments: Vec<_> = arguments.iter().map(OsString::as_os_str).collect();
+        child::ask(&self.executable, &arguments, self.timeout)
+    }
+
+    /// The folders that hold our own files: beside the executable, and where a prefix keeps its libraries.
+    fn own_folders(&self) -> Vec<PathBuf> {
+        let executable = std::fs::canonicalize(&self.executable).unwrap_or_else(|_| self.executable.clone());
+        let Some(folder) = executable.parent() else { return Vec::new() };
+        let libraries = folder.parent().map(|prefix| prefix.join("lib"));
+        [Some(folder.to_owned()), libraries].into_iter().flatten().collect()
+    }
+}
+
+/// Answers a question in this process, as the text that the asking process reads.
+///
+/// # Errors
+/// When the driver has no such name.
+pub fn answer(question: &Question) -> Result<String> {
+    let line = match question {
+        Question::Driver { kind } => child::answer_line(&drivers::probe(kind.parse()?)),
+        Question::Onnxruntime { name } => child::answer_line(&onnxruntime::probe(name)),
+        Question::Plugin { file } => child::answer_line(&plugin::probe(file)),
+    };
+    line.context("the answer could not be written as JSON")
+}
+
+/// Collects everything. Each library may take `timeout` to answer.
+///
+/// # Errors
+/// When this executable cannot be found, so that no child can be started.
+pub fn examine(timeout: Duration) -> Result<Report> {
+    let executable = std::env::current_exe().context("the path of this executable could not be found")?;
+    let asker = Asker { executable, timeout };
+    let environment = environment::Environment::from_process();
+    if io::stderr().is_terminal() {
+        let seconds = timeout.as_secs();
+        // Progress that nobody can read is no reason to stop.
+        let _ = writeln!(io::stderr(), "asking drivers and ONNX Runtime libraries, at most {seconds} s each ...");
+    }
+    let (drivers, onnxruntime) = std::thread::scope(|scope| {
+        let drivers = scope.spawn(|| drivers::collect(&asker));
+        let onnxruntime = onnxruntime::collect(&asker, &environment);
+        (drivers.join(), onnxruntime)
+    });
+    let drivers = drivers.map_err(|_| anyhow::anyhow!("the thread that asks the drivers panicked"))?;
+    let kernel = cfg!(target_os = "linux").then(|| kernel::collect(Path::new("/"), &environment, kernel::open));
+    let findings = Findings {
+        drivers,
+        environment: environment::Settings::read(&environment),
+        kernel,
+        onnxruntime,
+        plugin: plugin::collect(&asker, &environment),
+        cache: cache::collect(&environment),
+    };
+    let verdict = verdict::judge(&findings);
+    Ok(Report { schema: SCHEMA, version: env!("CARGO_PKG_VERSION"), verdict, findings })
+}

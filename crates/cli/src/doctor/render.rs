@@ -1,0 +1,296 @@
+//! The report as text for people.
+
+use std::fmt::{self, Write};
+
+use comfy_table::{ContentArrangement, Table, presets};
+
+use super::drivers::{Driver, grouped};
+use super::kernel::{Access, Kernel, Node};
+use super::onnxruntime::Support;
+use super::{Findings, Report};
+use crate::child::Outcome;
+
+/// The whole report. The verdict comes last, where a terminal shows it.
+pub fn text(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write(&mut text, report);
+    text
+}
+
+fn write(out: &mut String, report: &Report) -> fmt::Result {
+    let findings = &report.findings;
+    writeln!(out, "amdgpu-ep {}", report.version)?;
+    drivers(out, findings)?;
+    environment(out, findings)?;
+    if let Some(found) = &findings.kernel {
+        kernel(out, found)?;
+    }
+    onnxruntime(out, findings)?;
+    plugin(out, findings)?;
+    cache(out, findings)?;
+    let verdict = &report.verdict;
+    writeln!(out, "\nVerdict: {}", verdict.summary)?;
+    writeln!(out, "Next:    {}", verdict.next_step)?;
+    verdict.notes.iter().try_for_each(|note| writeln!(out, "Note:    {note}"))
+}
+
+/// An indented table without lines, wrapped to the terminal where there is one.
+fn table<const N: usize>(out: &mut String, header: [&str; N], rows: Vec<[String; N]>) -> fmt::Result {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
+    table.add_rows(rows);
+    table.to_string().lines().try_for_each(|line| writeln!(out, "  {}", line.trim_end()))
+}
+
+fn or_dash(text: Option<&str>) -> String {
+    text.unwrap_or("-").to_owned()
+}
+
+/// `24.0 GiB` and the like.
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let mut size = count as f64 / 1024.0;
+    let mut unit = 0;
+    while size >= 1023.95 && unit + 1 < UNITS.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    format!("{size:.1} {}", UNITS[unit])
+}
+
+fn drivers(out: &mut String, findings: &Findings) -> fmt::Result {
+    writeln!(out, "\nDrivers (sessions use {})", findings.environment.session_driver)?;
+    findings.drivers.iter().try_for_each(|found| driver(out, found))?;
+    let rows: Vec<_> = findings
+        .drivers
+        .iter()
+        .flat_map(|driver| {
+            driver.found.devices.iter().enumerate().map(move |(number, device)| (driver, number, device))
+        })
+        .map(|(driver, number, device)| {
+            [
+                format!("{} {number}", driver.kind),
+                device.name.clone(),
+                device.arch.clone(),
+                or_dash(device.pci_bus_id.as_deref()),
+                if device.memory_bytes == 0 { "-".to_owned() } else { bytes(device.memory_bytes) },
+                device.wave_size.to_string(),
+                device.compute_units.to_string(),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nDevices")?;
+    table(out, ["device", "name", "arch", "PCI", "memory", "wave", "CUs"], rows)
+}
+
+fn driver(out: &mut String, driver: &Driver) -> fmt::Result {
+    let count = driver.found.devices.len();
+    let state = match driver.probe {
+        Outcome::Crashed => "crashed".to_owned(),
+        Outcome::TimedOut => "timed out".to_owned(),
+        Outcome::Failed => "could not be asked".to_owned(),
+        Outcome::Answered if !driver.is_loaded() => "not installed".to_owned(),
+        Outcome::Answered if count == 0 => "no device".to_owned(),
+        Outcome::Answered if count == 1 => "1 device".to_owned(),
+        Outcome::Answered => format!("{count} devices"),
+    };
+    writeln!(out, "  {}: {state}", driver.kind)?;
+    for reason in [&driver.probe_detail, &driver.found.no_device_reason].into_iter().flatten() {
+        reason.lines().try_for_each(|line| writeln!(out, "    {}", line.trim()))?;
+    }
+    if let Some(version) = driver.found.driver_version {
+        writeln!(out, "    kernel side: version {version}")?;
+    }
+    for library in &driver.found.libraries {
+        let name = match library.role.as_str() {
+            "rtc" => "run-time compiler",
+            "blaslt" => "BLASLt",
+            role => role,
+        };
+        match &library.path {
+            Some(path) => {
+                let version =
+                    library.version.as_ref().map(|version| format!(" (version {version})")).unwrap_or_default();
+                writeln!(out, "    {name}: {path}{version}")?;
+            }
+            None => writeln!(out, "    {name}: not loaded")?,
+        }
+        grouped(&library.attempts).iter().try_for_each(|line| writeln!(out, "      tried {line}"))?;
+        let help = library.error.iter().flat_map(|error| error.lines()).find(|line| line.trim().starts_with("help: "));
+        if let Some(help) = help {
+            writeln!(out, "      {}", help.trim())?;
+        }
+    }
+    Ok(())
+}
+
+fn environment(out: &mut String, findings: &Findings) -> fmt::Result {
+    let variables = &findings.environment.variables;
+    writeln!(out, "\nEnvironment")?;
+    let rows: Vec<_> = variables
+        .iter()
+        .filter_map(|variable| {
+            let value = variable.value.as_deref()?;
+            let shown = if value.is_empty() { "(empty)" } else { value };
+            let about = variable.about.unwrap_or("nothing reads this");
+            Some([variable.name.clone(), shown.to_owned(), about.to_owned()])
+        })
+        .collect();
+    if rows.is_empty() {
+        return writeln!(out, "  none of the {} variables that matter is set", variables.len());
+    }
+    table(out, ["variable", "value", "meaning"], rows)
+}
+
+fn kernel(out: &mut String, kernel: &Kernel) -> fmt::Result {
+    writeln!(out, "\nKernel")?;
+    match &kernel.pci_error {
+        Some(error) => writeln!(out, "  PCI bus: could not be read: {error}")?,
+        None if kernel.gpus.is_empty() => writeln!(out, "  PCI bus: no AMD GPU")?,
+        None => {}
+    }
+    for gpu in &kernel.gpus {
+        let driver = gpu.driver.as_deref().unwrap_or("none");
+        writeln!(out, "  AMD GPU {} at {}: kernel driver {driver}", gpu.device_id, gpu.address)?;
+    }
+    writeln!(out, "  amdgpu module: {}", if kernel.amdgpu_loaded { "loaded" } else { "not loaded" })?;
+    node(out, &kernel.kfd)?;
+    if kernel.render_nodes.is_empty() {
+        writeln!(out, "  /dev/dri/renderD*: none for AMD")?;
+    }
+    kernel.render_nodes.iter().try_for_each(|found| node(out, found))?;
+    if kernel.wsl {
+        writeln!(out, "  this is WSL: the GPU comes through /dev/dxg")?;
+    }
+    match &kernel.container {
+        Some(container) => writeln!(out, "  container: {container}"),
+        None => Ok(()),
+    }
+}
+
+fn node(out: &mut String, node: &Node) -> fmt::Result {
+    let state = match node.access {
+        Access::Usable => "can be opened",
+        Access::Missing => "missing",
+        Access::Denied => "may not be opened by this user",
+        Access::Failed => "does not open",
+    };
+    let group = node.group.as_ref().map(|group| format!(" (group {group})")).unwrap_or_default();
+    match node.reason.as_ref().filter(|_| node.access != Access::Missing) {
+        Some(reason) => writeln!(out, "  {}: {state}{group}: {reason}", node.path),
+        None => writeln!(out, "  {}: {state}{group}", node.path),
+    }
+}
+
+fn onnxruntime(out: &mut String, findings: &Findings) -> fmt::Result {
+    writeln!(out, "\nONNX Runtime")?;
+    let found = &findings.onnxruntime;
+    let rows: Vec<_> = found
+        .libraries
+        .iter()
+        .map(|library| {
+            let support = match library.support {
+                Support::Supported => "supported".to_owned(),
+                Support::Newer => "newer, used at this API".to_owned(),
+                Support::TooOld => "too old".to_owned(),
+                Support::Broken => library.reason.clone().unwrap_or_else(|| "cannot be used".to_owned()),
+            };
+            let api = library.api_version.map(|version| version.to_string());
+            [
+                or_dash(library.version.as_deref()),
+                or_dash(api.as_deref()),
+                support,
+                library.path.clone(),
+                library.place.clone(),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        table(out, ["version", "API", "state", "file", "found by"], rows)?;
+    }
+    found.places.iter().try_for_each(|place| writeln!(out, "  {}: {}", place.place, place.result))
+}
+
+fn plugin(out: &mut String, findings: &Findings) -> fmt::Result {
+    let plugin = &findings.plugin;
+    writeln!(out, "\nPlugin")?;
+    match (&plugin.path, &plugin.error) {
+        (Some(path), None) => writeln!(out, "  library: {path}")?,
+        (Some(path), Some(error)) => writeln!(out, "  library: {path}: cannot be used: {error}")?,
+        (None, _) => writeln!(out, "  library: not found (tried {})", plugin.looked_for.join(", "))?,
+    }
+    if plugin.path.is_some() {
+        writeln!(out, "  host driver beside it: {}", plugin.host_driver.as_deref().unwrap_or("none"))?;
+    }
+    if plugin.backends.is_empty() {
+        return writeln!(out, "  backends: none installed");
+    }
+    plugin.backends.iter().try_for_each(|backend| writeln!(out, "  backend {}: {}", backend.name, backend.path))
+}
+
+fn cache(out: &mut String, findings: &Findings) -> fmt::Result {
+    let cache = &findings.cache;
+    writeln!(out, "\nCache")?;
+    let (Some(path), Some(from)) = (&cache.path, cache.from) else {
+        return writeln!(out, "  none: set AMDGPU_EP_CACHE_DIR");
+    };
+    let state = match (cache.exists, cache.writable) {
+        (true, true) => format!("{} in {} files", bytes(cache.size_bytes), cache.files),
+        (true, false) => format!("{} in {} files, cannot be written", bytes(cache.size_bytes), cache.files),
+        (false, true) => "not there yet, can be created".to_owned(),
+        (false, false) => "not there, and cannot be created".to_owned(),
+    };
+    writeln!(out, "  {path} (from {from}): {state}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::verdict::{judge, tests::healthy};
+
+    fn rendered(findings: Findings) -> String {
+        text(&Report { schema: 1, version: "0.1.0", verdict: judge(&findings), findings })
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (count, want) in
+            [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (24 << 30, "24.0 GiB"), ((1 << 30) - 1, "1.0 GiB")]
+        {
+            assert_eq!(bytes(count), want);
+        }
+    }
+
+    #[test]
+    fn verdict_is_last_and_every_section_is_there() {
+        let text = rendered(healthy());
+        for section in
+            ["Drivers (sessions use amd)", "Devices", "Environment", "Kernel", "ONNX Runtime", "Plugin", "Cache"]
+        {
+            assert!(text.contains(&format!("\n{section}\n")), "{section} in\n{text}");
+        }
+        let verdict = text.find("\nVerdict: ready: Radeon (gfx1100)").expect(&text);
+        assert!(verdict > text.find("\nCache\n").unwrap());
+        assert!(text.contains("gfx1100  0000:03:00.0  24.0 GiB  32"), "{text}");
+        assert!(!text.lines().any(|line| line.ends_with(' ')), "{text}");
+    }
+
+    #[test]
+    fn crash_and_broken_library_are_told() {
+        let mut findings = healthy();
+        findings.drivers[0].probe = Outcome::Crashed;
+        findings.drivers[0].probe_detail = Some("ended by SIGABRT (signal 6)".into());
+        findings.onnxruntime.libraries[0].support = Support::Broken;
+        findings.onnxruntime.libraries[0].reason = Some("file too short".into());
+        let text = rendered(findings);
+        assert!(text.contains("  amd: crashed\n    ended by SIGABRT (signal 6)\n"), "{text}");
+        assert!(text.contains("file too short"), "{text}");
+    }
+}

@@ -1,0 +1,120 @@
+//! The only unsafe code of the command: opening libraries of others, and two questions to the C library.
+
+use std::ffi::{CStr, OsStr, c_void};
+use std::path::{Path, PathBuf};
+
+use libloading::Library;
+use ort_ep_sys::{Api, NegotiationError, OrtApiBase};
+
+/// What a library says about itself.
+pub struct OnnxRuntime {
+    /// The file the loader chose.
+    pub file: Option<PathBuf>,
+    /// Its version, such as `1.31.1`.
+    pub version: String,
+    /// The API version that the plugin would use with it.
+    pub api_version: Result<u32, NegotiationError>,
+}
+
+type GetApiBase = unsafe extern "C" fn() -> *const OrtApiBase;
+
+/// Opens a library as ONNX Runtime and asks for its version.
+///
+/// # Errors
+/// The loader's reason, or what the library lacks.
+pub fn onnxruntime(name: &OsStr) -> Result<OnnxRuntime, String> {
+    let library = open(name)?;
+    // SAFETY: `OrtGetApiBase` has had this signature in every release of ONNX Runtime; a library with another meaning
+    // for the name can at worst end this process, which exists to take that risk.
+    let entry = unsafe { library.get::<GetApiBase>("OrtGetApiBase") }
+        .map(|entry| *entry)
+        .map_err(|_| "it opens, but has no OrtGetApiBase: this is not ONNX Runtime".to_owned())?;
+    // SAFETY: takes no argument and returns a static table or null.
+    let base = unsafe { entry() };
+    // SAFETY: a non-null result is a static table of the library, which stays open to the end of the process.
+    let version = match unsafe { base.as_ref() }.and_then(|base| base.GetVersionString) {
+        // SAFETY: takes no argument and returns static text or null.
+        Some(get_version) => text(unsafe { get_version() }),
+        None => String::new(),
+    };
+    // SAFETY: `base` is null or the library's own table, and the library stays open.
+    let api_version = unsafe { Api::negotiate(base) }.map(|api| api.version());
+    Ok(OnnxRuntime { file: file_at(entry as *const c_void), version, api_version })
+}
+
+/// Opens a library and looks for functions, without calling any.
+///
+/// # Errors
+/// The loader's reason, or the names it lacks.
+pub fn exports(file: &Path, names: &[&str]) -> Result<(), String> {
+    let library = open(file.as_os_str())?;
+    // SAFETY: the symbols are only looked for, never used.
+    let lacks = |name: &&&str| unsafe { library.get::<*const c_void>(**name) }.is_err();
+    let missing: Vec<&str> = names.iter().filter(lacks).copied().collect();
+    if missing.is_empty() { Ok(()) } else { Err(format!("it opens, but lacks {}", missing.join(", "))) }
+}
+
+/// Opens a library for the life of the process: closing one that has started threads is not safe.
+fn open(name: &OsStr) -> Result<std::mem::ManuallyDrop<Library>, String> {
+    // SAFETY: the initialisers of the library run. They are what a user of the library would run too, and this is done
+    // in a process of its own (see `child`).
+    match unsafe { Library::new(name) } {
+        Ok(library) => Ok(std::mem::ManuallyDrop::new(library)),
+        Err(error) => {
+            let text = match &error {
+                libloading::Error::DlOpen { source } => source.to_string(),
+                other => other.to_string(),
+            };
+            let prefix = format!("{}: ", name.to_string_lossy());
+            Err(text.strip_prefix(&prefix).unwrap_or(&text).to_owned())
+        }
+    }
+}
+
+fn text(text: *const std::ffi::c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: ONNX Runtime returns NUL-terminated static text.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+#[cfg(unix)]
+fn file_at(address: *const c_void) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: `info` is a valid out-pointer, and dladdr takes any address.
+    if unsafe { libc::dladdr(address, info.as_mut_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: all zeroes is a valid `Dl_info`, and dladdr filled it.
+    let info = unsafe { info.assume_init() };
+    if info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the name is NUL-terminated and lives as long as the library, which is never closed.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+}
+
+#[cfg(windows)]
+fn file_at(_address: *const c_void) -> Option<PathBuf> {
+    None
+}
+
+/// Whether this user may create files in a folder, asked without creating one.
+#[cfg(unix)]
+pub fn is_writable_folder(folder: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+
+    let Ok(path) = std::ffi::CString::new(folder.as_os_str().as_bytes()) else { return false };
+    // SAFETY: `path` is NUL-terminated and outlives the call.
+    folder.is_dir() && unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) } == 0
+}
+
+/// Whether this user may create files in a folder, as far as its attributes say.
+#[cfg(windows)]
+pub fn is_writable_folder(folder: &Path) -> bool {
+    std::fs::metadata(folder).is_ok_and(|found| found.is_dir() && !found.permissions().readonly())
+}
