@@ -59,7 +59,7 @@ pub trait Factory: Send + Sync + 'static {
     /// exists, and several times for one memory: blocks of all of them must be interchangeable.
     ///
     /// # Errors
-    /// Fails the registration or the session.
+    /// Fails the session; fails the registration from API 31 on, and is only logged there before.
     fn create_allocator(&self, memory: MemoryDevice, options: KeyValues<'_>) -> Result<AllocatorHandle> {
         let _ = options;
         Err(Error::not_implemented(format!("no allocator for {memory:?}")))
@@ -69,7 +69,7 @@ pub trait Factory: Send + Sync + 'static {
     /// (`MemcpyFromHost`, `MemcpyToHost`) without which ONNX Runtime would leave compiled partitions with host pointers.
     ///
     /// # Errors
-    /// Fails the registration or the session.
+    /// As for [`create_allocator`](Self::create_allocator).
     fn create_data_transfer(&self) -> Result<Option<Box<dyn DataTransfer>>> {
         Ok(None)
     }

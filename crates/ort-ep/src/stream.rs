@@ -17,19 +17,20 @@ pub trait Stream: Any + Send + Sync {
     /// Waits until the queue is empty.
     ///
     /// # Errors
-    /// Whatever the device reports, errors of earlier work included.
+    /// Whatever the device reports, errors of earlier work included. ONNX Runtime logs it and goes on: to fail a run, wait
+    /// in [`on_run_end`](Self::on_run_end).
     fn flush(&self) -> Result<()>;
 
     /// A run that used this stream ends; comes before the last [`flush`](Self::flush).
     ///
     /// # Errors
-    /// Whatever the device reports.
+    /// Fails the run.
     fn on_run_end(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// A point in a stream.
+/// A point in a stream. ONNX Runtime logs what fails here and goes on.
 pub trait Notification: Send + Sync + 'static {
     /// Marks the stream's present end.
     ///

@@ -2,7 +2,7 @@
 use std::{
     collections::HashMap,
     ffi::c_void,
-    ptr,
+    ptr::{self, NonNull},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -10,7 +10,7 @@ use ort_ep_sys as sys;
 
 use super::{guard::Border, life::LifeToken};
 use crate::{
-    MemoryDevice,
+    Error, MemoryDevice, Result,
     allocator::{Allocator, Block},
     view::{OwnedKeyValues, RawStream, mark_host_readable, unmark_host_readable},
 };
@@ -24,9 +24,34 @@ impl AllocatorHandle {
         Self(Box::new(move |place| AllocatorBox::into_raw(allocator, place)))
     }
 
+    /// An allocator that has `error` instead of memory.
+    pub(super) fn refusing(error: Error) -> Self {
+        Self::new(Refusing(error))
+    }
+
     /// Makes the C object.
     pub(super) fn into_raw(self, place: Place) -> *mut sys::OrtAllocator {
         (self.0)(place)
+    }
+}
+
+struct Refusing(Error);
+
+/// A block that there is none of.
+enum NoBlock {}
+
+// SAFETY: no value of this type exists.
+unsafe impl Block for NoBlock {
+    fn address(&self) -> NonNull<u8> {
+        match *self {}
+    }
+}
+
+impl Allocator for Refusing {
+    type Block = NoBlock;
+
+    fn alloc(&self, _: usize, _: Option<RawStream>) -> Result<NoBlock> {
+        Err(self.0.clone())
     }
 }
 

@@ -2,7 +2,10 @@
 use std::{
     ffi::{CString, c_char},
     ptr, slice,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use ort_ep_sys as sys;
@@ -11,7 +14,7 @@ use super::{
     allocator::{Place, release_allocator},
     data_transfer::data_transfer_into_raw,
     ep::{ep_into_raw, release_ep},
-    guard::Border,
+    guard::{Border, guard},
     kernel::{KernelRegistry, copy_kernels},
     life::{Life, pin_this_library},
     memory_info::MemoryInfo,
@@ -20,8 +23,8 @@ use super::{
     stream::stream_into_raw,
 };
 use crate::{
-    Environment, EpRequest, Error, Factory, IncompatibilityReason, MemoryDevice, ModelCompatibility, Result, Runtime,
-    SelectedDevice,
+    AllocatorHandle, Environment, EpRequest, Error, Factory, IncompatibilityReason, MemoryDevice, ModelCompatibility,
+    Result, Runtime, SelectedDevice,
     view::{HardwareDevice, KeyValues, OwnedKeyValues, SessionOptions},
 };
 
@@ -56,6 +59,8 @@ pub(super) struct FactoryBox {
     version: CString,
     border: Border,
     registry: Mutex<Option<Arc<KernelRegistry>>>,
+    /// A session was asked for, so registration is over.
+    is_registered: AtomicBool,
     kept: Arc<Kept>,
 }
 
@@ -80,8 +85,17 @@ pub(super) fn factory_into_raw(inner: Box<dyn Factory>, name: &str, border: Bord
     raw.GetHardwareDeviceIncompatibilityDetails = Some(get_incompatibility);
     let (vendor, version) = (c_string(inner.vendor()), c_string(inner.version()));
     let kept = Arc::new(Kept { life: Life::default(), infos: Mutex::default(), hardware: Mutex::default() });
-    let factory =
-        FactoryBox { raw, inner, name: c_string(name), vendor, version, border, registry: Mutex::default(), kept };
+    let factory = FactoryBox {
+        raw,
+        inner,
+        name: c_string(name),
+        vendor,
+        version,
+        border,
+        registry: Mutex::default(),
+        is_registered: AtomicBool::new(false),
+        kept,
+    };
     border.logger.adopt();
     Box::into_raw(Box::new(factory)).cast()
 }
@@ -124,6 +138,22 @@ unsafe fn of<'a>(this: *const sys::OrtEpFactory) -> &'a FactoryBox {
 }
 
 impl FactoryBox {
+    /// What to do about an error in what ONNX Runtime asks for while it registers the library.
+    ///
+    /// Up to 1.30 it forgets to take the devices off its list when allocators or copies can't be made, and crashes over
+    /// them at the next look. There the error is logged instead; whoever needs the missing piece is told then.
+    fn registering<T>(&self, result: Result<T>, stand_in: impl FnOnce(Error) -> T) -> Result<T> {
+        const FIRST_THAT_ROLLS_BACK: u32 = 31;
+        let is_over = self.is_registered.load(Ordering::Relaxed);
+        result.or_else(|error| {
+            if is_over || self.border.runtime.api_version() >= FIRST_THAT_ROLLS_BACK {
+                return Err(error);
+            }
+            tracing::error!(target: "ort_ep::load", %error, "registered without this part");
+            Ok(stand_in(error))
+        })
+    }
+
     /// The kernels of the library: made once, kept as long as the factory or an execution provider.
     fn registry(&self) -> Result<Option<Arc<KernelRegistry>>> {
         let mut slot = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
@@ -249,6 +279,7 @@ unsafe extern "system" fn create_ep(
     // SAFETY: as above.
     let logger = unsafe { super::logging::LoggerHandle::new(runtime, logger) };
     let border = Border { runtime, logger };
+    this.is_registered.store(true, Ordering::Relaxed);
     border.status("CreateEp", || {
         // SAFETY: a valid out-pointer.
         unsafe { ep.write(ptr::null_mut()) };
@@ -293,7 +324,8 @@ unsafe extern "system" fn create_allocator(
         let (memory, options) =
             unsafe { (MemoryDevice::of_info(runtime, info), KeyValues::from_raw(runtime, options)) };
         let info = this.kept.offered(memory)?.as_ptr();
-        let allocator = this.inner.create_allocator(memory, options)?;
+        let allocator = guard("CreateAllocator", || this.inner.create_allocator(memory, options));
+        let allocator = this.registering(allocator, AllocatorHandle::refusing)?;
         let place = Place { border: this.border, memory, info, _token: this.kept.life.token() };
         // SAFETY: a valid out-pointer; `ReleaseAllocator` takes it back.
         unsafe { out.write(allocator.into_raw(place)) };
@@ -313,7 +345,8 @@ unsafe extern "system" fn create_data_transfer(
     // SAFETY: ONNX Runtime passes the pointer it was given.
     let this = unsafe { of(this) };
     this.border.status("CreateDataTransfer", || {
-        let transfer = this.inner.create_data_transfer()?;
+        let transfer = guard("CreateDataTransfer", || this.inner.create_data_transfer());
+        let transfer = this.registering(transfer, |_| None)?;
         let raw = transfer.map(|transfer| data_transfer_into_raw(transfer, this.border, this.kept.life.token()));
         // SAFETY: a valid out-pointer; null says that no copies are needed.
         unsafe { out.write(raw.unwrap_or(ptr::null_mut())) };
