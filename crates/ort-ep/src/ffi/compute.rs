@@ -37,7 +37,7 @@ pub(super) unsafe fn release_partition(this: *mut sys::OrtNodeComputeInfo) {
     }
     // SAFETY: the caller's promise.
     let partition = unsafe { Box::from_raw(this.cast::<ComputeBox>()) };
-    let border = partition.border;
+    let border = partition.border.after_session();
     border.value("ReleaseNodeComputeInfos", (), move || {
         drop(partition);
         Ok(())

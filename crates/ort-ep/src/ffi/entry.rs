@@ -87,7 +87,7 @@ pub unsafe fn create_factories(
             let logger = LoggerHandle::new(runtime, args.default_logger);
             let _scope = logger.enter();
             let factory = create(Registration { name, runtime })?;
-            args.factories.write(factory_into_raw(factory, name, Border { runtime, logger }));
+            args.factories.write(factory_into_raw(factory, name, Border::new(runtime, logger)));
             args.num_factories.write(1);
             Ok(())
         })

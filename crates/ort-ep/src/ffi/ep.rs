@@ -161,7 +161,7 @@ pub(super) unsafe fn release_ep(this: *mut sys::OrtEp) {
     }
     // SAFETY: the caller's promise.
     let ep = unsafe { Box::from_raw(this.cast::<EpBox>()) };
-    let border = ep.border;
+    let border = ep.border.after_session();
     border.value("ReleaseEp", (), move || {
         // The token goes last: while it lives, so does everything the fields point to.
         let EpBox { inner, registry, token, .. } = *ep;
@@ -370,7 +370,7 @@ unsafe extern "system" fn create_allocator(
         let memory = unsafe { MemoryDevice::of_info(this.border.runtime, info) };
         let info = this.kept.offered(memory)?.as_ptr();
         let allocator = ep.session_resources().ok_or_else(absent)?.create_allocator(memory)?;
-        let place = Place { border: this.border, memory, info, _token: this.kept.life.token() };
+        let place = Place { border: this.border.after_session(), memory, info, _token: this.kept.life.token() };
         // SAFETY: a valid out-pointer; the factory's `ReleaseAllocator` takes it back.
         unsafe { out.write(allocator.into_raw(place)) };
         Ok(())

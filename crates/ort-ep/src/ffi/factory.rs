@@ -278,7 +278,7 @@ unsafe extern "system" fn create_ep(
     let runtime = this.border.runtime;
     // SAFETY: as above.
     let logger = unsafe { super::logging::LoggerHandle::new(runtime, logger) };
-    let border = Border { runtime, logger };
+    let border = this.border.for_session(logger);
     this.is_registered.store(true, Ordering::Relaxed);
     border.status("CreateEp", || {
         // SAFETY: a valid out-pointer.

@@ -12,10 +12,29 @@ use crate::{Error, Result, Runtime, ffi::logging::LoggerHandle};
 #[derive(Clone, Copy)]
 pub(super) struct Border {
     pub runtime: Runtime,
+    /// The logger of the session, or of the environment for what is made without one.
     pub logger: LoggerHandle,
+    /// The logger of the environment.
+    pub lasting: LoggerHandle,
 }
 
 impl Border {
+    /// The border of what belongs to the environment.
+    pub fn new(runtime: Runtime, lasting: LoggerHandle) -> Self {
+        Self { runtime, logger: lasting, lasting }
+    }
+
+    /// The border of what belongs to a session.
+    pub fn for_session(self, logger: LoggerHandle) -> Self {
+        Self { logger, ..self }
+    }
+
+    /// The border without the session: for what may outlive it, and for the release of the rest. ONNX Runtime 1.24
+    /// releases execution providers after the session's logger.
+    pub fn after_session(self) -> Self {
+        Self { logger: self.lasting, ..self }
+    }
+
     /// Runs a slot that reports through a status.
     pub fn status(self, entry: &'static str, body: impl FnOnce() -> Result<()>) -> sys::Status {
         let result = self.run(entry, body);

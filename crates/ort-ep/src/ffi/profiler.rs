@@ -87,7 +87,7 @@ unsafe extern "system" fn release(this: *mut sys::OrtEpProfilerImpl) {
     }
     // SAFETY: ONNX Runtime releases each profiler once.
     let profiler = unsafe { Box::from_raw(this.cast::<ProfilerBox>()) };
-    let border = profiler.border;
+    let border = profiler.border.after_session();
     border.value("Profiler.Release", (), move || {
         drop(profiler);
         Ok(())

@@ -99,7 +99,7 @@ unsafe extern "system" fn stream_release(this: *mut sys::OrtSyncStreamImpl) {
     }
     // SAFETY: ONNX Runtime releases each stream once.
     let stream = unsafe { Box::from_raw(this.cast::<StreamBox>()) };
-    let border = stream.border;
+    let border = stream.border.after_session();
     border.value("Stream.Release", (), move || {
         drop(stream);
         Ok(())
@@ -164,7 +164,7 @@ unsafe extern "system" fn notification_release(this: *mut sys::OrtSyncNotificati
     }
     // SAFETY: ONNX Runtime releases each notification once.
     let notification = unsafe { Box::from_raw(this.cast::<NotificationBox>()) };
-    let border = notification.border;
+    let border = notification.border.after_session();
     border.value("Notification.Release", (), move || {
         drop(notification);
         Ok(())
