@@ -190,7 +190,8 @@ fn signal_name(signal: i32) -> String {
     format!("{name} (signal {signal})")
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::ffi::OsStr;
 

@@ -42,7 +42,8 @@ enum Command {
         #[arg(long)]
         json: bool,
         /// How long each library may take to answer before it is given up
-        #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
+        #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+        #[arg(value_parser = clap::value_parser!(u64).range(1..=600))]
         timeout: u64,
     },
     /// Answer one question in a process of its own, because opening a library may end it

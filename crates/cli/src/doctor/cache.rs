@@ -73,7 +73,8 @@ fn size(folder: &Path) -> (u64, u64) {
     (bytes, files)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
 

@@ -156,15 +156,24 @@ fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// Attempts in a row with the same reason, as one line each: most of them say the same.
+/// Attempts in a row with the same reason, as one line each: most of them say the same. Files of one folder share its
+/// name, as in `/opt/rocm/lib/{libamdhip64.so.7, libamdhip64.so}`.
 pub fn grouped(attempts: &[Attempt]) -> Vec<String> {
     attempts
-        .chunk_by(|one, next| one.reason == next.reason)
+        .chunk_by(|one, next| one.reason == next.reason && split(&one.name).0 == split(&next.name).0)
         .map(|group| {
-            let names: Vec<&str> = group.iter().map(|attempt| attempt.name.as_str()).collect();
-            format!("{}: {}", names.join(", "), group[0].reason)
+            let folder = split(&group[0].name).0;
+            let files: Vec<&str> = group.iter().map(|attempt| split(&attempt.name).1).collect();
+            let files = files.join(", ");
+            let files = if group.len() > 1 && !folder.is_empty() { format!("{{{files}}}") } else { files };
+            format!("{folder}{files}: {}", group[0].reason)
         })
         .collect()
+}
+
+/// Folder, with the slash at its end, and file. A plain name has no folder.
+fn split(name: &str) -> (&str, &str) {
+    name.split_at(name.rfind('/').map_or(0, |slash| slash + 1))
 }
 
 #[cfg(test)]
@@ -178,9 +187,22 @@ mod tests {
     }
 
     #[test]
-    fn attempts_with_one_reason_share_a_line() {
-        let attempts = [attempt("/opt", "no such folder"), attempt("a.so.7", "missing"), attempt("a.so", "missing")];
-        assert_eq!(grouped(&attempts), ["/opt: no such folder", "a.so.7, a.so: missing"]);
+    fn attempts_with_one_reason_and_folder_share_a_line() {
+        let attempts = [
+            attempt("/opt", "no such folder"),
+            attempt("/rocm/lib/a.so.7", "no such file"),
+            attempt("/rocm/lib/a.so", "no such file"),
+            attempt("/hip/a.so", "no such file"),
+            attempt("a.so.7", "missing"),
+            attempt("a.so", "missing"),
+        ];
+        let lines = [
+            "/opt: no such folder",
+            "/rocm/lib/{a.so.7, a.so}: no such file",
+            "/hip/a.so: no such file",
+            "a.so.7, a.so: missing",
+        ];
+        assert_eq!(grouped(&attempts), lines);
     }
 
     #[test]
@@ -194,18 +216,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn grouping_keeps_every_name_and_the_order(rows in prop::collection::vec(("[a-z]{3}", 0u8..3), 0..12)) {
+        fn grouping_keeps_every_name_and_the_order(rows in prop::collection::vec(("(/[ab]/)?[a-z]{3}", 0u8..3), 0..12)) {
             let attempts: Vec<_> = rows.iter().map(|(name, reason)| attempt(name, &format!("r{reason}"))).collect();
-            let lines = grouped(&attempts);
-            let back: Vec<(String, String)> = lines
-                .iter()
-                .flat_map(|line| {
-                    let (names, reason) = line.rsplit_once(": ").unwrap();
-                    names.split(", ").map(|name| (name.to_owned(), reason.to_owned())).collect::<Vec<_>>()
-                })
-                .collect();
-            let want: Vec<_> = attempts.iter().map(|attempt| (attempt.name.clone(), attempt.reason.clone())).collect();
-            prop_assert_eq!(back, want);
+            let mut back = Vec::new();
+            for line in grouped(&attempts) {
+                let (names, reason) = line.rsplit_once(": ").unwrap();
+                let (folder, files) = split(names);
+                let files = files.trim_start_matches('{').trim_end_matches('}');
+                back.extend(files.split(", ").map(|file| attempt(&format!("{folder}{file}"), reason)));
+            }
+            prop_assert_eq!(back, attempts);
         }
     }
 }

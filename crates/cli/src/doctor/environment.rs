@@ -74,7 +74,7 @@ const OUR_PREFIX: &str = "AMDGPU_EP_";
 pub const HIDING: [&str; 4] =
     ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"];
 
-const KNOWN: [(&str, &str); 28] = [
+const KNOWN: [(&str, &str); 25] = [
     ("AMDGPU_EP_DRIVER", "auto or amd (AMD GPUs), nvidia (the CUDA twin), host (RAM and CPU)"),
     ("AMDGPU_EP_LOG", "error, warn, info, debug or trace: what is written to stderr"),
     ("AMDGPU_EP_CACHE_DIR", "where compiled kernels are kept"),
@@ -82,10 +82,7 @@ const KNOWN: [(&str, &str); 28] = [
     ("AMDGPU_EP_PATH", "where ONNX Runtime GenAI finds libamdgpu-ep.so"),
     ("AMDGPU_EP_HIP_LIBRARY", "the HIP runtime to use, and no other"),
     ("AMDGPU_EP_HIP_HOST_LIBRARY", "the host driver to use, and no other"),
-    ("AMDGPU_EP_HIPDNN_LIBRARY", "the hipDNN backend to use"),
-    ("AMDGPU_EP_MIGRAPHX_LIBRARY", "the MIGraphX library to use"),
     ("AMDGPU_EP_CUDA_LIBRARY_PATH", "folders to look for CUDA libraries in first"),
-    ("AMDGPU_EP_FORCE_ARCH", "the architecture to route by, whatever the device is"),
     ("AMDGPU_EP_HOST_DEVICES", "number of host devices"),
     ("AMDGPU_EP_HOST_MEMORY", "memory of each host device"),
     ("AMDGPU_EP_HOST_STREAMS", "immediate or threads: how the host device runs work"),

@@ -192,7 +192,8 @@ fn container(root: &Path, environment: &Environment) -> Option<String> {
         .or_else(|| line(&root.join("run/systemd/container")).filter(|name| !name.is_empty()))
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use proptest::prelude::*;
     use tempfile::TempDir;

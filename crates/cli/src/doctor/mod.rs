@@ -1,7 +1,7 @@
 //! `amdgpu-ep doctor`: why is there no GPU?
 //!
-//! Everything is collected into one [`Report`], which is judged by a pure function and printed as text or JSON. Whatever
-//! opens a library of somebody else is asked of a child process, so that a library that aborts or hangs is a finding.
+//! Everything is collected into one [`Report`], which is judged by a pure function and printed as text or JSON.
+//! Whatever opens a library of somebody else is asked of a child process: one that aborts or hangs is a finding.
 
 mod cache;
 mod drivers;
@@ -156,4 +156,66 @@ pub fn examine(timeout: Duration) -> Result<Report> {
     };
     let verdict = verdict::judge(&findings);
     Ok(Report { schema: SCHEMA, version: env!("CARGO_PKG_VERSION"), verdict, findings })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    const MANUAL: &str = include_str!("../../../../docs/doctor.md");
+
+    fn keys(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                for (key, value) in fields {
+                    found.insert(key.clone());
+                    keys(value, found);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| keys(item, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_field_and_verdict_is_in_the_manual() {
+        let mut findings = verdict::tests::healthy();
+        let attempt = drivers::Attempt { name: "libamdhip64.so".into(), reason: "not found".into() };
+        findings.drivers[0].found.libraries[0].attempts.push(attempt);
+        findings.plugin.backends.push(plugin::Backend { name: "hip".into(), path: "/lib/libhip-backend.so".into() });
+        findings.onnxruntime.places.push(onnxruntime::Place { place: "here".into(), result: "none".into() });
+        let verdict = verdict::judge(&findings);
+        let report = serde_json::to_value(Report { schema: SCHEMA, version: "0", verdict, findings }).unwrap();
+        let mut found = BTreeSet::new();
+        keys(&report, &mut found);
+        assert!(found.contains("wave_size") && found.contains("backend_folders") && found.contains("reason"));
+        let is_missing = |word: &&String| !MANUAL.contains(word.as_str());
+        assert_eq!(found.iter().filter(is_missing).collect::<Vec<_>>(), [""; 0]);
+        for code in verdict::tests::CODES {
+            let word = serde_json::to_value(code).unwrap();
+            assert!(MANUAL.contains(&format!("`{}`", word.as_str().unwrap())), "{word}");
+        }
+    }
+
+    #[test]
+    fn question_reads_back_from_its_arguments() {
+        #[derive(clap::Parser)]
+        struct Probe {
+            #[command(subcommand)]
+            question: Question,
+        }
+        for question in [
+            Question::Driver { kind: "amd".into() },
+            Question::Onnxruntime { name: "--help".into() },
+            Question::Plugin { file: "-x".into() },
+        ] {
+            let arguments = question.arguments();
+            let back = <Probe as clap::Parser>::try_parse_from(&arguments).map_err(|error| error.to_string()).unwrap();
+            assert_eq!(back.question.arguments(), arguments);
+        }
+    }
 }

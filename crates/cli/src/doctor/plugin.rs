@@ -113,7 +113,8 @@ fn backend_name(file: &str) -> Option<&str> {
     stem.strip_suffix("-backend").filter(|name| !name.is_empty())
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
 

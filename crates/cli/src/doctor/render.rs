@@ -40,7 +40,7 @@ fn table<const N: usize>(out: &mut String, header: [&str; N], rows: Vec<[String;
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
     table.add_rows(rows);
-    table.to_string().lines().try_for_each(|line| writeln!(out, "  {}", line.trim_end()))
+    table.to_string().lines().try_for_each(|line| writeln!(out, " {}", line.trim_end()))
 }
 
 fn or_dash(text: Option<&str>) -> String {
@@ -96,7 +96,7 @@ fn driver(out: &mut String, driver: &Driver) -> fmt::Result {
         Outcome::Crashed => "crashed".to_owned(),
         Outcome::TimedOut => "timed out".to_owned(),
         Outcome::Failed => "could not be asked".to_owned(),
-        Outcome::Answered if !driver.is_loaded() => "not installed".to_owned(),
+        Outcome::Answered if !driver.is_loaded() => "not loaded".to_owned(),
         Outcome::Answered if count == 0 => "no device".to_owned(),
         Outcome::Answered if count == 1 => "1 device".to_owned(),
         Outcome::Answered => format!("{count} devices"),
@@ -106,7 +106,7 @@ fn driver(out: &mut String, driver: &Driver) -> fmt::Result {
         reason.lines().try_for_each(|line| writeln!(out, "    {}", line.trim()))?;
     }
     if let Some(version) = driver.found.driver_version {
-        writeln!(out, "    kernel side: version {version}")?;
+        writeln!(out, "    driver version: {version}")?;
     }
     for library in &driver.found.libraries {
         let name = match library.role.as_str() {
@@ -139,7 +139,7 @@ fn environment(out: &mut String, findings: &Findings) -> fmt::Result {
         .filter_map(|variable| {
             let value = variable.value.as_deref()?;
             let shown = if value.is_empty() { "(empty)" } else { value };
-            let about = variable.about.unwrap_or("nothing reads this");
+            let about = variable.about.unwrap_or("this version does not read it");
             Some([variable.name.clone(), shown.to_owned(), about.to_owned()])
         })
         .collect();

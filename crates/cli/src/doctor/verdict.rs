@@ -1,4 +1,5 @@
-//! The conclusion: a pure function of the findings, from the hardware upwards. The first thing in the way is the verdict.
+//! The conclusion: a pure function of the findings. From the hardware upwards, the first thing in the way is the
+//! verdict.
 
 use ort_ep_sys::{MAX_API_VERSION, MIN_API_VERSION};
 use serde::Serialize;
@@ -306,7 +307,8 @@ fn working(findings: &Findings, wanted: &str) -> Finding {
 fn notes(findings: &Findings, code: Code, wanted: &str) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(findings.environment.driver_error.as_deref().map(|error| error.replace("\n  help: ", "; ")));
-    notes.extend(findings.environment.unknown().map(|name| format!("{name} is set, but nothing reads it")));
+    notes
+        .extend(findings.environment.unknown().map(|name| format!("{name} is set, but this version does not read it")));
     for driver in &findings.drivers {
         let detail =
             driver.probe_detail.as_deref().filter(|_| driver.kind != wanted || driver.probe == Outcome::Answered);

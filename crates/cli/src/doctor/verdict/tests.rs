@@ -46,6 +46,25 @@ fn set(findings: &mut Findings, variables: &[(&str, &str)]) {
     findings.environment = Settings::read(&variables.iter().copied().collect());
 }
 
+/// Every kind of conclusion.
+pub(in crate::doctor) const CODES: [Code; 15] = [
+    Code::Ready,
+    Code::OtherDriver,
+    Code::DriverFailed,
+    Code::NoRuntime,
+    Code::NoGpu,
+    Code::NoKernelDriver,
+    Code::NoDeviceNode,
+    Code::NoPermission,
+    Code::DevicesHidden,
+    Code::NoDevice,
+    Code::NoOnnxruntime,
+    Code::OnnxruntimeTooOld,
+    Code::OnnxruntimeBroken,
+    Code::NoPlugin,
+    Code::PluginBroken,
+];
+
 /// A machine where everything works.
 pub(in crate::doctor) fn healthy() -> Findings {
     let mut nvidia = driver("nvidia", "", "");
@@ -360,7 +379,7 @@ fn ignored_settings_and_other_problems_are_notes() {
         verdict.notes,
         [
             "AMDGPU_EP_DRIVER is ignored: unknown driver \"vulkan\"; use one of amd, nvidia, host, or auto",
-            "AMDGPU_EP_DRVIER is set, but nothing reads it",
+            "AMDGPU_EP_DRVIER is set, but this version does not read it",
             "the cache folder /cache cannot be written",
             "no ONNX Runtime was found",
         ]

@@ -1,0 +1,364 @@
+//! Runs the built command as a user would, in prefixes and environments of the test's own making.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// An installation: `bin/amdgpu-ep` and an empty `lib/`.
+struct Prefix(TempDir);
+
+impl Prefix {
+    fn new() -> Prefix {
+        // On cargo's own disk, so that the executable can be linked: a copy could still be open for writing when
+        // another test starts a process.
+        let prefix = Prefix(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+        for folder in ["bin", "lib", "home"] {
+            fs::create_dir(prefix.path(folder)).unwrap();
+        }
+        fs::hard_link(env!("CARGO_BIN_EXE_amdgpu-ep"), prefix.path("bin/amdgpu-ep")).unwrap();
+        prefix
+    }
+
+    fn path(&self, relative: &str) -> PathBuf {
+        self.0.path().join(relative)
+    }
+
+    /// The command with nothing but a home in its environment: no Python, no variables of the machine.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.path("bin/amdgpu-ep"));
+        command.args(arguments).env_clear().env("HOME", self.path("home")).env("PATH", self.path("home"));
+        command
+    }
+
+    /// The JSON document, and the exit status that goes with it.
+    fn report(&self, variables: &[(&str, &Path)]) -> Value {
+        let mut command = self.command(&["doctor", "--json"]);
+        command.envs(variables.iter().copied());
+        parsed(&command.output().unwrap())
+    }
+
+    /// The report on one ONNX Runtime library.
+    fn onnxruntime(&self, file: &Path) -> Value {
+        let report = self.report(&[("ORT_DYLIB_PATH", file)]);
+        let libraries = report["onnxruntime"]["libraries"].as_array().unwrap();
+        let at_place = |library: &&Value| library["place"] == "ORT_DYLIB_PATH";
+        libraries.iter().find(at_place).unwrap_or_else(|| panic!("{report:#}")).clone()
+    }
+
+    /// A library made from C, or `None` with a printed reason where there is no compiler.
+    fn compiled(&self, name: &str, source: &str) -> Option<PathBuf> {
+        let (input, output) = (self.path("home").join(format!("{name}.c")), self.path("home").join(name));
+        fs::write(&input, source).unwrap();
+        let compiler = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&output, &input]).output();
+        match compiler {
+            Ok(done) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr)),
+            Err(error) => {
+                println!("skipped: no C compiler: {error}");
+                return None;
+            }
+        }
+        Some(output)
+    }
+}
+
+#[track_caller]
+fn parsed(output: &Output) -> Value {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stderr, "", "stderr is for failures of the command itself, and for terminals");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["schema"], 1);
+    assert_eq!(report["verdict"]["exit_code"], output.status.code().unwrap(), "{:#}", report["verdict"]);
+    report
+}
+
+fn driver<'a>(report: &'a Value, kind: &str) -> &'a Value {
+    report["drivers"].as_array().unwrap().iter().find(|driver| driver["kind"] == kind).unwrap()
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// A C library that says it is ONNX Runtime of some version.
+fn pretender(version: &str) -> String {
+    format!(
+        "static const void *table[600];
+         static const void *get_api(unsigned version) {{ return version <= 31 ? table : 0; }}
+         static const char *get_version(void) {{ return \"{version}\"; }}
+         static const struct {{ const void *(*api)(unsigned); const char *(*version)(void); }} base = {{get_api, get_version}};
+         const void *OrtGetApiBase(void) {{ return &base; }}"
+    )
+}
+
+#[test]
+fn bare_machine_gets_a_whole_document() {
+    let report = Prefix::new().report(&[]);
+    let keys: Vec<&str> = report.as_object().unwrap().keys().map(String::as_str).collect();
+    for key in ["schema", "version", "verdict", "drivers", "environment", "kernel", "onnxruntime", "plugin", "cache"] {
+        assert!(keys.contains(&key), "{key} in {keys:?}");
+    }
+    assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(report["environment"]["session_driver"], "amd");
+    let kinds: Vec<&Value> = report["drivers"].as_array().unwrap().iter().map(|driver| &driver["kind"]).collect();
+    assert_eq!(kinds, ["amd", "nvidia", "host"]);
+    for driver in report["drivers"].as_array().unwrap() {
+        assert_eq!(driver["probe"], "answered", "{driver:#}");
+    }
+    assert_eq!(report["plugin"]["path"], Value::Null);
+    assert_eq!(report["verdict"]["exit_code"], 1, "there is no plugin in the prefix: {:#}", report["verdict"]);
+}
+
+#[test]
+fn text_ends_with_the_verdict_and_the_next_step() {
+    let output = Prefix::new().command(&["doctor"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for section in ["\nDrivers (sessions use amd)\n", "\nEnvironment\n", "\nONNX Runtime\n", "\nPlugin\n", "\nCache\n"]
+    {
+        assert!(text.contains(section), "{section} in\n{text}");
+    }
+    let end = &text[text.find("\nVerdict: ").unwrap()..];
+    assert!(end.contains("\nNext:    "), "{text}");
+    assert!(!text.contains('\u{1b}'), "colour without a terminal");
+}
+
+#[test]
+fn usage_errors_exit_with_2_and_help_tells_the_codes() {
+    let prefix = Prefix::new();
+    for arguments in [&["doctor", "--colour"][..], &["doctor", "--timeout", "0"], &["nonsense"], &[]] {
+        let output = prefix.command(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty());
+    }
+    let help = String::from_utf8(prefix.command(&["doctor", "--help"]).output().unwrap().stdout).unwrap();
+    for code in ["\n  0  an AMD GPU", "\n  1  it cannot", "\n  2  wrong usage"] {
+        assert!(help.contains(code), "{help}");
+    }
+    let help = String::from_utf8(prefix.command(&["--help"]).output().unwrap().stdout).unwrap();
+    assert!(help.contains("doctor") && !help.contains("probe"), "{help}");
+    let version = prefix.command(&["--version"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&version.stdout), concat!("amdgpu-ep ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn reader_that_goes_away_is_a_normal_end() {
+    let prefix = Prefix::new();
+    for arguments in [&["doctor"][..], &["doctor", "--json"]] {
+        let mut child = prefix.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(1), &b""[..]));
+    }
+}
+
+#[test]
+fn text_file_is_no_onnxruntime() {
+    let prefix = Prefix::new();
+    let file = prefix.path("home/libonnxruntime.so");
+    fs::write(&file, "this is not a library\n").unwrap();
+    let library = prefix.onnxruntime(&file);
+    assert_eq!((&library["support"], &library["api_version"]), (&"broken".into(), &Value::Null));
+    let reason = library["reason"].as_str().unwrap();
+    assert!(reason.contains("file too short") || reason.contains("invalid ELF header"), "{reason}");
+}
+
+#[test]
+fn missing_file_is_no_onnxruntime() {
+    let library = Prefix::new().onnxruntime(Path::new("/nowhere/--help"));
+    assert!(library["reason"].as_str().unwrap().contains("No such file"), "{library:#}");
+}
+
+#[test]
+fn library_of_something_else_is_no_onnxruntime() {
+    let library = Prefix::new().onnxruntime(Path::new("libc.so.6"));
+    assert_eq!(library["support"], "broken");
+    assert_eq!(library["reason"], "it opens, but has no OrtGetApiBase: this is not ONNX Runtime");
+}
+
+#[test]
+fn library_that_aborts_is_a_finding() {
+    let prefix = Prefix::new();
+    let source = "#include <stdio.h>\n#include <stdlib.h>
+        __attribute__((constructor)) static void start(void) { fputs(\"no luck today\\n\", stderr); abort(); }";
+    let Some(file) = prefix.compiled("abort.so", source) else { return };
+    let library = prefix.onnxruntime(&file);
+    assert_eq!(library["support"], "broken");
+    let reason = library["reason"].as_str().unwrap();
+    assert_eq!(reason, "opening it failed: ended by SIGABRT (signal 6); last line on stderr: no luck today");
+
+    let report = prefix.report(&[("AMDGPU_EP_HIP_LIBRARY", &file)]);
+    assert_eq!(driver(&report, "amd")["probe"], "crashed");
+    assert_eq!(driver(&report, "host")["probe"], "answered");
+    assert_eq!(report["verdict"]["code"], "driver-failed");
+
+    fs::copy(&file, prefix.path("lib/libamdgpu-ep.so")).unwrap();
+    let report = prefix.report(&[]);
+    assert!(report["plugin"]["error"].as_str().unwrap().contains("SIGABRT"), "{:#}", report["plugin"]);
+}
+
+#[test]
+fn library_that_ends_the_process_is_a_finding() {
+    let prefix = Prefix::new();
+    let source = "#include <unistd.h>\n__attribute__((constructor)) static void start(void) { _exit(0); }";
+    let Some(file) = prefix.compiled("exit.so", source) else { return };
+    assert_eq!(prefix.onnxruntime(&file)["reason"], "ended without an answer");
+}
+
+#[test]
+fn library_that_hangs_is_a_finding() {
+    let prefix = Prefix::new();
+    let source = "#include <unistd.h>\n__attribute__((constructor)) static void start(void) { for (;;) pause(); }";
+    let Some(file) = prefix.compiled("hang.so", source) else { return };
+    let mut command = prefix.command(&["doctor", "--json", "--timeout", "5"]);
+    let report = parsed(&command.env("AMDGPU_EP_HIP_LIBRARY", &file).output().unwrap());
+    assert_eq!(driver(&report, "amd")["probe"], "timed-out");
+    assert_eq!(driver(&report, "amd")["probe_detail"], "no answer after 5 s");
+    assert_eq!(report["verdict"]["code"], "driver-failed");
+}
+
+#[test]
+fn library_that_prints_and_crashes_at_the_end_still_counts() {
+    let prefix = Prefix::new();
+    let noise = "#include <stdio.h>\n#include <stdlib.h>
+        __attribute__((constructor)) static void start(void) { printf(\"banner without an end\"); fflush(stdout); }
+        __attribute__((destructor)) static void stop(void) { abort(); }\n";
+    let Some(file) = prefix.compiled("noisy.so", &(noise.to_owned() + &pretender("1.29.0"))) else { return };
+    let library = prefix.onnxruntime(&file);
+    assert_eq!((&library["support"], &library["api_version"]), (&"supported".into(), &29.into()), "{library:#}");
+    assert_eq!(library["reason"], "ended by SIGABRT (signal 6) after it had answered");
+}
+
+#[test]
+fn version_decides_which_api_is_used() {
+    let prefix = Prefix::new();
+    for (version, support, api_version) in [
+        ("1.23.2", "too-old", Value::Null),
+        ("1.24.0", "supported", 24.into()),
+        ("1.31.1", "supported", 31.into()),
+        ("1.40.0", "newer", 31.into()),
+        ("unreadable", "supported", 31.into()),
+    ] {
+        let Some(file) = prefix.compiled(&format!("ort-{version}.so"), &pretender(version)) else { return };
+        let library = prefix.onnxruntime(&file);
+        assert_eq!((&library["support"], &library["api_version"]), (&support.into(), &api_version), "{library:#}");
+        assert_eq!(library["version"], version);
+    }
+}
+
+#[test]
+fn library_beside_the_command_is_found_once() {
+    let prefix = Prefix::new();
+    let Some(file) = prefix.compiled("libonnxruntime.so.1.27.0", &pretender("1.27.0")) else { return };
+    fs::rename(file, prefix.path("lib/libonnxruntime.so.1.27.0")).unwrap();
+    symlink("libonnxruntime.so.1.27.0", prefix.path("lib/libonnxruntime.so")).unwrap();
+    let report = prefix.report(&[("LD_LIBRARY_PATH", &prefix.path("lib"))]);
+    let libraries = report["onnxruntime"]["libraries"].as_array().unwrap();
+    assert_eq!(libraries.len(), 1, "{libraries:#?}");
+    assert_eq!((&libraries[0]["place"], &libraries[0]["api_version"]), (&"beside amdgpu-ep".into(), &27.into()));
+}
+
+#[test]
+fn library_on_the_loaders_path_is_found_with_its_file() {
+    let prefix = Prefix::new();
+    let Some(file) = prefix.compiled("libonnxruntime.so.1", &pretender("1.27.0")) else { return };
+    let report = prefix.report(&[("LD_LIBRARY_PATH", file.parent().unwrap())]);
+    let libraries = report["onnxruntime"]["libraries"].as_array().unwrap();
+    assert_eq!(libraries[0]["place"], "the system's loader", "{libraries:#?}");
+    assert_eq!(libraries[0]["path"], file.to_str().unwrap());
+}
+
+#[test]
+fn python_package_is_found_without_importing_it() {
+    if let Err(error) = Command::new("python3").arg("--version").output() {
+        println!("skipped: no python3: {error}");
+        return;
+    }
+    let prefix = Prefix::new();
+    let package = prefix.path("home/packages/onnxruntime");
+    fs::create_dir_all(&package).unwrap();
+    fs::write(package.join("__init__.py"), "__version__ = \"1.17.0\"\nraise SystemExit('imported')\n").unwrap();
+    // A checkout of ONNX Runtime in the current folder is not an installation.
+    fs::create_dir(prefix.path("home/onnxruntime")).unwrap();
+    let mut command = prefix.command(&["doctor", "--json"]);
+    command.current_dir(prefix.path("home")).env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.env("PYTHONPATH", prefix.path("home/packages"));
+    let report = parsed(&command.output().unwrap());
+    let libraries = report["onnxruntime"]["libraries"].as_array().unwrap();
+    let found = libraries.iter().find(|library| library["place"] == "python3 on PATH").unwrap();
+    assert_eq!((&found["version"], &found["support"]), (&"1.17.0".into(), &"too-old".into()));
+    assert_eq!(found["path"], package.to_str().unwrap());
+}
+
+#[test]
+fn real_onnxruntimes_are_supported_at_their_own_version() {
+    let prefix = Prefix::new();
+    let folders = fs::read_dir(repository().join("target/ort")).into_iter().flatten().flatten();
+    let mut count = 0;
+    for version in folders.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
+        let file = repository().join(format!("target/ort/{version}/onnxruntime/capi/libonnxruntime.so.{version}"));
+        if !file.exists() {
+            continue;
+        }
+        let library = prefix.onnxruntime(&file);
+        let minor: u32 = version.split('.').nth(1).unwrap().parse().unwrap();
+        assert_eq!((&library["version"], &library["support"]), (&version.into(), &"supported".into()));
+        assert_eq!((&library["api_version"], &library["reason"]), (&minor.into(), &Value::Null));
+        count += 1;
+    }
+    if count == 0 {
+        println!("skipped: no ONNX Runtime in target/ort; cargo xtask setup fetches some");
+    }
+}
+
+#[test]
+fn named_driver_that_is_not_installed_says_what_to_do() {
+    let prefix = Prefix::new();
+    let missing = prefix.path("lib/libhip-host.so");
+    let variables = [("AMDGPU_EP_DRIVER", Path::new("host")), ("AMDGPU_EP_HIP_HOST_LIBRARY", &missing)];
+    let report = prefix.report(&variables);
+    assert_eq!(
+        (&report["verdict"]["code"], &report["environment"]["session_driver"]),
+        (&"no-runtime".into(), &"host".into())
+    );
+    let attempts = &driver(&report, "host")["libraries"][0]["attempts"];
+    assert_eq!(attempts[0]["reason"], "no such file", "{attempts:#}");
+}
+
+#[test]
+fn staged_libraries_work_with_the_host_driver_but_are_no_amd_gpu() {
+    let staged = repository().join("target/stage/dev/lib");
+    let prefix = Prefix::new();
+    for name in ["libamdgpu-ep.so", "libhip-host.so"] {
+        if !staged.join(name).exists() {
+            println!("skipped: {name} is not staged; cargo xtask stage does it");
+            return;
+        }
+        symlink(staged.join(name), prefix.path("lib").join(name)).unwrap();
+    }
+    let Some(file) = prefix.compiled("libonnxruntime.so", &pretender("1.30.0")) else { return };
+    let report = prefix.report(&[("AMDGPU_EP_DRIVER", Path::new("host")), ("ORT_DYLIB_PATH", &file)]);
+    assert_eq!(report["verdict"]["code"], "other-driver", "{:#}", report["verdict"]);
+    let device = &driver(&report, "host")["devices"][0];
+    assert_eq!(device["arch"], "host");
+    assert!(device["memory_bytes"].as_u64().unwrap() > 0);
+    assert_eq!(report["plugin"]["error"], Value::Null);
+    assert_eq!(report["plugin"]["host_driver"], prefix.path("lib/libhip-host.so").to_str().unwrap());
+    assert_eq!(report["plugin"]["backends"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn cache_folder_is_measured() {
+    let prefix = Prefix::new();
+    let cache = prefix.path("home/.cache/amdgpu-ep/gfx1100");
+    fs::create_dir_all(&cache).unwrap();
+    fs::write(cache.join("kernel"), [0; 5000]).unwrap();
+    let report = prefix.report(&[]);
+    assert_eq!((&report["cache"]["from"], &report["cache"]["exists"]), (&"HOME".into(), &true.into()));
+    assert_eq!((&report["cache"]["size_bytes"], &report["cache"]["files"]), (&5000.into(), &1.into()));
+}
