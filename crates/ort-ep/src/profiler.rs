@@ -6,7 +6,7 @@ pub trait Profiling {
     /// Called when the session is made, profiling or not: keep it cheap.
     ///
     /// # Errors
-    /// Fails the session.
+    /// Reported in ONNX Runtime's log; the profile then lacks the device's events.
     fn profiler(&self) -> Result<Box<dyn Profiler>>;
 }
 

@@ -5,3 +5,8 @@ mod common;
 fn every_hook_is_called_and_answers() {
     common::on_each_runtime("hooks.py", &["hooks"]);
 }
+
+#[test]
+fn a_fault_in_any_hook_is_told_and_survived() {
+    common::on_each_runtime("faults.py", &["hooks"]);
+}
