@@ -204,8 +204,8 @@ mod tests {
     }
 
     #[test]
-    fn answer_is_found_among_the_noise() {
-        let answer = shell("echo noise; echo 'amdgpu-ep-answer: [1,2]'; echo more", LONG);
+    fn last_answer_is_found_among_the_noise() {
+        let answer = shell("echo 'amdgpu-ep-answer: [0]'; echo 'amdgpu-ep-answer: [1,2]'; echo more", LONG);
         assert_eq!(answer, Answer { outcome: Outcome::Answered, detail: None, value: Some(vec![1, 2]) });
     }
 

@@ -285,6 +285,7 @@ fn python_package_is_found_without_importing_it() {
     fs::write(package.join("__init__.py"), "__version__ = \"1.17.0\"\nraise SystemExit('imported')\n").unwrap();
     // A checkout of ONNX Runtime in the current folder is not an installation.
     fs::create_dir(prefix.path("home/onnxruntime")).unwrap();
+    fs::write(prefix.path("home/onnxruntime/__init__.py"), "__version__ = \"1.31.0\"\n").unwrap();
     let mut command = prefix.command(&["doctor", "--json"]);
     command.current_dir(prefix.path("home")).env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command.env("PYTHONPATH", prefix.path("home/packages"));
