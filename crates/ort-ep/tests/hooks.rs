@@ -10,3 +10,8 @@ fn every_hook_is_called_and_answers() {
 fn a_fault_in_any_hook_is_told_and_survived() {
     common::on_each_runtime("faults.py", &["hooks"]);
 }
+
+#[test]
+fn events_reach_the_log_at_their_severity() {
+    common::on_each_runtime("logs.py", &["hooks"]);
+}

@@ -13,7 +13,7 @@ use std::{
 };
 
 use ort_ep_sys as sys;
-use tracing::{Event, Level, Metadata, Subscriber, field::Visit, span};
+use tracing::{Event, Level, Metadata, Subscriber, field::Visit, span, subscriber::Interest};
 
 use crate::{Runtime, ffi::runtime::c_string};
 
@@ -127,6 +127,11 @@ pub(crate) fn install(level: Option<&str>) {
 struct ToOrt;
 
 impl Subscriber for ToOrt {
+    /// Asked each time: by default an event would stay on or off for good, as the first session to reach it has it.
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let severity = severity_of(metadata.level());
         severity >= STDERR_SEVERITY.load(Ordering::Relaxed)
