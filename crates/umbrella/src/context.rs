@@ -23,11 +23,21 @@ pub(crate) struct DeviceContext {
 
 static CONTEXTS: Mutex<Vec<Weak<DeviceContext>>> = Mutex::new(Vec::new());
 
+impl Drop for DeviceContext {
+    fn drop(&mut self) {
+        let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+        contexts.retain(|context| context.strong_count() > 0);
+        // The library may be unmapped next, and the static with it: it must not hold memory then.
+        if contexts.is_empty() {
+            *contexts = Vec::new();
+        }
+    }
+}
+
 impl DeviceContext {
     /// The context of a device: the living one, or a new one. Takes nothing from the driver yet.
     pub fn of(device: &Device) -> Arc<Self> {
         let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-        contexts.retain(|context| context.strong_count() > 0);
         let key = |device: &Device| (device.kind(), device.ordinal());
         let living = contexts.iter().filter_map(Weak::upgrade).find(|context| key(&context.device) == key(device));
         living.unwrap_or_else(|| {

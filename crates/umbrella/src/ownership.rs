@@ -48,7 +48,12 @@ pub(crate) fn find(address: usize) -> Option<Found> {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        BLOCKS.write().unwrap_or_else(PoisonError::into_inner).remove(&self.base);
+        let mut blocks = BLOCKS.write().unwrap_or_else(PoisonError::into_inner);
+        blocks.remove(&self.base);
+        // An empty map keeps a node, which would be lost when the library is unmapped.
+        if blocks.is_empty() {
+            *blocks = BTreeMap::new();
+        }
     }
 }
 

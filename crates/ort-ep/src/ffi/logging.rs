@@ -1,19 +1,20 @@
 //! `tracing` events end in ONNX Runtime's logger.
 //!
-//! A plugin is its own island: its `tracing` statics are private to the library, so the host's subscriber never sees
-//! our events and ours never sees the host's. [`install`] sets the one subscriber of this library. Each call that ONNX
-//! Runtime makes names the logger to use on its thread; events from other threads go to the newest factory's logger.
+//! A plugin is its own island: its `tracing` and `log` statics are private to the library, so the host's subscriber never
+//! sees our events and ours never sees the host's. [`install`] sets this library's `log` logger, which `tracing` hands its
+//! events to while no subscriber is set. It is a static on purpose: a subscriber would stay on the heap each time the
+//! library is unloaded. Each call that ONNX Runtime makes names the logger to use on its thread; events from other threads
+//! go to the newest factory's logger.
 use std::{
     cell::Cell,
-    fmt::{self, Write as _},
     sync::{
-        Mutex, Once, PoisonError,
+        Mutex, PoisonError,
         atomic::{AtomicI32, Ordering},
     },
 };
 
+use log::{Level, LevelFilter, Log, Metadata, Record};
 use ort_ep_sys as sys;
-use tracing::{Event, Level, Metadata, Subscriber, field::Visit, span, subscriber::Interest};
 
 use crate::{Runtime, ffi::runtime::c_string};
 
@@ -71,16 +72,21 @@ impl LoggerHandle {
         if let Some(position) = factories.iter().rposition(|other| other.raw == self.raw) {
             factories.remove(position);
         }
+        // The library may be unmapped next, and the static with it: it must not hold memory then.
+        if factories.is_empty() {
+            *factories = Vec::new();
+        }
     }
 
-    fn log(&self, severity: i32, message: &str, metadata: &Metadata<'_>) {
-        if self.raw.is_null() {
-            return;
-        }
-        let message = c_string(message);
-        let target = c_string(metadata.target());
-        let line = metadata.line().and_then(|line| i32::try_from(line).ok()).unwrap_or(0);
-        let file = os_string(metadata.file().unwrap_or(""));
+    fn shows(&self, severity: i32) -> bool {
+        severity >= self.severity && !self.raw.is_null()
+    }
+
+    fn log(&self, severity: i32, record: &Record<'_>) {
+        let message = c_string(&record.args().to_string());
+        let target = c_string(record.target());
+        let line = record.line().and_then(|line| i32::try_from(line).ok()).unwrap_or(0);
+        let file = os_string(record.file().unwrap_or(""));
         // SAFETY: the logger is alive for the call in progress, or its factory is; all texts are NUL-terminated and
         // copied.
         let status = unsafe {
@@ -109,88 +115,53 @@ impl Drop for Scope {
     }
 }
 
-/// Sets this library's subscriber, once.
+/// Sets this library's logger.
 ///
 /// `level` is the text of the plugin's log variable (`error`, `warn`, `info`, `debug`, `trace`): events at that level
 /// that ONNX Runtime's logger would drop go to stderr.
 pub(crate) fn install(level: Option<&str>) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // Fails only where a host of Rust code set one first (tests): then that one is right.
-        let _ = tracing::subscriber::set_global_default(ToOrt);
-    });
+    // Fails where it is set already: by us, or by a host of Rust code (tests), and then that one is right.
+    let _ = log::set_logger(&ToOrt);
+    log::set_max_level(LevelFilter::Trace);
     if let Some(level) = level.and_then(|text| text.trim().parse::<Level>().ok()) {
-        STDERR_SEVERITY.store(severity_of(&level), Ordering::Relaxed);
+        STDERR_SEVERITY.store(severity_of(level), Ordering::Relaxed);
     }
 }
 
 struct ToOrt;
 
-impl Subscriber for ToOrt {
-    /// Asked each time: by default an event would stay on or off for good, as the first session to reach it has it.
-    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
-        Interest::sometimes()
-    }
-
+impl Log for ToOrt {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let severity = severity_of(metadata.level());
-        severity >= STDERR_SEVERITY.load(Ordering::Relaxed)
-            || current().is_some_and(|logger| severity >= logger.severity && !logger.raw.is_null())
+        severity >= STDERR_SEVERITY.load(Ordering::Relaxed) || current().is_some_and(|logger| logger.shows(severity))
     }
 
-    fn event(&self, event: &Event<'_>) {
-        let severity = severity_of(event.metadata().level());
-        let mut text = Text(String::new());
-        event.record(&mut text);
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let severity = severity_of(record.level());
         match current() {
-            Some(logger) if severity >= logger.severity && !logger.raw.is_null() => {
-                logger.log(severity, &text.0, event.metadata());
-            }
-            _ => eprintln!("[{} {}] {}", event.metadata().level(), event.metadata().target(), text.0),
+            Some(logger) if logger.shows(severity) => logger.log(severity, record),
+            _ => eprintln!("[{} {}] {}", record.level(), record.target(), record.args()),
         }
     }
 
-    // Spans are not shown: what they would say is in the events' own fields.
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
+    fn flush(&self) {}
 }
 
 fn current() -> Option<LoggerHandle> {
     CURRENT.get().or_else(|| FACTORIES.lock().unwrap_or_else(PoisonError::into_inner).last().copied())
 }
 
-fn severity_of(level: &Level) -> i32 {
-    match *level {
-        Level::ERROR => sys::ORT_LOGGING_LEVEL_ERROR,
-        Level::WARN => sys::ORT_LOGGING_LEVEL_WARNING,
-        Level::INFO => sys::ORT_LOGGING_LEVEL_INFO,
-        Level::DEBUG => sys::ORT_LOGGING_LEVEL_VERBOSE,
+fn severity_of(level: Level) -> i32 {
+    match level {
+        Level::Error => sys::ORT_LOGGING_LEVEL_ERROR,
+        Level::Warn => sys::ORT_LOGGING_LEVEL_WARNING,
+        Level::Info => sys::ORT_LOGGING_LEVEL_INFO,
+        Level::Debug => sys::ORT_LOGGING_LEVEL_VERBOSE,
         // Below anything ONNX Runtime knows: only the log variable shows it.
-        Level::TRACE => sys::ORT_LOGGING_LEVEL_VERBOSE - 1,
-    }
-}
-
-/// An event as one line: the message, then `name=value` for each field.
-struct Text(String);
-
-impl Visit for Text {
-    fn record_str(&mut self, field: &tracing::field::Field, value: &str) {
-        self.record_debug(field, &format_args!("{value}"));
-    }
-
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
-        // Writing to a String can't fail.
-        if field.name() == "message" {
-            let rest = std::mem::take(&mut self.0);
-            let _ = write!(self.0, "{value:?}{rest}");
-        } else {
-            let _ = write!(self.0, " {}={value:?}", field.name());
-        }
+        Level::Trace => sys::ORT_LOGGING_LEVEL_VERBOSE - 1,
     }
 }
 

@@ -33,6 +33,10 @@ pub(crate) fn unmark_host_readable(memory: MemoryDevice) {
             marked.remove(&memory);
         }
     }
+    // The library may be unmapped next, and the static with it: it must not hold memory then.
+    if marked.is_empty() {
+        *marked = HashMap::new();
+    }
     ANY.store(!marked.is_empty(), Ordering::Release);
 }
 
