@@ -46,6 +46,7 @@ impl Allocator for HooksAllocator {
     fn free(&self, block: HostBlock) {
         note_infallible("allocator.free", "");
         drop(block);
+        note_infallible("allocator.freed", "");
     }
 
     fn stats(&self) -> Option<AllocatorStats> {

@@ -87,8 +87,17 @@ const _: () = assert!(std::mem::offset_of!(Header, raw) == 0);
 /// The blocks ONNX Runtime holds.
 struct Held<B> {
     blocks: HashMap<usize, B>,
+    /// Blocks that are being freed: their threads still use the allocator.
+    leaving: usize,
     /// ONNX Runtime let go of the allocator, but not of all its blocks: the last one takes the allocator along.
     released: bool,
+}
+
+impl<B> Held<B> {
+    /// True if nobody has a use for the allocator any more.
+    fn is_over(&self) -> bool {
+        self.released && self.blocks.is_empty() && self.leaving == 0
+    }
 }
 
 impl<A: Allocator> Drop for AllocatorBox<A> {
@@ -112,7 +121,7 @@ impl<A: Allocator> AllocatorBox<A> {
         raw.GetStats = Some(stats::<A>);
         raw.AllocOnStream = if A::STREAM_AWARE { Some(alloc_on_stream::<A>) } else { None };
         raw.Shrink = if A::SHRINKS { Some(shrink::<A>) } else { None };
-        let held = Mutex::new(Held { blocks: HashMap::new(), released: false });
+        let held = Mutex::new(Held { blocks: HashMap::new(), leaving: 0, released: false });
         let header = Header { raw, release: release::<A> };
         Box::into_raw(Box::new(Self { header, inner, place, held })).cast()
     }
@@ -163,26 +172,32 @@ unsafe extern "system" fn free<A: Allocator>(this: *mut sys::OrtAllocator, addre
     }
     // SAFETY: ONNX Runtime passes the pointer it was given.
     let allocator = unsafe { of::<A>(this) };
-    let last = allocator.place.border.value("Free", false, || {
-        let (block, last) = {
-            let mut held = allocator.held();
-            let block = held.blocks.remove(&(address as usize));
-            (block, held.released && held.blocks.is_empty())
-        };
-        match block {
-            Some(block) => {
-                allocator.inner.free(block);
-                Ok(last)
-            }
-            None => {
-                tracing::warn!(target: "ort_ep::memory", ?address, "an address that is not ours was freed: ignored");
-                Ok(false)
-            }
-        }
+    let border = allocator.place.border;
+    let block = {
+        let mut held = allocator.held();
+        let block = held.blocks.remove(&(address as usize));
+        held.leaving += usize::from(block.is_some());
+        block
+    };
+    let Some(block) = block else {
+        return border.value("Free", (), || {
+            tracing::warn!(target: "ort_ep::memory", ?address, "an address that is not ours was freed: ignored");
+            Ok(())
+        });
+    };
+    border.value("Free", (), || {
+        allocator.inner.free(block);
+        Ok(())
     });
-    if last {
-        // SAFETY: ONNX Runtime released the allocator before, and this was the last block it still held.
-        drop(unsafe { Box::from_raw(this.cast::<AllocatorBox<A>>()) });
+    let is_over = {
+        let mut held = allocator.held();
+        held.leaving -= 1;
+        held.is_over()
+    };
+    if is_over {
+        // SAFETY: ONNX Runtime released the allocator before, this was the last block it still held, and no other thread
+        // is in `inner.free`: whoever leaves last is the only one to see that.
+        unsafe { delete::<A>(this) };
     }
 }
 
@@ -216,16 +231,26 @@ unsafe extern "system" fn shrink<A: Allocator>(this: *mut sys::OrtAllocator) -> 
 unsafe fn release<A: Allocator>(this: *mut sys::OrtAllocator) {
     // SAFETY: as for `release_allocator`.
     let allocator = unsafe { of::<A>(this) };
-    let left = {
+    let (border, is_over, left) = {
         let mut held = allocator.held();
         held.released = true;
-        held.blocks.len()
+        (allocator.place.border, held.is_over(), held.blocks.len())
     };
-    if left > 0 {
+    if is_over {
+        // SAFETY: ONNX Runtime holds neither the allocator nor a block of it.
+        unsafe { delete::<A>(this) };
+    } else {
+        let _scope = border.logger.enter();
         tracing::debug!(target: "ort_ep::memory", left, "an allocator was released before its blocks: kept for them");
-        return;
     }
-    // SAFETY: made by `Box::into_raw`, and ONNX Runtime holds neither it nor a block of it.
+}
+
+/// Frees the box.
+///
+/// # Safety
+/// As for `of`, and nobody uses the allocator any more.
+unsafe fn delete<A: Allocator>(this: *mut sys::OrtAllocator) {
+    // SAFETY: made by `Box::into_raw`; the rest is the caller's promise.
     let allocator = unsafe { Box::from_raw(this.cast::<AllocatorBox<A>>()) };
     let border = allocator.place.border;
     border.value("ReleaseAllocator", (), move || {
