@@ -22,8 +22,8 @@ enum Place {
 const TABLE: [(&str, Place); 18] = [
     ("ort-ep-sys", Place::Layer(0)),
     ("hip", Place::Layer(0)),
-    ("host-ops", Place::Layer(0)),
-    ("graph", Place::Layer(1)),
+    ("graph", Place::Layer(0)),
+    ("host-ops", Place::Layer(1)),
     ("hipdnn", Place::Layer(1)),
     ("ort-ep", Place::Layer(1)),
     ("hip-host", Place::Layer(1)),

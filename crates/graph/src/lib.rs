@@ -1,0 +1,38 @@
+//! The middle of the graph engine: ONNX graphs become plans of few primitives.
+//!
+//! | stage | module | what comes out |
+//! |---|---|---|
+//! | parse | [`ops`] | [`Op`]: an ONNX node with its attributes read and checked, or a [`Declined`] with the reason |
+//! | graph | [`ir`] | [`Graph`]: nodes and values of one partition, shapes unknown or symbolic |
+//! | lower | [`lower`] | for *concrete* input shapes: [`Step`]s, each one primitive ([`prim`]) on views of buffers |
+//! | fuse | [`plan`] | fewer steps: elementwise chains become one [`Map`](prim::Map) |
+//! | place | [`plan`] | [`Plan`]: every buffer is an input, an output, a weight or a place in one arena |
+//!
+//! Lowering is done again for every new set of input shapes. That keeps it simple: all shapes are numbers, views
+//! (transposes, slices, broadcasts) cost nothing, and whatever can be computed from shapes and small constants is computed
+//! right there, on the host, by the same code that would emit the step.
+//!
+//! This crate knows no ONNX Runtime, no driver and no kernel.
+#![forbid(unsafe_code)]
+
+pub mod dtype;
+pub mod expr;
+pub mod ir;
+pub mod lower;
+pub mod ops;
+pub mod plan;
+pub mod prim;
+pub mod shape;
+pub mod tensor;
+
+mod error;
+
+pub use dtype::{DType, Scalar};
+pub use error::{Declined, LowerError};
+pub use ir::{Graph, Node, NodeId, Value, ValueId};
+pub use lower::{Lower, Val};
+pub use ops::Op;
+pub use plan::Plan;
+pub use prim::{Prim, Step, View};
+pub use shape::Shape;
+pub use tensor::Tensor;

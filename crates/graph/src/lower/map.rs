@@ -1,0 +1,120 @@
+//! Elementwise work.
+use crate::{
+    DType, LowerError, Prim, Scalar, Shape,
+    expr::{Binary, Expr, Ref, Unary},
+    lower::{Lower, MAX_KNOWN_ELEMS, Val},
+    prim::Map,
+    shape,
+};
+
+impl Lower<'_> {
+    /// Applies an expression to values that are broadcast together; the result is stored as `dtype`.
+    ///
+    /// # Errors
+    /// The shapes do not fit together.
+    pub fn map(
+        &mut self,
+        inputs: &[&Val],
+        dtype: DType,
+        build: impl FnOnce(&mut Expr, &[Ref]) -> Ref,
+    ) -> Result<Val, LowerError> {
+        let mut to = Shape::new();
+        for value in inputs {
+            to = shape::broadcast(&to, value.shape())
+                .ok_or_else(|| self.invalid(format!("shapes {to:?} and {:?} do not fit together", value.shape())))?;
+        }
+        self.map_to(inputs, dtype, &to, build)
+    }
+
+    /// As [`map`](Self::map), with an output of a given shape that the inputs are broadcast to.
+    ///
+    /// # Errors
+    /// The shapes do not fit.
+    pub fn map_to(
+        &mut self,
+        inputs: &[&Val],
+        dtype: DType,
+        to: &[usize],
+        build: impl FnOnce(&mut Expr, &[Ref]) -> Ref,
+    ) -> Result<Val, LowerError> {
+        let mut expr = Expr::new();
+        let arguments: Vec<Ref> =
+            inputs.iter().enumerate().map(|(number, value)| expr.input(number as u16, value.dtype())).collect();
+        let result = build(&mut expr, &arguments);
+        // The last operation's type is what is stored.
+        let result = if expr.dtype(result) == dtype.compute() { result } else { expr.cast(result, dtype) };
+        expr.finish(result);
+        let inputs = inputs.iter().map(|value| self.expand(value, to)).collect::<Result<Vec<_>, _>>()?;
+        let known = shape::elems(to).is_some_and(|elems| elems <= MAX_KNOWN_ELEMS) && inputs.iter().all(Val::is_known);
+        if known {
+            return Ok(Val::known(super::known::map(&expr, &inputs, dtype, to)));
+        }
+        let inputs: Vec<&Val> = inputs.iter().collect();
+        self.apply(Prim::Map(Map { expr }), &inputs, dtype, to)
+    }
+
+    /// One operand.
+    ///
+    /// # Errors
+    /// The output is too large.
+    pub fn unary(&mut self, op: Unary, a: &Val) -> Result<Val, LowerError> {
+        let dtype = if matches!(op, Unary::IsNan | Unary::IsInf) { DType::Bool } else { a.dtype() };
+        self.map(&[a], dtype, |expr, arguments| expr.unary(op, arguments[0]))
+    }
+
+    /// Two operands of one type.
+    ///
+    /// # Errors
+    /// Types or shapes do not fit.
+    pub fn binary(&mut self, op: Binary, a: &Val, b: &Val) -> Result<Val, LowerError> {
+        if a.dtype() != b.dtype() {
+            return Err(self.invalid(format!("operands are {} and {}", a.dtype(), b.dtype())));
+        }
+        let dtype = if op.is_comparison() { DType::Bool } else { a.dtype() };
+        self.map(&[a, b], dtype, |expr, arguments| expr.binary(op, arguments[0], arguments[1]))
+    }
+
+    /// The value in another type, by ONNX's rules.
+    ///
+    /// # Errors
+    /// The output is too large.
+    pub fn cast(&mut self, value: &Val, dtype: DType) -> Result<Val, LowerError> {
+        if value.dtype() == dtype {
+            return Ok(value.clone());
+        }
+        self.map(&[value], dtype, |_, arguments| arguments[0])
+    }
+
+    /// A dense copy.
+    ///
+    /// # Errors
+    /// It is too large.
+    pub fn copy(&mut self, value: &Val) -> Result<Val, LowerError> {
+        let to: Shape = value.shape().into();
+        self.map_to(&[value], value.dtype(), &to, |_, arguments| arguments[0])
+    }
+
+    /// Copies a value into a part of another one, which lies in a buffer.
+    ///
+    /// # Errors
+    /// The shapes differ.
+    pub fn copy_into(&mut self, value: &Val, target: &Val) -> Result<(), LowerError> {
+        if value.shape() != target.shape() {
+            return Err(self.invalid(format!("{:?} does not fit into {:?}", value.shape(), target.shape())));
+        }
+        if value.elems() > 0 {
+            let expr = Expr::copy(value.dtype(), target.dtype());
+            self.emit(Prim::Map(Map { expr }), &[value], &[target]);
+        }
+        Ok(())
+    }
+
+    /// A tensor of one value.
+    ///
+    /// # Errors
+    /// It is too large.
+    pub fn full(&mut self, dtype: DType, shape: &[usize], value: Scalar) -> Result<Val, LowerError> {
+        let scalar = Val::scalar(dtype, value);
+        self.expand(&scalar, shape)
+    }
+}

@@ -1,0 +1,213 @@
+//! Lowering: concrete shapes in, steps out.
+//!
+//! An operator is a function from [`Val`]s to [`Val`]s. A `Val` is a view of something: of a buffer that a step will fill,
+//! or of a tensor whose value is known already. The methods of [`Lower`] work on both alike: on known values they compute
+//! at once, on buffers they emit a step. So shape arithmetic never reaches the device, and nobody has to treat it apart.
+mod known;
+mod map;
+mod movement;
+mod val;
+
+use crate::{
+    DType, Graph, LowerError, NodeId, Prim, Shape, Step, Tensor, View,
+    prim::BufferId,
+    shape::{self, dense_strides},
+};
+
+pub use val::{Storage, Val};
+
+/// Values up to this many elements are computed by the planner if all their inputs are known.
+pub const MAX_KNOWN_ELEMS: usize = 4096;
+
+/// What a buffer is, before it has a place.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// The element type.
+    pub dtype: DType,
+    /// How many elements it holds.
+    pub elems: usize,
+    /// Where its contents come from.
+    pub origin: Origin,
+}
+
+/// Where a buffer's contents come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Origin {
+    /// The partition's input with this number.
+    Input(usize),
+    /// A value known to the planner: a weight, or something it computed.
+    Constant(Tensor),
+    /// A step.
+    Step,
+}
+
+/// The state of a lowering.
+pub struct Lower<'g> {
+    graph: &'g Graph,
+    node: NodeId,
+    buffers: Vec<Buffer>,
+    steps: Vec<Step>,
+}
+
+/// What a lowering gives.
+pub struct Lowered {
+    /// All buffers.
+    pub buffers: Vec<Buffer>,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// The partition's outputs.
+    pub outputs: Vec<Val>,
+}
+
+/// An input of the partition in one run.
+#[derive(Clone, Debug)]
+pub struct InputSpec {
+    /// The extents.
+    pub shape: Shape,
+    /// The value, where an operator needs it to know shapes.
+    pub known: Option<Tensor>,
+}
+
+/// Lowers a graph for concrete inputs.
+///
+/// # Errors
+/// An operator's rules are broken by the shapes at hand.
+pub fn lower(graph: &Graph, inputs: &[InputSpec]) -> Result<Lowered, LowerError> {
+    let mut cx = Lower { graph, node: NodeId(0), buffers: Vec::new(), steps: Vec::new() };
+    let mut values: Vec<Option<Val>> = vec![None; graph.values().len()];
+    for (number, (id, spec)) in graph.inputs().iter().zip(inputs).enumerate() {
+        let dtype = graph.value(*id).dtype;
+        values[id.0 as usize] = Some(match &spec.known {
+            Some(tensor) => Val::known(tensor.clone()),
+            None => cx.buffer_val(dtype, &spec.shape, Origin::Input(number))?,
+        });
+    }
+    for (at, value) in graph.values().iter().enumerate() {
+        if let (None, Some(constant)) = (&values[at], &value.constant) {
+            values[at] = Some(Val::known(constant.clone()));
+        }
+    }
+    for (at, node) in graph.nodes().iter().enumerate() {
+        cx.node = NodeId(at as u32);
+        let mut arguments = Vec::with_capacity(node.inputs.len());
+        for input in &node.inputs {
+            let value =
+                input.map(|id| values[id.0 as usize].clone().ok_or_else(|| cx.invalid("an input is never made")));
+            arguments.push(value.transpose()?);
+        }
+        let results = node.op.lower(&mut cx, &arguments)?;
+        for (output, result) in node.outputs.iter().zip(results) {
+            if let Some(id) = output {
+                let wanted = graph.value(*id).dtype;
+                if result.dtype() != wanted {
+                    return Err(cx.invalid(format!("makes {} where the model says {wanted}", result.dtype())));
+                }
+                values[id.0 as usize] = Some(result);
+            }
+        }
+    }
+    let outputs = graph
+        .outputs()
+        .iter()
+        .map(|id| values[id.0 as usize].clone().ok_or_else(|| cx.invalid("an output is never made")))
+        .collect::<Result<_, _>>()?;
+    Ok(Lowered { buffers: cx.buffers, steps: cx.steps, outputs })
+}
+
+impl Lower<'_> {
+    /// An error of the node at hand.
+    pub fn invalid(&self, reason: impl Into<String>) -> LowerError {
+        let node = self.graph.nodes().get(self.node.0 as usize);
+        LowerError::Invalid { node: node.map_or_else(String::new, |node| node.label()), reason: reason.into() }
+    }
+
+    /// An input that must be there.
+    ///
+    /// # Errors
+    /// It is left out.
+    pub fn required<'v>(&self, inputs: &'v [Option<Val>], index: usize) -> Result<&'v Val, LowerError> {
+        inputs.get(index).and_then(Option::as_ref).ok_or_else(|| self.invalid(format!("input {index} is missing")))
+    }
+
+    /// The value of an input that the planner must know.
+    ///
+    /// # Errors
+    /// It is left out, or only the device will know it.
+    pub fn known(&self, inputs: &[Option<Val>], index: usize) -> Result<Tensor, LowerError> {
+        let value = self.required(inputs, index)?;
+        value
+            .to_tensor()
+            .ok_or_else(|| self.invalid(format!("the value of input {index} is not known when shapes are planned")))
+    }
+
+    /// As [`known`](Self::known), as whole numbers; `None` if the input is left out.
+    ///
+    /// # Errors
+    /// Only the device will know it.
+    pub fn known_i64s(&self, inputs: &[Option<Val>], index: usize) -> Result<Option<Vec<i64>>, LowerError> {
+        match inputs.get(index).and_then(Option::as_ref) {
+            None => Ok(None),
+            Some(_) => self.known(inputs, index).map(|tensor| Some(tensor.to_i64s())),
+        }
+    }
+
+    /// A fresh buffer that a step will fill, as a dense value.
+    ///
+    /// # Errors
+    /// It is too large.
+    pub fn fresh(&mut self, dtype: DType, shape: &[usize]) -> Result<Val, LowerError> {
+        self.buffer_val(dtype, shape, Origin::Step)
+    }
+
+    fn buffer_val(&mut self, dtype: DType, shape: &[usize], origin: Origin) -> Result<Val, LowerError> {
+        let node = self.graph.nodes().get(self.node.0 as usize).map_or_else(String::new, |node| node.label());
+        let too_large = || LowerError::TooLarge { node, shape: shape.to_vec() };
+        let elems = shape::elems(shape)
+            .filter(|elems| elems.checked_mul(dtype.bytes()).is_some_and(|b| isize::try_from(b).is_ok()));
+        let elems = elems.ok_or_else(too_large)?;
+        self.buffers.push(Buffer { dtype, elems, origin });
+        let buffer = BufferId(self.buffers.len() as u32 - 1);
+        Ok(Val::new(dtype, shape.into(), dense_strides(shape), 0, Storage::Buffer(buffer)))
+    }
+
+    /// The value as a view of a buffer; a known value becomes a constant buffer.
+    pub fn view(&mut self, value: &Val) -> View {
+        let buffer = match value.storage() {
+            Storage::Buffer(buffer) => *buffer,
+            Storage::Known(tensor) => {
+                // The same weight used twice is one buffer.
+                let same = |buffer: &Buffer| matches!(&buffer.origin, Origin::Constant(known) if known.is_same(tensor));
+                let at = self.buffers.iter().position(same).unwrap_or_else(|| {
+                    let elems = tensor.elems();
+                    self.buffers.push(Buffer {
+                        dtype: tensor.dtype(),
+                        elems,
+                        origin: Origin::Constant(tensor.clone()),
+                    });
+                    self.buffers.len() - 1
+                });
+                BufferId(at as u32)
+            }
+        };
+        value.view_of(buffer)
+    }
+
+    /// Emits a step.
+    pub fn emit(&mut self, prim: Prim, inputs: &[&Val], outputs: &[&Val]) {
+        let inputs = inputs.iter().map(|value| self.view(value)).collect();
+        let outputs = outputs.iter().map(|value| self.view(value)).collect();
+        self.steps.push(Step { node: self.node.0, prim, inputs, outputs });
+    }
+
+    /// Emits a primitive with one fresh dense output and gives that.
+    ///
+    /// # Errors
+    /// The output is too large.
+    pub fn apply(&mut self, prim: Prim, inputs: &[&Val], dtype: DType, shape: &[usize]) -> Result<Val, LowerError> {
+        let output = self.fresh(dtype, shape)?;
+        if output.elems() > 0 {
+            self.emit(prim, inputs, &[&output]);
+        }
+        Ok(output)
+    }
+}

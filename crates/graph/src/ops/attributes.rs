@@ -1,0 +1,132 @@
+//! A node's attributes.
+use std::collections::BTreeMap;
+
+use crate::{Declined, Tensor};
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Attribute {
+    /// A whole number.
+    Int(i64),
+    /// Whole numbers.
+    Ints(Vec<i64>),
+    /// A number.
+    Float(f32),
+    /// Numbers.
+    Floats(Vec<f32>),
+    /// A text.
+    Text(String),
+    /// Texts.
+    Texts(Vec<String>),
+    /// A tensor.
+    Tensor(Tensor),
+    /// Anything else.
+    Other,
+}
+
+/// A node's attributes by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Attributes(pub BTreeMap<String, Attribute>);
+
+impl Attributes {
+    /// An attribute; an absent one is `None`.
+    pub fn get(&self, name: &str) -> Option<&Attribute> {
+        self.0.get(name)
+    }
+
+    /// A whole number, or the default.
+    ///
+    /// # Errors
+    /// It is of another type.
+    pub fn int(&self, name: &str, default: i64) -> Result<i64, Declined> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(Attribute::Int(value)) => Ok(*value),
+            Some(other) => Err(wrong(name, "a whole number", other)),
+        }
+    }
+
+    /// True if a whole number is there and not zero.
+    ///
+    /// # Errors
+    /// It is of another type.
+    pub fn flag(&self, name: &str) -> Result<bool, Declined> {
+        Ok(self.int(name, 0)? != 0)
+    }
+
+    /// A number, or the default.
+    ///
+    /// # Errors
+    /// It is of another type.
+    pub fn float(&self, name: &str, default: f32) -> Result<f32, Declined> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(Attribute::Float(value)) => Ok(*value),
+            Some(other) => Err(wrong(name, "a number", other)),
+        }
+    }
+
+    /// A text, or the default.
+    ///
+    /// # Errors
+    /// It is of another type.
+    pub fn text<'a>(&'a self, name: &str, default: &'a str) -> Result<&'a str, Declined> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(Attribute::Text(value)) => Ok(value),
+            Some(other) => Err(wrong(name, "a text", other)),
+        }
+    }
+
+    /// Whole numbers, if they are there.
+    ///
+    /// # Errors
+    /// They are of another type.
+    pub fn ints(&self, name: &str) -> Result<Option<&[i64]>, Declined> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Attribute::Ints(values)) => Ok(Some(values)),
+            Some(other) => Err(wrong(name, "whole numbers", other)),
+        }
+    }
+
+    /// Numbers, if they are there.
+    ///
+    /// # Errors
+    /// They are of another type.
+    pub fn floats(&self, name: &str) -> Result<Option<&[f32]>, Declined> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Attribute::Floats(values)) => Ok(Some(values)),
+            Some(other) => Err(wrong(name, "numbers", other)),
+        }
+    }
+
+    /// Texts, if they are there.
+    ///
+    /// # Errors
+    /// They are of another type.
+    pub fn texts(&self, name: &str) -> Result<Option<&[String]>, Declined> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Attribute::Texts(values)) => Ok(Some(values)),
+            Some(other) => Err(wrong(name, "texts", other)),
+        }
+    }
+
+    /// A tensor, if it is there.
+    ///
+    /// # Errors
+    /// It is of another type.
+    pub fn tensor(&self, name: &str) -> Result<Option<&Tensor>, Declined> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Attribute::Tensor(value)) => Ok(Some(value)),
+            Some(other) => Err(wrong(name, "a tensor", other)),
+        }
+    }
+}
+
+fn wrong(name: &str, wanted: &str, found: &Attribute) -> Declined {
+    Declined::new(format!("attribute {name} should be {wanted}, and is {found:?}"))
+}

@@ -1,0 +1,158 @@
+//! Elementwise operators: arithmetic, comparison, logic, bits, and functions of one operand.
+use crate::{
+    DType, Declined, LowerError, Val,
+    expr::{Binary, Unary},
+    lower::Lower,
+    ops::{Entry, NodeInfo, Op},
+};
+
+/// An operator that is one unary operation.
+#[derive(Debug)]
+struct UnaryOp {
+    name: &'static str,
+    op: Unary,
+}
+
+impl Op for UnaryOp {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let value = cx.required(inputs, 0)?;
+        Ok(vec![cx.unary(self.op, value)?])
+    }
+}
+
+/// An operator that is one binary operation, applied from left to right to any number of operands.
+#[derive(Debug)]
+struct BinaryOp {
+    name: &'static str,
+    op: Binary,
+}
+
+impl Op for BinaryOp {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let mut result = cx.required(inputs, 0)?.clone();
+        for index in 1..inputs.len() {
+            result = cx.binary(self.op, &result, cx.required(inputs, index)?)?;
+        }
+        Ok(vec![result])
+    }
+}
+
+macro_rules! unary {
+    ($($op_type:literal => $op:ident, $accepted:expr;)*) => {
+        &[$(Entry {
+            domain: "",
+            op_type: $op_type,
+            parse: |node| {
+                node.accept(0, $accepted)?;
+                Ok(Box::new(UnaryOp { name: $op_type, op: Unary::$op }))
+            },
+        }),*]
+    };
+}
+
+macro_rules! binary {
+    ($($op_type:literal => $op:ident, $accepted:expr;)*) => {
+        &[$(Entry {
+            domain: "",
+            op_type: $op_type,
+            parse: |node| {
+                binary_types(node, $accepted)?;
+                Ok(Box::new(BinaryOp { name: $op_type, op: Binary::$op }))
+            },
+        }),*]
+    };
+}
+
+/// Declines the broadcasting of opset 6 and older, which had attributes of its own, and types that are not accepted.
+fn binary_types(node: &NodeInfo<'_>, accepted: fn(DType) -> bool) -> Result<(), Declined> {
+    if node.attributes.get("axis").is_some() || node.attributes.get("broadcast").is_some() {
+        return Err(Declined::new("broadcasting by attributes (opset 6)"));
+    }
+    for index in 0..node.inputs.len() {
+        node.accept(index, accepted)?;
+    }
+    Ok(())
+}
+
+const fn float(dtype: DType) -> bool {
+    dtype.is_float()
+}
+
+const fn number(dtype: DType) -> bool {
+    dtype.is_float() || dtype.is_int()
+}
+
+const fn signed(dtype: DType) -> bool {
+    dtype.is_signed()
+}
+
+const fn boolean(dtype: DType) -> bool {
+    matches!(dtype, DType::Bool)
+}
+
+const fn integer(dtype: DType) -> bool {
+    dtype.is_int()
+}
+
+const fn any(_: DType) -> bool {
+    true
+}
+
+pub(super) const UNARY: &[Entry] = unary! {
+    "Neg" => Neg, signed;
+    "Abs" => Abs, number;
+    "Sign" => Sign, number;
+    "Not" => Not, boolean;
+    "BitwiseNot" => Not, integer;
+    "Reciprocal" => Recip, float;
+    "Sqrt" => Sqrt, float;
+    "Exp" => Exp, float;
+    "Log" => Log, float;
+    "Erf" => Erf, float;
+    "Sin" => Sin, float;
+    "Cos" => Cos, float;
+    "Tan" => Tan, float;
+    "Asin" => Asin, float;
+    "Acos" => Acos, float;
+    "Atan" => Atan, float;
+    "Sinh" => Sinh, float;
+    "Cosh" => Cosh, float;
+    "Tanh" => Tanh, float;
+    "Asinh" => Asinh, float;
+    "Acosh" => Acosh, float;
+    "Atanh" => Atanh, float;
+    "Sigmoid" => Sigmoid, float;
+    "Ceil" => Ceil, float;
+    "Floor" => Floor, float;
+    "Round" => Round, float;
+    "IsNaN" => IsNan, float;
+};
+
+pub(super) const BINARY: &[Entry] = binary! {
+    "Add" => Add, number;
+    "Sub" => Sub, number;
+    "Mul" => Mul, number;
+    "Div" => Div, number;
+    "Max" => Max, number;
+    "Min" => Min, number;
+    "Sum" => Add, float;
+    "And" => And, boolean;
+    "Or" => Or, boolean;
+    "Xor" => Xor, boolean;
+    "BitwiseAnd" => And, integer;
+    "BitwiseOr" => Or, integer;
+    "BitwiseXor" => Xor, integer;
+    "Equal" => Eq, any;
+    "Less" => Lt, number;
+    "LessOrEqual" => Le, number;
+    "Greater" => Gt, number;
+    "GreaterOrEqual" => Ge, number;
+};

@@ -1,0 +1,123 @@
+//! ONNX operators: reading their attributes, and lowering them to primitives.
+//!
+//! One family per file. Each file ends in a table of [`Entry`]s: domain, operator, and a function that reads the
+//! attributes of a node into an [`Op`] or says why not. To add an operator, write its struct, its `Op`, and its row.
+use std::{collections::HashMap, fmt, sync::LazyLock};
+
+use crate::{DType, Declined, LowerError, Tensor, lower::Lower, lower::Val};
+
+mod attributes;
+mod elementwise;
+
+pub use attributes::{Attribute, Attributes};
+
+/// An ONNX node with its attributes read and checked.
+pub trait Op: fmt::Debug + Send + Sync {
+    /// The operator's ONNX name.
+    fn name(&self) -> &'static str;
+
+    /// Inputs whose *values* the planner must know: shapes, axes, repeats. They must come from constants, shapes, or
+    /// arithmetic on these.
+    fn host_inputs(&self) -> &[usize] {
+        &[]
+    }
+
+    /// Emits the steps for concrete inputs; one value for each of ONNX's outputs, trailing unwanted ones may be missing.
+    ///
+    /// # Errors
+    /// The inputs break the operator's rules.
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError>;
+}
+
+/// What is known of a node when it is offered: enough to take or decline it.
+pub struct NodeInfo<'a> {
+    /// The operator's domain; `""` is ONNX's own.
+    pub domain: &'a str,
+    /// The operator.
+    pub op_type: &'a str,
+    /// The opset version its schema appeared in.
+    pub since_version: i32,
+    /// Its attributes.
+    pub attributes: &'a Attributes,
+    /// Types and, where known, ranks and values of its inputs; `None` for those left out.
+    pub inputs: &'a [Option<InputInfo<'a>>],
+    /// Types of its outputs; `None` for those nobody wants.
+    pub outputs: &'a [Option<DType>],
+}
+
+/// What is known of an input.
+#[derive(Clone, Copy)]
+pub struct InputInfo<'a> {
+    /// Its element type.
+    pub dtype: DType,
+    /// Its rank, if known.
+    pub rank: Option<usize>,
+    /// Its value, if it is a constant.
+    pub constant: Option<&'a Tensor>,
+}
+
+impl NodeInfo<'_> {
+    /// The type of an input that must be there.
+    ///
+    /// # Errors
+    /// It is left out.
+    pub fn input(&self, index: usize) -> Result<InputInfo<'_>, Declined> {
+        self.optional(index).ok_or_else(|| Declined::new(format!("input {index} is missing")))
+    }
+
+    /// An input that may be left out.
+    pub fn optional(&self, index: usize) -> Option<InputInfo<'_>> {
+        self.inputs.get(index).copied().flatten()
+    }
+
+    /// True if an output is wanted.
+    pub fn wants(&self, index: usize) -> bool {
+        self.outputs.get(index).is_some_and(Option::is_some)
+    }
+
+    /// Declines types other than `accepted` for an input.
+    ///
+    /// # Errors
+    /// The input is of another type, or missing.
+    pub fn accept(&self, index: usize, accepted: fn(DType) -> bool) -> Result<DType, Declined> {
+        let dtype = self.input(index)?.dtype;
+        if accepted(dtype) { Ok(dtype) } else { Err(Declined::new(format!("input {index} of type {dtype}"))) }
+    }
+}
+
+/// Reads a node into an operator.
+pub type Parse = fn(&NodeInfo<'_>) -> Result<Box<dyn Op>, Declined>;
+
+/// A row of a family's table.
+pub struct Entry {
+    /// The domain; `""` is ONNX's own.
+    pub domain: &'static str,
+    /// The operator.
+    pub op_type: &'static str,
+    /// Reads a node.
+    pub parse: Parse,
+}
+
+/// The families' tables.
+const FAMILIES: &[&[Entry]] = &[elementwise::UNARY, elementwise::BINARY];
+
+static TABLE: LazyLock<HashMap<(&'static str, &'static str), Parse>> = LazyLock::new(|| {
+    FAMILIES.iter().flat_map(|family| family.iter()).map(|row| ((row.domain, row.op_type), row.parse)).collect()
+});
+
+/// Reads a node, or says why it stays with other providers.
+///
+/// # Errors
+/// The operator, its version, an attribute or a type is not supported.
+pub fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    let domain = if node.domain == "ai.onnx" { "" } else { node.domain };
+    let parse = TABLE.get(&(domain, node.op_type)).ok_or_else(|| Declined::new("the operator is not supported"))?;
+    parse(node)
+}
+
+/// Every supported operator as (domain, operator), in order.
+pub fn supported() -> Vec<(&'static str, &'static str)> {
+    let mut rows: Vec<_> = TABLE.keys().copied().collect();
+    rows.sort_unstable();
+    rows
+}

@@ -1,0 +1,133 @@
+//! Plans: fused steps and one arena.
+mod fuse;
+mod place;
+
+use crate::{
+    DType, Graph, LowerError, Shape, Step, Tensor,
+    expr::Expr,
+    lower::{self, Buffer, InputSpec, Lowered, Origin, Storage, Val},
+    prim::{BufferId, Map, Prim, View},
+};
+
+pub use place::ALIGNMENT;
+
+/// Where a buffer lies.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Place {
+    /// The partition's input with this number.
+    Input(usize),
+    /// The partition's output with this number.
+    Output(usize),
+    /// The plan's constant with this number.
+    Constant(usize),
+    /// Bytes from this offset of the arena on.
+    Arena(usize),
+    /// Nowhere: no step uses it any more.
+    Unused,
+}
+
+/// An output of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputSpec {
+    /// The element type.
+    pub dtype: DType,
+    /// The extents.
+    pub shape: Shape,
+}
+
+/// A partition for one set of input shapes: immutable, shared by all runs with these shapes.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The work, in order.
+    pub steps: Vec<Step>,
+    /// Where each buffer lies.
+    pub places: Vec<Place>,
+    /// Values that are the same in every run, each uploaded once.
+    pub constants: Vec<Tensor>,
+    /// The outputs, in order.
+    pub outputs: Vec<OutputSpec>,
+    /// How large the arena is.
+    pub arena_bytes: usize,
+}
+
+impl Plan {
+    /// Plans a graph for concrete inputs.
+    ///
+    /// # Errors
+    /// An operator's rules are broken by the shapes at hand.
+    pub fn new(graph: &Graph, inputs: &[InputSpec]) -> Result<Self, LowerError> {
+        let lowered = lower::lower(graph, inputs)?;
+        let mut draft = Draft::new(lowered);
+        fuse::fuse(&mut draft);
+        Ok(place::place(draft))
+    }
+
+    /// The place of a view's buffer.
+    pub fn place(&self, view: &View) -> &Place {
+        &self.places[view.buffer.0 as usize]
+    }
+}
+
+/// A plan in the making: every output is a buffer of its own.
+pub(crate) struct Draft {
+    pub buffers: Vec<Buffer>,
+    pub steps: Vec<Step>,
+    /// The buffer of each output.
+    pub output_buffers: Vec<BufferId>,
+    pub outputs: Vec<OutputSpec>,
+}
+
+impl Draft {
+    fn new(lowered: Lowered) -> Self {
+        let Lowered { buffers, steps, outputs } = lowered;
+        let mut draft = Self { buffers, steps, output_buffers: Vec::new(), outputs: Vec::new() };
+        for value in &outputs {
+            let buffer = draft.output_buffer(value);
+            draft.output_buffers.push(buffer);
+            draft.outputs.push(OutputSpec { dtype: value.dtype(), shape: value.shape().into() });
+        }
+        draft
+    }
+
+    /// The buffer that is the output: the one a step made, if the value is all of it and it is no output yet, else a copy.
+    fn output_buffer(&mut self, value: &Val) -> BufferId {
+        if let Storage::Buffer(id) = value.storage() {
+            let buffer = &self.buffers[id.0 as usize];
+            let whole = value.is_dense() && value.offset() == 0 && value.elems() == buffer.elems;
+            if whole && buffer.origin == Origin::Step && !self.output_buffers.contains(id) {
+                return *id;
+            }
+        }
+        let source = match value.storage() {
+            Storage::Buffer(id) => *id,
+            Storage::Known(tensor) => self.add(Buffer {
+                dtype: tensor.dtype(),
+                elems: tensor.elems(),
+                origin: Origin::Constant(tensor.clone()),
+            }),
+        };
+        let target = self.add(Buffer { dtype: value.dtype(), elems: value.elems(), origin: Origin::Step });
+        if value.elems() > 0 {
+            let expr = Expr::copy(value.dtype(), value.dtype());
+            let output = View {
+                buffer: target,
+                dtype: value.dtype(),
+                shape: value.shape().into(),
+                strides: crate::shape::dense_strides(value.shape()),
+                offset: 0,
+            };
+            self.steps.push(Step {
+                node: self.steps.last().map_or(0, |step| step.node),
+                prim: Prim::Map(Map { expr }),
+                inputs: vec![value.view_of(source)],
+                outputs: vec![output],
+            });
+        }
+        target
+    }
+
+    fn add(&mut self, buffer: Buffer) -> BufferId {
+        self.buffers.push(buffer);
+        BufferId(self.buffers.len() as u32 - 1)
+    }
+}

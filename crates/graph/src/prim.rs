@@ -1,0 +1,470 @@
+//! The primitives: all that a device has to implement.
+//!
+//! A [`Step`] is one primitive with the views it reads and writes. Views have strides, so movement (transpose, slice,
+//! broadcast, concatenation) is a [`Map`] that copies, or nothing at all.
+use std::fmt;
+
+use crate::{
+    DType, Shape,
+    expr::Expr,
+    shape::{self, Strides},
+};
+
+/// A buffer of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(pub u32);
+
+/// Part of a buffer, as a tensor.
+#[derive(Clone, PartialEq, Eq)]
+pub struct View {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// The element type; also the buffer's.
+    pub dtype: DType,
+    /// The extents.
+    pub shape: Shape,
+    /// Elements between neighbours along each axis.
+    pub strides: Strides,
+    /// Elements before the first one.
+    pub offset: isize,
+}
+
+impl View {
+    /// How many elements it shows.
+    pub fn elems(&self) -> usize {
+        shape::elems(&self.shape).unwrap_or(0)
+    }
+
+    /// True if its elements lie one after the other in row-major order.
+    pub fn is_dense(&self) -> bool {
+        let mut step = 1isize;
+        self.shape.iter().zip(&self.strides).rev().all(|(&extent, &stride)| {
+            let fits = extent == 1 || stride == step;
+            step = step.wrapping_mul(extent.max(1) as isize);
+            fits
+        })
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b{}:{}{:?}", self.buffer.0, self.dtype, self.shape.as_slice())?;
+        if !self.is_dense() {
+            write!(f, "*{:?}", self.strides.as_slice())?;
+        }
+        if self.offset != 0 {
+            write!(f, "+{}", self.offset)?;
+        }
+        Ok(())
+    }
+}
+
+/// One unit of work.
+#[derive(Clone, PartialEq)]
+pub struct Step {
+    /// The node it came from, for profiles and errors.
+    pub node: u32,
+    /// What is done.
+    pub prim: Prim,
+    /// What is read.
+    pub inputs: Vec<View>,
+    /// What is written.
+    pub outputs: Vec<View>,
+}
+
+/// What is done. Views are in the order each primitive names.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Prim {
+    /// Elementwise: each input has the output's shape.
+    Map(Map),
+    /// Input `[outer…]` reduced over its last axes to the output.
+    Reduce(Reduce),
+    /// The index of the largest or smallest element along the last axis, as i64.
+    ArgReduce(ArgReduce),
+    /// Softmax or its logarithm along the last axis.
+    Softmax(Softmax),
+    /// Normalisation over the last axes: inputs x, then scale and bias where there are any, of shape `[normalised…]`.
+    Norm(Norm),
+    /// Matrix products: `a [batch, m, k]`, `b [batch, k, n]`, output `[batch, m, n]`.
+    MatMul(MatMul),
+    /// Convolution: x `[n, c, spatial…]`, w `[m, c/groups, kernel…]`, bias `[m]` if there is one.
+    Conv(Conv),
+    /// Transposed convolution: x `[n, c, spatial…]`, w `[c, m/groups, kernel…]`, bias `[m]` if there is one.
+    ConvTranspose(Conv),
+    /// Pooling over the spatial axes of `[n, c, spatial…]`.
+    Pool(Pool),
+    /// Slices of data along one axis: data `[outer, axis, inner]`, indices `[count]`, output `[outer, count, inner]`.
+    Gather,
+    /// Elements by index: data `[outer, axis, inner]`, indices and output `[outer', count, inner']`.
+    GatherElements(Axis),
+    /// Slices by index tuples: data, indices `[…, depth]`, with `batch_dims` leading axes in common.
+    GatherNd(BatchDims),
+    /// Copies data to the output, then writes updates: data, indices, updates of the indices' shape.
+    ScatterElements(Scatter),
+    /// Copies data to the output, then writes slices: data, indices `[…, depth]`, updates.
+    ScatterNd(Scatter),
+    /// Running sums or products along an axis of `[outer, axis, inner]`.
+    Cumulative(Cumulative),
+    /// The k largest or smallest along the last axis: outputs values and i64 indices.
+    TopK(TopK),
+    /// Interpolation.
+    Resize(Resize),
+    /// A recurrent layer: see [`Recurrent`].
+    Recurrent(Recurrent),
+    /// Local response normalisation over the channels of `[n, c, spatial…]`.
+    Lrn(Lrn),
+}
+
+impl Prim {
+    /// The name in dumps and profiles.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Map(_) => "map",
+            Self::Reduce(_) => "reduce",
+            Self::ArgReduce(_) => "arg_reduce",
+            Self::Softmax(_) => "softmax",
+            Self::Norm(_) => "norm",
+            Self::MatMul(_) => "matmul",
+            Self::Conv(_) => "conv",
+            Self::ConvTranspose(_) => "conv_transpose",
+            Self::Pool(_) => "pool",
+            Self::Gather => "gather",
+            Self::GatherElements(_) => "gather_elements",
+            Self::GatherNd(_) => "gather_nd",
+            Self::ScatterElements(_) => "scatter_elements",
+            Self::ScatterNd(_) => "scatter_nd",
+            Self::Cumulative(_) => "cumulative",
+            Self::TopK(_) => "top_k",
+            Self::Resize(_) => "resize",
+            Self::Recurrent(_) => "recurrent",
+            Self::Lrn(_) => "lrn",
+        }
+    }
+}
+
+/// Elementwise work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Map {
+    /// The output's element, from those of the inputs.
+    pub expr: Expr,
+}
+
+/// How elements are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum ReduceKind {
+    Sum,
+    Mean,
+    Prod,
+    Max,
+    Min,
+    SumSquare,
+    L1,
+    L2,
+    LogSum,
+    LogSumExp,
+}
+
+/// A reduction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reduce {
+    /// How.
+    pub kind: ReduceKind,
+    /// How many of the input's last axes go.
+    pub axes: usize,
+}
+
+/// A search for an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArgReduce {
+    /// The largest instead of the smallest.
+    pub largest: bool,
+    /// Of equal elements the last instead of the first.
+    pub last: bool,
+}
+
+/// Softmax along the last axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Softmax {
+    /// Its logarithm instead.
+    pub log: bool,
+}
+
+/// Normalisation over the last axes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Norm {
+    /// How many last axes are normalised over.
+    pub axes: usize,
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// Subtract the mean first (layer norm) or not (RMS norm).
+    pub centre: bool,
+    /// A scale is there.
+    pub scale: bool,
+    /// A bias is there.
+    pub bias: bool,
+    /// Round to the element type before scaling, as ONNX's RMSNormalization does.
+    pub round_before_scale: bool,
+}
+
+/// Matrix products. All views may be strided, so transposes cost nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MatMul {
+    /// Factor of the product.
+    pub alpha: f32,
+}
+
+/// A convolution or transposed convolution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conv {
+    /// Step along each spatial axis.
+    pub strides: Shape,
+    /// Zeros before each spatial axis; those behind follow from the output's extent. Negative ones crop.
+    pub pads: Strides,
+    /// Spread of the kernel along each spatial axis.
+    pub dilations: Shape,
+    /// Independent groups of channels.
+    pub groups: usize,
+    /// A bias is there.
+    pub bias: bool,
+}
+
+/// What a pool makes of its window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PoolKind {
+    /// The largest; a second output, where there is one, takes its flat index as i64 (column-major if true).
+    Max {
+        /// Indices count column-major.
+        column_major: bool,
+    },
+    /// The mean.
+    Average {
+        /// Padding counts as zeros.
+        count_pad: bool,
+    },
+    /// The p-norm.
+    Lp {
+        /// The p.
+        p: f32,
+    },
+}
+
+/// Pooling.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// What is made of a window.
+    pub kind: PoolKind,
+    /// The window.
+    pub kernel: Shape,
+    /// Step along each spatial axis.
+    pub strides: Shape,
+    /// Padding before each spatial axis.
+    pub pads: Strides,
+    /// Padding behind each spatial axis, as far as it counts for `count_pad`.
+    pub pads_end: Strides,
+    /// Spread of the window.
+    pub dilations: Shape,
+}
+
+/// An axis of the data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis(pub usize);
+
+/// Leading axes that data and indices share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchDims(pub usize);
+
+/// What happens where updates meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum ScatterKind {
+    Replace,
+    Add,
+    Mul,
+    Max,
+    Min,
+}
+
+/// A scatter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scatter {
+    /// What happens where updates meet.
+    pub kind: ScatterKind,
+    /// The axis, for element scatters.
+    pub axis: usize,
+}
+
+/// Running sums or products.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cumulative {
+    /// Products instead of sums.
+    pub product: bool,
+    /// Leaves the current element out.
+    pub exclusive: bool,
+    /// From the end.
+    pub reverse: bool,
+}
+
+/// A search for the best k.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopK {
+    /// How many; the outputs' last extent.
+    pub k: usize,
+    /// The largest instead of the smallest.
+    pub largest: bool,
+    /// In order. Otherwise any order will do.
+    pub sorted: bool,
+}
+
+/// How an output coordinate maps to an input coordinate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Coordinates {
+    HalfPixel,
+    HalfPixelSymmetric,
+    PytorchHalfPixel,
+    AlignCorners,
+    Asymmetric,
+    TfCropAndResize,
+    TfHalfPixelForNn,
+}
+
+/// How a coordinate is rounded for nearest-neighbour interpolation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Nearest {
+    RoundPreferFloor,
+    RoundPreferCeil,
+    Floor,
+    Ceil,
+}
+
+/// How values between the input's are found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Interpolation {
+    /// The nearest one's.
+    Nearest(Nearest),
+    /// Linearly along each axis.
+    Linear,
+    /// Cubically along each axis, with this coefficient; `exclude_outside` drops what lies outside.
+    Cubic {
+        /// The coefficient, usually -0.75.
+        a: f32,
+        /// Leaves positions outside the input out of the weights.
+        exclude_outside: bool,
+    },
+}
+
+/// Interpolation. Axes whose scale is 1 and whose extents agree are copied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resize {
+    /// How values are found.
+    pub interpolation: Interpolation,
+    /// How coordinates map.
+    pub coordinates: Coordinates,
+    /// The scale along every axis.
+    pub scales: Vec<f32>,
+    /// Start and end of the region of interest along every axis, for `TfCropAndResize`.
+    pub roi: Vec<(f32, f32)>,
+    /// The value outside the input, for `TfCropAndResize`.
+    pub extrapolation: f32,
+    /// Low-pass filters when an axis shrinks.
+    pub antialias: bool,
+}
+
+/// Which recurrent layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cell {
+    /// Four gates, in the order input, output, forget, cell.
+    Lstm,
+    /// Three gates, in the order update, reset, hidden; `linear_before_reset` as in ONNX.
+    Gru {
+        /// The reset gate applies after the product.
+        linear_before_reset: bool,
+    },
+    /// One gate.
+    Rnn,
+}
+
+/// A gate's activation, with its two parameters where it has any.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Activation {
+    /// Which.
+    pub kind: ActivationKind,
+    /// First parameter.
+    pub alpha: f32,
+    /// Second parameter.
+    pub beta: f32,
+}
+
+/// Activations of recurrent layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum ActivationKind {
+    Sigmoid,
+    Tanh,
+    Relu,
+    Affine,
+    LeakyRelu,
+    ThresholdedRelu,
+    ScaledTanh,
+    HardSigmoid,
+    Elu,
+    Softsign,
+    Softplus,
+}
+
+/// A recurrent layer of one direction: inputs x `[steps, batch, input]`, w `[gates·hidden, input]`, r
+/// `[gates·hidden, hidden]`, then where flagged bias `[2·gates·hidden]`, lengths `[batch]` i32, initial h
+/// `[batch, hidden]`, initial c `[batch, hidden]`, peepholes `[3·hidden]`; outputs y `[steps, batch, hidden]`, last h
+/// `[batch, hidden]` and, for an LSTM, last c.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recurrent {
+    /// Which layer.
+    pub cell: Cell,
+    /// From the last step to the first.
+    pub reverse: bool,
+    /// Gate activations in ONNX's order.
+    pub activations: Vec<Activation>,
+    /// Bounds cell inputs to ±clip.
+    pub clip: Option<f32>,
+    /// Couples input and forget gates.
+    pub input_forget: bool,
+    /// Which optional inputs are there.
+    pub has: RecurrentInputs,
+}
+
+/// Which optional inputs of a [`Recurrent`] are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct RecurrentInputs {
+    pub bias: bool,
+    pub lengths: bool,
+    pub initial_h: bool,
+    pub initial_c: bool,
+    pub peepholes: bool,
+}
+
+/// Local response normalisation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lrn {
+    /// Factor of the mean square.
+    pub alpha: f32,
+    /// Exponent.
+    pub beta: f32,
+    /// Added to the mean square.
+    pub bias: f32,
+    /// Channels in a window.
+    pub size: usize,
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} = {} {:?}", self.outputs, self.prim.name(), self.inputs)?;
+        if let Prim::Map(map) = &self.prim {
+            write!(f, " {{ {:?} }}", map.expr)?;
+        }
+        Ok(())
+    }
+}

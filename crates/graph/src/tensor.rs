@@ -1,0 +1,186 @@
+//! Tensors whose values are known: weights, and what the planner computes.
+use std::{fmt, sync::Arc};
+
+use crate::{DType, Scalar, Shape, shape};
+
+/// A dense tensor. Clones share its bytes.
+#[derive(Clone)]
+pub struct Tensor {
+    dtype: DType,
+    shape: Shape,
+    // In words of 16 bytes, so that every element type is aligned.
+    words: Arc<[u128]>,
+    bytes: usize,
+}
+
+impl Tensor {
+    /// A tensor from its bytes in the machine's order; `None` if their number does not fit the shape.
+    pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Option<Self> {
+        let want = shape::elems(shape)?.checked_mul(dtype.bytes())?;
+        if want != bytes.len() {
+            return None;
+        }
+        let mut words = vec![0u128; want.div_ceil(16)];
+        bytemuck::cast_slice_mut::<u128, u8>(&mut words)[..want].copy_from_slice(bytes);
+        Some(Self { dtype, shape: shape.into(), words: words.into(), bytes: want })
+    }
+
+    /// A tensor from values that are put into `dtype` as ONNX's Cast does; `None` if their number does not fit the shape.
+    pub fn from_scalars(dtype: DType, shape: &[usize], values: impl IntoIterator<Item = Scalar>) -> Option<Self> {
+        let mut bytes = Vec::new();
+        for value in values {
+            push(&mut bytes, value, dtype);
+        }
+        Self::from_bytes(dtype, shape, &bytes)
+    }
+
+    /// A vector of 64-bit integers, as shapes and axes are.
+    pub fn from_i64s(values: &[i64]) -> Self {
+        let words: Vec<u128> = values
+            .chunks(2)
+            .map(|pair| {
+                let mut word = [0i64; 2];
+                word[..pair.len()].copy_from_slice(pair);
+                bytemuck::cast(word)
+            })
+            .collect();
+        Self {
+            dtype: DType::I64,
+            shape: Shape::from_slice(&[values.len()]),
+            words: words.into(),
+            bytes: values.len() * 8,
+        }
+    }
+
+    /// One value without axes.
+    pub fn scalar(dtype: DType, value: Scalar) -> Self {
+        let mut bytes = Vec::new();
+        push(&mut bytes, value, dtype);
+        let mut word = [0u8; 16];
+        word[..bytes.len()].copy_from_slice(&bytes);
+        Self { dtype, shape: Shape::new(), words: Arc::new([bytemuck::cast(word)]), bytes: bytes.len() }
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The extents.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// How many elements it has.
+    pub fn elems(&self) -> usize {
+        self.bytes / self.dtype.bytes()
+    }
+
+    /// All bytes, aligned for the element type.
+    pub fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.bytes]
+    }
+
+    /// The element at a flat position.
+    pub fn get(&self, at: usize) -> Scalar {
+        fn read<T: bytemuck::Pod>(bytes: &[u8], at: usize) -> T {
+            bytemuck::pod_read_unaligned(&bytes[at * size_of::<T>()..][..size_of::<T>()])
+        }
+        let bytes = self.bytes();
+        match self.dtype {
+            DType::F32 => Scalar::Float(f64::from(read::<f32>(bytes, at))),
+            DType::F64 => Scalar::Float(read::<f64>(bytes, at)),
+            DType::F16 => Scalar::Float(read::<half::f16>(bytes, at).to_f64()),
+            DType::Bf16 => Scalar::Float(read::<half::bf16>(bytes, at).to_f64()),
+            DType::I8 => Scalar::Int(i64::from(read::<i8>(bytes, at))),
+            DType::I16 => Scalar::Int(i64::from(read::<i16>(bytes, at))),
+            DType::I32 => Scalar::Int(i64::from(read::<i32>(bytes, at))),
+            DType::I64 => Scalar::Int(read::<i64>(bytes, at)),
+            DType::U8 => Scalar::Uint(u64::from(read::<u8>(bytes, at))),
+            DType::U16 => Scalar::Uint(u64::from(read::<u16>(bytes, at))),
+            DType::U32 => Scalar::Uint(u64::from(read::<u32>(bytes, at))),
+            DType::U64 => Scalar::Uint(read::<u64>(bytes, at)),
+            DType::Bool => Scalar::Int(i64::from(bytes[at] != 0)),
+        }
+    }
+
+    /// All elements in order.
+    pub fn scalars(&self) -> impl ExactSizeIterator<Item = Scalar> {
+        (0..self.elems()).map(|at| self.get(at))
+    }
+
+    /// All elements as signed integers, as shapes and axes are read.
+    pub fn to_i64s(&self) -> Vec<i64> {
+        self.scalars().map(Scalar::as_i64).collect()
+    }
+
+    /// True if both share the same bytes.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.words, &other.words) && self.bytes == other.bytes && self.dtype == other.dtype
+    }
+
+    /// The same elements under another shape; `None` if their number differs.
+    pub fn reshaped(&self, shape: &[usize]) -> Option<Self> {
+        (shape::elems(shape)? == self.elems()).then(|| Self { shape: shape.into(), ..self.clone() })
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.dtype, self.shape.as_slice())
+    }
+}
+
+impl PartialEq for Tensor {
+    /// Equal to the last bit.
+    fn eq(&self, other: &Self) -> bool {
+        self.dtype == other.dtype && self.shape == other.shape && self.bytes() == other.bytes()
+    }
+}
+
+fn push(bytes: &mut Vec<u8>, value: Scalar, dtype: DType) {
+    let value = value.cast(dtype);
+    match dtype {
+        DType::F32 => bytes.extend((value.as_f64() as f32).to_ne_bytes()),
+        DType::F64 => bytes.extend(value.as_f64().to_ne_bytes()),
+        DType::F16 => bytes.extend(half::f16::from_f64(value.as_f64()).to_ne_bytes()),
+        DType::Bf16 => bytes.extend(half::bf16::from_f64(value.as_f64()).to_ne_bytes()),
+        DType::I8 | DType::U8 | DType::Bool => bytes.push(value.as_i64() as u8),
+        DType::I16 | DType::U16 => bytes.extend((value.as_i64() as u16).to_ne_bytes()),
+        DType::I32 | DType::U32 => bytes.extend((value.as_i64() as u32).to_ne_bytes()),
+        DType::I64 | DType::U64 => bytes.extend(value.as_i64().to_ne_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn bytes_must_fit_the_shape() {
+        assert!(Tensor::from_bytes(DType::F32, &[2], &[0; 7]).is_none());
+        assert!(Tensor::from_bytes(DType::F32, &[usize::MAX, 3], &[]).is_none());
+        assert_eq!(Tensor::from_bytes(DType::F32, &[0, 5], &[]).unwrap().elems(), 0);
+    }
+
+    #[test]
+    fn vectors_of_any_length_read_back() {
+        for values in [&[][..], &[7], &[1, -2], &[i64::MIN, 0, i64::MAX]] {
+            assert_eq!(Tensor::from_i64s(values).to_i64s(), values);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn scalars_read_back_as_cast(values in prop::collection::vec(-300i64..300, 0..9), at in 0usize..13) {
+            let dtype = DType::ALL[at];
+            let scalars: Vec<_> = values.iter().map(|&value| Scalar::Int(value)).collect();
+            let tensor = Tensor::from_scalars(dtype, &[values.len()], scalars.iter().copied()).unwrap();
+            let read: Vec<_> = tensor.scalars().collect();
+            let want: Vec<_> = scalars.iter().map(|scalar| scalar.cast(dtype)).collect();
+            prop_assert_eq!(read, want);
+        }
+    }
+}
