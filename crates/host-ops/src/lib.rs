@@ -8,7 +8,8 @@ mod parallel;
 mod scratch;
 mod tensor;
 
-use graph::{Prim, Step, prim::BufferId};
+use graph::{DType, Prim, Step, prim::BufferId};
+use smallvec::SmallVec;
 
 pub use error::OpError;
 pub use parallel::{Parallel, Serial};
@@ -33,14 +34,26 @@ pub struct Context<'a> {
 /// for inputs and writable for outputs, and not changed by anyone else during the call. An output may share memory with an
 /// input only where both are read and written element by element in the same layout, as the planner arranges for maps.
 pub unsafe fn run(step: &Step, address: impl Fn(BufferId) -> *mut u8, cx: &mut Context<'_>) -> Result<(), OpError> {
-    // SAFETY: the caller vouches for every view's memory.
-    let inputs: Vec<Tensor<'_>> = step.inputs.iter().map(|view| unsafe { Tensor::new(view, address(view.buffer)) }).collect();
-    // SAFETY: as above.
-    let mut outputs: Vec<TensorMut<'_>> =
+    let inputs: SmallVec<[Tensor<'_>; 8]> =
+        // SAFETY: the caller vouches for every view's memory.
+        step.inputs.iter().map(|view| unsafe { Tensor::new(view, address(view.buffer)) }).collect();
+    let outputs: SmallVec<[TensorMut<'_>; 4]> =
+        // SAFETY: as above.
         step.outputs.iter().map(|view| unsafe { TensorMut::new(view, address(view.buffer)) }).collect();
-    let _ = (&inputs, &mut outputs, &cx);
-    match &step.prim {
-        Prim::Map(_) => Err(OpError::Unsupported { prim: step.prim.name(), dtype: step.outputs[0].dtype }),
-        other => Err(OpError::Unsupported { prim: other.name(), dtype: step.outputs[0].dtype }),
+    dispatch(&step.prim, &inputs, &outputs, cx)
+}
+
+fn dispatch(
+    prim: &Prim,
+    inputs: &[Tensor<'_>],
+    outputs: &[TensorMut<'_>],
+    cx: &mut Context<'_>,
+) -> Result<(), OpError> {
+    let _ = (inputs, cx);
+    match prim {
+        _ => Err(OpError::Unsupported {
+            prim: prim.name(),
+            dtype: outputs.first().map_or(DType::F32, TensorMut::dtype),
+        }),
     }
 }
