@@ -95,14 +95,24 @@ pub enum Prim {
     /// Pooling over the spatial axes of `[n, c, spatial…]`.
     Pool(Pool),
     /// Slices of data along one axis: data `[outer, axis, inner]`, indices `[count]`, output `[outer, count, inner]`.
+    ///
+    /// Indices, here and in the four below, are i32 or i64 and may count from the end; the device adds the extent to
+    /// negative ones and checks that all are in range.
     Gather,
-    /// Elements by index: data `[outer, axis, inner]`, indices and output `[outer', count, inner']`.
+    /// Elements by index: data and indices of one rank; the output has the indices' shape. The element at an index of the
+    /// output is data's at that index with the coordinate of the axis replaced by the one in `indices`, so off the axis
+    /// no extent of the indices is above data's.
     GatherElements(Axis),
-    /// Slices by index tuples: data, indices `[…, depth]`, with `batch_dims` leading axes in common.
+    /// Slices by index tuples: data, indices `[batch…, …, depth]`, with `batch_dims` leading axes in common; the output
+    /// has the indices' shape without `depth`, then data's extents behind the first `batch_dims + depth`.
     GatherNd(BatchDims),
-    /// Copies data to the output, then writes updates: data, indices, updates of the indices' shape.
+    /// Copies data to the output, then puts each update where [`GatherElements`](Self::GatherElements) would read: data,
+    /// indices, updates of the indices' shape. Of updates to one place, the last in row-major order wins or all are
+    /// put together in that order.
     ScatterElements(Scatter),
-    /// Copies data to the output, then writes slices: data, indices `[…, depth]`, updates.
+    /// Copies data to the output, then writes slices: data, indices `[…, depth]`, updates with the indices' shape without
+    /// `depth`, then data's extents behind the first `depth`. Updates to one place meet as in
+    /// [`ScatterElements`](Self::ScatterElements).
     ScatterNd(Scatter),
     /// Running sums or products along an axis of `[outer, axis, inner]`.
     Cumulative(Cumulative),
