@@ -109,6 +109,22 @@ impl Graph {
         &self.outputs
     }
 
+    /// For each input, whether an operator must know its value when shapes are planned.
+    pub fn inputs_with_needed_values(&self) -> Vec<bool> {
+        let mut needed = vec![false; self.values.len()];
+        for node in self.nodes.iter().rev() {
+            let wanted = node.outputs.iter().flatten().any(|output| needed[output.0 as usize]);
+            for (index, input) in node.inputs.iter().enumerate() {
+                let Some(input) = input else { continue };
+                // A shape is known without knowing what has it.
+                if node.op.host_inputs().contains(&index) || wanted && !node.op.reads_only_shapes() {
+                    needed[input.0 as usize] = true;
+                }
+            }
+        }
+        self.inputs.iter().map(|input| needed[input.0 as usize]).collect()
+    }
+
     /// Checks what every stage counts on: references exist, each value is made once and before its use, constants have
     /// their value's type.
     ///

@@ -1,0 +1,58 @@
+//! A small least-recently-used cache.
+
+/// Keeps the `capacity` entries that were used last. Look-ups are linear: a session sees few shapes at a time.
+pub struct Lru<K, V> {
+    capacity: usize,
+    /// The most recent last.
+    entries: Vec<(K, V)>,
+}
+
+impl<K: PartialEq, V: Clone> Lru<K, V> {
+    /// An empty cache.
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity: capacity.max(1), entries: Vec::new() }
+    }
+
+    /// An entry whose key `matches`, which becomes the most recent one.
+    pub fn get(&mut self, matches: impl Fn(&K) -> bool) -> Option<V> {
+        let at = self.entries.iter().rposition(|(key, _)| matches(key))?;
+        let last = self.entries.len() - 1;
+        self.entries[at..=last].rotate_left(1);
+        Some(self.entries[last].1.clone())
+    }
+
+    /// Adds an entry; the one used longest ago goes if there is no room.
+    pub fn insert(&mut self, key: K, value: V) {
+        if self.entries.len() == self.capacity {
+            self.entries.remove(0);
+        }
+        self.entries.push((key, value));
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_entry_used_longest_ago_goes_first() {
+        let mut cache = Lru::new(2);
+        cache.insert(1, "one");
+        cache.insert(2, "two");
+        assert_eq!(cache.get(|&key| key == 1), Some("one"));
+        cache.insert(3, "three");
+        assert_eq!(cache.get(|&key| key == 2), None);
+        assert_eq!(cache.get(|&key| key == 1), Some("one"));
+        assert_eq!(cache.len(), 2);
+    }
+}
