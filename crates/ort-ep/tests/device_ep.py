@@ -48,7 +48,10 @@ def results_are_numpys():
     running = session(NAME, mul_model(), entries=ALONE)
     same(running.run(None, {"x": x, "y": y})[0], x * y)
     # Neighbours stay on the CPU, so values cross the border in both directions; one of them is a constant.
-    nodes = [("Add", ["x", "y"], ["a"]), ("Mul", ["a", "w"], ["m"]), ("Sub", ["m", "y"], ["s"]), ("Mul", ["s", "x"], ["z"])]
+    nodes = [
+        ("Add", ["x", "y"], ["a"]), ("Mul", ["a", "w"], ["m"]),
+        ("Sub", ["m", "y"], ["s"]), ("Mul", ["s", "x"], ["z"]),
+    ]
     shape, weight = (2, 3), np.arange(6, dtype=np.float32).reshape(2, 3)
     mixed = model(nodes, [value("x", shape), value("y", shape)], [value("z", shape)], {"w": weight})
     running = session(NAME, mixed)
@@ -62,12 +65,14 @@ def nodes_are_where_they_should_be():
     nodes = [("Mul", ["x", "y"], ["m"]), ("Add", ["m", "y"], ["z"])]
     both = model(nodes, [value("x", shape), value("y", shape)], [value("z", shape)])
     running = session(NAME, both, entries={"session.record_ep_graph_assignment_info": "1"})
-    placed = {node.op_type: group.ep_name for group in running.get_provider_graph_assignment_info() for node in group.get_nodes()}
+    groups = running.get_provider_graph_assignment_info()
+    placed = {node.op_type: group.ep_name for group in groups for node in group.get_nodes()}
     assert placed == {"Mul": NAME, "Add": "CPUExecutionProvider"}, placed
     message = error_of(lambda: session(NAME, both, entries=ALONE))
     assert "fallback" in message, message
     doubles = [value(name, shape, TensorProto.DOUBLE) for name in "xyz"]
-    message = error_of(lambda: session(NAME, model([("Mul", ["x", "y"], ["z"])], doubles[:2], doubles[2:]), entries=ALONE))
+    wide = model([("Mul", ["x", "y"], ["z"])], doubles[:2], doubles[2:])
+    message = error_of(lambda: session(NAME, wide, entries=ALONE))
     assert "fallback" in message, message
 
 

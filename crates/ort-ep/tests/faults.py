@@ -165,8 +165,8 @@ def environment_stream():
     del stream
 
 
-# What becomes of a fault. It is raised; or nobody can be told, so it is logged and the call goes on with the default; or
-# the runtime raises words of its own, and the log has the hook's.
+# What becomes of a fault. It is raised; or nobody can be told, so it is logged and the call goes on with the default;
+# or the runtime raises words of its own, and the log has the hook's.
 RAISES, LOGS, EXPLAINS = "raises", "logs", "explains"
 # Older runtimes can't take such a registration back, so the SDK does not let it fail.
 ROLLS_BACK = RAISES if VERSION >= (1, 31) else LOGS

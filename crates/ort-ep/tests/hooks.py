@@ -27,8 +27,8 @@ def registration():
     forget()
     register()
     assert calls("factory.devices")[0].endswith("virtual=false"), calls()
-    wanted = [f"factory.create_allocator {memory}{device}" for device in (0, 1) for memory in ("Default", "HostAccessible")]
-    assert calls("factory.create_allocator") == wanted, calls()
+    memories = [f"{memory}{device}" for device in (0, 1) for memory in ("Default", "HostAccessible")]
+    assert calls("factory.create_allocator") == [f"factory.create_allocator {memory}" for memory in memories], calls()
     assert calls("factory.create_data_transfer") and not calls("factory.create_ep")
     first, second = devices(NAME)
     assert (first.ep_vendor, first.ep_metadata["version"]) == ("Hooks", "1.2.3-hooks+1")
@@ -390,7 +390,7 @@ def two_providers_in_one_session():
     x, _ = pair()
     np.testing.assert_allclose(running.run(None, {"x": x, "e": np.array([2], np.float32)})[0], (x * x) ** 2, rtol=1e-5)
     # Each provider allocates on its own device, and its hooks are called once for each.
-    assert {"allocator.alloc Default0 24 stream=true", "allocator.alloc Default1 24 stream=true"} <= set(calls()), calls()
+    assert {f"allocator.alloc Default{device} 24 stream=true" for device in (0, 1)} <= set(calls()), calls()
     assert len(calls("ep.on_run_start")) == len(calls("ep.on_run_end")) == 2, calls()
     del running
     # From here on, device values have no allocator: the runtime drops the shared ones of both names, since they serve

@@ -65,10 +65,6 @@ def bound(running, **values):
     return binding
 
 
-def square_model(shape=(2, 3)):
-    return support.model([("Mul", ["x", "x"], ["z"])], [support.value("x", shape)], [support.value("z", shape)])
-
-
 def run_options(**entries):
     options = ort.RunOptions()
     for key, entry in entries.items():

@@ -14,12 +14,14 @@ from support import captured_stderr, mul_model, run_checks
 
 os.environ["HOOKS_SPEAK"] = "1"
 VERBOSE, INFO, WARNING, ERROR = range(4)
-EVENTS = {"E": "an error of hooks number=1", "W": "a warning of hooks", "I": "an info of hooks", "V": "a debug of hooks"}
+EVENTS = {
+    "E": "an error of hooks number=1", "W": "a warning of hooks", "I": "an info of hooks", "V": "a debug of hooks",
+}
+LINE = re.compile(r"\[([VIWEF]):onnxruntime:([^,]*), work\.rs:\d+ hooks::work\] (.*?)(?:\x1b\[m)?$", re.M)
 
 
-def log_of(severity, environment=WARNING):
+def log_of(severity):
     """What a session of that severity writes, by the runtime's letter for the severity."""
-    ort.set_default_logger_severity(environment)
 
     def prepare(settings):
         settings.log_severity_level = severity
@@ -30,9 +32,8 @@ def log_of(severity, environment=WARNING):
         multiplies(running)
         del running
         gc.collect()
-    ort.set_default_logger_severity(WARNING)
     found = {}
-    for letter, logger, text in re.findall(r"\[([VIWEF]):onnxruntime:([^,]*), work\.rs:\d+ \S*hooks::work\] (.*?)(?:\x1b\[m)?$", lines[0], re.M):
+    for letter, logger, text in LINE.findall(lines[0]):
         found.setdefault(letter, []).append((logger, text))
     return found, lines[0]
 
@@ -56,9 +57,17 @@ def quiet_then_loud_then_quiet():
     expect(WARNING, "EW")
 
 
-def messages_name_their_source():
-    _, text = log_of(WARNING)
-    assert re.search(r"work\.rs:\d+ hooks::work\] a warning of hooks", text), text
+def the_environment_decides_for_other_threads():
+    unregister()
+    ort.set_default_logger_severity(ERROR)
+    register()
+    found, text = log_of(WARNING)
+    assert found["W"] == [("talker", EVENTS["W"])], text
+    unregister()
+    ort.set_default_logger_severity(WARNING)
+    register()
+    found, text = log_of(ERROR)
+    assert found["W"] == [("Default", "a warning of another thread")], text
 
 
 def a_session_that_goes_may_still_speak():
@@ -70,8 +79,6 @@ def a_session_that_goes_may_still_speak():
 
 
 def the_log_variable_shows_what_the_runtime_drops():
-    register("Loud")
-    unregister("Loud")
     script = (
         "import sys; sys.argv = ['', sys.argv[1]]\n"
         "from hooks_support import *\n"
@@ -93,7 +100,7 @@ def the_log_variable_shows_what_the_runtime_drops():
 
 register()
 run_checks(
-    quiet_then_loud_then_quiet, messages_name_their_source, a_session_that_goes_may_still_speak,
+    quiet_then_loud_then_quiet, the_environment_decides_for_other_threads, a_session_that_goes_may_still_speak,
     the_log_variable_shows_what_the_runtime_drops,
 )
 unregister()
