@@ -1,1 +1,20 @@
-//! (in the making)
+//! The hip backend: the graph engine as a plugin of ONNX Runtime.
+//!
+//! A session's way: [`claim`] offers every node to the engine and groups those it takes into partitions; `import` turns a
+//! partition into a `graph::Graph`; `partition` plans it for the shapes at hand and runs it.
+//!
+//! Today the only device is the host: tensors are read and written where ONNX Runtime keeps them, and work is spread over
+//! ONNX Runtime's own threads.
+#![deny(unsafe_code)]
+
+mod claim;
+mod convert;
+mod ep;
+mod factory;
+#[allow(unsafe_code)]
+mod ffi;
+mod import;
+mod node;
+mod partition;
+
+ort_ep::plugin!(factory::create, log_variable = "AMDGPU_EP_LOG");

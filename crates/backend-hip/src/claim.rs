@@ -1,0 +1,118 @@
+//! Which nodes the engine takes, and in which groups.
+use std::collections::HashMap;
+
+use graph::Declined;
+use ort_ep::{
+    Claims, Result,
+    view::{Graph, Node},
+};
+
+use crate::node;
+
+/// What became of the nodes of one graph.
+pub(crate) struct Placement<'a> {
+    /// Groups of nodes that become one partition each.
+    pub partitions: Vec<Vec<Node<'a>>>,
+    /// Nodes that stay with other providers, with the reason.
+    pub declined: Vec<(Node<'a>, Declined)>,
+}
+
+/// Offers every node of a graph to the engine.
+///
+/// # Errors
+/// ONNX Runtime refused to describe the graph.
+pub(crate) fn place(graph: Graph<'_>) -> Result<Placement<'_>> {
+    let nodes = graph.nodes()?;
+    let mut taken = Vec::with_capacity(nodes.len());
+    let mut declined = Vec::new();
+    let mut values = Values::default();
+    for &node in &nodes {
+        let answer = match node.ep_name()? {
+            Some(owner) => Err(Declined::new(format!("{owner} has it already"))),
+            None => node::parse(node)?.and_then(|op| values.check(node, &*op).map(|()| op)),
+        };
+        values.add(node, answer.as_ref().ok().map(|op| &**op))?;
+        taken.push(answer.is_ok());
+        if let Err(reason) = answer {
+            declined.push((node, reason));
+        }
+    }
+    Ok(Placement { partitions: partitions(&nodes, &taken)?, declined })
+}
+
+/// Hands a placement to ONNX Runtime.
+///
+/// # Errors
+/// ONNX Runtime refused.
+pub(crate) fn claim(placement: &Placement<'_>, claims: &mut Claims<'_>) -> Result<()> {
+    placement.partitions.iter().try_for_each(|nodes| claims.fuse(nodes, true))
+}
+
+/// What the planner will know of each value: decides about operators that need values to know shapes.
+#[derive(Default)]
+struct Values {
+    /// Values made by taken nodes from which no value follows at planning time.
+    unknowable: HashMap<String, String>,
+}
+
+impl Values {
+    /// Declines a node that needs a value which only the device will know.
+    fn check(&self, node: Node<'_>, op: &dyn graph::Op) -> Result<(), Declined> {
+        let inputs = node.inputs().map_err(|error| Declined::new(error.to_string()))?;
+        for &index in op.host_inputs() {
+            let name = inputs.get(index).copied().flatten().and_then(|value| value.name().ok());
+            if let Some(maker) = name.and_then(|name| self.unknowable.get(name)) {
+                return Err(Declined::new(format!("shapes depend on values that {maker} computes")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers what a node makes. A declined node's outputs come from outside, and are known when they are needed.
+    fn add(&mut self, node: Node<'_>, op: Option<&dyn graph::Op>) -> Result<()> {
+        let Some(op) = op else { return Ok(()) };
+        if op.reads_only_shapes() {
+            return Ok(());
+        }
+        let mut reason = (!op.follows_known_values()).then(|| op.name().to_owned());
+        for input in node.inputs()?.into_iter().flatten() {
+            reason = reason.or_else(|| self.unknowable.get(input.name().ok()?).cloned());
+        }
+        if let Some(reason) = reason {
+            for output in node.outputs()?.into_iter().flatten() {
+                self.unknowable.insert(output.name()?.to_owned(), reason.clone());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Groups taken nodes so that no path leaves a group and comes back to it.
+///
+/// A node's level counts how often a path to it has gone from other providers back to the engine. All nodes of one level
+/// form one group: a path that leaves it comes back on a higher level.
+fn partitions<'a>(nodes: &[Node<'a>], taken: &[bool]) -> Result<Vec<Vec<Node<'a>>>> {
+    let mut maker: HashMap<&str, usize> = HashMap::new();
+    let mut levels = vec![0usize; nodes.len()];
+    let mut groups: Vec<Vec<Node<'a>>> = Vec::new();
+    for (at, node) in nodes.iter().enumerate() {
+        let inputs = node.inputs()?.into_iter().flatten().chain(node.implicit_inputs()?);
+        for input in inputs {
+            if let Some(&from) = maker.get(input.name()?) {
+                let crossing = usize::from(taken[at] && !taken[from]);
+                levels[at] = levels[at].max(levels[from] + crossing);
+            }
+        }
+        for output in node.outputs()?.into_iter().flatten() {
+            maker.insert(output.name()?, at);
+        }
+        if taken[at] {
+            if groups.len() <= levels[at] {
+                groups.resize_with(levels[at] + 1, Vec::new);
+            }
+            groups[levels[at]].push(*node);
+        }
+    }
+    groups.retain(|group| !group.is_empty());
+    Ok(groups)
+}

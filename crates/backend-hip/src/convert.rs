@@ -1,0 +1,67 @@
+//! ONNX Runtime's types in the engine's words.
+use graph::{DType, Declined, Tensor, ops::Attribute};
+use ort_ep::{
+    ElementType, Error, Result,
+    view::{AttributeValue, Tensor as TensorView, ValueInfo, ValueType},
+};
+
+/// The engine's name of an element type; `None` for types it does not know.
+pub(crate) fn dtype(element: ElementType) -> Option<DType> {
+    Some(match element {
+        ElementType::F32 => DType::F32,
+        ElementType::F64 => DType::F64,
+        ElementType::F16 => DType::F16,
+        ElementType::Bf16 => DType::Bf16,
+        ElementType::I8 => DType::I8,
+        ElementType::I16 => DType::I16,
+        ElementType::I32 => DType::I32,
+        ElementType::I64 => DType::I64,
+        ElementType::U8 => DType::U8,
+        ElementType::U16 => DType::U16,
+        ElementType::U32 => DType::U32,
+        ElementType::U64 => DType::U64,
+        ElementType::Bool => DType::Bool,
+        _ => return None,
+    })
+}
+
+/// The element type of a value, or why the engine can't have it.
+pub(crate) fn value_dtype(value: ValueInfo<'_>) -> Result<Result<DType, Declined>> {
+    Ok(match value.value_type()? {
+        ValueType::Tensor(tensor) => dtype(tensor.element)
+            .ok_or_else(|| Declined::new(format!("{:?} is of type {:?}", value.name().unwrap_or("?"), tensor.element))),
+        other => Err(Declined::new(format!("{:?} is no tensor but {other:?}", value.name().unwrap_or("?")))),
+    })
+}
+
+/// The rank of a value, if ONNX Runtime knows it.
+pub(crate) fn value_rank(value: ValueInfo<'_>) -> Result<Option<usize>> {
+    Ok(match value.value_type()? {
+        ValueType::Tensor(tensor) => tensor.shape.map(|shape| shape.len()),
+        _ => None,
+    })
+}
+
+/// A copy of a tensor of ONNX Runtime.
+pub(crate) fn tensor(view: TensorView<'_>) -> Result<Tensor> {
+    let element = view.element_type()?;
+    let dtype = dtype(element).ok_or_else(|| Error::not_implemented(format!("a constant of type {element:?}")))?;
+    let shape = view.shape()?.iter().map(|&extent| usize::try_from(extent)).collect::<Result<Vec<_>, _>>();
+    let shape = shape.map_err(|_| Error::invalid_argument("a constant has a negative extent"))?;
+    Tensor::from_bytes(dtype, &shape, view.bytes()?).ok_or_else(|| Error::invalid_argument("a constant has too few bytes"))
+}
+
+/// An attribute's value; what the engine has no word for is `Other`.
+pub(crate) fn attribute(value: AttributeValue) -> Result<Attribute> {
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(match value {
+        AttributeValue::Int(value) => Attribute::Int(value),
+        AttributeValue::Ints(values) => Attribute::Ints(values),
+        AttributeValue::Float(value) => Attribute::Float(value),
+        AttributeValue::Floats(values) => Attribute::Floats(values),
+        AttributeValue::String(bytes) => Attribute::Text(text(bytes)),
+        AttributeValue::Strings(list) => Attribute::Texts(list.into_iter().map(text).collect()),
+        AttributeValue::Tensor(value) => tensor(value.as_tensor()).map_or(Attribute::Other, Attribute::Tensor),
+        _ => Attribute::Other,
+    })
+}

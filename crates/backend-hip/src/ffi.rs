@@ -1,0 +1,55 @@
+//! The backend's only unsafe code: tensors of ONNX Runtime as memory for a plan.
+use std::sync::{Mutex, PoisonError};
+
+use exec::{
+    Parallel, Program,
+    host::{self, RunState},
+};
+use graph::Plan;
+use ort_ep::{
+    Error, Result,
+    view::{KernelContext, Tensor, TensorMut},
+};
+
+/// Runs a plan on tensors of ONNX Runtime.
+pub(crate) fn run(
+    program: &Program,
+    plan: &Plan,
+    inputs: &[Tensor<'_>],
+    outputs: &mut [TensorMut<'_>],
+    state: &mut RunState,
+    context: &KernelContext<'_>,
+) -> Result<()> {
+    let inputs = inputs.iter().map(|tensor| tensor.address()).collect::<Result<Vec<_>>>()?;
+    let outputs = outputs.iter_mut().map(TensorMut::address).collect::<Result<Vec<_>>>()?;
+    let threads = OrtThreads { context, failure: Mutex::default() };
+    // SAFETY: the plan was made for the shapes of these inputs, and the outputs were made in the shapes it names. The host
+    // device is offered without memory of its own, so ONNX Runtime keeps every tensor of a partition in host memory. It
+    // gives outputs that share memory with inputs only to caches updated in place, which no operator here does.
+    unsafe { host::run(program.graph(), plan, &inputs, &outputs, state, &threads) }
+        .map_err(|error| Error::ep_fail(error.to_string()))?;
+    threads.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// ONNX Runtime's own threads.
+struct OrtThreads<'a> {
+    context: &'a KernelContext<'a>,
+    /// What went wrong in a task: the run goes on, and fails at its end.
+    failure: Mutex<Option<Error>>,
+}
+
+// SAFETY: the context is only used to start work, by the one thread that runs the partition; the pool's threads see the
+// work and not the context.
+unsafe impl Sync for OrtThreads<'_> {}
+
+impl Parallel for OrtThreads<'_> {
+    fn threads(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    fn run(&self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
+        if let Err(error) = self.context.parallel_for(tasks, 0, body) {
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+"""Runs ONNX's own node tests through ONNX Runtime with a plugin in front, and says what became of each.
+
+    python conformance.py --library libhip-backend.so [--only Conv,MaxPool] [--report report.json] [--verbose]
+
+A test is usable if ONNX Runtime's CPU provider gets it right. With the plugin in front and graph optimisations off it is
+  placed    right, with every node on the plugin
+  partly    right, with some nodes elsewhere
+  declined  right, with every node elsewhere
+  WRONG     the plugin took nodes and the result is wrong
+  ERROR     the plugin took nodes and the session or the run failed
+  CRASH     the process died, or did not come back in time
+Tests run in child processes, so that a crash costs one test.
+"""
+import argparse
+import collections
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+NAME = "ConformanceExecutionProvider"
+BAD = ("WRONG", "ERROR", "CRASH")
+SECONDS_WITHOUT_A_WORD = 120
+
+
+def cases(only):
+    from onnx.backend.test.case.node import collect_testcases
+
+    found = collect_testcases(None)
+    found = [case for case in found if case.model is not None and case.data_sets]
+    return [case for case in found if not only or op_of(case) in only or case.name in only]
+
+
+def op_of(case):
+    """The operator a test is about: tests of function bodies are named after the function."""
+    name = case.name.removeprefix("test_")
+    return case.model.graph.node[0].op_type if "expanded" not in name else name.split("_expanded")[0]
+
+
+def feeds(case, inputs):
+    names = [value.name for value in case.model.graph.input]
+    return {name: value for name, value in zip(names, inputs)}
+
+
+def same(found, wanted, rtol, atol):
+    if isinstance(wanted, (list, tuple)):
+        return len(found) == len(wanted) and all(same(f, w, rtol, atol) for f, w in zip(found, wanted))
+    if wanted is None or isinstance(wanted, dict):
+        return found == wanted
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return False
+    if found.dtype.kind in "OUS" or found.dtype == bool:
+        return bool((found == wanted).all())
+    return np.allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=rtol, atol=atol, equal_nan=True)
+
+
+def run(case, devices):
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if devices:
+        options.add_provider_for_devices(devices, {})
+    session = ort.InferenceSession(case.model.SerializeToString(), sess_options=options, enable_fallback=0)
+    placed = collections.Counter()
+    for item in session.get_provider_graph_assignment_info():
+        placed[item.ep_name == NAME] += len(item.get_nodes())
+    right = True
+    for inputs, outputs in case.data_sets:
+        found = session.run(None, feeds(case, inputs))
+        right = right and all(same(f, w, case.rtol, case.atol) for f, w in zip(found, outputs))
+    return right, placed[True], placed[False]
+
+
+def verdict(case, devices):
+    try:
+        right, _, _ = run(case, None)
+    except Exception as error:  # whatever the CPU provider can't do is no yardstick
+        return "unusable", str(error)[:200]
+    if not right:
+        return "unusable", "the CPU provider's result is outside the test's tolerance"
+    try:
+        right, ours, others = run(case, devices)
+    except Exception as error:
+        return "ERROR", str(error)[:400]
+    if not right:
+        return ("WRONG", "") if ours else ("unusable", "wrong without us")
+    return ("placed" if not others else "partly" if ours else "declined"), ""
+
+
+def child(arguments):
+    ort.register_execution_provider_library(NAME, arguments.library)
+    devices = [device for device in ort.get_ep_devices() if device.ep_name == NAME]
+    assert devices, "the plugin offers no device"
+    for case in cases(arguments.only)[arguments.first :]:
+        print(json.dumps(["begin", case.name, op_of(case)]), flush=True)
+        print(json.dumps(["end", *verdict(case, devices)]), flush=True)
+
+
+def children(arguments):
+    """One (name, op, verdict, note) for each test; a child that dies is followed by the next."""
+    total, first = len(cases(arguments.only)), 0
+    while first < total:
+        command = [sys.executable, __file__, "--library", arguments.library, "--first", str(first)]
+        command += ["--only", ",".join(arguments.only)] if arguments.only else []
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        begun = None
+        watchdog = subprocess.Popen(["sleep", str(SECONDS_WITHOUT_A_WORD * 20)])
+        for line in process.stdout:
+            word, *rest = json.loads(line)
+            if word == "begin":
+                begun = rest
+            else:
+                yield (*begun, *rest)
+                first, begun = first + 1, None
+        watchdog.kill()
+        process.wait()
+        if begun is not None:
+            yield (*begun, "CRASH", f"exit status {process.returncode}: {process.stderr.read()[-300:]}")
+            first += 1
+        elif process.returncode != 0:
+            raise SystemExit(f"the child failed before a test began:\n{process.stderr.read()}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--report", help="write every verdict to this JSON file")
+    parser.add_argument("--verbose", action="store_true", help="list declined tests too")
+    parser.add_argument("--first", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.first is not None:
+        return child(arguments)
+    results = list(children(arguments))
+    if arguments.report:
+        with open(arguments.report, "w") as file:
+            json.dump([dict(zip(("test", "op", "verdict", "note"), row)) for row in results], file, indent=1)
+    table = collections.defaultdict(collections.Counter)
+    for name, op, what, note in results:
+        table[op][what] += 1
+        if what in BAD or arguments.verbose and what == "declined":
+            print(f"{what:8} {name}: {note}")
+    columns = ["placed", "partly", "declined", "WRONG", "ERROR", "CRASH", "unusable"]
+    print(f"\n{'op':32}" + "".join(f"{column:>10}" for column in columns))
+    for op in sorted(table):
+        print(f"{op:32}" + "".join(f"{table[op][column] or '':>10}" for column in columns))
+    totals = collections.Counter(what for _, _, what, _ in results)
+    print(f"{'all':32}" + "".join(f"{totals[column]:>10}" for column in columns))
+    bad = sum(totals[what] for what in BAD)
+    print(f"\n{totals['placed']} of {len(results) - totals['unusable']} usable tests run entirely on the device, {bad} bad")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
