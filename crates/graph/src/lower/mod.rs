@@ -6,6 +6,7 @@
 mod known;
 mod map;
 mod movement;
+mod reduce;
 mod val;
 
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
     shape::{self, dense_strides},
 };
 
+pub(crate) use reduce::{axis_back, axis_last, needs_floats};
 pub use val::{Storage, Val};
 
 /// Values up to this many elements are computed by the planner if all their inputs are known.

@@ -7,7 +7,11 @@ use std::{collections::HashMap, fmt, sync::LazyLock};
 use crate::{DType, Declined, LowerError, Tensor, lower::Lower, lower::Val};
 
 mod attributes;
+mod cumulative;
 mod elementwise;
+mod reduce;
+mod search;
+mod softmax;
 
 pub use attributes::{Attribute, Attributes};
 
@@ -20,6 +24,17 @@ pub trait Op: fmt::Debug + Send + Sync {
     /// arithmetic on these.
     fn host_inputs(&self) -> &[usize] {
         &[]
+    }
+
+    /// True for operators such as Shape, whose result does not depend on any input's value.
+    fn reads_only_shapes(&self) -> bool {
+        false
+    }
+
+    /// True if the planner computes the results whenever it knows all inputs and they are small. So it is for everything
+    /// made of maps, movement, gathers and reductions; operators with a primitive of their own say no.
+    fn follows_known_values(&self) -> bool {
+        true
     }
 
     /// Emits the steps for concrete inputs; one value for each of ONNX's outputs, trailing unwanted ones may be missing.
@@ -99,7 +114,8 @@ pub struct Entry {
 }
 
 /// The families' tables.
-const FAMILIES: &[&[Entry]] = &[elementwise::UNARY, elementwise::BINARY];
+const FAMILIES: &[&[Entry]] =
+    &[elementwise::UNARY, elementwise::BINARY, reduce::OPS, softmax::OPS, search::OPS, cumulative::OPS];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), Parse>> = LazyLock::new(|| {
     FAMILIES.iter().flat_map(|family| family.iter()).map(|row| ((row.domain, row.op_type), row.parse)).collect()
