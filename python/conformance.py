@@ -14,8 +14,12 @@ Tests run in child processes, so that a crash costs one test.
 import argparse
 import collections
 import json
+import os
+import queue
 import subprocess
 import sys
+import tempfile
+import threading
 
 import numpy as np
 import onnx
@@ -101,34 +105,55 @@ def child(arguments):
         print(json.dumps(["end", *verdict(case, devices)]), flush=True)
 
 
+def words(process):
+    """The child's lines as they come; ends when it ends, and ends it when it falls silent."""
+    lines = queue.Queue()
+
+    def read():
+        for line in process.stdout:
+            lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        try:
+            line = lines.get(timeout=SECONDS_WITHOUT_A_WORD)
+        except queue.Empty:
+            process.kill()
+            return
+        if line is None:
+            return
+        yield json.loads(line)
+
+
 def children(arguments):
     """One (name, op, verdict, note) for each test; a child that dies is followed by the next."""
     total, first = len(cases(arguments.only)), 0
     while first < total:
         command = [sys.executable, __file__, "--library", arguments.library, "--first", str(first)]
         command += ["--only", ",".join(arguments.only)] if arguments.only else []
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        begun = None
-        watchdog = subprocess.Popen(["sleep", str(SECONDS_WITHOUT_A_WORD * 20)])
-        for line in process.stdout:
-            word, *rest = json.loads(line)
-            if word == "begin":
-                begun = rest
-            else:
-                yield (*begun, *rest)
-                first, begun = first + 1, None
-        watchdog.kill()
-        process.wait()
+        with tempfile.TemporaryFile("w+") as errors:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+            begun = None
+            for word, *rest in words(process):
+                if word == "begin":
+                    begun = rest
+                else:
+                    yield (*begun, *rest)
+                    first, begun = first + 1, None
+            process.wait()
+            errors.seek(0)
+            said = errors.read()
         if begun is not None:
-            yield (*begun, "CRASH", f"exit status {process.returncode}: {process.stderr.read()[-300:]}")
+            yield (*begun, "CRASH", f"exit status {process.returncode}: {said[-300:]}")
             first += 1
         elif process.returncode != 0:
-            raise SystemExit(f"the child failed before a test began:\n{process.stderr.read()}")
+            raise SystemExit(f"the child failed before a test began:\n{said}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", required=True)
+    parser.add_argument("--library", required=True, type=os.path.abspath)
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
     parser.add_argument("--report", help="write every verdict to this JSON file")
     parser.add_argument("--verbose", action="store_true", help="list declined tests too")

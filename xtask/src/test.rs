@@ -168,7 +168,9 @@ fn rust_tests(context: &Context<'_>) -> Result<Outcome> {
     if shell::succeeds("cargo-nextest", &["nextest", "--version"]) {
         cargo(context, &["nextest", "run", "--workspace"], &[])
     } else {
-        cargo(context, &["test", "--workspace", "--lib", "--bins", "--tests", "--examples"], &[])
+        // `cargo test --examples` would build the example plugins as test programs, not as the libraries tests load.
+        cargo(context, &["build", "--workspace", "--examples"], &[])?;
+        cargo(context, &["test", "--workspace", "--lib", "--bins", "--tests"], &[])
             .map(|_| Outcome::Passed("cargo-nextest is not installed: ran with cargo test, without time limits".into()))
     }
 }

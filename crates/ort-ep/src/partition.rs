@@ -47,6 +47,7 @@ pub struct EpContextNode {
     pub embedded: bool,
     /// True for the node that carries the shared blob.
     pub main: bool,
-    /// Further text attributes: `ep_sdk_version`, `hardware_architecture`, `partition_name`, `notes`, …
+    /// Further text attributes: `ep_sdk_version`, `hardware_architecture`, `partition_name`, `notes`, … The SDK adds
+    /// `source`, the provider's name.
     pub texts: Vec<(String, String)>,
 }

@@ -44,7 +44,7 @@ impl HooksEp {
     /// The blob of a partition, and the node that carries it or names its file.
     fn save(&self, save: &Save, op: Op, index: usize) -> Result<EpContextNode> {
         let blob = [&MARK[..], format!("{op:?}").as_bytes()].concat();
-        let texts = vec![("source".into(), self.name.clone()), ("notes".into(), "größe".into())];
+        let texts = vec![("notes".into(), "größe".into())];
         if save.embedded {
             return Ok(EpContextNode { context: blob, embedded: true, main: true, texts });
         }

@@ -1,5 +1,5 @@
 //! [`OrtNodeComputeInfo`](sys::OrtNodeComputeInfo) over [`Partition`], and the node that saves one.
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 
 use ort_ep_sys as sys;
 
@@ -72,7 +72,12 @@ unsafe extern "system" fn compute(
 unsafe extern "system" fn release_state(_: *mut sys::OrtNodeComputeInfo, _: *mut c_void) {}
 
 /// Makes the EPContext node that stands for `fused` in a saved model; ONNX Runtime takes it over.
-pub(super) fn context_node(runtime: Runtime, fused: Node<'_>, node: &EpContextNode) -> Result<*mut sys::OrtNode> {
+pub(super) fn context_node(
+    runtime: Runtime,
+    fused: Node<'_>,
+    node: &EpContextNode,
+    ep_name: &CStr,
+) -> Result<*mut sys::OrtNode> {
     let editor = runtime.api.model_editor_api().ok_or_else(|| {
         Error::not_implemented("this build of ONNX Runtime can't make nodes, so no compiled model can be saved")
     })?;
@@ -88,7 +93,9 @@ pub(super) fn context_node(runtime: Runtime, fused: Node<'_>, node: &EpContextNo
     attributes.int("main_context", i64::from(node.main))?;
     attributes.int("embed_mode", i64::from(node.embedded))?;
     attributes.bytes("ep_cache_context", &node.context)?;
-    for (name, text) in &node.texts {
+    // By this the provider knows its own nodes again.
+    attributes.bytes("source", ep_name.to_bytes())?;
+    for (name, text) in node.texts.iter().filter(|(name, _)| name != "source") {
         attributes.bytes(name, text.as_bytes())?;
     }
     let pointers = |names: &[CString]| names.iter().map(|name| name.as_ptr()).collect::<Vec<_>>();

@@ -239,7 +239,10 @@ unsafe extern "system" fn compile(
             return Err(Error::ep_fail(format!("compile gave {found} results for {count} partitions")));
         }
         for (index, (compiled, partition)) in compiled.into_iter().zip(&partitions).enumerate() {
-            let node = compiled.context_node.map(|node| context_node(runtime, partition.node, &node)).transpose()?;
+            let node = compiled
+                .context_node
+                .map(|node| context_node(runtime, partition.node, &node, &this.name))
+                .transpose()?;
             // SAFETY: both out arrays hold `count` entries; what is written is released by ONNX Runtime, even if a later
             // partition fails.
             unsafe {
