@@ -5,6 +5,7 @@
 //! at once, on buffers they emit a step. So shape arithmetic never reaches the device, and nobody has to treat it apart.
 mod known;
 mod map;
+mod matmul;
 mod movement;
 mod reduce;
 mod val;

@@ -66,7 +66,7 @@ impl Val {
     }
 
     /// The same elements under another shape without moving any; `None` if that takes a copy.
-    fn reshaped_in_place(&self, to: &[usize]) -> Option<Self> {
+    pub(crate) fn reshaped_in_place(&self, to: &[usize]) -> Option<Self> {
         if self.elems() == 0 || self.is_dense() {
             return Some(self.with(to.into(), dense_strides(to), self.offset()));
         }

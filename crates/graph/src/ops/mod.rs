@@ -7,11 +7,16 @@ use std::{collections::HashMap, fmt, sync::LazyLock};
 use crate::{DType, Declined, LowerError, Tensor, lower::Lower, lower::Val};
 
 mod attributes;
+mod conv;
 mod cumulative;
 mod elementwise;
+mod matmul;
+mod pool;
+mod quantized;
 mod reduce;
 mod search;
 mod softmax;
+mod window;
 
 pub use attributes::{Attribute, Attributes};
 
@@ -114,8 +119,17 @@ pub struct Entry {
 }
 
 /// The families' tables.
-const FAMILIES: &[&[Entry]] =
-    &[elementwise::UNARY, elementwise::BINARY, reduce::OPS, softmax::OPS, search::OPS, cumulative::OPS];
+const FAMILIES: &[&[Entry]] = &[
+    pool::OPS,
+    conv::OPS,
+    matmul::OPS,
+    elementwise::UNARY,
+    elementwise::BINARY,
+    reduce::OPS,
+    softmax::OPS,
+    search::OPS,
+    cumulative::OPS,
+];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), Parse>> = LazyLock::new(|| {
     FAMILIES.iter().flat_map(|family| family.iter()).map(|row| ((row.domain, row.op_type), row.parse)).collect()

@@ -1,0 +1,240 @@
+//! Matrix products, plain and quantised.
+use crate::{
+    DType, Declined, LowerError, Scalar, Val,
+    expr::{Binary, Unary},
+    lower::Lower,
+    ops::{Entry, NodeInfo, Op, quantized},
+};
+
+/// `MatMul` and `FusedMatMul`.
+#[derive(Debug)]
+struct MatMulOp {
+    name: &'static str,
+    alpha: f32,
+    a: Side,
+    b: Side,
+}
+
+/// How one operand of a `FusedMatMul` is turned.
+#[derive(Clone, Copy, Debug, Default)]
+struct Side {
+    /// Swaps the last two axes.
+    transpose: bool,
+    /// Moves the first axis in front of the last one, before the swap.
+    transpose_batch: bool,
+}
+
+impl Side {
+    fn turned(self, value: &Val) -> Val {
+        let rank = value.rank();
+        if rank < 2 {
+            return value.clone();
+        }
+        let mut order: Vec<usize> = (0..rank).collect();
+        if self.transpose_batch {
+            order[..rank - 1].rotate_left(1);
+        }
+        if self.transpose {
+            order.swap(rank - 2, rank - 1);
+        }
+        value.permuted(&order)
+    }
+}
+
+impl Op for MatMulOp {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let a = self.a.turned(cx.required(inputs, 0)?);
+        let b = self.b.turned(cx.required(inputs, 1)?);
+        Ok(vec![cx.matmul_scaled(&a, &b, self.alpha)?])
+    }
+}
+
+fn parse_matmul(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    node.accept(0, multiplied)?;
+    node.accept(1, multiplied)?;
+    Ok(Box::new(MatMulOp { name: "MatMul", alpha: 1.0, a: Side::default(), b: Side::default() }))
+}
+
+fn parse_fused_matmul(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    node.accept(0, float)?;
+    node.accept(1, float)?;
+    let flag = |name| node.attributes.flag(name);
+    let a = Side { transpose: flag("transA")?, transpose_batch: flag("transBatchA")? };
+    let b = Side { transpose: flag("transB")?, transpose_batch: flag("transBatchB")? };
+    Ok(Box::new(MatMulOp { name: "FusedMatMul", alpha: node.attributes.float("alpha", 1.0)?, a, b }))
+}
+
+/// `Gemm` and `FusedGemm`: `alpha · A · B + beta · C`.
+#[derive(Debug)]
+struct Gemm {
+    name: &'static str,
+    alpha: f32,
+    beta: f32,
+    transpose_a: bool,
+    transpose_b: bool,
+    activation: Option<Activation>,
+}
+
+/// What a `FusedGemm` does to its result.
+#[derive(Clone, Copy, Debug)]
+enum Activation {
+    Relu,
+    LeakyRelu { alpha: f32 },
+    Tanh,
+    Sigmoid,
+}
+
+impl Op for Gemm {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let (a, b) = (cx.required(inputs, 0)?, cx.required(inputs, 1)?);
+        if a.rank() != 2 || b.rank() != 2 {
+            return Err(cx.invalid(format!("A {:?} and B {:?} should be matrices", a.shape(), b.shape())));
+        }
+        let a = if self.transpose_a { a.transposed() } else { a.clone() };
+        let b = if self.transpose_b { b.transposed() } else { b.clone() };
+        let mut result = cx.matmul_scaled(&a, &b, self.alpha)?;
+        if let Some(c) = inputs.get(2).and_then(Option::as_ref).filter(|_| self.beta != 0.0) {
+            let c = cx.expand(c, &[a.shape()[0], b.shape()[1]])?;
+            result = cx.map(&[&result, &c], a.dtype(), |expr, arguments| {
+                let mut addend = arguments[1];
+                if self.beta != 1.0 {
+                    let beta = expr.constant(Scalar::Float(f64::from(self.beta)), expr.dtype(addend));
+                    addend = expr.binary(Binary::Mul, beta, addend);
+                }
+                expr.binary(Binary::Add, arguments[0], addend)
+            })?;
+        }
+        let Some(activation) = self.activation else { return Ok(vec![result]) };
+        let dtype = result.dtype();
+        let active = cx.map(&[&result], dtype, |expr, arguments| {
+            let x = arguments[0];
+            let zero = expr.constant(Scalar::Float(0.0), dtype);
+            match activation {
+                Activation::Relu => expr.binary(Binary::Max, x, zero),
+                Activation::LeakyRelu { alpha } => {
+                    let alpha = expr.constant(Scalar::Float(f64::from(alpha)), dtype);
+                    let small = expr.binary(Binary::Mul, alpha, x);
+                    let negative = expr.binary(Binary::Lt, x, zero);
+                    expr.select(negative, small, x)
+                }
+                Activation::Tanh => expr.unary(Unary::Tanh, x),
+                Activation::Sigmoid => expr.unary(Unary::Sigmoid, x),
+            }
+        })?;
+        Ok(vec![active])
+    }
+}
+
+fn parse_gemm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    gemm("Gemm", node, None)
+}
+
+fn parse_fused_gemm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    let activation = match node.attributes.text("activation", "")? {
+        "" => None,
+        "Relu" => Some(Activation::Relu),
+        "LeakyRelu" => Some(Activation::LeakyRelu { alpha: node.attributes.float("activation_alpha", 0.01)? }),
+        "Tanh" => Some(Activation::Tanh),
+        "Sigmoid" => Some(Activation::Sigmoid),
+        other => return Err(Declined::new(format!("activation {other}"))),
+    };
+    gemm("FusedGemm", node, activation)
+}
+
+fn gemm(name: &'static str, node: &NodeInfo<'_>, activation: Option<Activation>) -> Result<Box<dyn Op>, Declined> {
+    let dtype = node.accept(0, multiplied)?;
+    node.accept(1, multiplied)?;
+    let (alpha, beta) = (node.attributes.float("alpha", 1.0)?, node.attributes.float("beta", 1.0)?);
+    if !dtype.is_float() && (alpha != 1.0 || beta != 1.0) {
+        return Err(Declined::new(format!("{dtype} scaled by alpha {alpha} and beta {beta}")));
+    }
+    let (transpose_a, transpose_b) = (node.attributes.flag("transA")?, node.attributes.flag("transB")?);
+    Ok(Box::new(Gemm { name, alpha, beta, transpose_a, transpose_b, activation }))
+}
+
+/// `MatMulInteger`: products of 8-bit integers less their zero points, in 32 bits.
+#[derive(Debug)]
+struct MatMulInteger;
+
+impl Op for MatMulInteger {
+    fn name(&self) -> &'static str {
+        "MatMulInteger"
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let (a, b) = (cx.required(inputs, 0)?, cx.required(inputs, 1)?);
+        let zero = |at: usize| inputs.get(at).and_then(Option::as_ref);
+        let a = quantized::centred(cx, a, zero(2).map(|zero| rows(zero, a)).as_ref())?;
+        let b = quantized::centred(cx, b, zero(3))?;
+        Ok(vec![cx.matmul(&a, &b)?])
+    }
+}
+
+/// One number per row of the left operand, as a column; other shapes are broadcast as they are.
+fn rows(value: &Val, a: &Val) -> Val {
+    if value.rank() == 1 && value.shape()[0] > 1 && a.rank() > 1 { value.unsqueezed(1) } else { value.clone() }
+}
+
+fn parse_matmul_integer(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    node.accept(0, quantized::byte)?;
+    node.accept(1, quantized::byte)?;
+    Ok(Box::new(MatMulInteger))
+}
+
+/// `QLinearMatMul`: as `MatMulInteger`, scaled to the output's 8 bits.
+#[derive(Debug)]
+struct QLinearMatMul;
+
+impl Op for QLinearMatMul {
+    fn name(&self) -> &'static str {
+        "QLinearMatMul"
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let get = |cx: &Lower<'_>, at| cx.required(inputs, at).cloned();
+        let (a, b) = (get(cx, 0)?, get(cx, 3)?);
+        let (a_scale, a_zero) = (rows(&get(cx, 1)?, &a), rows(&get(cx, 2)?, &a));
+        let (b_scale, b_zero) = (get(cx, 4)?, get(cx, 5)?);
+        let (y_scale, y_zero) = (rows(&get(cx, 6)?, &a), rows(&get(cx, 7)?, &a));
+        let left = quantized::centred(cx, &a, Some(&a_zero))?;
+        let right = quantized::centred(cx, &b, Some(&b_zero))?;
+        let sums = cx.matmul(&left, &right)?;
+        let scale = quantized::scale(cx, &a_scale, &b_scale, &y_scale)?;
+        Ok(vec![quantized::requantized(cx, &sums, &scale, &y_zero)?])
+    }
+}
+
+fn parse_qlinear_matmul(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    for index in [0, 3, 7] {
+        node.accept(index, quantized::byte)?;
+    }
+    for index in [1, 4, 6] {
+        node.accept(index, float)?;
+    }
+    Ok(Box::new(QLinearMatMul))
+}
+
+const fn float(dtype: DType) -> bool {
+    dtype.is_float()
+}
+
+const fn multiplied(dtype: DType) -> bool {
+    dtype.is_float() || matches!(dtype, DType::I32 | DType::U32 | DType::I64 | DType::U64)
+}
+
+pub(super) const OPS: &[Entry] = &[
+    Entry { domain: "", op_type: "MatMul", parse: parse_matmul },
+    Entry { domain: "", op_type: "Gemm", parse: parse_gemm },
+    Entry { domain: "", op_type: "MatMulInteger", parse: parse_matmul_integer },
+    Entry { domain: "", op_type: "QLinearMatMul", parse: parse_qlinear_matmul },
+    Entry { domain: "com.microsoft", op_type: "FusedMatMul", parse: parse_fused_matmul },
+    Entry { domain: "com.microsoft", op_type: "FusedGemm", parse: parse_fused_gemm },
+];

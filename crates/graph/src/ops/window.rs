@@ -1,0 +1,147 @@
+//! Windows that walk over spatial axes: what convolutions and pools have in common.
+use crate::{Declined, LowerError, Shape, lower::Lower, ops::Attributes, shape::Strides};
+
+/// Attributes beyond this make no sense and would overflow sums of extents.
+const MAX_ATTRIBUTE: i64 = 1 << 31;
+
+/// Who says how much padding there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AutoPad {
+    /// The `pads` attribute.
+    Explicit,
+    /// There is none.
+    Valid,
+    /// As much as an output of `ceil(input / stride)` takes; an odd one goes behind.
+    SameUpper,
+    /// As above; an odd one goes in front.
+    SameLower,
+}
+
+/// The attributes of a window; absent ones depend on the rank and are filled in when that is known.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    pub auto_pad: AutoPad,
+    kernel: Option<Vec<i64>>,
+    strides: Option<Vec<i64>>,
+    dilations: Option<Vec<i64>>,
+    pads: Option<Vec<i64>>,
+    pub ceil: bool,
+}
+
+/// A window over concrete extents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Placed {
+    pub strides: Shape,
+    pub dilations: Shape,
+    pub pads: Strides,
+    pub pads_end: Strides,
+    pub output: Shape,
+}
+
+impl Window {
+    /// Reads the attributes.
+    pub fn parse(attributes: &Attributes) -> Result<Self, Declined> {
+        let auto_pad = match attributes.text("auto_pad", "NOTSET")? {
+            "" | "NOTSET" => AutoPad::Explicit,
+            "VALID" => AutoPad::Valid,
+            "SAME_UPPER" => AutoPad::SameUpper,
+            "SAME_LOWER" => AutoPad::SameLower,
+            other => return Err(Declined::new(format!("auto_pad {other}"))),
+        };
+        let list = |name: &str, least: i64| -> Result<Option<Vec<i64>>, Declined> {
+            let Some(values) = attributes.ints(name)?.filter(|values| !values.is_empty()) else { return Ok(None) };
+            if values.iter().all(|value| (least..MAX_ATTRIBUTE).contains(value)) {
+                Ok(Some(values.to_vec()))
+            } else {
+                Err(Declined::new(format!("{name} {values:?}")))
+            }
+        };
+        Ok(Self {
+            auto_pad,
+            kernel: list("kernel_shape", 1)?,
+            strides: list("strides", 1)?,
+            dilations: list("dilations", 1)?,
+            pads: list("pads", -MAX_ATTRIBUTE)?,
+            ceil: attributes.flag("ceil_mode")?,
+        })
+    }
+
+    /// The extents of the window where the attribute says them.
+    pub fn kernel(&self) -> Option<Shape> {
+        self.kernel.as_ref().map(|list| list.iter().map(|&extent| extent as usize).collect())
+    }
+
+    /// True if some dilation is not 1.
+    pub fn is_dilated(&self) -> bool {
+        self.dilations.as_ref().is_some_and(|list| list.iter().any(|&dilation| dilation != 1))
+    }
+
+    /// True if some padding is negative.
+    pub fn crops(&self) -> bool {
+        self.pads.as_ref().is_some_and(|list| list.iter().any(|&pad| pad < 0))
+    }
+
+    /// Strides, dilations, and the padding in front and behind for a number of spatial axes.
+    pub fn spread(&self, cx: &Lower<'_>, rank: usize) -> Result<Placed, LowerError> {
+        let list = |name: &str, values: &Option<Vec<i64>>, count: usize, default: i64| match values {
+            None => Ok(vec![default; count]),
+            Some(values) if values.len() == count => Ok(values.clone()),
+            Some(values) => Err(cx.invalid(format!("{name} {values:?} for {rank} spatial axes"))),
+        };
+        let extents = |values: Vec<i64>| -> Shape { values.into_iter().map(|value| value as usize).collect() };
+        let pads = match self.auto_pad {
+            AutoPad::Explicit => list("pads", &self.pads, 2 * rank, 0)?,
+            _ => vec![0; 2 * rank],
+        };
+        Ok(Placed {
+            strides: extents(list("strides", &self.strides, rank, 1)?),
+            dilations: extents(list("dilations", &self.dilations, rank, 1)?),
+            pads: pads[..rank].iter().map(|&pad| pad as isize).collect(),
+            pads_end: pads[rank..].iter().map(|&pad| pad as isize).collect(),
+            output: Shape::new(),
+        })
+    }
+
+    /// The window over spatial extents.
+    pub fn place(&self, cx: &Lower<'_>, input: &[usize], kernel: &[usize]) -> Result<Placed, LowerError> {
+        let mut placed = self.spread(cx, input.len())?;
+        if kernel.len() != input.len() {
+            return Err(cx.invalid(format!("a kernel {kernel:?} for spatial axes {input:?}")));
+        }
+        for axis in 0..input.len() {
+            let extent = input[axis] as i128;
+            let stride = placed.strides[axis] as i128;
+            let reach = (kernel[axis] as i128 - 1) * placed.dilations[axis] as i128 + 1;
+            if matches!(self.auto_pad, AutoPad::SameUpper | AutoPad::SameLower) {
+                let output = extent.div_euclid(stride) + i128::from(extent % stride != 0);
+                let total = ((output - 1) * stride + reach - extent).max(0);
+                let (front, back) = split(total as isize, self.auto_pad);
+                placed.pads[axis] = front;
+                placed.pads_end[axis] = back;
+                placed.output.push(output as usize);
+                continue;
+            }
+            let front = placed.pads[axis] as i128;
+            let room = extent + front + placed.pads_end[axis] as i128 - reach;
+            if room < 0 {
+                return Err(
+                    cx.invalid(format!("a window of {reach} does not fit axis {axis} of {input:?} with its pads"))
+                );
+            }
+            let mut output = room / stride + 1;
+            if self.ceil {
+                output += i128::from(room % stride != 0);
+                // The last window may hang over the end, but must start within the input or its front padding.
+                output -= i128::from((output - 1) * stride >= extent + front);
+            }
+            placed.output.push(output as usize);
+        }
+        Ok(placed)
+    }
+}
+
+/// Padding in front and behind from their sum: `SAME_UPPER` puts an odd one behind, all others in front.
+pub(super) fn split(total: isize, auto_pad: AutoPad) -> (isize, isize) {
+    let half = total / 2;
+    if auto_pad == AutoPad::SameUpper { (half, total - half) } else { (total - half, half) }
+}
