@@ -1,0 +1,258 @@
+//! Normalisation by channel or over chosen axes: BatchNormalization, InstanceNormalization, GroupNormalization, LRN,
+//! MeanVarianceNormalization, LpNormalization.
+use crate::{
+    DType, Declined, LowerError, Prim, Scalar, Shape, Val,
+    expr::{Binary, Expr, Ref, Unary},
+    lower::Lower,
+    ops::{
+        Entry, NodeInfo, Op,
+        norm::{Layer, one_float_type, scale_and_shift, single_precision_statistics},
+    },
+    prim::{Lrn, ReduceKind},
+    shape,
+};
+
+/// A vector with one element per channel, to be broadcast to `[n, c, spatial…]`.
+fn per_channel(cx: &mut Lower<'_>, value: &Val, channels: usize, spatial: usize) -> Result<Val, LowerError> {
+    if value.shape() != [channels] {
+        return Err(cx.invalid(format!("{:?} does not hold one number for each of {channels} channels", value.shape())));
+    }
+    let mut to = Shape::from_elem(1, spatial + 1);
+    to[0] = channels;
+    cx.reshape(value, &to)
+}
+
+#[derive(Debug)]
+struct BatchNormOp {
+    epsilon: f32,
+}
+
+impl Op for BatchNormOp {
+    fn name(&self) -> &'static str {
+        "BatchNormalization"
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let x = cx.required(inputs, 0)?;
+        let channels = x.shape().get(1).copied().unwrap_or(1);
+        let mut vectors = Vec::with_capacity(4);
+        for index in 1..5 {
+            let vector = cx.required(inputs, index)?;
+            vectors.push(per_channel(cx, vector, channels, x.rank().saturating_sub(2))?);
+        }
+        let [scale, bias, mean, variance] = &vectors[..] else { return Err(cx.invalid("an input is missing")) };
+        // Factor and term of each channel, which the planner computes itself where the four vectors are weights.
+        let dtype = x.dtype().compute();
+        let factor = cx.map(&[scale, variance], dtype, |expr, arguments| {
+            let [scale, variance] = [0, 1].map(|at| in_type(expr, arguments[at], dtype));
+            let epsilon = expr.constant(Scalar::Float(self.epsilon.into()), dtype);
+            let sum = expr.binary(Binary::Add, variance, epsilon);
+            let deviation = expr.unary(Unary::Sqrt, sum);
+            expr.binary(Binary::Div, scale, deviation)
+        })?;
+        let term = cx.map(&[bias, mean, &factor], dtype, |expr, arguments| {
+            let [bias, mean, factor] = [0, 1, 2].map(|at| in_type(expr, arguments[at], dtype));
+            let moved = expr.binary(Binary::Mul, mean, factor);
+            expr.binary(Binary::Sub, bias, moved)
+        })?;
+        Ok(vec![scale_and_shift(cx, x, Some(&factor), Some(&term))?])
+    }
+}
+
+fn in_type(expr: &mut Expr, value: Ref, dtype: DType) -> Ref {
+    if expr.dtype(value) == dtype { value } else { expr.cast(value, dtype) }
+}
+
+fn parse_batch_norm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    for index in 0..5 {
+        node.accept(index, |dtype| dtype.is_float())?;
+    }
+    if node.attributes.flag("training_mode")? || (1..5).any(|index| node.wants(index)) {
+        return Err(Declined::new("training"));
+    }
+    if node.attributes.int("spatial", 1)? == 0 {
+        return Err(Declined::new("statistics for each position (spatial 0, opset 8)"));
+    }
+    Ok(Box::new(BatchNormOp { epsilon: node.attributes.float("epsilon", 1e-5)? }))
+}
+
+/// InstanceNormalization, or GroupNormalization where there are groups.
+#[derive(Debug)]
+struct GroupNormOp {
+    /// How many groups of channels are normalised together; `None` gives each channel its own.
+    groups: Option<usize>,
+    /// Scale and bias are there for each group instead of each channel.
+    scale_by_group: bool,
+    epsilon: f32,
+}
+
+impl Op for GroupNormOp {
+    fn name(&self) -> &'static str {
+        if self.groups.is_some() { "GroupNormalization" } else { "InstanceNormalization" }
+    }
+
+    fn follows_known_values(&self) -> bool {
+        false
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let x = cx.required(inputs, 0)?;
+        let (scale, bias) = (cx.required(inputs, 1)?, cx.required(inputs, 2)?);
+        let full: Shape = x.shape().into();
+        let [batch, channels, ..] = full[..] else {
+            return Err(cx.invalid(format!("shape {full:?} has no channels")));
+        };
+        let groups = self.groups.unwrap_or(channels);
+        if groups == 0 || channels % groups != 0 {
+            return Err(cx.invalid(format!("{channels} channels do not make {groups} groups")));
+        }
+        let positions = shape::elems(&full[2..]).unwrap_or(0);
+        let rows = cx.reshape(x, &[batch, groups, channels / groups * positions])?;
+        let layer = Layer { epsilon: self.epsilon, centre: true, round_before_scale: false };
+        let normal = layer.lower(cx, &rows, 1, None, None)?;
+        let (view, vectors) = if self.scale_by_group {
+            (normal, groups)
+        } else {
+            (cx.reshape(&normal, &[batch, channels, positions])?, channels)
+        };
+        let scale = per_channel(cx, scale, vectors, 1)?;
+        let bias = per_channel(cx, bias, vectors, 1)?;
+        let result = scale_and_shift(cx, &view, Some(&scale), Some(&bias))?;
+        Ok(vec![cx.reshape(&result, &full)?])
+    }
+}
+
+fn parse_instance_norm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    one_float_type(node)?;
+    let epsilon = node.attributes.float("epsilon", 1e-5)?;
+    Ok(Box::new(GroupNormOp { groups: None, scale_by_group: false, epsilon }))
+}
+
+fn parse_group_norm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    one_float_type(node)?;
+    single_precision_statistics(node)?;
+    let groups = node.attributes.int("num_groups", 0)?;
+    let groups = usize::try_from(groups).ok().filter(|&groups| groups > 0);
+    Ok(Box::new(GroupNormOp {
+        groups: Some(groups.ok_or_else(|| Declined::new("num_groups is missing or not positive"))?),
+        scale_by_group: node.since_version < 21,
+        epsilon: node.attributes.float("epsilon", 1e-5)?,
+    }))
+}
+
+#[derive(Debug)]
+struct LrnOp(Lrn);
+
+impl Op for LrnOp {
+    fn name(&self) -> &'static str {
+        "LRN"
+    }
+
+    fn follows_known_values(&self) -> bool {
+        false
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let x = cx.required(inputs, 0)?;
+        if x.rank() < 2 {
+            return Err(cx.invalid(format!("shape {:?} has no channels", x.shape())));
+        }
+        Ok(vec![cx.apply(Prim::Lrn(self.0.clone()), &[x], x.dtype(), x.shape())?])
+    }
+}
+
+fn parse_lrn(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    node.accept(0, |dtype| dtype.is_float())?;
+    let size = node.attributes.int("size", 0)?;
+    let size = usize::try_from(size).ok().filter(|&size| size > 0);
+    Ok(Box::new(LrnOp(Lrn {
+        alpha: node.attributes.float("alpha", 1e-4)?,
+        beta: node.attributes.float("beta", 0.75)?,
+        bias: node.attributes.float("bias", 1.0)?,
+        size: size.ok_or_else(|| Declined::new("size is missing or not positive"))?,
+    })))
+}
+
+#[derive(Debug)]
+struct MeanVarianceNormOp {
+    axes: Vec<i64>,
+}
+
+impl Op for MeanVarianceNormOp {
+    fn name(&self) -> &'static str {
+        "MeanVarianceNormalization"
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let input = cx.required(inputs, 0)?;
+        let axes = shape::axes(&self.axes, input.rank())
+            .ok_or_else(|| cx.invalid(format!("axes {:?} do not fit rank {}", self.axes, input.rank())))?;
+        let dtype = input.dtype().compute();
+        let x = cx.cast(input, dtype)?;
+        let mean = cx.reduce(&x, &axes, true, ReduceKind::Mean)?;
+        let centred = cx.binary(Binary::Sub, &x, &mean)?;
+        let square = cx.binary(Binary::Mul, &centred, &centred)?;
+        let variance = cx.reduce(&square, &axes, true, ReduceKind::Mean)?;
+        // ONNX adds its 1e-9 to the deviation, not to the variance.
+        let result = cx.map(&[&centred, &variance], input.dtype(), |expr, arguments| {
+            let epsilon = expr.constant(Scalar::Float(1e-9), dtype);
+            let deviation = expr.unary(Unary::Sqrt, arguments[1]);
+            let divisor = expr.binary(Binary::Add, deviation, epsilon);
+            expr.binary(Binary::Div, arguments[0], divisor)
+        })?;
+        Ok(vec![result])
+    }
+}
+
+fn parse_mean_variance_norm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    node.accept(0, |dtype| dtype.is_float())?;
+    Ok(Box::new(MeanVarianceNormOp { axes: node.attributes.ints("axes")?.unwrap_or(&[0, 2, 3]).to_vec() }))
+}
+
+#[derive(Debug)]
+struct LpNormOp {
+    axis: i64,
+    kind: ReduceKind,
+}
+
+impl Op for LpNormOp {
+    fn name(&self) -> &'static str {
+        "LpNormalization"
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let input = cx.required(inputs, 0)?;
+        let axis = shape::axis(self.axis, input.rank())
+            .ok_or_else(|| cx.invalid(format!("axis {} does not fit rank {}", self.axis, input.rank())))?;
+        let dtype = input.dtype().compute();
+        let x = cx.cast(input, dtype)?;
+        let norm = cx.reduce(&x, &[axis], true, self.kind)?;
+        // Where the norm is zero so is the result.
+        let result = cx.map(&[&x, &norm], input.dtype(), |expr, arguments| {
+            let zero = expr.constant(Scalar::zero(dtype), dtype);
+            let nothing = expr.binary(Binary::Eq, arguments[1], zero);
+            let quotient = expr.binary(Binary::Div, arguments[0], arguments[1]);
+            expr.select(nothing, zero, quotient)
+        })?;
+        Ok(vec![result])
+    }
+}
+
+fn parse_lp_norm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    node.accept(0, |dtype| dtype.is_float())?;
+    let kind = match node.attributes.int("p", 2)? {
+        1 => ReduceKind::L1,
+        2 => ReduceKind::L2,
+        other => return Err(Declined::new(format!("p {other}"))),
+    };
+    Ok(Box::new(LpNormOp { axis: node.attributes.int("axis", -1)?, kind }))
+}
+
+pub(super) const OPS: &[Entry] = &[
+    Entry { domain: "", op_type: "BatchNormalization", parse: parse_batch_norm },
+    Entry { domain: "", op_type: "InstanceNormalization", parse: parse_instance_norm },
+    Entry { domain: "", op_type: "GroupNormalization", parse: parse_group_norm },
+    Entry { domain: "", op_type: "LRN", parse: parse_lrn },
+    Entry { domain: "", op_type: "MeanVarianceNormalization", parse: parse_mean_variance_norm },
+    Entry { domain: "", op_type: "LpNormalization", parse: parse_lp_norm },
+];

@@ -1,0 +1,146 @@
+//! Sums and embeddings that are normalised at once: ONNX Runtime's SkipLayerNormalization,
+//! SkipSimplifiedLayerNormalization and EmbedLayerNormalization.
+use crate::{
+    DType, Declined, LowerError, Scalar, Val,
+    expr::Binary,
+    lower::Lower,
+    ops::{
+        Entry, NodeInfo, Op,
+        norm::{Layer, one_float_type},
+    },
+    prim::ReduceKind,
+};
+
+const MICROSOFT: &str = "com.microsoft";
+
+/// Takes the place of an output that nobody may ask for.
+fn placeholder() -> Val {
+    Val::scalar(DType::F32, Scalar::zero(DType::F32))
+}
+
+#[derive(Debug)]
+struct SkipNormOp {
+    name: &'static str,
+    layer: Layer,
+}
+
+impl Op for SkipNormOp {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn follows_known_values(&self) -> bool {
+        false
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let x = cx.required(inputs, 0)?;
+        let skip = cx.required(inputs, 1)?;
+        let gamma = cx.required(inputs, 2)?;
+        // The simplified form has no beta, so its bias comes earlier.
+        let beta = if self.layer.centre { inputs.get(3).and_then(Option::as_ref) } else { None };
+        let bias = inputs.get(if self.layer.centre { 4 } else { 3 }).and_then(Option::as_ref);
+        if x.rank() == 0 {
+            return Err(cx.invalid("the input has no axes"));
+        }
+        let terms: Vec<&Val> = [Some(x), Some(skip), bias].into_iter().flatten().collect();
+        let sum = cx.map_to(&terms, x.dtype(), x.shape(), |expr, arguments| {
+            let first = expr.binary(Binary::Add, arguments[0], arguments[1]);
+            arguments[2..].iter().fold(first, |sum, &term| expr.binary(Binary::Add, sum, term))
+        })?;
+        let result = self.layer.lower(cx, &sum, 1, Some(gamma), beta)?;
+        Ok(vec![result, placeholder(), placeholder(), sum])
+    }
+}
+
+fn parse_skip_norm(node: &NodeInfo<'_>, name: &'static str, centre: bool) -> Result<Box<dyn Op>, Declined> {
+    one_float_type(node)?;
+    if node.wants(1) || node.wants(2) {
+        return Err(Declined::new("mean and deviation as outputs, which only training uses"));
+    }
+    let epsilon = node.attributes.float("epsilon", 1e-12)?;
+    Ok(Box::new(SkipNormOp { name, layer: Layer { epsilon, centre, round_before_scale: false } }))
+}
+
+#[derive(Debug)]
+struct EmbedNormOp {
+    epsilon: f32,
+}
+
+impl Op for EmbedNormOp {
+    fn name(&self) -> &'static str {
+        "EmbedLayerNormalization"
+    }
+
+    fn follows_known_values(&self) -> bool {
+        false
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let optional = |index: usize| inputs.get(index).and_then(Option::as_ref);
+        let ids = cx.required(inputs, 0)?;
+        let [batch, steps] = *ids.shape() else {
+            return Err(cx.invalid(format!("input_ids of shape {:?} instead of [batch, sequence]", ids.shape())));
+        };
+        let words = cx.gather(cx.required(inputs, 2)?, ids, 0)?;
+        let table = cx.required(inputs, 3)?;
+        let places = match optional(8) {
+            Some(ids) => cx.gather(table, ids, 0)?,
+            None if table.rank() == 2 && table.shape()[0] >= steps => table.sliced(0, 0, 1, steps),
+            None => {
+                return Err(cx.invalid(format!("{steps} steps, but position_embedding is {:?}", table.shape())));
+            }
+        };
+        let segments = match (optional(1), optional(4)) {
+            (Some(ids), Some(table)) => Some(cx.gather(table, ids, 0)?),
+            _ => None,
+        };
+        let terms: Vec<&Val> = [Some(&words), Some(&places), segments.as_ref()].into_iter().flatten().collect();
+        let sum = cx.map_to(&terms, words.dtype(), words.shape(), |expr, arguments| {
+            let first = expr.binary(Binary::Add, arguments[0], arguments[1]);
+            arguments[2..].iter().fold(first, |sum, &term| expr.binary(Binary::Add, sum, term))
+        })?;
+        let layer = Layer { epsilon: self.epsilon, centre: true, round_before_scale: false };
+        let result = layer.lower(cx, &sum, 1, Some(cx.required(inputs, 5)?), optional(6))?;
+        let lengths = match optional(7) {
+            None => cx.full(DType::I32, &[batch], Scalar::Int(0))?,
+            Some(mask) => {
+                let ones = cx.map(&[mask], DType::I32, |expr, arguments| {
+                    let one = expr.constant(Scalar::Int(1), DType::I32);
+                    expr.binary(Binary::Eq, arguments[0], one)
+                })?;
+                cx.reduce(&ones, &[1], false, ReduceKind::Sum)?
+            }
+        };
+        Ok(vec![result, lengths, sum])
+    }
+}
+
+fn parse_embed_norm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    for index in [0, 1, 7, 8] {
+        if let Some(input) = node.optional(index).filter(|input| input.dtype != DType::I32) {
+            return Err(Declined::new(format!("input {index} of type {}", input.dtype)));
+        }
+    }
+    let dtype = node.accept(2, |dtype| dtype.is_float())?;
+    for index in [3, 4, 5, 6] {
+        if let Some(input) = node.optional(index).filter(|input| input.dtype != dtype) {
+            return Err(Declined::new(format!("inputs of types {dtype} and {}", input.dtype)));
+        }
+    }
+    Ok(Box::new(EmbedNormOp { epsilon: node.attributes.float("epsilon", 1e-12)? }))
+}
+
+pub(super) const OPS: &[Entry] = &[
+    Entry {
+        domain: MICROSOFT,
+        op_type: "SkipLayerNormalization",
+        parse: |node| parse_skip_norm(node, "SkipLayerNormalization", true),
+    },
+    Entry {
+        domain: MICROSOFT,
+        op_type: "SkipSimplifiedLayerNormalization",
+        parse: |node| parse_skip_norm(node, "SkipSimplifiedLayerNormalization", false),
+    },
+    Entry { domain: MICROSOFT, op_type: "EmbedLayerNormalization", parse: parse_embed_norm },
+];
