@@ -1,6 +1,5 @@
 //! Checks and measures on a real GPU, as one bundle that also runs where there is no Rust.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -16,20 +15,14 @@ use crate::workspace::Workspace;
 pub fn run(workspace: &Workspace, driver: &str, bundle_only: bool) -> Result<()> {
     let bundle = workspace.target().join("gpu");
     stage::run_into(workspace, Profile::Release, bundle.clone())?;
-    for (name, target) in [("driver", ["--test", "driver"]), ("bandwidth", ["--example", "bandwidth"])] {
+    let test = ["test", "--no-run", "--test", "driver"];
+    let example = ["build", "--example", "bandwidth"];
+    for (name, arguments) in [("driver", test.as_slice()), ("bandwidth", &example)] {
         let mut build = shell::cargo(workspace.root());
-        build.args([
-            "test",
-            "--release",
-            "--package",
-            "hip",
-            "--no-run",
-            "--message-format",
-            "json-render-diagnostics",
-        ]);
-        build.args(target);
+        build.args(arguments);
+        build.args(["--release", "--package", "hip", "--message-format", "json-render-diagnostics"]);
         let messages = shell::capture_stdout(&mut build)?;
-        let built = executable(&messages, name).with_context(|| format!("cargo built no {name}"))?;
+        let built = shell::executable(&messages, name).with_context(|| format!("cargo built no {name}"))?;
         copy_atomically(&built, &bundle.join(name))?;
     }
     if bundle_only {
@@ -39,13 +32,4 @@ pub fn run(workspace: &Workspace, driver: &str, bundle_only: bool) -> Result<()>
     let mut script = Command::new("bash");
     script.current_dir(workspace.root()).args(["bench/gpu.sh", "target/gpu", driver]);
     shell::run(&mut script)
-}
-
-/// The executable of the target `name` in cargo's JSON messages.
-fn executable(messages: &str, name: &str) -> Option<PathBuf> {
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["reason"] == "compiler-artifact" && message["target"]["name"] == name)
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }

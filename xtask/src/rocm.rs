@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
 
 use crate::shell;
 use crate::test::Outcome;
@@ -243,11 +242,7 @@ fn driver_test(workspace: &Workspace) -> Result<PathBuf> {
     build.args(["test", "--package", "hip", "--test", "driver", "--no-run"]);
     build.args(["--message-format", "json-render-diagnostics"]);
     let messages = shell::capture_stdout(&mut build)?;
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let executable = messages
-        .filter(|message| message["target"]["name"] == "driver")
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from));
-    executable.context("cargo built no test `driver` of package hip")
+    shell::executable(&messages, "driver").context("cargo built no test `driver` of package hip")
 }
 
 #[cfg(test)]

@@ -86,6 +86,15 @@ pub fn capture_stdout(command: &mut Command) -> Result<String> {
 }
 
 /// The command as a person would type it: the program without its folder.
+/// The executable of the target `name` in cargo's JSON messages.
+pub fn executable(messages: &str, name: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["reason"] == "compiler-artifact" && message["target"]["name"] == name)
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
 fn line_of(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let words = std::iter::once(program.file_name().unwrap_or(program.as_os_str())).chain(command.get_args());
