@@ -7,10 +7,12 @@ use std::{collections::HashMap, fmt, sync::LazyLock};
 use crate::{DType, Declined, LowerError, Tensor, lower::Lower, lower::Val};
 
 mod attributes;
+mod channel_norm;
 mod conv;
 mod cumulative;
 mod elementwise;
 mod matmul;
+mod norm;
 mod pool;
 mod quantized;
 mod reduce;
@@ -126,6 +128,8 @@ const FAMILIES: &[&[Entry]] = &[
     elementwise::UNARY,
     elementwise::BINARY,
     reduce::OPS,
+    channel_norm::OPS,
+    norm::OPS,
     softmax::OPS,
     search::OPS,
     cumulative::OPS,
