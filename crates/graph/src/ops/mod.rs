@@ -6,17 +6,28 @@ use std::{collections::HashMap, fmt, sync::LazyLock};
 
 use crate::{DType, Declined, LowerError, Tensor, lower::Lower, lower::Val};
 
+mod activation;
+mod arithmetic;
 mod attributes;
+#[cfg(test)]
+mod case;
+mod cast;
 mod channel_norm;
 mod conv;
 mod cumulative;
+mod einsum;
 mod elementwise;
+mod identity;
 mod matmul;
 mod norm;
 mod pool;
+mod quantize;
 mod quantized;
+mod recurrent;
 mod reduce;
+mod resize;
 mod search;
+mod select;
 mod softmax;
 mod window;
 
@@ -125,6 +136,12 @@ const FAMILIES: &[&[Entry]] = &[
     pool::OPS,
     conv::OPS,
     matmul::OPS,
+    activation::OPS,
+    arithmetic::OPS,
+    cast::OPS,
+    identity::OPS,
+    quantize::OPS,
+    select::OPS,
     elementwise::UNARY,
     elementwise::BINARY,
     reduce::OPS,
@@ -133,6 +150,9 @@ const FAMILIES: &[&[Entry]] = &[
     softmax::OPS,
     search::OPS,
     cumulative::OPS,
+    einsum::OPS,
+    resize::OPS,
+    recurrent::OPS,
 ];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), Parse>> = LazyLock::new(|| {
