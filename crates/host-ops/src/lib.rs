@@ -3,10 +3,15 @@
 //! [`run`] does one [`Step`] of a plan on memory the caller names. One primitive family per file; each takes typed,
 //! strided [`Tensor`]s. Work is cut into tasks for a [`Parallel`], which the caller brings: ONNX Runtime's thread pool, or
 //! [`Serial`].
+mod convert;
 mod error;
+mod map;
+mod math;
 mod parallel;
 mod scratch;
+mod simd;
 mod tensor;
+mod walk;
 
 use graph::{DType, Prim, Step, prim::BufferId};
 use smallvec::SmallVec;
@@ -49,8 +54,8 @@ fn dispatch(
     outputs: &[TensorMut<'_>],
     cx: &mut Context<'_>,
 ) -> Result<(), OpError> {
-    let _ = (inputs, cx);
     match prim {
+        Prim::Map(map) => map::run(map, inputs, outputs, cx),
         _ => Err(OpError::Unsupported {
             prim: prim.name(),
             dtype: outputs.first().map_or(DType::F32, TensorMut::dtype),

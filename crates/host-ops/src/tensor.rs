@@ -86,6 +86,11 @@ impl<'a> Tensor<'a> {
         self.view.is_dense()
     }
 
+    /// The first element's address, whatever its type.
+    pub(crate) fn start(&self) -> *const u8 {
+        self.start
+    }
+
     /// The first element's address.
     pub fn as_ptr<T: Element>(&self) -> *const T {
         debug_assert!(T::DTYPES.contains(&self.dtype()), "{} read as another type", self.dtype());
@@ -144,6 +149,11 @@ impl<'a> TensorMut<'a> {
     /// True if its elements lie one after the other.
     pub fn is_dense(&self) -> bool {
         self.view.is_dense()
+    }
+
+    /// The first element's address, whatever its type.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
     }
 
     /// The first element's address.

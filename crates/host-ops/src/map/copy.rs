@@ -1,0 +1,118 @@
+//! Copies between layouts.
+use crate::{Context, Tensor, TensorMut, scratch::Plain, walk::Walk};
+
+/// Rows and columns of a tile that is transposed at a time.
+const TILE: usize = 16;
+/// Bytes that are worth a task.
+const GRAIN_BYTES: usize = 128 * 1024;
+
+/// Copies elements that are stored alike. View 0 of the walk is the output, view 1 the input.
+pub(super) fn copy(walk: &Walk, input: &Tensor<'_>, output: &TensorMut<'_>, cx: &Context<'_>) {
+    match input.dtype().bytes() {
+        1 => copy_as::<u8>(walk, input, output, cx),
+        2 => copy_as::<u16>(walk, input, output, cx),
+        4 => copy_as::<u32>(walk, input, output, cx),
+        _ => copy_as::<u64>(walk, input, output, cx),
+    }
+}
+
+/// Addresses that tasks share.
+#[derive(Clone, Copy)]
+struct Ends<T> {
+    from: *const T,
+    to: *mut T,
+}
+
+// SAFETY: tasks read memory nobody else writes and write disjoint elements.
+unsafe impl<T> Sync for Ends<T> {}
+
+impl<T: Plain> Ends<T> {
+    /// Copies `count` elements with their strides.
+    ///
+    /// # Safety
+    /// All of them lie within the views.
+    #[inline(always)]
+    unsafe fn row(self, from: isize, to: isize, count: usize, from_stride: isize, to_stride: isize) {
+        let (from, to) = (self.from.wrapping_offset(from), self.to.wrapping_offset(to));
+        // SAFETY: the caller says so. A map may work in place: then both are the same row, which `copy` allows.
+        unsafe {
+            if from_stride == 1 && to_stride == 1 {
+                std::ptr::copy(from, to, count);
+            } else if from_stride == 0 && to_stride == 1 {
+                std::slice::from_raw_parts_mut(to, count).fill(from.read());
+            } else {
+                for at in 0..count as isize {
+                    to.wrapping_offset(at * to_stride).write(from.wrapping_offset(at * from_stride).read());
+                }
+            }
+        }
+    }
+}
+
+fn copy_as<T: Plain>(walk: &Walk, input: &Tensor<'_>, output: &TensorMut<'_>, cx: &Context<'_>) {
+    let ends = Ends { from: input.start().cast::<T>(), to: output.start().cast::<T>() };
+    let grain = (GRAIN_BYTES / size_of::<T>()).max(1);
+    if let Some(axis) = tiled_axis(walk) {
+        return transpose(walk, axis, ends, grain, cx);
+    }
+    cx.parallel.ranges(walk.elems(), grain, |range| {
+        let ends = &ends;
+        let strides = (walk.row_stride(1), walk.row_stride(0));
+        walk.pieces_of([0, 1], range.start, range.len(), |_, [to, from], count| {
+            // SAFETY: the walk stays within both views.
+            unsafe { ends.row(from, to, count, strides.0, strides.1) };
+        });
+    });
+}
+
+/// The axis along which the input is dense while the output is dense along the innermost, if both are long enough.
+fn tiled_axis(walk: &Walk) -> Option<usize> {
+    let inner = walk.rank() - 1;
+    let crossed = walk.row_stride(0) == 1 && walk.row_stride(1).unsigned_abs() > 1 && walk.row() >= 4;
+    let axis = (0..inner).rev().find(|&axis| walk.strides(1)[axis] == 1)?;
+    (crossed && walk.extents()[axis] >= 4).then_some(axis)
+}
+
+/// Copies tile by tile, so that every cache line of either side is used while it is near.
+fn transpose<T: Plain>(walk: &Walk, axis: usize, ends: Ends<T>, grain: usize, cx: &Context<'_>) {
+    let (extents, inner) = (walk.extents(), walk.rank() - 1);
+    let (rows, columns) = (extents[axis], extents[inner]);
+    let (row_tiles, column_tiles) = (rows.div_ceil(TILE), columns.div_ceil(TILE));
+    let planes = walk.elems() / (rows * columns);
+    let tiles = planes * row_tiles * column_tiles;
+    let (to_row, from_column) = (walk.strides(0)[axis], walk.strides(1)[inner]);
+    cx.parallel.ranges(tiles, (grain / (TILE * TILE)).max(1), |range| {
+        let ends = &ends;
+        for tile in range {
+            let (column_tile, rest) = (tile % column_tiles, tile / column_tiles);
+            let (row_tile, mut plane) = (rest % row_tiles, rest / row_tiles);
+            let (mut to, mut from) = (0, 0);
+            for other in (0..inner).rev().filter(|&other| other != axis) {
+                let index = (plane % extents[other]) as isize;
+                plane /= extents[other];
+                to += index * walk.strides(0)[other];
+                from += index * walk.strides(1)[other];
+            }
+            let (row, column) = (row_tile * TILE, column_tile * TILE);
+            to += row as isize * to_row + column as isize;
+            from += row as isize + column as isize * from_column;
+            let (high, wide) = (TILE.min(rows - row), TILE.min(columns - column));
+            let (from, to) = (ends.from.wrapping_offset(from), ends.to.wrapping_offset(to));
+            // SAFETY: both corners and all between them lie within the views.
+            unsafe { tile_of(from, to, from_column, to_row, high, wide) };
+        }
+    });
+}
+
+/// # Safety
+/// The tile lies within both views, which share no memory.
+#[inline(always)]
+unsafe fn tile_of<T: Plain>(from: *const T, to: *mut T, from_column: isize, to_row: isize, high: usize, wide: usize) {
+    for r in 0..high as isize {
+        let (from, to) = (from.wrapping_offset(r), to.wrapping_offset(r * to_row));
+        for c in 0..wide as isize {
+            // SAFETY: the caller says so.
+            unsafe { to.wrapping_offset(c).write(from.wrapping_offset(c * from_column).read()) };
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Elementwise work: an expression over strided views.
+//!
+//! Views are merged into as few axes as they allow ([`crate::walk`]), the expression becomes instructions over registers of
+//! about a thousand elements ([`program`]), and each instruction is one loop that the compiler vectorises ([`block`]). Pure
+//! copies take their own way ([`copy`]).
+mod binary;
+mod block;
+mod copy;
+mod lane;
+mod program;
+mod unary;
+
+use graph::{
+    DType,
+    expr::{Binary, Expr, Node, Unary},
+    prim::Map,
+};
+use smallvec::SmallVec;
+
+use crate::{Context, OpError, Tensor, TensorMut, walk::Walk};
+use block::Job;
+use program::{Program, Source};
+
+/// Elementary operations that are worth a task.
+const GRAIN: usize = 32 * 1024;
+
+pub(crate) fn run(
+    map: &Map,
+    inputs: &[Tensor<'_>],
+    outputs: &[TensorMut<'_>],
+    cx: &mut Context<'_>,
+) -> Result<(), OpError> {
+    let output = outputs[0];
+    let elems = output.elems();
+    if elems == 0 {
+        return Ok(());
+    }
+    let expr = &map.expr;
+    let mut views: SmallVec<[&[isize]; 9]> = SmallVec::from_slice(&[output.strides()]);
+    views.extend(inputs.iter().map(|input| input.strides()));
+    let is_pinned = |axis: usize| expr.nodes().iter().any(|(node, _)| *node == Node::Index(axis as u16));
+    let walk = Walk::new(output.shape(), &views, is_pinned);
+    if let [input] = inputs
+        && is_copy(expr, input.dtype(), output.dtype())
+    {
+        copy::copy(&walk, input, &output, cx);
+        return Ok(());
+    }
+    let keeps_rows = block::keeps_rows(&walk);
+    let sources: SmallVec<[Source; 8]> = inputs
+        .iter()
+        .enumerate()
+        .map(|(number, input)| Source {
+            dtype: input.dtype(),
+            is_uniform: walk.is_uniform(number + 1),
+            is_direct: keeps_rows
+                && walk.row_stride(number + 1) == 1
+                && input.dtype() == input.dtype().compute()
+                && input.dtype() != DType::Bool
+                && !overlap(
+                    span(&walk, number + 1, input.start(), input.dtype()),
+                    span(&walk, 0, output.start(), output.dtype()),
+                ),
+        })
+        .collect();
+    let is_direct = keeps_rows && walk.row_stride(0) == 1 && output.dtype() == output.dtype().compute();
+    let program = Program::new(expr, &sources, output.dtype(), is_direct);
+    let job = Job { program: &program, walk: &walk, inputs, output };
+    let grain = (GRAIN / cost(expr)).max(1024);
+    cx.parallel.ranges(elems, grain, |range| job.run(range));
+    Ok(())
+}
+
+/// True if the expression stores its one input as it is.
+fn is_copy(expr: &Expr, from: DType, to: DType) -> bool {
+    from == to
+        && expr.nodes().iter().enumerate().all(|(at, (node, dtype))| match node {
+            Node::Input(0) => at == 0,
+            Node::Cast(_) => *dtype == from || *dtype == from.compute(),
+            _ => false,
+        })
+}
+
+/// The bytes between a view's lowest and highest element.
+fn span(walk: &Walk, view: usize, start: *const u8, dtype: DType) -> (isize, isize) {
+    let bytes = dtype.bytes() as isize;
+    let (mut low, mut high) = (start as isize, start as isize + bytes);
+    for (&stride, &extent) in walk.strides(view).iter().zip(walk.extents()) {
+        let reach = stride * (extent as isize - 1) * bytes;
+        low += reach.min(0);
+        high += reach.max(0);
+    }
+    (low, high)
+}
+
+fn overlap(a: (isize, isize), b: (isize, isize)) -> bool {
+    a.0 < b.1 && b.0 < a.1
+}
+
+/// How much one element costs, in simple operations.
+fn cost(expr: &Expr) -> usize {
+    let costs = expr.nodes().iter().map(|(node, dtype)| match node {
+        Node::Binary(Binary::Pow | Binary::Mod | Binary::Fmod | Binary::Atan2, ..) => 24,
+        Node::Unary(Unary::Neg | Unary::Abs | Unary::Sign | Unary::Not | Unary::Recip | Unary::Sqrt, _) => 1,
+        Node::Unary(..) if *dtype == DType::F32 => 6,
+        Node::Unary(..) => 16,
+        Node::Const(_) => 0,
+        _ => 1,
+    });
+    costs.sum::<usize>().max(1)
+}

@@ -1,0 +1,55 @@
+//! Loops compiled twice: for any machine, and for those with wide vectors.
+
+/// Defines a function whose body is also compiled with AVX2; which one runs is decided once per call.
+///
+/// The body's loops are plain: the compiler vectorises them with what each copy may use.
+macro_rules! vectorised {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$($generic:ident : $bound:path),*>)?
+        ($($arg:ident : $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
+        $(#[$meta])*
+        $vis fn $name $(<$($generic: $bound),*>)? ($($arg: $type),*) $(-> $result)? {
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            fn portable $(<$($generic: $bound),*>)? ($($arg: $type),*) $(-> $result)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,fma,f16c")]
+                #[allow(clippy::too_many_arguments)]
+                fn wide $(<$($generic: $bound),*>)? ($($arg: $type),*) $(-> $result)? {
+                    portable($($arg),*)
+                }
+                if crate::simd::is_wide() {
+                    // SAFETY: the machine has these features.
+                    return unsafe { wide($($arg),*) };
+                }
+            }
+            portable($($arg),*)
+        }
+    };
+}
+
+pub(crate) use vectorised;
+
+/// True if the copies with wide vectors may run.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn is_wide() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+}
+
+/// Applies `f` to every element.
+#[inline(always)]
+pub(crate) fn each<A: Copy, B>(a: &[A], out: &mut [B], f: impl Fn(A) -> B) {
+    for (to, &x) in out.iter_mut().zip(a) {
+        *to = f(x);
+    }
+}
+
+/// Applies `f` to every pair of elements.
+#[inline(always)]
+pub(crate) fn each_pair<A: Copy, B>(a: &[A], b: &[A], out: &mut [B], f: impl Fn(A, A) -> B) {
+    for ((to, &x), &y) in out.iter_mut().zip(a).zip(b) {
+        *to = f(x, y);
+    }
+}
