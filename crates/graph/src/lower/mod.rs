@@ -3,11 +3,14 @@
 //! An operator is a function from [`Val`]s to [`Val`]s. A `Val` is a view of something: of a buffer that a step will fill,
 //! or of a tensor whose value is known already. The methods of [`Lower`] work on both alike: on known values they compute
 //! at once, on buffers they emit a step. So shape arithmetic never reaches the device, and nobody has to treat it apart.
+mod gather;
 mod known;
 mod map;
 mod matmul;
 mod movement;
+mod pad;
 mod reduce;
+mod scatter;
 mod val;
 
 use crate::{
@@ -16,6 +19,7 @@ use crate::{
     shape::{self, dense_strides},
 };
 
+pub use pad::{Outside, SliceSpec};
 pub(crate) use reduce::{axis_back, axis_last, needs_floats};
 pub use val::{Storage, Val};
 

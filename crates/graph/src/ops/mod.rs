@@ -17,18 +17,28 @@ mod conv;
 mod cumulative;
 mod einsum;
 mod elementwise;
+mod gather;
+mod generate;
 mod identity;
+mod join;
 mod matmul;
 mod norm;
+mod pad;
 mod pool;
 mod quantize;
 mod quantized;
 mod recurrent;
 mod reduce;
+mod reshape;
 mod resize;
+mod scatter;
 mod search;
 mod select;
+mod slice;
 mod softmax;
+mod spatial_move;
+#[cfg(test)]
+mod trial;
 mod window;
 
 pub use attributes::{Attribute, Attributes};
@@ -133,6 +143,14 @@ pub struct Entry {
 
 /// The families' tables.
 const FAMILIES: &[&[Entry]] = &[
+    reshape::OPS,
+    slice::OPS,
+    join::OPS,
+    pad::OPS,
+    gather::OPS,
+    scatter::OPS,
+    generate::OPS,
+    spatial_move::OPS,
     pool::OPS,
     conv::OPS,
     matmul::OPS,
