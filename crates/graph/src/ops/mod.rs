@@ -8,11 +8,13 @@ use crate::{DType, Declined, LowerError, Tensor, lower::Lower, lower::Val};
 
 mod activation;
 mod arithmetic;
+mod attention;
 mod attributes;
 #[cfg(test)]
 mod case;
 mod cast;
 mod channel_norm;
+mod contrib_attention;
 mod conv;
 mod cumulative;
 mod einsum;
@@ -31,6 +33,7 @@ mod recurrent;
 mod reduce;
 mod reshape;
 mod resize;
+mod rotary;
 mod scatter;
 mod search;
 mod select;
@@ -170,6 +173,9 @@ const FAMILIES: &[&[Entry]] = &[
     cumulative::OPS,
     einsum::OPS,
     resize::OPS,
+    attention::OPS,
+    contrib_attention::OPS,
+    rotary::OPS,
     recurrent::OPS,
 ];
 

@@ -1,0 +1,256 @@
+//! com.microsoft's `Attention` and `MultiHeadAttention`.
+use crate::{
+    DType, Declined, LowerError, Scalar, Val,
+    expr::{Binary, Expr, Ref},
+    lower::Lower,
+    ops::{
+        Entry, NodeInfo, Op,
+        attention::{Sight, extended, hidden, join_heads, scores, split_heads, weighted},
+    },
+};
+
+const DOMAIN: &str = "com.microsoft";
+
+/// What both operators have in common.
+#[derive(Debug)]
+struct Common {
+    heads: usize,
+    scale: f32,
+    causal: bool,
+    /// Added where a padding mask says no.
+    filter: f32,
+}
+
+impl Common {
+    fn parse(node: &NodeInfo<'_>) -> Result<Self, Declined> {
+        let heads = usize::try_from(node.attributes.int("num_heads", 0)?).ok().filter(|&heads| heads > 0);
+        Ok(Self {
+            heads: heads.ok_or_else(|| Declined::new("num_heads below 1"))?,
+            scale: node.attributes.float("scale", 0.0)?,
+            causal: node.attributes.flag("unidirectional")?,
+            filter: node.attributes.float("mask_filter_value", -10000.0)?,
+        })
+    }
+
+    /// Attention over heads `[batch, heads, sequence, size]`; the result has its heads joined.
+    fn attend(
+        &self,
+        cx: &mut Lower<'_>,
+        [q, k, v]: [&Val; 3],
+        past: usize,
+        mask: Option<&Val>,
+        bias: Option<&Val>,
+    ) -> Result<Val, LowerError> {
+        if k.shape()[2] != v.shape()[2] {
+            return Err(cx.invalid(format!("keys {:?} and values {:?}", k.shape(), v.shape())));
+        }
+        let scale = if self.scale == 0.0 { (1.0 / (q.shape()[3] as f64).sqrt()) as f32 } else { self.scale };
+        let mut result = scores(cx, q, k, scale)?;
+        if let Some(bias) = bias {
+            let bias = cx.expand(bias, result.shape())?;
+            result = cx.binary(Binary::Add, &result, &bias)?;
+        }
+        if let Some(mask) = mask {
+            result = self.masked(cx, &result, mask)?;
+        }
+        result = hidden(cx, &result, Sight { causal: self.causal.then_some(past), lengths: None })?;
+        let probabilities = cx.softmax(&result, 3, false)?;
+        let result = weighted(cx, &probabilities, v)?;
+        join_heads(cx, &result)
+    }
+
+    /// Scores with the filter value added where a padding mask says no: an integer for each key, or for each query and
+    /// key; or for each batch the number of its first key of padding, then where given that of its first real one.
+    fn masked(&self, cx: &mut Lower<'_>, scores: &Val, mask: &Val) -> Result<Val, LowerError> {
+        let dtype = scores.dtype();
+        let (batch, sequence, total) = (scores.shape()[0], scores.shape()[2], scores.shape()[3]);
+        let filter = |expr: &mut Expr, score: Ref, keep: Ref| {
+            let filter = expr.constant(Scalar::Float(f64::from(self.filter)), dtype);
+            let low = expr.binary(Binary::Add, score, filter);
+            expr.select(keep, score, low)
+        };
+        let raw = match *mask.shape() {
+            [b, t] if (b, t) == (batch, total) => Some(cx.reshape(mask, &[batch, 1, 1, total])?),
+            [b, s, t] if (b, s, t) == (batch, sequence, total) => Some(mask.unsqueezed(1)),
+            [count] if count == batch || count == 2 * batch => None,
+            ref other => return Err(cx.invalid(format!("a mask of {other:?} for scores {:?}", scores.shape()))),
+        };
+        if let Some(raw) = raw {
+            return cx.map(&[scores, &raw], dtype, |expr, arguments| {
+                let zero = expr.constant(Scalar::Int(0), expr.dtype(arguments[1]));
+                let keep = expr.binary(Binary::Gt, arguments[1], zero);
+                filter(expr, arguments[0], keep)
+            });
+        }
+        let part = |cx: &mut Lower<'_>, at: usize| -> Result<Val, LowerError> {
+            let part = cx.reshape(&mask.sliced(0, at * batch, 1, batch), &[batch, 1, 1, 1])?;
+            cx.cast(&part, DType::I64)
+        };
+        let ends = part(cx, 0)?;
+        let starts = if mask.shape()[0] == batch { None } else { Some(part(cx, 1)?) };
+        let inputs: Vec<&Val> = [scores, &ends].into_iter().chain(&starts).collect();
+        cx.map(&inputs, dtype, |expr, arguments| {
+            let key = expr.index(3);
+            let mut keep = expr.binary(Binary::Lt, key, arguments[1]);
+            if let Some(&start) = arguments.get(2) {
+                let real = expr.binary(Binary::Ge, key, start);
+                keep = expr.binary(Binary::And, keep, real);
+            }
+            filter(expr, arguments[0], keep)
+        })
+    }
+}
+
+/// `Attention`: one product makes queries, keys and values of the input.
+#[derive(Debug)]
+struct Attention {
+    common: Common,
+    widths: Option<[usize; 3]>,
+}
+
+impl Op for Attention {
+    fn name(&self) -> &'static str {
+        "Attention"
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let given = |at: usize| inputs.get(at).and_then(Option::as_ref);
+        let mut all = cx.matmul(cx.required(inputs, 0)?, cx.required(inputs, 1)?)?;
+        if let Some(bias) = given(2) {
+            all = cx.binary(Binary::Add, &all, bias)?;
+        }
+        let &[batch, _, width] = all.shape() else {
+            return Err(cx.invalid(format!("the input makes {:?}, which should have three axes", all.shape())));
+        };
+        let widths = self.widths.unwrap_or([width / 3; 3]);
+        if widths.iter().sum::<usize>() != width {
+            return Err(cx.invalid(format!("queries, keys and values of {widths:?} out of {width}")));
+        }
+        let mut start = 0;
+        let mut parts = Vec::new();
+        for width in widths {
+            let part = split_heads(cx, &all.sliced(2, start, 1, width), self.common.heads)?;
+            parts.push(part);
+            start += width;
+        }
+        let mut past_length = 0;
+        if let Some(past) = given(4) {
+            let size = parts[1].shape()[3];
+            match *past.shape() {
+                [2, b, h, length, s] if (b, h, s) == (batch, self.common.heads, size) => past_length = length,
+                ref other => return Err(cx.invalid(format!("a past of {other:?} for keys {:?}", parts[1].shape()))),
+            }
+            for at in 0..2 {
+                let past = past.sliced(0, at, 1, 1).squeezed(0);
+                parts[at + 1] = extended(cx, Some(&past), &parts[at + 1])?;
+            }
+        }
+        let [q, k, v] = &parts[..] else { return Err(cx.invalid("there are not three parts")) };
+        let result = self.common.attend(cx, [q, k, v], past_length, given(3), given(5))?;
+        if k.shape() != v.shape() {
+            return Ok(vec![result]);
+        }
+        let present = cx.concat(&[&k.unsqueezed(0), &v.unsqueezed(0)], 0)?;
+        Ok(vec![result, present])
+    }
+}
+
+fn parse_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    node.accept(0, DType::is_float)?;
+    node.accept(1, DType::is_float)?;
+    if node.attributes.flag("do_rotary")? || node.attributes.flag("past_present_share_buffer")? {
+        return Err(Declined::new("do_rotary or past_present_share_buffer"));
+    }
+    if node.optional(6).is_some() {
+        return Err(Declined::new("past_sequence_length"));
+    }
+    decline_mask(node, 3)?;
+    let widths = match node.attributes.ints("qkv_hidden_sizes")? {
+        None | Some([]) => None,
+        Some(&[q, k, v]) if q > 0 && k > 0 && v > 0 => Some([q as usize, k as usize, v as usize]),
+        Some(other) => return Err(Declined::new(format!("qkv_hidden_sizes {other:?}"))),
+    };
+    if widths.is_some_and(|[_, k, v]| k != v) && (node.wants(1) || node.optional(4).is_some()) {
+        return Err(Declined::new("a past with values of another width than keys"));
+    }
+    Ok(Box::new(Attention { common: Common::parse(node)?, widths }))
+}
+
+/// Declines masks of rank 4, and those that are not int32.
+fn decline_mask(node: &NodeInfo<'_>, index: usize) -> Result<(), Declined> {
+    match node.optional(index) {
+        Some(mask) if mask.dtype != DType::I32 => Err(Declined::new(format!("a mask of type {}", mask.dtype))),
+        Some(mask) if mask.rank.is_some_and(|rank| !(1..=3).contains(&rank)) => Err(Declined::new("a mask of rank 4")),
+        _ => Ok(()),
+    }
+}
+
+/// `MultiHeadAttention`: queries, keys and values come apart.
+#[derive(Debug)]
+struct MultiHeadAttention {
+    common: Common,
+}
+
+impl Op for MultiHeadAttention {
+    fn name(&self) -> &'static str {
+        "MultiHeadAttention"
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let given = |at: usize| inputs.get(at).and_then(Option::as_ref);
+        let mut start = 0;
+        let mut parts = Vec::new();
+        for at in 0..3 {
+            let value = cx.required(inputs, at)?;
+            let width = value.shape().last().copied().unwrap_or(0);
+            if value.rank() == 4 && at > 0 {
+                // Keys and values of another sequence, computed before: heads are apart, and the bias is in.
+                parts.push(value.clone());
+                continue;
+            }
+            let mut value = value.clone();
+            if let Some(bias) = given(3) {
+                if bias.rank() != 1 || bias.elems() < start + width {
+                    return Err(cx.invalid(format!("a bias of {:?} for {:?}", bias.shape(), value.shape())));
+                }
+                value = cx.binary(Binary::Add, &value, &bias.sliced(0, start, 1, width))?;
+            }
+            start += width;
+            parts.push(split_heads(cx, &value, self.common.heads)?);
+        }
+        let past_length = given(6).and_then(|past| past.shape().get(2).copied()).unwrap_or(0);
+        for at in 0..2 {
+            parts[at + 1] = extended(cx, given(6 + at), &parts[at + 1])?;
+        }
+        let [q, k, v] = &parts[..] else { return Err(cx.invalid("there are not three parts")) };
+        let result = self.common.attend(cx, [q, k, v], past_length, given(4), given(5))?;
+        Ok(vec![result, k.clone(), v.clone()])
+    }
+}
+
+fn parse_multi_head_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    node.accept(0, DType::is_float)?;
+    for index in [1, 2] {
+        if node.optional(index).is_none() {
+            return Err(Declined::new("queries, keys and values packed into one input"));
+        }
+    }
+    for (index, least) in [(0, 3), (1, 3), (2, 3)] {
+        if node.input(index)?.rank.is_some_and(|rank| rank != least && (index == 0 || rank != 4)) {
+            return Err(Declined::new(format!("input {index} packed")));
+        }
+    }
+    if node.optional(8).is_some() || node.optional(9).is_some() {
+        return Err(Declined::new("past_sequence_length or cache_indirection"));
+    }
+    if node.wants(3) {
+        return Err(Declined::new("the output qk"));
+    }
+    decline_mask(node, 4)?;
+    Ok(Box::new(MultiHeadAttention { common: Common::parse(node)? }))
+}
+
+pub(super) const OPS: &[Entry] = &[
+    Entry { domain: DOMAIN, op_type: "Attention", parse: parse_attention },
+    Entry { domain: DOMAIN, op_type: "MultiHeadAttention", parse: parse_multi_head_attention },
+];
