@@ -23,6 +23,7 @@ mod gather;
 mod generate;
 mod identity;
 mod join;
+mod loss;
 mod matmul;
 mod norm;
 mod pad;
@@ -37,6 +38,7 @@ mod rotary;
 mod scatter;
 mod search;
 mod select;
+mod skip_norm;
 mod slice;
 mod softmax;
 mod spatial_move;
@@ -168,6 +170,8 @@ const FAMILIES: &[&[Entry]] = &[
     reduce::OPS,
     channel_norm::OPS,
     norm::OPS,
+    skip_norm::OPS,
+    loss::OPS,
     softmax::OPS,
     search::OPS,
     cumulative::OPS,
