@@ -21,7 +21,15 @@ impl Case {
     /// A node of ONNX's own domain with all inputs given at run time.
     pub fn new(op_type: &'static str, since_version: i32, inputs: Vec<Tensor>, outputs: &[DType]) -> Self {
         let inputs = inputs.into_iter().map(Some).collect();
-        Self { domain: "", op_type, since_version, attributes: Vec::new(), inputs, constants: Vec::new(), outputs: outputs.to_vec() }
+        Self {
+            domain: "",
+            op_type,
+            since_version,
+            attributes: Vec::new(),
+            inputs,
+            constants: Vec::new(),
+            outputs: outputs.to_vec(),
+        }
     }
 
     /// Adds an attribute.
@@ -32,7 +40,8 @@ impl Case {
 
     /// Plans and runs it.
     pub fn run(&self) -> Result<Vec<Tensor>, String> {
-        let attributes = Attributes(self.attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
+        let attributes =
+            Attributes(self.attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
         let infos: Vec<_> = self
             .inputs
             .iter()
@@ -69,8 +78,12 @@ impl Case {
                 value
             }));
         }
-        let made: Vec<_> =
-            self.outputs.iter().enumerate().map(|(at, dtype)| graph.add_value(format!("out{at}"), *dtype, None)).collect();
+        let made: Vec<_> = self
+            .outputs
+            .iter()
+            .enumerate()
+            .map(|(at, dtype)| graph.add_value(format!("out{at}"), *dtype, None))
+            .collect();
         let node_outputs = made.iter().map(|id| Some(*id)).collect();
         graph.add_node(Node { name: "node".into(), op: op.into(), inputs: node_inputs, outputs: node_outputs });
         graph.set_inputs(graph_inputs);
