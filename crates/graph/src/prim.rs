@@ -19,7 +19,7 @@ pub struct BufferId(pub u32);
 pub struct View {
     /// The buffer.
     pub buffer: BufferId,
-    /// The element type; also the buffer's.
+    /// The element type; the buffer's, or another as wide (BitCast).
     pub dtype: DType,
     /// The extents.
     pub shape: Shape,

@@ -69,8 +69,8 @@ impl Op for BitCast {
             let moved = Tensor::from_bytes(self.to, known.shape(), known.bytes());
             return Ok(vec![Val::known(moved.ok_or_else(|| cx.invalid("the types differ in width"))?)]);
         }
-        // Wrapping keeps all bits of an integer of the same width.
-        Ok(vec![cx.cast(value, self.to)?])
+        let (shape, strides) = (value.shape().into(), value.strides().into());
+        Ok(vec![Val::new(self.to, shape, strides, value.offset(), value.storage().clone())])
     }
 }
 
@@ -88,8 +88,9 @@ fn parse_cast_like(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
 fn parse_bit_cast(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let to = dtype_attribute(node, "to")?.ok_or_else(|| Declined::new("attribute to is missing"))?;
     let from = node.input(0)?.dtype;
-    let integers = from.is_int() && to.is_int() && from.bytes() == to.bytes();
-    if from != to && !integers {
+    // A byte other than 0 and 1 is no bool.
+    let numbers = from != DType::Bool && to != DType::Bool;
+    if from != to && !(numbers && from.bytes() == to.bytes()) {
         return Err(Declined::new(format!("the bits of {from} as {to}")));
     }
     Ok(Box::new(BitCast { to }))
@@ -144,11 +145,15 @@ mod tests {
     }
 
     #[test]
-    fn the_bits_of_an_integer_stay() {
+    fn bits_stay_as_they_are_without_a_step() {
         let case = |to| Case::new("BitCast", 26).with("to", Attribute::Int(to)).input(vector(DType::I8, &[-1.0, 5.0]));
         assert_eq!(case(2).output(DType::U8).floats(), [255.0, 5.0]);
-        assert_eq!(case(2).output(DType::U8).lower(false).unwrap().steps.len(), 1);
+        let lowered = case(2).output(DType::U8).lower(false).unwrap();
+        assert!(lowered.steps.is_empty());
+        assert_eq!(lowered.outputs[0].dtype(), DType::U8);
         assert_eq!(case(4).output(DType::U16).parse().unwrap_err(), "the bits of i8 as u16");
         assert_eq!(case(9).output(DType::Bool).parse().unwrap_err(), "the bits of i8 as bool");
+        let one = Case::new("BitCast", 26).with("to", Attribute::Int(6)).input(vector(DType::F32, &[1.0]));
+        assert_eq!(one.output(DType::I32).floats(), [f64::from(0x3f80_0000)]);
     }
 }
