@@ -1,0 +1,81 @@
+//! Casts between all types on the host device.
+#![allow(clippy::unwrap_used)]
+mod common;
+
+use common::{Case, numbers, tensor};
+use graph::{DType, Scalar, Tensor, ops::Attribute};
+
+/// ONNX's numbers of the element types.
+const ONNX: [(DType, i64); 13] = [
+    (DType::F32, 1),
+    (DType::U8, 2),
+    (DType::I8, 3),
+    (DType::U16, 4),
+    (DType::I16, 5),
+    (DType::I32, 6),
+    (DType::I64, 7),
+    (DType::Bool, 9),
+    (DType::F16, 10),
+    (DType::F64, 11),
+    (DType::U32, 12),
+    (DType::U64, 13),
+    (DType::Bf16, 16),
+];
+
+/// What Rust's own conversions make of a number in a type that every pair of types can hold, or wraps by two's complement.
+fn converted(value: Scalar, to: DType) -> f64 {
+    let whole = value.as_i64();
+    match to {
+        DType::F64 => value.as_f64(),
+        DType::F32 => f64::from(value.as_f64() as f32),
+        DType::F16 => half_of(value.as_f64(), 10, -14, 65536.0),
+        DType::Bf16 => half_of(value.as_f64(), 7, -126, 2f64.powi(128)),
+        DType::Bool => f64::from(u8::from(value.as_f64() != 0.0)),
+        DType::I8 => f64::from(whole as i8),
+        DType::U8 => f64::from(whole as u8),
+        DType::I16 => f64::from(whole as i16),
+        DType::U16 => f64::from(whole as u16),
+        DType::I32 => f64::from(whole as i32),
+        DType::U32 => f64::from(whole as u32),
+        DType::I64 => whole as f64,
+        DType::U64 => whole as u64 as f64,
+    }
+}
+
+/// A number rounded to so many bits behind the leading one, halves to even; infinite from `largest` on.
+fn half_of(value: f64, bits: i32, smallest: i32, largest: f64) -> f64 {
+    if value == 0.0 {
+        return value;
+    }
+    let exponent = (value.abs().log2().floor() as i32).max(smallest);
+    let unit = 2f64.powi(exponent - bits);
+    let rounded = (value / unit).round_ties_even() * unit;
+    if rounded.abs() < largest { rounded } else { f64::INFINITY.copysign(value) }
+}
+
+#[test]
+fn every_type_becomes_every_other() {
+    let values = [0.0, 1.0, 2.75, 77.0, 127.0, 200.5, 1023.0, -1.0, -2.75, -100.0, 0.3];
+    for (from, _) in ONNX {
+        for (to, number) in ONNX {
+            // Negative fractions in unsigned types wrap when the input is made; the reference starts from what it holds.
+            let x = tensor(from, &[values.len()], &values);
+            let wanted: Vec<f64> = x.scalars().map(|value| converted(value, to)).collect();
+            let node = Case::new("Cast", 13, vec![x], &[to]).attribute("to", Attribute::Int(number));
+            assert_eq!(numbers(&node.run().unwrap()[0]), wanted, "{from} to {to}");
+        }
+    }
+}
+
+#[test]
+fn bits_are_seen_as_another_type() {
+    let values = [1.5f32, -0.0, f32::INFINITY, 1e-40];
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+    let x = Tensor::from_bytes(DType::F32, &[2, 2], &bytes).unwrap();
+    let node = Case::new("BitCast", 26, vec![x.clone()], &[DType::I32]).attribute("to", Attribute::Int(6));
+    let found = node.run().unwrap().remove(0);
+    assert_eq!(found.dtype(), DType::I32);
+    assert_eq!(found.bytes(), x.bytes());
+    let back = Case::new("BitCast", 26, vec![found], &[DType::F32]).attribute("to", Attribute::Int(1));
+    assert_eq!(back.run().unwrap(), [x]);
+}
