@@ -259,3 +259,40 @@ fn parse_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
 }
 
 pub(super) const OPS: &[Entry] = &[Entry { domain: "", op_type: "Attention", parse: parse_attention }];
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        DType,
+        ops::trial::{Given, Trial},
+    };
+
+    fn device(shape: &[usize]) -> Given<'_> {
+        Given::Device(DType::F32, shape)
+    }
+
+    #[test]
+    fn heads_may_be_joined_shared_and_preceded_by_a_past() {
+        let joined = Trial::new("Attention", 23).int("q_num_heads", 6).int("kv_num_heads", 2);
+        let joined = joined.input(device(&[2, 3, 24])).input(device(&[2, 5, 8])).input(device(&[2, 5, 14]));
+        let joined = joined.input(Given::Absent).input(device(&[2, 2, 4, 4])).input(device(&[2, 2, 4, 7]));
+        let shapes = joined.gives(&[DType::F32; 4]).shapes();
+        assert_eq!(shapes, Ok(vec![vec![2, 3, 42], vec![2, 2, 9, 4], vec![2, 2, 9, 7], vec![2, 6, 3, 9]]));
+    }
+
+    #[test]
+    fn heads_that_can_not_be_shared_are_refused() {
+        let trial = Trial::new("Attention", 23).input(device(&[1, 3, 2, 4])).input(device(&[1, 2, 2, 4]));
+        let found = trial.input(device(&[1, 2, 2, 4])).shapes();
+        assert_eq!(found, Err("Attention: heads [1, 3, 2, 4] can't share [1, 2, 2, 4]".to_owned()));
+    }
+
+    #[test]
+    fn declines_what_implementations_read_differently() {
+        let trial = Trial::new("Attention", 24).int("is_causal", 1);
+        let trial = (0..3).fold(trial, |trial, _| trial.input(device(&[1, 1, 2, 4])));
+        let trial = (3..6).fold(trial, |trial, _| trial.input(Given::Absent));
+        let found = trial.input(Given::Device(DType::I64, &[1])).shapes();
+        assert_eq!(found, Err("is_causal with nonpad_kv_seqlen, which implementations read differently".to_owned()));
+    }
+}

@@ -282,3 +282,61 @@ pub(super) const OPS: &[Entry] = &[
     Entry { domain: "", op_type: "ConvInteger", parse: parse_conv_integer },
     Entry { domain: "", op_type: "QLinearConv", parse: parse_qlinear_conv },
 ];
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        DType,
+        ops::trial::{Given, Trial},
+    };
+
+    fn device(shape: &[usize]) -> Given<'_> {
+        Given::Device(DType::F32, shape)
+    }
+
+    #[test]
+    fn convolutions_have_the_shapes_of_onnx() {
+        let conv = || Trial::new("Conv", 11).input(device(&[2, 4, 7, 9])).input(device(&[6, 2, 3, 2])).int("group", 2);
+        assert_eq!(conv().shapes(), Ok(vec![vec![2, 6, 5, 8]]));
+        let spread = conv().ints("strides", &[2, 1]).ints("dilations", &[1, 3]).ints("pads", &[1, 0, 0, 2]);
+        assert_eq!(spread.shapes(), Ok(vec![vec![2, 6, 3, 8]]));
+        assert_eq!(conv().text("auto_pad", "SAME_LOWER").shapes(), Ok(vec![vec![2, 6, 7, 9]]));
+        assert_eq!(conv().input(device(&[6])).steps(), Ok(vec!["conv"]));
+    }
+
+    #[test]
+    fn transposed_convolutions_have_the_shapes_of_onnx() {
+        let conv = || Trial::new("ConvTranspose", 11).input(device(&[1, 1, 3, 3])).input(device(&[1, 2, 3, 3]));
+        assert_eq!(conv().shapes(), Ok(vec![vec![1, 2, 5, 5]]));
+        let strided = || conv().ints("strides", &[3, 2]);
+        assert_eq!(strided().shapes(), Ok(vec![vec![1, 2, 9, 7]]));
+        assert_eq!(strided().ints("output_padding", &[1, 1]).shapes(), Ok(vec![vec![1, 2, 10, 8]]));
+        assert_eq!(strided().ints("output_shape", &[10, 8]).shapes(), Ok(vec![vec![1, 2, 10, 8]]));
+        assert_eq!(strided().ints("output_shape", &[1, 2, 10, 8]).shapes(), Ok(vec![vec![1, 2, 10, 8]]));
+        assert_eq!(strided().ints("pads", &[1, 2, 1, 2]).shapes(), Ok(vec![vec![1, 2, 7, 3]]));
+        assert_eq!(conv().ints("strides", &[2, 2]).text("auto_pad", "SAME_UPPER").shapes(), Ok(vec![vec![1, 2, 6, 6]]));
+        assert_eq!(
+            conv().ints("pads", &[3, 0, 3, 0]).shapes(),
+            Err("ConvTranspose: axis 0 of the output would have extent -1".to_owned())
+        );
+    }
+
+    #[test]
+    fn weights_that_do_not_fit_are_refused() {
+        let conv = |w| Trial::new("Conv", 11).input(device(&[2, 4, 7])).input(device(w)).shapes();
+        let message = |w: &str| Err(format!("Conv: f32[2, 4, 7] can't be convolved with f32{w} in 1 groups"));
+        assert_eq!(conv(&[6, 3, 3]), message("[6, 3, 3]"));
+        assert_eq!(conv(&[6, 4, 3, 3]), message("[6, 4, 3, 3]"));
+        assert_eq!(conv(&[6, 4, 0]), message("[6, 4, 0]"));
+        let trial = Trial::new("Conv", 11).input(device(&[2, 4, 7])).input(device(&[6, 4, 3])).input(device(&[5]));
+        assert_eq!(trial.shapes(), Err("Conv: a bias of [5] for 6 channels".to_owned()));
+    }
+
+    #[test]
+    fn declines_what_devices_do_not_convolve() {
+        let trial = Trial::new("Conv", 11).input(device(&[1; 6])).input(device(&[1; 6]));
+        assert_eq!(trial.shapes(), Err("input 0 of rank 6".to_owned()));
+        let trial = Trial::new("Conv", 11).int("group", 0).input(device(&[1; 3])).input(device(&[1; 3]));
+        assert_eq!(trial.shapes(), Err("group below 1".to_owned()));
+    }
+}

@@ -244,3 +244,49 @@ fn product(cx: &mut Lower<'_>, a: Named, b: Named, wanted: impl Fn(&Label) -> bo
 }
 
 pub(super) const OPS: &[Entry] = &[Entry { domain: "", op_type: "Einsum", parse: parse_einsum }];
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        DType,
+        ops::trial::{Given, Trial},
+    };
+
+    fn einsum<'a>(equation: &str, inputs: &[&'a [usize]]) -> Trial<'a> {
+        let trial = Trial::new("Einsum", 12).text("equation", equation);
+        inputs.iter().fold(trial, |trial, shape| trial.input(Given::Device(DType::F32, shape)))
+    }
+
+    #[test]
+    fn equations_give_shapes_and_few_steps() {
+        for (equation, inputs, shape, steps) in [
+            ("ij->ji", &[&[2, 3][..]][..], &[3, 2][..], &[][..]),
+            ("ij->i", &[&[2, 3]], &[2], &["reduce"]),
+            ("ii->i", &[&[3, 3]], &[3], &[]),
+            ("...ii ->...i", &[&[3, 5, 5]], &[3, 5], &[]),
+            ("i,i", &[&[5], &[5]], &[], &["matmul"]),
+            ("bij, bjk -> bik", &[&[5, 2, 3], &[5, 3, 4]], &[5, 2, 4], &["matmul"]),
+            ("bhqd,bhkd->bhqk", &[&[2, 3, 4, 5], &[2, 3, 6, 5]], &[2, 3, 4, 6], &["matmul"]),
+            ("ab,cd->abcd", &[&[2, 3], &[4, 5]], &[2, 3, 4, 5], &["map"]),
+            ("...ij,...jk", &[&[7, 2, 3], &[1, 3, 4]], &[7, 2, 4], &["matmul"]),
+            ("ab,bc,cd->ad", &[&[2, 3], &[3, 4], &[4, 5]], &[2, 5], &["matmul", "matmul"]),
+            ("ba", &[&[2, 3]], &[3, 2], &[]),
+        ] {
+            let trial = einsum(equation, inputs);
+            assert_eq!(trial.shapes(), Ok(vec![shape.to_vec()]), "{equation}");
+            assert_eq!(trial.steps(), Ok(steps.to_vec()), "{equation}");
+        }
+    }
+
+    #[test]
+    fn equations_that_make_no_sense_are_declined_or_refused() {
+        assert_eq!(einsum("ij->ik", &[&[2, 3]]).shapes(), Err("equation \"ij->ik\"".to_owned()));
+        assert_eq!(einsum("ij->ii", &[&[2, 3]]).shapes(), Err("equation \"ij->ii\"".to_owned()));
+        assert_eq!(einsum("i-j", &[&[2]]).shapes(), Err("equation term \"i-j\"".to_owned()));
+        assert_eq!(einsum("ij,jk", &[&[2, 3]]).shapes(), Err("equation \"ij,jk\" for 1 inputs".to_owned()));
+        assert!(einsum("ij,jk", &[&[2, 3], &[4, 5]]).shapes().is_err());
+        assert!(einsum("ij", &[&[2, 3, 4]]).shapes().is_err());
+        assert!(einsum("ii", &[&[2, 3]]).shapes().is_err());
+        assert!(einsum("...i->i", &[&[2, 3]]).shapes().is_err());
+    }
+}

@@ -238,3 +238,70 @@ pub(super) const OPS: &[Entry] = &[
     Entry { domain: "com.microsoft", op_type: "FusedMatMul", parse: parse_fused_matmul },
     Entry { domain: "com.microsoft", op_type: "FusedGemm", parse: parse_fused_gemm },
 ];
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        DType,
+        ops::trial::{Given, Trial},
+    };
+
+    fn device(shape: &[usize]) -> Given<'_> {
+        Given::Device(DType::F32, shape)
+    }
+
+    #[test]
+    fn products_have_the_shapes_of_numpy() {
+        for (a, b, want) in [
+            (&[3][..], &[3][..], Ok(&[][..])),
+            (&[3], &[2, 3, 4], Ok(&[2, 4])),
+            (&[2, 5, 3], &[3], Ok(&[2, 5])),
+            (&[2, 3], &[3, 4], Ok(&[2, 4])),
+            (&[7, 1, 2, 3], &[5, 3, 4], Ok(&[7, 5, 2, 4])),
+            (&[2, 0], &[0, 4], Ok(&[2, 4])),
+            (&[0, 2, 3], &[3, 4], Ok(&[0, 2, 4])),
+            (&[2, 3], &[4, 3], Err("MatMul: shapes [2, 3] and [4, 3] can't be multiplied")),
+            (&[2, 2, 3], &[3, 3, 4], Err("MatMul: shapes [2, 2, 3] and [3, 3, 4] can't be multiplied")),
+            (&[], &[1], Err("MatMul: shapes [] and [1] can't be multiplied")),
+        ] {
+            let found = Trial::new("MatMul", 13).input(device(a)).input(device(b)).shapes();
+            let want = want.map(|shape| vec![shape.to_vec()]).map_err(str::to_owned);
+            assert_eq!(found, want, "{a:?} {b:?}");
+        }
+    }
+
+    #[test]
+    fn batches_on_the_left_of_one_matrix_are_one_product_without_copies() {
+        let trial = Trial::new("MatMul", 13).input(device(&[2, 5, 3])).input(device(&[3, 4]));
+        assert_eq!(trial.steps(), Ok(vec!["matmul"]));
+        let trial = Trial::new("MatMul", 13).input(device(&[6, 1, 5, 3])).input(device(&[2, 3, 4]));
+        assert_eq!(trial.shapes(), Ok(vec![vec![6, 2, 5, 4]]));
+    }
+
+    #[test]
+    fn a_product_over_nothing_is_zero_without_a_step() {
+        let trial = Trial::new("MatMul", 13).input(device(&[2, 0])).input(device(&[0, 4]));
+        assert_eq!(trial.steps(), Ok(vec![]));
+    }
+
+    #[test]
+    fn gemm_wants_matrices_and_an_addend_that_fits() {
+        let gemm = || Trial::new("Gemm", 13).input(device(&[3, 2])).input(device(&[4, 3]));
+        let transposed = gemm().int("transA", 1).int("transB", 1);
+        assert_eq!(transposed.clone().input(device(&[4])).shapes(), Ok(vec![vec![2, 4]]));
+        assert_eq!(transposed.clone().float("beta", 0.0).input(device(&[9])).steps(), Ok(vec!["matmul"]));
+        assert_eq!(
+            transposed.input(device(&[3])).shapes(),
+            Err("Gemm: shape [3] can't be broadcast to [2, 4]".to_owned())
+        );
+        let cube = Trial::new("Gemm", 13).input(device(&[1, 2, 3])).input(device(&[3, 4]));
+        assert_eq!(cube.shapes(), Err("Gemm: A [1, 2, 3] and B [3, 4] should be matrices".to_owned()));
+    }
+
+    #[test]
+    fn declines_integers_scaled_by_a_fraction() {
+        let integers = Given::Device(DType::I32, &[2, 2]);
+        let trial = Trial::new("Gemm", 13).float("alpha", 0.5).input(integers).input(integers);
+        assert_eq!(trial.shapes(), Err("i32 scaled by alpha 0.5 and beta 1".to_owned()));
+    }
+}

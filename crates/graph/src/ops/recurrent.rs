@@ -209,3 +209,38 @@ pub(super) const OPS: &[Entry] = &[
     Entry { domain: "", op_type: "GRU", parse: parse_gru },
     Entry { domain: "", op_type: "RNN", parse: parse_rnn },
 ];
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        DType,
+        ops::trial::{Given, Trial},
+    };
+
+    fn device(shape: &[usize]) -> Given<'_> {
+        Given::Device(DType::F32, shape)
+    }
+
+    #[test]
+    fn layers_have_the_shapes_of_onnx_in_both_layouts() {
+        let lstm = |x| {
+            let trial = Trial::new("LSTM", 14).text("direction", "bidirectional").gives(&[DType::F32; 3]);
+            trial.input(device(x)).input(device(&[2, 20, 4])).input(device(&[2, 20, 5]))
+        };
+        assert_eq!(lstm(&[7, 3, 4]).shapes(), Ok(vec![vec![7, 2, 3, 5], vec![2, 3, 5], vec![2, 3, 5]]));
+        let batch_first = lstm(&[3, 7, 4]).int("layout", 1);
+        assert_eq!(batch_first.shapes(), Ok(vec![vec![3, 7, 2, 5], vec![3, 2, 5], vec![3, 2, 5]]));
+        assert_eq!(lstm(&[7, 3, 4]).steps(), Ok(vec!["recurrent", "recurrent"]));
+    }
+
+    #[test]
+    fn wrong_weights_and_activations_are_named() {
+        let gru = || Trial::new("GRU", 14).input(device(&[7, 3, 4])).input(device(&[1, 15, 4]));
+        let found = gru().input(device(&[1, 15, 6])).shapes();
+        assert_eq!(found, Err("GRU: w is [1, 15, 4] and should be [1, 18, 4]".to_owned()));
+        let found = gru().input(device(&[1, 15, 5])).int("hidden_size", 4).shapes();
+        assert_eq!(found, Err("GRU: hidden_size Some(4), but r is [1, 15, 5]".to_owned()));
+        let found = gru().input(device(&[1, 15, 5])).text("direction", "sideways").shapes();
+        assert_eq!(found, Err("direction sideways".to_owned()));
+    }
+}

@@ -284,3 +284,63 @@ pub(super) const OPS: &[Entry] = &[
     Entry { domain: "", op_type: "Resize", parse: parse_resize },
     Entry { domain: "", op_type: "Upsample", parse: parse_upsample },
 ];
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        DType,
+        ops::trial::{Given, Trial},
+    };
+
+    const X: Given<'_> = Given::Device(DType::F32, &[1, 1, 10, 4]);
+
+    fn resize(scales: &'static [f64]) -> Trial<'static> {
+        let trial = Trial::new("Resize", 19).input(X).input(Given::Absent);
+        if scales.is_empty() {
+            return trial.input(Given::Absent);
+        }
+        trial.input(Given::Numbers(DType::F32, scales, if scales.len() == 2 { &[2] } else { &[4] }))
+    }
+
+    #[test]
+    fn extents_are_rounded_down_in_single_precision() {
+        assert_eq!(resize(&[1.0, 1.0, 0.7, 2.6]).shapes(), Ok(vec![vec![1, 1, 7, 10]]));
+        assert_eq!(resize(&[2.0, 0.5]).ints("axes", &[3, 2]).shapes(), Ok(vec![vec![1, 1, 5, 8]]));
+    }
+
+    #[test]
+    fn sizes_keep_proportions_when_asked() {
+        let sizes = Given::I64(&[7, 8], &[2]);
+        for (policy, want) in [("stretch", [7, 8]), ("not_larger", [7, 3]), ("not_smaller", [20, 8])] {
+            let trial = resize(&[]).input(sizes).ints("axes", &[2, 3]).text("keep_aspect_ratio_policy", policy);
+            assert_eq!(trial.shapes(), Ok(vec![vec![1, 1, want[0], want[1]]]), "{policy}");
+        }
+    }
+
+    #[test]
+    fn what_stays_as_it_is_takes_no_step() {
+        assert_eq!(resize(&[1.0, 1.0, 1.0, 1.0]).steps(), Ok(vec![]));
+    }
+
+    #[test]
+    fn before_opset_11_axes_that_grow_and_shrink_are_rounded_apart() {
+        let scales = Given::Numbers(DType::F32, &[1.0, 1.0, 2.0, 0.5], &[4]);
+        let trial = Trial::new("Resize", 10).input(X).input(scales);
+        assert_eq!(trial.shapes(), Ok(vec![vec![1, 1, 20, 2]]));
+        assert_eq!(trial.steps(), Ok(vec!["resize", "resize"]));
+    }
+
+    #[test]
+    fn declines_and_refusals_name_the_cause() {
+        assert_eq!(
+            resize(&[2.0, 2.0]).shapes(),
+            Err("Resize: scales [2.0, 2.0] for axes [0, 1, 2, 3] of [1, 1, 10, 4]".to_owned())
+        );
+        assert_eq!(
+            resize(&[1.0, 1.0, 0.0, 1.0]).shapes(),
+            Err("Resize: scales [1.0, 1.0, 0.0, 1.0] for axes [0, 1, 2, 3] of [1, 1, 10, 4]".to_owned())
+        );
+        assert_eq!(resize(&[]).shapes(), Err("Resize: neither scales nor sizes are given".to_owned()));
+        assert_eq!(resize(&[2.0, 2.0]).text("mode", "area").shapes(), Err("mode area".to_owned()));
+    }
+}

@@ -145,3 +145,66 @@ pub(super) fn split(total: isize, auto_pad: AutoPad) -> (isize, isize) {
     let half = total / 2;
     if auto_pad == AutoPad::SameUpper { (half, total - half) } else { (total - half, half) }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        DType,
+        ops::trial::{Given, Trial},
+    };
+
+    /// The output's extent of a pool along one axis.
+    fn extent(input: usize, build: impl FnOnce(Trial<'_>) -> Trial<'_>) -> Result<usize, String> {
+        let shape = [1, 1, input];
+        let shapes = build(Trial::new("MaxPool", 12).input(Given::Device(DType::F32, &shape))).shapes()?;
+        Ok(shapes[0][2])
+    }
+
+    #[test]
+    fn windows_that_hang_over_the_end_count_in_ceil_mode_only() {
+        for (input, kernel, stride, pads, ceil, want) in [
+            (4, 3, 2, [0, 0], 0, 1),
+            (4, 3, 2, [0, 0], 1, 2),
+            (5, 3, 2, [0, 0], 1, 2),
+            // The window that would start in the padding behind is dropped.
+            (2, 1, 2, [0, 0], 1, 1),
+            (1, 2, 2, [1, 1], 1, 1),
+            (4, 3, 2, [0, 2], 1, 2),
+        ] {
+            let found = extent(input, |trial| {
+                trial
+                    .ints("kernel_shape", &[kernel])
+                    .ints("strides", &[stride])
+                    .ints("pads", &pads)
+                    .int("ceil_mode", ceil)
+            });
+            assert_eq!(found, Ok(want), "{input} {kernel} {stride} {pads:?} {ceil}");
+        }
+    }
+
+    #[test]
+    fn same_padding_keeps_the_rounded_up_ratio() {
+        for mode in ["SAME_UPPER", "SAME_LOWER"] {
+            let found =
+                extent(7, |trial| trial.ints("kernel_shape", &[4]).ints("strides", &[3]).text("auto_pad", mode));
+            assert_eq!(found, Ok(3));
+        }
+        let valid = extent(7, |trial| trial.ints("kernel_shape", &[4]).ints("strides", &[3]).text("auto_pad", "VALID"));
+        assert_eq!(valid, Ok(2));
+    }
+
+    #[test]
+    fn attributes_that_make_no_sense_are_declined_or_refused() {
+        let found = extent(7, |trial| trial.ints("kernel_shape", &[0]));
+        assert_eq!(found, Err("kernel_shape [0]".to_owned()));
+        let found = extent(7, |trial| trial.ints("kernel_shape", &[3]).ints("strides", &[i64::MAX]));
+        assert_eq!(found, Err(format!("strides [{}]", i64::MAX)));
+        let found = extent(7, |trial| trial.ints("kernel_shape", &[3, 3]));
+        assert_eq!(found, Err("MaxPool: a kernel [3, 3] for spatial axes [7]".to_owned()));
+        let found = extent(2, |trial| trial.ints("kernel_shape", &[3]));
+        assert_eq!(found, Err("MaxPool: a window of 3 does not fit axis 0 of [2] with its pads".to_owned()));
+        let found =
+            extent(7, |trial| trial.ints("kernel_shape", &[3]).ints("dilations", &[2]).text("auto_pad", "SAME_UPPER"));
+        assert_eq!(found, Err("dilations with auto_pad, which ONNX does not define".to_owned()));
+    }
+}
