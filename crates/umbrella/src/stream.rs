@@ -115,7 +115,7 @@ impl StreamFences {
         Self { device, streams }
     }
 
-    fn mark(&self, stream: &hip::Stream) -> Option<StreamFence> {
+    fn mark(&self, stream: &Arc<hip::Stream>) -> Option<StreamFence> {
         // A question or an event would end up in the capture, or end it.
         if is_captured(&self.device, stream) {
             return Some(StreamFence::Device(self.device.clone()));
@@ -125,7 +125,10 @@ impl StreamFences {
             return None;
         }
         let event = self.device.event().and_then(|event| event.record(stream.raw()).map(|()| event));
-        Some(event.map_or_else(|_| StreamFence::Device(self.device.clone()), StreamFence::Event))
+        Some(event.map_or_else(
+            |_| StreamFence::Device(self.device.clone()),
+            |event| StreamFence::Event { event, stream: Arc::downgrade(stream) },
+        ))
     }
 }
 
@@ -143,8 +146,11 @@ impl Fences for StreamFences {
 
 /// Work that may still use freed memory.
 pub(crate) enum StreamFence {
-    /// All work before an event.
-    Event(Event),
+    /// All work of a stream before an event.
+    ///
+    /// AMD's runtime follows an event to the stream it was recorded on, without looking whether that still exists. So it
+    /// is asked only while the stream is open; a closed one has no work left.
+    Event { event: Event, stream: Weak<hip::Stream> },
     /// Where no event could be recorded: all work of the device.
     Device(Device),
 }
@@ -152,14 +158,17 @@ pub(crate) enum StreamFence {
 impl Fence for StreamFence {
     fn done(&self) -> bool {
         match self {
-            Self::Event(event) => event.query().unwrap_or(false),
+            Self::Event { event, stream } => stream.upgrade().is_none_or(|open| {
+                // While the stream is captured, the question would spoil the capture.
+                !is_captured(event.device(), &open) && event.query().unwrap_or(false)
+            }),
             Self::Device(_) => false,
         }
     }
 
     fn wait(&self) {
         let waited = match self {
-            Self::Event(event) => event.synchronize(),
+            Self::Event { event, stream } => stream.upgrade().map_or(Ok(()), |_open| event.synchronize()),
             Self::Device(device) => device.synchronize(),
         };
         if let Err(error) = waited {
