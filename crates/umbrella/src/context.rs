@@ -21,12 +21,17 @@ pub(crate) struct DeviceContext {
     pub pinned_arena: Arena<PinnedSource, StreamFences>,
 }
 
-static CONTEXTS: Mutex<Vec<Weak<DeviceContext>>> = Mutex::new(Vec::new());
+/// A device's name within the process.
+type Key = (DriverKind, usize);
+
+/// The living contexts. The key stands beside the pointer because looking a device up must not touch the contexts of
+/// others: whoever holds one last drops it, and dropping takes this lock.
+static CONTEXTS: Mutex<Vec<(Key, Weak<DeviceContext>)>> = Mutex::new(Vec::new());
 
 impl Drop for DeviceContext {
     fn drop(&mut self) {
         let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-        contexts.retain(|context| context.strong_count() > 0);
+        contexts.retain(|(_, context)| context.strong_count() > 0);
         // The library may be unmapped next, and the static with it: it must not hold memory then.
         if contexts.is_empty() {
             *contexts = Vec::new();
@@ -38,11 +43,11 @@ impl DeviceContext {
     /// The context of a device: the living one, or a new one. Takes nothing from the driver yet.
     pub fn of(device: &Device) -> Arc<Self> {
         let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = |device: &Device| (device.kind(), device.ordinal());
-        let living = contexts.iter().filter_map(Weak::upgrade).find(|context| key(&context.device) == key(device));
+        let wanted = (device.kind(), device.ordinal());
+        let living = contexts.iter().filter(|(key, _)| *key == wanted).find_map(|(_, context)| context.upgrade());
         living.unwrap_or_else(|| {
             let context = Arc::new(Self::new(device.clone()));
-            contexts.push(Arc::downgrade(&context));
+            contexts.push((wanted, Arc::downgrade(&context)));
             context
         })
     }
