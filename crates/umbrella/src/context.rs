@@ -1,7 +1,7 @@
 //! What all sessions share of one device.
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use hip::{Device, DriverKind};
+use hip::{Device, DriverKind, HipError};
 use ort_ep::{MemoryDevice, Result};
 
 use crate::{
@@ -19,6 +19,7 @@ pub(crate) struct DeviceContext {
     pub streams: Arc<StreamSet>,
     pub device_arena: Arena<DeviceSource, StreamFences>,
     pub pinned_arena: Arena<PinnedSource, StreamFences>,
+    copy_stream: OnceLock<hip::Stream>,
 }
 
 /// A device's name within the process.
@@ -58,9 +59,22 @@ impl DeviceContext {
         Self {
             device_arena: Arena::new(DeviceSource(device.clone()), fences(), None),
             pinned_arena: Arena::new(PinnedSource(device.clone()), fences(), None),
+            copy_stream: OnceLock::new(),
             streams,
             device,
         }
+    }
+
+    /// The stream for copies that are complete on return.
+    ///
+    /// The default stream would do, but AMD's runtime refuses to enqueue anything there while some stream of the process
+    /// is being captured, and spoils the capture.
+    pub fn copy_stream(&self) -> Result<&hip::Stream, HipError> {
+        if let Some(stream) = self.copy_stream.get() {
+            return Ok(stream);
+        }
+        let made = self.device.stream()?;
+        Ok(self.copy_stream.get_or_init(|| made))
     }
 
     /// The device's number: its ordinal at the driver.

@@ -58,10 +58,12 @@ impl Bytes {
     }
 }
 
-/// Copies; complete on return.
-pub(crate) fn copy(device: &Device, bytes: Bytes, kind: CopyKind) -> Result<(), HipError> {
-    // SAFETY: both tensors hold `count` bytes and are alive for the call; the ends were resolved to match `kind`.
-    unsafe { device.copy_raw(bytes.dst, bytes.src, bytes.count, kind) }
+/// Copies on a stream of our own; complete on return.
+pub(crate) fn copy(stream: &hip::Stream, bytes: Bytes, kind: CopyKind) -> Result<(), HipError> {
+    // SAFETY: both tensors hold `count` bytes and are alive until the wait below ends; the ends were resolved to match
+    // `kind`.
+    unsafe { stream.device().copy_raw_async(bytes.dst, bytes.src, bytes.count, kind, stream.raw())? };
+    stream.synchronize()
 }
 
 /// Copies in stream order.
@@ -77,11 +79,11 @@ pub(crate) fn wait(device: &Device, stream: RawStream) -> Result<(), HipError> {
     device.stream_synchronize(unsafe { hip::RawStream::from_ptr(stream.as_ptr()) })
 }
 
-/// Copies from one device to another; complete on return.
-pub(crate) fn copy_between(from: &Device, to: &Device, bytes: Bytes) -> Result<(), HipError> {
-    // SAFETY: as for `copy`; the wait below ends before the tensors' borrow does.
-    unsafe { to.copy_peer_async(bytes.dst, from, bytes.src, bytes.count, hip::RawStream::DEFAULT)? };
-    to.stream_synchronize(hip::RawStream::DEFAULT)
+/// Copies from one device to that of the stream; complete on return.
+pub(crate) fn copy_between(from: &Device, to: &hip::Stream, bytes: Bytes) -> Result<(), HipError> {
+    // SAFETY: as for `copy`.
+    unsafe { to.device().copy_peer_async(bytes.dst, from, bytes.src, bytes.count, to.raw())? };
+    to.synchronize()
 }
 
 /// Copies between two places in host memory.

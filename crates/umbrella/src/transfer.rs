@@ -103,12 +103,14 @@ impl Transfer {
             }
             (Mover::Driver(ordinal, kind), None) => {
                 self.settle(plan)?;
-                ffi::copy(&self.context(ordinal)?.device, ends, kind).map_err(hip_error)?;
+                let stream = self.context(ordinal)?.copy_stream().map_err(hip_error)?;
+                ffi::copy(stream, ends, kind).map_err(hip_error)?;
                 Ok(None)
             }
             (Mover::Peer { from, to }, _) => {
                 self.settle(plan)?;
-                ffi::copy_between(&self.context(from)?.device, &self.context(to)?.device, ends).map_err(hip_error)?;
+                let stream = self.context(to)?.copy_stream().map_err(hip_error)?;
+                ffi::copy_between(&self.context(from)?.device, stream, ends).map_err(hip_error)?;
                 Ok(None)
             }
             (Mover::Host, _) => {
@@ -144,10 +146,11 @@ impl DataTransfer for Transfer {
                 }
             }
         }
-        // Even after a failure: what was started still uses the caller's memory.
-        for (ordinal, stream) in waits {
-            ffi::wait(&self.context(ordinal)?.device, stream).map_err(hip_error)?;
-        }
-        started
+        // All of them, even after a failure: what was started still uses the caller's memory.
+        let waited = waits
+            .into_iter()
+            .map(|(ordinal, stream)| ffi::wait(&self.context(ordinal)?.device, stream).map_err(hip_error))
+            .fold(Ok(()), Result::and);
+        started.and(waited)
     }
 }
