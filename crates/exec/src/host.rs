@@ -1,5 +1,8 @@
 //! The host device: RAM and the CPU.
-use graph::{Graph, Plan, plan::Place};
+use graph::{
+    Graph, Plan, Tensor,
+    plan::{OutputSpec, Place},
+};
 use host_ops::{Context, Parallel, Scratch};
 
 use crate::ExecError;
@@ -48,9 +51,9 @@ pub unsafe fn run(
     state: &mut RunState,
     parallel: &dyn Parallel,
 ) -> Result<(), ExecError> {
-    let count = |what, found, wanted| if found == wanted { Ok(()) } else { Err(ExecError::Count { what, found, wanted }) };
-    count("inputs", inputs.len(), graph.inputs().len())?;
-    count("outputs", outputs.len(), plan.outputs.len())?;
+    if outputs.len() != plan.outputs.len() {
+        return Err(ExecError::Count { what: "outputs", found: outputs.len(), wanted: plan.outputs.len() });
+    }
     let arena = state.arena(plan.arena_bytes);
     let address = |buffer: graph::prim::BufferId| match &plan.places[buffer.0 as usize] {
         Place::Input(number) => inputs[*number].cast_mut(),
@@ -72,11 +75,16 @@ pub unsafe fn run(
     Ok(())
 }
 
-/// Runs a graph once on known tensors: for tests and constant folding, not for speed.
+/// Runs a plan without inputs and gives its outputs; `None` if a step fails, which the run itself will then report.
+pub(crate) fn run_prologue(graph: &Graph, plan: &Plan) -> Option<Vec<Tensor>> {
+    run_on_tensors(graph, plan, &[], &crate::Serial).ok()
+}
+
+/// Runs a graph once on known tensors: for tests, not for speed.
 ///
 /// # Errors
 /// As for planning and running.
-pub fn run_once(graph: Graph, inputs: &[graph::Tensor]) -> Result<Vec<graph::Tensor>, ExecError> {
+pub fn run_once(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
     let program = crate::Program::new(graph);
     let given: Vec<crate::Input<'_>> = inputs
         .iter()
@@ -87,22 +95,30 @@ pub fn run_once(graph: Graph, inputs: &[graph::Tensor]) -> Result<Vec<graph::Ten
         })
         .collect();
     let plan = program.plan(&given)?;
-    let mut made: Vec<Vec<Line>> = plan
-        .outputs
-        .iter()
-        .map(|output| {
-            let bytes = graph::shape::elems(&output.shape).unwrap_or(0) * output.dtype.bytes();
-            vec![Line([0xA5; 64]); bytes.div_ceil(64).max(1)]
-        })
-        .collect();
+    let wanted = program.graph().inputs().len();
+    if inputs.len() != wanted {
+        return Err(ExecError::Count { what: "inputs", found: inputs.len(), wanted });
+    }
+    run_on_tensors(program.graph(), &plan, inputs, &crate::Serial)
+}
+
+/// Runs a plan on whole tensors, of the shapes it was made for.
+fn run_on_tensors(
+    graph: &Graph,
+    plan: &Plan,
+    inputs: &[Tensor],
+    parallel: &dyn Parallel,
+) -> Result<Vec<Tensor>, ExecError> {
+    let bytes = |output: &OutputSpec| graph::shape::elems(&output.shape).unwrap_or(0) * output.dtype.bytes();
+    let mut made: Vec<Vec<Line>> =
+        plan.outputs.iter().map(|output| vec![Line([0xA5; 64]); bytes(output).div_ceil(64).max(1)]).collect();
     let addresses: Vec<*mut u8> = made.iter_mut().map(|lines| lines.as_mut_ptr().cast()).collect();
     let sources: Vec<*const u8> = inputs.iter().map(|tensor| tensor.bytes().as_ptr()).collect();
     // SAFETY: inputs are whole tensors of the shapes planned for, outputs fresh memory of the sizes the plan names.
-    unsafe { run(program.graph(), &plan, &sources, &addresses, &mut RunState::default(), &crate::Serial)? };
+    unsafe { run(graph, plan, &sources, &addresses, &mut RunState::default(), parallel)? };
     let tensors = plan.outputs.iter().zip(&made).map(|(output, lines)| {
-        let bytes = graph::shape::elems(&output.shape).unwrap_or(0) * output.dtype.bytes();
-        let flat: Vec<u8> = lines.iter().flat_map(|line| line.0).take(bytes).collect();
-        graph::Tensor::from_bytes(output.dtype, &output.shape, &flat)
+        let flat: Vec<u8> = lines.iter().flat_map(|line| line.0).take(bytes(output)).collect();
+        Tensor::from_bytes(output.dtype, &output.shape, &flat)
     });
     Ok(tensors.flatten().collect())
 }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use graph::{Graph, Plan, Shape, Tensor, lower::InputSpec};
 
-use crate::{ExecError, Lru};
+use crate::{ExecError, Lru, host};
 
 /// Plans kept per partition. A plan holds steps and offsets, not memory, so this is generous.
 const KEPT_PLANS: usize = 64;
@@ -76,10 +76,13 @@ impl Program {
             .zip(inputs)
             .map(|(id, input)| InputSpec {
                 shape: input.shape.into(),
-                known: input.value.and_then(|bytes| Tensor::from_bytes(self.graph.value(*id).dtype, input.shape, bytes)),
+                known: input
+                    .value
+                    .and_then(|bytes| Tensor::from_bytes(self.graph.value(*id).dtype, input.shape, bytes)),
             })
             .collect();
-        let plan = Arc::new(Plan::new(&self.graph, &specs)?);
+        let mut fold = |prologue: &Plan| host::run_prologue(&self.graph, prologue);
+        let plan = Arc::new(Plan::with_folding(&self.graph, &specs, &mut fold)?);
         let signature = Signature {
             shapes: inputs.iter().map(|input| input.shape.into()).collect(),
             values: inputs.iter().map(|input| input.value.map(Into::into)).collect(),

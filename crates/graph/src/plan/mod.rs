@@ -1,4 +1,5 @@
 //! Plans: fused steps and one arena.
+mod fold;
 mod fuse;
 mod place;
 
@@ -56,9 +57,23 @@ impl Plan {
     /// # Errors
     /// An operator's rules are broken by the shapes at hand.
     pub fn new(graph: &Graph, inputs: &[InputSpec]) -> Result<Self, LowerError> {
+        Self::with_folding(graph, inputs, &mut |_| None)
+    }
+
+    /// As [`new`](Self::new), with work that depends on constants alone done now: `evaluate` runs such a plan, which has no
+    /// inputs, and gives its outputs. If it gives `None`, the work stays where it is.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn with_folding(
+        graph: &Graph,
+        inputs: &[InputSpec],
+        evaluate: &mut dyn FnMut(&Plan) -> Option<Vec<Tensor>>,
+    ) -> Result<Self, LowerError> {
         let lowered = lower::lower(graph, inputs)?;
         let mut draft = Draft::new(lowered);
         fuse::fuse(&mut draft);
+        fold::fold(&mut draft, evaluate);
         Ok(place::place(draft))
     }
 
