@@ -1,11 +1,14 @@
-//! Reading by index: Gather, GatherElements, GatherND, ReverseSequence.
+//! Reading by index: Gather, GatherElements, GatherND, ReverseSequence, and NonZero.
 use smallvec::SmallVec;
 
 use crate::{
     DType, Declined, LowerError, Shape, Val,
     expr::Binary,
     lower::Lower,
-    ops::{Entry, NodeInfo, Op},
+    ops::{
+        Entry, NodeInfo, Op,
+        slice::{require_constant, searched},
+    },
 };
 
 pub(super) const fn is_index(dtype: DType) -> bool {
@@ -113,7 +116,7 @@ impl Op for ReverseSequence {
     }
 }
 
-/// The places of elements that are not zero, along axes; for known values only.
+/// The places of elements that are not zero, axis by axis; of constants only.
 #[derive(Debug)]
 struct NonZero;
 
@@ -128,7 +131,7 @@ impl Op for NonZero {
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let shape: Shape = cx.required(inputs, 0)?.shape().into();
-        let flags = super::slice::searched(cx, inputs, 0)?;
+        let flags = searched(cx, inputs, 0)?;
         // A scalar counts as a vector of one.
         let extents: SmallVec<[usize; 6]> = if shape.is_empty() { SmallVec::from_slice(&[1]) } else { shape };
         let found: Vec<usize> = flags.iter().enumerate().filter(|(_, flag)| **flag).map(|(at, _)| at).collect();
@@ -170,7 +173,14 @@ pub(super) const OPS: &[Entry] = &[
         },
     },
     Entry { domain: "", op_type: "ReverseSequence", parse: ReverseSequence::parse },
-    Entry { domain: "", op_type: "NonZero", parse: |_| Ok(Box::new(NonZero)) },
+    Entry {
+        domain: "",
+        op_type: "NonZero",
+        parse: |node| {
+            require_constant(node, 0)?;
+            Ok(Box::new(NonZero))
+        },
+    },
 ];
 
 #[cfg(test)]
