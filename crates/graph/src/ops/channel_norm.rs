@@ -256,3 +256,44 @@ pub(super) const OPS: &[Entry] = &[
     Entry { domain: "", op_type: "MeanVarianceNormalization", parse: parse_mean_variance_norm },
     Entry { domain: "", op_type: "LpNormalization", parse: parse_lp_norm },
 ];
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        DType,
+        ops::trial::{Given, Trial},
+    };
+
+    #[test]
+    fn statistics_that_are_weights_leave_one_map() {
+        let mut trial = Trial::new("BatchNormalization", 15).input(Given::Device(DType::F32, &[1, 2, 5]));
+        for _ in 0..4 {
+            trial = trial.input(Given::Numbers(DType::F32, &[1.0, 2.0], &[2]));
+        }
+        assert_eq!(trial.steps().unwrap(), ["map"]);
+    }
+
+    #[test]
+    fn groups_are_one_norm_and_a_map() {
+        let device = |shape| Given::Device(DType::F32, shape);
+        let trial = |groups, version| {
+            let vector: &[usize] = if version < 21 { &[2] } else { &[4] };
+            let trial = Trial::new("GroupNormalization", version).int("num_groups", groups);
+            trial.input(device(&[1, 4, 5])).input(device(vector)).input(device(vector))
+        };
+        assert_eq!(trial(2, 18).steps().unwrap(), ["norm", "map"]);
+        assert_eq!(trial(2, 21).steps().unwrap(), ["norm", "map"]);
+        assert!(trial(3, 21).steps().unwrap_err().contains("4 channels do not make 3 groups"));
+        assert!(trial(0, 21).steps().unwrap_err().contains("num_groups"));
+        // Four scales for two groups belong to the later version.
+        assert!(trial(4, 18).steps().unwrap_err().contains("one number for each of 4 channels"));
+    }
+
+    #[test]
+    fn other_norms_are_declined() {
+        let trial = Trial::new("LpNormalization", 1).int("p", 3).input(Given::Device(DType::F32, &[2]));
+        assert_eq!(trial.steps().unwrap_err(), "p 3");
+        let trial = Trial::new("LRN", 13).input(Given::Device(DType::F32, &[1, 2, 3]));
+        assert_eq!(trial.steps().unwrap_err(), "size is missing or not positive");
+    }
+}

@@ -189,3 +189,42 @@ pub(super) const OPS: &[Entry] = &[
         parse: |node| parse(node, "SimplifiedLayerNormalization", false, false),
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        DType,
+        ops::trial::{Given, Trial},
+    };
+
+    fn trial<'a>(op_type: &'a str, scale: &'a [usize]) -> Trial<'a> {
+        let device = |shape| Given::Device(DType::F16, shape);
+        Trial::new(op_type, 17).input(device(&[2, 3, 4])).input(device(scale))
+    }
+
+    #[test]
+    fn a_layer_is_one_step() {
+        for op_type in ["LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"] {
+            assert_eq!(trial(op_type, &[4]).steps().unwrap(), ["norm"]);
+            assert_eq!(trial(op_type, &[1, 1, 4]).steps().unwrap(), ["norm"]);
+            assert_eq!(trial(op_type, &[3, 4]).int("axis", 1).steps().unwrap(), ["norm"]);
+        }
+    }
+
+    #[test]
+    fn a_scale_across_layers_is_applied_behind() {
+        assert_eq!(trial("RMSNormalization", &[3, 4]).steps().unwrap(), ["norm", "map"]);
+    }
+
+    #[test]
+    fn scales_that_do_not_fit_are_refused() {
+        assert!(trial("LayerNormalization", &[3]).steps().is_err());
+        assert!(trial("LayerNormalization", &[5, 3, 4]).steps().is_err());
+    }
+
+    #[test]
+    fn statistics_have_extent_one_where_it_was_normalised() {
+        let wanted = trial("LayerNormalization", &[3, 4]).int("axis", -2).gives(&[DType::F16, DType::F32, DType::F32]);
+        assert_eq!(wanted.shapes().unwrap(), [vec![2, 3, 4], vec![2, 1, 1], vec![2, 1, 1]]);
+    }
+}

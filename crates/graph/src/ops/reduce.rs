@@ -78,3 +78,57 @@ pub(super) const OPS: &[Entry] = reductions! {
     "ReduceLogSum" => LogSum;
     "ReduceLogSumExp" => LogSumExp;
 };
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        DType,
+        ops::trial::{Given, Trial, ints, numbers},
+    };
+
+    fn known(op_type: &str) -> Trial<'_> {
+        Trial::new(op_type, 18).input(Given::I64(&[2, 3, 4, 5, 6, 7], &[2, 3]))
+    }
+
+    #[test]
+    fn shape_arithmetic_takes_no_step() {
+        assert_eq!(ints(known("ReduceProd").int("keepdims", 0)), (vec![5040], vec![]));
+        assert_eq!(ints(known("ReduceSum").input(Given::I64(&[-1], &[1]))), (vec![9, 18], vec![2, 1]));
+        assert_eq!(ints(known("ReduceMax").input(Given::I64(&[0], &[1])).int("keepdims", 0)), (vec![5, 6, 7], vec![3]));
+        assert_eq!(ints(known("ReduceMean").int("keepdims", 0)), (vec![4], vec![]));
+    }
+
+    #[test]
+    fn known_numbers_are_reduced_without_overflow() {
+        let trial = Trial::new("ReduceLogSumExp", 18).input(Given::Numbers(DType::F32, &[1000.0, 1000.0], &[2]));
+        assert_eq!(numbers(trial), [f64::from((1000.0 + std::f64::consts::LN_2) as f32)]);
+        let trial = Trial::new("ReduceMax", 18).input(Given::Numbers(DType::F32, &[1.0, f64::NAN], &[2]));
+        assert!(numbers(trial)[0].is_nan());
+    }
+
+    #[test]
+    fn one_element_and_no_element_take_no_reduction() {
+        let device = |shape| Given::Device(DType::F32, shape);
+        let steps = |op_type, shape| Trial::new(op_type, 13).ints("axes", &[1]).input(device(shape)).steps().unwrap();
+        assert_eq!(steps("ReduceMean", &[4, 1, 5]), [""; 0]);
+        assert_eq!(steps("ReduceL2", &[4, 1, 5]), ["map"]);
+        assert_eq!(steps("ReduceMax", &[4, 0, 5]), [""; 0]);
+        assert_eq!(steps("ReduceMax", &[4, 2, 5]), ["reduce"]);
+    }
+
+    #[test]
+    fn booleans_are_reduced_as_numbers() {
+        let trial = Trial::new("ReduceMax", 20).input(Given::Device(DType::Bool, &[4, 2]));
+        assert_eq!(trial.steps().unwrap(), ["map", "reduce", "map"]);
+        let trial = Trial::new("ReduceSum", 13).input(Given::Device(DType::Bool, &[4, 2]));
+        assert_eq!(trial.steps().unwrap_err(), "input 0 of type bool");
+    }
+
+    #[test]
+    fn axes_out_of_range_or_named_twice_are_refused() {
+        for axes in [&[2][..], &[-3], &[0, -2]] {
+            let trial = Trial::new("ReduceSum", 11).ints("axes", axes).input(Given::Device(DType::F32, &[2, 3]));
+            assert!(trial.steps().unwrap_err().contains("do not fit rank 2"), "{axes:?}");
+        }
+    }
+}

@@ -56,6 +56,7 @@ impl SoftmaxOp {
         match self.kind {
             Kind::Softmax => cx.softmax(value, axis, false),
             Kind::LogSoftmax => cx.softmax(value, axis, true),
+            Kind::Hardmax if value.elems() == 0 => Ok(value.clone()),
             Kind::Hardmax => {
                 let best = cx.arg_reduce(value, axis, true, true, false)?;
                 cx.map_to(&[&best], value.dtype(), value.shape(), |expr, arguments| {
@@ -79,3 +80,39 @@ pub(super) const OPS: &[Entry] = &[
     Entry { domain: "", op_type: "LogSoftmax", parse: |node| parse(node, "LogSoftmax", Kind::LogSoftmax) },
     Entry { domain: "", op_type: "Hardmax", parse: |node| parse(node, "Hardmax", Kind::Hardmax) },
 ];
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        DType,
+        ops::trial::{Given, Trial},
+    };
+
+    fn steps(op_type: &str, version: i32, axis: i64, shape: &[usize]) -> Result<Vec<&'static str>, String> {
+        Trial::new(op_type, version).int("axis", axis).input(Given::Device(DType::F32, shape)).steps()
+    }
+
+    #[test]
+    fn any_axis_is_one_step_and_no_copy() {
+        for axis in -3..3 {
+            assert_eq!(steps("Softmax", 13, axis, &[2, 3, 4]).unwrap(), ["softmax"]);
+            assert_eq!(steps("LogSoftmax", 11, axis, &[2, 3, 4]).unwrap(), ["softmax"]);
+            assert_eq!(steps("Hardmax", 13, axis, &[2, 3, 4]).unwrap(), ["arg_reduce", "map"]);
+        }
+    }
+
+    #[test]
+    fn nothing_is_done_to_no_elements() {
+        for op_type in ["Softmax", "LogSoftmax", "Hardmax"] {
+            for version in [11, 13] {
+                assert_eq!(steps(op_type, version, 1, &[2, 0]).unwrap(), [""; 0]);
+            }
+        }
+    }
+
+    #[test]
+    fn integers_are_declined() {
+        let trial = Trial::new("Softmax", 13).input(Given::Device(DType::I32, &[2]));
+        assert_eq!(trial.steps().unwrap_err(), "input 0 of type i32");
+    }
+}
