@@ -3,13 +3,19 @@
 //! [`run`] does one [`Step`] of a plan on memory the caller names. One primitive family per file; each takes typed,
 //! strided [`Tensor`]s. Work is cut into tasks for a [`Parallel`], which the caller brings: ONNX Runtime's thread pool, or
 //! [`Serial`].
+mod arg_reduce;
 mod convert;
 mod error;
 mod map;
 mod math;
+mod norm;
+mod number;
 mod parallel;
+mod reduce;
+mod rows;
 mod scratch;
 mod simd;
+mod softmax;
 mod tensor;
 mod walk;
 
@@ -56,6 +62,10 @@ fn dispatch(
 ) -> Result<(), OpError> {
     match prim {
         Prim::Map(map) => map::run(map, inputs, outputs, cx),
+        Prim::Reduce(reduce) => reduce::run(reduce, inputs, outputs, cx),
+        Prim::Softmax(softmax) => softmax::run(softmax, inputs, outputs, cx),
+        Prim::Norm(norm) => norm::run(norm, inputs, outputs, cx),
+        Prim::ArgReduce(search) => arg_reduce::run(search, inputs, outputs, cx),
         _ => Err(OpError::Unsupported {
             prim: prim.name(),
             dtype: outputs.first().map_or(DType::F32, TensorMut::dtype),
