@@ -4,13 +4,24 @@
 //! strided [`Tensor`]s. Work is cut into tasks for a [`Parallel`], which the caller brings: ONNX Runtime's thread pool, or
 //! [`Serial`].
 mod arg_reduce;
+mod carve;
+mod conv;
+mod conv_transpose;
 mod convert;
+mod convolve;
+mod depthwise;
 mod error;
+mod gemv;
 mod map;
 mod math;
+mod matmul;
+mod microkernel;
 mod norm;
 mod number;
+mod operand;
 mod parallel;
+mod planes;
+mod product;
 mod reduce;
 mod rows;
 mod scratch;
@@ -66,6 +77,9 @@ fn dispatch(
         Prim::Softmax(softmax) => softmax::run(softmax, inputs, outputs, cx),
         Prim::Norm(norm) => norm::run(norm, inputs, outputs, cx),
         Prim::ArgReduce(search) => arg_reduce::run(search, inputs, outputs, cx),
+        Prim::MatMul(prim) => matmul::run(prim, inputs, outputs[0], cx),
+        Prim::Conv(prim) => conv::run(prim, inputs, outputs[0], cx),
+        Prim::ConvTranspose(prim) => conv_transpose::run(prim, inputs, outputs[0], cx),
         _ => Err(OpError::Unsupported {
             prim: prim.name(),
             dtype: outputs.first().map_or(DType::F32, TensorMut::dtype),

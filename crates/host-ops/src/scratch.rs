@@ -34,4 +34,4 @@ macro_rules! plain {
     };
 }
 
-plain!(f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 usize half::f16 half::bf16);
+plain!(f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 usize isize half::f16 half::bf16);

@@ -1,0 +1,291 @@
+//! Convolutions as matrix products over planes: weights times shifted planes, nothing unrolled.
+use smallvec::SmallVec;
+
+use crate::{
+    Context, Element, Parallel, Tensor, TensorMut,
+    carve::{carve, piece},
+    microkernel::Compute,
+    operand::{Source, Target},
+    planes::{AXES, Planes, spatial},
+    product::{Extents, Left, Right, Schedule, product},
+};
+
+/// A tap along one axis: the kernel's index and where the plane is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tap {
+    pub kernel: usize,
+    pub offset: usize,
+}
+
+/// Output elements that the same taps make: `first, first + step, …`.
+#[derive(Clone, Debug)]
+pub(crate) struct Lattice {
+    pub first: [usize; AXES],
+    pub step: [usize; AXES],
+    pub count: [usize; AXES],
+    pub taps: [SmallVec<[Tap; 8]>; AXES],
+}
+
+/// What is convolved with what.
+pub(crate) struct Job<'a> {
+    pub x: &'a Tensor<'a>,
+    pub w: &'a Tensor<'a>,
+    pub bias: Option<&'a Tensor<'a>>,
+    pub out: TensorMut<'a>,
+    pub groups: usize,
+    pub planes: Planes,
+    pub lattices: Vec<Lattice>,
+    /// Weights are `[c, m/groups, …]` instead of `[m, c/groups, …]`.
+    pub transposed: bool,
+}
+
+impl Job<'_> {
+    /// Channels in and out of one group.
+    fn group(&self) -> (usize, usize) {
+        (self.x.shape()[1] / self.groups, self.out.shape()[1] / self.groups)
+    }
+}
+
+/// Convolves all images.
+///
+/// The primitive's contract makes all shapes fit each other.
+pub(crate) fn convolve<C, X, W, O>(job: &Job<'_>, cx: &mut Context<'_>)
+where
+    C: Compute + Source<C>,
+    X: Source<C>,
+    W: Source<C>,
+    O: Target<C> + Source<C>,
+{
+    let Job { x, w, out, planes, .. } = job;
+    let (channels_in, channels_out) = job.group();
+    let plane = planes.elems();
+    let input = spatial(&x.shape()[2..], 1);
+    let strides = spatial(&x.strides()[2..], 0);
+    // An unpadded image with a stride of one is its own planes.
+    let is_input = X::SAME && planes.is_input(input) && is_dense(input, strides);
+    let schedules: SmallVec<[Schedule<C>; 4]> = job
+        .lattices
+        .iter()
+        .map(|lattice| {
+            let extents = Extents {
+                batch: job.groups,
+                rows: channels_out,
+                columns: columns(planes, lattice),
+                depth: channels_in * lattice.taps.iter().map(|taps| taps.len()).product::<usize>(),
+            };
+            Schedule::new(extents, cx.parallel, !W::SAME)
+        })
+        .collect();
+    let depth = schedules.iter().map(|schedule| schedule.extents().depth).max().unwrap_or(0);
+    let scratch_elems = schedules.iter().map(Schedule::scratch).max().unwrap_or(0);
+    let channels = x.shape()[1];
+    let plane_elems = if is_input { 0 } else { channels * plane };
+    let mut rest = cx.scratch.get::<u8>(
+        piece::<C>(plane_elems) + piece::<C>(scratch_elems) + piece::<C>(out.shape()[1]) + 2 * piece::<isize>(depth),
+    );
+    let image = carve::<C>(&mut rest, plane_elems);
+    let scratch = carve::<C>(&mut rest, scratch_elems);
+    let bias = carve::<C>(&mut rest, out.shape()[1]);
+    let left_depth = carve::<isize>(&mut rest, depth);
+    let right_depth = carve::<isize>(&mut rest, depth);
+    bias.fill(C::ZERO);
+    if let Some(tensor) = job.bias {
+        for (at, value) in bias.iter_mut().enumerate() {
+            // SAFETY: the view is there for its extents.
+            *value = unsafe { tensor.as_ptr::<O>().offset(at as isize * tensor.strides()[0]).read() }.read();
+        }
+    }
+    let bias: &[C] = bias;
+    for n in 0..x.shape()[0] {
+        let from = x.as_ptr::<X>().wrapping_offset(n as isize * x.strides()[0]);
+        let (start, channel_stride) = if is_input {
+            (from.cast::<C>(), x.strides()[1])
+        } else {
+            fill_planes::<C, X>(planes, from, x, image, cx.parallel);
+            (image.as_ptr(), plane as isize)
+        };
+        for (lattice, schedule) in job.lattices.iter().zip(&schedules) {
+            let depth = schedule.extents().depth;
+            tables(job, lattice, channel_stride, &mut left_depth[..depth], &mut right_depth[..depth]);
+            let (rows, per_group) = if job.transposed { (1, channels_in) } else { (0, channels_out) };
+            let left = Left {
+                start: w.as_ptr::<W>(),
+                batch: per_group as isize * w.strides()[0],
+                row: w.strides()[rows],
+                depth: &left_depth[..depth],
+            };
+            let right = Right {
+                start,
+                batch: channels_in as isize * channel_stride,
+                depth: &right_depth[..depth],
+                column: 1,
+                in_place: true,
+            };
+            let place = Place::<O>::new(out, n, planes, lattice);
+            // SAFETY: the planes hold every tap of every column, the views are there for their extents, and each element is
+            // stored once.
+            unsafe {
+                product(schedule, &left, &right, scratch, cx.parallel, |group, row, column, values| {
+                    let channel = group * channels_out + row;
+                    place.store(channel, column, values, bias[channel]);
+                });
+            }
+        }
+    }
+}
+
+/// Columns from the first output element to the last, with those between rows that belong to no element.
+pub(crate) fn columns(planes: &Planes, lattice: &Lattice) -> usize {
+    if lattice.count.contains(&0) {
+        return 0;
+    }
+    (0..AXES).map(|axis| (lattice.count[axis] - 1) * planes.stride(axis)).sum::<usize>() + 1
+}
+
+fn is_dense(extents: [usize; AXES], strides: [isize; AXES]) -> bool {
+    let mut step = 1;
+    extents.iter().zip(strides).rev().all(|(&extent, stride)| {
+        let fits = extent == 1 || stride == step;
+        step *= extent as isize;
+        fits
+    })
+}
+
+fn fill_planes<C: Compute, X: Source<C>>(
+    planes: &Planes,
+    from: *const X,
+    x: &Tensor<'_>,
+    image: &mut [C],
+    parallel: &dyn Parallel,
+) {
+    let plane = planes.elems();
+    let input = spatial(&x.shape()[2..], 1);
+    let strides = spatial(&x.strides()[2..], 0);
+    let image = Shared(image.as_mut_ptr());
+    let from = Shared(from.cast_mut());
+    let grain = (1usize << 13).div_ceil(plane.max(1));
+    parallel.ranges(x.shape()[1], grain, |range| {
+        let (image, from) = (&image, &from);
+        for channel in range {
+            let at = from.0.wrapping_offset(channel as isize * x.strides()[1]);
+            // SAFETY: every channel has its own plane, and its view is there for its extents.
+            unsafe {
+                let plane = std::slice::from_raw_parts_mut(image.0.add(channel * plane), plane);
+                planes.fill(at.cast_const(), input, strides, plane);
+            }
+        }
+    });
+}
+
+/// Where each depth, a channel and a tap, starts in the weights and in the planes.
+fn tables(job: &Job<'_>, lattice: &Lattice, channel_stride: isize, left: &mut [isize], right: &mut [isize]) {
+    let strides = spatial(&job.w.strides()[2..], 0);
+    let channel_weights = job.w.strides()[if job.transposed { 0 } else { 1 }];
+    let [outer, middle, inner] = &lattice.taps;
+    let mut entries = left.iter_mut().zip(right);
+    for channel in 0..job.group().0 as isize {
+        for z in outer {
+            for y in middle {
+                for (x, (left, right)) in inner.iter().zip(&mut entries) {
+                    let kernel = [z.kernel, y.kernel, x.kernel];
+                    let weight: isize = kernel.iter().zip(strides).map(|(&k, stride)| k as isize * stride).sum();
+                    *left = channel * channel_weights + weight;
+                    *right = channel * channel_stride + (z.offset + y.offset + x.offset) as isize;
+                }
+            }
+        }
+    }
+}
+
+/// Memory of which tasks touch disjoint parts.
+pub(crate) struct Shared<T>(pub *mut T);
+
+// SAFETY: each task keeps to its own part.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
+
+/// Where the columns of one image go.
+pub(crate) struct Place<O> {
+    start: *mut O,
+    channel: isize,
+    strides: [isize; AXES],
+    count: [usize; AXES],
+    /// Columns of a row and of a slice of the planes.
+    row: usize,
+    rows: usize,
+    /// Every column is an element, and they are neighbours.
+    is_dense: bool,
+}
+
+// SAFETY: tasks store disjoint elements.
+unsafe impl<O> Send for Place<O> {}
+// SAFETY: as above.
+unsafe impl<O> Sync for Place<O> {}
+
+impl<O: Element> Place<O> {
+    pub(crate) fn new(out: &TensorMut<'_>, image: usize, planes: &Planes, lattice: &Lattice) -> Self {
+        let all = spatial(&out.strides()[2..], 0);
+        let strides: [isize; AXES] = std::array::from_fn(|axis| all[axis] * lattice.step[axis] as isize);
+        let offset: isize = (0..AXES).map(|axis| lattice.first[axis] as isize * all[axis]).sum();
+        let rows = planes.axes[1].extent;
+        let row = planes.axes[2].extent;
+        let fits = |axis: usize| planes.axes[axis].extent == lattice.count[axis];
+        let no_gaps = fits(2) && fits(1) || (fits(2) || lattice.count[1] == 1) && lattice.count[0] == 1;
+        Self {
+            start: out.as_ptr::<O>().wrapping_offset(image as isize * out.strides()[0] + offset),
+            channel: out.strides()[1],
+            is_dense: no_gaps && is_dense(lattice.count, strides),
+            strides,
+            count: lattice.count,
+            row,
+            rows,
+        }
+    }
+
+    /// Stores neighbouring columns of a channel, each plus the bias.
+    ///
+    /// # Safety
+    /// The view is there for its extents, and no one else stores these elements.
+    #[inline(always)]
+    pub(crate) unsafe fn store<C: Compute>(&self, channel: usize, column: usize, values: &[C], bias: C)
+    where
+        O: Target<C>,
+    {
+        let start = self.start.wrapping_offset(channel as isize * self.channel);
+        if self.is_dense {
+            // SAFETY: the caller's.
+            return unsafe { write_row(start.add(column), 1, values, bias) };
+        }
+        let (mut row, mut x) = (column / self.row, column % self.row);
+        let mut values = values;
+        while !values.is_empty() {
+            let here = values.len().min(self.row - x);
+            let (y, z) = (row % self.rows, row / self.rows);
+            if y < self.count[1] && z < self.count[0] && x < self.count[2] {
+                let offset = z as isize * self.strides[0] + y as isize * self.strides[1] + x as isize * self.strides[2];
+                let count = here.min(self.count[2] - x);
+                // SAFETY: the caller's.
+                unsafe { write_row(start.offset(offset), self.strides[2], &values[..count], bias) };
+            }
+            values = &values[here..];
+            (row, x) = (row + 1, 0);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn write_row<C: Compute, O: Target<C>>(to: *mut O, step: isize, values: &[C], bias: C) {
+    if step == 1 {
+        // SAFETY: the caller's.
+        let to = unsafe { std::slice::from_raw_parts_mut(to, values.len()) };
+        for (to, value) in to.iter_mut().zip(values) {
+            *to = O::write(value.plus(bias));
+        }
+    } else {
+        for (at, value) in values.iter().enumerate() {
+            // SAFETY: the caller's.
+            unsafe { to.offset(at as isize * step).write(O::write(value.plus(bias))) };
+        }
+    }
+}

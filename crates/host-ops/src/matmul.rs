@@ -1,0 +1,233 @@
+//! Matrix products.
+use graph::{DType, prim::MatMul};
+
+use crate::{
+    Context, OpError, Parallel, Serial, Tensor, TensorMut,
+    carve::{carve, piece},
+    gemv::{Operand, gemv},
+    microkernel::Compute,
+    operand::{Source, Target},
+    product::{Extents, Left, Right, Schedule, product, read_row},
+};
+
+/// `a [batch, m, k]` times `b [batch, k, n]`.
+pub(crate) fn run(
+    prim: &MatMul,
+    inputs: &[Tensor<'_>],
+    out: TensorMut<'_>,
+    cx: &mut Context<'_>,
+) -> Result<(), OpError> {
+    let (a, b) = (&inputs[0], &inputs[1]);
+    macro_rules! choose {
+        ($($a:ident $b:ident $out:ident: $at:ty, $bt:ty, $ot:ty, $compute:ty;)*) => {
+            match (a.dtype(), b.dtype(), out.dtype()) {
+                $((DType::$a, DType::$b, DType::$out) => typed::<$compute, $at, $bt, $ot>(prim.alpha, a, b, out, cx),)*
+                (.., dtype) => return Err(OpError::Unsupported { prim: "matmul", dtype }),
+            }
+        };
+    }
+    use half::{bf16, f16};
+    choose! {
+        F32 F32 F32: f32, f32, f32, f32;
+        F64 F64 F64: f64, f64, f64, f64;
+        F16 F16 F16: f16, f16, f16, f32;
+        F16 F16 F32: f16, f16, f32, f32;
+        Bf16 Bf16 Bf16: bf16, bf16, bf16, f32;
+        Bf16 Bf16 F32: bf16, bf16, f32, f32;
+        I8 I8 I32: i8, i8, i32, i32;
+        I8 U8 I32: i8, u8, i32, i32;
+        U8 I8 I32: u8, i8, i32, i32;
+        U8 U8 I32: u8, u8, i32, i32;
+        I8 I8 I8: i8, i8, i8, i32;
+        U8 U8 U8: u8, u8, u8, i32;
+        I16 I16 I16: i16, i16, i16, i32;
+        U16 U16 U16: u16, u16, u16, i32;
+        I32 I32 I32: i32, i32, i32, i32;
+        U32 U32 U32: u32, u32, u32, i32;
+        I64 I64 I64: i64, i64, i64, i64;
+        U64 U64 U64: u64, u64, u64, i64;
+    }
+    Ok(())
+}
+
+/// One operand or the output: address and strides.
+#[derive(Clone, Copy)]
+struct Matrix<P> {
+    start: P,
+    batch: isize,
+    row: isize,
+    column: isize,
+}
+
+impl<P> Matrix<P> {
+    fn new(start: P, strides: &[isize]) -> Self {
+        Self { start, batch: strides[0], row: strides[1], column: strides[2] }
+    }
+
+    fn transposed(self) -> Self {
+        Self { row: self.column, column: self.row, ..self }
+    }
+}
+
+fn typed<C, A, B, O>(alpha: f32, a: &Tensor<'_>, b: &Tensor<'_>, out: TensorMut<'_>, cx: &mut Context<'_>)
+where
+    C: Compute,
+    A: Source<C>,
+    B: Source<C>,
+    O: Target<C>,
+{
+    let &[batch, rows, columns] = out.shape() else { return };
+    let depth = a.shape()[2];
+    if batch * rows * columns == 0 {
+        return;
+    }
+    let (left, right) = (Matrix::new(a.as_ptr::<A>(), a.strides()), Matrix::new(b.as_ptr::<B>(), b.strides()));
+    let target = Matrix::new(out.as_ptr::<O>(), out.strides());
+    let extents = Extents { batch, rows, columns, depth };
+    // The long side of the output goes along the vectors.
+    if columns < C::kernels().columns && rows > columns {
+        let extents = Extents { rows: columns, columns: rows, ..extents };
+        oriented::<C, B, A, O>(alpha, extents, right.transposed(), left.transposed(), target.transposed(), cx);
+    } else {
+        oriented::<C, A, B, O>(alpha, extents, left, right, target, cx);
+    }
+}
+
+fn oriented<C, A, B, O>(
+    alpha: f32,
+    extents: Extents,
+    left: Matrix<*const A>,
+    right: Matrix<*const B>,
+    out: Matrix<*mut O>,
+    cx: &mut Context<'_>,
+) where
+    C: Compute,
+    A: Source<C>,
+    B: Source<C>,
+    O: Target<C>,
+{
+    let Extents { batch, rows, depth, .. } = extents;
+    // A matrix all of whose products share the right operand is one product with more rows.
+    let (extents, left, out) = if batch > 1
+        && right.batch == 0
+        && left.batch == left.row * rows as isize
+        && out.batch == out.row * rows as isize
+    {
+        (Extents { batch: 1, rows: rows * batch, ..extents }, left, out)
+    } else {
+        (extents, left, out)
+    };
+    let target = Destination { start: out.start, batch: out.batch, row: out.row, column: out.column };
+    if extents.rows == 1 && B::SAME && (right.column == 1 || right.row == 1) {
+        return vector_times_matrix::<C, A, B, O>(alpha, extents, left, right, target, cx);
+    }
+    let schedule = Schedule::<C>::new(extents, cx.parallel, !A::SAME);
+    let mut rest = cx.scratch.get::<u8>(piece::<C>(schedule.scratch()) + 2 * piece::<isize>(depth));
+    let scratch = carve::<C>(&mut rest, schedule.scratch());
+    let left_depth = table(carve(&mut rest, depth), left.column);
+    let right_depth = table(carve(&mut rest, depth), right.row);
+    let left = Left { start: left.start, batch: left.batch, row: left.row, depth: left_depth };
+    // Few rows go over the right operand too seldom for a packed copy to pay.
+    let in_place = right.column == 1 && extents.rows <= C::kernels().rows * 2;
+    let right = Right { start: right.start, batch: right.batch, depth: right_depth, column: right.column, in_place };
+    // SAFETY: the views are there for their extents, and each element is stored once.
+    unsafe {
+        product(&schedule, &left, &right, scratch, cx.parallel, |batch, row, column, values| {
+            target.store(batch, row, column, values.iter().map(|value| value.scaled(alpha)));
+        });
+    }
+}
+
+/// The product of one row, or of many with a matrix each.
+fn vector_times_matrix<C, A, B, O>(
+    alpha: f32,
+    extents: Extents,
+    left: Matrix<*const A>,
+    right: Matrix<*const B>,
+    out: Destination<O>,
+    cx: &mut Context<'_>,
+) where
+    C: Compute,
+    A: Source<C>,
+    B: Source<C>,
+    O: Target<C>,
+{
+    let Extents { batch, columns, depth, .. } = extents;
+    let vectors = cx.scratch.get::<C>(batch * depth);
+    for (at, vector) in vectors.chunks_exact_mut(depth.max(1)).enumerate() {
+        // SAFETY: the view is there for its extents.
+        unsafe { read_row(left.start.wrapping_offset(at as isize * left.batch), left.column, vector) };
+    }
+    let vectors: &[C] = vectors;
+    let right_batch = right.batch;
+    let right = Operand { start: right.start.cast::<C>(), row: right.row, column: right.column };
+    let one = |at: usize, parallel: &dyn Parallel| {
+        let matrix = right.offset(at as isize * right_batch);
+        // SAFETY: the views are there for their extents, and each element is stored once.
+        unsafe {
+            gemv(&vectors[at * depth..][..depth], matrix, columns, parallel, |column, values| {
+                out.store(at, 0, column, values.iter().map(|value| value.scaled(alpha)));
+            });
+        }
+    };
+    if batch == 1 {
+        one(0, cx.parallel);
+    } else {
+        let grain = (1usize << 15).div_ceil((depth * columns).max(1));
+        cx.parallel.ranges(batch, grain, |range| range.for_each(|at| one(at, &Serial)));
+    }
+}
+
+/// Multiples of a stride.
+pub(crate) fn table(table: &mut [isize], step: isize) -> &[isize] {
+    for (at, entry) in table.iter_mut().enumerate() {
+        *entry = at as isize * step;
+    }
+    table
+}
+
+/// Where a product's output goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Destination<O> {
+    pub start: *mut O,
+    pub batch: isize,
+    pub row: isize,
+    pub column: isize,
+}
+
+// SAFETY: tasks store disjoint elements.
+unsafe impl<O> Send for Destination<O> {}
+// SAFETY: as above.
+unsafe impl<O> Sync for Destination<O> {}
+
+impl<O> Destination<O> {
+    /// Stores neighbours of a row.
+    ///
+    /// # Safety
+    /// They are there, and no one else stores them.
+    #[inline(always)]
+    pub(crate) unsafe fn store<C: Compute>(
+        &self,
+        batch: usize,
+        row: usize,
+        column: usize,
+        values: impl ExactSizeIterator<Item = C>,
+    ) where
+        O: Target<C>,
+    {
+        let offset = batch as isize * self.batch + row as isize * self.row + column as isize * self.column;
+        let to = self.start.wrapping_offset(offset);
+        if self.column == 1 {
+            // SAFETY: the caller's.
+            let to = unsafe { std::slice::from_raw_parts_mut(to, values.len()) };
+            for (to, value) in to.iter_mut().zip(values) {
+                *to = O::write(value);
+            }
+        } else {
+            for (at, value) in values.enumerate() {
+                // SAFETY: the caller's.
+                unsafe { to.offset(at as isize * self.column).write(O::write(value)) };
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! How stored elements become the numbers that products are computed in, and back.
+use half::{bf16, f16};
+
+use crate::{microkernel::Compute, tensor::Element};
+
+/// An element that products in `C` can read.
+pub(crate) trait Source<C: Compute>: Element {
+    /// It is stored as `C` is, so that kernels can read it where it lies.
+    const SAME: bool;
+
+    /// Its value.
+    fn read(self) -> C;
+}
+
+/// An element that products in `C` can write.
+pub(crate) trait Target<C: Compute>: Element {
+    /// The nearest value; integers wrap.
+    fn write(value: C) -> Self;
+}
+
+macro_rules! operand {
+    ($($type:ty as $compute:ty, $same:literal: $read:expr, $write:expr;)*) => {
+        $(
+            impl Source<$compute> for $type {
+                const SAME: bool = $same;
+
+                #[inline(always)]
+                fn read(self) -> $compute {
+                    $read(self)
+                }
+            }
+
+            impl Target<$compute> for $type {
+                #[inline(always)]
+                fn write(value: $compute) -> Self {
+                    $write(value)
+                }
+            }
+        )*
+    };
+}
+
+operand! {
+    f32 as f32, true: |x| x, |x| x;
+    f16 as f32, false: f16::to_f32, f16::from_f32;
+    bf16 as f32, false: bf16::to_f32, bf16::from_f32;
+    f64 as f64, true: |x| x, |x| x;
+    i8 as i32, false: i32::from, |x| x as i8;
+    u8 as i32, false: i32::from, |x| x as u8;
+    i16 as i32, false: i32::from, |x| x as i16;
+    u16 as i32, false: i32::from, |x| x as u16;
+    i32 as i32, true: |x| x, |x| x;
+    u32 as i32, false: |x| x as i32, |x| x as u32;
+    i64 as i64, true: |x| x, |x| x;
+    u64 as i64, false: |x| x as i64, |x| x as u64;
+}
