@@ -263,6 +263,15 @@ impl Captures {
         self.refuse(Status::StreamCaptureImplicit, |capture| capture.involves(ordered))
     }
 
+    /// Refuses to run work on the legacy default stream while any stream of the process is capturing, in any mode. CUDA
+    /// is less strict, but AMD's runtime is not, and code that passes here must pass there.
+    pub(crate) fn refuse_legacy_work(&self, stream: &Stream) -> Result<(), Status> {
+        if stream.role != Role::Legacy {
+            return Ok(());
+        }
+        self.refuse(Status::StreamCaptureImplicit, |_| true)
+    }
+
     fn refuse(&self, status: Status, disturbs: impl Fn(&Capture) -> bool) -> Result<(), Status> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Ok(());

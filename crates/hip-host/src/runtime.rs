@@ -95,7 +95,7 @@ impl Runtime {
             capture.record(stream, step)?;
             return Ok(None);
         }
-        self.captures.refuse_implicit(stream)?;
+        self.captures.refuse_legacy_work(stream)?;
         Ok(Some(stream.run(Task::Step(step, pins))))
     }
 

@@ -67,6 +67,10 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
+    pub(crate) fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         self.stream.completed.load(Ordering::Acquire) >= self.number
     }

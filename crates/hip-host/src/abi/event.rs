@@ -7,6 +7,8 @@ use super::{guard, guard_release, require, store};
 use crate::errors::Status;
 use crate::event::{Event, State, elapsed_ms};
 use crate::handles::{as_pointer, fresh};
+use crate::runtime::Runtime;
+use crate::stream::Ticket;
 use crate::thread;
 
 /// Creates an event with timing on the current device.
@@ -49,11 +51,24 @@ pub extern "C" fn hipEventRecord(event: *mut c_void, stream: *mut c_void) -> c_i
     })
 }
 
+/// The place that the host may ask about or wait for; none if the event was never recorded.
+///
+/// AMD's runtime looks at the capture state of the stream that the event was last recorded on, even when that was before
+/// the capture began: the question is refused, and the capture spoilt.
+fn reachable(runtime: &Runtime, event: *mut c_void) -> Result<Option<Ticket>, Status> {
+    let ticket = runtime.events.get(event)?.ticket()?;
+    if let Some(capture) = ticket.as_ref().and_then(|ticket| runtime.captures.of(ticket.stream())) {
+        capture.invalidate();
+        return Err(Status::CapturedEvent);
+    }
+    Ok(ticket)
+}
+
 /// Waits until the last record of an event is reached.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipEventSynchronize(event: *mut c_void) -> c_int {
     guard(|runtime| {
-        let ticket = runtime.events.get(event)?.ticket()?;
+        let ticket = reachable(runtime, event)?;
         thread::may_block()?;
         if let Some(ticket) = ticket {
             ticket.wait();
@@ -66,7 +81,7 @@ pub extern "C" fn hipEventSynchronize(event: *mut c_void) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn hipEventQuery(event: *mut c_void) -> c_int {
     guard(|runtime| {
-        let ticket = runtime.events.get(event)?.ticket()?;
+        let ticket = reachable(runtime, event)?;
         runtime.captures.refuse_unsafe_call()?;
         if ticket.is_none_or(|ticket| ticket.is_done()) { Ok(()) } else { Err(Status::NotReady) }
     })

@@ -93,20 +93,25 @@ fn unsafe_calls_depend_on_both_modes() {
 }
 
 #[test]
-fn the_default_stream_must_not_meet_a_capturing_blocking_stream() {
+fn the_default_stream_runs_nothing_while_any_stream_captures() {
     let _guard = start();
     let (blocking, independent) = (Stream::blocking(), Stream::non_blocking());
     let buffer = Buffer::of(&[1; 4]);
     // SAFETY: the destination is checked by the library.
     let on_default = || unsafe { hipMemsetAsync(buffer.at, 0, 4, NULL_STREAM) };
-    assert_eq!(during_capture(&blocking, RELAXED, on_default), (906, 901));
+    for stream in [&blocking, &independent] {
+        assert_eq!(during_capture(stream, RELAXED, on_default), (906, 901));
+    }
     let content = [2u8; 4];
     // SAFETY: the source is valid for four bytes.
     let synchronous = || unsafe { hipMemcpy(buffer.at, content.as_ptr().cast(), 4, H2D) };
-    assert_eq!(during_capture(&blocking, RELAXED, synchronous), (906, 901));
+    for stream in [&blocking, &independent] {
+        assert_eq!(during_capture(stream, RELAXED, synchronous), (906, 901));
+    }
     assert_eq!(buffer.read(), [1; 4]);
-    assert_eq!(during_capture(&independent, RELAXED, synchronous), (0, 0));
-    assert_eq!(during_capture(&independent, RELAXED, on_default), (0, 0));
+    let wait = || hipStreamSynchronize(NULL_STREAM);
+    assert_eq!(during_capture(&blocking, RELAXED, wait), (906, 901));
+    assert_eq!(during_capture(&independent, RELAXED, wait), (0, 0), "waiting for it is no work on it");
     assert_eq!(hipStreamBeginCapture(NULL_STREAM, RELAXED), 900);
 }
 
@@ -193,6 +198,12 @@ fn events_of_a_capture_cannot_be_waited_for_by_the_host() {
     assert_eq!(hipEventSynchronize(event.0), 907);
     event.record(&stream);
     ok(hipEventSynchronize(event.0));
+
+    let earlier = Event::new();
+    earlier.record(&stream);
+    assert_eq!(during_capture(&stream, RELAXED, || hipEventQuery(earlier.0)), (907, 901));
+    assert_eq!(during_capture(&stream, RELAXED, || hipEventSynchronize(earlier.0)), (907, 901));
+    ok(hipEventQuery(earlier.0));
 
     let uninvolved = Event::new();
     assert_eq!(during_capture(&stream, GLOBAL, || hipEventQuery(uninvolved.0)), (900, 901));
