@@ -24,6 +24,8 @@ impl Op for Identity {
 struct Dropout {
     /// Bool since opset 10; before that the input's type.
     mask: DType,
+    /// What the mask holds: true since opset 12. Before, ONNX did not say, and ONNX Runtime fills in zeros.
+    kept: bool,
 }
 
 impl Op for Dropout {
@@ -33,7 +35,7 @@ impl Op for Dropout {
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let x = cx.required(inputs, 0)?;
-        let mask = cx.full(self.mask, x.shape(), Scalar::one(self.mask))?;
+        let mask = cx.full(self.mask, x.shape(), Scalar::from_i64(self.kept.into(), self.mask))?;
         Ok(vec![x.clone(), mask])
     }
 }
@@ -53,7 +55,7 @@ fn parse_dropout(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
         return Err(Declined::new("training_mode is true"));
     }
     let mask = if node.since_version < 10 { dtype } else { DType::Bool };
-    Ok(Box::new(Dropout { mask }))
+    Ok(Box::new(Dropout { mask, kept: node.since_version >= 12 }))
 }
 
 #[derive(Debug)]
@@ -208,7 +210,8 @@ mod tests {
         assert_eq!(outputs[0], vector(DType::F32, &[1.0, 2.0]));
         assert_eq!(outputs[1], vector(DType::Bool, &[1.0, 1.0]));
         let old = dropout(7).output(DType::F32).run().unwrap();
-        assert_eq!(old[1], vector(DType::F32, &[1.0, 1.0]));
+        assert_eq!(old[0], vector(DType::F32, &[1.0, 2.0]));
+        assert_eq!(old[1], vector(DType::F32, &[0.0, 0.0]));
     }
 
     #[test]

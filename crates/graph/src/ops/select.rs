@@ -38,6 +38,13 @@ struct Clip {
     bounds: Option<(f32, f32)>,
 }
 
+/// Where a bound comes from.
+enum Bound {
+    /// The map's operand with this number.
+    Operand(usize),
+    Constant(f64),
+}
+
 impl Op for Clip {
     fn name(&self) -> &'static str {
         "Clip"
@@ -45,34 +52,50 @@ impl Op for Clip {
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let x = cx.required(inputs, 0)?;
-        if let Some((low, high)) = self.bounds {
-            let result = cx.map(&[x], x.dtype(), |expr, arguments| {
-                let dtype = expr.dtype(arguments[0]);
-                let low = expr.constant(Scalar::Float(low.into()), dtype);
-                let high = expr.constant(Scalar::Float(high.into()), dtype);
-                let raised = expr.binary(Binary::Max, arguments[0], low);
-                expr.binary(Binary::Min, raised, high)
-            })?;
-            return Ok(vec![result]);
-        }
+        let dtype = x.dtype();
         let mut operands = vec![x.clone()];
-        let mut operations = Vec::new();
-        for (index, op) in [(1, Binary::Max), (2, Binary::Min)] {
-            if let Some(bound) = inputs.get(index).and_then(Option::as_ref) {
-                operands.push(cx.reshape(bound, &[])?);
-                operations.push(op);
+        let mut bounds = Vec::new();
+        if let Some((low, high)) = self.bounds {
+            bounds.push((Binary::Max, Bound::Constant(low.into())));
+            bounds.push((Binary::Min, Bound::Constant(high.into())));
+        } else {
+            // A bound left out is the type's last finite number: ONNX says so, and infinities show it.
+            let last = largest_finite(dtype);
+            for (index, op, default) in [(1, Binary::Max, last.map(|last| -last)), (2, Binary::Min, last)] {
+                if let Some(bound) = inputs.get(index).and_then(Option::as_ref) {
+                    bounds.push((op, Bound::Operand(operands.len())));
+                    operands.push(cx.reshape(bound, &[])?);
+                } else if let Some(default) = default {
+                    bounds.push((op, Bound::Constant(default)));
+                }
             }
         }
-        let operands: Vec<&Val> = operands.iter().collect();
-        if operations.is_empty() {
+        if bounds.is_empty() {
             return Ok(vec![x.clone()]);
         }
-        let result = cx.map(&operands, x.dtype(), |expr, arguments| {
-            let bounds = operations.iter().zip(&arguments[1..]);
-            bounds.fold(arguments[0], |value, (&op, &bound)| expr.binary(op, value, bound))
+        let operands: Vec<&Val> = operands.iter().collect();
+        let result = cx.map(&operands, dtype, |expr, arguments| {
+            bounds.iter().fold(arguments[0], |value, (op, bound)| {
+                let bound = match bound {
+                    Bound::Operand(number) => arguments[*number],
+                    Bound::Constant(number) => expr.constant(Scalar::Float(*number), dtype),
+                };
+                expr.binary(*op, value, bound)
+            })
         })?;
         Ok(vec![result])
     }
+}
+
+/// The largest finite number of a floating-point type.
+fn largest_finite(dtype: DType) -> Option<f64> {
+    Some(match dtype {
+        DType::F32 => f32::MAX.into(),
+        DType::F64 => f64::MAX,
+        DType::F16 => half::f16::MAX.into(),
+        DType::Bf16 => half::bf16::MAX.into(),
+        _ => return None,
+    })
 }
 
 fn parse_clip(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
@@ -178,6 +201,14 @@ mod tests {
         assert_eq!(clip(13, DType::I8, &[-5.0, 5.0]).left_out().input(bound(2.0)).floats(), [-5.0, 2.0]);
         assert_eq!(clip(13, DType::I8, &[-5.0, 5.0]).input(bound(0.0)).floats(), [0.0, 5.0]);
         assert_eq!(clip(13, DType::I8, &[-5.0, 5.0]).floats(), [-5.0, 5.0]);
+    }
+
+    #[test]
+    fn a_bound_left_out_is_the_last_finite_number() {
+        let infinite = [f64::NEG_INFINITY, 1.0, f64::INFINITY];
+        assert_eq!(clip(13, DType::F16, &infinite).floats(), [-65504.0, 1.0, 65504.0]);
+        let low = clip(13, DType::F32, &infinite).input(tensor(DType::F32, &[], &[0.0]));
+        assert_eq!(low.floats(), [0.0, 1.0, f32::MAX.into()]);
     }
 
     #[test]
