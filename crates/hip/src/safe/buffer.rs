@@ -75,14 +75,15 @@ impl Device {
         Ok(StreamBuffer { device: self.clone(), stream, address, bytes })
     }
 
-    /// Allocates pinned host memory, usable from every device of the driver, and zeroes it.
+    /// Allocates pinned host memory, usable from every device of the driver and coherent with it, and zeroes it.
     ///
     /// # Errors
     /// [`HipError::OutOfMemory`], or the driver's status.
     pub fn alloc_pinned(&self, bytes: usize) -> Result<PinnedBuffer, HipError> {
         let _scope = self.enter()?;
         let runtime = self.driver().runtime();
-        let address = memory::host_malloc(runtime, bytes.max(1), codes::HOST_MALLOC_PORTABLE);
+        let flags = codes::HOST_MALLOC_PORTABLE | codes::HOST_MALLOC_MAPPED;
+        let address = memory::host_malloc(runtime, bytes.max(1), flags);
         let address = self.allocated("hipHostMalloc", bytes, address)?;
         // SAFETY: the driver just gave this many bytes; zeroing is what lets `as_slice` be safe.
         unsafe { address.as_ptr().write_bytes(0, bytes) };

@@ -42,7 +42,8 @@ fn check_range(offset: usize, bytes: usize, capacity: usize) -> Result<(), HipEr
 }
 
 impl Device {
-    /// Copies; everything is in place when this returns.
+    /// Copies through the default stream; everything is in place when this returns. See [`CaptureMode`](crate::CaptureMode)
+    /// for what that means while a stream is captured.
     ///
     /// # Errors
     /// The driver's status.

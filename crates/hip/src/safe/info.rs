@@ -122,16 +122,13 @@ fn normal_pci_bus_id(text: &str) -> Option<String> {
     }
     let number = |digits: &str| u32::from_str_radix(digits, 16).ok();
     let (domain, bus, device, function) = (number(domain)?, number(bus)?, number(device)?, number(function)?);
-    (bus <= 0xff && device <= 0x1f && function <= 7)
+    // All zero is the host bridge: a driver that answers so does not know.
+    (bus <= 0xff && device <= 0x1f && function <= 7 && (domain, bus, device) != (0, 0, 0))
         .then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
 }
 
 fn pci_bus_id_from(domain: Option<c_int>, bus: Option<c_int>, device: Option<c_int>) -> Option<String> {
     let (domain, bus, device) = (domain.unwrap_or(0), bus?, device?);
-    // All zero is the host bridge: a driver that answers so does not know.
-    if (domain, bus, device) == (0, 0, 0) {
-        return None;
-    }
     normal_pci_bus_id(&format!("{domain:x}:{bus:x}:{device:x}.0"))
 }
 
@@ -176,6 +173,7 @@ mod tests {
             ("03:00.1", Some("0000:03:00.1")),
             ("10000:c1:1f.7", Some("10000:c1:1f.7")),
             ("", None),
+            ("0000:00:00.0", None),
             ("0000:03:00", None),
             ("0000:03:20.0", None),
             ("1:2:3:4.0", None),

@@ -57,6 +57,12 @@ impl fmt::Debug for RawStream<'_> {
 }
 
 /// Which work of other threads a capture forbids, numbered as in HIP and CUDA.
+///
+/// A call that is forbidden fails *and* spoils the capture. Some calls do so in every mode: waiting for the device or for
+/// the captured stream, asking an event whose last record was on that stream, and on AMD any work on the default stream
+/// and any copy that is complete on return ([`Device::copy_raw`], [`DeviceBuffer`](crate::DeviceBuffer)'s copies), of
+/// any thread. On AMD the first two modes also forbid to ask or to wait for streams and events that have nothing to do
+/// with the capture. Where other threads use the device too, only `Relaxed` leaves them alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum CaptureMode {

@@ -31,6 +31,9 @@ pub const STREAM_NON_BLOCKING: u32 = 1;
 pub const EVENT_DISABLE_TIMING: u32 = 2;
 /// Pinned memory flag: pinned for every device.
 pub const HOST_MALLOC_PORTABLE: u32 = 1;
+/// Pinned memory flag: devices reach it. AMD's runtime makes memory coherent for this flag (or for no flag at all), but
+/// not for `HOST_MALLOC_PORTABLE` alone; what a kernel wrote to it would then not be visible after waiting for an event.
+pub const HOST_MALLOC_MAPPED: u32 = 2;
 
 /// First runtime version whose memory types and properties have today's values.
 pub const HIP_6: c_int = 60_000_000;

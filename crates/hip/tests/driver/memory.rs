@@ -8,6 +8,9 @@ pub const ROWS: &[Row] = &[
     Row::new("device_facts_are_filled_in", device_facts_are_filled_in),
     Row::new("copies_keep_every_byte_and_touch_no_other", copies_keep_every_byte_and_touch_no_other),
     Row::new("pinned_memory_starts_zeroed_and_copies_both_ways", pinned_memory_starts_zeroed_and_copies_both_ways),
+    Row::new("pinned_memory_is_asked_for_as_coherent", pinned_memory_is_asked_for_as_coherent).skip_where(|device| {
+        (device.kind() == hip::DriverKind::Nvidia).then_some("the twin does not tell the flags of an allocation")
+    }),
     Row::new("copies_within_the_device_keep_every_byte", copies_within_the_device_keep_every_byte),
     Row::new("fill_stays_in_its_range", fill_stays_in_its_range),
     Row::new("ranges_that_leave_a_buffer_are_refused", ranges_that_leave_a_buffer_are_refused),
@@ -61,6 +64,18 @@ fn copies_keep_every_byte_and_touch_no_other(device: &Device) -> Outcome {
         buffer.copy_to_host(GUARD, &mut part[1..bytes + 1])?;
         assert!(part[1..bytes + 1] == sent && part[0] == SENTINEL && part[bytes + 1] == SENTINEL, "{bytes}");
     }
+    Ok(())
+}
+
+fn pinned_memory_is_asked_for_as_coherent(device: &Device) -> Outcome {
+    let pinned = device.alloc_pinned(16)?;
+    let ask = device.driver().table().pointer_get_attributes.ok_or("no hipPointerGetAttributes")?;
+    let mut answer = [0u64; 32];
+    // SAFETY: the answer has room for the structure of every version; the address is looked up, not followed.
+    let status = unsafe { ask(answer.as_mut_ptr().cast(), pinned.address().as_ptr().cast_const().cast()) };
+    assert_eq!(status, 0);
+    // The flags are the second half of the fourth word: portable (1) and mapped (2).
+    assert_eq!(answer[3] >> 32, 3);
     Ok(())
 }
 
