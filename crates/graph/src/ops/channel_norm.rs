@@ -205,6 +205,9 @@ impl Op for MeanVarianceNormOp {
 }
 
 fn parse_mean_variance_norm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    if node.since_version < 9 {
+        return Err(Declined::new("the operator of this name before opset 9, which has other attributes"));
+    }
     node.accept(0, |dtype| dtype.is_float())?;
     Ok(Box::new(MeanVarianceNormOp { axes: node.attributes.ints("axes")?.unwrap_or(&[0, 2, 3]).to_vec() }))
 }
