@@ -138,7 +138,9 @@ fn sum(x: &[f32], of: impl Fn(f32) -> f32) -> f64 {
 #[inline(always)]
 fn statistics(x: &[f32], centre: bool, epsilon: f32) -> (f32, f32) {
     let count = x.len() as f64;
-    let mean = if centre { (sum(x, |x| x) / count) as f32 } else { 0.0 };
+    // Sums of what is left of an element keep their digits where all lie far from zero.
+    let pivot = x.first().copied().unwrap_or(0.0);
+    let mean = if centre { (f64::from(pivot) + sum(x, |x| x - pivot) / count) as f32 } else { 0.0 };
     let square = sum(x, |x| (x - mean) * (x - mean)) / count;
     (mean, (1.0 / (square + f64::from(epsilon)).sqrt()) as f32)
 }
