@@ -70,3 +70,23 @@ fn remainders_of_every_type_take_the_sign_the_attribute_says() {
         }
     }
 }
+
+#[test]
+fn integers_divided_by_zero_or_too_large_for_the_quotient_stop_nothing() {
+    for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_int()) {
+        let x = tensor(dtype, &[3], &[0.0, 7.0, 100.0]);
+        let zero = tensor(dtype, &[3], &[0.0; 3]);
+        for (op_type, fmod) in [("Div", None), ("Mod", Some(0)), ("Mod", Some(1))] {
+            let node = Case::new(op_type, 14, vec![x.clone(), zero.clone()], &[dtype]);
+            let node = fmod.into_iter().fold(node, |node, flag| node.attribute("fmod", Attribute::Int(flag)));
+            assert_eq!(numbers(&node.run().unwrap()[0]), [0.0; 3], "{op_type} {dtype}");
+        }
+        if dtype.is_signed() {
+            let lowest = -(2f64.powi(8 * dtype.bytes() as i32 - 1));
+            let inputs = vec![tensor(dtype, &[1], &[lowest]), tensor(dtype, &[1], &[-1.0])];
+            let quotient = Case::new("Div", 14, inputs.clone(), &[dtype]).run().unwrap();
+            assert_eq!(numbers(&quotient[0]), [lowest], "{dtype}");
+            assert_eq!(numbers(&Case::new("Mod", 13, inputs, &[dtype]).run().unwrap()[0]), [0.0], "{dtype}");
+        }
+    }
+}
