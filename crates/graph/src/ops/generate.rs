@@ -198,14 +198,21 @@ impl Op for OneHot {
         let indices = indices.unsqueezed(axis);
         let dtype = values.dtype();
         let result = cx.map_to(&[&indices, &pick(0), &pick(1)], dtype, &to, |expr, arguments| {
-            let index = expr.cast(arguments[0], DType::I64);
-            let (depth, zero) =
-                (expr.constant(Scalar::Int(depth), DType::I64), expr.constant(Scalar::Int(0), DType::I64));
-            // Only one turn back: what is still outside matches no place, and stays off.
-            let turned = expr.binary(Binary::Add, index, depth);
-            let negative = expr.binary(Binary::Lt, index, zero);
-            let index = expr.select(negative, turned, index);
+            let exact = expr.dtype(arguments[0]);
+            // A fraction matches no place, so floating-point indices are compared as they are.
+            let number = if exact.is_float() { exact } else { DType::I64 };
+            let index = if exact == number { arguments[0] } else { expr.cast(arguments[0], number) };
+            let index = if exact.is_signed() {
+                // Only one turn back: what is still outside matches no place either.
+                let (depth, zero) = (expr.constant(Scalar::Int(depth), number), expr.constant(Scalar::Int(0), number));
+                let turned = expr.binary(Binary::Add, index, depth);
+                let negative = expr.binary(Binary::Lt, index, zero);
+                expr.select(negative, turned, index)
+            } else {
+                index
+            };
             let place = expr.index(axis as u16);
+            let place = if number == DType::I64 { place } else { expr.cast(place, number) };
             let hit = expr.binary(Binary::Eq, index, place);
             expr.select(hit, arguments[2], arguments[1])
         })?;
@@ -333,6 +340,12 @@ mod tests {
         assert_eq!(numbers(one_hot(-1).input(values)), [9.0, 5.0, 5.0, 5.0, 5.0, 9.0, 5.0, 5.0, 5.0]);
         assert_eq!(numbers(one_hot(0).input(values)), [9.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 9.0, 5.0]);
         assert!(one_hot(2).input(values).shapes().is_err());
+        let fractions = Given::Numbers(DType::F16, &[1.0, 1.5, -1.0, -1.5], &[4]);
+        let trial = Trial::new("OneHot", 11).gives(&[DType::F32]).input(fractions).input(Given::I64(&[2], &[1]));
+        assert_eq!(numbers(trial.input(values)), [5.0, 9.0, 5.0, 5.0, 5.0, 9.0, 5.0, 5.0]);
+        let huge = Given::Numbers(DType::U64, &[18_446_744_073_709_549_568.0, 1.0], &[2]);
+        let trial = Trial::new("OneHot", 11).gives(&[DType::F32]).input(huge).input(Given::I64(&[2], &[1]));
+        assert_eq!(numbers(trial.input(values)), [5.0, 5.0, 5.0, 9.0]);
         assert_eq!(one_hot(0).input(Given::Device(DType::F32, &[2])).steps().unwrap(), ["map"]);
     }
 }
