@@ -5,6 +5,9 @@ use crate::{
     shape,
 };
 
+/// The planner lists no more places along an axis than this.
+const MAX_PLACES: usize = 1 << 28;
+
 /// Part of an axis, as Python's `start:end:step`: counted from the end where negative, clamped to the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SliceSpec {
@@ -19,7 +22,7 @@ pub struct SliceSpec {
 /// What lies outside a tensor that is padded by its own elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outside {
-    /// The element at the border.
+    /// The element at the border, which is the nearest.
     Edge,
     /// A mirror image around the element at the border.
     Reflect,
@@ -144,14 +147,20 @@ impl Lower<'_> {
             if extent == 0 {
                 return Err(self.invalid(format!("axis {axis} is empty and can't pad itself")));
             }
-            let first = before[axis] as i128;
-            let mut places: Vec<usize> = Vec::new();
-            // Absurd pads must not end the process.
-            places
-                .try_reserve_exact(to[axis])
-                .map_err(|_| self.invalid(format!("axis {axis} padded to {} elements is too large", to[axis])))?;
-            places.extend((0..to[axis]).map(|at| outside.place(at as i128 - first, extent)));
-            whole = self.take(&whole, axis, &places)?;
+            whole = if outside == Outside::Edge {
+                let mut parts = Vec::with_capacity(3);
+                for (start, step, count) in [(0, 0, before[axis]), (0, 1, extent), (extent - 1, 0, after[axis])] {
+                    parts.push(whole.sliced(axis, start, step, count));
+                }
+                parts.retain(|part| part.shape()[axis] > 0);
+                self.concat(&parts.iter().collect::<Vec<_>>(), axis)?
+            } else if to[axis] <= MAX_PLACES {
+                let first = before[axis] as i128;
+                let places: Vec<usize> = (0..to[axis]).map(|at| outside.place(at as i128 - first, extent)).collect();
+                self.take(&whole, axis, &places)?
+            } else {
+                return Err(self.invalid(format!("axis {axis} padded to {} elements is too large", to[axis])));
+            };
         }
         Ok(whole)
     }

@@ -167,3 +167,66 @@ pub(super) fn ints(trial: Trial<'_>) -> (Vec<i64>, Vec<usize>) {
 pub(super) fn numbers(trial: Trial<'_>) -> Vec<f64> {
     trial.known().unwrap()[0].scalars().map(Scalar::as_f64).collect()
 }
+
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Numbers at which sums, products and casts go wrong.
+    fn number() -> impl Strategy<Value = i64> {
+        prop::sample::select(vec![i64::MIN, i64::MIN + 1, -1 << 40, -2, -1, 0, 1, 2, 3, 1 << 33, 1 << 62, i64::MAX])
+    }
+
+    proptest! {
+        /// An answer or a reason, but never a panic, a hang or the machine's memory.
+        #[test]
+        fn absurd_numbers_get_an_answer(
+            numbers in prop::collection::vec(number(), 0..5),
+            more in prop::collection::vec(number(), 0..5),
+            axis in number(),
+            mode in 0usize..4,
+        ) {
+            let (data, rank) = (Given::Device(DType::F32, &[2, 3]), [numbers.len()]);
+            let (given, more_rank) = (Given::I64(&numbers, &rank), [more.len()]);
+            let more = Given::I64(&more, &more_rank);
+            let mode = ["constant", "edge", "reflect", "wrap"][mode];
+            let two = [DType::F32; 2];
+            for trial in [
+                Trial::new("Reshape", 14).int("allowzero", axis & 1).input(data).input(given),
+                Trial::new("Expand", 13).input(data).input(given),
+                Trial::new("Tile", 13).input(data).input(given),
+                Trial::new("Squeeze", 13).input(data).input(given),
+                Trial::new("Unsqueeze", 13).input(data).input(given),
+                Trial::new("Transpose", 13).ints("perm", &numbers).input(data),
+                Trial::new("Flatten", 13).int("axis", axis).input(data),
+                Trial::new("Slice", 13).input(data).input(given).input(more).input(Given::Absent).input(given),
+                Trial::new("Slice", 13).input(data).input(given).input(more).input(Given::I64(&[0, 1], &[2])),
+                Trial::new("Split", 13).int("axis", axis).input(data).input(given).gives(&two),
+                Trial::new("Split", 18).int("num_outputs", axis).input(data).gives(&two),
+                Trial::new("Concat", 13).int("axis", axis).input(data).input(data),
+                Trial::new("Pad", 19).text("mode", mode).input(data).input(given),
+                Trial::new("Pad", 19).text("mode", mode).input(data).input(given).input(Given::Absent).input(more),
+                Trial::new("CenterCropPad", 18).input(data).input(given),
+                Trial::new("ConstantOfShape", 9).input(given).gives(&[DType::F32]),
+                Trial::new("Gather", 13).int("axis", axis).input(data).input(given),
+                Trial::new("GatherND", 13).int("batch_dims", axis).input(data).input(given),
+                Trial::new("ScatterND", 13).input(data).input(given).input(Given::Device(DType::F32, &[])),
+                Trial::new("Shape", 15).int("start", axis).int("end", numbers.len() as i64).input(data).gives(&[DType::I64]),
+                Trial::new("EyeLike", 9).int("k", axis).input(data),
+                Trial::new("DepthToSpace", 13).int("blocksize", axis).input(Given::Device(DType::F32, &[1, 4, 1, 1])),
+                Trial::new("SpaceToDepth", 13).int("blocksize", axis).input(Given::Device(DType::F32, &[1, 4, 2, 2])),
+            ] {
+                let _ = trial.shapes();
+            }
+            let limit = [axis];
+            for start in &numbers {
+                let start = [*start];
+                let range = Trial::new("Range", 11).input(Given::I64(&start, &[])).input(Given::I64(&limit, &[]));
+                let _ = range.input(Given::I64(&[1], &[])).shapes();
+                let one_hot = Trial::new("OneHot", 11).gives(&[DType::F32]).input(Given::Device(DType::I64, &[2]));
+                let _ = one_hot.input(Given::I64(&start, &[])).input(Given::Device(DType::F32, &[2])).shapes();
+            }
+        }
+    }
+}
