@@ -32,8 +32,11 @@ fn gelu(x: f64) -> f64 {
 
 type Function = fn(f64) -> f64;
 
+/// Domain, operator, attributes and definition.
+type Row = (&'static str, &'static str, &'static [(&'static str, f32)], Function);
+
 #[rustfmt::skip]
-const FUNCTIONS: &[(&str, &str, &[(&str, f32)], Function)] = &[
+const FUNCTIONS: &[Row] = &[
     ("", "Relu", &[], |x| x.max(0.0)),
     ("", "LeakyRelu", &[("alpha", 0.25)], |x| if x < 0.0 { 0.25 * x } else { x }),
     ("", "Elu", &[("alpha", 2.0)], |x| if x < 0.0 { 2.0 * x.exp_m1() } else { x }),
