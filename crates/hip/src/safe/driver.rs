@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::Shared;
 use super::device::Device;
 use super::info::DeviceInfo;
+use super::open_streams::OpenStreams;
 use crate::result::{Runtime, device, memory};
 use crate::sys::loader::{self, Loaded};
 use crate::sys::{Role, RuntimeTable, Search, codes};
@@ -24,6 +25,7 @@ struct Inner {
     version: Option<i32>,
     devices: OnceLock<Vec<Arc<DeviceInfo>>>,
     no_device: Mutex<Option<String>>,
+    streams: OpenStreams,
 }
 
 /// What a pointer belongs to.
@@ -72,6 +74,7 @@ impl Driver {
             version,
             devices: OnceLock::new(),
             no_device: Mutex::new(None),
+            streams: OpenStreams::default(),
         })))
     }
 
@@ -97,6 +100,10 @@ impl Driver {
 
     pub(crate) fn runtime(&self) -> &Runtime {
         &self.0.runtime
+    }
+
+    pub(super) fn streams(&self) -> &OpenStreams {
+        &self.0.streams
     }
 
     /// The runtime library's version number.

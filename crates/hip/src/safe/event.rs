@@ -1,23 +1,27 @@
 //! Events: points in a stream.
 
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 use super::device::Device;
+use super::open_streams::OpenStream;
 use super::report_leak;
 use super::stream::RawStream;
-use crate::HipError;
 use crate::result::stream;
 use crate::sys::{Handle, codes};
+use crate::{DriverKind, HipError};
 
 /// A point in a stream that others can wait for.
 pub struct Event {
     device: Device,
     handle: Handle,
+    /// The stream of the last record, if it is one of ours.
+    recorded_on: Mutex<Option<OpenStream>>,
 }
 
 // SAFETY: an event handle may be used from any thread; the driver does its own locking.
 unsafe impl Send for Event {}
-// SAFETY: as above.
+// SAFETY: as above; `recorded_on` is behind a mutex.
 unsafe impl Sync for Event {}
 
 impl Device {
@@ -39,7 +43,8 @@ impl Device {
 
     fn event_with(&self, flags: u32) -> Result<Event, HipError> {
         let _scope = self.enter()?;
-        Ok(Event { device: self.clone(), handle: stream::event_create(self.driver().runtime(), flags)? })
+        let handle = stream::event_create(self.driver().runtime(), flags)?;
+        Ok(Event { device: self.clone(), handle, recorded_on: Mutex::new(None) })
     }
 }
 
@@ -59,6 +64,8 @@ impl Event {
     /// The driver's status.
     pub fn record(&self, stream: RawStream<'_>) -> Result<(), HipError> {
         let _scope = self.device.enter()?;
+        let mut recorded_on = self.recorded_on.lock().unwrap_or_else(PoisonError::into_inner);
+        *recorded_on = self.device.driver().streams().find(stream.handle());
         // SAFETY: the handle is ours and live; a `RawStream` is live for its lifetime.
         unsafe { stream::event_record(self.device.driver().runtime(), self.handle, stream.handle()) }
     }
@@ -70,7 +77,7 @@ impl Event {
     pub fn query(&self) -> Result<bool, HipError> {
         let _scope = self.device.enter()?;
         // SAFETY: the handle is ours and live.
-        unsafe { stream::event_query(self.device.driver().runtime(), self.handle) }
+        self.while_valid(true, || unsafe { stream::event_query(self.device.driver().runtime(), self.handle) })
     }
 
     /// Waits for the recorded point; returns at once before any record.
@@ -80,7 +87,20 @@ impl Event {
     pub fn synchronize(&self) -> Result<(), HipError> {
         let _scope = self.device.enter()?;
         // SAFETY: the handle is ours and live.
-        unsafe { stream::event_synchronize(self.device.driver().runtime(), self.handle) }
+        self.while_valid((), || unsafe { stream::event_synchronize(self.device.driver().runtime(), self.handle) })
+    }
+
+    /// Asks the driver, unless that would make AMD's runtime follow the event to a stream that is gone: it finishes the
+    /// work of a stream before it destroys it, so the event was reached then.
+    fn while_valid<T>(&self, reached: T, ask: impl FnOnce() -> Result<T, HipError>) -> Result<T, HipError> {
+        if self.device.kind() != DriverKind::Amd {
+            return ask();
+        }
+        let recorded_on = self.recorded_on.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match recorded_on {
+            Some(stream) => stream.while_open(reached, ask),
+            None => ask(),
+        }
     }
 
     /// Milliseconds since an earlier event. Some drivers answer zero for short work; nonsense is reported as zero too.

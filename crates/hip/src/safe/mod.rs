@@ -12,6 +12,7 @@ mod image;
 mod info;
 mod matmul_desc;
 mod module;
+mod open_streams;
 pub(crate) mod rtc;
 mod scope;
 mod stream;

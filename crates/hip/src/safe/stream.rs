@@ -106,6 +106,7 @@ impl Device {
     pub fn stream(&self) -> Result<Stream, HipError> {
         let _scope = self.enter()?;
         let handle = stream::create(self.driver().runtime(), codes::STREAM_NON_BLOCKING)?;
+        self.driver().streams().add(handle);
         Ok(Stream { device: self.clone(), handle, recorded: Mutex::default() })
     }
 
@@ -312,8 +313,11 @@ impl Drop for Stream {
             tracing::debug!(target: "amdgpu_ep::lifetime", %error, "capture abandoned with its stream");
         }
         let runtime = self.device.driver().runtime();
-        // SAFETY: the handle came from `create` on this driver; every `RawStream` of ours borrows `self`.
-        let destroyed = self.device.enter().and_then(|_scope| unsafe { stream::destroy(runtime, self.handle) });
+        let destroyed = self.device.driver().streams().close(self.handle, || {
+            let _scope = self.device.enter()?;
+            // SAFETY: the handle came from `create` on this driver; every `RawStream` of ours borrows `self`.
+            unsafe { stream::destroy(runtime, self.handle) }
+        });
         if let Err(error) = destroyed {
             report_leak("stream", &error);
         }
