@@ -1,0 +1,249 @@
+//! Convolutions against loops in double precision.
+#![allow(clippy::unwrap_used)]
+#[path = "common/array.rs"]
+mod array;
+mod common;
+
+use array::{Array, indices};
+use common::{Case, assert_close, numbers, tensor};
+use graph::{DType, ops::Attribute};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+struct Window {
+    strides: Vec<usize>,
+    dilations: Vec<usize>,
+    /// In front of each axis, then behind each.
+    pads: Vec<i64>,
+    groups: usize,
+}
+
+impl Window {
+    fn plain(rank: usize) -> Self {
+        Self { strides: vec![1; rank], dilations: vec![1; rank], pads: vec![0; 2 * rank], groups: 1 }
+    }
+
+    fn on(&self, case: Case) -> Case {
+        let ints = |list: &[usize]| Attribute::Ints(list.iter().map(|&value| value as i64).collect());
+        case.attribute("strides", ints(&self.strides))
+            .attribute("dilations", ints(&self.dilations))
+            .attribute("pads", Attribute::Ints(self.pads.clone()))
+            .attribute("group", Attribute::Int(self.groups as i64))
+    }
+}
+
+/// x `[n, c, …]` convolved with w `[m, c / groups, …]`.
+fn convolution(x: &Array, w: &Array, bias: Option<&Array>, window: &Window) -> Array {
+    let rank = x.shape.len() - 2;
+    let mut shape = vec![x.shape[0], w.shape[0]];
+    for axis in 0..rank {
+        let reach = (w.shape[axis + 2] - 1) * window.dilations[axis] + 1;
+        let room = x.shape[axis + 2] as i64 + window.pads[axis] + window.pads[rank + axis] - reach as i64;
+        shape.push(room as usize / window.strides[axis] + 1);
+    }
+    let (channels, maps) = (w.shape[1], w.shape[0] / window.groups);
+    let kernel = indices(&w.shape[2..]);
+    Array::of(&shape, |index| {
+        let mut sum = bias.map_or(0.0, |bias| bias.at(&[index[1]]));
+        for channel in 0..channels {
+            for offset in &kernel {
+                let place: Option<Vec<usize>> = (0..rank)
+                    .map(|axis| {
+                        let at =
+                            (index[axis + 2] * window.strides[axis] + offset[axis] * window.dilations[axis]) as i64;
+                        usize::try_from(at - window.pads[axis]).ok().filter(|&at| at < x.shape[axis + 2])
+                    })
+                    .collect();
+                if let Some(place) = place {
+                    let from = index[1] / maps * channels + channel;
+                    sum += x.at(&[&[index[0], from], &place[..]].concat())
+                        * w.at(&[&[index[1], channel], &offset[..]].concat());
+                }
+            }
+        }
+        sum
+    })
+}
+
+/// x `[n, c, …]` spread by w `[c, m / groups, …]` over an output of given spatial extents.
+fn transposed(x: &Array, w: &Array, bias: Option<&Array>, window: &Window, spatial: &[usize]) -> Array {
+    let rank = x.shape.len() - 2;
+    let maps = w.shape[1] * window.groups;
+    let shape = [&[x.shape[0], maps], spatial].concat();
+    let mut result = Array::of(&shape, |index| bias.map_or(0.0, |bias| bias.at(&[index[1]])));
+    for from in indices(&x.shape) {
+        for offset in indices(&w.shape[1..]) {
+            let group = from[1] / (x.shape[1] / window.groups);
+            let place: Option<Vec<usize>> = (0..rank)
+                .map(|axis| {
+                    let at = from[axis + 2] * window.strides[axis] + offset[axis + 1] * window.dilations[axis];
+                    usize::try_from(at as i64 - window.pads[axis]).ok().filter(|&at| at < spatial[axis])
+                })
+                .collect();
+            if let Some(place) = place {
+                let to = [&[from[0], group * w.shape[1] + offset[0]], &place[..]].concat();
+                let flat = to.iter().zip(&shape).fold(0, |flat, (&at, &extent)| flat * extent + at);
+                result.values[flat] += x.at(&from) * w.at(&[&[from[1]], &offset[..]].concat());
+            }
+        }
+    }
+    result
+}
+
+fn check(x: &[usize], w: &[usize], window: &Window, dtype: DType, tolerance: f64) {
+    let (x, w) = (Array::random(dtype, x, 1), Array::random(dtype, w, 2));
+    let bias = Array::random(dtype, &w.shape[..1], 3);
+    for bias in [None, Some(&bias)] {
+        let mut inputs = vec![x.tensor(dtype), w.tensor(dtype)];
+        inputs.extend(bias.map(|bias| bias.tensor(dtype)));
+        let found = window.on(Case::new("Conv", 11, inputs, &[dtype])).run().unwrap();
+        let wanted = convolution(&x, &w, bias, window);
+        assert_eq!(found[0].shape(), wanted.shape);
+        assert_close(&numbers(&found[0]), &wanted.values, tolerance);
+    }
+}
+
+#[test]
+fn one_two_and_three_axes_in_every_type() {
+    for (dtype, tolerance) in [(DType::F32, 2e-5), (DType::F64, 1e-12), (DType::F16, 1e-2)] {
+        check(&[2, 3, 11], &[4, 3, 3], &Window::plain(1), dtype, tolerance);
+        check(&[2, 3, 7, 9], &[4, 3, 3, 2], &Window::plain(2), dtype, tolerance);
+        check(&[1, 2, 5, 6, 4], &[3, 2, 2, 3, 2], &Window::plain(3), dtype, tolerance);
+        check(&[2, 8, 5, 5], &[6, 8, 1, 1], &Window::plain(2), dtype, tolerance);
+    }
+}
+
+#[test]
+fn groups_down_to_single_channels() {
+    for (groups, maps) in [(2, 4), (4, 4), (4, 8)] {
+        let window = Window { pads: vec![1; 4], groups, ..Window::plain(2) };
+        check(&[2, 4, 6, 5], &[maps, 4 / groups, 3, 3], &window, DType::F32, 2e-5);
+    }
+}
+
+#[test]
+fn automatic_padding_is_the_explicit_one() {
+    for (mode, pads) in [("SAME_UPPER", vec![0, 1, 1, 1]), ("SAME_LOWER", vec![1, 1, 0, 1]), ("VALID", vec![0; 4])] {
+        let (x, w) = (Array::random(DType::F32, &[1, 2, 6, 5], 1), Array::random(DType::F32, &[3, 2, 3, 3], 2));
+        let window = Window { strides: vec![2, 2], pads, ..Window::plain(2) };
+        let case = Case::new("Conv", 11, vec![x.tensor(DType::F32), w.tensor(DType::F32)], &[DType::F32])
+            .attribute("strides", Attribute::Ints(vec![2, 2]))
+            .attribute("auto_pad", Attribute::Text(mode.to_owned()));
+        let wanted = convolution(&x, &w, None, &window);
+        let found = case.run().unwrap();
+        assert_eq!(found[0].shape(), wanted.shape, "{mode}");
+        assert_close(&numbers(&found[0]), &wanted.values, 2e-5);
+    }
+}
+
+#[test]
+fn transposed_convolutions_spread_what_convolutions_gather() {
+    for (dtype, tolerance) in [(DType::F32, 2e-5), (DType::F64, 1e-12)] {
+        for (x, w, window, extra) in [
+            (&[2, 3, 5][..], &[3, 2, 3][..], Window::plain(1), vec![0]),
+            (&[1, 2, 3, 4], &[2, 3, 3, 2], Window { strides: vec![3, 2], ..Window::plain(2) }, vec![0, 0]),
+            (
+                &[1, 4, 3, 3],
+                &[4, 1, 3, 3],
+                Window { strides: vec![2, 2], pads: vec![1, 0, 1, 1], groups: 2, ..Window::plain(2) },
+                vec![1, 0],
+            ),
+            (&[1, 1, 3, 3], &[1, 1, 2, 2], Window { dilations: vec![2, 2], ..Window::plain(2) }, vec![0, 0]),
+            (&[1, 2, 2, 3, 2], &[2, 2, 2, 2, 3], Window { strides: vec![1, 2, 1], ..Window::plain(3) }, vec![0, 1, 0]),
+        ] {
+            let (x, w) = (Array::random(dtype, x, 1), Array::random(dtype, w, 2));
+            let bias = Array::random(dtype, &[w.shape[1] * window.groups], 3);
+            let rank = x.shape.len() - 2;
+            let spatial: Vec<usize> = (0..rank)
+                .map(|axis| {
+                    let reach = (w.shape[axis + 2] - 1) * window.dilations[axis] + 1;
+                    let whole = (x.shape[axis + 2] - 1) * window.strides[axis] + reach + extra[axis];
+                    (whole as i64 - window.pads[axis] - window.pads[rank + axis]) as usize
+                })
+                .collect();
+            let inputs = vec![x.tensor(dtype), w.tensor(dtype), bias.tensor(dtype)];
+            let case = window.on(Case::new("ConvTranspose", 11, inputs, &[dtype]));
+            let extra = Attribute::Ints(extra.iter().map(|&extra| extra as i64).collect());
+            let found = case.attribute("output_padding", extra).run().unwrap();
+            let wanted = transposed(&x, &w, Some(&bias), &window, &spatial);
+            assert_eq!(found[0].shape(), wanted.shape);
+            assert_close(&numbers(&found[0]), &wanted.values, tolerance);
+        }
+    }
+}
+
+#[test]
+fn an_output_shape_decides_the_padding() {
+    let (x, w) = (Array::random(DType::F32, &[1, 1, 3, 3], 1), Array::random(DType::F32, &[1, 2, 3, 3], 2));
+    for (shape, front) in [([10, 8], [0, 0]), ([6, 6], [2, 1])] {
+        let inputs = vec![x.tensor(DType::F32), w.tensor(DType::F32)];
+        let case = Case::new("ConvTranspose", 11, inputs, &[DType::F32])
+            .attribute("strides", Attribute::Ints(vec![3, 2]))
+            .attribute("output_shape", Attribute::Ints(shape.iter().map(|&extent| extent as i64).collect()));
+        let pads = vec![front[0], front[1], 0, 0];
+        let window = Window { strides: vec![3, 2], pads, ..Window::plain(2) };
+        let wanted = transposed(&x, &w, None, &window, &shape);
+        let found = case.run().unwrap();
+        assert_eq!(found[0].shape(), wanted.shape);
+        assert_close(&numbers(&found[0]), &wanted.values, 2e-5);
+    }
+}
+
+#[test]
+fn integer_convolutions_pad_with_the_zero_point() {
+    let (x, w) = (Array::random(DType::U8, &[1, 2, 5, 5], 1), Array::random(DType::I8, &[3, 2, 3, 3], 2));
+    let (x_zero, w_zero) = (tensor(DType::U8, &[], &[7.0]), Array::random(DType::I8, &[3], 3));
+    let window = Window { pads: vec![1; 4], ..Window::plain(2) };
+    let inputs = vec![x.tensor(DType::U8), w.tensor(DType::I8), x_zero, w_zero.tensor(DType::I8)];
+    let found = window.on(Case::new("ConvInteger", 10, inputs, &[DType::I32])).run().unwrap();
+    let x = Array::of(&x.shape, |index| x.at(index) - 7.0);
+    let w = Array::of(&w.shape, |index| w.at(index) - w_zero.at(&index[..1]));
+    assert_eq!(numbers(&found[0]), convolution(&x, &w, None, &window).values);
+}
+
+#[test]
+fn quantised_convolutions_scale_each_channel_round_and_saturate() {
+    let (x, w) = (Array::random(DType::U8, &[1, 2, 5, 5], 1), Array::random(DType::I8, &[3, 2, 3, 3], 2));
+    let bias = Array::random(DType::I32, &[3], 4);
+    let scales = [0.5, 0.25, 2.0];
+    let one = |dtype: DType, value: f64| tensor(dtype, &[], &[value]);
+    let inputs = vec![
+        x.tensor(DType::U8),
+        one(DType::F32, 0.125),
+        one(DType::U8, 7.0),
+        w.tensor(DType::I8),
+        tensor(DType::F32, &[3], &scales),
+        one(DType::I8, 1.0),
+        one(DType::F32, 2.0),
+        one(DType::U8, 100.0),
+        bias.tensor(DType::I32),
+    ];
+    let window = Window { pads: vec![1; 4], ..Window::plain(2) };
+    let found = window.on(Case::new("QLinearConv", 10, inputs, &[DType::U8])).run().unwrap();
+    let x = Array::of(&x.shape, |index| x.at(index) - 7.0);
+    let w = Array::of(&w.shape, |index| w.at(index) - 1.0);
+    let sums = convolution(&x, &w, Some(&bias), &window);
+    // The scales are powers of two, so that single precision loses nothing before the rounding.
+    let wanted = Array::of(&sums.shape, |index| {
+        ((sums.at(index) * 0.125 * scales[index[1]] / 2.0).round_ties_even() + 100.0).clamp(0.0, 255.0)
+    });
+    assert_eq!(numbers(&found[0]), wanted.values);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn random_windows_agree_with_the_loops(
+        extents in prop::collection::vec(4usize..10, 1..3), kernel in 1usize..4, stride in 1usize..4,
+        dilation in 1usize..3, front in 0i64..3, back in 0i64..3, groups in 1usize..3, channels in 1usize..3,
+    ) {
+        let rank = extents.len();
+        prop_assume!(extents.iter().all(|&extent| extent as i64 + front + back > ((kernel - 1) * dilation) as i64));
+        let mut pads = vec![front; rank];
+        pads.resize(2 * rank, back);
+        let window = Window { strides: vec![stride; rank], dilations: vec![dilation; rank], pads, groups };
+        let x = [&[2, channels * groups], &extents[..]].concat();
+        let w = [&[2 * groups, channels], &vec![kernel; rank][..]].concat();
+        check(&x, &w, &window, DType::F32, 2e-5);
+    }
+}
