@@ -39,6 +39,21 @@ impl Library {
         }
     }
 
+    /// The library of this name that the process has already, whoever opened it.
+    #[cfg(unix)]
+    pub fn already_open(name: &str) -> Option<Library> {
+        let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
+        // SAFETY: nothing is loaded, so no initialiser runs.
+        let library = unsafe { libloading::os::unix::Library::open(Some(name), flags) }.ok()?;
+        Some(Library(ManuallyDrop::new(library.into())))
+    }
+
+    /// The library of this name that the process has already; Windows finds those by plain name.
+    #[cfg(windows)]
+    pub fn already_open(_name: &str) -> Option<Library> {
+        None
+    }
+
     /// A function of the library.
     ///
     /// # Safety
@@ -161,7 +176,7 @@ pub(crate) fn load<T>(
 fn shown(candidate: &Candidate) -> String {
     match candidate {
         Candidate::File(path) | Candidate::NoFolder(path) => path.display().to_string(),
-        Candidate::Plain(name) => (*name).to_owned(),
+        Candidate::Plain(name) | Candidate::Loaded(name) => (*name).to_owned(),
     }
 }
 
@@ -171,6 +186,8 @@ fn open(candidate: &Candidate, attempts: &mut Vec<Attempt>) -> Option<Library> {
         Candidate::File(path) => Library::open(path),
         Candidate::Plain(name) => Library::open(name),
         Candidate::NoFolder(_) => Err("no such folder".to_owned()),
+        // Not being there already is no failure to report.
+        Candidate::Loaded(name) => return Library::already_open(name),
     };
     result.map_err(|reason| attempts.push(Attempt { name: shown(candidate), reason })).ok()
 }
@@ -228,6 +245,12 @@ mod tests {
     fn folder_that_is_missing_is_one_attempt() {
         let error = load_runtime(&only(Path::new("/nowhere/at/all"))).map(|_| ()).unwrap_err();
         assert_eq!(error.attempts(), [Attempt { name: "/nowhere/at/all".into(), reason: "no such folder".into() }]);
+    }
+
+    #[test]
+    fn only_a_library_of_the_process_counts_as_already_open() {
+        assert!(Library::already_open("libc.so.6").is_some());
+        assert!(Library::already_open("libnothing.so.7").is_none());
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(crate) enum Candidate {
     File(PathBuf),
     /// A name for the system's loader.
     Plain(&'static str),
+    /// A name that counts only where the process has such a library already.
+    Loaded(&'static str),
     /// A folder that is not there, kept so that the report can say so once.
     NoFolder(PathBuf),
 }
@@ -85,7 +87,12 @@ impl Search {
             },
             (DriverKind::Amd, Role::Runtime) => match &self.hip_library {
                 Some(file) => list.file(file),
-                None => self.amd_rest(&mut list),
+                None => {
+                    // Pointers and streams of two copies of the runtime do not mix, and others (PyTorch brings its own)
+                    // may have loaded one before.
+                    list.loaded(self.plain_names);
+                    self.amd_rest(&mut list);
+                }
             },
             (DriverKind::Amd, _) => {
                 let runtime = runtime.or(self.hip_library.as_deref());
@@ -183,6 +190,14 @@ impl List {
         }
     }
 
+    fn loaded(&mut self, wanted: bool) {
+        if wanted {
+            for name in self.files {
+                self.push(Candidate::Loaded(name));
+            }
+        }
+    }
+
     fn plain(&mut self, wanted: bool) {
         if wanted {
             for name in self.files {
@@ -212,6 +227,9 @@ mod tests {
             ..Search::default()
         };
         let tried = search.candidates(DriverKind::Amd, Role::Runtime, None);
+        let (loaded, tried) = tried.split_at(4);
+        assert_eq!(loaded[0], Candidate::Loaded("libamdhip64.so.7"), "a copy in the process comes first");
+        assert!(loaded.iter().all(|candidate| matches!(candidate, Candidate::Loaded(_))), "{loaded:?}");
         assert_eq!(tried[0], Candidate::File(folder.path().join("libamdhip64.so.7")));
         assert_eq!(tried[3], Candidate::File(folder.path().join("libamdhip64.so")));
         assert_eq!(tried[4], Candidate::NoFolder("/nowhere/lib".into()));
