@@ -9,9 +9,13 @@ mod conv;
 mod conv_transpose;
 mod convert;
 mod convolve;
+mod cumulative;
 mod depthwise;
 mod error;
+mod gather;
 mod gemv;
+mod index;
+mod lrn;
 mod map;
 mod math;
 mod matmul;
@@ -24,10 +28,12 @@ mod planes;
 mod product;
 mod reduce;
 mod rows;
+mod scatter;
 mod scratch;
 mod simd;
 mod softmax;
 mod tensor;
+mod top_k;
 mod walk;
 
 use graph::{DType, Prim, Step, prim::BufferId};
@@ -80,6 +86,14 @@ fn dispatch(
         Prim::MatMul(prim) => matmul::run(prim, inputs, outputs[0], cx),
         Prim::Conv(prim) => conv::run(prim, inputs, outputs[0], cx),
         Prim::ConvTranspose(prim) => conv_transpose::run(prim, inputs, outputs[0], cx),
+        Prim::Gather => gather::run(inputs, outputs, cx),
+        Prim::GatherElements(axis) => gather::elements(axis.0, inputs, outputs, cx),
+        Prim::GatherNd(batch) => gather::nd(batch.0, inputs, outputs, cx),
+        Prim::ScatterElements(scatter) => scatter::elements(scatter, inputs, outputs, cx),
+        Prim::ScatterNd(scatter) => scatter::nd(scatter, inputs, outputs, cx),
+        Prim::Cumulative(cumulative) => cumulative::run(cumulative, inputs, outputs, cx),
+        Prim::TopK(search) => top_k::run(search, inputs, outputs, cx),
+        Prim::Lrn(lrn) => lrn::run(lrn, inputs, outputs, cx),
         _ => Err(OpError::Unsupported {
             prim: prim.name(),
             dtype: outputs.first().map_or(DType::F32, TensorMut::dtype),

@@ -151,6 +151,11 @@ impl<'a> TensorMut<'a> {
         self.view.is_dense()
     }
 
+    /// The same memory, to be read by whoever writes it.
+    pub(crate) fn as_tensor(&self) -> Tensor<'a> {
+        Tensor { view: self.view, start: self.start, memory: PhantomData }
+    }
+
     /// The first element's address, whatever its type.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start
