@@ -1,0 +1,274 @@
+//! Attention and rotary embeddings against loops in double precision.
+#![allow(clippy::unwrap_used)]
+#[path = "common/array.rs"]
+mod array;
+mod common;
+
+use array::Array;
+use common::{Case, assert_close, numbers, tensor};
+use graph::{DType, Tensor, ops::Attribute};
+
+const BATCH: usize = 2;
+
+/// One head's worth of everything: scores `[b, h, s, t]` made by a function, then softmax, then values.
+struct Attention<'a> {
+    q: &'a Array,
+    k: &'a Array,
+    v: &'a Array,
+    /// What becomes of a score: from (its value, batch, head, query, key); minus infinity hides the key.
+    score: &'a dyn Fn(f64, [usize; 4]) -> f64,
+    scale: f64,
+}
+
+impl Attention<'_> {
+    fn probabilities(&self) -> Array {
+        let (heads, group) = (self.q.shape[1], self.q.shape[1] / self.k.shape[1]);
+        let (rows, total, size) = (self.q.shape[2], self.k.shape[2], self.q.shape[3]);
+        let mut values = Vec::new();
+        for at in array::indices(&[self.q.shape[0], heads, rows]) {
+            let (b, h, s) = (at[0], at[1], at[2]);
+            let scores: Vec<f64> = (0..total)
+                .map(|t| {
+                    let dot: f64 = (0..size).map(|d| self.q.at(&[b, h, s, d]) * self.k.at(&[b, h / group, t, d])).sum();
+                    (self.score)(dot * self.scale, [b, h, s, t])
+                })
+                .collect();
+            let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let powers: Vec<f64> =
+                scores.iter().map(|score| if top == f64::NEG_INFINITY { 0.0 } else { (score - top).exp() }).collect();
+            let sum: f64 = powers.iter().sum();
+            values.extend(powers.iter().map(|power| if sum == 0.0 { 0.0 } else { power / sum }));
+        }
+        Array { shape: vec![self.q.shape[0], heads, rows, total], values }
+    }
+
+    fn result(&self) -> Array {
+        let probabilities = self.probabilities();
+        let group = self.q.shape[1] / self.k.shape[1];
+        let shape = [self.q.shape[0], self.q.shape[1], self.q.shape[2], self.v.shape[3]];
+        Array::of(&shape, |index| {
+            let (b, h, s, d) = (index[0], index[1], index[2], index[3]);
+            (0..self.k.shape[2]).map(|t| probabilities.at(&[b, h, s, t]) * self.v.at(&[b, h / group, t, d])).sum()
+        })
+    }
+}
+
+fn random(shape: &[usize], seed: u64) -> Array {
+    Array::random(DType::F32, shape, seed)
+}
+
+/// Two arrays `[b, h, …, d]` one behind the other along the third axis.
+fn behind(past: &Array, new: &Array) -> Array {
+    let mut shape = new.shape.clone();
+    shape[2] += past.shape[2];
+    Array::of(&shape, |index| match index[2].checked_sub(past.shape[2]) {
+        None => past.at(index),
+        Some(at) => new.at(&[index[0], index[1], at, index[3]]),
+    })
+}
+
+/// `[b, h, s, d]` as `[b, s, h · d]`.
+fn joined(array: &Array) -> Array {
+    let (heads, size) = (array.shape[1], array.shape[3]);
+    Array::of(&[array.shape[0], array.shape[2], heads * size], |index| {
+        array.at(&[index[0], index[2] / size, index[1], index[2] % size])
+    })
+}
+
+fn plain(score: f64, _: [usize; 4]) -> f64 {
+    score
+}
+
+fn case(op_type: &'static str, inputs: &[Option<&Array>], outputs: usize) -> Case {
+    let mut case = Case::new(op_type, 23, Vec::new(), &vec![DType::F32; outputs]);
+    case.inputs = inputs.iter().map(|input| input.map(|array| array.tensor(DType::F32))).collect();
+    case
+}
+
+#[test]
+fn heads_may_be_shared_and_joined() {
+    for (heads, shared) in [(3, 3), (6, 2), (4, 1)] {
+        let (q, k, v) =
+            (random(&[BATCH, heads, 4, 8], 1), random(&[BATCH, shared, 5, 8], 2), random(&[BATCH, shared, 5, 6], 3));
+        let wanted = Attention { q: &q, k: &k, v: &v, score: &plain, scale: 1.0 / 8f64.sqrt() }.result();
+        let found = case("Attention", &[Some(&q), Some(&k), Some(&v)], 1).run().unwrap();
+        assert_close(&numbers(&found[0]), &wanted.values, 1e-5);
+        let flat = case("Attention", &[Some(&joined(&q)), Some(&joined(&k)), Some(&joined(&v))], 1)
+            .attribute("q_num_heads", Attribute::Int(heads as i64))
+            .attribute("kv_num_heads", Attribute::Int(shared as i64));
+        assert_close(&numbers(&flat.run().unwrap()[0]), &joined(&wanted).values, 1e-5);
+    }
+}
+
+#[test]
+fn a_past_comes_before_the_keys_and_every_stage_can_be_seen() {
+    let (q, k, v) = (random(&[BATCH, 2, 3, 4], 1), random(&[BATCH, 2, 3, 4], 2), random(&[BATCH, 2, 3, 5], 3));
+    let (past_k, past_v) = (random(&[BATCH, 2, 4, 4], 4), random(&[BATCH, 2, 4, 5], 5));
+    let mask = random(&[3, 7], 6);
+    let (all_k, all_v) = (behind(&past_k, &k), behind(&past_v, &v));
+    let cap = |score: f64| 2.0 * (score / 2.0).tanh();
+    let seen = |score: f64, [_, _, s, t]: [usize; 4]| {
+        if t > s + 4 { f64::NEG_INFINITY } else { cap(score) + mask.at(&[s, t]) }
+    };
+    let attention = Attention { q: &q, k: &all_k, v: &all_v, score: &seen, scale: 0.25 };
+    let raw = |stage: &dyn Fn(f64, [usize; 4]) -> f64| {
+        Array::of(&[BATCH, 2, 3, 7], |at| {
+            let dot: f64 = (0..4).map(|d| q.at(&[at[0], at[1], at[2], d]) * all_k.at(&[at[0], at[1], at[3], d])).sum();
+            stage(0.25 * dot, [at[0], at[1], at[2], at[3]])
+        })
+    };
+    let stages = [raw(&plain), raw(&|score, _| cap(score)), raw(&seen), attention.probabilities()];
+    for (mode, stage) in stages.iter().enumerate() {
+        let inputs = [&q, &k, &v, &mask, &past_k, &past_v].map(Some);
+        let found = case("Attention", &inputs, 4)
+            .attribute("scale", Attribute::Float(0.25))
+            .attribute("softcap", Attribute::Float(2.0))
+            .attribute("is_causal", Attribute::Int(1))
+            .attribute("qk_matmul_output_mode", Attribute::Int(mode as i64))
+            .run()
+            .unwrap();
+        assert_close(&numbers(&found[0]), &attention.result().values, 1e-5);
+        assert_eq!(numbers(&found[1]), all_k.values);
+        assert_eq!(numbers(&found[2]), all_v.values);
+        assert_close(&numbers(&found[3]), &stage.values, 1e-5);
+    }
+}
+
+#[test]
+fn masks_hide_and_rows_that_see_nothing_are_zero() {
+    let (q, k, v) = (random(&[BATCH, 1, 3, 4], 1), random(&[BATCH, 1, 4, 4], 2), random(&[BATCH, 1, 4, 2], 3));
+    let visible = |s: usize, t: usize| s != 1 && (s + t) % 2 == 0 && t < 3;
+    let score = |score: f64, [_, _, s, t]: [usize; 4]| if visible(s, t) { score } else { f64::NEG_INFINITY };
+    let wanted = Attention { q: &q, k: &k, v: &v, score: &score, scale: 0.5 }.result();
+    // Shorter than the keys: the last key is hidden.
+    let mask = Array::of(&[3, 3], |index| f64::from(u8::from(visible(index[0], index[1]))));
+    let mut with_mask = case("Attention", &[Some(&q), Some(&k), Some(&v)], 1);
+    with_mask.inputs.push(Some(mask.tensor(DType::Bool)));
+    assert_close(&numbers(&with_mask.run().unwrap()[0]), &wanted.values, 1e-5);
+    let lengths = [2usize, 4];
+    let score = |score: f64, [b, _, _, t]: [usize; 4]| if t < lengths[b] { score } else { f64::NEG_INFINITY };
+    let wanted = Attention { q: &q, k: &k, v: &v, score: &score, scale: 0.5 }.result();
+    let mut with_lengths = case("Attention", &[Some(&q), Some(&k), Some(&v)], 1);
+    with_lengths.inputs.extend([None, None, None, Some(Tensor::from_i64s(&[2, 4]))]);
+    assert_close(&numbers(&with_lengths.run().unwrap()[0]), &wanted.values, 1e-5);
+}
+
+/// What the product of the input with the weights gives for one of queries, keys and values, with heads apart.
+fn projected(x: &Array, w: &Array, bias: &Array, heads: usize, part: usize) -> Array {
+    let width = w.shape[1] / 3;
+    let size = width / heads;
+    Array::of(&[x.shape[0], heads, x.shape[1], size], |index| {
+        let column = part * width + index[1] * size + index[3];
+        let dot: f64 = (0..w.shape[0]).map(|at| x.at(&[index[0], index[2], at]) * w.at(&[at, column])).sum();
+        dot + bias.at(&[column])
+    })
+}
+
+#[test]
+fn microsoft_attention_projects_masks_and_keeps_a_past() {
+    let (x, w, bias) = (random(&[BATCH, 3, 4], 1), random(&[4, 12], 2), random(&[12], 3));
+    let past = random(&[2, BATCH, 2, 2, 2], 4);
+    let part = |at: usize| projected(&x, &w, &bias, 2, at);
+    let kept = |at: usize| {
+        let size = BATCH * 2 * 2 * 2;
+        Array { shape: vec![BATCH, 2, 2, 2], values: past.values[at * size..][..size].to_vec() }
+    };
+    let (q, k, v) = (part(0), behind(&kept(0), &part(1)), behind(&kept(1), &part(2)));
+    let raw = |b: usize, t: usize| (b + t) % 3 != 0;
+    let ends = [3usize, 5];
+    for (mask, keep) in [
+        (Array::of(&[BATCH, 5], |at| f64::from(u8::from(raw(at[0], at[1])))), &raw as &dyn Fn(usize, usize) -> bool),
+        (Array { shape: vec![2], values: vec![3.0, 5.0] }, &|b: usize, t: usize| t < ends[b]),
+        (Array { shape: vec![4], values: vec![3.0, 5.0, 1.0, 0.0] }, &|b: usize, t: usize| t < ends[b] && t + b >= 1),
+    ] {
+        for causal in [false, true] {
+            let score = |score: f64, [b, _, s, t]: [usize; 4]| {
+                if causal && t > s + 2 {
+                    return f64::NEG_INFINITY;
+                }
+                score + if keep(b, t) { 0.0 } else { -10000.0 }
+            };
+            let wanted = Attention { q: &q, k: &k, v: &v, score: &score, scale: 1.0 / 2f64.sqrt() }.result();
+            let mut case = case("Attention", &[Some(&x), Some(&w), Some(&bias)], 2)
+                .attribute("num_heads", Attribute::Int(2))
+                .attribute("unidirectional", Attribute::Int(i64::from(causal)));
+            case.domain = "com.microsoft";
+            case.inputs.extend([Some(mask.tensor(DType::I32)), Some(past.tensor(DType::F32))]);
+            let found = case.run().unwrap();
+            assert_close(&numbers(&found[0]), &joined(&wanted).values, 1e-4);
+            assert_eq!(found[1].shape(), [2, BATCH, 2, 5, 2]);
+            assert_close(&numbers(&found[1]), &[&k.values[..], &v.values].concat(), 1e-5);
+        }
+    }
+}
+
+#[test]
+fn multi_head_attention_adds_biases_and_takes_keys_with_heads_apart() {
+    let (heads, size) = (2, 4);
+    let (q, k, v) =
+        (random(&[BATCH, heads, 3, size], 1), random(&[BATCH, heads, 5, size], 2), random(&[BATCH, heads, 5, size], 3));
+    let bias = random(&[3 * heads * size], 4);
+    let attention_bias = random(&[1, heads, 3, 5], 5);
+    let with_bias = |array: &Array, part: usize| {
+        Array::of(&array.shape, |at| array.at(at) + bias.at(&[(part * heads + at[1]) * size + at[3]]))
+    };
+    let score = |score: f64, [_, h, s, t]: [usize; 4]| score + attention_bias.at(&[0, h, s, t]);
+    let attend = |q: &Array, k: &Array, v: &Array| Attention { q, k, v, score: &score, scale: 0.5 }.result();
+    let wanted = attend(&with_bias(&q, 0), &with_bias(&k, 1), &with_bias(&v, 2));
+    let mha = |inputs: &[Option<&Array>]| {
+        let mut case = case("MultiHeadAttention", inputs, 1).attribute("num_heads", Attribute::Int(heads as i64));
+        case.domain = "com.microsoft";
+        case.run().unwrap()
+    };
+    let (flat_q, flat_k, flat_v) = (joined(&q), joined(&k), joined(&v));
+    let found = mha(&[Some(&flat_q), Some(&flat_k), Some(&flat_v), Some(&bias), None, Some(&attention_bias)]);
+    assert_close(&numbers(&found[0]), &joined(&wanted).values, 1e-5);
+    let found = mha(&[Some(&flat_q), Some(&k), Some(&v), None, None, Some(&attention_bias)]);
+    assert_close(&numbers(&found[0]), &joined(&attend(&q, &k, &v)).values, 1e-5);
+}
+
+#[test]
+fn rotary_embeddings_turn_pairs_by_position() {
+    let (heads, sequence, size) = (2, 3, 6);
+    let x = random(&[BATCH, heads, sequence, size], 1);
+    let positions = [[4usize, 0, 2], [1, 3, 3]];
+    for interleaved in [false, true] {
+        for turning in [0, 4] {
+            let half = if turning == 0 { 3 } else { 2 };
+            let (cosines, sines) = (random(&[5, half], 2), random(&[5, half], 3));
+            let wanted = Array::of(&x.shape, |at| {
+                let (b, h, s, d) = (at[0], at[1], at[2], at[3]);
+                if d >= 2 * half {
+                    return x.at(at);
+                }
+                let (pair, second) = if interleaved { (d / 2, d % 2 == 1) } else { (d % half, d >= half) };
+                let place = |second: bool| match (interleaved, second) {
+                    (true, second) => 2 * pair + usize::from(second),
+                    (false, second) => pair + if second { half } else { 0 },
+                };
+                let (cosine, sine) = (cosines.at(&[positions[b][s], pair]), sines.at(&[positions[b][s], pair]));
+                let (a, b2) = (x.at(&[b, h, s, place(false)]), x.at(&[b, h, s, place(true)]));
+                if second { sine * a + cosine * b2 } else { cosine * a - sine * b2 }
+            });
+            let list: Vec<f64> = positions.iter().flatten().map(|&position| position as f64).collect();
+            let ids = tensor(DType::I64, &[BATCH, sequence], &list);
+            let attributes = |case: Case| {
+                case.attribute("interleaved", Attribute::Int(i64::from(interleaved)))
+                    .attribute("rotary_embedding_dim", Attribute::Int(turning))
+                    .attribute("num_heads", Attribute::Int(heads as i64))
+            };
+            for flat in [false, true] {
+                let (input, output) = if flat { (joined(&x), joined(&wanted)) } else { (x.clone(), wanted.clone()) };
+                let mut onnx = attributes(case("RotaryEmbedding", &[Some(&input), Some(&cosines), Some(&sines)], 1));
+                onnx.inputs.push(Some(ids.clone()));
+                assert_close(&numbers(&onnx.run().unwrap()[0]), &output.values, 1e-6);
+                let mut contrib = attributes(case("RotaryEmbedding", &[Some(&input)], 1));
+                contrib.domain = "com.microsoft";
+                let caches = [&cosines, &sines].map(|array| Some(array.tensor(DType::F32)));
+                contrib.inputs.push(Some(ids.clone()));
+                contrib.inputs.extend(caches);
+                assert_close(&numbers(&contrib.run().unwrap()[0]), &output.values, 1e-6);
+            }
+        }
+    }
+}
