@@ -150,11 +150,14 @@ fn layer(name: &'static str, node: &NodeInfo<'_>, cell: Cell, defaults: &[&str])
         "bidirectional" => &[false, true],
         other => return Err(Declined::new(format!("direction {other}"))),
     };
+    let wanted = defaults.len() * reversed.len();
     let names: Vec<String> = match attributes.texts("activations")? {
+        // The schema of RNN fills in one for each of two directions, even if there is but one.
+        Some(names) if cell == Cell::Rnn && names.len() > wanted => names[..wanted].to_vec(),
         Some(names) if !names.is_empty() => names.to_vec(),
-        _ => defaults.iter().cycle().take(defaults.len() * reversed.len()).map(|&name| name.to_owned()).collect(),
+        _ => defaults.iter().cycle().take(wanted).map(|&name| name.to_owned()).collect(),
     };
-    if names.len() != defaults.len() * reversed.len() {
+    if names.len() != wanted {
         return Err(Declined::new(format!("{} activations for {} directions", names.len(), reversed.len())));
     }
     let mut alphas = attributes.floats("activation_alpha")?.unwrap_or_default().iter().copied();
