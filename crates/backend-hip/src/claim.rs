@@ -23,6 +23,10 @@ pub(crate) struct Placement<'a> {
 /// ONNX Runtime refused to describe the graph.
 pub(crate) fn place(graph: Graph<'_>) -> Result<Placement<'_>> {
     let nodes = graph.nodes()?;
+    if let Some(reason) = refused(graph)? {
+        let declined = nodes.into_iter().map(|node| (node, reason.clone())).collect();
+        return Ok(Placement { partitions: Vec::new(), declined });
+    }
     let mut taken = Vec::with_capacity(nodes.len());
     let mut declined = Vec::new();
     let mut values = Values::default();
@@ -38,6 +42,18 @@ pub(crate) fn place(graph: Graph<'_>) -> Result<Placement<'_>> {
         }
     }
     Ok(Placement { partitions: partitions(&nodes, &taken)?, declined })
+}
+
+/// Why no node of a graph is taken.
+///
+/// ONNX Runtime (seen in 1.31.1) writes the body of a function out as nodes whose names begin with `_inlfunc_`, and can't
+/// resolve a loop in it once a node of the loop's body is fused: "No opset import for domain".
+fn refused(graph: Graph<'_>) -> Result<Option<Declined>> {
+    let Some(parent) = graph.parent_node()? else { return Ok(None) };
+    let is_written_out = |name: &str| name.starts_with("_inlfunc_");
+    let mut names = parent.outputs()?.into_iter().chain(parent.inputs()?).flatten().map(|value| value.name());
+    let found = is_written_out(parent.name()?) || names.any(|name| name.is_ok_and(is_written_out));
+    Ok(found.then(|| Declined::new("the graph is inside a function that ONNX Runtime has written out")))
 }
 
 /// Hands a placement to ONNX Runtime.

@@ -48,7 +48,8 @@ pub(crate) fn tensor(view: TensorView<'_>) -> Result<Tensor> {
     let dtype = dtype(element).ok_or_else(|| Error::not_implemented(format!("a constant of type {element:?}")))?;
     let shape = view.shape()?.iter().map(|&extent| usize::try_from(extent)).collect::<Result<Vec<_>, _>>();
     let shape = shape.map_err(|_| Error::invalid_argument("a constant has a negative extent"))?;
-    Tensor::from_bytes(dtype, &shape, view.bytes()?).ok_or_else(|| Error::invalid_argument("a constant has too few bytes"))
+    Tensor::from_bytes(dtype, &shape, view.bytes()?)
+        .ok_or_else(|| Error::invalid_argument("a constant has too few bytes"))
 }
 
 /// An attribute's value; what the engine has no word for is `Other`.

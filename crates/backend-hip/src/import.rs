@@ -46,7 +46,8 @@ impl Reader {
         if let Some(&known) = self.values.get(name) {
             return Ok(known);
         }
-        let dtype = convert::value_dtype(value)?.map_err(|declined| Error::new(ErrorCode::InvalidGraph, declined.to_string()))?;
+        let dtype = convert::value_dtype(value)?
+            .map_err(|declined| Error::new(ErrorCode::InvalidGraph, declined.to_string()))?;
         let constant = if value.is_constant_initializer()? {
             value.initializer()?.map(convert::tensor).transpose()?
         } else {

@@ -48,7 +48,11 @@ pub(crate) fn parse(node: Node<'_>) -> Result<Result<Box<dyn Op>, Declined>> {
     let infos: Vec<Option<InputInfo<'_>>> = inputs
         .iter()
         .map(|input| {
-            input.as_ref().map(|(dtype, rank, constant)| InputInfo { dtype: *dtype, rank: *rank, constant: constant.as_ref() })
+            input.as_ref().map(|(dtype, rank, constant)| InputInfo {
+                dtype: *dtype,
+                rank: *rank,
+                constant: constant.as_ref(),
+            })
         })
         .collect();
     let info = NodeInfo {

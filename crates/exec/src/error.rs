@@ -15,6 +15,12 @@ pub enum ExecError {
         /// Why.
         source: host_ops::OpError,
     },
+    /// The host has no room for what lives between steps.
+    #[error("out of memory: a run needs {bytes} bytes between its steps\n  help: use a smaller batch or context")]
+    OutOfMemory {
+        /// How many bytes.
+        bytes: usize,
+    },
     /// The caller brought another number of inputs or outputs.
     #[error("{found} {what} were given, and the partition has {wanted}")]
     Count {

@@ -20,12 +20,13 @@ pub struct RunState {
 struct Line([u8; 64]);
 
 impl RunState {
-    fn arena(&mut self, bytes: usize) -> *mut u8 {
+    fn arena(&mut self, bytes: usize) -> Result<*mut u8, ExecError> {
         let lines = bytes.div_ceil(size_of::<Line>());
-        if self.arena.len() < lines {
+        if let Some(missing) = lines.checked_sub(self.arena.len()) {
+            self.arena.try_reserve_exact(missing).map_err(|_| ExecError::OutOfMemory { bytes })?;
             self.arena.resize(lines, Line([0; 64]));
         }
-        self.arena.as_mut_ptr().cast()
+        Ok(self.arena.as_mut_ptr().cast())
     }
 
     /// How large the arena has grown.
@@ -54,7 +55,7 @@ pub unsafe fn run(
     if outputs.len() != plan.outputs.len() {
         return Err(ExecError::Count { what: "outputs", found: outputs.len(), wanted: plan.outputs.len() });
     }
-    let arena = state.arena(plan.arena_bytes);
+    let arena = state.arena(plan.arena_bytes)?;
     let address = |buffer: graph::prim::BufferId| match &plan.places[buffer.0 as usize] {
         Place::Input(number) => inputs[*number].cast_mut(),
         Place::Output(number) => outputs[*number],

@@ -111,6 +111,12 @@ impl Graph {
 
     /// For each input, whether an operator must know its value when shapes are planned.
     pub fn inputs_with_needed_values(&self) -> Vec<bool> {
+        let needed = self.needed_values();
+        self.inputs.iter().map(|input| needed[input.0 as usize]).collect()
+    }
+
+    /// For each value, whether an operator must know it when shapes are planned.
+    pub(crate) fn needed_values(&self) -> Vec<bool> {
         let mut needed = vec![false; self.values.len()];
         for node in self.nodes.iter().rev() {
             let wanted = node.outputs.iter().flatten().any(|output| needed[output.0 as usize]);
@@ -122,7 +128,7 @@ impl Graph {
                 }
             }
         }
-        self.inputs.iter().map(|input| needed[input.0 as usize]).collect()
+        needed
     }
 
     /// Checks what every stage counts on: references exist, each value is made once and before its use, constants have

@@ -1,7 +1,7 @@
 //! Reading by index.
 use crate::{
     DType, LowerError, Prim, Scalar, Shape, Tensor,
-    lower::{Lower, MAX_KNOWN_ELEMS, Storage, Val, val::Indices},
+    lower::{Lower, Storage, Val, val::Indices},
     prim::{Axis, BatchDims},
     shape,
 };
@@ -43,7 +43,7 @@ impl Lower<'_> {
                 .map(|index| self.index(index, extent))
                 .collect::<Result<Vec<usize>, LowerError>>()?;
             let evenly_spaced = pieces(&list, isize::MAX).len() <= 1;
-            if evenly_spaced || elems <= MAX_KNOWN_ELEMS && data.is_known() {
+            if evenly_spaced || elems <= self.known_limit() && data.is_known() {
                 let taken = self.take(data, axis, &list)?;
                 return self.reshape(&taken, &to);
             }
@@ -67,7 +67,7 @@ impl Lower<'_> {
         }
         let mut to: Shape = data.shape().into();
         to[axis] = places.len();
-        if data.is_known() && shape::elems(&to).is_some_and(|elems| elems <= MAX_KNOWN_ELEMS) {
+        if data.is_known() && shape::elems(&to).is_some_and(|elems| elems <= self.known_limit()) {
             return self.known_from(data.dtype(), &to, |index| {
                 let mut from: Shape = index.into();
                 from[axis] = places[index[axis]];
@@ -93,7 +93,7 @@ impl Lower<'_> {
     pub fn gather_elements(&mut self, data: &Val, indices: &Val, axis: usize) -> Result<Val, LowerError> {
         self.check_elements(data, indices, axis)?;
         let to: Shape = indices.shape().into();
-        if indices.is_known() && data.is_known() && indices.elems() <= MAX_KNOWN_ELEMS {
+        if indices.is_known() && data.is_known() && indices.elems() <= self.known_limit() {
             let places = self.places_along(data, indices, axis)?;
             let mut places = places.into_iter();
             return self.known_from(data.dtype(), &to, |_| data.get(&places.next()?));
@@ -125,7 +125,7 @@ impl Lower<'_> {
         if data.elems() == 0 {
             return Err(self.invalid(format!("data of shape {:?} has nothing to gather", data.shape())));
         }
-        if indices.is_known() && data.is_known() && shape::elems(&to).is_some_and(|elems| elems <= MAX_KNOWN_ELEMS) {
+        if indices.is_known() && data.is_known() && shape::elems(&to).is_some_and(|elems| elems <= self.known_limit()) {
             let tuples = self.tuples(data, indices, batch)?;
             let mut at = 0..;
             let slice = shape::elems(inner).unwrap_or(1);

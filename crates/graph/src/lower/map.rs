@@ -2,7 +2,7 @@
 use crate::{
     DType, LowerError, Prim, Scalar, Shape,
     expr::{Binary, Expr, Ref, Unary},
-    lower::{Lower, MAX_KNOWN_ELEMS, Val},
+    lower::{Lower, Val},
     prim::Map,
     shape,
 };
@@ -45,7 +45,8 @@ impl Lower<'_> {
         let result = if expr.dtype(result) == dtype.compute() { result } else { expr.cast(result, dtype) };
         expr.finish(result);
         let inputs = inputs.iter().map(|value| self.expand(value, to)).collect::<Result<Vec<_>, _>>()?;
-        let known = shape::elems(to).is_some_and(|elems| elems <= MAX_KNOWN_ELEMS) && inputs.iter().all(Val::is_known);
+        let known =
+            shape::elems(to).is_some_and(|elems| elems <= self.known_limit()) && inputs.iter().all(Val::is_known);
         if known {
             return Ok(Val::known(super::known::map(&expr, &inputs, dtype, to)));
         }

@@ -24,7 +24,10 @@ pub(crate) use reduce::{axis_back, axis_last, needs_floats};
 pub use val::{Storage, Val};
 
 /// Values up to this many elements are computed by the planner if all their inputs are known.
-pub const MAX_KNOWN_ELEMS: usize = 4096;
+const KNOWN_ELEMS: usize = 4096;
+
+/// The same for values that shapes depend on: nobody else can compute them.
+const NEEDED_ELEMS: usize = 1 << 24;
 
 /// What a buffer is, before it has a place.
 #[derive(Clone, Debug)]
@@ -52,6 +55,8 @@ pub enum Origin {
 pub struct Lower<'g> {
     graph: &'g Graph,
     node: NodeId,
+    /// The planner must know what the node at hand makes.
+    needed: bool,
     buffers: Vec<Buffer>,
     steps: Vec<Step>,
 }
@@ -80,7 +85,8 @@ pub struct InputSpec {
 /// # Errors
 /// An operator's rules are broken by the shapes at hand.
 pub fn lower(graph: &Graph, inputs: &[InputSpec]) -> Result<Lowered, LowerError> {
-    let mut cx = Lower { graph, node: NodeId(0), buffers: Vec::new(), steps: Vec::new() };
+    let needed = graph.needed_values();
+    let mut cx = Lower { graph, node: NodeId(0), needed: false, buffers: Vec::new(), steps: Vec::new() };
     let mut values: Vec<Option<Val>> = vec![None; graph.values().len()];
     for (number, (id, spec)) in graph.inputs().iter().zip(inputs).enumerate() {
         let dtype = graph.value(*id).dtype;
@@ -96,6 +102,7 @@ pub fn lower(graph: &Graph, inputs: &[InputSpec]) -> Result<Lowered, LowerError>
     }
     for (at, node) in graph.nodes().iter().enumerate() {
         cx.node = NodeId(at as u32);
+        cx.needed = node.outputs.iter().flatten().any(|output| needed[output.0 as usize]);
         let mut arguments = Vec::with_capacity(node.inputs.len());
         for input in &node.inputs {
             let value =
@@ -122,6 +129,11 @@ pub fn lower(graph: &Graph, inputs: &[InputSpec]) -> Result<Lowered, LowerError>
 }
 
 impl Lower<'_> {
+    /// Values up to this many elements are computed here if all their inputs are known.
+    pub fn known_limit(&self) -> usize {
+        if self.needed { NEEDED_ELEMS } else { KNOWN_ELEMS }
+    }
+
     /// An error of the node at hand.
     pub fn invalid(&self, reason: impl Into<String>) -> LowerError {
         let node = self.graph.nodes().get(self.node.0 as usize);

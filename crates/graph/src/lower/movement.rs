@@ -173,7 +173,7 @@ impl Lower<'_> {
             return Ok((*only).clone());
         }
         let elems = shape::elems(&to).unwrap_or(usize::MAX);
-        if elems <= super::MAX_KNOWN_ELEMS && values.iter().all(|value| value.is_known()) {
+        if elems <= self.known_limit() && values.iter().all(|value| value.is_known()) {
             return self.concat_known(values, axis, &to);
         }
         let whole = self.fresh(first.dtype(), &to)?;

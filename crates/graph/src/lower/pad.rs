@@ -1,7 +1,7 @@
 //! Slicing and padding.
 use crate::{
     LowerError, Shape,
-    lower::{Lower, MAX_KNOWN_ELEMS, Val},
+    lower::{Lower, Val},
     shape,
 };
 
@@ -85,7 +85,7 @@ impl Lower<'_> {
         let fill = self.reshape(fill, &[])?;
         let to = self.padded(value.shape(), before, after)?;
         let padded: Vec<usize> = (0..to.len()).filter(|&axis| to[axis] != value.shape()[axis]).collect();
-        let small = shape::elems(&to).is_some_and(|elems| elems <= MAX_KNOWN_ELEMS);
+        let small = shape::elems(&to).is_some_and(|elems| elems <= self.known_limit());
         if padded.len() <= 1 || small && value.is_known() && fill.is_known() {
             let mut whole = value.clone();
             for axis in padded {

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use crate::{
     DType, LowerError, Prim, Scalar, Shape, Tensor,
     expr::{Binary, Unary},
-    lower::{Lower, MAX_KNOWN_ELEMS, Val},
+    lower::{Lower, Val},
     prim::{ArgReduce, Reduce, ReduceKind, Softmax},
     shape,
 };
@@ -55,7 +55,7 @@ impl Lower<'_> {
         kind: ReduceKind,
     ) -> Result<Val, LowerError> {
         let dtype = value.dtype();
-        if value.elems() <= MAX_KNOWN_ELEMS
+        if value.elems() <= self.known_limit()
             && let Some(tensor) = value.to_tensor()
         {
             let elements: Vec<Scalar> = tensor.scalars().collect();

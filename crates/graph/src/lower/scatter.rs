@@ -2,7 +2,7 @@
 use crate::{
     DType, LowerError, Prim, Scalar, Shape, Tensor,
     expr::{Binary, Expr},
-    lower::{Lower, MAX_KNOWN_ELEMS, Val, val::Indices},
+    lower::{Lower, Val, val::Indices},
     prim::{Scatter, ScatterKind},
     shape::{self, dense_strides},
 };
@@ -25,7 +25,7 @@ impl Lower<'_> {
         if indices.elems() == 0 {
             return Ok(data.clone());
         }
-        if is_small_and_known(&[data, indices, updates]) {
+        if self.are_small_and_known(&[data, indices, updates]) {
             let places = self.places_along(data, indices, axis)?;
             let updates = Indices::new(updates.shape()).filter_map(|index| updates.get(&index));
             return self.put(data, places.into_iter().zip(updates), kind);
@@ -60,7 +60,7 @@ impl Lower<'_> {
         if data.elems() == 0 {
             return Err(self.invalid(format!("data of shape {:?} has no place for an update", data.shape())));
         }
-        if is_small_and_known(&[data, indices, updates]) {
+        if self.are_small_and_known(&[data, indices, updates]) {
             let tuples = self.tuples(data, indices, 0)?;
             let slice = shape::elems(&want[outer.len()..]).unwrap_or(1);
             let places = Indices::new(&want).enumerate().map(|(at, index)| {
@@ -73,6 +73,10 @@ impl Lower<'_> {
         }
         let prim = Prim::ScatterNd(Scatter { kind, axis: 0 });
         self.apply(prim, &[data, indices, updates], data.dtype(), &Shape::from(data.shape()))
+    }
+
+    fn are_small_and_known(&self, values: &[&Val]) -> bool {
+        values.iter().all(|value| value.is_known() && value.elems() <= self.known_limit())
     }
 
     fn check_updates(&self, data: &Val, updates: &Val, want: &[usize]) -> Result<(), LowerError> {
@@ -121,8 +125,4 @@ fn meeting(kind: ScatterKind, dtype: DType) -> Option<Expr> {
     let result = expr.binary(op, old, update);
     expr.finish(result);
     Some(expr)
-}
-
-fn is_small_and_known(values: &[&Val]) -> bool {
-    values.iter().all(|value| value.is_known() && value.elems() <= MAX_KNOWN_ELEMS)
 }

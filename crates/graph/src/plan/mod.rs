@@ -71,7 +71,7 @@ impl Plan {
         evaluate: &mut dyn FnMut(&Plan) -> Option<Vec<Tensor>>,
     ) -> Result<Self, LowerError> {
         let lowered = lower::lower(graph, inputs)?;
-        let mut draft = Draft::new(lowered);
+        let mut draft = Draft::new(lowered)?;
         fuse::fuse(&mut draft);
         fold::fold(&mut draft, evaluate);
         Ok(place::place(draft))
@@ -93,15 +93,20 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    fn new(lowered: Lowered) -> Self {
+    fn new(lowered: Lowered) -> Result<Self, LowerError> {
         let Lowered { buffers, steps, outputs } = lowered;
         let mut draft = Self { buffers, steps, output_buffers: Vec::new(), outputs: Vec::new() };
         for value in &outputs {
+            // A repeated value takes no memory until it is an output.
+            let bytes = value.elems().checked_mul(value.dtype().bytes());
+            if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+                return Err(LowerError::TooLarge { node: "an output".to_owned(), shape: value.shape().to_vec() });
+            }
             let buffer = draft.output_buffer(value);
             draft.output_buffers.push(buffer);
             draft.outputs.push(OutputSpec { dtype: value.dtype(), shape: value.shape().into() });
         }
-        draft
+        Ok(draft)
     }
 
     /// The buffer that is the output: the one a step made, if the value is all of it and it is no output yet, else a copy.
