@@ -8,7 +8,7 @@ from support import LIBRARY
 
 NAME = b"AMDGPUExecutionProvider"
 GET_NAME, GET_VENDOR, GET_VENDOR_ID, GET_VERSION = 1, 2, 6, 7
-CREATE_ALLOCATOR, RELEASE_ALLOCATOR = 9, 10
+CREATE_EP, CREATE_ALLOCATOR, RELEASE_ALLOCATOR = 4, 9, 10
 CPU, GPU = 0, 1
 DEFAULT, HOST_ACCESSIBLE = 0, 5
 
@@ -161,6 +161,18 @@ def test_allocator_for_foreign_memory_is_refused(memory):
     assert status and not allocator.value
     code, text = runtime.read(status)
     assert code == INVALID_ARGUMENT and text, (code, text)
+    runtime.check(plugin.release(factory))
+
+
+def test_session_without_any_device_is_told_so():
+    runtime, plugin = Runtime(), Plugin(LIBRARY)
+    _, factories, _ = plugin.create(NAME, runtime.base)
+    factory, ep = factories[0], ctypes.c_void_p()
+    nothing = [None, None, ctypes.c_size_t(0), None, None]
+    status = word_call(factory, CREATE_EP, ctypes.c_void_p(factory), *nothing, ctypes.byref(ep))
+    assert status and not ep.value
+    code, text = runtime.read(status)
+    assert code == EP_FAIL and "no device to run on" in text, (code, text)
     runtime.check(plugin.release(factory))
 
 

@@ -56,6 +56,16 @@ impl AmdGpuFactory {
         })
     }
 
+    /// Without a device there is nothing to make a session on, whatever its options say.
+    fn require_device(&self) -> Result<()> {
+        let found = self.found();
+        if !found.contexts.is_empty() {
+            return Ok(());
+        }
+        let reason = found.reason.as_deref().unwrap_or("it was not asked for its devices yet");
+        Err(Error::ep_fail(format!("{} has no device to run on: {reason}", self.name)))
+    }
+
     /// The number of a device that this library offered.
     fn selected_id(&self, selected: &SelectedDevice<'_>) -> Result<u32> {
         let id = selected.metadata.get(DEVICE_ID_KEY).and_then(|text| text.parse().ok());
@@ -109,6 +119,7 @@ impl Factory for AmdGpuFactory {
     }
 
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<Box<dyn Ep>> {
+        self.require_device()?;
         let entries = request.options.config_entries()?;
         let pairs = entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let (options, warnings) =
