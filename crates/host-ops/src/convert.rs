@@ -43,6 +43,9 @@ fn bf16_bits(x: f32) -> u16 {
 
 /// Rounds values to a half-precision type and widens them again; other types stay as they are.
 pub(crate) fn round_to(dtype: DType, values: &mut [f32]) {
+    if !matches!(dtype, DType::F16 | DType::Bf16) {
+        return;
+    }
     for chunk in values.chunks_mut(CHUNK) {
         match dtype {
             DType::F16 => {

@@ -21,7 +21,7 @@ fn reduce_exp(x: f32) -> (f32, i32) {
     let p = p * r + 8.333_452e-3;
     let p = p * r + 4.166_579_6e-2;
     let p = p * r + 1.666_666_5e-1;
-    let p = p * r + 5.000_000_1e-1;
+    let p = p * r + 0.5;
     (p * (r * r) + r, n)
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn ln(x: f32) -> f32 {
     let series = z * (0.666_666_6 + w * 0.284_987_87) + w * (0.400_009_72 + w * 0.242_790_79);
     let square = 0.5 * f * f;
     let k = exponent as f32;
-    let y = k * 9.058_000_6e-6 + s * (square + series) - square + f + k * 0.693_138_1;
+    let y = k * 9.058_001e-6 + s * (square + series) - square + f + k * 0.693_138_1;
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     let y = if x == f32::INFINITY { x } else { y };
     // Negative numbers and NaN.

@@ -258,15 +258,16 @@ impl Lanes<'_> {
         let stride = self.job.walk.row_stride(view);
         self.job.walk.pieces(view, self.position, self.count, |done, offset, length| {
             let (from, to) = (start.wrapping_offset(offset), &mut out[done..done + length]);
-            // SAFETY: the walk stays within the view, whose memory the caller of `run` vouches for.
-            match stride {
-                1 => to.copy_from_slice(unsafe { std::slice::from_raw_parts(from, length) }),
-                0 => to.fill(unsafe { from.read() }),
-                _ => {
-                    for (at, to) in to.iter_mut().enumerate() {
-                        // SAFETY: as above.
-                        *to = unsafe { from.wrapping_offset(at as isize * stride).read() };
-                    }
+            if stride == 1 {
+                // SAFETY: the walk stays within the view, whose memory the caller of `run` vouches for.
+                to.copy_from_slice(unsafe { std::slice::from_raw_parts(from, length) });
+            } else if stride == 0 {
+                // SAFETY: as above.
+                to.fill(unsafe { from.read() });
+            } else {
+                for (at, to) in to.iter_mut().enumerate() {
+                    // SAFETY: as above.
+                    *to = unsafe { from.wrapping_offset(at as isize * stride).read() };
                 }
             }
         });
