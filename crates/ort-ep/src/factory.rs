@@ -2,7 +2,7 @@
 use std::{collections::BTreeMap, ffi::CStr};
 
 use crate::{
-    AllocatorHandle, DataTransfer, Ep, Error, KernelDef, MemoryDevice, Result, Runtime, Stream,
+    AllocatorHandle, DataTransfer, Ep, Error, ForeignEp, KernelDef, MemoryDevice, PluginHost, Result, Runtime, Stream,
     view::{HardwareDevice, HardwareKind, KeyValues, SessionOptions},
 };
 
@@ -12,6 +12,8 @@ pub struct Registration<'a> {
     pub name: &'a str,
     /// The runtime that loads it.
     pub runtime: Runtime,
+    /// Loads other plugins into the same runtime.
+    pub host: PluginHost,
 }
 
 /// The configuration of the process-wide environment.
@@ -54,6 +56,16 @@ pub trait Factory: Send + Sync + 'static {
     /// # Errors
     /// Fails the session.
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<Box<dyn Ep>>;
+
+    /// Hands a session to another plugin: ONNX Runtime then talks to that one's execution provider directly, and still
+    /// takes devices, allocators, copies and streams from this factory. Asked before [`create_ep`](Self::create_ep).
+    ///
+    /// # Errors
+    /// Fails the session.
+    fn delegate_ep(&self, request: &EpRequest<'_>) -> Result<Option<ForeignEp>> {
+        let _ = request;
+        Ok(None)
+    }
 
     /// Makes an allocator for a memory that [`devices`](Self::devices) offered. Called before any execution provider
     /// exists, and several times for one memory: blocks of all of them must be interchangeable.
@@ -119,6 +131,7 @@ pub struct EpRequest<'a> {
     pub options: SessionOptions<'a>,
     /// The runtime that asks.
     pub runtime: Runtime,
+    pub(crate) logger: *const ort_ep_sys::OrtLogger,
 }
 
 /// One selected device.

@@ -46,7 +46,7 @@ pub use factory::{
     DeviceOffer, Environment, EpRequest, Factory, Incompatibility, IncompatibilityReason, ModelCompatibility,
     NewHardware, OfferedHardware, OfferedMemory, Registration, SelectedDevice,
 };
-pub use ffi::{Claims, ProfilingEventView, SyncStream, runtime::Runtime};
+pub use ffi::{Claims, ForeignEp, ForeignFactory, PluginHost, ProfilingEventView, SyncStream, runtime::Runtime};
 pub use kernel::{Kernel, KernelCreator, KernelDef};
 pub use memory::{DeviceKind, MemoryDevice, MemoryKind};
 #[doc(hidden)]

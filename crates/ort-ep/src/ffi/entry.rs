@@ -5,9 +5,10 @@ use ort_ep_sys as sys;
 
 use super::{
     factory::{factory_into_raw, release},
+    foreign::PluginHost,
     guard::{Border, guard},
     logging::{self, LoggerHandle},
-    runtime::new_status,
+    runtime::{c_string, new_status},
 };
 use crate::{Error, Factory, Registration, Result, Runtime};
 
@@ -86,7 +87,8 @@ pub unsafe fn create_factories(
             logging::install(level.as_deref());
             let logger = LoggerHandle::new(runtime, args.default_logger);
             let _scope = logger.enter();
-            let factory = create(Registration { name, runtime })?;
+            let host = PluginHost::new(runtime, c_string(name), args.api_base, args.default_logger);
+            let factory = create(Registration { name, runtime, host })?;
             args.factories.write(factory_into_raw(factory, name, Border::new(runtime, logger)));
             args.num_factories.write(1);
             Ok(())

@@ -1,9 +1,10 @@
 //! [`OrtEpFactory`](sys::OrtEpFactory) over [`Factory`].
 use std::{
+    collections::HashMap,
     ffi::{CString, c_char},
     ptr, slice,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -14,6 +15,7 @@ use super::{
     allocator::{Place, release_allocator},
     data_transfer::data_transfer_into_raw,
     ep::{ep_into_raw, release_ep},
+    foreign::ForeignEp,
     guard::{Border, guard},
     kernel::{KernelRegistry, copy_kernels},
     life::{Life, pin_this_library},
@@ -59,6 +61,8 @@ pub(super) struct FactoryBox {
     version: CString,
     border: Border,
     registry: Mutex<Option<Arc<KernelRegistry>>>,
+    /// Execution providers that other plugins made for us, by address.
+    foreign_eps: Mutex<HashMap<usize, ForeignEp>>,
     /// A session was asked for, so registration is over.
     is_registered: AtomicBool,
     kept: Arc<Kept>,
@@ -93,6 +97,7 @@ pub(super) fn factory_into_raw(inner: Box<dyn Factory>, name: &str, border: Bord
         version,
         border,
         registry: Mutex::default(),
+        foreign_eps: Mutex::default(),
         is_registered: AtomicBool::new(false),
         kept,
     };
@@ -138,6 +143,10 @@ unsafe fn of<'a>(this: *const sys::OrtEpFactory) -> &'a FactoryBox {
 }
 
 impl FactoryBox {
+    fn foreign_eps(&self) -> MutexGuard<'_, HashMap<usize, ForeignEp>> {
+        self.foreign_eps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What to do about an error in what ONNX Runtime asks for while it registers the library.
     ///
     /// Up to 1.30 it forgets to take the devices off its list when allocators or copies can't be made, and crashes over
@@ -276,6 +285,7 @@ unsafe extern "system" fn create_ep(
     // session's life.
     let this = unsafe { of(this) };
     let runtime = this.border.runtime;
+    let raw_logger = logger;
     // SAFETY: as above.
     let logger = unsafe { super::logging::LoggerHandle::new(runtime, logger) };
     let border = this.border.for_session(logger);
@@ -296,7 +306,14 @@ unsafe extern "system" fn create_ep(
             .collect();
         // SAFETY: as above.
         let options = unsafe { SessionOptions::from_raw(runtime, options) };
-        let request = EpRequest { name: &this.name, devices, options, runtime };
+        let request = EpRequest { name: &this.name, devices, options, runtime, logger: raw_logger };
+        if let Some(mut foreign) = this.inner.delegate_ep(&request)? {
+            let raw = foreign.adopt(this.kept.life.token());
+            this.foreign_eps().insert(raw as usize, foreign);
+            // SAFETY: a valid out-pointer; `ReleaseEp` takes it back.
+            unsafe { ep.write(raw) };
+            return Ok(());
+        }
         let inner = this.inner.create_ep(&request)?;
         let registry = this.registry()?;
         // SAFETY: a valid out-pointer; `ReleaseEp` takes it back.
@@ -305,9 +322,18 @@ unsafe extern "system" fn create_ep(
     })
 }
 
-unsafe extern "system" fn factory_release_ep(_: *mut sys::OrtEpFactory, ep: *mut sys::OrtEp) {
-    // SAFETY: ONNX Runtime passes back what `create_ep` gave, once.
-    unsafe { release_ep(ep) }
+unsafe extern "system" fn factory_release_ep(this: *mut sys::OrtEpFactory, ep: *mut sys::OrtEp) {
+    // SAFETY: ONNX Runtime passes the pointer it was given.
+    let this = unsafe { of(this) };
+    let foreign = this.foreign_eps().remove(&(ep as usize));
+    match foreign {
+        Some(foreign) => this.border.value("ReleaseEp", (), move || {
+            drop(foreign);
+            Ok(())
+        }),
+        // SAFETY: ONNX Runtime passes back what `create_ep` gave, once, and it is one of ours.
+        None => unsafe { release_ep(ep) },
+    }
 }
 
 unsafe extern "system" fn create_allocator(

@@ -1,27 +1,16 @@
 //! A library that stands in for another plugin.
 use std::{
     env::consts::{DLL_PREFIX, DLL_SUFFIX},
-    ffi::{OsString, c_char},
+    ffi::OsString,
     path::PathBuf,
     ptr,
     sync::{Mutex, PoisonError},
 };
 
-use libloading::Library;
 use ort_ep_sys as sys;
 
-use super::{entry::CreateFactoriesArgs, guard::guard, life::this_library};
+use super::{entry::CreateFactoriesArgs, foreign::Entries, guard::guard, life::this_library};
 use crate::{Error, Result, Runtime};
-
-type CreateFn = unsafe extern "C" fn(
-    *const c_char,
-    *const sys::OrtApiBase,
-    *const sys::OrtLogger,
-    *mut *mut sys::OrtEpFactory,
-    usize,
-    *mut usize,
-) -> sys::Status;
-type ReleaseFn = unsafe extern "C" fn(*mut sys::OrtEpFactory) -> sys::Status;
 
 /// The state behind [`passthrough!`](crate::passthrough): loads an external plugin with the first factory, hands its
 /// factory out untouched, and lets the plugin go with the last one.
@@ -32,15 +21,8 @@ pub struct PassThrough {
 }
 
 struct State {
-    plugin: Option<Plugin>,
+    plugin: Option<Entries>,
     factories: usize,
-}
-
-struct Plugin {
-    create: CreateFn,
-    release: ReleaseFn,
-    // Last, so that it outlives the two functions.
-    _library: Library,
 }
 
 impl PassThrough {
@@ -67,19 +49,9 @@ impl PassThrough {
         // Until a factory exists, a plugin loaded here is only local: any failure below lets it go again.
         let fresh = if state.plugin.is_none() { Some(self.load()?) } else { None };
         let plugin = fresh.as_ref().or(state.plugin.as_ref()).ok_or_else(|| Error::ep_fail("no plugin"))?;
-        let mut factory = ptr::null_mut();
-        let mut count = 0;
-        // SAFETY: the plugin's entry follows the same contract as ours; room for one factory is what we say it is.
-        let status = unsafe {
-            (plugin.create)(args.registered_name, args.api_base, args.default_logger, &mut factory, 1, &mut count)
-        };
-        runtime.check("CreateEpFactories of the external plugin", status)?;
-        if count != 1 || factory.is_null() {
-            return Err(Error::ep_fail(format!(
-                "the external plugin {} gave {count} factories instead of one",
-                self.stem
-            )));
-        }
+        // SAFETY: the pointers are what ONNX Runtime passed to us.
+        let factory =
+            unsafe { plugin.create_factory(runtime, args.registered_name, args.api_base, args.default_logger)? };
         if fresh.is_some() {
             state.plugin = fresh;
         }
@@ -102,7 +74,7 @@ impl PassThrough {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(plugin) = state.plugin.as_ref().filter(|_| !factory.is_null()) else { return Ok(()) };
             // SAFETY: the caller's promise; the plugin made this factory.
-            status = unsafe { (plugin.release)(factory) };
+            status = unsafe { plugin.release_factory(factory) };
             state.factories = state.factories.saturating_sub(1);
             if state.factories == 0 {
                 state.plugin = None;
@@ -113,10 +85,10 @@ impl PassThrough {
     }
 
     /// Loads the plugin, or says what was tried.
-    fn load(&self) -> Result<Plugin> {
+    fn load(&self) -> Result<Entries> {
         let mut tried = Vec::new();
         for file in self.candidates() {
-            match open(&file) {
+            match Entries::open(&file) {
                 Ok(plugin) => return Ok(plugin),
                 Err(reason) => tried.push(reason),
             }
@@ -137,24 +109,6 @@ impl PassThrough {
         let beside = this_library().and_then(|path| Some(path.parent()?.join(&file)));
         beside.map(PathBuf::into_os_string).into_iter().chain([file.into()]).collect()
     }
-}
-
-fn open(file: &OsString) -> std::result::Result<Plugin, String> {
-    // SAFETY: loading runs the library's initialisers; it is the plugin the user installed for this purpose.
-    let library = unsafe { Library::new(file) }.map_err(|error| reason(file, &error))?;
-    // SAFETY: the two symbols have these types in every plugin of ONNX Runtime.
-    unsafe {
-        let create: CreateFn = *library.get(c"CreateEpFactories").map_err(|error| reason(file, &error))?;
-        let release: ReleaseFn = *library.get(c"ReleaseEpFactory").map_err(|error| reason(file, &error))?;
-        Ok(Plugin { create, release, _library: library })
-    }
-}
-
-/// The loader's own words, which name the file or the symbol that is missing; `libloading` keeps them behind its error.
-fn reason(file: &OsString, error: &libloading::Error) -> String {
-    let name = file.display().to_string();
-    let cause = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
-    if cause.contains(&name) { cause } else { format!("{name}: {cause}") }
 }
 
 /// Exports the two symbols of a library that stands in for another plugin: `passthrough!("hipgpu", "HIPGPU_LIBRARY")`.
