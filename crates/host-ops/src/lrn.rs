@@ -2,7 +2,7 @@
 use graph::{DType, prim::Lrn};
 
 use crate::{
-    Context, OpError, Tensor, TensorMut, math, number::Number, rows::ranges_with, simd::vectorised, walk::Walk,
+    Context, OpError, Tensor, TensorMut, math::fused, number::Number, rows::ranges_with, simd::vectorised, walk::Walk,
 };
 
 /// Positions that go through all channels together.
@@ -75,7 +75,7 @@ vectorised! {
         }
         let factor = lrn.alpha / lrn.size as f32;
         for (y, &x) in y.iter_mut().zip(x) {
-            *y = x * math::exp(-lrn.beta * math::ln(lrn.bias + factor * *y));
+            *y = x * fused::exp::<WIDE>(-lrn.beta * fused::ln::<WIDE>(lrn.bias + factor * *y));
         }
     }
 }

@@ -2,7 +2,8 @@
 
 /// Defines a function whose body is also compiled with AVX2; which one runs is decided once per call.
 ///
-/// The body's loops are plain: the compiler vectorises them with what each copy may use.
+/// The body's loops are plain: the compiler vectorises them with what each copy may use. In the body `WIDE` is a constant
+/// that says which copy it is in, for what must be said twice, such as a multiplication and addition in one.
 macro_rules! vectorised {
     ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$($generic:ident : $bound:path),*>)?
         ($($arg:ident : $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
@@ -10,21 +11,21 @@ macro_rules! vectorised {
         $vis fn $name $(<$($generic: $bound),*>)? ($($arg: $type),*) $(-> $result)? {
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
-            fn portable $(<$($generic: $bound),*>)? ($($arg: $type),*) $(-> $result)? $body
+            fn portable<const WIDE: bool, $($($generic: $bound),*)?>($($arg: $type),*) $(-> $result)? $body
 
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2,fma,f16c")]
                 #[allow(clippy::too_many_arguments)]
                 fn wide $(<$($generic: $bound),*>)? ($($arg: $type),*) $(-> $result)? {
-                    portable($($arg),*)
+                    portable::<true, $($($generic),*)?>($($arg),*)
                 }
                 if crate::simd::is_wide() {
                     // SAFETY: the machine has these features.
                     return unsafe { wide($($arg),*) };
                 }
             }
-            portable($($arg),*)
+            portable::<false, $($($generic),*)?>($($arg),*)
         }
     };
 }

@@ -2,7 +2,8 @@
 use graph::{DType, prim::Softmax};
 
 use crate::{
-    Context, OpError, Tensor, TensorMut, math,
+    Context, OpError, Tensor, TensorMut,
+    math::fused,
     rows::{Rows, ranges_with},
     simd::vectorised,
 };
@@ -91,7 +92,7 @@ vectorised! {
     fn softmax_f32(log: bool, x: &[f32], y: &mut [f32]) {
         let shift = shift(largest(x));
         for (y, &x) in y.iter_mut().zip(x) {
-            *y = math::exp(x - shift);
+            *y = fused::exp::<WIDE>(x - shift);
         }
         let total = sum(y);
         if log {
@@ -116,7 +117,7 @@ vectorised! {
                     let mut powers = [0.0; 256];
                     let powers = &mut powers[..chunk.len()];
                     for (power, &x) in powers.iter_mut().zip(chunk) {
-                        *power = math::exp(x - shift);
+                        *power = fused::exp::<WIDE>(x - shift);
                     }
                     sum(powers)
                 })
@@ -124,7 +125,7 @@ vectorised! {
             let rest = total.ln() as f32;
             values.iter_mut().for_each(|value| *value = (*value - shift) - rest);
         } else {
-            values.iter_mut().for_each(|value| *value = math::exp(*value - shift));
+            values.iter_mut().for_each(|value| *value = fused::exp::<WIDE>(*value - shift));
             let factor = (1.0 / sum(values)) as f32;
             values.iter_mut().for_each(|value| *value *= factor);
         }

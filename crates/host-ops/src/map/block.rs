@@ -229,14 +229,10 @@ impl Lanes<'_> {
         let input = &self.job.inputs[usize::from(number)];
         match input.dtype() {
             DType::F16 => {
-                let mut halves = [f16::ZERO; BLOCK];
-                self.pieces(number, &mut halves[..self.count]);
-                f16_to_f32(&halves[..self.count], self.write(target));
+                self.load_halves(number, target, f16_to_f32);
             }
             DType::Bf16 => {
-                let mut halves = [bf16::ZERO; BLOCK];
-                self.pieces(number, &mut halves[..self.count]);
-                bf16_to_f32(&halves[..self.count], self.write(target));
+                self.load_halves(number, target, bf16_to_f32);
             }
             DType::Bool => {
                 let out = self.write::<u8>(target);
@@ -250,6 +246,23 @@ impl Lanes<'_> {
                 _ => self.pieces(number, self.write::<u64>(target)),
             },
         }
+    }
+
+    /// Widens a block of an input, where it lies if it lies in one piece.
+    fn load_halves<T: Plain>(&self, number: u16, target: Target, widen: impl Fn(&[T], &mut [f32])) {
+        let (walk, view) = (self.job.walk, usize::from(number) + 1);
+        let out = self.write(target);
+        if walk.row_stride(view) == 1 && self.position % walk.row() + self.count <= walk.row() {
+            let from = self.job.inputs[usize::from(number)].start().cast::<T>();
+            let from = from.wrapping_offset(walk.offset(view, self.position));
+            // SAFETY: the block lies within one row of the view, whose elements are neighbours.
+            return widen(unsafe { std::slice::from_raw_parts(from, self.count) }, out);
+        }
+        let mut halves = [MaybeUninit::<T>::uninit(); BLOCK];
+        // SAFETY: a plain type has no forbidden bits, and all elements are written before they are read.
+        let halves = unsafe { std::slice::from_raw_parts_mut(halves.as_mut_ptr().cast::<T>(), self.count) };
+        self.pieces(number, halves);
+        widen(halves, out);
     }
 
     /// Collects a block of an input.
@@ -276,14 +289,10 @@ impl Lanes<'_> {
     fn store(&self, result: Operand) {
         match self.job.output.dtype() {
             DType::F16 => {
-                let mut halves = [f16::ZERO; BLOCK];
-                f32_to_f16(self.read(result), &mut halves[..self.count]);
-                self.put_pieces(&halves[..self.count]);
+                self.store_halves(result, f32_to_f16);
             }
             DType::Bf16 => {
-                let mut halves = [bf16::ZERO; BLOCK];
-                f32_to_bf16(self.read(result), &mut halves[..self.count]);
-                self.put_pieces(&halves[..self.count]);
+                self.store_halves(result, f32_to_bf16);
             }
             dtype => match dtype.bytes() {
                 1 => self.put_pieces(self.read::<u8>(result)),
@@ -292,6 +301,22 @@ impl Lanes<'_> {
                 _ => self.put_pieces(self.read::<u64>(result)),
             },
         }
+    }
+
+    /// Rounds a block into the output, where it lies if it lies in one piece.
+    fn store_halves<T: Plain>(&self, result: Operand, round: impl Fn(&[f32], &mut [T])) {
+        let walk = self.job.walk;
+        if walk.row_stride(0) == 1 && self.position % walk.row() + self.count <= walk.row() {
+            let to = self.job.output.start().cast::<T>().wrapping_offset(walk.offset(0, self.position));
+            // SAFETY: the block lies within one row of the output, whose elements are neighbours; `result` is a register,
+            // since halves are never used where they lie.
+            return round(self.read(result), unsafe { std::slice::from_raw_parts_mut(to, self.count) });
+        }
+        let mut halves = [MaybeUninit::<T>::uninit(); BLOCK];
+        // SAFETY: a plain type has no forbidden bits, and all elements are written before they are read.
+        let halves = unsafe { std::slice::from_raw_parts_mut(halves.as_mut_ptr().cast::<T>(), self.count) };
+        round(self.read(result), halves);
+        self.put_pieces(halves);
     }
 
     fn put_pieces<T: Plain>(&self, values: &[T]) {

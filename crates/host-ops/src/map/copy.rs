@@ -1,8 +1,10 @@
 //! Copies between layouts.
+use std::mem::MaybeUninit;
+
 use crate::{Context, Tensor, TensorMut, scratch::Plain, walk::Walk};
 
-/// Rows and columns of a tile that is transposed at a time.
-const TILE: usize = 16;
+/// Bytes of a cache line, of which a tile takes as many as it takes elements from each.
+const LINE: usize = 64;
 /// Bytes that are worth a task.
 const GRAIN_BYTES: usize = 128 * 1024;
 
@@ -73,15 +75,16 @@ fn tiled_axis(walk: &Walk) -> Option<usize> {
     (crossed && walk.extents()[axis] >= 4).then_some(axis)
 }
 
-/// Copies tile by tile, so that every cache line of either side is used while it is near.
+/// Copies tile by tile: every cache line of either side is used once, as a whole where it starts with the tile.
 fn transpose<T: Plain>(walk: &Walk, axis: usize, ends: Ends<T>, grain: usize, cx: &Context<'_>) {
     let (extents, inner) = (walk.extents(), walk.rank() - 1);
     let (rows, columns) = (extents[axis], extents[inner]);
-    let (row_tiles, column_tiles) = (rows.div_ceil(TILE), columns.div_ceil(TILE));
+    let size = LINE / size_of::<T>();
+    let (row_tiles, column_tiles) = (rows.div_ceil(size), columns.div_ceil(size));
     let planes = walk.elems() / (rows * columns);
     let tiles = planes * row_tiles * column_tiles;
     let (to_row, from_column) = (walk.strides(0)[axis], walk.strides(1)[inner]);
-    cx.parallel.ranges(tiles, (grain / (TILE * TILE)).max(1), |range| {
+    cx.parallel.ranges(tiles, (grain / (size * size)).max(1), |range| {
         let ends = &ends;
         for tile in range {
             let (column_tile, rest) = (tile % column_tiles, tile / column_tiles);
@@ -93,10 +96,10 @@ fn transpose<T: Plain>(walk: &Walk, axis: usize, ends: Ends<T>, grain: usize, cx
                 to += index * walk.strides(0)[other];
                 from += index * walk.strides(1)[other];
             }
-            let (row, column) = (row_tile * TILE, column_tile * TILE);
+            let (row, column) = (row_tile * size, column_tile * size);
             to += row as isize * to_row + column as isize;
             from += row as isize + column as isize * from_column;
-            let (high, wide) = (TILE.min(rows - row), TILE.min(columns - column));
+            let (high, wide) = (size.min(rows - row), size.min(columns - column));
             let (from, to) = (ends.from.wrapping_offset(from), ends.to.wrapping_offset(to));
             // SAFETY: both corners and all between them lie within the views.
             unsafe { tile_of(from, to, from_column, to_row, high, wide) };
@@ -108,11 +111,19 @@ fn transpose<T: Plain>(walk: &Walk, axis: usize, ends: Ends<T>, grain: usize, cx
 /// The tile lies within both views, which share no memory.
 #[inline(always)]
 unsafe fn tile_of<T: Plain>(from: *const T, to: *mut T, from_column: isize, to_row: isize, high: usize, wide: usize) {
-    for r in 0..high as isize {
-        let (from, to) = (from.wrapping_offset(r), to.wrapping_offset(r * to_row));
-        for c in 0..wide as isize {
-            // SAFETY: the caller says so.
-            unsafe { to.wrapping_offset(c).write(from.wrapping_offset(c * from_column).read()) };
+    let mut memory = [MaybeUninit::<u64>::uninit(); LINE * LINE / 8];
+    let tile = memory.as_mut_ptr().cast::<T>();
+    let size = LINE / size_of::<T>();
+    for c in 0..wide {
+        let column = from.wrapping_offset(c as isize * from_column);
+        // SAFETY: the caller says so; the tile's memory holds `size` columns of `size` elements.
+        unsafe { std::ptr::copy_nonoverlapping(column, tile.wrapping_add(c * size), high) };
+    }
+    for r in 0..high {
+        let row = to.wrapping_offset(r as isize * to_row);
+        for c in 0..wide {
+            // SAFETY: as above; these elements of the tile were written.
+            unsafe { row.wrapping_add(c).write(tile.wrapping_add(c * size + r).read()) };
         }
     }
 }

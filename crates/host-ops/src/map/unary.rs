@@ -3,7 +3,7 @@ use graph::expr::Unary;
 
 use super::lane::Int;
 use crate::{
-    math,
+    math::fused,
     simd::{each, vectorised},
 };
 
@@ -21,11 +21,11 @@ vectorised! {
             Unary::Recip => each(a, out, |x| 1.0 / x),
             Unary::Sqrt => each(a, out, f32::sqrt),
             Unary::Rsqrt => each(a, out, |x| 1.0 / x.sqrt()),
-            Unary::Exp => each(a, out, math::exp),
-            Unary::Log => each(a, out, math::ln),
-            Unary::Log1p => each(a, out, math::ln_1p),
-            Unary::Expm1 => each(a, out, math::expm1),
-            Unary::Erf => each(a, out, math::erf),
+            Unary::Exp => each(a, out, fused::exp::<WIDE>),
+            Unary::Log => each(a, out, fused::ln::<WIDE>),
+            Unary::Log1p => each(a, out, fused::ln_1p::<WIDE>),
+            Unary::Expm1 => each(a, out, fused::expm1::<WIDE>),
+            Unary::Erf => each(a, out, fused::erf::<WIDE>),
             Unary::Sin => each(a, out, f32::sin),
             Unary::Cos => each(a, out, f32::cos),
             Unary::Tan => each(a, out, f32::tan),
@@ -34,12 +34,12 @@ vectorised! {
             Unary::Atan => each(a, out, f32::atan),
             Unary::Sinh => each(a, out, f32::sinh),
             Unary::Cosh => each(a, out, f32::cosh),
-            Unary::Tanh => each(a, out, math::tanh),
+            Unary::Tanh => each(a, out, fused::tanh::<WIDE>),
             // The standard library's inverse hyperbolic functions lose digits in single precision.
             Unary::Asinh => each(a, out, |x| f64::from(x).asinh() as f32),
             Unary::Acosh => each(a, out, |x| f64::from(x).acosh() as f32),
             Unary::Atanh => each(a, out, |x| f64::from(x).atanh() as f32),
-            Unary::Sigmoid => each(a, out, math::sigmoid),
+            Unary::Sigmoid => each(a, out, fused::sigmoid::<WIDE>),
             Unary::Ceil => each(a, out, f32::ceil),
             Unary::Floor => each(a, out, f32::floor),
             Unary::Round => each(a, out, f32::round_ties_even),
