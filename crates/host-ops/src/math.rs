@@ -213,8 +213,9 @@ mod tests {
 
     fn check_errors<const F: bool>() {
         type Exact = fn(f64) -> f64;
+        type Row = (&'static str, fn(f32) -> f32, Exact, std::ops::Range<f32>);
         let sigmoid_exact: Exact = |x| 1.0 / (1.0 + (-x).exp());
-        let cases: [(&str, fn(f32) -> f32, Exact, std::ops::Range<f32>); 7] = [
+        let cases: [Row; 7] = [
             ("exp", exp::<F>, f64::exp, -103.0..88.7),
             ("expm1", expm1::<F>, f64::exp_m1, -103.0..88.7),
             ("ln", ln::<F>, f64::ln, 1e-45..3e38),
