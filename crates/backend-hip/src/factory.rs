@@ -1,6 +1,6 @@
 //! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
 use ort_ep::{
-    DeviceOffer, Environment, Ep, EpRequest, Factory, OfferedHardware, Registration, Result,
+    DeviceOffer, Environment, Ep, EpRequest, Error, Factory, OfferedHardware, Registration, Result,
     view::{HardwareDevice, HardwareKind},
 };
 
@@ -40,7 +40,16 @@ impl Factory for HipFactory {
             .collect())
     }
 
-    fn create_ep(&self, _: &EpRequest<'_>) -> Result<Box<dyn Ep>> {
+    fn create_ep(&self, request: &EpRequest<'_>) -> Result<Box<dyn Ep>> {
+        for device in &request.devices {
+            let driver = device.metadata.get("driver");
+            if driver.as_deref() != Some("host") {
+                let driver = driver.as_deref().unwrap_or("unknown");
+                return Err(Error::not_implemented(format!(
+                    "the hip backend has no device for the {driver} driver yet"
+                )));
+            }
+        }
         Ok(Box::new(HipEp))
     }
 }

@@ -11,6 +11,33 @@ use ort_ep::{
     view::{KernelContext, Tensor, TensorMut},
 };
 
+/// Waits for what is queued on the run's stream: copies of inputs, under the umbrella.
+pub(crate) fn wait_for_inputs(context: &KernelContext<'_>) -> Result<()> {
+    let Some(stream) = context.stream()? else { return Ok(()) };
+    let failed = |error: &dyn std::fmt::Display| Error::ep_fail(error.to_string());
+    let driver = hip::Driver::load(hip::DriverKind::Host).map_err(|error| failed(&error))?;
+    let devices = driver.devices().map_err(|error| failed(&error))?;
+    let Some(device) = devices.first() else { return Ok(()) };
+    // SAFETY: only the umbrella makes streams for this backend's sessions, on the host driver: the factory refuses any
+    // other. The stream lives for the run.
+    let stream = unsafe { hip::RawStream::from_ptr(stream.as_ptr()) };
+    device.stream_synchronize(stream).map_err(|error| failed(&error))
+}
+
+/// The bytes of an input whose value decides about shapes.
+pub(crate) fn value<'a>(tensor: &Tensor<'a>) -> Result<&'a [u8]> {
+    let bytes = tensor.size_bytes()?;
+    if bytes == 0 {
+        return Ok(&[]);
+    }
+    let address = tensor.address()?;
+    if address.is_null() {
+        return Err(Error::invalid_argument("an input has no address"));
+    }
+    // SAFETY: on the host device all memory is RAM, whoever allocated it, and ONNX Runtime keeps inputs alive for the run.
+    Ok(unsafe { std::slice::from_raw_parts(address, bytes) })
+}
+
 /// Runs a plan on tensors of ONNX Runtime.
 pub(crate) fn run(
     program: &Program,

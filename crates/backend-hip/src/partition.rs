@@ -31,6 +31,7 @@ impl HostPartition {
 
 impl Partition for HostPartition {
     fn compute(&self, context: &KernelContext<'_>) -> Result<()> {
+        ffi::wait_for_inputs(context)?;
         let tensors = self.inputs(context)?;
         let mut shapes: Vec<graph::Shape> = Vec::with_capacity(tensors.len());
         for tensor in &tensors {
@@ -39,7 +40,7 @@ impl Partition for HostPartition {
         }
         let mut inputs = Vec::with_capacity(tensors.len());
         for (at, (tensor, shape)) in tensors.iter().zip(&shapes).enumerate() {
-            let value = if self.program.needs_value(at) { Some(tensor.bytes()?) } else { None };
+            let value = if self.program.needs_value(at) { Some(ffi::value(tensor)?) } else { None };
             inputs.push(Input { shape, value });
         }
         let plan = self.program.plan(&inputs).map_err(|error| Error::invalid_argument(error.to_string()))?;

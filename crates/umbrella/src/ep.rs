@@ -5,7 +5,7 @@ use ort_ep::{Claims, Ep, MemoryDevice, Result, view::Graph};
 
 use crate::{context::DeviceContext, options::Options};
 
-/// One session on one device. Routing to a backend is not there yet, so it claims no nodes.
+/// One session on one device that no backend runs: it claims no nodes, and still owns memory and streams.
 pub(crate) struct AmdGpuEp {
     context: Arc<DeviceContext>,
     /// Several devices were selected: ONNX Runtime must be told which one it is.
@@ -17,7 +17,7 @@ impl AmdGpuEp {
         let (device, driver) = (context.id(), context.driver());
         tracing::info!(
             target: "amdgpu_ep::load", device, %driver, arch = context.device.info().arch, profile = %options.profile,
-            "session created; no backend is built in yet, so all nodes stay with other providers"
+            "session created without a backend"
         );
         Self { context, names_memory: selected > 1 }
     }

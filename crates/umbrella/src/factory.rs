@@ -2,7 +2,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ort_ep::{
-    AllocatorHandle, DataTransfer, DeviceKind, DeviceOffer, Environment, Ep, EpRequest, Error, Factory,
+    AllocatorHandle, DataTransfer, DeviceKind, DeviceOffer, Environment, Ep, EpRequest, Error, Factory, ForeignEp,
     Incompatibility, IncompatibilityReason, MemoryDevice, MemoryKind, OfferedMemory, Registration, Result,
     SelectedDevice, Stream,
     view::{HardwareDevice, HardwareKind, KeyValues},
@@ -10,11 +10,12 @@ use ort_ep::{
 
 use crate::{
     AMD_VENDOR_ID,
+    backend::Backends,
     context::DeviceContext,
     discovery::{discover, match_hardware},
     ep::AmdGpuEp,
     memory::{DeviceAllocator, PinnedAllocator},
-    options::Options,
+    options::{Options, Warning},
     selection::{self, Candidate},
     stream::DeviceStream,
     transfer::Transfer,
@@ -25,7 +26,8 @@ const DEVICE_ID_KEY: &str = "hip_device_id";
 
 /// Makes the library's factory.
 pub(crate) fn create(registration: Registration<'_>) -> Result<Box<dyn Factory>> {
-    Ok(Box::new(AmdGpuFactory { name: registration.name.to_owned(), found: Mutex::default() }))
+    let backends = Backends::new(registration.host);
+    Ok(Box::new(AmdGpuFactory { name: registration.name.to_owned(), found: Mutex::default(), backends }))
 }
 
 /// What discovery left behind.
@@ -38,6 +40,14 @@ struct Found {
 struct AmdGpuFactory {
     name: String,
     found: Mutex<Found>,
+    backends: Backends,
+}
+
+/// What a session asks for, checked.
+struct Wanted {
+    options: Options,
+    warnings: Vec<Warning>,
+    context: Arc<DeviceContext>,
 }
 
 impl AmdGpuFactory {
@@ -64,6 +74,22 @@ impl AmdGpuFactory {
         }
         let reason = found.reason.as_deref().unwrap_or("it was not asked for its devices yet");
         Err(Error::ep_fail(format!("{} has no device to run on: {reason}", self.name)))
+    }
+
+    /// Reads and checks what a session asks for.
+    fn wanted(&self, request: &EpRequest<'_>) -> Result<Wanted> {
+        self.require_device()?;
+        let entries = request.options.config_entries()?;
+        let pairs = entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let (options, warnings) =
+            Options::parse(&self.name, pairs).map_err(|error| Error::invalid_argument(error.to_string()))?;
+        let selected = request.devices.iter().map(|device| self.selected_id(device)).collect::<Result<Vec<_>>>()?;
+        let contexts = self.found().contexts.clone();
+        let known: Vec<_> = contexts.iter().map(candidate).collect();
+        let id = selection::select(&known, &selected, options.device_id)
+            .map_err(|error| Error::invalid_argument(error.to_string()))?;
+        let context = self.context(MemoryDevice::gpu(AMD_VENDOR_ID, id))?;
+        Ok(Wanted { options, warnings, context })
     }
 
     /// The number of a device that this library offered.
@@ -118,25 +144,21 @@ impl Factory for AmdGpuFactory {
             .collect())
     }
 
-    fn create_ep(&self, request: &EpRequest<'_>) -> Result<Box<dyn Ep>> {
-        self.require_device()?;
-        let entries = request.options.config_entries()?;
-        let pairs = entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let (options, warnings) =
-            Options::parse(&self.name, pairs).map_err(|error| Error::invalid_argument(error.to_string()))?;
+    fn delegate_ep(&self, request: &EpRequest<'_>) -> Result<Option<ForeignEp>> {
+        let Wanted { options, warnings, context } = self.wanted(request)?;
         for warning in warnings {
             tracing::warn!(target: "amdgpu_ep::load", "{warning}");
         }
-        let selected = request.devices.iter().map(|device| self.selected_id(device)).collect::<Result<Vec<_>>>()?;
-        let contexts = self.found().contexts.clone();
-        let known: Vec<_> = contexts.iter().map(candidate).collect();
-        let id = selection::select(&known, &selected, options.device_id)
-            .map_err(|error| Error::invalid_argument(error.to_string()))?;
-        if selected.len() > 1 {
-            tracing::info!(target: "amdgpu_ep::load", device = id, ?selected, "several devices were selected: one is used");
+        if request.devices.len() > 1 {
+            tracing::info!(target: "amdgpu_ep::load", device = context.id(), "several devices were selected: one is used");
         }
-        let context = self.context(MemoryDevice::gpu(AMD_VENDOR_ID, id))?;
-        Ok(Box::new(AmdGpuEp::new(context, &options, selected.len())))
+        let backend = self.backends.choose(options.profile, context.driver())?;
+        backend.map(|backend| backend.create_ep(request)).transpose()
+    }
+
+    fn create_ep(&self, request: &EpRequest<'_>) -> Result<Box<dyn Ep>> {
+        let Wanted { options, context, .. } = self.wanted(request)?;
+        Ok(Box::new(AmdGpuEp::new(context, &options, request.devices.len())))
     }
 
     fn create_allocator(&self, memory: MemoryDevice, _: KeyValues<'_>) -> Result<AllocatorHandle> {

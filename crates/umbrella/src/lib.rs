@@ -2,16 +2,18 @@
 //!
 //! The umbrella owns what belongs to a *device*, whichever backend computes on it: discovery (`discovery`), memory
 //! (`memory`, cached in an [`arena`], known by address in `ownership`), copies (`transfer`) and streams (`stream`).
-//! [`options`] reads what the user wants of a session. No backend is routed to yet: all nodes of a session stay with
-//! ONNX Runtime's CPU provider.
+//! [`options`] reads what the user wants of a session, and `backend` hands it to a backend library: to the hip backend on
+//! the host driver. Other drivers have no backend yet, and there all nodes stay with other providers.
 //!
 //! | environment | meaning |
 //! |---|---|
 //! | `AMDGPU_EP_DRIVER` | `auto` (AMD GPUs only, the default), `amd`, `nvidia` (the CUDA twin), `host` (RAM and CPU) |
+//! | `AMDGPU_EP_BACKEND_PATH` | folders to look for backend libraries in, after this library's own |
 //! | `AMDGPU_EP_LOG` | `error` … `trace`: what ONNX Runtime's logger would drop goes to stderr |
 #![deny(unsafe_code)]
 
 pub mod arena;
+mod backend;
 mod context;
 mod copy_plan;
 mod discovery;
