@@ -1,12 +1,12 @@
 //! Convolutions.
 use graph::{DType, prim::Conv};
-use smallvec::SmallVec;
+use smallvec::smallvec;
 
 use crate::{
     Context, OpError, Tensor, TensorMut,
-    convolve::{Job, Lattice, Tap, convolve},
+    convolve::{Job, Lattice, convolve},
     depthwise,
-    planes::{AXES, Axis, Planes, spatial},
+    planes::{AXES, Window, spatial},
 };
 
 /// Calls a function for the types of input, weights and output, or says that they are not there.
@@ -41,7 +41,9 @@ pub(crate) fn run(prim: &Conv, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &m
         return Ok(());
     }
     let output = spatial(&out.shape()[2..], 1);
-    let (planes, taps) = layout(prim, output, spatial(&w.shape()[2..], 1));
+    let window =
+        Window { kernel: &w.shape()[2..], strides: &prim.strides, dilations: &prim.dilations, pads: &prim.pads };
+    let (planes, taps) = window.layout(output);
     let job = Job {
         x,
         w,
@@ -49,7 +51,7 @@ pub(crate) fn run(prim: &Conv, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &m
         out,
         groups: prim.groups,
         planes,
-        lattices: vec![Lattice { first: [0; AXES], step: [1; AXES], count: output, taps }],
+        lattices: smallvec![Lattice { first: [0; AXES], step: [1; AXES], count: output, taps }],
         transposed: false,
     };
     if prim.groups > 1 && x.shape()[1] == prim.groups {
@@ -59,35 +61,4 @@ pub(crate) fn run(prim: &Conv, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &m
         typed!("conv", convolve, &job, cx);
     }
     Ok(())
-}
-
-/// The planes that make every tap a shift, and where each tap finds its elements.
-fn layout(prim: &Conv, output: [usize; AXES], kernel: [usize; AXES]) -> (Planes, [SmallVec<[Tap; 8]>; AXES]) {
-    let strides = spatial(&prim.strides, 1);
-    let dilations = spatial(&prim.dilations, 1);
-    let pads = spatial(&prim.pads, 0);
-    let axes = std::array::from_fn(|axis| {
-        let step = strides[axis];
-        let mut first: SmallVec<[isize; 4]> = SmallVec::new();
-        for tap in 0..kernel[axis] {
-            let start = (tap * dilations[axis] % step) as isize - pads[axis];
-            if !first.contains(&start) {
-                first.push(start);
-            }
-        }
-        let reach = kernel[axis].saturating_sub(1) * dilations[axis] / step;
-        Axis { step, first, extent: output[axis] + reach }
-    });
-    let planes = Planes { axes };
-    let taps = std::array::from_fn(|axis| {
-        (0..kernel[axis])
-            .map(|kernel| {
-                let at = kernel * dilations[axis];
-                let start = (at % strides[axis]) as isize - pads[axis];
-                let sub = planes.axes[axis].first.iter().position(|&first| first == start).unwrap_or(0);
-                Tap { kernel, offset: sub * planes.sub_stride(axis) + at / strides[axis] * planes.stride(axis) }
-            })
-            .collect()
-    });
-    (planes, taps)
 }

@@ -8,8 +8,8 @@ use smallvec::{SmallVec, smallvec};
 use crate::{
     Context, OpError, Tensor, TensorMut,
     conv::typed,
-    convolve::{Job, Lattice, Tap, convolve},
-    planes::{AXES, Axis, Planes, spatial},
+    convolve::{Job, Lattice, convolve},
+    planes::{AXES, Axis, Planes, Tap, spatial},
 };
 
 /// x `[n, c, spatial…]`, w `[c, m/groups, kernel…]`, bias `[m]` if there is one.
@@ -35,11 +35,11 @@ struct Reach {
     count: usize,
 }
 
-fn layout(prim: &Conv, output: [usize; AXES], kernel: [usize; AXES]) -> (Planes, Vec<Lattice>) {
+fn layout(prim: &Conv, output: [usize; AXES], kernel: [usize; AXES]) -> (Planes, SmallVec<[Lattice; 4]>) {
     let strides = spatial(&prim.strides, 1);
     let dilations = spatial(&prim.dilations, 1);
     let pads = spatial(&prim.pads, 0);
-    let reaches: [Vec<Reach>; AXES] = std::array::from_fn(|axis| {
+    let reaches: [SmallVec<[Reach; 4]>; AXES] = std::array::from_fn(|axis| {
         let stride = strides[axis] as isize;
         (0..strides[axis].min(output[axis]))
             .map(|first| {
@@ -66,7 +66,7 @@ fn layout(prim: &Conv, output: [usize; AXES], kernel: [usize; AXES]) -> (Planes,
         let offset = |shift: isize| (shift + lead) as usize * planes.stride(axis);
         reach.taps.iter().map(|&(kernel, shift)| Tap { kernel, offset: offset(shift) }).collect()
     };
-    let mut lattices = Vec::new();
+    let mut lattices = SmallVec::new();
     for (z, outer) in reaches[0].iter().enumerate() {
         for (y, middle) in reaches[1].iter().enumerate() {
             for (x, inner) in reaches[2].iter().enumerate() {

@@ -6,16 +6,9 @@ use crate::{
     carve::{carve, piece},
     microkernel::Compute,
     operand::{Source, Target},
-    planes::{AXES, Planes, spatial},
+    planes::{AXES, Planes, Taps, spatial},
     product::{Extents, Left, Right, Schedule, product},
 };
-
-/// A tap along one axis: the kernel's index and where the plane is read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tap {
-    pub kernel: usize,
-    pub offset: usize,
-}
 
 /// Output elements that the same taps make: `first, first + step, …`.
 #[derive(Clone, Debug)]
@@ -23,7 +16,7 @@ pub(crate) struct Lattice {
     pub first: [usize; AXES],
     pub step: [usize; AXES],
     pub count: [usize; AXES],
-    pub taps: [SmallVec<[Tap; 8]>; AXES],
+    pub taps: Taps,
 }
 
 /// What is convolved with what.
@@ -34,7 +27,7 @@ pub(crate) struct Job<'a> {
     pub out: TensorMut<'a>,
     pub groups: usize,
     pub planes: Planes,
-    pub lattices: Vec<Lattice>,
+    pub lattices: SmallVec<[Lattice; 4]>,
     /// Weights are `[c, m/groups, …]` instead of `[m, c/groups, …]`.
     pub transposed: bool,
 }
@@ -171,7 +164,7 @@ fn fill_planes<C: Compute, X: Source<C>>(
             // SAFETY: every channel has its own plane, and its view is there for its extents.
             unsafe {
                 let plane = std::slice::from_raw_parts_mut(image.0.add(channel * plane), plane);
-                planes.fill(at.cast_const(), input, strides, plane);
+                planes.fill(at.cast_const(), input, strides, C::ZERO, plane);
             }
         }
     });

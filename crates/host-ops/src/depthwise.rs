@@ -69,7 +69,7 @@ where
             let offset = image as isize * x.strides()[0] + channel as isize * x.strides()[1];
             let from = x.as_ptr::<X>().wrapping_offset(offset);
             // SAFETY: the view is there for its extents.
-            unsafe { planes.fill(from, input, strides, &mut plane[..planes.elems()]) };
+            unsafe { planes.fill(from, input, strides, C::ZERO, &mut plane[..planes.elems()]) };
             let place = Place::<O>::new(out, image, planes, lattice);
             for output in channel * multiplier..(channel + 1) * multiplier {
                 for (weight, &place) in weights.iter_mut().zip(weights_at) {

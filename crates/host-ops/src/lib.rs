@@ -3,8 +3,10 @@
 //! [`run`] does one [`Step`] of a plan on memory the caller names. One primitive family per file; each takes typed,
 //! strided [`Tensor`]s. Work is cut into tasks for a [`Parallel`], which the caller brings: ONNX Runtime's thread pool, or
 //! [`Serial`].
+mod activation;
 mod arg_reduce;
 mod carve;
+mod cell;
 mod conv;
 mod conv_transpose;
 mod convert;
@@ -25,8 +27,16 @@ mod number;
 mod operand;
 mod parallel;
 mod planes;
+mod pool;
+mod pool_index;
 mod product;
+mod real;
+mod recurrent;
+mod recurrent_product;
 mod reduce;
+mod resize;
+mod resize_nearest;
+mod resize_table;
 mod rows;
 mod scatter;
 mod scratch;
@@ -94,6 +104,9 @@ fn dispatch(
         Prim::Cumulative(cumulative) => cumulative::run(cumulative, inputs, outputs, cx),
         Prim::TopK(search) => top_k::run(search, inputs, outputs, cx),
         Prim::Lrn(lrn) => lrn::run(lrn, inputs, outputs, cx),
+        Prim::Pool(prim) => pool::run(prim, inputs, outputs, cx),
+        Prim::Resize(prim) => resize::run(prim, &inputs[0], outputs[0], cx),
+        Prim::Recurrent(prim) => recurrent::run(prim, inputs, outputs, cx),
         _ => Err(OpError::Unsupported {
             prim: prim.name(),
             dtype: outputs.first().map_or(DType::F32, TensorMut::dtype),

@@ -42,9 +42,11 @@ pub(crate) struct Kernels<C: 'static> {
 }
 
 /// A type that products are computed in.
-pub(crate) trait Compute: Plain + Send + Sync + PartialEq + 'static {
+pub(crate) trait Compute: Plain + Send + Sync + PartialOrd + 'static {
     /// Zero.
     const ZERO: Self;
+    /// What no value is smaller than.
+    const LOWEST: Self;
 
     /// The best kernels for this processor.
     fn kernels() -> &'static Kernels<Self>;
@@ -57,11 +59,15 @@ pub(crate) trait Compute: Plain + Send + Sync + PartialEq + 'static {
 
     /// Times a factor.
     fn scaled(self, alpha: f32) -> Self;
+
+    /// The larger one.
+    fn larger(self, other: Self) -> Self;
 }
 
 macro_rules! compute_float {
     ($type:ty) => {
         const ZERO: Self = 0.0;
+        const LOWEST: Self = <$type>::NEG_INFINITY;
 
         #[inline(always)]
         fn mul_add(self, factor: Self, term: Self) -> Self {
@@ -82,12 +88,18 @@ macro_rules! compute_float {
         fn scaled(self, alpha: f32) -> Self {
             self * <$type>::from(alpha)
         }
+
+        #[inline(always)]
+        fn larger(self, other: Self) -> Self {
+            if other > self { other } else { self }
+        }
     };
 }
 
 macro_rules! compute_int {
     ($type:ty) => {
         const ZERO: Self = 0;
+        const LOWEST: Self = <$type>::MIN;
 
         #[inline(always)]
         fn mul_add(self, factor: Self, term: Self) -> Self {
@@ -102,6 +114,11 @@ macro_rules! compute_int {
         #[inline(always)]
         fn scaled(self, alpha: f32) -> Self {
             if alpha == 1.0 { self } else { (self as f64 * f64::from(alpha)) as Self }
+        }
+
+        #[inline(always)]
+        fn larger(self, other: Self) -> Self {
+            if other > self { other } else { self }
         }
     };
 }

@@ -1,9 +1,9 @@
-//! How stored elements become the numbers that products are computed in, and back.
+//! How stored elements become the numbers that they are computed in, and back.
 use half::{bf16, f16};
 
 use crate::{microkernel::Compute, tensor::Element};
 
-/// An element that products in `C` can read.
+/// An element that can be read as `C`.
 pub(crate) trait Source<C: Compute>: Element {
     /// It is stored as `C` is, so that kernels can read it where it lies.
     const SAME: bool;
@@ -12,9 +12,9 @@ pub(crate) trait Source<C: Compute>: Element {
     fn read(self) -> C;
 }
 
-/// An element that products in `C` can write.
+/// An element that can be written from `C`.
 pub(crate) trait Target<C: Compute>: Element {
-    /// The nearest value; integers wrap.
+    /// The nearest value; integers wrap, and fractions are cut off.
     fn write(value: C) -> Self;
 }
 
@@ -53,4 +53,8 @@ operand! {
     u32 as i32, false: |x| x as i32, |x| x as u32;
     i64 as i64, true: |x| x, |x| x;
     u64 as i64, false: |x| x as i64, |x| x as u64;
+    i8 as f32, false: f32::from, |x| x as i8;
+    u8 as f32, false: f32::from, |x| x as u8;
+    i32 as f64, false: f64::from, |x| x as i32;
+    i64 as f64, false: |x| x as f64, |x| x as i64;
 }

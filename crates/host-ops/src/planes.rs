@@ -63,7 +63,7 @@ impl Planes {
         self.axes.iter().zip(input).all(|(axis, input)| axis.step == 1 && axis.first[..] == [0] && axis.extent == input)
     }
 
-    /// Lays one channel out.
+    /// Lays one channel out, with `padding` around it.
     ///
     /// # Safety
     /// The channel is there for its extents.
@@ -72,6 +72,7 @@ impl Planes {
         channel: *const S,
         input: [usize; AXES],
         strides: [isize; AXES],
+        padding: C,
         plane: &mut [C],
     ) {
         let [outer, middle, inner] = &self.axes;
@@ -86,11 +87,11 @@ impl Planes {
                             let y = middle_first + (y * middle.step) as isize;
                             let within = (0..input[0] as isize).contains(&z) && (0..input[1] as isize).contains(&y);
                             if !within {
-                                row.fill(C::ZERO);
+                                row.fill(padding);
                                 continue;
                             }
-                            row[..inside.start].fill(C::ZERO);
-                            row[inside.end..].fill(C::ZERO);
+                            row[..inside.start].fill(padding);
+                            row[inside.end..].fill(padding);
                             let x = inner_first + (inside.start * inner.step) as isize;
                             let from = channel.wrapping_offset(z * strides[0] + y * strides[1] + x * strides[2]);
                             // SAFETY: the indices are inside the channel.
@@ -100,6 +101,56 @@ impl Planes {
                 }
             }
         }
+    }
+}
+
+/// A tap along one axis: the kernel's index and where the plane is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tap {
+    pub kernel: usize,
+    pub offset: usize,
+}
+
+/// The taps of each axis.
+pub(crate) type Taps = [SmallVec<[Tap; 8]>; AXES];
+
+/// A window that moves over the input.
+pub(crate) struct Window<'a> {
+    /// Its extents.
+    pub kernel: &'a [usize],
+    /// How far it moves.
+    pub strides: &'a [usize],
+    /// How far apart its elements are.
+    pub dilations: &'a [usize],
+    /// How far before the input it starts.
+    pub pads: &'a [isize],
+}
+
+impl Window<'_> {
+    /// The planes that make every tap a shift, and where each tap finds its elements.
+    pub(crate) fn layout(&self, output: [usize; AXES]) -> (Planes, Taps) {
+        let (kernel, pads) = (spatial(self.kernel, 1), spatial(self.pads, 0));
+        let (strides, dilations) = (spatial(self.strides, 1), spatial(self.dilations, 1));
+        let start = |axis: usize, tap: usize| (tap * dilations[axis] % strides[axis]) as isize - pads[axis];
+        let axes = std::array::from_fn(|axis| {
+            let mut first: SmallVec<[isize; 4]> = SmallVec::new();
+            for tap in 0..kernel[axis] {
+                if !first.contains(&start(axis, tap)) {
+                    first.push(start(axis, tap));
+                }
+            }
+            let reach = kernel[axis].saturating_sub(1) * dilations[axis] / strides[axis];
+            Axis { step: strides[axis], first, extent: output[axis] + reach }
+        });
+        let planes = Planes { axes };
+        let tap = |axis: usize, kernel: usize| {
+            let first = start(axis, kernel);
+            let sub = planes.axes[axis].first.iter().position(|&other| other == first).unwrap_or(0);
+            let shift = kernel * dilations[axis] / strides[axis];
+            Tap { kernel, offset: sub * planes.sub_stride(axis) + shift * planes.stride(axis) }
+        };
+        let taps = std::array::from_fn(|axis| (0..kernel[axis]).map(|kernel| tap(axis, kernel)).collect());
+        (planes, taps)
     }
 }
 

@@ -1,4 +1,5 @@
 //! Convolutions and their transposes against loops over every tap in double precision.
+#![allow(clippy::unwrap_used, clippy::panic)]
 mod support;
 
 use graph::{DType, Prim, prim::Conv};

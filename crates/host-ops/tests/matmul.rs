@@ -1,4 +1,5 @@
 //! Matrix products against three loops in double precision.
+#![allow(clippy::unwrap_used, clippy::panic)]
 mod support;
 
 use graph::{DType, Prim, prim::MatMul};
