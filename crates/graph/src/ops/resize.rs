@@ -250,8 +250,8 @@ fn parse_resize(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
         other => return Err(Declined::new(format!("keep_aspect_ratio_policy {other}"))),
     };
     let antialias = attributes.flag("antialias")?;
-    if antialias {
-        return Err(Declined::new("antialias"));
+    if antialias && matches!(interpolation, Interpolation::Cubic { .. }) {
+        return Err(Declined::new("antialias with mode cubic, which implementations weigh differently at the borders"));
     }
     let given = |at: usize| node.optional(at).map(|_| at);
     let roi = if coordinates == Coordinates::TfCropAndResize { Some(1) } else { None };
