@@ -333,6 +333,12 @@ pub(crate) unsafe fn read_row<C: Compute, S: Source<C>>(from: *const S, step: is
         for (to, &value) in row.iter_mut().zip(from) {
             *to = value.read();
         }
+    } else if step == 2 {
+        // A step that the compiler knows becomes loads and shuffles.
+        for (at, to) in row.iter_mut().enumerate() {
+            // SAFETY: the caller's.
+            *to = unsafe { from.add(at * 2).read() }.read();
+        }
     } else {
         for (at, to) in row.iter_mut().enumerate() {
             // SAFETY: the caller's.
