@@ -137,7 +137,7 @@ fn a_past_comes_before_the_keys_and_every_stage_can_be_seen() {
 #[test]
 fn masks_hide_and_rows_that_see_nothing_are_zero() {
     let (q, k, v) = (random(&[BATCH, 1, 3, 4], 1), random(&[BATCH, 1, 4, 4], 2), random(&[BATCH, 1, 4, 2], 3));
-    let visible = |s: usize, t: usize| s != 1 && (s + t) % 2 == 0 && t < 3;
+    let visible = |s: usize, t: usize| s != 1 && (s + t).is_multiple_of(2) && t < 3;
     let score = |score: f64, [_, _, s, t]: [usize; 4]| if visible(s, t) { score } else { f64::NEG_INFINITY };
     let wanted = Attention { q: &q, k: &k, v: &v, score: &score, scale: 0.5 }.result();
     // Shorter than the keys: the last key is hidden.
@@ -174,7 +174,7 @@ fn microsoft_attention_projects_masks_and_keeps_a_past() {
         Array { shape: vec![BATCH, 2, 2, 2], values: past.values[at * size..][..size].to_vec() }
     };
     let (q, k, v) = (part(0), behind(&kept(0), &part(1)), behind(&kept(1), &part(2)));
-    let raw = |b: usize, t: usize| (b + t) % 3 != 0;
+    let raw = |b: usize, t: usize| !(b + t).is_multiple_of(3);
     let ends = [3usize, 5];
     for (mask, keep) in [
         (Array::of(&[BATCH, 5], |at| f64::from(u8::from(raw(at[0], at[1])))), &raw as &dyn Fn(usize, usize) -> bool),

@@ -38,7 +38,8 @@ fn weights(
         "align_corners" if output == 1 => 0.0,
         "align_corners" => x * last / (output - 1) as f64,
         "asymmetric" => x / scale,
-        "tf_crop_and_resize" => {
+        _ => {
+            assert_eq!(coordinates, "tf_crop_and_resize");
             let place = if output == 1 {
                 0.5 * (roi.0 + roi.1) * last
             } else {
@@ -49,7 +50,6 @@ fn weights(
             }
             place
         }
-        other => panic!("{other}"),
     };
     let mut weights = vec![0.0; input];
     let mut add = |at: f64, weight: f64| weights[at.clamp(0.0, last) as usize] += weight;
