@@ -1,5 +1,5 @@
 //! The backend's only unsafe code: tensors of ONNX Runtime as memory for a plan.
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use exec::{
     Parallel, Program,
@@ -71,7 +71,9 @@ unsafe impl Sync for OrtThreads<'_> {}
 
 impl Parallel for OrtThreads<'_> {
     fn threads(&self) -> usize {
-        std::thread::available_parallelism().map_or(1, usize::from)
+        // The question reads several files each time, so it is asked once.
+        static THREADS: OnceLock<usize> = OnceLock::new();
+        *THREADS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
 
     fn run(&self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
