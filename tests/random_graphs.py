@@ -1,0 +1,149 @@
+"""Random graphs of 3 to 30 operators: ONNX Runtime with the hip backend in front against ONNX Runtime's CPU provider.
+
+    python tests/random_graphs.py --library libhip-backend.so [--seed 1] [--count 300] [--first 0]
+
+Every graph runs with graph optimisations off and on, with several sizes of its run-time dimensions in one session. Integers
+and booleans must be equal; floats within a tolerance for their type, relative to the largest element. A model that gives
+different results, or on which the process dies, stays in target/random-graphs/ and can be run again by itself.
+"""
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from graph_maker import Dim, Maker
+from graph_ops import TABLE
+
+NAME = "RandomGraphsExecutionProvider"
+KEPT = Path(__file__).resolve().parent.parent / "target" / "random-graphs"
+TOLERANCES = {np.dtype(np.float32): 5e-4, np.dtype(np.float16): 4e-2}
+SIZES = ({"N": 1, "S": 4}, {"N": 5, "S": 7}, {"N": 2, "S": 1}, {"N": 5, "S": 7})
+N, S = Dim(1, ("N",)), Dim(1, ("S",))
+
+
+def make(seed):
+    m = Maker(seed, opset=[13, 14, 17, 18, 21][seed % 5])
+    shapes = [
+        (N, Dim(4)),
+        (N, S, Dim(8)),
+        (N, Dim(m.random.choice([3, 4, 8])), Dim(6), Dim(8)),
+        (N, Dim(6), S),
+        (Dim(5), Dim(4)),
+        (N, Dim(4), Dim(9)),
+        (N,),
+        (),
+    ]
+    m.input("f32", m.random.choice(shapes[:6]))
+    for _ in range(m.random.randint(0, 3)):
+        m.input(m.random.choice(["f32", "f32", "f16", "i64", "i32", "bool"]), m.random.choice(shapes))
+    wanted = m.random.randint(3, 30)
+    for _ in range(10 * wanted):
+        if len(m.nodes) < wanted:
+            m.random.choice(TABLE)(m)
+    return m
+
+
+def session(model, devices, optimised):
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 2
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if devices:
+        options.add_provider_for_devices(devices, {})
+    return ort.InferenceSession(model, sess_options=options, enable_fallback=0)
+
+
+def placed(one):
+    """Nodes on the device, and all nodes."""
+    counts = [(len(item.get_nodes()), item.ep_name == NAME) for item in one.get_provider_graph_assignment_info()]
+    return np.array([sum(count for count, ours in counts if ours), sum(count for count, _ in counts)])
+
+
+def difference(found, wanted):
+    """What is wrong with an output, or None."""
+    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return f"{found.dtype}{list(found.shape)} instead of {wanted.dtype}{list(wanted.shape)}"
+    if found.dtype.kind != "f":
+        count = int((found != wanted).sum())
+        return f"{count} of {found.size} elements differ" if count else None
+    tolerance, found, wanted = TOLERANCES[found.dtype], found.astype(np.float64), wanted.astype(np.float64)
+    finite = np.isfinite(wanted)
+    if not np.array_equal(found[~finite], wanted[~finite], equal_nan=True):
+        return "infinities and NaNs differ"
+    largest = max(np.abs(wanted[finite]).max(initial=0), 1)
+    error = np.abs(found[finite] - wanted[finite]).max(initial=0) / largest
+    return None if error <= tolerance else f"off by {error:.1e} of the largest element"
+
+
+def check(m, devices, seed):
+    """(faults, nodes on the device and all, runs) of one graph."""
+    model = m.model().SerializeToString()
+    path = KEPT / f"{seed}.onnx"
+    path.write_bytes(model)
+    faults, runs = [], 0
+    try:
+        reference = session(model, None, False)
+    except Exception as error:
+        path.unlink()
+        return [f"the CPU provider does not load it: {str(error)[:300]}"], np.array([0, 0]), 0
+    count = np.array([0, 0])
+    for optimised in (False, True):
+        try:
+            ours = session(model, devices, optimised)
+        except Exception as error:
+            faults.append(f"optimised={optimised}: the session fails: {str(error)[:400]}")
+            continue
+        count = count if optimised else placed(ours)
+        for sizes in SIZES:
+            feeds = m.feeds(sizes, np.random.default_rng(seed))
+            try:
+                wanted = reference.run(None, feeds)
+            except Exception:  # what the CPU provider refuses is no yardstick
+                continue
+            try:
+                found = ours.run(None, feeds)
+            except Exception as error:
+                faults.append(f"optimised={optimised} {sizes}: {str(error)[:400]}")
+                continue
+            runs += 1
+            for output, f, w in zip(ours.get_outputs(), found, wanted):
+                if wrong := difference(f, w):
+                    faults.append(f"optimised={optimised} {sizes} {output.name}: {wrong}")
+    if not faults:
+        path.unlink()
+    return faults, count, runs
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", required=True, type=os.path.abspath)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--first", type=int, default=0)
+    arguments = parser.parse_args()
+    KEPT.mkdir(parents=True, exist_ok=True)
+    ort.register_execution_provider_library(NAME, arguments.library)
+    devices = [device for device in ort.get_ep_devices() if device.ep_name == NAME]
+    bad, nodes, runs = 0, np.array([0, 0]), 0
+    for index in range(arguments.first, arguments.first + arguments.count):
+        seed = arguments.seed * 1_000_000 + index
+        faults, count, done = check(make(seed), devices, seed)
+        nodes, runs = nodes + count, runs + done
+        if faults:
+            bad += 1
+            print(f"WRONG --seed {arguments.seed} --first {index} --count 1 (target/random-graphs/{seed}.onnx)", flush=True)
+            for fault in faults[:4]:
+                print(f"    {fault}", flush=True)
+    share = nodes[0] / max(nodes[1], 1)
+    print(f"{arguments.count} graphs, {runs} runs, {nodes[1]} nodes, {share:.1%} of them on the device, {bad} bad")
+    return 1 if bad or not runs else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
