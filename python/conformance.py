@@ -31,17 +31,19 @@ SECONDS_WITHOUT_A_WORD = 120
 
 
 def cases(only):
+    """The node tests, each with the operator it is about; a function written out counts for the function."""
     from onnx.backend.test.case.node import collect_testcases
 
     found = collect_testcases(None)
     found = [case for case in found if case.model is not None and case.data_sets]
-    return [case for case in found if not only or op_of(case) in only or case.name in only]
-
-
-def op_of(case):
-    """The operator a test is about: tests of function bodies are named after the function."""
-    name = case.name.removeprefix("test_")
-    return case.model.graph.node[0].op_type if "expanded" not in name else name.split("_expanded")[0]
+    plain_tests = {case.name: case for case in found}
+    for case in found:
+        about = plain_tests.get(case.name.split("_expanded")[0], case)
+        function = about.name.removeprefix("test_").split("_")[0]
+        nodes = about.model.graph.node
+        node = next((node for node in nodes if node.op_type.lower() == function), nodes[0])
+        case.domain, case.op = node.domain, node.op_type
+    return [case for case in found if not only or case.op in only or case.name in only]
 
 
 def plain(value):
@@ -108,7 +110,7 @@ def child(arguments):
     devices = [device for device in ort.get_ep_devices() if device.ep_name == NAME]
     assert devices, "the plugin offers no device"
     for case in cases(arguments.only)[arguments.first :]:
-        print(json.dumps(["begin", case.name, op_of(case)]), flush=True)
+        print(json.dumps(["begin", case.name, case.domain, case.op]), flush=True)
         print(json.dumps(["end", *verdict(case, devices)]), flush=True)
 
 
@@ -134,7 +136,7 @@ def words(process):
 
 
 def children(arguments):
-    """One (name, op, verdict, note) for each test; a child that dies is followed by the next."""
+    """One (name, domain, op, verdict, note) for each test; a child that dies is followed by the next."""
     total, first = len(cases(arguments.only)), 0
     while first < total:
         command = [sys.executable, __file__, "--library", arguments.library, "--first", str(first)]
@@ -171,9 +173,10 @@ def main():
     results = list(children(arguments))
     if arguments.report:
         with open(arguments.report, "w") as file:
-            json.dump([dict(zip(("test", "op", "verdict", "note"), row)) for row in results], file, indent=1)
+            json.dump([dict(zip(("test", "domain", "op", "verdict", "note"), row)) for row in results], file, indent=1)
     table = collections.defaultdict(collections.Counter)
-    for name, op, what, note in results:
+    for name, domain, op, what, note in results:
+        op = f"{domain}:{op}" if domain else op
         table[op][what] += 1
         if what in BAD or arguments.verbose and what == "declined":
             print(f"{what:8} {name}: {note}")
@@ -181,7 +184,7 @@ def main():
     print(f"\n{'op':32}" + "".join(f"{column:>10}" for column in columns))
     for op in sorted(table):
         print(f"{op:32}" + "".join(f"{table[op][column] or '':>10}" for column in columns))
-    totals = collections.Counter(what for _, _, what, _ in results)
+    totals = collections.Counter(what for _, _, _, what, _ in results)
     print(f"{'all':32}" + "".join(f"{totals[column]:>10}" for column in columns))
     bad = sum(totals[what] for what in BAD)
     print(f"\n{totals['placed']} of {len(results) - totals['unusable']} usable tests run entirely on the device, {bad} bad")
