@@ -4,8 +4,10 @@
 
 #![forbid(unsafe_code)]
 
+mod conformance;
 mod demo;
 mod dist;
+mod engine;
 mod gpu;
 mod layers;
 mod pytest;
@@ -13,6 +15,7 @@ mod rocm;
 mod setup;
 mod shell;
 mod stage;
+mod support;
 mod symbols;
 mod test;
 mod valgrind;
@@ -62,6 +65,30 @@ enum Command {
     Layers,
     /// Check the staged libraries: exports, undefined symbols, needed libraries
     Symbols,
+    /// Run ONNX's node tests through ONNX Runtime with the hip backend in front, and write docs/support.md
+    Conformance {
+        /// Run only the tests of these operators, and leave the table alone
+        #[arg(long, value_name = "OP", value_delimiter = ',')]
+        only: Vec<String>,
+        /// Fail if docs/support.md is not what would be written, instead of writing it
+        #[arg(long, conflicts_with = "only")]
+        check: bool,
+    },
+    /// Run real models with the hip backend and compare them with their recorded answers
+    Models {
+        /// Run only these models
+        #[arg(long, value_name = "ID", value_delimiter = ',')]
+        only: Vec<String>,
+        /// Measure their speed beside ONNX Runtime's CPU provider too
+        #[arg(long)]
+        bench: bool,
+    },
+    /// Run random graphs with the hip backend and without it, and compare
+    RandomGraphs {
+        /// Arguments for tests/random_graphs.py (`-- --help` lists them)
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// Unpack Debian's HIP runtimes under target/ and test the driver loader against them
     Rocm,
     /// Check and measure the driver layer on a real GPU
@@ -104,13 +131,26 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Layers => layers::run(&workspace),
         Command::Symbols => symbols::run(&stage::run(&workspace, Profile::Dev)?),
-        Command::Rocm => {
-            if let test::Outcome::Skipped(reason) = rocm::run(&workspace)? {
-                println!("skipped: {reason}");
-            }
-            Ok(())
+        Command::Conformance { only, check } => {
+            let table = if check { conformance::Table::Check } else { conformance::Table::Write };
+            let stage = stage::run(&workspace, Profile::Dev)?;
+            conformance::run(&workspace, &setup::run(&workspace)?, &stage, &only, table).map(|_| ())
         }
+        Command::Models { only, bench } => {
+            engine::models(&workspace, &setup::run(&workspace)?, &only, bench).map(tell_skip)
+        }
+        Command::RandomGraphs { arguments } => {
+            let stage = stage::run(&workspace, Profile::Dev)?;
+            engine::random_graphs(&workspace, &setup::run(&workspace)?, &stage, &arguments).map(|_| ())
+        }
+        Command::Rocm => rocm::run(&workspace).map(tell_skip),
         Command::Gpu { driver, bundle_only } => gpu::run(&workspace, &driver, bundle_only),
         Command::Dist => dist::run(&workspace),
+    }
+}
+
+fn tell_skip(outcome: test::Outcome) {
+    if let test::Outcome::Skipped(reason) = outcome {
+        println!("skipped: {reason}");
     }
 }

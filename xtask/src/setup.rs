@@ -12,6 +12,9 @@ use crate::workspace::Workspace;
 /// Versions the integration suite runs in, oldest first; the last one is the virtual environment's own.
 pub const ORT_VERSIONS: [&str; 5] = ["1.24.4", "1.26.0", "1.28.0", "1.30.0", "1.31.1"];
 
+/// The release whose node tests the engine is measured by: it fits the newest of [`ORT_VERSIONS`] best.
+pub const ONNX_VERSION: &str = "1.22.0";
+
 /// The finished environment.
 pub struct Python {
     /// The interpreter of the virtual environment.
@@ -130,21 +133,37 @@ fn runtime(workspace: &Workspace, interpreter: &Path, version: &'static str) -> 
     if ORT_VERSIONS.last() == Some(&version) {
         return Ok(RuntimeSource::Environment);
     }
-    let folder = workspace.target().join("ort").join(version);
+    unpacked(interpreter, "onnxruntime", version, workspace.target().join("ort").join(version))
+}
+
+/// The folder with the ONNX package of [`ONNX_VERSION`], to be put on `PYTHONPATH`; fetched when it is not there.
+///
+/// # Errors
+/// When pip cannot install it.
+pub fn node_tests(workspace: &Workspace, python: &Python) -> Result<PathBuf> {
+    let folder = workspace.target().join("onnx").join(ONNX_VERSION);
+    match unpacked(&python.interpreter, "onnx", ONNX_VERSION, folder)? {
+        RuntimeSource::Folder(folder) => Ok(folder),
+        RuntimeSource::Unavailable(reason) => bail!("onnx {ONNX_VERSION} cannot be had: {reason}"),
+        RuntimeSource::Environment => bail!("onnx {ONNX_VERSION} was not put into a folder of its own"),
+    }
+}
+
+fn unpacked(interpreter: &Path, package: &str, version: &str, folder: PathBuf) -> Result<RuntimeSource> {
     let tag =
         shell::capture(Command::new(interpreter).args(["-c", "import sys; print(sys.implementation.cache_tag)"]))?;
-    let stamp = Stamp { file: folder.join("installed.txt"), text: format!("onnxruntime=={version} {}", tag.trim()) };
+    let stamp = Stamp { file: folder.join("installed.txt"), text: format!("{package}=={version} {}", tag.trim()) };
     if stamp.is_current() {
         return Ok(RuntimeSource::Folder(folder));
     }
-    println!("fetching onnxruntime {version}");
+    println!("fetching {package} {version}");
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
     let mut pip = pip_of(interpreter, &host_program());
-    // The older runtimes share the environment's numpy and protobuf: all of them accept these versions.
+    // Packages in folders share the environment's numpy and protobuf: all of them accept these versions.
     pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--target"]);
-    match shell::capture(pip.arg(&folder).arg(format!("onnxruntime=={version}"))) {
+    match shell::capture(pip.arg(&folder).arg(format!("{package}=={version}"))) {
         Ok(_) => {
             stamp.write()?;
             Ok(RuntimeSource::Folder(folder))

@@ -1,6 +1,7 @@
 //! Running other programs: the command line is part of every error.
 
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -57,6 +58,29 @@ pub fn run(command: &mut Command) -> Result<()> {
         bail!("`{line}` failed ({status})");
     }
     Ok(())
+}
+
+/// Runs `command`, passes its stdout on line by line, and returns the last line that is not empty.
+pub fn run_to_last_line(command: &mut Command) -> Result<String> {
+    let line = line_of(command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start `{line}`"))?;
+    let mut last = String::new();
+    for text in child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
+        let text = text.with_context(|| format!("cannot read what `{line}` prints"))?;
+        println!("{text}");
+        if !text.trim().is_empty() {
+            last = text;
+        }
+    }
+    let status = child.wait().with_context(|| format!("cannot wait for `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})\n  {last}");
+    }
+    Ok(last)
 }
 
 /// Runs `command` and returns its stdout; a non-zero exit is an error that carries both streams.
@@ -123,6 +147,14 @@ mod tests {
         let folders = ["/t/debug/deps", "/t/debug", "/opt/rocm/lib", "/home/u/.rustup/toolchains/stable/lib"];
         let kept = without_build_folders(folders.map(PathBuf::from).to_vec(), Some(Path::new("/t/debug")));
         assert_eq!(kept, [PathBuf::from("/opt/rocm/lib")]);
+    }
+
+    #[test]
+    fn last_line_is_the_last_that_says_something() {
+        let last = run_to_last_line(Command::new("sh").args(["-c", "echo one; echo two; echo"])).unwrap();
+        assert_eq!(last, "two");
+        let error = run_to_last_line(Command::new("sh").args(["-c", "echo 3 of 4; exit 1"])).unwrap_err();
+        assert!(error.to_string().contains("3 of 4"), "{error}");
     }
 
     #[test]

@@ -41,8 +41,9 @@ struct Product {
     name: &'static str,
 }
 
-const PRODUCTS: [Product; 3] = [
+const PRODUCTS: [Product; 4] = [
     Product { package: "umbrella", kind: "cdylib", name: "amdgpu-ep" },
+    Product { package: "backend-hip", kind: "cdylib", name: "hip-backend" },
     Product { package: "hip-host", kind: "cdylib", name: "hip-host" },
     Product { package: "cli", kind: "bin", name: "amdgpu-ep" },
 ];
@@ -56,6 +57,11 @@ impl Stage {
     /// The execution provider library.
     pub fn umbrella(&self) -> PathBuf {
         self.root.join("lib").join(library_file("amdgpu-ep"))
+    }
+
+    /// The hip backend, which the umbrella loads and tests register directly.
+    pub fn backend(&self) -> PathBuf {
+        self.root.join("lib").join(library_file("hip-backend"))
     }
 
     /// Every staged library.

@@ -9,7 +9,7 @@ use comfy_table::{Cell, ContentArrangement, Table, presets};
 use crate::setup::{self, ORT_VERSIONS, Python};
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
-use crate::{layers, pytest, rocm, shell, symbols, valgrind};
+use crate::{conformance, engine, layers, pytest, rocm, shell, symbols, valgrind};
 
 /// Fits a log viewer; longer notes are wrapped.
 const TABLE_WIDTH: u16 = 120;
@@ -95,6 +95,15 @@ fn steps() -> Vec<Step> {
         Step::new(&format!("ort-{version}"), "integration suite in this ONNX Runtime", move |context| {
             pytest::integration(context, version)
         })
+    }));
+    steps.push(Step::new("conformance", "ONNX's node tests with the hip backend in front", |context| {
+        let table = conformance::Table::Hold;
+        conformance::run(context.workspace, context.python()?, context.stage()?, &[], table).map(Outcome::Passed)
+    }));
+    steps.push(Step::new("random-graphs", "random graphs against the CPU provider", engine::random_graphs_step));
+    steps.push(Step::new("shapes", "one session fed with many shapes", engine::shapes_step));
+    steps.push(Step::new("models", "real models against their recorded answers", |context| {
+        engine::models(context.workspace, context.python()?, &[], false)
     }));
     steps.push(Step::new("genai", "text generation with ONNX Runtime GenAI", pytest::genai));
     steps

@@ -1,0 +1,110 @@
+//! ONNX's node tests through ONNX Runtime with the hip backend in front, and the support table they give.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::setup::{self, ONNX_VERSION, ORT_VERSIONS, Python};
+use crate::shell;
+use crate::stage::Stage;
+use crate::support::{Report, recorded_placed};
+use crate::workspace::Workspace;
+
+const TABLE: &str = "docs/support.md";
+
+/// What becomes of the support table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Table {
+    /// It is written.
+    Write,
+    /// It is an error if it is not what it would be written as.
+    Check,
+    /// No fewer tests may run on the device than it records.
+    Hold,
+}
+
+/// Runs the node tests of the operators in `only` (all when empty) and returns a line that sums them up. With `only` the
+/// support table is left alone.
+///
+/// # Errors
+/// When a test that the backend took fails, or the support table is not as `table` wants it.
+pub fn run(workspace: &Workspace, python: &Python, stage: &Stage, only: &[String], table: Table) -> Result<String> {
+    let results = workspace.target().join("test-results");
+    fs::create_dir_all(&results).with_context(|| format!("cannot create {}", results.display()))?;
+    let report = results.join("conformance.json");
+    let mut script = shell::user_program(&python.interpreter);
+    // Building the tests divides by zero and overflows on purpose; NumPy's remarks on that are noise.
+    script.args(["-W", "ignore::RuntimeWarning"]).arg(workspace.path("python/conformance.py"));
+    script.arg("--library").arg(stage.backend()).arg("--report").arg(&report);
+    script.env("PYTHONPATH", setup::node_tests(workspace, python)?).env("PYTHONWARNINGS", "ignore::RuntimeWarning");
+    if !only.is_empty() {
+        script.arg("--only").arg(only.join(","));
+    }
+    let summary = shell::run_to_last_line(&mut script)?;
+    if only.is_empty() {
+        let report = fs::read_to_string(&report).with_context(|| format!("cannot read {}", report.display()))?;
+        compare(workspace, &Report::of(&report)?, table)?;
+    }
+    Ok(summary)
+}
+
+fn compare(workspace: &Workspace, report: &Report, table: Table) -> Result<()> {
+    let path = workspace.path(TABLE);
+    let written = || fs::read_to_string(&path).with_context(|| format!("cannot read {TABLE}"));
+    match table {
+        Table::Write => {
+            let text = rendered(workspace, report)?;
+            fs::write(&path, text).with_context(|| format!("cannot write {TABLE}"))?;
+            println!("wrote {TABLE}");
+        }
+        Table::Check if written()? != rendered(workspace, report)? => {
+            bail!("{TABLE} is not what the node tests give\n  help: cargo xtask conformance");
+        }
+        Table::Check => {}
+        Table::Hold => hold(&written()?, report)?,
+    }
+    Ok(())
+}
+
+fn hold(written: &str, report: &Report) -> Result<()> {
+    let recorded = recorded_placed(written).with_context(|| format!("{TABLE} records no count of placed tests"))?;
+    let placed = report.placed();
+    if placed < recorded {
+        bail!(
+            "{placed} node tests run entirely on the device, but {TABLE} records {recorded}\n  help: if operators were \
+             given up on purpose, `cargo xtask conformance` writes the table anew"
+        );
+    }
+    Ok(())
+}
+
+fn rendered(workspace: &Workspace, report: &Report) -> Result<String> {
+    let supported = supported(workspace.root())?;
+    Ok(report.render(&supported, ONNX_VERSION, ORT_VERSIONS[ORT_VERSIONS.len() - 1]))
+}
+
+/// The operators the engine says it can take, as (domain, operator).
+fn supported(root: &Path) -> Result<Vec<(String, String)>> {
+    let mut program = shell::cargo(root);
+    program.args(["run", "--quiet", "--package", "graph", "--example", "supported_ops"]);
+    let lines = shell::capture_stdout(&mut program)?;
+    let rows = lines.lines().filter_map(|line| line.rsplit_once(':'));
+    Ok(rows.map(|(domain, op_type)| (domain.to_owned(), op_type.to_owned())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_placed_tests_than_recorded_is_an_error() {
+        let report = Report::of(r#"[{"test": "test_abs", "domain": "", "op": "Abs", "verdict": "placed"}]"#).unwrap();
+        let table = |placed: usize| report.render(&[], "1", "2").replace("**1** of", &format!("**{placed}** of"));
+        assert!(hold(&table(1), &report).is_ok());
+        assert!(hold(&table(0), &report).is_ok());
+        let error = hold(&table(2), &report).unwrap_err().to_string();
+        assert!(error.starts_with("1 node tests run entirely on the device, but docs/support.md records 2"), "{error}");
+        assert!(hold("no count", &report).is_err());
+    }
+}

@@ -1,0 +1,66 @@
+//! The engine's proofs in Python: real models, random graphs, changing shapes.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::setup::Python;
+use crate::shell;
+use crate::stage::{self, Profile, Stage};
+use crate::test::{Context, Outcome};
+use crate::workspace::Workspace;
+
+/// What the step of `cargo xtask test` runs: the same graphs every time, few enough for a minute.
+const STEP_GRAPHS: [&str; 4] = ["--seed", "1", "--count", "300"];
+
+/// Runs real models and compares them with their recorded answers; `bench` measures their speed beside the CPU provider.
+///
+/// # Errors
+/// When the build fails or a model's answer is wrong.
+pub fn models(workspace: &Workspace, python: &Python, only: &[String], bench: bool) -> Result<Outcome> {
+    if !workspace.path("../shared/tools").is_dir() {
+        return Ok(Outcome::Skipped("the model collection (../shared) is not beside the repository".into()));
+    }
+    // An unoptimised build takes minutes for the large ones.
+    let stage = stage::run(workspace, Profile::Release)?;
+    let mut script = script(workspace, python, &stage, "tests/models.py");
+    if !only.is_empty() {
+        script.arg("--only").arg(only.join(","));
+    }
+    if bench {
+        script.arg("--bench");
+    }
+    shell::run_to_last_line(&mut script).map(Outcome::Passed)
+}
+
+/// Runs random graphs with the engine and without it, with `arguments` for the script.
+///
+/// # Errors
+/// When two results differ.
+pub fn random_graphs(workspace: &Workspace, python: &Python, stage: &Stage, arguments: &[String]) -> Result<String> {
+    shell::run_to_last_line(script(workspace, python, stage, "tests/random_graphs.py").args(arguments))
+}
+
+/// The step of `cargo xtask test` that runs random graphs.
+///
+/// # Errors
+/// When two results differ.
+pub fn random_graphs_step(context: &Context<'_>) -> Result<Outcome> {
+    let arguments = STEP_GRAPHS.map(str::to_owned);
+    random_graphs(context.workspace, context.python()?, context.stage()?, &arguments).map(Outcome::Passed)
+}
+
+/// The step of `cargo xtask test` that feeds one session with many shapes.
+///
+/// # Errors
+/// When a result is wrong or memory grows with the number of shapes.
+pub fn shapes_step(context: &Context<'_>) -> Result<Outcome> {
+    let mut script = script(context.workspace, context.python()?, context.stage()?, "tests/dynamic_shapes.py");
+    shell::run_to_last_line(&mut script).map(Outcome::Passed)
+}
+
+fn script(workspace: &Workspace, python: &Python, stage: &Stage, path: &str) -> Command {
+    let mut command = shell::user_program(&python.interpreter);
+    command.current_dir(workspace.root()).arg(path).arg("--library").arg(stage.backend()).env_remove("PYTHONPATH");
+    command
+}

@@ -1,0 +1,191 @@
+//! The support table: what became of the node tests, operator by operator, as a page of the documentation.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// How the count of placed tests begins in the page; [`recorded_placed`] reads it back.
+const PLACED: &str = "Entirely on the device: **";
+
+/// Verdicts of `python/conformance.py`.
+#[derive(Debug)]
+pub struct Report {
+    operators: BTreeMap<(String, String), Counts>,
+}
+
+/// Tests of one operator by what became of them.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counts {
+    placed: usize,
+    partly: usize,
+    declined: usize,
+    unusable: usize,
+    bad: usize,
+    /// Of all these, tests of the operator's function body; and how many of them were placed, of those usable.
+    bodies_placed: usize,
+    bodies_usable: usize,
+}
+
+impl Report {
+    /// Reads the script's report.
+    ///
+    /// # Errors
+    /// When it is not what the script writes.
+    pub fn of(json: &str) -> Result<Self> {
+        let rows: Vec<Value> = serde_json::from_str(json).context("the report of the node tests is no JSON list")?;
+        let mut operators = BTreeMap::<_, Counts>::new();
+        for row in &rows {
+            let text = |key: &str| row[key].as_str().with_context(|| format!("a node test has no {key}"));
+            let counts = operators.entry((text("domain")?.to_owned(), text("op")?.to_owned())).or_default();
+            counts.add(text("verdict")?, text("test")?.contains("_expanded"));
+        }
+        Ok(Self { operators })
+    }
+
+    /// Tests that ran entirely on the device.
+    pub fn placed(&self) -> usize {
+        self.operators.values().map(|counts| counts.placed + counts.bodies_placed).sum()
+    }
+
+    fn usable(&self) -> usize {
+        self.operators.values().map(|counts| counts.usable() + counts.bodies_usable).sum()
+    }
+
+    /// The page, with `supported` the engine's own list of (domain, operator).
+    pub fn render(&self, supported: &[(String, String)], onnx: &str, runtime: &str) -> String {
+        let mut page = header(onnx, runtime);
+        let _ = writeln!(page, "{PLACED}{}** of {} usable tests.\n", self.placed(), self.usable());
+        page.push_str("## Operators with node tests\n\n");
+        page.push_str("| domain | operator | placed | partly | declined | unusable | function bodies placed |\n");
+        page.push_str("|---|---|---|---|---|---|---|\n");
+        for ((domain, op_type), counts) in &self.operators {
+            let _ = writeln!(page, "| {} | {op_type} | {} |", shown(domain), counts.cells().join(" | "));
+        }
+        page.push_str("\n## Supported operators without node tests\n\n");
+        page.push_str(
+            "ONNX has no node test for these. `crates/exec/tests` checks most of them, and the real models others.\n\n",
+        );
+        page.push_str("| domain | operator |\n|---|---|\n");
+        for row in supported.iter().filter(|row| !self.operators.contains_key(row)) {
+            let _ = writeln!(page, "| {} | {} |", shown(&row.0), row.1);
+        }
+        page
+    }
+}
+
+impl Counts {
+    fn add(&mut self, verdict: &str, is_body: bool) {
+        if is_body {
+            self.bodies_placed += usize::from(verdict == "placed");
+            self.bodies_usable += usize::from(verdict != "unusable");
+            return;
+        }
+        let count = match verdict {
+            "placed" => &mut self.placed,
+            "partly" => &mut self.partly,
+            "declined" => &mut self.declined,
+            "unusable" => &mut self.unusable,
+            _ => &mut self.bad,
+        };
+        *count += 1;
+    }
+
+    fn usable(self) -> usize {
+        self.placed + self.partly + self.declined + self.bad
+    }
+
+    fn cells(self) -> [String; 5] {
+        let number = |count: usize| if count == 0 { String::new() } else { count.to_string() };
+        let bodies = match self.bodies_usable {
+            0 => String::new(),
+            usable => format!("{} of {usable}", self.bodies_placed),
+        };
+        [number(self.placed), number(self.partly), number(self.declined), number(self.unusable), bodies]
+    }
+}
+
+/// The count of placed tests in a page that [`Report::render`] made.
+pub fn recorded_placed(page: &str) -> Option<usize> {
+    let rest = &page[page.find(PLACED)? + PLACED.len()..];
+    rest.split("**").next()?.parse().ok()
+}
+
+fn shown(domain: &str) -> &str {
+    if domain.is_empty() { "ai.onnx" } else { domain }
+}
+
+fn header(onnx: &str, runtime: &str) -> String {
+    format!(
+        "# Supported operators
+
+This page is generated: `cargo xtask conformance` writes it, and `cargo xtask test` fails when fewer tests are placed than
+it records. Do not edit it.
+
+The node tests of onnx {onnx} run through onnxruntime {runtime} with the hip backend in front and graph optimisations off,
+on the host device (CPU and RAM). Nothing here was run on an AMD GPU. A test is *usable* if ONNX Runtime's CPU provider
+gets it right.
+
+- *placed*: right, with every node on the device
+- *partly*: right, with some nodes on the device and others on the CPU provider
+- *declined*: right, with every node on the CPU provider
+- *unusable*: the CPU provider does not take the test or fails it, so it is no yardstick
+- *function bodies*: the same tests with the operator written out in simpler ones
+
+A taken test that fails does not get into this table: the command fails.
+
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = r#"[
+        {"test": "test_celu", "domain": "", "op": "Celu", "verdict": "placed", "note": ""},
+        {"test": "test_celu_expanded", "domain": "", "op": "Celu", "verdict": "placed", "note": ""},
+        {"test": "test_celu_expanded_ver18", "domain": "", "op": "Celu", "verdict": "partly", "note": ""},
+        {"test": "test_bin", "domain": "ai.onnx.ml", "op": "Binarizer", "verdict": "declined", "note": ""},
+        {"test": "test_stft", "domain": "", "op": "STFT", "verdict": "unusable", "note": "no kernel"}]"#;
+
+    fn page() -> String {
+        let supported = [("", "Celu"), ("", "Crop"), ("com.microsoft", "FastGelu")];
+        let supported = supported.map(|(domain, op_type)| (domain.to_owned(), op_type.to_owned()));
+        Report::of(REPORT).unwrap().render(&supported, "1.0", "2.0")
+    }
+
+    #[test]
+    fn counts_each_test_once_under_its_operator() {
+        let page = page();
+        for row in [
+            "| ai.onnx | Celu | 1 |  |  |  | 1 of 2 |",
+            "| ai.onnx.ml | Binarizer |  |  | 1 |  |  |",
+            "| ai.onnx | STFT |  |  |  | 1 |  |",
+        ] {
+            assert!(page.lines().any(|line| line == row), "{row} is not in\n{page}");
+        }
+        assert!(page.contains("**2** of 4 usable tests"), "{page}");
+    }
+
+    #[test]
+    fn lists_supported_operators_that_no_test_is_about() {
+        let page = page();
+        let (_, untested) = page.split_once("without node tests").unwrap();
+        assert!(untested.contains("| ai.onnx | Crop |\n| com.microsoft | FastGelu |\n"), "{untested}");
+        assert!(!untested.contains("Celu"));
+    }
+
+    #[test]
+    fn the_recorded_count_can_be_read_back() {
+        assert_eq!(recorded_placed(&page()), Some(2));
+        assert_eq!(recorded_placed("# Supported operators"), None);
+    }
+
+    #[test]
+    fn a_foreign_report_is_an_error() {
+        assert!(Report::of("{}").is_err());
+        assert!(Report::of(r#"[{"test": "a"}]"#).is_err());
+    }
+}
