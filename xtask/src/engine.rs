@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::setup::Python;
 use crate::shell;
-use crate::stage::{self, Profile, Stage};
+use crate::stage::Stage;
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 
@@ -17,13 +17,11 @@ const STEP_GRAPHS: [&str; 4] = ["--seed", "1", "--count", "300"];
 ///
 /// # Errors
 /// When the build fails or a model's answer is wrong.
-pub fn models(workspace: &Workspace, python: &Python, only: &[String], bench: bool) -> Result<Outcome> {
+pub fn models(workspace: &Workspace, python: &Python, stage: &Stage, only: &[String], bench: bool) -> Result<Outcome> {
     if !workspace.path("../shared/tools").is_dir() {
         return Ok(Outcome::Skipped("the model collection (../shared) is not beside the repository".into()));
     }
-    // An unoptimised build takes minutes for the large ones.
-    let stage = stage::run(workspace, Profile::Release)?;
-    let mut script = script(workspace, python, &stage, "tests/models.py");
+    let mut script = script(workspace, python, stage, "tests/models.py");
     if !only.is_empty() {
         script.arg("--only").arg(only.join(","));
     }

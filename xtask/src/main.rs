@@ -137,7 +137,8 @@ fn run(command: Command) -> Result<()> {
             conformance::run(&workspace, &setup::run(&workspace)?, &stage, &only, table).map(|_| ())
         }
         Command::Models { only, bench } => {
-            engine::models(&workspace, &setup::run(&workspace)?, &only, bench).map(tell_skip)
+            let stage = stage::run(&workspace, Profile::from_release_flag(bench))?;
+            engine::models(&workspace, &setup::run(&workspace)?, &stage, &only, bench).map(tell_skip)
         }
         Command::RandomGraphs { arguments } => {
             let stage = stage::run(&workspace, Profile::Dev)?;

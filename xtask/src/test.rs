@@ -103,7 +103,7 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("random-graphs", "random graphs against the CPU provider", engine::random_graphs_step));
     steps.push(Step::new("shapes", "one session fed with many shapes", engine::shapes_step));
     steps.push(Step::new("models", "real models against their recorded answers", |context| {
-        engine::models(context.workspace, context.python()?, &[], false)
+        engine::models(context.workspace, context.python()?, context.stage()?, &[], false)
     }));
     steps.push(Step::new("genai", "text generation with ONNX Runtime GenAI", pytest::genai));
     steps
