@@ -1,4 +1,5 @@
 //! Maps against the planner's own evaluation, one element at a time.
+#![allow(clippy::unwrap_used)]
 mod common;
 
 use common::{Case, Layout, assert_close, indices, layout, noise, tolerance, values};

@@ -1,4 +1,5 @@
 //! Softmax, norms and local response normalisation against naive loops in double precision.
+#![allow(clippy::unwrap_used)]
 mod common;
 
 use common::{Case, Layout, assert_close, layout, tolerance, values};

@@ -1,4 +1,5 @@
 //! Reductions and searches against naive loops in double precision.
+#![allow(clippy::unwrap_used)]
 mod common;
 
 use common::{Case, Layout, assert_close, indices, layout, tolerance, values};

@@ -1,4 +1,5 @@
 //! Running totals, the best k and local response normalisation against naive loops.
+#![allow(clippy::unwrap_used)]
 mod common;
 
 use common::{Case, Layout, assert_close, indices, layout, tolerance, values};
