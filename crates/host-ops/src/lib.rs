@@ -107,9 +107,8 @@ fn dispatch(
         Prim::Pool(prim) => pool::run(prim, inputs, outputs, cx),
         Prim::Resize(prim) => resize::run(prim, &inputs[0], outputs[0], cx),
         Prim::Recurrent(prim) => recurrent::run(prim, inputs, outputs, cx),
-        _ => Err(OpError::Unsupported {
-            prim: prim.name(),
-            dtype: outputs.first().map_or(DType::F32, TensorMut::dtype),
-        }),
+        _ => {
+            Err(OpError::Unsupported { prim: prim.name(), dtype: outputs.first().map_or(DType::F32, TensorMut::dtype) })
+        }
     }
 }
