@@ -156,8 +156,12 @@ impl Expr {
     }
 
     fn push(&mut self, node: Node, dtype: DType) -> Ref {
-        // Nothing is written twice: a value used often is computed once.
-        if let Some(at) = self.nodes.iter().position(|known| *known == (node, dtype)) {
+        // Nothing is written twice: a value used often is computed once. Zeros of different sign are different constants.
+        let same = |known: Node| match (known, node) {
+            (Node::Const(Scalar::Float(a)), Node::Const(Scalar::Float(b))) => a.to_bits() == b.to_bits(),
+            _ => known == node,
+        };
+        if let Some(at) = self.nodes.iter().position(|known| known.1 == dtype && same(known.0)) {
             return at as Ref;
         }
         self.nodes.push((node, dtype));

@@ -38,13 +38,24 @@ impl Lower<'_> {
         build: impl FnOnce(&mut Expr, &[Ref]) -> Ref,
     ) -> Result<Val, LowerError> {
         let mut expr = Expr::new();
-        let arguments: Vec<Ref> =
-            inputs.iter().enumerate().map(|(number, value)| expr.input(number as u16, value.dtype())).collect();
+        let mut read: Vec<&Val> = Vec::with_capacity(inputs.len());
+        let mut arguments: Vec<Ref> = Vec::with_capacity(inputs.len());
+        for value in inputs {
+            self.expand(value, to)?;
+            // One known number is part of the expression, not of the memory it reads.
+            arguments.push(match value.to_number() {
+                Some(number) => expr.constant(number, value.dtype()),
+                None => {
+                    read.push(value);
+                    expr.input(read.len() as u16 - 1, value.dtype())
+                }
+            });
+        }
         let result = build(&mut expr, &arguments);
         // The last operation's type is what is stored.
         let result = if expr.dtype(result) == dtype.compute() { result } else { expr.cast(result, dtype) };
         expr.finish(result);
-        let inputs = inputs.iter().map(|value| self.expand(value, to)).collect::<Result<Vec<_>, _>>()?;
+        let inputs = read.into_iter().map(|value| self.expand(value, to)).collect::<Result<Vec<_>, _>>()?;
         let known =
             shape::elems(to).is_some_and(|elems| elems <= self.known_limit()) && inputs.iter().all(Val::is_known);
         if known {

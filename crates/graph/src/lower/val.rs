@@ -107,6 +107,14 @@ impl Val {
         )
     }
 
+    /// The one number it shows, if that is known.
+    pub(crate) fn to_number(&self) -> Option<Scalar> {
+        let Storage::Known(tensor) = &self.storage else { return None };
+        let one =
+            self.shape.iter().zip(&self.strides).all(|(&extent, &stride)| extent == 1 || extent > 0 && stride == 0);
+        one.then(|| tensor.get(self.offset as usize))
+    }
+
     /// The position in the storage of the element at an index.
     pub(crate) fn at(&self, index: &[usize]) -> usize {
         let moved = index.iter().zip(&self.strides).map(|(&index, &stride)| index as isize * stride).sum::<isize>();
