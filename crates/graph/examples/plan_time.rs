@@ -12,7 +12,7 @@ use graph::{
     ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
 };
 
-const LAYERS: usize = 7;
+const LAYERS: usize = 6;
 const WIDTH: usize = 64;
 const HEADS: i64 = 4;
 const SHAPES: usize = 200;
@@ -41,7 +41,8 @@ impl Builder {
     }
 
     fn node(&mut self, op_type: &str, inputs: &[ValueId], attributes: &[(&str, Attribute)], dtype: DType) -> ValueId {
-        let attributes = Attributes(attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
+        let attributes =
+            Attributes(attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
         let infos: Vec<_> = inputs
             .iter()
             .map(|&id| {
