@@ -59,14 +59,16 @@ def generate(og, model, prompt, **search):
     return new
 
 
+@pytest.mark.parametrize("profile", ["auto", pytest.param("migraphx", id="no-backend")])
 @pytest.mark.parametrize("name", NANO)
-def test_golden_tokens(name):
+def test_golden_tokens(name, profile):
+    """With the hip backend taking nodes, and with a profile that has no backend yet, so that no node is taken."""
     import onnxruntime_genai as og
 
     config = json.loads((folder_of(name) / "genai_config.json").read_text())
     if not config["search"].get("past_present_share_buffer", False):
         pytest.skip("GenAI takes only models with a shared key/value buffer on this provider, and this one has none")
-    model = model_on_device(name, og)
+    model = model_on_device(name, og, [("profile", profile)])
     assert model.device_type.upper() == "AMDGPU"
     for case in GOLDENS[name]["cases"]:
         if case["kind"] == "greedy":
