@@ -4,6 +4,7 @@
 //! shapes. [`host`] runs a plan on the host device: RAM and the CPU.
 mod cache;
 mod error;
+mod folded;
 pub mod host;
 mod program;
 

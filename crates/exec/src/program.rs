@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use graph::{Graph, Plan, Shape, Tensor, lower::InputSpec};
 
-use crate::{ExecError, Lru, host};
+use crate::{ExecError, Lru, folded::Folded};
 
 /// Plans kept per partition. A plan holds steps and offsets, not memory, so this is generous.
 const KEPT_PLANS: usize = 64;
@@ -22,6 +22,7 @@ pub struct Program {
     graph: Graph,
     needs_value: Vec<bool>,
     plans: Mutex<Lru<Signature, Arc<Plan>>>,
+    folded: Folded,
 }
 
 /// What a plan was made for.
@@ -42,7 +43,7 @@ impl Program {
     /// A program without plans yet.
     pub fn new(graph: Graph) -> Self {
         let needs_value = graph.inputs_with_needed_values();
-        Self { graph, needs_value, plans: Mutex::new(Lru::new(KEPT_PLANS)) }
+        Self { graph, needs_value, plans: Mutex::new(Lru::new(KEPT_PLANS)), folded: Folded::default() }
     }
 
     /// The partition.
@@ -81,13 +82,14 @@ impl Program {
                     .and_then(|bytes| Tensor::from_bytes(self.graph.value(*id).dtype, input.shape, bytes)),
             })
             .collect();
-        let mut fold = |prologue: &Plan| host::run_prologue(&self.graph, prologue);
+        let mut fold = |prologue: &Plan| self.folded.evaluate(&self.graph, prologue);
         let plan = Arc::new(Plan::with_folding(&self.graph, &specs, &mut fold)?);
         let signature = Signature {
             shapes: inputs.iter().map(|input| input.shape.into()).collect(),
             values: inputs.iter().map(|input| input.value.map(Into::into)).collect(),
         };
         self.plans.lock().unwrap_or_else(PoisonError::into_inner).insert(signature, plan.clone());
+        self.folded.forget_unused();
         Ok(plan)
     }
 }

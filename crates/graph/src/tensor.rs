@@ -81,6 +81,11 @@ impl Tensor {
         &bytemuck::cast_slice(&self.words)[..self.bytes]
     }
 
+    /// True if there are other clones, which share its bytes.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.words) > 1
+    }
+
     /// The element at a flat position.
     pub fn get(&self, at: usize) -> Scalar {
         fn read<T: bytemuck::Pod>(bytes: &[u8], at: usize) -> T {
@@ -134,7 +139,8 @@ impl fmt::Debug for Tensor {
 impl PartialEq for Tensor {
     /// Equal to the last bit.
     fn eq(&self, other: &Self) -> bool {
-        self.dtype == other.dtype && self.shape == other.shape && self.bytes() == other.bytes()
+        let same_type = self.dtype == other.dtype && self.shape == other.shape;
+        same_type && (Arc::ptr_eq(&self.words, &other.words) || self.bytes() == other.bytes())
     }
 }
 

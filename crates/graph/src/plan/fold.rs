@@ -1,4 +1,6 @@
 //! Work that depends on constants alone is done once, when the plan is made.
+use std::collections::HashMap;
+
 use crate::{
     Step, Tensor,
     lower::Origin,
@@ -11,28 +13,74 @@ const GROWTH: usize = 8;
 const SMALL_BYTES: usize = 1 << 20;
 
 /// Runs the steps that read nothing but constants, and puts their results in their place.
+///
+/// Steps that have nothing to do with each other are evaluated apart: plans for other shapes then have the same parts again,
+/// and whoever evaluates may give the same result for them.
 pub(super) fn fold(draft: &mut Draft, evaluate: &mut dyn FnMut(&Plan) -> Option<Vec<Tensor>>) {
     let constant = constant_steps(draft);
-    let wanted = results(draft, &constant);
-    if wanted.is_empty() {
-        return;
+    let mut wanted = vec![false; draft.buffers.len()];
+    for (step, _) in draft.steps.iter().zip(&constant).filter(|(_, constant)| !**constant) {
+        step.inputs.iter().for_each(|view| wanted[view.buffer.0 as usize] = true);
     }
-    let pick = |keep: bool| -> Vec<Step> {
-        let steps = draft.steps.iter().zip(&constant);
-        steps.filter(|(_, constant)| **constant == keep).map(|(step, _)| step.clone()).collect()
-    };
-    let prologue = Draft {
-        buffers: draft.buffers.clone(),
-        steps: pick(true),
-        outputs: wanted.iter().map(|id| whole(draft, *id)).collect(),
-        output_buffers: wanted.clone(),
-    };
-    let Some(results) = evaluate(&place::place(prologue)).filter(|results| results.len() == wanted.len()) else {
-        return;
-    };
-    draft.steps = pick(false);
-    for (id, tensor) in wanted.iter().zip(results) {
-        draft.buffers[id.0 as usize].origin = Origin::Constant(tensor);
+    let mut done = vec![false; draft.steps.len()];
+    for part in parts(draft, &constant) {
+        let made = part.iter().flat_map(|&at| &draft.steps[at].outputs).map(|view| view.buffer);
+        let made: Vec<BufferId> = made.filter(|buffer| wanted[buffer.0 as usize]).collect();
+        // A part that nobody reads is done without doing it.
+        if !made.is_empty() {
+            let prologue = place::place(prologue(draft, &part, &made));
+            let Some(results) = evaluate(&prologue).filter(|results| results.len() == made.len()) else { continue };
+            for (id, tensor) in made.iter().zip(results) {
+                draft.buffers[id.0 as usize].origin = Origin::Constant(tensor);
+            }
+        }
+        part.iter().for_each(|&at| done[at] = true);
+    }
+    let mut done = done.into_iter();
+    draft.steps.retain(|_| !done.next().unwrap_or(false));
+}
+
+/// The constant steps in groups that share no result, each in order.
+fn parts(draft: &Draft, constant: &[bool]) -> Vec<Vec<usize>> {
+    let mut part_of_buffer: Vec<Option<usize>> = vec![None; draft.buffers.len()];
+    let mut parts: Vec<Vec<usize>> = Vec::new();
+    for (at, step) in draft.steps.iter().enumerate().filter(|(at, _)| constant[*at]) {
+        let mut joined: Vec<usize> =
+            step.inputs.iter().filter_map(|view| part_of_buffer[view.buffer.0 as usize]).collect();
+        joined.sort_unstable();
+        joined.dedup();
+        let mut steps: Vec<usize> = joined.iter().flat_map(|&part| std::mem::take(&mut parts[part])).collect();
+        steps.push(at);
+        steps.sort_unstable();
+        let part = joined.first().copied().unwrap_or_else(|| {
+            parts.push(Vec::new());
+            parts.len() - 1
+        });
+        for view in steps.iter().flat_map(|&at| &draft.steps[at].outputs) {
+            part_of_buffer[view.buffer.0 as usize] = Some(part);
+        }
+        parts[part] = steps;
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// The steps of a part as a draft of their own, with buffers numbered as they come.
+fn prologue(draft: &Draft, part: &[usize], made: &[BufferId]) -> Draft {
+    let mut steps: Vec<Step> = part.iter().map(|&at| draft.steps[at].clone()).collect();
+    let mut numbers: HashMap<BufferId, BufferId> = HashMap::new();
+    let mut buffers = Vec::new();
+    for view in steps.iter_mut().flat_map(|step| step.inputs.iter_mut().chain(&mut step.outputs)) {
+        view.buffer = *numbers.entry(view.buffer).or_insert_with(|| {
+            buffers.push(draft.buffers[view.buffer.0 as usize].clone());
+            BufferId(buffers.len() as u32 - 1)
+        });
+    }
+    Draft {
+        buffers,
+        steps,
+        output_buffers: made.iter().filter_map(|id| numbers.get(id).copied()).collect(),
+        outputs: made.iter().map(|id| whole(draft, *id)).collect(),
     }
 }
 
@@ -66,27 +114,78 @@ fn constant_steps(draft: &Draft) -> Vec<bool> {
     constant
 }
 
-/// Buffers made by constant steps that others read.
-fn results(draft: &Draft, constant: &[bool]) -> Vec<BufferId> {
-    let steps = || draft.steps.iter().zip(constant);
-    let made: Vec<BufferId> = steps()
-        .filter(|(_, constant)| **constant)
-        .flat_map(|(step, _)| &step.outputs)
-        .map(|view| view.buffer)
-        .collect();
-    let mut wanted: Vec<BufferId> = steps()
-        .filter(|(_, constant)| !**constant)
-        .flat_map(|(step, _)| &step.inputs)
-        .map(|view| view.buffer)
-        .filter(|buffer| made.contains(buffer))
-        .collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    wanted
-}
-
 /// A buffer as one flat output.
 fn whole(draft: &Draft, id: BufferId) -> OutputSpec {
     let buffer = &draft.buffers[id.0 as usize];
     OutputSpec { dtype: buffer.dtype, shape: crate::Shape::from_slice(&[buffer.elems]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        DType,
+        expr::Expr,
+        lower::Buffer,
+        prim::{Map, Prim, View},
+    };
+
+    fn view(buffer: u32) -> View {
+        let (shape, strides) = (crate::Shape::from_slice(&[2]), crate::shape::dense_strides(&[2]));
+        View { buffer: BufferId(buffer), dtype: DType::F32, shape, strides, offset: 0 }
+    }
+
+    /// Buffers 0 and 1 are constants; each step copies one of its buffers to another.
+    fn draft(steps: &[(&[u32], u32)], output: u32) -> Draft {
+        let count = 1 + steps.iter().map(|(_, output)| *output).max().unwrap_or(0);
+        let constant = || Origin::Constant(Tensor::from_bytes(DType::F32, &[2], &[0; 8]).unwrap());
+        let origin = |at: u32| {
+            if at < 2 {
+                constant()
+            } else if at == 2 {
+                Origin::Input(0)
+            } else {
+                Origin::Step
+            }
+        };
+        let buffers = (0..count).map(|at| Buffer { dtype: DType::F32, elems: 2, origin: origin(at) }).collect();
+        let step = |(inputs, output): &(&[u32], u32)| Step {
+            node: 0,
+            prim: Prim::Map(Map { expr: Expr::copy(DType::F32, DType::F32) }),
+            inputs: inputs.iter().map(|&at| view(at)).collect(),
+            outputs: vec![view(*output)],
+        };
+        let steps = steps.iter().map(step).collect();
+        let mut draft = Draft { buffers, steps, output_buffers: vec![BufferId(output)], outputs: Vec::new() };
+        draft.outputs.push(whole(&draft, BufferId(output)));
+        draft
+    }
+
+    #[test]
+    fn steps_that_share_no_result_are_evaluated_apart() {
+        // 3 and 4 come from constants alone, 5 from both of them, 6 from constant 1; 7 needs the input.
+        let mut draft = draft(&[(&[0], 3), (&[1], 4), (&[3, 4], 5), (&[1], 6), (&[2, 5, 6], 7)], 7);
+        let mut sizes = Vec::new();
+        fold(&mut draft, &mut |prologue| {
+            sizes.push((prologue.steps.len(), prologue.places.len()));
+            Some(vec![Tensor::from_bytes(DType::F32, &[2], &[1; 8]).unwrap()])
+        });
+        assert_eq!(sizes, [(3, 5), (1, 2)]);
+        assert_eq!(draft.steps.len(), 1);
+        assert!(matches!(draft.buffers[5].origin, Origin::Constant(_)));
+        assert!(matches!(draft.buffers[6].origin, Origin::Constant(_)));
+    }
+
+    #[test]
+    fn a_part_that_cannot_be_evaluated_stays_work() {
+        let mut draft = draft(&[(&[0], 3), (&[1], 4), (&[2, 3, 4], 5)], 5);
+        let mut calls = 0;
+        fold(&mut draft, &mut |_| {
+            calls += 1;
+            (calls == 1).then(|| vec![Tensor::from_bytes(DType::F32, &[2], &[1; 8]).unwrap()])
+        });
+        assert_eq!(draft.steps.len(), 2);
+        assert!(matches!(draft.buffers[3].origin, Origin::Constant(_)));
+        assert_eq!(draft.buffers[4].origin, Origin::Step);
+    }
 }

@@ -1,0 +1,49 @@
+//! Results of work on constants, shared by the plans of a program.
+use std::sync::{Mutex, PoisonError};
+
+use graph::{Graph, Plan, Tensor};
+
+use crate::host;
+
+/// What was computed from constants, for as long as a plan uses it. Weights that are turned, widened or dequantised are the
+/// same for all shapes: without this every plan would hold its own.
+#[derive(Default)]
+pub(crate) struct Folded {
+    entries: Mutex<Vec<Entry>>,
+}
+
+struct Entry {
+    prologue: Plan,
+    results: Vec<Tensor>,
+}
+
+impl Folded {
+    /// The results of a plan without inputs, computed now or before.
+    pub fn evaluate(&self, graph: &Graph, prologue: &Plan) -> Option<Vec<Tensor>> {
+        let known = |entries: &Vec<Entry>| {
+            entries.iter().find(|entry| is_same(&entry.prologue, prologue)).map(|entry| entry.results.clone())
+        };
+        if let Some(results) = known(&self.entries.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Some(results);
+        }
+        let results = host::run_prologue(graph, prologue)?;
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have computed the same meanwhile; one copy is enough.
+        if let Some(results) = known(&entries) {
+            return Some(results);
+        }
+        entries.push(Entry { prologue: prologue.clone(), results: results.clone() });
+        Some(results)
+    }
+
+    /// Forgets what no plan uses any more.
+    pub fn forget_unused(&self) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.retain(|entry| entry.results.iter().any(Tensor::is_shared));
+    }
+}
+
+fn is_same(one: &Plan, other: &Plan) -> bool {
+    (&one.steps, &one.places, &one.outputs) == (&other.steps, &other.places, &other.outputs)
+        && one.constants == other.constants
+}
