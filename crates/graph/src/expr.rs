@@ -208,6 +208,11 @@ impl Expr {
         if self.dtype(a) == dtype && usize::from(a) + 1 == self.nodes.len() {
             return a;
         }
+        if let Node::Const(value) = self.nodes[usize::from(a)].0
+            && dtype == dtype.compute()
+        {
+            return self.push(Node::Const(value.cast(dtype)), dtype);
+        }
         self.nodes.push((Node::Cast(a), dtype));
         (self.nodes.len() - 1) as Ref
     }

@@ -182,8 +182,9 @@ impl Op for DequantizeLinear {
             let computed = expr.dtype(arguments[1]);
             let mut x = arguments[0];
             if let Some(&zero) = arguments.get(2) {
-                // The difference of two small integers does not fit their own type.
-                let (wide, zero) = (expr.cast(x, DType::I32), expr.cast(zero, DType::I32));
+                // The difference of two integers does not fit their own type; that of narrow ones is exact in floats.
+                let wide = if expr.dtype(x).bytes() <= 2 { computed } else { DType::I32 };
+                let (wide, zero) = (expr.cast(x, wide), expr.cast(zero, wide));
                 x = expr.binary(Binary::Sub, wide, zero);
             }
             let x = expr.cast(x, computed);
