@@ -75,6 +75,8 @@ class Maker:
         self.numbers = np.random.default_rng(seed)
         self.opset = opset
         self.inputs, self.values, self.nodes, self.constants = [], [], [], []
+        # Names of values that carry the rounding errors of half precision, whatever their type.
+        self.coarse = set()
 
     def input(self, dtype, shape):
         value = Value(f"in{len(self.inputs)}", dtype, tuple(shape), 3.0 if dtype != "bool" else 1.0)
@@ -87,10 +89,10 @@ class Maker:
     @staticmethod
     def draw(dtype, shape, numbers):
         if dtype in FLOATS:
-            return np.clip(numbers.normal(size=shape), -3, 3).astype(DTYPES[dtype][1])
+            return np.asarray(np.clip(numbers.normal(size=shape), -3, 3), DTYPES[dtype][1])
         if dtype == "bool":
-            return numbers.random(size=shape) < 0.5
-        return numbers.integers(-3, 4, size=shape).astype(DTYPES[dtype][1])
+            return np.asarray(numbers.random(size=shape) < 0.5)
+        return np.asarray(numbers.integers(-3, 4, size=shape), DTYPES[dtype][1])
 
     def constant(self, array):
         name = f"c{len(self.constants)}"
@@ -112,11 +114,15 @@ class Maker:
             names.append(value.name if isinstance(value, Value) else value)
         results = [f"v{len(self.nodes)}_{index}" for index in range(outputs)]
         self.nodes.append(helper.make_node(op_type, names, results, domain=domain, **attributes))
+        if self.coarse.intersection(names):
+            self.coarse.update(results)
         return results[0] if outputs == 1 else results
 
     def add(self, name, dtype, shape, magnitude, exact):
         """Makes a node's output a value that other nodes may use."""
-        exact = exact and dtype != "f16"
+        if dtype == "f16":
+            self.coarse.add(name)
+            exact = False
         value = Value(name, dtype, tuple(shape), magnitude, exact)
         self.values.append(value)
         return value
@@ -144,4 +150,4 @@ class Maker:
             for value in self.inputs
         ]
         graph = helper.make_graph(self.nodes, "random", given, described, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)

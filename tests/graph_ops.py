@@ -5,6 +5,7 @@ Values stay tame on purpose (no poles, no overflow), since a difference that rou
 import math
 
 import numpy as np
+from onnx import TensorProto
 
 from graph_maker import DTYPES, FLOATS, INTS, ONE, Dim, elements
 
@@ -386,6 +387,66 @@ def block_moves(m):
         m.add(m.node("SpaceToDepth", [x], blocksize=2), x.dtype, shape, x.magnitude, x.exact)
 
 
+@operator()
+def gather_elements(m):
+    x = m.pick(*MOVABLE, where=lambda value: 1 <= value.rank <= 4 and value.is_fixed())
+    if x:
+        axis = m.random.randrange(x.rank)
+        extents = [dim.factor for dim in x.shape]
+        extents[axis] = m.random.randint(1, 4)
+        index = m.constant(m.numbers.integers(-x.shape[axis].factor, x.shape[axis].factor, size=extents))
+        shape = [Dim(extent) for extent in extents]
+        if m.fits(shape):
+            m.add(m.node("GatherElements", [x, index], axis=axis), x.dtype, shape, x.magnitude, x.exact)
+
+
+@operator()
+def gather_nd(m):
+    x = m.pick(*MOVABLE, where=lambda value: value.rank >= 2 and value.shape[1].fixed)
+    if x:
+        rows = [[0, int(m.numbers.integers(0, x.shape[1].factor))] for _ in range(3)]
+        node = m.node("GatherND", [x, m.constant(np.array(rows))])
+        m.add(node, x.dtype, (Dim(3), *x.shape[2:]), x.magnitude, x.exact)
+
+
+@operator()
+def scatter_rows(m):
+    """Rows written at distinct places, so that their order does not matter."""
+    x = m.pick(*FLOATS, *INTS, where=lambda value: value.rank >= 2 and value.is_fixed() and value.shape[0].factor >= 2)
+    if not x:
+        return
+    rows = m.random.sample(range(x.shape[0].factor), 2)
+    extents = [dim.factor for dim in x.shape[1:]]
+    updates = m.constant(m.draw(x.dtype, [2, *extents], m.numbers))
+    if m.random.random() < 0.5:
+        index = m.constant(np.array([[row] for row in rows]))
+        node = m.node("ScatterND", [x, index, updates])
+    else:
+        index = np.broadcast_to(np.array(rows).reshape(2, *(1 for _ in extents)), (2, *extents))
+        node = m.node("ScatterElements", [x, m.constant(np.ascontiguousarray(index)), updates], axis=0)
+    m.add(node, x.dtype, x.shape, max(x.magnitude, 3), x.exact)
+
+
+@operator()
+def one_hot(m):
+    x = m.pick("i64", where=lambda value: 1 <= value.rank <= 3)
+    if x:
+        shape = (*x.shape, Dim(5))
+        if m.fits(shape):
+            node = m.node("OneHot", [x, m.constant(np.int64(5)), m.constant(np.array([-0.5, 2], np.float32))])
+            m.add(node, "f32", shape, 2, True)
+
+
+@operator()
+def reverse_sequence(m):
+    x = m.pick("f32", "i64", where=lambda value: value.rank >= 2 and all(dim.fixed for dim in value.shape[:2]))
+    if x:
+        batch, length = (dim.factor for dim in x.shape[:2])
+        lengths = m.constant(m.numbers.integers(1, length + 1, size=batch))
+        node = m.node("ReverseSequence", [x, lengths], batch_axis=0, time_axis=1)
+        m.add(node, x.dtype, x.shape, x.magnitude, x.exact)
+
+
 # Shape arithmetic.
 
 
@@ -668,3 +729,70 @@ def einsum(m):
         inner = x.shape[2].factor
         node = m.node("Einsum", [x, m.weight("f32", (inner, 3), inner**-0.5)], equation="abc,cd->adb")
         m.add(node, "f32", (x.shape[0], Dim(3), x.shape[1]), x.magnitude * 4, False)
+
+
+@operator()
+def quantised(m):
+    x = m.pick("f32", where=lambda value: value.exact and value.rank >= 1)
+    if not x:
+        return
+    zero = m.random.choice([np.uint8(120), np.int8(-3)])
+    axis = fixed_axis(m, x)
+    if axis is None or m.random.random() < 0.5:
+        scale, zero, axis = np.float32(0.05), zero, 0
+    else:
+        count = x.shape[axis].factor
+        scale = np.array([2.0 ** -m.random.randint(3, 6) for _ in range(count)], np.float32)
+        zero = np.full(count, zero)
+    scale, zero = m.constant(scale), m.constant(zero)
+    # The scales of an axis are powers of two and so exact; a plain one may round a tie either way.
+    bits = m.node("QuantizeLinear", [x, scale, zero], axis=axis)
+    m.add(m.node("DequantizeLinear", [bits, scale, zero], axis=axis), "f32", x.shape, 13, False)
+
+
+@operator()
+def integer_matmul(m):
+    x = m.pick("i32", "i64", where=lambda value: value.rank >= 2 and value.shape[-1].fixed and value.magnitude <= 100)
+    if x:
+        small = m.node("Cast", [x], to=TensorProto.INT8)
+        inner = x.shape[-1].factor
+        weight = m.constant(m.numbers.integers(-9, 10, size=(inner, 3)).astype(np.int8))
+        shape = (*x.shape[:-1], Dim(3))
+        m.add(m.node("MatMulInteger", [small, weight]), "i32", shape, x.magnitude * 9 * inner, True)
+
+
+@operator()
+def recurrent(m):
+    x = m.pick("f32", where=lambda value: value.rank == 3 and value.shape[2].fixed and value.magnitude < 50)
+    if not x:
+        return
+    op, gates = m.random.choice([("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+    both, inner, hidden = m.random.randint(0, 1), x.shape[2].factor, 3
+    weight = m.weight("f32", (1 + both, gates * hidden, inner), inner**-0.5)
+    state = m.weight("f32", (1 + both, gates * hidden, hidden), 0.5)
+    bias = [m.weight("f32", (1 + both, 2 * gates * hidden), 0.5)] if m.random.random() < 0.5 else []
+    extra = {"linear_before_reset": m.random.randint(0, 1)} if op == "GRU" else {}
+    direction = "bidirectional" if both else m.random.choice(["forward", "reverse"])
+    whole, last = m.node(op, [x, weight, state, *bias], outputs=2, hidden_size=hidden, direction=direction, **extra)
+    m.add(whole, "f32", (x.shape[0], Dim(1 + both), x.shape[1], Dim(hidden)), 1, False)
+    m.add(last, "f32", (Dim(1 + both), x.shape[1], Dim(hidden)), 1, False)
+
+
+@operator()
+def rms_norm(m):
+    x = m.pick("f32", "f16", where=lambda value: value.rank >= 2 and value.shape[-1].fixed)
+    if x and m.opset >= 23:
+        width = x.shape[-1].factor
+        node = m.node("RMSNormalization", [x, m.weight(x.dtype, (width,))], axis=-1, epsilon=0.1)
+        m.add(node, x.dtype, x.shape, 3 * width**0.5, False)
+
+
+@operator()
+def group_norm(m):
+    x = image(m, "f32", ranks=(3, 4))
+    if x and m.opset >= 21:
+        channels = x.shape[1].factor
+        groups = m.random.choice([groups for groups in (1, 2, channels) if channels % groups == 0])
+        scale, bias = (m.weight("f32", (channels,)) for _ in range(2))
+        node = m.node("GroupNormalization", [x, scale, bias], num_groups=groups, epsilon=0.1)
+        m.add(node, "f32", x.shape, 40, False)

@@ -3,8 +3,8 @@
     python tests/random_graphs.py --library libhip-backend.so [--seed 1] [--count 300] [--first 0]
 
 Every graph runs with graph optimisations off and on, with several sizes of its run-time dimensions in one session. Integers
-and booleans must be equal; floats within a tolerance for their type, relative to the largest element. A model that gives
-different results, or on which the process dies, stays in target/random-graphs/ and can be run again by itself.
+and booleans must be equal; floats within a tolerance relative to the largest element, a wider one where half precision was
+on the way. A model that gives different results, or on which the process dies, stays in target/random-graphs/.
 """
 import argparse
 import os
@@ -19,13 +19,17 @@ from graph_ops import TABLE
 
 NAME = "RandomGraphsExecutionProvider"
 KEPT = Path(__file__).resolve().parent.parent / "target" / "random-graphs"
-TOLERANCES = {np.dtype(np.float32): 5e-4, np.dtype(np.float16): 4e-2}
+TOLERANCE, COARSE_TOLERANCE = 5e-5, 4e-2
 SIZES = ({"N": 1, "S": 4}, {"N": 5, "S": 7}, {"N": 2, "S": 1}, {"N": 5, "S": 7})
+EMPTY = ({"N": 0, "S": 3},)
+# ONNX Runtime's CPU provider (seen in 1.31.1) ends the process when a recurrent operator gets a sequence without steps; ONNX
+# leaves the mean of nothing undefined, and so the integer that the largest of nothing becomes.
+NEVER_EMPTY = {"LSTM", "GRU", "RNN", "ReduceMean", "ReduceMax", "ReduceMin"}
 N, S = Dim(1, ("N",)), Dim(1, ("S",))
 
 
 def make(seed):
-    m = Maker(seed, opset=[13, 14, 17, 18, 21][seed % 5])
+    m = Maker(seed, opset=[13, 14, 17, 18, 21, 23][seed % 6])
     shapes = [
         (N, Dim(4)),
         (N, S, Dim(8)),
@@ -65,14 +69,14 @@ def placed(one):
     return np.array([sum(count for count, ours in counts if ours), sum(count for count, _ in counts)])
 
 
-def difference(found, wanted):
+def difference(found, wanted, tolerance):
     """What is wrong with an output, or None."""
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return f"{found.dtype}{list(found.shape)} instead of {wanted.dtype}{list(wanted.shape)}"
     if found.dtype.kind != "f":
         count = int((found != wanted).sum())
         return f"{count} of {found.size} elements differ" if count else None
-    tolerance, found, wanted = TOLERANCES[found.dtype], found.astype(np.float64), wanted.astype(np.float64)
+    found, wanted = found.astype(np.float64), wanted.astype(np.float64)
     finite = np.isfinite(wanted)
     if not np.array_equal(found[~finite], wanted[~finite], equal_nan=True):
         return "infinities and NaNs differ"
@@ -93,6 +97,7 @@ def check(m, devices, seed):
         path.unlink()
         return [f"the CPU provider does not load it: {str(error)[:300]}"], np.array([0, 0]), 0
     count = np.array([0, 0])
+    sizes_to_run = SIZES if NEVER_EMPTY.intersection(node.op_type for node in m.nodes) else SIZES + EMPTY
     for optimised in (False, True):
         try:
             ours = session(model, devices, optimised)
@@ -100,7 +105,7 @@ def check(m, devices, seed):
             faults.append(f"optimised={optimised}: the session fails: {str(error)[:400]}")
             continue
         count = count if optimised else placed(ours)
-        for sizes in SIZES:
+        for sizes in sizes_to_run:
             feeds = m.feeds(sizes, np.random.default_rng(seed))
             try:
                 wanted = reference.run(None, feeds)
@@ -113,7 +118,8 @@ def check(m, devices, seed):
                 continue
             runs += 1
             for output, f, w in zip(ours.get_outputs(), found, wanted):
-                if wrong := difference(f, w):
+                tolerance = COARSE_TOLERANCE if output.name in m.coarse else TOLERANCE
+                if wrong := difference(f, w, tolerance):
                     faults.append(f"optimised={optimised} {sizes} {output.name}: {wrong}")
     if not faults:
         path.unlink()
