@@ -5,17 +5,24 @@ use ort_ep::{Claims, Compiled, Ep, FusedPartition, Result, view::Graph};
 
 use crate::{
     claim::{self, Placement},
+    explain::Explain,
     import::import,
     partition::HostPartition,
 };
 
 /// One session on the host device.
-pub(crate) struct HipEp;
+pub(crate) struct HipEp {
+    /// Where placements are recorded, when somebody asked why.
+    pub explain: Option<Explain>,
+}
 
 impl Ep for HipEp {
     fn claim(&self, graph: Graph<'_>, claims: &mut Claims<'_>) -> Result<()> {
         let placement = claim::place(graph)?;
         report(&placement)?;
+        if let Some(explain) = &self.explain {
+            explain.record(graph.name()?, &placement)?;
+        }
         claim::claim(&placement, claims)
     }
 

@@ -4,7 +4,10 @@ use ort_ep::{
     view::{HardwareDevice, HardwareKind},
 };
 
-use crate::ep::HipEp;
+use crate::{
+    ep::HipEp,
+    explain::{self, Explain},
+};
 
 /// Makes the library's factory.
 pub(crate) fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {
@@ -50,6 +53,7 @@ impl Factory for HipFactory {
                 )));
             }
         }
-        Ok(Box::new(HipEp))
+        let file = request.options.get(explain::ENTRY)?.filter(|file| !file.is_empty());
+        Ok(Box::new(HipEp { explain: file.map(Explain::new) }))
     }
 }

@@ -10,10 +10,12 @@
 mod claim;
 mod convert;
 mod ep;
+mod explain;
 mod factory;
 #[allow(unsafe_code)]
 mod ffi;
 mod import;
+mod json;
 mod node;
 mod partition;
 

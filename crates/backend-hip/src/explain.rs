@@ -1,0 +1,98 @@
+//! A record of what was placed and why the rest was not, for `amdgpu-ep explain`.
+//!
+//! The session-config entry `ep.hip.explain_file` names a file. Each graph that ONNX Runtime offers adds one line of JSON:
+//! `{"graph":…,"partitions":n,"nodes":[{"name":…,"op":…,"domain":…,"since_version":n,"placed":bool,"reason":…}]}`.
+use std::{
+    fs::OpenOptions,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use ort_ep::{Result, view::Node};
+
+use crate::{claim::Placement, json};
+
+/// The configuration entry that names the file.
+pub(crate) const ENTRY: &str = "ep.hip.explain_file";
+
+/// The file that records are appended to.
+pub(crate) struct Explain {
+    file: PathBuf,
+}
+
+impl Explain {
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        Self { file: file.into() }
+    }
+
+    /// Appends the record of one graph. A file that can't be written is no reason to refuse a session.
+    ///
+    /// # Errors
+    /// ONNX Runtime refused to describe a node.
+    pub fn record(&self, graph: &str, placement: &Placement<'_>) -> Result<()> {
+        let line = line(graph, placement)?;
+        if let Err(error) = append(&self.file, &line) {
+            let file = self.file.display();
+            tracing::warn!(target: "amdgpu_ep::partition", "the explain file {file} could not be written: {error}");
+        }
+        Ok(())
+    }
+}
+
+/// One write, so that lines of sessions that are created side by side don't mix.
+fn append(file: &Path, line: &str) -> std::io::Result<()> {
+    OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
+}
+
+fn line(graph: &str, placement: &Placement<'_>) -> Result<String> {
+    let mut nodes = Vec::new();
+    for node in placement.partitions.iter().flatten() {
+        nodes.push(entry(*node, None)?);
+    }
+    for (node, reason) in &placement.declined {
+        nodes.push(entry(*node, Some(&reason.to_string()))?);
+    }
+    let (graph, partitions) = (json::text(graph), placement.partitions.len());
+    Ok(format!("{{\"graph\":{graph},\"partitions\":{partitions},\"nodes\":[{}]}}\n", nodes.join(",")))
+}
+
+fn entry(node: Node<'_>, reason: Option<&str>) -> Result<String> {
+    let (name, op, domain) = (json::text(node.name()?), json::text(node.op_type()?), json::text(node.domain()?));
+    let (version, placed) = (node.since_version()?, reason.is_none());
+    let reason = reason.map_or_else(|| "null".to_owned(), json::text);
+    Ok(format!(
+        "{{\"name\":{name},\"op\":{op},\"domain\":{domain},\"since_version\":{version},\"placed\":{placed},\"reason\":{reason}}}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_added_to_what_is_there() {
+        let folder = std::env::temp_dir().join(format!("backend-hip-explain-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("record");
+        append(&file, "one\n").unwrap();
+        append(&file, "two\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_graph_without_nodes_is_a_record_too() {
+        let empty = Placement { partitions: Vec::new(), declined: Vec::new() };
+        assert_eq!(
+            line("a \"graph\"", &empty).unwrap(),
+            "{\"graph\":\"a \\\"graph\\\"\",\"partitions\":0,\"nodes\":[]}\n"
+        );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_fails_nothing() {
+        let empty = Placement { partitions: Vec::new(), declined: Vec::new() };
+        let missing = std::env::temp_dir().join("no-such-folder-of-backend-hip/record");
+        Explain::new(missing).record("graph", &empty).unwrap();
+    }
+}
