@@ -7,7 +7,7 @@ use ort_ep::{
     view::{Graph, Node},
 };
 
-use crate::node;
+use crate::{import, saved};
 
 /// What became of the nodes of one graph.
 pub(crate) struct Placement<'a> {
@@ -17,11 +17,11 @@ pub(crate) struct Placement<'a> {
     pub declined: Vec<(Node<'a>, Declined)>,
 }
 
-/// Offers every node of a graph to the engine.
+/// Offers every node of a graph to the engine. Nodes that a provider of this `name` saved are partitions by themselves.
 ///
 /// # Errors
 /// ONNX Runtime refused to describe the graph.
-pub(crate) fn place(graph: Graph<'_>) -> Result<Placement<'_>> {
+pub(crate) fn place<'a>(graph: Graph<'a>, name: &str) -> Result<Placement<'a>> {
     let nodes = graph.nodes()?;
     if let Some(reason) = refused(graph)? {
         let declined = nodes.into_iter().map(|node| (node, reason.clone())).collect();
@@ -30,10 +30,18 @@ pub(crate) fn place(graph: Graph<'_>) -> Result<Placement<'_>> {
     let mut taken = Vec::with_capacity(nodes.len());
     let mut declined = Vec::new();
     let mut values = Values::default();
+    let mut contexts = Vec::new();
     for &node in &nodes {
-        let answer = match node.ep_name()? {
-            Some(owner) => Err(Declined::new(format!("{owner} has it already"))),
-            None => node::parse(node)?.and_then(|op| values.check(node, &*op).map(|()| op)),
+        let owner = node.ep_name()?;
+        if owner.is_none() && saved::is_ours(node, name)? {
+            contexts.push(vec![node]);
+            taken.push(false);
+            continue;
+        }
+        let answer = match (owner, saved::source(node)?) {
+            (Some(owner), _) => Err(Declined::new(format!("{owner} has it already"))),
+            (None, Some(source)) => Err(Declined::new(format!("it was saved by {source:?}, and this is {name:?}"))),
+            (None, None) => import::parse(node)?.and_then(|op| values.check(node, &*op).map(|()| op)),
         };
         values.add(node, answer.as_ref().ok().map(|op| &**op))?;
         taken.push(answer.is_ok());
@@ -41,7 +49,9 @@ pub(crate) fn place(graph: Graph<'_>) -> Result<Placement<'_>> {
             declined.push((node, reason));
         }
     }
-    Ok(Placement { partitions: partitions(&nodes, &taken)?, declined })
+    let mut partitions = partitions(&nodes, &taken)?;
+    partitions.append(&mut contexts);
+    Ok(Placement { partitions, declined })
 }
 
 /// Why no node of a graph is taken.
@@ -59,7 +69,12 @@ fn refused(graph: Graph<'_>) -> Result<Option<Declined>> {
 /// # Errors
 /// ONNX Runtime refused.
 pub(crate) fn claim(placement: &Placement<'_>, claims: &mut Claims<'_>) -> Result<()> {
-    placement.partitions.iter().try_for_each(|nodes| claims.fuse(nodes, true))
+    for nodes in &placement.partitions {
+        // A saved partition counts its node's inputs, constant or not.
+        let is_saved = saved::source(nodes[0])?.is_some();
+        claims.fuse(nodes, !is_saved)?;
+    }
+    Ok(())
 }
 
 /// What the planner will know of each value: decides about operators that need values to know shapes.

@@ -1,24 +1,34 @@
 //! The execution provider of one session.
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
-use ort_ep::{Claims, Compiled, Ep, FusedPartition, Result, view::Graph};
+use ort_ep::{Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, Profiling, Result, view::Graph};
 
 use crate::{
     claim::{self, Placement},
     explain::Explain,
     import::import,
     partition::HostPartition,
+    profile::Profiles,
+    saved::{self, Save},
 };
 
 /// One session on the host device.
 pub(crate) struct HipEp {
     /// Where placements are recorded, when somebody asked why.
     pub explain: Option<Explain>,
+    /// The name ONNX Runtime knows this provider by: nodes it saved carry it.
+    pub name: String,
+    /// How partitions are saved, when a compiled model is being made.
+    pub save: Option<Save>,
+    /// Where saved partitions of a model without a path are looked for.
+    pub folder: Option<PathBuf>,
+    /// Who wants to know how long steps take.
+    pub profiles: Profiles,
 }
 
 impl Ep for HipEp {
     fn claim(&self, graph: Graph<'_>, claims: &mut Claims<'_>) -> Result<()> {
-        let placement = claim::place(graph)?;
+        let placement = claim::place(graph, &self.name)?;
         report(&placement)?;
         if let Some(explain) = &self.explain {
             explain.record(graph.name()?, &placement)?;
@@ -27,7 +37,34 @@ impl Ep for HipEp {
     }
 
     fn compile(&self, partitions: &[FusedPartition<'_>]) -> Result<Vec<Compiled>> {
-        partitions.iter().map(|partition| Ok(Compiled::new(HostPartition::new(import(partition)?)))).collect()
+        partitions.iter().map(|partition| self.compile_one(partition)).collect()
+    }
+
+    fn profiling(&self) -> Option<&dyn Profiling> {
+        Some(&self.profiles)
+    }
+
+    fn compiled_models(&self) -> Option<&dyn CompiledModels> {
+        Some(self)
+    }
+}
+
+impl CompiledModels for HipEp {
+    fn compatibility_info(&self, _: Graph<'_>) -> String {
+        saved::info()
+    }
+}
+
+impl HipEp {
+    /// Plans are made by the first run with a shape, so a session that only compiles makes none.
+    fn compile_one(&self, partition: &FusedPartition<'_>) -> Result<Compiled> {
+        let record = match partition.graph.nodes()?[..] {
+            [node] if saved::is_ours(node, &self.name)? => saved::load(partition, node, self.folder.as_deref())?,
+            _ => import(partition)?,
+        };
+        let context_node = self.save.as_ref().map(|save| save.node(&record, partition)).transpose()?;
+        let graph = record.into_graph().map_err(|reason| Error::new(ErrorCode::InvalidGraph, reason))?;
+        Ok(Compiled { partition: Box::new(HostPartition::new(graph, self.profiles.clone())), context_node })
     }
 }
 

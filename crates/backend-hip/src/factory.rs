@@ -1,12 +1,16 @@
 //! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
+use std::path::Path;
+
 use ort_ep::{
-    DeviceOffer, Environment, Ep, EpRequest, Error, Factory, OfferedHardware, Registration, Result,
+    DeviceOffer, Environment, Ep, EpRequest, Error, Factory, ModelCompatibility, OfferedHardware, Registration, Result,
     view::{HardwareDevice, HardwareKind},
 };
 
 use crate::{
     ep::HipEp,
     explain::{self, Explain},
+    profile::Profiles,
+    saved::{self, Save},
 };
 
 /// Makes the library's factory.
@@ -54,6 +58,18 @@ impl Factory for HipFactory {
             }
         }
         let file = request.options.get(explain::ENTRY)?.filter(|file| !file.is_empty());
-        Ok(Box::new(HipEp { explain: file.map(Explain::new) }))
+        let entries = request.options.config_entries()?;
+        let model = entries.get("ep.context_file_path").map(Path::new);
+        Ok(Box::new(HipEp {
+            explain: file.map(Explain::new),
+            name: request.name.to_string_lossy().into_owned(),
+            save: Save::from_entries(&entries)?,
+            folder: model.and_then(Path::parent).map(Path::to_owned),
+            profiles: Profiles::default(),
+        }))
+    }
+
+    fn model_compatibility(&self, _: &[HardwareDevice<'_>], info: &str) -> Result<ModelCompatibility> {
+        Ok(saved::compatibility(info))
     }
 }

@@ -3,7 +3,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use exec::{
     Parallel, Program,
-    host::{self, RunState},
+    host::{self, Observer, RunState},
 };
 use graph::Plan;
 use ort_ep::{
@@ -46,6 +46,7 @@ pub(crate) fn run(
     outputs: &mut [TensorMut<'_>],
     state: &mut RunState,
     context: &KernelContext<'_>,
+    observer: Option<&mut Observer<'_>>,
 ) -> Result<()> {
     let inputs = inputs.iter().map(|tensor| tensor.address()).collect::<Result<Vec<_>>>()?;
     let outputs = outputs.iter_mut().map(TensorMut::address).collect::<Result<Vec<_>>>()?;
@@ -53,7 +54,7 @@ pub(crate) fn run(
     // SAFETY: the plan was made for the shapes of these inputs, and the outputs were made in the shapes it names. The host
     // device is offered without memory of its own, so ONNX Runtime keeps every tensor of a partition in host memory. It
     // gives outputs that share memory with inputs only to caches updated in place, which no operator here does.
-    unsafe { host::run(program.graph(), plan, &inputs, &outputs, state, &threads) }
+    unsafe { host::run(program.graph(), plan, &inputs, &outputs, state, &threads, observer) }
         .map_err(|error| Error::ep_fail(error.to_string()))?;
     threads.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }

@@ -1,60 +1,126 @@
-//! A partition of ONNX Runtime becomes a graph of the engine.
+//! Nodes of ONNX Runtime become records.
 use std::collections::HashMap;
 
-use graph::{Graph, Node, ValueId};
-use ort_ep::{Error, ErrorCode, FusedPartition, Result, view::ValueInfo};
+use graph::{Declined, Op, ops::Attributes};
+use ort_ep::{
+    Error, ErrorCode, FusedPartition, Result,
+    view::{Node, ValueInfo},
+};
 
-use crate::{convert, node};
+use crate::{
+    convert,
+    record::{NodeRecord, Record, SMALL_CONSTANT_BYTES, ValueRecord},
+};
 
-/// Reads a partition. The graph's inputs and outputs are in the fused node's order.
+/// Reads a partition. Its inputs and outputs are in the fused node's order.
 ///
 /// # Errors
 /// The partition is not what was claimed.
-pub(crate) fn import(partition: &FusedPartition<'_>) -> Result<Graph> {
-    let mut reader = Reader { graph: Graph::new(), values: HashMap::new() };
-    let inputs = partition.node.inputs()?;
-    let inputs = inputs.into_iter().flatten().map(|value| reader.value(value)).collect::<Result<Vec<_>>>()?;
-    reader.graph.set_inputs(inputs);
-    for source in partition.graph.nodes()? {
-        let op = node::parse(source)?.map_err(|declined| {
-            let label = source.op_type().unwrap_or("?");
-            Error::new(ErrorCode::InvalidGraph, format!("{label} was claimed and is declined now: {declined}"))
-        })?;
-        let read = |reader: &mut Reader, list: Vec<Option<ValueInfo<'_>>>| {
-            list.into_iter().map(|value| value.map(|value| reader.value(value)).transpose()).collect::<Result<Vec<_>>>()
-        };
-        let inputs = read(&mut reader, source.inputs()?)?;
-        let outputs = read(&mut reader, source.outputs()?)?;
-        reader.graph.add_node(Node { name: source.name()?.to_owned(), op: op.into(), inputs, outputs });
+pub(crate) fn import(partition: &FusedPartition<'_>) -> Result<Record> {
+    let mut reader = Reader::new(usize::MAX);
+    reader.partition(partition).map_err(|stop| match stop {
+        Stop::Declined(reason) => {
+            Error::new(ErrorCode::InvalidGraph, format!("a node was claimed and is declined now: {reason}"))
+        }
+        Stop::Failed(error) => error,
+    })?;
+    Ok(reader.record)
+}
+
+/// Reads a node into an operator, or says why it stays with other providers.
+///
+/// # Errors
+/// ONNX Runtime refused to describe it.
+pub(crate) fn parse(node: Node<'_>) -> Result<Result<Box<dyn Op>, Declined>> {
+    if !node.subgraphs()?.is_empty() {
+        return Ok(Err(Declined::new("it has subgraphs")));
     }
-    let outputs = partition.node.outputs()?;
-    let outputs = outputs.into_iter().flatten().map(|value| reader.value(value)).collect::<Result<Vec<_>>>()?;
-    reader.graph.set_outputs(outputs);
-    reader.graph.verify().map_err(|reason| Error::new(ErrorCode::InvalidGraph, reason))?;
-    Ok(reader.graph)
+    let mut reader = Reader::new(SMALL_CONSTANT_BYTES);
+    match reader.node(node) {
+        Ok(node) => Ok(node.parse(&reader.record.values)),
+        Err(Stop::Declined(reason)) => Ok(Err(reason)),
+        Err(Stop::Failed(error)) => Err(error),
+    }
+}
+
+/// Why reading ended early.
+enum Stop {
+    /// The engine has no word for something.
+    Declined(Declined),
+    /// ONNX Runtime refused.
+    Failed(Error),
+}
+
+impl From<Declined> for Stop {
+    fn from(reason: Declined) -> Self {
+        Self::Declined(reason)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 struct Reader {
-    graph: Graph,
-    values: HashMap<String, ValueId>,
+    record: Record,
+    ids: HashMap<String, u32>,
+    /// Constants above this size are not read.
+    constant_bytes: usize,
 }
 
 impl Reader {
-    /// The engine's value of a name, made when it is first met.
-    fn value(&mut self, value: ValueInfo<'_>) -> Result<ValueId> {
+    fn new(constant_bytes: usize) -> Self {
+        Self { record: Record::default(), ids: HashMap::new(), constant_bytes }
+    }
+
+    fn partition(&mut self, partition: &FusedPartition<'_>) -> Result<(), Stop> {
+        self.record.inputs = self.values(partition.node.inputs()?)?.into_iter().flatten().collect();
+        for node in partition.graph.nodes()? {
+            let node = self.node(node)?;
+            self.record.nodes.push(node);
+        }
+        self.record.outputs = self.values(partition.node.outputs()?)?.into_iter().flatten().collect();
+        Ok(())
+    }
+
+    fn node(&mut self, node: Node<'_>) -> Result<NodeRecord, Stop> {
+        let mut attributes = Attributes::default();
+        for attribute in node.attributes()? {
+            attributes.0.insert(attribute.name()?.to_owned(), convert::attribute(attribute.value()?)?);
+        }
+        Ok(NodeRecord {
+            name: node.name()?.to_owned(),
+            domain: node.domain()?.to_owned(),
+            op_type: node.op_type()?.to_owned(),
+            since_version: node.since_version()?,
+            attributes,
+            inputs: self.values(node.inputs()?)?,
+            outputs: self.values(node.outputs()?)?,
+        })
+    }
+
+    fn values(&mut self, list: Vec<Option<ValueInfo<'_>>>) -> Result<Vec<Option<u32>>, Stop> {
+        list.into_iter().map(|value| value.map(|value| self.value(value)).transpose()).collect()
+    }
+
+    /// The number of a value, which is read when it is first met.
+    fn value(&mut self, value: ValueInfo<'_>) -> Result<u32, Stop> {
         let name = value.name()?;
-        if let Some(&known) = self.values.get(name) {
+        if let Some(&known) = self.ids.get(name) {
             return Ok(known);
         }
-        let dtype = convert::value_dtype(value)?
-            .map_err(|declined| Error::new(ErrorCode::InvalidGraph, declined.to_string()))?;
-        let constant = if value.is_constant_initializer()? {
-            value.initializer()?.map(convert::tensor).transpose()?
-        } else {
-            None
+        let dtype = convert::value_dtype(value)??;
+        let initializer = if value.is_constant_initializer()? { value.initializer()? } else { None };
+        let constant = match initializer {
+            Some(view) if view.size_bytes()? <= self.constant_bytes => Some(convert::tensor(view)?),
+            _ => None,
         };
-        let id = self.graph.add_value(name, dtype, constant);
-        self.values.insert(name.to_owned(), id);
+        let id = self.record.values.len() as u32;
+        let rank = convert::value_rank(value)?;
+        self.record.values.push(ValueRecord { name: name.to_owned(), dtype, rank, constant });
+        self.ids.insert(name.to_owned(), id);
         Ok(id)
     }
 }

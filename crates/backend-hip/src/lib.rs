@@ -16,7 +16,9 @@ mod factory;
 mod ffi;
 mod import;
 mod json;
-mod node;
 mod partition;
+mod profile;
+mod record;
+mod saved;
 
 ort_ep::plugin!(factory::create, log_variable = "AMDGPU_EP_LOG");

@@ -1,24 +1,28 @@
 //! A compiled partition on the host device.
 use std::sync::{Mutex, PoisonError};
 
-use exec::{Input, Program, host::RunState};
-use graph::Graph;
+use exec::{
+    Input, Program,
+    host::{Observer, RunState},
+};
+use graph::{Graph, Step};
 use ort_ep::{
     Error, Partition, Result,
     view::{KernelContext, Tensor},
 };
 
-use crate::ffi;
+use crate::{ffi, profile::Profiles};
 
 /// A partition and the memory of runs that have ended, for the next ones.
 pub(crate) struct HostPartition {
     program: Program,
     idle: Mutex<Vec<RunState>>,
+    profiles: Profiles,
 }
 
 impl HostPartition {
-    pub fn new(graph: Graph) -> Self {
-        Self { program: Program::new(graph), idle: Mutex::default() }
+    pub fn new(graph: Graph, profiles: Profiles) -> Self {
+        Self { program: Program::new(graph), idle: Mutex::default(), profiles }
     }
 
     fn inputs<'a>(&self, context: &KernelContext<'a>) -> Result<Vec<Tensor<'a>>> {
@@ -51,7 +55,12 @@ impl Partition for HostPartition {
             outputs.push(made.ok_or_else(|| Error::invalid_argument(format!("output {at} is not wanted")))?);
         }
         let mut state = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        let done = ffi::run(&self.program, &plan, &tensors, &mut outputs, &mut state, context);
+        let watching = self.profiles.watching();
+        let mut record = |step: &Step, start, took| {
+            watching.iter().for_each(|recorder| recorder.add(self.program.graph(), step, start, took));
+        };
+        let observer: Option<&mut Observer<'_>> = if watching.is_empty() { None } else { Some(&mut record) };
+        let done = ffi::run(&self.program, &plan, &tensors, &mut outputs, &mut state, context, observer);
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(state);
         done
     }

@@ -1,6 +1,8 @@
 //! The host device: RAM and the CPU.
+use std::time::{Duration, Instant};
+
 use graph::{
-    Graph, Plan, Tensor,
+    Graph, Plan, Step, Tensor,
     plan::{OutputSpec, Place},
 };
 use host_ops::{Context, Parallel, Scratch};
@@ -35,7 +37,10 @@ impl RunState {
     }
 }
 
-/// Runs a plan.
+/// Is told of each step that ran: when it began, and how long it took.
+pub type Observer<'a> = dyn FnMut(&Step, Instant, Duration) + 'a;
+
+/// Runs a plan. Time is measured only for an `observer`.
 ///
 /// # Errors
 /// A step found data that breaks its operator's rules.
@@ -51,6 +56,7 @@ pub unsafe fn run(
     outputs: &[*mut u8],
     state: &mut RunState,
     parallel: &dyn Parallel,
+    mut observer: Option<&mut Observer<'_>>,
 ) -> Result<(), ExecError> {
     if outputs.len() != plan.outputs.len() {
         return Err(ExecError::Count { what: "outputs", found: outputs.len(), wanted: plan.outputs.len() });
@@ -65,6 +71,7 @@ pub unsafe fn run(
     };
     let mut cx = Context { parallel, scratch: &mut state.scratch };
     for step in &plan.steps {
+        let start = observer.is_some().then(Instant::now);
         // SAFETY: the planner keeps live buffers apart and every view within its buffer; the caller vouches for inputs
         // and outputs. Constants and inputs are only read: no step writes a buffer that it did not make.
         let done = unsafe { host_ops::run(step, address, &mut cx) };
@@ -72,6 +79,9 @@ pub unsafe fn run(
             let node = graph.nodes().get(step.node as usize).map_or_else(String::new, |node| node.label());
             ExecError::Step { node, source }
         })?;
+        if let (Some(observe), Some(start)) = (&mut observer, start) {
+            observe(step, start, start.elapsed());
+        }
     }
     Ok(())
 }
@@ -116,7 +126,7 @@ fn run_on_tensors(
     let addresses: Vec<*mut u8> = made.iter_mut().map(|lines| lines.as_mut_ptr().cast()).collect();
     let sources: Vec<*const u8> = inputs.iter().map(|tensor| tensor.bytes().as_ptr()).collect();
     // SAFETY: inputs are whole tensors of the shapes planned for, outputs fresh memory of the sizes the plan names.
-    unsafe { run(graph, plan, &sources, &addresses, &mut RunState::default(), parallel)? };
+    unsafe { run(graph, plan, &sources, &addresses, &mut RunState::default(), parallel, None)? };
     let tensors = plan.outputs.iter().zip(&made).map(|(output, lines)| {
         let flat: Vec<u8> = lines.iter().flat_map(|line| line.0).take(bytes(output)).collect();
         Tensor::from_bytes(output.dtype, &output.shape, &flat)

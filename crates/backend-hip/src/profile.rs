@@ -1,0 +1,201 @@
+//! Steps in ONNX Runtime's profile.
+//!
+//! ONNX Runtime makes a profiler for a session, and another for each run that is profiled on its own. It tells each one
+//! which of its events are open on which thread, and so each gets the steps of its own runs only.
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::{self, ThreadId},
+    time::{Duration, Instant},
+};
+
+use graph::{Graph, Step, View};
+use ort_ep::{EventCategory, Profiler, Profiling, ProfilingEvent, ProfilingEventView, Result};
+
+/// As many as ONNX Runtime's own profiler keeps.
+const MOST_EVENTS: usize = 1_000_000;
+
+/// The profilers of a session.
+#[derive(Clone, Default)]
+pub(crate) struct Profiles(Arc<Open>);
+
+/// Events of ONNX Runtime that are open now.
+#[derive(Default)]
+struct Open {
+    /// How many there are: a run that is not profiled looks at this and no further.
+    count: AtomicUsize,
+    spans: Mutex<Vec<Span>>,
+}
+
+struct Span {
+    thread: ThreadId,
+    recorder: Arc<Recorder>,
+}
+
+impl Profiles {
+    /// The profilers that watch this thread; none, most of the time.
+    pub fn watching(&self) -> Vec<Arc<Recorder>> {
+        if self.0.count.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let thread = thread::current().id();
+        let mut found: Vec<Arc<Recorder>> = Vec::new();
+        for span in self.0.lock().iter().filter(|span| span.thread == thread) {
+            if !found.iter().any(|known| Arc::ptr_eq(known, &span.recorder)) {
+                found.push(span.recorder.clone());
+            }
+        }
+        found
+    }
+}
+
+impl Profiling for Profiles {
+    fn profiler(&self) -> Result<Box<dyn Profiler>> {
+        Ok(Box::new(StepProfiler { open: self.0.clone(), recorder: Arc::default() }))
+    }
+}
+
+impl Open {
+    fn lock(&self) -> MutexGuard<'_, Vec<Span>> {
+        self.spans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Span>)) {
+        let mut spans = self.lock();
+        change(&mut spans);
+        self.count.store(spans.len(), Ordering::Relaxed);
+    }
+}
+
+/// The steps that one profiler saw.
+#[derive(Default)]
+pub(crate) struct Recorder(Mutex<Recording>);
+
+#[derive(Default)]
+struct Recording {
+    /// When profiling began, here and in nanoseconds of the profile.
+    began: Option<(Instant, i64)>,
+    events: Vec<ProfilingEvent>,
+}
+
+impl Recorder {
+    fn lock(&self) -> MutexGuard<'_, Recording> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a step that began at `start`.
+    pub fn add(&self, graph: &Graph, step: &Step, start: Instant, took: Duration) {
+        let mut recording = self.lock();
+        let Some((zero, offset_ns)) = recording.began else { return };
+        if recording.events.len() >= MOST_EVENTS {
+            return;
+        }
+        let node = graph.nodes().get(step.node as usize);
+        let (op, name) = node.map_or(("", ""), |node| (node.op.name(), node.name.as_str()));
+        let since_ns = i64::try_from(start.saturating_duration_since(zero).as_nanos()).unwrap_or(i64::MAX);
+        recording.events.push(ProfilingEvent {
+            category: EventCategory::Kernel,
+            name: plain(format!("{} {op} {name}", step.prim.name()).trim_end()),
+            timestamp_us: offset_ns.saturating_add(since_ns) / 1000,
+            duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
+            args: vec![
+                ("op_name".to_owned(), op.to_owned()),
+                ("inputs".to_owned(), shapes(&step.inputs)),
+                ("outputs".to_owned(), shapes(&step.outputs)),
+            ],
+        });
+    }
+}
+
+/// A text that may stand in the profile: ONNX Runtime (seen in 1.26.0 and 1.31.1) writes names into its JSON as they are.
+fn plain(text: &str) -> String {
+    text.chars().map(|one| if one.is_control() || matches!(one, '"' | '\\') { '_' } else { one }).collect()
+}
+
+fn shapes(views: &[View]) -> String {
+    let texts: Vec<_> = views.iter().map(|view| format!("{}{:?}", view.dtype, view.shape.as_slice())).collect();
+    texts.join(" ")
+}
+
+/// One profile.
+struct StepProfiler {
+    open: Arc<Open>,
+    recorder: Arc<Recorder>,
+}
+
+impl StepProfiler {
+    fn is_own(&self, span: &Span) -> bool {
+        Arc::ptr_eq(&span.recorder, &self.recorder)
+    }
+}
+
+impl Profiler for StepProfiler {
+    fn start(&self, offset_ns: i64) -> Result<()> {
+        self.recorder.lock().began = Some((Instant::now(), offset_ns));
+        Ok(())
+    }
+
+    fn start_event(&self, _: u64) -> Result<()> {
+        let span = Span { thread: thread::current().id(), recorder: self.recorder.clone() };
+        self.open.change(|spans| spans.push(span));
+        Ok(())
+    }
+
+    fn stop_event(&self, _: u64, _: ProfilingEventView<'_>) -> Result<()> {
+        let thread = thread::current().id();
+        self.open.change(|spans| {
+            if let Some(at) = spans.iter().rposition(|span| span.thread == thread && self.is_own(span)) {
+                spans.remove(at);
+            }
+        });
+        Ok(())
+    }
+
+    fn end(&self) -> Result<Vec<ProfilingEvent>> {
+        // A run that failed may have left events open.
+        self.open.change(|spans| spans.retain(|span| !self.is_own(span)));
+        let mut recording = self.recorder.lock();
+        recording.began = None;
+        if recording.events.len() >= MOST_EVENTS {
+            tracing::warn!(target: "amdgpu_ep::run", "the profile has only the first {MOST_EVENTS} steps");
+        }
+        Ok(std::mem::take(&mut recording.events))
+    }
+}
+
+impl Drop for StepProfiler {
+    fn drop(&mut self) {
+        self.open.change(|spans| spans.retain(|span| !self.is_own(span)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_can_not_break_the_profile() {
+        assert_eq!(plain("map Add a/\"b\"\\\n/größe"), "map Add a/_b___/größe");
+    }
+
+    #[test]
+    fn a_profiler_watches_only_threads_with_an_event_of_its_own() {
+        let profiles = Profiles::default();
+        let first = profiles.profiler().unwrap();
+        let second = profiles.profiler().unwrap();
+        assert!(profiles.watching().is_empty());
+        first.start_event(1).unwrap();
+        first.start_event(2).unwrap();
+        assert_eq!(profiles.watching().len(), 1);
+        second.start_event(3).unwrap();
+        assert_eq!(profiles.watching().len(), 2);
+        thread::scope(|scope| scope.spawn(|| assert!(profiles.watching().is_empty())).join().unwrap());
+        first.end().unwrap();
+        assert_eq!(profiles.watching().len(), 1);
+        drop(second);
+        assert!(profiles.watching().is_empty());
+        assert_eq!(profiles.0.count.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,109 @@
+//! A partition as plain data: what is read from ONNX Runtime, and what a saved partition holds.
+//!
+//! Reading a model and reading a saved partition meet here, so both become a graph by the same steps.
+use graph::{
+    DType, Declined, Graph, Node, Op, Tensor, ValueId,
+    ops::{self, Attributes, InputInfo, NodeInfo},
+};
+
+/// Constants up to this size are looked at while nodes are offered; larger ones are read when they are compiled.
+pub(crate) const SMALL_CONSTANT_BYTES: usize = 4096;
+
+/// One partition. Values are named by their position.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Record {
+    pub values: Vec<ValueRecord>,
+    /// In topological order.
+    pub nodes: Vec<NodeRecord>,
+    /// Values given from outside, in order.
+    pub inputs: Vec<u32>,
+    /// Values wanted outside, in order.
+    pub outputs: Vec<u32>,
+}
+
+/// One value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ValueRecord {
+    pub name: String,
+    pub dtype: DType,
+    /// The rank, if ONNX Runtime knew it.
+    pub rank: Option<usize>,
+    pub constant: Option<Tensor>,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NodeRecord {
+    pub name: String,
+    pub domain: String,
+    pub op_type: String,
+    pub since_version: i32,
+    pub attributes: Attributes,
+    /// Optional inputs that are left out are `None`.
+    pub inputs: Vec<Option<u32>>,
+    /// Outputs that nobody wants are `None`.
+    pub outputs: Vec<Option<u32>>,
+}
+
+impl NodeRecord {
+    /// The operator of a node, or why it stays with other providers.
+    pub fn parse(&self, values: &[ValueRecord]) -> Result<Box<dyn Op>, Declined> {
+        let value = |id: Option<u32>| match id {
+            None => Ok(None),
+            Some(id) => match values.get(id as usize) {
+                Some(value) => Ok(Some(value)),
+                None => Err(Declined::new(format!("it names value {id} of {}", values.len()))),
+            },
+        };
+        let mut inputs = Vec::with_capacity(self.inputs.len());
+        for &id in &self.inputs {
+            inputs.push(value(id)?.map(|value| InputInfo {
+                dtype: value.dtype,
+                rank: value.rank,
+                constant: value.constant.as_ref().filter(|constant| constant.bytes().len() <= SMALL_CONSTANT_BYTES),
+            }));
+        }
+        let mut outputs = Vec::with_capacity(self.outputs.len());
+        for &id in &self.outputs {
+            outputs.push(value(id)?.map(|value| value.dtype));
+        }
+        ops::parse(&NodeInfo {
+            domain: &self.domain,
+            op_type: &self.op_type,
+            since_version: self.since_version,
+            attributes: &self.attributes,
+            inputs: &inputs,
+            outputs: &outputs,
+        })
+    }
+}
+
+impl Record {
+    /// The partition as a graph of the engine.
+    ///
+    /// # Errors
+    /// A sentence: a node is not supported, or the nodes and values do not fit together.
+    pub fn into_graph(self) -> Result<Graph, String> {
+        let known = |id: &u32| (*id as usize) < self.values.len();
+        if let Some(id) = self.inputs.iter().chain(&self.outputs).find(|id| !known(id)) {
+            return Err(format!("value {id} of {} is an input or output", self.values.len()));
+        }
+        let ids = |list: Vec<Option<u32>>| list.into_iter().map(|id| id.map(ValueId)).collect();
+        let mut graph = Graph::new();
+        let mut nodes = Vec::with_capacity(self.nodes.len());
+        for node in self.nodes {
+            let op = node.parse(&self.values).map_err(|reason| format!("{}: {reason}", node.op_type))?;
+            nodes.push(Node { name: node.name, op: op.into(), inputs: ids(node.inputs), outputs: ids(node.outputs) });
+        }
+        for value in self.values {
+            graph.add_value(value.name, value.dtype, value.constant);
+        }
+        for node in nodes {
+            graph.add_node(node);
+        }
+        graph.set_inputs(self.inputs.into_iter().map(ValueId).collect());
+        graph.set_outputs(self.outputs.into_iter().map(ValueId).collect());
+        graph.verify()?;
+        Ok(graph)
+    }
+}

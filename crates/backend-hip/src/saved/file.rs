@@ -1,0 +1,102 @@
+//! Blobs in files beside the model.
+use std::path::{Component, Path, PathBuf};
+
+use ort_ep::{Error, ErrorCode, Result};
+
+/// Reads a file that a model names. It must lie in the model's folder or below: a model must not make the process read
+/// anything else.
+///
+/// # Errors
+/// The name leads elsewhere, or the file can't be read.
+pub(super) fn read(folder: &Path, name: &str) -> Result<Vec<u8>> {
+    let path = resolve(folder, name)?;
+    std::fs::read(&path).map_err(|error| unreadable(&path, &error))
+}
+
+fn resolve(folder: &Path, name: &str) -> Result<PathBuf> {
+    let refused = |why: &str| {
+        let folder = folder.display();
+        let text = format!("the model names the file {name:?}, {why}: only files in {folder} and below are read");
+        Error::new(ErrorCode::InvalidGraph, text)
+    };
+    // Both separators count everywhere, so that a model means the same on every system.
+    let plain = name.split(['/', '\\']).all(|part| part != "..")
+        && Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+        && !name.starts_with('\\')
+        && !name.contains(':');
+    if name.is_empty() || !plain {
+        return Err(refused("which is no name relative to it"));
+    }
+    let path = folder.join(name);
+    let found = path.canonicalize().map_err(|error| unreadable(&path, &error))?;
+    let root = folder.canonicalize().map_err(|error| unreadable(folder, &error))?;
+    if !found.starts_with(&root) {
+        return Err(refused("a link that leads elsewhere"));
+    }
+    if !found.is_file() {
+        return Err(refused("which is no file"));
+    }
+    Ok(found)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Error {
+    let code = match error.kind() {
+        std::io::ErrorKind::NotFound => ErrorCode::NoSuchFile,
+        _ => ErrorCode::InvalidGraph,
+    };
+    let path = path.display();
+    Error::new(
+        code,
+        format!("the saved partition {path} can't be read: {error}\n  help: keep the .hipctx files beside their model"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_files_of_the_folder_and_below() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("below")).unwrap();
+        for name in ["a.hipctx", "below/b.hipctx", "./c.hipctx"] {
+            std::fs::write(folder.path().join(name), name).unwrap();
+            assert_eq!(read(folder.path(), name).unwrap(), name.as_bytes());
+        }
+    }
+
+    #[test]
+    fn refuses_names_that_lead_elsewhere() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("model");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(outer.path().join("secret"), "secret").unwrap();
+        let absolute = outer.path().join("secret").display().to_string();
+        for name in ["", ".", "../secret", "x/../../secret", "..\\secret", "\\secret", "C:secret", "..", &absolute] {
+            let error = read(&folder, name).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidGraph, "{name}: {error}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn follows_links_only_within_the_folder() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("model");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(outer.path().join("secret"), "secret").unwrap();
+        std::fs::write(folder.join("own"), "own").unwrap();
+        std::os::unix::fs::symlink("../secret", folder.join("out")).unwrap();
+        std::os::unix::fs::symlink("own", folder.join("in")).unwrap();
+        assert_eq!(read(&folder, "in").unwrap(), b"own");
+        assert!(read(&folder, "out").unwrap_err().message().contains("a link that leads elsewhere"));
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = read(folder.path(), "gone.hipctx").unwrap_err();
+        assert_eq!(error.code(), ErrorCode::NoSuchFile);
+        assert!(error.message().contains("gone.hipctx"), "{error}");
+    }
+}

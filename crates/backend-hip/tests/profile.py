@@ -1,0 +1,76 @@
+"""Steps in ONNX Runtime's profile."""
+import json
+import threading
+
+import onnxruntime as ort
+from support import VERSION, network, path, run_checks, sample, session
+
+# Names of primitives that the network's two partitions surely need.
+WANTED = {"matmul", "map"}
+
+
+def steps(file):
+    """Events of this backend, by where they are in the profile."""
+    with open(file, encoding="utf-8") as opened:
+        events = json.load(opened)
+    ours = [event for event in events if event["cat"] == "Kernel"]
+    runs = [event for event in events if event["name"] == "model_run"]
+    return ours, runs
+
+
+def profiled(settings):
+    settings.enable_profiling = True
+    settings.profile_file_prefix = path("session")
+
+
+def a_session_profile_has_every_step():
+    running = session(network(), prepare=profiled)
+    for _ in range(3):
+        running.run(None, sample())
+    ours, runs = steps(running.end_profiling())
+    if VERSION < (1, 25):
+        assert not ours, ours
+        return
+    assert len(runs) == 3 and ours and len(ours) % 3 == 0, (len(ours), runs)
+    assert {event["name"].split(" ")[0] for event in ours} >= WANTED, ours
+    for event in ours:
+        # Microseconds are cut off on both sides, so a step may seem to end one later than its run.
+        inside = [run for run in runs if run["ts"] <= event["ts"] + 1
+                  and event["ts"] + event["dur"] <= run["ts"] + run["dur"] + 1]
+        assert len(inside) >= 1, (event, runs)
+    (dense, *_) = [event for event in ours if event["name"].startswith("matmul")]
+    assert dense["args"]["op_name"] == "Gemm" and dense["name"].endswith(" dense"), dense
+    assert "f32[3, 6]" in dense["args"]["inputs"].replace("f32[1, 3, 6]", "f32[3, 6]"), dense
+    # A session goes on without its profile.
+    running.run(None, sample())
+
+
+def a_run_profile_has_only_its_run():
+    options = ort.RunOptions()
+    if not hasattr(options, "enable_profiling"):
+        return
+    running = session(network())
+    running.run(None, sample())
+    options.enable_profiling = True
+    options.profile_file_prefix = path("run")
+    stop = threading.Event()
+
+    def disturb():
+        while not stop.is_set():
+            running.run(None, sample(9))
+
+    other = threading.Thread(target=disturb)
+    other.start()
+    try:
+        running.run(None, sample(), run_options=options)
+    finally:
+        stop.set()
+        other.join()
+    import glob
+    (file,) = glob.glob(path("run*.json"))
+    ours, _ = steps(file)
+    assert ours, "no step"
+    assert not [event for event in ours if "9" in event["args"]["outputs"]], ours
+
+
+run_checks(a_session_profile_has_every_step, a_run_profile_has_only_its_run)

@@ -1,0 +1,12 @@
+//! The backend in real ONNX Runtime, registered as a plugin of its own.
+mod common;
+
+#[test]
+fn compiled_models_run_as_their_sources_do() {
+    common::on_each_runtime("saved.py");
+}
+
+#[test]
+fn steps_appear_in_the_profile() {
+    common::on_each_runtime("profile.py");
+}
