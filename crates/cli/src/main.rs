@@ -2,10 +2,19 @@
 
 #![deny(unsafe_code)]
 
+mod bench;
 mod child;
+mod compare;
 mod doctor;
+mod explain;
 #[allow(unsafe_code)]
 mod ffi;
+mod inputs;
+mod npy;
+mod ort;
+mod run;
+mod table;
+mod target;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -18,6 +27,22 @@ use crate::doctor::Question;
 
 /// The command itself was used wrongly, or could not do its work.
 const FAILED: u8 = 2;
+
+const EXPLAIN_EXIT_CODES: &str = "\
+Exit codes:
+  0  the model was loaded, whatever runs where
+  2  wrong usage, or the command itself failed";
+
+const RUN_EXIT_CODES: &str = "\
+Exit codes:
+  0  the model ran, and with --compare the outputs agree
+  1  the outputs do not agree
+  2  wrong usage, or the command itself failed";
+
+const BENCH_EXIT_CODES: &str = "\
+Exit codes:
+  0  the model was measured, however fast it is
+  2  wrong usage, or the command itself failed";
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -46,6 +71,15 @@ enum Command {
         #[arg(value_parser = clap::value_parser!(u64).range(1..=600))]
         timeout: u64,
     },
+    /// Say which nodes of a model run on the device, and why the others do not
+    #[command(after_help = EXPLAIN_EXIT_CODES)]
+    Explain(explain::Arguments),
+    /// Run a model once on random or given inputs, and compare with ONNX Runtime's CPU provider
+    #[command(after_help = RUN_EXIT_CODES)]
+    Run(run::Arguments),
+    /// Measure a model against ONNX Runtime's CPU provider, turn by turn in one process
+    #[command(after_help = BENCH_EXIT_CODES)]
+    Bench(bench::Arguments),
     /// Answer one question in a process of its own, because opening a library may end it
     #[command(hide = true)]
     Probe {
@@ -55,7 +89,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    match execute(Arguments::parse().command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             // Nobody is left to tell when stderr is closed.
@@ -65,8 +99,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<u8> {
-    match command {
+fn execute(command: Command) -> Result<u8> {
+    let (code, text) = match command {
+        Command::Explain(arguments) => explain::run(&arguments)?,
+        Command::Run(arguments) => run::run(&arguments)?,
+        Command::Bench(arguments) => bench::run(&arguments)?,
         Command::Doctor { json, timeout } => {
             let report = doctor::examine(Duration::from_secs(timeout))?;
             let text = if json {
@@ -74,14 +111,12 @@ fn run(command: Command) -> Result<u8> {
             } else {
                 doctor::render::text(&report)
             };
-            print(&text)?;
-            Ok(report.verdict.exit_code)
+            (report.verdict.exit_code, text)
         }
-        Command::Probe { question } => {
-            print(&doctor::answer(&question)?)?;
-            Ok(0)
-        }
-    }
+        Command::Probe { question } => (0, doctor::answer(&question)?),
+    };
+    print(&text)?;
+    Ok(code)
 }
 
 /// Writes results. A reader that went away has seen what it wanted.

@@ -126,6 +126,38 @@ pub fn answer(question: &Question) -> Result<String> {
     line.context("the answer could not be written as JSON")
 }
 
+/// The ONNX Runtime library that the other commands use when none is named: `ORT_DYLIB_PATH`, or the first that is found
+/// and can be used. Each library may take `timeout` to answer.
+///
+/// # Errors
+/// When there is none; the message says where it was looked for.
+pub fn onnxruntime_library(timeout: Duration) -> Result<PathBuf> {
+    let environment = environment::Environment::from_process();
+    if let Some(path) = environment.path("ORT_DYLIB_PATH") {
+        return Ok(path);
+    }
+    let executable = std::env::current_exe().context("the path of this executable could not be found")?;
+    let search = onnxruntime::collect(&Asker { executable, timeout }, &environment);
+    search.usable().map(PathBuf::from).with_context(|| {
+        let tried = search.attempts().join("; ");
+        format!("no ONNX Runtime of version 1.24 or newer was found (tried {tried})\n  help: pip install -U 'onnxruntime>=1.24', or name libonnxruntime.so with --ort")
+    })
+}
+
+/// The execution provider library that the other commands use when none is named.
+///
+/// # Errors
+/// When there is none; the message says where it was looked for.
+pub fn plugin_library() -> Result<PathBuf> {
+    let executable = std::env::current_exe().context("the path of this executable could not be found")?;
+    let asker = Asker { executable, timeout: Duration::ZERO };
+    let found = plugin::find(&asker.own_folders(), &environment::Environment::from_process());
+    found.path.map(PathBuf::from).with_context(|| {
+        let tried = found.looked_for.join(", ");
+        format!("the provider's library was not found (tried {tried})\n  help: name libamdgpu-ep.so with --library")
+    })
+}
+
 /// Collects everything. Each library may take `timeout` to answer.
 ///
 /// # Errors

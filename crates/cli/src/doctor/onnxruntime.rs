@@ -127,6 +127,22 @@ fn asker_name(asker: &Asker) -> String {
 }
 
 impl Search {
+    /// The first library that the plugin can be used with.
+    pub fn usable(&self) -> Option<&str> {
+        let is_usable = |library: &&Library| matches!(library.support, Support::Supported | Support::Newer);
+        self.libraries.iter().find(is_usable).map(|library| library.path.as_str())
+    }
+
+    /// Every place and library, with what is wrong with it.
+    pub fn attempts(&self) -> Vec<String> {
+        let places = self.places.iter().map(|place| format!("{}: {}", place.place, place.result));
+        let libraries = self.libraries.iter().map(|library| {
+            let version = library.version.as_deref().unwrap_or("no version");
+            format!("{}: {version}, {}", library.path, library.reason.as_deref().unwrap_or("too old"))
+        });
+        places.chain(libraries).collect()
+    }
+
     fn note(&mut self, place: impl Into<String>, result: impl Into<String>) {
         self.places.push(Place { place: place.into(), result: result.into() });
     }

@@ -65,7 +65,8 @@ pub fn collect(asker: &Asker, environment: &Environment) -> Plugin {
     plugin
 }
 
-fn find(own_folders: &[PathBuf], environment: &Environment) -> Plugin {
+/// Looks for our libraries without opening them.
+pub fn find(own_folders: &[PathBuf], environment: &Environment) -> Plugin {
     let beside = own_folders.iter().map(|folder| folder.join(library_file("amdgpu-ep")));
     let mut plugin = Plugin::default();
     let mut home = None;

@@ -2,13 +2,12 @@
 
 use std::fmt::{self, Write};
 
-use comfy_table::{ContentArrangement, Table, presets};
-
 use super::drivers::{Driver, grouped};
 use super::kernel::{Access, Kernel, Node};
 use super::onnxruntime::Support;
 use super::{Findings, Report};
 use crate::child::Outcome;
+use crate::table;
 
 /// The whole report. The verdict comes last, where a terminal shows it.
 pub fn text(report: &Report) -> String {
@@ -35,12 +34,8 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
     verdict.notes.iter().try_for_each(|note| writeln!(out, "Note:    {note}"))
 }
 
-/// An indented table without lines, wrapped to the terminal where there is one.
 fn table<const N: usize>(out: &mut String, header: [&str; N], rows: Vec<[String; N]>) -> fmt::Result {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
-    table.add_rows(rows);
-    table.to_string().lines().try_for_each(|line| writeln!(out, " {}", line.trim_end()))
+    out.write_str(&table::text(header, rows))
 }
 
 fn or_dash(text: Option<&str>) -> String {

@@ -1,0 +1,217 @@
+//! `amdgpu-ep bench`: how fast a model runs, against ONNX Runtime's CPU provider in the same process.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+
+use crate::inputs::{self, InputArguments};
+use crate::ort::{Session, Value};
+use crate::table;
+use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
+
+/// The form of the JSON document.
+const SCHEMA: u32 = 1;
+
+/// Runs before anything is measured, each way.
+const WARM_UP_RUNS: usize = 3;
+
+/// Pairs of runs that are measured, however long they take.
+const LEAST_PAIRS: usize = 3;
+
+/// A thread that spins while it waits takes time from the other session.
+const QUIET: [(&str, &str); 2] = [("session.intra_op.allow_spinning", "0"), ("session.inter_op.allow_spinning", "0")];
+
+/// The arguments of `bench`.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    target: TargetArguments,
+    #[command(flatten)]
+    inputs: InputArguments,
+    /// How long to measure
+    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = seconds)]
+    seconds: f64,
+    /// Threads inside an operator, in both sessions; without it ONNX Runtime chooses
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let wrong = || format!("{text:?} is not a time in seconds between 0 and 86400");
+    let seconds = text.parse().map_err(|_| wrong())?;
+    if (0.0..=86400.0).contains(&seconds) { Ok(seconds) } else { Err(wrong()) }
+}
+
+/// The whole answer.
+#[derive(Clone, Debug, Serialize)]
+struct Report {
+    schema: u32,
+    #[serde(flatten)]
+    place: Place,
+    #[serde(flatten)]
+    placed: Placed,
+    /// Threads inside an operator, when the user chose.
+    threads: Option<u16>,
+    /// The shape of each input.
+    inputs: Vec<Input>,
+    device: Times,
+    cpu: Times,
+    /// The CPU provider's median by the device's: above 1, the device is faster.
+    ratio: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Input {
+    name: String,
+    kind: &'static str,
+    shape: Vec<usize>,
+}
+
+/// What one session took.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Times {
+    runs: usize,
+    median_ms: f64,
+    p95_ms: f64,
+    min_ms: f64,
+}
+
+impl Times {
+    /// Sums up; `times` is not empty.
+    fn of(mut times: Vec<Duration>) -> Times {
+        times.sort_unstable();
+        let at = |share: f64| {
+            // The nearest rank: the smallest time that this share of all times does not exceed.
+            let rank = (share * times.len() as f64).ceil() as usize;
+            times.get(rank.clamp(1, times.len().max(1)) - 1).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
+        };
+        Times { runs: times.len(), median_ms: at(0.5), p95_ms: at(0.95), min_ms: at(0.0) }
+    }
+}
+
+/// Runs the command; gives the exit code and what to print.
+///
+/// # Errors
+/// When something that is needed is missing, or a run fails.
+pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
+    let target = match target::open(&arguments.target)? {
+        Opened::Ready(target) => target,
+        Opened::Elsewhere(code) => return Ok((code, String::new())),
+    };
+    let report = measure(&target, arguments);
+    target::progress("");
+    let report = report?;
+    let text = if arguments.target.json {
+        serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
+    } else {
+        text(&report)
+    };
+    Ok((0, text))
+}
+
+fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
+    target::progress("loading the model ...");
+    let device = target.session(&QUIET, arguments.threads)?;
+    let cpu = target.cpu_session(&QUIET, arguments.threads)?;
+    let ports = device.inputs()?;
+    let arrays = inputs::make(&ports, &[], &arguments.inputs)?;
+    let environment = target.environment();
+    let values = arrays.iter().map(|array| Value::from_array(environment, array)).collect::<Result<Vec<_>>>()?;
+    let inputs: Vec<(&str, &Value<'_>)> = ports.iter().map(|port| port.name.as_str()).zip(&values).collect();
+    let outputs = device.outputs()?;
+    let outputs: Vec<&str> = outputs.iter().map(|port| port.name.as_str()).collect();
+    let timed = |session: &Session, name: &str| -> Result<Duration> {
+        let start = Instant::now();
+        let results = session.run(&inputs, &outputs).with_context(|| format!("the run on {name} failed"))?;
+        let time = start.elapsed();
+        drop(results);
+        Ok(time)
+    };
+    target::progress("warming up ...");
+    for _ in 0..WARM_UP_RUNS {
+        timed(&device, "the device")?;
+        timed(&cpu, "the CPU provider")?;
+    }
+    let limit = Duration::from_secs_f64(arguments.seconds);
+    let (mut device_times, mut cpu_times) = (Vec::new(), Vec::new());
+    let (start, mut told) = (Instant::now(), Instant::now());
+    // Turn by turn, so that whatever else the machine does meets both alike; who goes first changes too.
+    while device_times.len() < LEAST_PAIRS || start.elapsed() < limit {
+        if device_times.len() % 2 == 0 {
+            device_times.push(timed(&device, "the device")?);
+            cpu_times.push(timed(&cpu, "the CPU provider")?);
+        } else {
+            cpu_times.push(timed(&cpu, "the CPU provider")?);
+            device_times.push(timed(&device, "the device")?);
+        }
+        if told.elapsed() > Duration::from_millis(200) {
+            told = Instant::now();
+            let (runs, seconds) = (device_times.len(), start.elapsed().as_secs_f64());
+            target::progress(&format!("{runs} runs each, {seconds:.1} of {:.1} s", arguments.seconds));
+        }
+    }
+    let (device_times, cpu_times) = (Times::of(device_times), Times::of(cpu_times));
+    let input = |(port, array): (&crate::ort::Port, &crate::ort::Array)| Input {
+        name: port.name.clone(),
+        kind: array.element().name(),
+        shape: array.shape().to_vec(),
+    };
+    Ok(Report {
+        schema: SCHEMA,
+        place: target.place.clone(),
+        placed: Placed::count(&device.assignment()?),
+        threads: arguments.threads,
+        inputs: ports.iter().zip(&arrays).map(input).collect(),
+        ratio: cpu_times.median_ms / device_times.median_ms,
+        device: device_times,
+        cpu: cpu_times,
+    })
+}
+
+fn text(report: &Report) -> String {
+    let inputs: Vec<String> =
+        report.inputs.iter().map(|input| format!("{} {} {:?}", input.name, input.kind, input.shape)).collect();
+    let mut out = format!("{}\n{}\n", report.place.model, report.place.text());
+    out += &format!("inputs: {}\non the device: {}\n\n", inputs.join(", "), report.placed.text());
+    let row = |name: &str, times: &Times| {
+        let Times { runs, median_ms, p95_ms, min_ms } = times;
+        [
+            name.to_owned(),
+            runs.to_string(),
+            format!("{median_ms:.3} ms"),
+            format!("{p95_ms:.3} ms"),
+            format!("{min_ms:.3} ms"),
+        ]
+    };
+    let rows = vec![row(PROVIDER_ROW, &report.device), row("CPU provider alone", &report.cpu)];
+    out += &table::text(["session", "runs", "median", "p95", "min"], rows);
+    out + &format!("\nSpeed against the CPU provider: {:.2}×\n", report.ratio)
+}
+
+const PROVIDER_ROW: &str = "with the device";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn milliseconds(times: impl IntoIterator<Item = u64>) -> Times {
+        Times::of(times.into_iter().map(Duration::from_millis).collect())
+    }
+
+    #[test]
+    fn times_are_summed_up_by_rank() {
+        assert_eq!(milliseconds((1..=100).rev()), Times { runs: 100, median_ms: 50.0, p95_ms: 95.0, min_ms: 1.0 });
+        assert_eq!(milliseconds([7]), Times { runs: 1, median_ms: 7.0, p95_ms: 7.0, min_ms: 7.0 });
+        assert_eq!(milliseconds([3, 1, 2]), Times { runs: 3, median_ms: 2.0, p95_ms: 3.0, min_ms: 1.0 });
+    }
+
+    #[test]
+    fn seconds_are_sane() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for wrong in ["-1", "NaN", "inf", "1e9", "x"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! `amdgpu-ep explain`: which nodes run where, and why not on the device.
+//!
+//! Where a node runs is what ONNX Runtime says. Why it does not run on the device is what the backend wrote into the file
+//! that `ep.hip.explain_file` names, matched to ONNX Runtime's nodes by operator and name.
+
+mod reasons;
+mod render;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+
+use self::reasons::Reasons;
+use crate::ort::Assigned;
+use crate::target::{self, Opened, PROVIDER, Place, Placed, Target, TargetArguments};
+
+/// The form of the JSON document.
+const SCHEMA: u32 = 1;
+
+/// The arguments of `explain`.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    target: TargetArguments,
+    /// List every node
+    #[arg(long)]
+    nodes: bool,
+}
+
+/// The whole answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Report {
+    schema: u32,
+    #[serde(flatten)]
+    place: Place,
+    #[serde(flatten)]
+    placed: Placed,
+    operators: Vec<Operator>,
+    nodes: Vec<Node>,
+}
+
+/// The nodes of one operator.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Operator {
+    domain: String,
+    op: String,
+    device: usize,
+    elsewhere: usize,
+    /// Each reason, with how many nodes it holds for.
+    reasons: BTreeMap<String, usize>,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Node {
+    name: String,
+    domain: String,
+    op: String,
+    provider: String,
+    /// Why it is not on the device.
+    reason: Option<String>,
+}
+
+/// Runs the command; gives the exit code and what to print.
+///
+/// # Errors
+/// When the model cannot be loaded, or something that is needed is missing.
+pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
+    let target = match target::open(&arguments.target)? {
+        Opened::Ready(target) => target,
+        Opened::Elsewhere(code) => return Ok((code, String::new())),
+    };
+    let report = examine(&target)?;
+    let text = if arguments.target.json {
+        serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
+    } else {
+        render::text(&report, arguments.nodes)
+    };
+    Ok((0, text))
+}
+
+fn examine(target: &Target) -> Result<Report> {
+    let record = tempfile::NamedTempFile::new().context("a temporary file could not be made")?;
+    let path = record.path().to_str().context("the path of the temporary folder is no text")?;
+    target::progress("loading the model ...");
+    let assignment = target.session(&[("ep.hip.explain_file", path)], None).and_then(|session| session.assignment());
+    target::progress("");
+    let assignment = assignment?;
+    let lines = std::fs::read_to_string(record.path()).context("the backend's record could not be read")?;
+    let reasons = Reasons::parse(&lines).context("the backend's record could not be understood")?;
+    Ok(report(target.place.clone(), &assignment, reasons))
+}
+
+fn report(place: Place, assignment: &[Assigned], mut reasons: Reasons) -> Report {
+    let mut operators: BTreeMap<(String, String), Operator> = BTreeMap::new();
+    let mut nodes = Vec::new();
+    for (part, node) in assignment.iter().flat_map(|part| part.nodes.iter().map(move |node| (part, node))) {
+        let domain = reasons::domain(&node.domain);
+        let key = (domain.to_owned(), node.op.clone());
+        let operator = operators.entry(key).or_insert_with(|| Operator {
+            domain: domain.to_owned(),
+            op: node.op.clone(),
+            ..Operator::default()
+        });
+        let reason = if part.provider == PROVIDER {
+            operator.device += 1;
+            None
+        } else {
+            operator.elsewhere += 1;
+            let reason =
+                reasons.take(&node.domain, &node.op, &node.name).unwrap_or_else(|| reasons.none(&place.driver));
+            *operator.reasons.entry(reason.clone()).or_default() += 1;
+            Some(reason)
+        };
+        nodes.push(Node {
+            name: node.name.clone(),
+            domain: domain.to_owned(),
+            op: node.op.clone(),
+            provider: part.provider.clone(),
+            reason,
+        });
+    }
+    let mut operators: Vec<Operator> = operators.into_values().collect();
+    // What needs attention comes first.
+    operators.sort_by_key(|operator| (std::cmp::Reverse(operator.elsewhere), std::cmp::Reverse(operator.device)));
+    Report { schema: SCHEMA, place, placed: Placed::count(assignment), operators, nodes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ort::AssignedNode;
+
+    fn place() -> Place {
+        Place {
+            model: "m.onnx".into(),
+            onnxruntime: "libonnxruntime.so".into(),
+            onnxruntime_version: "1.31.1".into(),
+            library: "libamdgpu-ep.so".into(),
+            driver: "host".into(),
+            archs: vec!["host".into()],
+        }
+    }
+
+    fn part(provider: &str, nodes: &[(&str, &str)]) -> Assigned {
+        let node =
+            |&(name, op): &(&str, &str)| AssignedNode { name: name.into(), domain: String::new(), op: op.into() };
+        Assigned { provider: provider.into(), nodes: nodes.iter().map(node).collect() }
+    }
+
+    fn sample() -> Report {
+        let assignment = [
+            part(PROVIDER, &[("a", "Relu"), ("b", "Add")]),
+            part("CPUExecutionProvider", &[("c", "Det")]),
+            part("CPUExecutionProvider", &[("d", "Relu")]),
+        ];
+        let line = r#"{"graph":"g","partitions":1,"nodes":[
+            {"name":"c","op":"Det","domain":"","since_version":11,"placed":false,"reason":"no such operator"},
+            {"name":"a","op":"Relu","domain":"","since_version":14,"placed":true,"reason":null}]}"#;
+        report(place(), &assignment, Reasons::parse(&line.replace('\n', "")).unwrap())
+    }
+
+    #[test]
+    fn reasons_go_to_their_nodes() {
+        let report = sample();
+        assert_eq!(report.placed, Placed { device_nodes: 2, total_nodes: 4, partitions: 1 });
+        let det = &report.operators[0];
+        assert_eq!((det.op.as_str(), det.device, det.elsewhere), ("Relu", 1, 1));
+        let det = &report.operators[1];
+        assert_eq!((det.op.as_str(), det.reasons.keys().next().unwrap().as_str()), ("Det", "no such operator"));
+        let reason = |name: &str| report.nodes.iter().find(|node| node.name == name).unwrap().reason.clone();
+        assert_eq!(reason("a"), None);
+        assert_eq!(reason("c").as_deref(), Some("no such operator"));
+        assert_eq!(reason("d").as_deref(), Some("the backend was not asked about it"));
+    }
+
+    #[test]
+    fn text_has_the_summary_and_the_reasons() {
+        let text = render::text(&sample(), true);
+        for want in ["2 of 4 nodes (50 %) in 1 partition", "Det", "no such operator", "CPUExecutionProvider"] {
+            assert!(text.contains(want), "{want}: {text}");
+        }
+    }
+
+    #[test]
+    fn every_field_is_in_the_manual() {
+        let manual = include_str!("../../../../docs/cli.md");
+        let document = serde_json::to_value(sample()).unwrap();
+        let operator = document["operators"][0].as_object().unwrap();
+        let node = document["nodes"][0].as_object().unwrap();
+        for key in document.as_object().unwrap().keys().chain(operator.keys()).chain(node.keys()) {
+            assert!(manual.contains(&format!("`{key}`")), "{key}");
+        }
+    }
+}

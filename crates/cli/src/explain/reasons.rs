@@ -1,0 +1,111 @@
+//! Why the backend declined nodes: the lines that it wrote.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+/// One line: a graph that the backend was offered.
+#[derive(Deserialize)]
+struct Record {
+    nodes: Vec<RecordedNode>,
+}
+
+#[derive(Deserialize)]
+struct RecordedNode {
+    name: String,
+    op: String,
+    domain: String,
+    reason: Option<String>,
+}
+
+type Key = (String, String, String);
+
+/// The reasons by domain, operator and name.
+#[derive(Clone, Debug, Default)]
+pub struct Reasons {
+    declined: BTreeMap<Key, VecDeque<String>>,
+    is_empty: bool,
+}
+
+/// A domain in its short form: ONNX's own has an empty name.
+pub fn domain(domain: &str) -> &str {
+    if domain == "ai.onnx" { "" } else { domain }
+}
+
+fn key(of_domain: &str, op: &str, name: &str) -> Key {
+    (domain(of_domain).to_owned(), op.to_owned(), name.to_owned())
+}
+
+impl Reasons {
+    /// Reads the backend's lines.
+    ///
+    /// # Errors
+    /// When one is not what the backend writes.
+    pub fn parse(lines: &str) -> Result<Reasons> {
+        let mut reasons = Reasons { declined: BTreeMap::new(), is_empty: true };
+        for line in lines.lines().filter(|line| !line.trim().is_empty()) {
+            let record: Record = serde_json::from_str(line).with_context(|| format!("in the line {line:?}"))?;
+            reasons.is_empty = false;
+            for node in record.nodes {
+                if let Some(reason) = node.reason {
+                    reasons.declined.entry(key(&node.domain, &node.op, &node.name)).or_default().push_back(reason);
+                }
+            }
+        }
+        Ok(reasons)
+    }
+
+    /// The reason for one node. Nodes may share a name, most often none: each takes the next reason, and the last reason
+    /// stays.
+    pub fn take(&mut self, domain: &str, op: &str, name: &str) -> Option<String> {
+        let left = self.declined.get_mut(&key(domain, op, name))?;
+        if left.len() > 1 { left.pop_front() } else { left.front().cloned() }
+    }
+
+    /// What to say of a node without a reason.
+    pub fn none(&self, driver: &str) -> String {
+        if self.is_empty {
+            format!("no backend was asked: there may be none for the {driver} driver; AMDGPU_EP_LOG=info tells more")
+        } else {
+            "the backend was not asked about it".to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(nodes: &[(&str, &str)]) -> String {
+        let node = |(name, reason): &(&str, &str)| {
+            format!(
+                r#"{{"name":"{name}","op":"Loop","domain":"ai.onnx","since_version":1,"placed":false,"reason":"{reason}"}}"#
+            )
+        };
+        let nodes: Vec<String> = nodes.iter().map(node).collect();
+        format!("{{\"graph\":\"\",\"partitions\":0,\"nodes\":[{}]}}\n", nodes.join(","))
+    }
+
+    #[test]
+    fn nodes_without_names_take_one_reason_each() {
+        let mut reasons = Reasons::parse(&line(&[("", "one"), ("", "two")])).unwrap();
+        let mut take = || reasons.take("", "Loop", "");
+        assert_eq!([take(), take(), take()], [Some("one".into()), Some("two".into()), Some("two".into())]);
+    }
+
+    #[test]
+    fn every_graph_counts() {
+        let mut reasons = Reasons::parse(&(line(&[("a", "one")]) + "\n" + &line(&[("b", "two")]))).unwrap();
+        assert_eq!(reasons.take("", "Loop", "b").as_deref(), Some("two"));
+        assert_eq!(reasons.take("", "Loop", "c"), None);
+        assert_eq!(reasons.none("host"), "the backend was not asked about it");
+    }
+
+    #[test]
+    fn no_record_means_no_backend() {
+        let reasons = Reasons::parse("").unwrap();
+        assert!(reasons.none("nvidia").contains("nvidia driver"));
+        assert!(Reasons::parse("nonsense").is_err());
+    }
+}

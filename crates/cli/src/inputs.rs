@@ -1,0 +1,294 @@
+//! The inputs of a run: from files, or random in the shapes that the model and the user name.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::npy;
+use crate::ort::{Array, Dim, Element, Port, PortKind, dims_text};
+
+/// Elements that one random input may have.
+const MOST_ELEMENTS: usize = 1 << 31;
+
+/// What the user says about inputs.
+#[derive(Args, Clone, Debug, Default)]
+pub struct InputArguments {
+    /// A dynamic dimension's extent, by its name or as INPUT.AXIS; the others are 1
+    #[arg(long = "dim", value_name = "NAME=N", value_parser = dim)]
+    pub dims: Vec<(String, usize)>,
+    /// Where random inputs start from
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+fn dim(text: &str) -> Result<(String, usize), String> {
+    let wrong = || format!("{text:?} is not of the form NAME=N");
+    let (name, extent) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
+    Ok((name.to_owned(), extent.parse().map_err(|_| wrong())?))
+}
+
+/// Parses `--input NAME=FILE`.
+///
+/// # Errors
+/// When there is no `=`.
+pub fn file(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=').filter(|(name, file)| !name.is_empty() && !file.is_empty()) {
+        Some((name, file)) => Ok((name.to_owned(), file.into())),
+        None => Err(format!("{text:?} is not of the form NAME=FILE.npy")),
+    }
+}
+
+/// Makes every input of a model, in its order.
+///
+/// # Errors
+/// When a name is unknown, a shape or type does not fit, or an input cannot be made up.
+pub fn make(ports: &[Port], files: &[(String, PathBuf)], arguments: &InputArguments) -> Result<Vec<Array>> {
+    let mut given = BTreeMap::new();
+    for (name, path) in files {
+        let port = ports.iter().find(|port| port.name == *name);
+        let port = port.with_context(|| format!("the model has no input {name:?}\n  help: {}", list(ports)))?;
+        let array = fitting(port, npy::read(path)?)?;
+        if given.insert(name.as_str(), array).is_some() {
+            bail!("input {name:?} is given twice");
+        }
+    }
+    let extents = extents(ports, &given, &arguments.dims)?;
+    let mut random = Random::new(arguments.seed);
+    let mut arrays = Vec::with_capacity(ports.len());
+    for port in ports {
+        arrays.push(match given.remove(port.name.as_str()) {
+            Some(array) => array,
+            None => made_up(port, &extents, &mut random)?,
+        });
+    }
+    Ok(arrays)
+}
+
+fn list(ports: &[Port]) -> String {
+    let ports: Vec<String> = ports.iter().map(describe).collect();
+    format!("its inputs are {}", if ports.is_empty() { "none".to_owned() } else { ports.join(", ") })
+}
+
+fn describe(port: &Port) -> String {
+    match &port.kind {
+        PortKind::Tensor(element, dims) => format!("{} ({} {})", port.name, element.name(), dims_text(dims)),
+        PortKind::Other(kind) => format!("{} ({kind})", port.name),
+    }
+}
+
+/// Checks a file's array against the model; bfloat16, which numpy lacks, is taken from other floats.
+fn fitting(port: &Port, array: Array) -> Result<Array> {
+    let name = &port.name;
+    let PortKind::Tensor(element, dims) = &port.kind else {
+        bail!("input {} cannot be read from a file of numbers", describe(port));
+    };
+    let fits = |(dim, &extent): (&Dim, &usize)| !matches!(dim, Dim::Size(size) if *size != extent);
+    if dims.len() != array.shape().len() || !dims.iter().zip(array.shape()).all(fits) {
+        bail!("input {name}: the file has shape {:?}, the model takes {}", array.shape(), dims_text(dims));
+    }
+    match (element, array.element()) {
+        (want, found) if *want == found => Ok(array),
+        (Element::Bf16, found) if found.is_float() => Ok(array.cast(Element::Bf16)),
+        (want, found) => bail!(
+            "input {name}: the file holds {}, the model takes {}\n  help: save x.astype(\"{}\")",
+            found.name(),
+            want.name(),
+            want.name()
+        ),
+    }
+}
+
+/// The extent of every dynamic dimension, by its name or as `input.axis`.
+fn extents(
+    ports: &[Port],
+    given: &BTreeMap<&str, Array>,
+    asked: &[(String, usize)],
+) -> Result<BTreeMap<String, usize>> {
+    let mut extents: BTreeMap<String, Option<usize>> = BTreeMap::new();
+    for (name, _, _) in dynamic(ports) {
+        extents.entry(name).or_default();
+    }
+    for (name, extent) in asked {
+        let Some(slot) = extents.get_mut(name) else {
+            let known: Vec<&str> = extents.keys().map(String::as_str).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            bail!("the model has no dynamic dimension {name:?}\n  help: its dynamic dimensions are: {known}");
+        };
+        if slot.replace(*extent).is_some_and(|other| other != *extent) {
+            bail!("dimension {name} is given twice, as {extent} and another extent");
+        }
+    }
+    for (name, port, axis) in dynamic(ports) {
+        let Some(&extent) = given.get(port.name.as_str()).and_then(|array| array.shape().get(axis)) else { continue };
+        let slot = extents.entry(name.clone()).or_default();
+        if let Some(other) = slot.replace(extent).filter(|&other| other != extent) {
+            bail!("input {}: dimension {name} is {extent} in its file and {other} elsewhere", port.name);
+        }
+    }
+    Ok(extents.into_iter().map(|(name, extent)| (name, extent.unwrap_or(1))).collect())
+}
+
+/// Every dynamic dimension with its place.
+fn dynamic(ports: &[Port]) -> impl Iterator<Item = (String, &Port, usize)> {
+    let dims = |port: &'_ Port| match &port.kind {
+        PortKind::Tensor(_, dims) => dims.clone(),
+        PortKind::Other(_) => Vec::new(),
+    };
+    ports.iter().flat_map(move |port| {
+        let named = dims(port).into_iter().enumerate();
+        named.filter_map(move |(axis, dim)| Some((key(port, axis, &dim)?, port, axis)))
+    })
+}
+
+fn key(port: &Port, axis: usize, dim: &Dim) -> Option<String> {
+    match dim {
+        Dim::Size(_) => None,
+        Dim::Named(name) => Some(name.clone()),
+        Dim::Any => Some(format!("{}.{axis}", port.name)),
+    }
+}
+
+fn made_up(port: &Port, extents: &BTreeMap<String, usize>, random: &mut Random) -> Result<Array> {
+    let PortKind::Tensor(element, dims) = &port.kind else {
+        bail!("input {} cannot be made up: only tensors of numbers can", describe(port));
+    };
+    let mut shape = Vec::with_capacity(dims.len());
+    for (axis, dim) in dims.iter().enumerate() {
+        shape.push(match dim {
+            Dim::Size(size) => *size,
+            dim => key(port, axis, dim).and_then(|key| extents.get(&key).copied()).unwrap_or(1),
+        });
+    }
+    let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
+    let count = count.filter(|&count| count <= MOST_ELEMENTS);
+    let count = count.with_context(|| format!("input {} would be too large: {shape:?}", port.name))?;
+    let mut bytes = Vec::with_capacity(count * element.bytes());
+    for _ in 0..count {
+        element.write(random.number(*element), &mut bytes);
+    }
+    Array::new(*element, shape, bytes).context("a random input does not fill its shape")
+}
+
+/// SplitMix64: small, and the same numbers on every machine.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// Floats lie in -1..1 and 8-bit integers anywhere. Wider integers are 0 or 1: often they are indices or masks, for
+    /// which other values may be out of range.
+    fn number(&mut self, element: Element) -> f64 {
+        let bits = self.bits();
+        match element {
+            Element::F32 | Element::F64 | Element::F16 | Element::Bf16 => {
+                (bits >> 40) as f64 / f64::from(1 << 23) - 1.0
+            }
+            Element::U8 => f64::from((bits >> 56) as u8),
+            Element::I8 => f64::from((bits >> 56) as u8 as i8),
+            _ => (bits >> 63) as f64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(name: &str, element: Element, dims: &[Dim]) -> Port {
+        Port { name: name.into(), kind: PortKind::Tensor(element, dims.to_vec()) }
+    }
+
+    fn named(name: &str) -> Dim {
+        Dim::Named(name.into())
+    }
+
+    fn with(dims: &[(&str, usize)]) -> InputArguments {
+        InputArguments { dims: dims.iter().map(|&(name, extent)| (name.to_owned(), extent)).collect(), seed: 7 }
+    }
+
+    #[test]
+    fn dynamic_dimensions_are_one_unless_named() {
+        let ports = [
+            port("x", Element::F32, &[named("batch"), Dim::Size(3), Dim::Any]),
+            port("y", Element::I64, &[named("batch")]),
+        ];
+        let shapes = |arguments| {
+            let arrays = make(&ports, &[], &arguments).unwrap();
+            arrays.iter().map(|array| array.shape().to_vec()).collect::<Vec<_>>()
+        };
+        assert_eq!(shapes(with(&[])), [vec![1, 3, 1], vec![1]]);
+        assert_eq!(shapes(with(&[("batch", 4), ("x.2", 5)])), [vec![4, 3, 5], vec![4]]);
+    }
+
+    #[test]
+    fn unknown_dimension_is_named_with_the_known_ones() {
+        let ports = [port("x", Element::F32, &[named("batch"), Dim::Size(3)])];
+        let error = make(&ports, &[], &with(&[("bath", 4)])).unwrap_err().to_string();
+        assert_eq!(error, "the model has no dynamic dimension \"bath\"\n  help: its dynamic dimensions are: batch");
+    }
+
+    #[test]
+    fn a_files_shape_decides_about_the_other_inputs() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.npy");
+        npy::write(&file, &Array::new(Element::F32, vec![4, 3], vec![0; 48]).unwrap()).unwrap();
+        let ports = [
+            port("x", Element::F32, &[named("batch"), Dim::Size(3)]),
+            port("y", Element::U8, &[named("batch"), Dim::Size(2)]),
+        ];
+        let files = [("x".to_owned(), file)];
+        assert_eq!(make(&ports, &files, &with(&[])).unwrap()[1].shape(), [4, 2]);
+        let error = make(&ports, &files, &with(&[("batch", 2)])).unwrap_err().to_string();
+        assert_eq!(error, "input x: dimension batch is 4 in its file and 2 elsewhere");
+    }
+
+    #[test]
+    fn a_file_must_have_the_models_type_and_shape() {
+        let x = port("x", Element::F32, &[named("batch"), Dim::Size(3)]);
+        let error = |element: Element, shape: &[usize]| {
+            let bytes = vec![0; shape.iter().product::<usize>() * element.bytes()];
+            fitting(&x, Array::new(element, shape.to_vec(), bytes).unwrap()).unwrap_err().to_string()
+        };
+        assert_eq!(error(Element::F32, &[2, 4]), "input x: the file has shape [2, 4], the model takes [batch, 3]");
+        assert_eq!(error(Element::F32, &[2]), "input x: the file has shape [2], the model takes [batch, 3]");
+        assert!(error(Element::F64, &[2, 3]).starts_with("input x: the file holds float64, the model takes float32\n"));
+    }
+
+    #[test]
+    fn random_numbers_follow_the_seed_and_the_type() {
+        let ports = [port("x", Element::F32, &[Dim::Size(1000)]), port("i", Element::I64, &[Dim::Size(1000)])];
+        let arrays = make(&ports, &[], &with(&[])).unwrap();
+        assert_eq!(arrays, make(&ports, &[], &with(&[])).unwrap());
+        assert_ne!(arrays, make(&ports, &[], &InputArguments { seed: 8, ..with(&[]) }).unwrap());
+        assert!(arrays[0].numbers().all(|number| (-1.0..1.0).contains(&number)));
+        assert!(arrays[0].numbers().any(|number| number < -0.5) && arrays[0].numbers().any(|number| number > 0.5));
+        assert!(arrays[1].numbers().all(|number| number == 0.0 || number == 1.0));
+    }
+
+    #[test]
+    fn absurd_extents_are_refused() {
+        let ports = [port("x", Element::F32, &[named("a"), named("b")])];
+        let error = make(&ports, &[], &with(&[("a", usize::MAX), ("b", 2)])).unwrap_err().to_string();
+        assert!(error.starts_with("input x would be too large"), "{error}");
+    }
+
+    #[test]
+    fn arguments_are_pairs() {
+        assert_eq!(dim("batch=4"), Ok(("batch".to_owned(), 4)));
+        assert!(dim("batch").is_err() && dim("=4").is_err() && dim("batch=-1").is_err());
+        assert_eq!(file("x=a=b.npy"), Ok(("x".to_owned(), "a=b.npy".into())));
+        assert!(file("x.npy").is_err() && file("x=").is_err());
+    }
+}

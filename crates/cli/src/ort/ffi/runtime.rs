@@ -1,0 +1,80 @@
+//! The loaded library and its table.
+
+use std::mem::ManuallyDrop;
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use libloading::Library;
+use ort_ep_sys::{Api, OrtAllocator, OrtApiBase, Status};
+
+use super::text;
+
+/// An ONNX Runtime library in this process.
+pub struct Runtime {
+    pub(super) api: Api,
+    version: String,
+    // Its threads may outlive the last handle, so it stays mapped until the process ends.
+    _library: ManuallyDrop<Library>,
+}
+
+impl Runtime {
+    /// Loads the library at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be loaded, is something else, or is too old.
+    pub fn load(path: &Path) -> Result<Rc<Self>> {
+        // SAFETY: the library's initialisers run, as they would in any program that uses it; the user named it or the
+        // search found it.
+        let library = unsafe { Library::new(path) }.map_err(|error| {
+            anyhow!(
+                "ONNX Runtime could not be loaded from {}: {error}\n  help: name libonnxruntime.so with --ort",
+                path.display()
+            )
+        })?;
+        let library = ManuallyDrop::new(library);
+        // SAFETY: this is the signature that ONNX Runtime documents for its only entry.
+        let entry = unsafe { library.get::<unsafe extern "system" fn() -> *const OrtApiBase>(b"OrtGetApiBase\0") };
+        let Ok(entry) = entry else {
+            bail!("{} is not ONNX Runtime: it has no OrtGetApiBase", path.display());
+        };
+        // SAFETY: the entry takes nothing and gives static data of the library, which is never unmapped.
+        let base = unsafe { entry() };
+        // SAFETY: as above.
+        let api = unsafe { Api::negotiate(base) }.with_context(|| format!("{} cannot be used", path.display()))?;
+        // SAFETY: as above; the version is static text.
+        let version = unsafe {
+            let version = base.as_ref().and_then(|base| base.GetVersionString);
+            version.map(|version| text(version())).unwrap_or_default()
+        };
+        Ok(Rc::new(Self { api, version, _library: library }))
+    }
+
+    /// Its version, such as `1.31.1`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Turns a status into a result and releases it.
+    pub(super) fn check(&self, status: Status) -> Result<()> {
+        if status.is_null() {
+            return Ok(());
+        }
+        // SAFETY: a non-null status is the caller's to read and to release once; the text is copied before that.
+        let message = unsafe {
+            let message = text(self.api.GetErrorMessage(status));
+            self.api.ReleaseStatus(status);
+            message
+        };
+        Err(anyhow!("ONNX Runtime: {}", message.trim_end()))
+    }
+
+    /// The allocator of plain memory, which lives as long as the library.
+    pub(super) fn allocator(&self) -> Result<NonNull<OrtAllocator>> {
+        let mut allocator = ptr::null_mut();
+        // SAFETY: the out-pointer is valid.
+        self.check(unsafe { self.api.GetAllocatorWithDefaultOptions(&mut allocator) })?;
+        NonNull::new(allocator).context("ONNX Runtime has no default allocator")
+    }
+}

@@ -1,0 +1,278 @@
+//! What `explain`, `run` and `bench` work on: a model, an ONNX Runtime, our provider and its devices.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde::Serialize;
+
+use crate::doctor;
+use crate::ort::{Assigned, Environment, Provider, Runtime, Session, SessionSettings};
+
+/// The name that the provider is registered under.
+pub const PROVIDER: &str = "AMDGPUExecutionProvider";
+
+const DRIVER: &str = "AMDGPU_EP_DRIVER";
+
+/// How long each ONNX Runtime library may take to answer while one is looked for.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What every command on a model takes.
+#[derive(Args, Clone, Debug)]
+pub struct TargetArguments {
+    /// The model, an .onnx file
+    pub model: PathBuf,
+    /// The ONNX Runtime library; without it ORT_DYLIB_PATH, or the first that `doctor` finds
+    #[arg(long, value_name = "PATH")]
+    pub ort: Option<PathBuf>,
+    /// The provider's library; without it AMDGPU_EP_PATH, or libamdgpu-ep beside this command or in ../lib
+    #[arg(long, value_name = "PATH")]
+    pub library: Option<PathBuf>,
+    /// Which backend to use: auto, hip, migraphx or directx
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// An option of the provider; a key with a dot in it is a session-config entry, such as session.disable_prepacking
+    #[arg(long = "option", value_name = "KEY=VALUE", value_parser = option)]
+    pub options: Vec<(String, String)>,
+    /// Print one JSON document (described in docs/cli.md) instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn option(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=').filter(|(key, _)| !key.is_empty()) {
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => Err(format!("{text:?} is not of the form KEY=VALUE")),
+    }
+}
+
+/// The provider's libraries in use, for reports.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Place {
+    /// The model.
+    pub model: String,
+    /// The ONNX Runtime library.
+    pub onnxruntime: String,
+    /// Its version.
+    pub onnxruntime_version: String,
+    /// The provider's library.
+    pub library: String,
+    /// The driver of the devices.
+    pub driver: String,
+    /// The architectures of the devices.
+    pub archs: Vec<String>,
+}
+
+/// Where the nodes of a session are.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Placed {
+    /// Nodes on the device.
+    pub device_nodes: usize,
+    /// All nodes.
+    pub total_nodes: usize,
+    /// Partitions on the device.
+    pub partitions: usize,
+}
+
+impl Placed {
+    /// Counts an assignment.
+    pub fn count(assignment: &[Assigned]) -> Placed {
+        let ours = || assignment.iter().filter(|part| part.provider == PROVIDER);
+        Placed {
+            device_nodes: ours().map(|part| part.nodes.len()).sum(),
+            total_nodes: assignment.iter().map(|part| part.nodes.len()).sum(),
+            partitions: ours().count(),
+        }
+    }
+
+    /// `12 of 14 nodes (86 %) in 2 partitions`.
+    pub fn text(&self) -> String {
+        let Placed { device_nodes, total_nodes, partitions } = *self;
+        let share = (device_nodes * 100 + total_nodes / 2).checked_div(total_nodes).unwrap_or(0);
+        let plural = if partitions == 1 { "" } else { "s" };
+        format!("{device_nodes} of {total_nodes} nodes ({share} %) in {partitions} partition{plural}")
+    }
+}
+
+/// Everything that is open.
+pub struct Target {
+    environment: Rc<Environment>,
+    devices: Vec<crate::ort::Device>,
+    model: PathBuf,
+    options: Vec<(String, String)>,
+    config: Vec<(String, String)>,
+    /// What is open, in words.
+    pub place: Place,
+}
+
+/// What opening came to.
+pub enum Opened {
+    /// Everything is there.
+    Ready(Box<Target>),
+    /// There is no AMD GPU: the command has run in another process, on the host device, with this exit code.
+    Elsewhere(u8),
+}
+
+/// Opens everything. Where no driver is named and there is no AMD GPU, the whole command runs again on the host device.
+///
+/// # Errors
+/// When the model, ONNX Runtime, the provider or a device is missing or refuses.
+pub fn open(arguments: &TargetArguments) -> Result<Opened> {
+    check_model(&arguments.model)?;
+    let ort = match &arguments.ort {
+        Some(path) => path.clone(),
+        None => doctor::onnxruntime_library(SEARCH_TIMEOUT)?,
+    };
+    let library = match &arguments.library {
+        Some(path) => path.clone(),
+        None => doctor::plugin_library()?,
+    };
+    // ONNX Runtime looks for a relative path beside itself.
+    let library = std::fs::canonicalize(&library).with_context(|| format!("there is no {}", library.display()))?;
+    let runtime = Runtime::load(&ort)?;
+    let environment = Environment::new(Rc::clone(&runtime))?;
+    let provider = Provider::register(&environment, PROVIDER, &library)?;
+    let devices = provider.devices()?;
+    if devices.is_empty() {
+        if let Some(driver) = std::env::var_os(DRIVER).filter(|driver| !driver.is_empty()) {
+            let driver = driver.to_string_lossy();
+            bail!("there is no device with {DRIVER}={driver}\n  help: amdgpu-ep doctor says why");
+        }
+        drop((provider, environment));
+        return again(&ort, &library).map(Opened::Elsewhere);
+    }
+    let archs: BTreeSet<&str> = devices.iter().filter_map(|device| device.metadata("arch")).collect();
+    let place = Place {
+        model: arguments.model.display().to_string(),
+        onnxruntime: ort.display().to_string(),
+        onnxruntime_version: runtime.version().to_owned(),
+        library: library.display().to_string(),
+        driver: devices[0].metadata("driver").unwrap_or("unknown").to_owned(),
+        archs: archs.into_iter().map(str::to_owned).collect(),
+    };
+    let profile = arguments.profile.iter().map(|profile| ("profile".to_owned(), profile.clone()));
+    let (config, options) =
+        profile.chain(arguments.options.iter().cloned()).partition(|(key, _): &(String, String)| key.contains('.'));
+    Ok(Opened::Ready(Box::new(Target { environment, devices, model: arguments.model.clone(), options, config, place })))
+}
+
+fn check_model(model: &Path) -> Result<()> {
+    let opened = File::open(model).and_then(|file| file.metadata());
+    let found = opened.with_context(|| format!("the model {} could not be opened", model.display()))?;
+    if found.is_dir() {
+        bail!("the model {} is a folder\n  help: name an .onnx file", model.display());
+    }
+    Ok(())
+}
+
+/// Runs this command again on the host device: a process chooses its driver once.
+fn again(ort: &Path, library: &Path) -> Result<u8> {
+    // Nobody is left to tell when stderr is closed.
+    let _ = writeln!(
+        io::stderr(),
+        "note: no AMD GPU was found here (amdgpu-ep doctor says why): going on with the host device ({DRIVER}=host)"
+    );
+    let executable = std::env::current_exe().context("the path of this executable could not be found")?;
+    let mut command = Command::new(executable);
+    command.args(std::env::args_os().skip(1)).env(DRIVER, "host");
+    // What was found once need not be looked for again.
+    command.env("ORT_DYLIB_PATH", ort).env("AMDGPU_EP_PATH", library);
+    let failed = "this command could not be started again for the host device";
+    #[cfg(unix)]
+    {
+        use std::os::unix::process::CommandExt;
+
+        // Comes back only when it fails.
+        Err(command.exec()).context(failed)
+    }
+    #[cfg(not(unix))]
+    {
+        let code = command.status().context(failed)?.code();
+        Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::FAILED))
+    }
+}
+
+impl Target {
+    /// The environment that values are made in.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// A session with the provider in front.
+    ///
+    /// # Errors
+    /// When the model cannot be loaded.
+    pub fn session(&self, config: &[(&str, &str)], threads: Option<u16>) -> Result<Session> {
+        let mut entries = self.config(config);
+        entries.push(("session.record_ep_graph_assignment_info".to_owned(), "1".to_owned()));
+        let settings = SessionSettings { devices: &self.devices, options: &self.options, config: entries, threads };
+        self.load(&settings)
+    }
+
+    /// A session on the CPU provider alone.
+    ///
+    /// # Errors
+    /// When the model cannot be loaded.
+    pub fn cpu_session(&self, config: &[(&str, &str)], threads: Option<u16>) -> Result<Session> {
+        let settings = SessionSettings { config: self.config(config), threads, ..SessionSettings::default() };
+        self.load(&settings).context("on the CPU provider alone")
+    }
+
+    fn config(&self, more: &[(&str, &str)]) -> Vec<(String, String)> {
+        let more = more.iter().map(|&(key, value)| (key.to_owned(), value.to_owned()));
+        more.chain(self.config.iter().cloned()).collect()
+    }
+
+    fn load(&self, settings: &SessionSettings<'_>) -> Result<Session> {
+        Session::new(&self.environment, &self.model, settings)
+            .with_context(|| format!("the model {} could not be loaded", self.model.display()))
+    }
+}
+
+impl Place {
+    /// `ONNX Runtime 1.31.1, driver host (host)`.
+    pub fn text(&self) -> String {
+        format!("ONNX Runtime {}, driver {} ({})", self.onnxruntime_version, self.driver, self.archs.join(", "))
+    }
+}
+
+/// A line that says what is being done, only on a terminal; the next one takes its place.
+pub fn progress(text: &str) {
+    let mut stderr = io::stderr();
+    if stderr.is_terminal() {
+        // Progress that nobody can read is no reason to stop.
+        let _ = write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ort::AssignedNode;
+
+    #[test]
+    fn nodes_are_counted_by_provider() {
+        let node = |op: &str| AssignedNode { name: String::new(), domain: String::new(), op: op.into() };
+        let parts = [
+            Assigned { provider: PROVIDER.into(), nodes: vec![node("Relu"), node("Add")] },
+            Assigned { provider: "CPUExecutionProvider".into(), nodes: vec![node("Det")] },
+        ];
+        let placed = Placed::count(&parts);
+        assert_eq!(placed, Placed { device_nodes: 2, total_nodes: 3, partitions: 1 });
+        assert_eq!(placed.text(), "2 of 3 nodes (67 %) in 1 partition");
+        assert_eq!(Placed::count(&[]).text(), "0 of 0 nodes (0 %) in 0 partitions");
+    }
+
+    #[test]
+    fn options_are_pairs() {
+        assert_eq!(option("device_id=1"), Ok(("device_id".to_owned(), "1".to_owned())));
+        assert_eq!(option("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert!(option("device_id").is_err() && option("=1").is_err());
+    }
+}

@@ -1,0 +1,331 @@
+//! `explain`, `run` and `bench` as a user would run them: a real ONNX Runtime, the staged libraries, the host device.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::onnx::{Attribute, Dim, ElementType, Graph, Model, Node, Tensor, ValueInfo};
+use testkit::place;
+
+/// A folder with models, and the libraries to run them with.
+struct Bench {
+    folder: TempDir,
+    ort: PathBuf,
+    library: PathBuf,
+}
+
+impl Bench {
+    /// `None`, with a printed reason, where something is not installed.
+    fn new() -> Option<Bench> {
+        let found = place::onnxruntime().and_then(|ort| {
+            place::staged_library("hip-backend")?;
+            place::staged_library("hip-host")?;
+            Ok((ort, place::staged_library("amdgpu-ep")?))
+        });
+        match found {
+            Ok((ort, library)) => Some(Bench { folder: tempfile::tempdir().unwrap(), ort, library }),
+            Err(reason) => {
+                println!("skipped: {reason}");
+                None
+            }
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn model(&self, name: &str, graph: Graph) -> String {
+        let path = self.path(name);
+        fs::write(&path, Model::new(graph).opset("", 17).to_bytes()).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_amdgpu-ep"));
+        command.args(arguments).arg("--ort").arg(&self.ort).arg("--library").arg(&self.library);
+        command.env_remove("AMDGPU_EP_LOG").env_remove("AMDGPU_EP_BACKEND_PATH");
+        command
+    }
+
+    /// The command on the host device.
+    fn output(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).env("AMDGPU_EP_DRIVER", "host").output().unwrap()
+    }
+
+    #[track_caller]
+    fn text(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*stderr), (Some(0), ""), "{}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[track_caller]
+    fn json(&self, arguments: &[&str]) -> Value {
+        let document: Value = serde_json::from_str(&self.text(&[arguments, &["--json"]].concat())).unwrap();
+        assert_eq!(document["schema"], 1);
+        document
+    }
+
+    /// The one error of a command that fails.
+    #[track_caller]
+    fn error(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{stderr}");
+        assert_eq!(stderr.matches("error:").count(), 1, "{stderr}");
+        stderr
+    }
+
+    /// A file of float32 as numpy writes it.
+    fn npy(&self, name: &str, shape: &str, values: &[f32]) -> String {
+        let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
+        header.extend(std::iter::repeat_n(' ', 128 - 10 - header.len() - 1));
+        header.push('\n');
+        let mut bytes = b"\x93NUMPY\x01\0".to_vec();
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header.as_bytes());
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        let path = self.path(name);
+        fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+fn floats(name: &str, dims: impl IntoIterator<Item = Dim>) -> ValueInfo {
+    ValueInfo::tensor(name, ElementType::Float, dims)
+}
+
+/// `y = exp(det(relu(x) · w))`: Det is nothing the engine knows, so the rest falls into two partitions.
+fn with_det() -> Graph {
+    let w: Vec<f32> = (0..9).map(|at| if at % 4 == 0 { 2.0 } else { 0.1 }).collect();
+    Graph::new("with_det")
+        .input(floats("x", [Dim::from("batch"), Dim::from(3), Dim::from(3)]))
+        .initializer(Tensor::floats("w", [3, 3], &w))
+        .node(Node::new("Relu", ["x"], ["r"]).name("first"))
+        .node(Node::new("MatMul", ["r", "w"], ["m"]))
+        .node(Node::new("Det", ["m"], ["d"]).name("determinant"))
+        .node(Node::new("Exp", ["d"], ["y"]))
+        .output(floats("y", [Dim::from("batch")]))
+}
+
+/// `y = relu(x) · 2`.
+fn doubled() -> Graph {
+    Graph::new("doubled")
+        .input(floats("x", [Dim::from("rows"), Dim::from(3)]))
+        .initializer(Tensor::floats("two", [1], &[2.0]))
+        .node(Node::new("Relu", ["x"], ["r"]))
+        .node(Node::new("Mul", ["r", "two"], ["y"]))
+        .output(floats("y", [Dim::from("rows"), Dim::from(3)]))
+}
+
+#[test]
+fn explain_names_what_runs_where_and_why() {
+    let Some(bench) = Bench::new() else { return };
+    let model = bench.model("m.onnx", with_det());
+    let text = bench.text(&["explain", &model]);
+    assert!(text.contains("On the device: 3 of 4 nodes (75 %) in 2 partitions"), "{text}");
+    assert!(!text.contains("determinant"), "{text}");
+    let all = bench.text(&["explain", &model, "--nodes"]);
+    assert!(all.contains("determinant") && all.contains("CPUExecutionProvider"), "{all}");
+
+    let report = bench.json(&["explain", &model]);
+    assert_eq!((&report["device_nodes"], &report["total_nodes"]), (&3.into(), &4.into()));
+    assert_eq!((&report["driver"], &report["partitions"]), (&"host".into(), &2.into()));
+    let nodes = report["nodes"].as_array().unwrap();
+    for node in nodes {
+        let is_det = node["op"] == "Det";
+        let provider = if is_det { "CPUExecutionProvider" } else { "AMDGPUExecutionProvider" };
+        assert_eq!(node["provider"], provider, "{node}");
+        assert_eq!(node["reason"].is_string(), is_det, "{node}");
+    }
+    let det = &report["operators"][0];
+    assert_eq!((&det["op"], &det["device"], &det["elsewhere"]), (&"Det".into(), &0.into(), &1.into()));
+    let reasons = det["reasons"].as_object().unwrap();
+    let (reason, count) = reasons.iter().next().unwrap();
+    assert_eq!(count, 1);
+    assert!(reason.contains("not supported"), "the reason is the backend's own: {reason}");
+}
+
+#[test]
+fn run_computes_what_the_model_says() {
+    let Some(bench) = Bench::new() else { return };
+    let model = bench.model("m.onnx", doubled());
+    let x = bench.npy("x.npy", "(2, 3)", &[-1.0, 2.0, 0.5, 3.0, -4.0, 0.0]);
+    let folder = bench.path("out");
+    let input = format!("x={x}");
+    let report = bench.json(&["run", &model, "--input", &input, "--output", folder.to_str().unwrap()]);
+    let y = &report["outputs"][0];
+    assert_eq!((&y["name"], &y["kind"], &y["shape"]), (&"y".into(), &"float32".into(), &vec![2, 3].into()));
+    assert_eq!(y["first"], Value::from(vec![0.0, 4.0, 1.0, 6.0, 0.0, 0.0]));
+    assert_eq!((&y["min"], &y["max"]), (&0.0.into(), &6.0.into()));
+    assert_eq!((&report["good"], &report["device_nodes"]), (&Value::Null, &2.into()));
+    let written = fs::read(folder.join("y.npy")).unwrap();
+    let wanted: Vec<u8> = [0f32, 4.0, 1.0, 6.0, 0.0, 0.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+    assert!(written.ends_with(&wanted) && written.len() % 64 == wanted.len() % 64);
+}
+
+#[test]
+fn run_agrees_with_the_cpu_provider() {
+    let Some(bench) = Bench::new() else { return };
+    let model = bench.model("m.onnx", with_det());
+    let text = bench.text(&["run", &model, "--dim", "batch=4", "--seed", "3", "--compare", "cpu"]);
+    assert!(text.contains("float32 [4]") && text.contains("The outputs agree."), "{text}");
+    let report = bench.json(&["run", &model, "--dim", "batch=4", "--seed", "3", "--compare", "cpu"]);
+    let difference = &report["outputs"][0]["difference"];
+    assert_eq!((&report["good"], &difference["good"]), (&true.into(), &true.into()));
+    assert!(difference["cosine"].as_f64().unwrap() > 0.999_999, "{difference}");
+    let other = bench.json(&["run", &model, "--dim", "batch=4", "--seed", "4"]);
+    assert_ne!(other["outputs"][0]["first"], report["outputs"][0]["first"], "another seed gives other inputs");
+}
+
+#[test]
+fn run_handles_every_type_of_number() {
+    let Some(bench) = Bench::new() else { return };
+    let types = [
+        (ElementType::Float16, "float16"),
+        (ElementType::Bfloat16, "bfloat16"),
+        (ElementType::Double, "float64"),
+        (ElementType::Int8, "int8"),
+        (ElementType::Int64, "int64"),
+        (ElementType::Uint8, "uint8"),
+        (ElementType::Uint32, "uint32"),
+        (ElementType::Bool, "bool"),
+    ];
+    let mut graph = Graph::new("types");
+    for (at, &(element, _)) in types.iter().enumerate() {
+        let (x, y) = (format!("x{at}"), format!("y{at}"));
+        let to = Attribute::Int(element as i64);
+        let shape = || [Dim::from("n")];
+        graph = graph
+            .input(ValueInfo::tensor(&x, element, shape()))
+            .node(Node::new("Cast", [x.as_str()], [format!("f{at}").as_str()]).attribute("to", Attribute::Int(1)))
+            .node(Node::new("Cast", [format!("f{at}").as_str()], [y.as_str()]).attribute("to", to))
+            .output(ValueInfo::tensor(&y, element, shape()));
+    }
+    let model = bench.model("m.onnx", graph);
+    let report = bench.json(&["run", &model, "--dim", "n=50", "--compare", "cpu"]);
+    assert_eq!(report["good"], true, "{report:#}");
+    for (output, (_, kind)) in report["outputs"].as_array().unwrap().iter().zip(types) {
+        assert_eq!((&output["kind"], &output["shape"]), (&kind.into(), &vec![50].into()));
+        assert_ne!(output["min"], output["max"], "{output}");
+    }
+}
+
+#[test]
+fn outputs_that_differ_end_with_1() {
+    let Some(bench) = Bench::new() else { return };
+    // Long sums in another order differ in their last bits: fine for float32, too much for a tolerance of nothing.
+    let square = || [Dim::from(64), Dim::from(999)];
+    let graph = Graph::new("sums")
+        .input(floats("x", square()))
+        .input(floats("y", [Dim::from(999), Dim::from(64)]))
+        .node(Node::new("MatMul", ["x", "y"], ["p"]))
+        .node(Node::new("Softmax", ["p"], ["s"]))
+        .node(Node::new("MatMul", ["s", "x"], ["z"]))
+        .output(floats("z", square()));
+    let model = bench.model("m.onnx", graph);
+    bench.text(&["run", &model, "--compare", "cpu"]);
+    let output = bench.output(&["run", &model, "--compare", "cpu", "--tolerance", "0"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("too far apart") && text.contains("do NOT agree"), "{text}");
+}
+
+#[test]
+fn bench_measures_both_sessions() {
+    let Some(bench) = Bench::new() else { return };
+    let model = bench.model("m.onnx", doubled());
+    let arguments = ["bench", &model, "--dim", "rows=7", "--seconds", "0.05", "--threads", "1"];
+    let text = bench.text(&arguments);
+    for want in ["x float32 [7, 3]", "with the device", "CPU provider alone", "median", "p95", "Speed against"] {
+        assert!(text.contains(want), "{want}: {text}");
+    }
+    let report = bench.json(&arguments);
+    for side in ["device", "cpu"] {
+        let number = |key: &str| report[side][key].as_f64().unwrap();
+        assert!(number("runs") >= 3.0, "{report:#}");
+        assert!(0.0 < number("min_ms") && number("min_ms") <= number("median_ms"), "{report:#}");
+        assert!(number("median_ms") <= number("p95_ms"), "{report:#}");
+    }
+    assert_eq!(report["device"]["runs"], report["cpu"]["runs"]);
+    assert!(report["ratio"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn machine_without_an_amd_gpu_goes_on_with_the_host_device() {
+    let Some(bench) = Bench::new() else { return };
+    let model = bench.model("m.onnx", doubled());
+    let output = bench.command(&["run", &model, "--json"]).env_remove("AMDGPU_EP_DRIVER").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    if report["driver"] == "amd" {
+        println!("skipped: there is an AMD GPU here");
+        return;
+    }
+    assert_eq!(report["driver"], "host");
+    assert!(stderr.contains("no AMD GPU was found here") && stderr.contains("AMDGPU_EP_DRIVER=host"), "{stderr}");
+}
+
+#[test]
+fn model_that_cannot_be_loaded_is_one_clear_error() {
+    let Some(bench) = Bench::new() else { return };
+    let missing = bench.path("missing.onnx");
+    let corrupt = bench.path("corrupt.onnx");
+    fs::write(&corrupt, "this is no model").unwrap();
+    for command in ["explain", "run", "bench"] {
+        let error = bench.error(&[command, missing.to_str().unwrap()]);
+        assert!(error.contains("missing.onnx could not be opened: No such file"), "{error}");
+        let error = bench.error(&[command, corrupt.to_str().unwrap()]);
+        assert!(error.contains("corrupt.onnx could not be loaded: ONNX Runtime: "), "{error}");
+    }
+    let folder = bench.folder.path().to_str().unwrap();
+    assert!(bench.error(&["explain", folder]).contains("is a folder"));
+}
+
+#[test]
+fn inputs_that_do_not_fit_are_one_clear_error() {
+    let Some(bench) = Bench::new() else { return };
+    let model = bench.model("m.onnx", doubled());
+    let wide = format!("x={}", bench.npy("wide.npy", "(2, 4)", &[0.0; 8]));
+    let error = bench.error(&["run", &model, "--input", &wide]);
+    assert!(error.contains("the file has shape [2, 4], the model takes [rows, 3]"), "{error}");
+    let error = bench.error(&["run", &model, "--input", &wide.replacen('x', "z", 1)]);
+    assert!(error.contains("no input \"z\"") && error.contains("x (float32 [rows, 3])"), "{error}");
+    for command in ["run", "bench"] {
+        let error = bench.error(&[command, &model, "--dim", "row=2"]);
+        assert!(error.contains("no dynamic dimension \"row\"") && error.contains("are: rows"), "{error}");
+    }
+    let error = bench.error(&["run", &model, "--input", "x=/nonexistent.npy"]);
+    assert!(error.contains("/nonexistent.npy could not be read"), "{error}");
+}
+
+#[test]
+fn wrong_libraries_and_options_are_one_clear_error() {
+    let Some(bench) = Bench::new() else { return };
+    let model = bench.model("m.onnx", doubled());
+    let error = bench.error(&["explain", &model, "--profile", "nonsense"]);
+    assert!(error.contains("profile") && error.contains("nonsense"), "{error}");
+    let plain = |ort: &str, library: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_amdgpu-ep"));
+        command.args(["explain", &model, "--ort", ort, "--library", library]).env("AMDGPU_EP_DRIVER", "host");
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let (ort, library) = (bench.ort.to_str().unwrap(), bench.library.to_str().unwrap());
+    let error = plain("/nonexistent.so", library);
+    assert!(error.contains("ONNX Runtime could not be loaded from /nonexistent.so"), "{error}");
+    let error = plain(library, library);
+    assert!(error.contains("is not ONNX Runtime"), "{error}");
+    let error = plain(ort, "/nonexistent.so");
+    assert!(error.contains("there is no /nonexistent.so"), "{error}");
+    let error = plain(ort, ort);
+    assert!(error.contains("could not be registered"), "{error}");
+}
