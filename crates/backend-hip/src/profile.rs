@@ -109,7 +109,8 @@ impl Recorder {
     }
 }
 
-/// A text that may stand in the profile: ONNX Runtime (seen in 1.26.0 and 1.31.1) writes names into its JSON as they are.
+/// A text that may stand in the profile: ONNX Runtime writes names into its JSON as they are (seen in 1.26.0 and 1.30.0;
+/// 1.31.1 escapes its own).
 fn plain(text: &str) -> String {
     text.chars().map(|one| if one.is_control() || matches!(one, '"' | '\\') { '_' } else { one }).collect()
 }
