@@ -27,7 +27,8 @@ def operator(weight=1):
 @operator(weight=4)
 def unary(m):
     x = m.pick(*FLOATS)
-    smooth = {"Sigmoid": 1, "Tanh": 1, "Erf": 1, "HardSigmoid": 1, "Sin": 1, "Cos": 1, "Softsign": 1, "Atan": 2}
+    smooth = {"Sigmoid": 1, "Tanh": 1, "Erf": 1, "HardSigmoid": 1, "Softsign": 1, "Atan": 2}
+    smooth |= {"Sin": 1, "Cos": 1} if x.magnitude <= 20 else {}
     growing = ["Softplus", "LeakyRelu", "Elu", "Selu"] + ["Celu"] * (x.dtype == "f32")
     growing += ["HardSwish"] * (m.opset >= 14) + ["Mish"] * (m.opset >= 18) + ["Gelu"] * (m.opset >= 20)
     exact = ["Relu", "Abs", "Neg", "Identity"]
@@ -790,7 +791,8 @@ def rms_norm(m):
 @operator()
 def group_norm(m):
     x = image(m, "f32", ranks=(3, 4))
-    if x and m.opset >= 21:
+    # The CPU provider's variance (seen in 1.31.1) loses digits when the mean is large: 1e-2 at a mean of 170.
+    if x and m.opset >= 21 and x.magnitude <= 20:
         channels = x.shape[1].factor
         groups = m.random.choice([groups for groups in (1, 2, channels) if channels % groups == 0])
         scale, bias = (m.weight("f32", (channels,)) for _ in range(2))

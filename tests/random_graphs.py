@@ -2,9 +2,11 @@
 
     python tests/random_graphs.py --library libhip-backend.so [--seed 1] [--count 300] [--first 0]
 
-Every graph runs with graph optimisations off and on, with several sizes of its run-time dimensions in one session. Integers
-and booleans must be equal; floats within a tolerance relative to the largest element, a wider one where half precision was
-on the way. A model that gives different results, or on which the process dies, stays in target/random-graphs/.
+Every graph runs with graph optimisations off and on, with several sizes of its run-time dimensions in one session. Where ONNX
+Runtime's own optimisations change the CPU provider's result, as 1.31.1 does when it merges a Pad of zeros into a MaxPool, that
+result counts as right too. Integers and booleans must be equal; floats within a tolerance relative to the largest element, a
+wider one where half precision was on the way. A model that gives different results, or on which the process dies, stays in
+target/random-graphs/.
 """
 import argparse
 import os
@@ -23,8 +25,8 @@ TOLERANCE, COARSE_TOLERANCE = 5e-5, 4e-2
 SIZES = ({"N": 1, "S": 4}, {"N": 5, "S": 7}, {"N": 2, "S": 1}, {"N": 5, "S": 7})
 EMPTY = ({"N": 0, "S": 3},)
 # ONNX Runtime's CPU provider (seen in 1.31.1) ends the process when a recurrent operator gets a sequence without steps; ONNX
-# leaves the mean of nothing undefined, and so the integer that the largest of nothing becomes.
-NEVER_EMPTY = {"LSTM", "GRU", "RNN", "ReduceMean", "ReduceMax", "ReduceMin"}
+# leaves the mean of nothing undefined, and what becomes of infinities, which are the largest of nothing, in later operators.
+NEVER_EMPTY = {"LSTM", "GRU", "RNN", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSumExp"}
 N, S = Dim(1, ("N",)), Dim(1, ("S",))
 
 
@@ -90,40 +92,44 @@ def check(m, devices, seed):
     model = m.model().SerializeToString()
     path = KEPT / f"{seed}.onnx"
     path.write_bytes(model)
-    faults, runs = [], 0
+    count, runs = np.array([0, 0]), 0
     try:
         reference = session(model, None, False)
-    except Exception as error:
-        path.unlink()
-        return [f"the CPU provider does not load it: {str(error)[:300]}"], np.array([0, 0]), 0
-    count = np.array([0, 0])
-    sizes_to_run = SIZES if NEVER_EMPTY.intersection(node.op_type for node in m.nodes) else SIZES + EMPTY
-    for optimised in (False, True):
-        try:
+        faults = []
+        for optimised in (False, True):
             ours = session(model, devices, optimised)
-        except Exception as error:
-            faults.append(f"optimised={optimised}: the session fails: {str(error)[:400]}")
-            continue
-        count = count if optimised else placed(ours)
-        for sizes in sizes_to_run:
-            feeds = m.feeds(sizes, np.random.default_rng(seed))
-            try:
-                wanted = reference.run(None, feeds)
-            except Exception:  # what the CPU provider refuses is no yardstick
-                continue
-            try:
-                found = ours.run(None, feeds)
-            except Exception as error:
-                faults.append(f"optimised={optimised} {sizes}: {str(error)[:400]}")
-                continue
-            runs += 1
-            for output, f, w in zip(ours.get_outputs(), found, wanted):
-                tolerance = COARSE_TOLERANCE if output.name in m.coarse else TOLERANCE
-                if wrong := difference(f, w, tolerance):
-                    faults.append(f"optimised={optimised} {sizes} {output.name}: {wrong}")
+            count = placed(ours)
+            for sizes in SIZES if NEVER_EMPTY.intersection(node.op_type for node in m.nodes) else SIZES + EMPTY:
+                feeds = m.feeds(sizes, np.random.default_rng(seed))
+                wanted = results(reference, feeds)
+                if wanted is None:
+                    continue
+                runs += 1
+                wrong = differences(m, ours, wanted, feeds)
+                if wrong and optimised:
+                    wrong = differences(m, ours, results(session(model, None, True), feeds), feeds)
+                faults += [f"optimised={optimised} {sizes} {fault}" for fault in wrong]
+    except Exception as error:
+        faults = [str(error)[:400]]
     if not faults:
         path.unlink()
     return faults, count, runs
+
+
+def results(reference, feeds):
+    """What the CPU provider makes of it; what it refuses is no yardstick, and None."""
+    try:
+        return reference.run(None, feeds)
+    except Exception:
+        return None
+
+
+def differences(m, ours, wanted, feeds):
+    wrong = []
+    for output, f, w in zip(ours.get_outputs(), ours.run(None, feeds), wanted):
+        if fault := difference(f, w, COARSE_TOLERANCE if output.name in m.coarse else TOLERANCE):
+            wrong.append(f"{output.name}: {fault}")
+    return wrong
 
 
 def main():
