@@ -119,12 +119,14 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
     let arrays = inputs::make(&ports, &[], &arguments.inputs)?;
     let environment = target.environment();
     let values = arrays.iter().map(|array| Value::from_array(environment, array)).collect::<Result<Vec<_>>>()?;
-    let inputs: Vec<(&str, &Value<'_>)> = ports.iter().map(|port| port.name.as_str()).zip(&values).collect();
+    let named: Vec<(&str, &Value<'_>)> = ports.iter().map(|port| port.name.as_str()).zip(&values).collect();
     let outputs = device.outputs()?;
     let outputs: Vec<&str> = outputs.iter().map(|port| port.name.as_str()).collect();
     let timed = |session: &Session, name: &str| -> Result<Duration> {
         let start = Instant::now();
-        let results = session.run(&inputs, &outputs).with_context(|| format!("the run on {name} failed"))?;
+        let results = session
+            .run(&named, &outputs)
+            .map_err(|error| inputs::failed(&format!("the run on {name}"), error, &ports, &arrays))?;
         let time = start.elapsed();
         drop(results);
         Ok(time)

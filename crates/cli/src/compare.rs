@@ -21,10 +21,28 @@ pub struct Difference {
     pub problem: Option<String>,
 }
 
+/// What is allowed when the user asks for nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// Rounding in the last bits.
+    Plain,
+    /// The model rounds to a few steps: a last bit that differs becomes a whole step, and steps add up.
+    Quantised,
+}
+
+impl Arithmetic {
+    /// The arithmetic of a session's operators.
+    pub fn of<'a>(ops: impl IntoIterator<Item = &'a str>) -> Arithmetic {
+        let quantises = |op: &str| op.contains("Quantize") || op.starts_with("QLinear") || op.ends_with("Integer");
+        if ops.into_iter().any(quantises) { Arithmetic::Quantised } else { Arithmetic::Plain }
+    }
+}
+
 /// The difference that an element type allows, as a share of the largest magnitude in the output; for 8-bit integers,
 /// which come from rounding, an absolute one.
-pub fn tolerance(element: Element) -> f64 {
+pub fn tolerance(element: Element, arithmetic: Arithmetic) -> f64 {
     match element {
+        element if element.is_float() && arithmetic == Arithmetic::Quantised => 1e-1,
         Element::F64 => 1e-9,
         Element::F32 => 1e-4,
         Element::F16 => 1e-2,
@@ -34,8 +52,8 @@ pub fn tolerance(element: Element) -> f64 {
     }
 }
 
-/// Compares a result with the CPU provider's. `asked` takes the place of the type's tolerance.
-pub fn compare(found: &Array, cpu: &Array, asked: Option<f64>) -> Difference {
+/// Compares a result with the CPU provider's, with a tolerance as [`tolerance`] gives it.
+pub fn compare(found: &Array, cpu: &Array, share: f64) -> Difference {
     let mut difference =
         Difference { max_abs: 0.0, max_rel: 0.0, cosine: None, allowed: 0.0, good: false, problem: None };
     if (found.element(), found.shape()) != (cpu.element(), cpu.shape()) {
@@ -69,7 +87,6 @@ pub fn compare(found: &Array, cpu: &Array, asked: Option<f64>) -> Difference {
     }
     let cosine = dot / (f64::sqrt(found_square) * f64::sqrt(cpu_square));
     difference.cosine = cosine.is_finite().then_some(cosine);
-    let share = asked.unwrap_or_else(|| tolerance(cpu.element()));
     difference.allowed = match cpu.element() {
         element if element.is_float() && largest > 0.0 => share * largest,
         _ => share,
@@ -92,28 +109,42 @@ mod tests {
         Array::new(Element::F32, vec![values.len()], bytes).unwrap()
     }
 
+    fn plain(found: &Array, cpu: &Array) -> Difference {
+        compare(found, cpu, tolerance(cpu.element(), Arithmetic::Plain))
+    }
+
+    #[test]
+    fn quantising_operators_are_known() {
+        assert_eq!(Arithmetic::of(["Conv", "DequantizeLinear", "MatMul"]), Arithmetic::Plain);
+        for op in ["QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "MatMulInteger"] {
+            assert_eq!(Arithmetic::of(["Conv", op]), Arithmetic::Quantised, "{op}");
+        }
+        assert_eq!(tolerance(Element::F32, Arithmetic::Quantised), 0.1);
+        assert_eq!(tolerance(Element::I64, Arithmetic::Quantised), 0.0);
+    }
+
     #[test]
     fn differences_are_measured() {
-        let difference = compare(&floats(&[1.0, 2.5]), &floats(&[1.0, 2.0]), None);
+        let difference = plain(&floats(&[1.0, 2.5]), &floats(&[1.0, 2.0]));
         assert_eq!((difference.max_abs, difference.max_rel, difference.good), (0.5, 0.25, false));
         // (1·1 + 2.5·2) / (√7.25 · √5)
         assert!((difference.cosine.unwrap() - 6.0 / (7.25f64.sqrt() * 5f64.sqrt())).abs() < 1e-12);
-        assert!(compare(&floats(&[1.0, 2.5]), &floats(&[1.0, 2.0]), Some(0.25)).good);
+        assert!(compare(&floats(&[1.0, 2.5]), &floats(&[1.0, 2.0]), 0.25).good);
     }
 
     #[test]
     fn tolerance_grows_with_the_output() {
-        assert!(compare(&floats(&[1000.05, 0.0]), &floats(&[1000.0, 0.0]), None).good);
-        assert!(!compare(&floats(&[0.10005, 0.0]), &floats(&[0.1, 0.0]), None).good);
-        assert!(compare(&floats(&[0.0]), &floats(&[0.0]), None).good);
+        assert!(plain(&floats(&[1000.05, 0.0]), &floats(&[1000.0, 0.0])).good);
+        assert!(!plain(&floats(&[0.10005, 0.0]), &floats(&[0.1, 0.0])).good);
+        assert!(plain(&floats(&[0.0]), &floats(&[0.0])).good);
     }
 
     #[test]
     fn infinities_and_nans_must_be_in_the_same_places() {
         let (inf, nan) = (f32::INFINITY, f32::NAN);
-        assert!(compare(&floats(&[inf, nan, 1.0]), &floats(&[inf, nan, 1.0]), None).good);
+        assert!(plain(&floats(&[inf, nan, 1.0]), &floats(&[inf, nan, 1.0])).good);
         for wrong in [[-inf, 1.0], [nan, 1.0], [3.0, 1.0]] {
-            let difference = compare(&floats(&wrong), &floats(&[inf, 1.0]), None);
+            let difference = plain(&floats(&wrong), &floats(&[inf, 1.0]));
             assert!(!difference.good && difference.problem.is_some(), "{difference:?}");
         }
     }
@@ -124,16 +155,16 @@ mod tests {
             let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             Array::new(Element::I64, vec![values.len()], bytes).unwrap()
         };
-        assert!(compare(&ints(&[1 << 60]), &ints(&[1 << 60]), None).good);
-        assert!(!compare(&ints(&[(1 << 60) + 1]), &ints(&[1 << 60]), None).good);
+        assert!(plain(&ints(&[1 << 60]), &ints(&[1 << 60])).good);
+        assert!(!plain(&ints(&[(1 << 60) + 1]), &ints(&[1 << 60])).good);
         let bytes = |value| Array::new(Element::U8, vec![1], vec![value]).unwrap();
-        assert!(compare(&bytes(7), &bytes(8), None).good);
-        assert!(!compare(&bytes(7), &bytes(9), None).good);
+        assert!(plain(&bytes(7), &bytes(8)).good);
+        assert!(!plain(&bytes(7), &bytes(9)).good);
     }
 
     #[test]
     fn other_shapes_are_a_problem() {
-        let difference = compare(&floats(&[1.0]), &floats(&[1.0, 2.0]), None);
+        let difference = plain(&floats(&[1.0]), &floats(&[1.0, 2.0]));
         assert_eq!(difference.problem.as_deref(), Some("the device gives float32 [1], the CPU provider float32 [2]"));
     }
 }

@@ -66,6 +66,18 @@ pub fn make(ports: &[Port], files: &[(String, PathBuf)], arguments: &InputArgume
     Ok(arrays)
 }
 
+/// The error of a run, with what it was run on: often a made-up shape or value is what the model refuses.
+pub fn failed(what: &str, error: anyhow::Error, ports: &[Port], arrays: &[Array]) -> anyhow::Error {
+    let given = ports.iter().zip(arrays).map(|(port, array)| {
+        let PortKind::Tensor(_, dims) = &port.kind else { return port.name.clone() };
+        format!("{} {:?} for {}", port.name, array.shape(), dims_text(dims))
+    });
+    let given = given.collect::<Vec<_>>().join(", ");
+    anyhow::anyhow!(
+        "{what} failed: {error:#}\n  help: the inputs were {given}; --dim changes extents, --input of `run` values"
+    )
+}
+
 fn list(ports: &[Port]) -> String {
     let ports: Vec<String> = ports.iter().map(describe).collect();
     format!("its inputs are {}", if ports.is_empty() { "none".to_owned() } else { ports.join(", ") })
@@ -275,6 +287,17 @@ mod tests {
         assert!(arrays[0].numbers().all(|number| (-1.0..1.0).contains(&number)));
         assert!(arrays[0].numbers().any(|number| number < -0.5) && arrays[0].numbers().any(|number| number > 0.5));
         assert!(arrays[1].numbers().all(|number| number == 0.0 || number == 1.0));
+    }
+
+    #[test]
+    fn a_failure_says_what_the_inputs_were() {
+        let ports = [port("x", Element::F32, &[named("batch"), Dim::Size(3)])];
+        let arrays = make(&ports, &[], &with(&[])).unwrap();
+        let error = failed("the run", anyhow::anyhow!("a window does not fit"), &ports, &arrays).to_string();
+        assert!(
+            error
+                .starts_with("the run failed: a window does not fit\n  help: the inputs were x [1, 3] for [batch, 3];")
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::compare::{self, Difference};
+use crate::compare::{self, Arithmetic, Difference};
 use crate::inputs::{self, InputArguments};
 use crate::npy;
 use crate::ort::{Array, Environment, Session, Value};
@@ -33,12 +33,17 @@ pub struct Arguments {
     /// Run the model on this provider too, and compare
     #[arg(long, value_name = "PROVIDER")]
     compare: Option<Rival>,
-    /// The largest difference allowed, relative to the largest element of an output; without it, one that fits its type
-    #[arg(long, value_name = "X", requires = "compare")]
+    /// The largest difference allowed, as a share of the largest element of an output; without it, one that fits its type
+    #[arg(long, value_name = "X", requires = "compare", value_parser = share)]
     tolerance: Option<f64>,
     /// Write every output into this folder, as OUTPUT.npy
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share: &f64| share.is_finite() && *share >= 0.0);
+    share.ok_or_else(|| format!("{text:?} is not a number of 0 or more"))
 }
 
 /// What to compare with.
@@ -100,19 +105,21 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     target::progress("loading the model ...");
     let session = target.session(&[], None)?;
-    let placed = Placed::count(&session.assignment()?);
+    let assignment = session.assignment()?;
+    let arithmetic = Arithmetic::of(assignment.iter().flat_map(|part| &part.nodes).map(|node| node.op.as_str()));
     let ports = session.inputs()?;
     let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
     let arrays = inputs::make(&ports, &arguments.files, &arguments.inputs)?;
     target::progress("running the model ...");
-    let found = outputs(target.environment(), &session, &names, &arrays).context("the run failed")?;
+    let found = outputs(target.environment(), &session, &names, &arrays)
+        .map_err(|error| inputs::failed("the run", error, &ports, &arrays))?;
     let cpu = match arguments.compare {
         None => None,
         Some(Rival::Cpu) => {
             target::progress("running the model on the CPU provider ...");
             let session = target.cpu_session(&[], None)?;
             let found = outputs(target.environment(), &session, &names, &arrays);
-            Some(found.context("the run on the CPU provider failed")?)
+            Some(found.map_err(|error| inputs::failed("the run on the CPU provider", error, &ports, &arrays))?)
         }
     };
     let mut outputs = Vec::with_capacity(found.len());
@@ -123,7 +130,10 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
         }
         if let Some(cpu) = &cpu {
             output.difference = match (value, &cpu[at].1) {
-                (Ok(found), Ok(cpu)) => Some(compare::compare(found, cpu, arguments.tolerance)),
+                (Ok(found), Ok(cpu)) => {
+                    let usual = || compare::tolerance(cpu.element(), arithmetic);
+                    Some(compare::compare(found, cpu, arguments.tolerance.unwrap_or_else(usual)))
+                }
                 _ => None,
             };
         }
@@ -131,6 +141,7 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     }
     let differences = || outputs.iter().filter_map(|output| output.difference.as_ref());
     let good = cpu.is_some().then(|| differences().all(|difference| difference.good));
+    let placed = Placed::count(&assignment);
     Ok(Report { schema: SCHEMA, place: target.place.clone(), placed, outputs, good })
 }
 
@@ -183,6 +194,12 @@ fn save(folder: &Path, name: &str, array: &Array) -> Result<String> {
     Ok(file.display().to_string())
 }
 
+const DISAGREEMENT: &str = "
+The outputs do NOT agree.
+  help: random inputs may be nothing like what the model was made for, and bring out rounding: give real ones with
+        --input, or allow more with --tolerance
+";
+
 fn text(report: &Report) -> String {
     let mut out =
         format!("{}\n{}\non the device: {}\n\n", report.place.model, report.place.text(), report.placed.text());
@@ -218,7 +235,7 @@ fn text(report: &Report) -> String {
         }
     });
     out += &table::text(["output", "max abs", "max rel", "cosine", "allowed", ""], rows.collect());
-    out += if good { "\nThe outputs agree.\n" } else { "\nThe outputs do NOT agree.\n" };
+    out += if good { "\nThe outputs agree.\n" } else { DISAGREEMENT };
     out
 }
 
