@@ -12,12 +12,18 @@ use ort_ep::{
 };
 
 /// Waits for what is queued on the run's stream: copies of inputs, under the umbrella.
-pub(crate) fn wait_for_inputs(context: &KernelContext<'_>) -> Result<()> {
+pub(crate) fn wait_for_inputs(context: &KernelContext<'_>, known: &OnceLock<hip::Device>) -> Result<()> {
     let Some(stream) = context.stream()? else { return Ok(()) };
     let failed = |error: &dyn std::fmt::Display| Error::ep_fail(error.to_string());
-    let driver = hip::Driver::load(hip::DriverKind::Host).map_err(|error| failed(&error))?;
-    let devices = driver.devices().map_err(|error| failed(&error))?;
-    let Some(device) = devices.first() else { return Ok(()) };
+    let device = match known.get() {
+        Some(device) => device,
+        None => {
+            let driver = hip::Driver::load(hip::DriverKind::Host).map_err(|error| failed(&error))?;
+            let first = driver.devices().map_err(|error| failed(&error))?.into_iter().next();
+            let Some(first) = first else { return Ok(()) };
+            known.get_or_init(|| first)
+        }
+    };
     // SAFETY: only the umbrella makes streams for this backend's sessions, on the host driver: the factory refuses any
     // other. The stream lives for the run.
     let stream = unsafe { hip::RawStream::from_ptr(stream.as_ptr()) };

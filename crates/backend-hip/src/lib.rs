@@ -1,6 +1,6 @@
 //! The hip backend: the graph engine as a plugin of ONNX Runtime.
 //!
-//! A session's way: [`claim`] offers every node to the engine and groups those it takes into partitions; `import` turns a
+//! A session's way: `claim` offers every node to the engine and groups those it takes into partitions; `import` turns a
 //! partition into a `graph::Graph`; `partition` plans it for the shapes at hand and runs it.
 //!
 //! Today the only device is the host: tensors are read and written where ONNX Runtime keeps them, and work is spread over

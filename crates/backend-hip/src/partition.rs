@@ -1,5 +1,5 @@
 //! A compiled partition on the host device.
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use exec::{
     Input, Program,
@@ -18,11 +18,13 @@ pub(crate) struct HostPartition {
     program: Program,
     idle: Mutex<Vec<RunState>>,
     profiles: Profiles,
+    /// Whose streams runs are ordered by; looked up when a run first brings one.
+    device: OnceLock<hip::Device>,
 }
 
 impl HostPartition {
     pub fn new(graph: Graph, profiles: Profiles) -> Self {
-        Self { program: Program::new(graph), idle: Mutex::default(), profiles }
+        Self { program: Program::new(graph), idle: Mutex::default(), profiles, device: OnceLock::new() }
     }
 
     fn inputs<'a>(&self, context: &KernelContext<'a>) -> Result<Vec<Tensor<'a>>> {
@@ -35,7 +37,7 @@ impl HostPartition {
 
 impl Partition for HostPartition {
     fn compute(&self, context: &KernelContext<'_>) -> Result<()> {
-        ffi::wait_for_inputs(context)?;
+        ffi::wait_for_inputs(context, &self.device)?;
         let tensors = self.inputs(context)?;
         let mut shapes: Vec<graph::Shape> = Vec::with_capacity(tensors.len());
         for tensor in &tensors {

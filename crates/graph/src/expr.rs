@@ -382,7 +382,7 @@ fn eval_binary(op: Binary, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
         };
         return Scalar::Float(z).cast(dtype);
     }
-    // 128 bits hold every sum, difference and product of two 64-bit integers, signed or not.
+    // 128 bits hold every sum and difference of two 64-bit integers, signed or not, and the low half of every product.
     let wide = |value: Scalar| match value {
         Scalar::Uint(v) => i128::from(v),
         other => i128::from(other.as_i64()),
@@ -398,7 +398,7 @@ fn eval_binary(op: Binary, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
         Binary::Ge => return truth(x >= y),
         Binary::Add => x + y,
         Binary::Sub => x - y,
-        Binary::Mul => x * y,
+        Binary::Mul => x.wrapping_mul(y),
         Binary::Div => x.checked_div(y).unwrap_or(0),
         Binary::Max => x.max(y),
         Binary::Min => x.min(y),
@@ -461,6 +461,7 @@ mod tests {
     fn integers_wrap_and_divide_towards_zero() {
         assert_eq!(binary(Binary::Add, 200, 100, DType::U8), Scalar::Uint(44));
         assert_eq!(binary(Binary::Sub, 0, 1, DType::U64), Scalar::Uint(u64::MAX));
+        assert_eq!(binary(Binary::Mul, -1, -1, DType::U64), Scalar::Uint(1));
         assert_eq!(binary(Binary::Div, -7, 2, DType::I32), Scalar::Int(-3));
         assert_eq!(binary(Binary::Div, 7, 0, DType::I32), Scalar::Int(0));
         assert_eq!(binary(Binary::Mod, -7, 3, DType::I64), Scalar::Int(2));

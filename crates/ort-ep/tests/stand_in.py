@@ -7,7 +7,7 @@ import os
 import sys
 
 import onnxruntime as ort
-from support import captured_stderr, devices, expect_error, is_mapped, mul_model, pair, run_checks, same, session
+from support import VERSION, captured_stderr, devices, expect_error, is_mapped, mul_model, pair, run_checks, same, session
 
 STAND_IN, PLUGIN = sys.argv[1:]
 NAME, VARIABLE = "StandIn", "STAND_IN_LIBRARY"
@@ -78,6 +78,9 @@ def fifty_times_in_and_out():
 
 
 def unregistering_under_a_live_session_is_survived():
+    # See device_ep.py.
+    if VERSION < (1, 26):
+        return
     register()
     x, y = pair()
     running = session(NAME, mul_model())

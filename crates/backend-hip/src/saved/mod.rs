@@ -10,7 +10,7 @@
 //! | 8 | [`checksum`] of all that follows |
 //! | … | version of this library, device, values, nodes, inputs, outputs |
 //!
-//! Numbers are little-endian. Lists and texts begin with their length. See [`write`] for the order.
+//! Numbers are little-endian. Lists and texts begin with their length. See `write` for the order.
 mod compatibility;
 mod context;
 mod file;
