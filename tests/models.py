@@ -15,6 +15,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -81,6 +82,22 @@ def full(outputs):
     return {name: {"full": value} for name, value in outputs.items()}
 
 
+def one_node_overhead(ort, devices):
+    """How long a warm run of one small Add takes, as a multiple of the CPU provider's."""
+    import numpy as np
+    import onnx
+
+    value = lambda name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [16])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["x", "y"], ["z"])], "one", [value("x"), value("y")], [value("z")])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "one.onnx"
+        onnx.save(model, path)
+        sessions = [session(ort, path, devices), session(ort, path, None)]
+    ours, theirs = medians(sessions, {name: np.ones(16, np.float32) for name in "xy"}, 2.0)
+    return ours / theirs
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, type=os.path.abspath)
@@ -137,6 +154,8 @@ def main():
         print(f"\ngeometric mean of the speeds {statistics.geometric_mean(ratios):.2f}, lowest {min(ratios):.2f} (1 = the CPU provider)")
     share = totals[True] / max(totals[True] + totals[False], 1)
     wrong = f"; wrong: {', '.join(bad)}" if bad else ""
+    if arguments.bench:
+        print(f"a warm run of one node takes {one_node_overhead(ort, devices):.2f} times as long as on the CPU provider")
     print(f"\n{len(models) - len(bad)} of {len(models)} models are right, {share:.1%} of their nodes on the device{wrong}")
     return 1 if bad else 0
 
