@@ -38,15 +38,15 @@ impl Lower<'_> {
         build: impl FnOnce(&mut Expr, &[Ref]) -> Ref,
     ) -> Result<Val, LowerError> {
         let mut expr = Expr::new();
-        let mut read: Vec<&Val> = Vec::with_capacity(inputs.len());
+        let mut read: Vec<Val> = Vec::with_capacity(inputs.len());
         let mut arguments: Vec<Ref> = Vec::with_capacity(inputs.len());
         for value in inputs {
-            self.expand(value, to)?;
+            let expanded = self.expand(value, to)?;
             // One known number is part of the expression, not of the memory it reads.
             arguments.push(match value.to_number() {
                 Some(number) => expr.constant(number, value.dtype()),
                 None => {
-                    read.push(value);
+                    read.push(expanded);
                     expr.input(read.len() as u16 - 1, value.dtype())
                 }
             });
@@ -55,13 +55,11 @@ impl Lower<'_> {
         // The last operation's type is what is stored.
         let result = if expr.dtype(result) == dtype.compute() { result } else { expr.cast(result, dtype) };
         expr.finish(result);
-        let inputs = read.into_iter().map(|value| self.expand(value, to)).collect::<Result<Vec<_>, _>>()?;
-        let known =
-            shape::elems(to).is_some_and(|elems| elems <= self.known_limit()) && inputs.iter().all(Val::is_known);
+        let known = shape::elems(to).is_some_and(|elems| elems <= self.known_limit()) && read.iter().all(Val::is_known);
         if known {
-            return Ok(Val::known(super::known::map(&expr, &inputs, dtype, to)));
+            return Ok(Val::known(super::known::map(&expr, &read, dtype, to)));
         }
-        let inputs: Vec<&Val> = inputs.iter().collect();
+        let inputs: Vec<&Val> = read.iter().collect();
         self.apply(Prim::Map(Map { expr }), &inputs, dtype, to)
     }
 
