@@ -264,12 +264,8 @@ pub(super) const OPS: &[Entry] = &[Entry { domain: "", op_type: "Attention", par
 mod tests {
     use crate::{
         DType,
-        ops::trial::{Given, Trial},
+        ops::trial::{Given, Trial, device},
     };
-
-    fn device(shape: &[usize]) -> Given<'_> {
-        Given::Device(DType::F32, shape)
-    }
 
     #[test]
     fn heads_may_be_joined_shared_and_preceded_by_a_past() {

@@ -285,14 +285,7 @@ pub(super) const OPS: &[Entry] = &[
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        DType,
-        ops::trial::{Given, Trial},
-    };
-
-    fn device(shape: &[usize]) -> Given<'_> {
-        Given::Device(DType::F32, shape)
-    }
+    use crate::ops::trial::{Trial, device};
 
     #[test]
     fn convolutions_have_the_shapes_of_onnx() {

@@ -243,12 +243,8 @@ pub(super) const OPS: &[Entry] = &[
 mod tests {
     use crate::{
         DType,
-        ops::trial::{Given, Trial},
+        ops::trial::{Given, Trial, device},
     };
-
-    fn device(shape: &[usize]) -> Given<'_> {
-        Given::Device(DType::F32, shape)
-    }
 
     #[test]
     fn products_have_the_shapes_of_numpy() {

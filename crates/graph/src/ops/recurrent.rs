@@ -221,12 +221,8 @@ pub(super) const OPS: &[Entry] = &[
 mod tests {
     use crate::{
         DType,
-        ops::trial::{Given, Trial},
+        ops::trial::{Trial, device},
     };
-
-    fn device(shape: &[usize]) -> Given<'_> {
-        Given::Device(DType::F32, shape)
-    }
 
     #[test]
     fn layers_have_the_shapes_of_onnx_in_both_layouts() {

@@ -18,6 +18,11 @@ pub(super) enum Given<'a> {
     Numbers(DType, &'a [f64], &'a [usize]),
 }
 
+/// Floats that only the device will know.
+pub(super) fn device(shape: &[usize]) -> Given<'_> {
+    Given::Device(DType::F32, shape)
+}
+
 /// One node with its inputs.
 #[derive(Clone, Debug)]
 pub(super) struct Trial<'a> {
