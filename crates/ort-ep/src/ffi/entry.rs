@@ -116,7 +116,25 @@ pub unsafe fn release_factory(factory: *mut sys::OrtEpFactory) -> sys::Status {
 /// variable whose level (`error` … `trace`) sends events to stderr that ONNX Runtime's logger would drop.
 #[macro_export]
 macro_rules! plugin {
-    ($create:expr $(, log_variable = $variable:literal)?) => {
+    ($create:expr) => {
+        $crate::plugin!(@export None, $create);
+    };
+    ($create:expr, log_variable = $variable:literal) => {
+        $crate::plugin!(@export Some($variable), $create);
+    };
+    (@export $variable:expr, $create:expr) => {
+        $crate::export_entries! {
+            create: |args| $crate::ffi::create_factories(args, $variable, $create),
+            release: |factory| $crate::ffi::release_factory(factory),
+        }
+    };
+}
+
+/// The two symbols with ONNX Runtime's signatures, around two functions that are as unsafe as the symbols themselves.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! export_entries {
+    (create: |$args:ident| $create:expr, release: |$factory:ident| $release:expr $(,)?) => {
         #[allow(unsafe_code, non_snake_case, missing_docs, clippy::missing_safety_doc)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn CreateEpFactories(
@@ -127,21 +145,23 @@ macro_rules! plugin {
             max_factories: usize,
             num_factories: *mut usize,
         ) -> $crate::sys::Status {
-            let args = $crate::ffi::CreateFactoriesArgs {
-                registered_name, api_base, default_logger, factories, max_factories, num_factories,
+            let $args = $crate::ffi::CreateFactoriesArgs {
+                registered_name,
+                api_base,
+                default_logger,
+                factories,
+                max_factories,
+                num_factories,
             };
-            #[allow(unused_mut, unused_assignments)]
-            let mut variable: Option<&str> = None;
-            $(variable = Some($variable);)?
             // SAFETY: only ONNX Runtime calls this symbol, by its contract.
-            unsafe { $crate::ffi::create_factories(args, variable, $create) }
+            unsafe { $create }
         }
 
         #[allow(unsafe_code, non_snake_case, missing_docs, clippy::missing_safety_doc)]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn ReleaseEpFactory(factory: *mut $crate::sys::OrtEpFactory) -> $crate::sys::Status {
+        pub unsafe extern "C" fn ReleaseEpFactory($factory: *mut $crate::sys::OrtEpFactory) -> $crate::sys::Status {
             // SAFETY: only ONNX Runtime calls this symbol, by its contract.
-            unsafe { $crate::ffi::release_factory(factory) }
+            unsafe { $release }
         }
     };
 }

@@ -117,33 +117,9 @@ macro_rules! passthrough {
     ($stem:literal, $variable:literal) => {
         static PASS_THROUGH: $crate::ffi::PassThrough = $crate::ffi::PassThrough::new($stem, $variable);
 
-        #[allow(unsafe_code, non_snake_case, missing_docs, clippy::missing_safety_doc)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn CreateEpFactories(
-            registered_name: *const ::std::ffi::c_char,
-            api_base: *const $crate::sys::OrtApiBase,
-            default_logger: *const $crate::sys::OrtLogger,
-            factories: *mut *mut $crate::sys::OrtEpFactory,
-            max_factories: usize,
-            num_factories: *mut usize,
-        ) -> $crate::sys::Status {
-            let args = $crate::ffi::CreateFactoriesArgs {
-                registered_name,
-                api_base,
-                default_logger,
-                factories,
-                max_factories,
-                num_factories,
-            };
-            // SAFETY: only ONNX Runtime calls this symbol, by its contract.
-            unsafe { PASS_THROUGH.create(args) }
-        }
-
-        #[allow(unsafe_code, non_snake_case, missing_docs, clippy::missing_safety_doc)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn ReleaseEpFactory(factory: *mut $crate::sys::OrtEpFactory) -> $crate::sys::Status {
-            // SAFETY: only ONNX Runtime calls this symbol, by its contract.
-            unsafe { PASS_THROUGH.release(factory) }
+        $crate::export_entries! {
+            create: |args| PASS_THROUGH.create(args),
+            release: |factory| PASS_THROUGH.release(factory),
         }
     };
 }
