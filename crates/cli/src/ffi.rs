@@ -39,7 +39,7 @@ pub fn onnxruntime(name: &OsStr) -> Result<OnnxRuntime, String> {
     };
     // SAFETY: `base` is null or the library's own table, and the library stays open.
     let api_version = unsafe { Api::negotiate(base) }.map(|api| api.version());
-    Ok(OnnxRuntime { file: file_at(entry as *const c_void), version, api_version })
+    Ok(OnnxRuntime { file: hip::sys::file_at(entry as *const () as usize), version, api_version })
 }
 
 /// Opens a library and looks for functions, without calling any.
@@ -77,30 +77,6 @@ fn text(text: *const std::ffi::c_char) -> String {
     }
     // SAFETY: ONNX Runtime returns NUL-terminated static text.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-#[cfg(unix)]
-fn file_at(address: *const c_void) -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStrExt;
-
-    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: `info` is a valid out-pointer, and dladdr takes any address.
-    if unsafe { libc::dladdr(address, info.as_mut_ptr()) } == 0 {
-        return None;
-    }
-    // SAFETY: all zeroes is a valid `Dl_info`, and dladdr filled it.
-    let info = unsafe { info.assume_init() };
-    if info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: the name is NUL-terminated and lives as long as the library, which is never closed.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
-}
-
-#[cfg(windows)]
-fn file_at(_address: *const c_void) -> Option<PathBuf> {
-    None
 }
 
 /// Whether this user may create files in a folder, asked without creating one.

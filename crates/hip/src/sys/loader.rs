@@ -67,7 +67,7 @@ impl Library {
     fn file_of(&self, name: &str) -> Option<PathBuf> {
         // SAFETY: only the address is used.
         let address = unsafe { self.symbol::<*const c_void>(name) }?;
-        file_at(address)
+        file_at(address as usize)
     }
 }
 
@@ -83,14 +83,15 @@ unsafe fn open_now(name: &OsStr) -> Result<libloading::Library, libloading::Erro
     unsafe { libloading::Library::new(name) }
 }
 
+/// The file that an address was loaded from.
 #[cfg(unix)]
-fn file_at(address: *const c_void) -> Option<PathBuf> {
+pub fn file_at(address: usize) -> Option<PathBuf> {
     use std::ffi::CStr;
     use std::os::unix::ffi::OsStrExt;
 
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: `info` is a valid out-pointer; dladdr accepts any address.
-    if unsafe { libc::dladdr(address, info.as_mut_ptr()) } == 0 {
+    if unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) } == 0 {
         return None;
     }
     // SAFETY: zeroed bytes are a valid `Dl_info`, and dladdr filled it.
@@ -103,15 +104,16 @@ fn file_at(address: *const c_void) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
+/// The file that an address was loaded from; not known on Windows.
 #[cfg(windows)]
-fn file_at(_address: *const c_void) -> Option<PathBuf> {
+pub fn file_at(_address: usize) -> Option<PathBuf> {
     None
 }
 
 /// The folder of the library or executable this code was linked into.
 pub(crate) fn own_folder() -> Option<PathBuf> {
     let here = own_folder as fn() -> Option<PathBuf> as *const c_void;
-    let file = file_at(here).or_else(|| std::env::current_exe().ok())?;
+    let file = file_at(here as usize).or_else(|| std::env::current_exe().ok())?;
     // The loader may have been given a relative path; the search must not depend on a later change of folder.
     let file = std::fs::canonicalize(&file).unwrap_or(file);
     file.parent().map(Path::to_owned)
