@@ -24,6 +24,7 @@ mod ffi;
 mod memory;
 pub mod options;
 mod ownership;
+pub mod routing;
 mod selection;
 mod stream;
 mod transfer;

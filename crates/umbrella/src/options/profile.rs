@@ -21,10 +21,12 @@ pub enum Profile {
     Directx,
     /// The hip backend.
     Hip,
+    /// AMD's external HIP execution provider.
+    Hipgpu,
 }
 
-/// Every spelling that ever shipped, canonical ones first within a profile.
-const SPELLINGS: [(&str, Profile); 18] = [
+/// Every spelling that ever shipped and ours for hipgpu, canonical ones first within a profile.
+const SPELLINGS: [(&str, Profile); 19] = [
     ("auto", Profile::Auto),
     ("", Profile::Auto),
     ("0", Profile::Auto),
@@ -43,17 +45,19 @@ const SPELLINGS: [(&str, Profile); 18] = [
     ("hipep", Profile::Hip),
     ("llm", Profile::Hip),
     ("5", Profile::Hip),
+    ("hipgpu", Profile::Hipgpu),
 ];
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 6] = [Self::Auto, Self::Eager, Self::Optimized, Self::Migraphx, Self::Directx, Self::Hip];
+    pub const ALL: [Self; 7] =
+        [Self::Auto, Self::Eager, Self::Optimized, Self::Migraphx, Self::Directx, Self::Hip, Self::Hipgpu];
 
     /// What the option accepts, for messages and documentation.
-    pub const ACCEPTED: &'static str = "one of auto, eager, optimize, migraphx, directx, hip \
+    pub const ACCEPTED: &'static str = "one of auto, eager, optimize, migraphx, directx, hip, hipgpu \
          (also optimized, directml, dml, hipep, llm or a number from 0 to 5; any case)";
 
-    /// The name used in logs: the spelling that AMD's own umbrella accepts too, so that it can be copied there.
+    /// The name used in logs: where AMD's own umbrella has the profile, the spelling that it accepts too.
     pub const fn canonical(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -62,6 +66,7 @@ impl Profile {
             Self::Migraphx => "migraphx",
             Self::Directx => "directx",
             Self::Hip => "hip",
+            Self::Hipgpu => "hipgpu",
         }
     }
 

@@ -44,6 +44,7 @@ fn every_profile_spelling_that_ever_shipped_is_accepted() {
         (Profile::Migraphx, vec!["migraphx", "3"]),
         (Profile::Directx, vec!["directx", "directml", "dml", "4"]),
         (Profile::Hip, vec!["hip", "hipep", "llm", "5"]),
+        (Profile::Hipgpu, vec!["hipgpu"]),
     ];
     let count: usize = contract.iter().map(|(_, spellings)| spellings.len()).sum();
     assert_eq!(count, Profile::spellings().count());
@@ -270,7 +271,7 @@ fn every_problem_is_reported_at_once() {
   - option model_arch is given twice with different values: "llama" (entry "ep.amdgpu.model_arch") and "phi3" (entry "ep.amdgpuexecutionprovider.model_arch")
   - unknown option "profil" (entry "ep.amdgpu.profil"): did you mean "profile"?
   - unknown option "xyzzy" (entry "ep.amdgpu.xyzzy")
-  - option profile is "fast" (entry "ep.amdgpuexecutionprovider.profile"): expected one of auto, eager, optimize, migraphx, directx, hip (also optimized, directml, dml, hipep, llm or a number from 0 to 5; any case)
+  - option profile is "fast" (entry "ep.amdgpuexecutionprovider.profile"): expected one of auto, eager, optimize, migraphx, directx, hip, hipgpu (also optimized, directml, dml, hipep, llm or a number from 0 to 5; any case)
   help: the options are profile, device_id,"#;
     let message = error.to_string();
     assert!(message.starts_with(expected), "{message}");

@@ -1,0 +1,119 @@
+//! The backends there are, by name.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use thiserror::Error;
+
+/// A backend that a session can go to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BackendName {
+    /// AMD's MIGraphX compiler.
+    MiGraphX,
+    /// Our graph engine.
+    Hip,
+    /// DirectX 12, on Windows.
+    DirectX,
+    /// AMD's external HIP execution provider, `libhipgpu`.
+    HipGpu,
+    /// Any plugin library, by its file.
+    Library(PathBuf),
+}
+
+/// The names a backend goes by, canonical ones first.
+const NAMES: [(&str, BackendName); 7] = [
+    ("migraphx", BackendName::MiGraphX),
+    ("hip", BackendName::Hip),
+    ("directx", BackendName::DirectX),
+    ("hipgpu", BackendName::HipGpu),
+    ("directml", BackendName::DirectX),
+    ("dml", BackendName::DirectX),
+    ("hipep", BackendName::Hip),
+];
+
+impl BackendName {
+    /// The backends that have a name of their own.
+    pub const NAMED: [Self; 4] = [Self::MiGraphX, Self::Hip, Self::DirectX, Self::HipGpu];
+
+    /// Name of its library without the platform's prefix and suffix; `None` for a library known by its file.
+    pub const fn stem(&self) -> Option<&'static str> {
+        match self {
+            Self::MiGraphX => Some("migraphx-backend"),
+            Self::Hip => Some("hip-backend"),
+            Self::DirectX => Some("directx-backend"),
+            Self::HipGpu => Some("hipgpu-backend"),
+            Self::Library(_) => None,
+        }
+    }
+
+    /// The word between `ep.` and the next dot in the keys of the backend's own options; `None` if it is not known.
+    pub const fn namespace(&self) -> Option<&'static str> {
+        match self {
+            Self::MiGraphX => Some("migraphx"),
+            Self::Hip => Some("hip"),
+            Self::DirectX => Some("directml"),
+            Self::HipGpu => Some("hipgpu"),
+            Self::Library(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for BackendName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MiGraphX => f.write_str("migraphx"),
+            Self::Hip => f.write_str("hip"),
+            Self::DirectX => f.write_str("directx"),
+            Self::HipGpu => f.write_str("hipgpu"),
+            Self::Library(file) => file.display().fmt(f),
+        }
+    }
+}
+
+/// A text that names no backend.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{text:?} is not a backend: expected migraphx, hip, directx, hipgpu or the path of a plugin library")]
+pub struct UnknownBackend {
+    /// The text as given.
+    pub text: String,
+}
+
+impl FromStr for BackendName {
+    type Err = UnknownBackend;
+
+    /// Reads a name in any case, blanks around it ignored; a text with a separator of folders in it is a library's path.
+    fn from_str(text: &str) -> Result<Self, UnknownBackend> {
+        let word = text.trim();
+        if let Some((_, name)) = NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)) {
+            return Ok(name.clone());
+        }
+        if word.contains(['/', '\\']) {
+            return Ok(Self::Library(word.into()));
+        }
+        Err(UnknownBackend { text: text.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_in_any_case() {
+        for backend in BackendName::NAMED {
+            for text in [backend.to_string(), backend.to_string().to_uppercase(), format!(" {backend}\t")] {
+                assert_eq!(text.parse(), Ok(backend.clone()), "{text:?}");
+            }
+            assert!(backend.stem().unwrap().ends_with("-backend"));
+        }
+        assert_eq!("DML".parse(), Ok(BackendName::DirectX));
+    }
+
+    #[test]
+    fn a_path_names_a_library_and_other_words_nothing() {
+        assert_eq!("/opt/some ep/libx.so".parse(), Ok(BackendName::Library("/opt/some ep/libx.so".into())));
+        assert_eq!(r"C:\ep\x.dll".parse(), Ok(BackendName::Library(r"C:\ep\x.dll".into())));
+        for text in ["", "auto", "libx.so", "migraphx-backend"] {
+            assert_eq!(text.parse::<BackendName>(), Err(UnknownBackend { text: text.to_owned() }));
+        }
+    }
+}

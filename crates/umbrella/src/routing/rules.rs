@@ -1,0 +1,104 @@
+//! The built-in rules of `auto`, as data.
+
+use hip::DriverKind;
+
+use super::{BackendName, Query};
+
+/// Architecture of AMD's Strix Halo.
+const STRIX_HALO: &str = "gfx1151";
+
+/// One row: the first that applies gives the order in which backends are tried.
+pub(super) struct Rule {
+    pub when: When,
+    /// The backends to try. A row whose first one does not exist on the platform does not apply.
+    pub order: &'static [BackendName],
+    /// Why the first of them is first.
+    pub reason: &'static str,
+}
+
+/// What a row depends on.
+pub(super) enum When {
+    Driver(DriverKind),
+    Framework(&'static str),
+    /// The architecture starts with this.
+    Arch(&'static str),
+    /// The architecture starts with this, and the model is a language model.
+    LanguageModelOn(&'static str),
+    Always,
+}
+
+use BackendName::{DirectX, Hip, MiGraphX};
+
+/// Every row, in order. hipgpu is nowhere among them: it keeps memory of its own and is used only when asked for.
+pub(super) const RULES: &[Rule] = &[
+    Rule { when: When::Driver(DriverKind::Host), order: &[Hip], reason: "the host driver has no GPU behind it" },
+    Rule {
+        when: When::Driver(DriverKind::Nvidia),
+        order: &[Hip],
+        reason: "the nvidia driver has no AMD GPU behind it",
+    },
+    Rule { when: When::Framework("webnn"), order: &[DirectX, MiGraphX, Hip], reason: "WebNN is made for DirectX" },
+    Rule {
+        when: When::LanguageModelOn(STRIX_HALO),
+        order: &[Hip, MiGraphX, DirectX],
+        reason: "a language model on Strix Halo",
+    },
+    Rule { when: When::Arch("gfx117"), order: &[DirectX, MiGraphX, Hip], reason: "gfx117x is new to MIGraphX" },
+    Rule { when: When::Arch("gfx11"), order: &[MiGraphX, Hip, DirectX], reason: "an RDNA3 GPU" },
+    Rule { when: When::Arch("gfx12"), order: &[MiGraphX, Hip, DirectX], reason: "an RDNA4 GPU" },
+    Rule { when: When::Always, order: &[DirectX, MiGraphX, Hip], reason: "the widest choice of GPUs" },
+    Rule { when: When::Arch("gfx9"), order: &[MiGraphX, Hip], reason: "a CDNA or GCN GPU" },
+    Rule { when: When::Arch("gfx103"), order: &[MiGraphX, Hip], reason: "an RDNA2 GPU" },
+    Rule { when: When::Always, order: &[MiGraphX, Hip], reason: "the default" },
+];
+
+/// Values of `model_arch` that are language models: every type for which GenAI runs one decoder loop, and the word itself.
+const LANGUAGE_MODELS: [&str; 27] = [
+    "chatglm",
+    "decoder",
+    "ernie4_5",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "gemma4_text",
+    "gptoss",
+    "granite",
+    "granitemoehybrid",
+    "hunyuandensev1",
+    "internlm2",
+    "lfm2",
+    "llama",
+    "llm",
+    "mistral",
+    "nemotron",
+    "olmo",
+    "phi",
+    "phi3",
+    "phi3small",
+    "phimoe",
+    "qwen2",
+    "qwen3",
+    "qwen3_5_moe_text",
+    "qwen3_5_text",
+    "smollm3",
+];
+
+/// Every value of `model_arch` that routing takes for a language model.
+pub fn language_models() -> impl Iterator<Item = &'static str> {
+    LANGUAGE_MODELS.into_iter()
+}
+
+impl When {
+    pub fn applies(&self, query: &Query<'_>) -> bool {
+        let is = |hint: Option<&crate::options::Hint>, word: &str| hint.is_some_and(|hint| hint.as_str() == word);
+        match self {
+            Self::Driver(driver) => query.driver == *driver,
+            Self::Framework(word) => is(query.model_fw, word),
+            Self::Arch(prefix) => query.arch.starts_with(prefix),
+            Self::LanguageModelOn(prefix) => {
+                query.arch.starts_with(prefix) && LANGUAGE_MODELS.iter().any(|word| is(query.model_arch, word))
+            }
+            Self::Always => true,
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The user's own rows: a text file that `routing_table` names.
+
+use std::{fmt, path::Path};
+
+use thiserror::Error;
+
+use super::{BackendName, UnknownBackend};
+use crate::options::Hint;
+
+/// Rows of a routing table, in the order of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoutingTable {
+    rows: Vec<Row>,
+}
+
+/// One row: sessions on such a device with such a model try this backend first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its line in the file.
+    pub line: usize,
+    /// What the architecture starts with; `None` for any.
+    pub arch: Option<String>,
+    /// The value of `model_arch`; `None` for any, a missing one included.
+    pub model: Option<Hint>,
+    /// The backend to try first.
+    pub backend: BackendName,
+}
+
+/// Everything wrong with a routing table.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub struct TableError {
+    /// Each bad line with what is wrong there, in order; never empty.
+    pub problems: Vec<(usize, RowError)>,
+}
+
+impl fmt::Display for TableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (line, problem)) in self.problems.iter().enumerate() {
+            write!(f, "{}line {line}: {problem}", if index == 0 { "" } else { "\n" })?;
+        }
+        f.write_str("\n  help: a row is an architecture's start, a model_arch and a backend, such as: gfx11 llama hip (* means any)")
+    }
+}
+
+/// What is wrong with one row.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RowError {
+    /// Less than three columns.
+    #[error("{found} of the 3 columns are there")]
+    TooShort {
+        /// How many columns there are.
+        found: usize,
+    },
+    /// The third column is no backend.
+    #[error(transparent)]
+    Backend(#[from] UnknownBackend),
+}
+
+impl RoutingTable {
+    /// Reads rows of `architecture-prefix model_arch backend`, separated by blanks. `*` means any, `#` at the start of a
+    /// line or after a blank starts a comment. The backend is the rest of the line, so a path may have blanks in it;
+    /// relative paths start at `folder`.
+    ///
+    /// # Errors
+    /// [`TableError`] naming every line that is no row.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, TableError> {
+        let (mut rows, mut problems) = (Vec::new(), Vec::new());
+        for (line, text) in (1..).zip(text.lines()) {
+            match row(line, without_comment(text), folder) {
+                Ok(row) => rows.extend(row),
+                Err(problem) => problems.push((line, problem)),
+            }
+        }
+        if problems.is_empty() { Ok(Self { rows }) } else { Err(TableError { problems }) }
+    }
+
+    /// The first row for such a device and model.
+    pub fn find(&self, arch: &str, model: Option<&Hint>) -> Option<&Row> {
+        self.rows.iter().find(|row| {
+            row.arch.as_ref().is_none_or(|prefix| arch.starts_with(prefix.as_str()))
+                && row.model.as_ref().is_none_or(|wanted| Some(wanted) == model)
+        })
+    }
+
+    /// Every row.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+}
+
+fn without_comment(line: &str) -> &str {
+    let mut before = ' ';
+    for (at, letter) in line.char_indices() {
+        if letter == '#' && before.is_whitespace() {
+            return &line[..at];
+        }
+        before = letter;
+    }
+    line
+}
+
+/// Reads one line; `None` for an empty one.
+fn row(line: usize, text: &str, folder: &Path) -> Result<Option<Row>, RowError> {
+    let columns = |text: &str| text.split_whitespace().count();
+    // A byte-order mark is no part of the first word.
+    let text = text.trim_start_matches('\u{feff}').trim();
+    let Some((arch, rest)) = text.split_once(char::is_whitespace) else {
+        return if text.is_empty() { Ok(None) } else { Err(RowError::TooShort { found: 1 }) };
+    };
+    let Some((model, backend)) = rest.trim_start().split_once(char::is_whitespace) else {
+        return Err(RowError::TooShort { found: columns(text) });
+    };
+    let backend = match backend.parse()? {
+        BackendName::Library(file) => BackendName::Library(folder.join(file)),
+        named => named,
+    };
+    let arch = (arch != "*").then(|| arch.to_ascii_lowercase());
+    let model = if model == "*" { None } else { Hint::new(model) };
+    Ok(Some(Row { line, arch, model, backend }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<RoutingTable, TableError> {
+        RoutingTable::parse(text, Path::new("/etc/amdgpu"))
+    }
+
+    #[test]
+    fn rows_comments_and_paths_are_read() {
+        let table = parse(
+            "# our machines\n\n gfx11   Llama  hip # quick\nGFX90a\t*\tmigraphx\r\n* resnet my ep/lib#1.so\n* * /opt/x.so\n",
+        );
+        let row = |line, arch: Option<&str>, model: Option<&str>, backend| Row {
+            line,
+            arch: arch.map(str::to_owned),
+            model: model.and_then(Hint::new),
+            backend,
+        };
+        assert_eq!(
+            table.unwrap().rows(),
+            [
+                row(3, Some("gfx11"), Some("llama"), BackendName::Hip),
+                row(4, Some("gfx90a"), None, BackendName::MiGraphX),
+                row(5, None, Some("resnet"), BackendName::Library("/etc/amdgpu/my ep/lib#1.so".into())),
+                row(6, None, None, BackendName::Library("/opt/x.so".into())),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_bad_line_is_named_with_its_number() {
+        let message = parse("gfx11 llama hip\ngfx11\n# fine\ngfx11 hip\n* * turbo\n").unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "line 2: 1 of the 3 columns are there\nline 4: 2 of the 3 columns are there\n\
+             line 5: \"turbo\" is not a backend: expected migraphx, hip, directx, hipgpu or the path of a plugin library\n  \
+             help: a row is an architecture's start, a model_arch and a backend, such as: gfx11 llama hip (* means any)"
+        );
+    }
+
+    #[test]
+    fn the_first_row_that_fits_counts() {
+        let table = parse("gfx1100 llama hip\ngfx11 * migraphx\n* llama directx\n").unwrap();
+        let line = |arch, model| table.find(arch, Hint::new(model).as_ref()).map(|row| row.line);
+        assert_eq!(line("gfx1100", " LLAMA "), Some(1));
+        assert_eq!(line("gfx1100", ""), Some(2));
+        assert_eq!(line("gfx90a:xnack-", "llama"), Some(3));
+        assert_eq!(line("gfx90a", "resnet"), None);
+        assert_eq!(line("", ""), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_gives_rows_or_line_numbers_of_the_text(text in "([a-z#* /\t\u{feff}]{0,12}\n){0,6}") {
+            let lines = text.lines().count();
+            match parse(&text) {
+                Ok(table) => prop_assert!(table.rows().iter().all(|row| (1..=lines).contains(&row.line))),
+                Err(error) => {
+                    prop_assert!(!error.problems.is_empty());
+                    prop_assert!(error.problems.iter().all(|(line, _)| (1..=lines).contains(line)));
+                }
+            }
+        }
+    }
+}
