@@ -19,7 +19,7 @@ enum Place {
     Development,
 }
 
-const TABLE: [(&str, Place); 18] = [
+const TABLE: [(&str, Place); 19] = [
     ("ort-ep-sys", Place::Layer(0)),
     ("hip", Place::Layer(0)),
     ("graph", Place::Layer(0)),
@@ -34,6 +34,7 @@ const TABLE: [(&str, Place); 18] = [
     ("backend-hip", Place::Layer(4)),
     ("backend-migraphx", Place::Layer(4)),
     ("backend-directx", Place::Layer(4)),
+    ("backend-hipgpu", Place::Layer(4)),
     ("umbrella", Place::Layer(5)),
     // `doctor` reports what the driver loader tried and which runtimes it found (docs/adr/0002).
     ("cli", Place::User(&["hip", "ort-ep-sys", "textgen"])),

@@ -41,9 +41,12 @@ struct Product {
     name: &'static str,
 }
 
-const PRODUCTS: [Product; 4] = [
+const PRODUCTS: &[Product] = &[
     Product { package: "umbrella", kind: "cdylib", name: "amdgpu-ep" },
     Product { package: "backend-hip", kind: "cdylib", name: "hip-backend" },
+    Product { package: "backend-hipgpu", kind: "cdylib", name: "hipgpu-backend" },
+    #[cfg(windows)]
+    Product { package: "backend-directx", kind: "cdylib", name: "directx-backend" },
     Product { package: "hip-host", kind: "cdylib", name: "hip-host" },
     Product { package: "cli", kind: "bin", name: "amdgpu-ep" },
 ];
@@ -62,6 +65,13 @@ impl Stage {
     /// The hip backend, which the umbrella loads and tests register directly.
     pub fn backend(&self) -> PathBuf {
         self.root.join("lib").join(library_file("hip-backend"))
+    }
+
+    /// The libraries that are plugins: the umbrella and its backends.
+    pub fn plugins(&self) -> Vec<PathBuf> {
+        let plugins = PRODUCTS.iter().filter(|product| product.name == "amdgpu-ep" || product.name.ends_with("-backend"));
+        let plugins = plugins.filter(|product| product.kind == "cdylib");
+        plugins.map(|product| self.root.join("lib").join(library_file(product.name))).collect()
     }
 
     /// Every staged library.
@@ -84,11 +94,11 @@ pub fn run(workspace: &Workspace, profile: Profile) -> Result<Stage> {
 pub fn run_into(workspace: &Workspace, profile: Profile, root: PathBuf) -> Result<Stage> {
     let mut build = shell::cargo(workspace.root());
     build.args(["build", "--profile", profile.name(), "--message-format", "json-render-diagnostics"]);
-    for product in &PRODUCTS {
+    for product in PRODUCTS {
         build.args(["--package", product.package]);
     }
     let messages = shell::capture_stdout(&mut build)?;
-    for product in &PRODUCTS {
+    for product in PRODUCTS {
         let built = artifact(&messages, product)
             .with_context(|| format!("cargo built no {} of package {}", product.kind, product.package))?;
         let (folder, file) = match product.kind {

@@ -38,7 +38,7 @@ pub fn run(stage: &Stage) -> Result<()> {
         let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let interface = interface(&bytes).with_context(|| format!("cannot parse {}", path.display()))?;
         let file = file_name(&path);
-        let is_plugin = [stage.umbrella(), stage.backend()].contains(&path);
+        let is_plugin = stage.plugins().contains(&path);
         let exports = is_plugin.then_some(&PLUGIN_EXPORTS[..]);
         faults.extend(interface.faults(exports).into_iter().map(|fault| format!("{file}: {fault}")));
         println!("{file}: {} exports, needs {}", interface.exports.len(), listed(&interface.needed));
