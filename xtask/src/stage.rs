@@ -69,7 +69,8 @@ impl Stage {
 
     /// The libraries that are plugins: the umbrella and its backends.
     pub fn plugins(&self) -> Vec<PathBuf> {
-        let plugins = PRODUCTS.iter().filter(|product| product.name == "amdgpu-ep" || product.name.ends_with("-backend"));
+        let plugins =
+            PRODUCTS.iter().filter(|product| product.name == "amdgpu-ep" || product.name.ends_with("-backend"));
         let plugins = plugins.filter(|product| product.kind == "cdylib");
         plugins.map(|product| self.root.join("lib").join(library_file(product.name))).collect()
     }

@@ -8,6 +8,7 @@
 //! | environment | meaning |
 //! |---|---|
 //! | `AMDGPU_EP_DRIVER` | `auto` (AMD GPUs only, the default), `amd`, `nvidia` (the CUDA twin), `host` (RAM and CPU) |
+//! | `AMDGPU_EP_FORCE_ARCH`, `ORT_AMDGPU_TRACE_ROUTING` | see [`session_route`] |
 //! | `AMDGPU_EP_BACKEND_PATH` | folders to look for backend libraries in, after this library's own |
 //! | `AMDGPU_EP_LOG` | `error` … `trace`: what ONNX Runtime's logger would drop goes to stderr |
 #![deny(unsafe_code)]
@@ -26,6 +27,7 @@ pub mod options;
 mod ownership;
 pub mod routing;
 mod selection;
+pub mod session_route;
 mod stream;
 mod transfer;
 

@@ -94,6 +94,8 @@ options! {
     precompile_at_load: Option<bool>, relayed, "MIGraphX: compile every batch size when the session is created";
     has_user_compute_stream: Option<bool>, relayed, "MIGraphX: run on the stream of user_compute_stream";
     user_compute_stream: Option<String>, relayed, "MIGraphX: address of the application's HIP stream, in decimal";
+    routing_table: Option<PathBuf>, kept, "file with rows of your own for profile=auto";
+    backend_library: Option<PathBuf>, kept, "file of any plugin library to run the session on instead of a profile's backend";
     strict_options: Option<bool>, kept, "0 turns unknown options into warnings; malformed values stay errors";
 }
 
