@@ -1,0 +1,72 @@
+//! Handles that are freed when dropped, and the status every call gives.
+
+use std::ffi::CString;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::MgxError;
+use super::sys::{Handle, OfHandle, Status};
+
+/// Turns a status into an error that names the call and the step.
+pub(super) fn check(call: &'static str, status: Status, doing: impl FnOnce() -> String) -> Result<(), MgxError> {
+    if status == 0 { Ok(()) } else { Err(MgxError::Call { call, status, doing: doing() }) }
+}
+
+/// A handle of ours.
+pub(super) struct Owned {
+    raw: Handle,
+    destroy: OfHandle,
+}
+
+impl Owned {
+    /// Makes a handle with `create`, which is given where to put it.
+    pub(super) fn make(
+        call: &'static str,
+        destroy: OfHandle,
+        doing: impl FnOnce() -> String,
+        create: impl FnOnce(*mut Handle) -> Status,
+    ) -> Result<Owned, MgxError> {
+        let mut raw = std::ptr::null_mut();
+        check(call, create(&mut raw), doing)?;
+        if raw.is_null() {
+            return Err(MgxError::answer(format!("a null handle from migraphx_{call}")));
+        }
+        Ok(Owned { raw, destroy })
+    }
+
+    /// The handle, valid as long as this value.
+    pub(super) fn raw(&self) -> Handle {
+        self.raw
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: the handle came from the create function that belongs to `destroy`, and is freed only here.
+        let status = unsafe { (self.destroy)(self.raw) };
+        if status != 0 {
+            tracing::warn!(target: "amdgpu_ep::lifetime", status, "MIGraphX did not free a handle");
+        }
+    }
+}
+
+/// Held around everything that reads or fills MIGraphX's process-wide registries: it has no locks around them.
+pub(super) fn serialised() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A text as C has it.
+pub(super) fn c_text(what: &str, text: &str) -> Result<CString, MgxError> {
+    CString::new(text).map_err(|_| MgxError::refused(format!("{what} {text:?}"), "it holds a NUL byte"))
+}
+
+/// A path as C has it.
+pub(super) fn c_path(path: &Path) -> Result<CString, MgxError> {
+    let refused = |reason| MgxError::refused(format!("the path {}", path.display()), reason);
+    #[cfg(unix)]
+    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
+    #[cfg(not(unix))]
+    let bytes = path.to_str().ok_or_else(|| refused("it is not Unicode"))?.as_bytes();
+    CString::new(bytes).map_err(|_| refused("it holds a NUL byte"))
+}

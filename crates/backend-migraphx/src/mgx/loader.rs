@@ -1,0 +1,147 @@
+//! Opening the C library and asking it what it is. It stays for the life of the process, as `hip`'s loader says why.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hip::Attempt;
+use hip::sys::Library;
+
+use super::library::Version;
+use super::search::{Candidate, Search};
+use super::sys::Table;
+use super::types::Numbering;
+use super::{MgxError, operators};
+
+/// A filled table and what is known about where it came from.
+pub(super) struct Loaded {
+    pub table: Table,
+    pub file: PathBuf,
+    pub version: Option<Version>,
+    pub numbering: Numbering,
+    pub operators: std::collections::BTreeSet<String>,
+}
+
+/// Opens the first usable library of a search.
+pub(super) fn load(search: &Search) -> Result<Loaded, MgxError> {
+    let mut attempts = Vec::new();
+    let mut incomplete = None;
+    for candidate in search.candidates() {
+        let Some(library) = open(&candidate, &mut attempts) else { continue };
+        let file = file_of(&library).unwrap_or_else(|| PathBuf::from(shown(&candidate)));
+        // SAFETY: the file bears MIGraphX's name, or the user named it as MIGraphX; the table is written from its header.
+        match unsafe { Table::fill(&library) } {
+            Ok(table) => return describe(table, file),
+            Err(missing) => {
+                attempts.push(Attempt { name: shown(&candidate), reason: format!("lacks {}", missing.join(", ")) });
+                incomplete.get_or_insert((file, missing));
+            }
+        }
+    }
+    Err(match incomplete {
+        Some((file, missing)) => MgxError::Incomplete { file, missing },
+        None => MgxError::NotFound { attempts },
+    })
+}
+
+fn describe(table: Table, file: PathBuf) -> Result<Loaded, MgxError> {
+    let numbering = Numbering::probe(&table)
+        .ok_or_else(|| MgxError::answer("an element type numbered 4 that is neither float nor double"))?;
+    let version = fs::read(&file).ok().and_then(|bytes| core_version(&bytes));
+    let operators = operators::of(&table);
+    tracing::debug!(
+        target: "amdgpu_ep::load",
+        library = %file.display(),
+        version = %version.map_or_else(|| "unknown".to_owned(), |version| version.to_string()),
+        operators = operators.len(),
+        "loaded MIGraphX"
+    );
+    Ok(Loaded { table, file, version, numbering, operators })
+}
+
+fn open(candidate: &Candidate, attempts: &mut Vec<Attempt>) -> Option<Library> {
+    let result = match candidate {
+        Candidate::File(path) if !path.exists() => Err("no such file".to_owned()),
+        Candidate::File(path) => Library::open(path),
+        Candidate::Plain(name) => Library::open(name),
+        // Not being there already is no failure to report.
+        Candidate::Loaded(name) => return Library::already_open(name),
+    };
+    result.map_err(|reason| attempts.push(Attempt { name: shown(candidate), reason })).ok()
+}
+
+fn shown(candidate: &Candidate) -> String {
+    match candidate {
+        Candidate::File(path) => path.display().to_string(),
+        Candidate::Plain(name) | Candidate::Loaded(name) => (*name).to_owned(),
+    }
+}
+
+fn file_of(library: &Library) -> Option<PathBuf> {
+    // SAFETY: only the address is used.
+    let address = unsafe { library.symbol::<*const ()>("migraphx_program_destroy") }?;
+    let file = hip::sys::file_at(address as usize)?;
+    Some(fs::canonicalize(&file).unwrap_or(file))
+}
+
+/// The version of the core library that a C library was linked with.
+///
+/// The C library has no function for it, but asks the loader for the core by a name that ends in
+/// `major * 1000000 + minor * 1000 + patch`.
+fn core_version(c_library: &[u8]) -> Option<Version> {
+    const CORE: &[u8] = b"\0libmigraphx.so.";
+    let names = c_library.windows(CORE.len()).enumerate().filter(|(_, window)| *window == CORE);
+    names.map(|(at, _)| &c_library[at + CORE.len()..]).find_map(|rest| {
+        let digits = rest.iter().take(10).take_while(|byte| byte.is_ascii_digit()).count();
+        let number: u32 = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
+        Some(Version { major: number / 1_000_000, minor: number / 1000 % 1000, patch: number % 1000 })
+    })
+}
+
+/// Opens the library of a target from where the C library came, so that MIGraphX, which asks the loader for it by plain
+/// name, gets the one that belongs to it. Where there is none, MIGraphX's own search decides.
+pub(super) fn preload_target(c_library: &Path, version: Option<Version>, target: &str) {
+    let (Some(folder), Some(Version { major, minor, patch })) = (c_library.parent(), version) else { return };
+    let name = format!("libmigraphx_{target}.so.{}", major * 1_000_000 + minor * 1000 + patch);
+    let folders = [folder.to_owned(), folder.join("migraphx/lib"), folder.join("../lib/migraphx/lib")];
+    let Some(file) = folders.iter().map(|folder| folder.join(&name)).find(|file| file.exists()) else { return };
+    if let Err(reason) = Library::open(&file) {
+        tracing::debug!(target: "amdgpu_ep::load", library = %file.display(), reason, "a target cannot be opened");
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn explicit(file: &Path) -> Search {
+        Search { explicit: Some(file.to_owned()), ..Search::default() }
+    }
+
+    #[test]
+    fn a_missing_file_is_named_with_its_reason() {
+        let error = load(&explicit(Path::new("/nowhere/libmigraphx_c.so.3"))).map(|_| ()).unwrap_err();
+        let MgxError::NotFound { attempts } = &error else { panic!("{error:?}") };
+        assert_eq!(attempts.len(), 1);
+        assert!(error.to_string().contains("/nowhere/libmigraphx_c.so.3: no such file"), "{error}");
+        assert!(error.to_string().contains("help: "), "{error}");
+    }
+
+    #[test]
+    fn a_library_without_the_functions_is_incomplete() {
+        let libm = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/usr/lib/libm.so.6"];
+        let libm = libm.into_iter().map(Path::new).find(|path| path.exists()).expect("a C library");
+        let error = load(&explicit(libm)).map(|_| ()).unwrap_err();
+        let MgxError::Incomplete { missing, .. } = &error else { panic!("{error:?}") };
+        assert!(missing.contains(&"migraphx_program_compile"), "{missing:?}");
+        assert!(!missing.contains(&"migraphx_quantize_bf16"), "newer functions must not be asked for: {missing:?}");
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_core_library_asked_for() {
+        let bytes = b"\x7fELF\0libmigraphx_tf.so.2099000\0libmigraphx.so.2014001\0libc.so.6\0";
+        assert_eq!(core_version(bytes), Some(Version { major: 2, minor: 14, patch: 1 }));
+        assert_eq!(core_version(b"\0libmigraphx.so.\0"), None);
+        assert_eq!(core_version(b"\0libmigraphx.so."), None);
+        assert_eq!(core_version(b""), None);
+    }
+}

@@ -1,0 +1,47 @@
+//! The ONNX operators that MIGraphX's parser knows, by name without a domain.
+
+use std::collections::BTreeSet;
+use std::ffi::CStr;
+
+use super::sys::Table;
+
+/// What releases before 2.15, which cannot be asked, are taken to know.
+const BEFORE_2_15: &str = "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh ATen Attention AveragePool \
+BatchNormalization BiasGelu Cast Ceil Celu Clip Concat Constant ConstantFill ConstantOfShape Conv ConvInteger \
+ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout DynamicQuantizeLinear Einsum Elu Equal Erf Exp \
+Expand EyeLike FastGelu Flatten Floor GRU Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool \
+Greater GreaterOrEqual GroupNorm GroupNormalization GroupQueryAttention HardSigmoid HardSwish Identity If ImageScaler \
+InstanceNormalization IsNaN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax Loop LpNormalization LRN LSTM \
+MatMul MatMulInteger MatMulNBits Max MaxPool Mean Min Mod Mul Multinomial MultiHeadAttention Neg \
+NegativeLogLikelihoodLoss NhwcConv NonMaxSuppression NonZero Not OneHot Or Pad Pow PRelu QLinearAdd QLinearAveragePool \
+QLinearConv QLinearGlobalAveragePool QLinearMatMul QuantizeLinear QuickGelu RandomNormal RandomNormalLike \
+RandomUniform RandomUniformLike Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean \
+ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize ReverseSequence RNN RoiAlign RotaryEmbedding Round \
+Scatter ScatterElements ScatterND Selu Shape Sigmoid Sign SimplifiedLayerNormalization Sin Sinh SkipLayerNormalization \
+SkipSimplifiedLayerNormalization Slice Softmax SoftmaxCrossEntropyLoss Softplus Softsign SpaceToDepth Split Sqrt \
+Squeeze Sub Sum Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Upsample Where Xor";
+
+/// The library's own list, or ours where it has none to give.
+pub(super) fn of(table: &Table) -> BTreeSet<String> {
+    let asked = listed(table).unwrap_or_default();
+    if asked.is_empty() { BEFORE_2_15.split_whitespace().map(str::to_owned).collect() } else { asked }
+}
+
+fn listed(table: &Table) -> Option<BTreeSet<String>> {
+    let (size, name_at) = (table.get_onnx_operators_size?, table.get_onnx_operator_name_at_index?);
+    let mut count = 0;
+    // SAFETY: `count` is a valid out-pointer.
+    if unsafe { size(&mut count) } != 0 {
+        return None;
+    }
+    let name = |index| {
+        let mut text = std::ptr::null_mut();
+        // SAFETY: `text` is a valid out-pointer, `index` is below the count.
+        if unsafe { name_at(&mut text, index) } != 0 || text.is_null() {
+            return None;
+        }
+        // SAFETY: MIGraphX gives a NUL-terminated name out of a static list.
+        Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    };
+    (0..count).map(name).collect()
+}
