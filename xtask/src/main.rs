@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod conformance;
+mod debian;
 mod demo;
 mod dist;
 mod engine;
 mod gpu;
 mod layers;
+mod migraphx;
 mod pytest;
 mod rocm;
 mod setup;
@@ -91,6 +93,8 @@ enum Command {
     },
     /// Unpack Debian's HIP runtimes under target/ and test the driver loader against them
     Rocm,
+    /// Unpack Debian's MIGraphX under target/ and test the migraphx backend against it
+    Migraphx,
     /// Check and measure the driver layer on a real GPU
     Gpu {
         /// The driver to check: nvidia or amd
@@ -145,6 +149,7 @@ fn run(command: Command) -> Result<()> {
             engine::random_graphs(&workspace, &setup::run(&workspace)?, &stage, &arguments).map(|_| ())
         }
         Command::Rocm => rocm::run(&workspace).map(tell_skip),
+        Command::Migraphx => migraphx::run(&workspace).map(tell_skip),
         Command::Gpu { driver, bundle_only } => gpu::run(&workspace, &driver, bundle_only),
         Command::Dist => dist::run(&workspace),
     }

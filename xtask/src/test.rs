@@ -10,7 +10,7 @@ use comfy_table::{Cell, ContentArrangement, Table, presets};
 use crate::setup::{self, ORT_VERSIONS, Python};
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
-use crate::{conformance, engine, layers, pytest, rocm, shell, symbols, valgrind};
+use crate::{conformance, engine, layers, migraphx, pytest, rocm, shell, symbols, valgrind};
 
 /// Fits a log viewer; longer notes are wrapped.
 const TABLE_WIDTH: u16 = 120;
@@ -109,6 +109,9 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("genai", "text generation with ONNX Runtime GenAI", pytest::genai));
     steps
         .push(Step::new("rocm", "driver loader against Debian's HIP runtimes", |context| rocm::run(context.workspace)));
+    steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", |context| {
+        migraphx::run(context.workspace)
+    }));
     steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", valgrind::run));
     steps.push(Step::new("deny", "licences, advisories, duplicates", deny));
     steps

@@ -1,0 +1,256 @@
+//! Libraries out of Debian's packages, unpacked under `target/` and used through their own loader.
+//!
+//! They need a newer C library than the machine may have, so nothing is installed: the packages are unpacked into a
+//! folder, and a program that uses them is started by that folder's `ld-linux`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell;
+
+/// A private state of apt in a folder, so that neither root nor the machine's own lists are needed.
+pub struct Apt {
+    folder: PathBuf,
+}
+
+impl Apt {
+    /// Empties `folder` and fetches the package lists of `suites`.
+    ///
+    /// # Errors
+    /// When a folder cannot be made or the lists cannot be fetched.
+    pub fn new(folder: &Path, mirror: &Mirror, suites: &[&str]) -> Result<Self> {
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+        let apt = Self { folder: folder.to_owned() };
+        for made in [apt.state().join("lists/partial"), apt.archives().join("partial"), apt.root()] {
+            fs::create_dir_all(&made).with_context(|| format!("cannot create {}", made.display()))?;
+        }
+        let lines: String = suites.iter().map(|suite| mirror.line(suite)).collect();
+        fs::write(folder.join("sources.list"), lines)?;
+        // An empty package status makes apt fetch every dependency, the C library included.
+        fs::write(folder.join("status"), "")?;
+        fs::write(folder.join("apt.conf"), config(folder))?;
+        apt.get(&["update", "-q"]).context("the package lists cannot be fetched")?;
+        Ok(apt)
+    }
+
+    /// Unpacks packages of `suite` with everything they depend on.
+    ///
+    /// # Errors
+    /// When a package cannot be fetched or unpacked.
+    pub fn unpack_with_dependencies(&self, suite: &str, packages: &[&str]) -> Result<()> {
+        let mut install = vec!["install", "-q", "-y", "--no-install-recommends", "--download-only", "-t", suite];
+        install.extend(packages);
+        self.get(&install).context("the packages cannot be fetched")?;
+        self.unpack(&[])
+    }
+
+    /// Unpacks exactly these packages, without the files that match one of the patterns of `tar`.
+    ///
+    /// # Errors
+    /// When a package cannot be fetched or unpacked.
+    pub fn unpack_only(&self, packages: &[&str], without: &[&str]) -> Result<()> {
+        let mut download = vec!["download", "-q"];
+        download.extend(packages);
+        self.get(&download).context("the packages cannot be fetched")?;
+        self.unpack(without)
+    }
+
+    fn unpack(&self, without: &[&str]) -> Result<()> {
+        for archive in fs::read_dir(self.archives())? {
+            let archive = archive?.path();
+            if archive.extension().is_some_and(|extension| extension == "deb") {
+                let mut pipe = Command::new("bash");
+                pipe.args(["-o", "pipefail", "-c", r#"dpkg-deb --fsys-tarfile "$0" | tar x -C "$1" "${@:2}""#]);
+                pipe.arg(&archive).arg(self.root());
+                pipe.args(without.iter().map(|pattern| format!("--exclude={pattern}")));
+                shell::capture(&mut pipe)?;
+            }
+        }
+        fs::remove_dir_all(self.state())?;
+        fs::remove_dir_all(self.folder.join("cache"))?;
+        Ok(())
+    }
+
+    fn get(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new("apt-get");
+        command
+            .args(arguments)
+            // `download` writes to the current folder.
+            .current_dir(self.archives())
+            .env("APT_CONFIG", self.folder.join("apt.conf"))
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        shell::capture(&mut command)
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+
+    fn archives(&self) -> PathBuf {
+        self.folder.join("cache/archives")
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+}
+
+/// A folder of unpacked packages.
+pub struct Userland {
+    root: PathBuf,
+}
+
+impl Userland {
+    /// The one that was unpacked in the folder of an [`Apt`].
+    pub fn of(folder: &Path) -> Self {
+        Self { root: folder.join("root") }
+    }
+
+    /// Where its libraries are.
+    pub fn library_folders(&self) -> [PathBuf; 2] {
+        [self.root.join("usr/lib/x86_64-linux-gnu"), self.root.join("lib/x86_64-linux-gnu")]
+    }
+
+    /// A library by name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn library(&self, name: &str) -> Result<PathBuf> {
+        let candidates = self.library_folders().map(|folder| folder.join(name));
+        let found = candidates.into_iter().find(|candidate| candidate.exists());
+        found.with_context(|| format!("the packages hold no {name}"))
+    }
+
+    /// The words before a program that make it use this folder's libraries, and those of `more` folders.
+    ///
+    /// # Errors
+    /// When the packages hold no loader.
+    pub fn loader(&self, more: &[PathBuf]) -> Result<Vec<String>> {
+        let names = ["usr/lib64/ld-linux-x86-64.so.2", "lib64/ld-linux-x86-64.so.2"];
+        let Some(loader) = names.iter().map(|name| self.root.join(name)).find(|path| path.exists()) else {
+            bail!("{} has none of {}", self.root.display(), names.join(", "));
+        };
+        let folders = self.library_folders();
+        let folders: Vec<String> = folders.iter().chain(more).map(|folder| folder.display().to_string()).collect();
+        Ok(vec![loader.display().to_string(), "--library-path".to_owned(), folders.join(":")])
+    }
+}
+
+fn config(folder: &Path) -> String {
+    let folder = folder.display();
+    format!(
+        r#"Dir::Etc::sourcelist "{folder}/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+Dir::Etc::preferencesparts "/dev/null";
+Dir::State "{folder}/state";
+Dir::Cache "{folder}/cache";
+Dir::State::status "{folder}/status";
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+"#
+    )
+}
+
+/// Where this machine gets Debian from.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mirror {
+    uri: String,
+    signed_by: Option<String>,
+}
+
+impl Mirror {
+    fn line(&self, suite: &str) -> String {
+        let options = self.signed_by.as_ref().map(|key| format!("[signed-by={key}] ")).unwrap_or_default();
+        format!("deb {options}{} {suite} main\n", self.uri)
+    }
+}
+
+/// The mirror in apt's own sources.
+///
+/// # Errors
+/// Why packages cannot be had here.
+pub fn mirror() -> Result<Mirror, String> {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if !release.lines().any(|line| line.trim() == "ID=debian") {
+        return Err("these libraries come from Debian's packages, and this is not Debian".into());
+    }
+    if !cfg!(target_arch = "x86_64") || !shell::succeeds("apt-get", &["--version"]) {
+        return Err("apt-get on x86-64 is needed to fetch these libraries".into());
+    }
+    let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
+    let parts = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten().map(|entry| entry.path());
+    files.extend(parts.filter(|path| path.extension().is_some_and(|e| e == "list" || e == "sources")));
+    let texts = files.iter().filter_map(|path| Some((path, fs::read_to_string(path).ok()?)));
+    texts
+        .into_iter()
+        .find_map(
+            |(path, text)| {
+                if path.extension().is_some_and(|e| e == "sources") { deb822(&text) } else { one_line(&text) }
+            },
+        )
+        .ok_or_else(|| "apt's sources name no Debian mirror".into())
+}
+
+/// The archive itself, not the security archive beside it.
+fn is_debian(uri: &str) -> bool {
+    uri.trim_end_matches('/').ends_with("/debian")
+}
+
+fn one_line(text: &str) -> Option<Mirror> {
+    text.lines().filter_map(|line| line.trim().strip_prefix("deb ")).find_map(|entry| {
+        let (options, entry) = match entry.trim_start().strip_prefix('[') {
+            Some(rest) => rest.split_once(']')?,
+            None => ("", entry),
+        };
+        let uri = entry.split_whitespace().next().filter(|uri| is_debian(uri))?;
+        let signed_by = options.split_whitespace().find_map(|option| option.strip_prefix("signed-by="));
+        Some(Mirror { uri: uri.to_owned(), signed_by: signed_by.map(str::to_owned) })
+    })
+}
+
+fn deb822(text: &str) -> Option<Mirror> {
+    text.split("\n\n").find_map(|stanza| {
+        let field = |name: &str| {
+            stanza
+                .lines()
+                .find_map(|line| line.split_once(':').filter(|(key, _)| key.eq_ignore_ascii_case(name)))
+                .map(|(_, value)| value.trim())
+        };
+        field("Types")?.split_whitespace().find(|kind| *kind == "deb")?;
+        let uri = field("URIs")?.split_whitespace().find(|uri| is_debian(uri))?;
+        // A key written out inside the stanza has no path to refer to.
+        let signed_by = field("Signed-By").filter(|key| key.starts_with('/'));
+        Some(Mirror { uri: uri.to_owned(), signed_by: signed_by.map(str::to_owned) })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mirror_is_read_from_a_one_line_entry() {
+        let text = "# deb http://old.example/debian bookworm main\n\
+                    deb http://mirror.example/debian-security bookworm-security main\n\
+                    deb [arch=amd64 signed-by=/k.gpg] http://mirror.example/debian/ bookworm main contrib\n";
+        let mirror = one_line(text).unwrap();
+        assert_eq!(mirror.line("sid"), "deb [signed-by=/k.gpg] http://mirror.example/debian/ sid main\n");
+        let plain = one_line("deb http://mirror.example/debian bookworm main").unwrap();
+        assert_eq!(plain.line("forky"), "deb http://mirror.example/debian forky main\n");
+        assert_eq!(one_line("deb http://mirror.example/ubuntu noble main"), None);
+    }
+
+    #[test]
+    fn mirror_is_read_from_a_deb822_stanza() {
+        let text = "Types: deb\nURIs: http://mirror.example/debian-security\nSuites: bookworm-security\n\n\
+                    Types: deb deb-src\n# a comment\nURIs: http://mirror.example/debian\nSuites: bookworm\nSigned-By: /k.gpg\n";
+        let wanted = Mirror { uri: "http://mirror.example/debian".into(), signed_by: Some("/k.gpg".into()) };
+        assert_eq!(deb822(text), Some(wanted));
+        assert_eq!(deb822("Types: deb-src\nURIs: http://mirror.example/debian\n"), None);
+    }
+}

@@ -1,0 +1,119 @@
+//! The real MIGraphX from Debian's packages, with its `ref` target, which needs no GPU.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::debian::{self, Apt, Userland};
+use crate::shell;
+use crate::test::Outcome;
+use crate::workspace::Workspace;
+
+/// The one suite that has it.
+const SUITE: &str = "sid";
+
+/// What the C library and the `ref` target need. Their declared dependencies would bring all of ROCm, which only the
+/// `gpu` target uses.
+const PACKAGES: [&str; 8] = [
+    "libmigraphx-c3",
+    "migraphx-tools",
+    "libprotobuf32t64",
+    "libsqlite3-0",
+    "libstdc++6",
+    "libgcc-s1",
+    "libc6",
+    "zlib1g",
+];
+
+/// The `gpu` target, nine tenths of the size.
+const LEFT_OUT: [&str; 3] = ["*libmigraphx_device*", "*libmigraphx_gpu*", "*/share/*"];
+
+/// Unpacks what is missing and runs the library tests of `backend-migraphx` on it.
+///
+/// # Errors
+/// When a test fails. Packages that cannot be had here are a skip.
+pub fn run(workspace: &Workspace) -> Result<Outcome> {
+    let migraphx = match Migraphx::unpacked(workspace) {
+        Ok(migraphx) => migraphx,
+        Err(reason) => return Ok(Outcome::Skipped(reason)),
+    };
+    let test = library_test(workspace)?;
+    let mut command = migraphx.command(&test)?;
+    shell::run(command.env("AMDGPU_EP_TEST_MIGRAPHX", migraphx.library()?))?;
+    Ok(Outcome::Passed(format!("ran on {}", migraphx.name()?)))
+}
+
+/// The unpacked MIGraphX.
+pub struct Migraphx {
+    userland: Userland,
+}
+
+impl Migraphx {
+    /// Unpacks it where that has not been done yet.
+    ///
+    /// # Errors
+    /// Why it cannot be had here, in one line.
+    pub fn unpacked(workspace: &Workspace) -> Result<Self, String> {
+        let folder = workspace.target().join("migraphx");
+        Self::unpack(&folder).map_err(|error| {
+            println!("MIGraphX cannot be unpacked: {error:#}");
+            error.to_string().lines().next().unwrap_or_default().to_owned()
+        })
+    }
+
+    fn unpack(folder: &Path) -> Result<Self> {
+        let migraphx = Self { userland: Userland::of(folder) };
+        let complete = folder.join("complete");
+        if !complete.exists() {
+            let mirror = debian::mirror().map_err(anyhow::Error::msg)?;
+            println!("unpacking {} into target/migraphx", PACKAGES[..2].join(" and "));
+            Apt::new(folder, &mirror, &[SUITE])?.unpack_only(&PACKAGES, &LEFT_OUT)?;
+            migraphx.library()?;
+            fs::write(complete, "")?;
+        }
+        Ok(migraphx)
+    }
+
+    /// The C library.
+    ///
+    /// # Errors
+    /// When the packages do not hold it.
+    pub fn library(&self) -> Result<PathBuf> {
+        self.userland.library("libmigraphx_c.so.3")
+    }
+
+    /// A program that is started with these libraries. What it starts in turn is not.
+    ///
+    /// # Errors
+    /// When the packages hold no loader.
+    pub fn command(&self, program: &Path) -> Result<Command> {
+        let folders = self.userland.library_folders().map(|folder| folder.join("migraphx/lib"));
+        let loader = self.userland.loader(&folders)?;
+        let mut command = shell::user_program(&loader[0]);
+        command.args(&loader[1..]).arg(program);
+        Ok(command)
+    }
+
+    /// The release, for the report.
+    fn name(&self) -> Result<String> {
+        let core = self.userland.library_folders().map(|folder| folder.join("migraphx/lib"));
+        let files = core.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+        let number = files.filter_map(|file| {
+            let name = file.file_name().into_string().ok()?;
+            name.strip_prefix("libmigraphx.so.")?.parse::<u32>().ok()
+        });
+        let number = number.max().context("the packages hold no libmigraphx.so.<number>")?;
+        let (major, minor, patch) = (number / 1_000_000, number / 1000 % 1000, number % 1000);
+        Ok(format!("MIGraphX {major}.{minor}.{patch}, target ref"))
+    }
+}
+
+fn library_test(workspace: &Workspace) -> Result<PathBuf> {
+    let mut build = shell::cargo(workspace.root());
+    build.args(["test", "--package", "backend-migraphx", "--test", "library", "--no-run"]);
+    build.args(["--message-format", "json-render-diagnostics"]);
+    let messages = shell::capture_stdout(&mut build)?;
+    shell::executable(&messages, "library").context("cargo built no test `library` of package backend-migraphx")
+}
