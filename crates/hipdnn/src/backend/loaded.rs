@@ -1,0 +1,101 @@
+//! A backend library found at run time.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+
+use hip::sys::{Library, file_at};
+
+use super::search::Surroundings;
+use super::{KNOWN_MAJORS, REQUIRED, Search};
+use crate::sys::{
+    AttributeName, AttributeType, Backend, Descriptor, DescriptorType, Handle, LogCallbackMode, PluginLoadingMode,
+    PluginUnloadingMode, RankingOutcome, Severity, Status, Table, UserLogCallback, with_entry_points,
+};
+use crate::{Attempt, LoadError};
+
+/// A backend library that was found and loaded at run time. It is never closed: its plugins start threads.
+pub struct Loaded {
+    table: Table,
+    file: PathBuf,
+    version: String,
+}
+
+impl Loaded {
+    /// Loads the first library that can be loaded, and checks that it is one this crate can talk to.
+    ///
+    /// # Errors
+    /// No file can be loaded, or the first that can is unusable: another one further down would only hide that.
+    pub fn open(search: &Search) -> Result<Self, LoadError> {
+        let (candidates, mut tried) = search.candidates(&Surroundings::here());
+        for file in candidates {
+            match Library::open(&file) {
+                Ok(library) => return Self::check(&library, &file, search),
+                Err(reason) => tried.push(Attempt { file, reason }),
+            }
+        }
+        Err(LoadError::NotFound { tried })
+    }
+
+    /// The library's file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The library's own version text: `major.minor.patch.tweak`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn check(library: &Library, file: &Path, search: &Search) -> Result<Self, LoadError> {
+        // SAFETY: hipDNN declares these symbols with the signatures of the table; a library that carries the name of the
+        // version function and means something else can't be told apart.
+        let table = unsafe { Table::resolve(|symbol| library.symbol::<*const c_void>(symbol)) };
+        let address = table.version_string.map(|function| function as usize);
+        let file = address.and_then(file_at).unwrap_or_else(|| file.to_owned());
+        let missing: Vec<_> = REQUIRED.iter().copied().filter(|symbol| !table.has(symbol)).collect();
+        if !missing.is_empty() {
+            return Err(LoadError::Incompatible { file, missing });
+        }
+        // SAFETY: takes nothing and gives a static text or null.
+        let version = unsafe { text(table.version_string()) };
+        let wanted: Vec<u32> = KNOWN_MAJORS.iter().chain(&search.further_majors).copied().collect();
+        let major = version.split('.').next().and_then(|major| major.parse().ok());
+        if !major.is_some_and(|major| wanted.contains(&major)) {
+            return Err(LoadError::VersionMismatch { file, found: version, wanted });
+        }
+        Ok(Self { table, file, version })
+    }
+}
+
+/// # Safety
+/// Null, or a NUL-terminated text that is alive for the call.
+unsafe fn text(pointer: *const c_char) -> String {
+    if pointer.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
+}
+
+macro_rules! implement {
+    ($($method:ident = $symbol:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        // SAFETY: the functions are those of a hipDNN backend, as `check` made sure of as far as can be.
+        unsafe impl Backend for Loaded {
+            fn describe(&self) -> String {
+                format!("hipDNN {} ({})", self.version, self.file.display())
+            }
+
+            fn has(&self, symbol: &str) -> bool {
+                self.table.has(symbol)
+            }
+
+            $(
+                unsafe fn $method(&self, $($argument: $type),*) -> $result {
+                    // SAFETY: the caller's promise.
+                    unsafe { self.table.$method($($argument),*) }
+                }
+            )*
+        }
+    };
+}
+with_entry_points!(implement);

@@ -1,0 +1,181 @@
+//! An owned descriptor with typed attributes.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use crate::handle::{Handle, check};
+use crate::sys::{self, AttributeName, AttributeType, Backend, DataType, DescriptorType};
+use crate::{Error, Result};
+
+/// A descriptor of any kind. The backend counts references: what was set on another descriptor may be dropped here.
+pub struct Descriptor {
+    raw: sys::Descriptor,
+    kind: DescriptorType,
+    backend: Arc<dyn Backend>,
+}
+
+// SAFETY: the library does not tie descriptors to threads; `&Descriptor` does not leave its thread.
+unsafe impl Send for Descriptor {}
+
+impl Descriptor {
+    /// Makes a descriptor.
+    ///
+    /// # Errors
+    /// The backend does not know the kind.
+    pub fn new(backend: &Arc<dyn Backend>, kind: DescriptorType) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: a valid out-pointer.
+        let status = unsafe { backend.create_descriptor(kind, &mut raw) };
+        check(&**backend, || format!("making a {kind}"), status)?;
+        Ok(Self { raw, kind, backend: backend.clone() })
+    }
+
+    /// Takes a descriptor that the backend made for the caller.
+    ///
+    /// # Safety
+    /// `raw` is a live descriptor of this backend that nobody else destroys.
+    pub(crate) unsafe fn adopt(backend: &Arc<dyn Backend>, kind: DescriptorType, raw: sys::Descriptor) -> Self {
+        Self { raw, kind, backend: backend.clone() }
+    }
+
+    pub(crate) fn raw(&self) -> sys::Descriptor {
+        self.raw
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// Sets whole numbers.
+    pub(crate) fn set_i64s(&self, name: AttributeName, values: &[i64]) -> Result<()> {
+        self.set(name, AttributeType::INT64, values)
+    }
+
+    /// Sets short whole numbers.
+    pub(crate) fn set_i32s(&self, name: AttributeName, values: &[i32]) -> Result<()> {
+        self.set(name, AttributeType::INT32, values)
+    }
+
+    /// Sets a number.
+    pub(crate) fn set_f32(&self, name: AttributeName, value: f32) -> Result<()> {
+        self.set(name, AttributeType::FLOAT, &[value])
+    }
+
+    /// Sets a switch.
+    pub(crate) fn set_bool(&self, name: AttributeName, value: bool) -> Result<()> {
+        self.set(name, AttributeType::BOOLEAN, &[u8::from(value)])
+    }
+
+    /// Sets an element type.
+    pub(crate) fn set_data_type(&self, name: AttributeName, value: DataType) -> Result<()> {
+        self.set(name, AttributeType::DATA_TYPE, &[value])
+    }
+
+    /// Sets a value of another enumeration.
+    pub(crate) fn set_mode(&self, name: AttributeName, kind: AttributeType, value: i32) -> Result<()> {
+        self.set(name, kind, &[value])
+    }
+
+    /// Sets bytes or a text.
+    pub(crate) fn set_bytes(&self, name: AttributeName, bytes: &[u8]) -> Result<()> {
+        self.set(name, AttributeType::CHAR, bytes)
+    }
+
+    /// Sets addresses.
+    pub(crate) fn set_addresses(&self, name: AttributeName, addresses: &[*mut c_void]) -> Result<()> {
+        self.set(name, AttributeType::VOID_PTR, addresses)
+    }
+
+    /// Sets the handle.
+    pub(crate) fn set_handle(&self, name: AttributeName, handle: &Handle) -> Result<()> {
+        self.set(name, AttributeType::HANDLE, &[handle.raw()])
+    }
+
+    /// Sets references to finalized descriptors.
+    pub(crate) fn set_descriptors<'a>(
+        &self,
+        name: AttributeName,
+        descriptors: impl IntoIterator<Item = &'a Descriptor>,
+    ) -> Result<()> {
+        let raw: Vec<sys::Descriptor> = descriptors.into_iter().map(Descriptor::raw).collect();
+        self.set(name, AttributeType::BACKEND_DESCRIPTOR, &raw)
+    }
+
+    fn set<T: Copy>(&self, name: AttributeName, kind: AttributeType, values: &[T]) -> Result<()> {
+        // SAFETY: the array holds as many elements of the attribute type's width as said.
+        let status =
+            unsafe { self.backend.set_attribute(self.raw, name, kind, values.len() as i64, values.as_ptr().cast()) };
+        check(&*self.backend, || format!("setting {name:?} of a {:?}", self.kind), status)
+    }
+
+    /// Ends the setting of attributes.
+    ///
+    /// # Errors
+    /// Something is missing or contradictory.
+    pub fn finalize(&self) -> Result<()> {
+        // SAFETY: the descriptor is alive.
+        let status = unsafe { self.backend.finalize(self.raw) };
+        check(&*self.backend, || format!("finalizing a {:?}", self.kind), status)
+    }
+
+    /// One whole number.
+    pub(crate) fn i64(&self, name: AttributeName) -> Result<i64> {
+        let (mut value, mut count) = (0i64, 0);
+        // SAFETY: there is room for one element, as is said.
+        let status = unsafe {
+            self.backend.get_attribute(self.raw, name, AttributeType::INT64, 1, &mut count, (&raw mut value).cast())
+        };
+        check(&*self.backend, || format!("reading {name:?} of a {:?}", self.kind), status)?;
+        if count == 0 {
+            return Err(Error::invalid(format!("{:?}", self.kind), format!("{name:?} has no value")));
+        }
+        Ok(value)
+    }
+
+    /// How many elements an attribute has.
+    pub(crate) fn count(&self, name: AttributeName, kind: AttributeType) -> Result<usize> {
+        let mut count = 0;
+        // SAFETY: a null array asks for the count alone.
+        let status = unsafe { self.backend.get_attribute(self.raw, name, kind, 0, &mut count, ptr::null_mut()) };
+        check(&*self.backend, || format!("counting {name:?} of a {:?}", self.kind), status)?;
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+
+    /// The one descriptor that an attribute refers to.
+    pub(crate) fn descriptor(&self, name: AttributeName, kind: DescriptorType) -> Result<Descriptor> {
+        let (mut raw, mut count) = (ptr::null_mut::<c_void>(), 0);
+        let element = AttributeType::BACKEND_DESCRIPTOR;
+        // SAFETY: there is room for one element, as is said.
+        let status =
+            unsafe { self.backend.get_attribute(self.raw, name, element, 1, &mut count, (&raw mut raw).cast()) };
+        check(&*self.backend, || format!("reading {name:?} of a {:?}", self.kind), status)?;
+        if raw.is_null() {
+            return Err(Error::invalid(format!("{:?}", self.kind), format!("{name:?} refers to nothing")));
+        }
+        // SAFETY: the backend makes a new descriptor for every such answer, which the caller destroys.
+        Ok(unsafe { Descriptor::adopt(&self.backend, kind, raw) })
+    }
+
+    /// Fills descriptors of the caller's with an attribute's values; gives how many were filled.
+    pub(crate) fn fill(&self, name: AttributeName, into: &[Descriptor]) -> Result<usize> {
+        let mut raw: Vec<sys::Descriptor> = into.iter().map(Descriptor::raw).collect();
+        let (room, mut count) = (raw.len() as i64, 0);
+        let element = AttributeType::BACKEND_DESCRIPTOR;
+        // SAFETY: the array holds as many descriptors as said, all alive.
+        let status =
+            unsafe { self.backend.get_attribute(self.raw, name, element, room, &mut count, raw.as_mut_ptr().cast()) };
+        check(&*self.backend, || format!("reading {name:?} of a {:?}", self.kind), status)?;
+        Ok(usize::try_from(count).unwrap_or(0).min(into.len()))
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: made by this backend and destroyed once.
+        let status = unsafe { self.backend.destroy_descriptor(self.raw) };
+        if let Err(error) = check(&*self.backend, || format!("destroying a {:?}", self.kind), status) {
+            tracing::warn!(%error, "a hipDNN descriptor leaked");
+        }
+    }
+}

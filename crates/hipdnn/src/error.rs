@@ -1,0 +1,128 @@
+//! What can go wrong, and what to do then.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::sys::Status;
+
+/// Why no backend library is there.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// No file could be loaded.
+    #[error(
+        "no hipDNN backend library was found (tried {})\n  help: install hipDNN, or name its folder in HIPDNN_BACKEND_LIBRARY_PATH",
+        list(.tried)
+    )]
+    NotFound {
+        /// Every file that was tried, and the loader's reason.
+        tried: Vec<Attempt>,
+    },
+    /// The library is not hipDNN, or lacks what no graph can do without.
+    #[error("{} is no usable hipDNN backend: it lacks {}\n  help: install a newer hipDNN", .file.display(), .missing.join(", "))]
+    Incompatible {
+        /// The library.
+        file: PathBuf,
+        /// The functions that are missing.
+        missing: Vec<&'static str>,
+    },
+    /// The library's major version is another one.
+    #[error(
+        "{} is hipDNN {found}, and this program knows major version {}\n  help: install a hipDNN of that version",
+        .file.display(), words(.wanted)
+    )]
+    VersionMismatch {
+        /// The library.
+        file: PathBuf,
+        /// What it says of itself.
+        found: String,
+        /// The major versions that are known.
+        wanted: Vec<u32>,
+    },
+}
+
+/// A file that could not be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The path or name.
+    pub file: PathBuf,
+    /// The loader's reason.
+    pub reason: String,
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file.display(), self.reason)
+    }
+}
+
+fn list(tried: &[Attempt]) -> String {
+    tried.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn words(majors: &[u32]) -> String {
+    majors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
+}
+
+/// Why a call or a graph failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The backend refused a call.
+    #[error("{attempted}: {status}{}", said(.text))]
+    Backend {
+        /// What was being done.
+        attempted: String,
+        /// The backend's status.
+        status: Status,
+        /// The backend's own words; may be empty.
+        text: String,
+    },
+    /// A rule of the graph is broken.
+    #[error("{subject}: {rule}")]
+    Invalid {
+        /// The tensor or operation, by name.
+        subject: String,
+        /// What is wrong with it.
+        rule: String,
+    },
+    /// No engine of the backend runs this graph.
+    #[error("no engine of {backend} runs graph {graph:?}")]
+    NotSupported {
+        /// The library.
+        backend: String,
+        /// The graph's name.
+        graph: String,
+    },
+    /// The backend is too old for a call.
+    #[error("{backend} has no {function}\n  help: install a newer hipDNN")]
+    Absent {
+        /// The library.
+        backend: String,
+        /// The missing function.
+        function: &'static str,
+    },
+}
+
+impl Error {
+    /// A broken rule.
+    pub(crate) fn invalid(subject: impl Into<String>, rule: impl Into<String>) -> Self {
+        Self::Invalid { subject: subject.into(), rule: rule.into() }
+    }
+
+    /// The backend's status, where it was the backend that refused.
+    pub fn status(&self) -> Option<Status> {
+        match self {
+            Self::Backend { status, .. } => Some(*status),
+            Self::Absent { .. } => Some(Status::VERSION_MISMATCH),
+            _ => None,
+        }
+    }
+}
+
+fn said(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

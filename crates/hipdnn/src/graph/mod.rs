@@ -1,0 +1,222 @@
+//! Operation graphs: tensors and operations, checked and inferred here, built by a backend.
+
+mod build;
+mod operation;
+mod ops;
+mod tensor;
+
+use std::collections::{HashMap, HashSet, hash_map::Entry};
+
+use operation::{Operation, Tensors};
+pub use ops::{Attention, BatchNormStatistics, Convolution, Pointwise, Resample, RunningStatistics};
+pub use tensor::{Scalar, Tensor, TensorId};
+
+use crate::descriptor::Descriptor;
+use crate::handle::Handle;
+use crate::plan::OperationGraph;
+use crate::sys::{AttributeName, DataType, DescriptorType};
+use crate::{Error, Result};
+
+/// A graph of operations.
+///
+/// Tensors are added first, operations then make new ones, which are virtual until [`output`](Self::output) asks for them.
+#[derive(Debug)]
+pub struct Graph {
+    name: String,
+    io: DataType,
+    intermediate: DataType,
+    compute: DataType,
+    tensors: Tensors,
+    operations: Vec<Operation>,
+}
+
+impl Graph {
+    /// An empty graph whose tensors are of this type, and which computes in `compute`.
+    pub fn new(io: DataType, compute: DataType) -> Self {
+        Self {
+            name: String::new(),
+            io,
+            intermediate: compute,
+            compute,
+            tensors: Tensors::default(),
+            operations: Vec::new(),
+        }
+    }
+
+    /// With a name for messages.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// With virtual tensors of this type instead of the compute type.
+    #[must_use]
+    pub fn intermediate(mut self, intermediate: DataType) -> Self {
+        self.intermediate = intermediate;
+        self
+    }
+
+    /// The graph's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Adds a tensor that the caller brings.
+    pub fn tensor(&mut self, tensor: Tensor) -> TensorId {
+        self.tensors.add(tensor)
+    }
+
+    /// Makes a result visible: its memory is the caller's. `wanted` may give it a name, a type, a uid, extents, strides.
+    pub fn output(&mut self, id: TensorId, wanted: Tensor) -> TensorId {
+        let made = self.tensors.get_mut(id);
+        let keep = |given: Vec<i64>, had: &[i64]| if given.is_empty() { had.to_vec() } else { given };
+        *made = Tensor {
+            is_virtual: false,
+            dims: keep(wanted.dims, &made.dims),
+            strides: keep(wanted.strides, &made.strides),
+            ..wanted
+        };
+        id
+    }
+
+    /// A tensor as it stands: after [`validate`](Self::validate) with all that could be inferred.
+    pub fn extents(&self, id: TensorId) -> (&[i64], &[i64]) {
+        let tensor = self.tensors.get(id);
+        (&tensor.dims, &tensor.strides)
+    }
+
+    fn result(&mut self, tensor: Tensor) -> TensorId {
+        self.tensors.add(Tensor { is_virtual: true, ..tensor })
+    }
+
+    /// Checks every rule that can be checked without a backend, and infers what was left open.
+    ///
+    /// # Errors
+    /// The first broken rule, with the tensor or operation it is about.
+    pub fn validate(&mut self) -> Result<()> {
+        self.check_structure()?;
+        let (io, intermediate) = (self.io, self.intermediate);
+        for id in self.tensors.ids() {
+            let tensor = self.tensors.get_mut(id);
+            let default = if tensor.is_virtual { intermediate } else { io };
+            tensor.data_type.get_or_insert(default);
+        }
+        for operation in &self.operations {
+            operation.reads.iter().try_for_each(|&(_, id)| self.tensors.get(id).check(id))?;
+            (operation.rule)(&mut self.tensors)?;
+            operation.makes.iter().try_for_each(|&(_, id)| self.tensors.get(id).check(id))?;
+        }
+        self.number_tensors()
+    }
+
+    /// Ids of this graph, results of operations in order, and one connected whole.
+    fn check_structure(&self) -> Result<()> {
+        if self.operations.is_empty() {
+            return Err(Error::invalid(self.label(), "it has no operation"));
+        }
+        // The group each tensor belongs to, by the lowest tensor that is connected with it.
+        let mut group: Vec<usize> = self.tensors.ids().map(|id| id.0).collect();
+        for operation in &self.operations {
+            let all: Vec<TensorId> = operation.tensors().collect();
+            if let Some(foreign) = all.iter().find(|&&id| !self.tensors.has(id)) {
+                return Err(Error::invalid(operation.name, format!("{foreign:?} is a tensor of another graph")));
+            }
+            let lowest = all.iter().map(|id| group[id.0]).min().unwrap_or(0);
+            let joined: HashSet<usize> = all.iter().map(|id| group[id.0]).collect();
+            group.iter_mut().filter(|group| joined.contains(group)).for_each(|group| *group = lowest);
+        }
+        let used = self.operations.iter().flat_map(Operation::tensors);
+        if used.map(|id| group[id.0]).collect::<HashSet<_>>().len() > 1 {
+            return Err(Error::invalid(self.label(), "its operations fall into parts that have no tensor in common"));
+        }
+        Ok(())
+    }
+
+    /// Gives the smallest free numbers, in the order tensors were added, to those without one.
+    fn number_tensors(&mut self) -> Result<()> {
+        let mut taken = HashSet::new();
+        for id in self.tensors.ids() {
+            if let Some(uid) = self.tensors.get(id).uid
+                && !taken.insert(uid)
+            {
+                return self.tensors.refuse(id, format!("uid {uid} is another tensor's too"));
+            }
+        }
+        let mut next = 0;
+        for id in self.tensors.ids() {
+            if self.tensors.get(id).uid.is_none() {
+                while taken.contains(&next) {
+                    next += 1;
+                }
+                taken.insert(next);
+                self.tensors.get_mut(id).uid = Some(next);
+            }
+        }
+        Ok(())
+    }
+
+    fn label(&self) -> String {
+        format!("graph {:?}", self.name)
+    }
+
+    /// A tensor's number for [`Plan::execute`](crate::Plan::execute); `None` before [`validate`](Self::validate).
+    pub fn uid(&self, id: TensorId) -> Option<i64> {
+        self.tensors.get(id).uid
+    }
+
+    /// Validates the graph and hands it to a backend.
+    ///
+    /// # Errors
+    /// A rule is broken, or the backend refuses.
+    pub fn build(&mut self, handle: &Handle) -> Result<OperationGraph> {
+        self.validate()?;
+        let backend = handle.backend();
+        let mut tensors = HashMap::new();
+        for operation in &self.operations {
+            for id in operation.tensors() {
+                if let Entry::Vacant(slot) = tensors.entry(id) {
+                    slot.insert(self.lower_tensor(handle, id)?);
+                }
+            }
+        }
+        let lower = |operation: &Operation| operation.lower(backend, &tensors, self.compute);
+        let lowered = self.operations.iter().map(lower).collect::<Result<Vec<_>>>()?;
+        let graph = Descriptor::new(backend, DescriptorType::OPERATIONGRAPH_DESCRIPTOR)?;
+        graph.set_descriptors(AttributeName::OPERATIONGRAPH_OPS, &lowered)?;
+        graph.set_data_type(AttributeName::OPERATIONGRAPH_COMPUTE_DATA_TYPE_EXT, self.compute)?;
+        graph.set_data_type(AttributeName::OPERATIONGRAPH_INTERMEDIATE_DATA_TYPE_EXT, self.intermediate)?;
+        graph.set_data_type(AttributeName::OPERATIONGRAPH_IO_DATA_TYPE_EXT, self.io)?;
+        if !self.name.is_empty() {
+            graph.set_bytes(AttributeName::OPERATIONGRAPH_NAME_EXT, self.name.as_bytes())?;
+        }
+        graph.set_handle(AttributeName::OPERATIONGRAPH_HANDLE, handle)?;
+        graph.finalize()?;
+        Ok(OperationGraph::new(graph, self.name.clone()))
+    }
+
+    fn lower_tensor(&self, handle: &Handle, id: TensorId) -> Result<Descriptor> {
+        use AttributeName as A;
+        let tensor = self.tensors.get(id);
+        let descriptor = Descriptor::new(handle.backend(), DescriptorType::TENSOR_DESCRIPTOR)?;
+        descriptor.set_i64s(A::TENSOR_UNIQUE_ID, &[tensor.uid.unwrap_or(0)])?;
+        if !tensor.name.is_empty() {
+            descriptor.set_bytes(A::TENSOR_NAME_EXT, tensor.name.as_bytes())?;
+        }
+        descriptor.set_data_type(A::TENSOR_DATA_TYPE, tensor.data_type.unwrap_or(self.io))?;
+        descriptor.set_i64s(A::TENSOR_DIMENSIONS, &tensor.dims)?;
+        descriptor.set_i64s(A::TENSOR_STRIDES, &tensor.strides)?;
+        descriptor.set_bool(A::TENSOR_IS_VIRTUAL, tensor.is_virtual)?;
+        if let Some(value) = tensor.value {
+            descriptor.set_bytes(A::TENSOR_VALUE_EXT, &value.bytes())?;
+        }
+        if tensor.by_value {
+            descriptor.set_bool(A::TENSOR_IS_RUNTIME_PASS_BY_VALUE_EXT, true)?;
+        }
+        descriptor.finalize()?;
+        Ok(descriptor)
+    }
+}
+
+#[cfg(test)]
+mod tests;

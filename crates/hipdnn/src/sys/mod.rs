@@ -1,0 +1,117 @@
+//! The lowest floor: hipDNN's C interface as numbers, handles and one trait of 38 functions.
+//!
+//! Everything is an integer or a pointer, and unknown numbers are tolerated. [`Backend`] is the interface to a library;
+//! [`Loaded`](crate::Loaded) finds one at run time, and with the feature `linked` the linker does.
+
+use std::ffi::{c_char, c_int, c_void};
+
+mod attribute;
+mod code;
+mod entry_points;
+mod numbers;
+
+pub use attribute::AttributeName;
+pub use code::{
+    AttentionImplementation, AttributeType, BehaviorNote, ConvolutionMode, DataType, DescriptorType, DiagonalAlignment,
+    HeurMode, LogCallbackMode, MoeGroupedMatmulMode, NormFwdPhase, OperationType, PaddingMode, PluginLoadingMode,
+    PluginUnloadingMode, PointwiseMode, RankingOutcome, ReduceOp, ResampleMode, Severity, Status,
+};
+pub(crate) use entry_points::with_entry_points;
+
+/// A handle of the library: its engines, and the stream it works on.
+pub type Handle = *mut c_void;
+/// A descriptor of any kind.
+pub type Descriptor = *mut c_void;
+/// Receives log messages: the pointer it was registered with, the severity, the text.
+pub type UserLogCallback = unsafe extern "C" fn(user: *mut c_void, severity: Severity, message: *const c_char);
+
+/// Serialised data holds a graph.
+pub const CONTENT_GRAPH: c_int = 1;
+/// Serialised data holds an execution plan.
+pub const CONTENT_EXECUTION_PLAN: c_int = 2;
+
+/// What a call gives when the library does not have its function.
+trait Absent {
+    const ABSENT: Self;
+}
+
+impl Absent for Status {
+    const ABSENT: Self = Status::VERSION_MISMATCH;
+}
+
+impl Absent for () {
+    const ABSENT: Self = ();
+}
+
+impl Absent for *const c_char {
+    const ABSENT: Self = std::ptr::null();
+}
+
+macro_rules! backend_trait {
+    ($($method:ident = $symbol:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        /// The library's functions. One that is missing gives [`Status::VERSION_MISMATCH`], a null text, or does nothing.
+        ///
+        /// # Safety
+        /// The functions behave as hipDNN's header says: they write only through the pointers they are given, within the
+        /// sizes they are given, and catch their own exceptions.
+        pub unsafe trait Backend: Send + Sync {
+            /// How messages name the library.
+            fn describe(&self) -> String;
+
+            /// True if the library has a function, by its symbol.
+            fn has(&self, symbol: &str) -> bool;
+
+            $(
+                #[doc = concat!("`", stringify!($symbol), "`")]
+                ///
+                /// # Safety
+                /// Every pointer is null or valid for what the function's contract says of it.
+                #[allow(clippy::too_many_arguments)]
+                unsafe fn $method(&self, $($argument: $type),*) -> $result;
+            )*
+        }
+
+        /// The symbols of all entry points.
+        pub const SYMBOLS: &[&str] = &[$(stringify!($symbol)),*];
+
+        /// Function pointers to the entry points; those a library lacks are `None`.
+        pub(crate) struct Table {
+            $(pub $method: Option<unsafe extern "C" fn($($type),*) -> $result>,)*
+        }
+
+        impl Table {
+            /// Asks for every symbol once.
+            ///
+            /// # Safety
+            /// An address that `find` gives for a symbol is the function that hipDNN's header declares by that name.
+            pub unsafe fn resolve(find: impl Fn(&'static str) -> Option<*const c_void>) -> Self {
+                // SAFETY: the caller's promise; a function pointer is as wide as an address.
+                Self { $($method: find(stringify!($symbol)).map(|address| unsafe { std::mem::transmute(address) }),)* }
+            }
+
+            /// True if the symbol was found.
+            pub fn has(&self, symbol: &str) -> bool {
+                match symbol {
+                    $(stringify!($symbol) => self.$method.is_some(),)*
+                    _ => false,
+                }
+            }
+
+            $(
+                /// Calls the function, or says that it is absent.
+                ///
+                /// # Safety
+                /// As for [`Backend`]'s method of this name.
+                #[allow(clippy::too_many_arguments)]
+                pub unsafe fn $method(&self, $($argument: $type),*) -> $result {
+                    match self.$method {
+                        // SAFETY: the caller's promise.
+                        Some(function) => unsafe { function($($argument),*) },
+                        None => <$result as Absent>::ABSENT,
+                    }
+                }
+            )*
+        }
+    };
+}
+with_entry_points!(backend_trait);
