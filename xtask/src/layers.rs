@@ -36,8 +36,8 @@ const TABLE: [(&str, Place); 19] = [
     ("backend-directx", Place::Layer(4)),
     ("backend-hipgpu", Place::Layer(4)),
     ("umbrella", Place::Layer(5)),
-    // `doctor` reports what the driver loader tried and which runtimes it found (docs/adr/0002).
-    ("cli", Place::User(&["hip", "ort-ep-sys", "textgen"])),
+    // `doctor` reports what the driver loader tried, which runtimes it found and how sessions are routed (docs/adr/0002).
+    ("cli", Place::User(&["hip", "ort-ep-sys", "textgen", "umbrella"])),
     ("textgen", Place::User(&[])),
     ("testkit", Place::Development),
 ];

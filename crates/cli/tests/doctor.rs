@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::place;
 
 /// An installation: `bin/amdgpu-ep` and an empty `lib/`.
 struct Prefix(TempDir);
@@ -351,6 +352,38 @@ fn staged_libraries_work_with_the_host_driver_but_are_no_amd_gpu() {
     assert_eq!(report["plugin"]["error"], Value::Null);
     assert_eq!(report["plugin"]["host_driver"], prefix.path("lib/libhip-host.so").to_str().unwrap());
     assert_eq!(report["plugin"]["backends"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn backends_are_asked_for_real_and_a_broken_one_is_ruled_out() {
+    let prefix = Prefix::new();
+    let found = place::onnxruntime().and_then(|ort| {
+        for name in ["amdgpu-ep", "hip-host", "hip-backend", "hipgpu-backend"] {
+            symlink(place::staged_library(name)?, prefix.path("lib").join(format!("lib{name}.so")))?;
+        }
+        Ok(ort)
+    });
+    let ort = match found {
+        Ok(ort) => ort,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    fs::write(prefix.path("lib/libmigraphx-backend.so"), "not a library").unwrap();
+    let variables = [("AMDGPU_EP_FORCE_ARCH", Path::new("gfx1151")), ("ORT_DYLIB_PATH", &ort)];
+    let report = prefix.report(&variables);
+    let backends = report["plugin"]["backends"].as_array().unwrap();
+    let named = |name: &str| backends.iter().find(|backend| backend["name"] == name).unwrap();
+    assert_eq!((&named("hip")["error"], &named("hip")["version"]), (&Value::Null, &env!("CARGO_PKG_VERSION").into()));
+    for (name, wanted) in [("hipgpu", "no plugin hipgpu could be loaded"), ("migraphx", "file too short")] {
+        let error = named(name)["error"].as_str().unwrap();
+        assert!(error.contains(wanted), "{error}");
+    }
+    let routing = &report["routing"];
+    assert_eq!((&routing["arch"], &routing["forced"]), (&"gfx1151".into(), &true.into()));
+    let candidates = routing["candidates"].as_array().unwrap();
+    assert_eq!(candidates.len(), 1, "{routing:#}");
+    assert_eq!(candidates[0]["backend"], "hip");
+    let out: Vec<_> = routing["ruled_out"].as_array().unwrap().iter().map(|step| &step["backend"]).collect();
+    assert_eq!(out, ["migraphx", "hipgpu"]);
 }
 
 #[test]

@@ -74,11 +74,14 @@ const OUR_PREFIX: &str = "AMDGPU_EP_";
 pub const HIDING: [&str; 4] =
     ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"];
 
-const KNOWN: [(&str, &str); 25] = [
+const KNOWN: [(&str, &str); 29] = [
     ("AMDGPU_EP_DRIVER", "auto or amd (AMD GPUs), nvidia (the CUDA twin), host (RAM and CPU)"),
     ("AMDGPU_EP_LOG", "error, warn, info, debug or trace: what is written to stderr"),
     ("AMDGPU_EP_CACHE_DIR", "where compiled kernels are kept"),
     ("AMDGPU_EP_BACKEND_PATH", "more folders to look for backends in"),
+    ("AMDGPU_EP_FORCE_ARCH", "the architecture that sessions are routed by, whatever the device is"),
+    ("AMDGPU_EP_HIPGPU_LIBRARY", "AMD's libhipgpu, behind profile=hipgpu"),
+    ("AMDGPU_EP_DIRECTX_LIBRARY", "the plugin behind profile=directx, on Windows"),
     ("AMDGPU_EP_PATH", "where ONNX Runtime GenAI finds libamdgpu-ep.so"),
     ("AMDGPU_EP_HIP_LIBRARY", "the HIP runtime to use, and no other"),
     ("AMDGPU_EP_HIP_HOST_LIBRARY", "the host driver to use, and no other"),
@@ -96,6 +99,7 @@ const KNOWN: [(&str, &str); 25] = [
     ("CUDA_VISIBLE_DEVICES", "the only devices that CUDA, and HIP too, shows"),
     ("HSA_OVERRIDE_GFX_VERSION", "makes ROCm take the GPU for another one"),
     ("LD_LIBRARY_PATH", "folders where the loader looks first"),
+    ("ORT_AMDGPU_TRACE_ROUTING", "1: one line in the log for each session and its backends"),
     ("ORT_DYLIB_PATH", "the ONNX Runtime library that the ort crate loads"),
     ("VIRTUAL_ENV", "the active Python environment"),
     ("CONDA_PREFIX", "the active conda environment"),

@@ -10,6 +10,7 @@ mod kernel;
 mod onnxruntime;
 mod plugin;
 pub mod render;
+mod routing;
 mod verdict;
 
 use std::ffi::OsString;
@@ -54,6 +55,8 @@ pub struct Findings {
     pub onnxruntime: onnxruntime::Search,
     /// Our own libraries.
     pub plugin: plugin::Plugin,
+    /// Which backends a session tries.
+    pub routing: routing::Routing,
     /// Where compiled kernels are kept.
     pub cache: cache::Cache,
 }
@@ -76,17 +79,26 @@ pub enum Question {
         /// Its path
         file: PathBuf,
     },
+    /// Register a backend by itself
+    Backend {
+        /// Its path
+        file: PathBuf,
+        /// The ONNX Runtime to register it with
+        onnxruntime: Option<PathBuf>,
+    },
 }
 
 impl Question {
     fn arguments(&self) -> Vec<OsString> {
-        let (name, argument) = match self {
-            Question::Driver { kind } => ("driver", OsString::from(kind)),
-            Question::Onnxruntime { name } => ("onnxruntime", name.clone()),
-            Question::Plugin { file } => ("plugin", file.clone().into_os_string()),
+        let (name, argument, more) = match self {
+            Question::Driver { kind } => ("driver", OsString::from(kind), None),
+            Question::Onnxruntime { name } => ("onnxruntime", name.clone(), None),
+            Question::Plugin { file } => ("plugin", file.into(), None),
+            Question::Backend { file, onnxruntime } => ("backend", file.into(), onnxruntime.as_ref()),
         };
         // A file may be called `--help`.
-        vec!["probe".into(), name.into(), "--".into(), argument]
+        let fixed = ["probe".into(), name.into(), "--".into(), argument];
+        fixed.into_iter().chain(more.map(OsString::from)).collect()
     }
 }
 
@@ -122,6 +134,9 @@ pub fn answer(question: &Question) -> Result<String> {
         Question::Driver { kind } => child::answer_line(&drivers::probe(kind.parse()?)),
         Question::Onnxruntime { name } => child::answer_line(&onnxruntime::probe(name)),
         Question::Plugin { file } => child::answer_line(&plugin::probe(file)),
+        Question::Backend { file, onnxruntime } => {
+            child::answer_line(&plugin::probe_backend(file, onnxruntime.as_deref()))
+        }
     };
     line.context("the answer could not be written as JSON")
 }
@@ -178,12 +193,15 @@ pub fn examine(timeout: Duration) -> Result<Report> {
     });
     let drivers = drivers.map_err(|_| anyhow::anyhow!("the thread that asks the drivers panicked"))?;
     let kernel = cfg!(target_os = "linux").then(|| kernel::collect(Path::new("/"), &environment, kernel::open));
+    let plugin = plugin::collect(&asker, &environment, onnxruntime.usable());
+    let settings = environment::Settings::read(&environment);
     let findings = Findings {
+        routing: routing::collect(&asker, &settings, &drivers, &plugin),
         drivers,
-        environment: environment::Settings::read(&environment),
+        environment: settings,
         kernel,
         onnxruntime,
-        plugin: plugin::collect(&asker, &environment),
+        plugin,
         cache: cache::collect(&environment),
     };
     let verdict = verdict::judge(&findings);
@@ -214,11 +232,13 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_os = "linux")]
     fn every_field_and_verdict_is_in_the_manual() {
         let mut findings = verdict::tests::healthy();
         let attempt = drivers::Attempt { name: "libamdhip64.so".into(), reason: "not found".into() };
         findings.drivers[0].found.libraries[0].attempts.push(attempt);
-        findings.plugin.backends.push(plugin::Backend { name: "hip".into(), path: "/lib/libhip-backend.so".into() });
+        findings.plugin.backends.push(plugin::tests::backend("hip", None));
+        findings.routing = routing::tests::routing("gfx1100");
         findings.onnxruntime.places.push(onnxruntime::Place { place: "here".into(), result: "none".into() });
         let verdict = verdict::judge(&findings);
         let report = serde_json::to_value(Report { schema: SCHEMA, version: "0", verdict, findings }).unwrap();
@@ -244,6 +264,8 @@ mod tests {
             Question::Driver { kind: "amd".into() },
             Question::Onnxruntime { name: "--help".into() },
             Question::Plugin { file: "-x".into() },
+            Question::Backend { file: "-x".into(), onnxruntime: None },
+            Question::Backend { file: "-x".into(), onnxruntime: Some("--y".into()) },
         ] {
             let arguments = question.arguments();
             let back = <Probe as clap::Parser>::try_parse_from(&arguments).map_err(|error| error.to_string()).unwrap();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::environment::Environment;
 use super::{Asker, Question};
-use crate::ffi;
+use crate::{ffi, ort};
 
 /// What was found of our own libraries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -33,12 +33,27 @@ pub struct Backend {
     pub name: String,
     /// The file.
     pub path: String,
+    /// Its version, when it offers a device.
+    pub version: Option<String>,
+    /// How many devices it offers when it is registered by itself; absent when it could not be asked.
+    pub devices: Option<usize>,
+    /// Why it cannot be used.
+    pub error: Option<String>,
+}
+
+/// What a child says about a backend.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BackendSaid {
+    version: Option<String>,
+    devices: Option<usize>,
+    error: Option<String>,
 }
 
 /// What a child says about the plugin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Said {
-    error: Option<String>,
+    /// Why it cannot be used.
+    pub error: Option<String>,
 }
 
 const EXPORTS: [&str; 2] = ["CreateEpFactories", "ReleaseEpFactory"];
@@ -48,12 +63,37 @@ pub fn probe(file: &Path) -> Said {
     Said { error: ffi::exports(file, &EXPORTS).err() }
 }
 
-fn library_file(name: &str) -> String {
+/// Registers a backend with an ONNX Runtime in this process; without one, only opens it.
+pub fn probe_backend(file: &Path, onnxruntime: Option<&Path>) -> BackendSaid {
+    if let Err(error) = ffi::exports(file, &EXPORTS) {
+        return BackendSaid { error: Some(error), ..BackendSaid::default() };
+    }
+    let Some(onnxruntime) = onnxruntime else { return BackendSaid::default() };
+    match registered(file, onnxruntime) {
+        Ok(said) => said,
+        Err(error) => {
+            let text = error.root_cause().to_string();
+            let reason = text.strip_prefix("ONNX Runtime: ").unwrap_or(&text).to_owned();
+            BackendSaid { error: Some(reason), ..BackendSaid::default() }
+        }
+    }
+}
+
+fn registered(file: &Path, onnxruntime: &Path) -> anyhow::Result<BackendSaid> {
+    let environment = ort::Environment::new(ort::Runtime::load(onnxruntime)?)?;
+    let devices = ort::Provider::register(&environment, "BackendExecutionProvider", file)?.devices()?;
+    let version = devices.iter().find_map(|device| device.metadata("version")).map(str::to_owned);
+    Ok(BackendSaid { version, devices: Some(devices.len()), error: None })
+}
+
+/// The file of a library of ours.
+pub fn library_file(name: &str) -> String {
     if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}{}", std::env::consts::DLL_SUFFIX) }
 }
 
-/// Looks for our libraries, and opens the plugin in a process of its own.
-pub fn collect(asker: &Asker, environment: &Environment) -> Plugin {
+/// Looks for our libraries, and opens the plugin and each backend in a process of its own: a backend in `onnxruntime`,
+/// if there is one to use.
+pub fn collect(asker: &Asker, environment: &Environment, onnxruntime: Option<&str>) -> Plugin {
     let mut plugin = find(&asker.own_folders(), environment);
     if let Some(path) = &plugin.path {
         let answer = asker.ask::<Said>(&Question::Plugin { file: path.into() });
@@ -61,6 +101,12 @@ pub fn collect(asker: &Asker, environment: &Environment) -> Plugin {
             Some(said) => said.error,
             None => answer.detail,
         };
+    }
+    for backend in &mut plugin.backends {
+        let file = PathBuf::from(&backend.path);
+        let answer = asker.ask::<BackendSaid>(&Question::Backend { file, onnxruntime: onnxruntime.map(PathBuf::from) });
+        let said = answer.value.unwrap_or(BackendSaid { error: answer.detail, ..BackendSaid::default() });
+        (backend.version, backend.devices, backend.error) = (said.version, said.devices, said.error);
     }
     plugin
 }
@@ -97,7 +143,8 @@ fn backends_in(folder: &Path) -> Vec<Backend> {
         .filter_map(|entry| {
             let file = entry.file_name();
             let name = backend_name(file.to_str()?)?.to_owned();
-            Some(Backend { name, path: entry.path().display().to_string() })
+            let path = entry.path().display().to_string();
+            Some(Backend { name, path, version: None, devices: None, error: None })
         })
         .collect();
     backends.sort_by(|one, other| one.name.cmp(&other.name));
@@ -116,8 +163,14 @@ fn backend_name(file: &str) -> Option<&str> {
 
 #[cfg(test)]
 #[cfg(target_os = "linux")]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// A backend in `/lib`, or why it cannot be used.
+    pub fn backend(name: &str, error: Option<&str>) -> Backend {
+        let (path, version) = (format!("/lib/{}", library_file(&format!("{name}-backend"))), Some("0.1.0".to_owned()));
+        Backend { name: name.to_owned(), path, version, devices: Some(1), error: error.map(str::to_owned) }
+    }
 
     fn prefix(files: &[&str]) -> (tempfile::TempDir, Vec<PathBuf>) {
         let prefix = tempfile::tempdir().unwrap();

@@ -27,6 +27,7 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
     }
     onnxruntime(out, findings)?;
     plugin(out, findings)?;
+    routing(out, findings)?;
     cache(out, findings)?;
     let verdict = &report.verdict;
     writeln!(out, "\nVerdict: {}", verdict.summary)?;
@@ -227,7 +228,32 @@ fn plugin(out: &mut String, findings: &Findings) -> fmt::Result {
     if plugin.backends.is_empty() {
         return writeln!(out, "  backends: none installed");
     }
-    plugin.backends.iter().try_for_each(|backend| writeln!(out, "  backend {}: {}", backend.name, backend.path))
+    for backend in &plugin.backends {
+        let state = match (&backend.error, backend.devices) {
+            (Some(error), _) => format!("cannot be used: {}", error.lines().next().unwrap_or_default()),
+            (None, Some(count)) => format!("loads, {count} device{} of its own", if count == 1 { "" } else { "s" }),
+            (None, None) => "opens; not asked more, for want of an ONNX Runtime".to_owned(),
+        };
+        let version = backend.version.as_ref().map(|version| format!(" (version {version})")).unwrap_or_default();
+        writeln!(out, "  backend {}: {}{version}: {state}", backend.name, backend.path)?;
+    }
+    Ok(())
+}
+
+fn routing(out: &mut String, findings: &Findings) -> fmt::Result {
+    let routing = &findings.routing;
+    let why = if routing.forced { ", by AMDGPU_EP_FORCE_ARCH" } else { "" };
+    match &routing.arch {
+        Some(arch) => writeln!(out, "\nBackends that a session tries ({arch}{why})")?,
+        None => writeln!(out, "\nBackends that a session tries")?,
+    }
+    for (number, step) in (1..).zip(&routing.candidates) {
+        writeln!(out, "  {number}. {}: {}", step.backend, step.reason)?;
+    }
+    if let Some(error) = &routing.error {
+        writeln!(out, "  none: {error}")?;
+    }
+    routing.ruled_out.iter().try_for_each(|step| writeln!(out, "  not {}: {}", step.backend, step.reason))
 }
 
 fn cache(out: &mut String, findings: &Findings) -> fmt::Result {
@@ -275,6 +301,26 @@ mod tests {
         assert!(verdict > text.find("\nCache\n").unwrap());
         assert!(text.contains("gfx1100  0000:03:00.0  24.0 GiB  32"), "{text}");
         assert!(!text.lines().any(|line| line.ends_with(' ')), "{text}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn backends_are_listed_with_their_state_and_in_the_order_of_routing() {
+        use crate::doctor::{plugin, routing};
+
+        let mut findings = healthy();
+        let broken = plugin::tests::backend("migraphx", Some("libmigraphx_c.so: not found\n  help: install it"));
+        findings.plugin.backends = vec![plugin::tests::backend("hip", None), broken];
+        findings.routing = routing::tests::routing("gfx1151");
+        let text = rendered(findings);
+        for line in [
+            "  backend hip: /lib/libhip-backend.so (version 0.1.0): loads, 1 device of its own\n",
+            "  backend migraphx: /lib/libmigraphx-backend.so (version 0.1.0): cannot be used: libmigraphx_c.so: not found\n",
+            "\nBackends that a session tries (gfx1151, by AMDGPU_EP_FORCE_ARCH)\n  1. migraphx: an RDNA3 GPU\n  2. hip: ",
+            "\n  not hipgpu: libhipgpu-backend.so is not installed\n",
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
     }
 
     #[test]
