@@ -2,7 +2,8 @@
 use std::path::Path;
 
 use ort_ep::{
-    DeviceOffer, Environment, Ep, EpRequest, Error, Factory, ModelCompatibility, OfferedHardware, Registration, Result,
+    DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, OfferedHardware, Registration,
+    Result,
     view::{HardwareDevice, HardwareKind},
 };
 
@@ -47,7 +48,7 @@ impl Factory for HipFactory {
             .collect())
     }
 
-    fn create_ep(&self, request: &EpRequest<'_>) -> Result<Box<dyn Ep>> {
+    fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
         for device in &request.devices {
             let driver = device.metadata.get("driver");
             if driver.as_deref() != Some("host") {
@@ -60,13 +61,14 @@ impl Factory for HipFactory {
         let file = request.options.get(explain::ENTRY)?.filter(|file| !file.is_empty());
         let entries = request.options.config_entries()?;
         let model = entries.get("ep.context_file_path").map(Path::new);
-        Ok(Box::new(HipEp {
+        Ok(HipEp {
             explain: file.map(Explain::new),
             name: request.name.to_string_lossy().into_owned(),
             save: Save::from_entries(&entries)?,
             folder: model.and_then(Path::parent).map(Path::to_owned),
             profiles: Profiles::default(),
-        }))
+        }
+        .into())
     }
 
     fn model_compatibility(&self, _: &[HardwareDevice<'_>], info: &str) -> Result<ModelCompatibility> {

@@ -94,6 +94,13 @@ pub struct OrtResourceCount {
     pub words: [u64; 6],
 }
 
+impl OrtResourceCount {
+    /// A number of bytes.
+    pub const fn of_bytes(bytes: u64) -> Self {
+        Self { kind: ORT_RESOURCE_TOTAL_BYTES, reserved: 0, words: [bytes, 0, 0, 0, 0, 0] }
+    }
+}
+
 const _: () = {
     use core::mem::offset_of;
     assert!(size_of::<c_int>() == 4);

@@ -10,8 +10,8 @@
 #![allow(missing_docs)]
 use ort_ep::{
     AllocatorHandle, Claims, Compiled, DataTransfer, DeviceOffer, ElementType, Environment, Ep, EpRequest, Error,
-    Factory, FusedPartition, HostAllocator, MemoryDevice, NewHardware, OfferedHardware, OfferedMemory, Partition,
-    Registration, Result, TensorCopy,
+    Factory, FusedPartition, HostAllocator, MemoryDevice, NewEp, NewHardware, OfferedHardware, OfferedMemory,
+    Partition, Registration, Result, TensorCopy,
     view::{Graph, HardwareDevice, HardwareKind, KernelContext, KeyValues, Node, ValueType},
 };
 
@@ -55,10 +55,10 @@ impl Factory for MulFactory {
         }])
     }
 
-    fn create_ep(&self, request: &EpRequest<'_>) -> Result<Box<dyn Ep>> {
+    fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
         let entries = request.options.config_entries()?;
         tracing::info!(devices = request.devices.len(), options = entries.len(), "session");
-        Ok(Box::new(MulEp))
+        Ok(MulEp.into())
     }
 
     fn create_allocator(&self, _: MemoryDevice, _: KeyValues<'_>) -> Result<AllocatorHandle> {

@@ -12,7 +12,7 @@ use std::{
 
 use ort_ep::{
     Claims, Compiled, DeviceOffer, ElementType, Environment, Ep, EpRequest, Error, Factory, FusedPartition, Kernel,
-    KernelDef, MemoryDevice, OfferedHardware, Partition, Registration, Result,
+    KernelDef, MemoryDevice, NewEp, OfferedHardware, Partition, Registration, Result,
     view::{
         AttributeValue, Dim, Graph, HardwareDevice, HardwareKind, KernelContext, KernelInfo, LogLocation, Node,
         OwnedKeyValues, RunOptions, Severity, Tensor, ValueInfo, ValueType,
@@ -66,7 +66,7 @@ impl Factory for Inspector {
         Ok(cpu.map(offer).into_iter().collect())
     }
 
-    fn create_ep(&self, request: &EpRequest<'_>) -> Result<Box<dyn Ep>> {
+    fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
         let name = request.name.to_string_lossy().to_lowercase();
         if let Some(path) = request.options.get(&format!("ep.{name}.report"))? {
             self.report.open(&path)?;
@@ -88,7 +88,7 @@ impl Factory for Inspector {
             self.report.line("device.metadata", format!("{:?}", selected.hardware.metadata().to_map()))?;
             self.report.line("device.answer", selected.metadata.get("answer").unwrap_or_default())?;
         }
-        Ok(Box::new(InspectorEp { report: self.report.clone() }))
+        Ok(InspectorEp { report: self.report.clone() }.into())
     }
 
     fn kernels(&self) -> Vec<KernelDef> {

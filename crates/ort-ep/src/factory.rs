@@ -2,7 +2,8 @@
 use std::{collections::BTreeMap, ffi::CStr};
 
 use crate::{
-    AllocatorHandle, DataTransfer, Ep, Error, ForeignEp, KernelDef, MemoryDevice, PluginHost, Result, Runtime, Stream,
+    AllocatorHandle, CustomOpDomain, DataTransfer, Error, KernelDef, MemoryDevice, NewEp, PluginHost, Result, Runtime,
+    Stream,
     view::{HardwareDevice, HardwareKind, KeyValues, SessionOptions},
 };
 
@@ -51,21 +52,11 @@ pub trait Factory: Send + Sync + 'static {
     /// Fails the registration: prefer an empty list and a log line.
     fn devices<'a>(&self, listed: &[HardwareDevice<'a>], environment: &Environment) -> Result<Vec<DeviceOffer<'a>>>;
 
-    /// Makes the execution provider of a session.
+    /// Makes the execution provider of a session: one of our own, or one that forwards to another plugin's.
     ///
     /// # Errors
     /// Fails the session.
-    fn create_ep(&self, request: &EpRequest<'_>) -> Result<Box<dyn Ep>>;
-
-    /// Hands a session to another plugin: ONNX Runtime then talks to that one's execution provider directly, and still
-    /// takes devices, allocators, copies and streams from this factory. Asked before [`create_ep`](Self::create_ep).
-    ///
-    /// # Errors
-    /// Fails the session.
-    fn delegate_ep(&self, request: &EpRequest<'_>) -> Result<Option<ForeignEp>> {
-        let _ = request;
-        Ok(None)
-    }
+    fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp>;
 
     /// Makes an allocator for a memory that [`devices`](Self::devices) offered. Called before any execution provider
     /// exists, and several times for one memory: blocks of all of them must be interchangeable.
@@ -105,6 +96,12 @@ pub trait Factory: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Custom-op domains of other plugins that sessions may use. Asked whenever an application adds the provider to a
+    /// session, before the session exists: prefer what is there already over loading a plugin to find out.
+    fn custom_op_domains(&self) -> Vec<CustomOpDomain> {
+        Vec::new()
+    }
+
     /// Says whether a compiled model made elsewhere runs here.
     ///
     /// # Errors
@@ -122,6 +119,7 @@ pub trait Factory: Send + Sync + 'static {
 }
 
 /// What a session wants an execution provider for.
+#[derive(Clone)]
 pub struct EpRequest<'a> {
     /// The name the library is registered under.
     pub name: &'a CStr,

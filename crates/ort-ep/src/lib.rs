@@ -30,6 +30,7 @@ mod error;
 mod factory;
 #[doc(hidden)]
 pub mod ffi;
+mod forward;
 mod kernel;
 mod memory;
 mod partition;
@@ -46,7 +47,11 @@ pub use factory::{
     DeviceOffer, Environment, EpRequest, Factory, Incompatibility, IncompatibilityReason, ModelCompatibility,
     NewHardware, OfferedHardware, OfferedMemory, Registration, SelectedDevice,
 };
-pub use ffi::{Claims, ForeignEp, ForeignFactory, PluginHost, ProfilingEventView, SyncStream, runtime::Runtime};
+pub use ffi::{
+    Claims, CustomOpDomain, ForeignEp, ForeignFactory, Mapping, PluginHost, ProfilingEventView, SyncStream,
+    runtime::Runtime,
+};
+pub use forward::{BackendMemory, Forwarded, NewEp};
 pub use kernel::{Kernel, KernelCreator, KernelDef};
 pub use memory::{DeviceKind, MemoryDevice, MemoryKind};
 #[doc(hidden)]

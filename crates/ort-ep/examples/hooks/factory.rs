@@ -1,8 +1,8 @@
 //! Two devices that are made of RAM.
 use ort_ep::{
-    AllocatorHandle, DataTransfer, DeviceOffer, Environment, Ep, EpRequest, Factory, Incompatibility,
-    IncompatibilityReason, KernelDef, MemoryDevice, ModelCompatibility, NewHardware, OfferedHardware, OfferedMemory,
-    Result, Stream,
+    AllocatorHandle, DataTransfer, DeviceOffer, Environment, EpRequest, Factory, Incompatibility,
+    IncompatibilityReason, KernelDef, MemoryDevice, ModelCompatibility, NewEp, NewHardware, OfferedHardware,
+    OfferedMemory, Result, Stream,
     view::{HardwareDevice, HardwareKind, KeyValues},
 };
 
@@ -68,14 +68,14 @@ impl Factory for HooksFactory {
         Ok((0..2).map(offer).collect())
     }
 
-    fn create_ep(&self, request: &EpRequest<'_>) -> Result<Box<dyn Ep>> {
+    fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
         let place = |device: &ort_ep::SelectedDevice<'_>| device.metadata.get("place").unwrap_or_default().into_owned();
         let places: Vec<_> = request.devices.iter().map(place).collect();
         note("factory.create_ep", places.join(", "))?;
         for (key, value) in request.options.config_entries()? {
             note("entry", format_args!("{key}={value}"))?;
         }
-        Ok(Box::new(HooksEp::new(Settings::read(request)?, request.name.to_string_lossy().into_owned())))
+        Ok(HooksEp::new(Settings::read(request)?, request.name.to_string_lossy().into_owned()).into())
     }
 
     fn create_allocator(&self, memory: MemoryDevice, options: KeyValues<'_>) -> Result<AllocatorHandle> {

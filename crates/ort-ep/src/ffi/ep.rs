@@ -79,9 +79,18 @@ impl Claims<'_> {
     }
 }
 
+/// What every execution provider made here starts with, whoever computes for it.
+#[repr(C)]
+pub(super) struct EpHeader {
+    pub raw: sys::OrtEp,
+    pub release: unsafe fn(*mut sys::OrtEp),
+}
+
+const _: () = assert!(std::mem::offset_of!(EpHeader, raw) == 0);
+
 #[repr(C)]
 pub(super) struct EpBox {
-    raw: sys::OrtEp,
+    header: EpHeader,
     inner: Box<dyn Ep>,
     name: CString,
     border: Border,
@@ -92,7 +101,7 @@ pub(super) struct EpBox {
     token: LifeToken,
 }
 
-const _: () = assert!(std::mem::offset_of!(EpBox, raw) == 0);
+const _: () = assert!(std::mem::offset_of!(EpBox, header) == 0);
 
 /// Makes the C object.
 pub(super) fn ep_into_raw(
@@ -147,18 +156,25 @@ pub(super) fn ep_into_raw(
     }
     let token = kept.life.token();
     let compatibility = Mutex::default();
-    Box::into_raw(Box::new(EpBox { raw, inner, name: name.to_owned(), border, kept, registry, compatibility, token }))
-        .cast()
+    let (header, name) = (EpHeader { raw, release: release_own }, name.to_owned());
+    Box::into_raw(Box::new(EpBox { header, inner, name, border, kept, registry, compatibility, token })).cast()
 }
 
 /// Takes an execution provider back.
 ///
 /// # Safety
-/// `this` is null, or came from `ep_into_raw` and was not released before.
+/// `this` is null, or an execution provider of this library that was not released before.
 pub(super) unsafe fn release_ep(this: *mut sys::OrtEp) {
     if this.is_null() {
         return;
     }
+    // SAFETY: the caller's promise; every one of them starts with the header.
+    unsafe { ((*this.cast::<EpHeader>()).release)(this) }
+}
+
+/// # Safety
+/// `this` came from `ep_into_raw` and was not released before.
+unsafe fn release_own(this: *mut sys::OrtEp) {
     // SAFETY: the caller's promise.
     let ep = unsafe { Box::from_raw(this.cast::<EpBox>()) };
     let border = ep.border.after_session();
@@ -353,10 +369,8 @@ unsafe extern "system" fn get_available_resource(
     // SAFETY: ONNX Runtime passes the pointer it was given.
     unsafe { of(this) }.status("GetAvailableResource", |ep| {
         let bytes = ep.available_bytes().ok_or_else(absent)?;
-        let count =
-            sys::OrtResourceCount { kind: sys::ORT_RESOURCE_TOTAL_BYTES, reserved: 0, words: [bytes, 0, 0, 0, 0, 0] };
         // SAFETY: a valid out-pointer.
-        unsafe { out.write(count) };
+        unsafe { out.write(sys::OrtResourceCount::of_bytes(bytes)) };
         Ok(())
     })
 }

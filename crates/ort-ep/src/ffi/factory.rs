@@ -15,7 +15,8 @@ use super::{
     allocator::{Place, release_allocator},
     data_transfer::data_transfer_into_raw,
     ep::{ep_into_raw, release_ep},
-    foreign::ForeignEp,
+    foreign::{CustomOpDomain, ForeignAllocator},
+    forward::forward_into_raw,
     guard::{Border, guard},
     kernel::{KernelRegistry, copy_kernels},
     life::{Life, pin_this_library},
@@ -26,15 +27,18 @@ use super::{
 };
 use crate::{
     AllocatorHandle, Environment, EpRequest, Error, Factory, IncompatibilityReason, MemoryDevice, ModelCompatibility,
-    Result, Runtime, SelectedDevice,
+    NewEp, Result, Runtime, SelectedDevice,
     view::{HardwareDevice, KeyValues, OwnedKeyValues, SessionOptions},
 };
 
 /// What must outlive everything the factory hands out, even if ONNX Runtime lets go of the factory first.
+#[derive(Default)]
 pub(super) struct Kept {
     pub life: Life,
     pub infos: Mutex<Vec<Arc<MemoryInfo>>>,
     pub hardware: Mutex<Vec<NewHardwareDevice>>,
+    /// Allocators that other plugins made for sessions of ours, by address: ONNX Runtime gives them back to us.
+    foreign_allocators: Mutex<HashMap<usize, ForeignAllocator>>,
 }
 
 impl Kept {
@@ -42,6 +46,10 @@ impl Kept {
     pub fn info(&self, memory: MemoryDevice) -> Option<Arc<MemoryInfo>> {
         let infos = self.infos.lock().unwrap_or_else(PoisonError::into_inner);
         infos.iter().find(|info| info.memory() == memory).cloned()
+    }
+
+    pub fn foreign_allocators(&self) -> MutexGuard<'_, HashMap<usize, ForeignAllocator>> {
+        self.foreign_allocators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The info of an offered memory, or why there is none.
@@ -61,8 +69,6 @@ pub(super) struct FactoryBox {
     version: CString,
     border: Border,
     registry: Mutex<Option<Arc<KernelRegistry>>>,
-    /// Execution providers that other plugins made for us, by address.
-    foreign_eps: Mutex<HashMap<usize, ForeignEp>>,
     /// A session was asked for, so registration is over.
     is_registered: AtomicBool,
     kept: Arc<Kept>,
@@ -87,8 +93,9 @@ pub(super) fn factory_into_raw(inner: Box<dyn Factory>, name: &str, border: Bord
     raw.CreateSyncStreamForDevice = Some(create_stream);
     raw.ValidateCompiledModelCompatibilityInfo = Some(validate_compatibility);
     raw.GetHardwareDeviceIncompatibilityDetails = Some(get_incompatibility);
+    raw.GetNumCustomOpDomains = Some(get_num_custom_op_domains);
+    raw.GetCustomOpDomains = Some(get_custom_op_domains);
     let (vendor, version) = (c_string(inner.vendor()), c_string(inner.version()));
-    let kept = Arc::new(Kept { life: Life::default(), infos: Mutex::default(), hardware: Mutex::default() });
     let factory = FactoryBox {
         raw,
         inner,
@@ -97,9 +104,8 @@ pub(super) fn factory_into_raw(inner: Box<dyn Factory>, name: &str, border: Bord
         version,
         border,
         registry: Mutex::default(),
-        foreign_eps: Mutex::default(),
         is_registered: AtomicBool::new(false),
-        kept,
+        kept: Arc::default(),
     };
     border.logger.adopt();
     Box::into_raw(Box::new(factory)).cast()
@@ -143,10 +149,6 @@ unsafe fn of<'a>(this: *const sys::OrtEpFactory) -> &'a FactoryBox {
 }
 
 impl FactoryBox {
-    fn foreign_eps(&self) -> MutexGuard<'_, HashMap<usize, ForeignEp>> {
-        self.foreign_eps.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What to do about an error in what ONNX Runtime asks for while it registers the library.
     ///
     /// Up to 1.30 it forgets to take the devices off its list when allocators or copies can't be made, and crashes over
@@ -307,33 +309,21 @@ unsafe extern "system" fn create_ep(
         // SAFETY: as above.
         let options = unsafe { SessionOptions::from_raw(runtime, options) };
         let request = EpRequest { name: &this.name, devices, options, runtime, logger: raw_logger };
-        if let Some(mut foreign) = this.inner.delegate_ep(&request)? {
-            let raw = foreign.adopt(this.kept.life.token());
-            this.foreign_eps().insert(raw as usize, foreign);
-            // SAFETY: a valid out-pointer; `ReleaseEp` takes it back.
-            unsafe { ep.write(raw) };
-            return Ok(());
-        }
-        let inner = this.inner.create_ep(&request)?;
-        let registry = this.registry()?;
+        let new = this.inner.create_ep(&request)?;
+        let (registry, kept) = (this.registry()?, this.kept.clone());
+        let made = match new {
+            NewEp::Own(inner) => ep_into_raw(inner, &this.name, border, kept, registry),
+            NewEp::Forwarded(forwarded) => forward_into_raw(forwarded, &this.name, border, kept, registry)?,
+        };
         // SAFETY: a valid out-pointer; `ReleaseEp` takes it back.
-        unsafe { ep.write(ep_into_raw(inner, &this.name, border, this.kept.clone(), registry)) };
+        unsafe { ep.write(made) };
         Ok(())
     })
 }
 
-unsafe extern "system" fn factory_release_ep(this: *mut sys::OrtEpFactory, ep: *mut sys::OrtEp) {
-    // SAFETY: ONNX Runtime passes the pointer it was given.
-    let this = unsafe { of(this) };
-    let foreign = this.foreign_eps().remove(&(ep as usize));
-    match foreign {
-        Some(foreign) => this.border.value("ReleaseEp", (), move || {
-            drop(foreign);
-            Ok(())
-        }),
-        // SAFETY: ONNX Runtime passes back what `create_ep` gave, once, and it is one of ours.
-        None => unsafe { release_ep(ep) },
-    }
+unsafe extern "system" fn factory_release_ep(_: *mut sys::OrtEpFactory, ep: *mut sys::OrtEp) {
+    // SAFETY: ONNX Runtime passes back what `create_ep` gave, once.
+    unsafe { release_ep(ep) }
 }
 
 unsafe extern "system" fn create_allocator(
@@ -359,9 +349,18 @@ unsafe extern "system" fn create_allocator(
     })
 }
 
-unsafe extern "system" fn factory_release_allocator(_: *mut sys::OrtEpFactory, allocator: *mut sys::OrtAllocator) {
-    // SAFETY: ONNX Runtime passes back what one of our `CreateAllocator` hooks gave, once.
-    unsafe { release_allocator(allocator) }
+unsafe extern "system" fn factory_release_allocator(this: *mut sys::OrtEpFactory, allocator: *mut sys::OrtAllocator) {
+    // SAFETY: ONNX Runtime passes the pointer it was given.
+    let this = unsafe { of(this) };
+    let foreign = this.kept.foreign_allocators().remove(&(allocator as usize));
+    match foreign {
+        Some(foreign) => this.border.value("ReleaseAllocator", (), move || {
+            drop(foreign);
+            Ok(())
+        }),
+        // SAFETY: ONNX Runtime passes back what one of our `CreateAllocator` hooks gave, once, and it is one of ours.
+        None => unsafe { release_allocator(allocator) },
+    }
 }
 
 unsafe extern "system" fn create_data_transfer(
@@ -420,6 +419,37 @@ unsafe extern "system" fn validate_compatibility(
         };
         // SAFETY: a valid out-pointer.
         unsafe { out.write(answer) };
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn get_num_custom_op_domains(this: *mut sys::OrtEpFactory, out: *mut usize) -> sys::Status {
+    // SAFETY: ONNX Runtime passes the pointer it was given and a valid out-pointer.
+    let this = unsafe { of(this) };
+    this.border.status("GetNumCustomOpDomains", || {
+        // SAFETY: as above.
+        unsafe { out.write(this.inner.custom_op_domains().len()) };
+        Ok(())
+    })
+}
+
+unsafe extern "system" fn get_custom_op_domains(
+    this: *mut sys::OrtEpFactory,
+    out: *mut *mut sys::OrtCustomOpDomain,
+    count: usize,
+) -> sys::Status {
+    // SAFETY: ONNX Runtime passes the pointer it was given.
+    let this = unsafe { of(this) };
+    this.border.status("GetCustomOpDomains", || {
+        let domains: Vec<CustomOpDomain> = this.inner.custom_op_domains();
+        if domains.len() < count {
+            let found = domains.len();
+            return Err(Error::ep_fail(format!("there are {found} custom-op domains, and {count} were asked for")));
+        }
+        for (index, domain) in domains.iter().take(count).enumerate() {
+            // SAFETY: the array has room for `count` entries.
+            unsafe { out.add(index).write(domain.as_ptr()) };
+        }
         Ok(())
     })
 }

@@ -8,8 +8,11 @@ use std::{
 use libloading::Library;
 use ort_ep_sys as sys;
 
-use super::life::{LifeToken, this_library};
-use crate::{EpRequest, Error, Result, Runtime};
+use super::{
+    life::{LifeToken, this_library},
+    runtime::c_string,
+};
+use crate::{EpRequest, Error, ModelCompatibility, Result, Runtime, view::HardwareDevice};
 
 type CreateFn = unsafe extern "C" fn(
     *const c_char,
@@ -20,6 +23,9 @@ type CreateFn = unsafe extern "C" fn(
     *mut usize,
 ) -> sys::Status;
 type ReleaseFn = unsafe extern "C" fn(*mut sys::OrtEpFactory) -> sys::Status;
+
+/// How many factories ONNX Runtime has room for; some libraries insist on it.
+const MAX_FACTORIES: usize = 4;
 
 /// A plugin library's two entries. Dropping it closes the library.
 pub(super) struct Entries {
@@ -42,10 +48,10 @@ impl Entries {
         }
     }
 
-    /// Makes the library's one factory.
+    /// Makes the library's factory: the first one where it has several.
     ///
     /// # Errors
-    /// The library refused, or gave another number of factories.
+    /// The library refused, or made none.
     ///
     /// # Safety
     /// The pointers are what ONNX Runtime passes to `CreateEpFactories`.
@@ -56,14 +62,20 @@ impl Entries {
         base: *const sys::OrtApiBase,
         logger: *const sys::OrtLogger,
     ) -> Result<*mut sys::OrtEpFactory> {
-        let (mut factory, mut count) = (ptr::null_mut(), 0);
-        // SAFETY: the library's entry follows the same contract as ours; there is room for one factory, as is said.
-        let status = unsafe { (self.create)(name, base, logger, &mut factory, 1, &mut count) };
-        runtime.check("CreateEpFactories of the external plugin", status)?;
-        if count != 1 || factory.is_null() {
-            return Err(Error::ep_fail(format!("the external plugin gave {count} factories instead of one")));
+        let (mut factories, mut count) = ([ptr::null_mut(); MAX_FACTORIES], 0);
+        // SAFETY: the library's entry follows the same contract as ours; there is as much room as is said.
+        let status = unsafe { (self.create)(name, base, logger, factories.as_mut_ptr(), MAX_FACTORIES, &mut count) };
+        runtime.check("CreateEpFactories", status)?;
+        let mut made = factories.into_iter().take(count).filter(|factory| !factory.is_null());
+        let Some(first) = made.next() else {
+            return Err(Error::ep_fail("CreateEpFactories: success was reported, but no factory was made"));
+        };
+        for other in made {
+            // SAFETY: made above and used by nobody.
+            let status = unsafe { self.release_factory(other) };
+            runtime.check("ReleaseEpFactory", status)?;
         }
-        Ok(factory)
+        Ok(first)
     }
 
     /// Gives a factory back.
@@ -81,6 +93,16 @@ fn reason(file: &OsStr, error: &libloading::Error) -> String {
     let name = file.display().to_string();
     let cause = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
     if cause.contains(&name) { cause } else { format!("{name}: {cause}") }
+}
+
+/// What happens to a plugin's code once nothing made by it is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// It is unmapped.
+    Unload,
+    /// It stays until the process ends: for libraries that link a vendor's runtime, whose threads and thread-local
+    /// destructors do not survive being unmapped.
+    Stay,
 }
 
 /// What a library needs to load other plugins into the runtime that loaded it. Lives as long as the factory it was given to.
@@ -109,15 +131,16 @@ impl PluginHost {
         Self { runtime, name, base, logger }
     }
 
-    /// Loads a plugin library and makes its factory, under the name this library is registered by.
+    /// Loads a plugin library and makes its factory, under the name this library is registered by. Whatever fails, the
+    /// library is let go again.
     ///
     /// # Errors
     /// The library can't be loaded, or refuses.
-    pub fn load(&self, file: impl AsRef<OsStr>) -> Result<Arc<ForeignFactory>> {
+    pub fn load(&self, file: impl AsRef<OsStr>, mapping: Mapping) -> Result<Arc<ForeignFactory>> {
         let entries = Entries::open(file.as_ref()).map_err(Error::ep_fail)?;
         // SAFETY: the pointers are what ONNX Runtime passed to us, and still alive.
         let raw = unsafe { entries.create_factory(self.runtime, self.name.as_ptr(), self.base, self.logger)? };
-        Ok(Arc::new(ForeignFactory { raw, entries, runtime: self.runtime }))
+        Ok(Arc::new(ForeignFactory { raw, entries: Some(entries), mapping, runtime: self.runtime }))
     }
 
     /// The folder of this library, where others may lie beside it.
@@ -126,10 +149,12 @@ impl PluginHost {
     }
 }
 
-/// The factory of another plugin. Dropping the last reference releases it and closes its library.
+/// The factory of another plugin. Dropping the last reference releases it and lets go of its library.
 pub struct ForeignFactory {
     raw: *mut sys::OrtEpFactory,
-    entries: Entries,
+    /// Only taken on drop.
+    entries: Option<Entries>,
+    mapping: Mapping,
     runtime: Runtime,
 }
 
@@ -138,59 +163,175 @@ unsafe impl Send for ForeignFactory {}
 // SAFETY: as above.
 unsafe impl Sync for ForeignFactory {}
 
+/// A domain of custom operators that another plugin's factory keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CustomOpDomain(*mut sys::OrtCustomOpDomain);
+
+impl CustomOpDomain {
+    pub(super) fn as_ptr(self) -> *mut sys::OrtCustomOpDomain {
+        self.0
+    }
+}
+
 impl ForeignFactory {
+    /// The API version the plugin's factory was made for.
+    pub fn api_version(&self) -> u32 {
+        // SAFETY: the factory is alive, and every table starts with its stamp.
+        unsafe { (*self.raw).ort_version_supported }
+    }
+
     /// Makes the plugin's execution provider for a session.
     ///
     /// # Errors
-    /// The plugin refused.
+    /// The plugin refused, or made none.
     pub fn create_ep(self: &Arc<Self>, request: &EpRequest<'_>) -> Result<ForeignEp> {
         let devices: Vec<_> = request.devices.iter().map(|device| device.hardware.as_ptr()).collect();
         let metadata: Vec<_> = request.devices.iter().map(|device| device.metadata.as_ptr()).collect();
         let (options, logger) = (request.options.as_ptr(), request.logger);
         let mut raw = ptr::null_mut();
-        // SAFETY: the factory is alive, everything passed is what ONNX Runtime passed to us for this very call, and a
+        // SAFETY: the factory is alive, everything passed is alive for this call (the logger for the session's life), and a
         // factory without the two slots is refused.
         let status = unsafe {
             let (Some(create), Some(_)) =
                 (sys::OrtEpFactory::CreateEp(self.raw), sys::OrtEpFactory::ReleaseEp(self.raw))
             else {
-                return Err(Error::ep_fail("the external plugin makes no execution providers"));
+                return Err(Error::ep_fail("it makes no execution providers"));
             };
             create(self.raw, devices.as_ptr(), metadata.as_ptr(), devices.len(), options, logger, &mut raw)
         };
-        self.runtime.check("CreateEp of the external plugin", status)?;
+        // What came with an error is not ours to release.
+        self.runtime.check("CreateEp", status)?;
         if raw.is_null() {
-            return Err(Error::ep_fail("the external plugin gave no execution provider"));
+            return Err(Error::ep_fail("CreateEp: success was reported, but no execution provider was made"));
         }
-        Ok(ForeignEp { raw, factory: self.clone(), token: None })
+        Ok(ForeignEp { raw, factory: self.clone() })
+    }
+
+    /// Asks the plugin whether a compiled model of its own runs here.
+    ///
+    /// # Errors
+    /// The plugin can't tell.
+    pub fn model_compatibility(&self, devices: &[HardwareDevice<'_>], info: &str) -> Result<ModelCompatibility> {
+        let devices: Vec<_> = devices.iter().map(|device| device.as_ptr()).collect();
+        let info = c_string(info);
+        let mut answer = sys::ORT_COMPILED_NOT_APPLICABLE;
+        // SAFETY: the factory is alive and everything passed is alive for the call.
+        let status = unsafe {
+            match sys::OrtEpFactory::ValidateCompiledModelCompatibilityInfo(self.raw) {
+                Some(validate) => validate(self.raw, devices.as_ptr(), devices.len(), info.as_ptr(), &mut answer),
+                None => ptr::null_mut(),
+            }
+        };
+        self.runtime.check("ValidateCompiledModelCompatibilityInfo", status)?;
+        Ok(match answer {
+            sys::ORT_COMPILED_OPTIMAL => ModelCompatibility::Optimal,
+            sys::ORT_COMPILED_PREFER_RECOMPILATION => ModelCompatibility::PreferRecompilation,
+            sys::ORT_COMPILED_UNSUPPORTED => ModelCompatibility::Unsupported,
+            _ => ModelCompatibility::NotApplicable,
+        })
+    }
+
+    /// The custom-op domains the plugin offers to sessions.
+    ///
+    /// # Errors
+    /// The plugin can't tell.
+    pub fn custom_op_domains(&self) -> Result<Vec<CustomOpDomain>> {
+        // SAFETY: the factory is alive, and the out-pointers have the room that is said.
+        unsafe {
+            let (Some(count_of), Some(fill)) =
+                (sys::OrtEpFactory::GetNumCustomOpDomains(self.raw), sys::OrtEpFactory::GetCustomOpDomains(self.raw))
+            else {
+                return Ok(Vec::new());
+            };
+            let mut count = 0;
+            self.runtime.check("GetNumCustomOpDomains", count_of(self.raw, &mut count))?;
+            let mut domains = vec![ptr::null_mut(); count];
+            if count > 0 {
+                self.runtime.check("GetCustomOpDomains", fill(self.raw, domains.as_mut_ptr(), count))?;
+            }
+            Ok(domains.into_iter().filter(|domain| !domain.is_null()).map(CustomOpDomain).collect())
+        }
+    }
+
+    /// True if the factory itself can make allocators.
+    pub(super) fn makes_allocators(&self) -> bool {
+        // SAFETY: the factory is alive.
+        unsafe { sys::OrtEpFactory::CreateAllocator(self.raw) }.is_some()
+    }
+
+    /// True if the factory itself can make streams.
+    pub(super) fn makes_streams(&self) -> bool {
+        // SAFETY: the factory is alive.
+        unsafe {
+            sys::OrtEpFactory::IsStreamAware(self.raw).is_some_and(|aware| aware(self.raw))
+                && sys::OrtEpFactory::CreateSyncStreamForDevice(self.raw).is_some()
+        }
     }
 }
 
 impl Drop for ForeignFactory {
     fn drop(&mut self) {
-        // SAFETY: made by `create_factory`, and every execution provider of it held a reference to `self`.
-        let status = unsafe { self.entries.release_factory(self.raw) };
-        if let Err(error) = self.runtime.check("ReleaseEpFactory of the external plugin", status) {
+        let Some(entries) = self.entries.take() else { return };
+        // SAFETY: made by `create_factory`, and everything the plugin made held a reference to `self`.
+        let status = unsafe { entries.release_factory(self.raw) };
+        if let Err(error) = self.runtime.check("ReleaseEpFactory", status) {
             tracing::warn!(target: "ort_ep::lifetime", %error, "a plugin did not let go of its factory");
+        }
+        if self.mapping == Mapping::Stay {
+            // The handle is leaked on purpose: it keeps the code mapped.
+            std::mem::forget(entries);
         }
     }
 }
 
-/// An execution provider of another plugin, which ONNX Runtime talks to directly. Dropping it gives it back to its maker.
+/// An execution provider of another plugin. Dropping it gives it back to its maker.
 pub struct ForeignEp {
     raw: *mut sys::OrtEp,
     factory: Arc<ForeignFactory>,
-    token: Option<LifeToken>,
 }
 
-// SAFETY: ONNX Runtime releases execution providers from any thread.
+// SAFETY: ONNX Runtime calls and releases execution providers from any thread.
 unsafe impl Send for ForeignEp {}
+// SAFETY: as above.
+unsafe impl Sync for ForeignEp {}
 
 impl ForeignEp {
-    /// The pointer for ONNX Runtime; `token` keeps our own factory alive as long.
-    pub(super) fn adopt(&mut self, token: LifeToken) -> *mut sys::OrtEp {
-        self.token = Some(token);
+    /// The API version the execution provider was made for.
+    pub fn api_version(&self) -> u32 {
+        // SAFETY: it is alive, and every table starts with its stamp.
+        unsafe { (*self.raw).ort_version_supported }
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut sys::OrtEp {
         self.raw
+    }
+
+    pub(super) fn factory(&self) -> &Arc<ForeignFactory> {
+        &self.factory
+    }
+
+    /// A stream of the execution provider, else of its factory. ONNX Runtime releases it.
+    ///
+    /// # Safety
+    /// `device` is alive for the call.
+    pub(super) unsafe fn create_stream(
+        &self,
+        device: *const sys::OrtMemoryDevice,
+    ) -> Result<*mut sys::OrtSyncStreamImpl> {
+        let factory = self.factory.raw;
+        let mut raw = ptr::null_mut();
+        // SAFETY: both objects are alive, and the caller vouches for `device`.
+        let status = unsafe {
+            if let Some(create) = sys::OrtEp::CreateSyncStreamForDevice(self.raw) {
+                create(self.raw, device, &mut raw)
+            } else if let Some(create) = sys::OrtEpFactory::CreateSyncStreamForDevice(factory) {
+                create(factory, device, ptr::null(), &mut raw)
+            } else {
+                return Err(Error::not_implemented("the backend has no streams"));
+            }
+        };
+        self.factory.runtime.check("CreateSyncStreamForDevice", status)?;
+        if raw.is_null() { Err(Error::ep_fail("the backend reported success, but made no stream")) } else { Ok(raw) }
     }
 }
 
@@ -199,6 +340,62 @@ impl Drop for ForeignEp {
         // SAFETY: made by this factory's `CreateEp` and given back once; the slot was there when it was made.
         unsafe {
             if let Some(release) = sys::OrtEpFactory::ReleaseEp(self.factory.raw) {
+                release(self.factory.raw, self.raw);
+            }
+        }
+    }
+}
+
+/// An allocator of another plugin, which ONNX Runtime uses directly. It may outlive the session it was made for, and keeps
+/// the plugin loaded as long. Dropping it gives it back to its maker.
+pub(super) struct ForeignAllocator {
+    raw: *mut sys::OrtAllocator,
+    factory: Arc<ForeignFactory>,
+    _token: LifeToken,
+}
+
+// SAFETY: ONNX Runtime calls and releases allocators from any thread.
+unsafe impl Send for ForeignAllocator {}
+
+impl ForeignAllocator {
+    /// An allocator of the execution provider, else of its factory; `token` keeps our own factory alive as long.
+    ///
+    /// # Safety
+    /// `info` is alive for the call.
+    pub unsafe fn new(ep: &ForeignEp, info: *const sys::OrtMemoryInfo, token: LifeToken) -> Result<Self> {
+        let factory = ep.factory.raw;
+        let mut raw = ptr::null_mut();
+        // SAFETY: both objects are alive, and the caller vouches for `info`.
+        let status = unsafe {
+            if sys::OrtEpFactory::ReleaseAllocator(factory).is_none() {
+                return Err(Error::ep_fail("the backend has allocators, but does not take them back"));
+            }
+            if let Some(create) = sys::OrtEp::CreateAllocator(ep.raw) {
+                create(ep.raw, info, &mut raw)
+            } else if let Some(create) = sys::OrtEpFactory::CreateAllocator(factory) {
+                create(factory, info, ptr::null(), &mut raw)
+            } else {
+                return Err(Error::not_implemented("the backend has no allocators"));
+            }
+        };
+        ep.factory.runtime.check("CreateAllocator", status)?;
+        if raw.is_null() {
+            return Err(Error::ep_fail("the backend reported success, but made no allocator"));
+        }
+        Ok(Self { raw, factory: ep.factory.clone(), _token: token })
+    }
+
+    pub fn as_ptr(&self) -> *mut sys::OrtAllocator {
+        self.raw
+    }
+}
+
+impl Drop for ForeignAllocator {
+    fn drop(&mut self) {
+        // SAFETY: made by this factory or an execution provider of it, and given back once; the slot was there when it was
+        // made.
+        unsafe {
+            if let Some(release) = sys::OrtEpFactory::ReleaseAllocator(self.factory.raw) {
                 release(self.factory.raw, self.raw);
             }
         }
