@@ -64,9 +64,16 @@ def test_known_options_are_accepted(tmp_path):
 
 
 def test_every_profile_spelling_is_accepted():
+    """A session works, or the backend it names is not there; no spelling is refused."""
     with registered() as found:
         for profile in PROFILES:
-            session = session_on(found[:1], affine_model(), profile=profile)
+            try:
+                session = session_on(found[:1], affine_model(), profile=profile)
+            except Exception as error:
+                text = str(error)
+                assert "is not a profile" not in text and "INVALID_ARGUMENT" not in text, text
+                assert "migraphx" in text or "directx" in text, text
+                continue
             works(session)
             del session
 

@@ -119,7 +119,6 @@ pub trait Factory: Send + Sync + 'static {
 }
 
 /// What a session wants an execution provider for.
-#[derive(Clone)]
 pub struct EpRequest<'a> {
     /// The name the library is registered under.
     pub name: &'a CStr,
@@ -130,6 +129,13 @@ pub struct EpRequest<'a> {
     /// The runtime that asks.
     pub runtime: Runtime,
     pub(crate) logger: *const ort_ep_sys::OrtLogger,
+}
+
+impl<'a> EpRequest<'a> {
+    /// The same session with other devices and options, for a backend.
+    pub fn with<'b>(&'b self, devices: Vec<SelectedDevice<'b>>, options: SessionOptions<'b>) -> EpRequest<'b> {
+        EpRequest { name: self.name, devices, options, runtime: self.runtime, logger: self.logger }
+    }
 }
 
 /// One selected device.

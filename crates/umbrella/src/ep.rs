@@ -1,31 +1,35 @@
-//! The execution provider of one session.
+//! What the umbrella itself answers in a session.
 use std::sync::Arc;
 
-use ort_ep::{Claims, Ep, MemoryDevice, Result, view::Graph};
+use ort_ep::{Claims, Ep, Error, MemoryDevice, Result, view::Graph};
 
-use crate::{context::DeviceContext, options::Options};
+use crate::{
+    context::DeviceContext,
+    options::{ConfigKey, Prefixes, Profile},
+};
 
-/// One session on one device that no backend runs: it claims no nodes, and still owns memory and streams.
+/// One session on one device. It claims no nodes: a backend does, or nobody. Memory and streams are the device's either way.
 pub(crate) struct AmdGpuEp {
     context: Arc<DeviceContext>,
+    prefixes: Prefixes,
+    profile: Profile,
     /// Several devices were selected: ONNX Runtime must be told which one it is.
     names_memory: bool,
 }
 
 impl AmdGpuEp {
-    pub fn new(context: Arc<DeviceContext>, options: &Options, selected: usize) -> Self {
-        let (device, driver) = (context.id(), context.driver());
-        tracing::info!(
-            target: "amdgpu_ep::load", device, %driver, arch = context.device.info().arch, profile = %options.profile,
-            "session created without a backend"
-        );
-        Self { context, names_memory: selected > 1 }
+    pub fn new(context: Arc<DeviceContext>, name: &str, profile: Profile, selected: usize) -> Self {
+        Self { context, prefixes: Prefixes::new(name), profile, names_memory: selected > 1 }
     }
 }
 
 impl Ep for AmdGpuEp {
     fn claim(&self, _: Graph<'_>, _: &mut Claims<'_>) -> Result<()> {
         Ok(())
+    }
+
+    fn set_dynamic_options(&self, options: &[(String, String)]) -> Result<()> {
+        options.iter().try_for_each(|(key, value)| check_dynamic(&self.prefixes, self.profile, key, value))
     }
 
     fn sync(&self) -> Result<()> {
@@ -38,5 +42,42 @@ impl Ep for AmdGpuEp {
 
     fn available_bytes(&self) -> Option<u64> {
         self.context.device.memory_info().ok().map(|memory| memory.free as u64)
+    }
+}
+
+/// The umbrella's own options are settled when a session is created; other keys are for backends and other providers.
+fn check_dynamic(prefixes: &Prefixes, profile: Profile, key: &str, value: &str) -> Result<()> {
+    let option = match prefixes.classify(key) {
+        ConfigKey::Own(option) => option,
+        _ if key == "profile" => key,
+        _ => return Ok(()),
+    };
+    if option == "profile" && value.parse() == Ok(profile) {
+        return Ok(());
+    }
+    let now = if option == "profile" { format!(" (it is {profile})") } else { String::new() };
+    Err(Error::invalid_argument(format!(
+        "{key}={value:?}: the option {option} can't be changed while a session lives{now}\n  help: create a new session with it"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_options_can_not_change_but_may_be_repeated() {
+        let prefixes = Prefixes::new("Name");
+        let check = |key, value| check_dynamic(&prefixes, Profile::Hip, key, value);
+        for (key, value) in
+            [("ep.dynamic.workload_type", "Default"), ("ep.hip.x", "1"), ("anything", ""), ("profile", "HIP")]
+        {
+            assert_eq!(check(key, value), Ok(()), "{key}");
+        }
+        let error = check("ep.name.profile", "migraphx").unwrap_err();
+        assert!(error.message().contains("(it is hip)"), "{error}");
+        for (key, value) in [("profile", "auto"), ("ep.amdgpu.profile", "x"), ("ep.name.cache_dir", "/tmp")] {
+            assert!(check(key, value).is_err(), "{key}");
+        }
     }
 }

@@ -2,15 +2,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ort_ep::{
-    AllocatorHandle, DataTransfer, DeviceKind, DeviceOffer, Environment, Ep, EpRequest, Error, Factory, ForeignEp,
-    Incompatibility, IncompatibilityReason, MemoryDevice, MemoryKind, OfferedMemory, Registration, Result,
-    SelectedDevice, Stream,
+    AllocatorHandle, CustomOpDomain, DataTransfer, DeviceKind, DeviceOffer, Environment, EpRequest, Error, Factory,
+    Forwarded, Incompatibility, IncompatibilityReason, MemoryDevice, MemoryKind, ModelCompatibility, NewEp,
+    OfferedMemory, Registration, Result, SelectedDevice, Stream,
     view::{HardwareDevice, HardwareKind, KeyValues},
 };
 
 use crate::{
     AMD_VENDOR_ID,
-    backend::Backends,
+    backends::{Backends, Chosen, Session},
     context::DeviceContext,
     discovery::{discover, match_hardware},
     ep::AmdGpuEp,
@@ -48,6 +48,8 @@ struct Wanted {
     options: Options,
     warnings: Vec<Warning>,
     context: Arc<DeviceContext>,
+    /// The position of the selected device that `context` is of.
+    device: Option<usize>,
 }
 
 impl AmdGpuFactory {
@@ -89,7 +91,8 @@ impl AmdGpuFactory {
         let id = selection::select(&known, &selected, options.device_id)
             .map_err(|error| Error::invalid_argument(error.to_string()))?;
         let context = self.context(MemoryDevice::gpu(AMD_VENDOR_ID, id))?;
-        Ok(Wanted { options, warnings, context })
+        let device = selected.iter().position(|&selected| selected == id);
+        Ok(Wanted { options, warnings, context, device })
     }
 
     /// The number of a device that this library offered.
@@ -144,21 +147,22 @@ impl Factory for AmdGpuFactory {
             .collect())
     }
 
-    fn delegate_ep(&self, request: &EpRequest<'_>) -> Result<Option<ForeignEp>> {
-        let Wanted { options, warnings, context } = self.wanted(request)?;
+    fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
+        let Wanted { options, warnings, context, device } = self.wanted(request)?;
         for warning in warnings {
             tracing::warn!(target: "amdgpu_ep::load", "{warning}");
         }
         if request.devices.len() > 1 {
             tracing::info!(target: "amdgpu_ep::load", device = context.id(), "several devices were selected: one is used");
         }
-        let backend = self.backends.choose(options.profile, context.driver())?;
-        backend.map(|backend| backend.create_ep(request)).transpose()
-    }
-
-    fn create_ep(&self, request: &EpRequest<'_>) -> Result<Box<dyn Ep>> {
-        let Wanted { options, context, .. } = self.wanted(request)?;
-        Ok(Box::new(AmdGpuEp::new(context, &options, request.devices.len())))
+        let chosen = self.backends.choose(&Session { request, options: &options, context: &context, device })?;
+        let own = AmdGpuEp::new(context, &self.name, options.profile, request.devices.len());
+        Ok(match chosen {
+            None => own.into(),
+            Some(Chosen { ep, memory, compatibility_prefix }) => {
+                Forwarded { backend: ep, own: Box::new(own), memory, compatibility_prefix }.into()
+            }
+        })
     }
 
     fn create_allocator(&self, memory: MemoryDevice, _: KeyValues<'_>) -> Result<AllocatorHandle> {
@@ -181,6 +185,14 @@ impl Factory for AmdGpuFactory {
 
     fn create_stream(&self, device: MemoryDevice, _: KeyValues<'_>) -> Result<Box<dyn Stream>> {
         Ok(Box::new(DeviceStream::new(self.context(device)?)?))
+    }
+
+    fn custom_op_domains(&self) -> Vec<CustomOpDomain> {
+        self.backends.custom_op_domains()
+    }
+
+    fn model_compatibility(&self, devices: &[HardwareDevice<'_>], info: &str) -> Result<ModelCompatibility> {
+        self.backends.model_compatibility(devices, info)
     }
 
     fn incompatibility(&self, device: HardwareDevice<'_>) -> Option<Incompatibility> {

@@ -2,8 +2,8 @@
 //!
 //! The umbrella owns what belongs to a *device*, whichever backend computes on it: discovery (`discovery`), memory
 //! (`memory`, cached in an [`arena`], known by address in `ownership`), copies (`transfer`) and streams (`stream`).
-//! [`options`] reads what the user wants of a session, and `backend` hands it to a backend library: to the hip backend on
-//! the host driver. Other drivers have no backend yet, and there all nodes stay with other providers.
+//! [`options`] reads what the user wants of a session, [`routing`] orders the backends that could do it, and `backends`
+//! loads them and hands the session to the first that takes it. Where none does, all nodes stay with other providers.
 //!
 //! | environment | meaning |
 //! |---|---|
@@ -14,7 +14,7 @@
 #![deny(unsafe_code)]
 
 pub mod arena;
-mod backend;
+mod backends;
 mod context;
 mod copy_plan;
 mod discovery;

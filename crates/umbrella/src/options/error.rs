@@ -157,22 +157,6 @@ pub enum Warning {
         /// Value of the legacy spelling.
         text: String,
     },
-    /// An option of ours and the backend's own entry differ; ours is what the backend gets.
-    #[error(
-        "option {option} is {} and entry {backend_key:?} is {}: the former is used",
-        Shown(text),
-        Shown(backend_text)
-    )]
-    OverridesBackend {
-        /// The option.
-        option: &'static str,
-        /// Its canonical value.
-        text: String,
-        /// The backend's key.
-        backend_key: String,
-        /// The backend's value.
-        backend_text: String,
-    },
 }
 
 /// A user's text in quotes, escaped, and cut if it would drown the message.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::error::{OptionsError, Part, Problem, Warning};
 use super::nearest::nearest;
-use super::prefix::{ConfigKey, Namespace, Prefixes};
+use super::prefix::{ConfigKey, Prefixes};
 use super::table::{OPTIONS, OptionRow, Options, Spelling, find, is_ignored_legacy};
 
 impl Options {
@@ -157,21 +157,5 @@ impl<'e> Reader<'e> {
         }
         // `canonical` accepted the same text, so storing it cannot fail.
         let _ = (row.store)(&mut self.options, winner.text);
-        self.warn_if_backend_disagrees(row, winner);
-    }
-
-    fn warn_if_backend_disagrees(&mut self, row: &OptionRow, winner: &Given<'e>) {
-        let Some(ours) = winner.canonical.as_ref().filter(|_| row.relayed) else { return };
-        let theirs = self.options.backend_entries.get(&Namespace::Migraphx).and_then(|entries| entries.get(row.name));
-        let Some(theirs) = theirs else { return };
-        let agrees = (row.canonical)(theirs).is_ok_and(|canonical| canonical.as_ref() == Some(ours));
-        if !agrees {
-            self.warnings.push(Warning::OverridesBackend {
-                option: row.name,
-                text: ours.clone(),
-                backend_key: format!("ep.{}.{}", Namespace::Migraphx, row.name),
-                backend_text: theirs.clone(),
-            });
-        }
     }
 }

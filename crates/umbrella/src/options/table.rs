@@ -29,6 +29,21 @@ pub struct OptionRow {
     pub(super) render: fn(&Options) -> Option<String>,
 }
 
+impl OptionRow {
+    /// The canonical text of the option's field, `None` while unset.
+    pub fn text(&self, options: &Options) -> Option<String> {
+        (self.render)(options)
+    }
+
+    /// Whether two texts give the option the same value.
+    pub fn means_the_same(&self, one: &str, other: &str) -> bool {
+        match ((self.canonical)(one), (self.canonical)(other)) {
+            (Ok(one), Ok(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
 macro_rules! relayed {
     (kept) => {
         false

@@ -347,18 +347,6 @@ fn legacy_memory_options_are_ignored_with_a_warning() {
 }
 
 #[test]
-fn our_option_wins_over_the_backends_entry_with_a_warning() {
-    let genai = ("ep.migraphx.hip_graph_enable", "1");
-    let (options, warnings) = parse(&[genai, ("ep.amdgpu.hip_graph_enable", "off")]).unwrap();
-    assert_eq!(options.hip_graph_enable, Some(false));
-    assert_eq!(
-        warnings[0].to_string(),
-        "option hip_graph_enable is \"0\" and entry \"ep.migraphx.hip_graph_enable\" is \"1\": the former is used"
-    );
-    assert_eq!(accepted(&[genai, ("ep.amdgpu.hip_graph_enable", "on")]).hip_graph_enable, Some(true));
-}
-
-#[test]
 fn relayed_values_are_canonical() {
     let options = accepted(&[
         ("ep.amdgpu.profile", "hip"),

@@ -1,0 +1,109 @@
+//! The backend of a session: the first candidate that makes an execution provider.
+use std::sync::Arc;
+
+use ort_ep::{BackendMemory, EpRequest, Error, ForeignEp, Result, view::OwnedSessionOptions};
+
+use super::{Backends, compatibility, memory, relay::relayed};
+use crate::{
+    context::DeviceContext,
+    options::Options,
+    routing::{BackendName, Candidate, Platform, Query, RoutingTable, route},
+};
+
+/// A session that wants a backend.
+pub(crate) struct Session<'s> {
+    pub request: &'s EpRequest<'s>,
+    pub options: &'s Options,
+    pub context: &'s Arc<DeviceContext>,
+    /// Positions of the selected devices that mean `context`.
+    pub device: Option<usize>,
+}
+
+/// A backend's execution provider.
+pub(crate) struct Chosen {
+    pub ep: ForeignEp,
+    pub memory: BackendMemory,
+    pub compatibility_prefix: String,
+}
+
+impl Backends {
+    /// Makes the execution provider of a session; `None` leaves its nodes to other providers, which only `auto` may do.
+    ///
+    /// # Errors
+    /// The options contradict each other, or the backend the user named can't be used.
+    pub fn choose(&self, session: &Session<'_>) -> Result<Option<Chosen>> {
+        let Session { options, context, .. } = session;
+        let (profile, info) = (options.profile, context.device.info());
+        let query = Query {
+            arch: &info.arch,
+            driver: context.driver(),
+            platform: Platform::HERE,
+            model_arch: options.model_arch.as_ref(),
+            model_fw: options.model_fw.as_ref(),
+            profile,
+            backend_library: None,
+            overrides: &RoutingTable::default(),
+            ruled_out: &[],
+        };
+        let candidates = match route(&query) {
+            Ok(candidates) => candidates,
+            Err(refusal) if query.is_explicit() => return Err(Error::not_implemented(refusal.to_string())),
+            Err(refusal) => {
+                let reason = one_line(&refusal.to_string());
+                tracing::warn!(target: "amdgpu_ep::load", "profile {profile} on {}: {reason}", info.arch);
+                return Ok(None);
+            }
+        };
+        let mut skipped = String::new();
+        for Candidate { backend, reason } in candidates {
+            let told = self.told(session, &backend)?;
+            match self.create(session, &backend, &told) {
+                Ok(ep) => {
+                    let line = format!("profile {profile} on {}: backend {backend} ({reason}){skipped}", info.arch);
+                    if skipped.is_empty() {
+                        tracing::info!(target: "amdgpu_ep::load", "{line}");
+                    } else {
+                        tracing::warn!(target: "amdgpu_ep::load", "{line}");
+                    }
+                    let (memory, compatibility_prefix) = (memory(&backend), compatibility::prefix(&backend));
+                    return Ok(Some(Chosen { ep, memory, compatibility_prefix }));
+                }
+                Err(error) if query.is_explicit() => return Err(error),
+                Err(error) => skipped = format!("{skipped}; skipped {backend}: {}", one_line(error.message())),
+            }
+        }
+        tracing::warn!(
+            target: "amdgpu_ep::load",
+            "profile {profile} on {}: no backend, all nodes stay with other providers{skipped}", info.arch
+        );
+        Ok(None)
+    }
+
+    /// The session's options as a backend is to see them.
+    fn told(&self, session: &Session<'_>, backend: &BackendName) -> Result<OwnedSessionOptions> {
+        let mut told = session.request.options.clone_options()?;
+        if let Some(namespace) = backend.namespace() {
+            let given = session.request.options.config_entries()?;
+            for (key, value) in relayed(session.options, session.context.id(), namespace, &given)? {
+                told.insert(&key, &value).map_err(|error| {
+                    Error::new(error.code(), format!("the entry {key} can't be passed on to {backend}: {error}"))
+                })?;
+            }
+        }
+        Ok(told)
+    }
+
+    fn create(&self, session: &Session<'_>, backend: &BackendName, told: &OwnedSessionOptions) -> Result<ForeignEp> {
+        let factory = self.get(backend)?;
+        let selected = session.device.and_then(|at| session.request.devices.get(at));
+        let request = session.request.with(selected.copied().into_iter().collect(), told.as_view());
+        factory.create_ep(&request).map_err(|error| {
+            Error::new(error.code(), format!("the backend {backend} refused the session: {}", error.message()))
+        })
+    }
+}
+
+/// A message in one line of the log.
+fn one_line(message: &str) -> String {
+    message.lines().map(str::trim).collect::<Vec<_>>().join("; ")
+}
