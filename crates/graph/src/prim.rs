@@ -124,6 +124,8 @@ pub enum Prim {
     Recurrent(Recurrent),
     /// Local response normalisation over the channels of `[n, c, spatial…]`.
     Lrn(Lrn),
+    /// A product whose result goes through an expression before it is stored: see [`Fused`].
+    Fused(Fused),
 }
 
 impl Prim {
@@ -149,6 +151,11 @@ impl Prim {
             Self::Resize(_) => "resize",
             Self::Recurrent(_) => "recurrent",
             Self::Lrn(_) => "lrn",
+            Self::Fused(fused) => match &*fused.product {
+                Self::Conv(_) => "fused_conv",
+                Self::ConvTranspose(_) => "fused_conv_transpose",
+                _ => "fused_matmul",
+            },
         }
     }
 }
@@ -238,6 +245,22 @@ pub struct Conv {
     pub groups: usize,
     /// A bias is there.
     pub bias: bool,
+}
+
+/// A product with an epilogue: what would be a [`Map`] over its result is done while that is in registers or cache.
+///
+/// The step's inputs are the product's own, then the epilogue's further operands, each of the output's shape. The output
+/// has the product's shape and may have another type and any strides, its innermost one 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fused {
+    /// A [`MatMul`](Prim::MatMul), [`Conv`](Prim::Conv) or [`ConvTranspose`](Prim::ConvTranspose).
+    pub product: Box<Prim>,
+    /// How many of the inputs are the product's own.
+    pub operands: usize,
+    /// The type that the product's result would be stored in: floats, i32 or i64.
+    pub dtype: DType,
+    /// The output's element: input 0 is the product's, in its compute type and not rounded yet; the others follow.
+    pub epilogue: Expr,
 }
 
 /// What a pool makes of its window.
@@ -474,6 +497,9 @@ impl fmt::Debug for Step {
         write!(f, "{:?} = {} {:?}", self.outputs, self.prim.name(), self.inputs)?;
         if let Prim::Map(map) = &self.prim {
             write!(f, " {{ {:?} }}", map.expr)?;
+        }
+        if let Prim::Fused(fused) = &self.prim {
+            write!(f, " {} {{ {:?} }}", fused.dtype, fused.epilogue)?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::{
     Context, OpError, Tensor, TensorMut,
     convolve::{Job, Lattice, convolve},
     depthwise,
+    epilogue::Epilogue,
     planes::{AXES, Window, spatial},
 };
 
@@ -13,7 +14,7 @@ use crate::{
 macro_rules! typed {
     ($name:literal, $function:ident, $job:expr, $cx:expr) => {{
         use half::{bf16, f16};
-        match ($job.x.dtype(), $job.w.dtype(), $job.out.dtype()) {
+        match ($job.x.dtype(), $job.w.dtype(), $job.sum_dtype()) {
             (DType::F32, DType::F32, DType::F32) => $function::<f32, f32, f32, f32>($job, $cx),
             (DType::F64, DType::F64, DType::F64) => $function::<f64, f64, f64, f64>($job, $cx),
             (DType::F16, DType::F16, DType::F16) => $function::<f32, f16, f16, f16>($job, $cx),
@@ -32,7 +33,13 @@ macro_rules! typed {
 pub(crate) use typed;
 
 /// x `[n, c, spatial…]`, w `[m, c/groups, kernel…]`, bias `[m]` if there is one.
-pub(crate) fn run(prim: &Conv, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &mut Context<'_>) -> Result<(), OpError> {
+pub(crate) fn run(
+    prim: &Conv,
+    inputs: &[Tensor<'_>],
+    out: TensorMut<'_>,
+    epilogue: Option<Epilogue<'_>>,
+    cx: &mut Context<'_>,
+) -> Result<(), OpError> {
     let (x, w) = (&inputs[0], &inputs[1]);
     if out.shape().len() > 2 + AXES {
         return Err(OpError::Unsupported { prim: "conv over more than three axes", dtype: out.dtype() });
@@ -49,6 +56,7 @@ pub(crate) fn run(prim: &Conv, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &m
         w,
         bias: prim.bias.then(|| &inputs[2]),
         out,
+        epilogue,
         groups: prim.groups,
         planes,
         lattices: smallvec![Lattice { first: [0; AXES], step: [1; AXES], count: output, taps }],

@@ -9,11 +9,18 @@ use crate::{
     Context, OpError, Tensor, TensorMut,
     conv::typed,
     convolve::{Job, Lattice, convolve},
+    epilogue::Epilogue,
     planes::{AXES, Axis, Planes, Tap, spatial},
 };
 
 /// x `[n, c, spatial…]`, w `[c, m/groups, kernel…]`, bias `[m]` if there is one.
-pub(crate) fn run(prim: &Conv, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &mut Context<'_>) -> Result<(), OpError> {
+pub(crate) fn run(
+    prim: &Conv,
+    inputs: &[Tensor<'_>],
+    out: TensorMut<'_>,
+    epilogue: Option<Epilogue<'_>>,
+    cx: &mut Context<'_>,
+) -> Result<(), OpError> {
     let (x, w) = (&inputs[0], &inputs[1]);
     if out.shape().len() > 2 + AXES {
         return Err(OpError::Unsupported { prim: "conv_transpose over more than three axes", dtype: out.dtype() });
@@ -23,8 +30,8 @@ pub(crate) fn run(prim: &Conv, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &m
     }
     let output = spatial(&out.shape()[2..], 1);
     let (planes, lattices) = layout(prim, output, spatial(&w.shape()[2..], 1));
-    let job =
-        Job { x, w, bias: prim.bias.then(|| &inputs[2]), out, groups: prim.groups, planes, lattices, transposed: true };
+    let bias = prim.bias.then(|| &inputs[2]);
+    let job = Job { x, w, bias, out, epilogue, groups: prim.groups, planes, lattices, transposed: true };
     typed!("conv_transpose", convolve, &job, cx);
     Ok(())
 }

@@ -1,13 +1,15 @@
 //! Convolutions as matrix products over planes: weights times shifted planes, nothing unrolled.
+use graph::DType;
 use smallvec::SmallVec;
 
 use crate::{
-    Context, Element, Parallel, Tensor, TensorMut,
+    Context, Parallel, Tensor, TensorMut,
     carve::{carve, piece},
+    epilogue::{BLOCK, Epilogue, Mapped, Region},
     microkernel::Compute,
     operand::{Source, Target},
     planes::{AXES, Planes, Taps, spatial},
-    product::{Extents, Left, Right, Schedule, product},
+    product::{Extents, Left, Right, Schedule, Store, Tile, product},
 };
 
 /// Output elements that the same taps make: `first, first + step, …`.
@@ -25,6 +27,7 @@ pub(crate) struct Job<'a> {
     pub w: &'a Tensor<'a>,
     pub bias: Option<&'a Tensor<'a>>,
     pub out: TensorMut<'a>,
+    pub epilogue: Option<Epilogue<'a>>,
     pub groups: usize,
     pub planes: Planes,
     pub lattices: SmallVec<[Lattice; 4]>,
@@ -36,6 +39,52 @@ impl Job<'_> {
     /// Channels in and out of one group.
     fn group(&self) -> (usize, usize) {
         (self.x.shape()[1] / self.groups, self.out.shape()[1] / self.groups)
+    }
+
+    /// The type that sums are rounded to.
+    pub(crate) fn sum_dtype(&self) -> DType {
+        self.epilogue.map_or(self.out.dtype(), |epilogue| epilogue.fused.dtype)
+    }
+
+    /// Calls `body` with what stores tiles of one image, each channel plus its bias.
+    pub(crate) fn with_store<C, O>(
+        &self,
+        image: usize,
+        lattice: &Lattice,
+        bias: impl Fn(usize) -> C + Sync,
+        body: impl FnOnce(&Store<'_, C>),
+    ) where
+        C: Compute,
+        O: Target<C>,
+    {
+        let rows = self.out.shape()[1] / self.groups;
+        if let Some(epilogue) = &self.epilogue {
+            let region = |strides: &[isize]| Region::Image(Place::new(strides, image, &self.planes, lattice), rows);
+            let mapped = Mapped::new(epilogue, region);
+            return body(&|tile| {
+                for start in (0..tile.columns).step_by(BLOCK) {
+                    let (columns, column) = (BLOCK.min(tile.columns - start), tile.column + start);
+                    let part = Tile { column, columns, values: &tile.values[start..], ..*tile };
+                    // SAFETY: tiles lie within the output, and each comes once.
+                    unsafe {
+                        mapped.store(&part, |row, values, to| {
+                            let bias = bias(tile.batch * rows + row);
+                            to.iter_mut().zip(values).for_each(|(to, value)| *to = value.plus(bias));
+                        });
+                    }
+                }
+            });
+        }
+        let place = Place::new(self.out.strides(), image, &self.planes, lattice);
+        let start = Shared(self.out.as_ptr::<O>());
+        body(&|tile| {
+            let start = &start;
+            tile.each_row(|row, values| {
+                let channel = tile.batch * rows + row;
+                // SAFETY: as above.
+                unsafe { place.store(start.0, channel, tile.column, values, bias(channel)) };
+            });
+        });
     }
 }
 
@@ -114,15 +163,16 @@ where
                 column: 1,
                 in_place: true,
             };
-            let place = Place::<O>::new(out, n, planes, lattice);
-            // SAFETY: the planes hold every tap of every column, the views are there for their extents, and each element is
-            // stored once.
-            unsafe {
-                product(schedule, &left, &right, scratch, cx.parallel, |group, row, column, values| {
-                    let channel = group * channels_out + row;
-                    place.store(channel, column, values, bias[channel]);
-                });
-            }
+            job.with_store::<C, O>(
+                n,
+                lattice,
+                |channel| bias[channel],
+                |store| {
+                    // SAFETY: the planes hold every tap of every column, the views are there for their extents, and each
+                    // element is stored once.
+                    unsafe { product(schedule, &left, &right, scratch, cx.parallel, store) };
+                },
+            );
         }
     }
 }
@@ -198,41 +248,74 @@ unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
 
-/// Where the columns of one image go.
-pub(crate) struct Place<O> {
-    start: *mut O,
+/// Where the columns of one image lie in a view of `[n, c, spatial…]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    first: isize,
     channel: isize,
     strides: [isize; AXES],
     count: [usize; AXES],
     /// Columns of a row and of a slice of the planes.
     row: usize,
     rows: usize,
-    /// Every column is an element, and they are neighbours.
+    /// Every column is an element.
+    no_gaps: bool,
+    /// Besides, they are neighbours.
     is_dense: bool,
 }
 
-// SAFETY: tasks store disjoint elements.
-unsafe impl<O> Send for Place<O> {}
-// SAFETY: as above.
-unsafe impl<O> Sync for Place<O> {}
-
-impl<O: Element> Place<O> {
-    pub(crate) fn new(out: &TensorMut<'_>, image: usize, planes: &Planes, lattice: &Lattice) -> Self {
-        let all = spatial(&out.strides()[2..], 0);
-        let strides: [isize; AXES] = std::array::from_fn(|axis| all[axis] * lattice.step[axis] as isize);
+impl Place {
+    pub(crate) fn new(strides: &[isize], image: usize, planes: &Planes, lattice: &Lattice) -> Self {
+        let all = spatial(&strides[2..], 0);
         let offset: isize = (0..AXES).map(|axis| lattice.first[axis] as isize * all[axis]).sum();
+        let first = image as isize * strides[0] + offset;
+        let channel = strides[1];
+        let strides: [isize; AXES] = std::array::from_fn(|axis| all[axis] * lattice.step[axis] as isize);
         let rows = planes.axes[1].extent;
         let row = planes.axes[2].extent;
         let fits = |axis: usize| planes.axes[axis].extent == lattice.count[axis];
         let no_gaps = fits(2) && fits(1) || (fits(2) || lattice.count[1] == 1) && lattice.count[0] == 1;
-        Self {
-            start: out.as_ptr::<O>().wrapping_offset(image as isize * out.strides()[0] + offset),
-            channel: out.strides()[1],
-            is_dense: no_gaps && is_dense(lattice.count, strides),
-            strides,
-            count: lattice.count,
-            row,
-            rows,
+        let is_dense = no_gaps && is_dense(lattice.count, strides);
+        Self { first, channel, strides, count: lattice.count, row, rows, no_gaps, is_dense }
+    }
+
+    /// Elements from one column to the next, within a piece.
+    pub(crate) fn step(&self) -> isize {
+        if self.is_dense { 1 } else { self.strides[2] }
+    }
+
+    /// True if some columns are no elements.
+    pub(crate) fn has_gaps(&self) -> bool {
+        !self.no_gaps
+    }
+
+    /// Neighbouring columns of a channel in pieces: how many columns came before, the first one's element, how many.
+    #[inline(always)]
+    pub(crate) fn pieces(
+        &self,
+        channel: usize,
+        column: usize,
+        count: usize,
+        mut body: impl FnMut(usize, isize, usize),
+    ) {
+        let start = self.first + channel as isize * self.channel;
+        if self.is_dense {
+            return body(0, start + column as isize, count);
+        }
+        if self.no_gaps && self.strides == [0; AXES] {
+            return body(0, start, count);
+        }
+        let (mut row, mut x) = (column / self.row, column % self.row);
+        let mut done = 0;
+        while done < count {
+            let here = (count - done).min(self.row - x);
+            let (y, z) = (row % self.rows, row / self.rows);
+            if y < self.count[1] && z < self.count[0] && x < self.count[2] {
+                let offset = z as isize * self.strides[0] + y as isize * self.strides[1] + x as isize * self.strides[2];
+                body(done, start + offset, here.min(self.count[2] - x));
+            }
+            done += here;
+            (row, x) = (row + 1, 0);
         }
     }
 
@@ -241,29 +324,19 @@ impl<O: Element> Place<O> {
     /// # Safety
     /// The view is there for its extents, and no one else stores these elements.
     #[inline(always)]
-    pub(crate) unsafe fn store<C: Compute>(&self, channel: usize, column: usize, values: &[C], bias: C)
-    where
-        O: Target<C>,
-    {
-        let start = self.start.wrapping_offset(channel as isize * self.channel);
-        if self.is_dense {
+    pub(crate) unsafe fn store<C: Compute, O: Target<C>>(
+        &self,
+        start: *mut O,
+        channel: usize,
+        column: usize,
+        values: &[C],
+        bias: C,
+    ) {
+        let step = self.step();
+        self.pieces(channel, column, values.len(), |done, offset, count| {
             // SAFETY: the caller's.
-            return unsafe { write_row(start.add(column), 1, values, bias) };
-        }
-        let (mut row, mut x) = (column / self.row, column % self.row);
-        let mut values = values;
-        while !values.is_empty() {
-            let here = values.len().min(self.row - x);
-            let (y, z) = (row % self.rows, row / self.rows);
-            if y < self.count[1] && z < self.count[0] && x < self.count[2] {
-                let offset = z as isize * self.strides[0] + y as isize * self.strides[1] + x as isize * self.strides[2];
-                let count = here.min(self.count[2] - x);
-                // SAFETY: the caller's.
-                unsafe { write_row(start.offset(offset), self.strides[2], &values[..count], bias) };
-            }
-            values = &values[here..];
-            (row, x) = (row + 1, 0);
-        }
+            unsafe { write_row(start.wrapping_offset(offset), step, &values[done..done + count], bias) };
+        });
     }
 }
 

@@ -2,10 +2,11 @@
 use crate::{
     Context,
     carve::{carve, piece},
-    convolve::{Job, Place, Shared, columns},
+    convolve::{Job, Shared, columns},
     microkernel::Compute,
     operand::{Source, Target},
     planes::spatial,
+    product::Tile,
     simd::vectorised,
 };
 
@@ -64,27 +65,33 @@ where
         let sums = carve::<C>(&mut rest, blocks);
         let weights = carve::<C>(&mut rest, taps);
         plane[planes.elems()..].fill(C::ZERO);
-        for at in channels_all * task / tasks..channels_all * (task + 1) / tasks {
-            let (image, channel) = (at / channels, at % channels);
-            let offset = image as isize * x.strides()[0] + channel as isize * x.strides()[1];
-            let from = x.as_ptr::<X>().wrapping_offset(offset);
-            // SAFETY: the view is there for its extents.
-            unsafe { planes.fill(from, input, strides, C::ZERO, &mut plane[..planes.elems()]) };
-            let place = Place::<O>::new(out, image, planes, lattice);
-            for output in channel * multiplier..(channel + 1) * multiplier {
-                for (weight, &place) in weights.iter_mut().zip(weights_at) {
-                    let place = output as isize * w.strides()[0] + place;
+        let range = channels_all * task / tasks..channels_all * (task + 1) / tasks;
+        let bias = |output: usize| {
+            job.bias.map_or(C::ZERO, |bias| {
+                // SAFETY: the view is there for its extents.
+                unsafe { bias.as_ptr::<O>().offset(output as isize * bias.strides()[0]).read() }.read()
+            })
+        };
+        for image in range.start / channels..range.end.div_ceil(channels) {
+            let first = image * channels;
+            job.with_store::<C, O>(image, lattice, bias, |store| {
+                for channel in range.start.max(first) - first..range.end.min(first + channels) - first {
+                    let offset = image as isize * x.strides()[0] + channel as isize * x.strides()[1];
+                    let from = x.as_ptr::<X>().wrapping_offset(offset);
                     // SAFETY: as above.
-                    *weight = unsafe { w.as_ptr::<W>().offset(place).read() }.read();
+                    unsafe { planes.fill(from, input, strides, C::ZERO, &mut plane[..planes.elems()]) };
+                    for output in channel * multiplier..(channel + 1) * multiplier {
+                        for (weight, &place) in weights.iter_mut().zip(weights_at) {
+                            let place = output as isize * w.strides()[0] + place;
+                            // SAFETY: as above.
+                            *weight = unsafe { w.as_ptr::<W>().offset(place).read() }.read();
+                        }
+                        sum_taps(sums, plane, offsets, weights);
+                        // Counted over all groups, of which each has one input channel.
+                        store(&Tile::of_row(output, 0, &sums[..columns]));
+                    }
                 }
-                let bias = job.bias.map_or(C::ZERO, |bias| {
-                    // SAFETY: as above.
-                    unsafe { bias.as_ptr::<O>().offset(output as isize * bias.strides()[0]).read() }.read()
-                });
-                sum_taps(sums, plane, offsets, weights);
-                // SAFETY: as above, and each channel is stored once.
-                unsafe { place.store(output, 0, &sums[..columns], bias) };
-            }
+            });
         }
     };
     if tasks == 1 { body(0) } else { cx.parallel.run(tasks, &body) }

@@ -13,6 +13,7 @@ mod convert;
 mod convolve;
 mod cumulative;
 mod depthwise;
+mod epilogue;
 mod error;
 mod gather;
 mod gemv;
@@ -46,8 +47,13 @@ mod tensor;
 mod top_k;
 mod walk;
 
-use graph::{DType, Prim, Step, prim::BufferId};
+use graph::{
+    DType, Prim, Step,
+    prim::{BufferId, Fused},
+};
 use smallvec::SmallVec;
+
+use epilogue::Epilogue;
 
 pub use error::OpError;
 pub use parallel::{Parallel, Serial};
@@ -93,9 +99,9 @@ fn dispatch(
         Prim::Softmax(softmax) => softmax::run(softmax, inputs, outputs, cx),
         Prim::Norm(norm) => norm::run(norm, inputs, outputs, cx),
         Prim::ArgReduce(search) => arg_reduce::run(search, inputs, outputs, cx),
-        Prim::MatMul(prim) => matmul::run(prim, inputs, outputs[0], cx),
-        Prim::Conv(prim) => conv::run(prim, inputs, outputs[0], cx),
-        Prim::ConvTranspose(prim) => conv_transpose::run(prim, inputs, outputs[0], cx),
+        Prim::MatMul(prim) => matmul::run(prim, inputs, outputs[0], None, cx),
+        Prim::Conv(prim) => conv::run(prim, inputs, outputs[0], None, cx),
+        Prim::ConvTranspose(prim) => conv_transpose::run(prim, inputs, outputs[0], None, cx),
         Prim::Gather => gather::run(inputs, outputs, cx),
         Prim::GatherElements(axis) => gather::elements(axis.0, inputs, outputs, cx),
         Prim::GatherNd(batch) => gather::nd(batch.0, inputs, outputs, cx),
@@ -107,8 +113,20 @@ fn dispatch(
         Prim::Pool(prim) => pool::run(prim, inputs, outputs, cx),
         Prim::Resize(prim) => resize::run(prim, &inputs[0], outputs[0], cx),
         Prim::Recurrent(prim) => recurrent::run(prim, inputs, outputs, cx),
+        Prim::Fused(fused) => run_fused(fused, inputs, outputs[0], cx),
         _ => {
             Err(OpError::Unsupported { prim: prim.name(), dtype: outputs.first().map_or(DType::F32, TensorMut::dtype) })
         }
+    }
+}
+
+fn run_fused(fused: &Fused, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &mut Context<'_>) -> Result<(), OpError> {
+    let (own, operands) = inputs.split_at(fused.operands.min(inputs.len()));
+    let epilogue = Some(Epilogue { fused, operands, out });
+    match &*fused.product {
+        Prim::MatMul(prim) => matmul::run(prim, own, out, epilogue, cx),
+        Prim::Conv(prim) => conv::run(prim, own, out, epilogue, cx),
+        Prim::ConvTranspose(prim) => conv_transpose::run(prim, own, out, epilogue, cx),
+        other => Err(OpError::Unsupported { prim: other.name(), dtype: out.dtype() }),
     }
 }

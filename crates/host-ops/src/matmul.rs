@@ -4,10 +4,11 @@ use graph::{DType, prim::MatMul};
 use crate::{
     Context, OpError, Parallel, Serial, Tensor, TensorMut,
     carve::{carve, piece},
+    epilogue::{Epilogue, Mapped, Region},
     gemv::{Operand, gemv},
     microkernel::Compute,
     operand::{Source, Target},
-    product::{Extents, Left, Right, Schedule, product, read_row},
+    product::{Extents, Left, Right, Schedule, Store, Tile, product, read_row},
 };
 
 /// `a [batch, m, k]` times `b [batch, k, n]`.
@@ -15,13 +16,15 @@ pub(crate) fn run(
     prim: &MatMul,
     inputs: &[Tensor<'_>],
     out: TensorMut<'_>,
+    epilogue: Option<Epilogue<'_>>,
     cx: &mut Context<'_>,
 ) -> Result<(), OpError> {
     let (a, b) = (&inputs[0], &inputs[1]);
+    let to = Output { out, epilogue, alpha: prim.alpha };
     macro_rules! choose {
         ($($a:ident $b:ident $out:ident: $at:ty, $bt:ty, $ot:ty, $compute:ty;)*) => {
-            match (a.dtype(), b.dtype(), out.dtype()) {
-                $((DType::$a, DType::$b, DType::$out) => typed::<$compute, $at, $bt, $ot>(prim.alpha, a, b, out, cx),)*
+            match (a.dtype(), b.dtype(), epilogue.map_or(out.dtype(), |epilogue| epilogue.fused.dtype)) {
+                $((DType::$a, DType::$b, DType::$out) => typed::<$compute, $at, $bt, $ot>(a, b, &to, cx),)*
                 (.., dtype) => return Err(OpError::Unsupported { prim: "matmul", dtype }),
             }
         };
@@ -52,11 +55,11 @@ pub(crate) fn run(
 
 /// One operand or the output: address and strides.
 #[derive(Clone, Copy)]
-struct Matrix<P> {
-    start: P,
-    batch: isize,
-    row: isize,
-    column: isize,
+pub(crate) struct Matrix<P> {
+    pub start: P,
+    pub batch: isize,
+    pub row: isize,
+    pub column: isize,
 }
 
 impl<P> Matrix<P> {
@@ -67,59 +70,103 @@ impl<P> Matrix<P> {
     fn transposed(self) -> Self {
         Self { row: self.column, column: self.row, ..self }
     }
+
+    /// Where an element is, counted from the first one.
+    pub(crate) fn offset(&self, batch: usize, row: usize, column: usize) -> isize {
+        batch as isize * self.batch + row as isize * self.row + column as isize * self.column
+    }
 }
 
-fn typed<C, A, B, O>(alpha: f32, a: &Tensor<'_>, b: &Tensor<'_>, out: TensorMut<'_>, cx: &mut Context<'_>)
+/// What becomes of the product.
+struct Output<'a> {
+    out: TensorMut<'a>,
+    epilogue: Option<Epilogue<'a>>,
+    alpha: f32,
+}
+
+impl Output<'_> {
+    /// All views that tiles are spread over.
+    fn views(&self) -> impl Iterator<Item = &[isize]> {
+        let operands = self.epilogue.iter().flat_map(|epilogue| epilogue.operands).map(Tensor::strides);
+        std::iter::once(self.out.strides()).chain(operands)
+    }
+
+    /// Calls `body` with what stores tiles of this output, or of its transpose.
+    fn with_store<C: Compute, O: Target<C>>(&self, is_turned: bool, body: impl FnOnce(&Store<'_, C>)) {
+        let turn = |matrix: Matrix<()>| if is_turned { matrix.transposed() } else { matrix };
+        let alpha = self.alpha;
+        if let Some(epilogue) = &self.epilogue {
+            let mapped = Mapped::new(epilogue, |strides| Region::Matrix(turn(Matrix::new((), strides))));
+            return body(&|tile| {
+                // SAFETY: tiles lie within the output, and each comes once.
+                unsafe {
+                    mapped.store(tile, |_, values, to| {
+                        to.iter_mut().zip(values).for_each(|(to, value)| *to = value.scaled(alpha));
+                    });
+                }
+            });
+        }
+        let Matrix { batch, row, column, .. } = turn(Matrix::new((), self.out.strides()));
+        let to = Destination { start: self.out.as_ptr::<O>(), batch, row, column };
+        body(&|tile| {
+            tile.each_row(|row, values| {
+                // SAFETY: as above.
+                unsafe { to.store(tile.batch, row, tile.column, values.iter().map(|value| value.scaled(alpha))) };
+            });
+        });
+    }
+}
+
+fn typed<C, A, B, O>(a: &Tensor<'_>, b: &Tensor<'_>, to: &Output<'_>, cx: &mut Context<'_>)
 where
     C: Compute,
     A: Source<C>,
     B: Source<C>,
     O: Target<C>,
 {
-    let &[batch, rows, columns] = out.shape() else { return };
+    let &[batch, rows, columns] = to.out.shape() else { return };
     let depth = a.shape()[2];
     if batch * rows * columns == 0 {
         return;
     }
     let (left, right) = (Matrix::new(a.as_ptr::<A>(), a.strides()), Matrix::new(b.as_ptr::<B>(), b.strides()));
-    let target = Matrix::new(out.as_ptr::<O>(), out.strides());
     let extents = Extents { batch, rows, columns, depth };
     // The long side of the output goes along the vectors.
-    if columns < C::kernels().columns && rows > columns {
-        let extents = Extents { rows: columns, columns: rows, ..extents };
-        oriented::<C, B, A, O>(alpha, extents, right.transposed(), left.transposed(), target.transposed(), cx);
-    } else {
-        oriented::<C, A, B, O>(alpha, extents, left, right, target, cx);
-    }
+    let is_turned = columns < C::kernels().columns && rows > columns;
+    to.with_store::<C, O>(is_turned, |store| {
+        if is_turned {
+            let extents = Extents { rows: columns, columns: rows, ..extents };
+            let whole = to.views().all(|strides| strides[0] == strides[2] * columns as isize);
+            oriented::<C, B, A>(extents, right.transposed(), left.transposed(), whole, store, cx);
+        } else {
+            let whole = to.views().all(|strides| strides[0] == strides[1] * rows as isize);
+            oriented::<C, A, B>(extents, left, right, whole, store, cx);
+        }
+    });
 }
 
-fn oriented<C, A, B, O>(
-    alpha: f32,
+/// `is_whole` if the rows of one product follow those of the one before in all views of the output.
+fn oriented<C, A, B>(
     extents: Extents,
     left: Matrix<*const A>,
     right: Matrix<*const B>,
-    out: Matrix<*mut O>,
+    is_whole: bool,
+    store: &Store<'_, C>,
     cx: &mut Context<'_>,
 ) where
     C: Compute,
     A: Source<C>,
     B: Source<C>,
-    O: Target<C>,
 {
     let Extents { batch, rows, depth, .. } = extents;
     // A matrix all of whose products share the right operand is one product with more rows.
-    let (extents, left, out) = if batch > 1
-        && right.batch == 0
-        && left.batch == left.row * rows as isize
-        && out.batch == out.row * rows as isize
-    {
-        (Extents { batch: 1, rows: rows * batch, ..extents }, left, out)
+    let extents = if batch > 1 && right.batch == 0 && left.batch == left.row * rows as isize && is_whole {
+        Extents { batch: 1, rows: rows * batch, ..extents }
     } else {
-        (extents, left, out)
+        extents
     };
-    let target = Destination { start: out.start, batch: out.batch, row: out.row, column: out.column };
     if extents.rows == 1 && B::SAME && (right.column == 1 || right.row == 1) {
-        return vector_times_matrix::<C, A, B, O>(alpha, extents, left, right, target, cx);
+        return vector_times_matrix::<C, A, B>(extents, left, right, store, cx);
     }
     let schedule = Schedule::<C>::new(extents, cx.parallel, !A::SAME);
     let mut rest = cx.scratch.get::<u8>(piece::<C>(schedule.scratch()) + 2 * piece::<isize>(depth));
@@ -131,26 +178,20 @@ fn oriented<C, A, B, O>(
     let in_place = right.column == 1 && extents.rows <= C::kernels().rows * 2;
     let right = Right { start: right.start, batch: right.batch, depth: right_depth, column: right.column, in_place };
     // SAFETY: the views are there for their extents, and each element is stored once.
-    unsafe {
-        product(&schedule, &left, &right, scratch, cx.parallel, |batch, row, column, values| {
-            target.store(batch, row, column, values.iter().map(|value| value.scaled(alpha)));
-        });
-    }
+    unsafe { product(&schedule, &left, &right, scratch, cx.parallel, store) };
 }
 
 /// The product of one row, or of many with a matrix each.
-fn vector_times_matrix<C, A, B, O>(
-    alpha: f32,
+fn vector_times_matrix<C, A, B>(
     extents: Extents,
     left: Matrix<*const A>,
     right: Matrix<*const B>,
-    out: Destination<O>,
+    store: &Store<'_, C>,
     cx: &mut Context<'_>,
 ) where
     C: Compute,
     A: Source<C>,
     B: Source<C>,
-    O: Target<C>,
 {
     let Extents { batch, columns, depth, .. } = extents;
     let vectors = cx.scratch.get::<C>(batch * depth);
@@ -166,7 +207,7 @@ fn vector_times_matrix<C, A, B, O>(
         // SAFETY: the views are there for their extents, and each element is stored once.
         unsafe {
             gemv(&vectors[at * depth..][..depth], matrix, columns, parallel, |column, values| {
-                out.store(at, 0, column, values.iter().map(|value| value.scaled(alpha)));
+                store(&Tile { batch: at, ..Tile::of_row(0, column, values) });
             });
         }
     };

@@ -268,9 +268,9 @@ where
                 gather(kind, values, plane, offsets);
             }
             finish_rows(kind, &planes, output, &mut values[..columns]);
-            let place = Place::<T>::new(out, image, &planes, &lattice);
+            let place = Place::new(out.strides(), image, &planes, &lattice);
             // SAFETY: as above, and each channel is stored once.
-            unsafe { place.store(channel, 0, &values[..columns], C::ZERO) };
+            unsafe { place.store(out.as_ptr::<T>(), channel, 0, &values[..columns], C::ZERO) };
         }
     };
     if tasks == 1 { body(0) } else { cx.parallel.run(tasks, &body) }

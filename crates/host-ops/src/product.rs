@@ -132,6 +132,39 @@ impl<C: Compute> Schedule<C> {
     }
 }
 
+/// A finished part of a product's output.
+pub(crate) struct Tile<'a, C> {
+    /// Which product's.
+    pub batch: usize,
+    /// The first row.
+    pub row: usize,
+    /// The first column.
+    pub column: usize,
+    pub rows: usize,
+    pub columns: usize,
+    /// The rows, this far apart.
+    pub values: &'a [C],
+    pub width: usize,
+}
+
+impl<'a, C> Tile<'a, C> {
+    /// One row.
+    pub(crate) fn of_row(row: usize, column: usize, values: &'a [C]) -> Self {
+        Self { batch: 0, row, column, rows: 1, columns: values.len(), values, width: values.len() }
+    }
+
+    /// Each row's number and values.
+    #[inline(always)]
+    pub(crate) fn each_row(&self, mut body: impl FnMut(usize, &'a [C])) {
+        for at in 0..self.rows {
+            body(self.row + at, &self.values[at * self.width..][..self.columns]);
+        }
+    }
+}
+
+/// Takes finished tiles, on any thread.
+pub(crate) type Store<'a, C> = dyn Fn(&Tile<'_, C>) + Sync + 'a;
+
 /// Where packed strips start at each depth.
 struct Steps {
     table: [isize; DEPTH],
@@ -162,8 +195,7 @@ impl<C: Plain> Shared<C> {
     }
 }
 
-/// Computes all products and hands every row of every finished tile to `store` as `(batch, row, column, values)`, each
-/// element once. A depth of zero gives zeros.
+/// Computes all products and hands every finished tile to `store`, each element once. A depth of zero gives zeros.
 ///
 /// # Safety
 /// The operands are there for all extents.
@@ -173,7 +205,7 @@ pub(crate) unsafe fn product<C, A, B>(
     right: &Right<'_, B>,
     scratch: &mut [C],
     parallel: &dyn Parallel,
-    store: impl Fn(usize, usize, usize, &[C]) + Sync,
+    store: &Store<'_, C>,
 ) where
     C: Compute,
     A: Source<C>,
@@ -216,7 +248,7 @@ pub(crate) unsafe fn product<C, A, B>(
                 steps: &steps,
             };
             // SAFETY: the caller's.
-            unsafe { cell.run(left, right, memory, &store) };
+            unsafe { cell.run(left, right, memory, store) };
         }
     };
     if workers == 1 { work(0) } else { parallel.run(workers, &work) }
@@ -242,7 +274,7 @@ impl<C: Compute> Cell<'_, C> {
         left: &Left<'_, A>,
         right: &Right<'_, B>,
         memory: &mut [C],
-        store: &impl Fn(usize, usize, usize, &[C]),
+        store: &Store<'_, C>,
     ) {
         let Schedule { extents, kernels, pack_left, .. } = *self.schedule;
         let tile_elems = self.schedule.tile();
@@ -284,9 +316,8 @@ impl<C: Compute> Cell<'_, C> {
                     // SAFETY: both operands are there for the whole strip, by the caller's word or since they are packed.
                     unsafe { kernel(&job) };
                     if is_last {
-                        for (at, values) in tile.chunks_exact(kernels.columns).take(rows).enumerate() {
-                            store(self.batch, row + at, column, &values[..columns]);
-                        }
+                        let (batch, width) = (self.batch, kernels.columns);
+                        store(&Tile { batch, row, column, rows, columns, values: tile, width });
                     }
                 }
             }

@@ -148,8 +148,11 @@ where
     };
     // SAFETY: the views and the scratch memory are there for these extents, and each element is stored once.
     unsafe {
-        product(&schedule, &left, &right, scratch, cx.parallel, |_, row, column, values| {
-            to.store(0, row, column, values.iter().zip(&input_bias[column..]).map(|(value, &bias)| value.plus(bias)));
+        product(&schedule, &left, &right, scratch, cx.parallel, &|tile| {
+            let bias = &input_bias[tile.column..];
+            tile.each_row(|row, values| {
+                to.store(0, row, tile.column, values.iter().zip(bias).map(|(value, &bias)| value.plus(bias)));
+            });
         });
     }
     for (at, offset) in right_depth.iter_mut().enumerate() {

@@ -59,8 +59,8 @@ impl<C: Real + Source<C> + Target<C>> StepProduct<'_, C> {
         let right = Right { start, batch: 0, depth: depth[1], column: 1, in_place: true };
         // SAFETY: the slices hold these extents, and each sum is stored once.
         unsafe {
-            product(&schedule, &left, &right, scratch, parallel, |_, row, column, values| {
-                to.store(0, row, column, values.iter().copied());
+            product(&schedule, &left, &right, scratch, parallel, &|tile| {
+                tile.each_row(|row, values| to.store(0, row, tile.column, values.iter().copied()));
             });
         }
     }

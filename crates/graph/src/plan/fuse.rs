@@ -26,14 +26,14 @@ pub(super) fn fuse(draft: &mut Draft) {
 
 /// How often each buffer is written and by whom, and how many steps read it. Merging two steps never adds a reader, so
 /// the counts stay upper bounds.
-struct Uses {
-    writers: Vec<u32>,
-    last_writer: Vec<Option<usize>>,
-    readers: Vec<u32>,
+pub(super) struct Uses {
+    pub writers: Vec<u32>,
+    pub last_writer: Vec<Option<usize>>,
+    pub readers: Vec<u32>,
 }
 
 impl Uses {
-    fn count(steps: &[Option<Step>], draft: &Draft) -> Self {
+    pub(super) fn count(steps: &[Option<Step>], draft: &Draft) -> Self {
         let count = draft.buffers.len();
         let mut uses = Self { writers: vec![0; count], last_writer: vec![None; count], readers: vec![0; count] };
         for (at, step) in steps.iter().enumerate() {

@@ -1,4 +1,5 @@
 //! Plans: fused steps and one arena.
+mod epilogue;
 mod fold;
 mod fuse;
 mod place;
@@ -74,6 +75,7 @@ impl Plan {
         let mut draft = Draft::new(lowered)?;
         fuse::fuse(&mut draft);
         fold::fold(&mut draft, evaluate);
+        epilogue::merge(&mut draft);
         Ok(place::place(draft))
     }
 

@@ -11,9 +11,9 @@ mod program;
 mod unary;
 
 use graph::{
-    DType,
+    DType, View,
     expr::{Binary, Expr, Node, Unary},
-    prim::Map,
+    prim::{BufferId, Map},
 };
 use smallvec::SmallVec;
 
@@ -69,6 +69,54 @@ pub(crate) fn run(
     let grain = (GRAIN / cost(expr)).max(1024);
     cx.parallel.ranges(elems, grain, |range| job.run(range));
     Ok(())
+}
+
+/// An expression over elements that lie one after the other, compiled once for many runs.
+pub(crate) struct Elementwise {
+    program: Program,
+    walk: Walk,
+    /// Of the inputs, then of the output.
+    views: SmallVec<[View; 6]>,
+}
+
+impl Elementwise {
+    /// An expression without indices, over inputs of these types, for at most `most` elements at a time.
+    pub(crate) fn new(expr: &Expr, inputs: impl Iterator<Item = DType>, output: DType, most: usize) -> Self {
+        let view = |dtype: DType| View {
+            buffer: BufferId(0),
+            dtype,
+            shape: SmallVec::from_slice(&[most]),
+            strides: SmallVec::from_slice(&[1]),
+            offset: 0,
+        };
+        let views: SmallVec<[View; 6]> = inputs.chain([output]).map(view).collect();
+        let strides: SmallVec<[&[isize]; 9]> = SmallVec::from_elem(&[1][..], views.len());
+        let walk = Walk::new(&[most], &strides, |_| false);
+        let sources: SmallVec<[Source; 8]> = views[..views.len() - 1]
+            .iter()
+            .map(|view| Source {
+                dtype: view.dtype,
+                is_uniform: false,
+                is_direct: view.dtype == view.dtype.compute() && view.dtype != DType::Bool,
+            })
+            .collect();
+        let program = Program::new(expr, &sources, output, output == output.compute());
+        Self { program, walk, views }
+    }
+
+    /// Computes the first `count` elements.
+    ///
+    /// # Safety
+    /// Every address holds that many elements of its type, aligned; the output shares no memory with an input.
+    pub(crate) unsafe fn run(&self, count: usize, inputs: &[*const u8], output: *mut u8) {
+        let Some((out_view, in_views)) = self.views.split_last() else { return };
+        let inputs: SmallVec<[Tensor<'_>; 6]> =
+            // SAFETY: the caller's.
+            in_views.iter().zip(inputs).map(|(view, &start)| unsafe { Tensor::new(view, start) }).collect();
+        // SAFETY: as above.
+        let output = unsafe { TensorMut::new(out_view, output) };
+        Job { program: &self.program, walk: &self.walk, inputs: &inputs, output }.run(0..count);
+    }
 }
 
 /// True if the expression stores its one input as it is.

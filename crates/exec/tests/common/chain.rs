@@ -1,0 +1,88 @@
+//! Small graphs of several nodes.
+#![allow(dead_code, clippy::unwrap_used)]
+use exec::{Input, Program};
+use graph::{
+    DType, Graph, Node, Plan, Tensor, ValueId,
+    ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
+};
+
+/// A graph in the making, with the tensors it will be run on.
+#[derive(Default)]
+pub struct Chain {
+    graph: Graph,
+    inputs: Vec<ValueId>,
+    given: Vec<Tensor>,
+}
+
+impl Chain {
+    /// A value given at run time.
+    pub fn input(&mut self, tensor: Tensor) -> ValueId {
+        let id = self.graph.add_value(format!("in{}", self.inputs.len()), tensor.dtype(), None);
+        self.inputs.push(id);
+        self.given.push(tensor);
+        id
+    }
+
+    /// A value of the model.
+    pub fn constant(&mut self, tensor: Tensor) -> ValueId {
+        let name = format!("constant{}", self.graph.values().len());
+        self.graph.add_value(name, tensor.dtype(), Some(tensor))
+    }
+
+    /// A node without attributes.
+    pub fn node(&mut self, op_type: &'static str, inputs: &[ValueId], dtype: DType) -> ValueId {
+        self.node_with(op_type, &[], inputs, dtype)
+    }
+
+    /// A node of opset 21.
+    pub fn node_with(
+        &mut self,
+        op_type: &'static str,
+        attributes: &[(&str, Attribute)],
+        inputs: &[ValueId],
+        dtype: DType,
+    ) -> ValueId {
+        let values: Vec<_> = inputs.iter().map(|&id| self.graph.value(id).clone()).collect();
+        let infos: Vec<_> = values
+            .iter()
+            .map(|value| Some(InputInfo { dtype: value.dtype, rank: None, constant: value.constant.as_ref() }))
+            .collect();
+        let attributes =
+            Attributes(attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
+        let info = NodeInfo {
+            domain: if op_type == "FastGelu" { "com.microsoft" } else { "" },
+            op_type,
+            since_version: 21,
+            attributes: &attributes,
+            inputs: &infos,
+            outputs: &[Some(dtype)],
+        };
+        let op = ops::parse(&info).unwrap().into();
+        let output = self.graph.add_value(format!("{op_type}{}", self.graph.values().len()), dtype, None);
+        let inputs = inputs.iter().map(|&id| Some(id)).collect();
+        self.graph.add_node(Node { name: op_type.into(), op, inputs, outputs: vec![Some(output)] });
+        output
+    }
+
+    /// The graph as a program, and what it is run on.
+    pub fn program(mut self, outputs: &[ValueId]) -> (Program, Vec<Tensor>) {
+        self.graph.set_inputs(self.inputs);
+        self.graph.set_outputs(outputs.to_vec());
+        self.graph.verify().unwrap();
+        (Program::new(self.graph), self.given)
+    }
+
+    /// The plan for the inputs given, and the outputs.
+    pub fn run(self, outputs: &[ValueId]) -> (std::sync::Arc<Plan>, Vec<Tensor>) {
+        let (program, given) = self.program(outputs);
+        let inputs: Vec<Input<'_>> = given.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
+        let plan = program.plan(&inputs).unwrap();
+        let results = exec::host::run_once(program.graph().clone(), &given).unwrap();
+        (plan, results)
+    }
+}
+
+/// The primitives of a plan, in order.
+pub fn prims(plan: &Plan) -> Vec<&'static str> {
+    plan.steps.iter().map(|step| step.prim.name()).collect()
+}

@@ -1,0 +1,120 @@
+//! What is done to each element of a product's result is done before the result is stored.
+use crate::{
+    DType, Shape, Step, View,
+    expr::{Expr, Node, Ref},
+    lower::{Origin, Storage, Val},
+    plan::{Draft, fuse::Uses},
+    prim::{Fused, Prim},
+};
+
+/// Operands of the expression besides the result itself.
+const MAX_OPERANDS: usize = 4;
+
+/// Merges every map into the product whose result it alone reads.
+pub(super) fn merge(draft: &mut Draft) {
+    let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
+    let uses = Uses::count(&steps, draft);
+    for at in 0..steps.len() {
+        let Some((producer, fused)) = candidate(&steps, at, &uses, draft) else { continue };
+        steps[producer] = None;
+        steps[at] = Some(fused);
+    }
+    draft.steps = steps.into_iter().flatten().collect();
+}
+
+/// The step that does both what the map at `at` does and the product it reads, and where that product is.
+fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> Option<(usize, Step)> {
+    let consumer = steps[at].as_ref()?;
+    let Prim::Map(map) = &consumer.prim else { return None };
+    // Another index than the map's own would be counted.
+    if map.expr.nodes().iter().any(|(node, _)| matches!(node, Node::Index(_))) {
+        return None;
+    }
+    // Of several products the last one: the others' results are there already.
+    let mut made: Vec<(usize, &View)> =
+        consumer.inputs.iter().filter_map(|view| Some((product_of(steps, at, view, uses, draft)?, view))).collect();
+    made.sort_by_key(|(producer, _)| std::cmp::Reverse(*producer));
+    made.into_iter().find_map(|(producer, view)| Some((producer, fuse(steps[producer].as_ref()?, consumer, view)?)))
+}
+
+/// The product that makes all of a view's buffer for nobody else than the step at `at`.
+fn product_of(steps: &[Option<Step>], at: usize, view: &View, uses: &Uses, draft: &Draft) -> Option<usize> {
+    let id = view.buffer.0 as usize;
+    let buffer = &draft.buffers[id];
+    let alone = buffer.origin == Origin::Step && uses.readers[id] == 1 && uses.writers[id] == 1;
+    let made = uses.last_writer[id].filter(|&made| alone && made < at)?;
+    let step = steps[made].as_ref()?;
+    let output = step.outputs.first()?;
+    let summed = matches!(output.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::F64 | DType::I32 | DType::I64);
+    let whole = output.is_dense() && output.offset == 0 && output.elems() == buffer.elems;
+    let product = matches!(step.prim, Prim::MatMul(_) | Prim::Conv(_) | Prim::ConvTranspose(_));
+    (product && whole && summed && output.dtype == view.dtype).then_some(made)
+}
+
+/// The map as an epilogue of the product that makes `result`; `None` if the map's views don't fit the product's shape.
+fn fuse(product: &Step, map: &Step, result: &View) -> Option<Step> {
+    let Prim::Map(work) = &map.prim else { return None };
+    let one_view = map.inputs.iter().all(|view| view.buffer != result.buffer || view == result);
+    let operands: Vec<&View> = map.inputs.iter().filter(|view| *view != result).collect();
+    if !one_view || operands.len() > MAX_OPERANDS {
+        return None;
+    }
+    let made = product.outputs.first()?;
+    let order = dense_order(result)?;
+    let output = reordered(map.outputs.first()?, &order, &made.shape)?;
+    // Rows are stored whole.
+    let innermost = output.shape.iter().zip(&output.strides).rev().find(|(extent, _)| **extent > 1);
+    if innermost.is_some_and(|(_, &stride)| stride != 1) {
+        return None;
+    }
+    let mut inputs = product.inputs.clone();
+    for view in &operands {
+        inputs.push(reordered(view, &order, &made.shape)?);
+    }
+    let mut expr = Expr::new();
+    let mut sum = expr.input(0, made.dtype);
+    // What would have been stored in half precision is rounded to it.
+    if made.dtype != made.dtype.compute() {
+        sum = expr.cast(sum, made.dtype);
+    }
+    let mut number = 0;
+    let arguments: Vec<Ref> = map
+        .inputs
+        .iter()
+        .map(|view| {
+            if view == result {
+                return sum;
+            }
+            number += 1;
+            expr.input(number, view.dtype)
+        })
+        .collect();
+    let value = expr.inline(&work.expr, &arguments);
+    expr.finish(value);
+    let fused = Fused {
+        product: Box::new(product.prim.clone()),
+        operands: product.inputs.len(),
+        dtype: made.dtype,
+        epilogue: expr,
+    };
+    Some(Step { node: map.node, prim: Prim::Fused(fused), inputs, outputs: vec![output] })
+}
+
+/// The order of axes in which a view shows its whole buffer, one element after the other.
+fn dense_order(view: &View) -> Option<Vec<usize>> {
+    let mut order: Vec<usize> = (0..view.shape.len()).collect();
+    order.sort_by_key(|&axis| (view.shape[axis] != 1, std::cmp::Reverse(view.strides[axis])));
+    let sorted = View {
+        shape: order.iter().map(|&axis| view.shape[axis]).collect(),
+        strides: order.iter().map(|&axis| view.strides[axis]).collect(),
+        ..view.clone()
+    };
+    (sorted.is_dense() && view.offset == 0).then_some(order)
+}
+
+/// A view with its axes in another order, then under another shape.
+fn reordered(view: &View, order: &[usize], to: &Shape) -> Option<View> {
+    let storage = Storage::Buffer(view.buffer);
+    let val = Val::new(view.dtype, view.shape.clone(), view.strides.clone(), view.offset, storage);
+    Some(val.permuted(order).reshaped_in_place(to)?.view_of(view.buffer))
+}
