@@ -96,7 +96,14 @@ pub(crate) fn run_prologue(graph: &Graph, plan: &Plan) -> Option<Vec<Tensor>> {
 /// # Errors
 /// As for planning and running.
 pub fn run_once(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
-    let program = crate::Program::new(graph);
+    run_program(&crate::Program::new(graph), inputs)
+}
+
+/// Runs a program once on known tensors: for tests, not for speed.
+///
+/// # Errors
+/// As for planning and running.
+pub fn run_program(program: &crate::Program, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
     let given: Vec<crate::Input<'_>> = inputs
         .iter()
         .enumerate()

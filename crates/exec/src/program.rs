@@ -1,7 +1,11 @@
 //! A partition that is ready to run.
 use std::sync::{Arc, Mutex, PoisonError};
 
-use graph::{Graph, Plan, Shape, Tensor, lower::InputSpec};
+use graph::{
+    Graph, Plan, Shape, Tensor,
+    lower::InputSpec,
+    pass::{self, Fired, Selection},
+};
 
 use crate::{ExecError, Lru, folded::Folded};
 
@@ -20,6 +24,7 @@ pub struct Input<'a> {
 /// A partition with the plans made for it so far.
 pub struct Program {
     graph: Graph,
+    fired: Vec<Fired>,
     needs_value: Vec<bool>,
     plans: Mutex<Lru<Signature, Arc<Plan>>>,
     folded: Folded,
@@ -40,13 +45,24 @@ impl Signature {
 }
 
 impl Program {
-    /// A program without plans yet.
+    /// A program without plans yet, after all passes.
     pub fn new(graph: Graph) -> Self {
-        let needs_value = graph.inputs_with_needed_values();
-        Self { graph, needs_value, plans: Mutex::new(Lru::new(KEPT_PLANS)), folded: Folded::default() }
+        Self::with_passes(graph, &Selection::default())
     }
 
-    /// The partition.
+    /// A program without plans yet, after some passes.
+    pub fn with_passes(mut graph: Graph, selection: &Selection) -> Self {
+        let fired = pass::run(&mut graph, selection, &mut |_, _| {});
+        let needs_value = graph.inputs_with_needed_values();
+        Self { graph, fired, needs_value, plans: Mutex::new(Lru::new(KEPT_PLANS)), folded: Folded::default() }
+    }
+
+    /// The passes that changed the partition.
+    pub fn fired(&self) -> &[Fired] {
+        &self.fired
+    }
+
+    /// The partition, as the passes left it.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }

@@ -1,5 +1,5 @@
 //! Nodes and values of one partition, before shapes are known.
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use crate::{DType, Tensor, ops::Op};
 
@@ -131,48 +131,44 @@ impl Graph {
         needed
     }
 
-    /// Checks what every stage counts on: references exist, each value is made once and before its use, constants have
-    /// their value's type.
-    ///
-    /// # Errors
-    /// The first rule that is broken, with the names involved.
-    pub fn verify(&self) -> Result<(), String> {
-        let known = |id: ValueId| (id.0 as usize) < self.values.len();
-        let mut made: HashMap<ValueId, String> = HashMap::new();
-        for &input in &self.inputs {
-            if !known(input) {
-                return Err(format!("input {input:?} does not exist"));
-            }
-            if made.insert(input, "an input".to_owned()).is_some() {
-                return Err(format!("{:?} is an input twice", self.value(input).name));
-            }
+    /// Puts another node in a node's place.
+    pub(crate) fn set_node(&mut self, id: NodeId, node: Node) {
+        self.nodes[id.0 as usize] = node;
+    }
+
+    /// All nodes, to be changed in place.
+    pub(crate) fn nodes_mut(&mut self) -> &mut [Node] {
+        &mut self.nodes
+    }
+
+    /// Values wanted outside, to be changed in place.
+    pub(crate) fn outputs_mut(&mut self) -> &mut [ValueId] {
+        &mut self.outputs
+    }
+
+    /// Drops nodes, and then the values that nothing names any more.
+    pub(crate) fn keep_nodes(&mut self, mut keep: impl FnMut(NodeId) -> bool) {
+        let mut at = 0;
+        self.nodes.retain(|_| {
+            at += 1;
+            keep(NodeId(at - 1))
+        });
+        let mut named = vec![false; self.values.len()];
+        let of_nodes = self.nodes.iter().flat_map(|node| node.inputs.iter().chain(&node.outputs).flatten());
+        for id in of_nodes.chain(&self.inputs).chain(&self.outputs) {
+            named[id.0 as usize] = true;
         }
-        for (at, value) in self.values.iter().enumerate() {
-            if let Some(constant) = &value.constant {
-                if constant.dtype() != value.dtype {
-                    return Err(format!("{:?} is {} but its value is {constant:?}", value.name, value.dtype));
-                }
-                made.entry(ValueId(at as u32)).or_insert_with(|| "a constant".to_owned());
-            }
+        let mut next = 0;
+        let mut numbers = Vec::with_capacity(named.len());
+        for &named in &named {
+            numbers.push(ValueId(next));
+            next += u32::from(named);
         }
-        for node in &self.nodes {
-            for &input in node.inputs.iter().flatten() {
-                if !known(input) || !made.contains_key(&input) {
-                    return Err(format!("{} uses {input:?} before it is made", node.label()));
-                }
-            }
-            for &output in node.outputs.iter().flatten() {
-                if !known(output) {
-                    return Err(format!("{} makes {output:?}, which does not exist", node.label()));
-                }
-                if let Some(maker) = made.insert(output, node.label()) {
-                    return Err(format!("{:?} is made by {maker} and by {}", self.value(output).name, node.label()));
-                }
-            }
-        }
-        match self.outputs.iter().find(|output| !made.contains_key(output)) {
-            Some(output) => Err(format!("output {output:?} is never made")),
-            None => Ok(()),
+        let mut named = named.into_iter();
+        self.values.retain(|_| named.next() == Some(true));
+        let of_nodes = self.nodes.iter_mut().flat_map(|node| node.inputs.iter_mut().chain(&mut node.outputs).flatten());
+        for id in of_nodes.chain(&mut self.inputs).chain(&mut self.outputs) {
+            *id = numbers[id.0 as usize];
         }
     }
 }

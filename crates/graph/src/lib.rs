@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | parse | [`ops`] | [`Op`]: an ONNX node with its attributes read and checked, or a [`Declined`] with the reason |
 //! | graph | [`ir`] | [`Graph`]: nodes and values of one partition, shapes unknown or symbolic |
+//! | passes | [`pass`] | a simpler [`Graph`]: nothing twice, nothing for nobody, several nodes become one |
 //! | lower | [`lower`] | for *concrete* input shapes: [`Step`]s, each one primitive ([`prim`]) on views of buffers |
 //! | fuse | [`plan`] | fewer steps: elementwise chains become one [`Map`](prim::Map) |
 //! | place | [`plan`] | [`Plan`]: every buffer is an input, an output, a weight or a place in one arena |
@@ -20,12 +21,14 @@ pub mod expr;
 pub mod ir;
 pub mod lower;
 pub mod ops;
+pub mod pass;
 pub mod plan;
 pub mod prim;
 pub mod shape;
 pub mod tensor;
 
 mod error;
+mod spec;
 
 pub use dtype::{DType, Scalar};
 pub use error::{Declined, LowerError};

@@ -131,8 +131,10 @@ impl Tensor {
 }
 
 impl fmt::Debug for Tensor {
+    /// Type and shape; `{:#?}` adds the bytes, so that different tensors are written differently.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{:?}", self.dtype, self.shape.as_slice())
+        write!(f, "{}{:?}", self.dtype, self.shape.as_slice())?;
+        if f.alternate() { write!(f, "{:02x?}", self.bytes()) } else { Ok(()) }
     }
 }
 

@@ -3,7 +3,7 @@ use crate::{
     DType, Declined, LowerError, Scalar, Shape, Val,
     expr::{Binary, Expr, Ref},
     lower::Lower,
-    ops::{Entry, NodeInfo, Op, elementwise::BinaryOp},
+    ops::{Entry, Meaning, NodeInfo, Op, elementwise::BinaryOp},
     shape,
 };
 
@@ -84,6 +84,10 @@ struct Pow;
 impl Op for Pow {
     fn name(&self) -> &'static str {
         "Pow"
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Power
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

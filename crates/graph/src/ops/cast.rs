@@ -2,7 +2,7 @@
 use crate::{
     DType, Declined, LowerError, Tensor, Val,
     lower::Lower,
-    ops::{Entry, NodeInfo, Op},
+    ops::{Entry, Meaning, NodeInfo, Op},
 };
 
 /// The element type with a number of ONNX's `TensorProto.DataType`, if it is one of ours.
@@ -44,6 +44,10 @@ struct Cast {
 impl Op for Cast {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Cast(self.to)
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

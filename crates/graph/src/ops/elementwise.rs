@@ -3,7 +3,7 @@ use crate::{
     DType, Declined, LowerError, Val,
     expr::{Binary, Unary},
     lower::Lower,
-    ops::{Entry, NodeInfo, Op},
+    ops::{Entry, Meaning, NodeInfo, Op},
 };
 
 /// An operator that is one unary operation.
@@ -16,6 +16,10 @@ struct UnaryOp {
 impl Op for UnaryOp {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Unary(self.op)
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
@@ -34,6 +38,10 @@ pub(super) struct BinaryOp {
 impl Op for BinaryOp {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Binary(self.op)
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

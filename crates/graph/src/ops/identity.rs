@@ -2,7 +2,7 @@
 use crate::{
     DType, Declined, LowerError, Scalar, Tensor, Val,
     lower::Lower,
-    ops::{Attribute, Entry, NodeInfo, Op},
+    ops::{Attribute, Entry, Meaning, NodeInfo, Op},
     shape,
 };
 
@@ -12,6 +12,10 @@ struct Identity;
 impl Op for Identity {
     fn name(&self) -> &'static str {
         "Identity"
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Same
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
@@ -31,6 +35,10 @@ struct Dropout {
 impl Op for Dropout {
     fn name(&self) -> &'static str {
         "Dropout"
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Same
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

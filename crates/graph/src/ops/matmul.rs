@@ -3,7 +3,7 @@ use crate::{
     DType, Declined, LowerError, Scalar, Val,
     expr::{Binary, Unary},
     lower::Lower,
-    ops::{Entry, NodeInfo, Op, quantized},
+    ops::{Entry, Meaning, NodeInfo, Op, quantized},
 };
 
 /// `MatMul` and `FusedMatMul`.
@@ -44,6 +44,10 @@ impl Side {
 impl Op for MatMulOp {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        if self.name == "MatMul" { Meaning::MatMul } else { Meaning::Opaque }
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

@@ -19,12 +19,14 @@ mod conv;
 mod cumulative;
 mod einsum;
 mod elementwise;
+pub(crate) mod fused;
 mod gather;
 mod generate;
 mod identity;
 mod join;
 mod loss;
 mod matmul;
+mod meaning;
 mod norm;
 mod pad;
 mod pool;
@@ -47,8 +49,12 @@ mod trial;
 mod window;
 
 pub use attributes::{Attribute, Attributes};
+pub use meaning::Meaning;
 
 /// An ONNX node with its attributes read and checked.
+///
+/// An operator is a function: equal ones with the same inputs give the same outputs, and passes merge them. Two are equal
+/// if `{:#?}` writes the same for both.
 pub trait Op: fmt::Debug + Send + Sync {
     /// The operator's ONNX name.
     fn name(&self) -> &'static str;
@@ -68,6 +74,11 @@ pub trait Op: fmt::Debug + Send + Sync {
     /// made of maps, movement, gathers and reductions; operators with a primitive of their own say no.
     fn follows_known_values(&self) -> bool {
         true
+    }
+
+    /// What passes may know of it.
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Opaque
     }
 
     /// Emits the steps for concrete inputs; one value for each of ONNX's outputs, trailing unwanted ones may be missing.

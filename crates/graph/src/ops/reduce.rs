@@ -2,7 +2,7 @@
 use crate::{
     DType, Declined, LowerError, Val,
     lower::{Lower, needs_floats},
-    ops::{Entry, NodeInfo, Op},
+    ops::{Entry, Meaning, NodeInfo, Op},
     prim::ReduceKind,
     shape,
 };
@@ -26,6 +26,10 @@ impl Op for ReduceOp {
 
     fn host_inputs(&self) -> &[usize] {
         if self.axes_input { &[1] } else { &[] }
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Reduce { kind: self.kind, axes: &self.axes, keepdims: self.keepdims }
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use crate::{
     Declined, LowerError, Shape, Val,
     lower::Lower,
-    ops::{Entry, NodeInfo, Op},
+    ops::{Entry, Meaning, NodeInfo, Op},
     shape,
 };
 
@@ -107,6 +107,10 @@ impl Op for Reshape {
         &[1]
     }
 
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Reshape { copies_zeros: !self.allow_zero }
+    }
+
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let data = cx.required(inputs, 0)?;
         let wanted = cx.known(inputs, 1)?.to_i64s();
@@ -123,6 +127,10 @@ struct Flatten {
 impl Op for Flatten {
     fn name(&self) -> &'static str {
         "Flatten"
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Reshaped
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
@@ -151,6 +159,10 @@ impl Op for Squeeze {
 
     fn host_inputs(&self) -> &[usize] {
         self.axes.host_inputs()
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Reshaped
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
@@ -182,6 +194,10 @@ impl Op for Unsqueeze {
         self.axes.host_inputs()
     }
 
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Reshaped
+    }
+
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let data = cx.required(inputs, 0)?;
         let count = match &self.axes {
@@ -203,6 +219,10 @@ struct Transpose {
 impl Op for Transpose {
     fn name(&self) -> &'static str {
         "Transpose"
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Transpose(self.order.as_deref())
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

@@ -5,7 +5,7 @@ use crate::{
     Declined, LowerError, Shape, Val,
     expr::Binary,
     lower::Lower,
-    ops::{Entry, NodeInfo, Op},
+    ops::{Entry, Meaning, NodeInfo, Op},
     shape,
 };
 
@@ -33,6 +33,10 @@ impl Op for SoftmaxOp {
 
     fn follows_known_values(&self) -> bool {
         false
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        if self.kind == Kind::Softmax { Meaning::Softmax { axis: self.axis } } else { Meaning::Opaque }
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

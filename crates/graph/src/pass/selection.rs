@@ -1,0 +1,52 @@
+//! Which passes run.
+use crate::pass::PASSES;
+
+/// The passes that run: all but those switched off by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    off: Vec<&'static str>,
+}
+
+impl Selection {
+    /// All passes but those of a comma-separated list; with it come the names of the list that no pass has.
+    pub fn without(list: &str) -> (Self, Vec<String>) {
+        let mut selection = Self::default();
+        let mut unknown = Vec::new();
+        for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            match Self::names().find(|known| known.eq_ignore_ascii_case(name)) {
+                Some(known) => selection.off.push(known),
+                None => unknown.push(name.to_owned()),
+            }
+        }
+        (selection, unknown)
+    }
+
+    /// No pass at all.
+    pub fn none() -> Self {
+        Self { off: Self::names().collect() }
+    }
+
+    /// The names that can be switched off.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        PASSES.iter().map(|pass| pass.name)
+    }
+
+    /// True if the pass of this name runs.
+    pub fn runs(&self, name: &str) -> bool {
+        !self.off.contains(&name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_switches_passes_off_and_tells_strangers() {
+        let (selection, unknown) = Selection::without(" Attention,layer-norm,,fast-math ");
+        assert_eq!(unknown, ["fast-math"]);
+        assert!(!selection.runs("attention") && !selection.runs("layer-norm") && selection.runs("gelu"));
+        assert_eq!(Selection::without(""), (Selection::default(), vec![]));
+        assert!(Selection::names().all(|name| !Selection::none().runs(name)));
+    }
+}

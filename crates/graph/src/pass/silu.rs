@@ -1,0 +1,64 @@
+//! SiLU and its relatives, `x · sigmoid(alpha · x)`.
+use crate::{
+    Graph, NodeId, ValueId,
+    expr::{Binary, Unary},
+    ops::fused::Whole,
+    pass::pattern::{Found, Search, rewrite},
+};
+
+pub(super) fn run(graph: &mut Graph) -> usize {
+    rewrite(graph, find)
+}
+
+fn find(search: Search<'_>, at: NodeId) -> Option<Found> {
+    let [a, b] = search.operands(at, Binary::Mul)?;
+    gated(search, at, a, b).or_else(|| gated(search, at, b, a))
+}
+
+fn gated(search: Search<'_>, at: NodeId, x: ValueId, gate: ValueId) -> Option<Found> {
+    let (sigmoid, inner) = search.unary(gate, Unary::Sigmoid)?;
+    if inner == x {
+        return Some(Found { whole: Whole::Swish { alpha: 1.0 }, nodes: vec![sigmoid, at], inputs: vec![x] });
+    }
+    let (scale, of, alpha) = search.scaled(inner)?;
+    let whole = Whole::Swish { alpha: alpha as f32 };
+    (of == x).then(|| Found { whole, nodes: vec![scale, sigmoid, at], inputs: vec![x] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        DType,
+        pass::testing::{Build, names},
+    };
+
+    #[test]
+    fn with_and_without_a_factor_it_is_one_node() {
+        for factor in [None, Some(1.702)] {
+            let mut build = Build::new();
+            let x = build.input("x", DType::F32);
+            let inner = factor.map_or(x, |factor| {
+                let factor = build.number(factor);
+                build.node("Mul", &[factor, x])
+            });
+            let gate = build.node("Sigmoid", &[inner]);
+            let out = build.node("Mul", &[gate, x]);
+            let mut graph = build.outputs(&[out]);
+            assert_eq!(run(&mut graph), 1);
+            graph.verify().unwrap();
+            assert_eq!(names(&graph), ["Swish"]);
+        }
+    }
+
+    #[test]
+    fn another_value_or_reader_of_the_gate_keeps_it_apart() {
+        let mut build = Build::new();
+        let (x, y) = (build.input("x", DType::F32), build.input("y", DType::F32));
+        let gate = build.node("Sigmoid", &[x]);
+        let (other, own) = (build.node("Mul", &[gate, y]), build.node("Mul", &[gate, x]));
+        assert_eq!(run(&mut build.outputs(&[other])), 0);
+        assert_eq!(run(&mut build.outputs(&[own, gate])), 0);
+        assert_eq!(run(&mut build.outputs(&[own, other])), 0);
+    }
+}

@@ -1,0 +1,181 @@
+//! What every stage counts on in a graph.
+use std::collections::{HashMap, HashSet};
+
+use crate::{DType, Graph, Node, ValueId, expr::Unary, ops::Meaning};
+
+impl Graph {
+    /// Checks that references exist, each value has a name of its own and is made once and before its use, constants have
+    /// their value's type, and nodes have the inputs and types that their operators are about.
+    ///
+    /// # Errors
+    /// The first rule that is broken, with the names involved.
+    pub fn verify(&self) -> Result<(), String> {
+        let made = self.verify_sources()?;
+        self.verify_nodes(made)
+    }
+
+    /// Checks values on their own, and gives those that are there before the first node.
+    fn verify_sources(&self) -> Result<HashMap<ValueId, String>, String> {
+        let mut made: HashMap<ValueId, String> = HashMap::new();
+        for &input in self.inputs() {
+            if !self.has(input) {
+                return Err(format!("input {input:?} does not exist"));
+            }
+            if made.insert(input, "an input".to_owned()).is_some() {
+                return Err(format!("{:?} is an input twice", self.value(input).name));
+            }
+        }
+        let mut names = HashSet::new();
+        for (at, value) in self.values().iter().enumerate() {
+            if !names.insert(&value.name) {
+                return Err(format!("{:?} is the name of two values", value.name));
+            }
+            if let Some(constant) = &value.constant {
+                if constant.dtype() != value.dtype {
+                    return Err(format!("{:?} is {} but its value is {constant:?}", value.name, value.dtype));
+                }
+                made.entry(ValueId(at as u32)).or_insert_with(|| "a constant".to_owned());
+            }
+        }
+        Ok(made)
+    }
+
+    fn verify_nodes(&self, mut made: HashMap<ValueId, String>) -> Result<(), String> {
+        for node in self.nodes() {
+            for &input in node.inputs.iter().flatten() {
+                if !self.has(input) || !made.contains_key(&input) {
+                    return Err(format!("{} uses {input:?} before it is made", node.label()));
+                }
+            }
+            for &output in node.outputs.iter().flatten() {
+                if !self.has(output) {
+                    return Err(format!("{} makes {output:?}, which does not exist", node.label()));
+                }
+                if let Some(maker) = made.insert(output, node.label()) {
+                    return Err(format!("{:?} is made by {maker} and by {}", self.value(output).name, node.label()));
+                }
+            }
+            self.verify_signature(node).map_err(|reason| format!("{} {reason}", node.label()))?;
+        }
+        match self.outputs().iter().find(|output| !made.contains_key(output)) {
+            Some(output) => Err(format!("output {output:?} is never made")),
+            None => Ok(()),
+        }
+    }
+
+    fn has(&self, id: ValueId) -> bool {
+        (id.0 as usize) < self.values().len()
+    }
+
+    /// Checks the number and types of a node's values against what its operator means.
+    fn verify_signature(&self, node: &Node) -> Result<(), String> {
+        let meaning = node.op.meaning();
+        let (least, most) = match meaning {
+            Meaning::Opaque => return Ok(()),
+            Meaning::Same | Meaning::Reshaped | Meaning::Cast(_) => (1, usize::MAX),
+            Meaning::Unary(_) | Meaning::Transpose(_) | Meaning::Softmax { .. } => (1, 1),
+            Meaning::Reduce { .. } => (1, 2),
+            Meaning::Binary(_) | Meaning::Power | Meaning::Reshape { .. } | Meaning::MatMul => (2, 2),
+        };
+        let given = node.inputs.iter().take_while(|input| input.is_some()).count();
+        if given < least || node.inputs.len() > most {
+            return Err(format!(
+                "has {given} inputs in a row of {}, which are not enough or too many",
+                node.inputs.len()
+            ));
+        }
+        let dtype = |id: &Option<ValueId>| id.map(|id| self.value(id).dtype);
+        let (first, second) = (node.inputs.first().and_then(dtype), node.inputs.get(1).and_then(dtype));
+        if matches!(meaning, Meaning::Binary(_) | Meaning::MatMul) && first != second {
+            return Err("has operands of two types".to_owned());
+        }
+        let wanted = match meaning {
+            Meaning::Cast(to) => Some(to),
+            Meaning::Unary(Unary::IsNan | Unary::IsInf) => Some(DType::Bool),
+            Meaning::Binary(op) if op.is_comparison() => Some(DType::Bool),
+            _ => first,
+        };
+        match node.outputs.first().and_then(dtype) {
+            Some(found) if Some(found) != wanted => {
+                Err(format!("makes {found}, which does not follow from its inputs"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Tensor,
+        pass::testing::{Build, scalar},
+    };
+
+    #[test]
+    fn a_sound_graph_passes() {
+        let mut build = Build::new();
+        let x = build.input("x", DType::F32);
+        let sum = build.node("Add", &[x, x]);
+        build.outputs(&[sum]).verify().unwrap();
+    }
+
+    #[test]
+    fn values_have_names_of_their_own() {
+        let mut build = Build::new();
+        let x = build.input("x", DType::F32);
+        build.constant("x", scalar(1.0));
+        assert_eq!(build.outputs(&[x]).verify(), Err("\"x\" is the name of two values".to_owned()));
+    }
+
+    #[test]
+    fn a_constant_has_its_values_type() {
+        let mut graph = Graph::new();
+        let x = graph.add_value("x", DType::F32, Some(Tensor::from_i64s(&[1])));
+        graph.set_outputs(vec![x]);
+        assert_eq!(graph.verify(), Err("\"x\" is f32 but its value is i64[1]".to_owned()));
+    }
+
+    #[test]
+    fn nodes_come_after_what_they_read_and_nothing_is_made_twice() {
+        let mut build = Build::new();
+        let x = build.input("x", DType::F32);
+        let exp = build.node("Exp", &[x]);
+        let graph = build.outputs(&[exp]);
+        let node = graph.nodes()[0].clone();
+        let mut twice = graph.clone();
+        twice.add_node(node.clone());
+        assert!(twice.verify().unwrap_err().contains("is made by"));
+        let mut early = graph.clone();
+        let late = early.add_value("late", DType::F32, None);
+        early.set_node(crate::NodeId(0), Node { inputs: vec![Some(late)], ..node });
+        assert!(early.verify().unwrap_err().contains("before it is made"));
+    }
+
+    #[test]
+    fn an_output_is_made_by_someone() {
+        let mut graph = Graph::new();
+        let x = graph.add_value("x", DType::F32, None);
+        graph.set_outputs(vec![x]);
+        assert_eq!(graph.verify(), Err("output ValueId(0) is never made".to_owned()));
+    }
+
+    #[test]
+    fn inputs_and_types_follow_from_the_operator() {
+        let mut build = Build::new();
+        let (x, n) = (build.input("x", DType::F32), build.input("n", DType::I64));
+        let sum = build.node("Add", &[x, x]);
+        let graph = build.outputs(&[sum]);
+        let node = graph.nodes()[0].clone();
+        let broken = |inputs: Vec<Option<ValueId>>, outputs: Vec<Option<ValueId>>| {
+            let mut broken = graph.clone();
+            broken.add_value("other", DType::I64, None);
+            broken.set_node(crate::NodeId(0), Node { inputs, outputs, ..node.clone() });
+            broken.verify().unwrap_err()
+        };
+        assert!(broken(vec![Some(x)], node.outputs.clone()).contains("not enough"));
+        assert!(broken(vec![Some(x), None], node.outputs.clone()).contains("not enough"));
+        assert!(broken(vec![Some(x), Some(n)], node.outputs.clone()).contains("two types"));
+        assert!(broken(node.inputs.clone(), vec![Some(ValueId(3))]).contains("does not follow"));
+    }
+}
