@@ -1,4 +1,4 @@
-//! One-node graphs on the host device.
+//! Graphs on the host device.
 #![allow(dead_code, clippy::unwrap_used)]
 use graph::{
     DType, Graph, Node, Scalar, Tensor,

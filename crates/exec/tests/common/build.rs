@@ -1,0 +1,82 @@
+//! Graphs of several nodes.
+#![allow(dead_code, clippy::unwrap_used)]
+use graph::{
+    DType, Graph, Node, Tensor, ValueId,
+    ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
+};
+
+use crate::common::tensor;
+
+/// A graph in the making, of single precision unless said otherwise.
+#[derive(Default)]
+pub struct Build {
+    graph: Graph,
+    inputs: Vec<ValueId>,
+}
+
+impl Build {
+    /// An input of single precision.
+    pub fn input(&mut self) -> ValueId {
+        let id = self.graph.add_value(format!("in{}", self.inputs.len()), DType::F32, None);
+        self.inputs.push(id);
+        id
+    }
+
+    /// A constant.
+    pub fn constant(&mut self, value: Tensor) -> ValueId {
+        self.graph.add_value(format!("c{}", self.graph.values().len()), value.dtype(), Some(value))
+    }
+
+    /// One number.
+    pub fn number(&mut self, value: f64) -> ValueId {
+        self.constant(tensor(DType::F32, &[], &[value]))
+    }
+
+    /// A node of opset 18 with one output of its first input's type.
+    pub fn node(&mut self, op_type: &str, inputs: &[ValueId]) -> ValueId {
+        self.with(op_type, inputs, &[])
+    }
+
+    /// As `node`, with attributes.
+    pub fn with(&mut self, op_type: &str, inputs: &[ValueId], attributes: &[(&str, Attribute)]) -> ValueId {
+        let attributes =
+            Attributes(attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
+        let infos: Vec<_> = inputs
+            .iter()
+            .map(|&id| {
+                let value = self.graph.value(id);
+                Some(InputInfo { dtype: value.dtype, rank: None, constant: value.constant.as_ref() })
+            })
+            .collect();
+        let dtype = self.graph.value(inputs[0]).dtype;
+        let outputs = [Some(dtype)];
+        let info = NodeInfo {
+            domain: "",
+            op_type,
+            since_version: 18,
+            attributes: &attributes,
+            inputs: &infos,
+            outputs: &outputs,
+        };
+        let op = ops::parse(&info).unwrap().into();
+        let made = self.graph.add_value(format!("v{}", self.graph.values().len()), dtype, None);
+        let inputs = inputs.iter().map(|&id| Some(id)).collect();
+        self.graph.add_node(Node { name: format!("{op_type} {}", made.0), op, inputs, outputs: vec![Some(made)] });
+        made
+    }
+
+    /// A mean over axes that stay with extent 1.
+    pub fn mean(&mut self, x: ValueId, axes: &[i64]) -> ValueId {
+        let axes = self.constant(Tensor::from_i64s(axes));
+        self.node("ReduceMean", &[x, axes])
+    }
+
+    /// The finished graph.
+    pub fn outputs(&self, outputs: &[ValueId]) -> Graph {
+        let mut graph = self.graph.clone();
+        graph.set_inputs(self.inputs.clone());
+        graph.set_outputs(outputs.to_vec());
+        graph.verify().unwrap();
+        graph
+    }
+}
