@@ -1,9 +1,9 @@
 //! Which nodes the engine takes, and in which groups.
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use graph::Declined;
 use ort_ep::{
-    Claims, Result,
+    Claims, Result, convex,
     view::{Graph, Node},
 };
 
@@ -116,32 +116,12 @@ impl Values {
     }
 }
 
-/// Groups taken nodes so that no path leaves a group and comes back to it.
-///
-/// A node's level counts how often a path to it has gone from other providers back to the engine. All nodes of one level
-/// form one group: a path that leaves it comes back on a higher level.
+/// Groups taken nodes so that no path leaves a group and comes back to it: all of one level are one group.
 fn partitions<'a>(nodes: &[Node<'a>], taken: &[bool]) -> Result<Vec<Vec<Node<'a>>>> {
-    let mut maker: HashMap<&str, usize> = HashMap::new();
-    let mut levels = vec![0usize; nodes.len()];
-    let mut groups: Vec<Vec<Node<'a>>> = Vec::new();
-    for (at, node) in nodes.iter().enumerate() {
-        let inputs = node.inputs()?.into_iter().flatten().chain(node.implicit_inputs()?);
-        for input in inputs {
-            if let Some(&from) = maker.get(input.name()?) {
-                let crossing = usize::from(taken[at] && !taken[from]);
-                levels[at] = levels[at].max(levels[from] + crossing);
-            }
-        }
-        for output in node.outputs()?.into_iter().flatten() {
-            maker.insert(output.name()?, at);
-        }
-        if taken[at] {
-            if groups.len() <= levels[at] {
-                groups.resize_with(levels[at] + 1, Vec::new);
-            }
-            groups[levels[at]].push(*node);
-        }
+    let levels = convex::levels(&convex::makers(nodes)?, taken);
+    let mut groups: BTreeMap<usize, Vec<Node<'a>>> = BTreeMap::new();
+    for (at, node) in nodes.iter().enumerate().filter(|(at, _)| taken[*at]) {
+        groups.entry(levels[at]).or_default().push(*node);
     }
-    groups.retain(|group| !group.is_empty());
-    Ok(groups)
+    Ok(groups.into_values().collect())
 }
