@@ -45,6 +45,7 @@ const PRODUCTS: &[Product] = &[
     Product { package: "umbrella", kind: "cdylib", name: "amdgpu-ep" },
     Product { package: "backend-hip", kind: "cdylib", name: "hip-backend" },
     Product { package: "backend-hipgpu", kind: "cdylib", name: "hipgpu-backend" },
+    Product { package: "backend-migraphx", kind: "cdylib", name: "migraphx-backend" },
     #[cfg(windows)]
     Product { package: "backend-directx", kind: "cdylib", name: "directx-backend" },
     Product { package: "hip-host", kind: "cdylib", name: "hip-host" },

@@ -194,7 +194,7 @@ def wrong_files_are_refused():
         refused_file("link.hipctx", "a link that leads elsewhere")
     finally:
         os.remove(secret)
-    refused_file("gone.hipctx", "gone.hipctx can't be read", "help: keep the .hipctx files beside their model")
+    refused_file("gone.hipctx", "gone.hipctx can't be read", "help: keep a model's files beside it")
     refused_file("source.onnx", "it is no partition of the hip backend")
     os.mkdir(path("folder.hipctx"))
     refused_file("folder.hipctx", "which is no file")

@@ -23,6 +23,7 @@
 //!
 //! `unsafe` lives in [`mod@ffi`] (tables that ONNX Runtime calls) and [`view`] (what we call).
 pub mod allocator;
+pub mod beside;
 pub mod convex;
 mod data_transfer;
 mod element_type;

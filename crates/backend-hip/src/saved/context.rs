@@ -6,11 +6,11 @@ use std::{
 };
 
 use ort_ep::{
-    EpContextNode, Error, ErrorCode, FusedPartition, Result,
+    EpContextNode, Error, ErrorCode, FusedPartition, Result, beside,
     view::{AttributeValue, Node, ValueInfo},
 };
 
-use super::{ARCH, VERSION, file, read::read, write::write};
+use super::{ARCH, VERSION, read::read, write::write};
 use crate::{convert, record::Record};
 
 /// ONNX files end at two gigabytes.
@@ -146,7 +146,8 @@ pub(crate) fn load(partition: &FusedPartition<'_>, node: Node<'_>, folder: Optio
                     "it is in the file {file:?}, and the model has no folder\n  help: load the model by its path, or set ep.context_file_path to it"
                 ))
             })?;
-            file::read(if parent.as_os_str().is_empty() { Path::new(".") } else { parent }, &file)?
+            let path = beside::resolve(if parent.as_os_str().is_empty() { Path::new(".") } else { parent }, &file)?;
+            std::fs::read(&path).map_err(|error| wrong(&format!("{} can't be read: {error}", path.display())))?
         }
         other => return Err(wrong(&format!("its embed_mode is {other}, and should be 0 or 1"))),
     };

@@ -13,7 +13,6 @@
 //! Numbers are little-endian. Lists and texts begin with their length. See `write` for the order.
 mod compatibility;
 mod context;
-mod file;
 mod read;
 #[cfg(test)]
 mod tests;

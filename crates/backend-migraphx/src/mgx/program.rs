@@ -9,6 +9,7 @@ use super::handle::{Owned, c_path, check, serialised};
 use super::library::{Feature, Library, Target};
 use super::options::{CompileOptions, Quantize, Sample};
 use super::results::Results;
+use super::saved::PrivateFile;
 use super::sys::{Handle, OfHandle, Status};
 use super::{MgxError, Shape};
 
@@ -208,6 +209,16 @@ impl Program {
         // SAFETY: program and options are alive, the path is read during the call.
         let status = unsafe { (self.library.table().save)(self.raw.raw(), path.as_ptr(), options.raw()) };
         check("save", status, doing)
+    }
+
+    /// The program as it would be saved.
+    ///
+    /// # Errors
+    /// As [`Program::save`], and when no private file for it can be had.
+    pub fn save_bytes(&self) -> Result<Vec<u8>, MgxError> {
+        let file = PrivateFile::new(&[])?;
+        self.save(file.path())?;
+        std::fs::read(file.path()).map_err(|error| PrivateFile::failed(&error))
     }
 
     /// What a run must be given: inputs by name, then outputs by index, then scratch memory.

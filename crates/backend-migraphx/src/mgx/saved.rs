@@ -69,7 +69,7 @@ impl PrivateFile {
         &self.path
     }
 
-    fn failed(error: &std::io::Error) -> MgxError {
+    pub(super) fn failed(error: &std::io::Error) -> MgxError {
         MgxError::refused("a program in memory", format!("no private file for it can be made ({error})"))
     }
 }

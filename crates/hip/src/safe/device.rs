@@ -93,8 +93,11 @@ impl Device {
         device::enable_peer_access(self.driver.runtime(), peer.number())
     }
 
-    /// Makes this device current on this thread until the scope ends.
-    pub(crate) fn enter(&self) -> Result<Scope<'_>, HipError> {
+    /// Makes this device current on this thread until the scope ends: for libraries that ask the driver which one is.
+    ///
+    /// # Errors
+    /// The driver's status.
+    pub fn enter(&self) -> Result<Scope<'_>, HipError> {
         Scope::enter(self.driver.runtime(), self.number())
     }
 

@@ -28,6 +28,7 @@ pub use info::DeviceInfo;
 pub use matmul_desc::{Compute, DataType, Epilogue, MatmulDesc, Operand};
 pub use module::{Function, Module};
 pub use rtc::Rtc;
+pub use scope::Scope;
 pub use stream::{CaptureMode, CaptureStatus, RawStream, Stream};
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -12,7 +12,7 @@ thread_local! {
 }
 
 /// Keeps a device current until dropped, then restores the one before: the thread belongs to someone else.
-pub(crate) struct Scope<'a> {
+pub struct Scope<'a> {
     runtime: &'a Runtime,
     restore: Option<c_int>,
 }
@@ -23,7 +23,7 @@ impl<'a> Scope<'a> {
     /// Other code may change the current device between our calls, so the driver is asked every time; that reads one
     /// thread-local value on its side. It is *set* at least once per thread even where it is current already: the
     /// twin's module functions need the context that only setting binds.
-    pub(crate) fn enter(runtime: &'a Runtime, wanted: c_int) -> Result<Scope<'a>, HipError> {
+    pub(super) fn enter(runtime: &'a Runtime, wanted: c_int) -> Result<Scope<'a>, HipError> {
         let bit = 1u8 << runtime.kind.index();
         let current = device::current(runtime).ok();
         let bound = BOUND.get() & bit != 0;

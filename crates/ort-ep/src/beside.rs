@@ -1,19 +1,14 @@
-//! Blobs in files beside the model.
+//! Files beside a model that it names.
 use std::path::{Component, Path, PathBuf};
 
-use ort_ep::{Error, ErrorCode, Result};
+use crate::{Error, ErrorCode, Result};
 
-/// Reads a file that a model names. It must lie in the model's folder or below: a model must not make the process read
+/// The file that a model names. It must lie in the model's folder or below: a model must not make the process read
 /// anything else.
 ///
 /// # Errors
-/// The name leads elsewhere, or the file can't be read.
-pub(super) fn read(folder: &Path, name: &str) -> Result<Vec<u8>> {
-    let path = resolve(folder, name)?;
-    std::fs::read(&path).map_err(|error| unreadable(&path, &error))
-}
-
-fn resolve(folder: &Path, name: &str) -> Result<PathBuf> {
+/// The name leads elsewhere, or there is no such file.
+pub fn resolve(folder: &Path, name: &str) -> Result<PathBuf> {
     let refused = |why: &str| {
         let folder = folder.display();
         let text = format!("the model names the file {name:?}, {why}: only files in {folder} and below are read");
@@ -45,10 +40,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
         _ => ErrorCode::InvalidGraph,
     };
     let path = path.display();
-    Error::new(
-        code,
-        format!("the saved partition {path} can't be read: {error}\n  help: keep the .hipctx files beside their model"),
-    )
+    Error::new(code, format!("the file {path} can't be read: {error}\n  help: keep a model's files beside it"))
 }
 
 #[cfg(test)]
@@ -56,12 +48,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_files_of_the_folder_and_below() {
+    fn finds_files_of_the_folder_and_below() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("below")).unwrap();
-        for name in ["a.hipctx", "below/b.hipctx", "./c.hipctx"] {
+        for name in ["a.bin", "below/b.bin", "./c.bin"] {
             std::fs::write(folder.path().join(name), name).unwrap();
-            assert_eq!(read(folder.path(), name).unwrap(), name.as_bytes());
+            assert_eq!(std::fs::read(resolve(folder.path(), name).unwrap()).unwrap(), name.as_bytes());
         }
     }
 
@@ -73,7 +65,7 @@ mod tests {
         std::fs::write(outer.path().join("secret"), "secret").unwrap();
         let absolute = outer.path().join("secret").display().to_string();
         for name in ["", ".", "../secret", "x/../../secret", "..\\secret", "\\secret", "C:secret", "..", &absolute] {
-            let error = read(&folder, name).unwrap_err();
+            let error = resolve(&folder, name).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidGraph, "{name}: {error}");
         }
     }
@@ -88,15 +80,15 @@ mod tests {
         std::fs::write(folder.join("own"), "own").unwrap();
         std::os::unix::fs::symlink("../secret", folder.join("out")).unwrap();
         std::os::unix::fs::symlink("own", folder.join("in")).unwrap();
-        assert_eq!(read(&folder, "in").unwrap(), b"own");
-        assert!(read(&folder, "out").unwrap_err().message().contains("a link that leads elsewhere"));
+        assert_eq!(std::fs::read(resolve(&folder, "in").unwrap()).unwrap(), b"own");
+        assert!(resolve(&folder, "out").unwrap_err().message().contains("a link that leads elsewhere"));
     }
 
     #[test]
     fn a_missing_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let error = read(folder.path(), "gone.hipctx").unwrap_err();
+        let error = resolve(folder.path(), "gone.bin").unwrap_err();
         assert_eq!(error.code(), ErrorCode::NoSuchFile);
-        assert!(error.message().contains("gone.hipctx"), "{error}");
+        assert!(error.message().contains("gone.bin"), "{error}");
     }
 }

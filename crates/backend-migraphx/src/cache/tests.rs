@@ -1,0 +1,199 @@
+use std::{
+    cell::Cell,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use super::*;
+
+/// Programs that are texts.
+struct Texts {
+    content: String,
+    made: Cell<usize>,
+    takes: Duration,
+}
+
+impl Texts {
+    fn new(content: &str) -> Self {
+        Self { content: content.to_owned(), made: Cell::new(0), takes: Duration::ZERO }
+    }
+}
+
+impl Programs for Texts {
+    type Program = String;
+    type Error = String;
+
+    fn load(&self, file: &Path) -> Result<String, String> {
+        let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
+        if text.starts_with("program") { Ok(text) } else { Err("it is no program".to_owned()) }
+    }
+
+    fn make(&self) -> Result<String, String> {
+        self.made.set(self.made.get() + 1);
+        std::thread::sleep(self.takes);
+        Ok(self.content.clone())
+    }
+
+    fn save(&self, program: &String, file: &Path) -> Result<(), String> {
+        use std::io::Write as _;
+        let mut out = File::create(file).map_err(|error| error.to_string())?;
+        // In many pieces, so that a process that dies while writing leaves a torn file.
+        for piece in program.as_bytes().chunks(4096) {
+            out.write_all(piece).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+fn key(text: &str) -> Key {
+    KeyBuilder::new().part("test", text).finish()
+}
+
+fn cache(folder: &Path) -> Cache {
+    Cache::new(folder.to_owned(), 1 << 30, true, true)
+}
+
+fn programs(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<_> = files.filter(|file| file.extension().is_some_and(|end| end == EXTENSION)).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn a_program_is_made_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cache, texts) = (cache(&folder.path().join("below/it")), Texts::new("program a"));
+    assert_eq!(cache.fetch(&key("a"), &texts).unwrap(), ("program a".to_owned(), Origin::Compiled));
+    assert_eq!(cache.fetch(&key("a"), &texts).unwrap(), ("program a".to_owned(), Origin::Kept));
+    assert_eq!(cache.fetch(&key("b"), &texts).unwrap().1, Origin::Compiled);
+    assert_eq!(texts.made.get(), 2);
+}
+
+#[test]
+fn damaged_and_foreign_entries_are_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cache, texts) = (cache(folder.path()), Texts::new("program a"));
+    cache.fetch(&key("a"), &texts).unwrap();
+    let entry = programs(folder.path()).remove(0);
+    for damage in [&b""[..], b"program", b"program b", &[0xff; 100]] {
+        fs::write(&entry, damage).unwrap();
+        assert_eq!(cache.fetch(&key("a"), &texts).unwrap(), ("program a".to_owned(), Origin::Compiled));
+        assert_eq!(programs(folder.path()), std::slice::from_ref(&entry));
+    }
+    // Whole, but nothing that the library reads.
+    fs::remove_file(&entry).unwrap();
+    let foreign = Texts::new("something else");
+    cache.fetch(&key("a"), &foreign).unwrap();
+    assert_eq!(cache.fetch(&key("a"), &texts).unwrap().1, Origin::Compiled);
+    assert_eq!(programs(folder.path()), [entry]);
+}
+
+#[test]
+fn switches_stop_loading_and_saving() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = |save, load| Cache::new(folder.path().to_owned(), 1 << 30, save, load);
+    let texts = Texts::new("program a");
+    with(false, true).fetch(&key("a"), &texts).unwrap();
+    assert!(programs(folder.path()).is_empty());
+    with(true, true).fetch(&key("a"), &texts).unwrap();
+    assert_eq!(with(false, true).fetch(&key("a"), &texts).unwrap().1, Origin::Kept);
+    let new = Texts::new("program new");
+    assert_eq!(with(true, false).fetch(&key("a"), &new).unwrap().1, Origin::Compiled);
+    assert_eq!(with(true, true).fetch(&key("a"), &new).unwrap(), ("program new".to_owned(), Origin::Kept));
+    assert_eq!(programs(folder.path()).len(), 1);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_keeps_nothing_and_fails_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let (cache, texts) = (cache(&file), Texts::new("program a"));
+    assert_eq!(cache.fetch(&key("a"), &texts).unwrap().1, Origin::Compiled);
+    assert_eq!(cache.fetch(&key("a"), &texts).unwrap().1, Origin::Compiled);
+}
+
+#[test]
+fn the_programs_unused_for_longest_make_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::new(folder.path().to_owned(), 250, true, true);
+    let texts = Texts::new(&format!("program{}", " ".repeat(93)));
+    for name in ["a", "b"] {
+        cache.fetch(&key(name), &texts).unwrap();
+    }
+    let old = SystemTime::now() - Duration::from_secs(60);
+    for (name, age) in [("a", 10), ("b", 0)] {
+        let entry = cache.entries_of(&key(name)).remove(0);
+        File::options().append(true).open(entry).unwrap().set_modified(old - Duration::from_secs(age)).unwrap();
+    }
+    // Using the older one makes it the younger one.
+    assert_eq!(cache.fetch(&key("a"), &texts).unwrap().1, Origin::Kept);
+    cache.fetch(&key("c"), &texts).unwrap();
+    let kept = |name| !cache.entries_of(&key(name)).is_empty();
+    assert!(kept("a") && !kept("b") && kept("c"));
+    assert!(!folder.path().join(LOCKS).join(key("b").as_str()).exists());
+    let huge = Texts::new(&format!("program{}", " ".repeat(1000)));
+    cache.fetch(&key("huge"), &huge).unwrap();
+    assert_eq!(programs(folder.path()).len(), 1, "the newest stays, whatever its size");
+}
+
+/// Set for the processes that the tests below start: the folder, and how long a program takes.
+const FOLDER: &str = "BACKEND_MIGRAPHX_TEST_CACHE";
+
+/// Large enough that writing takes a while.
+fn large() -> Texts {
+    Texts { takes: Duration::from_millis(30), ..Texts::new(&format!("program{}", "x".repeat(8 << 20))) }
+}
+
+/// What the processes run; by itself it does nothing.
+#[test]
+fn helper_process() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let texts = large();
+    let (program, _) = cache(Path::new(&folder)).fetch(&key("shared"), &texts).unwrap();
+    assert_eq!(program, texts.content);
+    println!("made {}", texts.made.get());
+}
+
+fn start(folder: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "cache::tests::helper_process", "--nocapture"])
+        .env(FOLDER, folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn four_processes_make_one_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    let children: Vec<_> = (0..4).map(|_| start(folder.path())).collect();
+    let mut made = 0;
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success());
+        made += usize::from(String::from_utf8_lossy(&output.stdout).contains("made 1"));
+    }
+    assert_eq!((made, programs(folder.path()).len()), (1, 1));
+}
+
+#[test]
+fn a_process_killed_at_any_moment_leaves_no_broken_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..24 {
+        let mut child = start(folder.path());
+        // From before the lock is taken to after the entry is in place.
+        std::thread::sleep(Duration::from_millis(round * 4));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for entry in programs(folder.path()) {
+            check(&entry).unwrap();
+            fs::remove_file(entry).unwrap();
+        }
+    }
+    // Whatever was left behind is in nobody's way.
+    let output = start(folder.path()).wait_with_output().unwrap();
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("made 1"));
+    assert_eq!(programs(folder.path()).len(), 1);
+}

@@ -1,0 +1,176 @@
+//! Which nodes become partitions, and why the others do not.
+mod groups;
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use ort_ep::{
+    Result, convex,
+    view::{Graph, Node},
+};
+
+use crate::{context, onnx::Boundary};
+use support::{Known, Support};
+
+/// What became of the nodes of one graph.
+pub(crate) struct Placement<'a> {
+    /// Groups of nodes that become one partition each.
+    pub partitions: Vec<Vec<Node<'a>>>,
+    /// Saved partitions, each a partition by itself.
+    pub contexts: Vec<Node<'a>>,
+    /// Nodes that stay with other providers, with the reason.
+    pub declined: Vec<(Node<'a>, String)>,
+}
+
+/// Places the nodes of a graph, apart from those in `kept_out`, which have been refused for a reason already. Nodes that a
+/// provider of this `name` saved are partitions by themselves.
+///
+/// # Errors
+/// ONNX Runtime refused to describe the graph.
+pub(crate) fn place<'a>(
+    graph: Graph<'a>,
+    name: &str,
+    operators: &BTreeSet<String>,
+    cpu_control_flow: bool,
+    kept_out: &HashMap<usize, String>,
+) -> Result<Placement<'a>> {
+    let nodes = graph.nodes()?;
+    let support = Support { operators, cpu_control_flow };
+    let mut reasons: BTreeMap<usize, String> = BTreeMap::new();
+    let refused = left_to_parent(graph, &support)?;
+    let (mut known, mut contexts) = (Known::new(), BTreeSet::new());
+    for (at, &node) in nodes.iter().enumerate() {
+        if node.ep_name()?.is_none() && context::is_ours(node, name)? {
+            contexts.insert(at);
+            reasons.insert(at, String::new());
+            continue;
+        }
+        let reason = match (&refused, node.ep_name()?, kept_out.get(&node.id()?)) {
+            (Some(reason), ..) => Some(reason.clone()),
+            (_, Some(owner), _) => Some(format!("{owner} has it already")),
+            (_, _, Some(reason)) => Some(reason.clone()),
+            _ => support.refusal(node, &known)?,
+        };
+        match reason {
+            Some(reason) => drop(reasons.insert(at, reason)),
+            // What a declined node gives comes from outside, and is not known when a program is compiled.
+            None => support::learn(node, &mut known)?,
+        }
+    }
+    let makers = convex::makers(&nodes)?;
+    let mut groups = settle(&nodes, &makers, &support, &mut reasons)?;
+    // A model that fits as a whole is taken as a whole.
+    if reasons.is_empty() && !nodes.is_empty() {
+        groups = vec![(0..nodes.len()).collect()];
+    } else {
+        let mut worth = Vec::new();
+        for group in groups {
+            let heavy = group.iter().map(|&at| support::is_heavy(nodes[at])).collect::<Result<Vec<_>>>()?;
+            if heavy.contains(&true) {
+                worth.push(group);
+            } else {
+                let reason = "no node around it is worth a partition";
+                reasons.extend(group.into_iter().map(|at| (at, reason.to_owned())));
+            }
+        }
+        groups = worth;
+    }
+    let declined = reasons.into_iter().filter(|(at, _)| !contexts.contains(at));
+    Ok(Placement {
+        partitions: groups.into_iter().map(|group| group.into_iter().map(|at| nodes[at]).collect()).collect(),
+        contexts: contexts.iter().map(|&at| nodes[at]).collect(),
+        declined: declined.map(|(at, reason)| (nodes[at], reason)).collect(),
+    })
+}
+
+/// Groups in which every node still knows what it must know: what another group computes is not known at compile time.
+/// Nodes that don't are declined, which changes the groups, until none are left.
+fn settle(
+    nodes: &[Node<'_>],
+    makers: &[Vec<usize>],
+    support: &Support<'_>,
+    reasons: &mut BTreeMap<usize, String>,
+) -> Result<Vec<Vec<usize>>> {
+    loop {
+        let taken: Vec<bool> = (0..nodes.len()).map(|at| !reasons.contains_key(&at)).collect();
+        let groups = groups::connected(makers, &taken);
+        let before = reasons.len();
+        for group in &groups {
+            let mut known = Known::new();
+            for &at in group {
+                match support.refusal(nodes[at], &known)? {
+                    Some(reason) => drop(reasons.insert(at, reason)),
+                    None => support::learn(nodes[at], &mut known)?,
+                }
+            }
+        }
+        if reasons.len() == before {
+            return Ok(groups);
+        }
+    }
+}
+
+/// Why the body of a control-flow node is left alone: MIGraphX takes it with the node, or it can't be fused.
+///
+/// The body of an operator that is itself a function (SequenceMap) is written out into a loop afterwards, and ONNX
+/// Runtime (seen in 1.31.1) refuses a fused node that comes to lie there: "No opset import for domain".
+fn left_to_parent(graph: Graph<'_>, support: &Support<'_>) -> Result<Option<String>> {
+    let Some(parent) = graph.parent_node()? else { return Ok(None) };
+    let op = parent.op_type()?;
+    if !["If", "Loop", "Scan"].contains(&op) {
+        return Ok(Some(format!("it is inside a {op}")));
+    }
+    Ok(support.refusal(parent, &Known::new())?.is_none().then(|| format!("it is offered with the {op} around it")))
+}
+
+/// What goes in and out of a group of nodes of `graph`.
+///
+/// # Errors
+/// ONNX Runtime refused to describe a node.
+pub(crate) fn boundary<'a>(nodes: &[Node<'a>]) -> Result<Boundary<'a>> {
+    let ids = nodes.iter().map(|node| node.id()).collect::<Result<HashSet<_>>>()?;
+    let mut made = HashSet::new();
+    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+    for node in nodes {
+        for value in node.inputs()?.into_iter().flatten().chain(node.implicit_inputs()?) {
+            if !made.contains(value.name()?) {
+                inputs.push(value);
+            }
+        }
+        for value in node.outputs()?.into_iter().flatten() {
+            made.insert(value.name()?);
+            let mut used = value.is_graph_output()?;
+            for consumer in value.consumers()? {
+                let inside = consumer.node.map(|node| node.id()).transpose()?.is_some_and(|id| ids.contains(&id));
+                used |= !inside;
+            }
+            if used {
+                outputs.push(value);
+            }
+        }
+    }
+    Ok(Boundary { inputs, outputs })
+}
+
+/// One line per graph: how much runs here, and why the rest does not.
+///
+/// # Errors
+/// ONNX Runtime refused to describe a node.
+pub(crate) fn report(placement: &Placement<'_>, target: &str) -> Result<()> {
+    use std::fmt::Write as _;
+    let taken: usize = placement.partitions.iter().map(Vec::len).sum::<usize>() + placement.contexts.len();
+    let total = taken + placement.declined.len();
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    for (node, reason) in &placement.declined {
+        *reasons.entry(format!("{}: {reason}", node.op_type()?)).or_default() += 1;
+        tracing::debug!(target: "amdgpu_ep::partition", node = node.name()?, op = node.op_type()?, %reason, "declined");
+    }
+    let mut rest = String::new();
+    for (reason, count) in &reasons {
+        // Writing to a String can't fail.
+        let _ = write!(rest, "; {count}× {reason}");
+    }
+    let partitions = placement.partitions.len() + placement.contexts.len();
+    tracing::info!(target: "amdgpu_ep::partition", "{taken} of {total} nodes in {partitions} partitions on MIGraphX's {target} target{rest}");
+    Ok(())
+}

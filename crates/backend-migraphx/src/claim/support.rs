@@ -1,0 +1,294 @@
+//! Which nodes MIGraphX takes.
+use std::collections::{BTreeSet, HashSet};
+
+use ort_ep::{
+    ElementType, Result,
+    view::{Node, ValueInfo},
+};
+
+/// Operators of Microsoft's domain that MIGraphX's parsers of the same names are written for. MIGraphX does not look at
+/// domains, so a name alone proves nothing.
+const CONTRIB: [&str; 34] = [
+    "Attention",
+    "BiasAdd",
+    "BiasGelu",
+    "BiasSplitGelu",
+    "DequantizeLinear",
+    "FastGelu",
+    "Gelu",
+    "GemmFastGelu",
+    "GroupNorm",
+    "GroupQueryAttention",
+    "LayerNormalization",
+    "MatMulBnb4",
+    "MatMulIntegerToFloat",
+    "MatMulNBits",
+    "MultiHeadAttention",
+    "NhwcConv",
+    "QLinearAdd",
+    "QLinearAveragePool",
+    "QLinearConcat",
+    "QLinearConv",
+    "QLinearGlobalAveragePool",
+    "QLinearLeakyRelu",
+    "QLinearMatMul",
+    "QLinearMul",
+    "QLinearSigmoid",
+    "QuantizeLinear",
+    "QuickGelu",
+    "RotaryEmbedding",
+    "SimplifiedLayerNormalization",
+    "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+    "GridSample",
+    "MatMulInteger16",
+    "FusedMatMul",
+];
+
+/// Operators that ONNX took over from Microsoft's domain with other inputs: MIGraphX's parsers know the old form.
+const OTHER_FORM_IN_ONNX: [&str; 2] = ["Attention", "RotaryEmbedding"];
+
+/// Operators worth a partition.
+const HEAVY: [&str; 33] = [
+    "Attention",
+    "AveragePool",
+    "Conv",
+    "ConvInteger",
+    "ConvTranspose",
+    "Einsum",
+    "FusedMatMul",
+    "GRU",
+    "Gemm",
+    "GemmFastGelu",
+    "GlobalAveragePool",
+    "GroupNorm",
+    "GroupNormalization",
+    "GroupQueryAttention",
+    "InstanceNormalization",
+    "LRN",
+    "LSTM",
+    "LayerNormalization",
+    "MatMul",
+    "MatMulBnb4",
+    "MatMulInteger",
+    "MatMulIntegerToFloat",
+    "MatMulNBits",
+    "MaxPool",
+    "MultiHeadAttention",
+    "NhwcConv",
+    "QLinearConv",
+    "QLinearMatMul",
+    "RNN",
+    "Resize",
+    "SimplifiedLayerNormalization",
+    "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+];
+
+/// Names of values that are known when a program is compiled.
+pub(super) type Known = HashSet<String>;
+
+/// Decides about nodes.
+pub(super) struct Support<'a> {
+    /// The operators of the library at hand.
+    pub operators: &'a BTreeSet<String>,
+    /// Leaves control flow to the CPU.
+    pub cpu_control_flow: bool,
+}
+
+impl Support<'_> {
+    /// Why a node is not taken; `known` are the values known at compile time among its inputs.
+    ///
+    /// # Errors
+    /// ONNX Runtime refused to describe it.
+    pub fn refusal(&self, node: Node<'_>, known: &Known) -> Result<Option<String>> {
+        let (op, domain) = (node.op_type()?, node.domain()?);
+        let subgraphs = node.subgraphs()?;
+        if let Some(reason) = self.unknown(op, domain) {
+            return Ok(Some(reason));
+        }
+        for value in node.inputs()?.into_iter().chain(node.outputs()?).flatten() {
+            if let Some(reason) = unfit(value)? {
+                return Ok(Some(reason));
+            }
+        }
+        if self.cpu_control_flow && (!subgraphs.is_empty() || ["Greater", "Cast"].contains(&op)) {
+            return Ok(Some("cpu_control_flow leaves it to the CPU".to_owned()));
+        }
+        for (_, body) in subgraphs {
+            let mut inner = known.clone();
+            for node in body.nodes()? {
+                if let Some(reason) = self.refusal(node, &inner)? {
+                    return Ok(Some(format!("its body has {}: {reason}", node.op_type()?)));
+                }
+                learn(node, &mut inner)?;
+            }
+        }
+        if matches!(domain, "" | "ai.onnx") { mode(node, op, known) } else { Ok(None) }
+    }
+
+    fn unknown(&self, op: &str, domain: &str) -> Option<String> {
+        match domain {
+            "" | "ai.onnx" if OTHER_FORM_IN_ONNX.contains(&op) => {
+                Some("MIGraphX knows it in Microsoft's form only".to_owned())
+            }
+            "com.microsoft" if !CONTRIB.contains(&op) => {
+                Some("MIGraphX has no operator of this name in Microsoft's domain".to_owned())
+            }
+            "" | "ai.onnx" | "com.microsoft" => {
+                (!self.operators.contains(op)).then(|| "MIGraphX has no such operator".to_owned())
+            }
+            other => Some(format!("MIGraphX has no operators of the domain {other:?}")),
+        }
+    }
+}
+
+/// True for operators worth a partition, inside of a node's bodies too.
+///
+/// # Errors
+/// ONNX Runtime refused to describe it.
+pub(super) fn is_heavy(node: Node<'_>) -> Result<bool> {
+    if HEAVY.contains(&node.op_type()?) {
+        return Ok(true);
+    }
+    for (_, body) in node.subgraphs()? {
+        for node in body.nodes()? {
+            if is_heavy(node)? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Adds what a node gives to the known values, if all it depends on is known: constants, and shapes of anything.
+///
+/// # Errors
+/// ONNX Runtime refused to describe it.
+pub(super) fn learn(node: Node<'_>, known: &mut Known) -> Result<()> {
+    let op = node.op_type()?;
+    let mut follows = !op.starts_with("Random") && node.subgraphs()?.is_empty();
+    if !matches!(op, "Shape" | "Size") {
+        for value in node.inputs()?.into_iter().flatten() {
+            follows &= is_known(value, known)?;
+        }
+    }
+    if follows {
+        for value in node.outputs()?.into_iter().flatten() {
+            known.insert(value.name()?.to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn is_known(value: ValueInfo<'_>, known: &Known) -> Result<bool> {
+    Ok(value.is_constant_initializer()? || known.contains(value.name()?))
+}
+
+/// Why a value can't be MIGraphX's.
+fn unfit(value: ValueInfo<'_>) -> Result<Option<String>> {
+    use ElementType as E;
+    let name = value.name()?;
+    let kind = value.value_type()?;
+    let Some(tensor) = kind.tensor() else { return Ok(Some(format!("{name:?} is no tensor but {kind:?}"))) };
+    let fits = matches!(
+        tensor.element,
+        E::F16
+            | E::Bf16
+            | E::F32
+            | E::F64
+            | E::F4E2M1
+            | E::F8E4M3Fn
+            | E::F8E4M3FnUz
+            | E::F8E5M2
+            | E::F8E5M2FnUz
+            | E::I4
+            | E::I8
+            | E::I16
+            | E::I32
+            | E::I64
+            | E::U4
+            | E::U8
+            | E::U16
+            | E::U32
+            | E::U64
+            | E::Bool
+    );
+    Ok((!fits).then(|| format!("{name:?} is of type {:?}", tensor.element)))
+}
+
+/// Why a mode of a known operator is not taken.
+fn mode(node: Node<'_>, op: &str, known: &Known) -> Result<Option<String>> {
+    let inputs = node.inputs()?;
+    let present = |at: usize| inputs.get(at).copied().flatten();
+    // Inputs in this range decide about shapes, so they must be known before anything runs.
+    let computed = |range: std::ops::Range<usize>| -> Result<Option<String>> {
+        for at in range {
+            if let Some(value) = present(at)
+                && !is_known(value, known)?
+            {
+                return Ok(Some(format!("its input {at} ({:?}) is not known at compile time", value.name()?)));
+            }
+        }
+        Ok(None)
+    };
+    let text = |name: &str| Ok::<_, ort_ep::Error>(node.string(name)?.unwrap_or_default());
+    let refused = |reason: &str| Ok(Some(reason.to_owned()));
+    match op {
+        "ArgMax" | "ArgMin" if node.int("select_last_index")?.unwrap_or(0) != 0 => refused("select_last_index is set"),
+        "ConvInteger" | "MatMulInteger" => {
+            for value in inputs.iter().flatten() {
+                let kind = value.value_type()?;
+                let element = kind.tensor().map(|tensor| tensor.element);
+                if !matches!(element, Some(ElementType::I8 | ElementType::U8)) {
+                    return refused("its inputs are not 8-bit integers");
+                }
+            }
+            Ok(None)
+        }
+        "ConstantOfShape" => computed(0..1),
+        "Expand" | "OneHot" | "Tile" | "TopK" | "ReduceSum" | "Unsqueeze" | "Squeeze" | "Reshape" => computed(1..2),
+        "Range" => computed(0..3),
+        "Split" => {
+            for value in inputs.iter().flatten() {
+                let kind = value.value_type()?;
+                let shape = kind.tensor().and_then(|tensor| tensor.shape.as_deref());
+                if shape.is_some_and(|dims| dims.len() == 1 && dims[0].fixed() == Some(0)) {
+                    return refused("it splits nothing");
+                }
+            }
+            computed(1..2)
+        }
+        "Slice" => match (node.ints("starts")?, node.ints("ends")?) {
+            (Some(starts), Some(ends)) if starts.iter().zip(&ends).any(|(start, end)| *end >= 0 && start > end) => {
+                refused("it ends before it starts")
+            }
+            _ => computed(1..inputs.len().max(1)),
+        },
+        "MaxPool" => {
+            if node.outputs()?.iter().flatten().count() > 1 {
+                refused("it gives indices")
+            } else if node.ints("dilations")?.unwrap_or_default().iter().any(|&dilation| dilation != 1) {
+                refused("it is dilated")
+            } else if node.int("storage_order")?.unwrap_or(0) != 0 {
+                refused("storage_order is set")
+            } else {
+                Ok(None)
+            }
+        }
+        "Pad" => match text("mode")?.as_str() {
+            "" | "constant" | "reflect" | "edge" => computed(1..2),
+            other => Ok(Some(format!("its mode is {other:?}"))),
+        },
+        "Resize" | "Upsample" => {
+            if text("coordinate_transformation_mode")? == "tf_crop_and_resize" {
+                refused("its coordinates are tf_crop_and_resize")
+            } else if text("mode")? == "cubic" {
+                refused("its mode is cubic")
+            } else {
+                computed(1..inputs.len().max(1))
+            }
+        }
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,237 @@
+//! The execution provider of one session.
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use ort_ep::{
+    Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, Result, Runtime,
+    view::{Graph, Node, ValueInfo},
+};
+
+use crate::{
+    claim, context,
+    context::Save,
+    mgx::{Feature, Program},
+    onnx::{self, Boundary, Model, Stop, Value},
+    partition::{MgxPartition, Positions},
+    toolchain::Toolchain,
+};
+
+/// One session on MIGraphX.
+pub(crate) struct MgxEp {
+    /// The name ONNX Runtime knows this provider by: nodes it saved carry it.
+    pub name: String,
+    pub runtime: Runtime,
+    pub tools: Arc<Toolchain>,
+    /// How partitions are saved, when a compiled model is being made.
+    pub save: Option<Save>,
+    /// Where saved partitions of a model without a path are looked for.
+    pub folder: Option<PathBuf>,
+    /// Programs compiled while claiming, by their models' digests.
+    pub claimed: Mutex<HashMap<blake3::Hash, Program>>,
+}
+
+impl Ep for MgxEp {
+    /// Partitions of fixed shapes are compiled here, where a failure still leaves their nodes to other providers.
+    fn claim(&self, graph: Graph<'_>, claims: &mut Claims<'_>) -> Result<()> {
+        let mut kept_out = HashMap::new();
+        let placement = loop {
+            let options = &self.tools.options;
+            let operators = self.tools.library.operators();
+            let placement = claim::place(graph, &self.name, operators, options.cpu_control_flow, &kept_out)?;
+            let before = kept_out.len();
+            for nodes in &placement.partitions {
+                if let Some(reason) = self.try_compile(graph, nodes)? {
+                    for node in nodes {
+                        kept_out.insert(node.id()?, reason.clone());
+                    }
+                }
+            }
+            if kept_out.len() == before {
+                break placement;
+            }
+        };
+        claim::report(&placement, self.tools.target.name())?;
+        for node in &placement.contexts {
+            // A saved partition counts its node's inputs, constant or not.
+            claims.fuse(&[*node], false)?;
+        }
+        for nodes in &placement.partitions {
+            claims.fuse(nodes, true)?;
+        }
+        Ok(())
+    }
+
+    fn compile(&self, partitions: &[FusedPartition<'_>]) -> Result<Vec<Compiled>> {
+        partitions.iter().map(|partition| self.compile_one(partition)).collect()
+    }
+
+    fn compiled_models(&self) -> Option<&dyn CompiledModels> {
+        Some(self)
+    }
+}
+
+impl CompiledModels for MgxEp {
+    fn compatibility_info(&self, _: Graph<'_>) -> String {
+        context::info(&self.tools)
+    }
+}
+
+impl MgxEp {
+    /// Why a partition can't be compiled; its program is kept if it can, and nothing is tried while shapes are open.
+    fn try_compile(&self, graph: Graph<'_>, nodes: &[Node<'_>]) -> Result<Option<String>> {
+        let model = match self.model(graph, nodes, &claim::boundary(nodes)?) {
+            Ok(model) => model,
+            Err(Stop::Declined(reason)) => return Ok(Some(reason)),
+            Err(Stop::Failed(error)) => return Err(error),
+        };
+        let Some(shapes) = model.fixed_shapes() else { return Ok(None) };
+        if self.claimed().contains_key(&model.digest) {
+            return Ok(None);
+        }
+        match self.program(&model, &shapes) {
+            Ok(program) => {
+                self.claimed().insert(model.digest, program);
+                Ok(None)
+            }
+            Err(reason) => Ok(Some(reason)),
+        }
+    }
+
+    fn claimed(&self) -> std::sync::MutexGuard<'_, HashMap<blake3::Hash, Program>> {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn model<'a>(&self, graph: Graph<'a>, nodes: &[Node<'a>], boundary: &Boundary<'a>) -> Result<Model, Stop> {
+        let external = self.tools.library.has(Feature::ExternalDataPath);
+        let model = onnx::build(graph, nodes, boundary, external)?;
+        for value in model.inputs.iter().chain(&model.outputs) {
+            if !self.tools.library.has_element(value.element) || value.element.bits().is_none_or(|bits| bits < 8) {
+                return Err(Stop::Declined(format!("{:?} is of type {:?}", value.name, value.element)));
+            }
+        }
+        Ok(model)
+    }
+
+    fn program(&self, model: &Model, shapes: &[Vec<usize>]) -> Result<Program, String> {
+        if shapes.iter().flatten().any(|extent| *extent == 0) {
+            return Err("an input has no elements".to_owned());
+        }
+        let current = self.tools.device.as_ref().map(hip::Device::enter).transpose();
+        let _current = current.map_err(|error| error.to_string())?;
+        self.tools.program(model, shapes).map_err(|error| error.to_string())
+    }
+
+    fn compile_one(&self, partition: &FusedPartition<'_>) -> Result<Compiled> {
+        let nodes = partition.graph.nodes()?;
+        if let [node] = nodes[..]
+            && context::is_ours(node, &self.name)?
+        {
+            return self.load(partition, node);
+        }
+        let boundary = Boundary {
+            inputs: partition.node.inputs()?.into_iter().flatten().collect(),
+            outputs: partition.node.outputs()?.into_iter().flatten().collect(),
+        };
+        let mut model = self.model(partition.graph, &nodes, &boundary).map_err(|stop| match stop {
+            Stop::Declined(reason) => {
+                Error::new(ErrorCode::InvalidGraph, format!("a node was claimed and is declined now: {reason}"))
+            }
+            Stop::Failed(error) => error,
+        })?;
+        self.dump(&model, partition)?;
+        let positions = positions(&model, partition)?;
+        let shapes = model.fixed_shapes();
+        let claimed = self.claimed().remove(&model.digest);
+        let program = match (&shapes, claimed) {
+            (_, Some(program)) => Some(program),
+            (Some(shapes), None) => match self.program(&model, shapes) {
+                Ok(program) => Some(program),
+                Err(reason) => {
+                    tracing::warn!(target: "amdgpu_ep::compile", "a partition runs on the CPU: {reason}");
+                    None
+                }
+            },
+            (None, None) => None,
+        };
+        if program.is_some() {
+            // Shapes are fixed, so nothing will be compiled from it again.
+            model.bytes = Vec::new();
+        }
+        let made = MgxPartition::new(self.tools.clone(), model, positions, self.runtime);
+        if let (Some(shapes), Some(program)) = (&shapes, program) {
+            made.add(shapes, program)?;
+        }
+        let context_node = match &self.save {
+            None => None,
+            Some(save) => {
+                let saved = shapes.and_then(|shapes| {
+                    made.with_program(&shapes, |program| save.node(program, partition, &self.tools))
+                });
+                Some(saved.ok_or_else(|| {
+                    Error::invalid_argument(
+                        "a partition has open shapes, so its program can't be saved\n  help: fix the shapes of the model's inputs (add_free_dimension_override_by_name), then compile it",
+                    )
+                })??)
+            }
+        };
+        Ok(Compiled { partition: Box::new(made), context_node })
+    }
+
+    /// A partition that was saved. Its inputs and outputs go by name, as in the model it was saved from.
+    fn load(&self, partition: &FusedPartition<'_>, node: Node<'_>) -> Result<Compiled> {
+        let program = context::load(partition, node, self.folder.as_deref(), &self.tools)?;
+        let values = |list: Vec<Option<ValueInfo<'_>>>| -> Result<Vec<Value>> {
+            let mut values = Vec::new();
+            for value in list.into_iter().flatten() {
+                let kind = value.value_type()?;
+                let tensor = kind.tensor().ok_or_else(|| Error::invalid_argument("a saved value is no tensor"))?;
+                values.push(Value::new(value.name()?, tensor.clone()));
+            }
+            values.sort_by(|a, b| a.name.cmp(&b.name));
+            Ok(values)
+        };
+        let (inputs, outputs) = (values(node.inputs()?)?, values(node.outputs()?)?);
+        let digest = blake3::hash(&[]);
+        let model = Model { bytes: Vec::new(), digest, folder: None, inputs, outputs };
+        let positions = positions(&model, partition)?;
+        let shapes = model.fixed_shapes().ok_or_else(|| {
+            Error::new(
+                ErrorCode::InvalidGraph,
+                "a saved partition has inputs of open shapes\n  help: compile the model again",
+            )
+        })?;
+        let made = MgxPartition::new(self.tools.clone(), model, positions, self.runtime);
+        made.add(&shapes, program)?;
+        Ok(Compiled::new(made))
+    }
+
+    /// Writes a partition for people to look at.
+    fn dump(&self, model: &Model, partition: &FusedPartition<'_>) -> Result<()> {
+        if self.tools.options.dump_subgraphs {
+            let file = format!("{}.onnx", partition.node.name()?.replace(['/', '\\', ':'], "_"));
+            if let Err(error) = std::fs::write(&file, &model.bytes) {
+                tracing::warn!(target: "amdgpu_ep::compile", "{file} could not be written: {error}");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the model's values are among those of the fused node.
+fn positions(model: &Model, partition: &FusedPartition<'_>) -> Result<Positions> {
+    let find = |values: &[Value], list: Vec<Option<ValueInfo<'_>>>| -> Result<Vec<usize>> {
+        let names = list.into_iter().map(|value| value.map_or(Ok(""), ValueInfo::name)).collect::<Result<Vec<_>>>()?;
+        let position = |value: &Value| {
+            let at = names.iter().position(|name| *name == value.name);
+            at.ok_or_else(|| Error::ep_fail(format!("{:?} is no value of the fused node", value.name)))
+        };
+        values.iter().map(position).collect()
+    };
+    Ok(Positions {
+        inputs: find(&model.inputs, partition.node.inputs()?)?,
+        outputs: find(&model.outputs, partition.node.outputs()?)?,
+    })
+}

@@ -1,0 +1,132 @@
+//! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use hip::{Device, Driver, DriverKind};
+use ort_ep::{
+    DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, OfferedHardware, Registration,
+    Result,
+    view::{HardwareDevice, HardwareKind},
+};
+
+use crate::{
+    context::{self, Save},
+    ep::MgxEp,
+    mgx::Library,
+    options::Options,
+    toolchain::Toolchain,
+};
+
+/// Makes the library's factory.
+pub(crate) fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {
+    Ok(Box::new(MgxFactory))
+}
+
+struct MgxFactory;
+
+impl Factory for MgxFactory {
+    fn vendor(&self) -> &str {
+        "AMD"
+    }
+
+    fn vendor_id(&self) -> u32 {
+        0x1002
+    }
+
+    fn version(&self) -> &str {
+        env!("CARGO_PKG_VERSION")
+    }
+
+    /// By itself the backend keeps tensors in host memory, and MIGraphX copies them; the umbrella offers GPUs.
+    fn devices<'a>(&self, listed: &[HardwareDevice<'a>], _: &Environment) -> Result<Vec<DeviceOffer<'a>>> {
+        let cpu = listed.iter().find(|device| device.kind() == HardwareKind::Cpu);
+        Ok(cpu
+            .map(|&cpu| DeviceOffer {
+                hardware: OfferedHardware::Listed(cpu),
+                metadata: vec![("arch".to_owned(), "host".to_owned()), ("driver".to_owned(), "host".to_owned())],
+                options: Vec::new(),
+                memories: Vec::new(),
+            })
+            .into_iter()
+            .collect())
+    }
+
+    fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
+        let name = request.name.to_string_lossy().into_owned();
+        let entries = request.options.config_entries()?;
+        let environment = |name: &str| std::env::var(name).ok();
+        let (options, warnings) = Options::from_entries(&entries, &name, environment)
+            .map_err(|error| Error::invalid_argument(error.to_string()))?;
+        for warning in warnings {
+            tracing::warn!(target: "amdgpu_ep::load", "{warning}");
+        }
+        let forced = environment("ORT_MIGRAPHX_DUMP_EP_CONTEXT_MODEL").is_some_and(|on| on.trim() == "1");
+        let save = Save::from_entries(&entries, forced)?;
+        let model = entries.get("ep.context_file_path").map(Path::new);
+        Ok(NewEp::Own(Box::new(MgxEp {
+            name,
+            runtime: request.runtime,
+            tools: Arc::new(toolchain(request, options)?),
+            save,
+            folder: model.and_then(Path::parent).map(Path::to_owned),
+            claimed: Mutex::new(HashMap::new()),
+        })))
+    }
+
+    fn model_compatibility(&self, _: &[HardwareDevice<'_>], info: &str) -> Result<ModelCompatibility> {
+        let here = Library::open(None).ok().and_then(|library| library.version());
+        let gpus = Driver::load(DriverKind::Amd).ok().and_then(|driver| driver.devices().ok()).unwrap_or_default();
+        let archs: Vec<_> = gpus.iter().map(|device| device.info().arch.clone()).collect();
+        Ok(context::compatibility(info, &archs, here))
+    }
+}
+
+/// The library, the target and the device of a session.
+fn toolchain(request: &EpRequest<'_>, options: Options) -> Result<Toolchain> {
+    let metadata = |key: &str| request.devices.first().and_then(|device| device.metadata.get(key));
+    let driver = metadata("driver").unwrap_or("host".into());
+    let driver: DriverKind = driver.parse().map_err(|error: hip::UnknownDriver| Error::ep_fail(error.to_string()))?;
+    let interpreted = options.target == "ref";
+    if !interpreted && driver == DriverKind::Nvidia {
+        return Err(Error::not_implemented(
+            "MIGraphX has no target for the nvidia driver\n  help: use the profile hip",
+        ));
+    }
+    let library = Library::open(None).map_err(|error| Error::ep_fail(error.to_string()))?;
+    let target = library.target(&options.target).map_err(|error| {
+        let file = library.file().display();
+        Error::ep_fail(format!("MIGraphX in {file} has no target {:?}: {error}", options.target))
+    })?;
+    let number = metadata("hip_device_id").and_then(|text| text.parse().ok()).unwrap_or(options.device_id);
+    let device = match driver {
+        // Only streams need it, and by itself the backend has none.
+        DriverKind::Host => device(DriverKind::Host, 0).ok(),
+        kind => Some(device(kind, number)?),
+    };
+    let host_memory = driver == DriverKind::Host;
+    let offload_copy = options.offload_copy.unwrap_or(host_memory) && !interpreted;
+    let arch = match (&device, interpreted) {
+        (_, true) => "host".to_owned(),
+        (Some(device), false) if !host_memory => device.info().arch.clone(),
+        // MIGraphX finds the GPU itself; the cache must know which.
+        _ => {
+            self::device(DriverKind::Amd, options.device_id).map_or("unknown".to_owned(), |gpu| gpu.info().arch.clone())
+        }
+    };
+    let version = library.version().map_or("of unknown version".to_owned(), |version| version.to_string());
+    let (file, target_name) = (library.file().display().to_string(), &options.target);
+    tracing::info!(target: "amdgpu_ep::load", "MIGraphX {version} in {file}, target {target_name}, arch {arch}");
+    Ok(Toolchain::new(library, target, arch, options, offload_copy, device))
+}
+
+fn device(kind: DriverKind, number: usize) -> Result<Device> {
+    let failed = |error: &dyn std::fmt::Display| Error::ep_fail(error.to_string());
+    let driver = Driver::load(kind).map_err(|error| failed(&error))?;
+    let devices = driver.devices().map_err(|error| failed(&error))?;
+    let count = devices.len();
+    let found = devices.into_iter().find(|device| device.ordinal() == number);
+    found.ok_or_else(|| failed(&format!("there is no device {number} among the {count} of the {kind} driver")))
+}

@@ -1,0 +1,216 @@
+//! Graphs of ONNX Runtime become ONNX models.
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use ort_ep::{
+    Error, Result,
+    view::{AttributeValue, Graph, Node, ValueInfo},
+};
+use prost::Message as _;
+
+use super::{
+    Model, Value,
+    proto::{self, attribute_type},
+    weights::Weights,
+};
+
+/// A protobuf message ends at two gigabytes.
+const LARGEST_MODEL_BYTES: usize = i32::MAX as usize;
+
+/// What goes in and out of a partition.
+pub(crate) struct Boundary<'a> {
+    /// Values from outside, constants left out or not.
+    pub inputs: Vec<ValueInfo<'a>>,
+    /// Values that others use.
+    pub outputs: Vec<ValueInfo<'a>>,
+}
+
+/// Why no model was made.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// ONNX or MIGraphX has no form for something.
+    Declined(String),
+    /// ONNX Runtime refused.
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// The model of some nodes of `graph`. With `external`, weights that lie in files stay there.
+///
+/// # Errors
+/// A value or attribute has no form in ONNX, or ONNX Runtime refused to describe one.
+pub(crate) fn build<'a>(
+    graph: Graph<'a>,
+    nodes: &[Node<'a>],
+    boundary: &Boundary<'a>,
+    external: bool,
+) -> Result<Model, Stop> {
+    let folder = if external { graph.model_path()?.and_then(|path| path.parent().map(Into::into)) } else { None };
+    let mut builder =
+        Builder { weights: Weights::new(folder), domains: BTreeSet::from([String::new()]), outer: BTreeMap::new() };
+    let inputs = values(boundary.inputs.iter().copied().filter(|value| !is_constant(*value)))?;
+    let outputs = values(boundary.outputs.iter().copied())?;
+    let node = nodes.iter().map(|node| builder.node(*node, &HashSet::new())).collect::<Result<_, Stop>>()?;
+    let constants = std::mem::take(&mut builder.outer);
+    let initializer = constants.into_values().map(|value| builder.weights.constant(value)).collect::<Result<_>>()?;
+    if builder.weights.inline_bytes > LARGEST_MODEL_BYTES {
+        return Err(Stop::Declined(format!(
+            "its weights of {} bytes are too large for one ONNX file, and are not in files of their own",
+            builder.weights.inline_bytes
+        )));
+    }
+    let protos = |values: &[Value]| values.iter().map(Value::to_proto).collect();
+    let name = "partition".to_owned();
+    let model = proto::Model {
+        ir_version: graph.ir_version()?,
+        producer_name: "amdgpu-ep".to_owned(),
+        opset_import: builder.opsets(graph)?,
+        graph: Some(proto::Graph { node, name, initializer, input: protos(&inputs), output: protos(&outputs) }),
+    };
+    let bytes = model.encode_to_vec();
+    if bytes.len() > LARGEST_MODEL_BYTES {
+        return Err(Stop::Declined(format!("its model of {} bytes is too large for one ONNX file", bytes.len())));
+    }
+    let mut digest = blake3::Hasher::new();
+    digest.update(&bytes).update(builder.weights.outside.finalize().as_bytes());
+    Ok(Model { bytes, digest: digest.finalize(), folder: builder.weights.folder(), inputs, outputs })
+}
+
+fn is_constant(value: ValueInfo<'_>) -> bool {
+    value.is_constant_initializer().unwrap_or(false)
+}
+
+/// Values that are tensors, sorted by name, each once.
+fn values<'a>(all: impl Iterator<Item = ValueInfo<'a>>) -> Result<Vec<Value>, Stop> {
+    let mut sorted = BTreeMap::new();
+    for value in all {
+        let name = value.name()?;
+        sorted.insert(name, self::value(name, value)?);
+    }
+    Ok(sorted.into_values().collect())
+}
+
+fn value(name: &str, value: ValueInfo<'_>) -> Result<Value, Stop> {
+    match value.value_type()?.tensor() {
+        Some(tensor) => Ok(Value::new(name, tensor.clone())),
+        None => Err(Stop::Declined(format!("{name:?} is no tensor"))),
+    }
+}
+
+struct Builder<'a> {
+    weights: Weights,
+    /// Domains of operators that were met; ONNX's own is always there.
+    domains: BTreeSet<String>,
+    /// Constants of the partition's own graph, or of one around it.
+    outer: BTreeMap<&'a str, ValueInfo<'a>>,
+}
+
+impl<'a> Builder<'a> {
+    /// A node; `inner` names the constants that the graph around it keeps itself.
+    fn node(&mut self, node: Node<'a>, inner: &HashSet<&str>) -> Result<proto::Node, Stop> {
+        let domain = node.domain()?;
+        // Both spellings mean ONNX itself.
+        let domain = if domain == "ai.onnx" { "" } else { domain };
+        self.domains.insert(domain.to_owned());
+        for value in node.inputs()?.into_iter().flatten().chain(node.implicit_inputs()?) {
+            let name = value.name()?;
+            if !inner.contains(name) && is_constant(value) {
+                self.outer.insert(name, value);
+            }
+        }
+        let mut attribute = self.attributes(node)?;
+        for (name, graph) in node.subgraphs()? {
+            let g = Some(self.graph(graph)?);
+            attribute.push(proto::Attribute { name, g, r#type: attribute_type::GRAPH, ..Default::default() });
+        }
+        attribute.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(proto::Node {
+            input: names(node.inputs()?)?,
+            output: names(node.outputs()?)?,
+            name: node.name()?.to_owned(),
+            op_type: node.op_type()?.to_owned(),
+            attribute,
+            domain: domain.to_owned(),
+        })
+    }
+
+    /// The body of a control-flow node. What it takes from around it keeps its name, so nothing has to be passed in.
+    fn graph(&mut self, graph: Graph<'a>) -> Result<proto::Graph, Stop> {
+        let (mut own, mut initializer) = (HashSet::new(), Vec::new());
+        for value in graph.initializers()? {
+            if is_constant(value) && own.insert(value.name()?) {
+                initializer.push(self.weights.constant(value)?);
+            }
+        }
+        initializer.sort_by(|a, b| a.name.cmp(&b.name));
+        let node = graph.nodes()?.into_iter().map(|node| self.node(node, &own)).collect::<Result<_, Stop>>()?;
+        // A body's inputs and outputs go by their positions.
+        let protos = |values: Vec<ValueInfo<'_>>| {
+            let values = values.into_iter().map(|item| Ok(value(item.name()?, item)?.to_proto()));
+            values.collect::<Result<Vec<_>, Stop>>()
+        };
+        let inputs = graph.inputs()?.into_iter().filter(|value| !is_constant(*value)).collect();
+        let (input, output) = (protos(inputs)?, protos(graph.outputs()?)?);
+        Ok(proto::Graph { node, name: "body".to_owned(), initializer, input, output })
+    }
+
+    fn attributes(&mut self, node: Node<'_>) -> Result<Vec<proto::Attribute>, Stop> {
+        let mut all = Vec::new();
+        for attribute in node.attributes()? {
+            let name = attribute.name()?.to_owned();
+            let mut made = proto::Attribute { name, ..Default::default() };
+            made.r#type = match attribute.value()? {
+                AttributeValue::Int(value) => {
+                    made.i = Some(value);
+                    attribute_type::INT
+                }
+                AttributeValue::Ints(values) => {
+                    made.ints = values;
+                    attribute_type::INTS
+                }
+                AttributeValue::Float(value) => {
+                    made.f = Some(value);
+                    attribute_type::FLOAT
+                }
+                AttributeValue::Floats(values) => {
+                    made.floats = values;
+                    attribute_type::FLOATS
+                }
+                AttributeValue::String(bytes) => {
+                    made.s = Some(bytes);
+                    attribute_type::STRING
+                }
+                AttributeValue::Strings(list) => {
+                    made.strings = list;
+                    attribute_type::STRINGS
+                }
+                AttributeValue::Tensor(tensor) => {
+                    made.t = Some(self.weights.inline(tensor.as_tensor())?);
+                    attribute_type::TENSOR
+                }
+                AttributeValue::Graph => continue,
+                other => return Err(Stop::Declined(format!("its attribute {:?} is {other:?}", made.name))),
+            };
+            all.push(made);
+        }
+        Ok(all)
+    }
+
+    /// Only the operator sets in use: MIGraphX takes the largest version of all as that of ONNX itself.
+    fn opsets(&self, graph: Graph<'_>) -> Result<Vec<proto::OperatorSet>> {
+        let versions = self.domains.iter().map(|domain| {
+            let version = graph.opset(domain)?.unwrap_or(1);
+            Ok(proto::OperatorSet { domain: domain.clone(), version })
+        });
+        versions.collect()
+    }
+}
+
+fn names(values: Vec<Option<ValueInfo<'_>>>) -> Result<Vec<String>> {
+    let name = |value: Option<ValueInfo<'_>>| value.map_or(Ok(String::new()), |value| Ok(value.name()?.to_owned()));
+    values.into_iter().map(name).collect()
+}

@@ -1,0 +1,319 @@
+//! A compiled program with the memory it is run on.
+use std::{collections::HashMap, ops::Range};
+
+use ort_ep::{ElementType, Error, Result};
+
+use super::{
+    boxes::{each_run, row_major},
+    memory::{Buffer, Mover, failed},
+    padding::{Along, Padding},
+};
+use crate::mgx::{Parameter, Program, Results, Role, Shape};
+
+/// A compiled program, and staging memory for what can't be bound as it is.
+pub(super) struct Loaded {
+    program: Program,
+    parameters: Vec<Parameter>,
+    /// The shapes of the outputs, before anything is cut off.
+    pub outputs: Vec<Shape>,
+    /// By the position of the parameter.
+    staging: HashMap<usize, Buffer>,
+    replay: Replay,
+}
+
+/// HIP-graph replay of a program.
+enum Replay {
+    Off,
+    /// Not recorded yet.
+    Wanted,
+    Recorded {
+        capture: hip::GraphExec,
+        outputs: Vec<Placed>,
+    },
+}
+
+/// Where an output lies after a run.
+#[derive(Clone)]
+struct Placed {
+    address: usize,
+    shape: Shape,
+}
+
+/// One input of a run.
+pub(super) struct Input<'a> {
+    pub name: &'a str,
+    pub element: ElementType,
+    pub address: *const u8,
+    /// Its own shape, before padding.
+    pub shape: &'a [usize],
+    pub bytes: usize,
+    /// True for host memory that a device's program can't read.
+    pub needs_upload: bool,
+}
+
+/// One output of a run; the address is null where nobody wants it.
+pub(super) struct Output {
+    pub address: *mut u8,
+    /// The shape that is wanted, after cutting.
+    pub shape: Vec<usize>,
+    pub bytes: usize,
+}
+
+/// One run of a program.
+pub(super) struct Call<'a> {
+    pub inputs: &'a [Input<'a>],
+    pub outputs: &'a [Output],
+    pub padding: &'a Padding,
+    pub mover: Mover<'a>,
+    /// The stream that a device's program runs on; none for programs on the host.
+    pub stream: Option<*mut std::ffi::c_void>,
+    /// Where staging memory comes from: the device of the program, none for the host.
+    pub device: Option<&'a hip::Device>,
+    /// True if the program reads and writes the tensors' own memory.
+    pub same_memory: bool,
+}
+
+impl Loaded {
+    /// # Errors
+    /// MIGraphX describes the program in ways that can't be used.
+    pub fn new(program: Program, replay: bool) -> Result<Self> {
+        let (parameters, outputs) = (program.parameters().map_err(failed)?, program.outputs().map_err(failed)?);
+        let replay = if replay { Replay::Wanted } else { Replay::Off };
+        Ok(Self { program, parameters, outputs, staging: HashMap::new(), replay })
+    }
+
+    /// The program itself, to be saved.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Runs the program. Everything is in place when this returns.
+    ///
+    /// # Errors
+    /// A shape does not fit, memory is short, or MIGraphX fails.
+    ///
+    /// # Safety
+    /// The addresses of inputs and outputs are valid for their shapes and element types, and the outputs' memory is used by
+    /// nobody else during the call. With [`Call::same_memory`] the program's target can use them, without it the mover can.
+    pub unsafe fn run(&mut self, call: &Call<'_>) -> Result<()> {
+        let replays = call.stream.is_some() && call.device.is_some() && !matches!(self.replay, Replay::Off);
+        // SAFETY: the caller's promise.
+        let bindings = unsafe { self.bind(call, replays)? };
+        let Self { program, parameters, replay, .. } = self;
+        let named: Vec<_> = parameters.iter().map(|parameter| parameter.name.as_str()).zip(bindings).collect();
+        if call.stream.is_none() {
+            // A program on the host reads at once.
+            call.mover.wait()?;
+        }
+        if replays && let (Some(device), Mover::Stream(_, stream)) = (call.device, call.mover) {
+            // SAFETY: the bindings are staging memory, which lives as long as the program and its capture.
+            match unsafe { replay.run(program, &named, device, stream) } {
+                Ok(outputs) => {
+                    // SAFETY: as promised by the caller; the places are the program's own or staging memory.
+                    unsafe { deliver(call, &outputs)? };
+                    return call.mover.wait();
+                }
+                Err(error) => {
+                    tracing::warn!(target: "amdgpu_ep::run", "HIP graphs are off for this program: {error}");
+                    *replay = Replay::Off;
+                }
+            }
+        }
+        // SAFETY: each binding is memory of the parameter's shape: staging, or a tensor whose shape was compared with it.
+        let results = unsafe { program.run(&named, call.stream) }.map_err(failed)?;
+        let outputs = placed(&results)?;
+        // SAFETY: as promised by the caller; the results are alive until after the wait.
+        unsafe { deliver(call, &outputs)? };
+        call.mover.wait()?;
+        drop(results);
+        Ok(())
+    }
+
+    /// An address for every parameter.
+    unsafe fn bind(&mut self, call: &Call<'_>, replays: bool) -> Result<Vec<*mut u8>> {
+        let Self { parameters, staging, .. } = self;
+        let mut addresses = Vec::with_capacity(parameters.len());
+        for (at, parameter) in parameters.iter().enumerate() {
+            let shape = &parameter.shape;
+            let direct = match parameter.role {
+                Role::Input => {
+                    let (input, padded) = find(call, &parameter.name)?;
+                    check(parameter, input, padded)?;
+                    let fits = call.same_memory && !replays && !input.needs_upload;
+                    let plain = padded == input.shape && shape.is_row_major();
+                    (fits && plain).then_some(input.address.cast_mut())
+                }
+                Role::Output(index) => {
+                    let output = call.outputs.get(index).filter(|output| {
+                        let plain = shape.is_row_major() && same_lengths(&shape.lengths, &output.shape);
+                        call.same_memory && !replays && plain && !shares(call, output)
+                    });
+                    output.map(|output| output.address).filter(|address| !address.is_null())
+                }
+                Role::Scratch => None,
+            };
+            if let Some(address) = direct {
+                addresses.push(address);
+                continue;
+            }
+            let buffer = match staging.entry(at) {
+                std::collections::hash_map::Entry::Occupied(kept) => kept.into_mut(),
+                std::collections::hash_map::Entry::Vacant(empty) => {
+                    empty.insert(Buffer::new(shape.bytes, call.device)?)
+                }
+            };
+            match parameter.role {
+                Role::Input => {
+                    let (input, padded) = find(call, &parameter.name)?;
+                    // SAFETY: the caller vouches for the input; the buffer has the parameter's bytes.
+                    unsafe { stage(call, input, padded, shape, buffer)? };
+                }
+                // SAFETY: the buffer has as many bytes, and is used in the order of the mover.
+                Role::Scratch => unsafe { call.mover.zero(buffer, shape.bytes)? },
+                Role::Output(_) => {}
+            }
+            addresses.push(buffer.address());
+        }
+        Ok(addresses)
+    }
+}
+
+impl Replay {
+    /// Launches the capture, which is recorded by the first call.
+    ///
+    /// # Safety
+    /// As for [`Program::run`], for as long as the capture lives.
+    unsafe fn run(
+        &mut self,
+        program: &mut Program,
+        bindings: &[(&str, *mut u8)],
+        device: &hip::Device,
+        stream: hip::RawStream<'_>,
+    ) -> Result<Vec<Placed>> {
+        if let Self::Recorded { capture, outputs } = self {
+            capture.launch(stream).map_err(failed)?;
+            return Ok(outputs.clone());
+        }
+        let raw = Some(stream.as_ptr());
+        // What MIGraphX sets up on first use can't be captured.
+        for _ in 0..2 {
+            // SAFETY: the caller's promise.
+            unsafe { program.run(bindings, raw) }.map_err(failed)?;
+            device.stream_synchronize(stream).map_err(failed)?;
+        }
+        device.begin_capture(stream, hip::CaptureMode::Relaxed).map_err(failed)?;
+        // SAFETY: as above.
+        let outcome = unsafe { program.run(bindings, raw) }.map_err(failed).and_then(|results| placed(&results));
+        let graph = device.end_capture(stream).map_err(failed);
+        let (outputs, graph) = (outcome?, graph?);
+        let capture = graph.instantiate().map_err(failed)?;
+        tracing::debug!(target: "amdgpu_ep::run", nodes = graph.node_count().unwrap_or(0), "captured");
+        capture.launch(stream).map_err(failed)?;
+        *self = Self::Recorded { capture, outputs: outputs.clone() };
+        Ok(outputs)
+    }
+}
+
+fn placed(results: &Results<'_>) -> Result<Vec<Placed>> {
+    let place = |index| {
+        let address = results.address(index).map_err(failed)?.expose_provenance();
+        Ok(Placed { address, shape: results.shape(index).map_err(failed)? })
+    };
+    (0..results.len()).map(place).collect()
+}
+
+fn find<'a>(call: &Call<'a>, name: &str) -> Result<(&'a Input<'a>, &'a [usize])> {
+    let at = call.inputs.iter().position(|input| input.name == name);
+    let at =
+        at.ok_or_else(|| Error::ep_fail(format!("the program wants {name:?}, which is no input of the partition")))?;
+    Ok((&call.inputs[at], &call.padding.shapes[at]))
+}
+
+/// A scalar has no axes for ONNX Runtime, and one of length 1 for MIGraphX.
+fn same_lengths(program: &[usize], tensor: &[usize]) -> bool {
+    program == tensor || (tensor.is_empty() && program == [1])
+}
+
+fn check(parameter: &Parameter, input: &Input<'_>, padded: &[usize]) -> Result<()> {
+    let shape = &parameter.shape;
+    if same_lengths(&shape.lengths, padded) && shape.element == input.element {
+        return Ok(());
+    }
+    Err(Error::ep_fail(format!(
+        "input {:?} is {:?} {padded:?}, and the program was compiled for {:?} {:?}",
+        input.name, input.element, shape.element, shape.lengths
+    )))
+}
+
+/// True if an output lies where an input does: a program may write before it has read.
+fn shares(call: &Call<'_>, output: &Output) -> bool {
+    let range = |address: *const u8, bytes: usize| -> Range<usize> { address.addr()..address.addr() + bytes };
+    let own = range(output.address, output.bytes);
+    call.inputs.iter().any(|input| {
+        let other = range(input.address, input.bytes);
+        own.start < other.end && other.start < own.end
+    })
+}
+
+/// Copies an input into staging memory, padded to the parameter's shape.
+unsafe fn stage(
+    call: &Call<'_>,
+    input: &Input<'_>,
+    padded: &[usize],
+    shape: &Shape,
+    buffer: &mut Buffer,
+) -> Result<()> {
+    let bytes = element_bytes(shape)?;
+    if padded != input.shape && matches!(call.padding.along, Some(Along::Sequence { .. })) {
+        // SAFETY: the buffer has the shape's bytes, and is used in the order of the mover.
+        unsafe { call.mover.zero(buffer, shape.bytes)? };
+    }
+    let (lengths, to): (&[usize], &[usize]) =
+        if input.shape.is_empty() { (&[], &[]) } else { (input.shape, &shape.strides) };
+    let (base, from) = (buffer.address(), row_major(lengths));
+    let copy = |to: usize, from: usize, bytes: usize| {
+        // SAFETY: offsets stay within the shapes, for which the caller vouches; the buffer has the parameter's shape.
+        unsafe { call.mover.copy(base.wrapping_add(to), input.address.wrapping_add(from), bytes) }
+    };
+    each_run(lengths, to, &from, bytes, copy)?;
+    if let Some(Along::Batch { rows, .. }) = &call.padding.along
+        && padded != lengths
+    {
+        let last = (rows - 1) * from[0] * bytes;
+        for row in *rows..padded[0] {
+            let start = row * to[0] * bytes;
+            each_run(&lengths[1..], &to[1..], &from[1..], bytes, |to, from, bytes| {
+                copy(start + to, last + from, bytes)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies outputs that are not in place yet, without what was padded.
+unsafe fn deliver(call: &Call<'_>, results: &[Placed]) -> Result<()> {
+    if results.len() != call.outputs.len() {
+        let (found, wanted) = (results.len(), call.outputs.len());
+        return Err(Error::ep_fail(format!("the program gave {found} outputs, and {wanted} were expected")));
+    }
+    for (result, output) in results.iter().zip(call.outputs) {
+        if output.address.is_null() || output.bytes == 0 || result.address == output.address.addr() {
+            continue;
+        }
+        let from: &[usize] = if output.shape.is_empty() { &[] } else { &result.shape.strides };
+        let base = std::ptr::with_exposed_provenance::<u8>(result.address);
+        let (to, bytes) = (row_major(&output.shape), element_bytes(&result.shape)?);
+        each_run(&output.shape, &to, from, bytes, |to, from, bytes| {
+            // SAFETY: the result has its shape, of which the output is a corner; the caller vouches for the output.
+            unsafe { call.mover.copy(output.address.wrapping_add(to), base.wrapping_add(from), bytes) }
+        })?;
+    }
+    Ok(())
+}
+
+fn element_bytes(shape: &Shape) -> Result<usize> {
+    match shape.element.bits() {
+        Some(bits) if bits >= 8 => Ok(bits / 8),
+        _ => Err(Error::ep_fail(format!("{:?} can't be an input or output of a partition", shape.element))),
+    }
+}

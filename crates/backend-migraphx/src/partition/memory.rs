@@ -1,0 +1,85 @@
+//! Memory of a run, and copies between its places.
+use ort_ep::{Error, Result};
+
+/// Turns a driver's error into one of ONNX Runtime.
+pub(super) fn failed(error: impl std::fmt::Display) -> Error {
+    Error::ep_fail(error.to_string())
+}
+
+/// Memory of our own.
+pub(super) enum Buffer {
+    /// In words, so that every element type is aligned.
+    Host(Vec<u64>),
+    Device(hip::DeviceBuffer),
+}
+
+impl Buffer {
+    /// Memory of a device, or of the host.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub fn new(bytes: usize, device: Option<&hip::Device>) -> Result<Self> {
+        match device {
+            None => Ok(Self::Host(vec![0; bytes.div_ceil(8)])),
+            Some(device) => device.alloc(bytes).map(Self::Device).map_err(failed),
+        }
+    }
+
+    pub fn address(&mut self) -> *mut u8 {
+        match self {
+            Self::Host(words) => words.as_mut_ptr().cast(),
+            Self::Device(buffer) => buffer.address().as_ptr(),
+        }
+    }
+}
+
+/// Copies in the order of a run.
+#[derive(Clone, Copy)]
+pub(super) enum Mover<'a> {
+    /// Everything is host memory.
+    Host,
+    /// On the stream of a device.
+    Stream(&'a hip::Device, hip::RawStream<'a>),
+}
+
+impl Mover<'_> {
+    /// Copies bytes, or queues the copy.
+    ///
+    /// # Safety
+    /// Both ranges are valid until the mover has [`wait`](Self::wait)ed, for a host mover as host memory.
+    pub unsafe fn copy(self, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
+        match self {
+            // SAFETY: the caller's promise; `copy` allows overlap.
+            Self::Host => unsafe { std::ptr::copy(from, to, bytes) },
+            Self::Stream(device, stream) => {
+                // SAFETY: the caller's promise.
+                unsafe { device.copy_raw_async(to, from, bytes, hip::CopyKind::Default, stream) }.map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills bytes with zeros, or queues that.
+    ///
+    /// # Safety
+    /// As for [`copy`](Self::copy); the range is memory of the program's side.
+    pub unsafe fn zero(self, to: &mut Buffer, bytes: usize) -> Result<()> {
+        match (self, to) {
+            (_, Buffer::Host(words)) => words.fill(0),
+            // SAFETY: the caller's promise.
+            (Self::Stream(device, stream), Buffer::Device(buffer)) => unsafe {
+                device.fill_raw_async(buffer.address().as_ptr(), 0, bytes, stream).map_err(failed)?;
+            },
+            (Self::Host, Buffer::Device(buffer)) => buffer.fill(0, bytes, 0).map_err(failed)?,
+        }
+        Ok(())
+    }
+
+    /// Waits for what was queued.
+    pub fn wait(self) -> Result<()> {
+        match self {
+            Self::Host => Ok(()),
+            Self::Stream(device, stream) => device.stream_synchronize(stream).map_err(failed),
+        }
+    }
+}

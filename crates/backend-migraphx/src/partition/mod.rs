@@ -1,0 +1,141 @@
+//! A partition that runs compiled programs.
+mod boxes;
+#[allow(unsafe_code)]
+mod fallback;
+#[allow(unsafe_code)]
+mod loaded;
+#[allow(unsafe_code)]
+mod memory;
+mod padding;
+mod programs;
+#[allow(unsafe_code)]
+mod run;
+
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    thread::JoinHandle,
+};
+
+use ort_ep::{
+    Partition, Result, Runtime,
+    view::{HostSession, KernelContext},
+};
+
+use crate::{mgx::Program, onnx::Model, toolchain::Toolchain};
+use loaded::Loaded;
+use padding::Padding;
+use programs::{Programs, State};
+
+/// Where the tensors of a partition are among those of the fused node.
+pub(crate) struct Positions {
+    /// For each input of the model.
+    pub inputs: Vec<usize>,
+    /// For each output of the model.
+    pub outputs: Vec<usize>,
+}
+
+/// A partition: its model, and programs compiled from it.
+pub(crate) struct MgxPartition {
+    shared: Arc<Shared>,
+    positions: Positions,
+    runtime: Runtime,
+    /// Runs shapes that MIGraphX can't compile.
+    fallback: OnceLock<HostSession>,
+    background: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What compilations in the background use too.
+struct Shared {
+    tools: Arc<Toolchain>,
+    model: Model,
+    programs: Programs,
+}
+
+impl MgxPartition {
+    /// A partition whose programs are compiled when shapes are first met.
+    pub fn new(tools: Arc<Toolchain>, model: Model, positions: Positions, runtime: Runtime) -> Self {
+        let programs = Programs::new(tools.options.max_programs);
+        let shared = Arc::new(Shared { tools, model, programs });
+        Self { shared, positions, runtime, fallback: OnceLock::new(), background: Mutex::default() }
+    }
+
+    /// Adds a program that is compiled already.
+    ///
+    /// # Errors
+    /// MIGraphX describes it in ways that can't be used.
+    pub fn add(&self, shapes: &[Vec<usize>], program: Program) -> Result<()> {
+        let loaded = Loaded::new(program, self.shared.tools.options.hip_graph)?;
+        *self.shared.programs.slot(shapes).lock() = State::Ready(Box::new(loaded));
+        Ok(())
+    }
+
+    /// Calls `work` with a program that was added.
+    pub fn with_program<T>(&self, shapes: &[Vec<usize>], work: impl FnOnce(&Program) -> T) -> Option<T> {
+        match &*self.shared.programs.slot(shapes).lock() {
+            State::Ready(loaded) => Some(work(loaded.program())),
+            _ => None,
+        }
+    }
+
+    /// Compiles the next batch size while this one is used.
+    fn look_ahead(&self, padding: &Padding) {
+        let shared = &self.shared;
+        let options = &shared.tools.options;
+        if !options.background_compile {
+            return;
+        }
+        let Some(next) = padding::next_batch(padding, &shared.model.inputs, options) else { return };
+        if shared.programs.has(&next) {
+            return;
+        }
+        let slot = shared.programs.slot(&next);
+        let shared = shared.clone();
+        let thread = std::thread::spawn(move || shared.ensure(&mut slot.lock(), &next));
+        let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
+        background.retain(|thread| !thread.is_finished());
+        background.push(thread);
+    }
+}
+
+impl Shared {
+    /// Compiles a slot's program, if it has none yet.
+    fn ensure(&self, state: &mut State, shapes: &[Vec<usize>]) {
+        if !matches!(state, State::Empty) {
+            return;
+        }
+        // MIGraphX has no tensors without elements.
+        let made = if shapes.iter().flatten().any(|extent| *extent == 0) {
+            Err("an input has no elements".to_owned())
+        } else {
+            let current = self.tools.device.as_ref().map(hip::Device::enter).transpose();
+            let made = current.map_err(|error| error.to_string()).and_then(|_current| {
+                let program = self.tools.program(&self.model, shapes).map_err(|error| error.to_string())?;
+                Loaded::new(program, self.tools.options.hip_graph).map_err(|error| error.to_string())
+            });
+            made.inspect_err(|reason| {
+                tracing::warn!(target: "amdgpu_ep::run", "shapes {shapes:?} of a partition run on the CPU: {reason}");
+            })
+        };
+        *state = match made {
+            Ok(loaded) => State::Ready(Box::new(loaded)),
+            Err(reason) => State::Failed(reason),
+        };
+    }
+}
+
+impl Partition for MgxPartition {
+    fn compute(&self, context: &KernelContext<'_>) -> Result<()> {
+        run::compute(self, context)
+    }
+}
+
+impl Drop for MgxPartition {
+    /// No thread may outlive the library.
+    fn drop(&mut self) {
+        for thread in self.background.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if thread.join().is_err() {
+                tracing::warn!(target: "amdgpu_ep::lifetime", "a compilation in the background panicked");
+            }
+        }
+    }
+}

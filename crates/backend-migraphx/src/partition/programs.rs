@@ -1,0 +1,74 @@
+//! The compiled programs of a partition, by shapes.
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::loaded::Loaded;
+
+/// What became of one set of shapes.
+pub(super) enum State {
+    /// Nothing yet.
+    Empty,
+    /// It is compiled.
+    Ready(Box<Loaded>),
+    /// It can't be, for this reason.
+    Failed(String),
+}
+
+/// One set of shapes. Whoever holds the lock compiles or runs; others with the same shapes wait.
+pub(super) struct Slot(Mutex<State>);
+
+impl Slot {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Shapes = Vec<Vec<usize>>;
+
+/// The programs used last, at most as many as `limit`.
+pub(super) struct Programs {
+    /// The last used first.
+    slots: Mutex<Vec<(Shapes, Arc<Slot>)>>,
+    limit: usize,
+}
+
+impl Programs {
+    pub fn new(limit: usize) -> Self {
+        Self { slots: Mutex::default(), limit }
+    }
+
+    /// The slot of some shapes. One that is dropped for it lives on until its run is over.
+    pub fn slot(&self, shapes: &[Vec<usize>]) -> Arc<Slot> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        match slots.iter().position(|(known, _)| known == shapes) {
+            Some(0) => {}
+            Some(at) => slots[..=at].rotate_right(1),
+            None => {
+                slots.insert(0, (shapes.to_vec(), Arc::new(Slot(Mutex::new(State::Empty)))));
+                slots.truncate(self.limit);
+            }
+        }
+        slots[0].1.clone()
+    }
+
+    /// True if these shapes have a slot already.
+    pub fn has(&self, shapes: &[Vec<usize>]) -> bool {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(known, _)| known == shapes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shapes_unused_for_longest_go() {
+        let programs = Programs::new(2);
+        let shapes = |extent: usize| vec![vec![extent]];
+        let first = programs.slot(&shapes(1));
+        programs.slot(&shapes(2));
+        assert!(Arc::ptr_eq(&first, &programs.slot(&shapes(1))));
+        programs.slot(&shapes(3));
+        assert!(programs.has(&shapes(1)) && !programs.has(&shapes(2)) && programs.has(&shapes(3)));
+        assert!(!Arc::ptr_eq(&first, &programs.slot(&shapes(2))), "a slot that went comes back empty");
+    }
+}

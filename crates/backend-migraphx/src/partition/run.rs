@@ -1,0 +1,132 @@
+//! One run of a partition.
+use ort_ep::{
+    Error, Result,
+    view::{KernelContext, Tensor},
+};
+
+use super::{
+    MgxPartition,
+    loaded::{Call, Input, Output},
+    memory::{Mover, failed},
+    padding,
+    programs::State,
+};
+
+/// The inputs of a run.
+pub(super) struct Tensors<'a> {
+    pub tensors: Vec<Tensor<'a>>,
+    pub shapes: Vec<Vec<usize>>,
+}
+
+/// Runs a partition on the tensors of ONNX Runtime.
+pub(super) fn compute(partition: &MgxPartition, context: &KernelContext<'_>) -> Result<()> {
+    let tools = &partition.shared.tools;
+    let inputs = inputs(partition, context)?;
+    let padding = padding::plan(&partition.shared.model.inputs, &inputs.shapes, &tools.options);
+    let mover = mover(partition, context)?;
+    let slot = partition.shared.programs.slot(&padding.shapes);
+    let mut state = slot.lock();
+    partition.shared.ensure(&mut state, &padding.shapes);
+    let loaded = match &mut *state {
+        State::Ready(loaded) => loaded,
+        State::Empty => return Err(Error::ep_fail("a program was not compiled")),
+        State::Failed(reason) => {
+            let reason = reason.clone();
+            drop(state);
+            return super::fallback::run(partition, context, &inputs, mover, &reason);
+        }
+    };
+    let bound = bind(partition, &inputs)?;
+    let mut outputs = Vec::with_capacity(loaded.outputs.len());
+    // Tensors are held until the run is over: they are loans of the context.
+    let mut held = Vec::with_capacity(loaded.outputs.len());
+    for (at, (value, shape)) in partition.shared.model.outputs.iter().zip(&loaded.outputs).enumerate() {
+        // A scalar has one length for MIGraphX.
+        let rank = value.shape.as_ref().map(Vec::len);
+        let scalar = rank == Some(0) || (rank.is_none() && shape.lengths == [1] && shape.strides == [0]);
+        let lengths: &[usize] = if scalar { &[] } else { &shape.lengths };
+        let shape = padding::cut(&padding, value, lengths, &tools.options);
+        let dims: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
+        let mut tensor = context.output(partition.positions.outputs[at], &dims)?;
+        let (address, bytes) = match &mut tensor {
+            Some(tensor) => (tensor.address()?, tensor.size_bytes()?),
+            None => (std::ptr::null_mut(), 0),
+        };
+        outputs.push(Output { address, shape, bytes });
+        held.push(tensor);
+    }
+    let on_host = tools.runs_on_host();
+    let call = Call {
+        inputs: &bound,
+        outputs: &outputs,
+        padding: &padding,
+        mover,
+        stream: match mover {
+            Mover::Stream(_, stream) if !on_host => Some(stream.as_ptr()),
+            _ => None,
+        },
+        device: if on_host { None } else { tools.device.as_ref() },
+        same_memory: !on_host || matches!(mover, Mover::Host),
+    };
+    let current =
+        if on_host { None } else { tools.device.as_ref().map(hip::Device::enter).transpose().map_err(failed)? };
+    // SAFETY: ONNX Runtime keeps inputs and outputs for the call, in the shapes read above; nobody else writes outputs. On
+    // the host driver and without one, all memory is RAM; elsewhere tensors lie in the device's memory, which its
+    // programs use directly and others through the mover.
+    unsafe { loaded.run(&call)? };
+    drop((current, held, state));
+    partition.look_ahead(&padding);
+    Ok(())
+}
+
+fn inputs<'a>(partition: &MgxPartition, context: &KernelContext<'a>) -> Result<Tensors<'a>> {
+    let (mut tensors, mut shapes) = (Vec::new(), Vec::new());
+    for &at in &partition.positions.inputs {
+        let tensor = context
+            .input(at)?
+            .ok_or_else(|| Error::invalid_argument(format!("input {at} of a partition is missing")))?;
+        let shape = tensor.shape()?.iter().map(|&extent| usize::try_from(extent)).collect::<Result<Vec<_>, _>>();
+        shapes.push(shape.map_err(|_| Error::invalid_argument("an input has a negative extent"))?);
+        tensors.push(tensor);
+    }
+    Ok(Tensors { tensors, shapes })
+}
+
+fn bind<'a>(partition: &'a MgxPartition, inputs: &'a Tensors<'_>) -> Result<Vec<Input<'a>>> {
+    let tools = &partition.shared.tools;
+    // Only a real GPU tells memories apart.
+    let apart =
+        !tools.runs_on_host() && tools.device.as_ref().is_some_and(|device| device.kind() != hip::DriverKind::Host);
+    let values = partition.shared.model.inputs.iter().zip(inputs.tensors.iter().zip(&inputs.shapes));
+    values
+        .map(|(value, (tensor, shape))| {
+            Ok(Input {
+                name: &value.name,
+                element: tensor.element_type()?,
+                address: tensor.address()?,
+                shape,
+                bytes: tensor.size_bytes()?,
+                needs_upload: apart && tensor.memory() == ort_ep::MemoryDevice::CPU,
+            })
+        })
+        .collect()
+}
+
+/// How this run copies. Where all memory is RAM, what is queued on its stream is waited for now.
+fn mover<'a>(partition: &'a MgxPartition, context: &KernelContext<'_>) -> Result<Mover<'a>> {
+    let tools = &partition.shared.tools;
+    let Some(device) = &tools.device else { return Ok(Mover::Host) };
+    let stream = match context.stream()? {
+        // SAFETY: only the umbrella makes streams for this backend's sessions, on the device it selected; the stream
+        // lives for the run.
+        Some(stream) => unsafe { hip::RawStream::from_ptr(stream.as_ptr()) },
+        None => hip::RawStream::DEFAULT,
+    };
+    if tools.runs_on_host() && device.kind() == hip::DriverKind::Host {
+        if context.stream()?.is_some() {
+            device.stream_synchronize(stream).map_err(failed)?;
+        }
+        return Ok(Mover::Host);
+    }
+    Ok(Mover::Stream(device, stream))
+}

@@ -1,0 +1,206 @@
+//! From a model and shapes to a compiled program.
+use std::{
+    path::Path,
+    sync::mpsc::{self, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    cache::{Cache, Key, KeyBuilder, Origin, Programs},
+    mgx::{CompileOptions, Feature, Library, MgxError, ParseOptions, Program, Quantize, SavedHeader, Target},
+    onnx::Model,
+    options::{Options, Precision},
+};
+
+/// How often a long compilation says that it is not over.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// The library, the target and the options of one session.
+pub(crate) struct Toolchain {
+    pub library: Library,
+    pub target: Target,
+    /// The device's architecture; `host` without a GPU.
+    pub arch: String,
+    pub options: Options,
+    /// MIGraphX copies tensors between host and GPU itself.
+    pub offload_copy: bool,
+    /// The device that programs are compiled on and run on; none for `ref` without a driver.
+    pub device: Option<hip::Device>,
+    cache: Option<Cache>,
+}
+
+impl Toolchain {
+    pub fn new(
+        library: Library,
+        target: Target,
+        arch: String,
+        options: Options,
+        offload_copy: bool,
+        device: Option<hip::Device>,
+    ) -> Self {
+        let kept = &options.cache;
+        let cache = kept.folder.clone().map(|folder| Cache::new(folder, kept.max_bytes, kept.save, kept.load));
+        let precision = &options.precision;
+        for (wanted, feature, name) in
+            [(precision.bf16, Feature::Bf16, "bf16_enable"), (precision.fp8, Feature::Fp8, "fp8_enable")]
+        {
+            if wanted && !library.has(feature) {
+                let since = feature.since();
+                tracing::warn!(target: "amdgpu_ep::compile", "{name} is off: this MIGraphX is older than {since}");
+            }
+        }
+        Self { library, target, arch, options, offload_copy, device, cache }
+    }
+
+    /// True if programs read and write host memory.
+    pub fn runs_on_host(&self) -> bool {
+        self.target.name() == "ref" || self.offload_copy
+    }
+
+    /// The program of a model for the shapes of its inputs, from the cache or compiled now.
+    ///
+    /// # Errors
+    /// MIGraphX can't compile it.
+    pub fn program(&self, model: &Model, shapes: &[Vec<usize>]) -> Result<Program, MgxError> {
+        let shapes: Vec<_> = model.inputs.iter().map(|input| input.name.clone()).zip(shapes.iter().cloned()).collect();
+        let job = Job { toolchain: self, model, shapes: &shapes };
+        let (program, origin) = match &self.cache {
+            Some(cache) => cache.fetch(&self.key(model, &shapes), &job)?,
+            None => (job.make()?, Origin::Compiled),
+        };
+        if origin == Origin::Kept {
+            tracing::info!(target: "amdgpu_ep::compile", "a compiled program for {} was kept", job.describe());
+        }
+        Ok(program)
+    }
+
+    /// Everything that alters the compiled code.
+    fn key(&self, model: &Model, shapes: &[(String, Vec<usize>)]) -> Key {
+        let options = &self.options;
+        let library = match self.library.version() {
+            Some(version) => version.to_string(),
+            None => identity(self.library.file()),
+        };
+        KeyBuilder::new()
+            .part("model", model.digest.as_bytes())
+            .part("migraphx", library)
+            .part("target", self.target.name())
+            .part("arch", &self.arch)
+            .part("precision", format!("{:?}", self.options.precision))
+            .part("compile", format!("{:?}", self.compile_options()))
+            .part("mlss", options.mlss_ops.join(","))
+            .shapes(shapes)
+            .finish()
+    }
+
+    fn compile_options(&self) -> CompileOptions {
+        let mut mlss = self.options.mlss_ops.clone();
+        // AMD's own provider adds it on these, where its convolutions are the faster ones.
+        if ["gfx1200", "gfx1201"].iter().any(|arch| self.arch.starts_with(arch)) && !mlss.iter().any(|op| op == "conv")
+        {
+            mlss.push("conv".to_owned());
+        }
+        CompileOptions {
+            fast_math: false,
+            exhaustive_tune: self.options.exhaustive_tune,
+            offload_copy: self.offload_copy,
+            compile_mode: self.options.compute_mode,
+            mlss_use_specific_ops: mlss,
+        }
+    }
+
+    /// The ways to narrow numbers that this library has, in the order MIGraphX wants.
+    fn quantisations(&self) -> Vec<Quantize> {
+        let Precision { fp16, bf16, .. } = self.options.precision;
+        let mut all = Vec::new();
+        if fp16 {
+            all.push(Quantize::Fp16);
+        }
+        if bf16 && self.library.has(Feature::Bf16) {
+            all.push(Quantize::Bf16);
+        }
+        all
+    }
+}
+
+/// Stands for a library whose version is not known.
+fn identity(file: &Path) -> String {
+    let metadata = file.metadata().ok();
+    let written = metadata.as_ref().and_then(|found| found.modified().ok());
+    format!("{} {:?} {written:?}", file.display(), metadata.map(|found| found.len()))
+}
+
+/// One compilation.
+struct Job<'a> {
+    toolchain: &'a Toolchain,
+    model: &'a Model,
+    shapes: &'a [(String, Vec<usize>)],
+}
+
+impl Job<'_> {
+    fn describe(&self) -> String {
+        let shapes: Vec<_> = self.shapes.iter().map(|(name, shape)| format!("{name} {shape:?}")).collect();
+        shapes.join(", ")
+    }
+
+    /// The shapes that the model leaves open. MIGraphX would take those for ones.
+    fn open_shapes(&self) -> Vec<(String, Vec<usize>)> {
+        let given = self.model.inputs.iter().zip(self.shapes);
+        let open = given.filter(|(input, (_, shape))| !shape.is_empty() && input.fixed().as_ref() != Some(shape));
+        open.map(|(_, shape)| shape.clone()).collect()
+    }
+
+    fn compile(&self) -> Result<Program, MgxError> {
+        let tools = self.toolchain;
+        let options = ParseOptions { inputs: self.open_shapes(), external_data: self.model.folder.clone() };
+        let mut program = tools.library.parse(&self.model.bytes, &options)?;
+        for how in tools.quantisations() {
+            program.quantize(&how, &tools.target)?;
+        }
+        program.compile(&tools.target, &tools.compile_options())?;
+        Ok(program)
+    }
+}
+
+impl Programs for Job<'_> {
+    type Program = Program;
+    type Error = MgxError;
+
+    fn load(&self, file: &Path) -> Result<Program, MgxError> {
+        let (found, wanted) = (SavedHeader::of_file(file).map(|head| head.version), self.toolchain.library.version());
+        // MIGraphX takes programs of other releases with no more than a line in its log.
+        if wanted.is_some() && found != wanted {
+            let found = found.map_or("no release".to_owned(), |version| version.to_string());
+            let what = format!("the program {}", file.display());
+            return Err(MgxError::Refused { what, reason: format!("it was saved by {found} of MIGraphX") });
+        }
+        self.toolchain.library.load(file)
+    }
+
+    fn make(&self) -> Result<Program, MgxError> {
+        let start = Instant::now();
+        let (target, what) = (self.toolchain.target.name(), self.describe());
+        tracing::info!(target: "amdgpu_ep::compile", "compiling for {target}: {what}");
+        let (done, over) = mpsc::channel::<()>();
+        let program = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while over.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
+                    tracing::info!(target: "amdgpu_ep::compile", "still compiling after {} s", start.elapsed().as_secs());
+                }
+            });
+            let program = self.compile();
+            drop(done);
+            program
+        });
+        let seconds = start.elapsed().as_secs_f64();
+        match &program {
+            Ok(_) => tracing::info!(target: "amdgpu_ep::compile", "compiled in {seconds:.1} s"),
+            Err(_) => tracing::info!(target: "amdgpu_ep::compile", "gave up compiling after {seconds:.1} s"),
+        }
+        program
+    }
+
+    fn save(&self, program: &Program, file: &Path) -> Result<(), MgxError> {
+        program.save(file)
+    }
+}
