@@ -1,8 +1,12 @@
 //! Plans: fused steps and one arena.
+mod dump;
 mod epilogue;
 mod fold;
 mod fuse;
 mod place;
+mod spec;
+
+use std::fmt;
 
 use crate::{
     DType, Graph, LowerError, Shape, Step, Tensor,
@@ -11,7 +15,11 @@ use crate::{
     prim::{BufferId, Map, Prim, View},
 };
 
+pub use dump::PlanText;
 pub use place::ALIGNMENT;
+
+/// Sees a plan in the making after each stage: the stage's name, and its text, which is written only if it is shown.
+pub type Watch<'w> = dyn FnMut(&'static str, &dyn fmt::Display) + 'w;
 
 /// Where a buffer lies.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,12 +79,38 @@ impl Plan {
         inputs: &[InputSpec],
         evaluate: &mut dyn FnMut(&Plan) -> Option<Vec<Tensor>>,
     ) -> Result<Self, LowerError> {
-        let lowered = lower::lower(graph, inputs)?;
-        let mut draft = Draft::new(lowered)?;
+        Self::watched(graph, inputs, evaluate, &mut |_, _| {})
+    }
+
+    /// As [`with_folding`](Self::with_folding), with someone who watches. Debug builds check the plan after each stage.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn watched(
+        graph: &Graph,
+        inputs: &[InputSpec],
+        evaluate: &mut dyn FnMut(&Plan) -> Option<Vec<Tensor>>,
+        watch: &mut Watch<'_>,
+    ) -> Result<Self, LowerError> {
+        let mut seen = |stage: &'static str, draft: &Draft| {
+            let fault = if cfg!(debug_assertions) { spec::draft(graph, draft).err() } else { None };
+            debug_assert!(fault.is_none(), "stage {stage} broke the plan: {}", fault.unwrap_or_default());
+            watch(stage, &dump::DraftText { graph, draft });
+        };
+        let mut draft = Draft::new(lower::lower(graph, inputs)?)?;
+        seen("lowered", &draft);
         fuse::fuse(&mut draft);
+        seen("fused", &draft);
         fold::fold(&mut draft, evaluate);
+        seen("folded", &draft);
         epilogue::merge(&mut draft);
-        Ok(place::place(draft))
+        seen("epilogues", &draft);
+        let bytes = cfg!(debug_assertions).then(|| draft.buffer_bytes());
+        let plan = place::place(draft);
+        let fault = bytes.and_then(|bytes| spec::placed(&plan, &bytes).err());
+        debug_assert!(fault.is_none(), "placing broke the plan: {}", fault.unwrap_or_default());
+        watch("placed", &PlanText { graph, plan: &plan });
+        Ok(plan)
     }
 
     /// The place of a view's buffer.
@@ -146,6 +180,10 @@ impl Draft {
             });
         }
         target
+    }
+
+    fn buffer_bytes(&self) -> Vec<usize> {
+        self.buffers.iter().map(|buffer| buffer.elems * buffer.dtype.bytes()).collect()
     }
 
     fn add(&mut self, buffer: Buffer) -> BufferId {

@@ -1,0 +1,208 @@
+//! What every stage of planning counts on; checked in debug builds.
+use crate::{
+    Graph, Step, View,
+    lower::{Buffer, Origin},
+    plan::{ALIGNMENT, Draft, Place, Plan},
+};
+
+/// Checks a draft: views lie within their buffers, nothing is read before it is written, inputs and constants are never
+/// written, and every output is made.
+///
+/// # Errors
+/// The first rule that is broken, with the step.
+pub(super) fn draft(graph: &Graph, draft: &Draft) -> Result<(), String> {
+    let mut written: Vec<bool> = draft.buffers.iter().map(|buffer| buffer.origin != Origin::Step).collect();
+    for (at, step) in draft.steps.iter().enumerate() {
+        let broken = |reason: &str, view: &View| Err(format!("step {at}, {step:?}: {view:?} {reason}"));
+        for view in step.inputs.iter().chain(&step.outputs) {
+            if !draft.buffers.get(view.buffer.0 as usize).is_some_and(|buffer| holds(buffer, view)) {
+                return broken("is not within its buffer", view);
+            }
+        }
+        if let Some(view) = step.inputs.iter().find(|view| !written[view.buffer.0 as usize]) {
+            return broken("is read before it is written", view);
+        }
+        for view in &step.outputs {
+            if draft.buffers[view.buffer.0 as usize].origin != Origin::Step {
+                return broken("is an input or a constant, and written", view);
+            }
+            written[view.buffer.0 as usize] = true;
+        }
+        if step.node as usize >= graph.nodes().len().max(1) {
+            return Err(format!("step {at}, {step:?}: there is no node {}", step.node));
+        }
+    }
+    for (number, (id, spec)) in draft.output_buffers.iter().zip(&draft.outputs).enumerate() {
+        let buffer = &draft.buffers[id.0 as usize];
+        let elems = crate::shape::elems(&spec.shape);
+        if buffer.dtype != spec.dtype || Some(buffer.elems) != elems {
+            return Err(format!("output {number} is {spec:?}, its buffer {} of {}", buffer.elems, buffer.dtype));
+        }
+        if buffer.elems > 0 && (!written[id.0 as usize] || buffer.origin != Origin::Step) {
+            return Err(format!("output {number} is never written"));
+        }
+        if draft.output_buffers[..number].contains(id) {
+            return Err(format!("output {number} shares its buffer with another one"));
+        }
+    }
+    Ok(())
+}
+
+/// True if all elements of a view lie within a buffer.
+fn holds(buffer: &Buffer, view: &View) -> bool {
+    if view.shape.len() != view.strides.len() || view.dtype.bytes() != buffer.dtype.bytes() {
+        return false;
+    }
+    if view.shape.contains(&0) {
+        return true;
+    }
+    let (mut first, mut last) = (view.offset as i128, view.offset as i128);
+    for (&extent, &stride) in view.shape.iter().zip(&view.strides) {
+        let reach = (extent as i128 - 1) * stride as i128;
+        if reach < 0 { first += reach } else { last += reach }
+    }
+    first >= 0 && last < buffer.elems as i128
+}
+
+/// Checks a placed plan against the sizes of its buffers in bytes: what steps use has a place, and what is alive at the
+/// same time does not overlap, but for a result that takes the place of an operand of the same layout.
+///
+/// # Errors
+/// The first rule that is broken, with the buffers.
+pub(super) fn placed(plan: &Plan, bytes: &[usize]) -> Result<(), String> {
+    let mut lives: Vec<Option<(usize, usize)>> = vec![None; bytes.len()];
+    for (at, step) in plan.steps.iter().enumerate() {
+        for view in step.inputs.iter().chain(&step.outputs) {
+            let life = lives[view.buffer.0 as usize].get_or_insert((at, at));
+            life.1 = at;
+        }
+    }
+    // Buffers of the arena: number, life, first byte, first byte behind.
+    let mut used = Vec::new();
+    for (at, life) in lives.iter().enumerate() {
+        let Some(life) = *life else { continue };
+        match plan.places[at] {
+            Place::Unused => return Err(format!("b{at} is used and has no place")),
+            Place::Constant(number)
+                if plan.constants.get(number).is_none_or(|held| held.bytes().len() != bytes[at]) =>
+            {
+                return Err(format!("b{at} is constant {number}, which there is not or of another size"));
+            }
+            Place::Output(number) if number >= plan.outputs.len() => {
+                return Err(format!("b{at} is output {number}, which there is not"));
+            }
+            Place::Arena(start) => {
+                if start % ALIGNMENT != 0 || start + bytes[at] > plan.arena_bytes {
+                    return Err(format!("b{at} at {start} does not fit an arena of {} bytes", plan.arena_bytes));
+                }
+                used.push((at, life, start, start + bytes[at]));
+            }
+            _ => {}
+        }
+    }
+    for (number, &(a, life_a, start_a, end_a)) in used.iter().enumerate() {
+        for &(b, life_b, start_b, end_b) in &used[..number] {
+            let meet = life_a.0 <= life_b.1 && life_b.0 <= life_a.1;
+            if !meet || end_a <= start_b || end_b <= start_a {
+                continue;
+            }
+            let (from, to, at) = if life_a.1 == life_b.0 { (a, b, life_a.1) } else { (b, a, life_b.1) };
+            let handed = life_a.1 == life_b.0 || life_b.1 == life_a.0;
+            if !handed || start_a != start_b || !takes_over(&plan.steps[at], from, to) {
+                return Err(format!("b{a} and b{b} overlap in the arena while both are in use"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// True if a step reads one buffer only where it writes another, element by element.
+fn takes_over(step: &Step, from: usize, to: usize) -> bool {
+    let layout = |view: &View| (view.shape.clone(), view.strides.clone(), view.offset, view.dtype.bytes());
+    step.outputs.iter().filter(|view| view.buffer.0 as usize == to).all(|output| {
+        let mut read = step.inputs.iter().filter(|view| view.buffer.0 as usize == from);
+        read.all(|input| layout(input) == layout(output))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        DType, Prim, Shape,
+        expr::Expr,
+        plan::OutputSpec,
+        prim::{BufferId, Map},
+        shape::dense_strides,
+    };
+
+    fn view(buffer: u32, elems: usize, offset: isize) -> View {
+        let shape = Shape::from_slice(&[elems]);
+        View { buffer: BufferId(buffer), dtype: DType::F32, strides: dense_strides(&shape), shape, offset }
+    }
+
+    fn copy(from: View, to: View) -> Step {
+        let prim = Prim::Map(Map { expr: Expr::copy(DType::F32, DType::F32) });
+        Step { node: 0, prim, inputs: vec![from], outputs: vec![to] }
+    }
+
+    /// Buffer 0 is an input, 1 and 2 are made by steps, all of four elements; 2 is the output.
+    fn made(steps: Vec<Step>) -> Draft {
+        let buffer = |origin| Buffer { dtype: DType::F32, elems: 4, origin };
+        Draft {
+            buffers: vec![buffer(Origin::Input(0)), buffer(Origin::Step), buffer(Origin::Step)],
+            steps,
+            output_buffers: vec![BufferId(2)],
+            outputs: vec![OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[4]) }],
+        }
+    }
+
+    fn fault(steps: Vec<Step>) -> String {
+        draft(&Graph::new(), &made(steps)).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_sound_draft_passes() {
+        assert_eq!(fault(vec![copy(view(0, 4, 0), view(1, 4, 0)), copy(view(1, 4, 0), view(2, 4, 0))]), "");
+    }
+
+    #[test]
+    fn broken_drafts_are_told() {
+        let last = || copy(view(1, 4, 0), view(2, 4, 0));
+        assert!(fault(vec![copy(view(0, 4, 1), view(2, 4, 0))]).contains("not within its buffer"));
+        assert!(fault(vec![copy(view(0, 4, -1), view(2, 4, 0))]).contains("not within its buffer"));
+        assert!(fault(vec![last()]).contains("read before it is written"));
+        assert!(fault(vec![copy(view(0, 4, 0), view(0, 4, 0)), last()]).contains("an input or a constant"));
+        assert!(fault(vec![copy(view(0, 4, 0), view(1, 4, 0))]).contains("never written"));
+        let stray = Step { node: 7, ..copy(view(0, 4, 0), view(2, 4, 0)) };
+        assert!(fault(vec![stray]).contains("there is no node 7"));
+    }
+
+    /// Three buffers of 16 bytes, each made of the one before; the second and third lie at these places of the arena.
+    fn overlap(second: usize, third: usize, steps: Vec<Step>) -> String {
+        let plan = Plan {
+            steps,
+            places: vec![Place::Input(0), Place::Arena(second), Place::Arena(third), Place::Output(0)],
+            constants: Vec::new(),
+            outputs: vec![OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[4]) }],
+            arena_bytes: 512,
+        };
+        placed(&plan, &[16; 4]).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn only_a_result_of_the_same_layout_takes_an_operands_place() {
+        let chain = |read: View| {
+            vec![copy(view(0, 4, 0), view(1, 4, 0)), copy(read, view(2, 4, 0)), copy(view(2, 4, 0), view(3, 4, 0))]
+        };
+        assert_eq!(overlap(0, 256, chain(view(1, 4, 0))), "");
+        assert_eq!(overlap(0, 0, chain(view(1, 4, 0))), "");
+        let reversed = View { strides: [-1].into_iter().collect(), offset: 3, ..view(1, 4, 0) };
+        assert_eq!(overlap(0, 0, chain(reversed)), "b2 and b1 overlap in the arena while both are in use");
+        let mut read_again = chain(view(1, 4, 0));
+        read_again[2].inputs.push(view(1, 4, 0));
+        assert_eq!(overlap(0, 0, read_again), "b2 and b1 overlap in the arena while both are in use");
+        assert!(overlap(0, 512, chain(view(1, 4, 0))).contains("does not fit an arena"));
+        assert!(overlap(8, 256, chain(view(1, 4, 0))).contains("does not fit an arena"));
+    }
+}
