@@ -45,6 +45,9 @@ pub struct Forwarded {
 /// Whose memory the tensors of a forwarded session lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendMemory {
+    /// Our factory's, whatever the backend offers: for plugins that know nothing of our memory, and may have hooks that
+    /// answer every question with their own.
+    Ours,
     /// Our factory's, unless the backend's execution provider has hooks of its own for a session's allocators or streams.
     Shared,
     /// The backend's: where its execution provider has no such hooks, its factory is asked.

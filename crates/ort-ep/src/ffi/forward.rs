@@ -134,13 +134,20 @@ fn table(forwarded: &Forwarded, border: Border, has_registry: bool) -> Result<sy
     if forwarded.own.available_bytes().is_some() {
         raw.GetAvailableResource = Some(get_available_resource);
     }
-    if forwarded.memory == BackendMemory::Backend {
-        let factory = forwarded.backend.factory();
-        if factory.makes_allocators() {
-            raw.CreateAllocator = Some(create_allocator);
+    match forwarded.memory {
+        BackendMemory::Ours => {
+            raw.CreateAllocator = None;
+            raw.CreateSyncStreamForDevice = None;
         }
-        if factory.makes_streams() {
-            raw.CreateSyncStreamForDevice = Some(create_stream);
+        BackendMemory::Shared => {}
+        BackendMemory::Backend => {
+            let factory = forwarded.backend.factory();
+            if factory.makes_allocators() {
+                raw.CreateAllocator = Some(create_allocator);
+            }
+            if factory.makes_streams() {
+                raw.CreateSyncStreamForDevice = Some(create_stream);
+            }
         }
     }
     Ok(raw)

@@ -1,13 +1,17 @@
 //! The backend of a session: the first candidate that makes an execution provider.
 use std::sync::Arc;
 
-use ort_ep::{BackendMemory, EpRequest, Error, ForeignEp, Result, view::OwnedSessionOptions};
+use ort_ep::{
+    BackendMemory, EpRequest, Error, ForeignEp, Result, SelectedDevice,
+    view::{OwnedKeyValues, OwnedSessionOptions},
+};
 
 use super::{Backends, compatibility, memory, relay::relayed};
 use crate::{
     context::DeviceContext,
     options::Options,
-    routing::{BackendName, Candidate, Platform, Query, RoutingTable, route},
+    routing::{BackendName, Candidate},
+    session_route::{SessionRoute, session_route},
 };
 
 /// A session that wants a backend.
@@ -34,26 +38,7 @@ impl Backends {
     pub fn choose(&self, session: &Session<'_>) -> Result<Option<Chosen>> {
         let Session { options, context, .. } = session;
         let (profile, info) = (options.profile, context.device.info());
-        let query = Query {
-            arch: &info.arch,
-            driver: context.driver(),
-            platform: Platform::HERE,
-            model_arch: options.model_arch.as_ref(),
-            model_fw: options.model_fw.as_ref(),
-            profile,
-            backend_library: None,
-            overrides: &RoutingTable::default(),
-            ruled_out: &[],
-        };
-        let candidates = match route(&query) {
-            Ok(candidates) => candidates,
-            Err(refusal) if query.is_explicit() => return Err(Error::not_implemented(refusal.to_string())),
-            Err(refusal) => {
-                let reason = one_line(&refusal.to_string());
-                tracing::warn!(target: "amdgpu_ep::load", "profile {profile} on {}: {reason}", info.arch);
-                return Ok(None);
-            }
-        };
+        let SessionRoute { candidates, is_explicit } = session_route(options, &info.arch, context.driver(), &[])?;
         let mut skipped = String::new();
         for Candidate { backend, reason } in candidates {
             let told = self.told(session, &backend)?;
@@ -68,7 +53,7 @@ impl Backends {
                     let (memory, compatibility_prefix) = (memory(&backend), compatibility::prefix(&backend));
                     return Ok(Some(Chosen { ep, memory, compatibility_prefix }));
                 }
-                Err(error) if query.is_explicit() => return Err(error),
+                Err(error) if is_explicit => return Err(error),
                 Err(error) => skipped = format!("{skipped}; skipped {backend}: {}", one_line(error.message())),
             }
         }
@@ -95,12 +80,25 @@ impl Backends {
 
     fn create(&self, session: &Session<'_>, backend: &BackendName, told: &OwnedSessionOptions) -> Result<ForeignEp> {
         let factory = self.get(backend)?;
-        let selected = session.device.and_then(|at| session.request.devices.get(at));
-        let request = session.request.with(selected.copied().into_iter().collect(), told.as_view());
+        let mut selected = session.device.and_then(|at| session.request.devices.get(at)).copied();
+        let described = selected.map(|device| described(session, backend, device)).transpose()?;
+        if let (Some(device), Some(metadata)) = (&mut selected, &described) {
+            device.metadata = metadata.as_view();
+        }
+        let request = session.request.with(selected.into_iter().collect(), told.as_view());
         factory.create_ep(&request).map_err(|error| {
             Error::new(error.code(), format!("the backend {backend} refused the session: {}", error.message()))
         })
     }
+}
+
+/// A device's metadata as a backend is to see it: our own, and for a plugin of the user's choice what the user adds.
+fn described(session: &Session<'_>, backend: &BackendName, device: SelectedDevice<'_>) -> Result<OwnedKeyValues> {
+    let mut metadata = OwnedKeyValues::from_pairs(session.request.runtime, device.metadata.iter())?;
+    if let BackendName::Library(_) = backend {
+        session.options.backend_device.iter().for_each(|(key, value)| metadata.insert(key, value));
+    }
+    Ok(metadata)
 }
 
 /// A message in one line of the log.

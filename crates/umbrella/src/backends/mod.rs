@@ -136,13 +136,14 @@ fn mapping(backend: &BackendName) -> Mapping {
     }
 }
 
-/// Backends on HIP share the device's memory; DirectX memory is addressed by handles of its own.
+/// Backends on HIP share the device's memory; DirectX memory is addressed by handles of its own; a plugin of the user's
+/// choice knows nothing of either, and gets pointers to ours. (OpenVINO's answers a question for our memory with host
+/// memory of its own in ONNX Runtime 1.24 and 1.26, which is then taken for the device's.)
 fn memory(backend: &BackendName) -> BackendMemory {
     match backend {
         BackendName::DirectX => BackendMemory::Backend,
-        BackendName::Hip | BackendName::MiGraphX | BackendName::HipGpu | BackendName::Library(_) => {
-            BackendMemory::Shared
-        }
+        BackendName::Hip | BackendName::MiGraphX | BackendName::HipGpu => BackendMemory::Shared,
+        BackendName::Library(_) => BackendMemory::Ours,
     }
 }
 

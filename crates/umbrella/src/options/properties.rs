@@ -14,6 +14,7 @@ fn valid_text(kind: Kind) -> BoxedStrategy<String> {
             prop::sample::select(vec!["0", "OFF", "disabled", "1", "True", "enable"]).prop_map(str::to_owned).boxed()
         }
         Kind::Number => (0..=i32::MAX).prop_map(|number| number.to_string()).boxed(),
+        Kind::Pairs => "( ?[a-z]{1,5} ?= ?[A-Z=]{0,5} ?,){0,3}".boxed(),
         Kind::Path | Kind::Text | Kind::List | Kind::Hint => ".{0,40}".boxed(),
     }
 }

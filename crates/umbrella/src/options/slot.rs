@@ -26,6 +26,8 @@ pub enum Kind {
     Path,
     /// Words separated by commas.
     List,
+    /// `key=value` separated by commas.
+    Pairs,
     /// Free text, taken verbatim.
     Text,
     /// Free text compared without regard to case and surrounding blanks.
@@ -34,8 +36,8 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 7] =
-        [Self::Profile, Self::Switch, Self::Number, Self::Path, Self::List, Self::Text, Self::Hint];
+    pub const ALL: [Self; 8] =
+        [Self::Profile, Self::Switch, Self::Number, Self::Path, Self::List, Self::Pairs, Self::Text, Self::Hint];
 
     /// The word for it in documentation.
     pub const fn word(self) -> &'static str {
@@ -45,6 +47,7 @@ impl Kind {
             Self::Number => "number",
             Self::Path => "path",
             Self::List => "list",
+            Self::Pairs => "pairs",
             Self::Text => "text",
             Self::Hint => "hint",
         }
@@ -58,6 +61,7 @@ impl Kind {
             Self::Number => "a whole number from 0 to 2147483647",
             Self::Path => "a path, blanks included",
             Self::List => "words separated by commas",
+            Self::Pairs => "key=value separated by commas",
             Self::Text => "any text",
             Self::Hint => "any text (case and surrounding blanks do not matter)",
         }
@@ -182,6 +186,25 @@ impl Slot for Vec<String> {
 
     fn render(&self) -> Option<String> {
         (!self.is_empty()).then(|| self.join(","))
+    }
+}
+
+impl Slot for Vec<(String, String)> {
+    const KIND: Kind = Kind::Pairs;
+
+    fn parse(text: &str) -> Result<Self, Malformed> {
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let pair = |part: &str| {
+            let (key, value) = part.split_once('=').ok_or(Malformed)?;
+            let (key, value) = (key.trim(), value.trim());
+            if key.is_empty() { Err(Malformed) } else { Ok((key.to_owned(), value.to_owned())) }
+        };
+        parts.map(pair).collect()
+    }
+
+    fn render(&self) -> Option<String> {
+        let pairs: Vec<_> = self.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        (!pairs.is_empty()).then(|| pairs.join(","))
     }
 }
 

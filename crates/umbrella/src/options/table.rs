@@ -111,6 +111,7 @@ options! {
     user_compute_stream: Option<String>, relayed, "MIGraphX: address of the application's HIP stream, in decimal";
     routing_table: Option<PathBuf>, kept, "file with rows of your own for profile=auto";
     backend_library: Option<PathBuf>, kept, "file of any plugin library to run the session on instead of a profile's backend";
+    backend_device: Vec<(String, String)>, kept, "ep_metadata by which backend_library's plugin knows its device, such as ov_device=CPU";
     strict_options: Option<bool>, kept, "0 turns unknown options into warnings; malformed values stay errors";
 }
 

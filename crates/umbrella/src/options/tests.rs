@@ -133,6 +133,17 @@ fn lists_are_split_at_commas_and_trimmed() {
 }
 
 #[test]
+fn pairs_have_a_key_each() {
+    let options = accepted(&[("ep.amdgpu.backend_device", " ov_device = CPU ,,a=b=c, empty=")]);
+    let want = [("ov_device", "CPU"), ("a", "b=c"), ("empty", "")];
+    assert_eq!(options.backend_device, want.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    for text in ["CPU", "=CPU", "a=b,c"] {
+        let message = refused(&[("ep.amdgpu.backend_device", text)]).to_string();
+        assert!(message.contains("expected key=value separated by commas"), "{message}");
+    }
+}
+
+#[test]
 fn hints_are_normalised() {
     let options = accepted(&[("ep.amdgpu.model_arch", "  LLaMA "), ("ep.amdgpu.model_fw", " ")]);
     assert_eq!(options.model_arch.as_ref().map(Hint::as_str), Some("llama"));
