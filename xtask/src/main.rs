@@ -20,6 +20,7 @@ mod stage;
 mod support;
 mod symbols;
 mod test;
+mod third_party;
 mod valgrind;
 mod workspace;
 
@@ -95,6 +96,8 @@ enum Command {
     Rocm,
     /// Unpack Debian's MIGraphX under target/ and test the migraphx backend against it
     Migraphx,
+    /// Run models on somebody else's plugin through the umbrella: OpenVINO's, from PyPI, on the CPU
+    ThirdParty,
     /// Check and measure the driver layer on a real GPU
     Gpu {
         /// The driver to check: nvidia or amd
@@ -150,6 +153,10 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Rocm => rocm::run(&workspace).map(tell_skip),
         Command::Migraphx => migraphx::run(&workspace).map(tell_skip),
+        Command::ThirdParty => {
+            let stage = stage::run(&workspace, Profile::Dev)?;
+            third_party::run(&workspace, &setup::run(&workspace)?, &stage).map(tell_skip)
+        }
         Command::Gpu { driver, bundle_only } => gpu::run(&workspace, &driver, bundle_only),
         Command::Dist => dist::run(&workspace),
     }

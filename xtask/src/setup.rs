@@ -149,6 +149,15 @@ pub fn node_tests(workspace: &Workspace, python: &Python) -> Result<PathBuf> {
     }
 }
 
+/// A package in a folder of its own under `target/third-party`; fetched when it is not there.
+///
+/// # Errors
+/// When pip cannot install it.
+pub fn third_party(workspace: &Workspace, python: &Python, package: &str, version: &str) -> Result<RuntimeSource> {
+    let folder = workspace.target().join("third-party").join(format!("{package}-{version}"));
+    unpacked(&python.interpreter, package, version, folder)
+}
+
 fn unpacked(interpreter: &Path, package: &str, version: &str, folder: PathBuf) -> Result<RuntimeSource> {
     let tag =
         shell::capture(Command::new(interpreter).args(["-c", "import sys; print(sys.implementation.cache_tag)"]))?;

@@ -10,7 +10,7 @@ use comfy_table::{Cell, ContentArrangement, Table, presets};
 use crate::setup::{self, ORT_VERSIONS, Python};
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
-use crate::{conformance, engine, layers, migraphx, pytest, rocm, shell, symbols, valgrind};
+use crate::{conformance, engine, layers, migraphx, pytest, rocm, shell, symbols, third_party, valgrind};
 
 /// Fits a log viewer; longer notes are wrapped.
 const TABLE_WIDTH: u16 = 120;
@@ -105,6 +105,9 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("shapes", "one session fed with many shapes", engine::shapes_step));
     steps.push(Step::new("models", "real models against their recorded answers", |context| {
         engine::models(context.workspace, context.python()?, context.stage()?, &[], false)
+    }));
+    steps.push(Step::new("third-party", "OpenVINO's plugin from PyPI as a backend of the umbrella", |context| {
+        third_party::run(context.workspace, context.python()?, context.stage()?)
     }));
     steps.push(Step::new("genai", "text generation with ONNX Runtime GenAI", pytest::genai));
     steps

@@ -1,0 +1,45 @@
+//! Somebody else's plugin as a backend of the umbrella: OpenVINO's, from PyPI, which computes on the CPU.
+
+use anyhow::Result;
+
+use crate::setup::{self, Python, RuntimeSource};
+use crate::shell;
+use crate::stage::Stage;
+use crate::test::Outcome;
+use crate::workspace::Workspace;
+
+const PACKAGE: &str = "onnxruntime-ep-openvino";
+const VERSION: &str = "1.8.1";
+const LIBRARY: &str = "onnxruntime_ep_openvino/libonnxruntime_providers_openvino_plugin.so";
+
+/// Fetches the plugin and runs models on it through the umbrella, once per ONNX Runtime version.
+///
+/// # Errors
+/// When a result is wrong. A plugin that cannot be had here is a skip.
+pub fn run(workspace: &Workspace, python: &Python, stage: &Stage) -> Result<Outcome> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Ok(Outcome::Skipped("the plugin is fetched for Linux x86-64 only".into()));
+    }
+    let folder = match setup::third_party(workspace, python, PACKAGE, VERSION) {
+        Ok(RuntimeSource::Folder(folder)) => folder,
+        Ok(RuntimeSource::Unavailable(reason)) => return Ok(Outcome::Skipped(reason)),
+        Ok(RuntimeSource::Environment) => return Ok(Outcome::Skipped(format!("{PACKAGE} is in no folder"))),
+        Err(error) => return Ok(Outcome::Skipped(format!("{PACKAGE} cannot be fetched: {error}"))),
+    };
+    let mut versions = Vec::new();
+    for runtime in &python.runtimes {
+        let mut script = shell::user_program(&python.interpreter);
+        script.current_dir(workspace.root()).arg("tests/third_party.py").env_remove("PYTHONPATH");
+        script.arg("--library").arg(stage.umbrella()).arg("--plugin").arg(folder.join(LIBRARY));
+        match &runtime.source {
+            RuntimeSource::Environment => {}
+            RuntimeSource::Folder(folder) => {
+                script.env("PYTHONPATH", folder);
+            }
+            RuntimeSource::Unavailable(_) => continue,
+        }
+        shell::run(&mut script)?;
+        versions.push(runtime.version);
+    }
+    Ok(Outcome::Passed(format!("{PACKAGE} {VERSION} in ONNX Runtime {}", versions.join(", "))))
+}
