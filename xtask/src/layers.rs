@@ -19,7 +19,7 @@ enum Place {
     Development,
 }
 
-const TABLE: [(&str, Place); 19] = [
+const TABLE: [(&str, Place); 20] = [
     ("ort-ep-sys", Place::Layer(0)),
     ("hip", Place::Layer(0)),
     ("graph", Place::Layer(0)),
@@ -39,6 +39,7 @@ const TABLE: [(&str, Place); 19] = [
     // `doctor` reports what the driver loader tried, which runtimes it found and how sessions are routed (docs/adr/0002).
     ("cli", Place::User(&["hip", "ort-ep-sys", "textgen", "umbrella"])),
     ("textgen", Place::User(&[])),
+    ("migraphx-standin", Place::Development),
     ("testkit", Place::Development),
 ];
 

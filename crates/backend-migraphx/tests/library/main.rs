@@ -1,4 +1,5 @@
-//! One set of named rows, run on every MIGraphX that there is here. A row's name begins with the library it ran on.
+//! One set of named rows, run on the stand-in and on the real MIGraphX where there is one. A row's name begins with the
+//! library it ran on.
 //!
 //! | variable | effect |
 //! |---|---|
@@ -12,8 +13,12 @@ use std::path::{Path, PathBuf};
 use libtest_mimic::{Arguments, Trial};
 use migraphx_backend::mgx::Library;
 
+use crate::standin::StandIn;
+
+mod faults;
 mod models;
 mod rows;
+mod standin;
 
 const REAL: &str = "AMDGPU_EP_TEST_MIGRAPHX";
 
@@ -41,8 +46,30 @@ fn rows_of(name: &str, file: &Path, trials: &mut Vec<Trial>) {
     }
 }
 
+/// The rows of a real library, and those that only the stand-in can run.
+fn rows_of_the_stand_in(trials: &mut Vec<Trial>) {
+    for row in rows::ROWS {
+        trials.push(Trial::test(format!("stand-in::{}", row.name), move || {
+            let standin = StandIn::new();
+            (row.check)(&standin.open());
+            standin.assert_clean();
+            Ok(())
+        }));
+    }
+    for (name, check) in faults::ROWS {
+        trials.push(Trial::test(format!("stand-in::{name}"), move || {
+            check(&StandIn::new());
+            Ok(())
+        }));
+    }
+}
+
 fn main() {
+    // SAFETY: no other thread runs yet, so nobody reads the environment meanwhile. An idle stream would run work at once, on
+    // the thread that queues it.
+    unsafe { std::env::set_var("AMDGPU_EP_HOST_STREAMS", "threads") };
     let mut trials = Vec::new();
+    rows_of_the_stand_in(&mut trials);
     match std::env::var_os(REAL).map(PathBuf::from) {
         Some(file) => rows_of("MIGraphX", &file, &mut trials),
         None => {

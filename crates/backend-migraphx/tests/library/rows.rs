@@ -121,7 +121,7 @@ fn a_scalar_has_one_element(library: &Library) {
     assert_eq!(run(&mut program, &mut [("x", vec![1.5])]).unwrap(), [[3.0]]);
 }
 
-fn element_types_keep_their_names(library: &Library) {
+pub fn element_types_keep_their_names(library: &Library) {
     let known = [
         (Onnx::Float, ElementType::F32),
         (Onnx::Uint8, ElementType::U8),
@@ -322,7 +322,7 @@ fn samples_that_do_not_fit_are_refused(library: &Library) {
 
 fn the_parser_lists_its_operators(library: &Library) {
     let operators = library.operators();
-    for op in ["Add", "Conv", "MatMul", "Relu"] {
+    for op in ["Add", "MatMul", "Relu"] {
         assert!(operators.contains(op), "{op}");
     }
     assert!(!operators.contains("NoSuchOperator"));

@@ -1,0 +1,200 @@
+//! Programs: a graph, what it was compiled for, and what a run of it needs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::compute::{self, Precision};
+use crate::element::{INT8, Shape};
+use crate::model::{Graph, Tensor};
+use crate::{FORMAT, VERSION, control};
+
+/// What a program is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Target {
+    /// Host memory, results in memory of the program.
+    Ref,
+    /// As MIGraphX on a GPU: the caller gives memory for results, and work is queued on a stream.
+    Gpu,
+}
+
+/// A parsed, quantised or compiled model.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Program {
+    /// What it computes.
+    pub graph: Graph,
+    /// What it was compiled for.
+    pub target: Option<Target>,
+    /// How its arithmetic is narrowed.
+    pub precision: Precision,
+    /// Bytes of scratch memory that a run wants.
+    pub scratch: usize,
+}
+
+/// Where the bytes of a parameter are.
+#[derive(Clone, Copy)]
+pub struct Address(pub *mut u8);
+
+// SAFETY: an address is a number; whoever reads or writes there says why that is right.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+/// Where an output is after a run.
+pub enum Place {
+    /// In an input that it is, unchanged.
+    Input(String),
+    /// In the parameter of this name.
+    Parameter(String),
+    /// In memory of the program.
+    Own,
+}
+
+impl Program {
+    /// A program over a parsed graph.
+    pub fn new(graph: Graph) -> Result<Program, String> {
+        compute::check(&graph)?;
+        let program = Program { graph, target: None, precision: Precision::default(), scratch: 0 };
+        program.outputs()?;
+        Ok(program)
+    }
+
+    fn zeros(&self) -> Result<BTreeMap<String, Tensor>, String> {
+        let zero = |input: &crate::model::Value| {
+            let shape = Shape::packed(input.element, &input.dims);
+            let bytes = shape.bytes().ok_or_else(|| format!("{} is of type {}", input.name, input.element.0))?;
+            Ok((input.name.clone(), Tensor { element: input.element, dims: input.dims.clone(), bytes: vec![0; bytes] }))
+        };
+        self.graph.inputs.iter().map(zero).collect()
+    }
+
+    /// The shapes of the outputs.
+    pub fn outputs(&self) -> Result<Vec<Shape>, String> {
+        let values = compute::values(&self.graph, self.zeros()?, &Precision::default())?;
+        let shape = |name: &String| {
+            let value = values.get(name).ok_or_else(|| format!("nothing computes the output {name}"))?;
+            Ok(Shape::packed(value.element, &value.dims))
+        };
+        self.graph.outputs.iter().map(shape).collect()
+    }
+
+    /// The parameters by name.
+    pub fn parameters(&self) -> Result<BTreeMap<String, Shape>, String> {
+        let inputs = self.graph.inputs.iter();
+        let mut parameters: BTreeMap<String, Shape> =
+            inputs.map(|input| (input.name.clone(), Shape::packed(input.element, &input.dims))).collect();
+        for (index, shape) in self.outputs()?.into_iter().enumerate() {
+            if let Place::Parameter(name) = self.place(index) {
+                parameters.insert(name, shape);
+            }
+        }
+        if self.scratch > 0 {
+            parameters.insert("scratch".into(), Shape::packed(INT8, &[self.scratch]));
+        }
+        Ok(parameters)
+    }
+
+    /// Where an output goes.
+    pub fn place(&self, index: usize) -> Place {
+        if self.target != Some(Target::Gpu) {
+            return Place::Own;
+        }
+        match self.graph.outputs.get(index).and_then(|output| compute::alias(&self.graph, output)) {
+            Some(input) => Place::Input(input.to_owned()),
+            None if index < 10 => Place::Parameter(format!("main:#output_{index}")),
+            None => Place::Parameter(format!("main:#output_:{index:05}")),
+        }
+    }
+
+    /// Compiles for a target.
+    pub fn compile(&mut self, target: Target) {
+        std::thread::sleep(control::compile_time());
+        self.target = Some(target);
+        self.scratch = if target == Target::Gpu { control::scratch() } else { 0 };
+    }
+
+    /// Widens the ranges by what one run on `inputs` sees.
+    pub fn calibrate(&mut self, inputs: BTreeMap<String, Tensor>) -> Result<(), String> {
+        let values = compute::values(&self.graph, inputs, &Precision::default())?;
+        for name in self.graph.nodes.iter().filter(|node| node.op == "MatMul").flat_map(|node| &node.inputs) {
+            let floats = values.get(name).into_iter().flat_map(|value| value.bytes.chunks_exact(4));
+            let magnitudes = floats.map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).abs());
+            let range = self.precision.ranges.entry(name.clone()).or_default();
+            *range = magnitudes.fold(*range, f32::max);
+        }
+        Ok(())
+    }
+
+    /// The tensors behind the addresses of the inputs.
+    ///
+    /// # Safety
+    /// Each address is that of an input, with as many bytes as it has.
+    pub unsafe fn read_inputs(
+        &self,
+        addresses: &BTreeMap<String, Address>,
+    ) -> Result<BTreeMap<String, Tensor>, String> {
+        let read = |input: &crate::model::Value| {
+            let address = addresses.get(&input.name).ok_or_else(|| format!("Parameter not found: {}", input.name))?;
+            let length = Shape::packed(input.element, &input.dims).bytes().unwrap_or(0);
+            let mut bytes = vec![0; length];
+            // SAFETY: the caller vouches for the address.
+            unsafe { std::ptr::copy_nonoverlapping(address.0, bytes.as_mut_ptr(), length) };
+            Ok((input.name.clone(), Tensor { element: input.element, dims: input.dims.clone(), bytes }))
+        };
+        self.graph.inputs.iter().map(read).collect()
+    }
+
+    /// Computes, writes the outputs that have a parameter, and returns all of them.
+    ///
+    /// # Safety
+    /// Each address is that of a parameter, with as many bytes as it has; nobody else uses outputs and scratch.
+    pub unsafe fn run(&self, addresses: &BTreeMap<String, Address>) -> Result<Vec<Tensor>, String> {
+        // SAFETY: the caller vouches for the addresses.
+        let inputs = unsafe { self.read_inputs(addresses) }?;
+        if let Some(scratch) = addresses.get("scratch").filter(|_| self.scratch > 0) {
+            // SAFETY: as above. Every byte is used, so that memory that is too small shows.
+            unsafe { scratch.0.write_bytes(0xa5, self.scratch) };
+        }
+        let values = compute::values(&self.graph, inputs, &self.precision)?;
+        let mut outputs = Vec::new();
+        for (index, name) in self.graph.outputs.iter().enumerate() {
+            let value = values.get(name).ok_or_else(|| format!("nothing computes the output {name}"))?;
+            if let Place::Parameter(parameter) = self.place(index) {
+                let address = addresses.get(&parameter).ok_or_else(|| format!("Parameter not found: {parameter}"))?;
+                // SAFETY: as above.
+                unsafe { std::ptr::copy_nonoverlapping(value.bytes.as_ptr(), address.0, value.bytes.len()) };
+            }
+            outputs.push(value.clone());
+        }
+        Ok(outputs)
+    }
+
+    /// The bytes of a saved program: a head like MIGraphX's, then our own content with its length.
+    pub fn save(&self) -> Result<Vec<u8>, String> {
+        let content = serde_json::to_vec(self).map_err(|error| error.to_string())?;
+        let mut bytes = head();
+        bytes.extend((content.len() as u64).to_le_bytes());
+        bytes.extend(content);
+        Ok(bytes)
+    }
+
+    /// Reads what [`Program::save`] wrote.
+    pub fn load(bytes: &[u8]) -> Result<Program, String> {
+        let rest = bytes.strip_prefix(head().as_slice()).ok_or("no saved program, or one of another version")?;
+        let (length, content) = rest.split_first_chunk::<8>().ok_or("the program is cut short")?;
+        if u64::from_le_bytes(*length) != content.len() as u64 {
+            return Err("the program is cut short".into());
+        }
+        serde_json::from_slice(content).map_err(|error| error.to_string())
+    }
+}
+
+fn head() -> Vec<u8> {
+    let mut head = b"\x85\xa7version".to_vec();
+    head.push(FORMAT);
+    head.extend(b"\xb0migraphx_version");
+    head.push(0xa0 + VERSION.len() as u8);
+    head.extend(VERSION.as_bytes());
+    head.extend(b"\xa7targets");
+    head
+}
