@@ -1,12 +1,28 @@
-"""A capture that somebody else has under way survives what ONNX Runtime asks of the library meanwhile."""
+"""Captures: those of others survive what ONNX Runtime asks of the library meanwhile, and sessions capture their own runs."""
 import contextlib
 import ctypes
+import json
 import os
+import threading
+from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 import pytest
-from support import LIBRARY, ON_HOST, affine, affine_model, empty_on_device, on_device, registered, sample, session_on
+from onnx import TensorProto, helper
+from support import (
+    LIBRARY,
+    ON_HOST,
+    affine,
+    affine_model,
+    bytes_of,
+    empty_on_device,
+    on_device,
+    options_for,
+    registered,
+    sample,
+    session_on,
+)
 
 RELAXED = 2
 NON_BLOCKING = 1
@@ -80,3 +96,207 @@ def test_memory_comes_and_goes_while_a_stream_of_ours_is_recorded():
             np.testing.assert_array_equal(target.numpy(), array)
             del target
         del stream
+
+
+stream_modes = pytest.mark.parametrize("streams", ["immediate", "threads"])
+
+
+class Capturing:
+    """A session that asks for captures, with buffers on the device that stay where they are."""
+
+    def __init__(self, found, model=None, **options):
+        settings = options_for(found[:1], **options)
+        settings.add_session_config_entry("ep.hip.graph_capture", "1")
+        self.session = ort.InferenceSession(model or affine_model(), sess_options=settings, enable_fallback=0)
+
+    def bind(self, rows):
+        return Buffers(self.session, rows)
+
+
+class Buffers:
+    def __init__(self, session, rows):
+        self.session, self.binding = session, session.io_binding()
+        self.x, self.y = empty_on_device((rows, 4), np.float32), empty_on_device((rows, 3), np.float32)
+        self.binding.bind_ortvalue_input("x", self.x)
+        self.binding.bind_ortvalue_output("y", self.y)
+
+    def run(self, x, graph=None):
+        """Runs on new contents in the old place."""
+        ort.copy_tensors([on_device(x)], [self.x])
+        options = ort.RunOptions()
+        if graph is not None:
+            options.add_run_config_entry("gpu_graph_id", str(graph))
+        self.session.run_with_iobinding(self.binding, options)
+        return self.y.numpy()
+
+    def check(self, seed, graph=None):
+        x = np.random.default_rng(seed).standard_normal(self.x.shape()).astype(np.float32)
+        np.testing.assert_allclose(self.run(x, graph), affine(x), rtol=1e-5, atol=1e-6)
+
+
+def profiled(found, tmp_path):
+    options = options_for(found[:1])
+    options.add_session_config_entry("ep.hip.graph_capture", "1")
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    return ort.InferenceSession(affine_model(), sess_options=options, enable_fallback=0)
+
+
+def calls(session):
+    """How often the session's partition was called, by ONNX Runtime's own profile."""
+    events = json.loads(Path(session.end_profiling()).read_text())
+    return sum(event.get("cat") == "Node" and event["name"].endswith("_kernel_time") for event in events)
+
+
+@pytest.mark.since("1.26")
+@stream_modes
+def test_runs_are_replayed_on_new_contents(streams, monkeypatch, tmp_path):
+    monkeypatch.setenv("AMDGPU_EP_HOST_STREAMS", streams)
+    with registered() as found:
+        session = profiled(found, tmp_path)
+        buffers = Buffers(session, 5)
+        for seed in range(5):
+            buffers.check(seed)
+        # The first run is done twice, plainly and recorded; the rest are replays.
+        assert calls(session) == 2
+        del buffers, session
+
+
+@pytest.mark.since("1.26")
+def test_numbers_keep_captures_apart():
+    with registered() as found:
+        capturing = Capturing(found)
+        one, two = capturing.bind(3), capturing.bind(300)
+        for seed in range(6):
+            one.check(seed, graph=1)
+            two.check(seed + 100, graph=2)
+            one.check(seed + 200, graph=1)
+        del one, two, capturing
+
+
+@pytest.mark.since("1.26")
+def test_minus_one_leaves_a_run_uncaptured(tmp_path):
+    with registered() as found:
+        session = profiled(found, tmp_path)
+        for rows in (2, 3, 4):
+            buffers = Buffers(session, rows)
+            buffers.check(rows, graph=-1)
+            del buffers
+        assert calls(session) == 3
+        del session
+
+
+@pytest.mark.since("1.26")
+@stream_modes
+def test_two_sessions_and_a_plain_one_take_turns(streams, monkeypatch):
+    monkeypatch.setenv("AMDGPU_EP_HOST_STREAMS", streams)
+    with registered() as found:
+        capturing = [Capturing(found) for _ in range(2)]
+        buffers = [session.bind(4 + at) for at, session in enumerate(capturing)]
+        plain = session_on(found[:1], affine_model())
+        for seed in range(8):
+            buffers[seed % 2].check(seed)
+            x = sample(1 + seed)
+            np.testing.assert_allclose(plain.run(None, {"x": x})[0], affine(x), rtol=1e-5, atol=1e-6)
+        del buffers[0], capturing[0]
+        buffers[0].check(50)
+        del buffers, capturing, plain
+
+
+@pytest.mark.since("1.26")
+@stream_modes
+def test_threads_capture_graphs_of_their_own(streams, monkeypatch):
+    monkeypatch.setenv("AMDGPU_EP_HOST_STREAMS", streams)
+    failures = []
+    with registered() as found:
+        capturing = Capturing(found)
+
+        def work(number):
+            try:
+                buffers = capturing.bind(10 + number)
+                for seed in range(20):
+                    buffers.check(seed + 100 * number, graph=number)
+            except Exception as error:
+                failures.append(f"thread {number}: {error}")
+
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        del capturing
+    assert failures == []
+
+
+@pytest.mark.since("1.27")
+def test_a_released_capture_makes_room_for_other_buffers():
+    with registered() as found:
+        capturing = Capturing(found)
+        for rows in (4, 9):
+            buffers = capturing.bind(rows)
+            for seed in range(3):
+                buffers.check(seed, graph=7)
+            capturing.session.release_captured_graph(7)
+            del buffers
+        del capturing
+
+
+@pytest.mark.since("1.26")
+@stream_modes
+def test_memory_of_the_cpu_is_refused_and_the_session_goes_on(streams, monkeypatch):
+    monkeypatch.setenv("AMDGPU_EP_HOST_STREAMS", streams)
+    with registered() as found:
+        capturing = Capturing(found)
+        with pytest.raises(Exception, match="captured"):
+            capturing.session.run(None, {"x": sample()})
+        binding = capturing.session.io_binding()
+        binding.bind_ortvalue_input("x", on_device(sample()))
+        binding.bind_output("y", "cpu")
+        with pytest.raises(Exception, match="captured"):
+            capturing.session.run_with_iobinding(binding)
+        buffers = capturing.bind(5)
+        for seed in range(4):
+            buffers.check(seed)
+        del buffers, binding, capturing
+
+
+@pytest.mark.since("1.26")
+def test_an_input_that_decides_about_shapes_is_refused_by_name():
+    graph = helper.make_graph(
+        [helper.make_node("Reshape", ["x", "wanted"], ["y"])],
+        "reshape",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [12]),
+            helper.make_tensor_value_info("wanted", TensorProto.INT64, [2]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, None])],
+    )
+    with registered() as found:
+        capturing = Capturing(found, bytes_of(graph))
+        binding = capturing.session.io_binding()
+        binding.bind_ortvalue_input("x", on_device(np.arange(12, dtype=np.float32)))
+        binding.bind_ortvalue_input("wanted", on_device(np.array([3, 4])))
+        binding.bind_ortvalue_output("y", empty_on_device((3, 4), np.float32))
+        with pytest.raises(Exception, match='"wanted" decide about shapes'):
+            capturing.session.run_with_iobinding(binding)
+        del binding, capturing
+
+
+@pytest.mark.since("1.26")
+def test_nodes_of_other_providers_rule_captures_out():
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["z"]), helper.make_node("NonZero", ["z"], ["y"])],
+        "split",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, [1, None])],
+    )
+    with registered() as found, pytest.raises(Exception, match="(?i)graph"):
+        Capturing(found, bytes_of(graph))
+
+
+def test_a_bad_value_of_the_entry_is_an_error():
+    with registered() as found:
+        settings = options_for(found[:1])
+        settings.add_session_config_entry("ep.hip.graph_capture", "perhaps")
+        with pytest.raises(Exception, match="set it to 0 or 1"):
+            ort.InferenceSession(affine_model(), sess_options=settings, enable_fallback=0)

@@ -1,19 +1,28 @@
 //! The execution provider of one session.
-use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
+use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf, sync::Arc};
 
-use ort_ep::{Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, Profiling, Result, view::Graph};
+use exec::Device;
+use ort_ep::{
+    Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, GraphCapture, Profiling, Result,
+    view::{Graph, RunOptions},
+};
 
 use crate::{
     claim::{self, Placement},
     explain::Explain,
     import::import,
-    partition::HostPartition,
+    partition::DevicePartition,
     profile::Profiles,
+    runs::Runs,
     saved::{self, Save},
 };
 
-/// One session on the host device.
+/// One session on a device.
 pub(crate) struct HipEp {
+    /// What runs its partitions.
+    pub device: Arc<dyn Device>,
+    /// What its runs share.
+    pub runs: Arc<Runs>,
     /// Where placements are recorded, when somebody asked why.
     pub explain: Option<Explain>,
     /// The name ONNX Runtime knows this provider by: nodes it saved carry it.
@@ -29,7 +38,7 @@ pub(crate) struct HipEp {
 impl Ep for HipEp {
     fn claim(&self, graph: Graph<'_>, claims: &mut Claims<'_>) -> Result<()> {
         let placement = claim::place(graph, &self.name)?;
-        report(&placement)?;
+        report(&placement, self.device.name())?;
         if let Some(explain) = &self.explain {
             explain.record(graph.name()?, &placement)?;
         }
@@ -38,6 +47,24 @@ impl Ep for HipEp {
 
     fn compile(&self, partitions: &[FusedPartition<'_>]) -> Result<Vec<Compiled>> {
         partitions.iter().map(|partition| self.compile_one(partition)).collect()
+    }
+
+    fn on_run_start(&self, options: RunOptions<'_>) -> Result<()> {
+        self.runs.start(options)
+    }
+
+    fn on_run_end(&self, _: RunOptions<'_>, sync: bool) -> Result<()> {
+        self.runs.end(sync)
+    }
+
+    /// Replays and direct work are complete when they return; what was queued is waited for.
+    fn sync(&self) -> Result<()> {
+        self.runs.wait();
+        Ok(())
+    }
+
+    fn graph_capture(&self) -> Option<&dyn GraphCapture> {
+        self.runs.captures().map(|captures| captures as &dyn GraphCapture)
     }
 
     fn profiling(&self) -> Option<&dyn Profiling> {
@@ -64,12 +91,13 @@ impl HipEp {
         };
         let context_node = self.save.as_ref().map(|save| save.node(&record, partition)).transpose()?;
         let graph = record.into_graph().map_err(|reason| Error::new(ErrorCode::InvalidGraph, reason))?;
-        Ok(Compiled { partition: Box::new(HostPartition::new(graph, self.profiles.clone())), context_node })
+        let partition = DevicePartition::new(graph, &*self.device, self.runs.clone(), self.profiles.clone())?;
+        Ok(Compiled { partition: Box::new(partition), context_node })
     }
 }
 
 /// One line per graph: how much runs here, and why the rest does not.
-fn report(placement: &Placement<'_>) -> Result<()> {
+fn report(placement: &Placement<'_>, device: &str) -> Result<()> {
     let taken: usize = placement.partitions.iter().map(Vec::len).sum();
     let total = taken + placement.declined.len();
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
@@ -83,6 +111,6 @@ fn report(placement: &Placement<'_>) -> Result<()> {
         let _ = write!(rest, "; {count}× {reason}");
     }
     let partitions = placement.partitions.len();
-    tracing::info!(target: "amdgpu_ep::partition", "{taken} of {total} nodes in {partitions} partitions on the host device{rest}");
+    tracing::info!(target: "amdgpu_ep::partition", "{taken} of {total} nodes in {partitions} partitions on the {device} device{rest}");
     Ok(())
 }

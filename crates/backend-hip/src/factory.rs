@@ -1,6 +1,7 @@
 //! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
+use exec::host::HostDevice;
 use ort_ep::{
     DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, OfferedHardware, Registration,
     Result,
@@ -11,15 +12,45 @@ use crate::{
     ep::HipEp,
     explain::{self, Explain},
     profile::Profiles,
+    runs::Runs,
     saved::{self, Save},
 };
 
 /// Makes the library's factory.
 pub(crate) fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {
-    Ok(Box::new(HipFactory))
+    Ok(Box::new(HipFactory { host: Arc::new(HostDevice::new()) }))
 }
 
-struct HipFactory;
+/// The session entry that asks for captures by ONNX Runtime's protocol. Off unless asked for: the protocol demands device
+/// memory for all inputs and outputs, and ONNX Runtime GenAI, which has captures of its own in mind, gives it CPU memory.
+const CAPTURE_ENTRY: &str = "ep.hip.graph_capture";
+
+struct HipFactory {
+    /// Shared by all sessions, and with it the threads for queued work, which end with the last of them.
+    host: Arc<HostDevice>,
+}
+
+impl HipFactory {
+    /// The order of a session's work: by the driver's streams under the umbrella, by calls alone without it.
+    fn runs(&self, request: &EpRequest<'_>) -> Result<Runs> {
+        let wants_captures = match request.options.get(CAPTURE_ENTRY)?.as_deref() {
+            None | Some("" | "0") => false,
+            Some("1") => true,
+            Some(other) => {
+                return Err(Error::invalid_argument(format!("{CAPTURE_ENTRY} is {other:?}\n  help: set it to 0 or 1")));
+            }
+        };
+        let mut ordinals = request.devices.iter().filter_map(|device| device.metadata.get("hip_device_id"));
+        let ordinal = ordinals.next().and_then(|id| id.parse().ok());
+        if wants_captures && ordinal.is_none() {
+            tracing::warn!(
+                target: "amdgpu_ep::load",
+                "{CAPTURE_ENTRY} is ignored: this backend has no streams of its own\n  help: register libamdgpu-ep instead"
+            );
+        }
+        Ok(Runs::new(ordinal.unwrap_or(0), wants_captures && ordinal.is_some()))
+    }
+}
 
 impl Factory for HipFactory {
     fn vendor(&self) -> &str {
@@ -62,6 +93,8 @@ impl Factory for HipFactory {
         let entries = request.options.config_entries()?;
         let model = entries.get("ep.context_file_path").map(Path::new);
         Ok(HipEp {
+            device: self.host.clone(),
+            runs: Arc::new(self.runs(request)?),
             explain: file.map(Explain::new),
             name: request.name.to_string_lossy().into_owned(),
             save: Save::from_entries(&entries)?,

@@ -1,33 +1,33 @@
-//! The backend's only unsafe code: tensors of ONNX Runtime as memory for a plan.
-use std::sync::{Mutex, OnceLock, PoisonError};
+//! The backend's only unsafe code: streams and tensors of ONNX Runtime for the engine.
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use exec::{
-    Parallel, Program,
-    host::{self, Observer, RunState},
-};
-use graph::Plan;
+use exec::{Capture, ExecError, Observer, Order, Parallel, Prepared, Run};
+use hip::RawStream;
 use ort_ep::{
     Error, Result,
     view::{KernelContext, Tensor, TensorMut},
 };
 
-/// Waits for what is queued on the run's stream: copies of inputs, under the umbrella.
-pub(crate) fn wait_for_inputs(context: &KernelContext<'_>, known: &OnceLock<hip::Device>) -> Result<()> {
-    let Some(stream) = context.stream()? else { return Ok(()) };
-    let failed = |error: &dyn std::fmt::Display| Error::ep_fail(error.to_string());
-    let device = match known.get() {
-        Some(device) => device,
-        None => {
-            let driver = hip::Driver::load(hip::DriverKind::Host).map_err(|error| failed(&error))?;
-            let first = driver.devices().map_err(|error| failed(&error))?.into_iter().next();
-            let Some(first) = first else { return Ok(()) };
-            known.get_or_init(|| first)
-        }
-    };
+use crate::partition::PerValue;
+
+/// The stream of a call.
+pub(crate) fn stream<'a>(context: &'a KernelContext<'_>) -> Result<Option<RawStream<'a>>> {
     // SAFETY: only the umbrella makes streams for this backend's sessions, on the host driver: the factory refuses any
     // other. The stream lives for the run.
-    let stream = unsafe { hip::RawStream::from_ptr(stream.as_ptr()) };
-    device.stream_synchronize(stream).map_err(|error| failed(&error))
+    Ok(context.stream()?.map(|stream| unsafe { RawStream::from_ptr(stream.as_ptr()) }))
+}
+
+/// The name of a stream, kept beyond the run that showed it: only to compare, and for [`begin_capture`].
+pub(crate) fn outlive(stream: RawStream<'_>) -> RawStream<'static> {
+    // SAFETY: a name is not used with the driver except as `begin_capture` says.
+    unsafe { RawStream::from_ptr(stream.as_ptr()) }
+}
+
+/// Starts recording the stream that this thread's last run of the session had.
+pub(crate) fn begin_capture(device: &hip::Device, stream: RawStream<'static>) -> Result<Capture, ExecError> {
+    // SAFETY: ONNX Runtime keeps a session's streams by thread (since 1.26, the first release with captures) and closes
+    // them when the thread or the session ends. This thread is in a run of the session, at whose end the recording ends.
+    unsafe { Capture::begin(device, stream) }
 }
 
 /// The bytes of an input whose value decides about shapes.
@@ -46,22 +46,22 @@ pub(crate) fn value<'a>(tensor: &Tensor<'a>) -> Result<&'a [u8]> {
 
 /// Runs a plan on tensors of ONNX Runtime.
 pub(crate) fn run(
-    program: &Program,
-    plan: &Plan,
+    prepared: Arc<dyn Prepared>,
     inputs: &[Tensor<'_>],
     outputs: &mut [TensorMut<'_>],
-    state: &mut RunState,
     context: &KernelContext<'_>,
-    observer: Option<&mut Observer<'_>>,
+    observer: Option<Arc<dyn Observer>>,
+    order: Order<'_>,
 ) -> Result<()> {
-    let inputs = inputs.iter().map(|tensor| tensor.address()).collect::<Result<Vec<_>>>()?;
-    let outputs = outputs.iter_mut().map(TensorMut::address).collect::<Result<Vec<_>>>()?;
+    let inputs = inputs.iter().map(|tensor| tensor.address()).collect::<Result<PerValue<_>>>()?;
+    let outputs = outputs.iter_mut().map(TensorMut::address).collect::<Result<PerValue<_>>>()?;
     let threads = OrtThreads { context, failure: Mutex::default() };
-    // SAFETY: the plan was made for the shapes of these inputs, and the outputs were made in the shapes it names. The host
-    // device is offered without memory of its own, so ONNX Runtime keeps every tensor of a partition in host memory. It
-    // gives outputs that share memory with inputs only to caches updated in place, which no operator here does.
-    unsafe { host::run(program.graph(), plan, &inputs, &outputs, state, &threads, observer) }
-        .map_err(|error| Error::ep_fail(error.to_string()))?;
+    let run = Run { inputs: &inputs, outputs: &outputs, parallel: &threads, observer };
+    // SAFETY: the plan was made for the shapes of these inputs, and the outputs were made in the shapes it names. On the
+    // host device all memory is RAM, whoever allocated it. ONNX Runtime gives outputs that share memory with inputs only
+    // to caches updated in place, which no operator here does. It keeps the memory until the call returns, or, with a
+    // stream, orders its reuse behind the stream; for a capture its caller keeps it (that is the protocol's contract).
+    unsafe { prepared.run(run, order) }.map_err(|error| Error::ep_fail(error.to_string()))?;
     threads.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 

@@ -1,12 +1,14 @@
 //! The hip backend: the graph engine as a plugin of ONNX Runtime.
 //!
 //! A session's way: `claim` offers every node to the engine and groups those it takes into partitions; `import` turns a
-//! partition into a `graph::Graph`; `partition` plans it for the shapes at hand and runs it.
+//! partition into a `graph::Graph`; `partition` plans it for the shapes at hand and runs it; `runs` says in which order
+//! with other work, and `capture` records a run and replays it, where ONNX Runtime is asked to.
 //!
-//! Today the only device is the host: tensors are read and written where ONNX Runtime keeps them, and work is spread over
-//! ONNX Runtime's own threads.
+//! Today the only device is the host: tensors are read and written where ONNX Runtime keeps them. Work that need not wait
+//! for its stream is spread over ONNX Runtime's own threads.
 #![deny(unsafe_code)]
 
+mod capture;
 mod claim;
 mod convert;
 mod ep;
@@ -19,6 +21,7 @@ mod json;
 mod partition;
 mod profile;
 mod record;
+mod runs;
 mod saved;
 
 ort_ep::plugin!(factory::create, log_variable = "AMDGPU_EP_LOG");

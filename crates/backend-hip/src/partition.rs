@@ -1,69 +1,110 @@
-//! A compiled partition on the host device.
-use std::sync::{Mutex, OnceLock, PoisonError};
-
-use exec::{
-    Input, Program,
-    host::{Observer, RunState},
+//! A compiled partition.
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
 };
+
+use exec::{Device, Input, Observer, Program};
 use graph::{Graph, Step};
 use ort_ep::{
     Error, Partition, Result,
     view::{KernelContext, Tensor},
 };
+use smallvec::SmallVec;
 
-use crate::{ffi, profile::Profiles};
+use crate::{
+    ffi,
+    profile::{Profiles, Recorder},
+    runs::{Place, Runs},
+};
 
-/// A partition and the memory of runs that have ended, for the next ones.
-pub(crate) struct HostPartition {
+/// One entry for each input or output; most partitions need no allocation for it.
+pub(crate) type PerValue<T> = SmallVec<[T; 8]>;
+
+/// A partition on a device.
+pub(crate) struct DevicePartition {
     program: Program,
-    idle: Mutex<Vec<RunState>>,
+    /// True if the values of some inputs decide about shapes.
+    reads_values: bool,
+    runs: Arc<Runs>,
     profiles: Profiles,
-    /// Whose streams runs are ordered by; looked up when a run first brings one.
-    device: OnceLock<hip::Device>,
 }
 
-impl HostPartition {
-    pub fn new(graph: Graph, profiles: Profiles) -> Self {
-        Self { program: Program::new(graph), idle: Mutex::default(), profiles, device: OnceLock::new() }
+impl DevicePartition {
+    pub fn new(graph: Graph, device: &dyn Device, runs: Arc<Runs>, profiles: Profiles) -> Result<Self> {
+        let program = Program::new(graph, device).map_err(|error| Error::ep_fail(error.to_string()))?;
+        let reads_values = (0..program.graph().inputs().len()).any(|at| program.needs_value(at));
+        Ok(Self { program, reads_values, runs, profiles })
     }
 
-    fn inputs<'a>(&self, context: &KernelContext<'a>) -> Result<Vec<Tensor<'a>>> {
+    fn inputs<'a>(&self, context: &KernelContext<'a>) -> Result<PerValue<Tensor<'a>>> {
         let count = self.program.graph().inputs().len();
         (0..count)
             .map(|at| context.input(at)?.ok_or_else(|| Error::invalid_argument(format!("input {at} is missing"))))
             .collect()
     }
+
+    /// Makes the values of inputs readable that decide about shapes.
+    fn settle(&self, place: &Place<'_>) -> Result<()> {
+        match place {
+            _ if !self.reads_values => Ok(()),
+            Place::Here => Ok(()),
+            Place::Stream(device, stream) => {
+                device.stream_synchronize(*stream).map_err(|error| Error::ep_fail(error.to_string()))
+            }
+            Place::Capture(_) => {
+                let graph = self.program.graph();
+                let mut inputs = graph.inputs().iter().enumerate();
+                let named = inputs.find(|(at, _)| self.program.needs_value(*at)).map(|(_, id)| &graph.value(*id).name);
+                let name = named.map_or("", String::as_str);
+                Err(Error::invalid_argument(format!(
+                    "the run can't be captured: the values of input {name:?} decide about shapes, and a replay does not look at them\n  help: make {name:?} a constant of the model, or leave ep.hip.graph_capture unset"
+                )))
+            }
+        }
+    }
+
+    fn observer(&self) -> Option<Arc<dyn Observer>> {
+        let recorders = self.profiles.watching();
+        (!recorders.is_empty())
+            .then(|| Arc::new(Watch { graph: self.program.graph().clone(), recorders }) as Arc<dyn Observer>)
+    }
 }
 
-impl Partition for HostPartition {
+impl Partition for DevicePartition {
     fn compute(&self, context: &KernelContext<'_>) -> Result<()> {
-        ffi::wait_for_inputs(context, &self.device)?;
+        let place = self.runs.place(context)?;
+        self.settle(&place)?;
         let tensors = self.inputs(context)?;
-        let mut shapes: Vec<graph::Shape> = Vec::with_capacity(tensors.len());
+        let mut shapes: PerValue<graph::Shape> = SmallVec::with_capacity(tensors.len());
         for tensor in &tensors {
             let shape = tensor.shape()?.iter().map(|&extent| usize::try_from(extent)).collect::<Result<_, _>>();
             shapes.push(shape.map_err(|_| Error::invalid_argument("an input has a negative extent"))?);
         }
-        let mut inputs = Vec::with_capacity(tensors.len());
+        let mut inputs: PerValue<Input<'_>> = SmallVec::with_capacity(tensors.len());
         for (at, (tensor, shape)) in tensors.iter().zip(&shapes).enumerate() {
             let value = if self.program.needs_value(at) { Some(ffi::value(tensor)?) } else { None };
             inputs.push(Input { shape, value });
         }
-        let plan = self.program.plan(&inputs).map_err(|error| Error::invalid_argument(error.to_string()))?;
-        let mut outputs = Vec::with_capacity(plan.outputs.len());
-        for (at, output) in plan.outputs.iter().enumerate() {
-            let shape: Vec<i64> = output.shape.iter().map(|&extent| extent as i64).collect();
+        let prepared = self.program.plan(&inputs).map_err(|error| Error::invalid_argument(error.to_string()))?;
+        let mut outputs = PerValue::new();
+        for (at, output) in prepared.plan().outputs.iter().enumerate() {
+            let shape: PerValue<i64> = output.shape.iter().map(|&extent| extent as i64).collect();
             let made = context.output(at, &shape)?;
             outputs.push(made.ok_or_else(|| Error::invalid_argument(format!("output {at} is not wanted")))?);
         }
-        let mut state = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        let watching = self.profiles.watching();
-        let mut record = |step: &Step, start, took| {
-            watching.iter().for_each(|recorder| recorder.add(self.program.graph(), step, start, took));
-        };
-        let observer: Option<&mut Observer<'_>> = if watching.is_empty() { None } else { Some(&mut record) };
-        let done = ffi::run(&self.program, &plan, &tensors, &mut outputs, &mut state, context, observer);
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(state);
-        done
+        ffi::run(prepared, &tensors, &mut outputs, context, self.observer(), self.runs.order(&place))
+    }
+}
+
+/// Tells profilers of steps.
+struct Watch {
+    graph: Arc<Graph>,
+    recorders: Vec<Arc<Recorder>>,
+}
+
+impl Observer for Watch {
+    fn step(&self, step: &Step, start: Instant, took: Duration) {
+        self.recorders.iter().for_each(|recorder| recorder.add(&self.graph, step, start, took));
     }
 }

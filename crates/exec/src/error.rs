@@ -1,7 +1,7 @@
 //! Why a run failed.
 
 /// Why a run failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecError {
     /// The shapes at hand can't be planned.
@@ -31,4 +31,18 @@ pub enum ExecError {
         /// How many there are.
         wanted: usize,
     },
+    /// The driver refused.
+    #[error(transparent)]
+    Driver(#[from] hip::HipError),
+    /// Somebody else is recording the stream.
+    #[error(
+        "the stream of this run is being captured by someone else\n  help: end that capture first; ep.hip.graph_capture=1 lets the session capture its own runs"
+    )]
+    ForeignCapture,
+    /// A step panicked outside of any call.
+    #[error("a step of a queued run panicked: this is a defect of the engine")]
+    Panicked,
+    /// The driver let go of queued work without doing it.
+    #[error("queued work was given up by the driver")]
+    Abandoned,
 }

@@ -1,14 +1,27 @@
 //! Runs plans on devices.
 //!
-//! A [`Program`] is a partition that is ready to run: its graph, and the plans made so far, one for each set of input
-//! shapes. [`host`] runs a plan on the host device: RAM and the CPU.
+//! | | |
+//! |---|---|
+//! | [`Device`] | what a device offers: which steps it runs, and taking a partition in |
+//! | [`Program`] | a partition on a device, with the plans made so far, one for each set of input shapes |
+//! | [`Prepared`] | a plan that is ready; a run of it happens in an [`Order`] with other work |
+//! | [`Ledger`] | how queued runs ended |
+//! | [`Capture`], [`Captured`] | a run that is recorded once and replayed on the same memory |
+//! | [`host`] | the host device: RAM and the CPU |
 mod cache;
+mod capture;
+mod device;
 mod error;
-mod folded;
 pub mod host;
+mod ledger;
+mod pool;
 mod program;
 
 pub use cache::Lru;
+pub use capture::{Capture, Captured};
+pub use device::{Device, Loaded, Observer, Order, Prepared, Run};
 pub use error::ExecError;
 pub use host_ops::{Parallel, Serial};
+pub use ledger::Ledger;
+pub use pool::Pool;
 pub use program::{Input, Program};

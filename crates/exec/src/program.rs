@@ -7,7 +7,7 @@ use graph::{
     pass::{self, Fired, Selection},
 };
 
-use crate::{ExecError, Lru, folded::Folded};
+use crate::{Device, ExecError, Loaded, Lru, Prepared};
 
 /// Plans kept per partition. A plan holds steps and offsets, not memory, so this is generous.
 const KEPT_PLANS: usize = 64;
@@ -23,11 +23,11 @@ pub struct Input<'a> {
 
 /// A partition with the plans made for it so far.
 pub struct Program {
-    graph: Graph,
+    graph: Arc<Graph>,
     fired: Vec<Fired>,
     needs_value: Vec<bool>,
-    plans: Mutex<Lru<Signature, Arc<Plan>>>,
-    folded: Folded,
+    plans: Mutex<Lru<Signature, Arc<dyn Prepared>>>,
+    loaded: Box<dyn Loaded>,
 }
 
 /// What a plan was made for.
@@ -45,16 +45,23 @@ impl Signature {
 }
 
 impl Program {
-    /// A program without plans yet, after all passes.
-    pub fn new(graph: Graph) -> Self {
-        Self::with_passes(graph, &Selection::default())
+    /// A partition on a device, after all passes and without plans yet.
+    ///
+    /// # Errors
+    /// The device has no room for it.
+    pub fn new(graph: Graph, device: &dyn Device) -> Result<Self, ExecError> {
+        Self::with_passes(graph, device, &Selection::default())
     }
 
-    /// A program without plans yet, after some passes.
-    pub fn with_passes(mut graph: Graph, selection: &Selection) -> Self {
+    /// As [`new`](Self::new), after some passes.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn with_passes(mut graph: Graph, device: &dyn Device, selection: &Selection) -> Result<Self, ExecError> {
         let fired = pass::run(&mut graph, selection, &mut |_, _| {});
-        let needs_value = graph.inputs_with_needed_values();
-        Self { graph, fired, needs_value, plans: Mutex::new(Lru::new(KEPT_PLANS)), folded: Folded::default() }
+        let (needs_value, graph) = (graph.inputs_with_needed_values(), Arc::new(graph));
+        let loaded = device.load(graph.clone())?;
+        Ok(Self { graph, fired, needs_value, plans: Mutex::new(Lru::new(KEPT_PLANS)), loaded })
     }
 
     /// The passes that changed the partition.
@@ -63,7 +70,7 @@ impl Program {
     }
 
     /// The partition, as the passes left it.
-    pub fn graph(&self) -> &Graph {
+    pub fn graph(&self) -> &Arc<Graph> {
         &self.graph
     }
 
@@ -72,11 +79,11 @@ impl Program {
         self.needs_value.get(input).copied().unwrap_or(false)
     }
 
-    /// The plan for these inputs, made now or before.
+    /// The plan for these inputs, made ready now or before.
     ///
     /// # Errors
-    /// The shapes break an operator's rules.
-    pub fn plan(&self, inputs: &[Input<'_>]) -> Result<Arc<Plan>, ExecError> {
+    /// The shapes break an operator's rules, or the device has no room for the plan.
+    pub fn plan(&self, inputs: &[Input<'_>]) -> Result<Arc<dyn Prepared>, ExecError> {
         let wanted = self.graph.inputs().len();
         if inputs.len() != wanted {
             return Err(ExecError::Count { what: "inputs", found: inputs.len(), wanted });
@@ -98,14 +105,13 @@ impl Program {
                     .and_then(|bytes| Tensor::from_bytes(self.graph.value(*id).dtype, input.shape, bytes)),
             })
             .collect();
-        let mut fold = |prologue: &Plan| self.folded.evaluate(&self.graph, prologue);
-        let plan = Arc::new(Plan::with_folding(&self.graph, &specs, &mut fold)?);
+        let mut fold = |prologue: &Plan| self.loaded.evaluate(prologue);
+        let plan = self.loaded.prepare(Plan::with_folding(&self.graph, &specs, &mut fold)?)?;
         let signature = Signature {
             shapes: inputs.iter().map(|input| input.shape.into()).collect(),
             values: inputs.iter().map(|input| input.value.map(Into::into)).collect(),
         };
         self.plans.lock().unwrap_or_else(PoisonError::into_inner).insert(signature, plan.clone());
-        self.folded.forget_unused();
         Ok(plan)
     }
 }

@@ -6,7 +6,10 @@ mod common;
 
 use build::Build;
 use common::{assert_close, numbers, random, tensor};
-use exec::{Program, host::run_program};
+use exec::{
+    Program,
+    host::{HostDevice, run_program},
+};
 use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
 use proptest::prelude::*;
 
@@ -16,8 +19,8 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
 
 /// How often a pass fired, and the first output with all passes and with none.
 fn both(graph: &Graph, pass: &str, inputs: &[Tensor]) -> (usize, Tensor, Tensor) {
-    let with = Program::new(graph.clone());
-    let without = Program::with_passes(graph.clone(), &Selection::none());
+    let with = Program::new(graph.clone(), &HostDevice::new()).unwrap();
+    let without = Program::with_passes(graph.clone(), &HostDevice::new(), &Selection::none()).unwrap();
     assert!(without.fired().is_empty());
     let fired = with.fired().iter().find(|fired| fired.pass == pass).map_or(0, |fired| fired.count);
     let [with, without] = [with, without].map(|program| run_program(&program, inputs).unwrap().swap_remove(0));
@@ -338,7 +341,10 @@ proptest! {
         let graph = random_graph(&choices, &wanted);
         let inputs = [floats(&[3, 3], 1), floats(&[3, 3], 2)];
         let [with, without] = [Selection::default(), Selection::none()]
-            .map(|selection| run_program(&Program::with_passes(graph.clone(), &selection), &inputs).unwrap());
+            .map(|selection| {
+                let program = Program::with_passes(graph.clone(), &HostDevice::new(), &selection).unwrap();
+                run_program(&program, &inputs).unwrap()
+            });
         for (with, without) in with.iter().zip(&without) {
             prop_assert_eq!(with.shape(), without.shape());
             let (with, without) = (numbers(with), numbers(without));

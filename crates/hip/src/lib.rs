@@ -51,6 +51,6 @@ pub use kind::{DriverKind, UnknownDriver};
 pub use safe::{
     Algorithm, BlasLt, CaptureMode, CaptureStatus, Compute, CopyKind, DataType, Device, DeviceBuffer, DeviceInfo,
     Driver, Epilogue, Event, Function, Graph, GraphExec, Matmul, MatmulAddresses, MatmulDesc, MemoryInfo, Module,
-    Operand, PinnedBuffer, PointerInfo, PointerKind, RawStream, Rtc, Scope, Stream, StreamBuffer, UpdateRefusal,
-    UpdateResult,
+    Operand, PinnedBuffer, PointerInfo, PointerKind, RawStream, RecordedFn, Rtc, Scope, Stream, StreamBuffer,
+    UpdateRefusal, UpdateResult,
 };

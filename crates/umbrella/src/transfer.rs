@@ -1,7 +1,7 @@
 //! Copies between host, pinned and device memory.
 use std::sync::Arc;
 
-use hip::PointerKind;
+use hip::{HipError, PointerKind};
 use ort_ep::{DataTransfer, DeviceKind, Error, MemoryDevice, MemoryKind, Result, TensorCopy, view::RawStream};
 
 use crate::{
@@ -122,6 +122,16 @@ impl Transfer {
     }
 }
 
+/// Only copies to or from ordinary host memory are waited for, and none of these can be part of a capture.
+fn wait_error(error: HipError) -> Error {
+    match error.code() {
+        Some(900..=908) => Error::invalid_argument(
+            "the run is being captured, and a tensor of it lies in CPU memory: a replay would not copy it\n  help: bind all inputs and outputs to device memory (IOBinding), or set the run option gpu_graph_id to -1",
+        ),
+        _ => hip_error(error),
+    }
+}
+
 impl DataTransfer for Transfer {
     fn can_copy(&self, src: MemoryDevice, dst: MemoryDevice) -> bool {
         let host = |memory: MemoryDevice| memory.device == DeviceKind::Cpu;
@@ -149,7 +159,7 @@ impl DataTransfer for Transfer {
         // All of them, even after a failure: what was started still uses the caller's memory.
         let waited = waits
             .into_iter()
-            .map(|(ordinal, stream)| ffi::wait(&self.context(ordinal)?.device, stream).map_err(hip_error))
+            .map(|(ordinal, stream)| ffi::wait(&self.context(ordinal)?.device, stream).map_err(wait_error))
             .fold(Ok(()), Result::and);
         started.and(waited)
     }

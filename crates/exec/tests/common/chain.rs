@@ -1,6 +1,6 @@
 //! Small graphs of several nodes.
 #![allow(dead_code, clippy::unwrap_used)]
-use exec::{Input, Program};
+use exec::{Input, Program, host::HostDevice};
 use graph::{
     DType, Graph, Node, Plan, Tensor, ValueId,
     ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
@@ -69,15 +69,15 @@ impl Chain {
         self.graph.set_inputs(self.inputs);
         self.graph.set_outputs(outputs.to_vec());
         self.graph.verify().unwrap();
-        (Program::new(self.graph), self.given)
+        (Program::new(self.graph, &HostDevice::new()).unwrap(), self.given)
     }
 
     /// The plan for the inputs given, and the outputs.
     pub fn run(self, outputs: &[ValueId]) -> (std::sync::Arc<Plan>, Vec<Tensor>) {
         let (program, given) = self.program(outputs);
         let inputs: Vec<Input<'_>> = given.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
-        let plan = program.plan(&inputs).unwrap();
-        let results = exec::host::run_once(program.graph().clone(), &given).unwrap();
+        let plan = program.plan(&inputs).unwrap().plan().clone().into();
+        let results = exec::host::run_program(&program, &given).unwrap();
         (plan, results)
     }
 }

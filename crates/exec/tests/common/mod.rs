@@ -40,6 +40,12 @@ impl Case {
 
     /// Plans and runs it.
     pub fn run(&self) -> Result<Vec<Tensor>, String> {
+        let (graph, given) = self.graph()?;
+        exec::host::run_once(graph, &given).map_err(|error| error.to_string())
+    }
+
+    /// The node as a graph, and the tensors to give at run time.
+    pub fn graph(&self) -> Result<(Graph, Vec<Tensor>), String> {
         let attributes =
             Attributes(self.attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
         let infos: Vec<_> = self
@@ -89,7 +95,7 @@ impl Case {
         graph.set_inputs(graph_inputs);
         graph.set_outputs(made);
         graph.verify()?;
-        exec::host::run_once(graph, &given).map_err(|error| error.to_string())
+        Ok((graph, given))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::device::Device;
 use super::event::Event;
-use super::host_fn::Registration;
+use super::host_fn::RecordedFn;
 use super::report_leak;
 use super::stream::RawStream;
 use crate::HipError;
@@ -17,7 +17,7 @@ use crate::sys::Handle;
 pub struct Graph {
     device: Device,
     handle: Handle,
-    functions: Arc<Vec<Registration>>,
+    functions: Arc<Vec<RecordedFn>>,
 }
 
 /// A recording made ready to launch any number of times.
@@ -29,7 +29,7 @@ pub struct GraphExec {
 
 /// The host functions of a recording must stay registered while a launch is under way.
 struct HostWork {
-    functions: Arc<Vec<Registration>>,
+    functions: Arc<Vec<RecordedFn>>,
     /// Recorded behind the last launch; only made when there are functions.
     last_launch: Option<Event>,
 }
@@ -85,7 +85,7 @@ impl UpdateResult {
 }
 
 impl Graph {
-    pub(super) fn new(device: Device, handle: Handle, functions: Vec<Registration>) -> Graph {
+    pub(super) fn new(device: Device, handle: Handle, functions: Vec<RecordedFn>) -> Graph {
         Graph { device, handle, functions: Arc::new(functions) }
     }
 

@@ -40,24 +40,26 @@ pub(super) fn register_once(function: Once) -> usize {
     register(Function::Once(function))
 }
 
-/// Keeps a function registered.
-pub(super) struct Registration(usize);
+/// Keeps a function registered: while it lives, replays of a capture run the function, and nothing once it is dropped.
+#[must_use = "a function that is not registered is not run"]
+#[derive(Debug)]
+pub struct RecordedFn(usize);
 
-impl Registration {
+impl RecordedFn {
     pub(super) fn id(&self) -> usize {
         self.0
     }
 }
 
-impl Drop for Registration {
+impl Drop for RecordedFn {
     fn drop(&mut self) {
         forget(self.0);
     }
 }
 
 /// A function that runs at every call of its number until the registration is dropped.
-pub(super) fn register_repeated(function: Repeated) -> Registration {
-    Registration(register(Function::Repeated(Arc::new(function))))
+pub(super) fn register_repeated(function: Repeated) -> RecordedFn {
+    RecordedFn(register(Function::Repeated(Arc::new(function))))
 }
 
 /// Takes a number out of use.

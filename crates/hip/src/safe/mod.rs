@@ -24,6 +24,7 @@ pub use device::{Device, MemoryInfo};
 pub use driver::{Driver, PointerInfo, PointerKind};
 pub use event::Event;
 pub use graph::{Graph, GraphExec, UpdateRefusal, UpdateResult};
+pub use host_fn::RecordedFn;
 pub use info::DeviceInfo;
 pub use matmul_desc::{Compute, DataType, Epilogue, MatmulDesc, Operand};
 pub use module::{Function, Module};

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use super::device::Device;
 use super::event::Event;
 use super::graph::Graph;
-use super::host_fn::{self, Registration};
+use super::host_fn::{self, RecordedFn};
 use super::report_leak;
 use crate::HipError;
 use crate::result::{graph, stream};
@@ -90,7 +90,7 @@ pub struct Stream {
     device: Device,
     handle: Handle,
     /// Functions recorded since the capture began, to be owned by the graph.
-    recorded: Mutex<Vec<Registration>>,
+    recorded: Mutex<Vec<RecordedFn>>,
 }
 
 // SAFETY: a stream handle may be used from any thread; the rest is `Send`.
@@ -159,7 +159,11 @@ impl Device {
         self.end_capture_with(stream, Vec::new())
     }
 
-    fn end_capture_with(&self, stream: RawStream<'_>, functions: Vec<Registration>) -> Result<Graph, HipError> {
+    /// Ends recording a stream; the graph keeps `functions`, which [`Device::record_host_fn`] recorded into it.
+    ///
+    /// # Errors
+    /// As [`Device::end_capture`].
+    pub fn end_capture_with(&self, stream: RawStream<'_>, functions: Vec<RecordedFn>) -> Result<Graph, HipError> {
         let _scope = self.enter()?;
         // SAFETY: a `RawStream` is live for its lifetime.
         let handle = unsafe { graph::end_capture(self.driver().runtime(), stream.handle()) }?;
@@ -198,6 +202,28 @@ impl Device {
         let _scope = self.enter()?;
         let id = host_fn::register_once(Box::new(function));
         host_fn::enqueue(self.driver().runtime(), stream.handle(), id).inspect_err(|_| host_fn::forget(id))
+    }
+
+    /// Records a function into the capture in progress, to run at every launch while the result lives; it must not call
+    /// the driver. [`Device::end_capture_with`] ties the two lives together.
+    ///
+    /// # Errors
+    /// [`HipError::Invalid`] when the stream is not captured, or the driver's status.
+    pub fn record_host_fn(
+        &self,
+        stream: RawStream<'_>,
+        function: impl Fn() + Send + Sync + 'static,
+    ) -> Result<RecordedFn, HipError> {
+        if self.capture_status(stream)? != CaptureStatus::Active {
+            return Err(HipError::Invalid {
+                call: "hipLaunchHostFunc",
+                reason: "the stream is not being captured".to_owned(),
+            });
+        }
+        let _scope = self.enter()?;
+        let registration = host_fn::register_repeated(Box::new(function));
+        host_fn::enqueue_captured(self.driver().runtime(), stream.handle(), registration.id())?;
+        Ok(registration)
     }
 
     /// Runs a C function in stream order; it may be captured.
@@ -270,16 +296,7 @@ impl Stream {
     pub fn capture_host_fn(&self, function: impl Fn() + Send + Sync + 'static) -> Result<(), HipError> {
         // Held to the end, so that `end_capture` cannot come between the check and the record.
         let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.device.capture_status(self.raw())? != CaptureStatus::Active {
-            return Err(HipError::Invalid {
-                call: "hipLaunchHostFunc",
-                reason: "the stream is not being captured".to_owned(),
-            });
-        }
-        let _scope = self.device.enter()?;
-        let registration = host_fn::register_repeated(Box::new(function));
-        host_fn::enqueue_captured(self.device.driver().runtime(), self.handle, registration.id())?;
-        recorded.push(registration);
+        recorded.push(self.device.record_host_fn(self.raw(), function)?);
         Ok(())
     }
 

@@ -1,17 +1,21 @@
-//! The host device: RAM and the CPU.
-use std::time::{Duration, Instant};
+//! The steps of a plan, one after the other.
+use std::{sync::Arc, time::Instant};
 
 use graph::{
-    Graph, Plan, Step, Tensor,
+    Graph, Plan, Tensor,
     plan::{OutputSpec, Place},
 };
-use host_ops::{Context, Parallel, Scratch};
+use host_ops::{Context, Parallel, Scratch, Serial};
 
-use crate::ExecError;
+use super::HostDevice;
+use crate::{
+    ExecError, Program,
+    device::{Observer, Order, Run},
+};
 
 /// What a run needs besides its inputs and outputs; kept from run to run, so that a warm run allocates nothing.
 #[derive(Default)]
-pub struct RunState {
+pub(super) struct RunState {
     arena: Vec<Line>,
     scratch: Scratch,
 }
@@ -22,7 +26,8 @@ pub struct RunState {
 struct Line([u8; 64]);
 
 impl RunState {
-    fn arena(&mut self, bytes: usize) -> Result<*mut u8, ExecError> {
+    /// The arena, grown to this many bytes.
+    pub fn arena(&mut self, bytes: usize) -> Result<*mut u8, ExecError> {
         let lines = bytes.div_ceil(size_of::<Line>());
         if let Some(missing) = lines.checked_sub(self.arena.len()) {
             self.arena.try_reserve_exact(missing).map_err(|_| ExecError::OutOfMemory { bytes })?;
@@ -30,15 +35,7 @@ impl RunState {
         }
         Ok(self.arena.as_mut_ptr().cast())
     }
-
-    /// How large the arena has grown.
-    pub fn arena_bytes(&self) -> usize {
-        self.arena.len() * size_of::<Line>()
-    }
 }
-
-/// Is told of each step that ran: when it began, and how long it took.
-pub type Observer<'a> = dyn FnMut(&Step, Instant, Duration) + 'a;
 
 /// Runs a plan. Time is measured only for an `observer`.
 ///
@@ -49,18 +46,15 @@ pub type Observer<'a> = dyn FnMut(&Step, Instant, Duration) + 'a;
 /// `inputs` and `outputs` hold one address for each of the plan's inputs and outputs, of as many bytes as the plan was
 /// made for, aligned to their element types, and not changed by anyone else during the call; outputs overlap nothing.
 /// Addresses of empty tensors may be anything.
-pub unsafe fn run(
+pub(super) unsafe fn execute(
     graph: &Graph,
     plan: &Plan,
     inputs: &[*const u8],
     outputs: &[*mut u8],
     state: &mut RunState,
     parallel: &dyn Parallel,
-    mut observer: Option<&mut Observer<'_>>,
+    observer: Option<&dyn Observer>,
 ) -> Result<(), ExecError> {
-    if outputs.len() != plan.outputs.len() {
-        return Err(ExecError::Count { what: "outputs", found: outputs.len(), wanted: plan.outputs.len() });
-    }
     let arena = state.arena(plan.arena_bytes)?;
     let address = |buffer: graph::prim::BufferId| match &plan.places[buffer.0 as usize] {
         Place::Input(number) => inputs[*number].cast_mut(),
@@ -79,16 +73,20 @@ pub unsafe fn run(
             let node = graph.nodes().get(step.node as usize).map_or_else(String::new, |node| node.label());
             ExecError::Step { node, source }
         })?;
-        if let (Some(observe), Some(start)) = (&mut observer, start) {
-            observe(step, start, start.elapsed());
+        if let (Some(observer), Some(start)) = (observer, start) {
+            observer.step(step, start, start.elapsed());
         }
     }
     Ok(())
 }
 
 /// Runs a plan without inputs and gives its outputs; `None` if a step fails, which the run itself will then report.
-pub(crate) fn run_prologue(graph: &Graph, plan: &Plan) -> Option<Vec<Tensor>> {
-    run_on_tensors(graph, plan, &[], &crate::Serial).ok()
+pub(super) fn run_prologue(graph: &Graph, plan: &Plan) -> Option<Vec<Tensor>> {
+    let mut made = Made::new(plan);
+    let outputs = made.addresses();
+    // SAFETY: there are no inputs, and outputs are fresh memory of the sizes the plan names.
+    unsafe { execute(graph, plan, &[], &outputs, &mut RunState::default(), &Serial, None) }.ok()?;
+    Some(made.tensors(plan))
 }
 
 /// Runs a graph once on known tensors: for tests, not for speed.
@@ -96,14 +94,14 @@ pub(crate) fn run_prologue(graph: &Graph, plan: &Plan) -> Option<Vec<Tensor>> {
 /// # Errors
 /// As for planning and running.
 pub fn run_once(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
-    run_program(&crate::Program::new(graph), inputs)
+    run_program(&Program::new(graph, &HostDevice::new())?, inputs)
 }
 
 /// Runs a program once on known tensors: for tests, not for speed.
 ///
 /// # Errors
 /// As for planning and running.
-pub fn run_program(program: &crate::Program, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
+pub fn run_program(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
     let given: Vec<crate::Input<'_>> = inputs
         .iter()
         .enumerate()
@@ -112,31 +110,38 @@ pub fn run_program(program: &crate::Program, inputs: &[Tensor]) -> Result<Vec<Te
             value: program.needs_value(at).then(|| tensor.bytes()),
         })
         .collect();
-    let plan = program.plan(&given)?;
-    let wanted = program.graph().inputs().len();
-    if inputs.len() != wanted {
-        return Err(ExecError::Count { what: "inputs", found: inputs.len(), wanted });
-    }
-    run_on_tensors(program.graph(), &plan, inputs, &crate::Serial)
+    let prepared = program.plan(&given)?;
+    let mut made = Made::new(prepared.plan());
+    let (sources, outputs) =
+        (inputs.iter().map(|tensor| tensor.bytes().as_ptr()).collect::<Vec<_>>(), made.addresses());
+    let run = Run { inputs: &sources, outputs: &outputs, parallel: &Serial, observer: None };
+    // SAFETY: inputs are whole tensors of the shapes planned for, outputs fresh memory of the sizes the plan names.
+    unsafe { Arc::clone(&prepared).run(run, Order::Now)? };
+    Ok(made.tensors(prepared.plan()))
 }
 
-/// Runs a plan on whole tensors, of the shapes it was made for.
-fn run_on_tensors(
-    graph: &Graph,
-    plan: &Plan,
-    inputs: &[Tensor],
-    parallel: &dyn Parallel,
-) -> Result<Vec<Tensor>, ExecError> {
-    let bytes = |output: &OutputSpec| graph::shape::elems(&output.shape).unwrap_or(0) * output.dtype.bytes();
-    let mut made: Vec<Vec<Line>> =
-        plan.outputs.iter().map(|output| vec![Line([0xA5; 64]); bytes(output).div_ceil(64).max(1)]).collect();
-    let addresses: Vec<*mut u8> = made.iter_mut().map(|lines| lines.as_mut_ptr().cast()).collect();
-    let sources: Vec<*const u8> = inputs.iter().map(|tensor| tensor.bytes().as_ptr()).collect();
-    // SAFETY: inputs are whole tensors of the shapes planned for, outputs fresh memory of the sizes the plan names.
-    unsafe { run(graph, plan, &sources, &addresses, &mut RunState::default(), parallel, None)? };
-    let tensors = plan.outputs.iter().zip(&made).map(|(output, lines)| {
-        let flat: Vec<u8> = lines.iter().flat_map(|line| line.0).take(bytes(output)).collect();
-        Tensor::from_bytes(output.dtype, &output.shape, &flat)
-    });
-    Ok(tensors.flatten().collect())
+/// Fresh memory for the outputs of a plan.
+struct Made(Vec<Vec<Line>>);
+
+impl Made {
+    fn new(plan: &Plan) -> Self {
+        let lines = |output| vec![Line([0xA5; 64]); output_bytes(output).div_ceil(64).max(1)];
+        Self(plan.outputs.iter().map(lines).collect())
+    }
+
+    fn addresses(&mut self) -> Vec<*mut u8> {
+        self.0.iter_mut().map(|lines| lines.as_mut_ptr().cast()).collect()
+    }
+
+    fn tensors(&self, plan: &Plan) -> Vec<Tensor> {
+        let tensors = plan.outputs.iter().zip(&self.0).map(|(output, lines)| {
+            let flat: Vec<u8> = lines.iter().flat_map(|line| line.0).take(output_bytes(output)).collect();
+            Tensor::from_bytes(output.dtype, &output.shape, &flat)
+        });
+        tensors.flatten().collect()
+    }
+}
+
+fn output_bytes(output: &OutputSpec) -> usize {
+    graph::shape::elems(&output.shape).unwrap_or(0) * output.dtype.bytes()
 }

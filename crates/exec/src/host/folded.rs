@@ -3,12 +3,12 @@ use std::sync::{Mutex, PoisonError};
 
 use graph::{Graph, Plan, Tensor};
 
-use crate::host;
+use super::run::run_prologue;
 
 /// What was computed from constants, for as long as a plan uses it. Weights that are turned, widened or dequantised are the
 /// same for all shapes: without this every plan would hold its own.
 #[derive(Default)]
-pub(crate) struct Folded {
+pub(super) struct Folded {
     entries: Mutex<Vec<Entry>>,
 }
 
@@ -26,7 +26,7 @@ impl Folded {
         if let Some(results) = known(&self.entries.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Some(results);
         }
-        let results = host::run_prologue(graph, prologue)?;
+        let results = run_prologue(graph, prologue)?;
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have computed the same meanwhile; one copy is enough.
         if let Some(results) = known(&entries) {

@@ -1,0 +1,102 @@
+//! What a device offers the engine.
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use graph::{Declined, Graph, Plan, Step, Tensor};
+use host_ops::Parallel;
+
+use crate::{Capture, ExecError, Ledger};
+
+/// What runs plans: the host, or a GPU.
+///
+/// # Contract
+/// The planner has checked types, ranks and extents; a device does not check again. It declines what it has no code for
+/// in [`supports`](Self::supports), and fails later only for what nobody could foresee: no memory, a lost device, data
+/// that breaks an operator's rules.
+pub trait Device: Send + Sync {
+    /// What it is called in messages: `host`, `gfx1100`.
+    fn name(&self) -> &str;
+
+    /// Whether it runs steps of this kind; extents may differ from run to run and must not decide.
+    ///
+    /// # Errors
+    /// Why not.
+    fn supports(&self, step: &Step) -> Result<(), Declined>;
+
+    /// Takes a partition in.
+    ///
+    /// # Errors
+    /// The device has no room for it.
+    fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError>;
+}
+
+/// A partition on a device, with everything that its plans share: weights in the layouts that its steps read, and the
+/// memory of runs that have ended.
+pub trait Loaded: Send + Sync {
+    /// Runs a plan without inputs, which works on constants only, and gives its outputs. The same work is done once for
+    /// all plans. `None` leaves the work in the plan.
+    fn evaluate(&self, prologue: &Plan) -> Option<Vec<Tensor>>;
+
+    /// Makes a plan ready to run: its constants are where its steps read them, its code is compiled.
+    ///
+    /// # Errors
+    /// The device has no room for it.
+    fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError>;
+}
+
+/// A plan that is ready to run, any number of times at once.
+pub trait Prepared: Send + Sync {
+    /// The plan.
+    fn plan(&self) -> &Plan;
+
+    /// Runs it, in an order with other work.
+    ///
+    /// # Errors
+    /// What is known when the call returns; the rest is reported through the [`Ledger`] or by
+    /// [`Captured::replay`](crate::Captured::replay).
+    ///
+    /// # Safety
+    /// The addresses of `run` are one for each of the plan's inputs and outputs, in memory that the device reaches, of as
+    /// many bytes as the plan was made for, aligned to their element types; outputs overlap nothing. Addresses of empty
+    /// tensors may be anything. All this holds, and nobody else changes the memory, until the call returns, the stream
+    /// has passed this point, or the capture is dropped, as `order` says.
+    unsafe fn run(self: Arc<Self>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError>;
+}
+
+/// One run of a plan.
+pub struct Run<'a> {
+    /// Where the inputs lie.
+    pub inputs: &'a [*const u8],
+    /// Where the outputs go.
+    pub outputs: &'a [*mut u8],
+    /// Threads for host work that is done before the call returns.
+    pub parallel: &'a dyn Parallel,
+    /// Is told of every step.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+/// When a run happens.
+#[derive(Clone, Copy)]
+pub enum Order<'a> {
+    /// Before the call returns.
+    Now,
+    /// Behind all work of a stream. The host device does it at once where there is none left.
+    Stream {
+        /// The driver's device that the stream belongs to.
+        device: &'a hip::Device,
+        /// The stream.
+        stream: hip::RawStream<'a>,
+        /// Where failures go that come after the call.
+        ledger: &'a Arc<Ledger>,
+    },
+    /// At every replay of a capture, and not now.
+    Record(&'a Capture),
+}
+
+/// Is told of the steps of a run. Time is measured only where there is one.
+pub trait Observer: Send + Sync {
+    /// A step ran: when it began, and how long it took.
+    fn step(&self, step: &Step, start: Instant, took: Duration);
+}

@@ -1,0 +1,197 @@
+//! The host device: RAM and the CPU.
+mod folded;
+mod run;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use graph::{Declined, Graph, Plan, Step, Tensor};
+
+use crate::{
+    ExecError, Pool,
+    device::{Device, Loaded, Observer, Order, Prepared, Run},
+};
+use folded::Folded;
+use run::{RunState, execute};
+
+pub use run::{run_once, run_program};
+
+/// The host as a device.
+///
+/// Work on an idle stream, or on none, is done on the calling thread with the threads that the caller brings. Work on a
+/// busy stream, and recorded work, is a host function of the driver, and uses the device's own few threads.
+#[derive(Clone, Default)]
+pub struct HostDevice {
+    pool: Arc<Pool>,
+}
+
+impl HostDevice {
+    /// The device, with threads for as many processors as there are; none is started yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Device for HostDevice {
+    fn name(&self) -> &str {
+        "host"
+    }
+
+    /// The host is where every primitive is written first.
+    fn supports(&self, _: &Step) -> Result<(), Declined> {
+        Ok(())
+    }
+
+    fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
+        let shared = Arc::new(Shared { graph, idle: Mutex::default(), pool: self.pool.clone() });
+        Ok(Box::new(HostProgram { folded: Folded::default(), shared }))
+    }
+}
+
+/// A partition on the host.
+struct HostProgram {
+    folded: Folded,
+    shared: Arc<Shared>,
+}
+
+/// What runs need of their partition.
+struct Shared {
+    graph: Arc<Graph>,
+    /// The memory of runs that have ended, for the next ones.
+    idle: Mutex<Vec<RunState>>,
+    pool: Arc<Pool>,
+}
+
+impl Shared {
+    fn take(&self) -> RunState {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    fn give_back(&self, state: RunState) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(state);
+    }
+}
+
+impl Loaded for HostProgram {
+    fn evaluate(&self, prologue: &Plan) -> Option<Vec<Tensor>> {
+        self.folded.evaluate(&self.shared.graph, prologue)
+    }
+
+    fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError> {
+        self.folded.forget_unused();
+        Ok(Arc::new(HostPlan { plan, shared: self.shared.clone() }))
+    }
+}
+
+/// A plan on the host: its constants lie in RAM already, and its code is linked in.
+struct HostPlan {
+    plan: Plan,
+    shared: Arc<Shared>,
+}
+
+impl Prepared for HostPlan {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    unsafe fn run(self: Arc<Self>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
+        self.check(&run)?;
+        match order {
+            Order::Now => {}
+            Order::Stream { device, stream, ledger } => {
+                if device.capture_status(stream)? != hip::CaptureStatus::None {
+                    return Err(ExecError::ForeignCapture);
+                }
+                if !device.stream_query(stream)? {
+                    let (addresses, ticket) = (Addresses::of(&run), ledger.enter());
+                    // SAFETY: the caller vouches for the addresses until the stream has passed this point.
+                    let work = move || ticket.close(unsafe { self.run_later(&addresses, run.observer.as_deref()) });
+                    return Ok(device.launch_host_fn(stream, work)?);
+                }
+            }
+            Order::Record(capture) => {
+                let addresses = Addresses::of(&run);
+                let mut state = self.shared.take();
+                // Grown now: a replay has nobody to complain to for want of memory.
+                state.arena(self.plan.arena_bytes)?;
+                let state = Mutex::new(state);
+                return capture.record(move |failure| {
+                    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                    // SAFETY: the caller vouches for the addresses until the capture is dropped.
+                    if let Err(error) = unsafe { self.run_again(&addresses, &mut state, None) } {
+                        failure.set(error);
+                    }
+                });
+            }
+        }
+        let mut state = self.shared.take();
+        let Run { inputs, outputs, parallel, observer } = run;
+        let (graph, observer) = (&*self.shared.graph, observer.as_deref());
+        // SAFETY: the caller vouches for the addresses until this call returns.
+        let done = unsafe { execute(graph, &self.plan, inputs, outputs, &mut state, parallel, observer) };
+        self.shared.give_back(state);
+        done
+    }
+}
+
+impl HostPlan {
+    fn check(&self, run: &Run<'_>) -> Result<(), ExecError> {
+        let wanted = (self.shared.graph.inputs().len(), self.plan.outputs.len());
+        match (run.inputs.len(), run.outputs.len()) {
+            (found, _) if found != wanted.0 => Err(ExecError::Count { what: "inputs", found, wanted: wanted.0 }),
+            (_, found) if found != wanted.1 => Err(ExecError::Count { what: "outputs", found, wanted: wanted.1 }),
+            _ => Ok(()),
+        }
+    }
+
+    /// A run that was queued.
+    ///
+    /// # Safety
+    /// As for [`execute`].
+    unsafe fn run_later(&self, addresses: &Addresses, observer: Option<&dyn Observer>) -> Result<(), ExecError> {
+        let mut state = self.shared.take();
+        // SAFETY: the caller's promise.
+        let done = unsafe { self.run_again(addresses, &mut state, observer) };
+        self.shared.give_back(state);
+        done
+    }
+
+    /// A run on a thread of the driver, which no panic may reach.
+    ///
+    /// # Safety
+    /// As for [`execute`].
+    unsafe fn run_again(
+        &self,
+        addresses: &Addresses,
+        state: &mut RunState,
+        observer: Option<&dyn Observer>,
+    ) -> Result<(), ExecError> {
+        let Addresses { inputs, outputs } = addresses;
+        let (graph, pool) = (&*self.shared.graph, &*self.shared.pool);
+        // A panic leaves bytes behind that nobody reads: outputs of a failed run, and memory that the next run overwrites.
+        catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: the caller's promise.
+            unsafe { execute(graph, &self.plan, inputs, outputs, state, pool, observer) }
+        }))
+        .unwrap_or(Err(ExecError::Panicked))
+    }
+}
+
+/// Where inputs and outputs of a later run lie.
+struct Addresses {
+    inputs: Vec<*const u8>,
+    outputs: Vec<*mut u8>,
+}
+
+// SAFETY: addresses are numbers; whoever uses them vouches for what lies there.
+unsafe impl Send for Addresses {}
+// SAFETY: as above.
+unsafe impl Sync for Addresses {}
+
+impl Addresses {
+    fn of(run: &Run<'_>) -> Self {
+        Self { inputs: run.inputs.to_vec(), outputs: run.outputs.to_vec() }
+    }
+}

@@ -1,0 +1,150 @@
+//! How work ended that nobody waited for.
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::{self, ThreadId},
+};
+
+use crate::ExecError;
+
+/// Work that was queued, until somebody has asked how it ended. One for all runs of a session.
+#[derive(Default)]
+pub struct Ledger {
+    /// How many entries there are: a run that was not queued looks at this and no further.
+    count: AtomicUsize,
+    entries: Mutex<Entries>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Entries {
+    next: u64,
+    pending: Vec<Entry>,
+    failed: Vec<(ThreadId, ExecError)>,
+}
+
+struct Entry {
+    number: u64,
+    thread: ThreadId,
+}
+
+impl Ledger {
+    /// Enters work that this thread queues.
+    pub(crate) fn enter(self: &Arc<Self>) -> Ticket {
+        let mut entries = self.lock();
+        let number = entries.next;
+        entries.next += 1;
+        entries.pending.push(Entry { number, thread: thread::current().id() });
+        self.recount(&entries);
+        Ticket { ledger: self.clone(), number, is_open: true }
+    }
+
+    /// True if no work is pending and no failure unreported.
+    pub fn is_clear(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Waits for all work entered so far.
+    pub fn wait(&self) {
+        let mut entries = self.lock();
+        let end = entries.next;
+        while entries.pending.iter().any(|entry| entry.number < end) {
+            entries = self.changed.wait(entries).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The first failure of work that was queued by a thread which `is_asked`. All of them are forgotten.
+    pub fn take_failure(&self, is_asked: impl Fn(ThreadId) -> bool) -> Option<ExecError> {
+        let mut entries = self.lock();
+        let mut taken = entries.failed.extract_if(.., |(thread, _)| is_asked(*thread)).map(|(_, error)| error);
+        let first = taken.next();
+        taken.for_each(drop);
+        self.recount(&entries);
+        first
+    }
+
+    fn close(&self, number: u64, outcome: Result<(), ExecError>) {
+        let mut entries = self.lock();
+        if let Some(at) = entries.pending.iter().position(|entry| entry.number == number) {
+            let entry = entries.pending.remove(at);
+            entries.failed.extend(outcome.err().map(|error| (entry.thread, error)));
+        }
+        self.recount(&entries);
+        self.changed.notify_all();
+    }
+
+    fn recount(&self, entries: &Entries) {
+        self.count.store(entries.pending.len() + entries.failed.len(), Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One piece of queued work. Dropped without an outcome, it counts as failed.
+pub(crate) struct Ticket {
+    ledger: Arc<Ledger>,
+    number: u64,
+    is_open: bool,
+}
+
+impl Ticket {
+    /// The work has ended.
+    pub fn close(mut self, outcome: Result<(), ExecError>) {
+        self.is_open = false;
+        self.ledger.close(self.number, outcome);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.ledger.close(self.number, Err(ExecError::Abandoned));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_once_and_to_the_thread_it_belongs_to() {
+        let ledger = Arc::new(Ledger::default());
+        let here = thread::current().id();
+        let (good, bad) = (ledger.enter(), ledger.enter());
+        assert!(!ledger.is_clear());
+        good.close(Ok(()));
+        bad.close(Err(ExecError::OutOfMemory { bytes: 1 }));
+        assert_eq!(ledger.take_failure(|thread| thread != here), None);
+        assert_eq!(ledger.take_failure(|thread| thread == here), Some(ExecError::OutOfMemory { bytes: 1 }));
+        assert_eq!(ledger.take_failure(|_| true), None);
+        assert!(ledger.is_clear());
+    }
+
+    #[test]
+    fn work_that_was_dropped_has_failed() {
+        let ledger = Arc::new(Ledger::default());
+        drop(ledger.enter());
+        ledger.wait();
+        assert_eq!(ledger.take_failure(|_| true), Some(ExecError::Abandoned));
+    }
+
+    #[test]
+    fn waiting_ends_with_the_work_entered_before() {
+        let ledger = Arc::new(Ledger::default());
+        let ticket = ledger.enter();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| ledger.wait());
+            let later = ledger.enter();
+            ticket.close(Ok(()));
+            // `later` may have been entered before the wait began; it ends too.
+            later.close(Ok(()));
+            waiter.join().unwrap();
+        });
+        assert!(ledger.is_clear());
+    }
+}

@@ -1,0 +1,85 @@
+//! A warm run allocates nothing.
+#![allow(clippy::unwrap_used)]
+mod common;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+use common::{Case, random, tensor};
+use exec::{Input, Order, Program, Run, Serial, host::HostDevice};
+use graph::{DType, Tensor, ops::Attribute};
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(address, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of the third run: looking the plan up, and running it.
+fn allocations(case: &Case) -> usize {
+    let (graph, given) = case.graph().unwrap();
+    let program = Program::new(graph, &HostDevice::new()).unwrap();
+    let inputs: Vec<_> = given
+        .iter()
+        .enumerate()
+        .map(|(at, tensor)| Input { shape: tensor.shape(), value: program.needs_value(at).then(|| tensor.bytes()) })
+        .collect();
+    let sources: Vec<_> = given.iter().map(|tensor| tensor.bytes().as_ptr()).collect();
+    let plan = program.plan(&inputs).unwrap();
+    let bytes = |shape: &[usize], dtype: DType| shape.iter().product::<usize>() * dtype.bytes();
+    let mut made: Vec<Vec<u128>> =
+        plan.plan().outputs.iter().map(|out| vec![0; bytes(&out.shape, out.dtype).div_ceil(16) + 1]).collect();
+    let outputs: Vec<*mut u8> = made.iter_mut().map(|words| words.as_mut_ptr().cast()).collect();
+    assert!(COUNT.get() > 0, "nothing is counted");
+    let mut found = 0;
+    for _ in 0..3 {
+        let before = COUNT.get();
+        let run = Run { inputs: &sources, outputs: &outputs, parallel: &Serial, observer: None };
+        // SAFETY: whole tensors of the planned shapes, and room for the outputs the plan names.
+        unsafe { program.plan(&inputs).unwrap().run(run, Order::Now) }.unwrap();
+        found = COUNT.get() - before;
+    }
+    found
+}
+
+fn floats(shape: &[usize], seed: u64) -> Tensor {
+    tensor(DType::F32, shape, &random(shape.iter().product(), seed))
+}
+
+#[test]
+fn a_warm_run_allocates_nothing() {
+    let f32s = &[DType::F32];
+    let conv = Case::new("Conv", 11, vec![floats(&[1, 3, 9, 9], 1), floats(&[4, 3, 3, 3], 2)], f32s);
+    let mut product = Case::new("MatMul", 13, vec![floats(&[5, 33], 3), floats(&[33, 7], 4)], f32s);
+    product.constants.push(1);
+    let axes = Attribute::Ints(vec![1]);
+    let cases = [
+        ("Add", Case::new("Add", 14, vec![floats(&[4, 5], 5), floats(&[5], 6)], f32s)),
+        ("Transpose", Case::new("Transpose", 13, vec![floats(&[4, 5, 6], 7)], f32s)),
+        ("Softmax", Case::new("Softmax", 13, vec![floats(&[4, 50], 8)], f32s)),
+        ("ReduceMax", Case::new("ReduceMax", 13, vec![floats(&[4, 50], 9)], f32s).attribute("axes", axes)),
+        ("MatMul", product),
+        ("Conv", conv),
+    ];
+    let counts: Vec<_> = cases.iter().map(|(name, case)| (*name, allocations(case))).collect();
+    assert!(counts.iter().all(|(_, count)| *count == 0), "{counts:?}");
+}
