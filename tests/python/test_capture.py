@@ -228,8 +228,9 @@ def test_threads_capture_graphs_of_their_own(streams, monkeypatch):
     assert failures == []
 
 
-@pytest.mark.since("1.27")
 def test_a_released_capture_makes_room_for_other_buffers():
+    if not hasattr(ort.InferenceSession, "release_captured_graph"):
+        pytest.skip("this ONNX Runtime can't release a capture from Python")
     with registered() as found:
         capturing = Capturing(found)
         for rows in (4, 9):
