@@ -70,11 +70,14 @@ pub struct Variable {
 
 const OUR_PREFIX: &str = "AMDGPU_EP_";
 
+/// What the MIGraphX provider inside ONNX Runtime reads, and the migraphx backend too.
+const MIGRAPHX_PREFIX: &str = "ORT_MIGRAPHX_";
+
 /// Variables that hide devices from the HIP runtime.
 pub const HIDING: [&str; 4] =
     ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"];
 
-const KNOWN: [(&str, &str); 29] = [
+const KNOWN: [(&str, &str); 31] = [
     ("AMDGPU_EP_DRIVER", "auto or amd (AMD GPUs), nvidia (the CUDA twin), host (RAM and CPU)"),
     ("AMDGPU_EP_LOG", "error, warn, info, debug or trace: what is written to stderr"),
     ("AMDGPU_EP_CACHE_DIR", "where compiled kernels are kept"),
@@ -84,6 +87,8 @@ const KNOWN: [(&str, &str); 29] = [
     ("AMDGPU_EP_DIRECTX_LIBRARY", "the plugin behind profile=directx, on Windows"),
     ("AMDGPU_EP_PATH", "where ONNX Runtime GenAI finds libamdgpu-ep.so"),
     ("AMDGPU_EP_HIP_LIBRARY", "the HIP runtime to use, and no other"),
+    ("AMDGPU_EP_MIGRAPHX_LIBRARY", "the MIGraphX C library to use, and no other"),
+    ("AMDGPU_EP_HIPDNN_LIBRARY", "the hipDNN backend library to use, and no other"),
     ("AMDGPU_EP_HIP_HOST_LIBRARY", "the host driver to use, and no other"),
     ("AMDGPU_EP_CUDA_LIBRARY_PATH", "folders to look for CUDA libraries in first"),
     ("AMDGPU_EP_HOST_DEVICES", "number of host devices"),
@@ -119,16 +124,17 @@ impl Settings {
             value: environment.raw(name).map(|value| value.to_string_lossy().into_owned()),
             about: Some(about),
         });
-        let unknown = environment.0.iter().filter_map(|(name, value)| {
+        let others = environment.0.iter().filter_map(|(name, value)| {
             let name = name.to_string_lossy();
-            let is_unknown = name.starts_with(OUR_PREFIX) && KNOWN.iter().all(|&(known, _)| known != name);
-            is_unknown.then(|| Variable {
-                name: name.into_owned(),
-                value: Some(value.to_string_lossy().into_owned()),
-                about: None,
-            })
+            let about = match KNOWN.iter().any(|&(known, _)| known == name) {
+                false if name.starts_with(MIGRAPHX_PREFIX) => Some("an option of the migraphx backend"),
+                false if name.starts_with(OUR_PREFIX) => None,
+                _ => return None,
+            };
+            let value = Some(value.to_string_lossy().into_owned());
+            Some(Variable { name: name.into_owned(), value, about })
         });
-        Settings { session_driver: driver.name(), driver_error, variables: known.chain(unknown).collect() }
+        Settings { session_driver: driver.name(), driver_error, variables: known.chain(others).collect() }
     }
 
     /// A variable that is set, even when it is empty.
@@ -182,6 +188,13 @@ mod tests {
         assert_eq!(settings.unknown().collect::<Vec<_>>(), ["AMDGPU_EP_DRVIER"]);
         assert_eq!(settings.set("AMDGPU_EP_LOG"), Some("info"));
         assert_eq!(settings.set("OTHER"), None);
+    }
+
+    #[test]
+    fn options_of_migraphx_that_are_set_are_told() {
+        let settings = settings(&[("ORT_MIGRAPHX_FP16_ENABLE", "1")]);
+        assert_eq!(settings.set("ORT_MIGRAPHX_FP16_ENABLE"), Some("1"));
+        assert_eq!(settings.unknown().count(), 0);
     }
 
     #[test]

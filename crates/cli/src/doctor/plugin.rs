@@ -56,6 +56,10 @@ pub struct Said {
     pub error: Option<String>,
 }
 
+/// A model of no nodes, whose output is its input.
+const EMPTY_MODEL: &[u8] =
+    b"\x08\x08\x12\x00:%\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01b\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11";
+
 const EXPORTS: [&str; 2] = ["CreateEpFactories", "ReleaseEpFactory"];
 
 /// Opens the plugin in this process.
@@ -63,7 +67,7 @@ pub fn probe(file: &Path) -> Said {
     Said { error: ffi::exports(file, &EXPORTS).err() }
 }
 
-/// Registers a backend with an ONNX Runtime in this process; without one, only opens it.
+/// Makes a session on a backend with an ONNX Runtime in this process; without one, only opens it.
 pub fn probe_backend(file: &Path, onnxruntime: Option<&Path>) -> BackendSaid {
     if let Err(error) = ffi::exports(file, &EXPORTS) {
         return BackendSaid { error: Some(error), ..BackendSaid::default() };
@@ -71,11 +75,7 @@ pub fn probe_backend(file: &Path, onnxruntime: Option<&Path>) -> BackendSaid {
     let Some(onnxruntime) = onnxruntime else { return BackendSaid::default() };
     match registered(file, onnxruntime) {
         Ok(said) => said,
-        Err(error) => {
-            let text = error.root_cause().to_string();
-            let reason = text.strip_prefix("ONNX Runtime: ").unwrap_or(&text).to_owned();
-            BackendSaid { error: Some(reason), ..BackendSaid::default() }
-        }
+        Err(error) => BackendSaid { error: Some(reason(&error)), ..BackendSaid::default() },
     }
 }
 
@@ -83,7 +83,21 @@ fn registered(file: &Path, onnxruntime: &Path) -> anyhow::Result<BackendSaid> {
     let environment = ort::Environment::new(ort::Runtime::load(onnxruntime)?)?;
     let devices = ort::Provider::register(&environment, "BackendExecutionProvider", file)?.devices()?;
     let version = devices.iter().find_map(|device| device.metadata("version")).map(str::to_owned);
-    Ok(BackendSaid { version, devices: Some(devices.len()), error: None })
+    let mut said = BackendSaid { version, devices: Some(devices.len()), error: None };
+    if let Some(first) = devices.get(..1) {
+        // What a backend loads itself, it loads for a session.
+        let settings = ort::SessionSettings { devices: first, ..ort::SessionSettings::default() };
+        let session = ort::Session::from_bytes(&environment, EMPTY_MODEL, &settings);
+        said.error = session.err().map(|error| reason(&error));
+    }
+    Ok(said)
+}
+
+/// What a provider said, without what ONNX Runtime put before it.
+fn reason(error: &anyhow::Error) -> String {
+    let text = error.root_cause().to_string();
+    let text = text.strip_prefix("ONNX Runtime: ").unwrap_or(&text);
+    text.rsplit_once(" : EP_FAIL : ").map_or(text, |(_, reason)| reason).to_owned()
 }
 
 /// The file of a library of ours.

@@ -231,7 +231,8 @@ fn plugin(out: &mut String, findings: &Findings) -> fmt::Result {
     for backend in &plugin.backends {
         let state = match (&backend.error, backend.devices) {
             (Some(error), _) => format!("cannot be used: {}", error.lines().next().unwrap_or_default()),
-            (None, Some(count)) => format!("loads, {count} device{} of its own", if count == 1 { "" } else { "s" }),
+            (None, Some(0)) => "loads, but offers no device by itself".to_owned(),
+            (None, Some(_)) => "makes sessions".to_owned(),
             (None, None) => "opens; not asked more, for want of an ONNX Runtime".to_owned(),
         };
         let version = backend.version.as_ref().map(|version| format!(" (version {version})")).unwrap_or_default();
@@ -314,7 +315,7 @@ mod tests {
         findings.routing = routing::tests::routing("gfx1151");
         let text = rendered(findings);
         for line in [
-            "  backend hip: /lib/libhip-backend.so (version 0.1.0): loads, 1 device of its own\n",
+            "  backend hip: /lib/libhip-backend.so (version 0.1.0): makes sessions\n",
             "  backend migraphx: /lib/libmigraphx-backend.so (version 0.1.0): cannot be used: libmigraphx_c.so: not found\n",
             "\nBackends that a session tries (gfx1151, by AMDGPU_EP_FORCE_ARCH)\n  1. migraphx: an RDNA3 GPU\n  2. hip: ",
             "\n  not hipgpu: libhipgpu-backend.so is not installed\n",

@@ -55,9 +55,8 @@ fn ruled_out(plugin: &Plugin, platform: Platform, loader: impl Fn(&str) -> Optio
         if installed.iter().any(|backend| backend.error.is_none()) {
             return None;
         }
-        let first_line = |text: &str| text.lines().next().unwrap_or_default().to_owned();
-        if let Some(error) = installed.iter().find_map(|backend| backend.error.as_ref()) {
-            return Some(first_line(error));
+        if !installed.is_empty() {
+            return Some("its library cannot be used".to_owned());
         }
         let file = library_file(backend.stem()?);
         loader(&file)?;
@@ -143,7 +142,7 @@ pub(super) mod tests {
             ruled_out(&plugin, Platform::Linux, |_| None)
         };
         let out = ruled_out_of(vec![broken()]);
-        assert_eq!(out, [RuledOut { backend: BackendName::MiGraphX, reason: "libmigraphx_c.so: not found".into() }]);
+        assert_eq!(out, [RuledOut { backend: BackendName::MiGraphX, reason: "its library cannot be used".into() }]);
         assert_eq!(ruled_out_of(vec![broken(), backend("migraphx", None)]), []);
     }
 

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
-use ort_ep_sys::{OrtSession, OrtSessionOptions};
+use ort_ep_sys::{OrtSession, OrtSessionOptions, Status};
 
 use super::{Environment, Provider, Texts, Value, assignment, os_path, port};
 use crate::ort::{Assigned, Port, SessionSettings};
@@ -25,6 +25,31 @@ impl Session {
     /// # Errors
     /// When ONNX Runtime or the provider refuses.
     pub fn new(environment: &Rc<Environment>, model: &Path, settings: &SessionSettings<'_>) -> Result<Self> {
+        let path = os_path(model)?;
+        Self::create(environment, settings, |options, raw| {
+            let env = environment.raw.as_ptr();
+            // SAFETY: environment and options are alive, the path is valid for the call.
+            unsafe { environment.runtime.api.CreateSession(env, path.as_ptr(), options, raw) }
+        })
+    }
+
+    /// Loads a model from memory.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn from_bytes(environment: &Rc<Environment>, model: &[u8], settings: &SessionSettings<'_>) -> Result<Self> {
+        Self::create(environment, settings, |options, raw| {
+            let (env, bytes) = (environment.raw.as_ptr(), model.as_ptr().cast());
+            // SAFETY: environment and options are alive, the bytes are valid for the call and copied.
+            unsafe { environment.runtime.api.CreateSessionFromArray(env, bytes, model.len(), options, raw) }
+        })
+    }
+
+    fn create(
+        environment: &Rc<Environment>,
+        settings: &SessionSettings<'_>,
+        create: impl FnOnce(*const OrtSessionOptions, *mut *mut OrtSession) -> Status,
+    ) -> Result<Self> {
         let options = Options::new(environment)?;
         for (key, value) in &settings.config {
             options.config(key, value)?;
@@ -35,13 +60,8 @@ impl Session {
         if !settings.devices.is_empty() {
             options.append(settings)?;
         }
-        let (runtime, path) = (&environment.runtime, os_path(model)?);
         let mut raw = ptr::null_mut();
-        // SAFETY: environment and options are alive, the path is valid for the call.
-        let status = unsafe {
-            runtime.api.CreateSession(environment.raw.as_ptr(), path.as_ptr(), options.raw.as_ptr(), &mut raw)
-        };
-        runtime.check(status)?;
+        environment.runtime.check(create(options.raw.as_ptr(), &mut raw))?;
         let raw = NonNull::new(raw).context("ONNX Runtime gave no session")?;
         let provider = settings.devices.first().map(|device| Rc::clone(&device.provider));
         Ok(Self { environment: Rc::clone(environment), _provider: provider, raw })
