@@ -13,7 +13,7 @@ pub struct Attention {
     pub is_causal: bool,
     /// With `is_causal`: whether the last query, not the first, meets its counterpart on the diagonal.
     pub aligns_ends: bool,
-    /// How many keys to the left a query sees besides its own.
+    /// How many keys up to and with its own a query sees.
     pub left_bound: Option<i64>,
     /// A tensor that is added to the scores; it may repeat over batch, heads, queries or keys.
     pub mask: Option<TensorId>,
