@@ -1,7 +1,7 @@
 //! The execution provider of one session.
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf, sync::Arc};
 
-use exec::Device;
+use exec::{Device, Program};
 use ort_ep::{
     Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, GraphCapture, Profiling, Result,
     view::{Graph, RunOptions},
@@ -15,6 +15,7 @@ use crate::{
     profile::Profiles,
     runs::Runs,
     saved::{self, Save},
+    tuning::Tuning,
 };
 
 /// One session on a device.
@@ -33,6 +34,8 @@ pub(crate) struct HipEp {
     pub folder: Option<PathBuf>,
     /// Who wants to know how long steps take.
     pub profiles: Profiles,
+    /// How partitions are made ready.
+    pub tuning: Tuning,
 }
 
 impl Ep for HipEp {
@@ -91,7 +94,13 @@ impl HipEp {
         };
         let context_node = self.save.as_ref().map(|save| save.node(&record, partition)).transpose()?;
         let graph = record.into_graph().map_err(|reason| Error::new(ErrorCode::InvalidGraph, reason))?;
-        let partition = DevicePartition::new(graph, &*self.device, self.runs.clone(), self.profiles.clone())?;
+        let name = partition.node.name()?;
+        let program = Program::with(graph, &*self.device, self.tuning.settings(name));
+        let program = program.map_err(|error| Error::ep_fail(error.to_string()))?;
+        if let Some(explain) = &self.explain {
+            explain.record_passes(name, program.fired());
+        }
+        let partition = DevicePartition::new(program, self.runs.clone(), self.profiles.clone());
         Ok(Compiled { partition: Box::new(partition), context_node })
     }
 }

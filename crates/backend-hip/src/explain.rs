@@ -1,13 +1,15 @@
 //! A record of what was placed and why the rest was not, for `amdgpu-ep explain`.
 //!
 //! The session-config entry `ep.hip.explain_file` names a file. Each graph that ONNX Runtime offers adds one line of JSON:
-//! `{"graph":…,"partitions":n,"nodes":[{"name":…,"op":…,"domain":…,"since_version":n,"placed":bool,"reason":…}]}`.
+//! `{"graph":…,"partitions":n,"nodes":[{"name":…,"op":…,"domain":…,"since_version":n,"placed":bool,"reason":…}]}`. Each
+//! partition that is compiled adds `{"partition":…,"passes":{pass:n,…}}`: the passes that changed it, and how often.
 use std::{
     fs::OpenOptions,
     io::Write as _,
     path::{Path, PathBuf},
 };
 
+use graph::pass::Fired;
 use ort_ep::{Result, view::Node};
 
 use crate::{claim::Placement, json};
@@ -30,12 +32,20 @@ impl Explain {
     /// # Errors
     /// ONNX Runtime refused to describe a node.
     pub fn record(&self, graph: &str, placement: &Placement<'_>) -> Result<()> {
-        let line = line(graph, placement)?;
-        if let Err(error) = append(&self.file, &line) {
+        self.append(&line(graph, placement)?);
+        Ok(())
+    }
+
+    /// Appends the passes that changed a partition.
+    pub fn record_passes(&self, partition: &str, fired: &[Fired]) {
+        self.append(&passes_line(partition, fired));
+    }
+
+    fn append(&self, line: &str) {
+        if let Err(error) = append(&self.file, line) {
             let file = self.file.display();
             tracing::warn!(target: "amdgpu_ep::partition", "the explain file {file} could not be written: {error}");
         }
-        Ok(())
     }
 }
 
@@ -54,6 +64,11 @@ fn line(graph: &str, placement: &Placement<'_>) -> Result<String> {
     }
     let (graph, partitions) = (json::text(graph), placement.partitions.len());
     Ok(format!("{{\"graph\":{graph},\"partitions\":{partitions},\"nodes\":[{}]}}\n", nodes.join(",")))
+}
+
+fn passes_line(partition: &str, fired: &[Fired]) -> String {
+    let counts: Vec<String> = fired.iter().map(|fired| format!("{}:{}", json::text(fired.pass), fired.count)).collect();
+    format!("{{\"partition\":{},\"passes\":{{{}}}}}\n", json::text(partition), counts.join(","))
 }
 
 fn entry(node: Node<'_>, reason: Option<&str>) -> Result<String> {
@@ -86,6 +101,15 @@ mod tests {
         assert_eq!(
             line("a \"graph\"", &empty).unwrap(),
             "{\"graph\":\"a \\\"graph\\\"\",\"partitions\":0,\"nodes\":[]}\n"
+        );
+    }
+
+    #[test]
+    fn passes_are_counted_by_name() {
+        let fired = [Fired { pass: "gelu", count: 2 }, Fired { pass: "attention", count: 1 }];
+        assert_eq!(
+            passes_line("p \"0\"", &fired),
+            "{\"partition\":\"p \\\"0\\\"\",\"passes\":{\"gelu\":2,\"attention\":1}}\n"
         );
     }
 

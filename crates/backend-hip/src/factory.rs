@@ -14,6 +14,7 @@ use crate::{
     profile::Profiles,
     runs::Runs,
     saved::{self, Save},
+    tuning::{self, Tuning},
 };
 
 /// Makes the library's factory.
@@ -90,6 +91,7 @@ impl Factory for HipFactory {
             }
         }
         let file = request.options.get(explain::ENTRY)?.filter(|file| !file.is_empty());
+        let (passes, dump) = (request.options.get(tuning::DISABLE_PASSES)?, request.options.get(tuning::DUMP_DIR)?);
         let entries = request.options.config_entries()?;
         let model = entries.get("ep.context_file_path").map(Path::new);
         Ok(HipEp {
@@ -100,6 +102,7 @@ impl Factory for HipFactory {
             save: Save::from_entries(&entries)?,
             folder: model.and_then(Path::parent).map(Path::to_owned),
             profiles: Profiles::default(),
+            tuning: Tuning::new(passes.as_deref(), dump.as_deref()),
         }
         .into())
     }

@@ -23,5 +23,6 @@ mod profile;
 mod record;
 mod runs;
 mod saved;
+mod tuning;
 
 ort_ep::plugin!(factory::create, log_variable = "AMDGPU_EP_LOG");

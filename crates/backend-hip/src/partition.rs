@@ -4,7 +4,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use exec::{Device, Input, Observer, Program};
+use exec::{Input, Observer, Program};
 use graph::{Graph, Step};
 use ort_ep::{
     Error, Partition, Result,
@@ -31,10 +31,9 @@ pub(crate) struct DevicePartition {
 }
 
 impl DevicePartition {
-    pub fn new(graph: Graph, device: &dyn Device, runs: Arc<Runs>, profiles: Profiles) -> Result<Self> {
-        let program = Program::new(graph, device).map_err(|error| Error::ep_fail(error.to_string()))?;
+    pub fn new(program: Program, runs: Arc<Runs>, profiles: Profiles) -> Self {
         let reads_values = (0..program.graph().inputs().len()).any(|at| program.needs_value(at));
-        Ok(Self { program, reads_values, runs, profiles })
+        Self { program, reads_values, runs, profiles }
     }
 
     fn inputs<'a>(&self, context: &KernelContext<'a>) -> Result<PerValue<Tensor<'a>>> {

@@ -24,4 +24,4 @@ pub use error::ExecError;
 pub use host_ops::{Parallel, Serial};
 pub use ledger::Ledger;
 pub use pool::Pool;
-pub use program::{Input, Program};
+pub use program::{Input, Program, Settings, Watcher};

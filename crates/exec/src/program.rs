@@ -1,5 +1,11 @@
 //! A partition that is ready to run.
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use graph::{
     Graph, Plan, Shape, Tensor,
@@ -21,10 +27,26 @@ pub struct Input<'a> {
     pub value: Option<&'a [u8]>,
 }
 
+/// Sees every stage of a program: its name, and its text, which is written only if it is shown.
+pub type Watcher = Arc<dyn Fn(&str, &dyn fmt::Display) + Send + Sync>;
+
+/// How a partition is made ready.
+#[derive(Clone, Default)]
+pub struct Settings {
+    /// The passes that run.
+    pub passes: Selection,
+    /// Who sees the stages: the graph as `imported`, after each pass by the pass's name, and those of each plan as
+    /// `plan-N-…`.
+    pub watcher: Option<Watcher>,
+}
+
 /// A partition with the plans made for it so far.
 pub struct Program {
     graph: Arc<Graph>,
     fired: Vec<Fired>,
+    watcher: Option<Watcher>,
+    /// How many plans were made.
+    made: AtomicUsize,
     needs_value: Vec<bool>,
     plans: Mutex<Lru<Signature, Arc<dyn Prepared>>>,
     loaded: Box<dyn Loaded>,
@@ -50,18 +72,22 @@ impl Program {
     /// # Errors
     /// The device has no room for it.
     pub fn new(graph: Graph, device: &dyn Device) -> Result<Self, ExecError> {
-        Self::with_passes(graph, device, &Selection::default())
+        Self::with(graph, device, Settings::default())
     }
 
-    /// As [`new`](Self::new), after some passes.
+    /// As [`new`](Self::new), made ready as the settings say.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
-    pub fn with_passes(mut graph: Graph, device: &dyn Device, selection: &Selection) -> Result<Self, ExecError> {
-        let fired = pass::run(&mut graph, selection, &mut |_, _| {});
+    pub fn with(mut graph: Graph, device: &dyn Device, settings: Settings) -> Result<Self, ExecError> {
+        let Settings { passes, watcher } = settings;
+        let show = |stage: &str, graph: &Graph| watcher.iter().for_each(|watcher| watcher(stage, graph));
+        show("imported", &graph);
+        let fired = pass::run(&mut graph, &passes, &mut |pass, graph| show(pass.name, graph));
         let (needs_value, graph) = (graph.inputs_with_needed_values(), Arc::new(graph));
         let loaded = device.load(graph.clone())?;
-        Ok(Self { graph, fired, needs_value, plans: Mutex::new(Lru::new(KEPT_PLANS)), loaded })
+        let plans = Mutex::new(Lru::new(KEPT_PLANS));
+        Ok(Self { graph, fired, watcher, made: AtomicUsize::new(0), needs_value, plans, loaded })
     }
 
     /// The passes that changed the partition.
@@ -106,7 +132,11 @@ impl Program {
             })
             .collect();
         let mut fold = |prologue: &Plan| self.loaded.evaluate(prologue);
-        let plan = self.loaded.prepare(Plan::with_folding(&self.graph, &specs, &mut fold)?)?;
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let mut watch = |stage: &str, text: &dyn fmt::Display| {
+            self.watcher.iter().for_each(|watcher| watcher(&format!("plan-{number}-{stage}"), text));
+        };
+        let plan = self.loaded.prepare(Plan::watched(&self.graph, &specs, &mut fold, &mut watch)?)?;
         let signature = Signature {
             shapes: inputs.iter().map(|input| input.shape.into()).collect(),
             values: inputs.iter().map(|input| input.value.map(Into::into)).collect(),

@@ -4,10 +4,12 @@
 mod build;
 mod common;
 
+use std::sync::{Arc, Mutex};
+
 use build::Build;
 use common::{assert_close, numbers, random, tensor};
 use exec::{
-    Program,
+    Program, Settings, Watcher,
     host::{HostDevice, run_program},
 };
 use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
@@ -17,10 +19,15 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
     tensor(DType::F32, shape, &random(shape.iter().product(), seed))
 }
 
+fn without_passes(graph: Graph) -> Program {
+    let settings = Settings { passes: Selection::none(), ..Settings::default() };
+    Program::with(graph, &HostDevice::new(), settings).unwrap()
+}
+
 /// How often a pass fired, and the first output with all passes and with none.
 fn both(graph: &Graph, pass: &str, inputs: &[Tensor]) -> (usize, Tensor, Tensor) {
     let with = Program::new(graph.clone(), &HostDevice::new()).unwrap();
-    let without = Program::with_passes(graph.clone(), &HostDevice::new(), &Selection::none()).unwrap();
+    let without = without_passes(graph.clone());
     assert!(without.fired().is_empty());
     let fired = with.fired().iter().find(|fired| fired.pass == pass).map_or(0, |fired| fired.count);
     let [with, without] = [with, without].map(|program| run_program(&program, inputs).unwrap().swap_remove(0));
@@ -266,6 +273,31 @@ fn attention_of_other_shapes_is_done_as_written() {
     }
 }
 
+#[test]
+fn every_stage_is_seen_in_order() {
+    let mut build = Build::default();
+    let x = build.input();
+    let same = build.node("Identity", &[x]);
+    let gate = build.node("Sigmoid", &[same]);
+    let out = build.node("Mul", &[same, gate]);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let stages = seen.clone();
+    let watcher: Watcher =
+        Arc::new(move |stage, text| stages.lock().unwrap().push((stage.to_owned(), text.to_string())));
+    let settings = Settings { watcher: Some(watcher), ..Settings::default() };
+    let program = Program::with(build.outputs(&[out]), &HostDevice::new(), settings).unwrap();
+    for shape in [&[2, 3][..], &[4], &[2, 3]] {
+        run_program(&program, &[floats(shape, 1)]).unwrap();
+    }
+    let seen = seen.lock().unwrap();
+    let stages: Vec<&str> = seen.iter().map(|(stage, _)| stage.as_str()).collect();
+    assert_eq!(stages[..4], ["imported", "no-ops", "dead-code", "silu"]);
+    let of_plan =
+        |number| ["lowered", "fused", "folded", "epilogues", "placed"].map(|stage| format!("plan-{number}-{stage}"));
+    assert_eq!(stages[4..], [of_plan(0), of_plan(1)].concat());
+    assert!(seen.iter().all(|(_, text)| text.ends_with('\n')));
+}
+
 /// A node of a random graph: an operator, and where in the list of values its operands are.
 type Choice = (u8, usize, usize);
 
@@ -340,11 +372,8 @@ proptest! {
     ) {
         let graph = random_graph(&choices, &wanted);
         let inputs = [floats(&[3, 3], 1), floats(&[3, 3], 2)];
-        let [with, without] = [Selection::default(), Selection::none()]
-            .map(|selection| {
-                let program = Program::with_passes(graph.clone(), &HostDevice::new(), &selection).unwrap();
-                run_program(&program, &inputs).unwrap()
-            });
+        let programs = [Program::new(graph.clone(), &HostDevice::new()).unwrap(), without_passes(graph)];
+        let [with, without] = programs.map(|program| run_program(&program, &inputs).unwrap());
         for (with, without) in with.iter().zip(&without) {
             prop_assert_eq!(with.shape(), without.shape());
             let (with, without) = (numbers(with), numbers(without));

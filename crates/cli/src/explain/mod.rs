@@ -37,6 +37,8 @@ struct Report {
     place: Place,
     #[serde(flatten)]
     placed: Placed,
+    /// How often each pass of the engine changed a partition.
+    passes: BTreeMap<String, usize>,
     operators: Vec<Operator>,
     nodes: Vec<Node>,
 }
@@ -125,7 +127,7 @@ fn report(place: Place, assignment: &[Assigned], mut reasons: Reasons) -> Report
     let mut operators: Vec<Operator> = operators.into_values().collect();
     // What needs attention comes first.
     operators.sort_by_key(|operator| (std::cmp::Reverse(operator.elsewhere), std::cmp::Reverse(operator.device)));
-    Report { schema: SCHEMA, place, placed: Placed::count(assignment), operators, nodes }
+    Report { schema: SCHEMA, place, placed: Placed::count(assignment), passes: reasons.passes, operators, nodes }
 }
 
 #[cfg(test)]
@@ -159,7 +161,9 @@ mod tests {
         let line = r#"{"graph":"g","partitions":1,"nodes":[
             {"name":"c","op":"Det","domain":"","since_version":11,"placed":false,"reason":"no such operator"},
             {"name":"a","op":"Relu","domain":"","since_version":14,"placed":true,"reason":null}]}"#;
-        report(place(), &assignment, Reasons::parse(&line.replace('\n', "")).unwrap())
+        let passes = r#"{"partition":"p","passes":{"layer-norm":2,"gelu":1}}"#;
+        let lines = format!("{}\n{passes}\n", line.replace('\n', ""));
+        report(place(), &assignment, Reasons::parse(&lines).unwrap())
     }
 
     #[test]
@@ -179,7 +183,13 @@ mod tests {
     #[test]
     fn text_has_the_summary_and_the_reasons() {
         let text = render::text(&sample(), true);
-        for want in ["2 of 4 nodes (50 %) in 1 partition", "Det", "no such operator", "CPUExecutionProvider"] {
+        for want in [
+            "2 of 4 nodes (50 %) in 1 partition",
+            "Passes: 1 × gelu, 2 × layer-norm",
+            "Det",
+            "no such operator",
+            "CPUExecutionProvider",
+        ] {
             assert!(text.contains(want), "{want}: {text}");
         }
     }

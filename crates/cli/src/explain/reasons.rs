@@ -5,10 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// One line: a graph that the backend was offered.
+/// One line: a graph that the backend was offered, with its nodes, or a partition that it compiled, with the passes that
+/// changed it.
 #[derive(Deserialize)]
 struct Record {
+    #[serde(default)]
     nodes: Vec<RecordedNode>,
+    #[serde(default)]
+    passes: BTreeMap<String, usize>,
 }
 
 #[derive(Deserialize)]
@@ -26,6 +30,8 @@ type Key = (String, String, String);
 pub struct Reasons {
     declined: BTreeMap<Key, VecDeque<String>>,
     is_empty: bool,
+    /// How often each pass changed a partition.
+    pub passes: BTreeMap<String, usize>,
 }
 
 /// A domain in its short form: ONNX's own has an empty name.
@@ -43,10 +49,13 @@ impl Reasons {
     /// # Errors
     /// When one is not what the backend writes.
     pub fn parse(lines: &str) -> Result<Reasons> {
-        let mut reasons = Reasons { declined: BTreeMap::new(), is_empty: true };
+        let mut reasons = Reasons { is_empty: true, ..Reasons::default() };
         for line in lines.lines().filter(|line| !line.trim().is_empty()) {
             let record: Record = serde_json::from_str(line).with_context(|| format!("in the line {line:?}"))?;
             reasons.is_empty = false;
+            for (pass, count) in record.passes {
+                *reasons.passes.entry(pass).or_default() += count;
+            }
             for node in record.nodes {
                 if let Some(reason) = node.reason {
                     reasons.declined.entry(key(&node.domain, &node.op, &node.name)).or_default().push_back(reason);
@@ -100,6 +109,14 @@ mod tests {
         assert_eq!(reasons.take("", "Loop", "b").as_deref(), Some("two"));
         assert_eq!(reasons.take("", "Loop", "c"), None);
         assert_eq!(reasons.none("host"), "the backend was not asked about it");
+    }
+
+    #[test]
+    fn passes_of_all_partitions_are_added_up() {
+        let lines =
+            "{\"partition\":\"a\",\"passes\":{\"gelu\":2}}\n{\"partition\":\"b\",\"passes\":{\"gelu\":1,\"no-ops\":4}}";
+        let passes = Reasons::parse(lines).unwrap().passes;
+        assert_eq!(passes, BTreeMap::from([("gelu".to_owned(), 3), ("no-ops".to_owned(), 4)]));
     }
 
     #[test]

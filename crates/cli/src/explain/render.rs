@@ -21,6 +21,10 @@ pub fn text(report: &Report, all_nodes: bool) -> String {
         [full_name(&operator.domain, &operator.op), device.to_string(), elsewhere.to_string(), reasons(operator)]
     });
     out += &table::text(["operator", "device", "elsewhere", "why not on the device"], rows.collect());
+    if !report.passes.is_empty() {
+        let counts: Vec<String> = report.passes.iter().map(|(pass, count)| format!("{count} × {pass}")).collect();
+        out += &format!("\nPasses: {}\n", counts.join(", "));
+    }
     // Writing to a string cannot fail.
     let _ = writeln!(out, "\nOn the device: {}", report.placed.text());
     out

@@ -1,0 +1,108 @@
+//! How partitions are made ready: which passes run, and where the stages are written.
+//!
+//! The session-config entry `ep.hip.disable_passes` names passes that shall not run, separated by commas. The entry
+//! `ep.hip.dump_dir` names a folder, made if it is not there; each stage of each partition becomes a text file in it, named by
+//! the partition, a running number and the stage.
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use exec::{Settings, Watcher};
+use graph::pass::Selection;
+
+/// The configuration entry that lists passes.
+pub(crate) const DISABLE_PASSES: &str = "ep.hip.disable_passes";
+
+/// The configuration entry that names the folder.
+pub(crate) const DUMP_DIR: &str = "ep.hip.dump_dir";
+
+/// Files written per partition: a session that sees ever new shapes must not fill a disk.
+const MOST_FILES: usize = 100;
+
+/// What a session was asked for.
+#[derive(Default)]
+pub(crate) struct Tuning {
+    passes: Selection,
+    dump: Option<PathBuf>,
+}
+
+impl Tuning {
+    /// Reads the values of the entries. What can't be followed is told, and no reason to refuse a session.
+    pub fn new(disable_passes: Option<&str>, dump_dir: Option<&str>) -> Self {
+        let (passes, unknown) = Selection::without(disable_passes.unwrap_or_default());
+        if !unknown.is_empty() {
+            let (unknown, names) = (unknown.join(", "), Selection::names().collect::<Vec<_>>().join(", "));
+            tracing::warn!(target: "amdgpu_ep::compile", "{DISABLE_PASSES} names {unknown}, which no pass is called\n  help: the passes are {names}");
+        }
+        Self { passes, dump: dump_dir.filter(|folder| !folder.is_empty()).map(PathBuf::from) }
+    }
+
+    /// How the partition of this name is made ready.
+    pub fn settings(&self, partition: &str) -> Settings {
+        Settings { passes: self.passes.clone(), watcher: self.dump.as_deref().map(|folder| writer(folder, partition)) }
+    }
+}
+
+/// Writes each stage into a file of its own.
+fn writer(folder: &Path, partition: &str) -> Watcher {
+    let base = folder.join(plain(partition));
+    let folder = folder.to_owned();
+    let written = AtomicUsize::new(0);
+    Arc::new(move |stage: &str, text: &dyn fmt::Display| {
+        let number = written.fetch_add(1, Ordering::Relaxed);
+        if number >= MOST_FILES {
+            return;
+        }
+        let mut file = base.clone().into_os_string();
+        file.push(format!(".{number:02}-{}.txt", plain(stage)));
+        let done = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, text.to_string()));
+        if let Err(error) = done {
+            tracing::warn!(target: "amdgpu_ep::compile", "{} could not be written: {error}", file.display());
+        }
+    })
+}
+
+/// A name that may be a file's.
+fn plain(name: &str) -> String {
+    let kept = |one: char| one.is_ascii_alphanumeric() || matches!(one, '-' | '_');
+    let name: String = name.chars().map(|one| if kept(one) { one } else { '_' }).collect();
+    if name.is_empty() { "partition".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_passes_are_off_and_strangers_ignored() {
+        let settings = Tuning::new(Some("gelu, no-such-pass"), None).settings("p");
+        assert!(!settings.passes.runs("gelu") && settings.passes.runs("attention"));
+        assert!(settings.watcher.is_none());
+        assert_eq!(Tuning::new(None, Some("")).settings("p").passes, Selection::default());
+    }
+
+    #[test]
+    fn stages_become_numbered_files_and_not_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = folder.path().join("made").join("here");
+        let watcher = Tuning::new(None, below.to_str()).settings("../a b").watcher.unwrap();
+        (0..MOST_FILES + 3).for_each(|_| watcher("plan-0/x", &"text"));
+        let mut names: Vec<_> =
+            std::fs::read_dir(&below).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        assert_eq!((names.len(), names[0].as_str()), (MOST_FILES, "___a_b.00-plan-0_x.txt"));
+        assert_eq!(std::fs::read_to_string(below.join(&names[7])).unwrap(), "text");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_fails_nothing() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let below = file.path().join("folder");
+        Tuning::new(None, below.to_str()).settings("p").watcher.unwrap()("stage", &"text");
+    }
+}
