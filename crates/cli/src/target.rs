@@ -34,7 +34,7 @@ pub struct TargetArguments {
     /// The provider's library; without it AMDGPU_EP_PATH, or libamdgpu-ep beside this command or in ../lib
     #[arg(long, value_name = "PATH")]
     pub library: Option<PathBuf>,
-    /// Which backend to use: auto, hip, migraphx, directx, eager or optimize
+    /// Which backend to use: auto, hip, migraphx, hipgpu, directx, eager or optimize
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
     /// An option of the provider; a key with a dot in it is a session-config entry, such as session.disable_prepacking
