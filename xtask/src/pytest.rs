@@ -1,6 +1,7 @@
 //! The Python suites: the integration suite once per ONNX Runtime version, and the GenAI suite.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -52,11 +53,19 @@ fn suite(context: &Context<'_>, name: &str, arrange: impl FnOnce(&mut Command)) 
         .args(["-m", "pytest", "--quiet", "-rs", "-p", "no:cacheprovider", "--junitxml"])
         .arg(&report)
         .env("AMDGPU_EP_LIBRARY", context.stage()?.umbrella())
+        .env("AMDGPU_EP_TEST_EXAMPLES", examples(context)?)
         .env_remove("PYTHONPATH");
     arrange(&mut pytest);
     shell::run(&mut pytest)?;
     let report = fs::read_to_string(&report).with_context(|| format!("cannot read {}", report.display()))?;
     Ok(Counts::of(&report).map_or_else(|| Outcome::Passed(String::new()), Counts::outcome))
+}
+
+/// Builds the SDK's example plugins, which the suites use as backends, and gives their folder.
+fn examples(context: &Context<'_>) -> Result<PathBuf> {
+    let mut build = shell::cargo(context.workspace.root());
+    shell::run(build.args(["build", "--package", "ort-ep", "--examples", "--quiet"]))?;
+    Ok(context.workspace.target().join("debug").join("examples"))
 }
 
 #[derive(Debug, PartialEq, Eq)]

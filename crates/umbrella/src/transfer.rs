@@ -1,7 +1,7 @@
 //! Copies between host, pinned and device memory.
 use std::sync::Arc;
 
-use hip::{HipError, PointerKind};
+use hip::{DriverKind, HipError, PointerKind};
 use ort_ep::{DataTransfer, DeviceKind, Error, MemoryDevice, MemoryKind, Result, TensorCopy, view::RawStream};
 
 use crate::{
@@ -60,10 +60,12 @@ impl Transfer {
             return Ok(Place::Host);
         }
         let claimed = memory.device_id as usize;
-        let driver = self.context(claimed)?.device.driver();
-        Ok(match driver.pointer_info(address).kind {
+        let device = &self.context(claimed)?.device;
+        Ok(match device.driver().pointer_info(address).kind {
             PointerKind::Device(ordinal) => Place::Device(ordinal),
             PointerKind::PinnedHost => Place::Pinned,
+            // A backend's allocator: what the host driver did not make is RAM all the same.
+            _ if device.kind() == DriverKind::Host => Place::Host,
             _ if memory.memory == MemoryKind::HostAccessible => Place::Host,
             _ => Place::Device(claimed),
         })

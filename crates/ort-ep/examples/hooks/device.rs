@@ -104,6 +104,11 @@ impl HooksStream {
         let number = STREAMS.fetch_add(1, Ordering::Relaxed);
         Self { number, device, _gone: Gone("stream.drop") }
     }
+
+    /// Stands for the driver's default stream.
+    pub fn of_default(device: u32) -> Self {
+        Self { number: 0, device, _gone: Gone("stream.drop") }
+    }
 }
 
 impl Stream for HooksStream {

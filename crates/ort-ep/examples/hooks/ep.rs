@@ -7,7 +7,7 @@ use std::{
 use ort_ep::{
     AllocatorHandle, Claims, Compiled, CompiledModels, DataLayout, Ep, EpContextNode, Error, FusedPartition,
     GraphCapture, Layout, MemoryDevice, Profiling, Result, SessionResources, Stream, Weightless,
-    view::{Graph, Node, RunOptions},
+    view::{Graph, HostReadable, Node, RunOptions},
 };
 
 use crate::{
@@ -27,12 +27,17 @@ pub struct HooksEp {
     name: String,
     /// Runs by graph id, for the capture protocol.
     runs: Mutex<BTreeMap<i32, usize>>,
+    _ram: Vec<HostReadable>,
     _gone: Gone,
 }
 
 impl HooksEp {
     pub fn new(settings: Settings, name: String) -> Self {
-        Self { settings, name, runs: Mutex::default(), _gone: Gone("ep.drop") }
+        let ram = settings.ram.map(|vendor| (0..2).map(move |id| MemoryDevice::gpu(vendor, id)));
+        // SAFETY: the test that says so uses the host driver.
+        #[allow(unsafe_code)]
+        let ram = ram.into_iter().flatten().map(|memory| unsafe { HostReadable::new(memory) }).collect();
+        Self { settings, name, runs: Mutex::default(), _ram: ram, _gone: Gone("ep.drop") }
     }
 
     fn is_saved(&self, node: Node<'_>) -> Result<bool> {
@@ -153,7 +158,7 @@ impl Ep for HooksEp {
     }
 
     fn session_resources(&self) -> Option<&dyn SessionResources> {
-        self.settings.resources.then_some(self)
+        self.settings.resources.is_some().then_some(self)
     }
 
     fn data_layout(&self) -> Option<&dyn DataLayout> {
@@ -181,7 +186,12 @@ impl SessionResources for HooksEp {
 
     fn create_stream(&self, device: MemoryDevice) -> Result<Box<dyn Stream>> {
         note("resources.create_stream", device.device_id)?;
-        Ok(Box::new(HooksStream::new(device.device_id)))
+        let is_default = self.settings.resources.as_deref() == Some("default_stream");
+        Ok(Box::new(if is_default {
+            HooksStream::of_default(device.device_id)
+        } else {
+            HooksStream::new(device.device_id)
+        }))
     }
 }
 

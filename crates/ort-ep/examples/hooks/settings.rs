@@ -14,8 +14,11 @@ pub struct Settings {
     pub cpu_shapes: bool,
     /// `profile=1`: has a profiler.
     pub profile: bool,
-    /// `resources=1`: makes allocators and streams of its own.
-    pub resources: bool,
+    /// `resources=1`: makes allocators and streams of its own; `resources=default_stream`: streams that stand for the
+    /// driver's default one, so that another library can copy on them.
+    pub resources: Option<String>,
+    /// `ram=VENDOR`: the memory of that vendor's GPUs is RAM, although another library allocates it.
+    pub ram: Option<u32>,
     /// `serial=1`: runs one at a time.
     pub serial: bool,
     /// `default_device=N`: nodes run on the memory of device N.
@@ -46,9 +49,15 @@ pub struct Save {
 impl Settings {
     pub fn read(request: &EpRequest<'_>) -> Result<Self> {
         let entries = request.options.config_entries()?;
-        let prefix = format!("ep.{}.", request.name.to_string_lossy().to_lowercase());
-        let own: BTreeMap<_, _> =
-            entries.iter().filter_map(|(key, value)| Some((key.strip_prefix(&prefix)?, value.as_str()))).collect();
+        // Behind another plugin, the name's options are that one's: `ep.hooks.*` reaches this one everywhere.
+        let prefixes = [format!("ep.{}.", request.name.to_string_lossy().to_lowercase()), "ep.hooks.".to_owned()];
+        let own: BTreeMap<_, _> = entries
+            .iter()
+            .filter_map(|(key, value)| {
+                let name = prefixes.iter().find_map(|prefix| key.strip_prefix(prefix.as_str()))?;
+                Some((name, value.as_str()))
+            })
+            .collect();
         let is_on = |key| own.get(key) == Some(&"1");
         let text = |key| own.get(key).map(|&value| value.to_owned());
         let weightless = match own.get("weightless") {
@@ -65,7 +74,8 @@ impl Settings {
             capture: number(&own, "capture"),
             cpu_shapes: is_on("cpu_shapes"),
             profile: is_on("profile"),
-            resources: is_on("resources"),
+            resources: text("resources"),
+            ram: number(&own, "ram"),
             serial: is_on("serial"),
             default_device: number(&own, "default_device"),
             budget: number(&own, "budget"),

@@ -385,7 +385,8 @@ unsafe extern "system" fn create_allocator(
     this.status("CreateAllocator", |ep| {
         // SAFETY: as above.
         let memory = unsafe { MemoryDevice::of_info(this.border.runtime, info) };
-        let info = this.kept.offered(memory)?.as_ptr();
+        // SAFETY: as above.
+        let info = unsafe { this.kept.session_info(this.border.runtime, info)? }.as_ptr();
         let allocator = ep.session_resources().ok_or_else(absent)?.create_allocator(memory)?;
         let place = Place { border: this.border.after_session(), memory, info, _token: this.kept.life.token() };
         // SAFETY: a valid out-pointer; the factory's `ReleaseAllocator` takes it back.

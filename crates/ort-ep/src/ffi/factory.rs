@@ -48,6 +48,23 @@ impl Kept {
         infos.iter().find(|info| info.memory() == memory).cloned()
     }
 
+    /// The info of the memory that a session asks an allocator for. Behind another plugin it was offered by that one: then
+    /// a copy is kept.
+    ///
+    /// # Safety
+    /// `raw` is alive for the call.
+    pub unsafe fn session_info(&self, runtime: Runtime, raw: *const sys::OrtMemoryInfo) -> Result<Arc<MemoryInfo>> {
+        // SAFETY: the caller's promise.
+        let memory = unsafe { MemoryDevice::of_info(runtime, raw) };
+        if let Some(known) = self.info(memory) {
+            return Ok(known);
+        }
+        // SAFETY: as above.
+        let copy = Arc::new(unsafe { MemoryInfo::copy_of(runtime, raw)? });
+        self.infos.lock().unwrap_or_else(PoisonError::into_inner).push(copy.clone());
+        Ok(copy)
+    }
+
     pub fn foreign_allocators(&self) -> MutexGuard<'_, HashMap<usize, ForeignAllocator>> {
         self.foreign_allocators.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -313,7 +330,7 @@ unsafe extern "system" fn create_ep(
         let (registry, kept) = (this.registry()?, this.kept.clone());
         let made = match new {
             NewEp::Own(inner) => ep_into_raw(inner, &this.name, border, kept, registry),
-            NewEp::Forwarded(forwarded) => forward_into_raw(forwarded, &this.name, border, kept, registry)?,
+            NewEp::Forwarded(forwarded) => forward_into_raw(forwarded, &this.name, border, kept, registry),
         };
         // SAFETY: a valid out-pointer; `ReleaseEp` takes it back.
         unsafe { ep.write(made) };

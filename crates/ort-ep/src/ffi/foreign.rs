@@ -9,6 +9,7 @@ use libloading::Library;
 use ort_ep_sys as sys;
 
 use super::{
+    elf::missing_bytes,
     life::{LifeToken, this_library},
     runtime::c_string,
 };
@@ -24,6 +25,9 @@ type CreateFn = unsafe extern "C" fn(
 ) -> sys::Status;
 type ReleaseFn = unsafe extern "C" fn(*mut sys::OrtEpFactory) -> sys::Status;
 
+/// The oldest table of an execution provider that has `GetCapability`.
+const FIRST_WITH_CAPABILITY: u32 = 23;
+
 /// How many factories ONNX Runtime has room for; some libraries insist on it.
 const MAX_FACTORIES: usize = 4;
 
@@ -38,6 +42,9 @@ pub(super) struct Entries {
 impl Entries {
     /// Opens a library by path or name; the error names the file and the loader's reason.
     pub fn open(file: &OsStr) -> std::result::Result<Self, String> {
+        if let Some(missing) = missing_bytes(file.as_ref()) {
+            return Err(format!("{}: the file is cut short: {missing} bytes are missing", file.display()));
+        }
         // SAFETY: loading runs the library's initialisers; it is the plugin the user installed for this purpose.
         let library = unsafe { Library::new(file) }.map_err(|error| reason(file, &error))?;
         // SAFETY: the two symbols have these types in every plugin of ONNX Runtime.
@@ -140,7 +147,13 @@ impl PluginHost {
         let entries = Entries::open(file.as_ref()).map_err(Error::ep_fail)?;
         // SAFETY: the pointers are what ONNX Runtime passed to us, and still alive.
         let raw = unsafe { entries.create_factory(self.runtime, self.name.as_ptr(), self.base, self.logger)? };
-        Ok(Arc::new(ForeignFactory { raw, entries: Some(entries), mapping, runtime: self.runtime }))
+        let factory = ForeignFactory { raw, entries: Some(entries), mapping, runtime: self.runtime };
+        // SAFETY: the factory is alive.
+        let slots = unsafe { (sys::OrtEpFactory::CreateEp(raw), sys::OrtEpFactory::ReleaseEp(raw)) };
+        match slots {
+            (Some(_), Some(_)) => Ok(Arc::new(factory)),
+            _ => Err(Error::ep_fail("its factory makes no execution providers, or does not take them back")),
+        }
     }
 
     /// The folder of this library, where others may lie beside it.
@@ -189,22 +202,31 @@ impl ForeignFactory {
         let metadata: Vec<_> = request.devices.iter().map(|device| device.metadata.as_ptr()).collect();
         let (options, logger) = (request.options.as_ptr(), request.logger);
         let mut raw = ptr::null_mut();
-        // SAFETY: the factory is alive, everything passed is alive for this call (the logger for the session's life), and a
-        // factory without the two slots is refused.
+        // SAFETY: the factory is alive, and everything passed is alive for this call, the logger for the session's life.
+        // The slot was there when the factory was loaded.
         let status = unsafe {
-            let (Some(create), Some(_)) =
-                (sys::OrtEpFactory::CreateEp(self.raw), sys::OrtEpFactory::ReleaseEp(self.raw))
-            else {
-                return Err(Error::ep_fail("it makes no execution providers"));
-            };
-            create(self.raw, devices.as_ptr(), metadata.as_ptr(), devices.len(), options, logger, &mut raw)
+            sys::OrtEpFactory::CreateEp(self.raw).map_or(ptr::null_mut(), |create| {
+                create(self.raw, devices.as_ptr(), metadata.as_ptr(), devices.len(), options, logger, &mut raw)
+            })
         };
         // What came with an error is not ours to release.
         self.runtime.check("CreateEp", status)?;
         if raw.is_null() {
             return Err(Error::ep_fail("CreateEp: success was reported, but no execution provider was made"));
         }
-        Ok(ForeignEp { raw, factory: self.clone() })
+        let ep = ForeignEp { raw, factory: self.clone() };
+        // SAFETY: it is alive. ONNX Runtime calls this slot without looking.
+        if unsafe { sys::OrtEp::GetCapability(raw) }.is_some() {
+            return Ok(ep);
+        }
+        let stamp = ep.api_version();
+        Err(Error::ep_fail(if stamp < FIRST_WITH_CAPABILITY {
+            format!(
+                "its execution provider was made for API {stamp}: {FIRST_WITH_CAPABILITY} is the oldest that claims nodes"
+            )
+        } else {
+            "its execution provider has no GetCapability".to_owned()
+        }))
     }
 
     /// Asks the plugin whether a compiled model of its own runs here.

@@ -19,10 +19,7 @@ use super::{
     life::LifeToken,
     runtime::{c_string, text},
 };
-use crate::{BackendMemory, Ep, Error, Forwarded, Result};
-
-/// The oldest table that has `GetCapability`, which ONNX Runtime calls without looking.
-const FIRST_WITH_CAPABILITY: u32 = 23;
+use crate::{BackendMemory, Ep, Error, Forwarded};
 
 #[repr(C)]
 struct ForwardBox {
@@ -42,22 +39,19 @@ struct ForwardBox {
 const _: () = assert!(std::mem::offset_of!(ForwardBox, header) == 0);
 
 /// Makes the C object.
-///
-/// # Errors
-/// The backend's table lacks what ONNX Runtime calls without looking.
 pub(super) fn forward_into_raw(
     forwarded: Forwarded,
     name: &CStr,
     border: Border,
     kept: Arc<Kept>,
     registry: Option<Arc<KernelRegistry>>,
-) -> Result<*mut sys::OrtEp> {
-    let raw = table(&forwarded, border, registry.is_some())?;
+) -> *mut sys::OrtEp {
+    let raw = table(&forwarded, border, registry.is_some());
     let header = EpHeader { raw, release };
     let token = kept.life.token();
     let Forwarded { backend, own, compatibility_prefix, .. } = forwarded;
     let (name, compatibility) = (name.to_owned(), Mutex::default());
-    Ok(Box::into_raw(Box::new(ForwardBox {
+    Box::into_raw(Box::new(ForwardBox {
         header,
         backend,
         own,
@@ -69,11 +63,11 @@ pub(super) fn forward_into_raw(
         compatibility,
         token,
     }))
-    .cast())
+    .cast()
 }
 
 /// The slots ONNX Runtime gets to see.
-fn table(forwarded: &Forwarded, border: Border, has_registry: bool) -> Result<sys::OrtEp> {
+fn table(forwarded: &Forwarded, border: Border, has_registry: bool) -> sys::OrtEp {
     let backend: *const sys::OrtEp = forwarded.backend.as_ptr();
     let mut raw = sys::OrtEp::empty(border.runtime.api_version());
     raw.GetName = Some(get_name);
@@ -92,18 +86,6 @@ fn table(forwarded: &Forwarded, border: Border, has_registry: bool) -> Result<sy
                 }
             )*
         };
-    }
-    // SAFETY: see above.
-    if unsafe { sys::OrtEp::GetCapability(backend) }.is_none() {
-        // SAFETY: see above.
-        let stamp = unsafe { (*backend).ort_version_supported };
-        return Err(Error::ep_fail(if stamp < FIRST_WITH_CAPABILITY {
-            format!(
-                "its execution provider was made for API {stamp}: {FIRST_WITH_CAPABILITY} is the oldest that claims nodes"
-            )
-        } else {
-            "its execution provider has no GetCapability".to_owned()
-        }));
     }
     forward! {
         Compile => compile,
@@ -150,7 +132,7 @@ fn table(forwarded: &Forwarded, border: Border, has_registry: bool) -> Result<sy
             }
         }
     }
-    Ok(raw)
+    raw
 }
 
 /// # Safety

@@ -3,7 +3,7 @@ use std::ptr;
 
 use ort_ep_sys as sys;
 
-use super::runtime::c_string;
+use super::runtime::{c_string, text};
 use crate::{DeviceKind, MemoryDevice, MemoryKind, OfferedMemory, Result, Runtime};
 
 /// A memory info of the runtime that we own.
@@ -39,6 +39,20 @@ impl MemoryInfo {
         };
         runtime.check("CreateMemoryInfo_V2", status)?;
         Ok(Self { runtime, raw, memory })
+    }
+
+    /// A copy of another library's info.
+    ///
+    /// # Safety
+    /// `raw` is alive for the call.
+    pub unsafe fn copy_of(runtime: Runtime, raw: *const sys::OrtMemoryInfo) -> Result<Self> {
+        let mut name = ptr::null();
+        // SAFETY: the caller's promise; the name lives as long as the info.
+        let offered = unsafe {
+            runtime.check("MemoryInfoGetName", runtime.api.MemoryInfoGetName(raw, &mut name))?;
+            OfferedMemory { name: text(name).into_owned(), memory: MemoryDevice::of_info(runtime, raw) }
+        };
+        Self::new(runtime, &offered)
     }
 
     pub fn memory(&self) -> MemoryDevice {

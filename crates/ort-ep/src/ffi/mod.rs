@@ -6,6 +6,7 @@
 mod allocator;
 mod compute;
 mod data_transfer;
+mod elf;
 mod entry;
 mod ep;
 mod factory;

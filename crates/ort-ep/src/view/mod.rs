@@ -41,6 +41,7 @@ pub use kernel_info::KernelInfo;
 pub use key_values::{KeyValues, OwnedKeyValues};
 pub use logger::{LogLocation, Logger, Severity};
 pub use node::Node;
+pub use readable::HostReadable;
 pub(crate) use readable::{mark_host_readable, unmark_host_readable};
 pub use run_options::RunOptions;
 pub use scratch::Scratch;

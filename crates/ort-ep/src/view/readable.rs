@@ -40,6 +40,25 @@ pub(crate) fn unmark_host_readable(memory: MemoryDevice) {
     ANY.store(!marked.is_empty(), Ordering::Release);
 }
 
+/// Says, while it lives, that the host may use every buffer of a memory that another library allocates.
+#[derive(Debug)]
+pub struct HostReadable(MemoryDevice);
+
+impl HostReadable {
+    /// # Safety
+    /// Every buffer of `memory` is RAM, for as long as the result lives.
+    pub unsafe fn new(memory: MemoryDevice) -> Self {
+        mark_host_readable(memory);
+        Self(memory)
+    }
+}
+
+impl Drop for HostReadable {
+    fn drop(&mut self) {
+        unmark_host_readable(self.0);
+    }
+}
+
 /// True where the host may use the address.
 pub(super) fn is_host_readable(memory: MemoryDevice) -> bool {
     memory.is_host_readable()

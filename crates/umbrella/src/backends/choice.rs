@@ -37,14 +37,14 @@ impl Backends {
     /// The options contradict each other, or the backend the user named can't be used.
     pub fn choose(&self, session: &Session<'_>) -> Result<Option<Chosen>> {
         let Session { options, context, .. } = session;
-        let (profile, info) = (options.profile, context.device.info());
-        let SessionRoute { candidates, is_explicit } = session_route(options, &info.arch, context.driver(), &[])?;
+        let (profile, arch) = (options.profile, &context.device.info().arch);
+        let SessionRoute { candidates, is_explicit } = session_route(options, arch, context.driver(), &[])?;
         let mut skipped = String::new();
         for Candidate { backend, reason } in candidates {
             let told = self.told(session, &backend)?;
             match self.create(session, &backend, &told) {
                 Ok(ep) => {
-                    let line = format!("profile {profile} on {}: backend {backend} ({reason}){skipped}", info.arch);
+                    let line = format!("profile {profile} on {arch}: backend {backend} ({reason}){skipped}");
                     if skipped.is_empty() {
                         tracing::info!(target: "amdgpu_ep::load", "{line}");
                     } else {
@@ -59,7 +59,7 @@ impl Backends {
         }
         tracing::warn!(
             target: "amdgpu_ep::load",
-            "profile {profile} on {}: no backend, all nodes stay with other providers{skipped}", info.arch
+            "profile {profile} on {arch}: no backend, all nodes stay with other providers{skipped}"
         );
         Ok(None)
     }

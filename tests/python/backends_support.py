@@ -1,0 +1,145 @@
+"""What the tests of backends share: a folder of libraries of its own, test backends, and their reports."""
+import contextlib
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+from support import AMD, EP, LIBRARY, affine, affine_model, bytes_of, options_for, registered, sample
+
+STAGE = Path(LIBRARY).parent
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = Path(os.environ.get("AMDGPU_EP_TEST_EXAMPLES", ROOT / "target" / "debug" / "examples"))
+
+
+def example(name):
+    """One of the SDK's example plugins."""
+    file = EXAMPLES / f"lib{name}.so"
+    if not file.exists():
+        pytest.skip(f"{file} is missing: cargo build -p ort-ep --examples")
+    return file
+
+
+class Folder:
+    """A folder with the umbrella, the host driver and the hip backend, where other backends can be put."""
+
+    def __init__(self, path, hip=True):
+        self.path = Path(path)
+        for name in ("amdgpu-ep", "hip-host") + (("hip-backend",) if hip else ()):
+            shutil.copy(STAGE / f"lib{name}.so", self.path)
+        self.library = str(self.path / "libamdgpu-ep.so")
+        self.table = self.path / "table.txt"
+        self.table.write_text("* * migraphx\n")
+
+    def backend(self, name="migraphx"):
+        return self.path / f"lib{name}-backend.so"
+
+    def put(self, source, name="migraphx"):
+        """A plugin under the name of a backend."""
+        target = self.backend(name)
+        target.unlink(missing_ok=True)
+        shutil.copy(source, target)
+        return target
+
+    @contextlib.contextmanager
+    def registered(self, name=EP):
+        with registered(name, self.library) as found:
+            assert len(found) >= 1
+            yield found
+
+    def auto(self):
+        """Options under which `auto` tries migraphx first and hip next."""
+        return {"routing_table": self.table}
+
+
+def error_of(action):
+    with pytest.raises(Exception) as raised:
+        action()
+    return str(raised.value)
+
+
+def session(found, model=None, entries=None, prepare=None, **options):
+    settings = options_for(found[:1], **options)
+    for key, value in (entries or {}).items():
+        settings.add_session_config_entry(key, str(value))
+    if prepare:
+        prepare(settings)
+    return ort.InferenceSession(model or affine_model(), sess_options=settings, enable_fallback=0)
+
+
+def works(running):
+    np.testing.assert_allclose(running.run(None, {"x": sample()})[0], affine(sample()), rtol=1e-5, atol=1e-6)
+
+
+def hip_works(found):
+    running = session(found, profile="hip", entries={"session.disable_cpu_ep_fallback": "1"})
+    works(running)
+    del running
+
+
+def on_hooks(found, model=None, profile="migraphx", hooks=None, entries=None, prepare=None, **options):
+    """A session on the `hooks` example, which must be the migraphx backend or `backend_library`."""
+    told = {f"ep.hooks.{key}": value for key, value in {"ram": AMD, **(hooks or {})}.items()}
+    if profile:
+        options["profile"] = profile
+    return session(found, model or mul_model(), {**told, **(entries or {})}, prepare, **options)
+
+
+def pair(shape=(2, 3)):
+    generator = np.random.default_rng(7)
+    return (generator.standard_normal(shape, dtype=np.float32) for _ in range(2))
+
+
+def value(name, shape, kind=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, kind, list(shape))
+
+
+def model_of(nodes, inputs, outputs):
+    return bytes_of(helper.make_graph([helper.make_node(*node) for node in nodes], "test", inputs, outputs))
+
+
+def mul_model():
+    return model_of([("Mul", ["x", "y"], ["z"])], [value("x", (2, 3)), value("y", (2, 3))], [value("z", (2, 3))])
+
+
+def multiplies(running):
+    x, y = pair()
+    np.testing.assert_array_equal(running.run(None, {"x": x, "y": y})[0], x * y)
+
+
+class Report:
+    """The file in which the `hooks` example writes down its calls."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        os.environ["HOOKS_REPORT"] = str(path)
+
+    def lines(self):
+        return self.path.read_text().splitlines() if self.path.exists() else []
+
+    def hooks(self):
+        return [line.split(" ", 1)[0] for line in self.lines()]
+
+    def details(self, hook):
+        return [line.split(" ", 1)[1] for line in self.lines() if line.split(" ", 1)[0] == hook]
+
+    def forget(self):
+        self.path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def fault(kind, hook):
+    os.environ["HOOKS_FAULT"] = f"{kind}:{hook}"
+    try:
+        yield
+    finally:
+        del os.environ["HOOKS_FAULT"]
+
+
+def log_lines(capfd, pattern):
+    """Lines of the session's log since the last look that match."""
+    return [line for line in capfd.readouterr().err.splitlines() if re.search(pattern, line)]

@@ -1,0 +1,655 @@
+"""Backends that are missing, broken, faulty or odd: registration succeeds, the session is told or goes elsewhere, the hip
+backend beside them keeps working, and nothing crashes."""
+import gc
+import os
+import random
+import shutil
+import threading
+import time
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from backends_support import (
+    Folder,
+    Report,
+    error_of,
+    example,
+    fault,
+    hip_works,
+    log_lines,
+    model_of,
+    mul_model,
+    multiplies,
+    on_hooks,
+    pair,
+    session,
+    value,
+    works,
+)
+from support import AMD, EP, RELEASE, affine_model, empty_on_device, on_device, open_files, resident_kib, threads
+
+pytestmark = pytest.mark.environment(AMDGPU_EP_DRIVER="host")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path)
+
+
+# Ways of the `broken` example, and words of the answer to a session that asks for it.
+BROKEN = {
+    "error": ["CreateEpFactories was told to fail"],
+    "zero": ["CreateEpFactories", "no factory was made"],
+    "null_factory": ["CreateEpFactories", "no factory was made"],
+    "no_create_ep": ["makes no execution providers"],
+    "no_release_ep": ["does not take them back"],
+    "factory_stamp=21": ["makes no execution providers"],
+    "ep_error": ["CreateEp was told to fail"],
+    "null_ep": ["no execution provider was made"],
+    "no_capability": ["has no GetCapability"],
+    "ep_stamp=22": ["made for API 22", "23"],
+}
+
+
+@pytest.mark.parametrize("mode", BROKEN)
+def test_broken_backend_is_reported_by_name_and_skipped_by_auto(mode, folder, capfd):
+    folder.put(example("broken"))
+    os.environ["BROKEN"] = mode
+    with folder.registered() as found:
+        for _ in range(2):
+            text = error_of(lambda: session(found, profile="migraphx"))
+            for word in ["migraphx", *BROKEN[mode]]:
+                assert word in text, text
+            hip_works(found)
+        capfd.readouterr()
+        running = session(found, prepare=at_warnings, **folder.auto())
+        (line,) = log_lines(capfd, "amdgpu_ep::load|backend hip")
+        for word in ["profile auto", "backend hip", "skipped migraphx", BROKEN[mode][0]]:
+            assert word in line, line
+        works(running)
+        del running
+        # A failure is not remembered.
+        os.environ["BROKEN"] = "not at all"
+        works(session(found, profile="migraphx"))
+
+
+def at_warnings(settings):
+    settings.log_severity_level = 2
+
+
+def at_infos(settings):
+    settings.log_severity_level = 1
+
+
+# Ways that only show later: what is asked of the session, and words of the answer.
+@pytest.mark.parametrize(
+    "mode, words",
+    [
+        ("null_allocator", ["made no allocator"]),
+        ("no_release_allocator", ["does not take them back"]),
+        ("registry_error", ["GetKernelRegistry was told to fail"]),
+    ],
+)
+def test_backend_that_breaks_while_the_session_is_made_is_an_error(mode, words, folder):
+    folder.put(example("broken"))
+    os.environ["BROKEN"] = mode
+    with folder.registered() as found:
+        text = error_of(lambda: session(found, profile="migraphx"))
+        for word in words:
+            assert word in text, text
+        hip_works(found)
+
+
+@pytest.mark.parametrize("mode", ["", "ep_stamp=23", "ep_stamp=24", "ep_stamp=99", "factory_stamp=22", "factory_stamp=99",
+                                  "factories=4", "release_error", "null_stream"])
+def test_odd_but_usable_backend_makes_a_session(mode, folder):
+    """Slots that a stamp does not cover are not looked at: the plugin puts a trap there."""
+    folder.put(example("broken"))
+    os.environ["BROKEN"] = mode
+    with folder.registered() as found:
+        for _ in range(2):
+            running = session(found, profile="migraphx")
+            works(running)
+            assert EP in running.get_providers()
+            del running
+        hip_works(found)
+
+
+def missing(folder):
+    return ["libmigraphx-backend.so", str(folder.path), "cannot open shared object file", "AMDGPU_EP_BACKEND_PATH"]
+
+
+def text_file(folder):
+    folder.backend().write_text("this is no library\n")
+    return ["libmigraphx-backend.so"]
+
+
+def empty_file(folder):
+    folder.backend().write_bytes(b"")
+    return ["libmigraphx-backend.so"]
+
+
+def cut_to(kept):
+    """A library cut short, which the loader would map and crash over."""
+
+    def truncated(folder):
+        whole = example("hooks").read_bytes()
+        folder.backend().write_bytes(whole[: int(len(whole) * kept)])
+        return ["libmigraphx-backend.so", "cut short"]
+
+    truncated.__name__ = f"cut_to_{kept}"
+    return truncated
+
+
+def a_folder(folder):
+    folder.backend().mkdir()
+    return ["libmigraphx-backend.so"]
+
+
+def without_exports(folder):
+    folder.put(folder.path / "libhip-host.so")
+    return ["libmigraphx-backend.so", "CreateEpFactories"]
+
+
+def dangling_link(folder):
+    folder.backend().symlink_to("/no/such/file.so")
+    return ["libmigraphx-backend.so"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [missing, text_file, empty_file, a_folder, without_exports, dangling_link, *map(cut_to, (0.01, 0.1, 0.5, 0.999))],
+)
+def test_file_that_is_no_backend_is_reported_and_the_next_session_may_find_it_mended(make, folder, capfd):
+    words = make(folder)
+    with folder.registered() as found:
+        for action in (lambda: session(found, profile="migraphx"), lambda: session(found, profile="3")):
+            text = error_of(action)
+            for word in words:
+                assert word in text, text
+        hip_works(found)
+        capfd.readouterr()
+        works(session(found, prepare=at_warnings, **folder.auto()))
+        assert len(log_lines(capfd, "skipped migraphx")) == 1
+        if folder.backend().is_dir():
+            folder.backend().rmdir()
+        folder.put(example("hooks"))
+        running = on_hooks(found)
+        multiplies(running)
+        del running
+
+
+def test_no_backend_at_all_leaves_the_nodes_to_the_cpu_with_one_warning(tmp_path, capfd):
+    folder = Folder(tmp_path, hip=False)
+    with folder.registered() as found:
+        capfd.readouterr()
+        works(session(found, prepare=at_warnings))
+        (line,) = log_lines(capfd, "profile auto")
+        assert "no backend" in line and "libhip-backend.so" in line, line
+        text = error_of(lambda: session(found, profile="hip"))
+        assert "libhip-backend.so" in text and "help" in text, text
+
+
+def test_one_line_says_what_was_chosen_and_why(folder, capfd):
+    with folder.registered() as found:
+        capfd.readouterr()
+        for options, words in (({}, ["profile auto", "host driver"]), ({"profile": "llm"}, ["profile hip (", "profile hip on"])):
+            works(session(found, prepare=at_infos, **options))
+            lines = log_lines(capfd, r"profile \w+ on")
+            assert len(lines) == 1 and "backend hip" in lines[0], lines
+            assert any(word in lines[0] for word in words), lines
+
+
+def test_nothing_is_written_to_stdout_or_the_environment(folder, capfd):
+    folder.put(example("broken"))
+    before = dict(os.environ)
+    with folder.registered() as found:
+        works(session(found, prepare=at_infos))
+        works(session(found, profile="migraphx"))
+        works(session(found, **folder.auto()))
+    assert capfd.readouterr().out == ""
+    assert dict(os.environ) == before
+
+
+def test_deleted_backend_keeps_serving_and_is_missed_after_the_next_registration(folder):
+    folder.put(example("hooks"))
+    with folder.registered() as found:
+        first = on_hooks(found)
+        multiplies(first)
+        folder.backend().unlink()
+        multiplies(on_hooks(found))
+        multiplies(first)
+        del first
+    with folder.registered() as found:
+        assert "cannot open shared object file" in error_of(lambda: on_hooks(found))
+        hip_works(found)
+
+
+def test_backend_is_found_in_the_folders_of_the_variable(folder, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("else where")
+    shutil.copy(example("hooks"), elsewhere / "libmigraphx-backend.so")
+    os.environ["AMDGPU_EP_BACKEND_PATH"] = f"/no/such/folder:{elsewhere}"
+    with folder.registered() as found:
+        multiplies(on_hooks(found))
+        # A file beside the umbrella that can't be used does not hide the next one.
+        folder.backend("hipgpu").write_text("no library")
+        shutil.copy(example("hooks"), elsewhere / "libhipgpu-backend.so")
+        multiplies(on_hooks(found, profile="hipgpu"))
+
+
+def mapped(name):
+    with open("/proc/self/maps") as maps:
+        return any(name in line for line in maps)
+
+
+@pytest.mark.since("1.27")
+def test_backend_is_loaded_by_its_first_session_and_unloaded_with_the_registration(folder):
+    folder.put(example("hooks"))
+    with folder.registered() as found:
+        assert not mapped("migraphx-backend") and not mapped("hip-backend")
+        multiplies(on_hooks(found))
+        assert mapped("migraphx-backend") and not mapped("hip-backend")
+        hip_works(found)
+        assert mapped("hip-backend")
+    assert not mapped("migraphx-backend") and not mapped("hip-backend")
+
+
+def test_library_that_may_link_a_vendors_runtime_stays_mapped(folder):
+    file = folder.put(example("hooks"), "other")
+    with folder.registered() as found:
+        multiplies(on_hooks(found, profile=None, backend_library=file))
+    assert mapped(file.name)
+
+
+def test_backend_loads_once_for_eight_threads(folder):
+    report = Report(folder.path / "report")
+    folder.put(example("hooks"))
+    with folder.registered() as found:
+        on_threads(8, lambda _: multiplies(on_hooks(found)))
+    assert report.hooks().count("create") == 1
+
+
+def on_threads(count, work):
+    failures = []
+
+    def guarded(seed):
+        try:
+            work(seed)
+        except Exception as error:
+            failures.append(f"{seed}: {error}")
+
+    workers = [threading.Thread(target=guarded, args=(seed,)) for seed in range(count)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    gc.collect()
+    assert failures == []
+
+
+def test_every_object_a_backend_made_is_given_back(folder):
+    report = Report(folder.path / "report")
+    folder.put(example("hooks"))
+    with folder.registered() as found:
+        for resources in (None, "default_stream"):
+            hooks = {"profile": "1", "compiled": "x"} | ({"resources": resources} if resources else {})
+            for _ in range(3):
+                running = on_hooks(found, hooks=hooks)
+                multiplies(running)
+                del running
+    calls = report.hooks()
+    made = {"ep.drop": "factory.create_ep", "factory.drop": "create", "stream.drop": "resources.create_stream"}
+    made |= {"allocator.drop": "resources.create_allocator"}
+    for gone, came in made.items():
+        assert calls.count(gone) == calls.count(came) > 0, (gone, calls.count(gone), calls.count(came))
+    assert calls.count("partition.drop") == 6
+    assert calls.count("profiler.drop") == calls.count("profiling.profiler")
+
+
+def test_tensor_of_a_backends_allocator_outlives_session_and_registration(folder):
+    report = Report(folder.path / "report")
+    folder.put(example("hooks"))
+    found = folder.registered()
+    devices = found.__enter__()
+    running = on_hooks(devices, hooks={"resources": "default_stream"})
+    x, y = pair()
+    binding = running.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_cpu_input("y", y)
+    binding.bind_ortvalue_output("z", empty_on_device((2, 3), np.float32))
+    running.run_with_iobinding(binding)
+    (kept,) = binding.get_outputs()
+    del binding, running
+    gc.collect()
+    np.testing.assert_array_equal(kept.numpy(), x * y)
+    found.__exit__(None, None, None)
+    del kept
+    gc.collect()
+    assert report.hooks().count("allocator.drop") == report.hooks().count("resources.create_allocator")
+
+
+def test_session_on_a_backend_outlives_the_registration(folder):
+    folder.put(example("hooks"))
+    with folder.registered() as found:
+        running = on_hooks(found)
+        multiplies(running)
+    multiplies(running)
+    del running
+    gc.collect()
+
+
+PROFILES = ["hip", "auto", "migraphx", "directx", "hipgpu", "eager", "optimize", "turbo"]
+
+
+def test_threads_create_and_destroy_sessions_with_random_profiles(folder):
+    """Eight threads for some seconds: two by default, more by AMDGPU_EP_TEST_STRESS_SECONDS. Nothing grows, and every
+    object that the backend made is given back."""
+    seconds = float(os.environ.get("AMDGPU_EP_TEST_STRESS_SECONDS", "2"))
+    report = Report(folder.path / "report")
+    folder.put(example("hooks"))
+    folder.put(example("broken"), "hipgpu")
+    os.environ["BROKEN"] = "ep_error"
+    counts = {"made": 0, "refused": 0}
+    lock = threading.Lock()
+
+    with folder.registered() as found:
+
+        def work(seed, until):
+            dice = random.Random(seed)
+            while time.monotonic() < until:
+                profile = dice.choice(PROFILES)
+                try:
+                    if profile == "migraphx":
+                        running = on_hooks(found, hooks={"resources": "default_stream"} if dice.random() < 0.5 else {})
+                        multiplies(running)
+                    else:
+                        running = session(found, profile=profile)
+                        works(running)
+                except Exception as error:
+                    assert profile not in ("hip", "auto", "migraphx", "eager"), error
+                    outcome = "refused"
+                else:
+                    outcome = "made"
+                    del running
+                with lock:
+                    counts[outcome] += 1
+
+        # The first rounds fill caches of ONNX Runtime and of the C library.
+        on_threads(8, lambda seed: work(seed, time.monotonic() + max(seconds / 4, 1)))
+        before = (resident_kib(), open_files(), threads())
+        on_threads(8, lambda seed: work(100 + seed, time.monotonic() + seconds))
+        after = (resident_kib(), open_files(), threads())
+    print(f"{counts}, resident {before[0]} -> {after[0]} KiB")
+    assert counts["made"] > 20 and counts["refused"] > 5
+    assert after[1:] == before[1:]
+    assert after[0] - before[0] < 64 * 1024
+    calls = report.hooks()
+    for gone, came in {"ep.drop": "factory.create_ep", "stream.drop": "resources.create_stream",
+                       "allocator.drop": "resources.create_allocator", "factory.drop": "create"}.items():
+        assert calls.count(gone) == calls.count(came) > 0, (gone, calls.count(gone), calls.count(came))
+
+
+# What to do with a session on the `hooks` example, so that a hook is called.
+
+
+def whole_life(found, **hooks):
+    multiplies(on_hooks(found, hooks=hooks))
+    gc.collect()
+
+
+def own_resources(found):
+    whole_life(found, resources="default_stream")
+
+
+def pooled(found):
+    pool = model_of([("GlobalMaxPool", ["x"], ["z"])], [value("x", (1, 2, 3, 3))], [value("z", (1, 2, 1, 1))])
+    running = on_hooks(found, pool, hooks={"nhwc": "1"})
+    (x, _) = pair((1, 2, 3, 3))
+    np.testing.assert_array_equal(running.run(None, {"x": x})[0], x.max(axis=(2, 3), keepdims=True))
+
+
+def captured(found):
+    running = on_hooks(found, hooks={"capture": "1"})
+    x, y = pair()
+    binding = running.io_binding()
+    binding.bind_ortvalue_input("x", on_device(x))
+    binding.bind_ortvalue_input("y", on_device(y))
+    binding.bind_ortvalue_output("z", on_device(np.zeros((2, 3), np.float32)))
+    for _ in range(2):
+        running.run_with_iobinding(binding)
+    if hasattr(running, "release_captured_graph"):
+        running.release_captured_graph(0)
+
+
+def profiled(found):
+    def prepare(settings):
+        settings.enable_profiling = True
+        settings.profile_file_prefix = os.path.join(os.environ["HOOKS_REPORT"] + ".profile")
+
+    running = on_hooks(found, hooks={"profile": "1"}, prepare=prepare)
+    multiplies(running)
+    running.end_profiling()
+
+
+def saved(found, **more):
+    source, path = (os.environ["HOOKS_REPORT"] + ending for ending in (".source.onnx", ".saved.onnx"))
+    with open(source, "wb") as file:
+        file.write(mul_model())
+    if os.path.exists(path):
+        os.remove(path)
+    entries = {"ep.context_enable": "1", "ep.context_embed_mode": "1", "ep.context_file_path": path, **more}
+    on_hooks(found, source, hooks={"compiled": "best", "weightless": "all"}, entries=entries)
+    return path
+
+
+def saved_without_weights(found):
+    saved(found, **{"ep.enable_weightless": "1"})
+
+
+def saved_by_callback(found):
+    settings = ort.SessionOptions()
+    path = os.environ["HOOKS_REPORT"] + ".callback.onnx"
+    settings.add_session_config_entry("ep.context_file_path", path)
+    for key, text in (("compiled", "best"), ("callbacks", "3")):
+        settings.add_session_config_entry(f"ep.hooks.{key}", text)
+    settings.add_provider_for_devices(found[:1], {"profile": "migraphx"})
+    compiler = ort.ModelCompiler(settings, mul_model(), embed_compiled_data_into_model=False)
+    compiler.set_ep_context_data_write_func(lambda name, data: None)
+    compiler.compile_to_file(path)
+    os.remove(path)
+
+
+def dynamic_options(found):
+    on_hooks(found).set_ep_dynamic_options({"a": "b"})
+
+
+def synchronised(found):
+    running = on_hooks(found)
+    binding = running.io_binding()
+    x, y = pair()
+    binding.bind_ortvalue_input("x", on_device(x))
+    binding.bind_ortvalue_input("y", on_device(y))
+    binding.synchronize_inputs()
+
+
+def serial(found):
+    whole_life(found, serial="1")
+
+
+# Hook, what to do, and the first release that calls it.
+HOOKS = [
+    ("factory.create_ep", whole_life, 24),
+    ("ep.claim", whole_life, 24),
+    ("ep.compile", whole_life, 24),
+    ("ep.on_run_start", whole_life, 24),
+    ("ep.on_run_end", whole_life, 24),
+    ("ep.set_dynamic_options", dynamic_options, 24),
+    ("ep.sync", synchronised, 25),
+    ("ep.runs_concurrently", serial, 24),
+    ("ep.on_session_ready", whole_life, 27),
+    ("ep.drop", whole_life, 24),
+    ("resources.create_allocator", own_resources, 24),
+    ("resources.create_stream", own_resources, 24),
+    ("allocator.alloc", own_resources, 24),
+    ("allocator.free", own_resources, 24),
+    ("allocator.drop", own_resources, 24),
+    ("stream.handle", own_resources, 24),
+    ("stream.flush", own_resources, 24),
+    ("stream.on_run_end", own_resources, 24),
+    ("stream.drop", own_resources, 24),
+    ("layout.preferred", pooled, 24),
+    ("layout.converts", pooled, 24),
+    ("capture.enabled", captured, 26),
+    ("capture.is_captured", captured, 26),
+    ("capture.replay", captured, 26),
+    ("capture.release", captured, 27),
+    ("profiling.profiler", profiled, 25),
+    ("profiler.start", profiled, 25),
+    ("profiler.end", profiled, 25),
+    ("profiler.drop", profiled, 25),
+    ("compiled.compatibility_info", saved, 24),
+    ("compiled.weightless", saved_without_weights, 29),
+    ("compiled.data_callbacks", saved_by_callback, 31),
+    ("partition.compute", whole_life, 24),
+    ("partition.drop", whole_life, 24),
+]
+
+
+def reachable():
+    return [(hook, action) for hook, action, since in HOOKS if RELEASE[1] >= since]
+
+
+def test_every_hook_of_a_backend_is_reached_through_the_umbrella(folder):
+    report = Report(folder.path / "report")
+    folder.put(example("hooks"))
+    with folder.registered() as found:
+        for action in {action for _, action in reachable()}:
+            report.forget()
+            action(found)
+            gc.collect()
+            calls = report.hooks()
+            for hook in [hook for hook, other in reachable() if other is action]:
+                assert hook in calls, f"{hook} was not called by {action.__name__}: {sorted(set(calls))}"
+
+
+@pytest.mark.parametrize("kind", ["fail", "panic"])
+def test_fault_in_any_hook_of_a_backend_is_survived(kind, folder, capfd):
+    """It is an error of the session or the run, or a line in the log; hip and the next session work either way."""
+    Report(folder.path / "report")
+    folder.put(example("hooks"))
+    with folder.registered() as found:
+        for hook, action in reachable():
+            print(f"{kind} in {hook}", flush=True)
+            capfd.readouterr()
+            text = ""
+            with fault(kind, hook):
+                try:
+                    action(found)
+                except Exception as error:
+                    text = str(error)
+                gc.collect()
+            printed = capfd.readouterr().err
+            assert f"{hook} was told to" in text + printed, f"{hook}: {text}\n{printed}"
+            hip_works(found)
+            action(found)
+
+
+def test_fault_while_the_backend_is_loaded_is_told_and_the_next_session_loads_it(folder):
+    Report(folder.path / "report")
+    folder.put(example("hooks"))
+    with folder.registered() as found:
+        for kind in ("fail", "panic"):
+            with fault(kind, "create"):
+                assert "create was told to" in error_of(lambda: on_hooks(found))
+            hip_works(found)
+        multiplies(on_hooks(found))
+
+
+def test_hooks_a_backend_lacks_are_absent(folder):
+    """The bare backend has no profiler, no capture, no layout: ONNX Runtime asks for none, and all paths work."""
+    folder.put(example("broken"))
+    with folder.registered() as found:
+        def profiling(settings):
+            settings.enable_profiling = True
+            settings.profile_file_prefix = str(folder.path / "profile")
+
+        running = session(found, profile="migraphx", prepare=profiling)
+        works(running)
+        running.end_profiling()
+        binding = running.io_binding()
+        binding.bind_cpu_input("x", np.zeros((1, 4), np.float32))
+        binding.bind_output("y")
+        binding.synchronize_inputs()
+        running.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+        running.set_ep_dynamic_options({"ep.dynamic.workload_type": "Default"})
+
+
+def test_profile_can_not_change_while_a_session_lives(folder):
+    folder.put(example("hooks"))
+    report = Report(folder.path / "report")
+    with folder.registered() as found:
+        running = on_hooks(found)
+        for key in ("profile", f"ep.{EP.lower()}.profile", "ep.amdgpu.profile"):
+            text = error_of(lambda: running.set_ep_dynamic_options({key: "hip"}))
+            assert "can't be changed" in text and "migraphx" in text, text
+        assert not report.details("ep.set_dynamic_options")
+        running.set_ep_dynamic_options({"profile": "MIGraphX", "other": "1"})
+        assert len(report.details("ep.set_dynamic_options")) == 1
+        multiplies(running)
+
+
+def entries_seen(report):
+    return dict(line.split("=", 1) for line in report.details("entry"))
+
+
+def test_options_reach_the_backend_under_its_own_name(folder):
+    folder.put(example("hooks"))
+    report = Report(folder.path / "report")
+    foreign = {"ep.nnapi.x": "y", "ep.share_ep_contexts": "0", "session.x": "z", "ep.migraphx.fp16_enable": "1"}
+    with folder.registered() as found:
+        on_hooks(found, entries=foreign, cache_dir="/a b/c", static_pad_seq="On", model_arch=" Llama ")
+    seen = entries_seen(report)
+    for key, text in foreign.items():
+        assert seen[key] == text
+    assert seen["ep.migraphx.cache_dir"] == "/a b/c"
+    assert seen["ep.migraphx.static_pad_seq"] == "1"
+    assert seen["ep.migraphx.model_arch"] == "llama"
+    assert seen["ep.migraphx.device_id"] == "0"
+    assert "ep.migraphx.profile" not in seen
+
+
+def test_compatibility_of_compiled_models_is_asked_of_the_backend_that_made_them(folder):
+    from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+    answers = native.OrtCompiledModelCompatibility
+    folder.put(example("hooks"))
+    report = Report(folder.path / "report")
+    with folder.registered() as found:
+        path = saved(found)
+        import onnx
+
+        metadata = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+        assert metadata[f"ep_compatibility_info.{EP}"] == "amdgpu-ep/1;backend=migraphx;best"
+    with folder.registered() as found:
+        report.forget()
+        ask = lambda info: native.get_model_compatibility_for_ep_devices(found[:1], info)
+        assert ask("somebody else's") == answers.EP_NOT_APPLICABLE
+        assert not report.lines(), "nothing was loaded for a foreign text"
+        assert ask("amdgpu-ep/1;backend=migraphx;best") == answers.EP_SUPPORTED_OPTIMAL
+        assert ask("amdgpu-ep/1;backend=migraphx;slow") == answers.EP_SUPPORTED_PREFER_RECOMPILATION
+        assert ask("amdgpu-ep/1;backend=migraphx;never") == answers.EP_UNSUPPORTED
+        for unknown in ("amdgpu-ep/2;x", "amdgpu-ep/1;backend=warp;x", "amdgpu-ep/1;backend=hipgpu;x"):
+            assert ask(unknown) == answers.EP_UNSUPPORTED
+        # A model must not choose what is loaded.
+        assert ask(f"amdgpu-ep/1;backend={example('hooks')};best") == answers.EP_UNSUPPORTED
+        assert not mapped("libhooks.so")
+
+
+def test_compiled_model_of_a_backend_loads_again(folder):
+    folder.put(example("hooks"))
+    Report(folder.path / "report")
+    with folder.registered() as found:
+        path = saved(found)
+        multiplies(on_hooks(found, path))
