@@ -503,7 +503,7 @@ HOOKS = [
     ("capture.enabled", captured, 26),
     ("capture.is_captured", captured, 26),
     ("capture.replay", captured, 26),
-    ("capture.release", captured, 27),
+    ("capture.release", captured, 27 if hasattr(ort.InferenceSession, "release_captured_graph") else 99),
     ("profiling.profiler", profiled, 25),
     ("profiler.start", profiled, 25),
     ("profiler.end", profiled, 25),
