@@ -26,7 +26,10 @@ def pytest_configure(config):
 
 
 def pytest_report_header():
-    return f"onnxruntime {onnxruntime.__version__}, library {os.environ.get('AMDGPU_EP_LIBRARY', '(not set)')}"
+    return [
+        f"onnxruntime {onnxruntime.__version__}, library {os.environ.get('AMDGPU_EP_LIBRARY', '(not set)')}",
+        f"MIGraphX {os.environ.get('AMDGPU_EP_TEST_MIGRAPHX', '(not set)')}",
+    ]
 
 
 def pytest_sessionstart():
@@ -55,7 +58,8 @@ def pytest_pyfunc_call(pyfuncitem):
     outcome = pyfuncitem.config.rootpath / "target" / "test-results" / f"child-{os.getpid()}.txt"
     outcome.parent.mkdir(parents=True, exist_ok=True)
     outcome.unlink(missing_ok=True)
-    command = [sys.executable, "-X", "faulthandler", "-m", "pytest", "--quiet", "--no-header", "-p", "no:cacheprovider"]
+    interpreter = os.environ.get("AMDGPU_EP_TEST_PYTHON", sys.executable)
+    command = [interpreter, "-X", "faulthandler", "-m", "pytest", "--quiet", "--no-header", "-p", "no:cacheprovider"]
     command += ["--rootdir", str(pyfuncitem.config.rootpath), str(pyfuncitem.path) + node_suffix(pyfuncitem)]
     try:
         child = subprocess.run(
@@ -90,6 +94,8 @@ def environment_of(item, outcome):
         if kept in os.environ:
             environment[kept] = os.environ[kept]
     environment["AMDGPU_EP_DRIVER"] = os.environ.get("AMDGPU_EP_TEST_DRIVER", "host")
+    if "AMDGPU_EP_TEST_MIGRAPHX" in os.environ and item.path.name.startswith("test_migraphx"):
+        environment["AMDGPU_EP_MIGRAPHX_LIBRARY"] = os.environ["AMDGPU_EP_TEST_MIGRAPHX"]
     for marker in reversed(list(item.iter_markers("environment"))):
         for key, value in marker.kwargs.items():
             environment.pop(key, None)

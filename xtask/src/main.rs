@@ -152,7 +152,7 @@ fn run(command: Command) -> Result<()> {
             engine::random_graphs(&workspace, &setup::run(&workspace)?, &stage, &arguments).map(|_| ())
         }
         Command::Rocm => rocm::run(&workspace).map(tell_skip),
-        Command::Migraphx => migraphx::run(&workspace).map(tell_skip),
+        Command::Migraphx => migraphx::run(&test::Context::new(&workspace)).map(tell_skip),
         Command::ThirdParty => {
             let stage = stage::run(&workspace, Profile::Dev)?;
             third_party::run(&workspace, &setup::run(&workspace)?, &stage).map(tell_skip)

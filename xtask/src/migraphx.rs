@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 
 use crate::debian::{self, Apt, Userland};
-use crate::shell;
-use crate::test::Outcome;
+use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
+use crate::{pytest, shell};
 
 /// The one suite that has it.
 const SUITE: &str = "sid";
@@ -30,23 +30,30 @@ const PACKAGES: [&str; 8] = [
 /// The `gpu` target, nine tenths of the size.
 const LEFT_OUT: [&str; 3] = ["*libmigraphx_device*", "*libmigraphx_gpu*", "*/share/*"];
 
-/// Unpacks what is missing and runs the library tests of `backend-migraphx` on it.
+/// Unpacks what is missing and runs the tests of `backend-migraphx` on it: those of the library, then those in ONNX Runtime.
 ///
 /// # Errors
 /// When a test fails. Packages that cannot be had here are a skip.
-pub fn run(workspace: &Workspace) -> Result<Outcome> {
-    let migraphx = match Migraphx::unpacked(workspace) {
+pub fn run(context: &Context<'_>) -> Result<Outcome> {
+    let migraphx = match Migraphx::unpacked(context.workspace) {
         Ok(migraphx) => migraphx,
         Err(reason) => return Ok(Outcome::Skipped(reason)),
     };
-    let test = library_test(workspace)?;
-    let mut command = migraphx.command(&test)?;
-    shell::run(command.env("AMDGPU_EP_TEST_MIGRAPHX", migraphx.library()?))?;
-    Ok(Outcome::Passed(format!("ran on {}", migraphx.name()?)))
+    let library = migraphx.library()?;
+    let test = library_test(context.workspace)?;
+    shell::run(migraphx.command(&test)?.env("AMDGPU_EP_TEST_MIGRAPHX", &library))?;
+    let interpreter = migraphx.interpreter(&context.python()?.interpreter)?;
+    let name = migraphx.name()?;
+    println!("in ONNX Runtime, on {name}");
+    Ok(match pytest::migraphx(context, &interpreter, &library)? {
+        Outcome::Passed(note) => Outcome::Passed(format!("{name}: {note} in ONNX Runtime")),
+        Outcome::Skipped(reason) => Outcome::Passed(format!("{name}; nothing ran in ONNX Runtime ({reason})")),
+    })
 }
 
 /// The unpacked MIGraphX.
-pub struct Migraphx {
+struct Migraphx {
+    folder: PathBuf,
     userland: Userland,
 }
 
@@ -55,7 +62,7 @@ impl Migraphx {
     ///
     /// # Errors
     /// Why it cannot be had here, in one line.
-    pub fn unpacked(workspace: &Workspace) -> Result<Self, String> {
+    fn unpacked(workspace: &Workspace) -> Result<Self, String> {
         let folder = workspace.target().join("migraphx");
         Self::unpack(&folder).map_err(|error| {
             println!("MIGraphX cannot be unpacked: {error:#}");
@@ -64,7 +71,7 @@ impl Migraphx {
     }
 
     fn unpack(folder: &Path) -> Result<Self> {
-        let migraphx = Self { userland: Userland::of(folder) };
+        let migraphx = Self { folder: folder.to_owned(), userland: Userland::of(folder) };
         let complete = folder.join("complete");
         if !complete.exists() {
             let mirror = debian::mirror().map_err(anyhow::Error::msg)?;
@@ -80,20 +87,36 @@ impl Migraphx {
     ///
     /// # Errors
     /// When the packages do not hold it.
-    pub fn library(&self) -> Result<PathBuf> {
+    fn library(&self) -> Result<PathBuf> {
         self.userland.library("libmigraphx_c.so.3")
     }
 
     /// A program that is started with these libraries. What it starts in turn is not.
-    ///
-    /// # Errors
-    /// When the packages hold no loader.
-    pub fn command(&self, program: &Path) -> Result<Command> {
-        let folders = self.userland.library_folders().map(|folder| folder.join("migraphx/lib"));
-        let loader = self.userland.loader(&folders)?;
+    fn command(&self, program: &Path) -> Result<Command> {
+        let loader = self.loader(&[])?;
         let mut command = shell::user_program(&loader[0]);
         command.args(&loader[1..]).arg(program);
         Ok(command)
+    }
+
+    /// A script that is a Python interpreter with these libraries, also for programs that start it in turn.
+    fn interpreter(&self, python: &Path) -> Result<PathBuf> {
+        // The interpreter behind the environment's link; its name says which environment it is to use.
+        let program = fs::canonicalize(python).with_context(|| format!("there is no {}", python.display()))?;
+        let system = ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"].map(PathBuf::from);
+        let mut words = self.loader(&system)?;
+        words.extend(["--argv0", &python.display().to_string(), &program.display().to_string()].map(str::to_owned));
+        let quoted: Vec<String> = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
+        let script = self.folder.join("python");
+        fs::write(&script, format!("#!/bin/sh\nexec {} \"$@\"\n", quoted.join(" ")))?;
+        shell::capture(Command::new("chmod").arg("+x").arg(&script))?;
+        Ok(script)
+    }
+
+    fn loader(&self, more: &[PathBuf]) -> Result<Vec<String>> {
+        let mut folders = self.userland.library_folders().map(|folder| folder.join("migraphx/lib")).to_vec();
+        folders.extend_from_slice(more);
+        self.userland.loader(&folders)
     }
 
     /// The release, for the report.

@@ -1,16 +1,19 @@
 //! The Python suites: the integration suite once per ONNX Runtime version, and the GenAI suite.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
 use crate::setup::RuntimeSource;
-use crate::shell;
 use crate::test::{Context, Outcome};
+use crate::{shell, stage};
 
 const GENAI_SUITE: &str = "tests/python/test_genai.py";
+
+/// Files whose tests run on the MIGraphX that they are given: the stand-in, or a real one.
+const MIGRAPHX_SUITE: &str = "test_migraphx";
 
 /// Runs the integration suite in ONNX Runtime `version`.
 ///
@@ -25,8 +28,12 @@ pub fn integration(context: &Context<'_>, version: &str) -> Result<Outcome> {
         Some(RuntimeSource::Unavailable(reason)) => return Ok(Outcome::Skipped(reason.clone())),
         None => return Ok(Outcome::Skipped(format!("onnxruntime {version} is not set up"))),
     };
+    let stand_in = stage::stand_in(context.workspace)?;
     suite(context, &format!("ort-{version}"), |pytest| {
-        pytest.args(["tests/python", "--ignore", GENAI_SUITE]).env("AMDGPU_EP_TEST_ORT_VERSION", version);
+        pytest
+            .args(["tests/python", "--ignore", GENAI_SUITE])
+            .env("AMDGPU_EP_TEST_ORT_VERSION", version)
+            .env("AMDGPU_EP_TEST_MIGRAPHX", stand_in);
         if let Some(folder) = folder {
             pytest.env("PYTHONPATH", folder);
         }
@@ -40,6 +47,25 @@ pub fn integration(context: &Context<'_>, version: &str) -> Result<Outcome> {
 pub fn genai(context: &Context<'_>) -> Result<Outcome> {
     suite(context, "genai", |pytest| {
         pytest.arg(GENAI_SUITE);
+    })
+}
+
+/// Runs the migraphx suite on the real `library`, each test in an interpreter that can load it.
+///
+/// # Errors
+/// When a test fails.
+pub fn migraphx(context: &Context<'_>, interpreter: &Path, library: &Path) -> Result<Outcome> {
+    let tests = context.workspace.root().join("tests/python");
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&tests).with_context(|| format!("cannot read {}", tests.display()))? {
+        let file = entry?.path();
+        if file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MIGRAPHX_SUITE)) {
+            files.push(file);
+        }
+    }
+    files.sort();
+    suite(context, "migraphx", |pytest| {
+        pytest.args(files).env("AMDGPU_EP_TEST_PYTHON", interpreter).env("AMDGPU_EP_TEST_MIGRAPHX", library);
     })
 }
 

@@ -112,6 +112,21 @@ pub fn run_into(workspace: &Workspace, profile: Profile, root: PathBuf) -> Resul
     Ok(Stage { root })
 }
 
+/// Builds the stand-in for MIGraphX and gives it MIGraphX's name, in a folder of its own: it is for tests only.
+///
+/// # Errors
+/// When the build fails or the file cannot be written.
+pub fn stand_in(workspace: &Workspace) -> Result<PathBuf> {
+    let product = Product { package: "migraphx-standin", kind: "cdylib", name: "migraphx_c" };
+    let mut build = shell::cargo(workspace.root());
+    build.args(["build", "--package", product.package, "--message-format", "json-render-diagnostics"]);
+    let messages = shell::capture_stdout(&mut build)?;
+    let built = artifact(&messages, &product).context("cargo built no stand-in for MIGraphX")?;
+    let file = workspace.target().join("migraphx-standin").join("libmigraphx_c.so.3");
+    copy_atomically(&built, &file)?;
+    Ok(file)
+}
+
 fn library_file(name: &str) -> String {
     if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}{}", std::env::consts::DLL_SUFFIX) }
 }

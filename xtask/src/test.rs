@@ -30,7 +30,11 @@ pub struct Context<'a> {
     python: OnceCell<Python>,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    pub fn new(workspace: &'a Workspace) -> Self {
+        Self { workspace, stage: OnceCell::new(), python: OnceCell::new() }
+    }
+
     pub fn stage(&self) -> Result<&Stage> {
         if self.stage.get().is_none() {
             let _ = self.stage.set(stage::run(self.workspace, Profile::Dev)?);
@@ -112,9 +116,7 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("genai", "text generation with ONNX Runtime GenAI", pytest::genai));
     steps
         .push(Step::new("rocm", "driver loader against Debian's HIP runtimes", |context| rocm::run(context.workspace)));
-    steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", |context| {
-        migraphx::run(context.workspace)
-    }));
+    steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", migraphx::run));
     steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", valgrind::run));
     steps.push(Step::new("deny", "licences, advisories, duplicates", deny));
     steps
@@ -136,7 +138,7 @@ pub fn run(workspace: &Workspace, only: &[String]) -> Result<()> {
     if steps.is_empty() {
         bail!("no step is called {}\n  help: cargo xtask test --list", only.join(" or "));
     }
-    let context = Context { workspace, stage: OnceCell::new(), python: OnceCell::new() };
+    let context = Context::new(workspace);
     let mut rows = Vec::new();
     for step in &steps {
         println!("\n==> {}: {}", step.name, step.about);

@@ -1,4 +1,4 @@
-//! The operators: `Identity` of any type; `Add`, `Sub`, `Mul`, `Div`, `Relu`, `Neg` and `MatMul` of floats.
+//! The operators: `Identity` of any type; `Add`, `Sub`, `Mul`, `Div`, `Relu`, `Neg`, `MatMul` and `Gemm` of floats.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use crate::element::FLOAT;
 use crate::model::{Graph, Node, Tensor};
 
 /// The operators by name, sorted.
-pub const OPERATORS: [&std::ffi::CStr; 8] = [c"Add", c"Div", c"Identity", c"MatMul", c"Mul", c"Neg", c"Relu", c"Sub"];
+pub const OPERATORS: [&std::ffi::CStr; 9] =
+    [c"Add", c"Div", c"Gemm", c"Identity", c"MatMul", c"Mul", c"Neg", c"Relu", c"Sub"];
 
 /// How arithmetic is narrowed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -49,6 +50,7 @@ pub fn values(
                 let narrowed = |index: usize| narrow(node.inputs.get(index), operand(index)?, precision);
                 matmul(&narrowed(0)?, &narrowed(1)?)?
             }
+            "Gemm" => gemm(node, operand(0)?, operand(1)?, operand(2).ok())?,
             "Relu" => map(operand(0)?, |x| x.max(0.0))?,
             "Neg" => map(operand(0)?, |x| -x)?,
             "Add" => zip(operand(0)?, operand(1)?, |a, b| a + b)?,
@@ -163,6 +165,21 @@ fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor, String> {
     Ok(of_floats([batch.as_slice(), &[*rows, *columns]].concat(), values))
 }
 
+fn gemm(node: &Node, a: &Tensor, b: &Tensor, c: Option<&Tensor>) -> Result<Tensor, String> {
+    let number = |name: &str, default: f32| node.numbers.get(name).copied().unwrap_or(default);
+    let turned = |name: &str, matrix: &Tensor| if number(name, 0.0) == 0.0 { Ok(matrix.clone()) } else { turn(matrix) };
+    let product = matmul(&turned("transA", a)?, &turned("transB", b)?)?;
+    let product = map(&product, |x| x * number("alpha", 1.0))?;
+    c.map_or(Ok(product.clone()), |c| zip(&product, &map(c, |x| x * number("beta", 1.0))?, |x, y| x + y))
+}
+
+fn turn(matrix: &Tensor) -> Result<Tensor, String> {
+    let [rows, columns] = matrix.dims[..] else { return Err("a transposed operand of Gemm that is no matrix".into()) };
+    let values = floats(matrix)?;
+    let at = |index: usize| values[index % rows * columns + index / rows];
+    Ok(of_floats(vec![columns, rows], (0..rows * columns).map(at)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,6 +191,16 @@ mod tests {
         let sum = zip(&column, &row, |a, b| a + b).unwrap();
         assert_eq!(sum, of_floats(vec![2, 3], [11.0, 21.0, 31.0, 12.0, 22.0, 32.0]));
         assert!(zip(&of_floats(vec![2], [0.0; 2]), &row, |a, _| a).is_err());
+    }
+
+    #[test]
+    fn gemm_turns_scales_and_adds() {
+        let numbers = [("transB".to_owned(), 1.0), ("alpha".to_owned(), 2.0), ("beta".to_owned(), 0.5)].into();
+        let node = Node { op: "Gemm".into(), numbers, ..Node::default() };
+        let a = of_floats(vec![1, 2], [1.0, 10.0]);
+        let b = of_floats(vec![3, 2], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let c = of_floats(vec![3], [2.0, 4.0, 6.0]);
+        assert_eq!(gemm(&node, &a, &b, Some(&c)).unwrap(), of_floats(vec![1, 3], [43.0, 88.0, 133.0]));
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Node {
     pub inputs: Vec<String>,
     /// Names of its outputs.
     pub outputs: Vec<String>,
+    /// Attributes that are one number.
+    pub numbers: BTreeMap<String, f32>,
 }
 
 /// An input.
@@ -97,10 +99,25 @@ fn node(bytes: &[u8]) -> Result<Node, String> {
             (1, Field::Bytes(name)) => node.inputs.push(text(name)),
             (2, Field::Bytes(name)) => node.outputs.push(text(name)),
             (4, Field::Bytes(op)) => node.op = text(op),
+            (5, Field::Bytes(bytes)) => attribute(bytes, &mut node.numbers)?,
             _ => {}
         }
     }
     Ok(node)
+}
+
+fn attribute(bytes: &[u8], numbers: &mut BTreeMap<String, f32>) -> Result<(), String> {
+    let (mut name, mut number) = (String::new(), None);
+    for field in fields(bytes)? {
+        match field {
+            (1, Field::Bytes(bytes)) => name = text(bytes),
+            (2, Field::Fixed32(bits)) => number = Some(f32::from_bits(bits)),
+            (3, Field::Int(int)) => number = Some(int as f32),
+            _ => {}
+        }
+    }
+    numbers.extend(number.map(|number| (name, number)));
+    Ok(())
 }
 
 fn size(dim: i64) -> Result<usize, String> {

@@ -106,11 +106,12 @@ impl Program {
         }
     }
 
-    /// Compiles for a target.
-    pub fn compile(&mut self, target: Target) {
+    /// Compiles for a target. Where MIGraphX copies tensors itself, a GPU looks like `ref` from outside.
+    pub fn compile(&mut self, target: Target, offload_copy: bool) {
         std::thread::sleep(control::compile_time());
-        self.target = Some(target);
-        self.scratch = if target == Target::Gpu { control::scratch() } else { 0 };
+        let seen = if offload_copy { Target::Ref } else { target };
+        self.target = Some(seen);
+        self.scratch = if seen == Target::Gpu { control::scratch() } else { 0 };
     }
 
     /// Widens the ranges by what one run on `inputs` sees.

@@ -185,7 +185,9 @@ impl Library {
             // SAFETY: `out` is a valid out-pointer, the path is read during the call, the options are alive.
             unsafe { (table.load)(out, path.as_ptr(), options.raw()) }
         })?;
-        Ok(Program::new(self.clone(), raw))
+        let program = Program::new(self.clone(), raw);
+        program.check_shapes()?;
+        Ok(program)
     }
 
     pub(super) fn file_options(&self, doing: impl FnOnce() -> String) -> Result<Owned, MgxError> {

@@ -188,14 +188,21 @@ impl Program {
     /// Compiles the program.
     ///
     /// # Errors
-    /// When MIGraphX fails.
+    /// When MIGraphX fails, or the element type of a parameter or output is not known here.
     pub fn compile(&mut self, target: &Target, options: &CompileOptions) -> Result<(), MgxError> {
         let options = options.make(&self.library)?;
         self.slots.take();
         let _guard = serialised();
         // SAFETY: all three are alive, and `&mut self` keeps others away from the program.
         let status = unsafe { (self.library.table().program_compile)(self.raw.raw(), target.raw(), options.raw()) };
-        check("program_compile", status, || format!("compiling for {}", target.name()))
+        check("program_compile", status, || format!("compiling for {}", target.name()))?;
+        self.check_shapes()
+    }
+
+    /// Finds here, and not in a run, what a run could not bind or give back.
+    pub(super) fn check_shapes(&self) -> Result<(), MgxError> {
+        self.slots()?;
+        self.outputs().map(|_| ())
     }
 
     /// Writes the program to a file, in place: others may see it half written.

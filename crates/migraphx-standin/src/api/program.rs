@@ -61,7 +61,7 @@ api! {
 
     fn migraphx_program_compile(program: Handle, target: Handle, options: Handle) {
         let (target, options) = (*of::<Target>(target)?, of::<CompileOptions>(options)?);
-        of_mut::<Program>(program)?.compile(target);
+        of_mut::<Program>(program)?.compile(target, options.offload_copy);
         let CompileOptions { fast_math, exhaustive_tune, offload_copy, mode, backend } = options;
         control::log(&format!(
             "compile {target:?} fast_math={fast_math} exhaustive_tune={exhaustive_tune} offload_copy={offload_copy} \

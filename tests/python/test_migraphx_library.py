@@ -1,0 +1,122 @@
+"""Sessions of the migraphx backend on the MIGraphX that they are given: a real one, or the stand-in.
+
+The header says which. Tests that make the library fail need the stand-in.
+"""
+import ctypes
+import os
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import support
+
+MIGRAPHX = os.environ.get("AMDGPU_EP_MIGRAPHX_LIBRARY", os.environ.get("AMDGPU_EP_TEST_MIGRAPHX", ""))
+IS_STAND_IN = "standin" in MIGRAPHX
+
+pytestmark = pytest.mark.skipif(not MIGRAPHX, reason="no MIGraphX is given: cargo xtask migraphx gives one")
+needs_stand_in = pytest.mark.skipif(not IS_STAND_IN, reason="only the stand-in fails on demand")
+
+
+def session_on(chosen, model, **options):
+    made = support.options_for(chosen, profile="migraphx")
+    made.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    for key, value in {"target": "ref", **options}.items():
+        made.add_session_config_entry(f"ep.migraphx.{key}", str(value))
+    return ort.InferenceSession(model, sess_options=made, enable_fallback=0)
+
+
+def assigned(session):
+    """How many nodes each provider has; ONNX Runtime tells since 1.24.1."""
+    found = {}
+    for group in session.get_provider_graph_assignment_info():
+        found[group.ep_name] = found.get(group.ep_name, 0) + len(group.get_nodes())
+    return found
+
+
+def assert_right(session, rows=5):
+    x = support.sample(rows)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], support.affine(x), rtol=1e-5, atol=1e-6)
+
+
+def live_handles():
+    return ctypes.CDLL(MIGRAPHX).migraphx_standin_live()
+
+
+def test_fixed_and_open_shapes_run_on_migraphx():
+    with support.registered() as chosen:
+        for rows in (5, "rows"):
+            session = session_on(chosen, support.affine_model(rows))
+            # ONNX Runtime makes one node of the product and the sum before anybody is asked.
+            assert assigned(session) == {support.EP: 2}
+            for count in (5,) if rows == 5 else (1, 5, 2, 5, 7):
+                assert_right(session, count)
+            del session
+
+
+def test_half_precision_changes_the_answer_a_little():
+    with support.registered() as chosen:
+        session = session_on(chosen, support.affine_model(5), fp16_enable=1)
+        x = support.sample()
+        found, wanted = session.run(None, {"x": x})[0], support.affine(x)
+        assert 0 < np.abs(found - wanted).max() < 1e-2
+        del session
+
+
+@pytest.mark.environment(AMDGPU_EP_MIGRAPHX_LIBRARY="/nowhere/libmigraphx_c.so.3")
+def test_a_missing_library_is_named():
+    with support.registered() as chosen:
+        with pytest.raises(Exception, match="/nowhere/libmigraphx_c.so.3: no such file"):
+            session_on(chosen, support.affine_model(5))
+
+
+@needs_stand_in
+def test_sessions_free_every_handle():
+    with support.registered() as chosen:
+        for _ in range(3):
+            session = session_on(chosen, support.affine_model())
+            for rows in range(1, 12):
+                assert_right(session, rows)
+            assert live_handles() > 0
+            del session
+    assert live_handles() == 0
+
+
+@needs_stand_in
+@pytest.mark.parametrize("call", ["parse_onnx_buffer", "program_compile", "program_get_parameter_shapes"])
+def test_a_partition_that_cannot_be_compiled_runs_on_the_cpu(call):
+    with support.registered() as chosen:
+        ctypes.CDLL(MIGRAPHX).migraphx_standin_set(b"fail", call.encode())
+        session = session_on(chosen, support.affine_model(5))
+        assert support.EP not in assigned(session)
+        assert_right(session)
+        del session
+    assert live_handles() == 0
+
+
+@needs_stand_in
+@pytest.mark.parametrize("call", ["program_run:2", "program_parameters_create:2", "arguments_size:2"])
+def test_a_run_that_fails_says_why_and_the_next_one_works(call):
+    with support.registered() as chosen:
+        session = session_on(chosen, support.affine_model(5))
+        ctypes.CDLL(MIGRAPHX).migraphx_standin_set(b"fail", call.encode())
+        assert_right(session)
+        with pytest.raises(Exception, match=f"migraphx_{call[:-2]} gave status 4"):
+            session.run(None, {"x": support.sample()})
+        assert_right(session)
+        del session
+    assert live_handles() == 0
+
+
+@needs_stand_in
+def test_options_reach_the_compiler_in_the_order_it_wants(tmp_path):
+    log = tmp_path / "log"
+    with support.registered() as chosen:
+        ctypes.CDLL(MIGRAPHX).migraphx_standin_set(b"log", str(log).encode())
+        options = dict(bf16_enable=1, exhaustive_tune=1, compute_mode="balanced", mlss_use_specific_ops="conv,dot")
+        session = session_on(chosen, support.affine_model(5), **options)
+        del session
+    lines = log.read_text().splitlines()
+    assert lines[0] == "parse x[5, 4]", lines
+    assert lines[1] == "quantize bf16", lines
+    assert lines[2].startswith("compile Ref fast_math=false exhaustive_tune=true"), lines
+    assert lines[2].endswith(r'mode=Some(50) backend=Some("{\"mlss_use_specific_ops\": [\"conv\", \"dot\"]}")'), lines
