@@ -7,6 +7,7 @@ Every node has to run on the plugin, and results are compared with ONNX Runtime'
 import argparse
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 arguments = argparse.ArgumentParser()
@@ -20,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent / "python"))
 import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
-from support import EP, affine_model, bytes_of, empty_on_device, on_device, options_for, registered, sample
+from support import EP, affine, affine_model, bytes_of, empty_on_device, on_device, options_for, registered, sample
 
 PLUGIN = os.path.abspath(arguments.plugin)
 # What the plugin's own devices say; it offers none on CPUs of other makers, and runs on them all the same.
@@ -98,4 +99,12 @@ with registered() as found:
     else:
         raise AssertionError("without backend_device the plugin cannot know which of its devices is meant")
     del ours, theirs
+
+    def sessions():
+        for _ in range(3):
+            np.testing.assert_allclose(session(affine_model(), found).run(None, {"x": sample()})[0], affine(sample()), atol=1e-5)
+
+    with ThreadPoolExecutor(4) as pool:
+        for worker in [pool.submit(sessions) for _ in range(4)]:
+            worker.result()
 print(f"OpenVINO's plugin behind {EP} in ONNX Runtime {ort.__version__}: right, largest difference {worst:.1e}")
