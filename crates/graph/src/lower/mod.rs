@@ -15,6 +15,7 @@ mod val;
 
 use crate::{
     DType, Graph, LowerError, NodeId, Prim, Shape, Step, Tensor, View,
+    ops::MAX_RANK,
     prim::BufferId,
     shape::{self, dense_strides},
 };
@@ -108,6 +109,9 @@ pub fn lower(graph: &Graph, inputs: &[InputSpec]) -> Result<Lowered, LowerError>
             let value =
                 input.map(|id| values[id.0 as usize].clone().ok_or_else(|| cx.invalid("an input is never made")));
             arguments.push(value.transpose()?);
+        }
+        if let Some(rank) = arguments.iter().flatten().map(Val::rank).max().filter(|&rank| rank > MAX_RANK) {
+            return Err(cx.invalid(format!("rank {rank} is above {MAX_RANK}")));
         }
         let results = node.op.lower(&mut cx, &arguments)?;
         for (output, result) in node.outputs.iter().zip(results) {

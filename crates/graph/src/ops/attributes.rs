@@ -46,12 +46,24 @@ impl Attributes {
         }
     }
 
-    /// True if a whole number is there and not zero.
+    /// A flag that is false unless it is there.
     ///
     /// # Errors
-    /// It is of another type.
+    /// See [`Attributes::flag_or`].
     pub fn flag(&self, name: &str) -> Result<bool, Declined> {
-        Ok(self.int(name, 0)? != 0)
+        self.flag_or(name, false)
+    }
+
+    /// A flag, or the default. Operators differ in what they make of other numbers than 0 and 1.
+    ///
+    /// # Errors
+    /// It is neither 0 nor 1.
+    pub fn flag_or(&self, name: &str, default: bool) -> Result<bool, Declined> {
+        match self.int(name, i64::from(default))? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(Declined::new(format!("its {name} is {other}, and should be 0 or 1"))),
+        }
     }
 
     /// A number, or the default.

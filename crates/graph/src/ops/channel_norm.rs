@@ -70,7 +70,7 @@ fn parse_batch_norm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     if node.attributes.flag("training_mode")? || (1..5).any(|index| node.wants(index)) {
         return Err(Declined::new("training"));
     }
-    if node.attributes.int("spatial", 1)? == 0 {
+    if !node.attributes.flag_or("spatial", true)? {
         return Err(Declined::new("statistics for each position (spatial 0, opset 8)"));
     }
     Ok(Box::new(BatchNormOp { epsilon: node.attributes.float("epsilon", 1e-5)? }))

@@ -198,6 +198,9 @@ static TABLE: LazyLock<HashMap<(&'static str, &'static str), Parse>> = LazyLock:
     FAMILIES.iter().flat_map(|family| family.iter()).map(|row| ((row.domain, row.op_type), row.parse)).collect()
 });
 
+/// The largest rank that is planned: work on shapes may take time that grows with its square.
+pub const MAX_RANK: usize = 64;
+
 /// Reads a node, or says why it stays with other providers.
 ///
 /// # Errors
@@ -205,6 +208,11 @@ static TABLE: LazyLock<HashMap<(&'static str, &'static str), Parse>> = LazyLock:
 pub fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let domain = if node.domain == "ai.onnx" { "" } else { node.domain };
     let parse = TABLE.get(&(domain, node.op_type)).ok_or_else(|| Declined::new("the operator is not supported"))?;
+    let ranks =
+        node.inputs.iter().flatten().filter_map(|input| input.rank.or(input.constant.map(|it| it.shape().len())));
+    if let Some(rank) = ranks.max().filter(|&rank| rank > MAX_RANK) {
+        return Err(Declined::new(format!("rank {rank} is above {MAX_RANK}")));
+    }
     parse(node)
 }
 

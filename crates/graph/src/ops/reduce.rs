@@ -59,7 +59,7 @@ fn parse(node: &NodeInfo<'_>, name: &'static str, kind: ReduceKind) -> Result<Bo
         kind,
         axes: node.attributes.ints("axes")?.unwrap_or_default().to_vec(),
         axes_input: node.optional(1).is_some(),
-        keepdims: node.attributes.int("keepdims", 1)? != 0,
+        keepdims: node.attributes.flag_or("keepdims", true)?,
         noop_with_empty_axes: node.attributes.flag("noop_with_empty_axes")?,
     }))
 }
@@ -100,6 +100,13 @@ mod tests {
         assert_eq!(ints(known("ReduceSum").input(Given::I64(&[-1], &[1]))), (vec![9, 18], vec![2, 1]));
         assert_eq!(ints(known("ReduceMax").input(Given::I64(&[0], &[1])).int("keepdims", 0)), (vec![5, 6, 7], vec![3]));
         assert_eq!(ints(known("ReduceMean").int("keepdims", 0)), (vec![4], vec![]));
+    }
+
+    /// ONNX Runtime's CPU provider takes any number but 1 for "no", other runtimes any but 0 for "yes".
+    #[test]
+    fn flags_are_zero_or_one() {
+        let error = known("ReduceSum").int("keepdims", 7).shapes().unwrap_err();
+        assert_eq!(error, "its keepdims is 7, and should be 0 or 1");
     }
 
     #[test]

@@ -43,7 +43,7 @@ fn parse_arg_reduce(node: &NodeInfo<'_>, name: &'static str, largest: bool) -> R
         name,
         largest,
         axis: node.attributes.int("axis", 0)?,
-        keepdims: node.attributes.int("keepdims", 1)? != 0,
+        keepdims: node.attributes.flag_or("keepdims", true)?,
         select_last_index: node.attributes.flag("select_last_index")?,
     }))
 }
@@ -110,8 +110,8 @@ fn parse_top_k(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     Ok(Box::new(TopKOp {
         k,
         axis: node.attributes.int("axis", -1)?,
-        largest: node.attributes.int("largest", 1)? != 0,
-        sorted: node.attributes.int("sorted", 1)? != 0,
+        largest: node.attributes.flag_or("largest", true)?,
+        sorted: node.attributes.flag_or("sorted", true)?,
     }))
 }
 

@@ -147,8 +147,8 @@ impl Op for IsInf {
 
 fn parse_is_inf(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     node.accept(0, DType::is_float)?;
-    let negative = node.attributes.int("detect_negative", 1)? != 0;
-    let positive = node.attributes.int("detect_positive", 1)? != 0;
+    let negative = node.attributes.flag_or("detect_negative", true)?;
+    let positive = node.attributes.flag_or("detect_positive", true)?;
     Ok(Box::new(IsInf { negative, positive }))
 }
 

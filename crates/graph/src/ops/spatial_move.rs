@@ -117,7 +117,7 @@ pub(super) const OPS: &[Entry] = &[
             if node.optional(1).is_some() {
                 node.accept(1, |dtype| dtype == DType::I64)?;
             }
-            Ok(Box::new(Trilu { upper: node.attributes.int("upper", 1)? != 0 }))
+            Ok(Box::new(Trilu { upper: node.attributes.flag_or("upper", true)? }))
         },
     },
 ];

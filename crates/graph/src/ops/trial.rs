@@ -183,6 +183,13 @@ mod tests {
         prop::sample::select(vec![i64::MIN, i64::MIN + 1, -1 << 40, -2, -1, 0, 1, 2, 3, 1 << 33, 1 << 62, i64::MAX])
     }
 
+    #[test]
+    fn ranks_beyond_reason_are_declined() {
+        let shape = [1; ops::MAX_RANK + 1];
+        assert!(Trial::new("Relu", 14).input(device(&shape[1..])).shapes().is_ok());
+        assert_eq!(Trial::new("Relu", 14).input(device(&shape)).shapes().unwrap_err(), "rank 65 is above 64");
+    }
+
     proptest! {
         /// An answer or a reason, but never a panic, a hang or the machine's memory.
         #[test]
