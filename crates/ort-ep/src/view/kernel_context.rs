@@ -11,7 +11,7 @@ use super::{
     tensor::Tensor,
     tensor_mut::TensorMut,
 };
-use crate::{Result, Runtime};
+use crate::{Error, Result, Runtime};
 
 /// A stream as its driver knows it: what the execution provider's own stream gave as its handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,7 +109,12 @@ impl<'a> KernelContext<'a> {
         }
         // SAFETY: outputs live as long as the call; the loan proves that this is the only view of this one, and it knows
         // the inputs and the other outputs, which are all that the runtime lets share memory with it.
-        Ok(Some(unsafe { TensorMut::lent(self.runtime, value, loan) }))
+        let mut output = unsafe { TensorMut::lent(self.runtime, value, loan) };
+        // Where an allocator has nothing left, the runtime (seen in 1.31.1) hands out a tensor at address zero.
+        if !shape.contains(&0) && output.address()?.is_null() {
+            return Err(Error::ep_fail(format!("there is no memory for output {index} of shape {shape:?}")));
+        }
+        Ok(Some(output))
     }
 
     /// The buffer a caller bound to an output before the run, with its shape; none without one, and before API 30.
