@@ -15,17 +15,16 @@ import argparse
 import collections
 import json
 import os
-import queue
 import subprocess
 import sys
 import tempfile
-import threading
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 
 import raw_values
+from isolation import words
 
 NAME = "ConformanceExecutionProvider"
 BAD = ("WRONG", "ERROR", "CRASH")
@@ -124,27 +123,6 @@ def child(arguments):
         print(json.dumps(["end", *verdict(case, devices)]), flush=True)
 
 
-def words(process):
-    """The child's lines as they come; ends when it ends, and ends it when it falls silent."""
-    lines = queue.Queue()
-
-    def read():
-        for line in process.stdout:
-            lines.put(line)
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        try:
-            line = lines.get(timeout=SECONDS_WITHOUT_A_WORD)
-        except queue.Empty:
-            process.kill()
-            return
-        if line is None:
-            return
-        yield json.loads(line)
-
-
 def children(arguments):
     """One (name, domain, op, verdict, note) for each test; a child that dies is followed by the next."""
     total, first = len(cases(arguments.only)), 0
@@ -154,7 +132,7 @@ def children(arguments):
         with tempfile.TemporaryFile("w+") as errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
             begun = None
-            for word, *rest in words(process):
+            for word, *rest in words(process, SECONDS_WITHOUT_A_WORD):
                 if word == "begin":
                     begun = rest
                 else:

@@ -1,10 +1,11 @@
-//! The engine's proofs in Python: real models, random graphs, changing shapes.
+//! The engine's proofs in Python: real models, random graphs, changing shapes, spoiled models.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
 
-use crate::setup::Python;
+use crate::setup::{self, Python};
 use crate::shell;
 use crate::stage::Stage;
 use crate::test::{Context, Outcome};
@@ -12,6 +13,9 @@ use crate::workspace::Workspace;
 
 /// What the step of `cargo xtask test` runs: the same graphs every time, few enough for a minute.
 const STEP_GRAPHS: [&str; 4] = ["--seed", "1", "--count", "300"];
+
+/// As [`STEP_GRAPHS`], for spoiled models.
+const STEP_CORRUPT: [&str; 6] = ["--seed", "1", "--count", "2000", "--seconds", "180"];
 
 /// Runs real models and compares them with their recorded answers; `bench` measures their speed beside the CPU provider.
 ///
@@ -21,7 +25,7 @@ pub fn models(workspace: &Workspace, python: &Python, stage: &Stage, only: &[Str
     if !workspace.path("../shared/tools").is_dir() {
         return Ok(Outcome::Skipped("the model collection (../shared) is not beside the repository".into()));
     }
-    let mut script = script(workspace, python, stage, "tests/models.py");
+    let mut script = script(workspace, python, &stage.backend(), "tests/models.py");
     if !only.is_empty() {
         script.arg("--only").arg(only.join(","));
     }
@@ -36,7 +40,7 @@ pub fn models(workspace: &Workspace, python: &Python, stage: &Stage, only: &[Str
 /// # Errors
 /// When two results differ.
 pub fn random_graphs(workspace: &Workspace, python: &Python, stage: &Stage, arguments: &[String]) -> Result<String> {
-    shell::run_to_last_line(script(workspace, python, stage, "tests/random_graphs.py").args(arguments))
+    shell::run_to_last_line(script(workspace, python, &stage.backend(), "tests/random_graphs.py").args(arguments))
 }
 
 /// The step of `cargo xtask test` that runs random graphs.
@@ -53,12 +57,34 @@ pub fn random_graphs_step(context: &Context<'_>) -> Result<Outcome> {
 /// # Errors
 /// When a result is wrong or memory grows with the number of shapes.
 pub fn shapes_step(context: &Context<'_>) -> Result<Outcome> {
-    let mut script = script(context.workspace, context.python()?, context.stage()?, "tests/dynamic_shapes.py");
+    let library = context.stage()?.backend();
+    let mut script = script(context.workspace, context.python()?, &library, "tests/dynamic_shapes.py");
     shell::run_to_last_line(&mut script).map(Outcome::Passed)
 }
 
-fn script(workspace: &Workspace, python: &Python, stage: &Stage, path: &str) -> Command {
+/// Runs spoiled models and inputs through the umbrella on the host driver, with `arguments` for the script.
+///
+/// # Errors
+/// When one of them ends the process, hangs, or ends in an error without a sentence.
+pub fn corrupt(workspace: &Workspace, python: &Python, stage: &Stage, arguments: &[String]) -> Result<String> {
+    let mut script = script(workspace, python, &stage.umbrella(), "tests/corrupt_models.py");
+    script.env("AMDGPU_EP_DRIVER", "host").env("PYTHONPATH", setup::node_tests(workspace, python)?);
+    // Building the node tests divides by zero on purpose; a panic's stack would only hide its message.
+    script.env("PYTHONWARNINGS", "ignore::RuntimeWarning").env("RUST_BACKTRACE", "0");
+    shell::run_to_last_line(script.args(arguments))
+}
+
+/// The step of `cargo xtask test` that runs spoiled models.
+///
+/// # Errors
+/// As [`corrupt`].
+pub fn corrupt_step(context: &Context<'_>) -> Result<Outcome> {
+    let arguments = STEP_CORRUPT.map(str::to_owned);
+    corrupt(context.workspace, context.python()?, context.stage()?, &arguments).map(Outcome::Passed)
+}
+
+fn script(workspace: &Workspace, python: &Python, library: &Path, path: &str) -> Command {
     let mut command = shell::user_program(&python.interpreter);
-    command.current_dir(workspace.root()).arg(path).arg("--library").arg(stage.backend()).env_remove("PYTHONPATH");
+    command.current_dir(workspace.root()).arg(path).arg("--library").arg(library).env_remove("PYTHONPATH");
     command
 }

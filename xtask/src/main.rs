@@ -92,6 +92,12 @@ enum Command {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Run spoiled models and inputs with the umbrella: each must end in a result or a sentence
+    Corrupt {
+        /// Arguments for tests/corrupt_models.py (`-- --help` lists them)
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// Unpack Debian's HIP runtimes under target/ and test the driver loader against them
     Rocm,
     /// Unpack Debian's MIGraphX under target/ and test the migraphx backend against it
@@ -150,6 +156,10 @@ fn run(command: Command) -> Result<()> {
         Command::RandomGraphs { arguments } => {
             let stage = stage::run(&workspace, Profile::Dev)?;
             engine::random_graphs(&workspace, &setup::run(&workspace)?, &stage, &arguments).map(|_| ())
+        }
+        Command::Corrupt { arguments } => {
+            let stage = stage::run(&workspace, Profile::Dev)?;
+            engine::corrupt(&workspace, &setup::run(&workspace)?, &stage, &arguments).map(|_| ())
         }
         Command::Rocm => rocm::run(&workspace).map(tell_skip),
         Command::Migraphx => migraphx::run(&test::Context::new(&workspace)).map(tell_skip),

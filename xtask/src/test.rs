@@ -106,6 +106,7 @@ fn steps() -> Vec<Step> {
         conformance::run(context.workspace, context.python()?, context.stage()?, &[], table).map(Outcome::Passed)
     }));
     steps.push(Step::new("random-graphs", "random graphs against the CPU provider", engine::random_graphs_step));
+    steps.push(Step::new("corrupt", "spoiled models and inputs end in a sentence", engine::corrupt_step));
     steps.push(Step::new("shapes", "one session fed with many shapes", engine::shapes_step));
     steps.push(Step::new("models", "real models against their recorded answers", |context| {
         engine::models(context.workspace, context.python()?, context.stage()?, &[], false)

@@ -1,0 +1,25 @@
+"""Child processes that report line by line, so that a crash or a hang costs one test."""
+import json
+import queue
+import threading
+
+
+def words(process, seconds):
+    """The child's lines, read as JSON, as they come; ends when it ends, and ends it when it is silent for `seconds`."""
+    lines = queue.Queue()
+
+    def read():
+        for line in process.stdout:
+            lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        try:
+            line = lines.get(timeout=seconds)
+        except queue.Empty:
+            process.kill()
+            return
+        if line is None:
+            return
+        yield json.loads(line)
