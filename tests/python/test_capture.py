@@ -295,9 +295,11 @@ def test_nodes_of_other_providers_rule_captures_out():
         Capturing(found, bytes_of(graph))
 
 
-def test_a_bad_value_of_the_entry_is_an_error():
+def test_a_bad_value_of_the_entry_leaves_captures_off():
     with registered() as found:
         settings = options_for(found[:1])
         settings.add_session_config_entry("ep.hip.graph_capture", "perhaps")
-        with pytest.raises(Exception, match="set it to 0 or 1"):
-            ort.InferenceSession(affine_model(), sess_options=settings, enable_fallback=0)
+        session = ort.InferenceSession(affine_model(), sess_options=settings, enable_fallback=0)
+        for rows in (5, 6):
+            np.testing.assert_allclose(session.run(None, {"x": sample(rows)})[0], affine(sample(rows)), rtol=1e-5, atol=1e-6)
+        del session

@@ -1,6 +1,7 @@
 //! Which nodes the engine takes, and in which groups.
 use std::collections::{BTreeMap, HashMap};
 
+use exec::Device;
 use graph::Declined;
 use ort_ep::{
     Claims, Result, convex,
@@ -17,11 +18,11 @@ pub(crate) struct Placement<'a> {
     pub declined: Vec<(Node<'a>, Declined)>,
 }
 
-/// Offers every node of a graph to the engine. Nodes that a provider of this `name` saved are partitions by themselves.
+/// Offers every node of a graph to the engine and its device. Nodes that a provider of this `name` saved are partitions by themselves.
 ///
 /// # Errors
 /// ONNX Runtime refused to describe the graph.
-pub(crate) fn place<'a>(graph: Graph<'a>, name: &str) -> Result<Placement<'a>> {
+pub(crate) fn place<'a>(graph: Graph<'a>, name: &str, device: &dyn Device) -> Result<Placement<'a>> {
     let nodes = graph.nodes()?;
     if let Some(reason) = refused(graph)? {
         let declined = nodes.into_iter().map(|node| (node, reason.clone())).collect();
@@ -41,7 +42,11 @@ pub(crate) fn place<'a>(graph: Graph<'a>, name: &str) -> Result<Placement<'a>> {
         let answer = match (owner, saved::source(node)?) {
             (Some(owner), _) => Err(Declined::new(format!("{owner} has it already"))),
             (None, Some(source)) => Err(Declined::new(format!("it was saved by {source:?}, and this is {name:?}"))),
-            (None, None) => import::parse(node)?.and_then(|op| values.check(node, &*op).map(|()| op)),
+            (None, None) => import::parse(node)?.and_then(|op| {
+                device.supports(&*op)?;
+                values.check(node, &*op)?;
+                Ok(op)
+            }),
         };
         values.add(node, answer.as_ref().ok().map(|op| &**op))?;
         taken.push(answer.is_ok());

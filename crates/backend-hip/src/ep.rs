@@ -40,7 +40,7 @@ pub(crate) struct HipEp {
 
 impl Ep for HipEp {
     fn claim(&self, graph: Graph<'_>, claims: &mut Claims<'_>) -> Result<()> {
-        let placement = claim::place(graph, &self.name)?;
+        let placement = claim::place(graph, &self.name, &*self.device)?;
         report(&placement, self.device.name())?;
         if let Some(explain) = &self.explain {
             explain.record(graph.name()?, &placement)?;

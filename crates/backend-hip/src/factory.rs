@@ -38,7 +38,8 @@ impl HipFactory {
             None | Some("" | "0") => false,
             Some("1") => true,
             Some(other) => {
-                return Err(Error::invalid_argument(format!("{CAPTURE_ENTRY} is {other:?}\n  help: set it to 0 or 1")));
+                tracing::warn!(target: "amdgpu_ep::load", "{CAPTURE_ENTRY} is {other:?}, and ignored\n  help: set it to 0 or 1");
+                false
             }
         };
         let mut ordinals = request.devices.iter().filter_map(|device| device.metadata.get("hip_device_id"));

@@ -150,3 +150,120 @@ impl Runs {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+
+    use exec::{Input, Prepared, Program, Run, Serial, host::HostDevice};
+    use graph::{
+        DType, Node, Tensor,
+        ops::{self, Attributes, InputInfo, NodeInfo},
+    };
+
+    use super::*;
+
+    /// A lookup of element 9 of 4.
+    struct Failing {
+        prepared: Arc<dyn Prepared>,
+        given: [Tensor; 2],
+        out: [f32; 1],
+    }
+
+    impl Failing {
+        fn new() -> Self {
+            let floats = Tensor::from_bytes(DType::F32, &[4], &[0; 16]).unwrap();
+            let given = [floats, Tensor::from_i64s(&[9])];
+            let infos = given.each_ref().map(|tensor| {
+                Some(InputInfo { dtype: tensor.dtype(), rank: Some(tensor.shape().len()), constant: None })
+            });
+            let op = ops::parse(&NodeInfo {
+                domain: "",
+                op_type: "Gather",
+                since_version: 13,
+                attributes: &Attributes::default(),
+                inputs: &infos,
+                outputs: &[Some(DType::F32)],
+            });
+            let mut graph = graph::Graph::new();
+            let inputs = given.each_ref().map(|tensor| graph.add_value("in", tensor.dtype(), None)).to_vec();
+            let out = graph.add_value("out", DType::F32, None);
+            let (inputs_of_node, outputs) = (inputs.iter().map(|&id| Some(id)).collect(), vec![Some(out)]);
+            let op = op.unwrap().into();
+            graph.add_node(Node { name: "lookup".into(), op, inputs: inputs_of_node, outputs });
+            graph.set_inputs(inputs);
+            graph.set_outputs(vec![out]);
+            let program = Program::new(graph, &HostDevice::new()).unwrap();
+            let shapes = given.each_ref().map(|tensor| Input { shape: tensor.shape(), value: None });
+            let prepared = program.plan(&shapes).unwrap();
+            Self { prepared, given, out: [0.0] }
+        }
+
+        #[allow(unsafe_code, reason = "the test plays ONNX Runtime")]
+        fn queue(&mut self, runs: &Runs, place: &Place<'_>) {
+            let inputs = self.given.each_ref().map(|tensor| tensor.bytes().as_ptr());
+            let outputs = [self.out.as_mut_ptr().cast()];
+            let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
+            // SAFETY: whole tensors of the planned shapes, which the test keeps until the work is over.
+            unsafe { self.prepared.clone().run(run, runs.order(place)) }.unwrap();
+        }
+    }
+
+    /// Holds a stream until the sender is dropped.
+    fn hold(stream: &Arc<hip::Stream>) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
+        let ((release, released), (started, has_started)) = (mpsc::channel::<()>(), mpsc::channel());
+        let stream = stream.clone();
+        let holder = thread::spawn(move || {
+            let block = move || {
+                started.send(()).unwrap();
+                let _ = released.recv();
+            };
+            stream.launch_host_fn(block).unwrap();
+        });
+        has_started.recv().unwrap();
+        (release, holder)
+    }
+
+    #[test]
+    fn queued_work_that_fails_fails_the_run_that_queued_it() {
+        let runs = Runs::new(0, false);
+        let device = runs.device().unwrap();
+        let stream = Arc::new(device.stream().unwrap());
+        let (release, holder) = hold(&stream);
+        let mut work = Failing::new();
+        let here = thread::current().id();
+        runs.lock().push(OpenRun { thread: here, recording: None });
+        work.queue(&runs, &Place::Stream(device, stream.raw()));
+        // A run of another thread ends meanwhile, without waiting: it is none of its business.
+        thread::scope(|scope| {
+            let other = || {
+                runs.lock().push(OpenRun { thread: thread::current().id(), recording: None });
+                runs.end(false)
+            };
+            assert_eq!(scope.spawn(other).join().unwrap().map_err(|error| error.message().to_owned()), Ok(()));
+        });
+        drop(release);
+        let error = runs.end(true).unwrap_err();
+        assert!(error.message().contains("Gather"), "{}", error.message());
+        assert!(runs.end(true).is_ok(), "it was told already");
+        holder.join().unwrap();
+        stream.synchronize().unwrap();
+    }
+
+    #[test]
+    fn work_queued_by_a_thread_without_a_run_fails_the_run_that_ends() {
+        let runs = Runs::new(0, false);
+        let device = runs.device().unwrap();
+        let stream = Arc::new(device.stream().unwrap());
+        let (release, holder) = hold(&stream);
+        let mut work = Failing::new();
+        thread::scope(|scope| {
+            scope.spawn(|| work.queue(&runs, &Place::Stream(device, stream.raw())));
+        });
+        drop(release);
+        runs.wait();
+        assert!(runs.end(false).is_err());
+        holder.join().unwrap();
+        stream.synchronize().unwrap();
+    }
+}

@@ -4,7 +4,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use graph::{Declined, Graph, Plan, Step, Tensor};
+use graph::{Declined, Graph, Op, Plan, Step, Tensor};
 use host_ops::Parallel;
 
 use crate::{Capture, ExecError, Ledger};
@@ -19,11 +19,12 @@ pub trait Device: Send + Sync {
     /// What it is called in messages: `host`, `gfx1100`.
     fn name(&self) -> &str;
 
-    /// Whether it runs steps of this kind; extents may differ from run to run and must not decide.
+    /// Whether it has code for everything that an operator is lowered to, whatever the shapes: they are not known yet when
+    /// a node is claimed.
     ///
     /// # Errors
     /// Why not.
-    fn supports(&self, step: &Step) -> Result<(), Declined>;
+    fn supports(&self, op: &dyn Op) -> Result<(), Declined>;
 
     /// Takes a partition in.
     ///

@@ -2,7 +2,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`Device`] | what a device offers: which steps it runs, and taking a partition in |
+//! | [`Device`] | what a device offers: which operators it has code for, and taking a partition in |
 //! | [`Program`] | a partition on a device, with the plans made so far, one for each set of input shapes |
 //! | [`Prepared`] | a plan that is ready; a run of it happens in an [`Order`] with other work |
 //! | [`Ledger`] | how queued runs ended |

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use graph::{Declined, Graph, Plan, Step, Tensor};
+use graph::{Declined, Graph, Op, Plan, Tensor};
 
 use crate::{
     ExecError, Pool,
@@ -40,7 +40,7 @@ impl Device for HostDevice {
     }
 
     /// The host is where every primitive is written first.
-    fn supports(&self, _: &Step) -> Result<(), Declined> {
+    fn supports(&self, _: &dyn Op) -> Result<(), Declined> {
         Ok(())
     }
 
