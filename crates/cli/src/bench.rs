@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::inputs::{self, InputArguments};
 use crate::ort::{Session, Value};
+use crate::progress::Progress;
 use crate::table;
 use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
 
@@ -100,9 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
         Opened::Ready(target) => target,
         Opened::Elsewhere(code) => return Ok((code, String::new())),
     };
-    let report = measure(&target, arguments);
-    target::progress("");
-    let report = report?;
+    let report = measure(&target, arguments)?;
     let text = if arguments.target.json {
         serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
     } else {
@@ -112,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 }
 
 fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
-    target::progress("loading the model ...");
+    let progress = Progress::new("loading the model ...");
     let device = target.session(&QUIET, arguments.threads)?;
     let cpu = target.cpu_session(&QUIET, arguments.threads)?;
     let ports = device.inputs()?;
@@ -131,14 +130,15 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
         drop(results);
         Ok(time)
     };
-    target::progress("warming up ...");
+    progress.say("warming up ...");
     for _ in 0..WARM_UP_RUNS {
         timed(&device, "the device")?;
         timed(&cpu, "the CPU provider")?;
     }
     let limit = Duration::from_secs_f64(arguments.seconds);
     let (mut device_times, mut cpu_times) = (Vec::new(), Vec::new());
-    let (start, mut told) = (Instant::now(), Instant::now());
+    progress.measure(arguments.seconds);
+    let start = Instant::now();
     // Turn by turn, so that whatever else the machine does meets both alike; who goes first changes too.
     while device_times.len() < LEAST_PAIRS || start.elapsed() < limit {
         if device_times.len() % 2 == 0 {
@@ -148,11 +148,7 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
             cpu_times.push(timed(&cpu, "the CPU provider")?);
             device_times.push(timed(&device, "the device")?);
         }
-        if told.elapsed() > Duration::from_millis(200) {
-            told = Instant::now();
-            let (runs, seconds) = (device_times.len(), start.elapsed().as_secs_f64());
-            target::progress(&format!("{runs} runs each, {seconds:.1} of {:.1} s", arguments.seconds));
-        }
+        progress.measured(start.elapsed().as_secs_f64(), device_times.len());
     }
     let (device_times, cpu_times) = (Times::of(device_times), Times::of(cpu_times));
     let input = |(port, array): (&crate::ort::Port, &crate::ort::Array)| Input {

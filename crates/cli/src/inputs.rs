@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::npy;
+use crate::npz;
 use crate::ort::{Array, Dim, Element, Port, PortKind, dims_text};
 
 /// Elements that one random input may have.
@@ -29,14 +30,40 @@ fn dim(text: &str) -> Result<(String, usize), String> {
     Ok((name.to_owned(), extent.parse().map_err(|_| wrong())?))
 }
 
-/// Parses `--input NAME=FILE`.
+/// A file with inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputFile {
+    /// One input, and its file.
+    One(String, PathBuf),
+    /// An archive of inputs by name.
+    Archive(PathBuf),
+}
+
+/// Parses `--input NAME=FILE.npy` and `--input FILE.npz`.
 ///
 /// # Errors
-/// When there is no `=`.
-pub fn file(text: &str) -> Result<(String, PathBuf), String> {
+/// When it is neither.
+pub fn file(text: &str) -> Result<InputFile, String> {
     match text.split_once('=').filter(|(name, file)| !name.is_empty() && !file.is_empty()) {
-        Some((name, file)) => Ok((name.to_owned(), file.into())),
-        None => Err(format!("{text:?} is not of the form NAME=FILE.npy")),
+        Some((_, file)) if has_suffix(file) => Err(format!(
+            "{text:?} names one input and a file of several\n  help: --input {file} takes all of its arrays by their names"
+        )),
+        Some((name, file)) => Ok(InputFile::One(name.to_owned(), file.into())),
+        None if has_suffix(text) => Ok(InputFile::Archive(text.into())),
+        None => Err(format!("{text:?} is neither of the form NAME=FILE.npy nor FILE.npz")),
+    }
+}
+
+fn has_suffix(file: &str) -> bool {
+    file.to_ascii_lowercase().ends_with(".npz")
+}
+
+impl InputFile {
+    fn read(&self) -> Result<Vec<(String, Array)>> {
+        match self {
+            Self::One(name, path) => Ok(vec![(name.clone(), npy::read(path)?)]),
+            Self::Archive(path) => npz::read(path),
+        }
     }
 }
 
@@ -44,14 +71,15 @@ pub fn file(text: &str) -> Result<(String, PathBuf), String> {
 ///
 /// # Errors
 /// When a name is unknown, a shape or type does not fit, or an input cannot be made up.
-pub fn make(ports: &[Port], files: &[(String, PathBuf)], arguments: &InputArguments) -> Result<Vec<Array>> {
+pub fn make(ports: &[Port], files: &[InputFile], arguments: &InputArguments) -> Result<Vec<Array>> {
     let mut given = BTreeMap::new();
-    for (name, path) in files {
-        let port = ports.iter().find(|port| port.name == *name);
-        let port = port.with_context(|| format!("the model has no input {name:?}\n  help: {}", list(ports)))?;
-        let array = fitting(port, npy::read(path)?)?;
-        if given.insert(name.as_str(), array).is_some() {
-            bail!("input {name:?} is given twice");
+    for file in files {
+        for (name, array) in file.read()? {
+            let port = ports.iter().find(|port| port.name == name);
+            let port = port.with_context(|| format!("the model has no input {name:?}\n  help: {}", list(ports)))?;
+            if given.insert(port.name.as_str(), fitting(port, array)?).is_some() {
+                bail!("input {name:?} is given twice");
+            }
         }
     }
     let extents = extents(ports, &given, &arguments.dims)?;
@@ -260,7 +288,7 @@ mod tests {
             port("x", Element::F32, &[named("batch"), Dim::Size(3)]),
             port("y", Element::U8, &[named("batch"), Dim::Size(2)]),
         ];
-        let files = [("x".to_owned(), file)];
+        let files = [InputFile::One("x".to_owned(), file)];
         assert_eq!(make(&ports, &files, &with(&[])).unwrap()[1].shape(), [4, 2]);
         let error = make(&ports, &files, &with(&[("batch", 2)])).unwrap_err().to_string();
         assert_eq!(error, "input x: dimension batch is 4 in its file and 2 elsewhere");
@@ -311,7 +339,8 @@ mod tests {
     fn arguments_are_pairs() {
         assert_eq!(dim("batch=4"), Ok(("batch".to_owned(), 4)));
         assert!(dim("batch").is_err() && dim("=4").is_err() && dim("batch=-1").is_err());
-        assert_eq!(file("x=a=b.npy"), Ok(("x".to_owned(), "a=b.npy".into())));
-        assert!(file("x.npy").is_err() && file("x=").is_err());
+        assert_eq!(file("x=a=b.npy"), Ok(InputFile::One("x".to_owned(), "a=b.npy".into())));
+        assert_eq!(file("all.npz"), Ok(InputFile::Archive("all.npz".into())));
+        assert!(file("x.npy").is_err() && file("x=").is_err() && file("x=all.npz").is_err());
     }
 }

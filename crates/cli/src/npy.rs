@@ -25,7 +25,8 @@ pub fn write(path: &Path, array: &Array) -> Result<()> {
     std::fs::write(path, to_bytes(array)).with_context(|| format!("{} could not be written", path.display()))
 }
 
-fn to_bytes(array: &Array) -> Vec<u8> {
+/// A file's bytes. Numpy has no bfloat16: its numbers are written as float32, which holds them exactly.
+pub fn to_bytes(array: &Array) -> Vec<u8> {
     if array.element() == Element::Bf16 {
         return to_bytes(&array.cast(Element::F32));
     }
@@ -47,7 +48,11 @@ fn to_bytes(array: &Array) -> Vec<u8> {
     bytes
 }
 
-fn parse(bytes: &[u8]) -> Result<Array> {
+/// The array in a file's bytes.
+///
+/// # Errors
+/// When they are something else, or hold what an array cannot.
+pub fn parse(bytes: &[u8]) -> Result<Array> {
     let rest = bytes.strip_prefix(MAGIC).context("it is no .npy file\n  help: write it with numpy.save")?;
     let cut = "it ends too early";
     let (version, rest) = rest.split_at_checked(2).context(cut)?;

@@ -8,9 +8,10 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::compare::{self, Arithmetic, Difference};
-use crate::inputs::{self, InputArguments};
+use crate::inputs::{self, InputArguments, InputFile};
 use crate::npy;
 use crate::ort::{Array, Environment, Session, Value};
+use crate::progress::Progress;
 use crate::table;
 use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
 
@@ -27,9 +28,9 @@ pub struct Arguments {
     target: TargetArguments,
     #[command(flatten)]
     inputs: InputArguments,
-    /// An input from a file of numpy; the others are random
-    #[arg(long = "input", value_name = "NAME=FILE.npy", value_parser = inputs::file)]
-    files: Vec<(String, PathBuf)>,
+    /// An input from a file of numpy, or all inputs that a file of numpy.savez names; the others are random
+    #[arg(long = "input", value_name = "NAME=FILE.npy|FILE.npz", value_parser = inputs::file)]
+    files: Vec<InputFile>,
     /// Run the model on this provider too, and compare
     #[arg(long, value_name = "PROVIDER")]
     compare: Option<Rival>,
@@ -90,9 +91,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
         Opened::Ready(target) => target,
         Opened::Elsewhere(code) => return Ok((code, String::new())),
     };
-    let report = examine(&target, arguments);
-    target::progress("");
-    let report = report?;
+    let report = examine(&target, arguments)?;
     let code = u8::from(report.good == Some(false));
     let text = if arguments.target.json {
         serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
@@ -103,20 +102,20 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 }
 
 fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
-    target::progress("loading the model ...");
+    let progress = Progress::new("loading the model ...");
     let session = target.session(&[], None)?;
     let assignment = session.assignment()?;
     let arithmetic = Arithmetic::of(assignment.iter().flat_map(|part| &part.nodes).map(|node| node.op.as_str()));
     let ports = session.inputs()?;
     let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
     let arrays = inputs::make(&ports, &arguments.files, &arguments.inputs)?;
-    target::progress("running the model ...");
+    progress.say("running the model ...");
     let found = outputs(target.environment(), &session, &names, &arrays)
         .map_err(|error| inputs::failed("the run", error, &ports, &arrays))?;
     let cpu = match arguments.compare {
         None => None,
         Some(Rival::Cpu) => {
-            target::progress("running the model on the CPU provider ...");
+            progress.say("running the model on the CPU provider ...");
             let session = target.cpu_session(&[], None)?;
             let found = outputs(target.environment(), &session, &names, &arrays);
             Some(found.map_err(|error| inputs::failed("the run on the CPU provider", error, &ports, &arrays))?)

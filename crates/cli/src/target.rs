@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
@@ -239,15 +239,6 @@ impl Place {
     /// `ONNX Runtime 1.31.1, driver host (host)`.
     pub fn text(&self) -> String {
         format!("ONNX Runtime {}, driver {} ({})", self.onnxruntime_version, self.driver, self.archs.join(", "))
-    }
-}
-
-/// A line that says what is being done, only on a terminal; the next one takes its place.
-pub fn progress(text: &str) {
-    let mut stderr = io::stderr();
-    if stderr.is_terminal() {
-        // Progress that nobody can read is no reason to stop.
-        let _ = write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush());
     }
 }
 

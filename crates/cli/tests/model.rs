@@ -171,6 +171,32 @@ fn run_computes_what_the_model_says() {
 }
 
 #[test]
+fn run_takes_the_archives_that_numpy_writes() {
+    let (Some(bench), Ok(python)) = (Bench::new(), place::python()) else { return };
+    let sum = Graph::new("sum")
+        .input(floats("x", [Dim::from("rows"), Dim::from(2)]))
+        .input(floats("scope/b", [Dim::from(2)]))
+        .node(Node::new("Add", ["x", "scope/b"], ["y"]))
+        .output(floats("y", [Dim::from("rows"), Dim::from(2)]));
+    let model = bench.model("m.onnx", sum);
+    for save in ["savez", "savez_compressed"] {
+        let archive = bench.path(&format!("{save}.npz"));
+        let script = format!(
+            "import sys, numpy as n; n.{save}(sys.argv[1], **{{'x': n.ones((3, 2), 'f'), 'scope/b': n.arange(2, dtype='f')}})"
+        );
+        assert!(Command::new(&python).args(["-c", &script]).arg(&archive).status().unwrap().success());
+        let report = bench.json(&["run", &model, "--input", archive.to_str().unwrap()]);
+        assert_eq!(report["outputs"][0]["first"], Value::from(vec![1.0, 2.0, 1.0, 2.0, 1.0, 2.0]), "{save}");
+        let other = bench.model("other.onnx", doubled());
+        let error = bench.error(&["run", &other, "--input", archive.to_str().unwrap()]);
+        assert!(
+            error.contains("the model has no input \"scope/b\"") || error.contains("the file has shape"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn run_agrees_with_the_cpu_provider() {
     let Some(bench) = Bench::new() else { return };
     let model = bench.model("m.onnx", with_det());

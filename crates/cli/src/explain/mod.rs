@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use self::reasons::Reasons;
 use crate::ort::Assigned;
+use crate::progress::Progress;
 use crate::target::{self, Opened, PROVIDER, Place, Placed, Target, TargetArguments};
 
 /// The form of the JSON document.
@@ -86,10 +87,8 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 fn examine(target: &Target) -> Result<Report> {
     let record = tempfile::NamedTempFile::new().context("a temporary file could not be made")?;
     let path = record.path().to_str().context("the path of the temporary folder is no text")?;
-    target::progress("loading the model ...");
-    let assignment = target.session(&[("ep.hip.explain_file", path)], None).and_then(|session| session.assignment());
-    target::progress("");
-    let assignment = assignment?;
+    let _progress = Progress::new("loading the model ...");
+    let assignment = target.session(&[("ep.hip.explain_file", path)], None)?.assignment()?;
     let lines = std::fs::read_to_string(record.path()).context("the backend's record could not be read")?;
     let reasons = Reasons::parse(&lines).context("the backend's record could not be understood")?;
     Ok(report(target.place.clone(), &assignment, reasons))
