@@ -16,6 +16,7 @@ use migraphx_backend::mgx::Library;
 use crate::standin::StandIn;
 
 mod faults;
+mod fuzz;
 mod models;
 mod rows;
 mod standin;
@@ -68,6 +69,9 @@ fn main() {
     // SAFETY: no other thread runs yet, so nobody reads the environment meanwhile. An idle stream would run work at once, on
     // the thread that queues it.
     unsafe { std::env::set_var("AMDGPU_EP_HOST_STREAMS", "threads") };
+    if let Ok(task) = std::env::var(fuzz::CHILD) {
+        return fuzz::child(&task);
+    }
     let mut trials = Vec::new();
     rows_of_the_stand_in(&mut trials);
     match std::env::var_os(REAL).map(PathBuf::from) {

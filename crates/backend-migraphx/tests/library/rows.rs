@@ -9,7 +9,7 @@ use migraphx_backend::mgx::{
 use ort_ep::ElementType;
 use testkit::onnx::ElementType as Onnx;
 
-use crate::{Row, models};
+use crate::{Row, fuzz, models};
 
 pub const ROWS: &[Row] = &[
     Row { name: "computes_a_weighted_sum", check: computes_a_weighted_sum },
@@ -32,10 +32,11 @@ pub const ROWS: &[Row] = &[
     Row { name: "int8_follows_its_samples", check: int8_follows_its_samples },
     Row { name: "samples_that_do_not_fit_are_refused", check: samples_that_do_not_fit_are_refused },
     Row { name: "the_parser_lists_its_operators", check: the_parser_lists_its_operators },
+    Row { name: "damaged_inputs_are_errors_or_programs", check: fuzz::damaged_inputs_are_errors_or_programs },
     Row { name: "a_thousand_programs_leave_no_memory_behind", check: a_thousand_programs_leave_no_memory_behind },
 ];
 
-fn reference(library: &Library) -> Target {
+pub fn reference(library: &Library) -> Target {
     library.target("ref").unwrap()
 }
 
@@ -43,7 +44,7 @@ fn parsed(library: &Library, model: &[u8]) -> Program {
     library.parse(model, &ParseOptions::default()).unwrap()
 }
 
-fn compiled(library: &Library, model: &[u8]) -> Program {
+pub fn compiled(library: &Library, model: &[u8]) -> Program {
     let mut program = parsed(library, model);
     program.compile(&reference(library), &CompileOptions::default()).unwrap();
     program
