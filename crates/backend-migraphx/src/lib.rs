@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod cache;
+mod calibration;
 mod claim;
 mod context;
 mod ep;

@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     cache::{Cache, Key, KeyBuilder, Origin, Programs},
+    calibration::{self, Narrow, Ranges},
     mgx::{CompileOptions, Feature, Library, MgxError, ParseOptions, Program, Quantize, SavedHeader, Target},
     onnx::Model,
     options::{Options, Precision},
@@ -27,6 +28,8 @@ pub(crate) struct Toolchain {
     /// The device that programs are compiled on and run on; none for `ref` without a driver.
     pub device: Option<hip::Device>,
     cache: Option<Cache>,
+    /// What the calibration table says, where int8 or fp8 is on.
+    ranges: Option<(Narrow, Ranges)>,
 }
 
 impl Toolchain {
@@ -49,7 +52,8 @@ impl Toolchain {
                 tracing::warn!(target: "amdgpu_ep::compile", "{name} is off: this MIGraphX is older than {since}");
             }
         }
-        Self { library, target, arch, options, offload_copy, device, cache }
+        let ranges = ranges(&options).filter(|(narrow, _)| *narrow != Narrow::Fp8 || library.has(Feature::Fp8));
+        Self { library, target, arch, options, offload_copy, device, cache, ranges }
     }
 
     /// True if programs read and write host memory.
@@ -87,6 +91,7 @@ impl Toolchain {
             .part("target", self.target.name())
             .part("arch", &self.arch)
             .part("precision", format!("{:?}", self.options.precision))
+            .part("ranges", self.ranges.as_ref().map_or([0; 32], |(_, ranges)| *ranges.digest().as_bytes()))
             .part("compile", format!("{:?}", self.compile_options()))
             .part("mlss", options.mlss_ops.join(","))
             .shapes(shapes)
@@ -123,6 +128,30 @@ impl Toolchain {
     }
 }
 
+/// Reads the calibration table, where int8 or fp8 is on. Without a table there is nothing to narrow by.
+fn ranges(options: &Options) -> Option<(Narrow, Ranges)> {
+    let (narrow, key) = match options.precision {
+        Precision { int8: true, .. } => (Narrow::Int8, "int8_enable"),
+        Precision { fp8: true, .. } => (Narrow::Fp8, "fp8_enable"),
+        _ => return None,
+    };
+    let Some(calibration) = &options.precision.calibration else {
+        tracing::warn!(target: "amdgpu_ep::compile", "{key} is off: int8_calibration_table_name names no table");
+        return None;
+    };
+    let file = options.cache.folder.as_deref().unwrap_or(Path::new("")).join(&calibration.table);
+    match Ranges::read(&file, calibration.native) {
+        Ok(ranges) => {
+            tracing::info!(target: "amdgpu_ep::compile", "{} ranges in {}", ranges.len(), file.display());
+            Some((narrow, ranges))
+        }
+        Err(error) => {
+            tracing::warn!(target: "amdgpu_ep::compile", "{key} is off: {error}");
+            None
+        }
+    }
+}
+
 /// Stands for a library whose version is not known.
 fn identity(file: &Path) -> String {
     let metadata = file.metadata().ok();
@@ -150,10 +179,26 @@ impl Job<'_> {
         open.map(|(_, shape)| shape.clone()).collect()
     }
 
+    /// The model with the ranges of the calibration table in it.
+    fn narrowed(&self) -> Option<Vec<u8>> {
+        let (narrow, ranges) = self.toolchain.ranges.as_ref()?;
+        match calibration::rewrite(&self.model.bytes, self.model.folder.as_deref(), ranges, *narrow) {
+            Ok((bytes, count)) => {
+                tracing::info!(target: "amdgpu_ep::compile", "{narrow:?} for {count} products with a calibrated range");
+                Some(bytes)
+            }
+            Err(error) => {
+                tracing::warn!(target: "amdgpu_ep::compile", "{narrow:?} is off for a partition: {error}");
+                None
+            }
+        }
+    }
+
     fn compile(&self) -> Result<Program, MgxError> {
         let tools = self.toolchain;
         let options = ParseOptions { inputs: self.open_shapes(), external_data: self.model.folder.clone() };
-        let mut program = tools.library.parse(&self.model.bytes, &options)?;
+        let narrowed = self.narrowed();
+        let mut program = tools.library.parse(narrowed.as_deref().unwrap_or(&self.model.bytes), &options)?;
         for how in tools.quantisations() {
             program.quantize(&how, &tools.target)?;
         }
