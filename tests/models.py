@@ -1,6 +1,7 @@
-"""Real models through the hip backend: right answers, how much runs on the device, and speed beside the CPU provider.
+"""Real models through a backend: right answers, how much runs on the device, and speed beside the CPU provider.
 
     python tests/models.py --library libhip-backend.so [--only silero_vad,…] [--bench]
+    python tests/models.py --library libmigraphx-backend.so --option target=ref
 
 A model is right if its outputs are within its tolerance of the recorded ones, and if it does what tests/behaviour.py expects.
 Recorded answers of quantised models come from the CPU provider's fused integer kernels; those in UNFUSED may instead agree
@@ -44,6 +45,9 @@ def collection():
     return models
 
 
+OPTIONS = {}
+
+
 def session(ort, path, devices, optimised=True):
     options = ort.SessionOptions()
     options.log_severity_level = 4
@@ -53,7 +57,7 @@ def session(ort, path, devices, optimised=True):
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if devices:
-        options.add_provider_for_devices(devices, {})
+        options.add_provider_for_devices(devices, OPTIONS)
     return ort.InferenceSession(str(path), sess_options=options, enable_fallback=0)
 
 
@@ -102,8 +106,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, type=os.path.abspath)
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the backend")
     parser.add_argument("--bench", action="store_true", help="measure speed too")
     arguments = parser.parse_args()
+    OPTIONS.update(option.split("=", 1) for option in arguments.option)
     if not SHARED.is_dir():
         print("skipped: there is no ../shared with models and goldens")
         return 0
