@@ -1,6 +1,7 @@
 """Runs ONNX's own node tests through ONNX Runtime with a plugin in front, and says what became of each.
 
     python conformance.py --library libhip-backend.so [--only Conv,MaxPool] [--report report.json] [--verbose]
+    python conformance.py --library libmigraphx-backend.so --option target=ref
 
 A test is usable if ONNX Runtime's CPU provider gets it right. With the plugin in front and graph optimisations off it is
   placed    right, with every node on the plugin
@@ -80,13 +81,16 @@ def results(session, given, raw_outputs):
     return [raw_values.from_ort(value) for value in session.run_with_ort_values(names, given)]
 
 
+OPTIONS = {}
+
+
 def run(case, devices):
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if devices:
-        options.add_provider_for_devices(devices, {})
+        options.add_provider_for_devices(devices, OPTIONS)
     session = ort.InferenceSession(case.model.SerializeToString(), sess_options=options, enable_fallback=0)
     placed = collections.Counter()
     for item in session.get_provider_graph_assignment_info():
@@ -127,7 +131,9 @@ def children(arguments):
     """One (name, domain, op, verdict, note) for each test; a child that dies is followed by the next."""
     total, first = len(cases(arguments.only)), 0
     while first < total:
-        command = [sys.executable, __file__, "--library", arguments.library, "--first", str(first)]
+        interpreter = os.environ.get("AMDGPU_EP_TEST_PYTHON", sys.executable)
+        command = [interpreter, __file__, "--library", arguments.library, "--first", str(first)]
+        command += [word for option in arguments.option for word in ("--option", option)]
         command += ["--only", ",".join(arguments.only)] if arguments.only else []
         with tempfile.TemporaryFile("w+") as errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -152,10 +158,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, type=os.path.abspath)
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the plugin")
     parser.add_argument("--report", help="write every verdict to this JSON file")
     parser.add_argument("--verbose", action="store_true", help="list declined tests too")
     parser.add_argument("--first", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    OPTIONS.update(option.split("=", 1) for option in arguments.option)
     if arguments.first is not None:
         return child(arguments)
     results = list(children(arguments))

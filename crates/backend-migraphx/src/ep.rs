@@ -68,6 +68,12 @@ impl Ep for MgxEp {
         partitions.iter().map(|partition| self.compile_one(partition)).collect()
     }
 
+    /// Programs whose partitions ONNX Runtime did not ask for in the end are not kept.
+    fn on_session_ready(&self) -> Result<()> {
+        self.claimed().clear();
+        Ok(())
+    }
+
     fn compiled_models(&self) -> Option<&dyn CompiledModels> {
         Some(self)
     }

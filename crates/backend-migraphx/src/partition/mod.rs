@@ -103,19 +103,18 @@ impl Shared {
         if !matches!(state, State::Empty) {
             return;
         }
-        // MIGraphX has no tensors without elements.
-        let made = if shapes.iter().flatten().any(|extent| *extent == 0) {
-            Err("an input has no elements".to_owned())
-        } else {
-            let current = self.tools.device.as_ref().map(hip::Device::enter).transpose();
-            let made = current.map_err(|error| error.to_string()).and_then(|_current| {
-                let program = self.tools.program(&self.model, shapes).map_err(|error| error.to_string())?;
-                Loaded::new(program, self.tools.options.hip_graph).map_err(|error| error.to_string())
-            });
-            made.inspect_err(|reason| {
-                tracing::warn!(target: "amdgpu_ep::run", "shapes {shapes:?} of a partition run on the CPU: {reason}");
-            })
-        };
+        let current = self.tools.device.as_ref().map(hip::Device::enter).transpose();
+        let made = current.map_err(|error| error.to_string()).and_then(|_current| {
+            // MIGraphX has no tensors without elements.
+            if shapes.iter().flatten().any(|extent| *extent == 0) {
+                return Err("an input has no elements".to_owned());
+            }
+            let program = self.tools.program(&self.model, shapes).map_err(|error| error.to_string())?;
+            Loaded::new(program, self.tools.options.hip_graph).map_err(|error| error.to_string())
+        });
+        if let Err(reason) = &made {
+            tracing::warn!(target: "amdgpu_ep::run", "a partition runs on the CPU for the shapes {shapes:?}: {reason}");
+        }
         *state = match made {
             Ok(loaded) => State::Ready(Box::new(loaded)),
             Err(reason) => State::Failed(reason),
