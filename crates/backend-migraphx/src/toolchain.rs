@@ -197,8 +197,15 @@ impl Job<'_> {
     fn compile(&self) -> Result<Program, MgxError> {
         let tools = self.toolchain;
         let options = ParseOptions { inputs: self.open_shapes(), external_data: self.model.folder.clone() };
-        let narrowed = self.narrowed();
-        let mut program = tools.library.parse(narrowed.as_deref().unwrap_or(&self.model.bytes), &options)?;
+        let plain = || tools.library.parse(&self.model.bytes, &options);
+        let mut program = match self.narrowed() {
+            // Not every release reads a model with constants of fp8.
+            Some(bytes) => tools.library.parse(&bytes, &options).or_else(|error| {
+                tracing::warn!(target: "amdgpu_ep::compile", "the calibration table is not used: {error}");
+                plain()
+            })?,
+            None => plain()?,
+        };
         for how in tools.quantisations() {
             program.quantize(&how, &tools.target)?;
         }
