@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
+from backends_support import Report, example, multiplies, on_hooks
 from support import EP, LIBRARY, affine, affine_model, options_for, registered, sample
 
 HERE = Path(LIBRARY).parent
@@ -103,6 +104,18 @@ def test_any_plugin_library_can_be_the_backend(plugin):
         works(running)
         works(session(found, profile="hip"))
         del running
+
+
+def test_a_plugin_sees_its_own_metadata_and_what_the_user_adds(tmp_path):
+    report, library = Report(tmp_path / "report"), example("hooks")
+    with registered() as found:
+        for _ in range(2):
+            multiplies(on_hooks(found, profile=None, backend_library=library))
+        multiplies(on_hooks(found, profile=None, backend_library=library, backend_device="place=elsewhere"))
+    assert report.details("factory.create_ep") == ["slot 0", "slot 0", "elsewhere"]
+    calls = report.hooks()
+    assert calls.count("factory.devices") == 1, "once"
+    assert calls.index("factory.devices") < calls.index("factory.create_ep")
 
 
 def test_a_backend_library_that_is_none_is_refused_by_name(tmp_path):

@@ -1,8 +1,9 @@
 //! Other plugins, loaded by this one.
 use std::{
+    collections::BTreeMap,
     ffi::{CString, OsStr, c_char},
     ptr,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use libloading::Library;
@@ -13,7 +14,10 @@ use super::{
     life::{LifeToken, this_library},
     runtime::c_string,
 };
-use crate::{EpRequest, Error, ModelCompatibility, Result, Runtime, view::HardwareDevice};
+use crate::{
+    EpRequest, Error, ModelCompatibility, Result, Runtime,
+    view::{HardwareDevice, KeyValues},
+};
 
 type CreateFn = unsafe extern "C" fn(
     *const c_char,
@@ -30,6 +34,9 @@ const FIRST_WITH_CAPABILITY: u32 = 23;
 
 /// How many factories ONNX Runtime has room for; some libraries insist on it.
 const MAX_FACTORIES: usize = 4;
+
+/// How many devices ONNX Runtime has room for when it asks a factory.
+const MAX_DEVICES: usize = 8;
 
 /// A plugin library's two entries. Dropping it closes the library.
 pub(super) struct Entries {
@@ -147,7 +154,8 @@ impl PluginHost {
         let entries = Entries::open(file.as_ref()).map_err(Error::ep_fail)?;
         // SAFETY: the pointers are what ONNX Runtime passed to us, and still alive.
         let raw = unsafe { entries.create_factory(self.runtime, self.name.as_ptr(), self.base, self.logger)? };
-        let factory = ForeignFactory { raw, entries: Some(entries), mapping, runtime: self.runtime };
+        let called = Mutex::default();
+        let factory = ForeignFactory { raw, entries: Some(entries), mapping, runtime: self.runtime, called };
         // SAFETY: the factory is alive.
         let slots = unsafe { (sys::OrtEpFactory::CreateEp(raw), sys::OrtEpFactory::ReleaseEp(raw)) };
         match slots {
@@ -169,7 +177,12 @@ pub struct ForeignFactory {
     entries: Option<Entries>,
     mapping: Mapping,
     runtime: Runtime,
+    /// What it called each piece of hardware, by address.
+    called: Mutex<BTreeMap<usize, Pairs>>,
 }
+
+/// Keys and values of metadata.
+type Pairs = Vec<(String, String)>;
 
 // SAFETY: ONNX Runtime itself calls factories from any thread.
 unsafe impl Send for ForeignFactory {}
@@ -227,6 +240,43 @@ impl ForeignFactory {
         } else {
             "its execution provider has no GetCapability".to_owned()
         }))
+    }
+
+    /// What the plugin says about the first device that it offers on this hardware; nothing if it offers none. ONNX Runtime
+    /// asks every plugin for its devices before it asks for an execution provider, and plugins count on both: on having
+    /// been asked, and on seeing their metadata again.
+    ///
+    /// # Errors
+    /// The plugin can't tell.
+    pub fn device_metadata(&self, hardware: HardwareDevice<'_>) -> Result<Vec<(String, String)>> {
+        let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = hardware.as_ptr() as usize;
+        if let Some(known) = called.get(&key) {
+            return Ok(known.clone());
+        }
+        let (listed, runtime) = ([hardware.as_ptr()], self.runtime);
+        let (mut offered, mut count) = ([ptr::null_mut(); MAX_DEVICES], 0);
+        // SAFETY: the factory and the hardware are alive, and there is as much room as is said.
+        let status = unsafe {
+            let Some(ask) = sys::OrtEpFactory::GetSupportedDevices(self.raw) else { return Ok(Vec::new()) };
+            ask(self.raw, listed.as_ptr(), listed.len(), offered.as_mut_ptr(), MAX_DEVICES, &mut count)
+        };
+        let asked = runtime.check("GetSupportedDevices", status);
+        let mut pairs = None;
+        for device in offered.into_iter().take(count).filter(|device| !device.is_null()) {
+            // SAFETY: the plugin made the device for us; its metadata is copied before the device is released.
+            unsafe {
+                if pairs.is_none() {
+                    let metadata = KeyValues::from_raw(runtime, runtime.api.EpDevice_EpMetadata(device));
+                    pairs = Some(metadata.iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect());
+                }
+                runtime.ep_api.ReleaseEpDevice(device);
+            }
+        }
+        asked?;
+        let pairs: Pairs = pairs.unwrap_or_default();
+        called.insert(key, pairs.clone());
+        Ok(pairs)
     }
 
     /// Asks the plugin whether a compiled model of its own runs here.

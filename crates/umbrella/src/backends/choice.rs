@@ -2,7 +2,7 @@
 use std::sync::Arc;
 
 use ort_ep::{
-    BackendMemory, EpRequest, Error, ForeignEp, Result, SelectedDevice,
+    BackendMemory, EpRequest, Error, ForeignEp, ForeignFactory, Result, SelectedDevice,
     view::{OwnedKeyValues, OwnedSessionOptions},
 };
 
@@ -81,7 +81,7 @@ impl Backends {
     fn create(&self, session: &Session<'_>, backend: &BackendName, told: &OwnedSessionOptions) -> Result<ForeignEp> {
         let factory = self.get(backend)?;
         let mut selected = session.device.and_then(|at| session.request.devices.get(at)).copied();
-        let described = selected.map(|device| described(session, backend, device)).transpose()?;
+        let described = selected.map(|device| described(session, backend, &factory, device)).transpose()?;
         if let (Some(device), Some(metadata)) = (&mut selected, &described) {
             device.metadata = metadata.as_view();
         }
@@ -92,12 +92,24 @@ impl Backends {
     }
 }
 
-/// A device's metadata as a backend is to see it: our own, and for a plugin of the user's choice what the user adds.
-fn described(session: &Session<'_>, backend: &BackendName, device: SelectedDevice<'_>) -> Result<OwnedKeyValues> {
+/// A device's metadata as a backend is to see it. One that is not ours sees what it would call the device itself, and a
+/// plugin of the user's choice what the user adds.
+fn described(
+    session: &Session<'_>,
+    backend: &BackendName,
+    factory: &ForeignFactory,
+    device: SelectedDevice<'_>,
+) -> Result<OwnedKeyValues> {
     let mut metadata = OwnedKeyValues::from_pairs(session.request.runtime, device.metadata.iter())?;
-    if let BackendName::Library(_) = backend {
-        session.options.backend_device.iter().for_each(|(key, value)| metadata.insert(key, value));
+    if matches!(backend, BackendName::Hip | BackendName::MiGraphX) {
+        return Ok(metadata);
     }
+    let own = factory.device_metadata(device.hardware).unwrap_or_else(|error| {
+        tracing::warn!(target: "amdgpu_ep::load", %backend, %error, "it does not tell its devices");
+        Vec::new()
+    });
+    let added: &[_] = if let BackendName::Library(_) = backend { &session.options.backend_device } else { &[] };
+    own.iter().chain(added).for_each(|(key, value)| metadata.insert(key, value));
     Ok(metadata)
 }
 
