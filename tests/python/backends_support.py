@@ -131,6 +131,11 @@ class Report:
         self.path.unlink(missing_ok=True)
 
 
+def entries_seen(report):
+    """The session's configuration as the backend saw it."""
+    return dict(line.split("=", 1) for line in report.details("entry"))
+
+
 @contextlib.contextmanager
 def fault(kind, hook):
     os.environ["HOOKS_FAULT"] = f"{kind}:{hook}"

@@ -13,6 +13,7 @@ import pytest
 from backends_support import (
     Folder,
     Report,
+    entries_seen,
     error_of,
     example,
     fault,
@@ -27,7 +28,7 @@ from backends_support import (
     value,
     works,
 )
-from support import AMD, EP, RELEASE, affine_model, empty_on_device, on_device, open_files, resident_kib, threads
+from support import EP, RELEASE, empty_on_device, on_device, open_files, resident_kib, threads
 
 pytestmark = pytest.mark.environment(AMDGPU_EP_DRIVER="host")
 
@@ -191,7 +192,7 @@ def test_no_backend_at_all_leaves_the_nodes_to_the_cpu_with_one_warning(tmp_path
         assert "libhip-backend.so" in text and "help" in text, text
 
 
-def test_one_line_says_what_was_chosen_and_why(folder, capfd):
+def test_weakness_24_one_line_says_what_was_chosen_and_why(folder, capfd):
     with folder.registered() as found:
         capfd.readouterr()
         for options, words in (({}, ["profile auto", "host driver"]), ({"profile": "llm"}, ["profile hip (", "profile hip on"])):
@@ -201,7 +202,7 @@ def test_one_line_says_what_was_chosen_and_why(folder, capfd):
             assert any(word in lines[0] for word in words), lines
 
 
-def test_nothing_is_written_to_stdout_or_the_environment(folder, capfd):
+def test_weakness_20_nothing_is_written_to_stdout_or_the_environment(folder, capfd):
     folder.put(example("broken"))
     before = dict(os.environ)
     with folder.registered() as found:
@@ -520,7 +521,7 @@ def reachable():
     return [(hook, action) for hook, action, since in HOOKS if RELEASE[1] >= since]
 
 
-def test_every_hook_of_a_backend_is_reached_through_the_umbrella(folder):
+def test_weakness_13_every_hook_of_a_backend_is_reached_through_the_umbrella(folder):
     report = Report(folder.path / "report")
     folder.put(example("hooks"))
     with folder.registered() as found:
@@ -598,10 +599,6 @@ def test_profile_can_not_change_while_a_session_lives(folder):
         running.set_ep_dynamic_options({"profile": "MIGraphX", "other": "1"})
         assert len(report.details("ep.set_dynamic_options")) == 1
         multiplies(running)
-
-
-def entries_seen(report):
-    return dict(line.split("=", 1) for line in report.details("entry"))
 
 
 def test_options_reach_the_backend_under_its_own_name(folder):

@@ -59,12 +59,23 @@ impl<'a> Tensor<'a> {
     /// The address of the first element, in [`memory`](Self::memory); may be null if there are none.
     ///
     /// # Errors
-    /// When the value is no tensor.
+    /// When the value is no tensor, or has elements and no memory for them.
     pub fn address(self) -> Result<*const u8> {
         let mut address = ptr::null::<c_void>();
         // SAFETY: as above.
         unsafe { call!(self.runtime, GetTensorData(self.raw, &mut address))? };
+        if address.is_null() {
+            self.check_empty()?;
+        }
         Ok(address.cast())
+    }
+
+    /// Where an allocator had nothing to give, ONNX Runtime hands out a tensor without memory.
+    pub(super) fn check_empty(self) -> Result<()> {
+        match self.size_bytes()? {
+            0 => Ok(()),
+            bytes => Err(Error::ep_fail(format!("there is no memory for a tensor of {bytes} bytes"))),
+        }
     }
 
     /// The bytes of a tensor the host can read.
@@ -132,12 +143,7 @@ impl<'a> Tensor<'a> {
                 "the tensor lies in {memory:?}, which the host can't reach\n  help: copy it to host memory first"
             )));
         }
-        let bytes = self.size_bytes()?;
-        let address = self.address()?;
-        if bytes > 0 && address.is_null() {
-            return Err(Error::ep_fail(format!("GetTensorData: no address for a tensor of {bytes} bytes")));
-        }
-        Ok((address, bytes))
+        Ok((self.address()?, self.size_bytes()?))
     }
 
     pub(super) fn check_element<T: Element>(self) -> Result<()> {

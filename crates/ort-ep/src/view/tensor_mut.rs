@@ -90,11 +90,14 @@ impl<'a> TensorMut<'a> {
     /// The address of the first element, in [`memory`](Self::memory); may be null if there are none.
     ///
     /// # Errors
-    /// When the value is no tensor.
+    /// When the value is no tensor, or has elements and no memory for them.
     pub fn address(&mut self) -> Result<*mut u8> {
         let mut address = ptr::null_mut::<c_void>();
         // SAFETY: the value is live for `'a`; the out-pointer is ours.
         unsafe { call!(self.runtime, GetTensorMutableData(self.raw, &mut address))? };
+        if address.is_null() {
+            self.as_tensor().check_empty()?;
+        }
         Ok(address.cast())
     }
 
