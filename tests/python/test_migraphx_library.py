@@ -6,9 +6,11 @@ import ctypes
 import os
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 import support
+from onnx import TensorProto, helper
 
 MIGRAPHX = os.environ.get("AMDGPU_EP_MIGRAPHX_LIBRARY", os.environ.get("AMDGPU_EP_TEST_MIGRAPHX", ""))
 IS_STAND_IN = "standin" in MIGRAPHX
@@ -120,3 +122,61 @@ def test_options_reach_the_compiler_in_the_order_it_wants(tmp_path):
     assert lines[1] == "quantize bf16", lines
     assert lines[2].startswith("compile Ref fast_math=false exhaustive_tune=true"), lines
     assert lines[2].endswith(r'mode=Some(50) backend=Some("{\"mlss_use_specific_ops\": [\"conv\", \"dot\"]}")'), lines
+
+
+def many_outputs(count, rows="rows"):
+    """Output i is x @ w + i, twelve and more of them; the last one is an input, unchanged."""
+    weight = onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32)[::-1].copy(), "w")
+    value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, 4])
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["turned"])]
+    constants = [weight]
+    for index in range(count):
+        constants.append(onnx.numpy_helper.from_array(np.float32([index]), f"c{index}"))
+        nodes.append(helper.make_node("Add", ["turned", f"c{index}"], [f"y{index}"]))
+    nodes.append(helper.make_node("Identity", ["z"], ["same"]))
+    nodes.append(helper.make_node("MatMul", ["same", "w"], ["back"]))
+    outputs = [value(f"y{index}") for index in range(count)] + [value("same"), value("back")]
+    return support.bytes_of(helper.make_graph(nodes, "many", [value("x"), value("z")], outputs, constants))
+
+
+@needs_stand_in
+@pytest.mark.parametrize("scratch", ["0", "4096"])
+@pytest.mark.parametrize("hip_graph", [0, 1])
+@pytest.mark.parametrize("rows", ["rows", 5])
+def test_programs_of_a_gpu_write_to_parameters_in_stream_order(scratch, hip_graph, rows):
+    with support.registered() as chosen:
+        ctypes.CDLL(MIGRAPHX).migraphx_standin_set(b"scratch", scratch.encode())
+        options = dict(target="gpu", offload_copy=0, hip_graph_enable=hip_graph)
+        session = session_on(chosen, many_outputs(13, rows), **options)
+        assert support.EP in assigned(session)
+        for count in (5, 5, 5) if rows == 5 else (5, 2, 5, 9, 5, 2):
+            x, z = support.sample(count), -support.sample(count)
+            found = session.run(None, {"x": x, "z": z})
+            for index in range(13):
+                np.testing.assert_array_equal(found[index], x[:, ::-1] + np.float32(index))
+            np.testing.assert_array_equal(found[13], z)
+            np.testing.assert_array_equal(found[14], z[:, ::-1])
+        del session
+    assert live_handles() == 0
+
+
+@needs_stand_in
+@pytest.mark.parametrize("hip_graph", [0, 1])
+def test_tensors_on_the_device_stay_there(hip_graph, tmp_path):
+    log = tmp_path / "log"
+    with support.registered() as chosen:
+        ctypes.CDLL(MIGRAPHX).migraphx_standin_set(b"log", str(log).encode())
+        session = session_on(chosen, support.affine_model(), target="gpu", offload_copy=0, hip_graph_enable=hip_graph)
+        for seed in range(8):
+            x = support.sample(5) + np.float32(seed)
+            binding = session.io_binding()
+            binding.bind_ortvalue_input("x", support.on_device(x))
+            y = support.empty_on_device((5, 3), np.float32)
+            binding.bind_ortvalue_output("y", y)
+            session.run_with_iobinding(binding)
+            np.testing.assert_allclose(y.numpy(), support.affine(x), rtol=1e-5, atol=1e-5)
+            del binding, y
+        del session
+    assert live_handles() == 0
+    calls = log.read_text().count("run_async")
+    assert calls < 8 if hip_graph else calls == 8, "a capture is replayed without MIGraphX"
