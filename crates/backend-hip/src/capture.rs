@@ -6,10 +6,9 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    thread::ThreadId,
 };
 
-use exec::{Capture, Captured, ExecError};
+use exec::{Capture, Captured, ExecError, ThreadId};
 use hip::RawStream;
 use ort_ep::{Error, GraphCapture, Result, view::RunOptions};
 

@@ -7,10 +7,10 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
+use exec::ThreadId;
 use graph::{Graph, Step, View};
 use ort_ep::{EventCategory, Profiler, Profiling, ProfilingEvent, ProfilingEventView, Result};
 
@@ -40,7 +40,7 @@ impl Profiles {
         if self.0.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }
-        let thread = thread::current().id();
+        let thread = ThreadId::current();
         let mut found: Vec<Arc<Recorder>> = Vec::new();
         for span in self.0.lock().iter().filter(|span| span.thread == thread) {
             if !found.iter().any(|known| Arc::ptr_eq(known, &span.recorder)) {
@@ -139,13 +139,13 @@ impl Profiler for StepProfiler {
     }
 
     fn start_event(&self, _: u64) -> Result<()> {
-        let span = Span { thread: thread::current().id(), recorder: self.recorder.clone() };
+        let span = Span { thread: ThreadId::current(), recorder: self.recorder.clone() };
         self.open.change(|spans| spans.push(span));
         Ok(())
     }
 
     fn stop_event(&self, _: u64, _: ProfilingEventView<'_>) -> Result<()> {
-        let thread = thread::current().id();
+        let thread = ThreadId::current();
         self.open.change(|spans| {
             if let Some(at) = spans.iter().rposition(|span| span.thread == thread && self.is_own(span)) {
                 spans.remove(at);
@@ -174,6 +174,8 @@ impl Drop for StepProfiler {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]

@@ -1,10 +1,7 @@
 //! What the runs of a session share: the order of their work, and who is told when it fails.
-use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    thread::{self, ThreadId},
-};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use exec::{Capture, Ledger, Order};
+use exec::{Capture, Ledger, Order, ThreadId};
 use hip::RawStream;
 use ort_ep::{
     Error, Result,
@@ -58,7 +55,7 @@ impl Runs {
 
     /// A run begins on this thread.
     pub fn start(&self, options: RunOptions<'_>) -> Result<()> {
-        let thread = thread::current().id();
+        let thread = ThreadId::current();
         // Only a run that ended without being ended leaves something here; a capture of it ends now.
         self.take(thread);
         let recording = self.captures.as_ref().map(|captures| captures.start(thread, options, || self.device()));
@@ -68,7 +65,7 @@ impl Runs {
 
     /// A run ends on this thread; `sync` asks to wait for its work.
     pub fn end(&self, sync: bool) -> Result<()> {
-        let thread = thread::current().id();
+        let thread = ThreadId::current();
         let recording = self.take(thread).and_then(|run| run.recording);
         let captured = match (&self.captures, recording) {
             (Some(captures), Some(recording)) => captures.end(thread, recording),
@@ -102,7 +99,7 @@ impl Runs {
     pub fn place<'a>(&'a self, context: &'a KernelContext<'_>) -> Result<Place<'a>> {
         let stream = ffi::stream(context)?;
         if self.captures.is_some() {
-            let thread = thread::current().id();
+            let thread = ThreadId::current();
             let mut open = self.lock();
             let run = open.iter_mut().find(|run| run.thread == thread);
             if let Some(recording) = run.and_then(|run| run.recording.as_mut())
@@ -153,7 +150,10 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, mpsc};
+    use std::{
+        sync::{Arc, mpsc},
+        thread,
+    };
 
     use exec::{Input, Prepared, Program, Run, Serial, host::HostDevice};
     use graph::{
@@ -231,13 +231,13 @@ mod tests {
         let stream = Arc::new(device.stream().unwrap());
         let (release, holder) = hold(&stream);
         let mut work = Failing::new();
-        let here = thread::current().id();
+        let here = ThreadId::current();
         runs.lock().push(OpenRun { thread: here, recording: None });
         work.queue(&runs, &Place::Stream(device, stream.raw()));
         // A run of another thread ends meanwhile, without waiting: it is none of its business.
         thread::scope(|scope| {
             let other = || {
-                runs.lock().push(OpenRun { thread: thread::current().id(), recording: None });
+                runs.lock().push(OpenRun { thread: ThreadId::current(), recording: None });
                 runs.end(false)
             };
             assert_eq!(scope.spawn(other).join().unwrap().map_err(|error| error.message().to_owned()), Ok(()));

@@ -1,13 +1,10 @@
 //! How work ended that nobody waited for.
-use std::{
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread::{self, ThreadId},
+use std::sync::{
+    Arc, Condvar, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicUsize, Ordering},
 };
 
-use crate::ExecError;
+use crate::{ExecError, ThreadId};
 
 /// Work that was queued, until somebody has asked how it ended. One for all runs of a session.
 #[derive(Default)]
@@ -36,7 +33,7 @@ impl Ledger {
         let mut entries = self.lock();
         let number = entries.next;
         entries.next += 1;
-        entries.pending.push(Entry { number, thread: thread::current().id() });
+        entries.pending.push(Entry { number, thread: ThreadId::current() });
         self.recount(&entries);
         Ticket { ledger: self.clone(), number, is_open: true }
     }
@@ -109,12 +106,14 @@ impl Drop for Ticket {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]
     fn a_failure_is_told_once_and_to_the_thread_it_belongs_to() {
         let ledger = Arc::new(Ledger::default());
-        let here = thread::current().id();
+        let here = ThreadId::current();
         let (good, bad) = (ledger.enter(), ledger.enter());
         assert!(!ledger.is_clear());
         good.close(Ok(()));

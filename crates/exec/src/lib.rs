@@ -16,6 +16,7 @@ pub mod host;
 mod ledger;
 mod pool;
 mod program;
+mod thread_id;
 
 pub use cache::Lru;
 pub use capture::{Capture, Captured};
@@ -25,3 +26,4 @@ pub use host_ops::{Parallel, Serial};
 pub use ledger::Ledger;
 pub use pool::Pool;
 pub use program::{Input, Program, Settings, Watcher};
+pub use thread_id::ThreadId;

@@ -12,6 +12,7 @@ pub const ROWS: &[Row] = &[
     Row::new("an_update_changes_what_is_replayed", an_update_changes_what_is_replayed),
     Row::new("an_update_of_another_shape_is_refused", an_update_of_another_shape_is_refused),
     Row::new("captured_host_functions_run_at_every_launch", captured_host_functions_run_at_every_launch),
+    Row::new("functions_recorded_by_stream_name_live_as_long_as_their_graph", functions_recorded_by_stream_name),
     Row::new("a_function_that_runs_once_cannot_be_captured", a_function_that_runs_once_cannot_be_captured),
     Row::new("a_fork_and_join_is_captured_whole", a_fork_and_join_is_captured_whole),
     Row::new("a_stream_dropped_in_a_capture_ends_it", a_stream_dropped_in_a_capture_ends_it),
@@ -126,6 +127,30 @@ fn captured_host_functions_run_at_every_launch(device: &Device) -> Outcome {
     // Dropping waits for the launches under way, so that none of them loses its function.
     drop(exec);
     assert_eq!(count.load(Ordering::SeqCst), 5);
+    assert_eq!(Arc::strong_count(&count), 1, "the function outlived its graph");
+    Ok(())
+}
+
+fn functions_recorded_by_stream_name(device: &Device) -> Outcome {
+    let stream = device.stream()?;
+    let count = Arc::new(AtomicUsize::new(0));
+    let add = |step: usize| {
+        let seen = count.clone();
+        move || {
+            seen.fetch_add(step, Ordering::SeqCst);
+        }
+    };
+    assert!(device.record_host_fn(stream.raw(), add(1)).is_err(), "nothing is being captured yet");
+    device.begin_capture(stream.raw(), CaptureMode::Relaxed)?;
+    let kept = device.record_host_fn(stream.raw(), add(1))?;
+    // A function that is let go is not run, and the rest of the graph is.
+    drop(device.record_host_fn(stream.raw(), add(100))?);
+    let exec = device.end_capture_with(stream.raw(), vec![kept])?.instantiate()?;
+    for _ in 0..3 {
+        exec.launch(stream.raw())?;
+    }
+    drop(exec);
+    assert_eq!(count.load(Ordering::SeqCst), 3);
     assert_eq!(Arc::strong_count(&count), 1, "the function outlived its graph");
     Ok(())
 }
