@@ -76,6 +76,16 @@ fn bias_activation_and_residual_are_merged_into_a_product() {
 }
 
 #[test]
+fn a_map_of_a_part_of_a_product_stays_a_step() {
+    let found = check(matmul(DType::F32, &[4, 3], &[3, 5]), |chain, made| {
+        let [start, end] = [0, 2].map(|row| chain.constant(Tensor::from_i64s(&[row])));
+        let rows = chain.node("Slice", &[made, start, end], DType::F32);
+        chain.node("Exp", &[rows], DType::F32)
+    });
+    assert_eq!(found, ["matmul", "map"]);
+}
+
+#[test]
 fn epilogues_of_convolutions_follow_channels_and_positions() {
     for (dtype, x, w, stride, group) in [
         (DType::F32, [2, 8, 9, 11], [13, 8, 3, 3], 1, 1),

@@ -47,6 +47,8 @@ fn product_of(steps: &[Option<Step>], at: usize, view: &View, uses: &Uses, draft
     let output = step.outputs.first()?;
     let summed = matches!(output.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::F64 | DType::I32 | DType::I64);
     let whole = output.is_dense() && output.offset == 0 && output.elems() == buffer.elems;
+    // A map of a part of the result has less room for its own.
+    let whole = whole && view.elems() == buffer.elems;
     let product = matches!(step.prim, Prim::MatMul(_) | Prim::Conv(_) | Prim::ConvTranspose(_));
     (product && whole && summed && output.dtype == view.dtype).then_some(made)
 }
