@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+import graph_patterns  # noqa: F401, its operators join the table
 from graph_maker import Dim, Maker
 from graph_ops import TABLE
 

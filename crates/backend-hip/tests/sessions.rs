@@ -10,3 +10,8 @@ fn compiled_models_run_as_their_sources_do() {
 fn steps_appear_in_the_profile() {
     common::on_each_runtime("profile.py");
 }
+
+#[test]
+fn passes_are_recorded_switched_off_and_shown() {
+    common::on_each_runtime("passes.py");
+}

@@ -254,6 +254,17 @@ fn attention_of_heads_with_and_without_a_mask() {
 }
 
 #[test]
+fn attention_of_a_value_to_itself_is_done_as_written() {
+    let mut build = Build::default();
+    let x = build.input();
+    let turned = build.with("Transpose", &[x], &[("perm", Attribute::Ints(vec![0, 2, 1]))]);
+    let scores = build.node("MatMul", &[x, turned]);
+    let weights = build.node("Softmax", &[scores]);
+    let out = build.node("MatMul", &[weights, x]);
+    falls_back(&build.outputs(&[out]), "attention", &[floats(&[2, 4, 3], 1)]);
+}
+
+#[test]
 fn attention_of_other_shapes_is_done_as_written() {
     type Shape = &'static [usize];
     let shapes: [(i64, [Shape; 3], Option<Shape>); 5] = [

@@ -127,6 +127,19 @@ mod tests {
     }
 
     #[test]
+    fn one_value_may_be_all_of_it() {
+        let mut build = Build::new();
+        let x = build.input("x", DType::F32);
+        let scores = build.node("MatMul", &[x, x]);
+        let weights = softmax(&mut build, scores);
+        let out = build.node("MatMul", &[weights, x]);
+        let mut graph = build.outputs(&[out]);
+        assert_eq!(run(&mut graph), 1);
+        graph.verify().unwrap();
+        assert_eq!(graph.nodes()[0].inputs, [Some(graph.inputs()[0]); 3]);
+    }
+
+    #[test]
     fn near_misses_stay_as_they_are() {
         let mut build = Build::new();
         let [q, k, v, mask] = ["q", "k", "v", "mask"].map(|name| build.input(name, DType::F32));

@@ -87,12 +87,17 @@ struct Parts {
 impl Parts {
     fn new(from: &Graph, inputs: &[ValueId]) -> Self {
         let mut parts = Self { graph: Graph::new(), ids: HashMap::new() };
-        for &input in inputs {
+        let mut given = Vec::with_capacity(inputs.len());
+        for (at, &input) in inputs.iter().enumerate() {
             let value = from.value(input);
-            parts.ids.insert(input, parts.graph.add_value(value.name.clone(), value.dtype, None));
+            // The whole may read a value in two places; its parts read the first.
+            let again = inputs[..at].contains(&input);
+            let name = if again { format!("{} at {at}", value.name) } else { value.name.clone() };
+            let id = parts.graph.add_value(name, value.dtype, None);
+            parts.ids.entry(input).or_insert(id);
+            given.push(id);
         }
-        let ids = inputs.iter().map(|input| parts.ids[input]).collect();
-        parts.graph.set_inputs(ids);
+        parts.graph.set_inputs(given);
         parts
     }
 
