@@ -13,7 +13,7 @@ use super::{entry::CreateFactoriesArgs, foreign::Entries, guard::guard, life::th
 use crate::{Error, Result, Runtime};
 
 /// The state behind [`passthrough!`](crate::passthrough): loads an external plugin with the first factory, hands its
-/// factory out untouched, and lets the plugin go with the last one.
+/// factory out untouched, and is done with it after the last one.
 pub struct PassThrough {
     stem: &'static str,
     variable: &'static str,
@@ -64,7 +64,7 @@ impl PassThrough {
         Ok(())
     }
 
-    /// `ReleaseEpFactory`: the external plugin's own; after its last factory the plugin is unloaded.
+    /// `ReleaseEpFactory`: the external plugin's own. Its code stays mapped; the next factory looks for the plugin anew.
     ///
     /// # Safety
     /// `factory` is null, or came from [`create`](Self::create) and was not released before.
@@ -77,7 +77,9 @@ impl PassThrough {
             status = unsafe { plugin.release_factory(factory) };
             state.factories = state.factories.saturating_sub(1);
             if state.factories == 0 {
-                state.plugin = None;
+                // The handle is leaked on purpose. Such plugins link a vendor's runtime, and unmapping ROCm's crashes the
+                // process when a thread ends that ran its code (https://github.com/microsoft/onnxruntime/pull/31629).
+                std::mem::forget(state.plugin.take());
             }
             Ok(())
         });
