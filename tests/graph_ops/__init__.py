@@ -1,0 +1,8 @@
+"""Operators of random graphs: each function adds one use of an operator to a `Maker`, or returns without doing so.
+
+Values stay tame on purpose (no poles, no overflow), since a difference that rounding can explain proves nothing.
+"""
+from graph_ops import elementwise, indexing, movement, norms, products, reductions, shapes, windows
+from graph_ops.registry import TABLE
+
+__all__ = ["TABLE", "elementwise", "indexing", "movement", "norms", "products", "reductions", "shapes", "windows"]
