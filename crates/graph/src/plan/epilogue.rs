@@ -62,6 +62,10 @@ fn fuse(product: &Step, map: &Step, result: &View) -> Option<Step> {
         return None;
     }
     let made = product.outputs.first()?;
+    // A dense view may still show only the first part of the result.
+    if result.elems() != made.elems() {
+        return None;
+    }
     let order = dense_order(result)?;
     let output = reordered(map.outputs.first()?, &order, &made.shape)?;
     // Rows are stored whole.
