@@ -47,19 +47,15 @@ impl Memory {
         let mut memory = Self { lines: vec![Line([GUARD; 64]); end.div_ceil(64)], inputs, outputs, arena };
         for (at, tensor) in given.iter().enumerate() {
             let start = memory.inputs[at];
-            memory.bytes_mut()[start..start + tensor.bytes().len()].copy_from_slice(tensor.bytes());
+            for (at, &byte) in tensor.bytes().iter().enumerate() {
+                memory.lines[(start + at) / 64].0[(start + at) % 64] = byte;
+            }
         }
         memory
     }
 
-    fn bytes(&self) -> &[u8] {
-        self.lines.as_flattened_bytes()
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        let length = self.lines.len() * 64;
-        // SAFETY: the lines are that many bytes, all of them initialised, and borrowed as long as the slice.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), length) }
+    fn bytes(&self) -> Vec<u8> {
+        self.lines.iter().flat_map(|line| line.0).collect()
     }
 
     /// Where a view's buffer begins; `None` for constants, which lie elsewhere.
@@ -86,23 +82,12 @@ impl Memory {
     }
 }
 
-trait Flat {
-    fn as_flattened_bytes(&self) -> &[u8];
-}
-
-impl Flat for Vec<Line> {
-    fn as_flattened_bytes(&self) -> &[u8] {
-        // SAFETY: as for `bytes_mut`.
-        unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), self.len() * 64) }
-    }
-}
-
 /// Runs a plan step by step and fails if any changes a byte that is not its own; gives the outputs' bytes.
 fn run_guarded(plan: &Plan, given: &[Tensor]) -> Vec<Vec<u8>> {
     let mut memory = Memory::new(plan, given);
     let mut scratch = Scratch::default();
     for step in &plan.steps {
-        let before = memory.bytes().to_vec();
+        let before = memory.bytes();
         let writable = memory.writable(plan, step);
         let base = memory.lines.as_mut_ptr().cast::<u8>();
         let starts = (&memory.inputs, &memory.outputs, memory.arena);
@@ -116,15 +101,16 @@ fn run_guarded(plan: &Plan, given: &[Tensor]) -> Vec<Vec<u8>> {
         let mut cx = Context { parallel: &Serial, scratch: &mut scratch };
         // SAFETY: every block is as large as the plan says, aligned, and nobody else's.
         unsafe { host_ops::run(step, address, &mut cx) }.unwrap();
-        for (at, (was, is)) in before.iter().zip(memory.bytes()).enumerate() {
+        for (at, (was, is)) in before.into_iter().zip(memory.bytes()).enumerate() {
             if was != is && !writable.iter().any(|range| range.contains(&at)) {
                 panic!("{step:?} changed byte {at}, and may write {writable:?}");
             }
         }
     }
+    let all = memory.bytes();
     let outputs = plan.outputs.iter().zip(&memory.outputs).map(|(out, &start)| {
         let bytes = out.shape.iter().product::<usize>() * out.dtype.bytes();
-        memory.bytes()[start..start + bytes].to_vec()
+        all[start..start + bytes].to_vec()
     });
     outputs.collect()
 }
