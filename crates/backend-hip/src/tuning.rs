@@ -1,6 +1,6 @@
 //! How partitions are made ready: which passes run, and where the stages are written.
 //!
-//! The session-config entry `ep.hip.disable_passes` names passes that shall not run, separated by commas. The entry
+//! The session-config entry `ep.hip.disable_passes` names passes and stages that shall not run, separated by commas. The entry
 //! `ep.hip.dump_dir` names a folder, made if it is not there; each stage of each partition becomes a text file in it, named by
 //! the partition, a running number and the stage.
 use std::{

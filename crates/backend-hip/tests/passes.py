@@ -8,7 +8,10 @@ from onnx import helper, numpy_helper
 
 from support import cpu_session, path, run_checks, session, value
 
-ALL = ("no-ops", "common-subexpressions", "dead-code", "layer-norm", "rms-norm", "gelu", "silu", "attention")
+ALL = (
+    *("no-ops", "common-subexpressions", "dead-code", "layer-norm", "rms-norm", "gelu", "silu", "attention"),
+    *("fused", "folded", "epilogues"),
+)
 
 
 def transformer():

@@ -33,7 +33,7 @@ pub type Watcher = Arc<dyn Fn(&str, &dyn fmt::Display) + Send + Sync>;
 /// How a partition is made ready.
 #[derive(Clone, Default)]
 pub struct Settings {
-    /// The passes that run.
+    /// The passes and stages of planning that run.
     pub passes: Selection,
     /// Who sees the stages: the graph as `imported`, after each pass by the pass's name, and those of each plan as
     /// `plan-N-…`.
@@ -44,6 +44,7 @@ pub struct Settings {
 pub struct Program {
     graph: Arc<Graph>,
     fired: Vec<Fired>,
+    passes: Selection,
     watcher: Option<Watcher>,
     /// How many plans were made.
     made: AtomicUsize,
@@ -87,7 +88,7 @@ impl Program {
         let (needs_value, graph) = (graph.inputs_with_needed_values(), Arc::new(graph));
         let loaded = device.load(graph.clone())?;
         let plans = Mutex::new(Lru::new(KEPT_PLANS));
-        Ok(Self { graph, fired, watcher, made: AtomicUsize::new(0), needs_value, plans, loaded })
+        Ok(Self { graph, fired, passes, watcher, made: AtomicUsize::new(0), needs_value, plans, loaded })
     }
 
     /// The passes that changed the partition.
@@ -136,7 +137,7 @@ impl Program {
         let mut watch = |stage: &str, text: &dyn fmt::Display| {
             self.watcher.iter().for_each(|watcher| watcher(&format!("plan-{number}-{stage}"), text));
         };
-        let plan = self.loaded.prepare(Plan::watched(&self.graph, &specs, &mut fold, &mut watch)?)?;
+        let plan = self.loaded.prepare(Plan::watched(&self.graph, &specs, &self.passes, &mut fold, &mut watch)?)?;
         let signature = Signature {
             shapes: inputs.iter().map(|input| input.shape.into()).collect(),
             values: inputs.iter().map(|input| input.value.map(Into::into)).collect(),

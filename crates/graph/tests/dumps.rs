@@ -62,7 +62,7 @@ impl Build {
             shapes.iter().map(|&shape| InputSpec { shape: shape.into(), known: None }).collect();
         // What depends on constants alone is not evaluated here, so it stays work.
         let mut last = String::new();
-        Plan::watched(&graph, &inputs, &mut |_| None, &mut |stage, stage_text| {
+        Plan::watched(&graph, &inputs, &Selection::default(), &mut |_| None, &mut |stage, stage_text| {
             let now = stage_text.to_string();
             if now != last {
                 write!(text, "== {stage}\n{now}").unwrap();

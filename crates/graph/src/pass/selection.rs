@@ -1,7 +1,7 @@
 //! Which passes run.
-use crate::pass::PASSES;
+use crate::{pass::PASSES, plan::OPTIONAL_STAGES};
 
-/// The passes that run: all but those switched off by name.
+/// The passes and the optional stages of planning that run: all but those switched off by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     off: Vec<&'static str>,
@@ -28,10 +28,10 @@ impl Selection {
 
     /// The names that can be switched off.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        PASSES.iter().map(|pass| pass.name)
+        PASSES.iter().map(|pass| pass.name).chain(OPTIONAL_STAGES)
     }
 
-    /// True if the pass of this name runs.
+    /// True if the pass or stage of this name runs.
     pub fn runs(&self, name: &str) -> bool {
         !self.off.contains(&name)
     }

@@ -12,11 +12,15 @@ use crate::{
     DType, Graph, LowerError, Shape, Step, Tensor,
     expr::Expr,
     lower::{self, Buffer, InputSpec, Lowered, Origin, Storage, Val},
+    pass::Selection,
     prim::{BufferId, Map, Prim, View},
 };
 
 pub use dump::PlanText;
 pub use place::ALIGNMENT;
+
+/// Stages of planning that can be left out.
+pub const OPTIONAL_STAGES: [&str; 3] = ["fused", "folded", "epilogues"];
 
 /// Sees a plan in the making after each stage: the stage's name, and its text, which is written only if it is shown.
 pub type Watch<'w> = dyn FnMut(&'static str, &dyn fmt::Display) + 'w;
@@ -79,16 +83,18 @@ impl Plan {
         inputs: &[InputSpec],
         evaluate: &mut dyn FnMut(&Plan) -> Option<Vec<Tensor>>,
     ) -> Result<Self, LowerError> {
-        Self::watched(graph, inputs, evaluate, &mut |_, _| {})
+        Self::watched(graph, inputs, &Selection::default(), evaluate, &mut |_, _| {})
     }
 
-    /// As [`with_folding`](Self::with_folding), with someone who watches. Debug builds check the plan after each stage.
+    /// As [`with_folding`](Self::with_folding), without the stages that are switched off, and with someone who watches the
+    /// others. Debug builds check the plan after each stage.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
     pub fn watched(
         graph: &Graph,
         inputs: &[InputSpec],
+        selection: &Selection,
         evaluate: &mut dyn FnMut(&Plan) -> Option<Vec<Tensor>>,
         watch: &mut Watch<'_>,
     ) -> Result<Self, LowerError> {
@@ -99,12 +105,17 @@ impl Plan {
         };
         let mut draft = Draft::new(lower::lower(graph, inputs)?)?;
         seen("lowered", &draft);
-        fuse::fuse(&mut draft);
-        seen("fused", &draft);
-        fold::fold(&mut draft, evaluate);
-        seen("folded", &draft);
-        epilogue::merge(&mut draft);
-        seen("epilogues", &draft);
+        let stages: [(&'static str, &mut dyn FnMut(&mut Draft)); OPTIONAL_STAGES.len()] = [
+            ("fused", &mut fuse::fuse),
+            ("folded", &mut |draft| fold::fold(draft, evaluate)),
+            ("epilogues", &mut epilogue::merge),
+        ];
+        for (stage, work) in stages {
+            if selection.runs(stage) {
+                work(&mut draft);
+                seen(stage, &draft);
+            }
+        }
         let bytes = cfg!(debug_assertions).then(|| draft.buffer_bytes());
         let plan = place::place(draft);
         let fault = bytes.and_then(|bytes| spec::placed(&plan, &bytes).err());
