@@ -105,7 +105,7 @@ impl Plan {
         };
         let mut draft = Draft::new(lower::lower(graph, inputs)?)?;
         seen("lowered", &draft);
-        let stages: [(&'static str, &mut dyn FnMut(&mut Draft)); OPTIONAL_STAGES.len()] = [
+        let stages: [(&'static str, Work<'_>); OPTIONAL_STAGES.len()] = [
             ("fused", &mut fuse::fuse),
             ("folded", &mut |draft| fold::fold(draft, evaluate)),
             ("epilogues", &mut epilogue::merge),
@@ -129,6 +129,9 @@ impl Plan {
         &self.places[view.buffer.0 as usize]
     }
 }
+
+/// What a stage does.
+type Work<'w> = &'w mut dyn FnMut(&mut Draft);
 
 /// A plan in the making: every output is a buffer of its own.
 pub(crate) struct Draft {
