@@ -106,6 +106,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, type=os.path.abspath)
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--least-share", type=float, default=0, help="fail if a smaller share of all nodes is on the device")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the backend")
     parser.add_argument("--bench", action="store_true", help="measure speed too")
     arguments = parser.parse_args()
@@ -163,6 +164,9 @@ def main():
     if arguments.bench:
         print(f"a warm run of one node takes {one_node_overhead(ort, devices):.2f} times as long as on the CPU provider")
     print(f"\n{len(models) - len(bad)} of {len(models)} models are right, {share:.1%} of their nodes on the device{wrong}")
+    if share < arguments.least_share:
+        print(f"fewer than {arguments.least_share:.0%} of the nodes are on the device")
+        return 1
     return 1 if bad else 0
 
 

@@ -14,6 +14,9 @@ use crate::workspace::Workspace;
 /// What the step of `cargo xtask test` runs: the same graphs every time, few enough for a minute.
 const STEP_GRAPHS: [&str; 4] = ["--seed", "1", "--count", "300"];
 
+/// The share of the nodes of all models that the engine must take.
+const LEAST_SHARE: &str = "0.95";
+
 /// As [`STEP_GRAPHS`], for spoiled models.
 const STEP_CORRUPT: [&str; 6] = ["--seed", "1", "--count", "2000", "--seconds", "180"];
 
@@ -26,7 +29,9 @@ pub fn models(workspace: &Workspace, python: &Python, stage: &Stage, only: &[Str
         return Ok(Outcome::Skipped("the model collection (../shared) is not beside the repository".into()));
     }
     let mut script = script(workspace, python, &stage.backend(), "tests/models.py");
-    if !only.is_empty() {
+    if only.is_empty() {
+        script.args(["--least-share", LEAST_SHARE]);
+    } else {
         script.arg("--only").arg(only.join(","));
     }
     if bench {
