@@ -7,7 +7,7 @@ use crate::{
     expr::Binary,
     ops::fused::Whole,
     pass::{
-        norm::{self, Core, InverseRoot},
+        norm::{self, MeanSquare},
         pattern::{Found, Search, rewrite},
     },
 };
@@ -18,7 +18,7 @@ pub(super) fn run(graph: &mut Graph) -> usize {
 
 /// `(x - mean) / √(…) · scale + bias`, seen from the division.
 fn divided(search: Search<'_>, at: NodeId) -> Option<Found> {
-    let Core { x: centred, axes, epsilon, mut nodes } = norm::core(search, at)?;
+    let MeanSquare { x: centred, axes, epsilon, mut nodes } = norm::core(search, at)?;
     let (around, x, _) = norm::centred(search, centred, &axes)?;
     nodes.splice(0..0, around);
     let mut inputs = vec![x];
@@ -51,7 +51,7 @@ fn multiplied(search: Search<'_>, at: NodeId) -> Option<Found> {
                 Some((node, [a, b])) if search.constant(a).is_some() => (Some(node), b, Some(a)),
                 _ => (None, factor, None),
             };
-            let InverseRoot { x: centred, axes, epsilon, mut nodes } = norm::inverse_root(search, root)?;
+            let MeanSquare { x: centred, axes, epsilon, mut nodes } = norm::inverse_root(search, root)?;
             let (around, of, mean) = norm::centred(search, centred, &axes)?;
             (of == x && mean == other).then_some(())?;
             nodes.splice(0..0, around);

@@ -6,9 +6,9 @@ use crate::{
     pass::pattern::Search,
 };
 
-/// A value by its root mean square.
-pub(super) struct Core {
-    /// The value.
+/// What is made of a mean of squares: its sum with epsilon, the root of that, one by the root, or x by the root.
+pub(super) struct MeanSquare {
+    /// The value that is squared.
     pub x: ValueId,
     /// Over which axes the mean is taken.
     pub axes: Vec<i64>,
@@ -18,17 +18,9 @@ pub(super) struct Core {
     pub nodes: Vec<NodeId>,
 }
 
-/// `1 / √(mean of squares + epsilon)`, the value squared being `x`.
-pub(super) struct InverseRoot {
-    pub x: ValueId,
-    pub axes: Vec<i64>,
-    pub epsilon: f64,
-    pub nodes: Vec<NodeId>,
-}
-
 /// `x / √(mean(x²) + epsilon)`, or `x` times one by the root, seen from its last node.
-pub(super) fn core(search: Search<'_>, at: NodeId) -> Option<Core> {
-    let (x, found) = match search.meaning(at) {
+pub(super) fn core(search: Search<'_>, at: NodeId) -> Option<MeanSquare> {
+    let (x, mut found) = match search.meaning(at) {
         Meaning::Binary(Binary::Div) => {
             let [x, root] = search.operands(at, Binary::Div)?;
             (x, mean_root(search, root)?)
@@ -41,13 +33,12 @@ pub(super) fn core(search: Search<'_>, at: NodeId) -> Option<Core> {
         }
         _ => return None,
     };
-    let InverseRoot { x: squared, axes, epsilon, mut nodes } = found;
-    nodes.push(at);
-    (squared == x).then_some(Core { x, axes, epsilon, nodes })
+    found.nodes.push(at);
+    (found.x == x).then_some(found)
 }
 
 /// A value that is one by the root of a mean of squares.
-pub(super) fn inverse_root(search: Search<'_>, value: ValueId) -> Option<InverseRoot> {
+pub(super) fn inverse_root(search: Search<'_>, value: ValueId) -> Option<MeanSquare> {
     if let Some((node, sum, exponent)) = search.power(value) {
         let mut found = (exponent == -0.5).then(|| mean_square(search, sum))??;
         found.nodes.push(node);
@@ -63,7 +54,7 @@ pub(super) fn inverse_root(search: Search<'_>, value: ValueId) -> Option<Inverse
 }
 
 /// The root of a mean of squares.
-fn mean_root(search: Search<'_>, value: ValueId) -> Option<InverseRoot> {
+fn mean_root(search: Search<'_>, value: ValueId) -> Option<MeanSquare> {
     let power = || search.power(value).filter(|power| power.2 == 0.5).map(|(node, sum, _)| (node, sum));
     let (node, sum) = search.unary(value, Unary::Sqrt).or_else(power)?;
     let mut found = mean_square(search, sum)?;
@@ -72,12 +63,12 @@ fn mean_root(search: Search<'_>, value: ValueId) -> Option<InverseRoot> {
 }
 
 /// A mean of squares with epsilon added.
-fn mean_square(search: Search<'_>, sum: ValueId) -> Option<InverseRoot> {
+fn mean_square(search: Search<'_>, sum: ValueId) -> Option<MeanSquare> {
     let (add, operands) = search.binary(sum, Binary::Add)?;
     let (mean, epsilon) = search.with_number(operands)?;
     let (reduce, square, axes) = search.mean(mean)?;
     let (node, x) = squared(search, square)?;
-    Some(InverseRoot { x, axes, epsilon, nodes: vec![node, reduce, add] })
+    Some(MeanSquare { x, axes, epsilon, nodes: vec![node, reduce, add] })
 }
 
 /// The node that makes a value as the square of another, with this.

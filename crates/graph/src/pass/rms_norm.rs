@@ -4,7 +4,7 @@ use crate::{
     expr::Binary,
     ops::fused::Whole,
     pass::{
-        norm::{self, Core},
+        norm::{self, MeanSquare},
         pattern::{Found, Search, rewrite},
     },
 };
@@ -14,7 +14,7 @@ pub(super) fn run(graph: &mut Graph) -> usize {
 }
 
 fn find(search: Search<'_>, at: NodeId) -> Option<Found> {
-    let Core { x, axes, epsilon, mut nodes } = norm::core(search, at)?;
+    let MeanSquare { x, axes, epsilon, mut nodes } = norm::core(search, at)?;
     let mut inputs = vec![x];
     let scale = norm::joined(search, search.output(at)?, Binary::Mul);
     if let Some((node, scale)) = scale {
