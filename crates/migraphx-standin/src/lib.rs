@@ -27,11 +27,11 @@ pub mod model;
 pub mod program;
 mod wire;
 
-/// What the real C library's name of its core is: the release that this one claims to be.
+/// How the real C library asks for its core, which tells its release.
 #[used]
 static CORE: [u8; 24] = *b"\0libmigraphx.so.2017000\0";
 
-/// The release in [`CORE`], as saved programs have it.
+/// The release that this one claims to be, as saved programs have it.
 pub const VERSION: &str = "2.17.0";
 
 /// The version of the format of saved programs.

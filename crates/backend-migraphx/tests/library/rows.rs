@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use migraphx_backend::mgx::{
-    CompileOptions, Library, MgxError, Parameter, ParseOptions, Program, Quantize, Role, SavedHeader, Target,
+    CompileOptions, Feature, Library, MgxError, Parameter, ParseOptions, Program, Quantize, Role, SavedHeader, Target,
+    Version,
 };
 use ort_ep::ElementType;
 use testkit::onnx::ElementType as Onnx;
@@ -19,6 +20,7 @@ pub const ROWS: &[Row] = &[
     Row { name: "a_scalar_has_one_element", check: a_scalar_has_one_element },
     Row { name: "element_types_keep_their_names", check: element_types_keep_their_names },
     Row { name: "external_data_is_read_from_the_folder_given", check: external_data_is_read_from_the_folder_given },
+    Row { name: "every_compile_option_is_taken_or_ignored", check: every_compile_option_is_taken_or_ignored },
     Row { name: "a_run_may_be_given_a_stream", check: a_run_may_be_given_a_stream },
     Row { name: "programs_move_between_threads", check: programs_move_between_threads },
     Row { name: "eight_threads_compile_and_run", check: eight_threads_compile_and_run },
@@ -160,6 +162,21 @@ fn external_data_is_read_from_the_folder_given(library: &Library) {
     assert_eq!(run(&mut program, &mut [("x", vec![1.0, 1.0])]).unwrap(), [[8.0, 9.0]]);
     let elsewhere = ParseOptions { external_data: Some("/nowhere".into()), ..ParseOptions::default() };
     assert_failed(library.parse(&models::external(), &elsewhere).map(|_| ()), "parse_onnx_buffer");
+}
+
+fn every_compile_option_is_taken_or_ignored(library: &Library) {
+    let mut program = parsed(library, &models::weighted_sum());
+    let options = CompileOptions {
+        fast_math: true,
+        exhaustive_tune: true,
+        offload_copy: true,
+        compile_mode: Some(100),
+        mlss_use_specific_ops: vec!["conv".into()],
+    };
+    program.compile(&reference(library), &options).unwrap();
+    assert_eq!(weighted(&mut program), [WEIGHTED]);
+    let since_2_17 = library.version() >= Some(Version { major: 2, minor: 17, patch: 0 });
+    assert_eq!([Feature::CompileMode, Feature::BackendOptions].map(|feature| library.has(feature)), [since_2_17; 2]);
 }
 
 fn a_run_may_be_given_a_stream(library: &Library) {
