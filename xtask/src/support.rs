@@ -125,7 +125,7 @@ it records. Do not edit it.
 
 The node tests of onnx {onnx} run through onnxruntime {runtime} with the hip backend in front and graph optimisations off,
 on the host device (CPU and RAM). Nothing here was run on an AMD GPU. A test is *usable* if ONNX Runtime's CPU provider
-gets it right.
+gets it right. Tensors of types that NumPy lacks (bfloat16, float8, integers of 2 and 4 bits) are fed and read as raw bytes.
 
 - *placed*: right, with every node on the device
 - *partly*: right, with some nodes on the device and others on the CPU provider
