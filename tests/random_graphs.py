@@ -1,4 +1,4 @@
-"""Random graphs of 3 to 30 operators: ONNX Runtime with the hip backend in front against ONNX Runtime's CPU provider.
+"""Random graphs of 3 to 30 operators: ONNX Runtime with a backend in front against ONNX Runtime's CPU provider.
 
     python tests/random_graphs.py --library libhip-backend.so [--seed 1] [--count 300] [--first 0]
 
@@ -29,6 +29,9 @@ EMPTY = ({"N": 0, "S": 3},)
 # leaves the mean of nothing undefined, and what becomes of infinities, which are the largest of nothing, in later operators.
 NEVER_EMPTY = {"LSTM", "GRU", "RNN", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSumExp"}
 N, S = Dim(1, ("N",)), Dim(1, ("S",))
+
+
+OPTIONS = {}
 
 
 def make(seed):
@@ -62,7 +65,7 @@ def session(model, devices, optimised):
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if devices:
-        options.add_provider_for_devices(devices, {})
+        options.add_provider_for_devices(devices, OPTIONS)
     return ort.InferenceSession(model, sess_options=options, enable_fallback=0)
 
 
@@ -139,7 +142,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the backend")
     arguments = parser.parse_args()
+    OPTIONS.update(option.split("=", 1) for option in arguments.option)
     KEPT.mkdir(parents=True, exist_ok=True)
     ort.register_execution_provider_library(NAME, arguments.library)
     devices = [device for device in ort.get_ep_devices() if device.ep_name == NAME]

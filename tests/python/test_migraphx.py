@@ -214,6 +214,51 @@ def test_control_flow_takes_values_from_around_it(flag):
         del session
 
 
+def one_node(op, feeds, constants=None, outputs=1, **attributes):
+    constants = constants or {}
+    inputs = [value(name, array.shape, helper.np_dtype_to_tensor_dtype(array.dtype)) for name, array in feeds.items()]
+    names = [f"y{at}" for at in range(outputs)]
+    node = helper.make_node(op, [*feeds, *constants], names, **attributes)
+    made = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info(name) for name in names], made)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    return onnx.shape_inference.infer_shapes(model, strict_mode=True).SerializeToString()
+
+
+def numbers(*shape):
+    return np.random.default_rng(11).standard_normal(shape, dtype=np.float32)
+
+
+GOTTEN_WRONG = {
+    "booleans of fractions": lambda: ("Cast", {"x": numbers(8)}, {"to": TensorProto.BOOL}),
+    "places of what is not zero": lambda: ("NonZero", {"x": np.array([0, 1, 0, 2], np.float32)}, {}),
+    "indices from the end": lambda: (
+        "GatherElements", {"x": numbers(5, 4), "i": np.array([[2, -1], [0, -4]], np.int64)}, {"axis": 1},
+    ),
+    "a window in the padding alone": lambda: (
+        "MaxPool", {"x": numbers(1, 1, 2, 2)}, {"kernel_shape": [1, 1], "strides": [2, 2], "ceil_mode": 1},
+    ),
+    "integers with a zero point": lambda: (
+        "ConvInteger",
+        {"x": np.arange(200, 209, dtype=np.uint8).reshape(1, 1, 3, 3), "w": np.ones((1, 1, 2, 2), np.uint8),
+         "z": np.array(129, np.uint8)},
+        {},
+    ),
+}
+
+
+@on_the_real_one
+@pytest.mark.parametrize("form", GOTTEN_WRONG)
+def test_forms_that_migraphx_gets_wrong_stay_with_other_providers(form):
+    op, feeds, attributes = GOTTEN_WRONG[form]()
+    model = one_node(op, feeds, **attributes)
+    with registered() as devices:
+        session = session_on(devices, model)
+        assert ours(session) == []
+        close(session.run(None, feeds), cpu(model, feeds))
+        del session
+
+
 def test_batches_are_padded_and_cut():
     with registered() as devices:
         session = session_on(devices, affine_model(), compile_batches="2,8", background_compile=0)

@@ -75,6 +75,7 @@ impl Toolchain {
         if origin == Origin::Kept {
             tracing::info!(target: "amdgpu_ep::compile", "a compiled program for {} was kept", job.describe());
         }
+        check_outputs(model, &program)?;
         Ok(program)
     }
 
@@ -150,6 +151,23 @@ fn ranges(options: &Options) -> Option<(Narrow, Ranges)> {
             None
         }
     }
+}
+
+/// Holds a program to the shapes that its model declares: where MIGraphX finds others, it means something else.
+fn check_outputs(model: &Model, program: &Program) -> Result<(), MgxError> {
+    let refused = |reason: String| Err(MgxError::Refused { what: "a model".to_owned(), reason });
+    let shapes = program.outputs()?;
+    if shapes.len() != model.outputs.len() {
+        return refused(format!("it has {} outputs, and MIGraphX gives {}", model.outputs.len(), shapes.len()));
+    }
+    for (output, shape) in model.outputs.iter().zip(&shapes) {
+        let (name, found) = (&output.name, (&shape.lengths, shape.element));
+        if !output.fits(&shape.lengths) || output.element != shape.element {
+            let declared = (&output.shape, output.element);
+            return refused(format!("its output {name:?} is {declared:?}, and MIGraphX gives {found:?}"));
+        }
+    }
+    Ok(())
 }
 
 /// Stands for a library whose version is not known.

@@ -236,6 +236,24 @@ fn mode(node: Node<'_>, op: &str, known: &Known) -> Result<Option<String>> {
     let refused = |reason: &str| Ok(Some(reason.to_owned()));
     match op {
         "ArgMax" | "ArgMin" if node.int("select_last_index")?.unwrap_or(0) != 0 => refused("select_last_index is set"),
+        "NonZero" | "NonMaxSuppression" | "Unique" => refused("the shape of its result depends on values"),
+        // Seen in 2.14: wrong results for an ignored index or log probabilities, and an assertion that ends the process.
+        "NegativeLogLikelihoodLoss" | "SoftmaxCrossEntropyLoss" => refused("MIGraphX gets some of its forms wrong"),
+        "BatchNormalization"
+            if node.int("training_mode")?.unwrap_or(0) != 0 || node.outputs()?.iter().flatten().count() > 1 =>
+        {
+            refused("it trains")
+        }
+        // Seen in 2.14: what is not 0 or 1 is rounded or cut off to one of them first.
+        "Cast" | "CastLike" if makes_bool(node)? => refused("it converts numbers to booleans"),
+        // Seen in 2.14: infinities and NaN come out as other numbers.
+        "Cast" | "CastLike" if touches_small_floats(node)? => refused("it converts 8-bit floats"),
+        // Seen in 2.14: an index from the end reaches into other rows, except along the first axis.
+        "GatherElements" if node.int("axis")?.unwrap_or(0) != 0 && !is_from_the_start(present(1))? => {
+            refused("its indices may count from the end")
+        }
+        // Seen in 2.14: the zero point of the data is taken for a signed number.
+        "ConvInteger" if inputs.len() > 2 => refused("it has a zero point"),
         "ConvInteger" | "MatMulInteger" => {
             for value in inputs.iter().flatten() {
                 let kind = value.value_type()?;
@@ -273,9 +291,10 @@ fn mode(node: Node<'_>, op: &str, known: &Known) -> Result<Option<String>> {
             } else if node.int("storage_order")?.unwrap_or(0) != 0 {
                 refused("storage_order is set")
             } else {
-                Ok(None)
+                windows(node)
             }
         }
+        "AveragePool" | "LpPool" => windows(node),
         "Pad" => match text("mode")?.as_str() {
             "" | "constant" | "reflect" | "edge" => computed(1..2),
             other => Ok(Some(format!("its mode is {other:?}"))),
@@ -291,4 +310,74 @@ fn mode(node: Node<'_>, op: &str, known: &Known) -> Result<Option<String>> {
         }
         _ => Ok(None),
     }
+}
+
+fn element_of(value: Option<Option<ValueInfo<'_>>>) -> Result<Option<ElementType>> {
+    let Some(Some(value)) = value else { return Ok(None) };
+    Ok(value.value_type()?.tensor().map(|tensor| tensor.element))
+}
+
+/// True for constant indices that are not negative.
+fn is_from_the_start(indices: Option<ValueInfo<'_>>) -> Result<bool> {
+    let Some(indices) = indices else { return Ok(false) };
+    if !indices.is_constant_initializer()? {
+        return Ok(false);
+    }
+    let Some(data) = indices.initializer()? else { return Ok(false) };
+    Ok(match data.element_type()? {
+        ElementType::I64 => data.as_slice::<i64>()?.iter().all(|&index| index >= 0),
+        ElementType::I32 => data.as_slice::<i32>()?.iter().all(|&index| index >= 0),
+        _ => false,
+    })
+}
+
+fn makes_bool(node: Node<'_>) -> Result<bool> {
+    let from = element_of(node.inputs()?.first().copied())?;
+    let to = element_of(node.outputs()?.first().copied())?;
+    Ok(to == Some(ElementType::Bool) && from != to)
+}
+
+fn touches_small_floats(node: Node<'_>) -> Result<bool> {
+    use ElementType as E;
+    for value in node.inputs()?.into_iter().chain(node.outputs()?).flatten() {
+        let kind = value.value_type()?;
+        let element = kind.tensor().map(|tensor| tensor.element);
+        if matches!(element, Some(E::F8E4M3Fn | E::F8E4M3FnUz | E::F8E5M2 | E::F8E5M2FnUz)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Why a pooling node with rounded-up extents is not taken. A last window that would lie in the padding alone does not
+/// count for ONNX, and does for MIGraphX.
+fn windows(node: Node<'_>) -> Result<Option<String>> {
+    if node.int("ceil_mode")?.unwrap_or(0) == 0 {
+        return Ok(None);
+    }
+    let Some(Some(value)) = node.inputs()?.first().copied() else { return Ok(None) };
+    let kind = value.value_type()?;
+    let dims = kind.tensor().and_then(|tensor| tensor.shape.as_ref());
+    let input: Option<Vec<i64>> = dims.and_then(|dims| dims.iter().skip(2).map(|dim| dim.fixed()).collect());
+    let Some(input) = input.filter(|_| pads_explicitly(node)) else {
+        return Ok(Some("its extents are rounded up and not known".to_owned()));
+    };
+    let list = |name: &str, default: i64, len: usize| -> Result<Vec<i64>> {
+        Ok(node.ints(name)?.filter(|list| list.len() == len).unwrap_or_else(|| vec![default; len]))
+    };
+    let axes = input.len();
+    let (kernel, strides, dilations) =
+        (list("kernel_shape", 1, axes)?, list("strides", 1, axes)?, list("dilations", 1, axes)?);
+    let pads = list("pads", 0, 2 * axes)?;
+    let counts = |axis: usize| {
+        let (stride, window) = (strides[axis].max(1), dilations[axis] * (kernel[axis] - 1) + 1);
+        let free = input[axis] + pads[axis] + pads[axis + axes] - window;
+        // The start of the last window.
+        (free + stride - 1).div_euclid(stride) * stride < input[axis] + pads[axis]
+    };
+    Ok((!(0..axes).all(counts)).then(|| "its last window lies in the padding alone".to_owned()))
+}
+
+fn pads_explicitly(node: Node<'_>) -> bool {
+    matches!(node.string("auto_pad").as_ref().map(Option::as_deref), Ok(None | Some("NOTSET" | "")))
 }

@@ -50,6 +50,14 @@ impl Value {
         self.shape.as_ref()?.iter().map(|dim| dim.fixed().and_then(|extent| usize::try_from(extent).ok())).collect()
     }
 
+    /// True if lengths that MIGraphX gives are among those declared; a scalar has one length for it.
+    pub fn fits(&self, lengths: &[usize]) -> bool {
+        let Some(dims) = &self.shape else { return true };
+        let fits =
+            |(dim, length): (&Dim, &usize)| dim.fixed().is_none_or(|fixed| usize::try_from(fixed) == Ok(*length));
+        (dims.is_empty() && lengths == [1]) || (dims.len() == lengths.len() && dims.iter().zip(lengths).all(fits))
+    }
+
     fn to_proto(&self) -> proto::ValueInfo {
         let dimension = |dim: &Dim| proto::Dimension {
             value: match dim {
@@ -69,5 +77,19 @@ impl Model {
     /// The declared shapes of all inputs, if every extent is a number.
     pub fn fixed_shapes(&self) -> Option<Vec<Vec<usize>>> {
         self.inputs.iter().map(Value::fixed).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_compared_where_they_are_declared() {
+        let value = |shape| Value { name: "x".to_owned(), element: ElementType::F32, shape };
+        let open = value(Some(vec![Dim::Symbol("n".to_owned()), Dim::Fixed(3)]));
+        assert!(open.fits(&[7, 3]) && !open.fits(&[7, 4]) && !open.fits(&[7]));
+        assert!(value(None).fits(&[1, 2]));
+        assert!(value(Some(vec![])).fits(&[1]) && value(Some(vec![])).fits(&[]) && !value(Some(vec![])).fits(&[2]));
     }
 }
