@@ -110,6 +110,43 @@ def test_a_run_that_fails_says_why_and_the_next_one_works(call):
 
 
 @needs_stand_in
+@pytest.mark.parametrize("target", ["ref", "gpu"])
+def test_a_failure_of_any_call_is_a_reason_or_a_right_answer(target, tmp_path):
+    library = ctypes.CDLL(MIGRAPHX)
+    model, options = support.affine_model(5), dict(target=target, offload_copy=0, cache_dir=tmp_path)
+    outcomes = []
+    with support.registered() as chosen:
+        for use in ("compiled", "kept"):
+            calls, nth = 1, 0
+            while nth <= calls:
+                for kept in tmp_path.glob("*.mxr") if use == "compiled" else []:
+                    kept.unlink()
+                library.migraphx_standin_set(b"fail", str(nth).encode())
+                session = None
+                try:
+                    session = session_on(chosen, model, **options)
+                    assert_right(session)
+                    outcomes.append("right")
+                except AssertionError:
+                    raise
+                except Exception as error:
+                    assert "MIGraphX" in str(error), f"call {nth}: {error}"
+                    outcomes.append("reason")
+                del session
+                assert live_handles() == 0, f"call {nth} ({ctypes.string_at(failed(library))}) leaks"
+                if nth == 0:
+                    calls = library.migraphx_standin_calls()
+                    assert outcomes[-1] == "right"
+                nth += 1
+    assert min(outcomes.count("right"), outcomes.count("reason")) > 10, outcomes
+
+
+def failed(library):
+    library.migraphx_standin_failed.restype = ctypes.c_void_p
+    return library.migraphx_standin_failed()
+
+
+@needs_stand_in
 def test_options_reach_the_compiler_in_the_order_it_wants(tmp_path):
     log = tmp_path / "log"
     with support.registered() as chosen:
