@@ -115,15 +115,22 @@ fn bind<'a>(partition: &'a MgxPartition, inputs: &'a Tensors<'_>) -> Result<Vec<
 /// How this run copies. Where all memory is RAM, what is queued on its stream is waited for now.
 fn mover<'a>(partition: &'a MgxPartition, context: &KernelContext<'_>) -> Result<Mover<'a>> {
     let tools = &partition.shared.tools;
-    let Some(device) = &tools.device else { return Ok(Mover::Host) };
-    let stream = match context.stream()? {
+    let given = context.stream()?;
+    let Some(device) = &tools.device else {
+        // What is queued there would not be waited for.
+        return match given {
+            None => Ok(Mover::Host),
+            Some(_) => Err(Error::ep_fail("the run has a stream, and the driver that made it could not be loaded")),
+        };
+    };
+    let stream = match given {
         // SAFETY: only the umbrella makes streams for this backend's sessions, on the device it selected; the stream
         // lives for the run.
         Some(stream) => unsafe { hip::RawStream::from_ptr(stream.as_ptr()) },
         None => hip::RawStream::DEFAULT,
     };
     if tools.runs_on_host() && device.kind() == hip::DriverKind::Host {
-        if context.stream()?.is_some() {
+        if given.is_some() {
             device.stream_synchronize(stream).map_err(failed)?;
         }
         return Ok(Mover::Host);
