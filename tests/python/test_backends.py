@@ -340,6 +340,26 @@ def test_session_on_a_backend_outlives_the_registration(folder):
     gc.collect()
 
 
+@pytest.mark.parametrize("profile", ["hip", "migraphx"])
+def test_thread_that_ran_a_session_may_end_after_the_backend_is_unmapped(profile, folder):
+    """Whatever a backend leaves in a thread must not be called once its code is gone."""
+    folder.put(example("hooks"))
+    ran, unregistered = threading.Event(), threading.Event()
+
+    def work(found):
+        multiplies(on_hooks(found, profile=profile))
+        gc.collect()
+        ran.set()
+        unregistered.wait()
+
+    with folder.registered() as found:
+        worker = threading.Thread(target=work, args=(found,))
+        worker.start()
+        ran.wait()
+    unregistered.set()
+    worker.join()
+
+
 PROFILES = ["hip", "auto", "migraphx", "directx", "hipgpu", "eager", "optimize", "turbo"]
 
 
