@@ -21,4 +21,10 @@ pub enum OpError {
         /// The extent.
         extent: usize,
     },
+    /// A step needs memory of its own that is not there.
+    #[error("{bytes} bytes of working memory could not be had\n  help: run on smaller inputs")]
+    OutOfMemory {
+        /// How much it asked for.
+        bytes: usize,
+    },
 }

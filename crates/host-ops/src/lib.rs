@@ -71,7 +71,7 @@ pub struct Context<'a> {
 /// Runs one step.
 ///
 /// # Errors
-/// The data breaks the operator's rules (an index out of range), or the combination of types is not there.
+/// The data breaks the operator's rules (an index out of range), the combination of types is not there, or memory is not.
 ///
 /// # Safety
 /// For every view of the step, `address` gives memory that holds the view's buffer, aligned to its element type, readable
@@ -84,7 +84,7 @@ pub unsafe fn run(step: &Step, address: impl Fn(BufferId) -> *mut u8, cx: &mut C
     let outputs: SmallVec<[TensorMut<'_>; 4]> =
         // SAFETY: as above.
         step.outputs.iter().map(|view| unsafe { TensorMut::new(view, address(view.buffer)) }).collect();
-    dispatch(&step.prim, &inputs, &outputs, cx)
+    scratch::or_no_memory(|| dispatch(&step.prim, &inputs, &outputs, cx))
 }
 
 fn dispatch(

@@ -1,4 +1,7 @@
 //! Memory between steps.
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use crate::OpError;
 
 /// Memory that lives from step to step: it grows to the largest request and stays.
 #[derive(Default)]
@@ -7,15 +10,14 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// At least `count` elements of a plain type, with any contents. Unwinds if there is not that much memory.
+    /// At least `count` elements of a plain type, with any contents. Where there is not that much memory it unwinds to
+    /// [`or_no_memory`].
     pub fn get<T: Plain>(&mut self, count: usize) -> &mut [T] {
         let words = count.saturating_mul(size_of::<T>()).div_ceil(16);
         if self.words.len() < words {
-            // Running out of memory in `resize` would end the host's process. Unwinding ends at the plugin's border, as a
-            // status with this sentence.
+            // Running out of memory in `resize` would end the host's process.
             if self.words.try_reserve_exact(words - self.words.len()).is_err() {
-                let sentence = format!("{} bytes of working memory could not be had", words.saturating_mul(16));
-                std::panic::resume_unwind(Box::new(sentence));
+                resume_unwind(Box::new(NoMemory { bytes: words.saturating_mul(16) }));
             }
             self.words.resize(words, 0);
         }
@@ -23,6 +25,20 @@ impl Scratch {
         // pattern is a value of it.
         unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), count) }
     }
+}
+
+/// How much memory was asked for in vain.
+struct NoMemory {
+    bytes: usize,
+}
+
+/// Does a step's work; an error if its scratch memory can't be had.
+pub(crate) fn or_no_memory(work: impl FnOnce() -> Result<(), OpError>) -> Result<(), OpError> {
+    // What an abandoned step leaves half done are its outputs, which nobody reads after an error.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|thrown| match thrown.downcast::<NoMemory>() {
+        Ok(missing) => Err(OpError::OutOfMemory { bytes: missing.bytes }),
+        Err(panic) => resume_unwind(panic),
+    })
 }
 
 /// Types for which every bit pattern is a value and 16-byte alignment is enough.
@@ -47,12 +63,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_beyond_memory_unwinds_with_a_sentence() {
+    fn a_request_beyond_memory_is_an_error() {
+        let mut scratch = Scratch::default();
         for count in [usize::MAX, usize::MAX / 8, 1 << 60] {
-            let caught = std::panic::catch_unwind(|| Scratch::default().get::<u64>(count).len()).unwrap_err();
-            let sentence = caught.downcast::<String>().unwrap();
-            assert!(sentence.ends_with("bytes of working memory could not be had"), "{sentence}");
+            let done = or_no_memory(|| {
+                scratch.get::<u64>(count);
+                Ok(())
+            });
+            let sentence = done.unwrap_err().to_string();
+            assert!(sentence.contains("bytes of working memory could not be had"), "{sentence}");
         }
-        assert_eq!(Scratch::default().get::<u64>(3).len(), 3);
+        assert_eq!(scratch.get::<u64>(3).len(), 3);
+    }
+
+    #[test]
+    fn other_panics_go_on() {
+        let caught = catch_unwind(|| or_no_memory(|| resume_unwind(Box::new("mine")))).unwrap_err();
+        assert_eq!(caught.downcast_ref(), Some(&"mine"));
     }
 }
