@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::{
     Context, Parallel, Tensor, TensorMut,
+    affine::Single,
     carve::{carve, piece},
     epilogue::{BLOCK, Epilogue, Mapped, Region},
     microkernel::Compute,
@@ -54,7 +55,7 @@ impl Job<'_> {
         bias: impl Fn(usize) -> C + Sync,
         body: impl FnOnce(&Store<'_, C>),
     ) where
-        C: Compute,
+        C: Compute + Single,
         O: Target<C>,
     {
         let rows = self.out.shape()[1] / self.groups;
@@ -66,12 +67,7 @@ impl Job<'_> {
                     let (columns, column) = (BLOCK.min(tile.columns - start), tile.column + start);
                     let part = Tile { column, columns, values: &tile.values[start..], ..*tile };
                     // SAFETY: tiles lie within the output, and each comes once.
-                    unsafe {
-                        mapped.store(&part, |row, values, to| {
-                            let bias = bias(tile.batch * rows + row);
-                            to.iter_mut().zip(values).for_each(|(to, value)| *to = value.plus(bias));
-                        });
-                    }
+                    unsafe { mapped.store(&part, |row| (1.0, bias(tile.batch * rows + row))) };
                 }
             });
         }
@@ -93,7 +89,7 @@ impl Job<'_> {
 /// The primitive's contract makes all shapes fit each other.
 pub(crate) fn convolve<C, X, W, O>(job: &Job<'_>, cx: &mut Context<'_>)
 where
-    C: Compute + Source<C>,
+    C: Compute + Source<C> + Single,
     X: Source<C>,
     W: Source<C>,
     O: Target<C> + Source<C>,
@@ -284,6 +280,11 @@ impl Place {
         if self.is_dense { 1 } else { self.strides[2] }
     }
 
+    /// True if pieces of the other are pieces of this one too.
+    pub(crate) fn has_pieces_of(&self, other: &Self) -> bool {
+        self.strides == other.strides || self.strides == [0; AXES]
+    }
+
     /// True if some columns are no elements.
     pub(crate) fn has_gaps(&self) -> bool {
         !self.no_gaps
@@ -302,7 +303,7 @@ impl Place {
         if self.is_dense {
             return body(0, start + column as isize, count);
         }
-        if self.no_gaps && self.strides == [0; AXES] {
+        if self.strides == [0; AXES] {
             return body(0, start, count);
         }
         let (mut row, mut x) = (column / self.row, column % self.row);
@@ -345,9 +346,7 @@ unsafe fn write_row<C: Compute, O: Target<C>>(to: *mut O, step: isize, values: &
     if step == 1 {
         // SAFETY: the caller's.
         let to = unsafe { std::slice::from_raw_parts_mut(to, values.len()) };
-        for (to, value) in to.iter_mut().zip(values) {
-            *to = O::write(value.plus(bias));
-        }
+        O::write_sums(values, bias, to);
     } else {
         for (at, value) in values.iter().enumerate() {
             // SAFETY: the caller's.

@@ -1,6 +1,7 @@
 //! Convolutions of each channel with its own few taps.
 use crate::{
     Context,
+    affine::Single,
     carve::{carve, piece},
     convolve::{Job, Shared, columns},
     microkernel::Compute,
@@ -20,7 +21,7 @@ const SERIAL: usize = 1 << 14;
 /// The primitive's contract makes all shapes fit each other.
 pub(crate) fn convolve_channels<C, X, W, O>(job: &Job<'_>, cx: &mut Context<'_>)
 where
-    C: Compute,
+    C: Compute + Single,
     X: Source<C>,
     W: Source<C>,
     O: Target<C> + Source<C>,

@@ -4,15 +4,27 @@
 //! runs over them, and the result goes where the tile would have gone.
 use std::mem::MaybeUninit;
 
-use graph::prim::Fused;
+use graph::{DType, prim::Fused};
 use smallvec::SmallVec;
 
-use crate::{Tensor, TensorMut, convolve::Place, map::Elementwise, matmul::Matrix, product::Tile, scratch::Plain};
+use crate::{
+    Tensor, TensorMut,
+    affine::{Affine, Along, Segment, Single},
+    convolve::Place,
+    map::Elementwise,
+    matmul::Matrix,
+    microkernel::Compute,
+    product::Tile,
+    scratch::Plain,
+};
 
 /// Elements that are laid out at a time; no row of a tile is longer.
 pub(crate) const BLOCK: usize = 1024;
 /// Further operands that the planner gives at most.
 const OPERANDS: usize = 4;
+
+/// Parts of rows that are computed at a time.
+const SEGMENTS: usize = 16;
 
 /// An epilogue and the memory that it reads and writes besides the product.
 #[derive(Clone, Copy)]
@@ -49,6 +61,14 @@ impl Region {
         }
     }
 
+    /// True if pieces of the other are pieces of this one too.
+    fn has_pieces_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Image(place, _), Self::Image(other, _)) => place.has_pieces_of(other),
+            _ => true,
+        }
+    }
+
     /// True if some columns show no element.
     fn has_gaps(&self) -> bool {
         matches!(self, Self::Image(place, _) if place.has_gaps())
@@ -57,9 +77,17 @@ impl Region {
 
 /// An epilogue that is ready to run.
 pub(crate) struct Mapped<'a> {
-    work: Elementwise,
+    work: Work,
     inputs: SmallVec<[(Tensor<'a>, Region); OPERANDS]>,
     output: (TensorMut<'a>, Region),
+}
+
+/// How the expression is computed.
+enum Work {
+    /// In a form for which every operand lies well.
+    Affine(Affine),
+    /// Operation by operation.
+    Elementwise(Elementwise),
 }
 
 /// One operand of a block, aligned to cache lines.
@@ -85,40 +113,100 @@ impl<'a> Mapped<'a> {
     pub(crate) fn new(epilogue: &Epilogue<'a>, region: impl Fn(&[isize]) -> Region) -> Self {
         let Epilogue { fused, operands, out } = *epilogue;
         let dtypes = std::iter::once(fused.dtype.compute()).chain(operands.iter().map(Tensor::dtype));
-        Self {
-            work: Elementwise::new(&fused.epilogue, dtypes, out.dtype(), BLOCK),
-            inputs: operands.iter().map(|operand| (*operand, region(operand.strides()))).collect(),
-            output: (out, region(out.strides())),
-        }
+        let inputs: SmallVec<[(Tensor<'a>, Region); OPERANDS]> =
+            operands.iter().map(|operand| (*operand, region(operand.strides()))).collect();
+        let output = (out, region(out.strides()));
+        let suits = |(tensor, operand): &(Tensor<'a>, Region)| {
+            let lies_well = operand.step() == 0 || operand.step() == 1;
+            tensor.dtype() == DType::F32 && lies_well && operand.has_pieces_of(&output.1)
+        };
+        let affine = (output.1.step() == 1 && inputs.iter().all(suits))
+            .then(|| Affine::new(&fused.epilogue, fused.dtype, out.dtype()));
+        let is_uniform = |operand: usize| inputs.get(operand).is_some_and(|(_, region)| region.step() == 0);
+        let work = match affine.flatten() {
+            Some(affine) if affine.factor().is_none_or(is_uniform) => Work::Affine(affine),
+            _ => Work::Elementwise(Elementwise::new(&fused.epilogue, dtypes, out.dtype(), BLOCK)),
+        };
+        Self { work, inputs, output }
     }
 
-    /// Stores a tile. `prepare` gets each row's number and values and where to put what the product would have stored.
+    /// Stores a tile. `first` gives what each row's elements are multiplied with and what is then added, to make what the
+    /// product would have stored.
     ///
     /// # Safety
     /// The tile lies within the output, and no one else stores its elements.
-    pub(crate) unsafe fn store<C: Plain>(&self, tile: &Tile<'_, C>, prepare: impl Fn(usize, &[C], &mut [C])) {
+    pub(crate) unsafe fn store<C: Compute + Single>(&self, tile: &Tile<'_, C>, first: impl Fn(usize) -> (f32, C)) {
+        let work = match &self.work {
+            // SAFETY: the caller's.
+            Work::Affine(affine) => return unsafe { self.store_affine(affine, tile, first) },
+            Work::Elementwise(work) => work,
+        };
         let columns = tile.columns.max(1);
         let step = (BLOCK / columns).max(1);
-        for first in (0..tile.rows).step_by(step) {
-            let rows = step.min(tile.rows - first);
-            let start = first * tile.width;
-            let part = Tile { row: tile.row + first, rows, values: &tile.values[start..], ..*tile };
+        for start in (0..tile.rows).step_by(step) {
+            let rows = step.min(tile.rows - start);
+            let part = Tile { row: tile.row + start, rows, values: &tile.values[start * tile.width..], ..*tile };
             // SAFETY: the caller's.
-            unsafe { self.store_block(&part, &prepare) };
+            unsafe { self.store_block(work, &part, &first) };
         }
+    }
+
+    /// # Safety
+    /// As for [`store`](Self::store).
+    unsafe fn store_affine<C: Compute + Single>(
+        &self,
+        affine: &Affine,
+        tile: &Tile<'_, C>,
+        first: impl Fn(usize) -> (f32, C),
+    ) {
+        let (out, region) = &self.output;
+        let width = out.dtype().bytes() as isize;
+        let mut segments: SmallVec<[Segment<C>; SEGMENTS]> = SmallVec::new();
+        tile.each_row(|row, values| {
+            let first = first(row);
+            region.pieces([tile.batch, row, tile.column], tile.columns, |done, offset, count| {
+                let along = |operand: usize| {
+                    let (tensor, region) = &self.inputs[operand];
+                    let mut start = tensor.start().cast::<f32>();
+                    region.pieces([tile.batch, row, tile.column + done], count, |_, offset, _| {
+                        start = start.wrapping_offset(offset);
+                    });
+                    // SAFETY: the view is there for its extents, which are the output's.
+                    if region.step() == 0 { Along::Uniform(unsafe { start.read() }) } else { Along::Row(start) }
+                };
+                let to = out.start().wrapping_offset(offset * width);
+                if segments.len() == SEGMENTS {
+                    // SAFETY: as below.
+                    unsafe { affine.run(&segments) };
+                    segments.clear();
+                }
+                segments.push(affine.segment(&values[done..done + count], first, along, to));
+            });
+        });
+        // SAFETY: views are there for their extents, and the caller vouches for the output.
+        unsafe { affine.run(&segments) };
     }
 
     /// # Safety
     /// As for [`store`](Self::store); the tile has at most [`BLOCK`] elements.
-    unsafe fn store_block<C: Plain>(&self, tile: &Tile<'_, C>, prepare: &impl Fn(usize, &[C], &mut [C])) {
+    unsafe fn store_block<C: Compute>(
+        &self,
+        work: &Elementwise,
+        tile: &Tile<'_, C>,
+        first: &impl Fn(usize) -> (f32, C),
+    ) {
         let (rows, columns) = (tile.rows, tile.columns);
         let count = rows * columns;
-        let mut lines = [const { Lines([MaybeUninit::uninit(); BLOCK]) }; OPERANDS + 2];
-        let [result, sums, operands @ ..] = &mut lines;
-        // SAFETY: any bits are a plain element, and every row is written by `prepare` before it is read.
+        let mut lines = MaybeUninit::<[Lines; OPERANDS + 2]>::uninit();
+        // SAFETY: lines hold nothing but memory without contents.
+        let [result, sums, operands @ ..] = unsafe { lines.assume_init_mut() };
+        // SAFETY: any bits are a plain element, and every row is written before it is read.
         let prepared = unsafe { sums.slice::<C>(count) };
         for (at, to) in prepared.chunks_exact_mut(columns.max(1)).enumerate() {
-            prepare(tile.row + at, &tile.values[at * tile.width..][..columns], to);
+            let (alpha, bias) = first(tile.row + at);
+            for (to, value) in to.iter_mut().zip(&tile.values[at * tile.width..]) {
+                *to = value.scaled(alpha).plus(bias);
+            }
         }
         let mut addresses: SmallVec<[*const u8; OPERANDS + 1]> = SmallVec::new();
         addresses.push(sums.start().cast_const());
@@ -137,7 +225,7 @@ impl<'a> Mapped<'a> {
         let (out, region) = &self.output;
         // SAFETY: each address holds `count` elements of its type, and none is another's.
         unsafe {
-            self.work.run(count, &addresses, result.start());
+            work.run(count, &addresses, result.start());
             match out.dtype().bytes() {
                 1 => scatter::<u8, C>(out.start().cast(), region, tile, result),
                 2 => scatter::<u16, C>(out.start().cast(), region, tile, result),

@@ -4,6 +4,7 @@
 //! strided [`Tensor`]s. Work is cut into tasks for a [`Parallel`], which the caller brings: ONNX Runtime's thread pool, or
 //! [`Serial`].
 mod activation;
+mod affine;
 mod arg_reduce;
 mod carve;
 mod cell;

@@ -3,6 +3,7 @@ use graph::{DType, prim::MatMul};
 
 use crate::{
     Context, OpError, Parallel, Serial, Tensor, TensorMut,
+    affine::Single,
     carve::{carve, piece},
     epilogue::{Epilogue, Mapped, Region},
     gemv::{Operand, gemv},
@@ -92,18 +93,14 @@ impl Output<'_> {
     }
 
     /// Calls `body` with what stores tiles of this output, or of its transpose.
-    fn with_store<C: Compute, O: Target<C>>(&self, is_turned: bool, body: impl FnOnce(&Store<'_, C>)) {
+    fn with_store<C: Compute + Single, O: Target<C>>(&self, is_turned: bool, body: impl FnOnce(&Store<'_, C>)) {
         let turn = |matrix: Matrix<()>| if is_turned { matrix.transposed() } else { matrix };
         let alpha = self.alpha;
         if let Some(epilogue) = &self.epilogue {
             let mapped = Mapped::new(epilogue, |strides| Region::Matrix(turn(Matrix::new((), strides))));
             return body(&|tile| {
                 // SAFETY: tiles lie within the output, and each comes once.
-                unsafe {
-                    mapped.store(tile, |_, values, to| {
-                        to.iter_mut().zip(values).for_each(|(to, value)| *to = value.scaled(alpha));
-                    });
-                }
+                unsafe { mapped.store(tile, |_| (alpha, C::NOTHING)) };
             });
         }
         let Matrix { batch, row, column, .. } = turn(Matrix::new((), self.out.strides()));
@@ -119,7 +116,7 @@ impl Output<'_> {
 
 fn typed<C, A, B, O>(a: &Tensor<'_>, b: &Tensor<'_>, to: &Output<'_>, cx: &mut Context<'_>)
 where
-    C: Compute,
+    C: Compute + Single,
     A: Source<C>,
     B: Source<C>,
     O: Target<C>,

@@ -45,6 +45,8 @@ pub(crate) struct Kernels<C: 'static> {
 pub(crate) trait Compute: Plain + Send + Sync + PartialOrd + 'static {
     /// Zero.
     const ZERO: Self;
+    /// What changes no value it is added to.
+    const NOTHING: Self;
     /// What no value is smaller than.
     const LOWEST: Self;
 
@@ -67,6 +69,7 @@ pub(crate) trait Compute: Plain + Send + Sync + PartialOrd + 'static {
 macro_rules! compute_float {
     ($type:ty) => {
         const ZERO: Self = 0.0;
+        const NOTHING: Self = -0.0;
         const LOWEST: Self = <$type>::NEG_INFINITY;
 
         #[inline(always)]
@@ -99,6 +102,7 @@ macro_rules! compute_float {
 macro_rules! compute_int {
     ($type:ty) => {
         const ZERO: Self = 0;
+        const NOTHING: Self = 0;
         const LOWEST: Self = <$type>::MIN;
 
         #[inline(always)]

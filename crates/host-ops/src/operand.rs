@@ -1,7 +1,15 @@
 //! How stored elements become the numbers that they are computed in, and back.
 use half::{bf16, f16};
 
-use crate::{microkernel::Compute, tensor::Element};
+use crate::{
+    convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16},
+    microkernel::Compute,
+    simd::each,
+    tensor::Element,
+};
+
+/// Elements that are converted at a time.
+const CHUNK: usize = 64;
 
 /// An element that can be read as `C`.
 pub(crate) trait Source<C: Compute>: Element {
@@ -10,16 +18,22 @@ pub(crate) trait Source<C: Compute>: Element {
 
     /// Its value.
     fn read(self) -> C;
+
+    /// The values of as many neighbours.
+    fn read_all(from: &[Self], to: &mut [C]);
 }
 
 /// An element that can be written from `C`.
 pub(crate) trait Target<C: Compute>: Element {
     /// The nearest value; integers wrap, and fractions are cut off.
     fn write(value: C) -> Self;
+
+    /// Writes as many neighbours, each value plus a term.
+    fn write_sums(values: &[C], term: C, to: &mut [Self]);
 }
 
 macro_rules! operand {
-    ($($type:ty as $compute:ty, $same:literal: $read:expr, $write:expr;)*) => {
+    ($($type:ty as $compute:ty, $same:literal: $read:expr, $write:expr $(, $read_all:path, $write_all:path)?;)*) => {
         $(
             impl Source<$compute> for $type {
                 const SAME: bool = $same;
@@ -28,12 +42,33 @@ macro_rules! operand {
                 fn read(self) -> $compute {
                     $read(self)
                 }
+
+                #[inline(always)]
+                #[allow(unreachable_code)]
+                fn read_all(from: &[Self], to: &mut [$compute]) {
+                    $(return $read_all(from, to);)?
+                    each(from, to, $read);
+                }
             }
 
             impl Target<$compute> for $type {
                 #[inline(always)]
                 fn write(value: $compute) -> Self {
                     $write(value)
+                }
+
+                #[inline(always)]
+                #[allow(unreachable_code)]
+                fn write_sums(values: &[$compute], term: $compute, to: &mut [Self]) {
+                    $(
+                        let mut sums = [0.0; CHUNK];
+                        for (to, values) in to.chunks_mut(CHUNK).zip(values.chunks(CHUNK)) {
+                            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum = value + term);
+                            $write_all(&sums[..values.len()], to);
+                        }
+                        return;
+                    )?
+                    each(values, to, |value| $write(value.plus(term)));
                 }
             }
         )*
@@ -42,8 +77,8 @@ macro_rules! operand {
 
 operand! {
     f32 as f32, true: |x| x, |x| x;
-    f16 as f32, false: f16::to_f32, f16::from_f32;
-    bf16 as f32, false: bf16::to_f32, bf16::from_f32;
+    f16 as f32, false: f16::to_f32, f16::from_f32, f16_to_f32, f32_to_f16;
+    bf16 as f32, false: bf16::to_f32, bf16::from_f32, bf16_to_f32, f32_to_bf16;
     f64 as f64, true: |x| x, |x| x;
     i8 as i32, false: i32::from, |x| x as i8;
     u8 as i32, false: i32::from, |x| x as u8;

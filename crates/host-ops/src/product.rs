@@ -361,9 +361,7 @@ pub(crate) unsafe fn read_row<C: Compute, S: Source<C>>(from: *const S, step: is
     if step == 1 {
         // SAFETY: the caller's.
         let from = unsafe { std::slice::from_raw_parts(from, row.len()) };
-        for (to, &value) in row.iter_mut().zip(from) {
-            *to = value.read();
-        }
+        S::read_all(from, row);
     } else if step == 2 {
         // A step that the compiler knows becomes loads and shuffles.
         for (at, to) in row.iter_mut().enumerate() {
