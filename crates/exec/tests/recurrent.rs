@@ -274,3 +274,25 @@ fn layout_1_is_layout_0_with_axes_swapped() {
         }
     }
 }
+
+#[test]
+fn an_lstm_bounds_its_gates_and_not_its_cell_as_onnx_runtime_does() {
+    let list = |count: usize, step: usize, modulus: usize, plus: f64| -> Vec<f64> {
+        (0..count).map(|at| (at * step % modulus) as f64 / modulus as f64 + plus).collect()
+    };
+    let inputs = vec![
+        tensor(DType::F32, &[5, 1, 2], &list(10, 7, 10, -0.3)),
+        tensor(DType::F32, &[1, 8, 2], &list(16, 5, 17, -0.3)),
+        tensor(DType::F32, &[1, 8, 2], &list(16, 3, 13, -0.3)),
+        tensor(DType::F32, &[1, 16], &list(16, 11, 19, 0.0)),
+    ];
+    let case = Case::new("LSTM", 14, inputs, &[DType::F32; 3])
+        .attribute("hidden_size", Attribute::Int(2))
+        .attribute("clip", Attribute::Float(0.4));
+    let found = case.run().unwrap();
+    // What ONNX Runtime 1.31.1's CPU provider gives. A cell bounded to 0.4 would give 0.227 at the end.
+    let y = [0.133_882_7, 0.208_600_22, 0.250_212_04, 0.273_830_21, 0.287_479_37];
+    let y: Vec<f64> = y.iter().flat_map(|&value| [value, value]).collect();
+    assert_close(&numbers(&found[0]), &y, 1e-6);
+    assert_close(&numbers(&found[2]), &[0.523_221_49; 2], 1e-6);
+}

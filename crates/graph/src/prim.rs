@@ -124,6 +124,8 @@ pub enum Prim {
     Recurrent(Recurrent),
     /// Local response normalisation over the channels of `[n, c, spatial…]`.
     Lrn(Lrn),
+    /// A product of bytes less their zero points, summed in 32 bits: see [`Integer`].
+    Integer(Integer),
     /// A product whose result goes through an expression before it is stored: see [`Fused`].
     Fused(Fused),
 }
@@ -151,9 +153,17 @@ impl Prim {
             Self::Resize(_) => "resize",
             Self::Recurrent(_) => "recurrent",
             Self::Lrn(_) => "lrn",
+            Self::Integer(integer) => match &*integer.product {
+                Self::Conv(_) => "integer_conv",
+                _ => "integer_matmul",
+            },
             Self::Fused(fused) => match &*fused.product {
                 Self::Conv(_) => "fused_conv",
                 Self::ConvTranspose(_) => "fused_conv_transpose",
+                Self::Integer(integer) => match &*integer.product {
+                    Self::Conv(_) => "fused_integer_conv",
+                    _ => "fused_integer_matmul",
+                },
                 _ => "fused_matmul",
             },
         }
@@ -247,13 +257,25 @@ pub struct Conv {
     pub bias: bool,
 }
 
+/// A product of i8 or u8 operands, each less its zero point, with sums of 32 bits that wrap. Padding is what the zero
+/// point stands for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Integer {
+    /// A [`MatMul`](Prim::MatMul) with a factor of 1, or a [`Conv`](Prim::Conv) without a bias whose groups are one, or as
+    /// many as the input's channels.
+    pub product: Box<Prim>,
+    /// The operands' zero points.
+    pub zeros: [i32; 2],
+}
+
 /// A product with an epilogue: what would be a [`Map`] over its result is done while that is in registers or cache.
 ///
 /// The step's inputs are the product's own, then the epilogue's further operands, each of the output's shape. The output
 /// has the product's shape and may have another type and any strides, its innermost one 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
-    /// A [`MatMul`](Prim::MatMul), [`Conv`](Prim::Conv) or [`ConvTranspose`](Prim::ConvTranspose).
+    /// A [`MatMul`](Prim::MatMul), [`Conv`](Prim::Conv), [`ConvTranspose`](Prim::ConvTranspose) or
+    /// [`Integer`](Prim::Integer).
     pub product: Box<Prim>,
     /// How many of the inputs are the product's own.
     pub operands: usize,
@@ -460,7 +482,7 @@ pub struct Recurrent {
     pub reverse: bool,
     /// Gate activations in ONNX's order.
     pub activations: Vec<Activation>,
-    /// Bounds cell inputs to ±clip.
+    /// Bounds what gates' activations see to ±clip; an LSTM's cell state is not bounded.
     pub clip: Option<f32>,
     /// Couples input and forget gates.
     pub input_forget: bool,

@@ -260,19 +260,15 @@ impl<C: Compute + Single> Segment<C> {
             if !row.is_null() {
                 // SAFETY: the caller's.
                 let row = unsafe { row.add(at).cast::<[f32; N]>().read_unaligned() };
-                values.iter_mut().zip(row).for_each(|(value, term)| *value += term);
+                for (value, term) in values.iter_mut().zip(row) {
+                    *value += term;
+                }
             }
         }
-        values.iter_mut().for_each(|value| *value += self.last);
+        for value in &mut values {
+            *value += self.last;
+        }
         values
-    }
-
-    /// Calls `body` for all elements, some at a time.
-    #[inline(always)]
-    fn blocks(&self, mut body: impl FnMut(usize, bool)) {
-        let whole = self.count / LANES * LANES;
-        (0..whole).step_by(LANES).for_each(|at| body(at, true));
-        (whole..self.count).for_each(|at| body(at, false));
     }
 }
 
@@ -325,13 +321,18 @@ fn bounded(value: f32, low: f32, high: f32) -> f32 {
     if value > high { high } else { value }
 }
 
+// Plain loops without closures: a closure is not compiled for the wide vectors of the function that calls it.
+
 /// # Safety
 /// The segment's memory is there, that far.
 #[inline(always)]
 unsafe fn store_singles<C: Sum, const N: usize>(segment: &Segment<C>, at: usize, low: f32, high: f32) {
     // SAFETY: the caller's.
     unsafe {
-        let values = segment.values::<N>(at).map(|value| bounded(value, low, high));
+        let mut values = segment.values::<N>(at);
+        for value in &mut values {
+            *value = bounded(*value, low, high);
+        }
         segment.out.cast::<f32>().add(at).cast::<[f32; N]>().write_unaligned(values);
     }
 }
@@ -339,10 +340,19 @@ unsafe fn store_singles<C: Sum, const N: usize>(segment: &Segment<C>, at: usize,
 vectorised! {
     fn to_singles<C: Sum>(segments: &[Segment<C>], low: f32, high: f32) {
         for segment in segments {
-            // SAFETY: `run`'s caller vouches for the segments.
-            segment.blocks(|at, whole| unsafe {
-                if whole { store_singles::<C, LANES>(segment, at, low, high) } else { store_singles::<C, 1>(segment, at, low, high) }
-            });
+            let mut at = 0;
+            while at < segment.count {
+                // SAFETY: `run`'s caller vouches for the segments.
+                unsafe {
+                    if at + LANES <= segment.count {
+                        store_singles::<C, LANES>(segment, at, low, high);
+                        at += LANES;
+                    } else {
+                        store_singles::<C, 1>(segment, at, low, high);
+                        at += 1;
+                    }
+                }
+            }
         }
     }
 }
@@ -353,14 +363,16 @@ vectorised! {
 unsafe fn store_bytes<C: Sum, const N: usize>(segment: &Segment<C>, at: usize, low: f32, high: f32, last: &Quantize) {
     // SAFETY: the caller's.
     unsafe {
-        let values = segment.values::<N>(at).map(|value| bounded(value, low, high));
-        let scaled = if last.divides {
-            values.map(|value| value / last.factor)
-        } else {
-            values.map(|value| value * last.factor)
-        };
-        // Within a byte's range, so that the low byte of the integer is the byte itself.
-        let bytes = scaled.map(|value| whole(bounded(value.round_ties_even() + last.zero, last.low, last.high)) as u8);
+        let mut values = segment.values::<N>(at);
+        for value in &mut values {
+            let bounded = bounded(*value, low, high);
+            *value = if last.divides { bounded / last.factor } else { bounded * last.factor };
+        }
+        let mut bytes = [0u8; N];
+        for (byte, value) in bytes.iter_mut().zip(values) {
+            // Within a byte's range, so that the low byte of the integer is the byte itself.
+            *byte = whole(bounded(value.round_ties_even() + last.zero, last.low, last.high)) as u8;
+        }
         segment.out.add(at).cast::<[u8; N]>().write_unaligned(bytes);
     }
 }
@@ -368,10 +380,19 @@ unsafe fn store_bytes<C: Sum, const N: usize>(segment: &Segment<C>, at: usize, l
 vectorised! {
     fn to_bytes<C: Sum>(segments: &[Segment<C>], low: f32, high: f32, last: &Quantize) {
         for segment in segments {
-            // SAFETY: `run`'s caller vouches for the segments.
-            segment.blocks(|at, whole| unsafe {
-                if whole { store_bytes::<C, LANES>(segment, at, low, high, last) } else { store_bytes::<C, 1>(segment, at, low, high, last) }
-            });
+            let mut at = 0;
+            while at < segment.count {
+                // SAFETY: `run`'s caller vouches for the segments.
+                unsafe {
+                    if at + LANES <= segment.count {
+                        store_bytes::<C, LANES>(segment, at, low, high, last);
+                        at += LANES;
+                    } else {
+                        store_bytes::<C, 1>(segment, at, low, high, last);
+                        at += 1;
+                    }
+                }
+            }
         }
     }
 }

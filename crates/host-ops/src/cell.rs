@@ -114,7 +114,8 @@ impl<C: Real + Source<C> + Target<C>> Gates<'_, C> {
         }
         activate(activations[0], *clip, o);
         spare.copy_from_slice(c);
-        activate(activations[2], *clip, spare);
+        // The bound is for what gates see: ONNX Runtime leaves the cell state alone, and so do we.
+        activate(activations[2], None, spare);
         for ((h, &o), &c) in h.iter_mut().zip(&*o).zip(&*spare) {
             *h = o.times(c);
         }

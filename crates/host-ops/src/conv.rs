@@ -61,6 +61,7 @@ pub(crate) fn run(
         planes,
         lattices: smallvec![Lattice { first: [0; AXES], step: [1; AXES], count: output, taps }],
         transposed: false,
+        zeros: [0; 2],
     };
     if prim.groups > 1 && x.shape()[1] == prim.groups {
         use depthwise::convolve_channels;

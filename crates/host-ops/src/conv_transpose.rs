@@ -31,7 +31,7 @@ pub(crate) fn run(
     let output = spatial(&out.shape()[2..], 1);
     let (planes, lattices) = layout(prim, output, spatial(&w.shape()[2..], 1));
     let bias = prim.bias.then(|| &inputs[2]);
-    let job = Job { x, w, bias, out, epilogue, groups: prim.groups, planes, lattices, transposed: true };
+    let job = Job { x, w, bias, out, epilogue, groups: prim.groups, planes, lattices, transposed: true, zeros: [0; 2] };
     typed!("conv_transpose", convolve, &job, cx);
     Ok(())
 }

@@ -34,6 +34,8 @@ pub(crate) struct Job<'a> {
     pub lattices: SmallVec<[Lattice; 4]>,
     /// Weights are `[c, m/groups, …]` instead of `[m, c/groups, …]`.
     pub transposed: bool,
+    /// What is taken off input and weights, where those are bytes.
+    pub zeros: [i32; 2],
 }
 
 impl Job<'_> {
@@ -280,14 +282,19 @@ impl Place {
         if self.is_dense { 1 } else { self.strides[2] }
     }
 
+    /// Where a channel's columns from that one on start, if every column is an element and they lie evenly.
+    pub(crate) fn start(&self, channel: usize, column: usize) -> isize {
+        self.first + channel as isize * self.channel + column as isize * self.step()
+    }
+
+    /// True if some columns are no elements, or they don't lie evenly.
+    pub(crate) fn has_gaps(&self) -> bool {
+        !(self.is_dense || self.no_gaps && self.strides == [0; AXES])
+    }
+
     /// True if pieces of the other are pieces of this one too.
     pub(crate) fn has_pieces_of(&self, other: &Self) -> bool {
         self.strides == other.strides || self.strides == [0; AXES]
-    }
-
-    /// True if some columns are no elements.
-    pub(crate) fn has_gaps(&self) -> bool {
-        !self.no_gaps
     }
 
     /// Neighbouring columns of a channel in pieces: how many columns came before, the first one's element, how many.

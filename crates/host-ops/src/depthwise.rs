@@ -66,6 +66,7 @@ where
         let sums = carve::<C>(&mut rest, blocks);
         let weights = carve::<C>(&mut rest, taps);
         plane[planes.elems()..].fill(C::ZERO);
+        let weight_zero = if job.zeros[1] == 0 { C::NOTHING } else { C::whole(-job.zeros[1]) };
         let range = channels_all * task / tasks..channels_all * (task + 1) / tasks;
         let bias = |output: usize| {
             job.bias.map_or(C::ZERO, |bias| {
@@ -80,12 +81,16 @@ where
                     let offset = image as isize * x.strides()[0] + channel as isize * x.strides()[1];
                     let from = x.as_ptr::<X>().wrapping_offset(offset);
                     // SAFETY: as above.
-                    unsafe { planes.fill(from, input, strides, C::ZERO, &mut plane[..planes.elems()]) };
+                    unsafe { planes.fill(from, input, strides, C::whole(job.zeros[0]), &mut plane[..planes.elems()]) };
+                    if job.zeros[0] != 0 {
+                        let zero = C::whole(-job.zeros[0]);
+                        plane[..planes.elems()].iter_mut().for_each(|value| *value = value.plus(zero));
+                    }
                     for output in channel * multiplier..(channel + 1) * multiplier {
                         for (weight, &place) in weights.iter_mut().zip(weights_at) {
                             let place = output as isize * w.strides()[0] + place;
                             // SAFETY: as above.
-                            *weight = unsafe { w.as_ptr::<W>().offset(place).read() }.read();
+                            *weight = unsafe { w.as_ptr::<W>().offset(place).read() }.read().plus(weight_zero);
                         }
                         sum_taps(sums, plane, offsets, weights);
                         // Counted over all groups, of which each has one input channel.

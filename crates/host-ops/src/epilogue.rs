@@ -61,6 +61,14 @@ impl Region {
         }
     }
 
+    /// Where a row's columns start, if it has no gaps.
+    fn start(&self, batch: usize, row: usize, column: usize) -> isize {
+        match self {
+            Self::Matrix(matrix) => matrix.offset(batch, row, column),
+            Self::Image(place, rows) => place.start(batch * rows + row, column),
+        }
+    }
+
     /// True if pieces of the other are pieces of this one too.
     fn has_pieces_of(&self, other: &Self) -> bool {
         match (self, other) {
@@ -160,31 +168,54 @@ impl<'a> Mapped<'a> {
         first: impl Fn(usize) -> (f32, C),
     ) {
         let (out, region) = &self.output;
-        let width = out.dtype().bytes() as isize;
-        let mut segments: SmallVec<[Segment<C>; SEGMENTS]> = SmallVec::new();
-        tile.each_row(|row, values| {
-            let first = first(row);
-            region.pieces([tile.batch, row, tile.column], tile.columns, |done, offset, count| {
-                let along = |operand: usize| {
-                    let (tensor, region) = &self.inputs[operand];
-                    let mut start = tensor.start().cast::<f32>();
-                    region.pieces([tile.batch, row, tile.column + done], count, |_, offset, _| {
-                        start = start.wrapping_offset(offset);
-                    });
+        let width = out.dtype().bytes();
+        if !region.has_gaps() {
+            let start = out.start();
+            let place = |row: usize| start.wrapping_offset(region.start(tile.batch, row, tile.column) * width as isize);
+            let along = |operand: usize, row: usize| self.along(operand, tile, row);
+            // SAFETY: views are there for their extents, and the caller vouches for the output.
+            return unsafe { affine_rows(affine, tile, first, along, place) };
+        }
+        // Whole rows with their gaps are faster than pieces of any length, so the pieces are cut out afterwards.
+        let step = (BLOCK / tile.columns.max(1)).max(1);
+        for first_row in (0..tile.rows).step_by(step) {
+            let rows = step.min(tile.rows - first_row);
+            let values = &tile.values[first_row * tile.width..];
+            let tile = Tile { row: tile.row + first_row, rows, values, ..*tile };
+            let mut lines = MaybeUninit::<[Lines; OPERANDS + 1]>::uninit();
+            // SAFETY: lines hold nothing but memory without contents.
+            let [result, operands @ ..] = unsafe { lines.assume_init_mut() };
+            let mut gathered: SmallVec<[*const f32; OPERANDS]> = SmallVec::new();
+            for ((tensor, region), to) in self.inputs.iter().zip(operands) {
+                if region.step() != 0 {
                     // SAFETY: the view is there for its extents, which are the output's.
-                    if region.step() == 0 { Along::Uniform(unsafe { start.read() }) } else { Along::Row(start) }
-                };
-                let to = out.start().wrapping_offset(offset * width);
-                if segments.len() == SEGMENTS {
-                    // SAFETY: as below.
-                    unsafe { affine.run(&segments) };
-                    segments.clear();
+                    unsafe { gather::<f32, C>(tensor.start().cast(), region, &tile, to) };
                 }
-                segments.push(affine.segment(&values[done..done + count], first, along, to));
-            });
-        });
-        // SAFETY: views are there for their extents, and the caller vouches for the output.
-        unsafe { affine.run(&segments) };
+                gathered.push(to.start().cast_const().cast());
+            }
+            let along = |operand: usize, row: usize| match self.inputs[operand].1.step() {
+                0 => self.along(operand, &tile, row),
+                _ => Along::Row(gathered[operand].wrapping_add((row - tile.row) * tile.columns)),
+            };
+            let start = result.start();
+            let place = |row: usize| start.wrapping_add((row - tile.row) * tile.columns * width);
+            // SAFETY: the lines hold as many elements, and the caller vouches for the output.
+            unsafe {
+                affine_rows(affine, &tile, &first, along, place);
+                match width {
+                    1 => scatter::<u8, C>(out.start().cast(), region, &tile, result),
+                    _ => scatter::<f32, C>(out.start().cast(), region, &tile, result),
+                }
+            }
+        }
+    }
+
+    /// An operand along a row of a tile.
+    fn along<C>(&self, operand: usize, tile: &Tile<'_, C>, row: usize) -> Along {
+        let (tensor, region) = &self.inputs[operand];
+        let start = tensor.start().cast::<f32>().wrapping_offset(region.start(tile.batch, row, tile.column));
+        // SAFETY: the view is there for its extents, which are the output's.
+        if region.step() == 0 { Along::Uniform(unsafe { start.read() }) } else { Along::Row(start) }
     }
 
     /// # Safety
@@ -232,6 +263,30 @@ impl<'a> Mapped<'a> {
                 4 => scatter::<u32, C>(out.start().cast(), region, tile, result),
                 _ => scatter::<u64, C>(out.start().cast(), region, tile, result),
             }
+        }
+    }
+}
+
+/// Computes whole rows of a tile, each to where `place` says.
+///
+/// # Safety
+/// Operands along a row and places have as many elements as the tile has columns.
+unsafe fn affine_rows<C: Compute + Single>(
+    affine: &Affine,
+    tile: &Tile<'_, C>,
+    first: impl Fn(usize) -> (f32, C),
+    along: impl Fn(usize, usize) -> Along,
+    place: impl Fn(usize) -> *mut u8,
+) {
+    let mut segments: SmallVec<[Segment<C>; SEGMENTS]> = SmallVec::new();
+    for at in 0..tile.rows {
+        let row = tile.row + at;
+        let values = &tile.values[at * tile.width..][..tile.columns];
+        segments.push(affine.segment(values, first(row), |operand| along(operand, row), place(row)));
+        if segments.len() == SEGMENTS || at + 1 == tile.rows {
+            // SAFETY: the caller's.
+            unsafe { affine.run(&segments) };
+            segments.clear();
         }
     }
 }

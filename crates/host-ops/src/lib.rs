@@ -19,6 +19,7 @@ mod error;
 mod gather;
 mod gemv;
 mod index;
+mod integer;
 mod lrn;
 mod map;
 mod math;
@@ -27,6 +28,7 @@ mod microkernel;
 mod norm;
 mod number;
 mod operand;
+mod pairs;
 mod parallel;
 mod planes;
 mod pool;
@@ -114,6 +116,7 @@ fn dispatch(
         Prim::Pool(prim) => pool::run(prim, inputs, outputs, cx),
         Prim::Resize(prim) => resize::run(prim, &inputs[0], outputs[0], cx),
         Prim::Recurrent(prim) => recurrent::run(prim, inputs, outputs, cx),
+        Prim::Integer(integer) => integer::run(integer, inputs, outputs[0], None, cx),
         Prim::Fused(fused) => run_fused(fused, inputs, outputs[0], cx),
         _ => {
             Err(OpError::Unsupported { prim: prim.name(), dtype: outputs.first().map_or(DType::F32, TensorMut::dtype) })
@@ -128,6 +131,7 @@ fn run_fused(fused: &Fused, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &mut 
         Prim::MatMul(prim) => matmul::run(prim, own, out, epilogue, cx),
         Prim::Conv(prim) => conv::run(prim, own, out, epilogue, cx),
         Prim::ConvTranspose(prim) => conv_transpose::run(prim, own, out, epilogue, cx),
+        Prim::Integer(integer) => integer::run(integer, own, out, epilogue, cx),
         other => Err(OpError::Unsupported { prim: other.name(), dtype: out.dtype() }),
     }
 }

@@ -79,10 +79,10 @@ impl<P> Matrix<P> {
 }
 
 /// What becomes of the product.
-struct Output<'a> {
-    out: TensorMut<'a>,
-    epilogue: Option<Epilogue<'a>>,
-    alpha: f32,
+pub(crate) struct Output<'a> {
+    pub out: TensorMut<'a>,
+    pub epilogue: Option<Epilogue<'a>>,
+    pub alpha: f32,
 }
 
 impl Output<'_> {
@@ -93,7 +93,11 @@ impl Output<'_> {
     }
 
     /// Calls `body` with what stores tiles of this output, or of its transpose.
-    fn with_store<C: Compute + Single, O: Target<C>>(&self, is_turned: bool, body: impl FnOnce(&Store<'_, C>)) {
+    pub(crate) fn with_store<C, O, R>(&self, is_turned: bool, body: impl FnOnce(&Store<'_, C>) -> R) -> R
+    where
+        C: Compute + Single,
+        O: Target<C>,
+    {
         let turn = |matrix: Matrix<()>| if is_turned { matrix.transposed() } else { matrix };
         let alpha = self.alpha;
         if let Some(epilogue) = &self.epilogue {
@@ -110,7 +114,7 @@ impl Output<'_> {
                 // SAFETY: as above.
                 unsafe { to.store(tile.batch, row, tile.column, values.iter().map(|value| value.scaled(alpha))) };
             });
-        });
+        })
     }
 }
 
@@ -130,7 +134,7 @@ where
     let extents = Extents { batch, rows, columns, depth };
     // The long side of the output goes along the vectors.
     let is_turned = columns < C::kernels().columns && rows > columns;
-    to.with_store::<C, O>(is_turned, |store| {
+    to.with_store::<C, O, _>(is_turned, |store| {
         if is_turned {
             let extents = Extents { rows: columns, columns: rows, ..extents };
             let whole = to.views().all(|strides| strides[0] == strides[2] * columns as isize);

@@ -53,6 +53,9 @@ pub(crate) trait Compute: Plain + Send + Sync + PartialOrd + 'static {
     /// The best kernels for this processor.
     fn kernels() -> &'static Kernels<Self>;
 
+    /// A small whole number.
+    fn whole(value: i32) -> Self;
+
     /// `self * factor + term`, wrapping for integers.
     fn mul_add(self, factor: Self, term: Self) -> Self;
 
@@ -71,6 +74,11 @@ macro_rules! compute_float {
         const ZERO: Self = 0.0;
         const NOTHING: Self = -0.0;
         const LOWEST: Self = <$type>::NEG_INFINITY;
+
+        #[inline(always)]
+        fn whole(value: i32) -> Self {
+            value as Self
+        }
 
         #[inline(always)]
         fn mul_add(self, factor: Self, term: Self) -> Self {
@@ -106,6 +114,11 @@ macro_rules! compute_int {
         const LOWEST: Self = <$type>::MIN;
 
         #[inline(always)]
+        fn whole(value: i32) -> Self {
+            value as Self
+        }
+
+        #[inline(always)]
         fn mul_add(self, factor: Self, term: Self) -> Self {
             self.wrapping_mul(factor).wrapping_add(term)
         }
@@ -132,7 +145,9 @@ macro_rules! compute_int {
 /// # Safety
 /// As for [`Kernel`].
 #[inline(always)]
-unsafe fn portable<C: Compute, const ROWS: usize, const COLUMNS: usize, const STEP: usize>(strip: &Strip<C>) {
+pub(crate) unsafe fn portable<C: Compute, const ROWS: usize, const COLUMNS: usize, const STEP: usize>(
+    strip: &Strip<C>,
+) {
     let mut sums = [[C::ZERO; COLUMNS]; ROWS];
     // SAFETY: the caller vouches for the strip.
     unsafe {

@@ -4,6 +4,7 @@ use half::{bf16, f16};
 use crate::{
     convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16},
     microkernel::Compute,
+    scratch::Plain,
     simd::each,
     tensor::Element,
 };
@@ -12,7 +13,7 @@ use crate::{
 const CHUNK: usize = 64;
 
 /// An element that can be read as `C`.
-pub(crate) trait Source<C: Compute>: Element {
+pub(crate) trait Source<C: Plain>: Element {
     /// It is stored as `C` is, so that kernels can read it where it lies.
     const SAME: bool;
 
@@ -93,3 +94,26 @@ operand! {
     i32 as f64, false: f64::from, |x| x as i32;
     i64 as f64, false: |x| x as f64, |x| x as i64;
 }
+
+/// Bytes as what they are in once their zero point is taken off.
+macro_rules! short {
+    ($($type:ty)*) => {
+        $(
+            impl Source<i16> for $type {
+                const SAME: bool = false;
+
+                #[inline(always)]
+                fn read(self) -> i16 {
+                    i16::from(self)
+                }
+
+                #[inline(always)]
+                fn read_all(from: &[Self], to: &mut [i16]) {
+                    each(from, to, i16::from);
+                }
+            }
+        )*
+    };
+}
+
+short!(i8 u8);

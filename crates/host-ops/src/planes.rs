@@ -4,7 +4,7 @@
 //! of the step. Moving along the output by one is then moving along the plane by one, for every tap.
 use smallvec::SmallVec;
 
-use crate::{microkernel::Compute, operand::Source, product::read_row};
+use crate::{operand::Source, product::read_row, scratch::Plain};
 
 /// Spatial axes; inputs with fewer get axes of extent 1 in front.
 pub(crate) const AXES: usize = 3;
@@ -67,7 +67,7 @@ impl Planes {
     ///
     /// # Safety
     /// The channel is there for its extents.
-    pub(crate) unsafe fn fill<C: Compute, S: Source<C>>(
+    pub(crate) unsafe fn fill<C: Plain, S: Source<C>>(
         &self,
         channel: *const S,
         input: [usize; AXES],

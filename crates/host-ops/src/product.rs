@@ -357,7 +357,7 @@ impl<C: Compute> Cell<'_, C> {
 /// # Safety
 /// They are there.
 #[inline(always)]
-pub(crate) unsafe fn read_row<C: Compute, S: Source<C>>(from: *const S, step: isize, row: &mut [C]) {
+pub(crate) unsafe fn read_row<C: Plain, S: Source<C>>(from: *const S, step: isize, row: &mut [C]) {
     if step == 1 {
         // SAFETY: the caller's.
         let from = unsafe { std::slice::from_raw_parts(from, row.len()) };

@@ -43,6 +43,8 @@ pub(crate) fn coordinate(prim: &Resize, axis: usize, at: usize, input: usize, ou
         Coordinates::PytorchHalfPixel if output > 1 => (x + 0.5) / scale - 0.5,
         Coordinates::PytorchHalfPixel => 0.0,
         Coordinates::AlignCorners => {
+            // As in ONNX's reference and its node tests; ONNX Runtime takes the output's whole extent, which differs where
+            // the scale gives a fraction.
             let last = scale * length - 1.0;
             if output == 1 || last == 0.0 { 0.0 } else { x * (length - 1.0) / last }
         }

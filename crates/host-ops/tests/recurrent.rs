@@ -137,7 +137,7 @@ impl Case {
                                     if prim.input_forget { 1.0 - i } else { act(0, gate(2, j) + peephole(2, c[j], j)) };
                                 let cell = f * c[j] + i * act(1, gate(3, j));
                                 let o = act(0, gate(1, j) + peephole(1, cell, j));
-                                (o * act(2, cell), cell)
+                                (o * activate(prim.activations[2], None, cell), cell)
                             })
                             .collect::<Vec<(f64, f64)>>();
                         (h, c) = next.into_iter().unzip();

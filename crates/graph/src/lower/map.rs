@@ -37,6 +37,21 @@ impl Lower<'_> {
         to: &[usize],
         build: impl FnOnce(&mut Expr, &[Ref]) -> Ref,
     ) -> Result<Val, LowerError> {
+        self.map_within(self.known_limit(), inputs, dtype, to, build)
+    }
+
+    /// As [`map_to`](Self::map_to), with another limit on the elements that are computed here.
+    ///
+    /// # Errors
+    /// As for [`map_to`](Self::map_to).
+    pub fn map_within(
+        &mut self,
+        known_limit: usize,
+        inputs: &[&Val],
+        dtype: DType,
+        to: &[usize],
+        build: impl FnOnce(&mut Expr, &[Ref]) -> Ref,
+    ) -> Result<Val, LowerError> {
         let mut expr = Expr::new();
         let mut read: Vec<Val> = Vec::with_capacity(inputs.len());
         let mut arguments: Vec<Ref> = Vec::with_capacity(inputs.len());
@@ -55,7 +70,7 @@ impl Lower<'_> {
         // The last operation's type is what is stored.
         let result = if expr.dtype(result) == dtype.compute() { result } else { expr.cast(result, dtype) };
         expr.finish(result);
-        let known = shape::elems(to).is_some_and(|elems| elems <= self.known_limit()) && read.iter().all(Val::is_known);
+        let known = shape::elems(to).is_some_and(|elems| elems <= known_limit) && read.iter().all(Val::is_known);
         if known {
             return Ok(Val::known(super::known::map(&expr, &read, dtype, to)));
         }

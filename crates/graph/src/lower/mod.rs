@@ -138,6 +138,11 @@ impl Lower<'_> {
         if self.needed { NEEDED_ELEMS } else { KNOWN_ELEMS }
     }
 
+    /// True if shapes depend on what the node at hand makes.
+    pub fn is_needed(&self) -> bool {
+        self.needed
+    }
+
     /// An error of the node at hand.
     pub fn invalid(&self, reason: impl Into<String>) -> LowerError {
         let node = self.graph.nodes().get(self.node.0 as usize);

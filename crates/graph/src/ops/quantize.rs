@@ -8,6 +8,9 @@ use crate::{
     shape,
 };
 
+/// Tensors up to this many elements are dequantised by the planner.
+const FEW_WEIGHTS: usize = 256;
+
 /// Which elements share a scale and a zero point.
 #[derive(Clone, Copy, Debug)]
 struct Granularity {
@@ -178,7 +181,10 @@ impl Op for DequantizeLinear {
         parameters.extend(inputs.get(2).and_then(Option::as_ref));
         let (x, parameters) = self.granularity.fit(cx, whole, &parameters)?;
         let operands: Vec<&Val> = std::iter::once(&x).chain(&parameters).collect();
-        let result = cx.map_to(&operands, self.to, x.shape(), |expr, arguments| {
+        // Weights stay what they are until it is known whether their product is one of integers.
+        let later = x.rank() > 1 && x.elems() > FEW_WEIGHTS && !cx.is_needed();
+        let limit = if later { 0 } else { cx.known_limit() };
+        let result = cx.map_within(limit, &operands, self.to, x.shape(), |expr, arguments| {
             let computed = expr.dtype(arguments[1]);
             let mut x = arguments[0];
             if let Some(&zero) = arguments.get(2) {

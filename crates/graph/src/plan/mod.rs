@@ -3,6 +3,7 @@ mod dump;
 mod epilogue;
 mod fold;
 mod fuse;
+mod integer;
 mod place;
 mod spec;
 
@@ -20,7 +21,7 @@ pub use dump::PlanText;
 pub use place::ALIGNMENT;
 
 /// Stages of planning that can be left out.
-pub const OPTIONAL_STAGES: [&str; 3] = ["fused", "folded", "epilogues"];
+pub const OPTIONAL_STAGES: [&str; 4] = ["integer-products", "fused", "folded", "epilogues"];
 
 /// Sees a plan in the making after each stage: the stage's name, and its text, which is written only if it is shown.
 pub type Watch<'w> = dyn FnMut(&'static str, &dyn fmt::Display) + 'w;
@@ -106,6 +107,7 @@ impl Plan {
         let mut draft = Draft::new(lower::lower(graph, inputs)?)?;
         seen("lowered", &draft);
         let stages: [(&'static str, Work<'_>); OPTIONAL_STAGES.len()] = [
+            ("integer-products", &mut integer::multiply_bytes),
             ("fused", &mut fuse::fuse),
             ("folded", &mut |draft| fold::fold(draft, evaluate)),
             ("epilogues", &mut epilogue::merge),
@@ -200,7 +202,7 @@ impl Draft {
         self.buffers.iter().map(|buffer| buffer.elems * buffer.dtype.bytes()).collect()
     }
 
-    fn add(&mut self, buffer: Buffer) -> BufferId {
+    pub(crate) fn add(&mut self, buffer: Buffer) -> BufferId {
         self.buffers.push(buffer);
         BufferId(self.buffers.len() as u32 - 1)
     }
