@@ -303,8 +303,10 @@ fn every_stage_is_seen_in_order() {
     let seen = seen.lock().unwrap();
     let stages: Vec<&str> = seen.iter().map(|(stage, _)| stage.as_str()).collect();
     assert_eq!(stages[..4], ["imported", "no-ops", "dead-code", "silu"]);
-    let of_plan =
-        |number| ["lowered", "fused", "folded", "epilogues", "placed"].map(|stage| format!("plan-{number}-{stage}"));
+    let of_plan = |number| {
+        ["lowered", "integer-products", "fused", "folded", "epilogues", "placed"]
+            .map(|stage| format!("plan-{number}-{stage}"))
+    };
     assert_eq!(stages[4..], [of_plan(0), of_plan(1)].concat());
     assert!(seen.iter().all(|(_, text)| text.ends_with('\n')));
 }

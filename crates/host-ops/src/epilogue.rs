@@ -90,7 +90,8 @@ pub(crate) struct Mapped<'a> {
     output: (TensorMut<'a>, Region),
 }
 
-/// How the expression is computed.
+/// How the expression is computed. One of it is on the stack for each step; a box would be an allocation in every run.
+#[allow(clippy::large_enum_variant)]
 enum Work {
     /// In a form for which every operand lies well.
     Affine(Affine),

@@ -157,9 +157,12 @@ fn multiply<A: Source<i16>, B: Source<i16>>(
                 let from = from.wrapping_offset(column as isize * across);
                 // SAFETY: the view is there for its extents.
                 let first = unsafe { from.read() }.read() - right_zero;
-                // SAFETY: as above.
-                let second =
-                    if is_whole { unsafe { from.wrapping_offset(down).read() }.read() - right_zero } else { 0 };
+                let second = if is_whole {
+                    // SAFETY: as above.
+                    unsafe { from.wrapping_offset(down).read() }.read() - right_zero
+                } else {
+                    0
+                };
                 *to = Pairs::of(first, second);
             }
         }
