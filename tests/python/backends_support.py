@@ -24,13 +24,21 @@ def example(name):
     return file
 
 
+def link(source, target):
+    """A second name for a file, or a copy where that can't be. Never write to one: it is the first file too."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy(source, target)
+
+
 class Folder:
     """A folder with the umbrella, the host driver and the hip backend, where other backends can be put."""
 
     def __init__(self, path, hip=True):
         self.path = Path(path)
         for name in ("amdgpu-ep", "hip-host") + (("hip-backend",) if hip else ()):
-            shutil.copy(STAGE / f"lib{name}.so", self.path)
+            link(STAGE / f"lib{name}.so", self.path / f"lib{name}.so")
         self.library = str(self.path / "libamdgpu-ep.so")
         self.table = self.path / "table.txt"
         self.table.write_text("* * migraphx\n")
@@ -42,7 +50,7 @@ class Folder:
         """A plugin under the name of a backend."""
         target = self.backend(name)
         target.unlink(missing_ok=True)
-        shutil.copy(source, target)
+        link(source, target)
         return target
 
     @contextlib.contextmanager
@@ -143,6 +151,12 @@ def fault(kind, hook):
         yield
     finally:
         del os.environ["HOOKS_FAULT"]
+
+
+def mapped(name):
+    """Whether a file whose path holds `name` is mapped."""
+    with open("/proc/self/maps") as maps:
+        return any(name in line for line in maps)
 
 
 def log_lines(capfd, pattern):

@@ -1,8 +1,8 @@
 """Weaknesses known of AMD's C++ umbrella, by their number in the list of them: ours must not have any.
 
 Rows that need a GPU, Windows or a build to show are not here: 5, 8 and 9 (PCI addresses, Strix Halo, Instinct and RDNA2)
-are unit tests of `discovery` and `routing`; 13, 20 and 24 (forwarded hooks, side effects, the log line) are in
-test_backends.py under their numbers.
+are unit tests of `discovery` and `routing`; 13 (forwarded hooks) is in test_forwarding.py, 20 and 24 (side effects, the
+log line) are in test_backends.py, under their numbers.
 """
 import gc
 import os
