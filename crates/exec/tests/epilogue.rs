@@ -97,6 +97,8 @@ fn epilogues_of_convolutions_follow_channels_and_positions() {
         let product = conv(dtype, &x, &w, stride, group);
         let out = |extent: usize| (extent + 2 - w[2]) / stride as usize + 1;
         let (maps, height, width) = (w[0], out(x[2]), out(x[3]));
+        let bounded = check(&product, |chain, made| chain.node("Relu", &[made], dtype));
+        assert_eq!(bounded, ["fused_conv"]);
         let scaled = check(&product, |chain, made| {
             let (scale, bias) = (noise(dtype, &[maps, 1, 1], 9), noise(dtype, &[maps, 1, 1], 10));
             let (scale, bias) = (chain.constant(scale), chain.constant(bias));

@@ -210,6 +210,12 @@ impl Affine {
         segment
     }
 
+    /// The bounds, if that is all there is to do.
+    pub(crate) fn bounds(&self) -> Option<(f32, f32)> {
+        let is_all = self.scale == Term::None && self.terms == [Term::None; 2] && self.quantize.is_none();
+        is_all.then_some((self.low, self.high))
+    }
+
     /// The operand that elements are multiplied with, if there is one; it must be the same along a row.
     pub(crate) fn factor(&self) -> Option<usize> {
         if let Term::Operand(operand) = self.scale { Some(operand) } else { None }
@@ -316,7 +322,7 @@ impl<C: Compute + Single> Sum for C {}
 
 /// The value within bounds; what is no number stays so.
 #[inline(always)]
-fn bounded(value: f32, low: f32, high: f32) -> f32 {
+pub(crate) fn bounded(value: f32, low: f32, high: f32) -> f32 {
     let value = if value < low { low } else { value };
     if value > high { high } else { value }
 }

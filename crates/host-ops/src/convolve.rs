@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::{
     Context, Parallel, Tensor, TensorMut,
-    affine::Single,
+    affine::{Single, bounded},
     carve::{carve, piece},
     epilogue::{BLOCK, Epilogue, Mapped, Region},
     microkernel::Compute,
@@ -64,6 +64,24 @@ impl Job<'_> {
         if let Some(epilogue) = &self.epilogue {
             let region = |strides: &[isize]| Region::Image(Place::new(strides, image, &self.planes, lattice), rows);
             let mapped = Mapped::new(epilogue, region);
+            if let Some((low, high)) = mapped.bounds() {
+                let place = Place::new(self.out.strides(), image, &self.planes, lattice);
+                let start = Shared(self.out.as_ptr::<f32>());
+                return body(&|tile| {
+                    let start = &start;
+                    tile.each_row(|row, values| {
+                        let channel = tile.batch * rows + row;
+                        let bias = bias(channel);
+                        place.pieces(channel, tile.column, values.len(), |done, offset, count| {
+                            // SAFETY: tiles lie within the output, whose rows have neighbouring columns, and each comes once.
+                            let to = unsafe { std::slice::from_raw_parts_mut(start.0.wrapping_offset(offset), count) };
+                            for (to, value) in to.iter_mut().zip(&values[done..]) {
+                                *to = bounded(value.plus(bias).single(), low, high);
+                            }
+                        });
+                    });
+                });
+            }
             return body(&|tile| {
                 for start in (0..tile.columns).step_by(BLOCK) {
                     let (columns, column) = (BLOCK.min(tile.columns - start), tile.column + start);

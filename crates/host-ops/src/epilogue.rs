@@ -139,6 +139,11 @@ impl<'a> Mapped<'a> {
         Self { work, inputs, output }
     }
 
+    /// The bounds of single-precision numbers, if the epilogue does nothing else.
+    pub(crate) fn bounds(&self) -> Option<(f32, f32)> {
+        if let Work::Affine(affine) = &self.work { affine.bounds() } else { None }
+    }
+
     /// Stores a tile. `first` gives what each row's elements are multiplied with and what is then added, to make what the
     /// product would have stored.
     ///
