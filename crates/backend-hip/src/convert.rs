@@ -34,6 +34,15 @@ pub(crate) fn value_dtype(value: ValueInfo<'_>) -> Result<Result<DType, Declined
     })
 }
 
+/// The element type of a constant: 4-bit ones are unpacked, a byte each, when they are read.
+pub(crate) fn constant_dtype(value: ValueInfo<'_>) -> Result<Result<DType, Declined>> {
+    Ok(match value.value_type()? {
+        ValueType::Tensor(tensor) if tensor.element == ElementType::I4 => Ok(DType::I8),
+        ValueType::Tensor(tensor) if tensor.element == ElementType::U4 => Ok(DType::U8),
+        _ => value_dtype(value)?,
+    })
+}
+
 /// The rank of a value, if ONNX Runtime knows it.
 pub(crate) fn value_rank(value: ValueInfo<'_>) -> Result<Option<usize>> {
     Ok(match value.value_type()? {
@@ -45,11 +54,29 @@ pub(crate) fn value_rank(value: ValueInfo<'_>) -> Result<Option<usize>> {
 /// A copy of a tensor of ONNX Runtime.
 pub(crate) fn tensor(view: TensorView<'_>) -> Result<Tensor> {
     let element = view.element_type()?;
-    let dtype = dtype(element).ok_or_else(|| Error::not_implemented(format!("a constant of type {element:?}")))?;
     let shape = view.shape()?.iter().map(|&extent| usize::try_from(extent)).collect::<Result<Vec<_>, _>>();
     let shape = shape.map_err(|_| Error::invalid_argument("a constant has a negative extent"))?;
-    Tensor::from_bytes(dtype, &shape, view.bytes()?)
-        .ok_or_else(|| Error::invalid_argument("a constant has too few bytes"))
+    let packed = view.bytes()?;
+    let made = match element {
+        ElementType::I4 => Tensor::from_bytes(DType::I8, &shape, &unpacked(packed, &shape, |nibble| nibble << 4 >> 4)),
+        ElementType::U4 => {
+            let unsigned = unpacked(packed, &shape, |nibble| nibble & 0x0F);
+            Tensor::from_bytes(DType::U8, &shape, &unsigned)
+        }
+        _ => {
+            let dtype = dtype(element);
+            let dtype = dtype.ok_or_else(|| Error::not_implemented(format!("a constant of type {element:?}")))?;
+            Tensor::from_bytes(dtype, &shape, packed)
+        }
+    };
+    made.ok_or_else(|| Error::invalid_argument("a constant has too few bytes"))
+}
+
+/// A byte for each of the 4-bit numbers in `packed`, which holds two in a byte, the first in its lower half.
+fn unpacked(packed: &[u8], shape: &[usize], widened: impl Fn(i8) -> i8) -> Vec<u8> {
+    let halves = packed.iter().flat_map(|byte| [byte.cast_signed(), (byte >> 4).cast_signed()]);
+    // An odd count leaves half a byte over.
+    halves.map(|half| widened(half).cast_unsigned()).take(shape.iter().product()).collect()
 }
 
 /// An attribute's value; what the engine has no word for is `Other`.
@@ -65,4 +92,16 @@ pub(crate) fn attribute(value: AttributeValue) -> Result<Attribute> {
         AttributeValue::Tensor(value) => tensor(value.as_tensor()).map_or(Attribute::Other, Attribute::Tensor),
         _ => Attribute::Other,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_bit_numbers_come_low_half_first() {
+        let signed = unpacked(&[0x7F, 0x08], &[3], |nibble| nibble << 4 >> 4);
+        assert_eq!(signed, [-1i8, 7, -8].map(i8::cast_unsigned));
+        assert_eq!(unpacked(&[0x7F, 0x08], &[3], |nibble| nibble & 0x0F), [15, 7, 8]);
+    }
 }

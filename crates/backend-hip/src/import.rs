@@ -111,8 +111,9 @@ impl Reader {
         if let Some(&known) = self.ids.get(name) {
             return Ok(known);
         }
-        let dtype = convert::value_dtype(value)??;
-        let initializer = if value.is_constant_initializer()? { value.initializer()? } else { None };
+        let is_constant = value.is_constant_initializer()?;
+        let dtype = if is_constant { convert::constant_dtype(value)?? } else { convert::value_dtype(value)?? };
+        let initializer = if is_constant { value.initializer()? } else { None };
         let constant = match initializer {
             Some(view) if view.size_bytes()? <= self.constant_bytes => Some(convert::tensor(view)?),
             _ => None,
