@@ -5,6 +5,7 @@ use exec::Device;
 use graph::Declined;
 use ort_ep::{
     Claims, Result, convex,
+    saved::source,
     view::{Graph, Node},
 };
 
@@ -39,7 +40,7 @@ pub(crate) fn place<'a>(graph: Graph<'a>, name: &str, device: &dyn Device) -> Re
             taken.push(false);
             continue;
         }
-        let answer = match (owner, saved::source(node)?) {
+        let answer = match (owner, source(node)?) {
             (Some(owner), _) => Err(Declined::new(format!("{owner} has it already"))),
             (None, Some(source)) => Err(Declined::new(format!("it was saved by {source:?}, and this is {name:?}"))),
             (None, None) => import::parse(node)?.and_then(|op| {
@@ -76,7 +77,7 @@ fn refused(graph: Graph<'_>) -> Result<Option<Declined>> {
 pub(crate) fn claim(placement: &Placement<'_>, claims: &mut Claims<'_>) -> Result<()> {
     for nodes in &placement.partitions {
         // A saved partition counts its node's inputs, constant or not.
-        let is_saved = saved::source(nodes[0])?.is_some();
+        let is_saved = source(nodes[0])?.is_some();
         claims.fuse(nodes, !is_saved)?;
     }
     Ok(())

@@ -1,9 +1,10 @@
 //! The execution provider of one session.
-use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use exec::{Device, Program};
 use ort_ep::{
-    Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, GraphCapture, Profiling, Result,
+    Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, GraphCapture, Profiling, Result, declined,
+    saved::Save,
     view::{Graph, RunOptions},
 };
 
@@ -14,7 +15,7 @@ use crate::{
     partition::DevicePartition,
     profile::Profiles,
     runs::Runs,
-    saved::{self, Save},
+    saved,
     tuning::Tuning,
 };
 
@@ -92,7 +93,7 @@ impl HipEp {
             [node] if saved::is_ours(node, &self.name)? => saved::load(partition, node, self.folder.as_deref())?,
             _ => import(partition)?,
         };
-        let context_node = self.save.as_ref().map(|save| save.node(&record, partition)).transpose()?;
+        let context_node = self.save.as_ref().map(|save| saved::node(save, &record, partition)).transpose()?;
         let graph = record.into_graph().map_err(|reason| Error::new(ErrorCode::InvalidGraph, reason))?;
         let name = partition.node.name()?;
         let program = Program::with(graph, &*self.device, self.tuning.settings(name));
@@ -109,16 +110,10 @@ impl HipEp {
 fn report(placement: &Placement<'_>, device: &str) -> Result<()> {
     let taken: usize = placement.partitions.iter().map(Vec::len).sum();
     let total = taken + placement.declined.len();
-    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for (node, reason) in &placement.declined {
-        *reasons.entry(format!("{}: {reason}", node.op_type()?)).or_default() += 1;
         tracing::debug!(target: "amdgpu_ep::partition", node = node.name()?, op = node.op_type()?, %reason, "declined");
     }
-    let mut rest = String::new();
-    for (reason, count) in &reasons {
-        // Writing to a String can't fail.
-        let _ = write!(rest, "; {count}× {reason}");
-    }
+    let rest = declined::reasons(&placement.declined)?;
     let partitions = placement.partitions.len();
     tracing::info!(target: "amdgpu_ep::partition", "{taken} of {total} nodes in {partitions} partitions on the {device} device{rest}");
     Ok(())

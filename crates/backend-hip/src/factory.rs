@@ -1,11 +1,11 @@
 //! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use exec::host::HostDevice;
 use ort_ep::{
-    DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, OfferedHardware, Registration,
-    Result,
-    view::{HardwareDevice, HardwareKind},
+    DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, Registration, Result,
+    saved::{self, Save},
+    view::HardwareDevice,
 };
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     explain::{self, Explain},
     profile::Profiles,
     runs::Runs,
-    saved::{self, Save},
+    saved::{FILE_EXTENSION, compatibility},
     tuning::{self, Tuning},
 };
 
@@ -69,16 +69,7 @@ impl Factory for HipFactory {
 
     /// The host device sits on the CPU and needs no memory of its own.
     fn devices<'a>(&self, listed: &[HardwareDevice<'a>], _: &Environment) -> Result<Vec<DeviceOffer<'a>>> {
-        let cpu = listed.iter().find(|device| device.kind() == HardwareKind::Cpu);
-        Ok(cpu
-            .map(|&cpu| DeviceOffer {
-                hardware: OfferedHardware::Listed(cpu),
-                metadata: vec![("arch".to_owned(), "host".to_owned()), ("driver".to_owned(), "host".to_owned())],
-                options: Vec::new(),
-                memories: Vec::new(),
-            })
-            .into_iter()
-            .collect())
+        Ok(DeviceOffer::of_cpu(listed, &[("arch", "host"), ("driver", "host")]).into_iter().collect())
     }
 
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
@@ -94,14 +85,13 @@ impl Factory for HipFactory {
         let file = request.options.get(explain::ENTRY)?.filter(|file| !file.is_empty());
         let (passes, dump) = (request.options.get(tuning::DISABLE_PASSES)?, request.options.get(tuning::DUMP_DIR)?);
         let entries = request.options.config_entries()?;
-        let model = entries.get("ep.context_file_path").map(Path::new);
         Ok(HipEp {
             device: self.host.clone(),
             runs: Arc::new(self.runs(request)?),
             explain: file.map(Explain::new),
             name: request.name.to_string_lossy().into_owned(),
-            save: Save::from_entries(&entries)?,
-            folder: model.and_then(Path::parent).map(Path::to_owned),
+            save: Save::from_entries(&entries, FILE_EXTENSION, false)?,
+            folder: saved::folder(&entries),
             profiles: Profiles::default(),
             tuning: Tuning::new(passes.as_deref(), dump.as_deref()),
         }
@@ -109,6 +99,6 @@ impl Factory for HipFactory {
     }
 
     fn model_compatibility(&self, _: &[HardwareDevice<'_>], info: &str) -> Result<ModelCompatibility> {
-        Ok(saved::compatibility(info))
+        Ok(compatibility(info))
     }
 }

@@ -7,12 +7,12 @@ use std::{
 
 use ort_ep::{
     Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, Result, Runtime,
+    saved::Save,
     view::{Graph, Node, ValueInfo},
 };
 
 use crate::{
     claim, context,
-    context::Save,
     mgx::{Feature, Program},
     onnx::{self, Boundary, Model, Stop, Value},
     partition::{MgxPartition, Positions},
@@ -174,7 +174,7 @@ impl MgxEp {
             None => None,
             Some(save) => {
                 let saved = shapes.and_then(|shapes| {
-                    made.with_program(&shapes, |program| save.node(program, partition, &self.tools))
+                    made.with_program(&shapes, |program| context::node(save, program, partition, &self.tools))
                 });
                 Some(saved.ok_or_else(|| {
                     Error::invalid_argument(

@@ -1,24 +1,17 @@
 //! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
 use std::{
     collections::HashMap,
-    path::Path,
     sync::{Arc, Mutex},
 };
 
 use hip::{Device, Driver, DriverKind};
 use ort_ep::{
-    DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, OfferedHardware, Registration,
-    Result,
-    view::{HardwareDevice, HardwareKind},
+    DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, Registration, Result,
+    saved::{self, Save},
+    view::HardwareDevice,
 };
 
-use crate::{
-    context::{self, Save},
-    ep::MgxEp,
-    mgx::Library,
-    options::Options,
-    toolchain::Toolchain,
-};
+use crate::{context, ep::MgxEp, mgx::Library, options::Options, toolchain::Toolchain};
 
 /// Makes the library's factory.
 pub(crate) fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {
@@ -42,16 +35,7 @@ impl Factory for MgxFactory {
 
     /// By itself the backend keeps tensors in host memory, and MIGraphX copies them; the umbrella offers GPUs.
     fn devices<'a>(&self, listed: &[HardwareDevice<'a>], _: &Environment) -> Result<Vec<DeviceOffer<'a>>> {
-        let cpu = listed.iter().find(|device| device.kind() == HardwareKind::Cpu);
-        Ok(cpu
-            .map(|&cpu| DeviceOffer {
-                hardware: OfferedHardware::Listed(cpu),
-                metadata: vec![("arch".to_owned(), "host".to_owned()), ("driver".to_owned(), "host".to_owned())],
-                options: Vec::new(),
-                memories: Vec::new(),
-            })
-            .into_iter()
-            .collect())
+        Ok(DeviceOffer::of_cpu(listed, &[("arch", "host"), ("driver", "host")]).into_iter().collect())
     }
 
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
@@ -64,14 +48,13 @@ impl Factory for MgxFactory {
             tracing::warn!(target: "amdgpu_ep::load", "{warning}");
         }
         let forced = environment("ORT_MIGRAPHX_DUMP_EP_CONTEXT_MODEL").is_some_and(|on| on.trim() == "1");
-        let save = Save::from_entries(&entries, forced)?;
-        let model = entries.get("ep.context_file_path").map(Path::new);
+        let save = Save::from_entries(&entries, context::FILE_EXTENSION, forced)?;
         Ok(NewEp::Own(Box::new(MgxEp {
             name,
             runtime: request.runtime,
             tools: Arc::new(toolchain(request, options)?),
             save,
-            folder: model.and_then(Path::parent).map(Path::to_owned),
+            folder: saved::folder(&entries),
             claimed: Mutex::new(HashMap::new()),
         })))
     }

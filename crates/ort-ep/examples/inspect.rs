@@ -12,10 +12,10 @@ use std::{
 
 use ort_ep::{
     Claims, Compiled, DeviceOffer, ElementType, Environment, Ep, EpRequest, Error, Factory, FusedPartition, Kernel,
-    KernelDef, MemoryDevice, NewEp, OfferedHardware, Partition, Registration, Result,
+    KernelDef, MemoryDevice, NewEp, Partition, Registration, Result,
     view::{
-        AttributeValue, Dim, Graph, HardwareDevice, HardwareKind, KernelContext, KernelInfo, LogLocation, Node,
-        OwnedKeyValues, RunOptions, Severity, Tensor, ValueInfo, ValueType,
+        AttributeValue, Dim, Graph, HardwareDevice, KernelContext, KernelInfo, LogLocation, Node, OwnedKeyValues,
+        RunOptions, Severity, Tensor, ValueInfo, ValueType,
     },
 };
 
@@ -56,14 +56,7 @@ impl Factory for Inspector {
     }
 
     fn devices<'a>(&self, listed: &[HardwareDevice<'a>], _: &Environment) -> Result<Vec<DeviceOffer<'a>>> {
-        let cpu = listed.iter().find(|device| device.kind() == HardwareKind::Cpu);
-        let offer = |&cpu| DeviceOffer {
-            hardware: OfferedHardware::Listed(cpu),
-            metadata: vec![("answer".to_owned(), "42".to_owned())],
-            options: Vec::new(),
-            memories: Vec::new(),
-        };
-        Ok(cpu.map(offer).into_iter().collect())
+        Ok(DeviceOffer::of_cpu(listed, &[("answer", "42")]).into_iter().collect())
     }
 
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {

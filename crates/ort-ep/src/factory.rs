@@ -159,6 +159,16 @@ pub struct DeviceOffer<'a> {
     pub memories: Vec<OfferedMemory>,
 }
 
+impl<'a> DeviceOffer<'a> {
+    /// The CPU as a device without memories of its own; `None` if ONNX Runtime did not list it.
+    pub fn of_cpu(listed: &[HardwareDevice<'a>], metadata: &[(&str, &str)]) -> Option<Self> {
+        let cpu = listed.iter().find(|device| device.kind() == HardwareKind::Cpu)?;
+        let metadata = metadata.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let hardware = OfferedHardware::Listed(*cpu);
+        Some(Self { hardware, metadata, options: Vec::new(), memories: Vec::new() })
+    }
+}
+
 /// The hardware behind an offered device.
 pub enum OfferedHardware<'a> {
     /// One that ONNX Runtime listed.

@@ -26,6 +26,7 @@ pub mod allocator;
 pub mod beside;
 pub mod convex;
 mod data_transfer;
+pub mod declined;
 mod element_type;
 mod ep;
 mod error;
@@ -37,6 +38,7 @@ mod kernel;
 mod memory;
 mod partition;
 mod profiler;
+pub mod saved;
 mod stream;
 pub mod view;
 

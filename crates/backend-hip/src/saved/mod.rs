@@ -19,10 +19,12 @@ mod tests;
 mod write;
 
 pub(crate) use compatibility::{compatibility, info};
-pub(crate) use context::{Save, is_ours, load, source};
+pub(crate) use context::{is_ours, load, node};
 
 use graph::DType;
 
+/// What files of saved partitions are called.
+pub(crate) const FILE_EXTENSION: &str = "hipctx";
 /// What every blob starts with.
 const MAGIC: [u8; 8] = *b"\x89HIPCTX\n";
 /// Changes whenever what follows can't be read by an older library.

@@ -5,7 +5,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use ort_ep::{
-    Result, convex,
+    Result, convex, declined,
     view::{Graph, Node},
 };
 
@@ -157,19 +157,12 @@ pub(crate) fn boundary<'a>(nodes: &[Node<'a>]) -> Result<Boundary<'a>> {
 /// # Errors
 /// ONNX Runtime refused to describe a node.
 pub(crate) fn report(placement: &Placement<'_>, target: &str) -> Result<()> {
-    use std::fmt::Write as _;
     let taken: usize = placement.partitions.iter().map(Vec::len).sum::<usize>() + placement.contexts.len();
     let total = taken + placement.declined.len();
-    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for (node, reason) in &placement.declined {
-        *reasons.entry(format!("{}: {reason}", node.op_type()?)).or_default() += 1;
         tracing::debug!(target: "amdgpu_ep::partition", node = node.name()?, op = node.op_type()?, %reason, "declined");
     }
-    let mut rest = String::new();
-    for (reason, count) in &reasons {
-        // Writing to a String can't fail.
-        let _ = write!(rest, "; {count}× {reason}");
-    }
+    let rest = declined::reasons(&placement.declined)?;
     let partitions = placement.partitions.len() + placement.contexts.len();
     tracing::info!(target: "amdgpu_ep::partition", "{taken} of {total} nodes in {partitions} partitions on MIGraphX's {target} target{rest}");
     Ok(())
