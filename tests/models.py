@@ -13,6 +13,7 @@ import argparse
 import collections
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -48,8 +49,9 @@ def collection():
 OPTIONS = {}
 
 
-def session(ort, path, devices, optimised=True):
+def session(ort, path, devices, optimised=True, stages=""):
     options = ort.SessionOptions()
+    options.add_session_config_entry("ep.hip.dump_dir", stages)
     options.log_severity_level = 4
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -102,6 +104,13 @@ def one_node_overhead(ort, devices):
     return ours / theirs
 
 
+def arena(folder):
+    """Of the largest plan whose stages were written to a folder: the arena's bytes, and those in use at once."""
+    plans = [re.match(r"arena of (\d+) bytes, (\d+) in use at once", file.read_text()) for file in Path(folder).glob("*.txt")]
+    sizes = [tuple(map(int, plan.groups())) for plan in plans if plan]
+    return max(sizes, default=(0, 0))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, type=os.path.abspath)
@@ -121,13 +130,14 @@ def main():
     models = [model for model in collection() if not arguments.only or model["id"] in arguments.only]
     ort.register_execution_provider_library(NAME, arguments.library)
     devices = [device for device in ort.get_ep_devices() if device.ep_name == NAME]
-    print(f"{'model':22}{'ours':>7}{'others':>8}{'parts':>7}{'error':>10}{'cosine':>9}  {'':6}{'ms':>9}{'CPU ms':>9}{'speed':>7}")
-    bad, ratios, totals = [], [], collections.Counter()
+    print(f"{'model':22}{'ours':>7}{'others':>8}{'parts':>7}{'error':>10}{'cosine':>9}{'arena MiB':>11}{'/ live':>8}  {'':6}{'ms':>9}{'CPU ms':>9}{'speed':>7}")
+    bad, ratios, arenas, totals = [], [], [], collections.Counter()
     for model in models:
         feeds, golden = make_golden.load_golden(make_golden.GOLDEN / f"{model['id']}.npz")
         note, speed, relative, cosine, placed = "", "", float("nan"), float("nan"), collections.Counter()
+        stages = tempfile.TemporaryDirectory()
         try:
-            ours = session(ort, model["path"], devices)
+            ours = session(ort, model["path"], devices, stages=stages.name)
             run = runner(make_golden, ours)
             placed = collections.Counter()
             for item in ours.get_provider_graph_assignment_info():
@@ -152,13 +162,17 @@ def main():
                 speed = f"{mine * 1e3:9.2f}{theirs * 1e3:9.2f}{theirs / mine:7.2f}"
         except Exception as error:
             right, note = False, f"  {str(error)[:300]}"
+        bytes, live = arena(stages.name)
+        stages.cleanup()
+        arenas.append(bytes / live if live else 1)
         totals += placed
         if not right:
             bad.append(model["id"])
         state = "ok" if right else "WRONG"
-        print(f"{model['id']:22}{placed[True]:7}{placed[False]:8}{placed['parts']:7}{relative:10.1e}{cosine:9.5f}  {state:6}{speed}{note}")
+        print(f"{model['id']:22}{placed[True]:7}{placed[False]:8}{placed['parts']:7}{relative:10.1e}{cosine:9.5f}{bytes / 2**20:11.2f}{arenas[-1]:8.2f}  {state:6}{speed}{note}")
     if ratios:
         print(f"\ngeometric mean of the speeds {statistics.geometric_mean(ratios):.2f}, lowest {min(ratios):.2f} (1 = the CPU provider)")
+    print(f"\nthe largest arena is {max(arenas, default=1):.2f} times what is in use at once")
     share = totals[True] / max(totals[True] + totals[False], 1)
     wrong = f"; wrong: {', '.join(bad)}" if bad else ""
     if arguments.bench:

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::shell;
 use crate::test::{Context, Outcome};
 
-const OUR_LIBRARIES: [&str; 2] = ["libamdgpu-ep.so", "libhip-host.so"];
+const OUR_LIBRARIES: [&str; 3] = ["libamdgpu-ep.so", "libhip-backend.so", "libhip-host.so"];
 
 /// Leaks that may be somebody's intention: reachable at exit, or held by an interior pointer.
 const NOT_AN_ERROR: [&str; 2] = ["Leak_StillReachable", "Leak_PossiblyLost"];

@@ -2,7 +2,7 @@
 //!
 //! One family per file. Each file ends in a table of [`Entry`]s: domain, operator, and a function that reads the
 //! attributes of a node into an [`Op`] or says why not. To add an operator, write its struct, its `Op`, and its row.
-use std::{collections::HashMap, fmt, sync::LazyLock};
+use std::fmt;
 
 use crate::{DType, Declined, LowerError, Tensor, lower::Lower, lower::Val};
 
@@ -194,9 +194,10 @@ const FAMILIES: &[&[Entry]] = &[
     recurrent::OPS,
 ];
 
-static TABLE: LazyLock<HashMap<(&'static str, &'static str), Parse>> = LazyLock::new(|| {
-    FAMILIES.iter().flat_map(|family| family.iter()).map(|row| ((row.domain, row.op_type), row.parse)).collect()
-});
+/// All rows. Looked up in turn: a map would stay on the heap when the library around this crate is unloaded.
+fn rows() -> impl Iterator<Item = &'static Entry> {
+    FAMILIES.iter().flat_map(|family| family.iter())
+}
 
 /// The largest rank that is planned: work on shapes may take time that grows with its square.
 pub const MAX_RANK: usize = 64;
@@ -207,18 +208,19 @@ pub const MAX_RANK: usize = 64;
 /// The operator, its version, an attribute or a type is not supported.
 pub fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let domain = if node.domain == "ai.onnx" { "" } else { node.domain };
-    let parse = TABLE.get(&(domain, node.op_type)).ok_or_else(|| Declined::new("the operator is not supported"))?;
+    let row = rows().find(|row| row.op_type == node.op_type && row.domain == domain);
+    let row = row.ok_or_else(|| Declined::new("the operator is not supported"))?;
     let ranks =
         node.inputs.iter().flatten().filter_map(|input| input.rank.or(input.constant.map(|it| it.shape().len())));
     if let Some(rank) = ranks.max().filter(|&rank| rank > MAX_RANK) {
         return Err(Declined::new(format!("rank {rank} is above {MAX_RANK}")));
     }
-    parse(node)
+    (row.parse)(node)
 }
 
 /// Every supported operator as (domain, operator), in order.
 pub fn supported() -> Vec<(&'static str, &'static str)> {
-    let mut rows: Vec<_> = TABLE.keys().copied().collect();
-    rows.sort_unstable();
-    rows
+    let mut all: Vec<_> = rows().map(|row| (row.domain, row.op_type)).collect();
+    all.sort_unstable();
+    all
 }

@@ -44,7 +44,7 @@ pub struct PlanText<'a> {
 
 impl fmt::Display for PlanText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "arena of {} bytes", self.plan.arena_bytes)?;
+        writeln!(f, "arena of {} bytes, {} in use at once", self.plan.arena_bytes, self.plan.live_bytes)?;
         for (at, place) in self.plan.places.iter().enumerate() {
             match place {
                 Place::Input(number) => writeln!(f, "b{at}: input {number}")?,

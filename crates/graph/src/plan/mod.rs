@@ -63,6 +63,8 @@ pub struct Plan {
     pub outputs: Vec<OutputSpec>,
     /// How large the arena is.
     pub arena_bytes: usize,
+    /// The most bytes of it that are in use at one step: no arena could be smaller.
+    pub live_bytes: usize,
 }
 
 impl Plan {

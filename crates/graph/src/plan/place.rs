@@ -56,7 +56,15 @@ pub(super) fn place(draft: Draft) -> Plan {
             places[buffer.0 as usize] = Place::Arena(offset);
         }
     }
-    Plan { steps: draft.steps, places, constants, outputs: draft.outputs, arena_bytes }
+    let live_bytes = live_bytes(&slots);
+    Plan { steps: draft.steps, places, constants, outputs: draft.outputs, arena_bytes, live_bytes }
+}
+
+/// The most bytes of slots that are alive at the same step; that many begin at some slot's first step.
+fn live_bytes(slots: &[Slot]) -> usize {
+    let at = |step: usize| Life { first: step, last: step };
+    let alive = |step| slots.iter().filter(|slot| slot.life.meets(at(step))).map(|slot| slot.bytes).sum();
+    slots.iter().map(|slot| alive(slot.life.first)).max().unwrap_or(0)
 }
 
 /// When each buffer is used; `None` if it never is.

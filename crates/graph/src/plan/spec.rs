@@ -186,6 +186,7 @@ mod tests {
             constants: Vec::new(),
             outputs: vec![OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[4]) }],
             arena_bytes: 512,
+            live_bytes: 512,
         };
         placed(&plan, &[16; 4]).err().unwrap_or_default()
     }
