@@ -11,7 +11,7 @@ pub struct Scratch {
 
 impl Scratch {
     /// At least `count` elements of a plain type, with any contents. Where there is not that much memory it unwinds to
-    /// [`or_no_memory`].
+    /// `or_no_memory`.
     pub fn get<T: Plain>(&mut self, count: usize) -> &mut [T] {
         let words = count.saturating_mul(size_of::<T>()).div_ceil(16);
         if self.words.len() < words {
