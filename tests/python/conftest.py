@@ -105,6 +105,13 @@ def environment_of(item, outcome):
     return environment
 
 
+@pytest.fixture
+def folder(tmp_path):
+    from backends_support import Folder
+
+    return Folder(tmp_path)
+
+
 def pytest_runtest_logreport(report):
     """In the child: a skip has to reach the outer pytest, whose own exit code would hide it."""
     if CHILD in os.environ and report.skipped:

@@ -2,6 +2,7 @@
 import contextlib
 import gc
 import os
+import threading
 
 import numpy as np
 import onnx
@@ -39,6 +40,16 @@ def on_device(array, index=0):
 
 def empty_on_device(shape, dtype, index=0):
     return ort.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype, "gpu", index, AMD)
+
+
+def set_streams(monkeypatch, mode):
+    """`threads` makes the host driver run all stream work on workers after random delays."""
+    if mode != "default":
+        monkeypatch.setenv("AMDGPU_EP_HOST_STREAMS", mode)
+
+
+def close(found, wanted):
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 def options_for(chosen, **options):
@@ -86,6 +97,25 @@ def bytes_of(graph, opset=17):
 
 def sample(rows=5):
     return np.random.default_rng(rows).standard_normal((rows, 4), dtype=np.float32)
+
+
+def on_threads(count, work):
+    """Runs `work(number)` on so many threads at once; what one of them raises fails the test."""
+    failures = []
+
+    def guarded(number):
+        try:
+            work(number)
+        except Exception as error:
+            failures.append(f"thread {number}: {error!r}")
+
+    workers = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    gc.collect()
+    assert failures == []
 
 
 def mapped_libraries():

@@ -23,14 +23,9 @@ from backends_support import (
     session,
     works,
 )
-from support import EP, empty_on_device, open_files, resident_kib, threads
+from support import EP, empty_on_device, on_threads, open_files, resident_kib, threads
 
 pytestmark = pytest.mark.environment(AMDGPU_EP_DRIVER="host")
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return Folder(tmp_path)
 
 
 # Ways of the `broken` example, and words of the answer to a session that asks for it.
@@ -259,24 +254,6 @@ def test_backend_loads_once_for_eight_threads(folder):
     with folder.registered() as found:
         on_threads(8, lambda _: multiplies(on_hooks(found)))
     assert report.hooks().count("create") == 1
-
-
-def on_threads(count, work):
-    failures = []
-
-    def guarded(seed):
-        try:
-            work(seed)
-        except Exception as error:
-            failures.append(f"{seed}: {error}")
-
-    workers = [threading.Thread(target=guarded, args=(seed,)) for seed in range(count)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    gc.collect()
-    assert failures == []
 
 
 def test_every_object_a_backend_made_is_given_back(folder):

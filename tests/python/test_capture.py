@@ -3,7 +3,6 @@ import contextlib
 import ctypes
 import json
 import os
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,10 @@ from support import (
     affine,
     affine_model,
     bytes_of,
+    close,
     empty_on_device,
     on_device,
+    on_threads,
     options_for,
     registered,
     sample,
@@ -75,7 +76,7 @@ def test_sessions_are_made_and_run():
         session = session_on(found, affine_model())
         x = sample()
         (y,) = session.run(None, {"x": x})
-        np.testing.assert_allclose(y, affine(x), rtol=1e-5, atol=1e-6)
+        close(y, affine(x))
         del session
 
 
@@ -131,7 +132,7 @@ class Buffers:
 
     def check(self, seed, graph=None):
         x = np.random.default_rng(seed).standard_normal(self.x.shape()).astype(np.float32)
-        np.testing.assert_allclose(self.run(x, graph), affine(x), rtol=1e-5, atol=1e-6)
+        close(self.run(x, graph), affine(x))
 
 
 def profiled(found, tmp_path):
@@ -197,7 +198,7 @@ def test_two_sessions_and_a_plain_one_take_turns(streams, monkeypatch):
         for seed in range(8):
             buffers[seed % 2].check(seed)
             x = sample(1 + seed)
-            np.testing.assert_allclose(plain.run(None, {"x": x})[0], affine(x), rtol=1e-5, atol=1e-6)
+            close(plain.run(None, {"x": x})[0], affine(x))
         del buffers[0], capturing[0]
         buffers[0].check(50)
         del buffers, capturing, plain
@@ -207,25 +208,16 @@ def test_two_sessions_and_a_plain_one_take_turns(streams, monkeypatch):
 @stream_modes
 def test_threads_capture_graphs_of_their_own(streams, monkeypatch):
     monkeypatch.setenv("AMDGPU_EP_HOST_STREAMS", streams)
-    failures = []
     with registered() as found:
         capturing = Capturing(found)
 
         def work(number):
-            try:
-                buffers = capturing.bind(10 + number)
-                for seed in range(20):
-                    buffers.check(seed + 100 * number, graph=number)
-            except Exception as error:
-                failures.append(f"thread {number}: {error}")
+            buffers = capturing.bind(10 + number)
+            for seed in range(20):
+                buffers.check(seed + 100 * number, graph=number)
 
-        workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        on_threads(4, work)
         del capturing
-    assert failures == []
 
 
 def test_a_released_capture_makes_room_for_other_buffers():
@@ -301,5 +293,5 @@ def test_a_bad_value_of_the_entry_leaves_captures_off():
         settings.add_session_config_entry("ep.hip.graph_capture", "perhaps")
         session = ort.InferenceSession(affine_model(), sess_options=settings, enable_fallback=0)
         for rows in (5, 6):
-            np.testing.assert_allclose(session.run(None, {"x": sample(rows)})[0], affine(sample(rows)), rtol=1e-5, atol=1e-6)
+            close(session.run(None, {"x": sample(rows)})[0], affine(sample(rows)))
         del session

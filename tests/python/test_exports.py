@@ -1,10 +1,9 @@
 """The library's two exports, called directly with what no sane host would pass."""
 import ctypes
-import threading
 
 import pytest
 from capi import EP_FAIL, INVALID_ARGUMENT, ApiBase, GetApi, GetVersionString, Plugin, Runtime, word_call
-from support import LIBRARY
+from support import LIBRARY, on_threads
 
 NAME = b"AMDGPUExecutionProvider"
 GET_NAME, GET_VENDOR, GET_VENDOR_ID, GET_VERSION = 1, 2, 6, 7
@@ -128,20 +127,13 @@ def test_several_factories_live_at_once():
 
 def test_factories_are_made_and_released_on_four_threads():
     runtime, plugin = Runtime(), Plugin(LIBRARY)
-    failures = []
-
     def work(index):
         for _ in range(50):
             status, factories, count = plugin.create(f"name{index}".encode(), runtime.base)
-            if status or count != 1 or plugin.release(factories[0]):
-                failures.append(index)
+            assert not status and count == 1
+            assert not plugin.release(factories[0])
 
-    workers = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert failures == []
+    on_threads(4, work)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import onnx
 import onnxruntime as ort
 import pytest
 from backends_support import (
-    Folder,
     Report,
     entries_seen,
     error_of,
@@ -29,11 +28,6 @@ from onnxruntime.capi import onnxruntime_pybind11_state as native
 from support import EP, RELEASE, on_device
 
 pytestmark = pytest.mark.environment(AMDGPU_EP_DRIVER="host")
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return Folder(tmp_path)
 
 
 # What to do with a session on the `hooks` example, so that a hook is called.

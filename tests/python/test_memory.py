@@ -7,7 +7,16 @@ import threading
 import numpy as np
 import onnxruntime as ort
 import pytest
-from support import HOST_ACCESSIBLE, affine_model, empty_on_device, on_device, registered, session_on
+from support import (
+    HOST_ACCESSIBLE,
+    affine_model,
+    empty_on_device,
+    on_device,
+    on_threads,
+    registered,
+    session_on,
+    set_streams,
+)
 
 DTYPES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64"]
 DTYPES += ["uint8", "uint16", "uint32", "uint64", "bool"]
@@ -15,12 +24,6 @@ SHAPES = [(), (1,), (7,), (2, 3, 4), (1, 1, 1, 1, 1), (255, 257), (1 << 20,)]
 EMPTY_SHAPES = [(0,), (0, 3), (2, 0, 4)]
 
 stream_modes = pytest.mark.parametrize("streams", ["default", "threads"])
-
-
-def set_streams(monkeypatch, mode):
-    """`threads` makes the host driver run all stream work on workers after random delays."""
-    if mode != "default":
-        monkeypatch.setenv("AMDGPU_EP_HOST_STREAMS", mode)
 
 
 def filled(shape, dtype, seed=0):
@@ -176,30 +179,18 @@ def test_memory_freed_on_another_thread():
 
 
 def test_four_threads_allocate_and_copy():
-    failures = []
-
     def work(seed):
         rng = np.random.default_rng(seed)
-        try:
-            for _ in range(100):
-                array = rng.integers(0, 255, size=int(rng.integers(1, 20_000)), dtype=np.uint8)
-                value = on_device(array)
-                other = empty_on_device(array.shape, np.uint8)
-                ort.copy_tensors([value], [other])
-                if not np.array_equal(other.numpy(), array):
-                    failures.append(f"thread {seed}: content differs")
-                del value, other
-        except Exception as error:
-            failures.append(f"thread {seed}: {error}")
+        for _ in range(100):
+            array = rng.integers(0, 255, size=int(rng.integers(1, 20_000)), dtype=np.uint8)
+            value = on_device(array)
+            other = empty_on_device(array.shape, np.uint8)
+            ort.copy_tensors([value], [other])
+            np.testing.assert_array_equal(other.numpy(), array)
+            del value, other
 
     with registered():
-        workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        gc.collect()
-    assert failures == []
+        on_threads(4, work)
 
 
 def test_values_outlive_the_session():

@@ -6,7 +6,6 @@ a library of ours that knows a few operators, has a `gpu` target on plain memory
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
-from support import EP, affine, affine_model, bytes_of, on_device, registered, sample
+from support import EP, affine, affine_model, bytes_of, on_device, on_threads, registered, sample
 
 MIGRAPHX = os.environ.get("AMDGPU_EP_MIGRAPHX_LIBRARY", os.environ.get("AMDGPU_EP_TEST_MIGRAPHX", ""))
 PYTHON = os.environ.get("AMDGPU_EP_TEST_PYTHON", sys.executable)
@@ -105,20 +104,13 @@ def test_inputs_may_lie_on_the_device():
 def test_threads_with_different_shapes_share_a_session():
     with registered() as devices:
         session = session_on(devices, affine_model(), max_programs=2)
-        failures = []
 
         def work(seed):
-            try:
-                for step in range(12):
-                    rows = (seed + step) % 4 + 1
-                    close(session.run(None, {"x": sample(rows)}), [affine(sample(rows))])
-            except Exception as error:
-                failures.append(error)
+            for step in range(12):
+                rows = (seed + step) % 4 + 1
+                close(session.run(None, {"x": sample(rows)}), [affine(sample(rows))])
 
-        threads = [threading.Thread(target=work, args=[seed]) for seed in range(4)]
-        [thread.start() for thread in threads]
-        [thread.join() for thread in threads]
-        assert not failures, failures
+        on_threads(4, work)
         del session
 
 

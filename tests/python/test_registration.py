@@ -3,7 +3,6 @@ import gc
 import os
 import re
 import shutil
-import threading
 
 import numpy as np
 import onnxruntime as ort
@@ -17,10 +16,12 @@ from support import (
     ON_HOST,
     affine,
     affine_model,
+    close,
     devices,
     empty_on_device,
     mapped_libraries,
     on_device,
+    on_threads,
     open_files,
     registered,
     resident_kib,
@@ -123,7 +124,7 @@ def test_ep_is_called_as_it_was_registered():
         session = session_on(found[:1], affine_model())
         assert "SomethingElse" in session.get_providers()
         x = sample()
-        np.testing.assert_allclose(session.run(None, {"x": x})[0], affine(x), rtol=1e-5, atol=1e-6)
+        close(session.run(None, {"x": x})[0], affine(x))
         del session
 
 
@@ -133,7 +134,7 @@ def test_two_names_at_once():
         x = sample()
         for found in (first, second):
             session = session_on(found[:1], affine_model())
-            np.testing.assert_allclose(session.run(None, {"x": x})[0], affine(x), rtol=1e-5, atol=1e-6)
+            close(session.run(None, {"x": x})[0], affine(x))
             del session
 
 
@@ -143,7 +144,7 @@ def test_second_name_survives_the_first():
     session = session_on(devices("Second")[:1], affine_model())
     ort.unregister_execution_provider_library("First")
     x = sample()
-    np.testing.assert_allclose(session.run(None, {"x": x})[0], affine(x), rtol=1e-5, atol=1e-6)
+    close(session.run(None, {"x": x})[0], affine(x))
     del session
     gc.collect()
     ort.unregister_execution_provider_library("Second")
@@ -172,7 +173,7 @@ def test_virtual_name_registers(driver, monkeypatch):
         for device in found:
             session = session_on([device], affine_model())
             x = sample()
-            np.testing.assert_allclose(session.run(None, {"x": x})[0], affine(x), rtol=1e-5, atol=1e-6)
+            close(session.run(None, {"x": x})[0], affine(x))
             del session
 
 
@@ -203,22 +204,12 @@ def test_registering_again_and_again_grows_nothing():
 
 
 def test_registers_on_four_threads_at_once():
-    failures = []
+    def work(index):
+        for _ in range(10):
+            with registered(f"Name{index}") as found:
+                assert len(found) >= 1
 
-    def work(name):
-        try:
-            for _ in range(10):
-                with registered(name) as found:
-                    assert len(found) >= 1
-        except Exception as error:
-            failures.append(f"{name}: {error}")
-
-    workers = [threading.Thread(target=work, args=(f"Name{index}",)) for index in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert failures == []
+    on_threads(4, work)
 
 
 def test_session_may_outlive_its_registration():
@@ -227,7 +218,7 @@ def test_session_may_outlive_its_registration():
     x = sample()
     session.run(None, {"x": x})
     ort.unregister_execution_provider_library(EP)
-    np.testing.assert_allclose(session.run(None, {"x": x})[0], affine(x), rtol=1e-5, atol=1e-6)
+    close(session.run(None, {"x": x})[0], affine(x))
     del session
     gc.collect()
 
@@ -247,7 +238,7 @@ def test_registers_again_after_a_session_outlived_the_first_registration():
     with registered() as found:
         x = sample()
         other = session_on(found[:1], affine_model())
-        np.testing.assert_allclose(other.run(None, {"x": x})[0], affine(x), rtol=1e-5, atol=1e-6)
+        close(other.run(None, {"x": x})[0], affine(x))
         del session, other
 
 

@@ -1,7 +1,5 @@
 """Sessions: results equal the CPU provider's, from device tensors, on threads, and next to other sessions."""
-import gc
 import json
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,24 +12,18 @@ from support import (
     affine,
     affine_model,
     bytes_of,
+    close,
     empty_on_device,
     on_device,
+    on_threads,
     options_for,
     registered,
     sample,
     session_on,
+    set_streams,
 )
 
 stream_modes = pytest.mark.parametrize("streams", ["default", "threads"])
-
-
-def set_streams(monkeypatch, mode):
-    if mode != "default":
-        monkeypatch.setenv("AMDGPU_EP_HOST_STREAMS", mode)
-
-
-def close(found, wanted):
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 @stream_modes
@@ -145,54 +137,35 @@ def test_chain_of_sessions_through_device_memory():
 @stream_modes
 def test_four_threads_with_a_session_each(streams, monkeypatch):
     set_streams(monkeypatch, streams)
-    failures = []
     with registered() as found:
 
         def work(seed):
-            try:
-                for turn in range(5):
-                    session = session_on(found[:1], affine_model())
-                    for run in range(10):
-                        x = sample(1 + seed + 4 * run + turn)
-                        close(session.run(None, {"x": x})[0], affine(x))
-                        value = on_device(x)
-                        close(session.run_with_ort_values(None, {"x": value})[0].numpy(), affine(x))
-                        del value
-                    del session
-            except Exception as error:
-                failures.append(f"thread {seed}: {error}")
+            for turn in range(5):
+                session = session_on(found[:1], affine_model())
+                for run in range(10):
+                    x = sample(1 + seed + 4 * run + turn)
+                    close(session.run(None, {"x": x})[0], affine(x))
+                    value = on_device(x)
+                    close(session.run_with_ort_values(None, {"x": value})[0].numpy(), affine(x))
+                    del value
+                del session
 
-        run_on_threads(work)
-    assert failures == []
+        on_threads(4, work)
 
 
 @stream_modes
 def test_four_threads_share_a_session(streams, monkeypatch):
     set_streams(monkeypatch, streams)
-    failures = []
     with registered() as found:
         session = session_on(found[:1], affine_model())
 
         def work(seed):
-            try:
-                for run in range(50):
-                    x = sample(1 + seed + 4 * run)
-                    close(session.run(None, {"x": x})[0], affine(x))
-            except Exception as error:
-                failures.append(f"thread {seed}: {error}")
+            for run in range(50):
+                x = sample(1 + seed + 4 * run)
+                close(session.run(None, {"x": x})[0], affine(x))
 
-        run_on_threads(work)
+        on_threads(4, work)
         del session
-    assert failures == []
-
-
-def run_on_threads(work):
-    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    gc.collect()
 
 
 @pytest.mark.since("1.25")

@@ -6,7 +6,6 @@ log line) are in test_backends.py, under their numbers.
 """
 import gc
 import os
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from backends_support import (
     hip_works,
     log_lines,
     model_of,
+    mul_model,
     multiplies,
     on_hooks,
     pair,
@@ -30,14 +30,9 @@ from backends_support import (
     value,
     works,
 )
-from support import AMD, empty_on_device, on_device, options_for, sample
+from support import AMD, empty_on_device, on_device, on_threads, options_for, sample
 
 pytestmark = pytest.mark.environment(AMDGPU_EP_DRIVER="host")
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return Folder(tmp_path)
 
 
 def on(id):
@@ -83,7 +78,7 @@ def test_weakness_04_two_devices_selected_at_once_run_on_one(folder):
             chosen = {} if ordinal is None else {"device_id": ordinal}
             settings = options_for(found, profile="migraphx", **chosen)
             settings.add_session_config_entry("ep.hooks.ram", str(AMD))
-            running = ort.InferenceSession(mul(), sess_options=settings, enable_fallback=0)
+            running = ort.InferenceSession(mul_model(), sess_options=settings, enable_fallback=0)
             multiplies(running)
             want = str(ordinal or 0)
             assert entries_seen(report)["ep.migraphx.device_id"] == want
@@ -147,7 +142,7 @@ def test_weakness_11_sessions_on_different_backends_exchange_tensors(folder):
     folder.put(example("hooks"))
     with folder.registered() as found:
         x, y = pair()
-        model = mul()
+        model = mul_model()
         before = on_device(x)
         for order in (("hip", "migraphx"), ("migraphx", "hip")):
             running = {profile: on_hooks(found, model, profile=profile) for profile in order}
@@ -166,43 +161,33 @@ def test_weakness_11_sessions_on_different_backends_exchange_tensors(folder):
 
 def test_weakness_11_sessions_are_created_on_different_backends_at_once(folder):
     folder.put(example("hooks"))
-    failures = []
     with folder.registered() as found:
 
         def work(seed):
-            try:
-                for turn in range(6):
-                    profile = ("hip", "migraphx")[(seed + turn) % 2]
-                    running = on_hooks(found, profile=profile)
-                    multiplies(running)
-                    del running
-            except Exception as error:
-                failures.append(f"{seed}: {error}")
+            for turn in range(6):
+                profile = ("hip", "migraphx")[(seed + turn) % 2]
+                running = on_hooks(found, profile=profile)
+                multiplies(running)
+                del running
 
-        workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        gc.collect()
-    assert failures == []
+        on_threads(4, work)
 
 
 @pytest.mark.parametrize("order", [("hip", "migraphx"), ("migraphx", "hip")])
 def test_weakness_12_memory_of_an_init_session_without_profile_serves_all_backends(order, folder):
     folder.put(example("hooks"))
     with folder.registered() as found:
-        init = session(found, mul())
+        init = session(found, mul_model())
         x, y = pair()
         values = [on_device(x), on_device(y), empty_on_device((2, 3), np.float32)]
         for profile in order:
-            running = on_hooks(found, mul(), profile=profile)
+            running = on_hooks(found, mul_model(), profile=profile)
             bound_run(running, *values)
             np.testing.assert_array_equal(values[2].numpy(), x * y)
             del running
         del init
         gc.collect()
-        running = on_hooks(found, mul(), profile=order[0])
+        running = on_hooks(found, mul_model(), profile=order[0])
         bound_run(running, *values)
         np.testing.assert_array_equal(values[2].numpy(), x * y)
         del running, values
@@ -295,10 +280,6 @@ def test_weakness_28_an_error_shows_the_text_that_is_wrong(folder):
     with folder.registered() as found:
         text = error_of(lambda: session(found, entries={"ep.amdgpu.exhaustive_tune": "perhaps"}, force_recompile="1"))
         assert "perhaps" in text and "exhaustive_tune" in text, text
-
-
-def mul():
-    return model_of([("Mul", ["x", "y"], ["z"])], [value("x", (2, 3)), value("y", (2, 3))], [value("z", (2, 3))])
 
 
 def bound_run(running, x, y, z):
