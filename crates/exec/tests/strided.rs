@@ -84,8 +84,7 @@ fn behind_transpose(x: &Tensor, order: &[usize], case: &Case) -> Vec<Tensor> {
     let transpose = parse("Transpose", 13, &Attributes([("perm".to_owned(), perm)].into()), None, &[DType::F32]);
     graph.add_node(Node { name: String::new(), op: transpose, inputs: vec![Some(input)], outputs: vec![Some(moved)] });
     let second = case.inputs.get(1).cloned().flatten();
-    let attributes =
-        Attributes(case.attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
+    let attributes = Attributes::from(&*case.attributes);
     let op = parse(case.op_type, case.since_version, &attributes, second.as_ref(), &case.outputs);
     let mut inputs = vec![Some(moved)];
     inputs.extend(second.map(|tensor| Some(graph.add_value("second", tensor.dtype(), Some(tensor)))));

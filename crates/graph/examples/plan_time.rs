@@ -41,15 +41,8 @@ impl Builder {
     }
 
     fn node(&mut self, op_type: &str, inputs: &[ValueId], attributes: &[(&str, Attribute)], dtype: DType) -> ValueId {
-        let attributes =
-            Attributes(attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
-        let infos: Vec<_> = inputs
-            .iter()
-            .map(|&id| {
-                let value = self.graph.value(id);
-                Some(InputInfo { dtype: value.dtype, rank: None, constant: value.constant.as_ref() })
-            })
-            .collect();
+        let attributes = Attributes::from(attributes);
+        let infos: Vec<_> = inputs.iter().map(|&id| Some(InputInfo::from(self.graph.value(id)))).collect();
         let info = NodeInfo {
             domain: "",
             op_type,

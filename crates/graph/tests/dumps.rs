@@ -29,8 +29,7 @@ impl Build {
     }
 
     fn node(&mut self, op_type: &str, inputs: &[ValueId], name: &str, attributes: &[(&str, Attribute)]) -> ValueId {
-        let attributes =
-            Attributes(attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
+        let attributes = Attributes::from(attributes);
         let infos: Vec<_> =
             inputs.iter().map(|_| Some(InputInfo { dtype: DType::F32, rank: None, constant: None })).collect();
         let info = NodeInfo {

@@ -20,12 +20,8 @@ impl Model {
     }
 
     fn add(&mut self, op_type: &str, inputs: &[ValueId], attributes: &[(&str, Attribute)], dtype: DType) -> ValueId {
-        let attributes = Attributes(attributes.iter().map(|(name, value)| ((*name).into(), value.clone())).collect());
-        let info = |id: &ValueId| {
-            let value = self.graph.value(*id);
-            Some(InputInfo { dtype: value.dtype, rank: None, constant: value.constant.as_ref() })
-        };
-        let infos: Vec<_> = inputs.iter().map(info).collect();
+        let attributes = Attributes::from(attributes);
+        let infos: Vec<_> = inputs.iter().map(|&id| Some(InputInfo::from(self.graph.value(id)))).collect();
         let outputs = [Some(dtype)];
         let node = NodeInfo {
             domain: "",

@@ -39,15 +39,8 @@ impl Build {
 
     /// As `node`, with attributes.
     pub fn with(&mut self, op_type: &str, inputs: &[ValueId], attributes: &[(&str, Attribute)]) -> ValueId {
-        let attributes =
-            Attributes(attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
-        let infos: Vec<_> = inputs
-            .iter()
-            .map(|&id| {
-                let value = self.graph.value(id);
-                Some(InputInfo { dtype: value.dtype, rank: None, constant: value.constant.as_ref() })
-            })
-            .collect();
+        let attributes = Attributes::from(attributes);
+        let infos: Vec<_> = inputs.iter().map(|&id| Some(InputInfo::from(self.graph.value(id)))).collect();
         let dtype = self.graph.value(inputs[0]).dtype;
         let outputs = [Some(dtype)];
         let info = NodeInfo {

@@ -43,12 +43,8 @@ impl Chain {
         dtype: DType,
     ) -> ValueId {
         let values: Vec<_> = inputs.iter().map(|&id| self.graph.value(id).clone()).collect();
-        let infos: Vec<_> = values
-            .iter()
-            .map(|value| Some(InputInfo { dtype: value.dtype, rank: None, constant: value.constant.as_ref() }))
-            .collect();
-        let attributes =
-            Attributes(attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
+        let infos: Vec<_> = values.iter().map(|value| Some(InputInfo::from(value))).collect();
+        let attributes = Attributes::from(attributes);
         let info = NodeInfo {
             domain: if op_type == "FastGelu" { "com.microsoft" } else { "" },
             op_type,

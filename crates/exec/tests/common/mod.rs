@@ -46,8 +46,7 @@ impl Case {
 
     /// The node as a graph, and the tensors to give at run time.
     pub fn graph(&self) -> Result<(Graph, Vec<Tensor>), String> {
-        let attributes =
-            Attributes(self.attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
+        let attributes = Attributes::from(&*self.attributes);
         let infos: Vec<_> = self
             .inputs
             .iter()

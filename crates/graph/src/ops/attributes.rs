@@ -28,6 +28,12 @@ pub enum Attribute {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attributes(pub BTreeMap<String, Attribute>);
 
+impl From<&[(&str, Attribute)]> for Attributes {
+    fn from(pairs: &[(&str, Attribute)]) -> Self {
+        Self(pairs.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect())
+    }
+}
+
 impl Attributes {
     /// An attribute; an absent one is `None`.
     pub fn get(&self, name: &str) -> Option<&Attribute> {

@@ -4,7 +4,7 @@
 //! attributes of a node into an [`Op`] or says why not. To add an operator, write its struct, its `Op`, and its row.
 use std::fmt;
 
-use crate::{DType, Declined, LowerError, Tensor, lower::Lower, lower::Val};
+use crate::{DType, Declined, LowerError, Tensor, Value, lower::Lower, lower::Val};
 
 mod activation;
 mod arithmetic;
@@ -113,6 +113,12 @@ pub struct InputInfo<'a> {
     pub rank: Option<usize>,
     /// Its value, if it is a constant.
     pub constant: Option<&'a Tensor>,
+}
+
+impl<'a> From<&'a Value> for InputInfo<'a> {
+    fn from(value: &'a Value) -> Self {
+        Self { dtype: value.dtype, rank: None, constant: value.constant.as_ref() }
+    }
 }
 
 impl NodeInfo<'_> {

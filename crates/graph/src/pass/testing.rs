@@ -66,15 +66,8 @@ impl Build {
         outputs: &[DType],
         attributes: &[(&str, Attribute)],
     ) -> Vec<ValueId> {
-        let attributes =
-            Attributes(attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
-        let infos: Vec<_> = inputs
-            .iter()
-            .map(|&id| {
-                let value = self.graph.value(id);
-                Some(InputInfo { dtype: value.dtype, rank: None, constant: value.constant.as_ref() })
-            })
-            .collect();
+        let attributes = Attributes::from(attributes);
+        let infos: Vec<_> = inputs.iter().map(|&id| Some(InputInfo::from(self.graph.value(id)))).collect();
         let wanted: Vec<_> = outputs.iter().map(|&dtype| Some(dtype)).collect();
         let info =
             NodeInfo { domain: "", op_type, since_version, attributes: &attributes, inputs: &infos, outputs: &wanted };
