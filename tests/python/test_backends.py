@@ -275,7 +275,9 @@ def test_every_object_a_backend_made_is_given_back(folder):
     assert calls.count("profiler.drop") == calls.count("profiling.profiler")
 
 
+@pytest.mark.since("1.28")
 def test_tensor_of_a_backends_allocator_outlives_session_and_registration(folder):
+    """ONNX Runtime 1.26 frees such a tensor through an object of its own that went with the registration."""
     report = Report(folder.path / "report")
     folder.put(example("hooks"))
     found = folder.registered()

@@ -71,7 +71,7 @@ def test_every_profile_spelling_is_accepted():
             except Exception as error:
                 text = str(error)
                 assert "is not a profile" not in text and "INVALID_ARGUMENT" not in text, text
-                assert "migraphx" in text or "directx" in text, text
+                assert any(reason in text for reason in ("migraphx", "directx", "has no device for")), text
                 continue
             works(session)
             del session
