@@ -28,15 +28,17 @@ pub unsafe fn execute(handle: &Handle, plan: &Descriptor, pack: &Descriptor) -> 
     let tensors: HashMap<i64, usize> = pack.i64s(A::VARIANT_PACK_UNIQUE_IDS).into_iter().zip(addresses).collect();
     let bindings = program.bind(&tensors).map_err(Fault::bad)?;
     let failed = |text: String| Fault::new(Status::EXECUTION_FAILED, text);
-    let device = host_device();
     let stream = handle.stream();
-    let Some(device) = device.filter(|_| stream != 0) else {
-        if let Some(device) = host_device() {
-            // The default stream is ordered with every other one: what was enqueued before must be done.
-            device.stream_synchronize(RawStream::DEFAULT).map_err(|error| failed(error.to_string()))?;
+    let device = match host_device() {
+        Some(device) if stream != 0 => device,
+        other => {
+            if let Some(device) = other {
+                // The default stream is ordered with every other one: what was enqueued before must be done.
+                device.stream_synchronize(RawStream::DEFAULT).map_err(|error| failed(error.to_string()))?;
+            }
+            // SAFETY: the caller's promise.
+            return unsafe { program.run(&bindings) }.map_err(failed);
         }
-        // SAFETY: the caller's promise.
-        return unsafe { program.run(&bindings) }.map_err(failed);
     };
     // SAFETY: the caller's promise.
     let stream = unsafe { RawStream::from_ptr(std::ptr::with_exposed_provenance_mut(stream)) };
