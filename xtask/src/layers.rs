@@ -19,7 +19,7 @@ enum Place {
     Development,
 }
 
-const TABLE: [(&str, Place); 20] = [
+const TABLE: [(&str, Place); 21] = [
     ("ort-ep-sys", Place::Layer(0)),
     ("hip", Place::Layer(0)),
     ("graph", Place::Layer(0)),
@@ -28,8 +28,9 @@ const TABLE: [(&str, Place); 20] = [
     ("ort-ep", Place::Layer(1)),
     ("hip-host", Place::Layer(1)),
     ("kernels", Place::Layer(2)),
-    ("hipdnn-host", Place::Layer(2)),
-    ("hipdnn-cudnn", Place::Layer(2)),
+    ("hipdnn-abi", Place::Layer(2)),
+    ("hipdnn-host", Place::Layer(3)),
+    ("hipdnn-cudnn", Place::Layer(3)),
     ("exec", Place::Layer(3)),
     ("backend-hip", Place::Layer(4)),
     ("backend-migraphx", Place::Layer(4)),

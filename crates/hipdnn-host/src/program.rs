@@ -1,14 +1,13 @@
 //! A compiled graph: a plan of the engine's primitives, and how the caller's tensors lie in memory.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use graph::lower::InputSpec;
 use graph::plan::Place;
 use graph::{DType, Plan, Shape};
+use hipdnn_abi::{Arguments, Descriptor};
 use host_ops::{Context, Scratch, Serial};
 
-use crate::descriptor::Descriptor;
 use crate::lower::{self, Port};
 
 /// A graph that can run.
@@ -60,11 +59,11 @@ impl Program {
     }
 
     /// Finds an address for each tensor. Scalars given by value are read when the work runs.
-    pub fn bind(&self, addresses: &HashMap<i64, usize>) -> Result<Bindings, String> {
+    pub fn bind(&self, arguments: &Arguments<'_>) -> Result<Bindings, String> {
         let find = |ports: &[Port]| {
-            let found = ports.iter().map(|port| match addresses.get(&port.uid) {
-                Some(&address) if address != 0 => Ok(address),
-                _ => Err(format!("the variant pack has no address for tensor {}", port.uid)),
+            let found = ports.iter().map(|port| {
+                let address = arguments.address(port.uid);
+                address.ok_or_else(|| format!("the variant pack has no address for tensor {}", port.uid))
             });
             found.collect::<Result<Vec<_>, _>>()
         };

@@ -3,9 +3,9 @@
 use graph::ops::Attribute;
 use graph::{Scalar, Tensor};
 use hipdnn::sys::{AttributeName as A, DiagonalAlignment};
+use hipdnn_abi::Descriptor;
 
 use super::{Answer, Lowering, Made};
-use crate::descriptor::Descriptor;
 
 impl Lowering {
     pub(super) fn attention(&mut self, operation: &Descriptor) -> Answer {

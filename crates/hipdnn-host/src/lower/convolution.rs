@@ -2,9 +2,9 @@
 
 use graph::ops::Attribute;
 use hipdnn::sys::{AttributeName as A, ConvolutionMode};
+use hipdnn_abi::Descriptor;
 
 use super::{Answer, Lowering, Made};
-use crate::descriptor::Descriptor;
 
 /// The parameters of a convolution.
 struct Parameters {

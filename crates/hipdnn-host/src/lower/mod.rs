@@ -15,11 +15,9 @@ use std::sync::Arc;
 use graph::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
 use graph::{DType, Graph, Node, Scalar, Tensor, ValueId};
 use hipdnn::sys::{AttributeName as A, DescriptorType as D, ReduceOp};
+use hipdnn_abi::{Descriptor, Value, uid_of};
 
-use crate::descriptor::Descriptor;
-use crate::engine::uid_of;
 use crate::program::dtype_of;
-use crate::value::Value;
 
 /// A tensor that the caller brings.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! Normalisations, written out: the engine fuses what stands between the reductions.
 
 use hipdnn::sys::AttributeName as A;
+use hipdnn_abi::Descriptor;
 
 use super::{Answer, Lowering, Made};
-use crate::descriptor::Descriptor;
 
 /// The axes that a scale covers: from the first one where it is not 1 on, or where the data ends.
 fn trailing_axes(x: &Made, scale: &Made) -> Answer<Vec<usize>> {

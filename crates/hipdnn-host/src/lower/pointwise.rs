@@ -3,9 +3,9 @@
 use graph::ops::Attribute;
 use graph::{DType, Scalar, Tensor};
 use hipdnn::sys::{AttributeName as A, PointwiseMode as M};
+use hipdnn_abi::Descriptor;
 
 use super::{Answer, Lowering, Made};
-use crate::descriptor::Descriptor;
 
 impl Lowering {
     pub(super) fn pointwise(&mut self, operation: &Descriptor) -> Answer {

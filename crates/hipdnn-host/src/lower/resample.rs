@@ -3,9 +3,9 @@
 use graph::ops::Attribute;
 use graph::{Scalar, Tensor};
 use hipdnn::sys::{AttributeName as A, ResampleMode};
+use hipdnn_abi::Descriptor;
 
 use super::{Answer, Lowering};
-use crate::descriptor::Descriptor;
 
 struct Window {
     mode: ResampleMode,

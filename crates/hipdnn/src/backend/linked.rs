@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::sys::{
     AttributeName, AttributeType, Backend, Descriptor, DescriptorType, Handle, LogCallbackMode, PluginLoadingMode,
-    PluginUnloadingMode, RankingOutcome, SYMBOLS, Severity, Status, UserLogCallback, with_entry_points,
+    PluginUnloadingMode, RankingOutcome, SYMBOLS, Severity, Status, UserLogCallback,
 };
 
 /// The backend library this program was linked with.
@@ -40,4 +40,4 @@ macro_rules! implement {
         }
     };
 }
-with_entry_points!(implement);
+crate::with_entry_points!(implement);

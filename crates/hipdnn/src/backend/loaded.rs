@@ -9,7 +9,7 @@ use super::search::Surroundings;
 use super::{KNOWN_MAJORS, REQUIRED, Search};
 use crate::sys::{
     AttributeName, AttributeType, Backend, Descriptor, DescriptorType, Handle, LogCallbackMode, PluginLoadingMode,
-    PluginUnloadingMode, RankingOutcome, Severity, Status, Table, UserLogCallback, with_entry_points,
+    PluginUnloadingMode, RankingOutcome, Severity, Status, Table, UserLogCallback,
 };
 use crate::{Attempt, LoadError};
 
@@ -98,4 +98,4 @@ macro_rules! implement {
         }
     };
 }
-with_entry_points!(implement);
+crate::with_entry_points!(implement);

@@ -1,8 +1,10 @@
 //! The 38 functions of the library, declared once.
 
 /// Hands the list of entry points to a macro: one line a function, as `method = symbol(arguments) -> result`.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! with_entry_points {
-    ($macro:ident) => {
+    ($macro:path) => {
         $macro! {
             create = hipdnnCreate(handle: *mut Handle) -> Status;
             destroy = hipdnnDestroy(handle: Handle) -> Status;
@@ -45,4 +47,3 @@ macro_rules! with_entry_points {
         }
     };
 }
-pub(crate) use with_entry_points;

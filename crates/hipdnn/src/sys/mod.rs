@@ -16,7 +16,6 @@ pub use code::{
     HeurMode, LogCallbackMode, MoeGroupedMatmulMode, NormFwdPhase, OperationType, PaddingMode, PluginLoadingMode,
     PluginUnloadingMode, PointwiseMode, RankingOutcome, ReduceOp, ResampleMode, Severity, Status,
 };
-pub(crate) use entry_points::with_entry_points;
 
 /// A handle of the library: its engines, and the stream it works on.
 pub type Handle = *mut c_void;
@@ -114,4 +113,4 @@ macro_rules! backend_trait {
         }
     };
 }
-with_entry_points!(backend_trait);
+crate::with_entry_points!(backend_trait);

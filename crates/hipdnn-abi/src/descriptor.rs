@@ -8,7 +8,7 @@ use hipdnn::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, S
 
 use crate::engine;
 use crate::fault::{Fault, Outcome};
-use crate::program::Program;
+use crate::implementation::{Arguments, Implementation, Plan, Program};
 use crate::table::{Count, Kind, Row, kind_of};
 use crate::value::Value;
 
@@ -24,8 +24,19 @@ pub struct Descriptor {
 pub struct State {
     values: BTreeMap<A, Value>,
     is_finalized: bool,
-    /// A graph's program, made when it is finalized; why there is none, if it can't be run.
-    program: Option<Result<Arc<Program>, String>>,
+    made: Made,
+}
+
+/// What finalizing a descriptor makes, for those kinds that do more than hold attributes.
+#[derive(Clone, Default)]
+pub enum Made {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A graph's program; why there is none, if no engine runs it.
+    Program(Result<Arc<dyn Program>, String>),
+    /// An execution plan's own.
+    Plan(Arc<dyn Plan>),
 }
 
 impl std::fmt::Debug for Descriptor {
@@ -36,7 +47,7 @@ impl std::fmt::Debug for Descriptor {
 
 impl Descriptor {
     /// Makes one.
-    pub fn new(kind: D) -> Outcome<Self> {
+    pub(crate) fn new(kind: D) -> Outcome<Self> {
         let known = kind_of(kind).ok_or_else(|| Fault::unsupported(format!("{kind} can't be made")))?;
         Ok(Self { kind: known, state: Mutex::default() })
     }
@@ -50,12 +61,12 @@ impl Descriptor {
     }
 
     /// True once nothing can be set any more.
-    pub fn is_finalized(&self) -> bool {
+    pub(crate) fn is_finalized(&self) -> bool {
         self.state().is_finalized
     }
 
     /// Demands a finalized descriptor of a kind.
-    pub fn require(&self, kind: D) -> Outcome {
+    pub(crate) fn require(&self, kind: D) -> Outcome {
         if self.kind.descriptor != kind {
             return Err(Fault::bad(format!("a {} stands where a {kind} is wanted", self.kind.class)));
         }
@@ -69,7 +80,7 @@ impl Descriptor {
     ///
     /// # Safety
     /// `elements` is null or points at `count` elements of the type.
-    pub unsafe fn set(&self, name: A, kind: T, count: i64, elements: *const c_void) -> Outcome {
+    pub(crate) unsafe fn set(&self, name: A, kind: T, count: i64, elements: *const c_void) -> Outcome {
         let refuse = |status, reason: &str| self.refuse("setAttribute", status, reason);
         if self.is_finalized() {
             return refuse(Status::NOT_INITIALIZED, "it is finalized");
@@ -136,7 +147,14 @@ impl Descriptor {
     ///
     /// # Safety
     /// `count` is null or writable, `elements` null or an array with room for `requested` elements of the type.
-    pub unsafe fn get(&self, name: A, kind: T, requested: i64, count: *mut i64, elements: *mut c_void) -> Outcome {
+    pub(crate) unsafe fn get(
+        &self,
+        name: A,
+        kind: T,
+        requested: i64,
+        count: *mut i64,
+        elements: *mut c_void,
+    ) -> Outcome {
         let refuse = |status, reason: &str| self.refuse("getAttribute", status, reason);
         if !self.is_finalized() && self.kind.descriptor != D::OPERATIONGRAPH_DESCRIPTOR {
             let is_heuristic = self.kind.descriptor == D::ENGINEHEUR_DESCRIPTOR;
@@ -194,7 +212,7 @@ impl Descriptor {
     }
 
     /// Ends the setting of attributes.
-    pub fn finalize(self: &Arc<Self>) -> Outcome {
+    pub(crate) fn finalize(self: &Arc<Self>, library: &dyn Implementation) -> Outcome {
         let once =
             [D::ENGINE_DESCRIPTOR, D::ENGINECFG_DESCRIPTOR, D::ENGINEHEUR_DESCRIPTOR, D::EXECUTION_PLAN_DESCRIPTOR];
         if self.is_finalized() && once.contains(&self.kind.descriptor) {
@@ -207,15 +225,38 @@ impl Descriptor {
         if let Some(row) = missing {
             return self.refuse("finalize", Status::BAD_PARAM, &format!("{} is not set", row.name));
         }
-        let program = engine::finalize(self)?;
-        let mut state = self.state();
-        state.is_finalized = true;
-        state.program = program;
+        let made = engine::finalize(self, library)?;
+        self.seal(made);
         Ok(())
     }
 
+    /// Ends the setting of attributes that are known to be right.
+    pub(crate) fn seal(&self, made: Made) {
+        let mut state = self.state();
+        state.is_finalized = true;
+        state.made = made;
+    }
+
+    /// Calls with what a variant pack holds.
+    pub(crate) fn with_arguments<R>(&self, call: impl FnOnce(&Arguments<'_>) -> R) -> R {
+        let state = self.state();
+        let addresses = |name| match state.values.get(&name) {
+            Some(Value::Addresses(addresses)) => &addresses[..],
+            _ => &[],
+        };
+        let uids = match state.values.get(&A::VARIANT_PACK_UNIQUE_IDS) {
+            Some(Value::I64s(uids)) => &uids[..],
+            _ => &[],
+        };
+        call(&Arguments {
+            uids,
+            addresses: addresses(A::VARIANT_PACK_DATA_POINTERS),
+            workspace: addresses(A::VARIANT_PACK_WORKSPACE).first().copied().unwrap_or(0),
+        })
+    }
+
     /// Sets an attribute from inside.
-    pub fn put(&self, name: A, value: Value) {
+    pub(crate) fn put(&self, name: A, value: Value) {
         self.state().values.insert(name, value);
     }
 
@@ -271,9 +312,9 @@ impl Descriptor {
         self.descriptors(name).into_iter().next()
     }
 
-    /// A graph's program, or why there is none.
-    pub fn program(&self) -> Option<Result<Arc<Program>, String>> {
-        self.state().program.clone()
+    /// What finalizing made.
+    pub(crate) fn made(&self) -> Made {
+        self.state().made.clone()
     }
 }
 

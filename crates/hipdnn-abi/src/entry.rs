@@ -1,9 +1,8 @@
-//! The 38 exported functions.
+//! What the 38 exported functions do, for the library behind them.
 //!
 //! # Safety
 //! The contract of every function is hipDNN's: pointers are null, which gives a status, or valid for what the function
 //! reads or writes. Handles and descriptors need not be valid: they are looked up, never trusted.
-#![allow(non_snake_case, reason = "the names are hipDNN's")]
 #![allow(clippy::missing_safety_doc, reason = "one contract for all, in the module documentation")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -19,11 +18,11 @@ use hipdnn::sys::{
 use crate::descriptor::Descriptor;
 use crate::engine;
 use crate::fault::{self, Fault, Outcome};
+use crate::implementation::{Engine, Implementation};
 use crate::registry::{DESCRIPTORS, HANDLES, Handle};
-use crate::run;
 
-/// `major.minor.patch.tweak` of the interface this library speaks.
-const VERSION: &CStr = c"0.4.0.host";
+/// The library that exports the functions.
+pub type Library = &'static dyn Implementation;
 
 static LOG_LEVEL: AtomicI32 = AtomicI32::new(Severity::OFF.0);
 
@@ -88,50 +87,51 @@ unsafe fn give_error(message: *mut c_char, size: usize, clear: bool) {
     }
 }
 
+/// A handle that is alive.
+fn alive(handle: *mut c_void) -> Outcome<Arc<Handle>> {
+    HANDLES.get("the handle", handle)
+}
+
 fn absent(what: &str) -> Status {
     guard(|| Err(Fault::unsupported(format!("this backend has no {what}"))))
 }
 
 /// Makes a handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnCreate(handle: *mut *mut c_void) -> Status {
+pub unsafe fn create(library: Library, handle: *mut *mut c_void) -> Status {
     guard(|| {
         if handle.is_null() {
             return Err(Fault::null("the handle's place"));
         }
+        let made = Arc::new(Handle::new(library.open()?));
         // SAFETY: the module's contract.
-        unsafe { store("the handle's place", handle, HANDLES.add(Arc::new(Handle::default()))) }
+        unsafe { store("the handle's place", handle, HANDLES.add(made)) }
     })
 }
 
 /// Destroys a handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnDestroy(handle: *mut c_void) -> Status {
+pub unsafe fn destroy(_: Library, handle: *mut c_void) -> Status {
     guard(|| HANDLES.remove("the handle", handle))
 }
 
 /// Sends work to a stream from now on.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnSetStream(handle: *mut c_void, stream: *mut c_void) -> Status {
+pub unsafe fn set_stream(_: Library, handle: *mut c_void, stream: *mut c_void) -> Status {
     guard(|| {
-        run::handle(handle)?.set_stream(stream.expose_provenance());
+        alive(handle)?.set_stream(stream.expose_provenance());
         Ok(())
     })
 }
 
 /// The stream that work goes to.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnGetStream(handle: *mut c_void, stream: *mut *mut c_void) -> Status {
+pub unsafe fn get_stream(_: Library, handle: *mut c_void, stream: *mut *mut c_void) -> Status {
     guard(|| {
-        let address = run::handle(handle)?.stream();
+        let address = alive(handle)?.stream();
         // SAFETY: the module's contract.
         unsafe { store("the stream's place", stream, std::ptr::with_exposed_provenance_mut(address)) }
     })
 }
 
 /// Makes a descriptor.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnBackendCreateDescriptor(kind: DescriptorType, descriptor: *mut *mut c_void) -> Status {
+pub unsafe fn create_descriptor(_: Library, kind: DescriptorType, descriptor: *mut *mut c_void) -> Status {
     guard(|| {
         if descriptor.is_null() {
             return Err(Fault::null("the descriptor's place"));
@@ -143,30 +143,27 @@ pub unsafe extern "C" fn hipdnnBackendCreateDescriptor(kind: DescriptorType, des
 }
 
 /// Drops a descriptor; others that refer to it keep it alive.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnBackendDestroyDescriptor(descriptor: *mut c_void) -> Status {
+pub unsafe fn destroy_descriptor(_: Library, descriptor: *mut c_void) -> Status {
     guard(|| DESCRIPTORS.remove("the descriptor", descriptor))
 }
 
 /// Enqueues a plan.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnBackendExecute(handle: *mut c_void, plan: *mut c_void, pack: *mut c_void) -> Status {
+pub unsafe fn execute(_: Library, handle: *mut c_void, plan: *mut c_void, pack: *mut c_void) -> Status {
     guard(|| {
         let (plan, pack) = (DESCRIPTORS.get("the plan", plan)?, DESCRIPTORS.get("the variant pack", pack)?);
         // SAFETY: the module's contract.
-        unsafe { run::execute(&*run::handle(handle)?, &plan, &pack) }
+        unsafe { engine::execute(&*alive(handle)?, &plan, &pack) }
     })
 }
 
 /// Ends the setting of attributes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnBackendFinalize(descriptor: *mut c_void) -> Status {
-    guard(|| DESCRIPTORS.get("the descriptor", descriptor)?.finalize())
+pub unsafe fn finalize(library: Library, descriptor: *mut c_void) -> Status {
+    guard(|| DESCRIPTORS.get("the descriptor", descriptor)?.finalize(library))
 }
 
 /// Reads an attribute.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnBackendGetAttribute(
+pub unsafe fn get_attribute(
+    _: Library,
     descriptor: *mut c_void,
     name: AttributeName,
     kind: AttributeType,
@@ -179,8 +176,8 @@ pub unsafe extern "C" fn hipdnnBackendGetAttribute(
 }
 
 /// Sets an attribute.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnBackendSetAttribute(
+pub unsafe fn set_attribute(
+    _: Library,
     descriptor: *mut c_void,
     name: AttributeName,
     kind: AttributeType,
@@ -201,8 +198,7 @@ macro_rules! status_names {
 }
 
 /// A status by name.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnGetErrorString(status: Status) -> *const c_char {
+pub unsafe fn error_string(_: Library, status: Status) -> *const c_char {
     let name = status_names!(status; SUCCESS, NOT_INITIALIZED, BAD_PARAM, BAD_PARAM_NULL_POINTER, BAD_PARAM_NOT_FINALIZED,
         BAD_PARAM_OUT_OF_BOUND, BAD_PARAM_SIZE_INSUFFICIENT, BAD_PARAM_STREAM_MISMATCH, NOT_SUPPORTED, INTERNAL_ERROR,
         ALLOC_FAILED, INTERNAL_ERROR_HOST_ALLOCATION_FAILED, INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, EXECUTION_FAILED,
@@ -211,72 +207,45 @@ pub extern "C" fn hipdnnGetErrorString(status: Status) -> *const c_char {
 }
 
 /// The thread's last error, which is forgotten then.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnGetLastErrorString(message: *mut c_char, size: usize) {
+pub unsafe fn last_error_string(_: Library, message: *mut c_char, size: usize) {
     // SAFETY: the module's contract.
     unsafe { give_error(message, size, true) };
 }
 
 /// The thread's last error.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnPeekLastErrorString_ext(message: *mut c_char, size: usize) {
+pub unsafe fn peek_last_error_string(_: Library, message: *mut c_char, size: usize) {
     // SAFETY: the module's contract.
     unsafe { give_error(message, size, false) };
 }
 
 /// Not offered: graphs are built from descriptors.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnBackendCreateAndDeserializeGraph_ext(_: *mut *mut c_void, _: *const u8, _: usize) -> Status {
+pub unsafe fn deserialize_graph(_: Library, _: *mut *mut c_void, _: *const u8, _: usize) -> Status {
     absent("serialised graphs")
 }
 
 /// Not offered.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnBackendGetSerializedBinaryGraph_ext(
-    _: *mut c_void,
-    _: usize,
-    _: *mut usize,
-    _: *mut u8,
-) -> Status {
+pub unsafe fn serialized_graph(_: Library, _: *mut c_void, _: usize, _: *mut usize, _: *mut u8) -> Status {
     absent("serialised graphs")
 }
 
 /// Not offered.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnBackendGetSerializedJsonGraph_ext(
-    _: *mut c_void,
-    _: usize,
-    _: *mut usize,
-    _: *mut c_char,
-) -> Status {
+pub unsafe fn serialized_json_graph(_: Library, _: *mut c_void, _: usize, _: *mut usize, _: *mut c_char) -> Status {
     absent("graphs as JSON")
 }
 
 /// Not offered.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnBackendGetSerializedExecutionPlan_ext(
-    _: *mut c_void,
-    _: usize,
-    _: *mut usize,
-    _: *mut u8,
-) -> Status {
+pub unsafe fn serialized_plan(_: Library, _: *mut c_void, _: usize, _: *mut usize, _: *mut u8) -> Status {
     absent("serialised plans")
 }
 
 /// Not offered.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnBackendCreateAndDeserializeExecutionPlan_ext(
-    _: *mut c_void,
-    _: *mut *mut c_void,
-    _: *const u8,
-    _: usize,
-) -> Status {
+pub unsafe fn deserialize_plan(_: Library, _: *mut c_void, _: *mut *mut c_void, _: *const u8, _: usize) -> Status {
     absent("serialised plans")
 }
 
 /// Not offered.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnBackendGetSerializedBinaryGraphAndPlan_ext(
+pub unsafe fn serialized_graph_and_plan(
+    _: Library,
     _: *mut c_void,
     _: *mut c_void,
     _: usize,
@@ -287,38 +256,31 @@ pub extern "C" fn hipdnnBackendGetSerializedBinaryGraphAndPlan_ext(
 }
 
 /// Not offered.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnBackendGetSerializedBinaryContents_ext(_: *const u8, _: usize, _: *mut c_int) -> Status {
+pub unsafe fn serialized_contents(_: Library, _: *const u8, _: usize, _: *mut c_int) -> Status {
     absent("serialised contents")
 }
 
 /// Not offered.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnBackendCreateAndDeserializeJsonGraph_ext(
-    _: *mut *mut c_void,
-    _: *const c_char,
-    _: usize,
-) -> Status {
+pub unsafe fn deserialize_json_graph(_: Library, _: *mut *mut c_void, _: *const c_char, _: usize) -> Status {
     absent("graphs as JSON")
 }
 
 /// Takes a message for the log.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnLoggingCallback_ext(severity: Severity, message: *const c_char) {
+pub unsafe fn log(library: Library, severity: Severity, message: *const c_char) {
     if message.is_null() || severity.0 < LOG_LEVEL.load(Ordering::Relaxed) {
         return;
     }
     let _ = guard(|| {
         // SAFETY: the module's contract.
         let text = unsafe { CStr::from_ptr(message) }.to_string_lossy();
-        tracing::info!(target: "hipdnn_host", "{text}");
+        tracing::info!(target: "hipdnn::backend", "{}: {text}", library.identity().plugin);
         Ok(())
     });
 }
 
 /// There are no plugins: any path is taken and none is read.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnSetEnginePluginPaths_ext(
+pub unsafe fn set_engine_plugin_paths(
+    _: Library,
     count: usize,
     paths: *const *const c_char,
     _: PluginLoadingMode,
@@ -327,31 +289,31 @@ pub extern "C" fn hipdnnSetEnginePluginPaths_ext(
 }
 
 /// There are no plugins: any path is taken and none is read.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnSetHeuristicPluginPaths_ext(
+pub unsafe fn set_heuristic_plugin_paths(
+    library: Library,
     count: usize,
     paths: *const *const c_char,
     mode: PluginLoadingMode,
 ) -> Status {
-    hipdnnSetEnginePluginPaths_ext(count, paths, mode)
+    // SAFETY: the module's contract.
+    unsafe { set_engine_plugin_paths(library, count, paths, mode) }
 }
 
 /// There are no plugins to unload.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnSetPluginUnloadMode_ext(mode: PluginUnloadingMode) -> Status {
+pub unsafe fn set_plugin_unload_mode(_: Library, mode: PluginUnloadingMode) -> Status {
     guard(|| if mode.name().is_some() { Ok(()) } else { Err(Fault::bad("an unknown mode")) })
 }
 
 /// There are no plugins.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnGetLoadedEnginePluginPaths_ext(
+pub unsafe fn loaded_engine_plugin_paths(
+    _: Library,
     handle: *mut c_void,
     count: *mut usize,
     _: *mut *mut c_char,
     longest: *mut usize,
 ) -> Status {
     guard(|| {
-        run::handle(handle)?;
+        alive(handle)?;
         // SAFETY: the module's contract.
         unsafe {
             store("the count", count, 0)?;
@@ -361,8 +323,8 @@ pub unsafe extern "C" fn hipdnnGetLoadedEnginePluginPaths_ext(
 }
 
 /// Not offered: messages go to the process's own log.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnSetUserLogCallback_ext(
+pub unsafe fn set_user_log_callback(
+    _: Library,
     _: Option<UserLogCallback>,
     _: Severity,
     _: LogCallbackMode,
@@ -372,8 +334,7 @@ pub extern "C" fn hipdnnSetUserLogCallback_ext(
 }
 
 /// Sets the least severity that is logged.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnBackendSetGlobalLogLevel_ext(level: Severity) -> Status {
+pub unsafe fn set_global_log_level(_: Library, level: Severity) -> Status {
     guard(|| {
         if level.name().is_none() {
             return Err(Fault::bad("an unknown severity"));
@@ -384,8 +345,7 @@ pub extern "C" fn hipdnnBackendSetGlobalLogLevel_ext(level: Severity) -> Status 
 }
 
 /// The least severity that is logged.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnBackendGetGlobalLogLevel_ext(level: *mut Severity) -> Status {
+pub unsafe fn global_log_level(_: Library, level: *mut Severity) -> Status {
     guard(|| {
         if level.is_null() {
             return Err(Fault::bad("the level's place is null"));
@@ -395,20 +355,19 @@ pub unsafe extern "C" fn hipdnnBackendGetGlobalLogLevel_ext(level: *mut Severity
     })
 }
 
-/// There is one engine.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnGetEngineCount_ext(handle: *mut c_void, count: *mut usize) -> Status {
+/// How many engines there are.
+pub unsafe fn engine_count(library: Library, handle: *mut c_void, count: *mut usize) -> Status {
     guard(|| {
-        run::handle(handle)?;
+        alive(handle)?;
         // SAFETY: the module's contract.
-        unsafe { store("the count", count, 1) }
+        unsafe { store("the count", count, library.engines().len()) }
     })
 }
 
-/// The engine's names.
-#[unsafe(no_mangle)]
+/// An engine's names.
 #[allow(clippy::too_many_arguments)]
-pub unsafe extern "C" fn hipdnnGetEngineInfo_ext(
+pub unsafe fn engine_info(
+    library: Library,
     handle: *mut c_void,
     index: usize,
     id: *mut i64,
@@ -422,14 +381,15 @@ pub unsafe extern "C" fn hipdnnGetEngineInfo_ext(
     kind_size: *mut usize,
 ) -> Status {
     guard(|| {
-        run::handle(handle)?;
-        if index != 0 {
+        alive(handle)?;
+        let Some(engine) = library.engines().get(index) else {
             return Err(Fault::new(Status::BAD_PARAM_OUT_OF_BOUND, format!("there is no engine {index}")));
-        }
+        };
+        let identity = library.identity();
         let texts = [
-            (name, name_size, engine::NAME),
-            (plugin, plugin_size, "hipdnn-host"),
-            (version, version_size, env!("CARGO_PKG_VERSION")),
+            (name, name_size, engine.name),
+            (plugin, plugin_size, identity.plugin),
+            (version, version_size, identity.plugin_version),
             (kind, kind_size, "ENGINE"),
         ];
         let only_sizes = texts.iter().any(|(text, ..)| text.is_null());
@@ -440,61 +400,58 @@ pub unsafe extern "C" fn hipdnnGetEngineInfo_ext(
         }
         if !id.is_null() {
             // SAFETY: the module's contract.
-            unsafe { id.write(engine::id()) };
+            unsafe { id.write(engine.id()) };
         }
         Ok(())
     })
 }
 
-/// The engine's id by its name.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnGetEngineIdByName_ext(handle: *mut c_void, name: *const c_char, id: *mut i64) -> Status {
+/// An engine's id by its name.
+pub unsafe fn engine_id_by_name(library: Library, handle: *mut c_void, name: *const c_char, id: *mut i64) -> Status {
     guard(|| {
-        run::handle(handle)?;
+        alive(handle)?;
         if name.is_null() {
             return Err(Fault::null("the name"));
         }
         // SAFETY: the module's contract.
-        if unsafe { CStr::from_ptr(name) }.to_bytes() != engine::NAME.as_bytes() {
-            return Err(Fault::unsupported("there is no engine of this name"));
-        }
+        let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+        let known = library.engines().iter().find(|engine| engine.name.as_bytes() == name);
+        let engine = known.ok_or_else(|| Fault::unsupported("there is no engine of this name"))?;
         // SAFETY: the module's contract.
-        unsafe { store("the id's place", id, engine::id()) }
+        unsafe { store("the id's place", id, engine.id()) }
     })
 }
 
-/// The engine's name by its id.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnGetEngineNameById_ext(
+/// An engine's name by its id.
+pub unsafe fn engine_name_by_id(
+    library: Library,
     handle: *mut c_void,
     id: i64,
     name: *mut c_char,
     size: *mut usize,
 ) -> Status {
     guard(|| {
-        run::handle(handle)?;
-        if id != engine::id() {
-            return Err(Fault::unsupported(format!("there is no engine {id}")));
-        }
+        alive(handle)?;
+        let known = library.engines().iter().find(|engine: &&Engine| engine.id() == id);
+        let engine = known.ok_or_else(|| Fault::unsupported(format!("there is no engine {id}")))?;
         // SAFETY: the module's contract.
-        unsafe { store_text(name, size, engine::NAME) }
+        unsafe { store_text(name, size, engine.name) }
     })
 }
 
-/// There are no policies: one engine needs no ranking.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnGetHeuristicPolicyCount_ext(handle: *mut c_void, count: *mut usize) -> Status {
+/// There are no policies: a library ranks its engines itself.
+pub unsafe fn heuristic_policy_count(_: Library, handle: *mut c_void, count: *mut usize) -> Status {
     guard(|| {
-        run::handle(handle)?;
+        alive(handle)?;
         // SAFETY: the module's contract.
         unsafe { store("the count", count, 0) }
     })
 }
 
 /// There are no policies.
-#[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
-pub extern "C" fn hipdnnGetHeuristicPolicyInfo_ext(
+pub unsafe fn heuristic_policy_info(
+    _: Library,
     handle: *mut c_void,
     index: usize,
     _: *mut i64,
@@ -508,14 +465,14 @@ pub extern "C" fn hipdnnGetHeuristicPolicyInfo_ext(
     _: *mut usize,
 ) -> Status {
     guard(|| {
-        run::handle(handle)?;
+        alive(handle)?;
         Err(Fault::new(Status::BAD_PARAM_OUT_OF_BOUND, format!("there is no policy {index}")))
     })
 }
 
-/// One engine needs no ranking: nothing is written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnBackendWriteEngineRankingResults_ext(
+/// A library ranks its engines itself: nothing is written.
+pub unsafe fn write_engine_ranking(
+    _: Library,
     handle: *mut c_void,
     _: *mut c_void,
     _: *const i64,
@@ -523,7 +480,7 @@ pub unsafe extern "C" fn hipdnnBackendWriteEngineRankingResults_ext(
     outcome: *mut RankingOutcome,
 ) -> Status {
     guard(|| {
-        run::handle(handle)?;
+        alive(handle)?;
         if !outcome.is_null() {
             // SAFETY: the module's contract.
             unsafe { outcome.write(RankingOutcome::DECLINED_DISABLED) };
@@ -533,14 +490,12 @@ pub unsafe extern "C" fn hipdnnBackendWriteEngineRankingResults_ext(
 }
 
 /// The version.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipdnnGetVersion_ext(version: *mut *const c_char) -> Status {
+pub unsafe fn version(library: Library, version: *mut *const c_char) -> Status {
     // SAFETY: the module's contract.
-    guard(|| unsafe { store("the version's place", version, VERSION.as_ptr()) })
+    guard(|| unsafe { store("the version's place", version, library.identity().version.as_ptr()) })
 }
 
 /// The version.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipdnnVersionString_ext() -> *const c_char {
-    VERSION.as_ptr()
+pub unsafe fn version_string(library: Library) -> *const c_char {
+    library.identity().version.as_ptr()
 }

@@ -39,8 +39,13 @@ impl Value {
         }
     }
 
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Adds the elements of another value of the same type.
-    pub fn append(&mut self, more: Self) {
+    pub(crate) fn append(&mut self, more: Self) {
         if let (Self::Descriptors(all), Self::Descriptors(more)) = (self, more) {
             all.extend(more);
         }
@@ -50,7 +55,7 @@ impl Value {
     ///
     /// # Safety
     /// `elements` points at `count` elements of this type.
-    pub unsafe fn read(kind: T, count: usize, elements: *const c_void) -> Outcome<Self> {
+    pub(crate) unsafe fn read(kind: T, count: usize, elements: *const c_void) -> Outcome<Self> {
         // SAFETY: the caller's promise, for each of the types.
         unsafe {
             Ok(match kind {
@@ -77,7 +82,7 @@ impl Value {
     ///
     /// # Safety
     /// `elements` has room for `room` elements of this value's type.
-    pub unsafe fn write(&self, room: usize, elements: *mut c_void) -> usize {
+    pub(crate) unsafe fn write(&self, room: usize, elements: *mut c_void) -> usize {
         let count = room.min(self.len());
         // SAFETY: the caller's promise, for each of the types.
         unsafe {

@@ -1,5 +1,6 @@
 //! Handles and descriptors by number. What a caller passes is looked up, never trusted.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,20 +11,29 @@ use hipdnn::sys::Status;
 use crate::descriptor::Descriptor;
 use crate::fault::{Fault, Outcome};
 
-/// A handle: the stream that work goes to.
-#[derive(Debug, Default)]
+/// A handle: the stream that work goes to, and what the library keeps with it.
 pub struct Handle {
     stream: AtomicUsize,
+    own: Box<dyn Any + Send + Sync>,
 }
 
 impl Handle {
+    pub(crate) fn new(own: Box<dyn Any + Send + Sync>) -> Self {
+        Self { stream: AtomicUsize::new(0), own }
+    }
+
+    /// What the library's [`open`](crate::Implementation::open) gave.
+    pub fn own<T: 'static>(&self) -> Option<&T> {
+        self.own.downcast_ref()
+    }
+
     /// The stream's address; 0 is the default stream.
     pub fn stream(&self) -> usize {
         self.stream.load(Ordering::Acquire)
     }
 
     /// Sends work to another stream.
-    pub fn set_stream(&self, stream: usize) {
+    pub(crate) fn set_stream(&self, stream: usize) {
         self.stream.store(stream, Ordering::Release);
     }
 }

@@ -1,0 +1,226 @@
+//! What descriptors of graphs, engines and plans do beyond holding attributes.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use hipdnn::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, Status};
+
+use crate::descriptor::{Descriptor, Made};
+use crate::fault::{self, Fault, Outcome};
+use crate::implementation::{Engine, Implementation, Plan, Program};
+use crate::registry::{DESCRIPTORS, HANDLES, Handle};
+use crate::value::Value;
+
+/// Checks a descriptor whose attributes are all there, and makes what its kind stands for.
+pub fn finalize(descriptor: &Arc<Descriptor>, library: &dyn Implementation) -> Outcome<Made> {
+    match descriptor.kind.descriptor {
+        D::TENSOR_DESCRIPTOR => finalize_tensor(descriptor).map(|()| Made::Nothing),
+        D::OPERATIONGRAPH_DESCRIPTOR => finalize_graph(descriptor, library).map(Made::Program),
+        D::ENGINE_DESCRIPTOR => match engine_of(descriptor) {
+            Ok(_) => Ok(Made::Nothing),
+            Err(_) => Err(Fault::bad("EngineDescriptor::finalize() failed: no such engine runs the graph")),
+        },
+        D::EXECUTION_PLAN_DESCRIPTOR => {
+            let (program, engine) = choice_of(descriptor)?;
+            Ok(Made::Plan(program.plan(&engine)?))
+        }
+        D::VARIANT_PACK_DESCRIPTOR => {
+            let (uids, addresses) = descriptor.with_arguments(|pack| (pack.uids.len(), pack.addresses.len()));
+            if uids != addresses {
+                let text = format!("VariantPackDescriptor::finalize() failed: {uids} ids for {addresses} pointers");
+                return Err(Fault::bad(text));
+            }
+            Ok(Made::Nothing)
+        }
+        _ => Ok(Made::Nothing),
+    }
+}
+
+fn finalize_tensor(tensor: &Descriptor) -> Outcome {
+    let (dims, strides) = (tensor.i64s(A::TENSOR_DIMENSIONS), tensor.i64s(A::TENSOR_STRIDES));
+    let refuse = |reason: String| Err(Fault::bad(format!("TensorDescriptor::finalize() failed: {reason}")));
+    if dims.len() != strides.len() {
+        return refuse(format!("{} strides for {} dimensions", strides.len(), dims.len()));
+    }
+    if dims.iter().any(|&extent| extent <= 0) || strides.iter().any(|&stride| stride < 0) {
+        return refuse(format!("dimensions {dims:?} with strides {strides:?}"));
+    }
+    let elems = dims.iter().try_fold(1i64, |all, &extent| all.checked_mul(extent));
+    let reach = dims.iter().zip(&strides).try_fold(0i64, |reach, (&extent, &stride)| {
+        (extent - 1).checked_mul(stride).and_then(|step| reach.checked_add(step))
+    });
+    if elems.is_none_or(|elems| elems > MOST_ELEMENTS) || reach.is_none_or(|reach| reach > MOST_ELEMENTS) {
+        return refuse(format!("dimensions {dims:?} with strides {strides:?} are too large"));
+    }
+    Ok(())
+}
+
+/// Sixteen bytes for each of these still fit an address.
+const MOST_ELEMENTS: i64 = 1 << 59;
+
+fn finalize_graph(graph: &Arc<Descriptor>, library: &dyn Implementation) -> Outcome<Result<Arc<dyn Program>, String>> {
+    let number = match graph.value(A::OPERATIONGRAPH_HANDLE) {
+        Some(Value::Addresses(handles)) => handles.first().copied().unwrap_or(0),
+        _ => 0,
+    };
+    let handle = HANDLES.get("the graph's handle", std::ptr::without_provenance_mut(number))?;
+    let mut tensors: HashMap<i64, Arc<Descriptor>> = HashMap::new();
+    let operations = graph.descriptors(A::OPERATIONGRAPH_OPS);
+    for operation in &operations {
+        for row in operation.kind.rows.iter().filter(|row| row.kind == T::BACKEND_DESCRIPTOR) {
+            for tensor in operation.descriptors(row.name) {
+                let uid = uid_of(&tensor);
+                let known = tensors.entry(uid).or_insert_with(|| tensor.clone());
+                if !Arc::ptr_eq(known, &tensor) {
+                    let text = format!("GraphDescriptor::finalize() failed: uid {uid} belongs to two tensors");
+                    return Err(Fault::bad(text));
+                }
+            }
+        }
+    }
+    Ok(library.compile(&handle, &operations))
+}
+
+/// A tensor's number.
+pub fn uid_of(tensor: &Descriptor) -> i64 {
+    tensor.i64s(A::TENSOR_UNIQUE_ID).first().copied().unwrap_or(0)
+}
+
+/// Attributes that are worked out, not set: the type and the value, if there is one. `None` if it is none of these.
+pub fn derived(descriptor: &Descriptor, name: A) -> Outcome<Option<(T, Option<Value>)>> {
+    let one = |value: i64| Some((T::INT64, Some(Value::I64s(vec![value]))));
+    let flag = |value: bool| Some((T::BOOLEAN, Some(Value::Bytes(vec![u8::from(value)]))));
+    let is_unset = descriptor.value(name).is_none();
+    Ok(match (descriptor.kind.descriptor, name) {
+        (_, A::OPERATION_TYPE_EXT) if descriptor.kind.is_operation() => {
+            Some((T::OPERATION_TYPE_EXT, Some(Value::I32s(vec![descriptor.kind.operation.0]))))
+        }
+        (D::TENSOR_DESCRIPTOR, A::TENSOR_IS_BY_VALUE) => flag(descriptor.value(A::TENSOR_VALUE_EXT).is_some()),
+        (D::TENSOR_DESCRIPTOR, A::TENSOR_VALUE_EXT) if is_unset => {
+            return Err(Fault::bad("TensorDescriptor::getAttribute() failed: it has no value"));
+        }
+        (D::TENSOR_DESCRIPTOR, A::TENSOR_UNIQUE_ID) => one(uid_of(descriptor)),
+        (D::TENSOR_DESCRIPTOR, A::TENSOR_IS_VIRTUAL | A::TENSOR_IS_RUNTIME_PASS_BY_VALUE_EXT) => {
+            flag(descriptor.flag(name))
+        }
+        (D::TENSOR_DESCRIPTOR, A::TENSOR_BYTE_ALIGNMENT) if is_unset => one(16),
+        (D::TENSOR_DESCRIPTOR, A::TENSOR_RAGGED_OFFSET_MULTIPLIER) if is_unset => one(1),
+        (D::OPERATIONGRAPH_DESCRIPTOR, A::OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED_EXT) => flag(descriptor.flag(name)),
+        (D::ENGINE_DESCRIPTOR, A::ENGINE_NAME_EXT) => {
+            let (_, engine) = engine_of(descriptor)?;
+            Some((T::CHAR, Some(Value::Bytes(engine.name.into()))))
+        }
+        (D::ENGINE_DESCRIPTOR, A::ENGINE_KNOB_INFO) => Some((T::BACKEND_DESCRIPTOR, None)),
+        (D::ENGINE_DESCRIPTOR, A::ENGINE_BEHAVIOR_NOTE) => {
+            let (_, engine) = engine_of(descriptor)?;
+            Some((T::BEHAVIOR_NOTE, Some(Value::I32s(engine.notes.iter().map(|note| note.0).collect()))))
+        }
+        (D::ENGINECFG_DESCRIPTOR, A::ENGINECFG_WORKSPACE_SIZE) => {
+            let engine = descriptor.descriptor(A::ENGINECFG_ENGINE).ok_or_else(|| Fault::bad("it has no engine"))?;
+            let (program, engine) = engine_of(&engine)?;
+            one(program.workspace_bytes(&engine) as i64)
+        }
+        (D::EXECUTION_PLAN_DESCRIPTOR, A::EXECUTION_PLAN_WORKSPACE_SIZE) => {
+            one(plan_of(descriptor)?.workspace_bytes() as i64)
+        }
+        (D::EXECUTION_PLAN_DESCRIPTOR, A::EXECUTION_PLAN_ENGINE_GLOBAL_INDEX_EXT) => one(choice_of(descriptor)?.1.id()),
+        (D::EXECUTION_PLAN_DESCRIPTOR, A::EXECUTION_PLAN_IS_OVERRIDE_SHAPE_ENABLED_EXT) => flag(false),
+        (D::EXECUTION_PLAN_DESCRIPTOR, A::EXECUTION_PLAN_TENSOR_UIDS_EXT) => {
+            Some((T::INT64, Some(Value::I64s(plan_of(descriptor)?.uids()))))
+        }
+        _ => None,
+    })
+}
+
+/// `ENGINEHEUR_RESULTS`: fills in the engine of configurations that the caller made.
+///
+/// # Safety
+/// As for [`Descriptor::get`].
+pub unsafe fn results(
+    heuristic: &Descriptor,
+    kind: T,
+    requested: i64,
+    count: *mut i64,
+    elements: *mut c_void,
+) -> Outcome {
+    if kind != T::BACKEND_DESCRIPTOR {
+        return Err(Fault::bad("EngineHeuristicDescriptor::getAttribute() failed: results are descriptors"));
+    }
+    let graph = heuristic.descriptor(A::ENGINEHEUR_OPERATION_GRAPH).ok_or_else(|| Fault::bad("no graph"))?;
+    let engines = match graph.made() {
+        Made::Program(Ok(program)) => program.engines(),
+        Made::Program(Err(reason)) => {
+            // No engine is an answer, not a failure; whoever wants to know why can still ask.
+            fault::remember(reason);
+            Vec::new()
+        }
+        _ => Vec::new(),
+    };
+    let mut filled = engines.len();
+    if !elements.is_null() && requested > 0 {
+        filled = filled.min(usize::try_from(requested).unwrap_or(0));
+        for (at, engine) in engines.iter().take(filled).enumerate() {
+            // SAFETY: the caller's promise: an array of `requested` descriptors.
+            let number = unsafe { elements.cast::<*mut c_void>().add(at).read_unaligned() };
+            let config = DESCRIPTORS.get("a configuration", number)?;
+            if config.kind.descriptor != D::ENGINECFG_DESCRIPTOR || config.is_finalized() {
+                let reason = "results are new configurations";
+                return Err(Fault::bad(format!("EngineHeuristicDescriptor::getAttribute() failed: {reason}")));
+            }
+            let descriptor = Arc::new(Descriptor::new(D::ENGINE_DESCRIPTOR)?);
+            descriptor.put(A::ENGINE_OPERATION_GRAPH, Value::Descriptors(vec![graph.clone()]));
+            descriptor.put(A::ENGINE_GLOBAL_INDEX, Value::I64s(vec![engine.id()]));
+            descriptor.seal(Made::Nothing);
+            config.put(A::ENGINECFG_ENGINE, Value::Descriptors(vec![descriptor]));
+        }
+    } else if count.is_null() {
+        return Err(Fault::null("the count of results"));
+    }
+    if !count.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { count.write(filled as i64) };
+    }
+    Ok(())
+}
+
+/// Enqueues a plan on the handle's stream.
+///
+/// # Safety
+/// As for [`Plan::execute`], with the addresses of the pack.
+pub unsafe fn execute(handle: &Handle, plan: &Descriptor, pack: &Descriptor) -> Outcome {
+    plan.require(D::EXECUTION_PLAN_DESCRIPTOR)?;
+    pack.require(D::VARIANT_PACK_DESCRIPTOR)?;
+    let plan = plan_of(plan)?;
+    // SAFETY: the caller's promise.
+    pack.with_arguments(|arguments| unsafe { plan.execute(handle, arguments) })
+}
+
+/// What finalizing an execution plan made.
+fn plan_of(plan: &Descriptor) -> Outcome<Arc<dyn Plan>> {
+    match plan.made() {
+        Made::Plan(plan) => Ok(plan),
+        _ => Err(Fault::new(Status::BAD_PARAM_NOT_FINALIZED, "the plan is not finalized")),
+    }
+}
+
+/// The program and the engine that an execution plan is set to.
+fn choice_of(plan: &Descriptor) -> Outcome<(Arc<dyn Program>, Engine)> {
+    let config = plan.descriptor(A::EXECUTION_PLAN_ENGINE_CONFIG);
+    let engine = config.and_then(|config| config.descriptor(A::ENGINECFG_ENGINE));
+    engine_of(&*engine.ok_or_else(|| Fault::new(Status::BAD_PARAM_NOT_FINALIZED, "the plan has no engine"))?)
+}
+
+/// The program that an engine's descriptor is for, and which of the library's engines it is.
+fn engine_of(engine: &Descriptor) -> Outcome<(Arc<dyn Program>, Engine)> {
+    let graph = engine.descriptor(A::ENGINE_OPERATION_GRAPH);
+    let program = match graph.map(|graph| graph.made()) {
+        Some(Made::Program(Ok(program))) => program,
+        Some(Made::Program(Err(reason))) => return Err(Fault::unsupported(reason)),
+        _ => return Err(Fault::new(Status::BAD_PARAM_NOT_FINALIZED, "the engine has no graph")),
+    };
+    let id = engine.i64s(A::ENGINE_GLOBAL_INDEX).first().copied().unwrap_or(0);
+    let found = program.engines().into_iter().find(|engine| engine.id() == id);
+    let engine = found.ok_or_else(|| Fault::bad(format!("engine {id} does not run the graph")))?;
+    Ok((program, engine))
+}

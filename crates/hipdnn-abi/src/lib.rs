@@ -1,0 +1,28 @@
+//! hipDNN's backend C ABI for libraries that bring their own engines.
+//!
+//! A library implements three traits: [`Implementation`] (handles and graphs), [`Program`] (a graph and the engines that
+//! run it) and [`Plan`] (a graph on one engine); [`export!`] gives it the 38 symbols. Descriptors, statuses, attribute
+//! rules and error texts are this crate's: `table` says which attributes each kind of descriptor has, `registry` keeps
+//! handles and descriptors by number, so that nothing a caller passes is trusted.
+
+mod descriptor;
+mod engine;
+#[doc(hidden)]
+pub mod entry;
+mod export;
+mod fault;
+mod implementation;
+mod registry;
+mod table;
+mod value;
+
+pub use descriptor::Descriptor;
+pub use engine::uid_of;
+pub use fault::{Fault, Outcome};
+pub use implementation::{Arguments, Engine, Identity, Implementation, Plan, Program};
+pub use registry::Handle;
+pub use table::{Count, Kind, Row};
+pub use value::Value;
+
+#[doc(hidden)]
+pub use hipdnn::{sys, with_entry_points};
