@@ -80,7 +80,8 @@ fn manifest_graph(metadata: &Value) -> (Vec<String>, Vec<Edge>) {
     for package in &packages {
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let (Some(from), Some(to)) = (package["name"].as_str(), dependency["name"].as_str()) else { continue };
-            if crates.iter().any(|name| name == to) && dependency["path"].is_string() {
+            // A crate may use itself in its tests, to switch a feature on.
+            if from != to && crates.iter().any(|name| name == to) && dependency["path"].is_string() {
                 edges.push(Edge { from: from.to_owned(), to: to.to_owned(), dev: dependency["kind"] == "dev" });
             }
         }

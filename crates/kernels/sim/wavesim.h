@@ -1,0 +1,81 @@
+// The wave simulator, as kernel texts see it: see wavesim.cc. No includes, so that a kernel compiles in an instant.
+#pragma once
+
+// How the host driver launches a kernel: it calls the entry point with this.
+struct HostLaunch {
+  unsigned grid[3], block[3];
+  unsigned lds_bytes;
+  unsigned reserved;
+  const void* args;
+};
+struct WaveDim { unsigned x, y, z; };
+
+extern "C" {
+extern WaveDim wavesim_thread_idx, wavesim_block_idx, wavesim_grid_dim;
+extern int wavesim_wave;
+extern void* wavesim_dyn_lds;
+void* wavesim_shared(const void* key, unsigned long bytes);
+void wavesim_barrier();
+int wavesim_lane();
+void wavesim_exchange(void* value, unsigned long bytes, int source_lane);
+void wavesim_run(const char* name, const HostLaunch* launch, void (*thread)(const void*), unsigned threads);
+}
+
+#define threadIdx wavesim_thread_idx
+#define blockIdx wavesim_block_idx
+#define gridDim wavesim_grid_dim
+#define WARP wavesim_wave
+#define __align__(n) __attribute__((aligned(n)))
+#define __syncthreads() wavesim_barrier()
+// A macro's name is the array's; the key tells one array of a kernel from another.
+#define SHARED(T, name, count)                                                                                         \
+  static const char name##_key = 0;                                                                                    \
+  T* const name = (T*)wavesim_shared(&name##_key, sizeof(T) * (count))
+#define DYN_SHARED(T, name) T* const name = (T*)wavesim_dyn_lds
+
+template <class T> static inline T wavesim_value(T value, int lane) {
+  wavesim_exchange(&value, sizeof(T), lane);
+  return value;
+}
+#define SHFL_XOR(v, mask) wavesim_value((v), wavesim_lane() ^ (mask))
+#define SHFL_UP(v, delta) wavesim_value((v), wavesim_lane() >= (int)(delta) ? wavesim_lane() - (int)(delta) : wavesim_lane())
+#define SHFL(v, lane) wavesim_value((v), (lane))
+
+#define expf __builtin_expf
+#define exp2f __builtin_exp2f
+#define logf __builtin_logf
+#define log2f __builtin_log2f
+#define sqrtf __builtin_sqrtf
+#define fmaf __builtin_fmaf
+#define fminf __builtin_fminf
+#define fmaxf __builtin_fmaxf
+#define fabsf __builtin_fabsf
+#define floorf __builtin_floorf
+#define ceilf __builtin_ceilf
+#define truncf __builtin_truncf
+#define rintf __builtin_rintf
+#define copysignf __builtin_copysignf
+#define ldexpf __builtin_ldexpf
+#define fmodf __builtin_fmodf
+#define exp __builtin_exp
+#define log __builtin_log
+#define sqrt __builtin_sqrt
+#define fma __builtin_fma
+#define fabs __builtin_fabs
+#define floor __builtin_floor
+#define ceil __builtin_ceil
+#define trunc __builtin_trunc
+#define rint __builtin_rint
+#define copysign __builtin_copysign
+#define ldexp __builtin_ldexp
+#define fmod __builtin_fmod
+static inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
+
+// Threads of a launch never run at the same time, so plain reads and writes are atomic.
+template <class T> static inline T wavesim_replace(T* p, T v) { T old = *p; *p = v; return old; }
+template <class T> static inline T atomicAdd(T* p, T v) { return wavesim_replace(p, (T)(*p + v)); }
+template <class T> static inline T atomicMax(T* p, T v) { return wavesim_replace(p, *p < v ? v : *p); }
+template <class T> static inline T atomicMin(T* p, T v) { return wavesim_replace(p, v < *p ? v : *p); }
+template <class T> static inline T atomicCAS(T* p, T expected, T v) {
+  return wavesim_replace(p, *p == expected ? v : *p);
+}

@@ -1,0 +1,48 @@
+//! From texts to code objects.
+use hip::{DriverKind, Rtc, RtcError};
+
+use crate::{Arch, Kernel};
+
+/// Why there is no code object.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileError {
+    /// The run-time compiler refused.
+    #[error(transparent)]
+    Rtc(#[from] RtcError),
+    /// The host compiler of the simulator refused, or is not there.
+    #[error("kernel {kernel} did not compile for the simulator: {reason}")]
+    Sim {
+        /// The kernel.
+        kernel: &'static str,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+/// What makes code objects.
+pub trait Compiler: Send + Sync {
+    /// Everything besides text and target that the result depends on, for cache keys.
+    fn version(&self) -> String;
+
+    /// The code object of a kernel, as a driver loads it.
+    ///
+    /// # Errors
+    /// The compiler's own words.
+    fn compile(&self, kernel: &Kernel, arch: &Arch) -> Result<Vec<u8>, CompileError>;
+}
+
+/// hiprtc or nvrtc.
+pub struct RtcCompiler(pub Rtc);
+
+impl Compiler for RtcCompiler {
+    fn version(&self) -> String {
+        format!("{} {}", self.0.kind(), self.0.version_text())
+    }
+
+    fn compile(&self, kernel: &Kernel, arch: &Arch) -> Result<Vec<u8>, CompileError> {
+        let target = self.0.target_option(&arch.target);
+        let standard = if self.0.kind() == DriverKind::Nvidia { "--std=c++17" } else { "-std=c++17" };
+        Ok(self.0.compile(&kernel.text(), kernel.name, &[&target, standard])?)
+    }
+}

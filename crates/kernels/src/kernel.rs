@@ -1,0 +1,51 @@
+//! Kernel code.
+use std::fmt::Write;
+
+const PRELUDE: &str = include_str!("../hip/prelude.h");
+
+/// One kernel: a family's text with its settings. Equal kernels are compiled once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kernel {
+    /// The entry point.
+    pub name: &'static str,
+    /// The family's text, a file of `hip/`.
+    pub family: &'static str,
+    /// Macros the text reads, in order.
+    pub settings: Vec<(&'static str, String)>,
+    /// Code written for this kernel alone, between the settings and the family's text.
+    pub generated: String,
+}
+
+impl Kernel {
+    /// A kernel of a family without settings.
+    pub fn new(name: &'static str, family: &'static str) -> Self {
+        Self { name, family, settings: Vec::new(), generated: String::new() }
+    }
+
+    /// With a macro set.
+    #[must_use]
+    pub fn set(mut self, macro_name: &'static str, value: impl ToString) -> Self {
+        self.settings.push((macro_name, value.to_string()));
+        self
+    }
+
+    /// All that the compiler sees.
+    pub fn text(&self) -> String {
+        let mut text = String::with_capacity(PRELUDE.len() + self.generated.len() + self.family.len() + 256);
+        text.push_str(PRELUDE);
+        for (name, value) in &self.settings {
+            let _ = writeln!(text, "#define {name} {value}");
+        }
+        text.push_str(&self.generated);
+        text.push_str(self.family);
+        text
+    }
+}
+
+/// The name of an element type in kernel texts.
+pub(crate) const fn type_name(dtype: graph::DType) -> &'static str {
+    match dtype {
+        graph::DType::Bool => "b8",
+        other => other.name(),
+    }
+}

@@ -1,0 +1,202 @@
+//! Launches and their arguments.
+use std::ffi::c_void;
+
+use graph::View;
+
+use crate::Kernel;
+
+/// What a step is on a GPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Work {
+    /// Launched one after the other.
+    pub launches: Vec<Launch>,
+    /// Bytes of scratch memory that the launches share; its content is undefined before and after.
+    pub scratch_bytes: usize,
+}
+
+impl Work {
+    /// One launch without scratch memory.
+    pub fn one(launch: Launch) -> Self {
+        Self { launches: vec![launch], scratch_bytes: 0 }
+    }
+}
+
+/// One launch of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    /// The code.
+    pub kernel: Kernel,
+    /// Blocks along x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block, along x.
+    pub threads: u32,
+    /// Bytes of dynamic LDS.
+    pub lds_bytes: u32,
+    /// The kernel's one argument.
+    pub args: Args,
+}
+
+/// How the host driver calls a kernel's entry point; `sim/wavesim.h` has the same structure.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct HostLaunch {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub lds_bytes: u32,
+    pub reserved: u32,
+    /// The kernel's one argument.
+    pub args: *const c_void,
+}
+
+/// Memory that a kernel is given the address of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pointer {
+    /// Bytes from the start of the buffer of the step's input with this number.
+    Input(usize, isize),
+    /// Bytes from the start of the buffer of the step's output with this number.
+    Output(usize, isize),
+    /// Bytes from the start of the scratch memory.
+    Scratch(usize),
+    /// The step's fault word, a `u32`: zero unless a kernel found data that breaks the operator's rules.
+    Fault,
+}
+
+/// A field of an argument structure, for checks against the compiler's own layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name in the kernel's text.
+    pub name: &'static str,
+    /// Where it begins.
+    pub offset: usize,
+}
+
+/// An argument structure in the making: fields in the order of the kernel's text, laid out as C does.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Args {
+    bytes: Vec<u8>,
+    align: usize,
+    pointers: Vec<(usize, Pointer)>,
+    fields: Vec<Field>,
+}
+
+impl Args {
+    /// Without fields yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn field(&mut self, name: &'static str, bytes: &[u8], align: usize) -> usize {
+        let offset = self.bytes.len().next_multiple_of(align);
+        self.bytes.resize(offset, 0);
+        self.bytes.extend_from_slice(bytes);
+        self.align = self.align.max(align);
+        self.fields.push(Field { name, offset });
+        offset
+    }
+
+    fn pointer(mut self, name: &'static str, pointer: Pointer) -> Self {
+        let offset = self.field(name, &[0; 8], 8);
+        self.pointers.push((offset, pointer));
+        self
+    }
+
+    /// The address of the first element of input `number`, which `view` is.
+    #[must_use]
+    pub fn input(self, name: &'static str, number: usize, view: &View) -> Self {
+        self.pointer(name, Pointer::Input(number, view.offset * view.dtype.bytes() as isize))
+    }
+
+    /// The address of the first element of output `number`, which `view` is.
+    #[must_use]
+    pub fn output(self, name: &'static str, number: usize, view: &View) -> Self {
+        self.pointer(name, Pointer::Output(number, view.offset * view.dtype.bytes() as isize))
+    }
+
+    /// An address in the scratch memory.
+    #[must_use]
+    pub fn scratch(self, name: &'static str, offset: usize) -> Self {
+        self.pointer(name, Pointer::Scratch(offset))
+    }
+
+    /// The address of the step's fault word.
+    #[must_use]
+    pub fn fault(self, name: &'static str) -> Self {
+        self.pointer(name, Pointer::Fault)
+    }
+
+    /// A pointer that is NULL.
+    #[must_use]
+    pub fn null(mut self, name: &'static str) -> Self {
+        self.field(name, &[0; 8], 8);
+        self
+    }
+
+    /// A `u32`. Launchers keep larger numbers away.
+    #[must_use]
+    pub fn u32(mut self, name: &'static str, value: u32) -> Self {
+        self.field(name, &value.to_le_bytes(), 4);
+        self
+    }
+
+    /// An `i64`.
+    #[must_use]
+    pub fn i64(mut self, name: &'static str, value: i64) -> Self {
+        self.field(name, &value.to_le_bytes(), 8);
+        self
+    }
+
+    /// An `f32`.
+    #[must_use]
+    pub fn f32(mut self, name: &'static str, value: f32) -> Self {
+        self.field(name, &value.to_le_bytes(), 4);
+        self
+    }
+
+    /// An array of `u32`.
+    #[must_use]
+    pub fn u32s(mut self, name: &'static str, values: &[u32]) -> Self {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.field(name, &bytes, 4);
+        self
+    }
+
+    /// An array of `i64`.
+    #[must_use]
+    pub fn i64s(mut self, name: &'static str, values: &[i64]) -> Self {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.field(name, &bytes, 8);
+        self
+    }
+
+    /// The structure's bytes, as long as C's `sizeof`, with zeros where addresses go.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        bytes.resize(bytes.len().next_multiple_of(self.align.max(1)), 0);
+        bytes
+    }
+
+    /// Where which addresses go.
+    pub fn pointers(&self) -> &[(usize, Pointer)] {
+        &self.pointers
+    }
+
+    /// The fields with their places.
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_lie_where_c_puts_them() {
+        let args = Args::new().u32("a", 1).i64("b", 2).u32("c", 3).fault("d").u32("e", 4);
+        let offsets: Vec<_> = args.fields().iter().map(|field| field.offset).collect();
+        assert_eq!(offsets, [0, 8, 16, 24, 32]);
+        assert_eq!(args.bytes().len(), 40);
+        assert_eq!(args.pointers(), [(24, Pointer::Fault)]);
+    }
+}

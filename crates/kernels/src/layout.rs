@@ -1,0 +1,132 @@
+//! Views of one shape, with as few axes as possible.
+use graph::{Declined, View};
+
+/// The shape that some views have in common, as kernels walk it: axes that lie one behind the other in every view are
+/// one axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    extents: Vec<u32>,
+    /// Of each view, in elements.
+    strides: Vec<Vec<i64>>,
+    /// How many of the last axes were kept apart.
+    inner: usize,
+}
+
+impl Layout {
+    /// The last `inner` axes as they are, and those before them, merged to at most `most`. The views agree in the outer
+    /// axes; the inner extents are the first view's.
+    ///
+    /// # Errors
+    /// More than `most` outer axes are left, or an extent is 2³¹ or more.
+    pub fn rows<const N: usize>(views: [&View; N], inner: usize, most: usize) -> Result<Self, Declined> {
+        Self::new(&views, inner, most)
+    }
+
+    /// As [`rows`](Self::rows), for any number of views.
+    ///
+    /// # Errors
+    /// As for [`rows`](Self::rows).
+    pub fn new(views: &[&View], inner: usize, most: usize) -> Result<Self, Declined> {
+        let shape = &views[0].shape;
+        let outer = shape.len().saturating_sub(inner);
+        let mut extents: Vec<u64> = Vec::new();
+        let mut strides: Vec<Vec<i64>> = vec![Vec::new(); views.len()];
+        for axis in 0..outer {
+            let extent = shape[axis] as u64;
+            if extent == 1 {
+                continue;
+            }
+            let step = |view: &View| view.strides[axis] as i64;
+            let joins = extents.last().is_some_and(|&last| last * extent < 1 << 31)
+                && views.iter().zip(&strides).all(|(view, known)| {
+                    known.last().is_some_and(|&outer| outer == step(view).wrapping_mul(extent as i64))
+                });
+            if joins && let Some(last) = extents.last_mut() {
+                *last *= extent;
+                strides.iter_mut().zip(views).for_each(|(known, view)| {
+                    if let Some(last) = known.last_mut() {
+                        *last = step(view);
+                    }
+                });
+            } else {
+                extents.push(extent);
+                strides.iter_mut().zip(views).for_each(|(known, view)| known.push(step(view)));
+            }
+        }
+        if extents.len() > most {
+            let reason = format!("{} axes that do not lie one behind the other; kernels walk {most}", extents.len());
+            return Err(Declined::new(reason));
+        }
+        let missing = most - extents.len();
+        extents.splice(0..0, std::iter::repeat_n(1, missing));
+        strides.iter_mut().for_each(|known| {
+            known.splice(0..0, std::iter::repeat_n(0, missing));
+        });
+        for axis in outer..shape.len() {
+            extents.push(shape[axis] as u64);
+            strides.iter_mut().zip(views).for_each(|(known, view)| known.push(view.strides[axis] as i64));
+        }
+        let fits = |extent: u64| u32::try_from(extent).ok().filter(|&extent| extent < 1 << 31);
+        let extents = extents.iter().map(|&extent| fits(extent)).collect::<Option<_>>();
+        let extents = extents.ok_or_else(|| Declined::new("an axis of 2^31 elements or more"))?;
+        Ok(Self { extents, strides, inner })
+    }
+
+    /// All extents; the first ones are 1 where fewer axes were left.
+    pub fn extents<const N: usize>(&self) -> [u32; N] {
+        std::array::from_fn(|at| self.extents.get(at).copied().unwrap_or(1))
+    }
+
+    /// A view's strides, in the same order.
+    pub fn strides<const N: usize>(&self, view: usize) -> [i64; N] {
+        std::array::from_fn(|at| self.strides[view].get(at).copied().unwrap_or(0))
+    }
+
+    /// The last extents.
+    pub fn inner<const N: usize>(&self) -> [u32; N] {
+        let outer = self.extents.len() - self.inner;
+        std::array::from_fn(|at| self.extents.get(outer + at).copied().unwrap_or(1))
+    }
+
+    /// Elements along the outer axes.
+    pub fn outer_elems(&self) -> u64 {
+        self.extents[..self.extents.len() - self.inner].iter().map(|&extent| u64::from(extent)).product()
+    }
+}
+
+/// A number of blocks along x.
+///
+/// # Errors
+/// It is beyond what every driver takes.
+pub(crate) fn grid_x(blocks: u64) -> Result<u32, Declined> {
+    // HIP wants grid times block below 2³², and blocks have up to 1024 threads.
+    u32::try_from(blocks)
+        .ok()
+        .filter(|&blocks| blocks < 1 << 22)
+        .ok_or_else(|| Declined::new(format!("{blocks} blocks in one launch")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use graph::{DType, prim::BufferId};
+
+    fn view(shape: &[usize], strides: &[isize]) -> View {
+        let (shape, strides) = (shape.into(), strides.iter().copied().collect());
+        View { buffer: BufferId(0), dtype: DType::F32, shape, strides, offset: 0 }
+    }
+
+    #[test]
+    fn axes_merge_where_all_views_allow_it() {
+        let dense = view(&[2, 3, 4, 5], &[60, 20, 5, 1]);
+        let turned = view(&[2, 3, 4, 5], &[60, 5, 15, 1]);
+        let layout = Layout::rows([&dense, &dense], 1, 2).unwrap();
+        assert_eq!(layout.extents::<3>(), [1, 24, 5]);
+        assert_eq!(layout.strides::<3>(0), [0, 5, 1]);
+        let layout = Layout::rows([&dense, &turned], 1, 3).unwrap();
+        assert_eq!(layout.extents::<4>(), [2, 3, 4, 5]);
+        assert!(Layout::rows([&dense, &turned], 1, 2).is_err());
+        assert_eq!(layout.outer_elems(), 24);
+        assert_eq!(layout.inner::<1>(), [5]);
+    }
+}

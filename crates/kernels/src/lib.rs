@@ -1,0 +1,26 @@
+//! GPU kernels and how they are launched. Nothing here touches a device.
+//!
+//! | | |
+//! |---|---|
+//! | [`Arch`] | what a target can do: wave width, matrix instructions, LDS |
+//! | [`Kernel`] | code: a family's text with its settings, behind the prelude |
+//! | [`Launch`], [`Args`] | one launch: grid, block, and the one structure the kernel takes |
+//! | [`work`] | what a [`Step`](graph::Step) of a plan is on a GPU: its launches, or why there are none |
+//! | [`Compiler`] | makes code objects of kernels: hiprtc, nvrtc, or (tests) the wave simulator |
+//!
+//! The texts are in `hip/`, one op family a file, in the dialect that `hip/prelude.h` describes.
+mod arch;
+mod compile;
+mod kernel;
+mod launch;
+mod layout;
+#[cfg(feature = "sim")]
+pub mod sim;
+mod softmax;
+mod step;
+
+pub use arch::{Arch, Matrix};
+pub use compile::{CompileError, Compiler, RtcCompiler};
+pub use kernel::Kernel;
+pub use launch::{Args, Field, HostLaunch, Launch, Pointer, Work};
+pub use step::work;

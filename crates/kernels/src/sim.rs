@@ -1,0 +1,94 @@
+//! The wave simulator: kernels run on the CPU, thread by thread. For tests.
+//!
+//! The host's C++ compiler makes a shared library of a kernel's text, which the host driver loads as a code object. The
+//! library's entry point takes a `HostLaunch` and hands the threads to `sim/wavesim.cc`.
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::{Arch, CompileError, Compiler, Kernel};
+
+const HEADER: &str = include_str!("../sim/wavesim.h");
+const RUNTIME: &str = include_str!("../sim/wavesim.cc");
+
+/// What results depend on besides the texts; a change here makes what is kept obsolete.
+const FLAGS: [&str; 7] = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing", "-w"];
+
+/// Compiles kernels for the simulator, and keeps what it made in a folder.
+pub struct Simulator {
+    folder: PathBuf,
+    compiler: String,
+}
+
+impl Simulator {
+    /// The simulator with its files in this folder, which is made if it is not there.
+    ///
+    /// # Errors
+    /// There is no C++ compiler (`CXX`, else `g++`), it does not compile the runtime, or the folder can't be written.
+    pub fn new(folder: &Path) -> io::Result<Self> {
+        let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned());
+        let simulator = Self { folder: folder.to_owned(), compiler };
+        fs::create_dir_all(folder)?;
+        let library = simulator.runtime();
+        if !library.exists() {
+            let scratch = tempfile::tempdir_in(folder)?;
+            fs::write(scratch.path().join("wavesim.h"), HEADER)?;
+            fs::write(scratch.path().join("wavesim.cc"), RUNTIME)?;
+            let source = scratch.path().join("wavesim.cc");
+            simulator.build(&source, &scratch.path().join("out.so"), &[]).map_err(io::Error::other)?;
+            fs::rename(scratch.path().join("wavesim.h"), folder.join("wavesim.h"))?;
+            fs::rename(scratch.path().join("out.so"), &library)?;
+        }
+        Ok(simulator)
+    }
+
+    /// The library that runs threads; it takes its settings by `wavesim_configure(wave, order)`.
+    pub fn runtime(&self) -> PathBuf {
+        self.folder.join(format!("libwavesim-{}.so", key(RUNTIME)))
+    }
+
+    fn build(&self, source: &Path, library: &Path, extra: &[&str]) -> Result<(), String> {
+        let output = Command::new(&self.compiler)
+            .args(FLAGS)
+            .arg("-o")
+            .arg(library)
+            .arg(source)
+            // Behind the source: a linker drops libraries that nothing before them needs.
+            .args(extra)
+            .output()
+            .map_err(|error| format!("{} could not be started: {error}", self.compiler))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+fn key(text: &str) -> String {
+    blake3::hash([&FLAGS.concat(), HEADER, text].concat().as_bytes()).to_hex()[..24].to_owned()
+}
+
+impl Compiler for Simulator {
+    fn version(&self) -> String {
+        format!("simulator {}", self.runtime().display())
+    }
+
+    fn compile(&self, kernel: &Kernel, _: &Arch) -> Result<Vec<u8>, CompileError> {
+        let refused = |reason: String| CompileError::Sim { kernel: kernel.name, reason };
+        let text = kernel.text();
+        let kept = self.folder.join(format!("{}-{}.so", kernel.name, key(&text)));
+        if !kept.exists() {
+            let scratch = tempfile::tempdir_in(&self.folder).map_err(|error| refused(error.to_string()))?;
+            let (source, made) = (scratch.path().join("kernel.cc"), scratch.path().join("kernel.so"));
+            fs::write(&source, text).map_err(|error| refused(error.to_string()))?;
+            let include = format!("-I{}", self.folder.display());
+            let runtime = self.runtime();
+            let extra = ["-DGPU_SIM", &include, &runtime.display().to_string()];
+            self.build(&source, &made, &extra).map_err(refused)?;
+            fs::rename(&made, &kept).map_err(|error| refused(error.to_string()))?;
+        }
+        fs::read(&kept).map_err(|error| refused(error.to_string()))
+    }
+}

@@ -1,0 +1,191 @@
+//! Steps under the wave simulator, compared with the host device's primitives.
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+mod guarded;
+
+use std::{
+    ffi::c_void,
+    path::PathBuf,
+    sync::{LazyLock, Mutex},
+};
+
+use graph::{DType, Prim, Scalar, Step, Tensor, View, prim::BufferId, shape};
+use kernels::{Arch, Compiler, HostLaunch, Pointer, sim::Simulator};
+use libloading::Library;
+
+use guarded::Guarded;
+
+/// A view on a buffer that it fills.
+pub fn dense(buffer: u32, dtype: DType, shape: &[usize]) -> View {
+    let strides = shape::dense_strides(shape);
+    View { buffer: BufferId(buffer), dtype, shape: shape.into(), strides, offset: 0 }
+}
+
+/// A view with other strides.
+pub fn strided(buffer: u32, dtype: DType, shape: &[usize], strides: &[isize], offset: isize) -> View {
+    View { buffer: BufferId(buffer), dtype, shape: shape.into(), strides: strides.iter().copied().collect(), offset }
+}
+
+/// Deterministic numbers between -2 and 2, as a buffer of `count` elements.
+pub fn random(dtype: DType, count: usize, seed: u64) -> Tensor {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let values = (0..count).map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        Scalar::Float((state >> 11) as f64 / (1u64 << 53) as f64 * 4.0 - 2.0)
+    });
+    Tensor::from_scalars(dtype, &[count], values).unwrap()
+}
+
+/// Whole numbers below `below`.
+pub fn random_ints(dtype: DType, count: usize, below: i64, seed: u64) -> Tensor {
+    let floats = random(DType::F64, count, seed);
+    let values = floats.scalars().map(|value| {
+        let share = (value.as_f64() + 2.0) / 4.0;
+        Scalar::Int(((share * below as f64) as i64).min(below - 1))
+    });
+    Tensor::from_scalars(dtype, &[count], values).unwrap()
+}
+
+static SIMULATOR: LazyLock<Simulator> = LazyLock::new(|| {
+    // Kept between runs: texts that did not change are not compiled again.
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sim");
+    Simulator::new(&folder).unwrap_or_else(|error| panic!("the simulator can't be built: {error}"))
+});
+/// Loaded for good: it keeps the threads' stacks.
+static RUNTIME: LazyLock<Library> = LazyLock::new(|| {
+    // SAFETY: our own library, whose initialisers do nothing of note.
+    unsafe { Library::new(SIMULATOR.runtime()) }.unwrap()
+});
+/// Settings of the simulator hold for the process.
+static TURN: Mutex<()> = Mutex::new(());
+
+type Configure = unsafe extern "C" fn(i32, i32);
+type Entry = unsafe extern "C" fn(*const HostLaunch);
+
+/// Runs a step under the simulator. `inputs` are the whole buffers, outputs begin as 0xA5 bytes of `output_elems`.
+pub fn simulate(
+    step: &Step,
+    inputs: &[Tensor],
+    output_elems: &[usize],
+    target: &str,
+    order: i32,
+) -> Result<(Vec<Tensor>, u32), String> {
+    let arch = Arch::new(target, 4);
+    let work = kernels::work(step, &arch).map_err(|declined| declined.to_string())?;
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    // SAFETY: the signature is the one in `sim/wavesim.cc`.
+    let configure = unsafe { RUNTIME.get::<Configure>("wavesim_configure") }.unwrap();
+    // SAFETY: no kernel runs: this thread has the turn.
+    unsafe { configure(arch.wave as i32, order) };
+    let sources: Vec<Guarded> = inputs.iter().map(|tensor| Guarded::new(tensor.bytes())).collect();
+    let targets: Vec<Guarded> = step
+        .outputs
+        .iter()
+        .zip(output_elems)
+        .map(|(view, &elems)| Guarded::new(&vec![0xA5; elems * view.dtype.bytes()]))
+        .collect();
+    let scratch = Guarded::new(&vec![0xA5; work.scratch_bytes]);
+    let mut fault = 0u32;
+    for launch in &work.launches {
+        let image = SIMULATOR.compile(&launch.kernel, &arch).unwrap_or_else(|error| panic!("{error}"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), image).unwrap();
+        // SAFETY: made of a kernel text by the simulator; nothing runs when it is loaded.
+        let library = unsafe { Library::new(file.path()) }.unwrap();
+        let bytes_name = format!("{}_args_bytes", launch.kernel.name);
+        // SAFETY: the prelude defines it as an unsigned int.
+        let args_bytes = unsafe { **library.get::<*const u32>(bytes_name.as_str()).unwrap() };
+        let mut args = launch.args.bytes();
+        assert_eq!(args.len(), args_bytes as usize, "{}: the structure's size", launch.kernel.name);
+        for &(offset, pointer) in launch.args.pointers() {
+            let address = match pointer {
+                Pointer::Input(number, bytes) => sources[number].address().wrapping_offset(bytes),
+                Pointer::Output(number, bytes) => targets[number].address().wrapping_offset(bytes),
+                Pointer::Scratch(bytes) => scratch.address().wrapping_add(bytes),
+                Pointer::Fault => (&raw mut fault).cast::<u8>(),
+            };
+            args[offset..offset + 8].copy_from_slice(&(address as u64).to_le_bytes());
+        }
+        // The structure may begin at any multiple of 16.
+        let aligned: Vec<u128> = args
+            .chunks(16)
+            .map(|part| {
+                let mut word = [0; 16];
+                word[..part.len()].copy_from_slice(part);
+                u128::from_le_bytes(word)
+            })
+            .collect();
+        let block = [launch.threads, 1, 1];
+        let (grid, lds_bytes) = (launch.grid, launch.lds_bytes);
+        let call = HostLaunch { grid, block, lds_bytes, reserved: 0, args: aligned.as_ptr().cast::<c_void>() };
+        // SAFETY: the prelude defines it with this signature.
+        let entry = unsafe { library.get::<Entry>(launch.kernel.name) }.unwrap();
+        // SAFETY: the structure has the kernel's size, and its addresses lead to live memory.
+        unsafe { entry(&call) };
+    }
+    let outputs = step.outputs.iter().zip(&targets).zip(output_elems);
+    let made =
+        outputs.map(|((view, memory), &elems)| Tensor::from_bytes(view.dtype, &[elems], memory.bytes()).unwrap());
+    Ok((made.collect(), fault))
+}
+
+/// Runs a step on the host device's primitives.
+pub fn on_host(step: &Step, inputs: &[Tensor], output_elems: &[usize]) -> Result<Vec<Tensor>, String> {
+    let mut targets: Vec<Vec<u64>> = step
+        .outputs
+        .iter()
+        .zip(output_elems)
+        .map(|(view, &elems)| vec![0xA5A5_A5A5_A5A5_A5A5; (elems * view.dtype.bytes()).div_ceil(8) + 1])
+        .collect();
+    let addresses: Vec<*mut u8> = targets.iter_mut().map(|memory| memory.as_mut_ptr().cast()).collect();
+    let address = |buffer: BufferId| {
+        let input = step.inputs.iter().position(|view| view.buffer == buffer);
+        let output = step.outputs.iter().position(|view| view.buffer == buffer);
+        match (input, output) {
+            (Some(number), _) => inputs[number].bytes().as_ptr().cast_mut(),
+            (_, Some(number)) => addresses[number],
+            _ => std::ptr::null_mut(),
+        }
+    };
+    let mut scratch = host_ops::Scratch::default();
+    let mut cx = host_ops::Context { parallel: &host_ops::Serial, scratch: &mut scratch };
+    // SAFETY: every buffer is a whole tensor, or fresh memory as large as the view's.
+    unsafe { host_ops::run(step, address, &mut cx) }.map_err(|error| error.to_string())?;
+    let outputs = step.outputs.iter().zip(&targets).zip(output_elems);
+    let made = outputs.map(|((view, memory), &elems)| {
+        let bytes: Vec<u8> =
+            memory.iter().flat_map(|word| word.to_ne_bytes()).take(elems * view.dtype.bytes()).collect();
+        Tensor::from_bytes(view.dtype, &[elems], &bytes).unwrap()
+    });
+    Ok(made.collect())
+}
+
+/// Targets that stand for the kinds of wave: 32 and 64 lanes, without and with matrix instructions.
+pub const TARGETS: [&str; 4] = ["gfx1030", "gfx906", "gfx1100", "gfx942"];
+
+/// Runs a step on the host and under the simulator, for all kinds of wave and three orders of threads, and compares.
+/// `relative` is of the larger of 1 and the magnitude.
+pub fn check(step: &Step, inputs: &[Tensor], output_elems: &[usize], relative: f64) {
+    let wanted = on_host(step, inputs, output_elems).unwrap();
+    for target in TARGETS {
+        for order in 0..3 {
+            let (found, fault) = simulate(step, inputs, output_elems, target, order).unwrap_or_else(|declined| {
+                panic!("{target}: {step:?} declined: {declined}");
+            });
+            assert_eq!(fault, 0, "{target}: {step:?} reported a fault");
+            for (found, wanted) in found.iter().zip(&wanted) {
+                for (at, (f, w)) in found.scalars().zip(wanted.scalars()).enumerate() {
+                    let (f, w) = (f.as_f64(), w.as_f64());
+                    let close = (f - w).abs() <= relative * w.abs().max(1.0) || f == w || f.is_nan() && w.is_nan();
+                    assert!(close, "{target}, order {order}, {step:?}: element {at} is {f} instead of {w}");
+                }
+            }
+        }
+    }
+}
+
+/// A step of one primitive.
+pub fn step(prim: Prim, inputs: Vec<View>, outputs: Vec<View>) -> Step {
+    Step { node: 0, prim, inputs, outputs }
+}
