@@ -265,7 +265,7 @@ proptest! {
         let mut graph = graph(element);
         let [qi, ki, vi] = [&q, &k, &v].map(|data| graph.tensor(data.tensor()));
         let mi = masked.then(|| graph.tensor(mask.tensor()));
-        let what = Attention { scale: Some(0.5), is_causal, aligns_ends, left_bound: None, mask: mi };
+        let what = Attention { scale: Some(0.5), is_causal, aligns_ends, mask: mi, ..Attention::default() };
         let (o, statistics) = graph.attention_training(what, [qi, ki, vi]);
         let mut inputs = vec![(qi, &q), (ki, &k), (vi, &v)];
         inputs.extend(mi.map(|mi| (mi, &mask)));

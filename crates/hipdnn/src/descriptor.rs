@@ -62,6 +62,11 @@ impl Descriptor {
         self.set(name, AttributeType::FLOAT, &[value])
     }
 
+    /// Sets a long number.
+    pub(crate) fn set_f64(&self, name: AttributeName, value: f64) -> Result<()> {
+        self.set(name, AttributeType::DOUBLE, &[value])
+    }
+
     /// Sets a switch.
     pub(crate) fn set_bool(&self, name: AttributeName, value: bool) -> Result<()> {
         self.set(name, AttributeType::BOOLEAN, &[u8::from(value)])
@@ -133,6 +138,49 @@ impl Descriptor {
         Ok(value)
     }
 
+    /// All whole numbers of an attribute; none where it was not set.
+    pub(crate) fn i64s(&self, name: AttributeName) -> Result<Vec<i64>> {
+        self.list(name, AttributeType::INT64)
+    }
+
+    /// A text, without its NUL.
+    pub(crate) fn text(&self, name: AttributeName) -> Result<String> {
+        let bytes: Vec<u8> = self.list(name, AttributeType::CHAR)?;
+        Ok(crate::handle::until_nul(&bytes))
+    }
+
+    /// All numbers of an attribute.
+    pub(crate) fn list<T: Copy + Default>(&self, name: AttributeName, kind: AttributeType) -> Result<Vec<T>> {
+        let mut values = vec![T::default(); self.count(name, kind)?];
+        if values.is_empty() {
+            return Ok(values);
+        }
+        let (room, mut count) = (values.len() as i64, 0);
+        // SAFETY: the array holds as many elements of the attribute type's width as said.
+        let status =
+            unsafe { self.backend.get_attribute(self.raw, name, kind, room, &mut count, values.as_mut_ptr().cast()) };
+        check(&*self.backend, || format!("reading {name:?} of a {:?}", self.kind), status)?;
+        values.truncate(usize::try_from(count).unwrap_or(0));
+        Ok(values)
+    }
+
+    /// The descriptors that an attribute refers to.
+    pub(crate) fn descriptors(&self, name: AttributeName, kind: DescriptorType) -> Result<Vec<Descriptor>> {
+        let mut raw = vec![ptr::null_mut::<c_void>(); self.count(name, AttributeType::BACKEND_DESCRIPTOR)?];
+        if raw.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (room, mut count) = (raw.len() as i64, 0);
+        let element = AttributeType::BACKEND_DESCRIPTOR;
+        // SAFETY: the array has room for as many descriptors as said.
+        let status =
+            unsafe { self.backend.get_attribute(self.raw, name, element, room, &mut count, raw.as_mut_ptr().cast()) };
+        check(&*self.backend, || format!("reading {name:?} of a {:?}", self.kind), status)?;
+        let made = raw.into_iter().filter(|raw| !raw.is_null());
+        // SAFETY: the backend makes a new descriptor for every such answer, which the caller destroys.
+        Ok(made.map(|raw| unsafe { Descriptor::adopt(&self.backend, kind, raw) }).collect())
+    }
+
     /// How many elements an attribute has.
     pub(crate) fn count(&self, name: AttributeName, kind: AttributeType) -> Result<usize> {
         let mut count = 0;
@@ -175,7 +223,7 @@ impl Drop for Descriptor {
         // SAFETY: made by this backend and destroyed once.
         let status = unsafe { self.backend.destroy_descriptor(self.raw) };
         if let Err(error) = check(&*self.backend, || format!("destroying a {:?}", self.kind), status) {
-            tracing::warn!(%error, "a hipDNN descriptor leaked");
+            tracing::warn!(target: "hipdnn::lifetime", %error, "a hipDNN descriptor leaked");
         }
     }
 }

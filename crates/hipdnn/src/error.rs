@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::operation_graph::Refusal;
 use crate::sys::Status;
 
 /// Why no backend library is there.
@@ -94,6 +95,14 @@ pub enum Error {
         /// The graph's name.
         graph: String,
     },
+    /// Engines run this graph, and none made a plan that was wanted.
+    #[error("no engine made a plan of graph {graph:?} ({})", reasons(.refused))]
+    NoPlan {
+        /// The graph's name.
+        graph: String,
+        /// Each engine's reason.
+        refused: Vec<Refusal>,
+    },
     /// The backend is too old for a call.
     #[error("{backend} has no {function}\n  help: install a newer hipDNN")]
     Absent {
@@ -110,6 +119,15 @@ impl Error {
         Self::Invalid { subject: subject.into(), rule: rule.into() }
     }
 
+    /// True if the backend, or each of its engines, lacks what was asked for: something else may do it instead.
+    pub fn is_not_supported(&self) -> bool {
+        match self {
+            Self::Backend { status, .. } => *status == Status::NOT_SUPPORTED,
+            Self::NotSupported { .. } | Self::NoPlan { .. } | Self::Absent { .. } => true,
+            Self::Invalid { .. } => false,
+        }
+    }
+
     /// The backend's status, where it was the backend that refused.
     pub fn status(&self) -> Option<Status> {
         match self {
@@ -120,9 +138,13 @@ impl Error {
     }
 }
 
+fn reasons(refused: &[Refusal]) -> String {
+    refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 fn said(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
 /// A result of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;

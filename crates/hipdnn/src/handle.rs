@@ -1,6 +1,7 @@
 //! A handle of the library.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
 
@@ -26,6 +27,14 @@ pub(crate) fn check(backend: &dyn Backend, attempted: impl FnOnce() -> String, s
     Err(Error::Backend { attempted: attempted(), status, text })
 }
 
+/// Demands a function that older libraries lack.
+pub(crate) fn require(backend: &dyn Backend, function: &'static str) -> Result<()> {
+    if backend.has(function) {
+        return Ok(());
+    }
+    Err(Error::Absent { backend: backend.describe(), function })
+}
+
 /// A handle: the engines of a backend, and the stream that work goes to. Used by one thread at a time.
 pub struct Handle {
     raw: sys::Handle,
@@ -38,6 +47,19 @@ unsafe impl Send for Handle {}
 /// An engine of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineInfo {
+    /// Its id: a hash of its name.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// The plugin it comes from.
+    pub plugin: String,
+    /// The plugin's version.
+    pub version: String,
+}
+
+/// A heuristic policy of a backend: something that puts engines in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyInfo {
     /// Its id: a hash of its name.
     pub id: i64,
     /// Its name.
@@ -84,55 +106,78 @@ impl Handle {
         check(&*self.backend, || "setting the stream".into(), status)
     }
 
+    /// The stream that work goes to, as the driver knows it; null is the driver's default stream.
+    ///
+    /// # Errors
+    /// The backend refuses, or can't say.
+    pub fn stream(&self) -> Result<*mut c_void> {
+        require(&*self.backend, "hipdnnGetStream")?;
+        let mut stream = ptr::null_mut();
+        // SAFETY: the handle is alive, the out-pointer valid.
+        let status = unsafe { self.backend.get_stream(self.raw, &mut stream) };
+        check(&*self.backend, || "asking for the stream".into(), status)?;
+        Ok(stream)
+    }
+
     /// The engines of all plugins, by name.
     ///
     /// # Errors
     /// The backend refuses, or has no such list.
     pub fn engines(&self) -> Result<Vec<EngineInfo>> {
-        self.require("hipdnnGetEngineCount_ext")?;
-        self.require("hipdnnGetEngineInfo_ext")?;
+        require(&*self.backend, "hipdnnGetEngineCount_ext")?;
+        require(&*self.backend, "hipdnnGetEngineInfo_ext")?;
         let mut count = 0;
         // SAFETY: the handle is alive, the out-pointer valid.
         let status = unsafe { self.backend.engine_count(self.raw, &mut count) };
         check(&*self.backend, || "counting engines".into(), status)?;
-        (0..count).map(|index| self.engine(index)).collect()
+        let engine = |index| {
+            // SAFETY: the handle is alive; `four_texts` gives room as the function demands.
+            let ask = |id, [a, b, c, d]: Texts, [sa, sb, sc, sd]: Sizes| unsafe {
+                self.backend.engine_info(self.raw, index, id, a, sa, b, sb, c, sc, d, sd)
+            };
+            let (id, [name, plugin, version, _]) = self.four_texts(|| format!("asking for engine {index}"), ask)?;
+            Ok(EngineInfo { id, name, plugin, version })
+        };
+        (0..count).map(engine).collect()
     }
 
-    fn engine(&self, index: usize) -> Result<EngineInfo> {
-        let (mut id, mut sizes) = (0, [0usize; 4]);
-        let [name, plugin, version, kind] = &mut sizes;
-        let null: *mut c_char = ptr::null_mut();
-        // SAFETY: null texts ask for the four sizes, whose out-pointers are valid.
-        let status = unsafe {
-            let backend = &self.backend;
-            backend.engine_info(self.raw, index, &mut id, null, name, null, plugin, null, version, null, kind)
-        };
-        check(&*self.backend, || format!("asking for engine {index}"), status)?;
-        let mut texts = sizes.map(|size| vec![0u8; size.max(1)]);
-        let mut room = sizes.map(|size| size.max(1));
-        {
-            let [name, plugin, version, kind] = &mut texts;
-            let [name_size, plugin_size, version_size, kind_size] = &mut room;
-            // SAFETY: each text has the room that its size says.
-            let status = unsafe {
-                self.backend.engine_info(
-                    self.raw,
-                    index,
-                    &mut id,
-                    name.as_mut_ptr().cast(),
-                    name_size,
-                    plugin.as_mut_ptr().cast(),
-                    plugin_size,
-                    version.as_mut_ptr().cast(),
-                    version_size,
-                    kind.as_mut_ptr().cast(),
-                    kind_size,
-                )
+    /// The policies that put engines in order.
+    ///
+    /// # Errors
+    /// The backend refuses, or has no such list.
+    pub fn policies(&self) -> Result<Vec<PolicyInfo>> {
+        require(&*self.backend, "hipdnnGetHeuristicPolicyCount_ext")?;
+        require(&*self.backend, "hipdnnGetHeuristicPolicyInfo_ext")?;
+        let mut count = 0;
+        // SAFETY: the handle is alive, the out-pointer valid.
+        let status = unsafe { self.backend.heuristic_policy_count(self.raw, &mut count) };
+        check(&*self.backend, || "counting policies".into(), status)?;
+        let policy = |index| {
+            // SAFETY: the handle is alive; `four_texts` gives room as the function demands.
+            let ask = |id, [a, b, c, d]: Texts, [sa, sb, sc, sd]: Sizes| unsafe {
+                self.backend.heuristic_policy_info(self.raw, index, id, a, sa, b, sb, c, sc, d, sd)
             };
-            check(&*self.backend, || format!("asking for engine {index}"), status)?;
-        }
-        let [name, plugin, version, _] = texts.map(|text| until_nul(&text));
-        Ok(EngineInfo { id, name, plugin, version })
+            let (id, [name, plugin, version, _]) = self.four_texts(|| format!("asking for policy {index}"), ask)?;
+            Ok(PolicyInfo { id, name, plugin, version })
+        };
+        (0..count).map(policy).collect()
+    }
+
+    /// Asks twice: without room for the sizes of four texts, then for the texts.
+    fn four_texts(
+        &self,
+        attempted: impl Fn() -> String,
+        ask: impl Fn(*mut i64, Texts, Sizes) -> Status,
+    ) -> Result<(i64, [String; 4])> {
+        let (mut id, mut sizes) = (0, [0usize; 4]);
+        let status = ask(&mut id, [ptr::null_mut(); 4], sizes.each_mut().map(ptr::from_mut));
+        check(&*self.backend, &attempted, status)?;
+        let mut sizes = sizes.map(|size| size.max(1));
+        let mut texts = sizes.map(|size| vec![0u8; size]);
+        let room = texts.each_mut().map(|text| text.as_mut_ptr().cast());
+        let status = ask(&mut id, room, sizes.each_mut().map(ptr::from_mut));
+        check(&*self.backend, &attempted, status)?;
+        Ok((id, texts.map(|text| until_nul(&text))))
     }
 
     /// An engine's id.
@@ -152,20 +197,61 @@ impl Handle {
         Ok(id)
     }
 
-    fn require(&self, function: &'static str) -> Result<()> {
-        if self.backend.has(function) {
-            return Ok(());
+    /// An engine's name.
+    ///
+    /// # Errors
+    /// There is no engine of this id, or the backend can't say.
+    pub fn engine_name(&self, id: i64) -> Result<String> {
+        require(&*self.backend, "hipdnnGetEngineNameById_ext")?;
+        let attempted = || format!("looking for engine {id:#x}");
+        let mut size = 0;
+        // SAFETY: without room only the size is given.
+        let status = unsafe { self.backend.engine_name_by_id(self.raw, id, ptr::null_mut(), &mut size) };
+        check(&*self.backend, attempted, status)?;
+        let mut text = vec![0u8; size.max(1)];
+        size = text.len();
+        // SAFETY: the text has the room that its size says.
+        let status = unsafe { self.backend.engine_name_by_id(self.raw, id, text.as_mut_ptr().cast(), &mut size) };
+        check(&*self.backend, attempted, status)?;
+        Ok(until_nul(&text))
+    }
+
+    /// The files of the engine plugins that are loaded.
+    ///
+    /// # Errors
+    /// The backend refuses, or has no such list.
+    pub fn plugins(&self) -> Result<Vec<PathBuf>> {
+        require(&*self.backend, "hipdnnGetLoadedEnginePluginPaths_ext")?;
+        let attempted = || "listing the engine plugins".to_owned();
+        let (mut count, mut longest) = (0, 0);
+        let null = ptr::null_mut();
+        // SAFETY: without room only the count and the longest text's size are given.
+        let status = unsafe { self.backend.loaded_engine_plugin_paths(self.raw, &mut count, null, &mut longest) };
+        check(&*self.backend, attempted, status)?;
+        if count == 0 {
+            return Ok(Vec::new());
         }
-        Err(Error::Absent { backend: self.backend.describe(), function })
+        longest = longest.max(1);
+        let mut texts = vec![vec![0u8; longest]; count];
+        let mut places: Vec<*mut c_char> = texts.iter_mut().map(|text| text.as_mut_ptr().cast()).collect();
+        // SAFETY: there are as many texts as said, each with room for the longest.
+        let status =
+            unsafe { self.backend.loaded_engine_plugin_paths(self.raw, &mut count, places.as_mut_ptr(), &mut longest) };
+        check(&*self.backend, attempted, status)?;
+        Ok(texts.iter().take(count).map(|text| until_nul(text).into()).collect())
     }
 }
+
+/// Room for four texts, and their sizes.
+type Texts = [*mut c_char; 4];
+type Sizes = [*mut usize; 4];
 
 impl Drop for Handle {
     fn drop(&mut self) {
         // SAFETY: made by `create` on this backend and never handed out.
         let status = unsafe { self.backend.destroy(self.raw) };
         if let Err(error) = check(&*self.backend, || "destroying a handle".into(), status) {
-            tracing::warn!(%error, "a hipDNN handle leaked");
+            tracing::warn!(target: "hipdnn::lifetime", %error, "a hipDNN handle leaked");
         }
     }
 }
@@ -178,7 +264,7 @@ pub fn engine_id_of(name: &str) -> i64 {
     hash.cast_signed()
 }
 
-fn until_nul(bytes: &[u8]) -> String {
+pub(crate) fn until_nul(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

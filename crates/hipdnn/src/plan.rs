@@ -1,4 +1,4 @@
-//! From a built graph to something that runs.
+//! A graph on one engine, ready to run.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -6,115 +6,41 @@ use std::ptr;
 
 use crate::descriptor::Descriptor;
 use crate::handle::{Handle, check};
-use crate::sys::{AttributeName, AttributeType, DescriptorType, HeurMode};
+use crate::sys::{AttributeName as A, DescriptorType};
 use crate::{Error, Result};
-
-/// A graph that a backend has accepted.
-pub struct OperationGraph {
-    descriptor: Descriptor,
-    name: String,
-}
-
-/// An engine that can run a graph, in the order of the backend's preference.
-pub struct Candidate {
-    config: Descriptor,
-    /// The engine's id.
-    pub engine: i64,
-}
-
-impl OperationGraph {
-    pub(crate) fn new(descriptor: Descriptor, name: String) -> Self {
-        Self { descriptor, name }
-    }
-
-    /// The engines that can run the graph, the best first; none is an answer, not an error.
-    ///
-    /// # Errors
-    /// The backend could not say.
-    pub fn candidates(&self) -> Result<Vec<Candidate>> {
-        let heuristic = self.heuristic(false)?;
-        let backend = heuristic.backend();
-        let count = heuristic.count(AttributeName::ENGINEHEUR_RESULTS, AttributeType::BACKEND_DESCRIPTOR)?;
-        let configs = (0..count)
-            .map(|_| Descriptor::new(backend, DescriptorType::ENGINECFG_DESCRIPTOR))
-            .collect::<Result<Vec<_>>>()?;
-        let filled = if count == 0 { 0 } else { heuristic.fill(AttributeName::ENGINEHEUR_RESULTS, &configs)? };
-        configs
-            .into_iter()
-            .take(filled)
-            .map(|config| {
-                config.finalize()?;
-                let engine = config.descriptor(AttributeName::ENGINECFG_ENGINE, DescriptorType::ENGINE_DESCRIPTOR)?;
-                let engine = engine.i64(AttributeName::ENGINE_GLOBAL_INDEX)?;
-                Ok(Candidate { config, engine })
-            })
-            .collect()
-    }
-
-    /// True if some engine runs the graph; cheaper than asking for all.
-    ///
-    /// # Errors
-    /// The backend could not say.
-    pub fn is_supported(&self) -> Result<bool> {
-        let heuristic = self.heuristic(true)?;
-        Ok(heuristic.count(AttributeName::ENGINEHEUR_RESULTS, AttributeType::BACKEND_DESCRIPTOR)? > 0)
-    }
-
-    /// A plan on the best engine that can make one.
-    ///
-    /// # Errors
-    /// No engine runs the graph, or none could make a plan: then the last one's reason.
-    pub fn plan(&self) -> Result<Plan> {
-        let nobody = Error::NotSupported { backend: self.descriptor.backend().describe(), graph: self.name.clone() };
-        let mut last = Err(nobody);
-        for candidate in self.candidates()? {
-            last = candidate.plan();
-            if last.is_ok() {
-                break;
-            }
-        }
-        last
-    }
-
-    fn heuristic(&self, first_only: bool) -> Result<Descriptor> {
-        let heuristic = Descriptor::new(self.descriptor.backend(), DescriptorType::ENGINEHEUR_DESCRIPTOR)?;
-        heuristic.set_descriptors(AttributeName::ENGINEHEUR_OPERATION_GRAPH, [&self.descriptor])?;
-        heuristic.set_mode(AttributeName::ENGINEHEUR_MODE, AttributeType::HEUR_MODE, HeurMode::FALLBACK.0)?;
-        if first_only {
-            heuristic.set_bool(AttributeName::ENGINEHEUR_FIND_FIRST_EXT, true)?;
-        }
-        heuristic.finalize()?;
-        Ok(heuristic)
-    }
-}
-
-impl Candidate {
-    /// A plan on this engine, which may compile code.
-    ///
-    /// # Errors
-    /// The engine refuses.
-    pub fn plan(&self) -> Result<Plan> {
-        let plan = Descriptor::new(self.config.backend(), DescriptorType::EXECUTION_PLAN_DESCRIPTOR)?;
-        plan.set_descriptors(AttributeName::EXECUTION_PLAN_ENGINE_CONFIG, [&self.config])?;
-        plan.finalize()?;
-        let workspace = plan.i64(AttributeName::EXECUTION_PLAN_WORKSPACE_SIZE)?;
-        let workspace = usize::try_from(workspace).unwrap_or(0);
-        Ok(Plan { descriptor: plan, engine: self.engine, workspace, arguments: RefCell::default() })
-    }
-}
 
 /// A graph on one engine, ready to run.
 pub struct Plan {
     descriptor: Descriptor,
     engine: i64,
     workspace: usize,
-    arguments: RefCell<(Vec<i64>, Vec<*mut c_void>)>,
+    arguments: RefCell<Arguments>,
 }
 
-// SAFETY: the kept lists hold addresses only during `execute`, which does not leave its thread.
+/// The addresses of the last execution. A backend's pack of them can't be changed, but used again.
+struct Arguments {
+    uids: Vec<i64>,
+    addresses: Vec<*mut c_void>,
+    workspace: *mut c_void,
+    pack: Option<Descriptor>,
+}
+
+// SAFETY: the kept addresses are only handed to the backend again by `execute`, whose caller vouches for the same ones.
 unsafe impl Send for Plan {}
 
 impl Plan {
+    /// Takes a finalized plan.
+    pub(crate) fn new(descriptor: Descriptor, engine: i64) -> Result<Self> {
+        let workspace = descriptor.i64(A::EXECUTION_PLAN_WORKSPACE_SIZE)?;
+        let workspace = usize::try_from(workspace)
+            .map_err(|_| Error::invalid("a plan", format!("its workspace has {workspace} bytes")))?;
+        Ok(Self { descriptor, engine, workspace, arguments: RefCell::new(Arguments::NONE) })
+    }
+
+    pub(crate) fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
     /// The engine's id.
     pub fn engine(&self) -> i64 {
         self.engine
@@ -125,8 +51,16 @@ impl Plan {
         self.workspace
     }
 
+    /// The numbers of the tensors that [`execute`](Self::execute) must be given.
+    ///
+    /// # Errors
+    /// The backend can't say.
+    pub fn tensor_uids(&self) -> Result<Vec<i64>> {
+        self.descriptor.i64s(A::EXECUTION_PLAN_TENSOR_UIDS_EXT)
+    }
+
     /// Enqueues the graph on the handle's stream, with an address for each tensor that is not virtual and has no value
-    /// in the graph.
+    /// in the graph. The same addresses in the same order as the last time cost one call of the backend.
     ///
     /// # Errors
     /// A tensor is missing, or the engine fails.
@@ -142,25 +76,58 @@ impl Plan {
         workspace: *mut c_void,
     ) -> Result<()> {
         let backend = self.descriptor.backend();
-        let pack = Descriptor::new(backend, DescriptorType::VARIANT_PACK_DESCRIPTOR)?;
-        {
-            let (uids, addresses) = &mut *self.arguments.borrow_mut();
-            uids.clear();
-            addresses.clear();
-            for (uid, address) in tensors {
-                uids.push(uid);
-                addresses.push(address);
-            }
-            pack.set_addresses(AttributeName::VARIANT_PACK_DATA_POINTERS, addresses)?;
-            pack.set_i64s(AttributeName::VARIANT_PACK_UNIQUE_IDS, uids)?;
-        }
-        pack.set_addresses(
-            AttributeName::VARIANT_PACK_WORKSPACE,
-            &[if self.workspace == 0 { ptr::null_mut() } else { workspace }],
-        )?;
-        pack.finalize()?;
+        let workspace = if self.workspace == 0 { ptr::null_mut() } else { workspace };
+        let Ok(mut arguments) = self.arguments.try_borrow_mut() else {
+            return Err(Error::invalid("a plan", "its tensors can't be listed by executing it"));
+        };
+        arguments.replace(tensors, workspace);
+        let pack = arguments.pack(&self.descriptor)?;
         // SAFETY: handle, plan and pack are alive and finalized; the caller vouches for the addresses.
         let status = unsafe { backend.execute(handle.raw(), self.descriptor.raw(), pack.raw()) };
         check(&**backend, || "executing a plan".into(), status)
+    }
+}
+
+impl Arguments {
+    const NONE: Self = Self { uids: Vec::new(), addresses: Vec::new(), workspace: ptr::null_mut(), pack: None };
+
+    /// Takes other addresses; the pack stays if they are the same.
+    fn replace(&mut self, tensors: impl IntoIterator<Item = (i64, *mut c_void)>, workspace: *mut c_void) {
+        let (mut count, mut differs) = (0, workspace != self.workspace);
+        for (uid, address) in tensors {
+            if count < self.uids.len() {
+                differs |= self.uids[count] != uid || self.addresses[count] != address;
+                (self.uids[count], self.addresses[count]) = (uid, address);
+            } else {
+                differs = true;
+                self.uids.push(uid);
+                self.addresses.push(address);
+            }
+            count += 1;
+        }
+        if count < self.uids.len() {
+            differs = true;
+            self.uids.truncate(count);
+            self.addresses.truncate(count);
+        }
+        self.workspace = workspace;
+        if differs {
+            self.pack = None;
+        }
+    }
+
+    fn pack(&mut self, plan: &Descriptor) -> Result<&Descriptor> {
+        let pack = match self.pack.take() {
+            Some(pack) => pack,
+            None => {
+                let pack = Descriptor::new(plan.backend(), DescriptorType::VARIANT_PACK_DESCRIPTOR)?;
+                pack.set_addresses(A::VARIANT_PACK_DATA_POINTERS, &self.addresses)?;
+                pack.set_i64s(A::VARIANT_PACK_UNIQUE_IDS, &self.uids)?;
+                pack.set_addresses(A::VARIANT_PACK_WORKSPACE, &[self.workspace])?;
+                pack.finalize()?;
+                pack
+            }
+        };
+        Ok(self.pack.insert(pack))
     }
 }

@@ -1,12 +1,12 @@
 //! A backend library found at run time.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 
 use hip::sys::{Library, file_at};
 
 use super::search::Surroundings;
-use super::{KNOWN_MAJORS, REQUIRED, Search};
+use super::{REQUIRED, Search, check_major, version_text};
 use crate::sys::{
     AttributeName, AttributeType, Backend, Descriptor, DescriptorType, Handle, LogCallbackMode, PluginLoadingMode,
     PluginUnloadingMode, RankingOutcome, Severity, Status, Table, UserLogCallback,
@@ -57,24 +57,11 @@ impl Loaded {
             return Err(LoadError::Incompatible { file, missing });
         }
         // SAFETY: takes nothing and gives a static text or null.
-        let version = unsafe { text(table.version_string()) };
-        let wanted: Vec<u32> = KNOWN_MAJORS.iter().chain(&search.further_majors).copied().collect();
-        let major = version.split('.').next().and_then(|major| major.parse().ok());
-        if !major.is_some_and(|major| wanted.contains(&major)) {
-            return Err(LoadError::VersionMismatch { file, found: version, wanted });
-        }
+        let version = unsafe { version_text(table.version_string()) };
+        check_major(&file, &version, &search.further_majors)?;
+        tracing::debug!(target: "hipdnn::load", file = %file.display(), version, "loaded hipDNN");
         Ok(Self { table, file, version })
     }
-}
-
-/// # Safety
-/// Null, or a NUL-terminated text that is alive for the call.
-unsafe fn text(pointer: *const c_char) -> String {
-    if pointer.is_null() {
-        return String::new();
-    }
-    // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
 }
 
 macro_rules! implement {

@@ -5,10 +5,17 @@ mod linked;
 mod loaded;
 mod search;
 
+use std::ffi::CStr;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
 #[cfg(feature = "linked")]
 pub use linked::Linked;
 pub use loaded::Loaded;
 pub use search::Search;
+
+use crate::LoadError;
+use crate::sys::Backend;
 
 /// The major versions of hipDNN whose numbers this crate knows.
 pub const KNOWN_MAJORS: &[u32] = &[0];
@@ -28,3 +35,39 @@ const REQUIRED: &[&str] = &[
     "hipdnnBackendGetSerializedBinaryGraph_ext",
     "hipdnnVersionString_ext",
 ];
+
+/// The process's backend library: the one that was linked, with the feature `linked`, and otherwise the one that
+/// [`Search::default`] finds. It is looked for once, by whoever asks first; a failure stays one.
+///
+/// # Errors
+/// There is none, or one that this crate can't talk to.
+pub fn backend() -> Result<Arc<dyn Backend>, LoadError> {
+    static BACKEND: OnceLock<Result<Arc<dyn Backend>, LoadError>> = OnceLock::new();
+    #[cfg(feature = "linked")]
+    let open = || Linked::new().map(|linked| Arc::new(linked) as Arc<dyn Backend>);
+    #[cfg(not(feature = "linked"))]
+    let open = || Loaded::open(&Search::default()).map(|loaded| Arc::new(loaded) as Arc<dyn Backend>);
+    BACKEND.get_or_init(open).clone()
+}
+
+/// A library's own version text.
+///
+/// # Safety
+/// `version` is null or a NUL-terminated text that stays.
+unsafe fn version_text(version: *const std::ffi::c_char) -> String {
+    if version.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(version) }.to_string_lossy().into_owned()
+}
+
+/// Refuses a library of a major version that nobody knows.
+fn check_major(file: &Path, version: &str, further: &[u32]) -> Result<(), LoadError> {
+    let wanted: Vec<u32> = KNOWN_MAJORS.iter().chain(further).copied().collect();
+    let major = version.split('.').next().and_then(|major| major.parse().ok());
+    if major.is_some_and(|major| wanted.contains(&major)) {
+        return Ok(());
+    }
+    Err(LoadError::VersionMismatch { file: file.to_owned(), found: version.to_owned(), wanted })
+}

@@ -1,11 +1,12 @@
 //! The operations, as methods that add them to a graph. Each gives its results, which are virtual.
 
 use super::ops::{
-    self, Attention, BatchNormStatistics, Convolution, Direction, NormGradients, NormKind, NormTensors, Pointwise,
+    self, Attention, AttentionGradients, BatchNormStatistics, Convolution, Direction, NormGradients, NormKind,
+    NormTensors, Pointwise,
 };
-use super::ops::{Resample, RunningStatistics, TrainingTensors};
+use super::ops::{MoeGroupedMatmul, Reduction, Resample, RunningStatistics, TrainingTensors};
 use super::{Graph, Tensor, TensorId};
-use crate::sys::{DataType, ReduceOp};
+use crate::sys::DataType;
 
 impl Graph {
     /// Convolves `x` with the filters `w`.
@@ -60,9 +61,9 @@ impl Graph {
     }
 
     /// Reduces the axes whose extent is 1 in `dims`.
-    pub fn reduction(&mut self, what: ReduceOp, x: TensorId, dims: &[i64]) -> TensorId {
+    pub fn reduction(&mut self, what: impl Into<Reduction>, x: TensorId, dims: &[i64]) -> TensorId {
         let y = self.result(Tensor { dims: dims.to_vec(), ..Tensor::default() });
-        self.operations.push(ops::reduction(what, x, y));
+        self.operations.push(ops::reduction(what.into(), x, y));
         y
     }
 
@@ -236,6 +237,40 @@ impl Graph {
         (o, statistics)
     }
 
+    /// The gradients of attention: of its queries, keys and values, from what the forward pass gave and `d_o`.
+    pub fn attention_backward(
+        &mut self,
+        what: Attention,
+        qkv: [TensorId; 3],
+        [o, statistics]: [TensorId; 2],
+        d_o: TensorId,
+    ) -> [TensorId; 3] {
+        let made = [(); 3].map(|()| self.result(Tensor::default()));
+        let of = AttentionGradients { o, statistics, d_o, made };
+        self.operations.push(ops::attention_backward(what, qkv, of));
+        made
+    }
+
+    /// Multiplies each expert's tokens by its weights; `inputs` are tokens, weights, and each expert's first row. The
+    /// extents of a gathered or scattered result must be said.
+    pub fn moe_grouped_matmul(
+        &mut self,
+        what: MoeGroupedMatmul,
+        inputs: [TensorId; 3],
+        dims: Option<&[i64]>,
+    ) -> TensorId {
+        let output = self.result(Tensor { dims: dims.unwrap_or_default().to_vec(), ..Tensor::default() });
+        self.operations.push(ops::moe_grouped_matmul(what, inputs, output));
+        output
+    }
+
+    /// The gradient of the experts' weights; `inputs` are the result's gradient, tokens, and each expert's first row.
+    pub fn moe_grouped_matmul_backward(&mut self, inputs: [TensorId; 3]) -> TensorId {
+        let d_weight = self.result(Tensor::default());
+        self.operations.push(ops::moe_grouped_matmul_backward(inputs, d_weight));
+        d_weight
+    }
+
     /// Quantises blocks along an axis (the last one if `None`): gives the small numbers and their scales.
     pub fn block_scale_quantize(
         &mut self,
@@ -245,7 +280,20 @@ impl Graph {
         axis: Option<i64>,
     ) -> [TensorId; 2] {
         let made = [small, scale].map(|data_type| self.result(Tensor::default().typed(data_type)));
-        self.operations.push(ops::quantize(x, made, block, axis));
+        self.operations.push(ops::quantize(x, made, block, axis, false));
+        made
+    }
+
+    /// As [`block_scale_quantize`](Self::block_scale_quantize), with the small numbers of a block next to each other.
+    pub fn block_scale_quantize_transposed(
+        &mut self,
+        x: TensorId,
+        [small, scale]: [DataType; 2],
+        block: i32,
+        axis: i64,
+    ) -> [TensorId; 2] {
+        let made = [small, scale].map(|data_type| self.result(Tensor::default().typed(data_type)));
+        self.operations.push(ops::quantize(x, made, block, Some(axis), true));
         made
     }
 

@@ -8,12 +8,15 @@ mod tensor;
 use std::collections::{HashMap, HashSet, hash_map::Entry};
 
 use operation::{Operation, Tensors};
-pub use ops::{Attention, BatchNormStatistics, Convolution, Pointwise, Resample, RunningStatistics};
+pub use ops::{
+    Attention, BatchNormStatistics, Convolution, Dropout, MoeGroupedMatmul, Pointwise, Reduction, Resample,
+    RunningStatistics,
+};
 pub use tensor::{Scalar, Tensor, TensorId};
 
 use crate::descriptor::Descriptor;
 use crate::handle::Handle;
-use crate::plan::OperationGraph;
+use crate::operation_graph::OperationGraph;
 use crate::sys::{AttributeName, DataType, DescriptorType};
 use crate::{Error, Result};
 
@@ -28,6 +31,9 @@ pub struct Graph {
     compute: DataType,
     tensors: Tensors,
     operations: Vec<Operation>,
+    preferred: Option<i64>,
+    /// The first call that was given a tensor of another graph.
+    misuse: Option<Error>,
 }
 
 impl Graph {
@@ -40,6 +46,8 @@ impl Graph {
             compute,
             tensors: Tensors::default(),
             operations: Vec::new(),
+            preferred: None,
+            misuse: None,
         }
     }
 
@@ -57,6 +65,13 @@ impl Graph {
         self
     }
 
+    /// With an engine, by its id, that [`plan`](OperationGraph::plan) tries before the others if it can run the graph.
+    #[must_use]
+    pub fn preferring(mut self, engine: i64) -> Self {
+        self.preferred = Some(engine);
+        self
+    }
+
     /// The graph's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -69,6 +84,11 @@ impl Graph {
 
     /// Makes a result visible: its memory is the caller's. `wanted` may give it a name, a type, a uid, extents, strides.
     pub fn output(&mut self, id: TensorId, wanted: Tensor) -> TensorId {
+        if !self.operations.iter().any(|operation| operation.makes.iter().any(|&(_, made)| made == id)) {
+            let misuse = Error::invalid(self.label(), format!("{id:?} is no result of its operations"));
+            self.misuse.get_or_insert(misuse);
+            return id;
+        }
         let made = self.tensors.get_mut(id);
         let keep = |given: Vec<i64>, had: &[i64]| if given.is_empty() { had.to_vec() } else { given };
         *made = Tensor {
@@ -80,10 +100,10 @@ impl Graph {
         id
     }
 
-    /// A tensor as it stands: after [`validate`](Self::validate) with all that could be inferred.
+    /// A tensor's extents and strides as they stand: after [`validate`](Self::validate) with all that could be inferred,
+    /// empty for a tensor of another graph.
     pub fn extents(&self, id: TensorId) -> (&[i64], &[i64]) {
-        let tensor = self.tensors.get(id);
-        (&tensor.dims, &tensor.strides)
+        self.tensors.find(id).map(|tensor| (&tensor.dims[..], &tensor.strides[..])).unwrap_or_default()
     }
 
     fn result(&mut self, tensor: Tensor) -> TensorId {
@@ -112,6 +132,9 @@ impl Graph {
 
     /// Ids of this graph, results of operations in order, and one connected whole.
     fn check_structure(&self) -> Result<()> {
+        if let Some(misuse) = &self.misuse {
+            return Err(misuse.clone());
+        }
         if self.operations.is_empty() {
             return Err(Error::invalid(self.label(), "it has no operation"));
         }
@@ -162,7 +185,7 @@ impl Graph {
 
     /// A tensor's number for [`Plan::execute`](crate::Plan::execute); `None` before [`validate`](Self::validate).
     pub fn uid(&self, id: TensorId) -> Option<i64> {
-        self.tensors.get(id).uid
+        self.tensors.find(id)?.uid
     }
 
     /// Validates the graph and hands it to a backend.
@@ -187,12 +210,15 @@ impl Graph {
         graph.set_data_type(AttributeName::OPERATIONGRAPH_COMPUTE_DATA_TYPE_EXT, self.compute)?;
         graph.set_data_type(AttributeName::OPERATIONGRAPH_INTERMEDIATE_DATA_TYPE_EXT, self.intermediate)?;
         graph.set_data_type(AttributeName::OPERATIONGRAPH_IO_DATA_TYPE_EXT, self.io)?;
+        if let Some(engine) = self.preferred {
+            graph.set_i64s(AttributeName::OPERATIONGRAPH_PREFERRED_ENGINE_ID_EXT, &[engine])?;
+        }
         if !self.name.is_empty() {
             graph.set_bytes(AttributeName::OPERATIONGRAPH_NAME_EXT, self.name.as_bytes())?;
         }
         graph.set_handle(AttributeName::OPERATIONGRAPH_HANDLE, handle)?;
         graph.finalize()?;
-        Ok(OperationGraph::new(graph, self.name.clone()))
+        Ok(OperationGraph::new(graph, self.name.clone(), self.preferred))
     }
 
     fn lower_tensor(&self, handle: &Handle, id: TensorId) -> Result<Descriptor> {
@@ -207,6 +233,9 @@ impl Graph {
         descriptor.set_i64s(A::TENSOR_DIMENSIONS, &tensor.dims)?;
         descriptor.set_i64s(A::TENSOR_STRIDES, &tensor.strides)?;
         descriptor.set_bool(A::TENSOR_IS_VIRTUAL, tensor.is_virtual)?;
+        if let Some(bytes) = tensor.alignment {
+            descriptor.set_i64s(A::TENSOR_BYTE_ALIGNMENT, &[bytes])?;
+        }
         if let Some(value) = tensor.value {
             descriptor.set_bytes(A::TENSOR_VALUE_EXT, &value.bytes())?;
         }

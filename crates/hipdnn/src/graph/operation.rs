@@ -100,12 +100,16 @@ impl Tensors {
         &self.0[id.0]
     }
 
+    pub fn find(&self, id: TensorId) -> Option<&Tensor> {
+        self.0.get(id.0)
+    }
+
     pub fn get_mut(&mut self, id: TensorId) -> &mut Tensor {
         &mut self.0[id.0]
     }
 
     pub fn has(&self, id: TensorId) -> bool {
-        id.0 < self.0.len()
+        self.find(id).is_some()
     }
 
     pub fn ids(&self) -> impl Iterator<Item = TensorId> + use<> {

@@ -69,6 +69,7 @@ pub struct Tensor {
     pub(super) is_virtual: bool,
     pub(super) value: Option<Scalar>,
     pub(super) by_value: bool,
+    pub(super) alignment: Option<i64>,
 }
 
 impl Tensor {
@@ -130,6 +131,13 @@ impl Tensor {
         self
     }
 
+    /// At addresses that are multiples of this many bytes, instead of 16.
+    #[must_use]
+    pub fn aligned(mut self, bytes: i64) -> Self {
+        self.alignment = Some(bytes);
+        self
+    }
+
     /// How messages name it.
     pub(super) fn label(&self, id: TensorId) -> String {
         if self.name.is_empty() { format!("tensor {}", id.0) } else { format!("tensor {:?}", self.name) }
@@ -152,6 +160,21 @@ impl Tensor {
         if self.is_virtual && (self.by_value || self.value.is_some()) {
             return refuse("it can't be virtual and given by value".into());
         }
+        if let Some(value) = self.value
+            && self.data_type != Some(value.data_type())
+        {
+            let found = self.data_type.unwrap_or(value.data_type());
+            return refuse(format!("its value is {:?} and its type is {found:?}", value.data_type()));
+        }
+        if self.by_value && self.dims.iter().any(|&extent| extent != 1) {
+            return refuse(format!("only a scalar can be given by value, and its extents are {:?}", self.dims));
+        }
+        if self.by_value && !self.data_type.is_some_and(|data_type| BY_VALUE.contains(&data_type)) {
+            return refuse(format!("a {:?} can't be given by value", self.data_type.unwrap_or(DataType::FLOAT)));
+        }
+        if let Some(bytes) = self.alignment.filter(|&bytes| bytes < 1) {
+            return refuse(format!("an alignment of {bytes} bytes is below 1"));
+        }
         let last = self.dims.iter().zip(&self.strides).try_fold(0i64, |last, (extent, stride)| {
             (extent - 1).checked_mul(stride.checked_abs()?).and_then(|step| last.checked_add(step))
         });
@@ -161,6 +184,17 @@ impl Tensor {
         Ok(())
     }
 }
+
+/// The types of which one element can be given by value.
+const BY_VALUE: [DataType; 7] = [
+    DataType::FLOAT,
+    DataType::DOUBLE,
+    DataType::HALF,
+    DataType::BFLOAT16,
+    DataType::INT32,
+    DataType::INT64,
+    DataType::BOOLEAN,
+];
 
 /// Strides of a packed tensor with the last axis innermost.
 pub(super) fn packed(dims: &[i64]) -> Vec<i64> {
@@ -204,6 +238,14 @@ mod tests {
             (float(Tensor::new(&[2, 0])), "not positive"),
             (float(Tensor::new(&[2, 3]).strides(&[1])), "1 strides for 2 extents"),
             (Tensor::new(&[2]).named("x"), "no element type"),
+            (float(Tensor::new(&[2]).by_value()), "only a scalar can be given by value"),
+            (Tensor::new(&[1]).by_value().typed(DataType::INT8).named("x"), "a INT8 can't be given by value"),
+            (
+                Tensor::scalar(Scalar::F32(1.0)).typed(DataType::HALF).named("x"),
+                "its value is FLOAT and its type is HALF",
+            ),
+            (float(Tensor { is_virtual: true, ..Tensor::new(&[1]).by_value() }), "virtual and given by value"),
+            (float(Tensor::new(&[2]).aligned(0)), "alignment of 0 bytes"),
             (float(Tensor::new(&[i64::MAX, 4]).strides(&[4, 1])), "overflow"),
         ] {
             let error = tensor.check(TensorId(0)).unwrap_err().to_string();

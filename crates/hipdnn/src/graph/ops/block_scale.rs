@@ -1,14 +1,21 @@
 //! Quantisation with one scale for each block of elements.
 
 use crate::graph::operation::{Operation, Setting, Tensors};
-use crate::graph::tensor::TensorId;
+use crate::graph::tensor::{TensorId, axis_order, packed_in};
 use crate::sys::{AttributeName as A, DescriptorType};
 
-/// Quantises `x` to `y` with a `scale` for each `block` elements along `axis` (the last one if `None`).
-pub(in crate::graph) fn quantize(x: TensorId, [y, scale]: [TensorId; 2], block: i32, axis: Option<i64>) -> Operation {
+/// Quantises `x` to `y` with a `scale` for each `block` elements along `axis` (the last one if `None`), which
+/// `transposes` makes the innermost.
+pub(in crate::graph) fn quantize(
+    x: TensorId,
+    [y, scale]: [TensorId; 2],
+    block: i32,
+    axis: Option<i64>,
+    transposes: bool,
+) -> Operation {
     let mut settings = vec![
         (A::OPERATION_BLOCK_SCALE_QUANTIZE_BLOCK_SIZE, Setting::I32s(vec![block])),
-        (A::OPERATION_BLOCK_SCALE_QUANTIZE_TRANSPOSE_EXT, Setting::Bool(false)),
+        (A::OPERATION_BLOCK_SCALE_QUANTIZE_TRANSPOSE_EXT, Setting::Bool(transposes)),
     ];
     settings.extend(axis.map(|axis| (A::OPERATION_BLOCK_SCALE_QUANTIZE_AXIS_EXT, Setting::I64s(vec![axis]))));
     let rule = move |tensors: &mut Tensors| {
@@ -22,6 +29,12 @@ pub(in crate::graph) fn quantize(x: TensorId, [y, scale]: [TensorId; 2], block: 
         }
         *extent /= i64::from(block);
         let data = tensors.dims(x).to_vec();
+        if transposes && tensors.get(y).strides.is_empty() {
+            let mut order = axis_order(&tensors.get(x).strides);
+            order.retain(|&other| other as i64 != at);
+            order.push(at as usize);
+            tensors.get_mut(y).strides = packed_in(&data, &order);
+        }
         tensors.set_result(y, &data, Some(x))?;
         tensors.set_result(scale, &dims, Some(x))
     };
@@ -50,6 +63,10 @@ pub(in crate::graph) fn dequantize(x: TensorId, scale: TensorId, y: TensorId, bl
         let data = tensors.dims(x).to_vec();
         if blocks.is_empty() || blocks.len() > data.len() || blocks.iter().any(|&block| block <= 0) {
             return tensors.refuse(x, format!("blocks of {blocks:?} do not fit its {} axes", data.len()));
+        }
+        let scales = tensors.dims(scale).len();
+        if scales != data.len() {
+            return tensors.refuse(scale, format!("it has {scales} axes, and the data has {}", data.len()));
         }
         tensors.set_result(y, &data, Some(x))
     };

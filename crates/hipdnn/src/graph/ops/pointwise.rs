@@ -64,11 +64,12 @@ pub(in crate::graph) fn pointwise(what: Pointwise, inputs: &[TensorId], output: 
         reads: slots.into_iter().zip(inputs.iter().copied()).collect(),
         makes: vec![(A::OPERATION_POINTWISE_OUT_0_EXT, output)],
         settings,
-        rule: Box::new(move |tensors| infer(tensors, what.mode, &read, output)),
+        rule: Box::new(move |tensors| infer(tensors, what, &read, output)),
     }
 }
 
-fn infer(tensors: &mut Tensors, mode: PointwiseMode, inputs: &[TensorId], output: TensorId) -> Result<()> {
+fn infer(tensors: &mut Tensors, what: Pointwise, inputs: &[TensorId], output: TensorId) -> Result<()> {
+    let mode = what.mode;
     let wanted = mode.inputs().unwrap_or(inputs.len().clamp(1, 3));
     if wanted != inputs.len() {
         let rule = format!("{mode:?} reads {wanted} tensors and was given {}", inputs.len());
@@ -83,6 +84,11 @@ fn infer(tensors: &mut Tensors, mode: PointwiseMode, inputs: &[TensorId], output
             }
             dims[axis] = dims[axis].max(extent);
         }
+    }
+    if mode == PointwiseMode::GEN_INDEX
+        && let Some(axis) = what.axis.filter(|&axis| usize::try_from(axis).map_or(true, |axis| axis >= rank))
+    {
+        return tensors.refuse(inputs[0], format!("it has no axis {axis} to count along"));
     }
     let like = inputs.iter().copied().find(|&input| tensors.dims(input) == dims);
     if like.is_none() && tensors.get(output).strides.is_empty() {

@@ -4,8 +4,23 @@ use crate::graph::operation::{Operation, Setting, Tensors};
 use crate::graph::tensor::TensorId;
 use crate::sys::{AttributeName, AttributeType, DescriptorType, ReduceOp};
 
+/// What a reduction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reduction {
+    /// The operator.
+    pub op: ReduceOp,
+    /// Whether equal inputs give equal bits, which may cost time.
+    pub is_deterministic: bool,
+}
+
+impl From<ReduceOp> for Reduction {
+    fn from(op: ReduceOp) -> Self {
+        Self { op, is_deterministic: false }
+    }
+}
+
 /// A reduction: axes that are 1 in the result and not in the input are reduced.
-pub(in crate::graph) fn reduction(what: ReduceOp, x: TensorId, y: TensorId) -> Operation {
+pub(in crate::graph) fn reduction(what: Reduction, x: TensorId, y: TensorId) -> Operation {
     let rule = move |tensors: &mut Tensors| {
         let (data, result) = (tensors.dims(x), tensors.dims(y));
         if data.len() != result.len() {
@@ -27,8 +42,8 @@ pub(in crate::graph) fn reduction(what: ReduceOp, x: TensorId, y: TensorId) -> O
         reads: vec![(AttributeName::OPERATION_REDUCTION_XDESC, x)],
         makes: vec![(AttributeName::OPERATION_REDUCTION_YDESC, y)],
         settings: vec![
-            (AttributeName::REDUCTION_OPERATOR, Setting::Mode(AttributeType::REDUCTION_OPERATOR_TYPE, what.0)),
-            (AttributeName::REDUCTION_IS_DETERMINISTIC, Setting::Bool(false)),
+            (AttributeName::REDUCTION_OPERATOR, Setting::Mode(AttributeType::REDUCTION_OPERATOR_TYPE, what.op.0)),
+            (AttributeName::REDUCTION_IS_DETERMINISTIC, Setting::Bool(what.is_deterministic)),
         ],
         rule: Box::new(rule),
     }

@@ -1,0 +1,48 @@
+//! Knobs: settings of one engine, by names of its own.
+
+use std::sync::Arc;
+
+use crate::Result;
+use crate::descriptor::Descriptor;
+use crate::sys::{AttributeName as A, Backend, DescriptorType};
+
+/// The value of a knob.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KnobValue {
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Float(f64),
+    /// A text.
+    Text(String),
+}
+
+/// A knob that an engine offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnobInfo {
+    /// Its name, such as `global.workspace_size_limit`.
+    pub id: String,
+    /// What it does.
+    pub description: String,
+}
+
+impl KnobInfo {
+    pub(crate) fn read(info: &Descriptor) -> Result<Self> {
+        Ok(Self { id: info.text(A::KNOB_INFO_TYPE)?, description: info.text(A::KNOB_INFO_DESCRIPTION)? })
+    }
+}
+
+impl KnobValue {
+    /// The choice of this value as a finalized descriptor.
+    pub(crate) fn choose(&self, backend: &Arc<dyn Backend>, id: &str) -> Result<Descriptor> {
+        let choice = Descriptor::new(backend, DescriptorType::KNOB_CHOICE_DESCRIPTOR)?;
+        choice.set_bytes(A::KNOB_CHOICE_KNOB_TYPE, id.as_bytes())?;
+        match self {
+            Self::Int(value) => choice.set_i64s(A::KNOB_CHOICE_KNOB_VALUE, &[*value])?,
+            Self::Float(value) => choice.set_f64(A::KNOB_CHOICE_KNOB_VALUE, *value)?,
+            Self::Text(value) => choice.set_bytes(A::KNOB_CHOICE_KNOB_VALUE, value.as_bytes())?,
+        }
+        choice.finalize()?;
+        Ok(choice)
+    }
+}

@@ -1,0 +1,140 @@
+//! The backend's messages: handed to a callback, or to `tracing` under the target `hipdnn::backend`.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let backend = hipdnn::backend()?;
+//! hipdnn::log::set_level(&*backend, hipdnn::sys::Severity::INFO)?;
+//! let _registration = hipdnn::log::to_tracing(&backend, hipdnn::sys::Severity::INFO)?;
+//! # Ok(()) }
+//! ```
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use crate::Result;
+use crate::handle::{check, require};
+use crate::sys::{Backend, LogCallbackMode, Severity};
+
+type Callback = dyn Fn(Severity, &str) + Send + Sync;
+
+/// Every callback that is registered, by the number its backend knows it by. A backend may still deliver a message after a
+/// callback was taken back, so it never holds an address of ours.
+static CALLBACKS: LazyLock<Mutex<Callbacks>> = LazyLock::new(Mutex::default);
+
+#[derive(Default)]
+struct Callbacks {
+    by_number: HashMap<usize, Arc<Callback>>,
+    last: usize,
+}
+
+fn callbacks() -> std::sync::MutexGuard<'static, Callbacks> {
+    // A number is added or removed in one step: nothing is torn by a panic.
+    CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A callback that gets a backend's messages until this is dropped.
+#[must_use = "the callback is taken back when this is dropped"]
+pub struct Registration {
+    backend: Arc<dyn Backend>,
+    number: usize,
+    mode: LogCallbackMode,
+}
+
+/// Hands messages of at least this severity to a callback, on the thread that logs or, with `LogCallbackMode::ASYNC`, on one
+/// of the backend's.
+///
+/// # Errors
+/// The backend refuses, or takes no callbacks.
+pub fn to_callback(
+    backend: &Arc<dyn Backend>,
+    least: Severity,
+    mode: LogCallbackMode,
+    callback: impl Fn(Severity, &str) + Send + Sync + 'static,
+) -> Result<Registration> {
+    require(&**backend, "hipdnnSetUserLogCallback_ext")?;
+    let number = {
+        let mut callbacks = callbacks();
+        callbacks.last += 1;
+        let number = callbacks.last;
+        callbacks.by_number.insert(number, Arc::new(callback));
+        number
+    };
+    // Dropping it on failure forgets the callback.
+    let registration = Registration { backend: backend.clone(), number, mode };
+    // SAFETY: `deliver` may be called at any time with any number.
+    let status =
+        unsafe { backend.set_user_log_callback(Some(deliver), least, mode, ptr::without_provenance_mut(number)) };
+    check(&**backend, || "registering a log callback".into(), status)?;
+    Ok(registration)
+}
+
+/// Hands messages of at least this severity to `tracing`: `FATAL` and `ERROR` as errors, then warnings and information.
+///
+/// # Errors
+/// The backend refuses, or takes no callbacks.
+pub fn to_tracing(backend: &Arc<dyn Backend>, least: Severity) -> Result<Registration> {
+    to_callback(backend, least, LogCallbackMode::SYNC, |severity, message| match severity {
+        Severity::INFO => tracing::info!(target: "hipdnn::backend", "{message}"),
+        Severity::WARN => tracing::warn!(target: "hipdnn::backend", "{message}"),
+        _ => tracing::error!(target: "hipdnn::backend", "{message}"),
+    })
+}
+
+/// The least severity that the backend logs at all.
+///
+/// # Errors
+/// The backend can't say.
+pub fn level(backend: &dyn Backend) -> Result<Severity> {
+    require(backend, "hipdnnBackendGetGlobalLogLevel_ext")?;
+    let mut level = Severity::OFF;
+    // SAFETY: a valid out-pointer.
+    let status = unsafe { backend.global_log_level(&mut level) };
+    check(backend, || "asking for the log level".into(), status)?;
+    Ok(level)
+}
+
+/// Sets the least severity that the backend logs at all.
+///
+/// # Errors
+/// The backend does not know the severity.
+pub fn set_level(backend: &dyn Backend, level: Severity) -> Result<()> {
+    require(backend, "hipdnnBackendSetGlobalLogLevel_ext")?;
+    // SAFETY: takes a number.
+    let status = unsafe { backend.set_global_log_level(level) };
+    check(backend, || format!("setting the log level to {level:?}"), status)
+}
+
+/// Writes a line to the backend's log; one without this function drops it. What follows a NUL is cut off.
+pub fn write(backend: &dyn Backend, severity: Severity, message: &str) {
+    let text = message.split('\0').next().unwrap_or_default();
+    if let Ok(text) = CString::new(text) {
+        // SAFETY: the text is alive for the call.
+        unsafe { backend.log(severity, text.as_ptr()) };
+    }
+}
+
+/// What backends call.
+unsafe extern "C" fn deliver(user: *mut c_void, severity: Severity, message: *const c_char) {
+    if message.is_null() {
+        return;
+    }
+    // The lock is released first: a callback may register another one.
+    let callback = callbacks().by_number.get(&user.addr()).cloned();
+    let Some(callback) = callback else { return };
+    // SAFETY: a backend hands over a NUL-terminated text that is alive for the call.
+    let text = unsafe { CStr::from_ptr(message) }.to_string_lossy();
+    // Nothing may unwind into the backend, and nobody is left to be told.
+    let _ = catch_unwind(AssertUnwindSafe(|| callback(severity, &text)));
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        callbacks().by_number.remove(&self.number);
+        let user = ptr::without_provenance_mut(self.number);
+        // SAFETY: names what was registered. A refusal is harmless: the number leads nowhere now.
+        let _ = unsafe { self.backend.set_user_log_callback(Some(deliver), Severity::OFF, self.mode, user) };
+    }
+}
