@@ -7,9 +7,11 @@
 //! | [`Launch`], [`Args`] | one launch: grid, block, and the one structure the kernel takes |
 //! | [`work`] | what a [`Step`](graph::Step) of a plan is on a GPU: its launches, or why there are none |
 //! | [`Compiler`] | makes code objects of kernels: hiprtc, nvrtc, or (tests) the wave simulator |
+//! | [`CachedCompiler`] | keeps code objects on disk |
 //!
 //! The texts are in `hip/`, one op family a file, in the dialect that `hip/prelude.h` describes.
 mod arch;
+mod cache;
 mod compile;
 mod kernel;
 mod launch;
@@ -20,6 +22,7 @@ mod softmax;
 mod step;
 
 pub use arch::{Arch, Matrix};
+pub use cache::{CachedCompiler, ship};
 pub use compile::{CompileError, Compiler, RtcCompiler};
 pub use kernel::Kernel;
 pub use launch::{Args, Field, HostLaunch, Launch, Pointer, Work};
