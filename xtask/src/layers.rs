@@ -19,7 +19,7 @@ enum Place {
     Development,
 }
 
-const TABLE: [(&str, Place); 21] = [
+const TABLE: [(&str, Place); 22] = [
     ("ort-ep-sys", Place::Layer(0)),
     ("hip", Place::Layer(0)),
     ("graph", Place::Layer(0)),
@@ -41,6 +41,7 @@ const TABLE: [(&str, Place); 21] = [
     ("cli", Place::User(&["hip", "ort-ep-sys", "textgen", "umbrella"])),
     ("textgen", Place::User(&[])),
     ("migraphx-standin", Place::Development),
+    ("hipdnn-suite", Place::Development),
     ("testkit", Place::Development),
 ];
 

@@ -1,0 +1,158 @@
+//! Every pointwise mode, with operands that repeat.
+
+use hipdnn::Pointwise;
+use hipdnn::sys::PointwiseMode as M;
+
+use super::graph;
+use crate::bench::{Answer, Bench};
+use crate::data::{Data, Element, assert_close, indices};
+use crate::draw::Draw;
+
+const ELEMENTS: [Element; 4] = [Element::F32, Element::F64, Element::F16, Element::Bf16];
+
+/// Each mode once in each type.
+pub const CASES: u64 = (M::ALL.len() * ELEMENTS.len()) as u64;
+
+/// The mode and type are the next of all in turn, so that each of [`CASES`] cases has its own.
+pub fn mode(bench: &Bench, draw: &mut Draw) -> Answer {
+    let turn = draw.case() as usize;
+    let (mode, element) = (M::ALL[turn / ELEMENTS.len() % M::ALL.len()], ELEMENTS[turn % ELEMENTS.len()]);
+    let dims = [2, 3, 4];
+    let mut graph = graph(element);
+    let what = Pointwise {
+        relu_lower_clip: Some(-0.25),
+        relu_upper_clip: Some(0.5),
+        relu_lower_clip_slope: Some(0.125),
+        elu_alpha: Some(0.5),
+        softplus_beta: Some(2.0),
+        swish_beta: Some(1.5),
+        axis: Some(1),
+        ..Pointwise::from(mode)
+    };
+    let positive = [M::LOG, M::SQRT, M::RSQRT].contains(&mode);
+    let x = Data::random(element, &dims, draw).map(|value| if positive { value.abs() + 0.25 } else { value });
+    // Away from zero, which divides, and from the kinks of RELU, which have no slope.
+    let away =
+        |value: f64| if value.abs() < 0.1 || (value.abs() - 0.25).abs() < 0.01 || value == 0.5 { 0.375 } else { value };
+    let y = Data::random(element, &[2, 1, 4], draw).map(away);
+    let z = Data::random(element, &dims, draw).map(|value| if value > 0.0 { 1.0 } else { 0.0 });
+    let data = [&x, &y, &z];
+    let ids: Vec<_> = data[..mode.inputs().unwrap_or(1)].iter().map(|data| graph.tensor(data.tensor())).collect();
+    let made = graph.pointwise(what, &ids);
+    let inputs: Vec<_> = ids.iter().copied().zip(data).collect();
+    let found = bench.run(&mut graph, &inputs, &[made], element)?;
+    let wanted = |index: &Vec<i64>| {
+        let (x, y, z) = (x.at(index), y.at(&[index[0], 0, index[2]]), z.at(index));
+        match mode {
+            M::GEN_INDEX => index[1] as f64,
+            M::BINARY_SELECT => {
+                if z != 0.0 {
+                    x
+                } else {
+                    y
+                }
+            }
+            _ => unary(mode, x).unwrap_or_else(|| binary(mode, x, y)),
+        }
+    };
+    let wanted: Vec<f64> = indices(&dims).iter().map(wanted).collect();
+    // A slope by differences is not exact to the last digits of a double.
+    let is_slope = element == Element::F64 && forward_of(mode).is_some();
+    assert_close(&found[0], &wanted, if is_slope { Element::F32 } else { element })
+}
+
+fn erf(x: f64) -> f64 {
+    // Series and continued fraction, good to double precision for the range of these tests.
+    let (mut sum, mut term) = (x, x);
+    for n in 1..200 {
+        term *= -x * x / f64::from(n);
+        sum += term / f64::from(2 * n + 1);
+    }
+    2.0 / std::f64::consts::PI.sqrt() * sum
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+fn unary(mode: M, x: f64) -> Option<f64> {
+    Some(match mode {
+        M::ABS => x.abs(),
+        M::CEIL => x.ceil(),
+        M::ELU_FWD => {
+            if x > 0.0 {
+                x
+            } else {
+                0.5 * x.exp_m1()
+            }
+        }
+        M::ERF => erf(x),
+        M::EXP => x.exp(),
+        M::FLOOR => x.floor(),
+        M::GELU_APPROX_TANH_FWD => {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+        }
+        M::GELU_FWD => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
+        M::IDENTITY => x,
+        M::LOG => x.ln(),
+        M::LOGICAL_NOT => f64::from(u8::from(x == 0.0)),
+        M::NEG => -x,
+        M::RECIPROCAL => 1.0 / x,
+        M::RELU_FWD => {
+            if x < -0.25 {
+                -0.25 + 0.125 * (x + 0.25)
+            } else {
+                x.min(0.5)
+            }
+        }
+        M::RSQRT => 1.0 / x.sqrt(),
+        M::SIGMOID_FWD => sigmoid(x),
+        M::SIN => x.sin(),
+        M::SOFTPLUS_FWD => (2.0 * x).exp().ln_1p() / 2.0,
+        M::SQRT => x.sqrt(),
+        M::SWISH_FWD => x * sigmoid(1.5 * x),
+        M::TAN => x.tan(),
+        M::TANH_FWD => x.tanh(),
+        _ => return None,
+    })
+}
+
+/// The forward mode whose slope a backward mode multiplies by.
+fn forward_of(mode: M) -> Option<M> {
+    Some(match mode {
+        M::ELU_BWD => M::ELU_FWD,
+        M::GELU_APPROX_TANH_BWD => M::GELU_APPROX_TANH_FWD,
+        M::GELU_BWD => M::GELU_FWD,
+        M::RELU_BWD => M::RELU_FWD,
+        M::SIGMOID_BWD => M::SIGMOID_FWD,
+        M::SOFTPLUS_BWD => M::SOFTPLUS_FWD,
+        M::SWISH_BWD => M::SWISH_FWD,
+        M::TANH_BWD => M::TANH_FWD,
+        _ => return None,
+    })
+}
+
+fn binary(mode: M, x: f64, y: f64) -> f64 {
+    let truth = |value: bool| f64::from(u8::from(value));
+    if let Some(forward) = forward_of(mode) {
+        let slope = |at: f64| unary(forward, at).unwrap_or(f64::NAN);
+        return x * (slope(y + 1e-6) - slope(y - 1e-6)) / 2e-6;
+    }
+    match mode {
+        M::ADD => x + y,
+        M::ADD_SQUARE => x + y * y,
+        M::CMP_EQ => truth(x == y),
+        M::CMP_GE => truth(x >= y),
+        M::CMP_GT => truth(x > y),
+        M::CMP_LE => truth(x <= y),
+        M::CMP_LT => truth(x < y),
+        M::CMP_NEQ => truth(x != y),
+        M::DIV => x / y,
+        M::LOGICAL_AND => truth(x != 0.0 && y != 0.0),
+        M::LOGICAL_OR => truth(x != 0.0 || y != 0.0),
+        M::MAX => x.max(y),
+        M::MIN => x.min(y),
+        M::MUL => x * y,
+        _ => x - y,
+    }
+}

@@ -1,0 +1,98 @@
+//! Pooling and its gradient.
+
+use hipdnn::Resample;
+use hipdnn::sys::ResampleMode;
+
+use super::graph;
+use crate::bench::{Answer, Bench, Failure};
+use crate::data::{Data, Element, assert_close, flat, indices};
+use crate::draw::Draw;
+
+struct Case {
+    what: Resample,
+    mode: ResampleMode,
+    dims: Vec<i64>,
+    pooled: Vec<i64>,
+    element: Element,
+    channels_last: bool,
+}
+
+impl Case {
+    fn draw(draw: &mut Draw) -> Self {
+        let (element, channels_last) = (Element::draw(draw), draw.flag());
+        let mode = draw.choose(ResampleMode::ALL);
+        let (batch, channels, axes) = (draw.int(1..3), draw.int(1..4), draw.int(1..3) as usize);
+        let mut what = Resample::new(mode, &vec![1; axes]);
+        let (mut dims, mut pooled) = (vec![batch, channels], vec![batch, channels]);
+        for axis in 0..axes {
+            let (window, stride) = (draw.int(1..4), draw.int(1..3));
+            let (pre, post) = (draw.int(0..2).min(window - 1), draw.int(0..2).min(window - 1));
+            let extent = window + draw.int(0..5);
+            (what.window[axis], what.strides[axis]) = (window, stride);
+            (what.pre_padding[axis], what.post_padding[axis]) = (pre, post);
+            dims.push(extent);
+            pooled.push((extent + pre + post - window) / stride + 1);
+        }
+        Self { what, mode, dims, pooled, element, channels_last }
+    }
+
+    /// The places of the data that a result sees.
+    fn window_of(&self, index: &[i64]) -> Vec<Vec<i64>> {
+        let what = &self.what;
+        let place = |tap: &Vec<i64>| -> Vec<i64> {
+            let at = |(axis, tap): (usize, &i64)| index[axis + 2] * what.strides[axis] + tap - what.pre_padding[axis];
+            index[..2].iter().copied().chain(tap.iter().enumerate().map(at)).collect()
+        };
+        let inside = |place: &Vec<i64>| place.iter().zip(&self.dims).all(|(at, extent)| (0..*extent).contains(at));
+        indices(&what.window).iter().map(place).filter(inside).collect()
+    }
+
+    fn divisor(&self, inside: usize) -> f64 {
+        match self.mode {
+            ResampleMode::AVGPOOL_INCLUDE_PADDING => self.what.window.iter().product::<i64>() as f64,
+            _ => inside as f64,
+        }
+    }
+}
+
+pub fn forward(bench: &Bench, draw: &mut Draw) -> Answer {
+    let case = Case::draw(draw);
+    let x = Data::random(case.element, &case.dims, draw).channels_last(case.channels_last);
+    let mut graph = graph(case.element);
+    let xi = graph.tensor(x.tensor());
+    let y = graph.resample(case.what.clone(), xi);
+    let found = bench.run(&mut graph, &[(xi, &x)], &[y], case.element)?;
+    let pooled = |index: &Vec<i64>| {
+        let values: Vec<f64> = case.window_of(index).iter().map(|place| x.at(place)).collect();
+        match case.mode {
+            ResampleMode::MAXPOOL => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            _ => values.iter().sum::<f64>() / case.divisor(values.len()),
+        }
+    };
+    let wanted: Vec<f64> = indices(&case.pooled).iter().map(pooled).collect();
+    assert_close(&found[0], &wanted, case.element)
+}
+
+pub fn backward(bench: &Bench, draw: &mut Draw) -> Answer {
+    let case = Case::draw(draw);
+    let dy = Data::random(case.element, &case.pooled, draw).channels_last(case.channels_last);
+    let mut graph = graph(case.element);
+    let dyi = graph.tensor(dy.tensor());
+    let dx = graph.resample_backward(case.what.clone(), dyi, None, &case.dims);
+    let outcome = bench.run(&mut graph, &[(dyi, &dy)], &[dx], case.element);
+    if case.mode == ResampleMode::MAXPOOL {
+        // Without the places of the maxima there is no such gradient.
+        return match outcome {
+            Err(Failure::NotSupported(_)) => Ok(()),
+            other => Err(Failure::Wrong(format!("a gradient of maxima without their places: {other:?}"))),
+        };
+    }
+    let found = outcome?;
+    let mut wanted = vec![0.0; case.dims.iter().product::<i64>() as usize];
+    for index in indices(&case.pooled) {
+        let places = case.window_of(&index);
+        let share = dy.at(&index) / case.divisor(places.len());
+        places.iter().for_each(|place| wanted[flat(&case.dims, place)] += share);
+    }
+    assert_close(&found[0], &wanted, case.element)
+}

@@ -1,0 +1,18 @@
+//! hipDNN's operations as cases that any backend library can be held to.
+//!
+//! A *family* ([`FAMILIES`]) is one function: it draws the parameters of a case from a seed ([`Draw`]), builds a graph with
+//! the frontend, lets a [`Bench`] run it, and compares with loops in double precision. The bench is a backend library with
+//! the memory it computes in: RAM for the host, a driver's device memory for a GPU. So the same cases run on every library:
+//! `hipdnn-host`'s tests demand that all pass, the program `hipdnn-suite` prints what passes, and why the rest does not run.
+
+mod bench;
+mod data;
+mod draw;
+mod families;
+mod report;
+
+pub use bench::{Answer, Bench, Failure};
+pub use data::{Data, Element, assert_close, flat, indices};
+pub use draw::Draw;
+pub use families::{FAMILIES, Family};
+pub use report::{Report, Row};
