@@ -22,6 +22,7 @@ impl Node {
     /// `hipGraphNodeType`.
     pub(crate) fn kind(&self) -> i32 {
         match self.step {
+            Step::Kernel(_) => 0,
             Step::Copy(_) => 1,
             Step::Fill(_) => 2,
             Step::Host { .. } => 3,

@@ -3,7 +3,8 @@
 //! `libhip-host.so` exports the functions of `libamdhip64` that this project uses, with the same names, signatures,
 //! flag values and status codes, so a loader written for the AMD library opens this one unchanged. "Device memory" is RAM
 //! with its own book-keeping, streams are ordered queues, events and graph capture work on both, and host functions
-//! take the place of kernels. Modules and kernel launches answer "not supported" (801). Nothing here talks to a GPU.
+//! take the place of kernels. On Linux a shared library of this machine is a code object too (tests make them of kernel
+//! texts); code for GPUs is "not supported" (801). Nothing here talks to a GPU.
 //!
 //! It is a library of its own, and not a module of the callers, because several libraries in one process have to share
 //! its handles exactly as they share those of `libamdhip64`.
@@ -42,6 +43,8 @@
 #[allow(unsafe_code, reason = "the exported C functions read and write the caller's pointers")]
 pub mod abi;
 mod capture;
+#[allow(unsafe_code, reason = "loads libraries and calls their functions")]
+mod code;
 mod config;
 mod device;
 mod errors;

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, OnceLock};
 
 use crate::capture::Captures;
+use crate::code::{Function, Module};
 use crate::config::Config;
 use crate::device::Device;
 use crate::errors::Status;
@@ -25,6 +26,8 @@ pub(crate) struct Runtime {
     pub(crate) events: Handles<Event>,
     pub(crate) graphs: Handles<Graph>,
     pub(crate) execs: Handles<Exec>,
+    pub(crate) modules: Handles<Module>,
+    pub(crate) functions: Handles<Function>,
     pub(crate) captures: Captures,
 }
 
@@ -53,6 +56,8 @@ impl Runtime {
             events: Handles::default(),
             graphs: Handles::default(),
             execs: Handles::default(),
+            modules: Handles::default(),
+            functions: Handles::default(),
             captures: Captures::default(),
         }
     }

@@ -5,6 +5,7 @@ use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use crate::code::Launch;
 use crate::errors::Status;
 use crate::graph::Graph;
 use crate::handles::as_pointer;
@@ -71,6 +72,7 @@ pub(crate) enum Step {
     Fill(Fill),
     Host { function: HostFn, data: usize },
     Graph(Arc<Graph>),
+    Kernel(Arc<Launch>),
 }
 
 /// The allocations a step touches, kept alive until it has run.
@@ -97,7 +99,8 @@ impl Step {
                 }
                 pin_range(memory, fill.dst, bytes, true, pins)
             }
-            Step::Host { .. } => Ok(()),
+            // What kernels and functions touch is known to their callers alone.
+            Step::Host { .. } | Step::Kernel(_) => Ok(()),
             Step::Graph(graph) => graph.pin(memory, pins),
         }
     }
@@ -117,6 +120,8 @@ impl Step {
                 // SAFETY: function and data came together from one `hipLaunchHostFunc` call, whose caller keeps them valid.
                 thread::as_host_function(|| unsafe { function(with_exposed_provenance_mut(*data)) });
             }
+            // SAFETY: the caller of `hipModuleLaunchKernel` answers for what the kernel touches.
+            Step::Kernel(launch) => unsafe { launch.run() },
             Step::Graph(graph) => graph.each_in_order(random, &mut |step, random| {
                 // SAFETY: pinning a graph pins all of its steps.
                 unsafe { step.run(random) };

@@ -282,7 +282,7 @@ pub unsafe extern "C" fn hipGraphGetEdges(
     })
 }
 
-/// The type of a node: 1 copy, 2 memset, 3 host function, 4 graph.
+/// The type of a node: 0 kernel, 1 copy, 2 memset, 3 host function, 4 graph.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipGraphNodeGetType(node: *mut c_void, kind: *mut c_int) -> c_int {
     guard(|runtime| {

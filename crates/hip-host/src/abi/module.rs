@@ -1,27 +1,32 @@
-//! Modules and kernels, which a host device does not have: every function says so.
+//! Modules and kernels: host code objects, which are shared libraries of this machine.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::Arc;
 
-use super::{guard, guard_release};
+use super::{guard, guard_release, require, store};
+use crate::code::{MAX_LDS_BYTES, MAX_THREADS, Module};
 use crate::errors::Status;
+use crate::handles::{as_pointer, fresh, lock};
+use crate::work::Step;
 
-/// Files are no more supported than images.
+/// Code comes from memory only.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipModuleLoad(_module: *mut *mut c_void, _path: *const c_char) -> c_int {
     guard(|_| Err(Status::NotSupported))
 }
 
-/// 200 for what is not a code object at all, 801 for one.
+/// Loads a shared library of this machine. 200 for what is not a code object at all, 801 for code of other machines.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipModuleLoadData(_module: *mut *mut c_void, image: *const c_void) -> c_int {
-    guard(|_| {
-        if image.is_null() {
-            return Err(Status::InvalidValue);
-        }
-        // SAFETY: not NULL, and every kind of image HIP takes is longer than these four bytes.
-        let magic = unsafe { image.cast::<[u8; 4]>().read() };
-        // An ELF file, or the start of the marker of a bundle of them.
-        if matches!(&magic, b"\x7fELF" | b"__CL") { Err(Status::NotSupported) } else { Err(Status::InvalidImage) }
+pub unsafe extern "C" fn hipModuleLoadData(module: *mut *mut c_void, image: *const c_void) -> c_int {
+    guard(|runtime| {
+        require(module)?;
+        require(image.cast_mut())?;
+        // SAFETY: not NULL, and HIP's images are readable as far as their headers say.
+        let loaded = unsafe { Module::load(image.cast()) }?;
+        let handle = fresh();
+        runtime.modules.insert(handle, loaded);
+        // SAFETY: the module's contract.
+        unsafe { store(module, as_pointer(handle)) }
     })
 }
 
@@ -38,76 +43,140 @@ pub unsafe extern "C" fn hipModuleLoadDataEx(
     unsafe { hipModuleLoadData(module, image) }
 }
 
-/// No module can exist.
+/// Ends a module and its functions; launches already submitted still run.
 #[unsafe(no_mangle)]
-pub extern "C" fn hipModuleUnload(_module: *mut c_void) -> c_int {
-    guard_release(|_| Err(Status::InvalidHandle))
+pub extern "C" fn hipModuleUnload(module: *mut c_void) -> c_int {
+    guard_release(|runtime| {
+        let module = runtime.modules.remove(module)?;
+        for (_, handle) in lock(&module.functions).drain() {
+            runtime.functions.remove(as_pointer(handle))?;
+        }
+        Ok(())
+    })
 }
 
-/// No module can exist.
+/// A kernel by name; 500 if there is none.
 #[unsafe(no_mangle)]
-pub extern "C" fn hipModuleGetFunction(
-    _function: *mut *mut c_void,
-    _module: *mut c_void,
-    _name: *const c_char,
+pub unsafe extern "C" fn hipModuleGetFunction(
+    function: *mut *mut c_void,
+    module: *mut c_void,
+    name: *const c_char,
 ) -> c_int {
-    guard(|_| Err(Status::InvalidHandle))
+    guard(|runtime| {
+        require(function)?;
+        require(name.cast_mut())?;
+        let module = runtime.modules.get(module)?;
+        // SAFETY: not NULL, so a C string by the module's contract.
+        let name = unsafe { CStr::from_ptr(name) };
+        let mut functions = lock(&module.functions);
+        let handle = match functions.get(name) {
+            Some(&known) => known,
+            None => {
+                let handle = fresh();
+                runtime.functions.insert(handle, module.function(name)?);
+                functions.insert(name.to_owned(), handle);
+                handle
+            }
+        };
+        // SAFETY: the module's contract.
+        unsafe { store(function, as_pointer(handle)) }
+    })
 }
 
-/// No module can exist.
+/// Host code objects have no variables to share.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipModuleGetGlobal(
     _address: *mut *mut c_void,
     _bytes: *mut usize,
-    _module: *mut c_void,
+    module: *mut c_void,
     _name: *const c_char,
 ) -> c_int {
-    guard(|_| Err(Status::InvalidHandle))
+    guard(|runtime| {
+        runtime.modules.get(module)?;
+        Err(Status::NotFound)
+    })
 }
 
-/// Kernels do not run here; use `hipLaunchHostFunc`.
+/// Runs a kernel in the order of a stream. Kernels take one structure; `extra` is not supported.
 #[unsafe(no_mangle)]
-pub extern "C" fn hipModuleLaunchKernel(
-    _function: *mut c_void,
-    _grid_x: c_uint,
-    _grid_y: c_uint,
-    _grid_z: c_uint,
-    _block_x: c_uint,
-    _block_y: c_uint,
-    _block_z: c_uint,
-    _shared_bytes: c_uint,
-    _stream: *mut c_void,
-    _parameters: *mut *mut c_void,
-    _extra: *mut *mut c_void,
+pub unsafe extern "C" fn hipModuleLaunchKernel(
+    function: *mut c_void,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared_bytes: c_uint,
+    stream: *mut c_void,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
 ) -> c_int {
-    guard(|_| Err(Status::NotSupported))
+    guard(|runtime| {
+        let function = runtime.functions.get(function)?;
+        let stream = runtime.stream(stream)?;
+        if !extra.is_null() {
+            return Err(Status::NotSupported);
+        }
+        require(parameters)?;
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        // SAFETY: not NULL, so it leads to the address of the kernel's one parameter by HIP's contract.
+        let launch = unsafe { function.launch(grid, block, shared_bytes, parameters.read().cast()) }?;
+        runtime.enqueue(&stream, Step::Kernel(Arc::new(launch)))?;
+        Ok(())
+    })
 }
 
-/// No function can exist.
+/// What a GPU's compiler might have made of a small kernel: nothing spilled, every block fits.
 #[unsafe(no_mangle)]
-pub extern "C" fn hipFuncGetAttribute(_value: *mut c_int, _attribute: c_int, _function: *mut c_void) -> c_int {
-    guard(|_| Err(Status::NotSupported))
+pub unsafe extern "C" fn hipFuncGetAttribute(value: *mut c_int, attribute: c_int, function: *mut c_void) -> c_int {
+    const REGISTERS: u32 = 32;
+    guard(|runtime| {
+        runtime.functions.get(function)?;
+        let answer = match attribute {
+            0 => MAX_THREADS,
+            // Fixed LDS, constants, scratch, versions, cache and carve-out modes.
+            1..=3 | 5..=7 | 9 => 0,
+            4 => REGISTERS,
+            8 => MAX_LDS_BYTES,
+            _ => return Err(Status::InvalidValue),
+        };
+        // SAFETY: the module's contract.
+        unsafe { store(value, answer as c_int) }
+    })
 }
 
-/// No function can exist.
+/// A compute unit holds 1024 threads and 64 KiB of LDS here.
 #[unsafe(no_mangle)]
-pub extern "C" fn hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
-    _blocks: *mut c_int,
-    _function: *mut c_void,
-    _block_size: c_int,
+pub unsafe extern "C" fn hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
+    blocks: *mut c_int,
+    function: *mut c_void,
+    block_size: c_int,
+    shared_bytes: usize,
+) -> c_int {
+    guard(|runtime| {
+        runtime.functions.get(function)?;
+        let threads = usize::try_from(block_size).ok().filter(|&threads| threads > 0).ok_or(Status::InvalidValue)?;
+        let by_lds = (MAX_LDS_BYTES as usize).checked_div(shared_bytes).unwrap_or(usize::MAX);
+        let fitting = (MAX_THREADS as usize / threads).min(by_lds);
+        // SAFETY: the module's contract.
+        unsafe { store(blocks, fitting as c_int) }
+    })
+}
+
+/// The largest block, once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipModuleOccupancyMaxPotentialBlockSize(
+    grid_size: *mut c_int,
+    block_size: *mut c_int,
+    function: *mut c_void,
     _shared_bytes: usize,
+    limit: c_int,
 ) -> c_int {
-    guard(|_| Err(Status::NotSupported))
-}
-
-/// No function can exist.
-#[unsafe(no_mangle)]
-pub extern "C" fn hipModuleOccupancyMaxPotentialBlockSize(
-    _grid_size: *mut c_int,
-    _block_size: *mut c_int,
-    _function: *mut c_void,
-    _shared_bytes: usize,
-    _limit: c_int,
-) -> c_int {
-    guard(|_| Err(Status::NotSupported))
+    guard(|runtime| {
+        runtime.functions.get(function)?;
+        let block = if limit > 0 { limit.min(MAX_THREADS as c_int) } else { MAX_THREADS as c_int };
+        // SAFETY: the module's contract.
+        unsafe { store(grid_size, 1).and_then(|()| store(block_size, block)) }
+    })
 }

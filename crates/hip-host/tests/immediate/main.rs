@@ -9,6 +9,7 @@ mod capture_rules;
 mod copies;
 mod devices;
 mod events;
+mod kernels;
 mod memory;
 mod streams;
 

@@ -39,7 +39,7 @@ extern "C" __global__ void sum(const float* x, float* out, unsigned count) {
 
 fn cannot_compile(device: &Device) -> Option<&'static str> {
     match device.kind() {
-        DriverKind::Host => Some("the host driver has no kernels"),
+        DriverKind::Host => Some("the host driver has no run-time compiler"),
         kind => Rtc::load(kind).err().map(|error| {
             eprintln!("{error}");
             "there is no run-time compiler"
