@@ -4,7 +4,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use exec::{Input, Observer, Program};
+use exec::{Input, Observer, Program, RunBy};
 use graph::{Graph, Step};
 use ort_ep::{
     Error, Partition, Result,
@@ -103,7 +103,7 @@ struct Watch {
 }
 
 impl Observer for Watch {
-    fn step(&self, step: &Step, start: Instant, took: Duration) {
-        self.recorders.iter().for_each(|recorder| recorder.add(&self.graph, step, start, took));
+    fn step(&self, step: &Step, by: RunBy<'_>, start: Instant, took: Duration) {
+        self.recorders.iter().for_each(|recorder| recorder.add(&self.graph, step, by, start, took));
     }
 }

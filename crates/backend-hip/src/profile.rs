@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use exec::ThreadId;
+use exec::{RunBy, ThreadId};
 use graph::{Graph, Step, View};
 use ort_ep::{EventCategory, Profiler, Profiling, ProfilingEvent, ProfilingEventView, Result};
 
@@ -86,7 +86,7 @@ impl Recorder {
     }
 
     /// Adds a step that began at `start`.
-    pub fn add(&self, graph: &Graph, step: &Step, start: Instant, took: Duration) {
+    pub fn add(&self, graph: &Graph, step: &Step, by: RunBy<'_>, start: Instant, took: Duration) {
         let mut recording = self.lock();
         let Some((zero, offset_ns)) = recording.began else { return };
         if recording.events.len() >= MOST_EVENTS {
@@ -102,6 +102,7 @@ impl Recorder {
             duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
             args: vec![
                 ("op_name".to_owned(), op.to_owned()),
+                ("run_by".to_owned(), plain(&by.label(step))),
                 ("inputs".to_owned(), shapes(&step.inputs)),
                 ("outputs".to_owned(), shapes(&step.outputs)),
             ],

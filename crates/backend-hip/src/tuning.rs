@@ -44,7 +44,8 @@ impl Tuning {
 
     /// How the partition of this name is made ready.
     pub fn settings(&self, partition: &str) -> Settings {
-        Settings { passes: self.passes.clone(), watcher: self.dump.as_deref().map(|folder| writer(folder, partition)) }
+        let watcher = self.dump.as_deref().map(|folder| writer(folder, partition));
+        Settings { passes: self.passes.clone(), watcher, planned: None }
     }
 }
 

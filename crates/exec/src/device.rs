@@ -52,6 +52,12 @@ pub trait Prepared: Send + Sync {
     /// The plan.
     fn plan(&self) -> &Plan;
 
+    /// Who runs the step with this number.
+    fn run_by(&self, step: usize) -> RunBy<'_> {
+        let _ = step;
+        RunBy::Own { why: None }
+    }
+
     /// Runs it, in an order with other work.
     ///
     /// # Errors
@@ -98,6 +104,39 @@ pub enum Order<'a> {
 
 /// Is told of the steps of a run. Time is measured only where there is one.
 pub trait Observer: Send + Sync {
-    /// A step ran: when it began, and how long it took.
-    fn step(&self, step: &Step, start: Instant, took: Duration);
+    /// A step ran: who did it, when it began, and how long it took.
+    fn step(&self, step: &Step, by: RunBy<'_>, start: Instant, took: Duration);
+}
+
+/// Who runs a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunBy<'a> {
+    /// The device's own code.
+    Own {
+        /// Why hipDNN does not, where it was asked.
+        why: Option<&'a str>,
+    },
+    /// A hipDNN engine.
+    HipDnn {
+        /// Its name.
+        engine: &'a str,
+    },
+}
+
+impl RunBy<'_> {
+    /// As it is shown: `own: conv`, `hipDNN: MIOPEN_ENGINE`.
+    pub fn label(self, step: &Step) -> String {
+        match self {
+            Self::Own { .. } => format!("own: {}", step.prim.name()),
+            Self::HipDnn { engine } => format!("hipDNN: {engine}"),
+        }
+    }
+
+    /// Why hipDNN, which was asked, does not run the step.
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            Self::Own { why } => *why,
+            Self::HipDnn { .. } => None,
+        }
+    }
 }

@@ -34,6 +34,14 @@ pub enum ExecError {
     /// The driver refused.
     #[error(transparent)]
     Driver(#[from] hip::HipError),
+    /// hipDNN refused to run a step.
+    #[error("hipDNN ({engine}): {reason}\n  help: ep.hip.hipdnn=off runs the session without hipDNN")]
+    Dnn {
+        /// The hipDNN engine.
+        engine: String,
+        /// The library's words.
+        reason: String,
+    },
     /// Somebody else is recording the stream.
     #[error(
         "the stream of this run is being captured by someone else\n  help: end that capture first; ep.hip.graph_capture=1 lets the session capture its own runs"

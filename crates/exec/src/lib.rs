@@ -7,10 +7,12 @@
 //! | [`Prepared`] | a plan that is ready; a run of it happens in an [`Order`] with other work |
 //! | [`Ledger`] | how queued runs ended |
 //! | [`Capture`], [`Captured`] | a run that is recorded once and replayed on the same memory |
+//! | [`dnn`] | hipDNN for steps that a vendor's library runs better |
 //! | [`host`] | the host device: RAM and the CPU |
 mod cache;
 mod capture;
 mod device;
+pub mod dnn;
 mod error;
 pub mod host;
 mod ledger;
@@ -20,10 +22,10 @@ mod thread_id;
 
 pub use cache::Lru;
 pub use capture::{Capture, Captured};
-pub use device::{Device, Loaded, Observer, Order, Prepared, Run};
+pub use device::{Device, Loaded, Observer, Order, Prepared, Run, RunBy};
 pub use error::ExecError;
 pub use host_ops::{Parallel, Serial};
 pub use ledger::Ledger;
 pub use pool::Pool;
-pub use program::{Input, Program, Settings, Watcher};
+pub use program::{Input, Planned, Program, Settings, Watcher};
 pub use thread_id::ThreadId;

@@ -30,6 +30,9 @@ pub struct Input<'a> {
 /// Sees every stage of a program: its name, and its text, which is written only if it is shown.
 pub type Watcher = Arc<dyn Fn(&str, &dyn fmt::Display) + Send + Sync>;
 
+/// Is told of every plan that was made ready.
+pub type Planned = Arc<dyn Fn(&dyn Prepared) + Send + Sync>;
+
 /// How a partition is made ready.
 #[derive(Clone, Default)]
 pub struct Settings {
@@ -38,6 +41,8 @@ pub struct Settings {
     /// Who sees the stages: the graph as `imported`, after each pass by the pass's name, and those of each plan as
     /// `plan-N-…`.
     pub watcher: Option<Watcher>,
+    /// Who is told of plans.
+    pub planned: Option<Planned>,
 }
 
 /// A partition with the plans made for it so far.
@@ -46,6 +51,7 @@ pub struct Program {
     fired: Vec<Fired>,
     passes: Selection,
     watcher: Option<Watcher>,
+    planned: Option<Planned>,
     /// How many plans were made.
     made: AtomicUsize,
     needs_value: Vec<bool>,
@@ -81,14 +87,14 @@ impl Program {
     /// # Errors
     /// As for [`new`](Self::new).
     pub fn with(mut graph: Graph, device: &dyn Device, settings: Settings) -> Result<Self, ExecError> {
-        let Settings { passes, watcher } = settings;
+        let Settings { passes, watcher, planned } = settings;
         let show = |stage: &str, graph: &Graph| watcher.iter().for_each(|watcher| watcher(stage, graph));
         show("imported", &graph);
         let fired = pass::run(&mut graph, &passes, &mut |pass, graph| show(pass.name, graph));
         let (needs_value, graph) = (graph.inputs_with_needed_values(), Arc::new(graph));
         let loaded = device.load(graph.clone())?;
         let plans = Mutex::new(Lru::new(KEPT_PLANS));
-        Ok(Self { graph, fired, passes, watcher, made: AtomicUsize::new(0), needs_value, plans, loaded })
+        Ok(Self { graph, fired, passes, watcher, planned, made: AtomicUsize::new(0), needs_value, plans, loaded })
     }
 
     /// The passes that changed the partition.
@@ -138,6 +144,7 @@ impl Program {
             self.watcher.iter().for_each(|watcher| watcher(&format!("plan-{number}-{stage}"), text));
         };
         let plan = self.loaded.prepare(Plan::watched(&self.graph, &specs, &self.passes, &mut fold, &mut watch)?)?;
+        self.planned.iter().for_each(|planned| planned(&*plan));
         let signature = Signature {
             shapes: inputs.iter().map(|input| input.shape.into()).collect(),
             values: inputs.iter().map(|input| input.value.map(Into::into)).collect(),

@@ -10,7 +10,7 @@ use std::{
 
 use common::{Case, random};
 use exec::{
-    Capture, Captured, Device, ExecError, Input, Ledger, Observer, Order, Prepared, Program, Run, Serial,
+    Capture, Captured, Device, ExecError, Input, Ledger, Observer, Order, Prepared, Program, Run, RunBy, Serial,
     host::HostDevice,
 };
 use graph::{DType, Step, Tensor, ops::Attribute};
@@ -336,7 +336,7 @@ fn a_stream_runs_its_work_again_after_a_spoilt_or_abandoned_capture() {
 struct Steps(Mutex<Vec<ThreadId>>);
 
 impl Observer for Steps {
-    fn step(&self, _: &Step, start: Instant, took: Duration) {
+    fn step(&self, _: &Step, _: RunBy<'_>, start: Instant, took: Duration) {
         assert!(start.elapsed() >= took);
         self.0.lock().unwrap().push(thread::current().id());
     }

@@ -1,5 +1,6 @@
 //! The host device: RAM and the CPU.
 mod folded;
+mod mixed;
 mod run;
 
 use std::{
@@ -11,9 +12,11 @@ use graph::{Declined, Graph, Op, Plan, Tensor};
 
 use crate::{
     ExecError, Pool,
-    device::{Device, Loaded, Observer, Order, Prepared, Run},
+    device::{Device, Loaded, Observer, Order, Prepared, Run, RunBy},
+    dnn::{Dnn, Offers},
 };
 use folded::Folded;
+use mixed::{Mixed, MixedPlan};
 use run::{RunState, execute};
 
 pub use run::{run_once, run_program};
@@ -25,12 +28,20 @@ pub use run::{run_once, run_program};
 #[derive(Clone, Default)]
 pub struct HostDevice {
     pool: Arc<Pool>,
+    mixed: Option<Arc<Mixed>>,
 }
 
 impl HostDevice {
     /// The device, with threads for as many processors as there are; none is started yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same device for sessions that offer steps to hipDNN; `device` is the host driver's that the library was opened
+    /// for.
+    #[must_use]
+    pub fn with_dnn(&self, dnn: Arc<Dnn>, offers: Offers, device: hip::Device) -> Self {
+        Self { pool: self.pool.clone(), mixed: Some(Arc::new(Mixed::new(dnn, offers, device))) }
     }
 }
 
@@ -45,7 +56,8 @@ impl Device for HostDevice {
     }
 
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
-        let shared = Arc::new(Shared { graph, idle: Mutex::default(), pool: self.pool.clone() });
+        let (pool, mixed) = (self.pool.clone(), self.mixed.clone());
+        let shared = Arc::new(Shared { graph, idle: Mutex::default(), pool, mixed });
         Ok(Box::new(HostProgram { folded: Folded::default(), shared }))
     }
 }
@@ -62,6 +74,7 @@ struct Shared {
     /// The memory of runs that have ended, for the next ones.
     idle: Mutex<Vec<RunState>>,
     pool: Arc<Pool>,
+    mixed: Option<Arc<Mixed>>,
 }
 
 impl Shared {
@@ -81,13 +94,16 @@ impl Loaded for HostProgram {
 
     fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError> {
         self.folded.forget_unused();
-        Ok(Arc::new(HostPlan { plan, shared: self.shared.clone() }))
+        let mixed = self.shared.mixed.as_ref().map(|mixed| MixedPlan::new(mixed, &plan));
+        Ok(Arc::new(HostPlan { plan, mixed, shared: self.shared.clone() }))
     }
 }
 
 /// A plan on the host: its constants lie in RAM already, and its code is linked in.
 struct HostPlan {
     plan: Plan,
+    /// Which steps hipDNN runs, where it was asked.
+    mixed: Option<MixedPlan>,
     shared: Arc<Shared>,
 }
 
@@ -96,8 +112,16 @@ impl Prepared for HostPlan {
         &self.plan
     }
 
+    fn run_by(&self, step: usize) -> RunBy<'_> {
+        self.mixed.as_ref().map_or(RunBy::Own { why: None }, |mixed| mixed.run_by(step))
+    }
+
     unsafe fn run(self: Arc<Self>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
         self.check(&run)?;
+        if self.mixed.as_ref().is_some_and(MixedPlan::is_mixed) {
+            // SAFETY: the caller's promise.
+            return unsafe { mixed::run(self, run, order) };
+        }
         match order {
             Order::Now => {}
             Order::Stream { device, stream, ledger } => {

@@ -1,22 +1,25 @@
 //! The steps of a plan, one after the other.
-use std::{sync::Arc, time::Instant};
+use std::{ops::Range, sync::Arc, time::Instant};
 
 use graph::{
     Graph, Plan, Tensor,
     plan::{OutputSpec, Place},
+    prim::BufferId,
 };
 use host_ops::{Context, Parallel, Scratch, Serial};
 
 use super::HostDevice;
 use crate::{
     ExecError, Program,
-    device::{Observer, Order, Run},
+    device::{Observer, Order, Run, RunBy},
 };
 
 /// What a run needs besides its inputs and outputs; kept from run to run, so that a warm run allocates nothing.
 #[derive(Default)]
 pub(super) struct RunState {
     arena: Vec<Line>,
+    /// Memory of hipDNN engines.
+    workspace: Vec<Line>,
     scratch: Scratch,
 }
 
@@ -28,12 +31,42 @@ struct Line([u8; 64]);
 impl RunState {
     /// The arena, grown to this many bytes.
     pub fn arena(&mut self, bytes: usize) -> Result<*mut u8, ExecError> {
-        let lines = bytes.div_ceil(size_of::<Line>());
-        if let Some(missing) = lines.checked_sub(self.arena.len()) {
-            self.arena.try_reserve_exact(missing).map_err(|_| ExecError::OutOfMemory { bytes })?;
-            self.arena.resize(lines, Line([0; 64]));
+        grown(&mut self.arena, bytes)
+    }
+
+    /// The workspace, grown to this many bytes.
+    pub fn workspace(&mut self, bytes: usize) -> Result<*mut u8, ExecError> {
+        grown(&mut self.workspace, bytes)
+    }
+}
+
+fn grown(memory: &mut Vec<Line>, bytes: usize) -> Result<*mut u8, ExecError> {
+    let lines = bytes.div_ceil(size_of::<Line>());
+    if let Some(missing) = lines.checked_sub(memory.len()) {
+        memory.try_reserve_exact(missing).map_err(|_| ExecError::OutOfMemory { bytes })?;
+        memory.resize(lines, Line([0; 64]));
+    }
+    Ok(memory.as_mut_ptr().cast())
+}
+
+/// Where the buffers of a plan lie in one run.
+#[derive(Clone, Copy)]
+pub(super) struct Bound<'a> {
+    pub plan: &'a Plan,
+    pub inputs: &'a [*const u8],
+    pub outputs: &'a [*mut u8],
+    pub arena: *mut u8,
+}
+
+impl Bound<'_> {
+    pub fn address(&self, buffer: BufferId) -> *mut u8 {
+        match &self.plan.places[buffer.0 as usize] {
+            Place::Input(number) => self.inputs[*number].cast_mut(),
+            Place::Output(number) => self.outputs[*number],
+            Place::Constant(number) => self.plan.constants[*number].bytes().as_ptr().cast_mut(),
+            Place::Arena(offset) => self.arena.wrapping_add(*offset),
+            Place::Unused => std::ptr::null_mut(),
         }
-        Ok(self.arena.as_mut_ptr().cast())
     }
 }
 
@@ -55,16 +88,30 @@ pub(super) unsafe fn execute(
     parallel: &dyn Parallel,
     observer: Option<&dyn Observer>,
 ) -> Result<(), ExecError> {
-    let arena = state.arena(plan.arena_bytes)?;
-    let address = |buffer: graph::prim::BufferId| match &plan.places[buffer.0 as usize] {
-        Place::Input(number) => inputs[*number].cast_mut(),
-        Place::Output(number) => outputs[*number],
-        Place::Constant(number) => plan.constants[*number].bytes().as_ptr().cast_mut(),
-        Place::Arena(offset) => arena.wrapping_add(*offset),
-        Place::Unused => std::ptr::null_mut(),
-    };
+    let bound = Bound { plan, inputs, outputs, arena: state.arena(plan.arena_bytes)? };
+    // SAFETY: the caller's promise.
+    unsafe { execute_part(graph, bound, 0..plan.steps.len(), state, parallel, observer) }
+}
+
+/// Runs some of a plan's steps.
+///
+/// # Errors
+/// As for [`execute`].
+///
+/// # Safety
+/// As for [`execute`], of the addresses that are `bound`; the arena is that of `state`, and the steps before these are
+/// done.
+pub(super) unsafe fn execute_part(
+    graph: &Graph,
+    bound: Bound<'_>,
+    steps: Range<usize>,
+    state: &mut RunState,
+    parallel: &dyn Parallel,
+    observer: Option<&dyn Observer>,
+) -> Result<(), ExecError> {
+    let address = |buffer| bound.address(buffer);
     let mut cx = Context { parallel, scratch: &mut state.scratch };
-    for step in &plan.steps {
+    for step in &bound.plan.steps[steps] {
         let start = observer.is_some().then(Instant::now);
         // SAFETY: the planner keeps live buffers apart and every view within its buffer; the caller vouches for inputs
         // and outputs. Constants and inputs are only read: no step writes a buffer that it did not make.
@@ -74,7 +121,7 @@ pub(super) unsafe fn execute(
             ExecError::Step { node, source }
         })?;
         if let (Some(observer), Some(start)) = (observer, start) {
-            observer.step(step, start, start.elapsed());
+            observer.step(step, RunBy::Own { why: None }, start, start.elapsed());
         }
     }
     Ok(())

@@ -47,6 +47,12 @@ impl Surroundings {
 }
 
 impl Search {
+    /// The file that `AMDGPU_EP_HIPDNN_LIBRARY` names, unless the process has more rights than its caller.
+    pub fn named_file() -> Option<PathBuf> {
+        let around = Surroundings::here();
+        given(&around.file).filter(|_| !around.is_privileged).map(PathBuf::from)
+    }
+
     /// The files to try, and what was refused without trying.
     pub(super) fn candidates(&self, around: &Surroundings) -> (Vec<PathBuf>, Vec<Attempt>) {
         let (mut files, mut refused) = (Vec::new(), Vec::new());

@@ -1,0 +1,228 @@
+//! A product's epilogue as pointwise operations.
+//!
+//! What has a name in hipDNN (ReLU and its bounds, Swish, GELU) is recognised, because engines fuse those; the rest is
+//! written out operation by operation, and the backend decides whether it runs such a graph.
+use graph::{
+    DType, Declined,
+    expr::{Binary, Expr, Node, Ref, Unary},
+};
+use hipdnn::{Pointwise, TensorId, sys::PointwiseMode as M};
+
+use super::sketch::Sketch;
+
+/// Rounding of constants that were written in single precision.
+const CLOSE: f64 = 1e-6;
+
+/// Writes an expression into a graph.
+pub(super) struct Epilogue<'a> {
+    pub expr: &'a Expr,
+    /// The operand with this number: 0 is the product's result.
+    pub input: &'a mut dyn FnMut(&mut Sketch, usize) -> Result<TensorId, Declined>,
+    /// What each operation became.
+    pub made: Vec<Option<TensorId>>,
+}
+
+impl Epilogue<'_> {
+    /// The expression's result.
+    pub fn write(&mut self, sketch: &mut Sketch) -> Result<TensorId, Declined> {
+        let Some(last) = self.expr.nodes().len().checked_sub(1) else {
+            return Err(Declined::new("its epilogue is empty"));
+        };
+        self.made = vec![None; last + 1];
+        self.tensor(sketch, last as Ref)
+    }
+
+    fn node(&self, at: Ref) -> Node {
+        self.expr.nodes()[usize::from(at)].0
+    }
+
+    fn number(&self, at: Ref) -> Option<f64> {
+        match self.node(at) {
+            Node::Const(value) => Some(value.as_f64()),
+            _ => None,
+        }
+    }
+
+    fn tensor(&mut self, sketch: &mut Sketch, at: Ref) -> Result<TensorId, Declined> {
+        if let Some(made) = self.made[usize::from(at)] {
+            return Ok(made);
+        }
+        let dtype = self.expr.dtype(at);
+        if !dtype.is_float() || (dtype == DType::F64 && !sketch.is_double()) {
+            return Err(Declined::new(format!("its epilogue computes in {dtype}")));
+        }
+        let made = match self.activation(sketch, at)? {
+            Some(made) => made,
+            None => self.plain(sketch, at)?,
+        };
+        self.made[usize::from(at)] = Some(made);
+        Ok(made)
+    }
+
+    fn plain(&mut self, sketch: &mut Sketch, at: Ref) -> Result<TensorId, Declined> {
+        match self.node(at) {
+            Node::Input(number) => (self.input)(sketch, usize::from(number)),
+            Node::Const(value) => Ok(sketch.number(value.as_f64())),
+            // Between the operations of a graph nothing is rounded to the half types: that only comes nearer.
+            Node::Cast(a) => self.tensor(sketch, a),
+            Node::Unary(op, a) => {
+                let mode = unary(op).ok_or_else(|| Declined::new(format!("its epilogue takes {op:?}")))?;
+                let a = self.tensor(sketch, a)?;
+                Ok(sketch.pointwise(mode, &[a]))
+            }
+            Node::Binary(op, a, b) => {
+                let mode = binary(op).ok_or_else(|| Declined::new(format!("its epilogue takes {op:?}")))?;
+                // A bias or a number on the right is what engines look for.
+                let commutes = !matches!(op, Binary::Sub | Binary::Div);
+                let (a, b) = if commutes && self.is_outer(a) && !self.is_outer(b) { (b, a) } else { (a, b) };
+                let operands = [self.tensor(sketch, a)?, self.tensor(sketch, b)?];
+                Ok(sketch.pointwise(mode, &operands))
+            }
+            Node::Select(..) => Err(Declined::new("its epilogue chooses between values")),
+            Node::Index(_) => Err(Declined::new("its epilogue counts")),
+        }
+    }
+
+    /// True for numbers and operands: what does not come from the product.
+    fn is_outer(&self, at: Ref) -> bool {
+        match self.node(at) {
+            Node::Const(_) => true,
+            Node::Input(number) => number > 0,
+            Node::Cast(a) => self.is_outer(a),
+            _ => false,
+        }
+    }
+
+    /// An activation that hipDNN has a mode for, if this is one.
+    fn activation(&mut self, sketch: &mut Sketch, at: Ref) -> Result<Option<TensorId>, Declined> {
+        let found = self.relu(at).or_else(|| self.leaky(at)).or_else(|| self.swish(at)).or_else(|| self.gelu(at));
+        let Some((what, x)) = found else { return Ok(None) };
+        let x = self.tensor(sketch, x)?;
+        Ok(Some(sketch.pointwise(what, &[x])))
+    }
+
+    /// `max(x, low)`, or with an upper bound too.
+    fn relu(&self, at: Ref) -> Option<(Pointwise, Ref)> {
+        let (x, low, high) = match self.with_number(at, Binary::Min) {
+            Some((raised, high)) => {
+                let (x, low) = self.with_number(raised, Binary::Max)?;
+                (x, low, Some(high))
+            }
+            None => {
+                let (cut, low) = self.with_number(at, Binary::Max)?;
+                match self.with_number(cut, Binary::Min) {
+                    Some((x, high)) => (x, low, Some(high)),
+                    None => (cut, low, None),
+                }
+            }
+        };
+        // A lower bound above the upper one means different things in different orders.
+        if high.is_some_and(|high| high < low || !high.is_finite()) || !low.is_finite() {
+            return None;
+        }
+        let relu_lower_clip = (low != 0.0).then_some(low as f32);
+        let relu_upper_clip = high.map(|high| high as f32);
+        Some((Pointwise { relu_lower_clip, relu_upper_clip, ..M::RELU_FWD.into() }, x))
+    }
+
+    /// `x < 0 ? slope · x : x`.
+    fn leaky(&self, at: Ref) -> Option<(Pointwise, Ref)> {
+        let Node::Select(condition, below, x) = self.node(at) else { return None };
+        let Node::Binary(Binary::Lt, compared, zero) = self.node(condition) else { return None };
+        let (scaled, slope) = self.with_number(below, Binary::Mul)?;
+        if compared != x || scaled != x || self.number(zero) != Some(0.0) {
+            return None;
+        }
+        Some((Pointwise { relu_lower_clip_slope: Some(slope as f32), ..M::RELU_FWD.into() }, x))
+    }
+
+    /// `x · sigmoid(β · x)`.
+    fn swish(&self, at: Ref) -> Option<(Pointwise, Ref)> {
+        let Node::Binary(Binary::Mul, a, b) = self.node(at) else { return None };
+        [(a, b), (b, a)].into_iter().find_map(|(x, gate)| {
+            let Node::Unary(Unary::Sigmoid, inner) = self.node(gate) else { return None };
+            let beta = match self.with_number(inner, Binary::Mul) {
+                _ if inner == x => 1.0,
+                Some((scaled, beta)) if scaled == x => beta,
+                _ => return None,
+            };
+            Some((Pointwise { swish_beta: Some(beta as f32), ..M::SWISH_FWD.into() }, x))
+        })
+    }
+
+    /// `x/2 · (1 + erf(x/√2))`, or by tanh `x/2 · (1 + tanh(x · (a + b · x²)))`.
+    fn gelu(&self, at: Ref) -> Option<(Pointwise, Ref)> {
+        let Node::Binary(Binary::Mul, half, weight) = self.node(at) else { return None };
+        let (x, factor) = self.with_number(half, Binary::Mul)?;
+        let (share, one) = self.with_number(weight, Binary::Add)?;
+        if !is_close(factor, 0.5) || !is_close(one, 1.0) {
+            return None;
+        }
+        match self.node(share) {
+            Node::Unary(Unary::Erf, inner) => {
+                let (scaled, root) = self.with_number(inner, Binary::Mul)?;
+                (scaled == x && is_close(root, std::f64::consts::FRAC_1_SQRT_2)).then(|| (M::GELU_FWD.into(), x))
+            }
+            Node::Unary(Unary::Tanh, inner) => {
+                let Node::Binary(Binary::Mul, same, polynomial) = self.node(inner) else { return None };
+                let (square, slope) = self.with_number(polynomial, Binary::Add)?;
+                let (square, cubic) = self.with_number(square, Binary::Mul)?;
+                let wanted = (2.0 / std::f64::consts::PI).sqrt();
+                let fits = same == x
+                    && matches!(self.node(square), Node::Binary(Binary::Mul, a, b) if a == x && b == x)
+                    && is_close(slope, wanted)
+                    && is_close(cubic, 0.044_715 * wanted);
+                fits.then(|| (M::GELU_APPROX_TANH_FWD.into(), x))
+            }
+            _ => None,
+        }
+    }
+
+    /// The other operand and the number, where one operand of this operation is a number.
+    fn with_number(&self, at: Ref, wanted: Binary) -> Option<(Ref, f64)> {
+        match self.node(at) {
+            Node::Binary(op, a, b) if op == wanted => match (self.number(a), self.number(b)) {
+                (None, Some(number)) => Some((a, number)),
+                (Some(number), None) => Some((b, number)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+fn is_close(found: f64, wanted: f64) -> bool {
+    (found - wanted).abs() <= CLOSE * wanted.abs()
+}
+
+fn unary(op: Unary) -> Option<M> {
+    Some(match op {
+        Unary::Neg => M::NEG,
+        Unary::Abs => M::ABS,
+        Unary::Recip => M::RECIPROCAL,
+        Unary::Sqrt => M::SQRT,
+        Unary::Rsqrt => M::RSQRT,
+        Unary::Exp => M::EXP,
+        Unary::Log => M::LOG,
+        Unary::Erf => M::ERF,
+        Unary::Sin => M::SIN,
+        Unary::Tan => M::TAN,
+        Unary::Tanh => M::TANH_FWD,
+        Unary::Sigmoid => M::SIGMOID_FWD,
+        Unary::Ceil => M::CEIL,
+        Unary::Floor => M::FLOOR,
+        _ => return None,
+    })
+}
+
+fn binary(op: Binary) -> Option<M> {
+    Some(match op {
+        Binary::Add => M::ADD,
+        Binary::Sub => M::SUB,
+        Binary::Mul => M::MUL,
+        Binary::Div => M::DIV,
+        Binary::Max => M::MAX,
+        Binary::Min => M::MIN,
+        _ => return None,
+    })
+}

@@ -1,0 +1,48 @@
+//! Which library is loaded for a driver.
+use std::path::{Path, PathBuf};
+
+use hip::DriverKind;
+use hipdnn::{Attempt, LoadError, Loaded, Search};
+
+/// The library for a device: what `AMDGPU_EP_HIPDNN_LIBRARY` names, else AMD's own on AMD's driver, else ours that
+/// stands beside this code. AMD's library works with memory of AMD's driver only, so nobody else's sessions get it
+/// unless they name it.
+pub(super) fn open(device: &hip::Device) -> Result<Loaded, LoadError> {
+    let mut search = Search { hip_runtime: Some(device.driver().library().to_owned()), ..Search::default() };
+    let own = match device.kind() {
+        DriverKind::Amd => return Loaded::open(&search),
+        DriverKind::Nvidia => "hipdnn_cudnn",
+        DriverKind::Host => "hipdnn_host",
+    };
+    search.place = Search::named_file();
+    if search.place.is_some() {
+        return Loaded::open(&search);
+    }
+    let candidates = candidates(own);
+    match candidates.iter().find(|file| file.exists()) {
+        Some(file) => Loaded::open(&Search { place: Some(file.clone()), ..search }),
+        None => {
+            let absent = |file| Attempt { file, reason: "no such file".to_owned() };
+            Err(LoadError::NotFound { tried: candidates.into_iter().map(absent).collect() })
+        }
+    }
+}
+
+/// Where our own library may stand.
+fn candidates(name: &str) -> Vec<PathBuf> {
+    let file = if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}.so") };
+    let Some(folder) = own_folder() else { return Vec::new() };
+    let mut folders = vec![folder.clone(), folder.join("../lib")];
+    // Cargo puts tests and examples one folder below the libraries they use.
+    if folder.ends_with("deps") || folder.ends_with("examples") {
+        folders.push(folder.join(".."));
+    }
+    folders.into_iter().map(|folder| folder.join(&file)).collect()
+}
+
+/// The folder of the library or program that holds this code.
+fn own_folder() -> Option<PathBuf> {
+    let here = own_folder as fn() -> Option<PathBuf> as usize;
+    let file = hip::sys::file_at(here).or_else(|| std::env::current_exe().ok())?;
+    file.canonicalize().unwrap_or(file).parent().map(Path::to_owned)
+}

@@ -1,0 +1,258 @@
+//! hipDNN for the steps of a plan.
+//!
+//! Convolutions, transposed convolutions, matrix products, pooling and normalisations, and products with an epilogue, can
+//! be run by a hipDNN library instead of the device's own code. A device uses this module in three places:
+//!
+//! 1. Once per session: [`Mode::offers`] says whether hipDNN is wanted on the device's driver, [`Libraries::open`] gives
+//!    the library for it. The `Libraries` belong to whoever lives as long as the process's sessions do (a factory):
+//!    handles and plans are shared by all sessions on a device.
+//! 2. When a plan is prepared: [`Dnn::offer`] for each step gives `None` (hipDNN has no such operation), a reason, or a
+//!    [`DnnStep`]. Plans are kept by what the step looks like without its buffers, so a graph that occurs often is built
+//!    once. Keep the reason: `explain` shows it ([`RunBy`](crate::RunBy)).
+//! 3. In a run: [`DnnStep::execute`] enqueues the step on a stream, with the same function from buffers to addresses that
+//!    a device's own code gets, and [`DnnStep::workspace_bytes`] of device memory, which the next step on the stream may
+//!    reuse. Ask [`DnnStep::accepts`] first: engines demand aligned addresses, and those of inputs and outputs are the
+//!    user's.
+//!
+//! Nothing here knows which driver it works with: addresses are the driver's, and so is the stream. Capture works as far as
+//! the library's engine can be captured: `execute` on a captured stream is recorded.
+//!
+//! Sums are kept in single precision (double for f64) from the product to the end of its epilogue. Our own primitives
+//! round what the model stores in half precision in between, so results may differ in the last bit.
+mod epilogue;
+mod library;
+mod mode;
+mod operations;
+mod sketch;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use graph::{Declined, Step, View, prim::BufferId};
+use hip::RawStream;
+use hipdnn::{Handle, LoadError, sys::Backend};
+
+use crate::{ExecError, Lru};
+
+pub use mode::{Mode, Offers, UnknownMode};
+
+/// Outcomes kept per device: a large model has a few dozen different products and convolutions for each shape of its
+/// inputs.
+const KEPT_OUTCOMES: usize = 512;
+
+/// What hipDNN promises engines about addresses unless a tensor says otherwise.
+const ALIGNMENT: usize = 16;
+
+/// The libraries in use, one for each device.
+#[derive(Default)]
+pub struct Libraries(Mutex<Vec<Arc<Dnn>>>);
+
+impl Libraries {
+    /// The library for a device, loaded now or before. A failure is not remembered.
+    ///
+    /// # Errors
+    /// A sentence: no library could be loaded, or it refused to work with the device.
+    pub fn open(&self, device: &hip::Device) -> Result<Arc<Dnn>, DnnError> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |dnn: &&Arc<Dnn>| (dnn.device.kind(), dnn.device.ordinal()) == (device.kind(), device.ordinal());
+        if let Some(dnn) = open.iter().find(is_same) {
+            return Ok(dnn.clone());
+        }
+        let dnn = Arc::new(Dnn::open(device)?);
+        open.push(dnn.clone());
+        Ok(dnn)
+    }
+}
+
+/// Why there is no hipDNN.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DnnError {
+    /// There is no library.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The library does not work here.
+    #[error(transparent)]
+    Library(#[from] hipdnn::Error),
+    /// The driver refused.
+    #[error(transparent)]
+    Driver(#[from] hip::HipError),
+}
+
+/// A hipDNN library at work on one device.
+pub struct Dnn {
+    // Before the handle: plans go first.
+    outcomes: Mutex<Lru<Step, Result<Arc<Built>, Declined>>>,
+    handle: Mutex<Handle>,
+    /// Names of hipDNN engines by their ids.
+    engines: BTreeMap<i64, String>,
+    description: String,
+    device: hip::Device,
+}
+
+/// A graph on a hipDNN engine.
+struct Built {
+    plan: Mutex<hipdnn::Plan>,
+    engine: String,
+    workspace_bytes: usize,
+    /// Which of a step's views, inputs first, has which number in the graph.
+    operands: Vec<(usize, i64)>,
+}
+
+impl Dnn {
+    fn open(device: &hip::Device) -> Result<Self, DnnError> {
+        let backend: Arc<dyn Backend> = Arc::new(library::open(device)?);
+        let description = backend.describe();
+        let _scope = device.enter()?;
+        let handle = Handle::new(backend)?;
+        // A library without a list of engines still runs graphs.
+        let engines = handle.engines().unwrap_or_default().into_iter().map(|engine| (engine.id, engine.name)).collect();
+        let outcomes = Mutex::new(Lru::new(KEPT_OUTCOMES));
+        Ok(Self { outcomes, handle: Mutex::new(handle), engines, description, device: device.clone() })
+    }
+
+    /// The library: its version and file.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Offers a step to the library. `None` if hipDNN has no such operation at all; a reason if this step can't be done by
+    /// it, or is not worth it.
+    pub fn offer(self: &Arc<Self>, step: &Step, offers: Offers) -> Option<Result<DnnStep, Declined>> {
+        operations::is_known(&step.prim).then(|| {
+            offers.check(step)?;
+            let views = step.inputs.iter().chain(&step.outputs);
+            if views.clone().any(|view| !byte_offset(view).unsigned_abs().is_multiple_of(ALIGNMENT)) {
+                return Err(Declined::new(format!("an operand does not start at a multiple of {ALIGNMENT} bytes")));
+            }
+            let built = self.build(step)?;
+            let views: Vec<&View> = views.collect();
+            let operands = built.operands.iter().map(|&(at, uid)| Operand {
+                buffer: views[at].buffer,
+                offset: byte_offset(views[at]),
+                uid,
+            });
+            Ok(DnnStep { operands: operands.collect(), built, dnn: self.clone() })
+        })
+    }
+
+    /// The plan for all steps that look like this one.
+    fn build(&self, step: &Step) -> Result<Arc<Built>, Declined> {
+        let signature = signature(step);
+        let known = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).get(|known| *known == signature);
+        if let Some(outcome) = known {
+            return outcome;
+        }
+        // Made outside the lock: two threads may make the same plan once.
+        let outcome = self.compile(step).map(Arc::new);
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).insert(signature, outcome.clone());
+        outcome
+    }
+
+    fn compile(&self, step: &Step) -> Result<Built, Declined> {
+        let mut sketch = operations::sketch(step)?;
+        let refused = |error: hipdnn::Error| Declined::new(one_line(&error.to_string()));
+        let _scope = self.device.enter().map_err(|error| Declined::new(error.to_string()))?;
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = sketch.graph.build(&handle).and_then(|graph| graph.plan()).map_err(refused)?;
+        let uids = sketch.operands.iter().map(|&(at, id)| Some((at, sketch.graph.uid(id)?)));
+        let operands = uids.collect::<Option<_>>().ok_or_else(|| Declined::new("its graph has no numbers"))?;
+        let engine = self.engines.get(&plan.engine()).cloned();
+        Ok(Built {
+            engine: engine.unwrap_or_else(|| format!("{:#018x}", plan.engine())),
+            workspace_bytes: plan.workspace_bytes(),
+            plan: Mutex::new(plan),
+            operands,
+        })
+    }
+}
+
+/// A step that hipDNN runs.
+pub struct DnnStep {
+    operands: Vec<Operand>,
+    // Before the library: plans go first.
+    built: Arc<Built>,
+    dnn: Arc<Dnn>,
+}
+
+/// Where one tensor of the graph lies.
+struct Operand {
+    buffer: BufferId,
+    /// Bytes from the start of the buffer.
+    offset: isize,
+    uid: i64,
+}
+
+impl DnnStep {
+    /// The name of the hipDNN engine.
+    pub fn engine(&self) -> &str {
+        &self.built.engine
+    }
+
+    /// Bytes of device memory that [`execute`](Self::execute) needs for itself.
+    pub fn workspace_bytes(&self) -> usize {
+        self.built.workspace_bytes
+    }
+
+    /// Whether buffers lie where the engine can use them. Where not, the device's own code runs the step.
+    pub fn accepts(&self, address: impl Fn(BufferId) -> *mut u8) -> bool {
+        self.operands.iter().all(|operand| address(operand.buffer).addr().is_multiple_of(ALIGNMENT))
+    }
+
+    /// Enqueues the step on a stream.
+    ///
+    /// # Errors
+    /// The library's or the driver's words.
+    ///
+    /// # Safety
+    /// `address` gives for each buffer of the step memory of the device that holds all its views, and that nobody else
+    /// changes until the stream has passed this point or, if it is captured, until the capture is gone; outputs overlap
+    /// nothing. `workspace` has [`workspace_bytes`](Self::workspace_bytes) bytes, aligned to 256, that nothing else on the
+    /// device uses meanwhile, or is null if there are none. The stream is one of the device that the library was opened
+    /// for.
+    pub unsafe fn execute(
+        &self,
+        address: impl Fn(BufferId) -> *mut u8,
+        workspace: *mut u8,
+        stream: RawStream<'_>,
+    ) -> Result<(), ExecError> {
+        let _scope = self.dnn.device.enter()?;
+        let handle = self.dnn.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = self.built.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let tensors = self.operands.iter().map(|operand| {
+            let Operand { buffer, offset, uid } = operand;
+            (*uid, address(*buffer).wrapping_offset(*offset).cast())
+        });
+        let failed =
+            |error: hipdnn::Error| ExecError::Dnn { engine: self.engine().to_owned(), reason: error.to_string() };
+        // SAFETY: the caller vouches for the stream during this call, and another one is set before it ends.
+        unsafe { handle.set_stream(stream) }.map_err(failed)?;
+        // SAFETY: the caller vouches for the memory; the plan was made for views that look like these.
+        let done = unsafe { plan.execute(&handle, tensors, workspace.cast()) };
+        // SAFETY: the default stream always lives.
+        let reset = unsafe { handle.set_stream(RawStream::DEFAULT) };
+        done.and(reset).map_err(failed)
+    }
+}
+
+/// A step without its buffers: what its plan depends on.
+fn signature(step: &Step) -> Step {
+    let bare = |view: &View| View { buffer: BufferId(0), offset: 0, ..view.clone() };
+    Step {
+        node: 0,
+        prim: step.prim.clone(),
+        inputs: step.inputs.iter().map(bare).collect(),
+        outputs: step.outputs.iter().map(bare).collect(),
+    }
+}
+
+fn byte_offset(view: &View) -> isize {
+    view.offset.wrapping_mul(view.dtype.bytes().cast_signed())
+}
+
+/// A reason is shown in tables.
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).collect::<Vec<_>>().join("; ")
+}

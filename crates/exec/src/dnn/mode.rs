@@ -1,0 +1,99 @@
+//! What a session wants of hipDNN, and which steps that means.
+use std::str::FromStr;
+
+use graph::{Declined, Prim, Step};
+use hip::DriverKind;
+
+/// Products with fewer multiplications than this are not worth a vendor's library: a launch costs as much.
+const SMALL_PRODUCT: usize = 1 << 20;
+
+/// What a session wants of hipDNN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// What is faster, as far as that is known: on GPUs the steps that vendors' libraries are made for, nothing on the
+    /// host, where the library runs the engine's own code.
+    #[default]
+    Auto,
+    /// Every step that the library takes.
+    On,
+    /// Nothing.
+    Off,
+}
+
+/// Which steps are offered to the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offers {
+    /// Convolutions, products of some size, normalisations and pooling.
+    Worthwhile,
+    /// Everything that hipDNN has operations for.
+    Everything,
+}
+
+impl Mode {
+    /// The steps that are offered on a driver; `None` if the library is not wanted at all.
+    pub fn offers(self, driver: DriverKind) -> Option<Offers> {
+        match (self, driver) {
+            (Self::Off, _) | (Self::Auto, DriverKind::Host) => None,
+            (Self::Auto, _) => Some(Offers::Worthwhile),
+            (Self::On, _) => Some(Offers::Everything),
+        }
+    }
+}
+
+/// The text is none of the three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is none of auto, on and off")]
+pub struct UnknownMode;
+
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownMode> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err(UnknownMode),
+        }
+    }
+}
+
+impl Offers {
+    /// Whether a step is worth the library's while.
+    pub(super) fn check(self, step: &Step) -> Result<(), Declined> {
+        let product = match &step.prim {
+            Prim::Fused(fused) => &fused.product,
+            other => other,
+        };
+        if self == Self::Everything || !matches!(product, Prim::MatMul(_)) {
+            return Ok(());
+        }
+        let (Some(made), Some(a)) = (step.outputs.first(), step.inputs.first()) else { return Ok(()) };
+        let multiplications = made.elems().saturating_mul(a.shape.last().copied().unwrap_or(1));
+        if multiplications < SMALL_PRODUCT {
+            return Err(Declined::new(format!("it is small: {multiplications} multiplications")));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_left_alone_unless_asked_for() {
+        assert_eq!(Mode::Auto.offers(DriverKind::Host), None);
+        assert_eq!(Mode::On.offers(DriverKind::Host), Some(Offers::Everything));
+        assert_eq!(Mode::Auto.offers(DriverKind::Nvidia), Some(Offers::Worthwhile));
+        assert_eq!(Mode::Off.offers(DriverKind::Amd), None);
+    }
+
+    #[test]
+    fn only_the_three_words_are_modes() {
+        assert_eq!("on".parse(), Ok(Mode::On));
+        for text in ["", "ON", "1", "true", " on"] {
+            assert_eq!(text.parse::<Mode>(), Err(UnknownMode), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Steps as hipDNN graphs.
+use graph::{
+    Declined, Prim, Step, View,
+    prim::{Conv, Fused, MatMul, Norm, Pool, PoolKind},
+};
+use hipdnn::{
+    Convolution, Resample, Scalar, Tensor, TensorId,
+    sys::{PointwiseMode, ResampleMode},
+};
+
+use super::{
+    epilogue::Epilogue,
+    sketch::{Repeats, Sketch},
+};
+
+/// True for the primitives that hipDNN has operations for.
+pub(super) fn is_known(prim: &Prim) -> bool {
+    match prim {
+        Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::MatMul(_) | Prim::Pool(_) | Prim::Norm(_) => true,
+        Prim::Fused(fused) => is_known(&fused.product),
+        _ => false,
+    }
+}
+
+/// The graph that does what a step does.
+pub(super) fn sketch(step: &Step) -> Result<Sketch, Declined> {
+    let ([x, ..], [y, ..]) = (&step.inputs[..], &step.outputs[..]) else {
+        return Err(Declined::new("it reads or writes nothing"));
+    };
+    if step.outputs.len() > 1 {
+        return Err(Declined::new("it has several outputs"));
+    }
+    let mut sketch = Sketch::new(step.prim.name(), x.dtype)?;
+    let axes = rank(&step.prim, x);
+    let made = match &step.prim {
+        Prim::Fused(fused) => fused_product(&mut sketch, fused, &step.inputs, y)?,
+        prim => operation(&mut sketch, prim, &step.inputs, y)?,
+    };
+    sketch.write(step.inputs.len(), made, y, axes)?;
+    Ok(sketch)
+}
+
+/// How many axes the graph's tensors have.
+fn rank(prim: &Prim, x: &View) -> usize {
+    match prim {
+        // hipDNN's first axis is never normalised.
+        Prim::Norm(norm) => x.shape.len().max(norm.axes + 1),
+        _ => x.shape.len(),
+    }
+}
+
+fn operation(sketch: &mut Sketch, prim: &Prim, inputs: &[View], y: &View) -> Result<TensorId, Declined> {
+    match prim {
+        Prim::Conv(conv) => convolution(sketch, conv, inputs, y, false),
+        Prim::ConvTranspose(conv) => convolution(sketch, conv, inputs, y, true),
+        Prim::MatMul(matmul) => product(sketch, matmul, inputs),
+        Prim::Pool(pool) => window(sketch, pool, &inputs[0], y),
+        Prim::Norm(norm) => normalisation(sketch, norm, inputs),
+        other => Err(Declined::new(format!("hipDNN has no operation for {}", other.name()))),
+    }
+}
+
+fn fused_product(sketch: &mut Sketch, fused: &Fused, inputs: &[View], y: &View) -> Result<TensorId, Declined> {
+    let made = operation(sketch, &fused.product, &inputs[..fused.operands], y)?;
+    let axes = y.shape.len();
+    let mut operands: Vec<Option<TensorId>> = vec![None; inputs.len() - fused.operands];
+    let mut input = |sketch: &mut Sketch, number: usize| {
+        let Some(further) = number.checked_sub(1) else { return Ok(made) };
+        if let Some(known) = operands[further] {
+            return Ok(known);
+        }
+        let at = fused.operands + further;
+        let id = sketch.read(at, &inputs[at], axes, Repeats::Anywhere)?;
+        operands[further] = Some(id);
+        Ok(id)
+    };
+    let result = Epilogue { expr: &fused.epilogue, input: &mut input, made: Vec::new() }.write(sketch)?;
+    // What the caller brings can't be what is written.
+    if operands.contains(&Some(result)) {
+        return Ok(sketch.pointwise(PointwiseMode::IDENTITY, &[result]));
+    }
+    Ok(result)
+}
+
+fn convolution(
+    sketch: &mut Sketch,
+    conv: &Conv,
+    inputs: &[View],
+    y: &View,
+    transposed: bool,
+) -> Result<TensorId, Declined> {
+    let (x, w) = (&inputs[0], &inputs[1]);
+    let axes = x.shape.len();
+    // A transposed convolution is the gradient of one that goes the other way.
+    let (data, made) = if transposed { (y, x) } else { (x, y) };
+    let mut parameters = Convolution::new(axes - 2);
+    for axis in 0..axes - 2 {
+        let [stride, dilation] = [conv.strides[axis], conv.dilations[axis]].map(|value| value as i64);
+        let reach = dilation * (w.shape[axis + 2] as i64 - 1) + 1;
+        let along = Along { data: data.shape[axis + 2] as i64, made: made.shape[axis + 2] as i64, reach, stride };
+        let pre = conv.pads[axis] as i64;
+        parameters.pre_padding[axis] = pre;
+        parameters.post_padding[axis] = along.post_padding(pre)?;
+        parameters.strides[axis] = stride;
+        parameters.dilations[axis] = dilation;
+    }
+    let from = sketch.read(0, x, axes, Repeats::Never)?;
+    let filter = sketch.read(1, w, axes, Repeats::Never)?;
+    let result = if transposed {
+        let dims: Vec<i64> = y.shape.iter().map(|&extent| extent as i64).collect();
+        sketch.graph.convolution_to_data(from, filter, &dims, parameters)
+    } else {
+        sketch.graph.convolution(from, filter, parameters)
+    };
+    if !conv.bias {
+        return Ok(result);
+    }
+    let bias = sketch.read_channels(2, &inputs[2], axes)?;
+    Ok(sketch.pointwise(PointwiseMode::ADD, &[result, bias]))
+}
+
+/// Windows along one axis.
+struct Along {
+    data: i64,
+    made: i64,
+    reach: i64,
+    stride: i64,
+}
+
+impl Along {
+    fn fits(&self, pre: i64, post: i64) -> bool {
+        let room = self.data + pre + post - self.reach;
+        room >= 0 && room / self.stride + 1 == self.made
+    }
+
+    /// Padding behind that gives the result its extent: as much as before where that does, because engines like it.
+    fn post_padding(&self, pre: i64) -> Result<i64, Declined> {
+        let least = (self.made - 1) * self.stride + self.reach - self.data - pre;
+        let found = [pre, least.max(0)].into_iter().find(|&post| pre >= 0 && self.fits(pre, post));
+        found.ok_or_else(|| Declined::new("its padding cuts off or does not fit its result"))
+    }
+}
+
+fn product(sketch: &mut Sketch, matmul: &MatMul, inputs: &[View]) -> Result<TensorId, Declined> {
+    let a = sketch.read(0, &inputs[0], 3, Repeats::InBatch)?;
+    let b = sketch.read(1, &inputs[1], 3, Repeats::InBatch)?;
+    let made = sketch.graph.matmul(a, b);
+    if matmul.alpha == 1.0 {
+        return Ok(made);
+    }
+    let alpha = sketch.number(matmul.alpha.into());
+    Ok(sketch.pointwise(PointwiseMode::MUL, &[made, alpha]))
+}
+
+fn window(sketch: &mut Sketch, pool: &Pool, x: &View, y: &View) -> Result<TensorId, Declined> {
+    if pool.dilations.iter().any(|&dilation| dilation != 1) {
+        return Err(Declined::new("its window is spread"));
+    }
+    let mode = match pool.kind {
+        PoolKind::Max { .. } => ResampleMode::MAXPOOL,
+        PoolKind::Average { count_pad: false } => ResampleMode::AVGPOOL_EXCLUDE_PADDING,
+        PoolKind::Average { count_pad: true } => ResampleMode::AVGPOOL_INCLUDE_PADDING,
+        PoolKind::Lp { p } => return Err(Declined::new(format!("its window takes a norm (p = {p})"))),
+    };
+    let axes = x.shape.len();
+    let lengths = pool.kernel.iter().map(|&extent| extent as i64).collect::<Vec<_>>();
+    let mut what = Resample::new(mode, &lengths);
+    for axis in 0..axes - 2 {
+        let (reach, stride) = (pool.kernel[axis] as i64, pool.strides[axis] as i64);
+        let along = Along { data: x.shape[axis + 2] as i64, made: y.shape[axis + 2] as i64, reach, stride };
+        let pre = pool.pads[axis] as i64;
+        let post = along.post_padding(pre)?;
+        // Padding that counts is exactly what the model says, and no window reaches beyond it.
+        let post = if mode == ResampleMode::AVGPOOL_INCLUDE_PADDING { pool.pads_end[axis] as i64 } else { post };
+        if post < 0 || !along.fits(pre, post) {
+            return Err(Declined::new("its last window reaches beyond its padding"));
+        }
+        if pre.max(post) >= reach {
+            return Err(Declined::new("its padding holds a whole window"));
+        }
+        what.strides[axis] = stride;
+        what.pre_padding[axis] = pre;
+        what.post_padding[axis] = post;
+    }
+    let x = sketch.read(0, x, axes, Repeats::Never)?;
+    Ok(sketch.graph.resample(what, x))
+}
+
+fn normalisation(sketch: &mut Sketch, norm: &Norm, inputs: &[View]) -> Result<TensorId, Declined> {
+    let x = &inputs[0];
+    if !norm.scale || (norm.centre && !norm.bias) {
+        return Err(Declined::new("it has no scale or no bias, and hipDNN wants them"));
+    }
+    if norm.round_before_scale && x.dtype != x.dtype.compute() {
+        return Err(Declined::new(format!("it rounds to {} before it scales", x.dtype)));
+    }
+    let axes = x.shape.len().max(norm.axes + 1);
+    let data = sketch.read(0, x, axes, Repeats::Never)?;
+    let scale = sketch.read(1, &inputs[1], axes, Repeats::Never)?;
+    let bias = if norm.bias { Some(sketch.read(2, &inputs[2], axes, Repeats::Never)?) } else { None };
+    let epsilon = sketch.graph.tensor(Tensor::scalar(Scalar::F32(norm.epsilon)));
+    Ok(match bias {
+        Some(bias) if norm.centre => sketch.graph.layer_norm(data, [scale, bias], epsilon, norm.axes),
+        bias => sketch.graph.rms_norm(data, scale, bias, epsilon, norm.axes),
+    })
+}

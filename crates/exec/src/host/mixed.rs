@@ -1,0 +1,351 @@
+//! Plans some of whose steps hipDNN runs.
+//!
+//! The steps between two of hipDNN's are one piece of our own work. On an idle stream, or on none, pieces are done on the
+//! calling thread, which waits for hipDNN. On a busy stream, and in a recording, they are host functions of the driver
+//! between hipDNN's own work.
+use std::{
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use graph::{Declined, Plan};
+use hip::RawStream;
+
+use super::{
+    Addresses, HostPlan,
+    run::{Bound, RunState, execute_part},
+};
+use crate::{
+    Capture, ExecError, Ledger,
+    device::{Observer, Order, Run, RunBy},
+    dnn::{Dnn, DnnStep, Offers},
+};
+
+/// hipDNN on the host driver, for the sessions that want it.
+pub(super) struct Mixed {
+    dnn: Arc<Dnn>,
+    offers: Offers,
+    device: hip::Device,
+    /// Streams for runs that come without one.
+    streams: Mutex<Vec<hip::Stream>>,
+}
+
+impl Mixed {
+    pub fn new(dnn: Arc<Dnn>, offers: Offers, device: hip::Device) -> Self {
+        Self { dnn, offers, device, streams: Mutex::default() }
+    }
+
+    fn stream(&self) -> Result<hip::Stream, ExecError> {
+        let idle = self.streams.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.map_or_else(|| Ok(self.device.stream()?), Ok)
+    }
+
+    fn give_back(&self, stream: hip::Stream) {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+    }
+}
+
+/// Who runs the steps of a plan.
+pub(super) struct MixedPlan {
+    /// Of each step: `None` if hipDNN has no such operation.
+    answers: Vec<Option<Result<DnnStep, Declined>>>,
+    workspace_bytes: usize,
+    mixed: Arc<Mixed>,
+}
+
+impl MixedPlan {
+    /// Offers every step of a plan to hipDNN.
+    pub fn new(mixed: &Arc<Mixed>, plan: &Plan) -> Self {
+        let answers: Vec<_> = plan.steps.iter().map(|step| mixed.dnn.offer(step, mixed.offers)).collect();
+        let taken = answers.iter().flatten().flatten();
+        let workspace_bytes = taken.map(DnnStep::workspace_bytes).max().unwrap_or(0);
+        Self { answers, workspace_bytes, mixed: mixed.clone() }
+    }
+
+    /// True if hipDNN runs any step.
+    pub fn is_mixed(&self) -> bool {
+        self.answers.iter().any(|answer| matches!(answer, Some(Ok(_))))
+    }
+
+    pub fn run_by(&self, step: usize) -> RunBy<'_> {
+        match self.answers.get(step) {
+            Some(Some(Ok(taken))) => RunBy::HipDnn { engine: taken.engine() },
+            Some(Some(Err(reason))) => RunBy::Own { why: Some(&reason.0) },
+            _ => RunBy::Own { why: None },
+        }
+    }
+
+    /// The pieces of a run on these addresses.
+    fn pieces(&self, bound: Bound<'_>) -> Vec<Piece<'_>> {
+        let mut pieces = Vec::new();
+        let mut own = 0..0;
+        for (at, answer) in self.answers.iter().enumerate() {
+            match answer {
+                Some(Ok(step)) if step.accepts(|buffer| bound.address(buffer)) => {
+                    pieces.extend((!own.is_empty()).then(|| Piece::Own(own.clone())));
+                    pieces.push(Piece::Dnn(at, step));
+                    own = at + 1..at + 1;
+                }
+                _ => own.end = at + 1,
+            }
+        }
+        pieces.extend((!own.is_empty()).then_some(Piece::Own(own)));
+        pieces
+    }
+}
+
+/// Steps that are run together.
+enum Piece<'a> {
+    /// By our own code.
+    Own(Range<usize>),
+    /// By hipDNN, with its number.
+    Dnn(usize, &'a DnnStep),
+}
+
+/// Runs a plan in an order with other work.
+///
+/// # Safety
+/// As for [`Prepared::run`](crate::Prepared::run).
+pub(super) unsafe fn run(plan: Arc<HostPlan>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
+    let Some(mixed) = &plan.mixed else { return Ok(()) };
+    // SAFETY, of the four calls: the caller's promise.
+    match order {
+        Order::Now => {
+            let stream = mixed.mixed.stream()?;
+            // SAFETY: as above.
+            let done = unsafe { run_now(&plan, mixed, &run, &mixed.mixed.device, stream.raw()) };
+            mixed.mixed.give_back(stream);
+            done
+        }
+        Order::Stream { device, stream, ledger } => {
+            if device.capture_status(stream)? != hip::CaptureStatus::None {
+                return Err(ExecError::ForeignCapture);
+            }
+            if device.stream_query(stream)? {
+                // SAFETY: as above.
+                return unsafe { run_now(&plan, mixed, &run, device, stream) };
+            }
+            // SAFETY: as above.
+            unsafe { queue(&plan, mixed, &run, device, stream, ledger) }
+        }
+        // SAFETY: as above.
+        Order::Record(capture) => unsafe { record(&plan, mixed, &run, capture) },
+    }
+}
+
+/// Does everything before it returns. The stream is idle.
+///
+/// # Safety
+/// As for [`run`].
+unsafe fn run_now(
+    plan: &HostPlan,
+    mixed: &MixedPlan,
+    run: &Run<'_>,
+    device: &hip::Device,
+    stream: RawStream<'_>,
+) -> Result<(), ExecError> {
+    let mut state = plan.shared.take();
+    let observer = run.observer.as_deref();
+    let mut work = || {
+        let arena = state.arena(plan.plan.arena_bytes)?;
+        let workspace = state.workspace(mixed.workspace_bytes)?;
+        let bound = Bound { plan: &plan.plan, inputs: run.inputs, outputs: run.outputs, arena };
+        for piece in mixed.pieces(bound) {
+            match piece {
+                Piece::Own(steps) => {
+                    let graph = &plan.shared.graph;
+                    // SAFETY: the caller's promise; what hipDNN did before these steps was waited for.
+                    unsafe { execute_part(graph, bound, steps, &mut state, run.parallel, observer) }?;
+                }
+                Piece::Dnn(at, step) => {
+                    let start = observer.is_some().then(Instant::now);
+                    // SAFETY: the planner keeps live buffers apart; the caller vouches for inputs and outputs until this
+                    // call returns, and the stream is waited for before that.
+                    unsafe { step.execute(|buffer| bound.address(buffer), workspace, stream) }?;
+                    device.stream_synchronize(stream)?;
+                    if let (Some(observer), Some(start)) = (observer, start) {
+                        observer.step(&plan.plan.steps[at], mixed.run_by(at), start, start.elapsed());
+                    }
+                }
+            }
+        }
+        Ok(())
+    };
+    let done = work();
+    plan.shared.give_back(state);
+    done
+}
+
+/// A run whose pieces are done one after the other by somebody else.
+struct Later {
+    plan: Arc<HostPlan>,
+    addresses: Addresses,
+    memory: Memory,
+    observer: Option<Arc<dyn Observer>>,
+    progress: Mutex<Progress>,
+}
+
+/// Where the memory of the run's state lies: known without the state, which a piece may be using.
+#[derive(Clone, Copy)]
+struct Memory {
+    arena: *mut u8,
+    workspace: *mut u8,
+}
+
+// SAFETY: addresses are numbers; whoever uses them vouches for what lies there.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+#[derive(Default)]
+struct Progress {
+    state: RunState,
+    /// When the step that hipDNN works on began.
+    start: Option<Instant>,
+    failure: Option<ExecError>,
+}
+
+impl Later {
+    /// With all the memory that the run needs: later nobody could be told that there is none.
+    fn new(plan: &Arc<HostPlan>, mixed: &MixedPlan, run: &Run<'_>) -> Result<Arc<Self>, ExecError> {
+        let mut state = plan.shared.take();
+        let (arena, workspace) = (state.arena(plan.plan.arena_bytes)?, state.workspace(mixed.workspace_bytes)?);
+        let progress = Mutex::new(Progress { state, ..Progress::default() });
+        let (plan, addresses, observer) = (plan.clone(), Addresses::of(run), run.observer.clone());
+        Ok(Arc::new(Self { plan, addresses, memory: Memory { arena, workspace }, observer, progress }))
+    }
+
+    fn bound(&self) -> Bound<'_> {
+        let Addresses { inputs, outputs } = &self.addresses;
+        Bound { plan: &self.plan.plan, inputs, outputs, arena: self.memory.arena }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Our own steps, on a thread of the driver, which no panic may reach. Nothing is done behind a failure.
+    ///
+    /// # Safety
+    /// As for [`execute_part`].
+    unsafe fn own(&self, steps: Range<usize>) {
+        let mut progress = self.progress();
+        let Progress { state, failure, .. } = &mut *progress;
+        if failure.is_some() {
+            return;
+        }
+        let shared = &self.plan.shared;
+        // A panic leaves bytes behind that nobody reads: outputs of a failed run, and memory that the next run overwrites.
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: the caller's promise.
+            unsafe { execute_part(&shared.graph, self.bound(), steps, state, &*shared.pool, self.observer.as_deref()) }
+        }));
+        *failure = done.unwrap_or(Err(ExecError::Panicked)).err();
+    }
+
+    /// hipDNN is about to work.
+    fn start(&self) {
+        self.progress().start = Some(Instant::now());
+    }
+
+    /// hipDNN has done a step.
+    fn end(&self, at: usize) {
+        let start = self.progress().start.take();
+        if let (Some(observer), Some(start), Some(mixed)) = (&self.observer, start, &self.plan.mixed) {
+            observer.step(&self.plan.plan.steps[at], mixed.run_by(at), start, start.elapsed());
+        }
+    }
+
+    /// Enqueues hipDNN's step.
+    ///
+    /// # Safety
+    /// As for [`DnnStep::execute`], of the run's addresses.
+    unsafe fn execute(&self, step: &DnnStep, stream: RawStream<'_>) -> Result<(), ExecError> {
+        let bound = self.bound();
+        // SAFETY: the caller's promise.
+        unsafe { step.execute(|buffer| bound.address(buffer), self.memory.workspace, stream) }
+    }
+}
+
+/// Puts a run behind the work of a stream.
+///
+/// # Safety
+/// As for [`run`].
+unsafe fn queue(
+    plan: &Arc<HostPlan>,
+    mixed: &MixedPlan,
+    run: &Run<'_>,
+    device: &hip::Device,
+    stream: RawStream<'_>,
+    ledger: &Arc<Ledger>,
+) -> Result<(), ExecError> {
+    let later = Later::new(plan, mixed, run)?;
+    let ticket = ledger.enter();
+    let enqueue = || {
+        for piece in mixed.pieces(later.bound()) {
+            let later = later.clone();
+            match piece {
+                Piece::Own(steps) => {
+                    // SAFETY: the caller vouches for the addresses until the stream has passed this point, and the steps
+                    // before these are done by then.
+                    device.launch_host_fn(stream, move || unsafe { later.own(steps) })?;
+                }
+                Piece::Dnn(at, step) => {
+                    let (before, after) = (later.clone(), later.clone());
+                    if later.observer.is_some() {
+                        device.launch_host_fn(stream, move || before.start())?;
+                    }
+                    // SAFETY: the caller vouches for the addresses; the run's memory lives until its last piece is done.
+                    unsafe { later.execute(step, stream) }?;
+                    if later.observer.is_some() {
+                        device.launch_host_fn(stream, move || after.end(at))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    };
+    let enqueued: Result<(), ExecError> = enqueue();
+    let (is_whole, run) = (enqueued.is_ok(), later.clone());
+    let last = move || {
+        let (state, failure) = {
+            let mut progress = later.progress();
+            (std::mem::take(&mut progress.state), progress.failure.take())
+        };
+        later.plan.shared.give_back(state);
+        // Of a run that could not be enqueued as a whole the caller is told at once.
+        ticket.close(failure.filter(|_| is_whole).map_or(Ok(()), Err));
+    };
+    let ended = device.launch_host_fn(stream, last);
+    if ended.is_err() {
+        // What is on the stream already uses the run's memory.
+        let _ = device.stream_synchronize(stream);
+    }
+    drop(run);
+    enqueued.and(ended.map_err(Into::into))
+}
+
+/// Records a run.
+///
+/// # Safety
+/// As for [`run`].
+unsafe fn record(plan: &Arc<HostPlan>, mixed: &MixedPlan, run: &Run<'_>, capture: &Capture) -> Result<(), ExecError> {
+    let unobserved = Run { observer: None, ..*run };
+    let later = Later::new(plan, mixed, &unobserved)?;
+    for piece in mixed.pieces(later.bound()) {
+        let later = later.clone();
+        match piece {
+            // SAFETY: the caller vouches for the addresses until the capture is dropped; replays keep the order.
+            Piece::Own(steps) => capture.record(move |_| unsafe { later.own(steps.clone()) })?,
+            // SAFETY: the caller vouches for the addresses, and the last piece keeps the run's memory with the capture.
+            Piece::Dnn(_, step) => unsafe { later.execute(step, capture.stream()) }?,
+        }
+    }
+    capture.record(move |failure| {
+        if let Some(error) = later.progress().failure.take() {
+            failure.set(error);
+        }
+    })
+}

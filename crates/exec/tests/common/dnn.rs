@@ -1,0 +1,47 @@
+//! The host device with hipDNN.
+#![allow(dead_code, clippy::unwrap_used)]
+use std::sync::{Arc, OnceLock};
+
+use exec::{
+    Input, Program, RunBy,
+    dnn::{Dnn, Libraries, Offers},
+    host::{HostDevice, run_program},
+};
+use graph::{Graph, Tensor};
+
+/// The host driver's device.
+pub fn driver() -> hip::Device {
+    let driver = hip::Driver::load(hip::DriverKind::Host).unwrap();
+    driver.devices().unwrap().remove(0)
+}
+
+/// The library that was built with these tests.
+pub fn library() -> Arc<Dnn> {
+    static LIBRARIES: OnceLock<Libraries> = OnceLock::new();
+    LIBRARIES.get_or_init(Libraries::default).open(&driver()).unwrap()
+}
+
+/// The host device, offering every step to hipDNN.
+pub fn device() -> HostDevice {
+    HostDevice::new().with_dnn(library(), Offers::Everything, driver())
+}
+
+/// Who runs each step of the plan for these inputs: `own: map`, with the reason after a comma.
+pub fn run_by(program: &Program, given: &[Tensor]) -> Vec<String> {
+    let inputs: Vec<Input<'_>> = given.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
+    let prepared = program.plan(&inputs).unwrap();
+    let steps = prepared.plan().steps.iter().enumerate();
+    steps
+        .map(|(at, step)| match prepared.run_by(at) {
+            RunBy::Own { why: Some(why) } => format!("own: {}, {why}", step.prim.name()),
+            by => by.label(step),
+        })
+        .collect()
+}
+
+/// What a graph gives with hipDNN and without it, and who ran its steps.
+pub fn both(graph: &Graph, given: &[Tensor]) -> (Vec<Tensor>, Vec<Tensor>, Vec<String>) {
+    let with = Program::new(graph.clone(), &device()).unwrap();
+    let without = Program::new(graph.clone(), &HostDevice::new()).unwrap();
+    (run_program(&with, given).unwrap(), run_program(&without, given).unwrap(), run_by(&with, given))
+}
