@@ -10,6 +10,7 @@ mod demo;
 mod dist;
 mod engine;
 mod gpu;
+mod kernels;
 mod layers;
 mod migraphx;
 mod pytest;
@@ -98,6 +99,12 @@ enum Command {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Compile every kernel for AMD's targets with clang, check what they need, and write docs/kernels.md
+    Kernels {
+        /// Fail if docs/kernels.md is not what would be written, instead of writing it
+        #[arg(long)]
+        check: bool,
+    },
     /// Unpack Debian's HIP runtimes under target/ and test the driver loader against them
     Rocm,
     /// Unpack Debian's MIGraphX under target/ and test the migraphx backend against it
@@ -160,6 +167,10 @@ fn run(command: Command) -> Result<()> {
         Command::Corrupt { arguments } => {
             let stage = stage::run(&workspace, Profile::Dev)?;
             engine::corrupt(&workspace, &setup::run(&workspace)?, &stage, &arguments).map(|_| ())
+        }
+        Command::Kernels { check } => {
+            let page = if check { kernels::Page::Hold } else { kernels::Page::Write };
+            kernels::run(&workspace, page).map(tell_skip)
         }
         Command::Rocm => rocm::run(&workspace).map(tell_skip),
         Command::Migraphx => migraphx::run(&test::Context::new(&workspace)).map(tell_skip),

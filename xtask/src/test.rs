@@ -10,7 +10,7 @@ use comfy_table::{Cell, ContentArrangement, Table, presets};
 use crate::setup::{self, ORT_VERSIONS, Python};
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
-use crate::{conformance, engine, layers, migraphx, pytest, rocm, shell, symbols, third_party, valgrind};
+use crate::{conformance, engine, kernels, layers, migraphx, pytest, rocm, shell, symbols, third_party, valgrind};
 
 /// Fits a log viewer; longer notes are wrapped.
 const TABLE_WIDTH: u16 = 120;
@@ -115,6 +115,9 @@ fn steps() -> Vec<Step> {
         third_party::run(context.workspace, context.python()?, context.stage()?)
     }));
     steps.push(Step::new("genai", "text generation with ONNX Runtime GenAI", pytest::genai));
+    steps.push(Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", |context| {
+        kernels::run(context.workspace, kernels::Page::Hold)
+    }));
     steps
         .push(Step::new("rocm", "driver loader against Debian's HIP runtimes", |context| rocm::run(context.workspace)));
     steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", migraphx::run));

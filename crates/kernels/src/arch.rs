@@ -1,11 +1,11 @@
-//! What a target can do.
+//! What targets can do, as a table.
 
 /// Instructions for products of small matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Matrix {
     /// None: products are multiplied and added one by one.
     None,
-    /// MFMA of gfx908 and later gfx9: no bf16 on gfx908.
+    /// MFMA of gfx908 and later gfx9; `bf16` is false on gfx908.
     Mfma,
     /// WMMA of gfx11.
     Wmma11,
@@ -13,6 +13,17 @@ pub enum Matrix {
     Wmma12,
     /// `mma.sync` of the twin.
     Mma,
+}
+
+/// A dot product of four bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dot4 {
+    /// None: multiplied and added one by one.
+    None,
+    /// Both operands signed or both unsigned.
+    Same,
+    /// The sign of each operand is chosen.
+    Mixed,
 }
 
 /// A target, as kernels are chosen for it.
@@ -24,23 +35,97 @@ pub struct Arch {
     pub wave: u32,
     /// Matrix instructions.
     pub matrix: Matrix,
+    /// Whether these take bf16.
+    pub matrix_bf16: bool,
+    /// Dot products of bytes.
+    pub dot4: Dot4,
+    /// LDS bytes of a block.
+    pub lds_bytes: u32,
     /// Compute units, to size grids.
     pub compute_units: u32,
 }
 
+/// What is known of a target or of a family, by the start of its name; the longest one that fits counts.
+struct Row {
+    name: &'static str,
+    wave: u32,
+    matrix: Matrix,
+    dot4: Dot4,
+    lds_kib: u32,
+}
+
+const fn row(name: &'static str, wave: u32, matrix: Matrix, dot4: Dot4, lds_kib: u32) -> Row {
+    Row { name, wave, matrix, dot4, lds_kib }
+}
+
+const TABLE: [Row; 15] = [
+    row("gfx9", 64, Matrix::None, Dot4::None, 64),
+    row("gfx906", 64, Matrix::None, Dot4::Same, 64),
+    row("gfx908", 64, Matrix::Mfma, Dot4::Same, 64),
+    row("gfx90a", 64, Matrix::Mfma, Dot4::Same, 64),
+    row("gfx942", 64, Matrix::Mfma, Dot4::Same, 64),
+    row("gfx950", 64, Matrix::Mfma, Dot4::Same, 160),
+    row("gfx10", 32, Matrix::None, Dot4::None, 64),
+    row("gfx101", 32, Matrix::None, Dot4::None, 64),
+    row("gfx103", 32, Matrix::None, Dot4::Same, 64),
+    row("gfx11", 32, Matrix::Wmma11, Dot4::Mixed, 64),
+    row("gfx12", 32, Matrix::None, Dot4::Mixed, 64),
+    row("gfx120", 32, Matrix::Wmma12, Dot4::Mixed, 64),
+    // Its matrix instructions are others than gfx120x's.
+    row("gfx125", 32, Matrix::None, Dot4::None, 64),
+    row("sm_", 32, Matrix::Mma, Dot4::Mixed, 48),
+    // Whatever it is, plain code runs on it.
+    row("", 32, Matrix::None, Dot4::None, 48),
+];
+
 impl Arch {
-    /// The target with this name, such as `gfx90a:sramecc+:xnack-` or `sm_90`. Unknown ones get what their family has for
-    /// sure.
+    /// The target with this name, such as `gfx90a:sramecc+:xnack-` or `sm_90`. Of unknown ones only what their family
+    /// has for sure is used.
     pub fn new(target: &str, compute_units: u32) -> Self {
         let name = target.split(':').next().unwrap_or_default();
-        let matrix = match name {
-            "gfx908" | "gfx90a" | "gfx942" | "gfx950" => Matrix::Mfma,
-            _ if name.starts_with("gfx11") => Matrix::Wmma11,
-            _ if name.starts_with("gfx120") => Matrix::Wmma12,
-            _ if name.starts_with("sm_") => Matrix::Mma,
-            _ => Matrix::None,
-        };
-        let is_gfx9 = name.starts_with("gfx9");
-        Self { target: target.to_owned(), wave: if is_gfx9 { 64 } else { 32 }, matrix, compute_units }
+        let fitting = TABLE.iter().filter(|row| name.starts_with(row.name));
+        let row = fitting.max_by_key(|row| row.name.len()).unwrap_or(&TABLE[TABLE.len() - 1]);
+        Self {
+            target: target.to_owned(),
+            wave: row.wave,
+            matrix: row.matrix,
+            matrix_bf16: row.matrix != Matrix::None && name != "gfx908",
+            dot4: row.dot4,
+            lds_bytes: row.lds_kib * 1024,
+            compute_units,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_have_what_their_compilers_accept() {
+        for (target, wave, matrix, dot4) in [
+            ("gfx906:sramecc+:xnack-", 64, Matrix::None, Dot4::Same),
+            ("gfx90a", 64, Matrix::Mfma, Dot4::Same),
+            ("gfx950", 64, Matrix::Mfma, Dot4::Same),
+            ("gfx1010", 32, Matrix::None, Dot4::None),
+            ("gfx1031", 32, Matrix::None, Dot4::Same),
+            ("gfx1151", 32, Matrix::Wmma11, Dot4::Mixed),
+            ("gfx1201", 32, Matrix::Wmma12, Dot4::Mixed),
+            ("gfx1250", 32, Matrix::None, Dot4::None),
+            ("sm_90", 32, Matrix::Mma, Dot4::Mixed),
+        ] {
+            let arch = Arch::new(target, 1);
+            assert_eq!((arch.wave, arch.matrix, arch.dot4), (wave, matrix, dot4), "{target}");
+        }
+        assert!(!Arch::new("gfx908", 1).matrix_bf16);
+        assert!(Arch::new("gfx942", 1).matrix_bf16);
+    }
+
+    #[test]
+    fn an_unknown_target_gets_plain_code() {
+        for (target, wave) in [("gfx9-4-generic", 64), ("gfx1399", 32), ("", 32), ("host", 32)] {
+            let arch = Arch::new(target, 1);
+            assert_eq!((arch.wave, arch.matrix, arch.matrix_bf16), (wave, Matrix::None, false), "{target}");
+        }
     }
 }

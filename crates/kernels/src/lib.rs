@@ -12,6 +12,7 @@
 //! The texts are in `hip/`, one op family a file, in the dialect that `hip/prelude.h` describes.
 mod arch;
 mod cache;
+mod catalogue;
 mod compile;
 mod kernel;
 mod launch;
@@ -21,8 +22,9 @@ pub mod sim;
 mod softmax;
 mod step;
 
-pub use arch::{Arch, Matrix};
+pub use arch::{Arch, Dot4, Matrix};
 pub use cache::{CachedCompiler, ship};
+pub use catalogue::{Sample, catalogue};
 pub use compile::{CompileError, Compiler, RtcCompiler};
 pub use kernel::Kernel;
 pub use launch::{Args, Field, HostLaunch, Launch, Pointer, Work};

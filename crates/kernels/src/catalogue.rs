@@ -1,0 +1,180 @@
+//! Steps that between them launch every kernel, in the types that models use most: what compilers are tried on, and what
+//! can be compiled before anyone asks.
+use graph::{
+    DType, Prim, Step, View,
+    expr::{Binary, Expr, Unary},
+    prim::{
+        ArgReduce, Axis, BatchDims, BufferId, Conv, Cumulative, Fused, Map, MatMul, Norm, Pool, PoolKind, Reduce,
+        ReduceKind, Scatter, ScatterKind, Softmax, TopK,
+    },
+    shape,
+};
+
+/// A step with a name for tables.
+pub struct Sample {
+    /// What it shows: `softmax f16`.
+    pub label: String,
+    /// The step.
+    pub step: Step,
+}
+
+const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
+
+/// All samples.
+pub fn catalogue() -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for dtype in FLOATS {
+        elementwise(dtype, &mut samples);
+        rows(dtype, &mut samples);
+        products(dtype, &mut samples);
+        images(dtype, &mut samples);
+        indexing(dtype, &mut samples);
+    }
+    samples
+}
+
+fn view(buffer: u32, dtype: DType, extents: &[usize]) -> View {
+    let strides = shape::dense_strides(extents);
+    View { buffer: BufferId(buffer), dtype, shape: extents.into(), strides, offset: 0 }
+}
+
+/// A step over whole buffers: inputs first, then outputs.
+fn sample(label: String, prim: Prim, inputs: &[(DType, &[usize])], outputs: &[(DType, &[usize])]) -> Sample {
+    let views = |first: usize, of: &[(DType, &[usize])]| {
+        of.iter().enumerate().map(|(at, (dtype, extents))| view((first + at) as u32, *dtype, extents)).collect()
+    };
+    Sample { label, step: Step { node: 0, prim, inputs: views(0, inputs), outputs: views(inputs.len(), outputs) } }
+}
+
+/// `max(a + b, 0)`, or with only one input `tanh(a)`.
+fn expression(dtype: DType, inputs: u16) -> Expr {
+    let mut expr = Expr::new();
+    let a = expr.input(0, dtype);
+    let value = if inputs > 1 {
+        let b = expr.input(1, dtype);
+        let sum = expr.binary(Binary::Add, a, b);
+        let zero = expr.constant(graph::Scalar::Float(0.0), dtype);
+        expr.binary(Binary::Max, sum, zero)
+    } else {
+        expr.unary(Unary::Tanh, a)
+    };
+    let stored = expr.cast(value, dtype);
+    expr.finish(stored);
+    expr
+}
+
+fn elementwise(dtype: DType, samples: &mut Vec<Sample>) {
+    let flat: &[usize] = &[64, 1024];
+    let map = |inputs| Prim::Map(Map { expr: expression(dtype, inputs) });
+    samples.push(sample(format!("map add relu {dtype}"), map(2), &[(dtype, flat), (dtype, flat)], &[(dtype, flat)]));
+    samples.push(sample(format!("map tanh {dtype}"), map(1), &[(dtype, flat)], &[(dtype, flat)]));
+    let mut broadcast = sample(
+        format!("map add relu broadcast {dtype}"),
+        map(2),
+        &[(dtype, &[8, 32, 7, 7]), (dtype, &[8, 32, 7, 7])],
+        &[(dtype, &[8, 32, 7, 7])],
+    );
+    broadcast.step.inputs[1].strides = [0isize, 1, 0, 0].into_iter().collect();
+    samples.push(broadcast);
+    let mut transpose = sample(
+        format!("map transpose {dtype}"),
+        Prim::Map(Map { expr: Expr::copy(dtype, dtype) }),
+        &[(dtype, &[4, 96, 80])],
+        &[(dtype, &[4, 96, 80])],
+    );
+    transpose.step.inputs[0].strides = [96 * 80isize, 1, 96].into_iter().collect();
+    samples.push(transpose);
+}
+
+fn rows(dtype: DType, samples: &mut Vec<Sample>) {
+    let (wide, narrow): (&[usize], &[usize]) = (&[64, 1024], &[4096, 49]);
+    for (name, extents) in [("", wide), ("short ", narrow)] {
+        for (kind, word) in [(ReduceKind::Sum, "sum"), (ReduceKind::Mean, "mean"), (ReduceKind::Max, "max")] {
+            let prim = Prim::Reduce(Reduce { kind, axes: 1 });
+            let label = format!("reduce {word} {name}{dtype}");
+            samples.push(sample(label, prim, &[(dtype, extents)], &[(dtype, &extents[..1])]));
+        }
+        let prim = Prim::Softmax(Softmax { log: false });
+        samples.push(sample(format!("softmax {name}{dtype}"), prim, &[(dtype, extents)], &[(dtype, extents)]));
+    }
+    for (centre, word) in [(true, "layer"), (false, "RMS")] {
+        let prim =
+            Prim::Norm(Norm { axes: 1, epsilon: 1e-5, centre, scale: true, bias: centre, round_before_scale: !centre });
+        let (x, by_column) = ((dtype, wide), (dtype, &wide[1..]));
+        let inputs: &[_] = if centre { &[x, by_column, by_column] } else { &[x, by_column] };
+        samples.push(sample(format!("norm {word} {dtype}"), prim, inputs, &[x]));
+    }
+    let prim = Prim::ArgReduce(ArgReduce { largest: true, last: false });
+    samples.push(sample(format!("arg_reduce {dtype}"), prim, &[(dtype, wide)], &[(DType::I64, &wide[..1])]));
+    let prim = Prim::TopK(TopK { k: 5, largest: true, sorted: true });
+    let outputs: &[(DType, &[usize])] = &[(dtype, &[64, 5]), (DType::I64, &[64, 5])];
+    samples.push(sample(format!("top_k {dtype}"), prim, &[(dtype, wide)], outputs));
+    let prim = Prim::Cumulative(Cumulative { product: false, exclusive: false, reverse: false });
+    let extents: &[usize] = &[64, 1024, 1];
+    samples.push(sample(format!("cumulative {dtype}"), prim, &[(dtype, extents)], &[(dtype, extents)]));
+}
+
+fn fused(product: Prim, operands: usize, dtype: DType) -> Prim {
+    Prim::Fused(Fused { product: Box::new(product), operands, dtype, epilogue: expression(dtype, 2) })
+}
+
+fn products(dtype: DType, samples: &mut Vec<Sample>) {
+    for (name, m) in [("", 256usize), ("one row ", 1)] {
+        let prim = Prim::MatMul(MatMul { alpha: 1.0 });
+        let (a, b, y): (&[usize], &[usize], &[usize]) = (&[2, m, 256], &[2, 256, 256], &[2, m, 256]);
+        let inputs = [(dtype, a), (dtype, b)];
+        samples.push(sample(format!("matmul {name}{dtype}"), prim.clone(), &inputs, &[(dtype, y)]));
+        let inputs = [(dtype, a), (dtype, b), (dtype, y)];
+        samples.push(sample(format!("matmul {name}add relu {dtype}"), fused(prim, 2, dtype), &inputs, &[(dtype, y)]));
+    }
+}
+
+fn conv(groups: usize) -> Prim {
+    Prim::Conv(Conv {
+        strides: [1usize, 1].into_iter().collect(),
+        pads: [1isize, 1].into_iter().collect(),
+        dilations: [1usize, 1].into_iter().collect(),
+        groups,
+        bias: true,
+    })
+}
+
+fn images(dtype: DType, samples: &mut Vec<Sample>) {
+    let x: (DType, &[usize]) = (dtype, &[2, 64, 28, 28]);
+    for (name, groups) in [("", 1usize), ("depthwise ", 64)] {
+        let (w, bias): ([usize; 4], (DType, &[usize])) = ([64, 64 / groups, 3, 3], (dtype, &[64]));
+        let inputs = [x, (dtype, &w[..]), bias];
+        samples.push(sample(format!("conv {name}{dtype}"), conv(groups), &inputs, &[x]));
+        let inputs = [x, (dtype, &w[..]), bias, x];
+        samples.push(sample(format!("conv {name}add relu {dtype}"), fused(conv(groups), 3, dtype), &inputs, &[x]));
+    }
+    for (kind, word) in
+        [(PoolKind::Max { column_major: false }, "max"), (PoolKind::Average { count_pad: false }, "average")]
+    {
+        let prim = Prim::Pool(Pool {
+            kind,
+            kernel: [3usize, 3].into_iter().collect(),
+            strides: [2usize, 2].into_iter().collect(),
+            pads: [1isize, 1].into_iter().collect(),
+            pads_end: [1isize, 1].into_iter().collect(),
+            dilations: [1usize, 1].into_iter().collect(),
+        });
+        samples.push(sample(format!("pool {word} {dtype}"), prim, &[x], &[(dtype, &[2, 64, 14, 14])]));
+    }
+}
+
+fn indexing(dtype: DType, samples: &mut Vec<Sample>) {
+    let data: (DType, &[usize]) = (dtype, &[1, 1000, 256]);
+    let inputs: [(DType, &[usize]); 2] = [data, (DType::I64, &[64])];
+    samples.push(sample(format!("gather {dtype}"), Prim::Gather, &inputs, &[(dtype, &[1, 64, 256])]));
+    let flat: (DType, &[usize]) = (dtype, &[64, 256]);
+    let inputs: [(DType, &[usize]); 2] = [flat, (DType::I64, &[16, 256])];
+    let prim = Prim::GatherElements(Axis(0));
+    samples.push(sample(format!("gather_elements {dtype}"), prim, &inputs, &[(dtype, &[16, 256])]));
+    let inputs: [(DType, &[usize]); 2] = [flat, (DType::I64, &[16, 1])];
+    let prim = Prim::GatherNd(BatchDims(0));
+    samples.push(sample(format!("gather_nd {dtype}"), prim, &inputs, &[(dtype, &[16, 256])]));
+    let inputs: [(DType, &[usize]); 3] = [flat, (DType::I64, &[16, 1]), (dtype, &[16, 256])];
+    let prim = Prim::ScatterNd(Scatter { kind: ScatterKind::Replace, axis: 0 });
+    samples.push(sample(format!("scatter_nd {dtype}"), prim, &inputs, &[flat]));
+}
