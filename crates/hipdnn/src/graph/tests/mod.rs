@@ -1,4 +1,8 @@
 use super::*;
+
+mod inference;
+mod rules;
+
 use crate::sys::PointwiseMode;
 
 fn graph() -> Graph {
