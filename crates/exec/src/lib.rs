@@ -16,7 +16,6 @@ pub mod dnn;
 mod error;
 pub mod host;
 mod ledger;
-mod pool;
 mod program;
 mod thread_id;
 
@@ -24,8 +23,7 @@ pub use cache::Lru;
 pub use capture::{Capture, Captured};
 pub use device::{Device, Loaded, Observer, Order, Prepared, Run, RunBy};
 pub use error::ExecError;
-pub use host_ops::{Parallel, Serial};
+pub use host_ops::{Parallel, Pool, Serial};
 pub use ledger::Ledger;
-pub use pool::Pool;
 pub use program::{Input, Planned, Program, Settings, Watcher};
 pub use thread_id::ThreadId;

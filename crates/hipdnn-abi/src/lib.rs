@@ -14,6 +14,7 @@ mod fault;
 mod implementation;
 mod registry;
 mod table;
+mod table_attention;
 mod value;
 
 pub use descriptor::Descriptor;

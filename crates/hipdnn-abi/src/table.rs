@@ -2,6 +2,8 @@
 
 use hipdnn::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, OperationType as O};
 
+use crate::table_attention;
+
 /// One attribute of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
@@ -26,39 +28,39 @@ pub enum Count {
     Appended,
 }
 
-const fn row(name: A, kind: T, count: Count, is_required: bool) -> Row {
+pub(crate) const fn row(name: A, kind: T, count: Count, is_required: bool) -> Row {
     Row { name, kind, count, is_required }
 }
 
-const fn tensor(name: A) -> Row {
+pub(crate) const fn tensor(name: A) -> Row {
     row(name, T::BACKEND_DESCRIPTOR, Count::One, true)
 }
 
-const fn maybe(name: A) -> Row {
+pub(crate) const fn maybe(name: A) -> Row {
     row(name, T::BACKEND_DESCRIPTOR, Count::One, false)
 }
 
-const fn compute(name: A) -> Row {
+pub(crate) const fn compute(name: A) -> Row {
     row(name, T::DATA_TYPE, Count::One, true)
 }
 
-const fn numbers(name: A) -> Row {
+pub(crate) const fn numbers(name: A) -> Row {
     row(name, T::INT64, Count::Some, true)
 }
 
-const fn number(name: A) -> Row {
+pub(crate) const fn number(name: A) -> Row {
     row(name, T::INT64, Count::One, false)
 }
 
-const fn float(name: A) -> Row {
+pub(crate) const fn float(name: A) -> Row {
     row(name, T::FLOAT, Count::One, false)
 }
 
-const fn flag(name: A) -> Row {
+pub(crate) const fn flag(name: A) -> Row {
     row(name, T::BOOLEAN, Count::One, false)
 }
 
-const fn mode(name: A, kind: T) -> Row {
+pub(crate) const fn mode(name: A, kind: T) -> Row {
     row(name, kind, Count::One, true)
 }
 
@@ -420,29 +422,25 @@ pub const KINDS: &[Kind] = &[
         descriptor: D::OPERATION_SDPA_FWD_DESCRIPTOR,
         operation: O::SDPA_FORWARD_EXT,
         class: "SdpaForwardOperation",
-        rows: &[
-            tensor(A::OPERATION_SDPA_FWD_QDESC),
-            tensor(A::OPERATION_SDPA_FWD_KDESC),
-            tensor(A::OPERATION_SDPA_FWD_VDESC),
-            tensor(A::OPERATION_SDPA_FWD_ODESC),
-            maybe(A::OPERATION_SDPA_FWD_ATTN_MASK_EXT),
-            maybe(A::OPERATION_SDPA_FWD_SCALEDESC),
-            maybe(A::OPERATION_SDPA_FWD_STATSDESC),
-            flag(A::SDPA_FWD_GENERATE_STATS_EXT),
-            flag(A::SDPA_FWD_ALIBI_MASK_EXT),
-            flag(A::SDPA_FWD_PADDING_MASK_EXT),
-            flag(A::SDPA_FWD_CAUSAL_MASK_EXT),
-            flag(A::SDPA_FWD_CAUSAL_MASK_BOTTOM_RIGHT_EXT),
-            float(A::SDPA_FWD_DROPOUT_PROBABILITY_EXT),
-            float(A::SDPA_FWD_ATTN_SCALE_VALUE_EXT),
-            number(A::SDPA_FWD_LEFT_BOUND_EXT),
-            number(A::SDPA_FWD_RIGHT_BOUND_EXT),
-            row(A::SDPA_FWD_MAX_SEQ_LEN_KV_EXT, T::INT32, Count::One, false),
-            row(A::SDPA_FWD_DIAGONAL_ALIGNMENT_EXT, T::DIAGONAL_ALIGNMENT_EXT, Count::One, false),
-            row(A::SDPA_FWD_MMA_CORE_MODE_EXT, T::DATA_TYPE, Count::One, false),
-            row(A::SDPA_FWD_IMPLEMENTATION_EXT, T::ATTENTION_IMPLEMENTATION_EXT, Count::One, false),
-            compute(A::SDPA_FWD_COMP_TYPE_EXT),
-        ],
+        rows: table_attention::FORWARD,
+    },
+    Kind {
+        descriptor: D::OPERATION_SDPA_BWD_DESCRIPTOR_EXT,
+        operation: O::SDPA_BACKWARD_EXT,
+        class: "SdpaBackwardOperation",
+        rows: table_attention::BACKWARD,
+    },
+    Kind {
+        descriptor: D::OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR,
+        operation: O::MOE_GROUPED_MATMUL_EXT,
+        class: "MoeGroupedMatmulOperation",
+        rows: table_attention::EXPERTS,
+    },
+    Kind {
+        descriptor: D::OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR,
+        operation: O::MOE_GROUPED_MATMUL_BWD_EXT,
+        class: "MoeGroupedMatmulBackwardOperation",
+        rows: table_attention::EXPERTS_BACKWARD,
     },
     Kind {
         descriptor: D::OPERATION_BLOCK_SCALE_QUANTIZE_DESCRIPTOR,

@@ -3,11 +3,13 @@
 //! A graph of hipDNN's descriptors becomes a graph of the engine's operators (`lower`), which is planned once (`program`)
 //! and runs in stream order of the host driver (`library`). The descriptors themselves are those of `hipdnn-abi`.
 //!
-//! Not offered, with `HIPDNN_STATUS_NOT_SUPPORTED` and a reason: serialised graphs and plans, block-scale quantisation,
-//! custom operations, ragged tensors, the places of pooled maxima, attention backward, mixture-of-experts products.
+//! Not offered, with `HIPDNN_STATUS_NOT_SUPPORTED` and a reason: custom operations (there are no plugins), ragged tensors,
+//! six-bit floats, negative block scales, dropout, paged keys and scaled eight-bit attention, experts with gathered tokens.
 
+mod format;
 mod library;
 mod lower;
+mod port;
 mod program;
 
 hipdnn_abi::export!(crate::library::HOST);

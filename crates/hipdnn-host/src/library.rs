@@ -1,13 +1,14 @@
 //! The host as a library behind hipDNN's C ABI: one engine, and work in stream order.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use hip::{Device, Driver, DriverKind, RawStream};
+use hip::{CaptureStatus, Device, Driver, DriverKind, HipError, RawStream, RecordedFn};
 use hipdnn::sys::{BehaviorNote, Status};
 use hipdnn_abi::{Arguments, Descriptor, Engine, Fault, Handle, Identity, Implementation, Outcome, Plan, Program};
+use host_ops::Pool;
 
-use crate::program;
+use crate::program::{self, Bindings};
 
 static ENGINES: [Engine; 1] = [Engine { name: "HOST_CPU_ENGINE", notes: &[BehaviorNote::SUPPORTS_GRAPH_CAPTURE] }];
 
@@ -16,6 +17,14 @@ pub struct Host;
 
 /// The library, as it is exported.
 pub static HOST: Host = Host;
+
+/// What a handle keeps.
+struct Own {
+    /// The host driver's device; `None` where its library can't be found, and then there are no streams either.
+    device: Option<Device>,
+    /// Threads, which end with the last handle and the last work of its own.
+    pool: Arc<Pool>,
+}
 
 impl Implementation for Host {
     fn identity(&self) -> Identity {
@@ -27,7 +36,9 @@ impl Implementation for Host {
     }
 
     fn open(&self) -> Outcome<Box<dyn Any + Send + Sync>> {
-        Ok(Box::new(()))
+        let devices = Driver::load(DriverKind::Host).ok().and_then(|driver| driver.devices().ok());
+        let device = devices.and_then(|devices| devices.into_iter().next());
+        Ok(Box::new(Own { device, pool: Arc::default() }))
     }
 
     fn compile(&self, _: &Handle, operations: &[Arc<Descriptor>]) -> Result<Arc<dyn Program>, String> {
@@ -35,7 +46,7 @@ impl Implementation for Host {
     }
 }
 
-/// A compiled graph: the one engine needs nothing more to run it.
+/// A compiled graph.
 struct Graph(Arc<program::Program>);
 
 impl Program for Graph {
@@ -48,49 +59,91 @@ impl Program for Graph {
     }
 
     fn plan(self: Arc<Self>, _: &Engine) -> Outcome<Arc<dyn Plan>> {
-        Ok(self)
+        Ok(Arc::new(HostPlan { program: self.0.clone(), recorded: Mutex::default() }))
     }
 }
 
-impl Plan for Graph {
+/// A graph that can be executed.
+struct HostPlan {
+    program: Arc<program::Program>,
+    /// What was recorded into captures, which can be replayed while the plan lives.
+    recorded: Mutex<Vec<RecordedFn>>,
+}
+
+impl Plan for HostPlan {
     fn workspace_bytes(&self) -> usize {
         0
     }
 
     fn uids(&self) -> Vec<i64> {
-        self.0.uids()
+        self.program.uids()
     }
 
     unsafe fn execute(&self, handle: &Handle, arguments: &Arguments<'_>) -> Outcome {
-        let program = self.0.clone();
-        let bindings = program.bind(arguments).map_err(Fault::bad)?;
-        let failed = |text: String| Fault::new(Status::EXECUTION_FAILED, text);
-        let stream = handle.stream();
-        let device = match host_device() {
-            Some(device) if stream != 0 => device,
-            other => {
-                if let Some(device) = other {
-                    // The default stream is ordered with every other one: what was enqueued before must be done.
-                    device.stream_synchronize(RawStream::DEFAULT).map_err(|error| failed(error.to_string()))?;
-                }
-                // SAFETY: the caller's promise.
-                return unsafe { program.run(&bindings) }.map_err(failed);
+        let own: &Own = handle.own().ok_or_else(|| Fault::new(Status::INTERNAL_ERROR, "a handle without a device"))?;
+        let bindings = self.program.bind(arguments).map_err(Fault::bad)?;
+        let Some(device) = &own.device else {
+            if handle.stream() != 0 {
+                let text = "the stream is not the host driver's, whose library could not be loaded";
+                return Err(Fault::new(Status::BAD_PARAM_STREAM_MISMATCH, text));
             }
+            // SAFETY: the caller's promise.
+            return unsafe { self.run_now(&bindings, own) };
         };
         // SAFETY: the caller's promise.
-        let stream = unsafe { RawStream::from_ptr(std::ptr::with_exposed_provenance_mut(stream)) };
+        let stream = unsafe { RawStream::from_ptr(std::ptr::with_exposed_provenance_mut(handle.stream())) };
+        match device.capture_status(stream).map_err(driver_fault)? {
+            CaptureStatus::None => {}
+            CaptureStatus::Active => return self.record(device, stream, bindings, own),
+            CaptureStatus::Invalidated => return Err(failed("the stream's capture is invalid".into())),
+        }
+        if device.stream_query(stream).map_err(driver_fault)? {
+            // SAFETY: the caller's promise; nothing is before this work.
+            return unsafe { self.run_now(&bindings, own) };
+        }
+        let (program, pool) = (self.program.clone(), own.pool.clone());
         let work = move || {
             // SAFETY: the caller's promise lasts until the stream has passed this point.
-            if let Err(text) = unsafe { program.run(&bindings) } {
-                tracing::error!(target: "hipdnn_host", "{text}");
-            }
+            report(unsafe { program.run(&bindings, &*pool) });
         };
-        device.launch_host_fn(stream, work).map_err(|error| failed(error.to_string()))
+        device.launch_host_fn(stream, work).map_err(driver_fault)
     }
 }
 
-/// The host driver's device; `None` where its library can't be found, and then there are no streams either.
-fn host_device() -> Option<Device> {
-    let driver = Driver::load(DriverKind::Host).ok()?;
-    driver.devices().ok()?.into_iter().next()
+impl HostPlan {
+    /// # Safety
+    /// As for [`Plan::execute`].
+    unsafe fn run_now(&self, bindings: &Bindings, own: &Own) -> Outcome {
+        // SAFETY: the caller's promise.
+        unsafe { self.program.run(bindings, &*own.pool) }.map_err(failed)
+    }
+
+    /// Records the work into a capture, with memory of its own: replays must not fail for want of it.
+    fn record(&self, device: &Device, stream: RawStream<'_>, bindings: Bindings, own: &Own) -> Outcome {
+        let (program, pool) = (self.program.clone(), own.pool.clone());
+        let memory = Mutex::new(program.memory().map_err(failed)?);
+        let work = move || {
+            let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the caller's promise lasts as long as the capture is replayed.
+            report(unsafe { program.run_in(&bindings, &mut memory, &*pool) });
+        };
+        let function = device.record_host_fn(stream, work).map_err(driver_fault)?;
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner).push(function);
+        Ok(())
+    }
+}
+
+fn failed(text: String) -> Fault {
+    Fault::new(Status::EXECUTION_FAILED, text)
+}
+
+fn driver_fault(error: HipError) -> Fault {
+    failed(error.to_string())
+}
+
+/// Work that fails after the call has nobody to tell but the log.
+fn report(outcome: Result<(), String>) {
+    if let Err(text) = outcome {
+        tracing::error!(target: "hipdnn_host", "{text}");
+    }
 }

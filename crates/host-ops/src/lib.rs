@@ -1,8 +1,8 @@
 //! The graph engine's primitives on the CPU.
 //!
 //! [`run`] does one [`Step`] of a plan on memory the caller names. One primitive family per file; each takes typed,
-//! strided [`Tensor`]s. Work is cut into tasks for a [`Parallel`], which the caller brings: ONNX Runtime's thread pool, or
-//! [`Serial`].
+//! strided [`Tensor`]s. Work is cut into tasks for a [`Parallel`], which the caller brings: ONNX Runtime's thread pool, a
+//! [`Pool`] of its own, or [`Serial`].
 mod activation;
 mod affine;
 mod arg_reduce;
@@ -47,6 +47,7 @@ mod scratch;
 mod simd;
 mod softmax;
 mod tensor;
+mod threads;
 mod top_k;
 mod walk;
 
@@ -62,6 +63,7 @@ pub use error::OpError;
 pub use parallel::{Parallel, Serial};
 pub use scratch::Scratch;
 pub use tensor::{Element, Tensor, TensorMut};
+pub use threads::Pool;
 
 /// What a step runs on.
 pub struct Context<'a> {

@@ -4,33 +4,26 @@
 //! around them.
 
 mod attention;
+mod attention_backward;
+mod block_scale;
+mod build;
 mod convolution;
+mod matmul;
 mod norm;
 mod pointwise;
+mod reduce;
 mod resample;
+mod rounding;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use graph::ops::{self, Attribute, Attributes, InputInfo, NodeInfo};
-use graph::{DType, Graph, Node, Scalar, Tensor, ValueId};
-use hipdnn::sys::{AttributeName as A, DescriptorType as D, ReduceOp};
+use graph::{DType, Graph, Tensor, ValueId};
+use hipdnn::sys::{AttributeName as A, AttributeType, DataType, DescriptorType as D};
 use hipdnn_abi::{Descriptor, Value, uid_of};
 
-use crate::program::dtype_of;
-
-/// A tensor that the caller brings.
-#[derive(Clone, Debug)]
-pub struct Port {
-    /// Its number.
-    pub uid: i64,
-    /// Its element type.
-    pub dtype: DType,
-    /// Its extents.
-    pub dims: Vec<usize>,
-    /// Its strides in elements.
-    pub strides: Vec<usize>,
-}
+use crate::format::Format;
+use crate::port::Port;
 
 /// A graph in the engine's terms.
 pub struct Lowered {
@@ -81,17 +74,14 @@ pub fn lower(operations: &[Arc<Descriptor>]) -> Answer<Lowered> {
 
 impl Lowering {
     fn operation(&mut self, operation: &Descriptor) -> Answer {
-        let rows = operation.kind.rows.iter();
-        let compute = rows.filter(|row| row.is_required).find_map(|row| {
-            (row.kind == hipdnn::sys::AttributeType::DATA_TYPE).then(|| operation.number(row.name)).flatten()
-        });
-        let compute = compute.and_then(dtype_of).filter(|dtype| matches!(dtype, DType::F32 | DType::F64));
-        self.compute = Some(compute.ok_or("the engine computes in FLOAT or DOUBLE")?);
+        self.compute = Some(compute_type(operation)?);
         match operation.kind.descriptor {
             D::OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR => self.convolution(operation),
             D::OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR => self.convolution_to_data(operation),
             D::OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR => self.convolution_to_filter(operation),
             D::OPERATION_MATMUL_DESCRIPTOR => self.matmul(operation),
+            D::OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR => self.moe_matmul(operation),
+            D::OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR => self.moe_matmul_backward(operation),
             D::OPERATION_POINTWISE_DESCRIPTOR => self.pointwise(operation),
             D::OPERATION_REDUCTION_DESCRIPTOR => self.reduction(operation),
             D::OPERATION_LAYERNORM_DESCRIPTOR_EXT => self.layer_norm(operation),
@@ -105,6 +95,10 @@ impl Lowering {
             D::OPERATION_RESAMPLE_FWD_DESCRIPTOR => self.resample(operation),
             D::OPERATION_RESAMPLE_BWD_DESCRIPTOR => self.resample_backward(operation),
             D::OPERATION_SDPA_FWD_DESCRIPTOR => self.attention(operation),
+            D::OPERATION_SDPA_BWD_DESCRIPTOR_EXT => self.attention_backward(operation),
+            D::OPERATION_BLOCK_SCALE_QUANTIZE_DESCRIPTOR => self.block_scale_quantize(operation),
+            D::OPERATION_BLOCK_SCALE_DEQUANTIZE_DESCRIPTOR => self.block_scale_dequantize(operation),
+            D::OPERATION_CUSTOM_OP_DESCRIPTOR_EXT => Err(custom(operation)),
             other => Err(format!("the engine has no {other:?}")),
         }
     }
@@ -113,133 +107,30 @@ impl Lowering {
         self.compute.unwrap_or(DType::F32)
     }
 
-    /// Adds a node of ONNX's own domain.
-    fn node(&mut self, op_type: &str, attributes: &[(&str, Attribute)], inputs: &[&Made], out: DType) -> Answer<Made> {
-        let list = attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        let attributes = Attributes(list.collect::<BTreeMap<_, _>>().into_iter().collect());
-        let infos: Vec<_> = inputs
-            .iter()
-            .map(|made| {
-                let constant = self.graph.value(made.id).constant.as_ref();
-                Some(InputInfo { dtype: made.dtype, rank: Some(made.dims.len()), constant })
-            })
-            .collect();
-        let info = NodeInfo {
-            domain: "",
-            op_type,
-            since_version: since_version(op_type),
-            attributes: &attributes,
-            inputs: &infos,
-            outputs: &[Some(out)],
-        };
-        let op = ops::parse(&info).map_err(|declined| format!("{op_type}: {declined}"))?;
-        self.names += 1;
-        let id = self.graph.add_value(format!("v{}", self.names), out, None);
-        let inputs_ids = inputs.iter().map(|made| Some(made.id)).collect();
-        self.graph.add_node(Node { name: String::new(), op: op.into(), inputs: inputs_ids, outputs: vec![Some(id)] });
-        Ok(Made { id, dtype: out, dims: Vec::new() })
-    }
-
-    /// A node in the compute type with a known shape.
-    fn compute_node(
-        &mut self,
-        op: &str,
-        attributes: &[(&str, Attribute)],
-        inputs: &[&Made],
-        dims: &[i64],
-    ) -> Answer<Made> {
-        let made = self.node(op, attributes, inputs, self.compute())?;
-        Ok(Made { dims: dims.to_vec(), ..made })
-    }
-
-    /// An elementwise node; operands of equal rank repeat where an extent is 1.
-    fn elementwise(&mut self, op: &str, inputs: &[&Made]) -> Answer<Made> {
-        self.elementwise_to(op, inputs, self.compute())
-    }
-
-    fn elementwise_to(&mut self, op: &str, inputs: &[&Made], out: DType) -> Answer<Made> {
-        let rank = inputs.iter().map(|made| made.dims.len()).max().unwrap_or(0);
-        let padded = |made: &&Made, axis: usize| {
-            let missing = rank - made.dims.len();
-            if axis < missing { 1 } else { made.dims[axis - missing] }
-        };
-        let dims: Vec<i64> =
-            (0..rank).map(|axis| inputs.iter().map(|made| padded(made, axis)).max().unwrap_or(1)).collect();
-        let made = self.node(op, &[], inputs, out)?;
-        Ok(Made { dims, ..made })
-    }
-
-    fn cast(&mut self, made: &Made, to: DType) -> Answer<Made> {
-        if made.dtype == to {
-            return Ok(made.clone());
-        }
-        let code = Attribute::Int(onnx_type(to));
-        let cast = self.node("Cast", &[("to", code)], &[made], to)?;
-        Ok(Made { dims: made.dims.clone(), ..cast })
-    }
-
-    fn constant(&mut self, tensor: Tensor) -> Made {
-        self.names += 1;
-        let (dtype, dims) = (tensor.dtype(), tensor.shape().iter().map(|&extent| extent as i64).collect());
-        let id = self.graph.add_value(format!("c{}", self.names), dtype, Some(tensor));
-        Made { id, dtype, dims }
-    }
-
-    /// A number in the compute type.
-    fn scalar(&mut self, value: f64) -> Made {
-        let tensor = Tensor::scalar(self.compute(), Scalar::Float(value));
-        self.constant(tensor)
-    }
-
-    fn numbers(&mut self, values: &[i64]) -> Made {
-        self.constant(Tensor::from_i64s(values))
-    }
-
-    fn reshape(&mut self, made: &Made, dims: &[i64]) -> Answer<Made> {
-        if made.dims == dims {
-            return Ok(made.clone());
-        }
-        let shape = self.numbers(dims);
-        let reshaped = self.node("Reshape", &[], &[made, &shape], made.dtype)?;
-        Ok(Made { dims: dims.to_vec(), ..reshaped })
-    }
-
-    fn transpose(&mut self, made: &Made, order: &[usize]) -> Answer<Made> {
-        let dims = order.iter().map(|&axis| made.dims[axis]).collect();
-        let order = Attribute::Ints(order.iter().map(|&axis| axis as i64).collect());
-        let turned = self.node("Transpose", &[("perm", order)], &[made], made.dtype)?;
-        Ok(Made { dims, ..turned })
-    }
-
-    /// Reduces axes and keeps them with extent 1.
-    fn reduce(&mut self, op: &str, made: &Made, axes: &[usize]) -> Answer<Made> {
-        let mut dims = made.dims.clone();
-        axes.iter().for_each(|&axis| dims[axis] = 1);
-        let axes = self.numbers(&axes.iter().map(|&axis| axis as i64).collect::<Vec<_>>());
-        let reduced = self.node(op, &[("keepdims", Attribute::Int(1))], &[made, &axes], made.dtype)?;
-        Ok(Made { dims, ..reduced })
-    }
-
     /// A tensor that an operation reads, in its own type.
     fn read_as_is(&mut self, tensor: &Descriptor) -> Answer<Made> {
         let uid = uid_of(tensor);
         if let Some(made) = self.made.get(&uid) {
             return Ok(made.clone());
         }
-        let port = port_of(tensor)?;
-        let dims = tensor.i64s(A::TENSOR_DIMENSIONS);
-        if let Some(Value::Bytes(bytes)) = tensor.value(A::TENSOR_VALUE_EXT) {
-            let value = Tensor::from_bytes(port.dtype, &port.dims, &bytes).ok_or("a value must be one element")?;
-            let made = self.constant(value);
-            self.made.insert(uid, made.clone());
-            return Ok(made);
-        }
-        if tensor.flag(A::TENSOR_IS_VIRTUAL) {
+        let (port, order) = port_of(tensor)?;
+        let made = if let Some(Value::Bytes(bytes)) = tensor.value(A::TENSOR_VALUE_EXT) {
+            let Format::Plain(dtype) = port.format else {
+                return Err(format!("tensor {uid} is a value of a small type"));
+            };
+            let value = Tensor::from_bytes(dtype, &port.dims, &bytes).ok_or("a value must be one element")?;
+            self.constant(value)
+        } else if tensor.flag(A::TENSOR_IS_VIRTUAL) {
             return Err(format!("virtual tensor {uid} is read before it is made"));
-        }
-        let id = self.graph.add_value(format!("t{uid}"), port.dtype, None);
-        let made = Made { id, dtype: port.dtype, dims };
-        self.inputs.push((id, port));
+        } else {
+            let dtype = port.format.dtype();
+            let id = self.graph.add_value(format!("t{uid}"), dtype, None);
+            let stored = Made { id, dtype, dims: port.dims.iter().map(|&extent| extent as i64).collect() };
+            self.inputs.push((id, port));
+            let mut back = vec![0; order.len()];
+            order.iter().enumerate().for_each(|(at, &axis)| back[axis] = at);
+            self.transpose(&stored, &back)?
+        };
         self.made.insert(uid, made.clone());
         Ok(made)
     }
@@ -258,16 +149,22 @@ impl Lowering {
     /// Gives an operation's result to its tensor.
     fn write(&mut self, operation: &Descriptor, name: A, made: &Made) -> Answer {
         let tensor = operation.descriptor(name).ok_or_else(|| format!("{name} is not set"))?;
-        let (port, uid, dims) = (port_of(&tensor)?, uid_of(&tensor), tensor.i64s(A::TENSOR_DIMENSIONS));
+        let (uid, dims) = (uid_of(&tensor), tensor.i64s(A::TENSOR_DIMENSIONS));
         if made.dims != dims {
             return Err(format!("tensor {uid} has dimensions {dims:?}, and its operation makes {:?}", made.dims));
         }
-        let typed = self.cast(made, port.dtype)?;
+        let (port, order) = port_of(&tensor)?;
+        let typed = self.stored(made, port.format)?;
         if self.made.insert(uid, typed.clone()).is_some() {
             return Err(format!("tensor {uid} is made twice or read before it is made"));
         }
         if !tensor.flag(A::TENSOR_IS_VIRTUAL) {
-            self.outputs.push((typed.id, port));
+            let repeats = port.dims.iter().zip(&port.strides).any(|(&extent, &stride)| extent > 1 && stride == 0);
+            if repeats {
+                return Err(format!("tensor {uid} is a result and its elements share memory"));
+            }
+            let turned = self.transpose(&typed, &order)?;
+            self.outputs.push((turned.id, port));
         }
         Ok(())
     }
@@ -275,106 +172,40 @@ impl Lowering {
     fn write_optional(&mut self, operation: &Descriptor, name: A, made: &Made) -> Answer {
         if operation.descriptor(name).is_some() { self.write(operation, name, made) } else { Ok(()) }
     }
+}
 
-    fn matmul(&mut self, operation: &Descriptor) -> Answer {
-        let a = self.read(operation, A::OPERATION_MATMUL_ADESC)?;
-        let b = self.read(operation, A::OPERATION_MATMUL_BDESC)?;
-        let c = self.product(&a, &b)?;
-        self.write(operation, A::OPERATION_MATMUL_CDESC, &c)
-    }
-
-    /// A product of matrices whose batches are equal or 1.
-    fn product(&mut self, a: &Made, b: &Made) -> Answer<Made> {
-        let rank = a.dims.len();
-        if rank < 2 || b.dims.len() != rank {
-            return Err(format!("matrices of {:?} and {:?}", a.dims, b.dims));
-        }
-        let mut dims = Vec::with_capacity(rank);
-        for axis in 0..rank - 2 {
-            let (left, right) = (a.dims[axis], b.dims[axis]);
-            if left != right && left != 1 && right != 1 {
-                return Err(format!("batches of {left} and {right}: one must be 1 or both equal"));
-            }
-            dims.push(left.max(right));
-        }
-        dims.extend([a.dims[rank - 2], b.dims[rank - 1]]);
-        self.compute_node("MatMul", &[], &[a, b], &dims)
-    }
-
-    fn reduction(&mut self, operation: &Descriptor) -> Answer {
-        let x = self.read(operation, A::OPERATION_REDUCTION_XDESC)?;
-        let y = operation.descriptor(A::OPERATION_REDUCTION_YDESC).ok_or("no result")?.i64s(A::TENSOR_DIMENSIONS);
-        if y.len() != x.dims.len() {
-            return Err(format!("{:?} can't be reduced to {y:?}", x.dims));
-        }
-        let axes: Vec<usize> = (0..y.len()).filter(|&axis| y[axis] == 1).collect();
-        let mode = ReduceOp(operation.number(A::REDUCTION_OPERATOR).unwrap_or(0));
-        let reduced = match mode {
-            ReduceOp::ADD => self.reduce("ReduceSum", &x, &axes)?,
-            ReduceOp::MUL => self.reduce("ReduceProd", &x, &axes)?,
-            ReduceOp::MIN => self.reduce("ReduceMin", &x, &axes)?,
-            ReduceOp::MAX => self.reduce("ReduceMax", &x, &axes)?,
-            ReduceOp::AVG => self.reduce("ReduceMean", &x, &axes)?,
-            ReduceOp::NORM1 => self.reduce("ReduceL1", &x, &axes)?,
-            ReduceOp::NORM2 => self.reduce("ReduceL2", &x, &axes)?,
-            ReduceOp::AMAX => {
-                let size = self.elementwise("Abs", &[&x])?;
-                self.reduce("ReduceMax", &size, &axes)?
-            }
-            ReduceOp::MUL_NO_ZEROS => {
-                let (zero, one) = (self.scalar(0.0), self.scalar(1.0));
-                let is_zero = self.elementwise_to("Equal", &[&x, &zero], DType::Bool)?;
-                let kept = self.elementwise("Where", &[&is_zero, &one, &x])?;
-                self.reduce("ReduceProd", &kept, &axes)?
-            }
-            other => return Err(format!("no reduction {other:?}")),
-        };
-        self.write(operation, A::OPERATION_REDUCTION_YDESC, &reduced)
+/// What an operation is computed in. More than was asked for is given for half types; whole numbers are computed in double
+/// precision, which is exact for the sums and products of their types.
+fn compute_type(operation: &Descriptor) -> Answer<DType> {
+    let mut rows = operation.kind.rows.iter().filter(|row| row.is_required);
+    let row = rows.find(|row| row.kind == AttributeType::DATA_TYPE).ok_or("no compute type")?;
+    match DataType(operation.number(row.name).unwrap_or(-1)) {
+        DataType::FLOAT | DataType::HALF | DataType::BFLOAT16 => Ok(DType::F32),
+        DataType::DOUBLE | DataType::INT32 | DataType::INT8 => Ok(DType::F64),
+        other => Err(format!("the engine does not compute in {other:?}")),
     }
 }
 
-fn port_of(tensor: &Descriptor) -> Answer<Port> {
+/// A tensor as it lies in memory, its axes from the outermost to the innermost, and which axis each of them is.
+fn port_of(tensor: &Descriptor) -> Answer<(Port, Vec<usize>)> {
     let uid = uid_of(tensor);
     if tensor.descriptor(A::TENSOR_RAGGED_OFFSET_DESC).is_some() {
         return Err(format!("tensor {uid} is ragged, which the engine does not do"));
     }
-    let code = tensor.number(A::TENSOR_DATA_TYPE).unwrap_or(-1);
-    let dtype = dtype_of(code);
-    let dtype = dtype.ok_or_else(|| format!("tensor {uid} is {:?}", hipdnn::sys::DataType(code)))?;
-    let list = |name| tensor.i64s(name).into_iter().map(|value| usize::try_from(value).unwrap_or(0)).collect();
-    Ok(Port { uid, dtype, dims: list(A::TENSOR_DIMENSIONS), strides: list(A::TENSOR_STRIDES) })
+    let code = DataType(tensor.number(A::TENSOR_DATA_TYPE).unwrap_or(-1));
+    let format = Format::of(code).ok_or_else(|| format!("tensor {uid} is {code:?}"))?;
+    let (dims, strides) = (tensor.i64s(A::TENSOR_DIMENSIONS), tensor.i64s(A::TENSOR_STRIDES));
+    let mut order: Vec<usize> = (0..dims.len()).collect();
+    order.sort_by_key(|&axis| std::cmp::Reverse(strides[axis]));
+    let list = |of: &[i64]| order.iter().map(|&axis| usize::try_from(of[axis]).unwrap_or(0)).collect();
+    Ok((Port { uid, format, dims: list(&dims), strides: list(&strides) }, order))
 }
 
-/// The newest schema of each operator that this crate uses.
-fn since_version(op_type: &str) -> i32 {
-    match op_type {
-        "ReduceMax" | "ReduceMin" | "Gelu" => 20,
-        "ReduceMean" | "ReduceL1" | "ReduceL2" | "ReduceProd" | "ReduceLogSumExp" => 18,
-        "AveragePool" => 19,
-        "Where" | "Elu" => 9,
-        "Conv" | "ConvTranspose" | "Tan" | "Sin" | "Softplus" => 1,
-        "MaxPool" => 12,
-        "Expand" => 8,
-        "And" | "Or" => 7,
-        "Not" => 1,
-        _ => 13,
-    }
-}
-
-fn onnx_type(dtype: DType) -> i64 {
-    match dtype {
-        DType::F32 => 1,
-        DType::U8 => 2,
-        DType::I8 => 3,
-        DType::U16 => 4,
-        DType::I16 => 5,
-        DType::I32 => 6,
-        DType::I64 => 7,
-        DType::Bool => 9,
-        DType::F16 => 10,
-        DType::F64 => 11,
-        DType::U32 => 12,
-        DType::U64 => 13,
-        DType::Bf16 => 16,
-    }
+/// There are no plugins, so nobody knows the operation.
+fn custom(operation: &Descriptor) -> String {
+    let id = match operation.value(A::OPERATION_CUSTOM_OP_ID_EXT) {
+        Some(Value::Bytes(id)) => String::from_utf8_lossy(&id).into_owned(),
+        _ => String::new(),
+    };
+    format!("no plugin has the custom operation {id:?}")
 }

@@ -126,13 +126,20 @@ impl Lowering {
         let scale = self.read(operation, A::OPERATION_LAYERNORM_BACKWARD_SCALE_EXT)?;
         let mean = self.read_optional(operation, A::OPERATION_LAYERNORM_BACKWARD_MEAN_EXT)?;
         let inverse = self.read_optional(operation, A::OPERATION_LAYERNORM_BACKWARD_INV_VARIANCE_EXT)?;
-        let (Some(mean), Some(inverse)) = (mean, inverse) else {
-            return Err("a layer norm's gradient without mean and inverse deviation".into());
-        };
         let axes = trailing_axes(&x, &scale)?;
         let rest: Vec<usize> = (0..axes[0]).collect();
-        let centered = self.elementwise("Sub", &[&x, &mean])?;
-        let unit = self.elementwise("Mul", &[&centered, &inverse])?;
+        let (unit, inverse) = match (mean, inverse) {
+            (Some(mean), Some(inverse)) => {
+                let centered = self.elementwise("Sub", &[&x, &mean])?;
+                (self.elementwise("Mul", &[&centered, &inverse])?, inverse)
+            }
+            _ if operation.descriptor(A::OPERATION_LAYERNORM_BACKWARD_EPSILON_EXT).is_some() => {
+                let epsilon = self.scalar_input(operation, A::OPERATION_LAYERNORM_BACKWARD_EPSILON_EXT)?;
+                let parts = self.normalize(&x, &axes, &epsilon)?;
+                (parts.unit, parts.inverse)
+            }
+            _ => return Err("a layer norm's gradient with neither statistics nor an epsilon".into()),
+        };
         let upstream = self.elementwise("Mul", &[&dy, &scale])?;
         let dx = self.norm_gradient(&upstream, &unit, &inverse, &axes, true)?;
         let product = self.elementwise("Mul", &[&dy, &unit])?;

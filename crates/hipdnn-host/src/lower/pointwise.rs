@@ -1,7 +1,7 @@
 //! Pointwise modes as expressions of the engine's operators.
 
+use graph::DType;
 use graph::ops::Attribute;
-use graph::{DType, Scalar, Tensor};
 use hipdnn::sys::{AttributeName as A, PointwiseMode as M};
 use hipdnn_abi::Descriptor;
 
@@ -130,11 +130,7 @@ impl Lowering {
     fn index(&mut self, operation: &Descriptor, x: &Made) -> Answer<Made> {
         let axis = operation.i64s(A::POINTWISE_AXIS).first().copied().unwrap_or(0);
         let axis = usize::try_from(axis).ok().filter(|&axis| axis < x.dims.len()).ok_or("no such axis")?;
-        let mut shape = vec![1; x.dims.len()];
-        shape[axis] = x.dims[axis] as usize;
-        let values = (0..x.dims[axis]).map(|at| Scalar::Float(at as f64));
-        let along = Tensor::from_scalars(self.compute(), &shape, values).ok_or("an index is too large")?;
-        let along = self.constant(along);
+        let along = self.along(self.compute(), x.dims.len(), axis, x.dims[axis], |at| at)?;
         let whole = self.numbers(&x.dims);
         self.compute_node("Expand", &[], &[&along, &whole], &x.dims)
     }

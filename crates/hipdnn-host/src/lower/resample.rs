@@ -1,11 +1,11 @@
 //! Pooling windows.
 
 use graph::ops::Attribute;
-use graph::{Scalar, Tensor};
-use hipdnn::sys::{AttributeName as A, ResampleMode};
+use graph::{DType, Scalar, Tensor};
+use hipdnn::sys::{AttributeName as A, PaddingMode, ResampleMode};
 use hipdnn_abi::Descriptor;
 
-use super::{Answer, Lowering};
+use super::{Answer, Lowering, Made};
 
 struct Window {
     mode: ResampleMode,
@@ -22,13 +22,27 @@ impl Window {
             let is_sound = values.len() == spatial && values.iter().all(|&value| value >= least);
             if is_sound { Ok(values) } else { Err(format!("{name} must have {spatial} numbers of {least} or more")) }
         };
-        Ok(Self {
+        let window = Self {
             mode: ResampleMode(operation.number(A::RESAMPLE_MODE).unwrap_or(0)),
             size: list(A::RESAMPLE_WINDOW_DIMS, 1)?,
             strides: list(A::RESAMPLE_STRIDES, 1)?,
             pre: list(A::RESAMPLE_PRE_PADDINGS, 0)?,
             post: list(A::RESAMPLE_POST_PADDINGS, 0)?,
-        })
+        };
+        let padding = PaddingMode(operation.number(A::RESAMPLE_PADDING_MODE).unwrap_or(0));
+        let odd = match window.mode {
+            ResampleMode::MAXPOOL => PaddingMode::ZERO_PAD,
+            _ => PaddingMode::NEG_INF_PAD,
+        };
+        if padding == odd && window.pre.iter().chain(&window.post).any(|&pad| pad > 0) {
+            return Err(format!("{:?} with {padding:?}", window.mode));
+        }
+        Ok(window)
+    }
+
+    /// How many elements of an axis's neighbour lie between its own, for an index over these extents.
+    fn steps(extents: &[i64]) -> Vec<i64> {
+        (0..extents.len()).map(|axis| extents[axis + 1..].iter().product()).collect()
     }
 
     fn pads(&self) -> Attribute {
@@ -55,9 +69,6 @@ impl Lowering {
         if x.dims.len() < 3 {
             return Err(format!("windows over {:?}", x.dims));
         }
-        if operation.descriptor(A::OPERATION_RESAMPLE_FWD_IDXDESC).is_some() {
-            return Err("the places of maxima".into());
-        }
         let window = Window::of(operation, x.dims.len() - 2)?;
         let dims = [&x.dims[..2], &window.pooled(&x.dims[2..])?].concat();
         let mut attributes = vec![
@@ -74,8 +85,78 @@ impl Lowering {
             }
             other => return Err(format!("no resampling {other:?}")),
         };
-        let y = self.compute_node(op, &attributes, &[&x], &dims)?;
-        self.write(operation, A::OPERATION_RESAMPLE_FWD_YDESC, &y)
+        if operation.descriptor(A::OPERATION_RESAMPLE_FWD_IDXDESC).is_none() {
+            let y = self.compute_node(op, &attributes, &[&x], &dims)?;
+            return self.write(operation, A::OPERATION_RESAMPLE_FWD_YDESC, &y);
+        }
+        if window.mode != ResampleMode::MAXPOOL {
+            return Err(format!("the places of {:?}", window.mode));
+        }
+        let made = self.nodes(op, &attributes, &[&x], &[self.compute(), DType::I64])?;
+        let [y, found] =
+            <[Made; 2]>::try_from(made).map_err(|_| "no places")?.map(|made| Made { dims: dims.clone(), ..made });
+        self.write(operation, A::OPERATION_RESAMPLE_FWD_YDESC, &y)?;
+        let places = self.places_in_windows(&window, &found, &x.dims[2..])?;
+        self.write(operation, A::OPERATION_RESAMPLE_FWD_IDXDESC, &places)
+    }
+
+    /// From the places of maxima in the data to those in their windows: an index over the window's extents.
+    fn places_in_windows(&mut self, window: &Window, found: &Made, data: &[i64]) -> Answer<Made> {
+        let (outer, inner) = (Window::steps(data), Window::steps(&window.size));
+        let mut place = self.whole(0);
+        for axis in 0..data.len() {
+            let at = self.coordinate(found, outer[axis], data[axis])?;
+            let first = self.first_of_window(window, axis, found.dims[axis + 2])?;
+            let tap = self.elementwise_to("Sub", &[&at, &first], DType::I64)?;
+            place = self.step_on(&place, &tap, inner[axis])?;
+        }
+        Ok(place)
+    }
+
+    /// An axis's part of an index.
+    fn coordinate(&mut self, index: &Made, step: i64, extent: i64) -> Answer<Made> {
+        let (step, extent) = (self.whole(step), self.whole(extent));
+        let steps = self.elementwise_to("Div", &[index, &step], DType::I64)?;
+        self.elementwise_to("Mod", &[&steps, &extent], DType::I64)
+    }
+
+    /// Where each window begins along an axis, for `[n, c, spatial…]`.
+    fn first_of_window(&mut self, window: &Window, axis: usize, pooled: i64) -> Answer<Made> {
+        let (stride, pre) = (window.strides[axis], window.pre[axis]);
+        self.along(DType::I64, window.size.len() + 2, axis + 2, pooled, |at| at * stride - pre)
+    }
+
+    fn step_on(&mut self, index: &Made, by: &Made, step: i64) -> Answer<Made> {
+        let step = self.whole(step);
+        let way = self.elementwise_to("Mul", &[by, &step], DType::I64)?;
+        self.elementwise_to("Add", &[index, &way], DType::I64)
+    }
+
+    /// Each gradient goes to the place that its maximum came from.
+    fn maximum_backward(&mut self, operation: &Descriptor, window: &Window, dy: &Made, dims: &[i64]) -> Answer {
+        let name = A::OPERATION_RESAMPLE_BWD_IDXDESC;
+        let index = operation.descriptor(name).ok_or("the gradient of a maximum without its places")?;
+        let index = self.read_as_is(&index)?;
+        if index.dims != dy.dims {
+            return Err(format!("places of {:?} for results of {:?}", index.dims, dy.dims));
+        }
+        let index = self.cast(&index, DType::I64)?;
+        let (outer, inner) = (Window::steps(&dims[2..]), Window::steps(&window.size));
+        let mut place = self.whole(0);
+        for axis in 0..window.size.len() {
+            let tap = self.coordinate(&index, inner[axis], window.size[axis])?;
+            let first = self.first_of_window(window, axis, dy.dims[axis + 2])?;
+            let at = self.elementwise_to("Add", &[&first, &tap], DType::I64)?;
+            place = self.step_on(&place, &at, outer[axis])?;
+        }
+        let flat = |dims: &[i64]| [dims[0] * dims[1], dims[2..].iter().product::<i64>()];
+        let (place, dy) = (self.reshape(&place, &flat(&dy.dims))?, self.reshape(dy, &flat(&dy.dims))?);
+        let (zero, shape) = (self.scalar(0.0), self.numbers(&flat(dims)));
+        let zeros = self.compute_node("Expand", &[], &[&zero, &shape], &flat(dims))?;
+        let attributes = [("axis", Attribute::Int(1)), ("reduction", Attribute::Text("add".into()))];
+        let made = self.compute_node("ScatterElements", &attributes, &[&zeros, &place, &dy], &flat(dims))?;
+        let dx = self.reshape(&made, dims)?;
+        self.write(operation, A::OPERATION_RESAMPLE_BWD_DXDESC, &dx)
     }
 
     /// An average's gradient spreads each result, divided by the number of elements it came from, over its window.
@@ -89,6 +170,9 @@ impl Lowering {
         let window = Window::of(operation, dims.len() - 2)?;
         if window.pooled(&dims[2..])? != dy.dims[2..] {
             return Err(format!("a gradient of {dims:?} does not belong to results of {:?}", dy.dims));
+        }
+        if window.mode == ResampleMode::MAXPOOL {
+            return self.maximum_backward(operation, &window, &dy, &dims);
         }
         let counts = self.window_counts(&window, &dims[2..], &dy.dims[2..])?;
         let share = self.elementwise("Div", &[&dy, &counts])?;
@@ -115,14 +199,14 @@ impl Lowering {
     }
 
     /// How many elements each result is the average of.
-    fn window_counts(&mut self, window: &Window, data: &[i64], pooled: &[i64]) -> Answer<super::Made> {
+    fn window_counts(&mut self, window: &Window, data: &[i64], pooled: &[i64]) -> Answer<Made> {
         let along = |axis: usize, at: i64| match window.mode {
             ResampleMode::AVGPOOL_INCLUDE_PADDING => Ok(window.size[axis]),
             ResampleMode::AVGPOOL_EXCLUDE_PADDING => {
                 let first = at * window.strides[axis] - window.pre[axis];
                 Ok((first + window.size[axis]).min(data[axis]) - first.max(0))
             }
-            other => Err(format!("the gradient of {other:?} without places")),
+            other => Err(format!("the gradient of {other:?}")),
         };
         let mut counts = vec![1i64];
         for (axis, &extent) in pooled.iter().enumerate() {

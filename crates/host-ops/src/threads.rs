@@ -8,7 +8,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use host_ops::Parallel;
+use crate::Parallel;
 
 /// A few threads that are started when there is work for them first, and end with the pool.
 ///

@@ -1,0 +1,79 @@
+//! Matrix products, and those of tokens with the matrices of their experts.
+
+use graph::DType;
+use hipdnn::sys::{AttributeName as A, MoeGroupedMatmulMode};
+
+use super::{Answer, Lowering, Made};
+use hipdnn_abi::Descriptor;
+
+impl Lowering {
+    pub(super) fn matmul(&mut self, operation: &Descriptor) -> Answer {
+        let a = self.read(operation, A::OPERATION_MATMUL_ADESC)?;
+        let b = self.read(operation, A::OPERATION_MATMUL_BDESC)?;
+        let c = self.product(&a, &b)?;
+        self.write(operation, A::OPERATION_MATMUL_CDESC, &c)
+    }
+
+    /// Tokens `[1, m, k]`, sorted by expert, times `[experts, k, n]`: each row with the matrix of its expert.
+    ///
+    /// Every expert multiplies all tokens, of which the others' are zero: more work than is needed, and no shape that
+    /// depends on data.
+    pub(super) fn moe_matmul(&mut self, operation: &Descriptor) -> Answer {
+        let mode = MoeGroupedMatmulMode(operation.number(A::OPERATION_MOE_GROUPED_MATMUL_MODE).unwrap_or(0));
+        if mode != MoeGroupedMatmulMode::NONE {
+            return Err(format!("a product of experts with {mode:?}"));
+        }
+        let token = self.read(operation, A::OPERATION_MOE_GROUPED_MATMUL_TOKEN_DESC)?;
+        let weight = self.read(operation, A::OPERATION_MOE_GROUPED_MATMUL_WEIGHT_DESC)?;
+        let owned = self.tokens_of_experts(
+            &token,
+            weight.dims.first().copied().unwrap_or(0),
+            operation,
+            A::OPERATION_MOE_GROUPED_MATMUL_FIRST_TOKEN_OFFSET_DESC,
+        )?;
+        let products = self.product(&owned, &weight)?;
+        let output = self.reduce("ReduceSum", &products, &[0])?;
+        self.write(operation, A::OPERATION_MOE_GROUPED_MATMUL_OUTPUT_DESC, &output)
+    }
+
+    /// The gradient of the experts' matrices: tokens, turned, times what comes from above.
+    pub(super) fn moe_matmul_backward(&mut self, operation: &Descriptor) -> Answer {
+        let dy = self.read(operation, A::OPERATION_MOE_GROUPED_MATMUL_BWD_DOUTPUT_DESC)?;
+        let token = self.read(operation, A::OPERATION_MOE_GROUPED_MATMUL_BWD_TOKEN_DESC)?;
+        let dw = operation.descriptor(A::OPERATION_MOE_GROUPED_MATMUL_BWD_DWEIGHT_DESC).ok_or("no result")?;
+        let experts = dw.i64s(A::TENSOR_DIMENSIONS).first().copied().unwrap_or(0);
+        let owned = self.tokens_of_experts(
+            &token,
+            experts,
+            operation,
+            A::OPERATION_MOE_GROUPED_MATMUL_BWD_FIRST_TOKEN_OFFSET_DESC,
+        )?;
+        let owned = self.turned(&owned)?;
+        let dw = self.product(&owned, &dy)?;
+        self.write(operation, A::OPERATION_MOE_GROUPED_MATMUL_BWD_DWEIGHT_DESC, &dw)
+    }
+
+    /// `[experts, m, k]`: the tokens of each expert, and zeros in place of the others'. An expert's tokens reach from its
+    /// offset to the next one's.
+    fn tokens_of_experts(&mut self, token: &Made, experts: i64, operation: &Descriptor, name: A) -> Answer<Made> {
+        let [1, rows, _] = token.dims[..] else {
+            return Err(format!("tokens of {:?}", token.dims));
+        };
+        let offsets = operation.descriptor(name).ok_or_else(|| format!("{name} is not set"))?;
+        let first = self.read_as_is(&offsets)?;
+        let first = self.cast(&first, DType::I64)?;
+        if first.dims.iter().product::<i64>() != experts {
+            return Err(format!("{:?} offsets for {experts} experts", first.dims));
+        }
+        let first = self.reshape(&first, &[experts, 1, 1])?;
+        let row = self.along(DType::I64, 3, 1, rows, |row| row)?;
+        let is_behind = self.elementwise_to("GreaterOrEqual", &[&row, &first], DType::Bool)?;
+        // How many experts begin at a token or before it, less one, is the expert that owns it.
+        let counted = self.cast(&is_behind, DType::I64)?;
+        let owner = self.reduce("ReduceSum", &counted, &[0])?;
+        let number = self.along(DType::I64, 3, 0, experts, |expert| expert + 1)?;
+        let is_owner = self.elementwise_to("Equal", &[&owner, &number], DType::Bool)?;
+        let zero = self.scalar(0.0);
+        self.elementwise("Where", &[&is_owner, token, &zero])
+    }
+}

@@ -1,0 +1,105 @@
+//! Numbers as their tensor holds them.
+
+use graph::DType;
+
+use super::{Answer, Lowering, Made};
+use crate::format::{Format, Small};
+
+impl Lowering {
+    /// A result in the type of its tensor: small floats as single precision that was rounded to them.
+    pub(super) fn stored(&mut self, made: &Made, format: Format) -> Answer<Made> {
+        match format {
+            Format::Plain(dtype) if dtype.is_int() && made.dtype.is_float() => self.integer(made, dtype),
+            Format::Plain(dtype) => self.cast(made, dtype),
+            Format::Small(small) => self.small(made, small),
+        }
+    }
+
+    /// A number in the compute type after it was stored and read again.
+    pub(super) fn rounded(&mut self, made: &Made, format: Format) -> Answer<Made> {
+        let stored = self.stored(made, format)?;
+        self.cast(&stored, self.compute())
+    }
+
+    /// To the nearest whole number, and not beyond the type's limits.
+    fn integer(&mut self, made: &Made, dtype: DType) -> Answer<Made> {
+        let bits = dtype.bytes() as u32 * 8;
+        let (low, high) = if dtype.is_signed() {
+            (-((bits - 1) as f64).exp2(), ((bits - 1) as f64).exp2() - 1.0)
+        } else {
+            (0.0, f64::from(bits).exp2() - 1.0)
+        };
+        // The largest number that the compute type holds and the type can take.
+        let high = match made.dtype {
+            DType::F32 if bits >= 32 => f64::from((high as f32).next_down()),
+            DType::F64 if bits >= 64 => high.next_down(),
+            _ => high,
+        };
+        let whole = self.same("Round", &[made])?;
+        let clipped = self.clipped(&whole, low, high)?;
+        self.cast(&clipped, dtype)
+    }
+
+    /// With `p` the power of two at or below a number, and at least that of the smallest normal one: numbers of the format
+    /// lie `p` times a power of two apart.
+    fn small(&mut self, made: &Made, small: Small) -> Answer<Made> {
+        let made = self.cast(made, DType::F32)?;
+        match small {
+            Small::Int4 => {
+                let whole = self.same("Round", &[&made])?;
+                self.clipped(&whole, -8.0, 7.0)
+            }
+            Small::Power => {
+                // Up to a power of two, so that what is divided by it does not grow beyond its type.
+                let least = f64::from(f32::MIN_POSITIVE);
+                let clipped = self.clipped(&made, least, small.largest().into())?;
+                self.power(&clipped, f32::MIN_POSITIVE.to_bits() as i64 - 1)
+            }
+            Small::Float { fraction, bias, .. } => {
+                let largest = f64::from(small.largest());
+                let clipped = self.clipped(&made, -largest, largest)?;
+                let size = self.same("Abs", &[&clipped])?;
+                let power = self.power(&size, 0)?;
+                let least = self.float(f64::from(1 - bias).exp2());
+                let power = self.same("Max", &[&power, &least])?;
+                let apart = self.float((-f64::from(fraction)).exp2());
+                let apart = self.same("Mul", &[&power, &apart])?;
+                let steps = self.same("Div", &[&clipped, &apart])?;
+                let steps = self.same("Round", &[&steps])?;
+                self.same("Mul", &[&steps, &apart])
+            }
+        }
+    }
+
+    /// The power of two at or below a positive number whose bits are `more` above the given one's.
+    fn power(&mut self, made: &Made, more: i64) -> Answer<Made> {
+        let bits = self.bits(made, DType::I32)?;
+        let exponent = i64::from(f32::INFINITY.to_bits());
+        let [more, exponent] = [more, exponent].map(|value| {
+            let scalar = graph::Scalar::Int(value);
+            self.constant(graph::Tensor::scalar(DType::I32, scalar))
+        });
+        let moved = self.elementwise_to("Add", &[&bits, &more], DType::I32)?;
+        let kept = self.elementwise_to("BitwiseAnd", &[&moved, &exponent], DType::I32)?;
+        self.bits(&kept, DType::F32)
+    }
+
+    fn clipped(&mut self, made: &Made, low: f64, high: f64) -> Answer<Made> {
+        let [low, high] = [low, high].map(|value| {
+            let scalar = graph::Scalar::Float(value);
+            self.constant(graph::Tensor::scalar(made.dtype, scalar))
+        });
+        let above = self.same("Max", &[made, &low])?;
+        self.same("Min", &[&above, &high])
+    }
+
+    fn float(&mut self, value: f64) -> Made {
+        self.constant(graph::Tensor::scalar(DType::F32, graph::Scalar::Float(value)))
+    }
+
+    /// An elementwise node in its operands' type.
+    fn same(&mut self, op: &str, inputs: &[&Made]) -> Answer<Made> {
+        let dtype = inputs.first().map_or(DType::F32, |made| made.dtype);
+        self.elementwise_to(op, inputs, dtype)
+    }
+}
