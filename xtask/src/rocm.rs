@@ -20,15 +20,26 @@ struct Userland {
     library: &'static str,
     /// A target that this version's hiprtc knows; 5.x aborts the process when given a newer one.
     rtc_arch: &'static str,
+    /// Targets that it compiles all our kernels for.
+    kernel_targets: &'static str,
 }
 
-const USERLANDS: [Userland; 2] = [
+const USERLANDS: [Userland; 3] = [
     Userland {
         name: "rocm-7.2",
         suites: &["forky", "sid", "experimental"],
         packages: &["libhiprtc7", "libamdhip64-7"],
         library: "libamdhip64.so.7",
         rtc_arch: "gfx1100",
+        kernel_targets: "gfx942,gfx1100,gfx1201",
+    },
+    Userland {
+        name: "rocm-6.4",
+        suites: &["forky", "sid"],
+        packages: &["libhiprtc6", "libamdhip64-6"],
+        library: "libamdhip64.so.6",
+        rtc_arch: "gfx1100",
+        kernel_targets: "gfx90a,gfx1030",
     },
     Userland {
         name: "rocm-5.2",
@@ -36,10 +47,11 @@ const USERLANDS: [Userland; 2] = [
         packages: &["libamdhip64-5"],
         library: "libamdhip64.so.5",
         rtc_arch: "gfx1030",
+        kernel_targets: "gfx906",
     },
 ];
 
-/// Unpacks what is missing and runs the driver tests of the `hip` crate in each userland.
+/// Unpacks what is missing, runs the driver tests of the `hip` crate in each userland, and compiles all kernels there.
 ///
 /// # Errors
 /// When a test fails. A userland that cannot be had here is a skip.
@@ -68,9 +80,9 @@ pub fn run(workspace: &Workspace) -> Result<Outcome> {
     if unpacked.is_empty() {
         return Ok(Outcome::Skipped(notes));
     }
-    let test = driver_test(workspace)?;
+    let tests = [built_test(workspace, "hip", "driver")?, built_test(workspace, "kernels", "compilers")?];
     for (userland, folder) in unpacked {
-        userland.test(&folder, &test)?;
+        userland.test(&folder, &tests)?;
     }
     Ok(Outcome::Passed(notes))
 }
@@ -89,25 +101,30 @@ impl Userland {
         Ok(())
     }
 
-    fn test(&self, folder: &Path, test: &Path) -> Result<()> {
+    fn test(&self, folder: &Path, tests: &[PathBuf]) -> Result<()> {
         let userland = debian::Userland::of(folder);
-        println!("driver tests with {}", self.name);
+        println!("driver tests and kernels with {}", self.name);
         let loader = userland.loader(&[])?;
-        let mut command = Command::new(&loader[0]);
-        command
-            .args(&loader[1..])
-            .arg(test)
-            .env("AMDGPU_EP_HIP_LIBRARY", userland.library(self.library)?)
-            .env("AMDGPU_EP_TEST_REAL_HIP", "1")
-            .env("AMDGPU_EP_TEST_HIPRTC_ARCH", self.rtc_arch);
-        shell::run(&mut command)
+        for test in tests {
+            let mut command = Command::new(&loader[0]);
+            command
+                .args(&loader[1..])
+                .arg(test)
+                .env("AMDGPU_EP_HIP_LIBRARY", userland.library(self.library)?)
+                .env("AMDGPU_EP_TEST_REAL_HIP", "1")
+                .env("AMDGPU_EP_TEST_HIPRTC_ARCH", self.rtc_arch)
+                .env("AMDGPU_EP_TEST_KERNELS_AMD", self.kernel_targets);
+            shell::run(&mut command)?;
+        }
+        Ok(())
     }
 }
 
-fn driver_test(workspace: &Workspace) -> Result<PathBuf> {
+/// The program of an integration test.
+pub fn built_test(workspace: &Workspace, package: &str, test: &str) -> Result<PathBuf> {
     let mut build = shell::cargo(workspace.root());
-    build.args(["test", "--package", "hip", "--test", "driver", "--no-run"]);
+    build.args(["test", "--package", package, "--test", test, "--no-run"]);
     build.args(["--message-format", "json-render-diagnostics"]);
     let messages = shell::capture_stdout(&mut build)?;
-    shell::executable(&messages, "driver").context("cargo built no test `driver` of package hip")
+    shell::executable(&messages, test).with_context(|| format!("cargo built no test `{test}` of package {package}"))
 }

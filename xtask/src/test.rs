@@ -118,6 +118,7 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", |context| {
         kernels::run(context.workspace, kernels::Page::Hold)
     }));
+    steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", kernels::nvrtc::run));
     steps
         .push(Step::new("rocm", "driver loader against Debian's HIP runtimes", |context| rocm::run(context.workspace)));
     steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", migraphx::run));

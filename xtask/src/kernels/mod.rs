@@ -4,6 +4,7 @@
 //! real installation makes of the texts is checked by `cargo xtask rocm`, with hiprtc.
 
 mod clang;
+pub mod nvrtc;
 mod usage;
 
 use std::collections::BTreeMap;
