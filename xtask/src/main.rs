@@ -10,6 +10,7 @@ mod demo;
 mod dist;
 mod engine;
 mod gpu;
+mod hipdnn_link;
 mod kernels;
 mod layers;
 mod migraphx;

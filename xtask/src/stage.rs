@@ -49,6 +49,7 @@ const PRODUCTS: &[Product] = &[
     #[cfg(windows)]
     Product { package: "backend-directx", kind: "cdylib", name: "directx-backend" },
     Product { package: "hip-host", kind: "cdylib", name: "hip-host" },
+    Product { package: "hipdnn-host", kind: "cdylib", name: "hipdnn_host" },
     Product { package: "cli", kind: "bin", name: "amdgpu-ep" },
 ];
 
@@ -74,6 +75,17 @@ impl Stage {
             PRODUCTS.iter().filter(|product| product.name == "amdgpu-ep" || product.name.ends_with("-backend"));
         let plugins = plugins.filter(|product| product.kind == "cdylib");
         plugins.map(|product| self.root.join("lib").join(library_file(product.name))).collect()
+    }
+
+    /// The libraries with hipDNN's interface.
+    pub fn hipdnn_libraries(&self) -> Vec<PathBuf> {
+        let ours = PRODUCTS.iter().filter(|product| product.name.starts_with("hipdnn_"));
+        ours.map(|product| self.library(product.name)).collect()
+    }
+
+    /// A staged library by the name it ships under, without prefix and suffix.
+    pub fn library(&self, name: &str) -> PathBuf {
+        self.root.join("lib").join(library_file(name))
     }
 
     /// Every staged library.

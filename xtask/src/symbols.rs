@@ -20,12 +20,21 @@ const RUN_TIME_PREFIXES: [&str; 6] = ["hip", "cu", "Ort", "nvrtc", "hsa", "roc"]
 
 const PLUGIN_EXPORTS: [&str; 2] = ["CreateEpFactories", "ReleaseEpFactory"];
 
-/// The dynamic interface of one library.
+/// Where hipDNN's entry points are declared, one a line: `method = symbol(arguments) -> result;`.
+const HIPDNN_ENTRY_POINTS: &str = include_str!("../../crates/hipdnn/src/sys/entry_points.rs");
+
+/// The functions that a library with hipDNN's interface exports.
+pub fn hipdnn_exports() -> Vec<&'static str> {
+    let symbol = |line: &'static str| line.split_once(" = ")?.1.split_once('(').map(|(symbol, _)| symbol);
+    HIPDNN_ENTRY_POINTS.lines().filter_map(symbol).filter(|symbol| symbol.starts_with("hipdnn")).collect()
+}
+
+/// The dynamic interface of one library or program.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Interface {
-    exports: BTreeSet<String>,
-    undefined: BTreeSet<String>,
-    needed: BTreeSet<String>,
+pub struct Interface {
+    pub exports: BTreeSet<String>,
+    pub undefined: BTreeSet<String>,
+    pub needed: BTreeSet<String>,
 }
 
 /// Checks every staged library.
@@ -34,12 +43,15 @@ struct Interface {
 /// Lists every export, undefined symbol and needed library that should not be there.
 pub fn run(stage: &Stage) -> Result<()> {
     let mut faults = Vec::new();
+    let hipdnn = hipdnn_exports();
     for path in stage.libraries() {
-        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let interface = interface(&bytes).with_context(|| format!("cannot parse {}", path.display()))?;
+        let interface = read(&path)?;
         let file = file_name(&path);
-        let is_plugin = stage.plugins().contains(&path);
-        let exports = is_plugin.then_some(&PLUGIN_EXPORTS[..]);
+        let exports = if stage.plugins().contains(&path) {
+            Some(&PLUGIN_EXPORTS[..])
+        } else {
+            stage.hipdnn_libraries().contains(&path).then_some(&hipdnn[..])
+        };
         faults.extend(interface.faults(exports).into_iter().map(|fault| format!("{file}: {fault}")));
         println!("{file}: {} exports, needs {}", interface.exports.len(), listed(&interface.needed));
     }
@@ -47,6 +59,15 @@ pub fn run(stage: &Stage) -> Result<()> {
         bail!("a library exports or needs what it should not\n  {}", faults.join("\n  "));
     }
     Ok(())
+}
+
+/// The interface of a file.
+///
+/// # Errors
+/// When the file can't be read, or is no 64-bit ELF file.
+pub fn read(path: &Path) -> Result<Interface> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    interface(&bytes).with_context(|| format!("cannot parse {}", path.display()))
 }
 
 impl Interface {
@@ -110,6 +131,13 @@ mod tests {
 
     fn set(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn hipdnn_has_38_functions() {
+        let symbols = hipdnn_exports();
+        assert_eq!((symbols.len(), symbols[0]), (38, "hipdnnCreate"));
+        assert!(symbols.contains(&"hipdnnVersionString_ext"));
     }
 
     #[test]

@@ -10,7 +10,9 @@ use comfy_table::{Cell, ContentArrangement, Table, presets};
 use crate::setup::{self, ORT_VERSIONS, Python};
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
-use crate::{conformance, engine, kernels, layers, migraphx, pytest, rocm, shell, symbols, third_party, valgrind};
+use crate::{
+    conformance, engine, hipdnn_link, kernels, layers, migraphx, pytest, rocm, shell, symbols, third_party, valgrind,
+};
 
 /// Fits a log viewer; longer notes are wrapped.
 const TABLE_WIDTH: u16 = 120;
@@ -121,6 +123,7 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", kernels::nvrtc::run));
     steps
         .push(Step::new("rocm", "driver loader against Debian's HIP runtimes", |context| rocm::run(context.workspace)));
+    steps.push(Step::new("hipdnn-link", "hipDNN's samples, loaded at run time and linked", hipdnn_link::run));
     steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", migraphx::run));
     steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", valgrind::run));
     steps.push(Step::new("deny", "licences, advisories, duplicates", deny));

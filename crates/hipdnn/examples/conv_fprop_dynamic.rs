@@ -1,0 +1,21 @@
+//! A convolution with a hipDNN that is found at run time: this program links none.
+//!
+//! ```sh
+//! cargo xtask stage
+//! AMDGPU_EP_DRIVER=host AMDGPU_EP_HIP_HOST_LIBRARY=target/stage/dev/lib/libhip-host.so \
+//!     AMDGPU_EP_HIPDNN_LIBRARY=target/stage/dev/lib/libhipdnn_host.so cargo run -p hipdnn --example conv_fprop_dynamic
+//! ```
+
+mod sample;
+
+use std::error::Error;
+use std::sync::Arc;
+
+use hipdnn::{Loaded, Search};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let driver = sample::driver()?;
+    // A hipDNN of the same ROCm lies beside the HIP runtime that is in use.
+    let search = Search { hip_runtime: Some(driver.library().to_owned()), ..Search::default() };
+    sample::run(&driver, Arc::new(Loaded::open(&search)?))
+}
