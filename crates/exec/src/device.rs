@@ -26,6 +26,11 @@ pub trait Device: Send + Sync {
     /// Why not.
     fn supports(&self, op: &dyn Op) -> Result<(), Declined>;
 
+    /// Whether its convolutions are best on images with their channels innermost. Plans then lay images out so.
+    fn wants_channels_last(&self) -> bool {
+        false
+    }
+
     /// Takes a partition in.
     ///
     /// # Errors

@@ -1,10 +1,14 @@
 //! Which passes run.
-use crate::{pass::PASSES, plan::OPTIONAL_STAGES};
+use crate::{
+    pass::PASSES,
+    plan::{CHANNELS_LAST, OPTIONAL_STAGES},
+};
 
 /// The passes and the optional stages of planning that run: all but those switched off by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     off: Vec<&'static str>,
+    channels_last: bool,
 }
 
 impl Selection {
@@ -23,7 +27,7 @@ impl Selection {
 
     /// No pass at all.
     pub fn none() -> Self {
-        Self { off: Self::names().collect() }
+        Self { off: Self::names().collect(), ..Self::default() }
     }
 
     /// The names that can be switched off.
@@ -31,9 +35,16 @@ impl Selection {
         PASSES.iter().map(|pass| pass.name).chain(OPTIONAL_STAGES)
     }
 
+    /// With images laid out with their channels innermost, if the device wants that and it is not switched off.
+    #[must_use]
+    pub fn with_channels_last(mut self, wanted: bool) -> Self {
+        self.channels_last = wanted;
+        self
+    }
+
     /// True if the pass or stage of this name runs.
     pub fn runs(&self, name: &str) -> bool {
-        !self.off.contains(&name)
+        !self.off.contains(&name) && (name != CHANNELS_LAST || self.channels_last)
     }
 }
 

@@ -1,4 +1,5 @@
 //! Plans: fused steps and one arena.
+mod channels_last;
 mod dump;
 mod epilogue;
 mod fold;
@@ -21,7 +22,10 @@ pub use dump::PlanText;
 pub use place::ALIGNMENT;
 
 /// Stages of planning that can be left out.
-pub const OPTIONAL_STAGES: [&str; 4] = ["integer-products", "fused", "folded", "epilogues"];
+pub const OPTIONAL_STAGES: [&str; 5] = ["integer-products", "fused", "folded", "epilogues", CHANNELS_LAST];
+
+/// The stage that runs only for devices that want it ([`Selection::with_channels_last`]).
+pub(crate) const CHANNELS_LAST: &str = "channels-last";
 
 /// Sees a plan in the making after each stage: the stage's name, and its text, which is written only if it is shown.
 pub type Watch<'w> = dyn FnMut(&'static str, &dyn fmt::Display) + 'w;
@@ -108,11 +112,17 @@ impl Plan {
         };
         let mut draft = Draft::new(lower::lower(graph, inputs)?)?;
         seen("lowered", &draft);
+        let evaluate = std::cell::RefCell::new(evaluate);
+        let fold = |draft: &mut Draft| fold::fold(draft, &mut **evaluate.borrow_mut());
         let stages: [(&'static str, Work<'_>); OPTIONAL_STAGES.len()] = [
             ("integer-products", &mut integer::multiply_bytes),
             ("fused", &mut fuse::fuse),
-            ("folded", &mut |draft| fold::fold(draft, evaluate)),
+            ("folded", &mut |draft| fold(draft)),
             ("epilogues", &mut epilogue::merge),
+            (CHANNELS_LAST, &mut |draft| {
+                channels_last::relayout(draft);
+                fold(draft);
+            }),
         ];
         for (stage, work) in stages {
             if selection.runs(stage) {

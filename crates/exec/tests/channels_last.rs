@@ -1,0 +1,98 @@
+//! Images with their channels innermost give the same results.
+#![allow(clippy::unwrap_used)]
+#[path = "common/build.rs"]
+mod build;
+mod common;
+
+use std::sync::Arc;
+
+use build::Build;
+use common::{assert_close, numbers, random, tensor};
+use exec::{
+    Device, ExecError, Input, Loaded, Program, Settings,
+    host::{HostDevice, run_program},
+};
+use graph::{DType, Declined, Graph, Op, Prim, Tensor, ops::Attribute, pass::Selection};
+
+/// The host, as a device that wants its images so.
+struct Turned(HostDevice);
+
+impl Device for Turned {
+    fn name(&self) -> &str {
+        "turned"
+    }
+
+    fn supports(&self, op: &dyn Op) -> Result<(), Declined> {
+        self.0.supports(op)
+    }
+
+    fn wants_channels_last(&self) -> bool {
+        true
+    }
+
+    fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
+        self.0.load(graph)
+    }
+}
+
+fn floats(shape: &[usize], seed: u64) -> Tensor {
+    tensor(DType::F32, shape, &random(shape.iter().product(), seed))
+}
+
+/// Two convolutions with a residual, a pool and a classifier behind them, as in the networks that need this.
+fn network() -> Graph {
+    let mut build = Build::default();
+    let x = build.input();
+    let pads = |ints: &[i64]| ("pads", Attribute::Ints(ints.to_vec()));
+    let w = build.constant(floats(&[6, 3, 3, 3], 1));
+    let first = build.with("Conv", &[x, w], &[pads(&[1, 1, 1, 1])]);
+    let first = build.node("Relu", &[first]);
+    let kernel = ("kernel_shape", Attribute::Ints(vec![3, 3]));
+    let pooled = build.with("MaxPool", &[first], &[kernel, pads(&[1, 1, 1, 1])]);
+    let (w, bias) = (build.constant(floats(&[6, 6, 3, 3], 2)), build.constant(floats(&[6], 3)));
+    let second = build.with("Conv", &[pooled, w, bias], &[pads(&[1, 1, 1, 1])]);
+    let sum = build.node("Add", &[second, pooled]);
+    let sum = build.node("Relu", &[sum]);
+    let w = build.constant(floats(&[4, 6, 1, 1], 4));
+    let last = build.with("Conv", &[sum, w], &[]);
+    let flat = build.node("Flatten", &[last]);
+    let w = build.constant(floats(&[4 * 25, 3], 5));
+    let scores = build.node("MatMul", &[flat, w]);
+    build.outputs(&[scores, last])
+}
+
+#[test]
+fn a_network_gives_the_same_either_way() {
+    let x = floats(&[2, 3, 5, 5], 7);
+    let plain = Program::new(network(), &HostDevice::new()).unwrap();
+    let wanted = run_program(&plain, std::slice::from_ref(&x)).unwrap();
+    // The host stores rows of a fused product whole, so products stay apart here.
+    let (passes, _) = Selection::without("epilogues");
+    let settings = Settings { passes, ..Settings::default() };
+    let turned = Program::with(network(), &Turned(HostDevice::new()), settings).unwrap();
+    let found = run_program(&turned, std::slice::from_ref(&x)).unwrap();
+    for (found, wanted) in found.iter().zip(&wanted) {
+        assert_close(&numbers(found), &numbers(wanted), 1e-5);
+    }
+    let plan = turned.plan(&[Input { shape: &[2, 3, 5, 5], value: None }]).unwrap();
+    let convs: Vec<_> = plan.plan().steps.iter().filter(|step| matches!(step.prim, Prim::Conv(_))).collect();
+    assert_eq!(convs.len(), 3);
+    for conv in convs {
+        for view in [&conv.inputs[0], &conv.inputs[1], &conv.outputs[0]] {
+            assert_eq!(view.strides[1], 1, "{conv:?}");
+        }
+    }
+    // The image in, and the result that is both an output and flattened, are the only copies of a run; the third map of
+    // one input is the first Relu.
+    let maps = plan.plan().steps.iter().filter(|step| matches!(step.prim, Prim::Map(_)) && step.inputs.len() == 1);
+    assert_eq!(maps.count(), 3, "{:#?}", plan.plan().steps);
+}
+
+#[test]
+fn the_layout_can_be_switched_off() {
+    let (passes, _) = Selection::without("channels-last");
+    let settings = Settings { passes, ..Settings::default() };
+    let turned = Program::with(network(), &Turned(HostDevice::new()), settings).unwrap();
+    let plan = turned.plan(&[Input { shape: &[2, 3, 5, 5], value: None }]).unwrap();
+    assert!(plan.plan().steps.iter().flat_map(|step| &step.outputs).all(graph::View::is_dense));
+}

@@ -1,0 +1,146 @@
+//! Images with their channels innermost, where the device's convolutions want them so.
+//!
+//! Only strides change: a buffer of `[n, c, h, w]` that convolutions make or read, and that every step sees whole, is laid
+//! out as `[n, h, w, c]`. Where such an image meets a buffer whose layout is given (an input, an output, a part of
+//! another tensor), a copy goes between. Weights follow; copies of constants are then done once, by folding.
+use crate::{
+    DType, Shape, Step, View,
+    expr::Expr,
+    lower::{Buffer, Origin},
+    plan::Draft,
+    prim::{BufferId, Map, Prim},
+    shape::{self, Strides},
+};
+
+/// Lays images out anew. Copies of constants that this adds are left to be folded.
+pub(super) fn relayout(draft: &mut Draft) {
+    let chosen = choose(draft);
+    if !chosen.contains(&true) {
+        return;
+    }
+    for step in &mut draft.steps {
+        for view in step.inputs.iter_mut().chain(&mut step.outputs) {
+            if chosen[view.buffer.0 as usize] {
+                view.strides = channels_last(&view.shape);
+            }
+        }
+    }
+    for step in std::mem::take(&mut draft.steps) {
+        if is_conv(&step.prim) { around(draft, step, &chosen) } else { draft.steps.push(step) }
+    }
+}
+
+/// True for convolutions over two spatial axes, with or without an epilogue, that mix all channels.
+fn is_conv(prim: &Prim) -> bool {
+    match prim {
+        Prim::Conv(conv) => conv.strides.len() == 2 && conv.groups == 1,
+        Prim::Fused(fused) => is_conv(&fused.product),
+        _ => false,
+    }
+}
+
+/// Which buffers change: those that can, and are tied to a convolution by steps that can go either way.
+fn choose(draft: &Draft) -> Vec<bool> {
+    let free = free(draft);
+    let mut chosen = vec![false; draft.buffers.len()];
+    for step in draft.steps.iter().filter(|step| is_conv(&step.prim)) {
+        for view in images(step) {
+            chosen[view.buffer.0 as usize] |= free[view.buffer.0 as usize];
+        }
+    }
+    // Elementwise work and pools are best done in the layout of what they read.
+    loop {
+        let mut grown = false;
+        for step in draft.steps.iter().filter(|step| matches!(step.prim, Prim::Map(_) | Prim::Pool(_))) {
+            let views = || step.inputs.iter().chain(&step.outputs).map(|view| view.buffer.0 as usize);
+            if views().any(|at| chosen[at]) {
+                for at in views().filter(|&at| free[at]) {
+                    grown |= !std::mem::replace(&mut chosen[at], true);
+                }
+            }
+        }
+        if !grown {
+            return chosen;
+        }
+    }
+}
+
+/// The data, the result and the epilogue's operands of a convolution, as far as they have the form of images.
+fn images(step: &Step) -> impl Iterator<Item = &View> {
+    let own = match &step.prim {
+        Prim::Fused(fused) => fused.operands,
+        _ => step.inputs.len(),
+    };
+    let data = step.inputs.iter().take(1).chain(step.inputs.iter().skip(own)).chain(&step.outputs);
+    data.filter(|view| view.shape.len() == 4 && view.is_dense())
+}
+
+/// Buffers that only steps of this plan see, and that all of them see as the same whole image of floats.
+fn free(draft: &Draft) -> Vec<bool> {
+    let mut free: Vec<bool> = draft.buffers.iter().map(|buffer| buffer.origin == Origin::Step).collect();
+    for buffer in &draft.output_buffers {
+        free[buffer.0 as usize] = false;
+    }
+    let mut seen: Vec<Option<&Shape>> = vec![None; draft.buffers.len()];
+    for view in draft.steps.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs)) {
+        let at = view.buffer.0 as usize;
+        let is_image = view.shape.len() == 4
+            && view.is_dense()
+            && view.offset == 0
+            && view.elems() == draft.buffers[at].elems
+            && matches!(view.dtype, DType::F16 | DType::Bf16 | DType::F32);
+        free[at] &= is_image && *seen[at].get_or_insert(&view.shape) == &view.shape;
+    }
+    free
+}
+
+/// Adds a convolution that works on images with their channels innermost, with the copies that this needs.
+fn around(draft: &mut Draft, mut step: Step, chosen: &[bool]) {
+    let own = match &step.prim {
+        Prim::Fused(fused) => fused.operands,
+        _ => step.inputs.len(),
+    };
+    let result = step.outputs[0].clone();
+    let is_given = |view: &View| {
+        let whole = view.shape.len() == 4 && view.elems() > 1 && !chosen.get(view.buffer.0 as usize).unwrap_or(&false);
+        whole && view.strides != channels_last(&view.shape)
+    };
+    let mut before = Vec::new();
+    for (at, view) in step.inputs.iter_mut().enumerate() {
+        let is_image = at == 0 || at >= own && view.shape == result.shape && !view.strides.contains(&0);
+        // One row of a kernel of one element lies the same either way.
+        let is_weight = at == 1 && view.shape.iter().skip(2).any(|&extent| extent > 1);
+        if (is_image || is_weight) && is_given(view) {
+            let moved = image(draft, view);
+            before.push(copy(step.node, view.clone(), moved.clone()));
+            *view = moved;
+        }
+    }
+    draft.steps.append(&mut before);
+    if is_given(&result) {
+        let moved = image(draft, &result);
+        step.outputs[0] = moved.clone();
+        let behind = copy(step.node, moved, result);
+        draft.steps.extend([step, behind]);
+    } else {
+        draft.steps.push(step);
+    }
+}
+
+/// A new buffer for what a view shows, with its channels innermost.
+fn image(draft: &mut Draft, of: &View) -> View {
+    let buffer: BufferId = draft.add(Buffer { dtype: of.dtype, elems: of.elems(), origin: Origin::Step });
+    View { buffer, strides: channels_last(&of.shape), offset: 0, ..of.clone() }
+}
+
+fn copy(node: u32, from: View, to: View) -> Step {
+    let prim = Prim::Map(Map { expr: Expr::copy(from.dtype, to.dtype) });
+    Step { node, prim, inputs: vec![from], outputs: vec![to] }
+}
+
+/// Strides of `[n, c, h, w]` laid out as `[n, h, w, c]`.
+fn channels_last(extents: &[usize]) -> Strides {
+    let [n, c, h, w] = [0, 1, 2, 3].map(|axis| extents.get(axis).copied().unwrap_or(1));
+    let inner = shape::dense_strides(&[n, h, w, c]);
+    [inner[0], inner[3], inner[1], inner[2]].into_iter().collect()
+}
