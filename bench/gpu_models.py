@@ -1,0 +1,132 @@
+"""Networks on a GPU: a session of ONNX Runtime with tensors bound to the device, beside PyTorch where it is installed.
+
+Both run in turn in one process, each run is waited for, medians are of the time on the host's clock. PyTorch runs as a CUDA
+graph, eagerly written and compiled. Results are compared with PyTorch in single precision.
+
+usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_models.py LIBRARY [--tiny] [--compile] [--option KEY=VALUE ...] [--only NAME]
+"""
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from networks import bert, resnet50
+
+NAME = "AMDGPUExecutionProvider"
+AMD = 0x1002
+
+
+def medians(runs, rounds):
+    """Median milliseconds of each, measured in turn."""
+    for run in runs.values():
+        for _ in range(5):
+            run()
+    times = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            start = time.perf_counter_ns()
+            run()
+            times[name].append((time.perf_counter_ns() - start) / 1e6)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def session(model, options):
+    settings = ort.SessionOptions()
+    settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    device = next(device for device in ort.get_ep_devices() if device.ep_name == NAME)
+    settings.add_provider_for_devices([device], options)
+    start = time.perf_counter()
+    made = ort.InferenceSession(model, sess_options=settings, enable_fallback=0)
+    return made, time.perf_counter() - start
+
+
+def bound(running, feeds):
+    """A run on tensors that stay on the device, and its result."""
+    binding = running.io_binding()
+    for name, array in feeds.items():
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array, "gpu", 0, AMD))
+    shape = running.get_outputs()[0].shape
+    result = ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float16, "gpu", 0, AMD)
+    binding.bind_ortvalue_output("y", result)
+    return lambda: running.run_with_iobinding(binding), lambda: result.numpy()
+
+
+def with_torch(torch, network, made, feeds, compiled):
+    """Runs of PyTorch, and what the network gives in single precision."""
+    single = network.torch_module(made).cuda()
+    half = network.torch_module(made).cuda().half()
+    half, arguments = network.for_torch(torch, half, feeds)
+    with torch.inference_mode():
+        exact = single(*(a.float() if a.is_floating_point() else a for a in arguments)).double().cpu().numpy()
+        runs = {"PyTorch": as_graph(torch, half, arguments)}
+        if compiled:
+            runs["PyTorch compiled"] = as_graph(torch, torch.compile(half), arguments)
+    return runs, exact
+
+
+def as_graph(torch, module, arguments):
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            module(*arguments)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        module(*arguments)
+
+    def run():
+        graph.replay()
+        torch.cuda.synchronize()
+
+    return run
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library", type=Path)
+    parser.add_argument("--tiny", action="store_true", help="batch 1 and few rounds, for slow devices")
+    parser.add_argument("--compile", action="store_true", help="PyTorch compiled too, which takes a minute")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    try:
+        import torch
+        torch = torch if torch.cuda.is_available() else None
+    except ImportError:
+        torch = None
+    ort.register_execution_provider_library(NAME, str(arguments.library.resolve()))
+    options = {"profile": "hip", **dict(option.split("=", 1) for option in arguments.option)}
+    failed = False
+    print(f"{'network':<28}{'who':<20}{'ms':>9}{'ours is':>10}   error")
+    for network in (resnet50, bert):
+        if arguments.only.lower() not in network.NAME.lower():
+            continue
+        made = network.weights()
+        for batch in network.BATCHES[:1] if arguments.tiny else network.BATCHES:
+            feeds = network.inputs(batch)
+            running, seconds = session(network.onnx_model(made, batch), options)
+            run, result = bound(running, feeds)
+            run()
+            runs, error = {"amdgpu-ep": run}, ""
+            if torch:
+                others, exact = with_torch(torch, network, made, feeds, arguments.compile)
+                distance = np.linalg.norm(result().astype(np.float64) - exact) / np.linalg.norm(exact)
+                failed |= not distance < 1e-2
+                runs, error = {**runs, **others}, f"{distance:.1e} of the norm" + ("" if distance < 1e-2 else " WRONG")
+            found = medians(runs, 3 if arguments.tiny else 100)
+            for name, milliseconds in found.items():
+                ratio = f"{milliseconds / found['amdgpu-ep']:.2f}x" if name != "amdgpu-ep" else ""
+                label = f"{network.NAME}, batch {batch}" if name == "amdgpu-ep" else ""
+                print(f"{label:<28}{name:<20}{milliseconds:>9.3f}{ratio:>10}   {error if not ratio else ''}")
+            print(f"{'':<28}session made in {seconds:.2f} s")
+            del running, run, result, runs
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
