@@ -17,10 +17,12 @@ mod compile;
 mod kernel;
 mod launch;
 mod layout;
+mod reduce;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod softmax;
 mod step;
+mod walk;
 
 pub use arch::{Arch, Dot4, Matrix};
 pub use cache::{CachedCompiler, ship};

@@ -87,6 +87,8 @@ impl Compiler for Simulator {
             let runtime = self.runtime();
             let extra = ["-DGPU_SIM", &include, &runtime.display().to_string()];
             self.build(&source, &made, &extra).map_err(refused)?;
+            // The text stays beside the library, for other compilers to try.
+            fs::rename(&source, kept.with_extension("hip")).map_err(|error| refused(error.to_string()))?;
             fs::rename(&made, &kept).map_err(|error| refused(error.to_string()))?;
         }
         fs::read(&kept).map_err(|error| refused(error.to_string()))

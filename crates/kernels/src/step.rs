@@ -1,15 +1,15 @@
 //! From steps to launches.
 use graph::{Declined, Prim, Step};
 
-use crate::{Arch, Work, softmax};
+use crate::{Arch, Work, reduce, softmax};
 
 /// What a step is on a GPU.
 ///
 /// # Errors
 /// There is no kernel for it: the primitive, its types or its extents. The step has to run elsewhere.
 pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
-    let _ = arch;
     match &step.prim {
+        Prim::Reduce(prim) => reduce::work(prim, step, arch),
         Prim::Softmax(prim) => softmax::work(prim, step),
         other => Err(Declined::new(format!("no kernel for {}", other.name()))),
     }

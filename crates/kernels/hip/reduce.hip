@@ -1,0 +1,225 @@
+// Reductions: y[r] = finish(fold of x[r, i] over i). Results r and elements i are numbered along strided axes, in the
+// order of x's memory, so that neighbouring threads read neighbours:
+//
+//   COLUMNS 0: `lanes` neighbouring threads make one result, each from every lanes-th pack of VEC elements;
+//   COLUMNS 1: neighbouring threads make neighbouring packs of VEC results, `lanes` threads each.
+//
+// Where a few results are made of many elements, the blocks along y take a segment each and leave what they folded in
+// `parts` [results, segments], which reduce_join puts together: always in the same order.
+//
+// T: x's type. TY: y's. N: what elements are folded in. W: what folded stretches are put together in. FOLD: 0 sum,
+// 1 squares, 2 magnitudes, 3 product, 4 largest, 5 smallest, 6 exponentials less a shift. Integers wrap; NaN is larger
+// and smaller than everything. Below 2^31 results and elements a result.
+enum { FOLD_SUM, FOLD_SQUARES, FOLD_MAGNITUDES, FOLD_PRODUCT, FOLD_LARGEST, FOLD_SMALLEST, FOLD_EXPONENTIALS };
+enum { FINISH_NOTHING, FINISH_MEAN, FINISH_ROOT, FINISH_LOG, FINISH_LOG_SHIFTED };
+
+struct ReduceArgs {
+  const T* x;
+  TY* y;
+  W* parts;         // NULL where y is written at once
+  const N* shifts;  // the largest element of every result, for FOLD_EXPONENTIALS
+  i64 x_kept[AXES], y_kept[AXES], x_gone[AXES];
+  i64 y_step;  // from one result of a pack to the next
+  i64 count;   // elements of a result
+  Axes kept;   // packs of results where COLUMNS
+  Axes gone;   // packs of elements where not
+  u32 results, elems;  // of `kept` and `gone`
+  u32 lanes;           // a power of two
+  u32 segment;         // elements of `gone` that a block takes
+  u32 finish;
+};
+
+// The bounds of a type.
+template <class V> struct Bounds;
+template <> struct Bounds<f32> {
+  DEV f32 lowest() { return -INFINITY_OF(f32); }
+  DEV f32 highest() { return INFINITY_OF(f32); }
+};
+template <> struct Bounds<f64> {
+  DEV f64 lowest() { return -INFINITY_OF(f64); }
+  DEV f64 highest() { return INFINITY_OF(f64); }
+};
+template <> struct Bounds<i64> {
+  DEV i64 lowest() { return (i64)(1ull << 63); }
+  DEV i64 highest() { return (i64)~(1ull << 63); }
+};
+template <> struct Bounds<u64> {
+  DEV u64 lowest() { return 0; }
+  DEV u64 highest() { return ~0ull; }
+};
+
+// A number without its fraction, at the type's bound if it lies beyond, and 0 for NaN.
+template <class V> DEV V whole(f64 v) {
+  if (v != v) return 0;
+  if (v <= (f64)Bounds<V>::lowest()) return Bounds<V>::lowest();
+  return v >= (f64)Bounds<V>::highest() ? Bounds<V>::highest() : (V)v;
+}
+DEV f64 log_wide(f64 v) {
+#if defined(BARE_CLANG)
+  return (f64)log_of((f32)v);
+#else
+  return log_of(v);
+#endif
+}
+
+template <class A, class B> struct Same { enum { yes = 0 }; };
+template <class A> struct Same<A, A> { enum { yes = 1 }; };
+
+template <class V> DEV V first_value() {
+#if FOLD == 3
+  return 1;
+#elif FOLD == 4
+  return Bounds<V>::lowest();
+#elif FOLD == 5
+  return Bounds<V>::highest();
+#else
+  return 0;
+#endif
+}
+template <class V> DEV V joined(V a, V b) {
+#if FOLD == 3
+  return a * b;
+#elif FOLD == 4
+  return a > b || a != a ? a : b;
+#elif FOLD == 5
+  return a < b || a != a ? a : b;
+#else
+  return a + b;
+#endif
+}
+DEV N folded(N sum, N v, N shift) {
+#if FOLD == 1
+  return sum + v * v;
+#elif FOLD == 2
+  return sum + (v < 0 ? 0 - v : v);
+#elif FOLD == 6
+  return sum + exp_of(v - shift);
+#else
+  return joined(v, sum);
+#endif
+}
+
+DEV void finish(const ReduceArgs& a, TY* y, W value, N shift) {
+  if (a.finish == FINISH_NOTHING) {
+    *y = put<TY>((N)value);
+  } else {
+#if FLOATS
+    if (a.finish == FINISH_MEAN) value /= (W)a.count;
+    else if (a.finish == FINISH_ROOT) value = sqrt_of(value);
+    else value = log_wide(value) + (W)shift;
+    *y = put<TY>((N)value);
+#else
+    N result;
+    if (a.finish == FINISH_MEAN) result = a.count == 0 ? 0 : value / (N)a.count;
+    else if (a.finish == FINISH_ROOT) result = whole<N>(sqrt((f64)value));
+    else result = whole<N>(log_wide((f64)value));
+    *y = put<TY>(result);
+#endif
+  }
+}
+DEV N shift_of(const ReduceArgs& a, u32 result) {
+#if FOLD == 6
+  N top = a.shifts[result];
+  return top - top == 0 ? top : 0;  // finite
+#else
+  return 0;
+#endif
+}
+
+#if JOIN
+// 32 threads a result.
+KERNEL(reduce_join, 256, ReduceArgs) {
+  u32 lane = threadIdx.x % 32, blocks = (a.results + 7) / 8;
+  for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
+    u32 result = block * 8 + threadIdx.x / 32;
+    W sum = first_value<W>();
+    if (result < a.results)
+      for (u32 i = lane; i < a.segment; i += 32) sum = joined(sum, a.parts[(u64)result * a.segment + i]);
+    for (int mask = 16; mask; mask >>= 1) sum = joined(sum, SHFL_XOR(sum, mask));
+    if (result < a.results && lane == 0)
+      finish(a, a.y + offset_at(result, a.kept, a.y_kept), sum, shift_of(a, result));
+  }
+}
+#else
+KERNEL(reduce, 256, ReduceArgs) {
+  typedef Pack<T, VEC> P;
+#if COLUMNS
+  enum { RESULTS = VEC };
+#else
+  enum { RESULTS = 1 };
+#endif
+  SHARED(W, lds, 256);
+  u32 teams = 256 / a.lanes;  // of threads that make a result, or a pack of them
+#if COLUMNS
+  u32 team = threadIdx.x % teams, lane = threadIdx.x / teams;
+#else
+  u32 team = threadIdx.x / a.lanes, lane = threadIdx.x % a.lanes;
+#endif
+  u32 blocks = (a.results + teams - 1) / teams;
+  for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
+    u32 result = block * teams + team;
+    bool live = result < a.results;
+    u32 begin = blockIdx.y * a.segment, end = live ? min_of(a.elems, begin + a.segment) : begin;
+    i64 x_at, y_at;
+    offsets_at(live ? result : 0, a.kept, a.x_kept, a.y_kept, x_at, y_at);
+    const T* x = a.x + x_at;
+    N shifts[VEC];
+#pragma unroll
+    for (int v = 0; v < VEC; v++) shifts[v] = live ? shift_of(a, result * RESULTS + (COLUMNS ? v : 0)) : 0;
+    N sums[VEC];
+    W wide[RESULTS];
+#pragma unroll
+    for (int v = 0; v < VEC; v++) sums[v] = first_value<N>(), wide[v % RESULTS] = first_value<W>();
+    u32 i = begin + lane, depth = 0;
+    for (; i < end && end - i > 3 * a.lanes; i += 4 * a.lanes) {
+      P packs[4];
+#pragma unroll
+      for (int u = 0; u < 4; u++) packs[u] = *(const P*)(x + offset_at(i + u * a.lanes, a.gone, a.x_gone));
+#pragma unroll
+      for (int u = 0; u < 4; u++)
+#pragma unroll
+        for (int v = 0; v < VEC; v++) sums[v] = folded(sums[v], get(packs[u].at[v]), shifts[v]);
+      if (!Same<N, W>::yes && ++depth % 16 == 0)
+#pragma unroll
+        for (int v = 0; v < VEC; v++) {
+          W& to = wide[v % RESULTS];
+          to = joined(to, (W)sums[v]), sums[v] = first_value<N>();
+        }
+    }
+    for (; i < end; i += a.lanes) {
+      P pack = *(const P*)(x + offset_at(i, a.gone, a.x_gone));
+#pragma unroll
+      for (int v = 0; v < VEC; v++) sums[v] = folded(sums[v], get(pack.at[v]), shifts[v]);
+    }
+#pragma unroll
+    for (int v = 0; v < VEC; v++) wide[v % RESULTS] = joined(wide[v % RESULTS], (W)sums[v]);
+#if COLUMNS
+    if (a.lanes > 1)
+#pragma unroll
+    for (int v = 0; v < VEC; v++) {
+      __syncthreads();
+      lds[threadIdx.x] = wide[v];
+      __syncthreads();
+      if (lane == 0)
+        for (u32 l = 1; l < a.lanes; l++) wide[v] = joined(wide[v], lds[l * teams + team]);
+    }
+#else
+    for (u32 mask = min_of(a.lanes, 32u) / 2; mask; mask >>= 1) wide[0] = joined(wide[0], SHFL_XOR(wide[0], mask));
+    if (a.lanes > 32) {
+      __syncthreads();
+      if (threadIdx.x % 32 == 0) lds[threadIdx.x / 32] = wide[0];
+      __syncthreads();
+      if (lane == 0)
+        for (u32 l = 1; l < a.lanes / 32; l++) wide[0] = joined(wide[0], lds[threadIdx.x / 32 + l]);
+    }
+#endif
+    if (live && lane == 0) {
+#pragma unroll
+      for (int v = 0; v < RESULTS; v++) {
+        if (a.parts) a.parts[(u64)(result * RESULTS + v) * gridDim.y + blockIdx.y] = wide[v];
+        else finish(a, a.y + y_at + v * a.y_step, wide[v], shifts[v]);
+      }
+    }
+  }
+}
+#endif

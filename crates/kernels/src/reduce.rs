@@ -1,0 +1,225 @@
+//! Reductions over the last axes: `hip/reduce.hip`.
+use graph::{
+    DType, Declined, Step, View,
+    prim::{Reduce, ReduceKind},
+};
+
+use crate::{
+    Arch, Args, Kernel, Launch, Work,
+    kernel::type_name,
+    walk::{Walk, pack},
+};
+
+const TEXT: &str = concat!(include_str!("../hip/walk.h"), include_str!("../hip/reduce.hip"));
+const THREADS: u32 = 256;
+/// Results of one kind of launch may be made of this many parts.
+const MOST_SEGMENTS: u32 = 256;
+const MOST_BLOCKS: u32 = (1 << 22) - 1;
+
+/// How a number joins those before it: `FOLD` in the text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fold {
+    Sum,
+    Squares,
+    Magnitudes,
+    Product,
+    Largest,
+    Smallest,
+    Exponentials,
+}
+
+/// What becomes of a folded number: `finish` in the text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Finish {
+    Nothing,
+    Mean,
+    Root,
+    Log,
+    LogShifted,
+}
+
+fn parts(kind: ReduceKind) -> (Fold, Finish) {
+    match kind {
+        ReduceKind::Sum => (Fold::Sum, Finish::Nothing),
+        ReduceKind::Mean => (Fold::Sum, Finish::Mean),
+        ReduceKind::Prod => (Fold::Product, Finish::Nothing),
+        ReduceKind::Max => (Fold::Largest, Finish::Nothing),
+        ReduceKind::Min => (Fold::Smallest, Finish::Nothing),
+        ReduceKind::SumSquare => (Fold::Squares, Finish::Nothing),
+        ReduceKind::L1 => (Fold::Magnitudes, Finish::Nothing),
+        ReduceKind::L2 => (Fold::Squares, Finish::Root),
+        ReduceKind::LogSum => (Fold::Sum, Finish::Log),
+        ReduceKind::LogSumExp => (Fold::Exponentials, Finish::LogShifted),
+    }
+}
+
+/// What elements of a type are computed in.
+pub(crate) const fn number(dtype: DType) -> DType {
+    match dtype {
+        DType::F32 | DType::F16 | DType::Bf16 => DType::F32,
+        DType::F64 => DType::F64,
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => DType::U64,
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::Bool => DType::I64,
+    }
+}
+
+pub(crate) fn work(prim: &Reduce, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+    let (x, y) = (&step.inputs[0], &step.outputs[0]);
+    if prim.kind == ReduceKind::LogSumExp && !x.dtype.is_float() {
+        return Err(Declined::new(format!("the logarithm of sums of exponentials of {}", x.dtype)));
+    }
+    let kept = x.shape.len() - prim.axes;
+    let stays: Vec<_> = (0..kept).map(|axis| (x.shape[axis], [x.strides[axis], y.strides[axis]])).collect();
+    let goes: Vec<_> = (kept..x.shape.len()).map(|axis| (x.shape[axis], [x.strides[axis]])).collect();
+    let job = Job {
+        x,
+        kept: Walk::in_memory_order(&stays)?,
+        gone: Walk::in_memory_order(&goes)?,
+        geometry: Geometry::default(),
+    };
+    if job.kept.elems() == 0 {
+        return Ok(Work { launches: Vec::new(), scratch_bytes: 0 });
+    }
+    let (fold, finish) = parts(prim.kind);
+    let mut work = Work { launches: Vec::new(), scratch_bytes: 0 };
+    let job = Job { geometry: job.geometry(arch), ..job };
+    let parts_bytes =
+        if job.geometry.segments > 1 { job.kept.elems() as usize * job.geometry.segments as usize * 8 } else { 0 };
+    work.scratch_bytes = parts_bytes;
+    if fold == Fold::Exponentials {
+        // The largest elements go to scratch memory first.
+        work.scratch_bytes += job.kept.elems() as usize * 8;
+        let dense = job.kept.to_dense();
+        let first = Job { kept: dense, ..job.clone() };
+        first.launch(&mut work, Fold::Largest, Finish::Nothing, Target::Shifts(parts_bytes));
+    }
+    job.launch(&mut work, fold, finish, Target::Output(y, parts_bytes));
+    Ok(work)
+}
+
+/// What a reduction writes; with the place of the shifts in the scratch memory.
+#[derive(Clone, Copy)]
+enum Target<'a> {
+    Output(&'a View, usize),
+    Shifts(usize),
+}
+
+/// Who makes what: see the text.
+#[derive(Clone, Debug, Default)]
+struct Geometry {
+    columns: bool,
+    pack: u32,
+    lanes: u32,
+    segments: u32,
+}
+
+#[derive(Clone)]
+struct Job<'a> {
+    x: &'a View,
+    /// Views: x, then where results go.
+    kept: Walk<2>,
+    gone: Walk<1>,
+    geometry: Geometry,
+}
+
+impl Job<'_> {
+    fn geometry(&self, arch: &Arch) -> Geometry {
+        let (results, elems) = (self.kept.elems(), self.gone.elems());
+        let ((kept_extent, [kept_step, _]), (gone_extent, [gone_step])) = (self.kept.last(), self.gone.last());
+        let columns = results > 1 && (elems <= 1 || kept_step.unsigned_abs() < gone_step.unsigned_abs());
+        let (near_extent, near_step) = if columns { (kept_extent, kept_step) } else { (gone_extent, gone_step) };
+        let mut outer: Vec<i64> = self.kept.outer_strides(0).chain(self.gone.outer_strides(0)).collect();
+        outer.push(if columns { gone_step } else { kept_step });
+        outer.extend([i64::from(near_extent), self.x.offset as i64]);
+        let mut pack = if near_step == 1 { pack(self.x.dtype, if columns { 4 } else { 8 }, outer) } else { 1 };
+        // Threads that keep a device busy.
+        let wanted = u64::from(arch.compute_units) * 1024;
+        if columns {
+            while pack > 1 && u64::from(results / pack) * u64::from(elems.min(32)) < wanted {
+                pack /= 2;
+            }
+        }
+        let (teams, elems) = if columns { (results / pack, elems) } else { (results, elems / pack) };
+        let most_lanes = if columns { 32 } else { THREADS };
+        // Eight loads a thread are enough to pay for what it costs to put threads together.
+        let mut lanes = (elems / 8 + 1).next_power_of_two().min(if columns { 8 } else { THREADS });
+        while lanes < most_lanes && lanes < elems && u64::from(teams) * u64::from(lanes) < wanted {
+            lanes *= 2;
+        }
+        let missing = wanted / (u64::from(teams) * u64::from(lanes)).max(1);
+        let segments = missing.min(u64::from(elems / (lanes * 16))).clamp(1, u64::from(MOST_SEGMENTS)) as u32;
+        // All segments but the last are full, and none is empty.
+        let segment = elems.div_ceil(segments).max(1);
+        Geometry { columns, pack, lanes, segments: elems.div_ceil(segment).max(1) }
+    }
+
+    fn launch(&self, work: &mut Work, fold: Fold, finish: Finish, target: Target<'_>) {
+        let Geometry { columns, pack, lanes, segments } = self.geometry;
+        let number = number(self.x.dtype);
+        let is_sum = !matches!(fold, Fold::Largest | Fold::Smallest);
+        let wide = if number == DType::F32 && is_sum { DType::F64 } else { number };
+        let to = match target {
+            Target::Output(y, _) => y.dtype,
+            Target::Shifts(_) => number,
+        };
+        let (kept, gone) = if columns {
+            (self.kept.clone().packed(pack), self.gone.clone())
+        } else {
+            (self.kept.clone(), self.gone.clone().packed(pack))
+        };
+        let kernel = |name, join: bool| {
+            Kernel::new(name, TEXT)
+                .set("T", type_name(self.x.dtype))
+                .set("TY", type_name(to))
+                .set("N", type_name(number))
+                .set("W", type_name(wide))
+                .set("FLOATS", u8::from(number.is_float()))
+                .set("FOLD", fold as u8)
+                .set("COLUMNS", u8::from(columns && !join))
+                .set("VEC", if join { 1 } else { pack })
+                .set("JOIN", u8::from(join))
+        };
+        let args = |kept: &Walk<2>, segment: u32, is_part: bool| {
+            let args = Args::new().input("x", 0, self.x);
+            let args = match target {
+                Target::Output(y, _) => args.output("y", 0, y),
+                Target::Shifts(at) => args.scratch("y", at),
+            };
+            let args = if is_part { args.scratch("parts", 0) } else { args.null("parts") };
+            let args = match target {
+                Target::Output(_, at) if fold == Fold::Exponentials => args.scratch("shifts", at),
+                _ => args.null("shifts"),
+            };
+            args.i64s("x_kept", &kept.strides(0))
+                .i64s("y_kept", &kept.strides(1))
+                .i64s("x_gone", &gone.strides(0))
+                .i64("y_step", self.kept.last().1[1])
+                .i64("count", i64::from(self.gone.elems()))
+                .u32s("kept", &kept.numbers())
+                .u32s("gone", &gone.numbers())
+                .u32("results", kept.elems())
+                .u32("elems", gone.elems())
+                .u32("lanes", lanes)
+                .u32("segment", segment)
+                .u32("finish", finish as u32)
+        };
+        let blocks = kept.elems().div_ceil(THREADS / lanes).min(MOST_BLOCKS);
+        let segment = gone.elems().div_ceil(segments).max(1);
+        work.launches.push(Launch {
+            kernel: kernel("reduce", false),
+            grid: [blocks, segments, 1],
+            threads: THREADS,
+            lds_bytes: 0,
+            args: args(&kept, segment, segments > 1),
+        });
+        if segments > 1 {
+            work.launches.push(Launch {
+                kernel: kernel("reduce_join", true),
+                grid: [self.kept.elems().div_ceil(8).min(MOST_BLOCKS), 1, 1],
+                threads: THREADS,
+                lds_bytes: 0,
+                args: args(&self.kept, segments, true),
+            });
+        }
+    }
+}
