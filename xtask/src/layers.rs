@@ -31,12 +31,12 @@ const TABLE: [(&str, Place); 22] = [
     ("hipdnn-abi", Place::Layer(2)),
     ("hipdnn-host", Place::Layer(3)),
     ("hipdnn-cudnn", Place::Layer(3)),
-    ("exec", Place::Layer(3)),
-    ("backend-hip", Place::Layer(4)),
-    ("backend-migraphx", Place::Layer(4)),
-    ("backend-directx", Place::Layer(4)),
-    ("backend-hipgpu", Place::Layer(4)),
-    ("umbrella", Place::Layer(5)),
+    ("exec", Place::Layer(4)),
+    ("backend-hip", Place::Layer(5)),
+    ("backend-migraphx", Place::Layer(5)),
+    ("backend-directx", Place::Layer(5)),
+    ("backend-hipgpu", Place::Layer(5)),
+    ("umbrella", Place::Layer(6)),
     // `doctor` reports what the driver loader tried, which runtimes it found and how sessions are routed (docs/adr/0002).
     ("cli", Place::User(&["hip", "ort-ep-sys", "textgen", "umbrella"])),
     ("textgen", Place::User(&[])),
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn refuses_uses_that_go_up_or_sideways() {
-        assert_eq!(faults_of(&[("hip", "umbrella", false)]), ["hip uses umbrella: layer 5 is not below layer 0"]);
+        assert_eq!(faults_of(&[("hip", "umbrella", false)]), ["hip uses umbrella: layer 6 is not below layer 0"]);
         assert_eq!(faults_of(&[("graph", "ort-ep", false)]), ["graph uses ort-ep: layer 1 is not below layer 0"]);
         assert_eq!(faults_of(&[("graph", "ort-ep", true)]).len(), 1, "a dev-dependency is no way around it");
     }

@@ -1,7 +1,7 @@
 //! The execution provider of one session.
 use std::{path::PathBuf, sync::Arc};
 
-use exec::{Device, Program};
+use exec::{Device, Planned, Program, Settings};
 use ort_ep::{
     Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, GraphCapture, Profiling, Result, declined,
     saved::Save,
@@ -15,7 +15,7 @@ use crate::{
     partition::DevicePartition,
     profile::Profiles,
     runs::Runs,
-    saved,
+    saved, steps,
     tuning::Tuning,
 };
 
@@ -26,7 +26,7 @@ pub(crate) struct HipEp {
     /// What its runs share.
     pub runs: Arc<Runs>,
     /// Where placements are recorded, when somebody asked why.
-    pub explain: Option<Explain>,
+    pub explain: Option<Arc<Explain>>,
     /// The name ONNX Runtime knows this provider by: nodes it saved carry it.
     pub name: String,
     /// How partitions are saved, when a compiled model is being made.
@@ -96,13 +96,23 @@ impl HipEp {
         let context_node = self.save.as_ref().map(|save| saved::node(save, &record, partition)).transpose()?;
         let graph = record.into_graph().map_err(|reason| Error::new(ErrorCode::InvalidGraph, reason))?;
         let name = partition.node.name()?;
-        let program = Program::with(graph, &*self.device, self.tuning.settings(name));
+        let settings = Settings { planned: Some(self.planned(name)), ..self.tuning.settings(name) };
+        let program = Program::with(graph, &*self.device, settings);
         let program = program.map_err(|error| Error::ep_fail(error.to_string()))?;
         if let Some(explain) = &self.explain {
             explain.record_passes(name, program.fired());
         }
         let partition = DevicePartition::new(program, self.runs.clone(), self.profiles.clone());
         Ok(Compiled { partition: Box::new(partition), context_node })
+    }
+
+    /// Tells who runs the steps of a partition's plans.
+    fn planned(&self, partition: &str) -> Planned {
+        let (partition, explain) = (partition.to_owned(), self.explain.clone());
+        Arc::new(move |graph, prepared| {
+            explain.iter().for_each(|explain| explain.record_steps(&partition, graph, prepared));
+            tracing::debug!(target: "amdgpu_ep::compile", "plan of {partition}: {}", steps::summary(prepared));
+        })
     }
 }
 

@@ -2,17 +2,20 @@
 //!
 //! The session-config entry `ep.hip.explain_file` names a file. Each graph that ONNX Runtime offers adds one line of JSON:
 //! `{"graph":…,"partitions":n,"nodes":[{"name":…,"op":…,"domain":…,"since_version":n,"placed":bool,"reason":…}]}`. Each
-//! partition that is compiled adds `{"partition":…,"passes":{pass:n,…}}`: the passes that changed it, and how often.
+//! partition that is compiled adds `{"partition":…,"passes":{pass:n,…}}`: the passes that changed it, and how often. Each
+//! plan that is made adds `{"partition":…,"steps":[{"node":…,"op":…,"step":…,"run_by":…,"reason":…}]}`: who runs its steps,
+//! and why not hipDNN, where it was asked.
 use std::{
     fs::OpenOptions,
     io::Write as _,
     path::{Path, PathBuf},
 };
 
-use graph::pass::Fired;
+use exec::Prepared;
+use graph::{Graph, pass::Fired};
 use ort_ep::{Result, view::Node};
 
-use crate::{claim::Placement, json};
+use crate::{claim::Placement, json, steps};
 
 /// The configuration entry that names the file.
 pub(crate) const ENTRY: &str = "ep.hip.explain_file";
@@ -39,6 +42,11 @@ impl Explain {
     /// Appends the passes that changed a partition.
     pub fn record_passes(&self, partition: &str, fired: &[Fired]) {
         self.append(&passes_line(partition, fired));
+    }
+
+    /// Appends who runs the steps of a plan.
+    pub fn record_steps(&self, partition: &str, graph: &Graph, prepared: &dyn Prepared) {
+        self.append(&steps::line(partition, graph, prepared));
     }
 
     fn append(&self, line: &str) {

@@ -1,7 +1,7 @@
 //! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
 use std::sync::Arc;
 
-use exec::host::HostDevice;
+use exec::{dnn::Libraries, host::HostDevice};
 use ort_ep::{
     DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, Registration, Result,
     saved::{self, Save},
@@ -11,6 +11,7 @@ use ort_ep::{
 use crate::{
     ep::HipEp,
     explain::{self, Explain},
+    hipdnn,
     profile::Profiles,
     runs::Runs,
     saved::{FILE_EXTENSION, compatibility},
@@ -19,7 +20,7 @@ use crate::{
 
 /// Makes the library's factory.
 pub(crate) fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {
-    Ok(Box::new(HipFactory { host: Arc::new(HostDevice::new()) }))
+    Ok(Box::new(HipFactory { host: HostDevice::new(), libraries: Libraries::default() }))
 }
 
 /// The session entry that asks for captures by ONNX Runtime's protocol. Off unless asked for: the protocol demands device
@@ -28,7 +29,9 @@ const CAPTURE_ENTRY: &str = "ep.hip.graph_capture";
 
 struct HipFactory {
     /// Shared by all sessions, and with it the threads for queued work, which end with the last of them.
-    host: Arc<HostDevice>,
+    host: HostDevice,
+    /// hipDNN, shared by all sessions that want it.
+    libraries: Libraries,
 }
 
 impl HipFactory {
@@ -85,10 +88,12 @@ impl Factory for HipFactory {
         let file = request.options.get(explain::ENTRY)?.filter(|file| !file.is_empty());
         let (passes, dump) = (request.options.get(tuning::DISABLE_PASSES)?, request.options.get(tuning::DUMP_DIR)?);
         let entries = request.options.config_entries()?;
+        let mode = hipdnn::mode(request.options.get(hipdnn::ENTRY)?.as_deref());
+        let runs = self.runs(request)?;
         Ok(HipEp {
-            device: self.host.clone(),
-            runs: Arc::new(self.runs(request)?),
-            explain: file.map(Explain::new),
+            device: Arc::new(hipdnn::device(&self.host, &self.libraries, mode, || runs.device())),
+            runs: Arc::new(runs),
+            explain: file.map(|file| Arc::new(Explain::new(file))),
             name: request.name.to_string_lossy().into_owned(),
             save: Save::from_entries(&entries, FILE_EXTENSION, false)?,
             folder: saved::folder(&entries),

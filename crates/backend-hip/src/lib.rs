@@ -16,6 +16,7 @@ mod explain;
 mod factory;
 #[allow(unsafe_code)]
 mod ffi;
+mod hipdnn;
 mod import;
 mod json;
 mod partition;
@@ -23,6 +24,7 @@ mod profile;
 mod record;
 mod runs;
 mod saved;
+mod steps;
 mod tuning;
 
 ort_ep::plugin!(factory::create, log_variable = "AMDGPU_EP_LOG");

@@ -123,7 +123,8 @@ impl Runs {
         }
     }
 
-    fn device(&self) -> Result<&hip::Device> {
+    /// The driver's device.
+    pub fn device(&self) -> Result<&hip::Device> {
         if let Some(device) = self.device.get() {
             return Ok(device);
         }

@@ -145,9 +145,10 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
 }
 
 /// An output's name, with its content or in words what it is instead.
-type Named = (String, Result<Array, String>);
+pub type Named = (String, Result<Array, String>);
 
-fn outputs(environment: &Environment, session: &Session, names: &[String], arrays: &[Array]) -> Result<Vec<Named>> {
+/// Runs a session on the inputs of these names, and gives all its outputs.
+pub fn outputs(environment: &Environment, session: &Session, names: &[String], arrays: &[Array]) -> Result<Vec<Named>> {
     let values = arrays.iter().map(|array| Value::from_array(environment, array)).collect::<Result<Vec<_>>>()?;
     let inputs: Vec<(&str, &Value<'_>)> = names.iter().map(String::as_str).zip(&values).collect();
     let ports = session.outputs()?;

@@ -9,6 +9,7 @@
 //! | [`Capture`], [`Captured`] | a run that is recorded once and replayed on the same memory |
 //! | [`dnn`] | hipDNN for steps that a vendor's library runs better |
 //! | [`host`] | the host device: RAM and the CPU |
+mod assignment;
 mod cache;
 mod capture;
 mod device;

@@ -13,7 +13,7 @@ use graph::{
     pass::{self, Fired, Selection},
 };
 
-use crate::{Device, ExecError, Loaded, Lru, Prepared};
+use crate::{Device, ExecError, Loaded, Lru, Prepared, assignment::Assignment};
 
 /// Plans kept per partition. A plan holds steps and offsets, not memory, so this is generous.
 const KEPT_PLANS: usize = 64;
@@ -30,8 +30,8 @@ pub struct Input<'a> {
 /// Sees every stage of a program: its name, and its text, which is written only if it is shown.
 pub type Watcher = Arc<dyn Fn(&str, &dyn fmt::Display) + Send + Sync>;
 
-/// Is told of every plan that was made ready.
-pub type Planned = Arc<dyn Fn(&dyn Prepared) + Send + Sync>;
+/// Is told of every plan that was made ready, with the partition that it is for.
+pub type Planned = Arc<dyn Fn(&Graph, &dyn Prepared) + Send + Sync>;
 
 /// How a partition is made ready.
 #[derive(Clone, Default)]
@@ -39,7 +39,7 @@ pub struct Settings {
     /// The passes and stages of planning that run.
     pub passes: Selection,
     /// Who sees the stages: the graph as `imported`, after each pass by the pass's name, and those of each plan as
-    /// `plan-N-…`.
+    /// `plan-N-…`; the last one, `plan-N-run-by`, where hipDNN was asked about a step.
     pub watcher: Option<Watcher>,
     /// Who is told of plans.
     pub planned: Option<Planned>,
@@ -145,7 +145,11 @@ impl Program {
             self.watcher.iter().for_each(|watcher| watcher(&format!("plan-{number}-{stage}"), text));
         };
         let plan = self.loaded.prepare(Plan::watched(&self.graph, &specs, &self.passes, &mut fold, &mut watch)?)?;
-        self.planned.iter().for_each(|planned| planned(&*plan));
+        let assignment = Assignment { graph: &self.graph, prepared: &*plan };
+        if self.watcher.is_some() && assignment.was_asked() {
+            watch("run-by", &assignment);
+        }
+        self.planned.iter().for_each(|planned| planned(&self.graph, &*plan));
         let signature = Signature {
             shapes: inputs.iter().map(|input| input.shape.into()).collect(),
             values: inputs.iter().map(|input| input.value.map(Into::into)).collect(),

@@ -1,7 +1,8 @@
 //! `amdgpu-ep explain`: which nodes run where, and why not on the device.
 //!
 //! Where a node runs is what ONNX Runtime says. Why it does not run on the device is what the backend wrote into the file
-//! that `ep.hip.explain_file` names, matched to ONNX Runtime's nodes by operator and name.
+//! that `ep.hip.explain_file` names, matched to ONNX Runtime's nodes by operator and name. Plans are made for the shapes of a
+//! run, so who runs the steps is known after one: `--steps` does it, on random inputs.
 
 mod reasons;
 mod render;
@@ -12,7 +13,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
-use self::reasons::Reasons;
+use self::reasons::{Reasons, Step};
+use crate::inputs::{self, InputArguments};
 use crate::ort::Assigned;
 use crate::progress::Progress;
 use crate::target::{self, Opened, PROVIDER, Place, Placed, Target, TargetArguments};
@@ -25,9 +27,14 @@ const SCHEMA: u32 = 1;
 pub struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
+    #[command(flatten)]
+    inputs: InputArguments,
     /// List every node
     #[arg(long)]
     nodes: bool,
+    /// Run the model once on random inputs, and list who runs each step of its plans
+    #[arg(long)]
+    steps: bool,
 }
 
 /// The whole answer.
@@ -42,6 +49,8 @@ struct Report {
     passes: BTreeMap<String, usize>,
     operators: Vec<Operator>,
     nodes: Vec<Node>,
+    /// The steps of the plans of one run; absent when none was asked for.
+    steps: Option<Vec<Step>>,
 }
 
 /// The nodes of one operator.
@@ -75,7 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
         Opened::Ready(target) => target,
         Opened::Elsewhere(code) => return Ok((code, String::new())),
     };
-    let report = examine(&target)?;
+    let report = examine(&target, arguments)?;
     let text = if arguments.target.json {
         serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
     } else {
@@ -84,17 +93,26 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     Ok((0, text))
 }
 
-fn examine(target: &Target) -> Result<Report> {
+fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     let record = tempfile::NamedTempFile::new().context("a temporary file could not be made")?;
     let path = record.path().to_str().context("the path of the temporary folder is no text")?;
-    let _progress = Progress::new("loading the model ...");
-    let assignment = target.session(&[("ep.hip.explain_file", path)], None)?.assignment()?;
+    let progress = Progress::new("loading the model ...");
+    let session = target.session(&[("ep.hip.explain_file", path)], None)?;
+    let assignment = session.assignment()?;
+    if arguments.steps {
+        progress.say("running the model ...");
+        let ports = session.inputs()?;
+        let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
+        let arrays = inputs::make(&ports, &[], &arguments.inputs)?;
+        crate::run::outputs(target.environment(), &session, &names, &arrays)
+            .map_err(|error| inputs::failed("the run", error, &ports, &arrays))?;
+    }
     let lines = std::fs::read_to_string(record.path()).context("the backend's record could not be read")?;
     let reasons = Reasons::parse(&lines).context("the backend's record could not be understood")?;
-    Ok(report(target.place.clone(), &assignment, reasons))
+    Ok(report(target.place.clone(), &assignment, reasons, arguments.steps))
 }
 
-fn report(place: Place, assignment: &[Assigned], mut reasons: Reasons) -> Report {
+fn report(place: Place, assignment: &[Assigned], mut reasons: Reasons, with_steps: bool) -> Report {
     let mut operators: BTreeMap<(String, String), Operator> = BTreeMap::new();
     let mut nodes = Vec::new();
     for (part, node) in assignment.iter().flat_map(|part| part.nodes.iter().map(move |node| (part, node))) {
@@ -126,7 +144,8 @@ fn report(place: Place, assignment: &[Assigned], mut reasons: Reasons) -> Report
     let mut operators: Vec<Operator> = operators.into_values().collect();
     // What needs attention comes first.
     operators.sort_by_key(|operator| (std::cmp::Reverse(operator.elsewhere), std::cmp::Reverse(operator.device)));
-    Report { schema: SCHEMA, place, placed: Placed::count(assignment), passes: reasons.passes, operators, nodes }
+    let (placed, steps) = (Placed::count(assignment), with_steps.then_some(reasons.steps));
+    Report { schema: SCHEMA, place, placed, passes: reasons.passes, operators, nodes, steps }
 }
 
 #[cfg(test)]
@@ -161,8 +180,13 @@ mod tests {
             {"name":"c","op":"Det","domain":"","since_version":11,"placed":false,"reason":"no such operator"},
             {"name":"a","op":"Relu","domain":"","since_version":14,"placed":true,"reason":null}]}"#;
         let passes = r#"{"partition":"p","passes":{"layer-norm":2,"gelu":1}}"#;
-        let lines = format!("{}\n{passes}\n", line.replace('\n', ""));
-        report(place(), &assignment, Reasons::parse(&lines).unwrap())
+        let step = |node: &str, by: &str, reason: &str| {
+            format!(r#"{{"node":"{node}","op":"Conv","step":"conv","run_by":"{by}","reason":{reason}}}"#)
+        };
+        let steps = [step("a", "hipDNN: SOME_ENGINE", "null"), step("b", "own: conv", "\"too small\"")].join(",");
+        let steps = format!(r#"{{"partition":"p","steps":[{steps}]}}"#);
+        let lines = format!("{}\n{passes}\n{steps}\n", line.replace('\n', ""));
+        report(place(), &assignment, Reasons::parse(&lines).unwrap(), true)
     }
 
     #[test]
@@ -185,6 +209,8 @@ mod tests {
         for want in [
             "2 of 4 nodes (50 %) in 1 partition",
             "Passes: 1 × gelu, 2 × layer-norm",
+            "Steps: 1 × hipDNN: SOME_ENGINE, 1 × own: conv",
+            "too small",
             "Det",
             "no such operator",
             "CPUExecutionProvider",
@@ -199,7 +225,8 @@ mod tests {
         let document = serde_json::to_value(sample()).unwrap();
         let operator = document["operators"][0].as_object().unwrap();
         let node = document["nodes"][0].as_object().unwrap();
-        for key in document.as_object().unwrap().keys().chain(operator.keys()).chain(node.keys()) {
+        let step = document["steps"][0].as_object().unwrap();
+        for key in document.as_object().unwrap().keys().chain(operator.keys()).chain(node.keys()).chain(step.keys()) {
             assert!(manual.contains(&format!("`{key}`")), "{key}");
         }
     }

@@ -1,18 +1,35 @@
-//! Why the backend declined nodes: the lines that it wrote.
+//! Why the backend declined nodes, and who runs the steps of the others: the lines that it wrote.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// One line: a graph that the backend was offered, with its nodes, or a partition that it compiled, with the passes that
-/// changed it.
+/// changed it, or a plan that it made of one, with its steps.
 #[derive(Deserialize)]
 struct Record {
     #[serde(default)]
     nodes: Vec<RecordedNode>,
     #[serde(default)]
     passes: BTreeMap<String, usize>,
+    #[serde(default)]
+    steps: Vec<Step>,
+}
+
+/// One step of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// The node it came from.
+    pub node: String,
+    /// That node's operator.
+    pub op: String,
+    /// What is done.
+    pub step: String,
+    /// Who does it: `own: conv`, or `hipDNN: ` with the hipDNN engine.
+    pub run_by: String,
+    /// Why hipDNN does not, where it was asked.
+    pub reason: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -32,6 +49,8 @@ pub struct Reasons {
     is_empty: bool,
     /// How often each pass changed a partition.
     pub passes: BTreeMap<String, usize>,
+    /// The steps of all plans.
+    pub steps: Vec<Step>,
 }
 
 /// A domain in its short form: ONNX's own has an empty name.
@@ -56,6 +75,7 @@ impl Reasons {
             for (pass, count) in record.passes {
                 *reasons.passes.entry(pass).or_default() += count;
             }
+            reasons.steps.extend(record.steps);
             for node in record.nodes {
                 if let Some(reason) = node.reason {
                     reasons.declined.entry(key(&node.domain, &node.op, &node.name)).or_default().push_back(reason);
@@ -117,6 +137,15 @@ mod tests {
             "{\"partition\":\"a\",\"passes\":{\"gelu\":2}}\n{\"partition\":\"b\",\"passes\":{\"gelu\":1,\"no-ops\":4}}";
         let passes = Reasons::parse(lines).unwrap().passes;
         assert_eq!(passes, BTreeMap::from([("gelu".to_owned(), 3), ("no-ops".to_owned(), 4)]));
+    }
+
+    #[test]
+    fn steps_of_all_plans_are_one_list() {
+        let step = r#"{"node":"c","op":"Conv","step":"conv","run_by":"own: conv","reason":"too small"}"#;
+        let line = format!("{{\"partition\":\"a\",\"steps\":[{step}]}}\n");
+        let steps = Reasons::parse(&line.repeat(2)).unwrap().steps;
+        assert_eq!(steps.len(), 2);
+        assert_eq!((steps[0].op.as_str(), steps[0].reason.as_deref()), ("Conv", Some("too small")));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The answer as text for people.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Node, Operator, Report};
+use super::{Node, Operator, Report, Step};
 use crate::table;
 
 /// The whole answer. The summary comes last, where a terminal shows it.
@@ -25,9 +26,32 @@ pub fn text(report: &Report, all_nodes: bool) -> String {
         let counts: Vec<String> = report.passes.iter().map(|(pass, count)| format!("{count} × {pass}")).collect();
         out += &format!("\nPasses: {}\n", counts.join(", "));
     }
+    if let Some(steps) = &report.steps {
+        out += &step_text(steps, all_nodes);
+    }
     // Writing to a string cannot fail.
     let _ = writeln!(out, "\nOn the device: {}", report.placed.text());
     out
+}
+
+/// Who runs the steps: every one, or how many who runs and those that hipDNN declined.
+fn step_text(steps: &[Step], all: bool) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    steps.iter().for_each(|step| *counts.entry(&step.run_by).or_default() += 1);
+    let counts: Vec<String> = counts.into_iter().map(|(by, count)| format!("{count} × {by}")).collect();
+    let rows: Vec<_> = steps
+        .iter()
+        .filter(|step| all || step.reason.is_some())
+        .map(|Step { node, op, step, run_by, reason }| {
+            [op.clone(), node.clone(), step.clone(), run_by.clone(), reason.clone().unwrap_or_default()]
+        })
+        .collect();
+    let table = if rows.is_empty() {
+        String::new()
+    } else {
+        format!("\n{}", table::text(["operator", "node", "step", "run by", "why not by hipDNN"], rows))
+    };
+    format!("{table}\nSteps: {}\n", counts.join(", "))
 }
 
 fn full_name(domain: &str, op: &str) -> String {

@@ -3,11 +3,12 @@
 //! Convolutions, transposed convolutions, matrix products, pooling and normalisations, and products with an epilogue, can
 //! be run by a hipDNN library instead of the device's own code. A device uses this module in three places:
 //!
-//! 1. Once per session: [`Mode::offers`] says whether hipDNN is wanted on the device's driver, [`Libraries::open`] gives
-//!    the library for it. The `Libraries` belong to whoever lives as long as the process's sessions do (a factory):
-//!    handles and plans are shared by all sessions on a device.
-//! 2. When a plan is prepared: [`Dnn::offer`] for each step gives `None` (hipDNN has no such operation), a reason, or a
-//!    [`DnnStep`]. Plans are kept by what the step looks like without its buffers, so a graph that occurs often is built
+//! 1. Once per session: [`Libraries::offering`] says what is offered to which library, or `None` if hipDNN is not wanted.
+//!    The `Libraries` belong to whoever lives as long as the process's sessions do (a factory): handles and plans are
+//!    shared by all sessions on a device. A library that is wanted and absent is told by [`Offering::fault`], and is no
+//!    reason to refuse a session.
+//! 2. When a plan is prepared: [`Offering::offer`] for each step gives `None` (hipDNN has no such operation), a reason, or
+//!    a [`DnnStep`]. Plans are kept by what the step looks like without its buffers, so a graph that occurs often is built
 //!    once. Keep the reason: `explain` shows it ([`RunBy`](crate::RunBy)).
 //! 3. In a run: [`DnnStep::execute`] enqueues the step on a stream, with the same function from buffers to addresses that
 //!    a device's own code gets, and [`DnnStep::workspace_bytes`] of device memory, which the next step on the stream may
@@ -36,7 +37,8 @@ use hipdnn::{Handle, LoadError, sys::Backend};
 
 use crate::{ExecError, Lru};
 
-pub use mode::{Mode, Offers, UnknownMode};
+use mode::Offers;
+pub use mode::{Mode, UnknownMode};
 
 /// Outcomes kept per device: a large model has a few dozen different products and convolutions for each shape of its
 /// inputs.
@@ -50,11 +52,14 @@ const ALIGNMENT: usize = 16;
 pub struct Libraries(Mutex<Vec<Arc<Dnn>>>);
 
 impl Libraries {
+    /// What a session on a device offers to hipDNN; `None` if it wants nothing of it.
+    pub fn offering(&self, device: &hip::Device, mode: Mode) -> Option<Offering> {
+        let offers = mode.offers(device.kind())?;
+        Some(Offering { library: self.open(device), offers, device: device.clone() })
+    }
+
     /// The library for a device, loaded now or before. A failure is not remembered.
-    ///
-    /// # Errors
-    /// A sentence: no library could be loaded, or it refused to work with the device.
-    pub fn open(&self, device: &hip::Device) -> Result<Arc<Dnn>, DnnError> {
+    fn open(&self, device: &hip::Device) -> Result<Arc<Dnn>, DnnError> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |dnn: &&Arc<Dnn>| (dnn.device.kind(), dnn.device.ordinal()) == (device.kind(), device.ordinal());
         if let Some(dnn) = open.iter().find(is_same) {
@@ -63,6 +68,40 @@ impl Libraries {
         let dnn = Arc::new(Dnn::open(device)?);
         open.push(dnn.clone());
         Ok(dnn)
+    }
+}
+
+/// What a session offers to hipDNN.
+pub struct Offering {
+    library: Result<Arc<Dnn>, DnnError>,
+    offers: Offers,
+    device: hip::Device,
+}
+
+impl Offering {
+    /// Why there is no library, if there is none.
+    pub fn fault(&self) -> Option<&DnnError> {
+        self.library.as_ref().err()
+    }
+
+    /// The library: its version and file.
+    pub fn description(&self) -> Option<&str> {
+        self.library.as_ref().ok().map(|dnn| dnn.description.as_str())
+    }
+
+    /// The driver's device that the library works with.
+    pub fn device(&self) -> &hip::Device {
+        &self.device
+    }
+
+    /// Offers a step. `None` if hipDNN has no such operation at all; a reason if this step can't be done by it, is not
+    /// worth it, or there is no library.
+    pub fn offer(&self, step: &Step) -> Option<Result<DnnStep, Declined>> {
+        operations::is_known(&step.prim).then(|| {
+            self.offers.check(step)?;
+            let absent = |error: &DnnError| Declined::new(format!("there is no hipDNN: {}", first_line(error)));
+            self.library.as_ref().map_err(absent)?.take(step)
+        })
     }
 }
 
@@ -82,7 +121,7 @@ pub enum DnnError {
 }
 
 /// A hipDNN library at work on one device.
-pub struct Dnn {
+struct Dnn {
     // Before the handle: plans go first.
     outcomes: Mutex<Lru<Step, Result<Arc<Built>, Declined>>>,
     handle: Mutex<Handle>,
@@ -113,29 +152,18 @@ impl Dnn {
         Ok(Self { outcomes, handle: Mutex::new(handle), engines, description, device: device.clone() })
     }
 
-    /// The library: its version and file.
-    pub fn description(&self) -> &str {
-        &self.description
-    }
-
-    /// Offers a step to the library. `None` if hipDNN has no such operation at all; a reason if this step can't be done by
-    /// it, or is not worth it.
-    pub fn offer(self: &Arc<Self>, step: &Step, offers: Offers) -> Option<Result<DnnStep, Declined>> {
-        operations::is_known(&step.prim).then(|| {
-            offers.check(step)?;
-            let views = step.inputs.iter().chain(&step.outputs);
-            if views.clone().any(|view| !byte_offset(view).unsigned_abs().is_multiple_of(ALIGNMENT)) {
-                return Err(Declined::new(format!("an operand does not start at a multiple of {ALIGNMENT} bytes")));
-            }
-            let built = self.build(step)?;
-            let views: Vec<&View> = views.collect();
-            let operands = built.operands.iter().map(|&(at, uid)| Operand {
-                buffer: views[at].buffer,
-                offset: byte_offset(views[at]),
-                uid,
-            });
-            Ok(DnnStep { operands: operands.collect(), built, dnn: self.clone() })
-        })
+    /// The step as the library runs it, or why it does not.
+    fn take(self: &Arc<Self>, step: &Step) -> Result<DnnStep, Declined> {
+        let views: Vec<&View> = step.inputs.iter().chain(&step.outputs).collect();
+        if views.iter().any(|view| !byte_offset(view).unsigned_abs().is_multiple_of(ALIGNMENT)) {
+            return Err(Declined::new(format!("an operand does not start at a multiple of {ALIGNMENT} bytes")));
+        }
+        let built = self.build(step)?;
+        let operand = |&(at, uid): &(usize, i64)| {
+            let view = views[at];
+            Operand { buffer: view.buffer, offset: byte_offset(view), uid }
+        };
+        Ok(DnnStep { operands: built.operands.iter().map(operand).collect(), built, dnn: self.clone() })
     }
 
     /// The plan for all steps that look like this one.
@@ -153,7 +181,7 @@ impl Dnn {
 
     fn compile(&self, step: &Step) -> Result<Built, Declined> {
         let mut sketch = operations::sketch(step)?;
-        let refused = |error: hipdnn::Error| Declined::new(one_line(&error.to_string()));
+        let refused = |error: hipdnn::Error| Declined::new(first_line(&error));
         let _scope = self.device.enter().map_err(|error| Declined::new(error.to_string()))?;
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = sketch.graph.build(&handle).and_then(|graph| graph.plan()).map_err(refused)?;
@@ -252,7 +280,7 @@ fn byte_offset(view: &View) -> isize {
     view.offset.wrapping_mul(view.dtype.bytes().cast_signed())
 }
 
-/// A reason is shown in tables.
-fn one_line(text: &str) -> String {
-    text.lines().map(str::trim).collect::<Vec<_>>().join("; ")
+/// What is wrong, without the help: a reason is shown in tables.
+fn first_line(error: &dyn std::error::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
 }

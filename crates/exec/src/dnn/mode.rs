@@ -22,7 +22,7 @@ pub enum Mode {
 
 /// Which steps are offered to the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offers {
+pub(super) enum Offers {
     /// Convolutions, products of some size, normalisations and pooling.
     Worthwhile,
     /// Everything that hipDNN has operations for.
@@ -31,7 +31,7 @@ pub enum Offers {
 
 impl Mode {
     /// The steps that are offered on a driver; `None` if the library is not wanted at all.
-    pub fn offers(self, driver: DriverKind) -> Option<Offers> {
+    pub(super) fn offers(self, driver: DriverKind) -> Option<Offers> {
         match (self, driver) {
             (Self::Off, _) | (Self::Auto, DriverKind::Host) => None,
             (Self::Auto, _) => Some(Offers::Worthwhile),

@@ -20,26 +20,24 @@ use super::{
 use crate::{
     Capture, ExecError, Ledger,
     device::{Observer, Order, Run, RunBy},
-    dnn::{Dnn, DnnStep, Offers},
+    dnn::{DnnStep, Offering},
 };
 
 /// hipDNN on the host driver, for the sessions that want it.
 pub(super) struct Mixed {
-    dnn: Arc<Dnn>,
-    offers: Offers,
-    device: hip::Device,
+    offering: Offering,
     /// Streams for runs that come without one.
     streams: Mutex<Vec<hip::Stream>>,
 }
 
 impl Mixed {
-    pub fn new(dnn: Arc<Dnn>, offers: Offers, device: hip::Device) -> Self {
-        Self { dnn, offers, device, streams: Mutex::default() }
+    pub fn new(offering: Offering) -> Self {
+        Self { offering, streams: Mutex::default() }
     }
 
     fn stream(&self) -> Result<hip::Stream, ExecError> {
         let idle = self.streams.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.map_or_else(|| Ok(self.device.stream()?), Ok)
+        idle.map_or_else(|| Ok(self.offering.device().stream()?), Ok)
     }
 
     fn give_back(&self, stream: hip::Stream) {
@@ -58,7 +56,7 @@ pub(super) struct MixedPlan {
 impl MixedPlan {
     /// Offers every step of a plan to hipDNN.
     pub fn new(mixed: &Arc<Mixed>, plan: &Plan) -> Self {
-        let answers: Vec<_> = plan.steps.iter().map(|step| mixed.dnn.offer(step, mixed.offers)).collect();
+        let answers: Vec<_> = plan.steps.iter().map(|step| mixed.offering.offer(step)).collect();
         let taken = answers.iter().flatten().flatten();
         let workspace_bytes = taken.map(DnnStep::workspace_bytes).max().unwrap_or(0);
         Self { answers, workspace_bytes, mixed: mixed.clone() }
@@ -115,7 +113,7 @@ pub(super) unsafe fn run(plan: Arc<HostPlan>, run: Run<'_>, order: Order<'_>) ->
         Order::Now => {
             let stream = mixed.mixed.stream()?;
             // SAFETY: as above.
-            let done = unsafe { run_now(&plan, mixed, &run, &mixed.mixed.device, stream.raw()) };
+            let done = unsafe { run_now(&plan, mixed, &run, mixed.mixed.offering.device(), stream.raw()) };
             mixed.mixed.give_back(stream);
             done
         }

@@ -13,7 +13,7 @@ use graph::{Declined, Graph, Op, Plan, Tensor};
 use crate::{
     ExecError, Pool,
     device::{Device, Loaded, Observer, Order, Prepared, Run, RunBy},
-    dnn::{Dnn, Offers},
+    dnn::Offering,
 };
 use folded::Folded;
 use mixed::{Mixed, MixedPlan};
@@ -37,11 +37,10 @@ impl HostDevice {
         Self::default()
     }
 
-    /// The same device for sessions that offer steps to hipDNN; `device` is the host driver's that the library was opened
-    /// for.
+    /// The same device for a session that offers steps to hipDNN on the host driver.
     #[must_use]
-    pub fn with_dnn(&self, dnn: Arc<Dnn>, offers: Offers, device: hip::Device) -> Self {
-        Self { pool: self.pool.clone(), mixed: Some(Arc::new(Mixed::new(dnn, offers, device))) }
+    pub fn with_dnn(&self, offering: Offering) -> Self {
+        Self { pool: self.pool.clone(), mixed: Some(Arc::new(Mixed::new(offering))) }
     }
 }
 

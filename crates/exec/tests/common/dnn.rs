@@ -1,10 +1,10 @@
 //! The host device with hipDNN.
 #![allow(dead_code, clippy::unwrap_used)]
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use exec::{
     Input, Program, RunBy,
-    dnn::{Dnn, Libraries, Offers},
+    dnn::{Libraries, Mode},
     host::{HostDevice, run_program},
 };
 use graph::{Graph, Tensor};
@@ -15,15 +15,12 @@ pub fn driver() -> hip::Device {
     driver.devices().unwrap().remove(0)
 }
 
-/// The library that was built with these tests.
-pub fn library() -> Arc<Dnn> {
-    static LIBRARIES: OnceLock<Libraries> = OnceLock::new();
-    LIBRARIES.get_or_init(Libraries::default).open(&driver()).unwrap()
-}
-
-/// The host device, offering every step to hipDNN.
+/// The host device, offering every step to the library that was built with these tests.
 pub fn device() -> HostDevice {
-    HostDevice::new().with_dnn(library(), Offers::Everything, driver())
+    static LIBRARIES: OnceLock<Libraries> = OnceLock::new();
+    let offering = LIBRARIES.get_or_init(Libraries::default).offering(&driver(), Mode::On).unwrap();
+    assert!(offering.fault().is_none(), "{:?}", offering.fault());
+    HostDevice::new().with_dnn(offering)
 }
 
 /// Who runs each step of the plan for these inputs: `own: map`, with the reason after a comma.

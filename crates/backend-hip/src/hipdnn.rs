@@ -1,0 +1,72 @@
+//! hipDNN for a session's steps.
+//!
+//! The session-config entry `ep.hip.hipdnn` is `auto`, `on` or `off`. On the host driver `auto` means `off`: the library
+//! that works there runs the engine's own code.
+use exec::{
+    dnn::{Libraries, Mode, Offering},
+    host::HostDevice,
+};
+use ort_ep::Result;
+
+/// The configuration entry.
+pub(crate) const ENTRY: &str = "ep.hip.hipdnn";
+
+/// What a session wants. What can't be followed is told, and no reason to refuse it.
+pub(crate) fn mode(value: Option<&str>) -> Mode {
+    let Some(text) = value.filter(|text| !text.is_empty()) else { return Mode::default() };
+    text.parse().unwrap_or_else(|_| {
+        tracing::warn!(target: "amdgpu_ep::load", "{ENTRY} is {text:?}, and ignored\n  help: set it to auto, on or off");
+        Mode::default()
+    })
+}
+
+/// The host device for a session: with hipDNN where the session wants it. `driver` is looked up only then.
+pub(crate) fn device<'a>(
+    host: &HostDevice,
+    libraries: &Libraries,
+    mode: Mode,
+    driver: impl FnOnce() -> Result<&'a hip::Device>,
+) -> HostDevice {
+    if mode != Mode::On {
+        return host.clone();
+    }
+    let driver = match driver() {
+        Ok(driver) => driver,
+        Err(error) => {
+            tracing::warn!(target: "amdgpu_ep::load", "{ENTRY} is on, and ignored: {}", error.message());
+            return host.clone();
+        }
+    };
+    let Some(offering) = libraries.offering(driver, mode) else { return host.clone() };
+    report(&offering);
+    host.with_dnn(offering)
+}
+
+fn report(offering: &Offering) {
+    if let Some(fault) = offering.fault() {
+        tracing::warn!(target: "amdgpu_ep::load", "{ENTRY} is on, and every step runs without hipDNN: {fault}");
+    }
+    if let Some(library) = offering.description() {
+        tracing::info!(target: "amdgpu_ep::load", "steps are offered to {library}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_words_mean_auto() {
+        assert_eq!([Some("on"), Some("off"), Some("auto")].map(mode), [Mode::On, Mode::Off, Mode::Auto]);
+        for value in [None, Some(""), Some("ON"), Some("1"), Some("yes")] {
+            assert_eq!(mode(value), Mode::Auto, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn no_driver_is_asked_for_unless_hipdnn_is_wanted() {
+        for mode in [Mode::Auto, Mode::Off] {
+            device(&HostDevice::new(), &Libraries::default(), mode, || panic!("{mode:?} asked for the driver"));
+        }
+    }
+}

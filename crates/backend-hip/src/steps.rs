@@ -1,0 +1,103 @@
+//! Who runs the steps of a plan, in a line.
+use std::collections::BTreeMap;
+
+use exec::{Prepared, RunBy};
+use graph::Graph;
+
+use crate::json;
+
+/// For the log: how many steps who runs, and why hipDNN does not run those it was asked about.
+pub(crate) fn summary(prepared: &dyn Prepared) -> String {
+    let (mut runners, mut reasons): (BTreeMap<String, usize>, BTreeMap<&str, usize>) = Default::default();
+    let count = prepared.plan().steps.len();
+    let by: Vec<RunBy<'_>> = (0..count).map(|at| prepared.run_by(at)).collect();
+    for by in &by {
+        let runner = match by {
+            RunBy::Own { .. } => "our own code".to_owned(),
+            RunBy::HipDnn { engine } => format!("hipDNN ({engine})"),
+        };
+        *runners.entry(runner).or_default() += 1;
+        if let Some(why) = by.why() {
+            *reasons.entry(why).or_default() += 1;
+        }
+    }
+    let runners: Vec<String> = runners.iter().map(|(runner, count)| format!("{count} by {runner}")).collect();
+    let reasons: Vec<String> =
+        reasons.iter().map(|(reason, count)| format!("; {count}× not by hipDNN: {reason}")).collect();
+    format!("{count} steps, {}{}", runners.join(", "), reasons.concat())
+}
+
+/// For `explain`: a line of JSON.
+pub(crate) fn line(partition: &str, graph: &Graph, prepared: &dyn Prepared) -> String {
+    let steps = prepared.plan().steps.iter().enumerate().map(|(at, step)| {
+        let by = prepared.run_by(at);
+        let node = graph.nodes().get(step.node as usize);
+        let (name, op) = node.map_or(("", ""), |node| (node.name.as_str(), node.op.name()));
+        let reason = by.why().map_or_else(|| "null".to_owned(), json::text);
+        let (name, op, prim) = (json::text(name), json::text(op), json::text(step.prim.name()));
+        let by = json::text(&by.label(step));
+        format!("{{\"node\":{name},\"op\":{op},\"step\":{prim},\"run_by\":{by},\"reason\":{reason}}}")
+    });
+    let steps: Vec<String> = steps.collect();
+    format!("{{\"partition\":{},\"steps\":[{}]}}\n", json::text(partition), steps.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use exec::{
+        Input, Program,
+        dnn::{Libraries, Mode},
+        host::HostDevice,
+    };
+    use graph::{
+        DType, Node,
+        ops::{self, Attributes, InputInfo, NodeInfo},
+    };
+
+    use super::*;
+
+    /// A Conv, or a Softmax, of its inputs.
+    fn program(op_type: &str, ranks: &[usize], device: &HostDevice) -> Program {
+        let info = |&rank: &usize| Some(InputInfo { dtype: DType::F32, rank: Some(rank), constant: None });
+        let infos: Vec<_> = ranks.iter().map(info).collect();
+        let node = NodeInfo {
+            domain: "",
+            op_type,
+            since_version: 13,
+            attributes: &Attributes::default(),
+            inputs: &infos,
+            outputs: &[Some(DType::F32)],
+        };
+        let op = ops::parse(&node).unwrap().into();
+        let mut graph = Graph::new();
+        let inputs: Vec<_> = ranks.iter().map(|_| graph.add_value("in", DType::F32, None)).collect();
+        let out = graph.add_value("out", DType::F32, None);
+        let given = inputs.iter().map(|&id| Some(id)).collect();
+        graph.add_node(Node { name: "a \"node\"".into(), op, inputs: given, outputs: vec![Some(out)] });
+        graph.set_inputs(inputs);
+        graph.set_outputs(vec![out]);
+        Program::new(graph, device).unwrap()
+    }
+
+    #[test]
+    fn a_step_of_hipdnn_names_the_engine() {
+        let driver = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
+        let offering = Libraries::default().offering(&driver, Mode::On).unwrap();
+        let program = program("Conv", &[3, 3], &HostDevice::new().with_dnn(offering));
+        let shapes: [&[usize]; 2] = [&[1, 1, 4], &[2, 1, 1]];
+        let prepared = program.plan(&shapes.map(|shape| Input { shape, value: None })).unwrap();
+        assert_eq!(
+            line("p", program.graph(), &*prepared),
+            "{\"partition\":\"p\",\"steps\":[{\"node\":\"a \\\"node\\\"\",\"op\":\"Conv\",\"step\":\"conv\",\"run_by\":\"hipDNN: HOST_CPU_ENGINE\",\"reason\":null}]}\n"
+        );
+        assert_eq!(summary(&*prepared), "1 steps, 1 by hipDNN (HOST_CPU_ENGINE)");
+    }
+
+    #[test]
+    fn without_hipdnn_every_step_is_our_own() {
+        let program = program("Softmax", &[2], &HostDevice::new());
+        let prepared = program.plan(&[Input { shape: &[2, 3], value: None }]).unwrap();
+        assert_eq!(summary(&*prepared), "1 steps, 1 by our own code");
+        assert!(line("p", program.graph(), &*prepared).contains("\"run_by\":\"own: softmax\",\"reason\":null"));
+    }
+}
