@@ -1,7 +1,10 @@
 //! Casts between all types on the host device.
 #![allow(clippy::unwrap_used)]
+#[path = "common/build.rs"]
+mod build;
 mod common;
 
+use build::Build;
 use common::{Case, numbers, tensor};
 use graph::{DType, Scalar, Tensor, ops::Attribute};
 
@@ -78,4 +81,15 @@ fn bits_are_seen_as_another_type() {
     assert_eq!(found.bytes(), x.bytes());
     let back = Case::new("BitCast", 26, vec![found], &[DType::F32]).attribute("to", Attribute::Int(1));
     assert_eq!(back.run().unwrap(), [x]);
+}
+
+#[test]
+fn a_result_may_be_the_bits_of_another_type() {
+    let mut build = Build::default();
+    let x = build.input();
+    let negative = build.node("Neg", &[x]);
+    let bits = build.typed("BitCast", &[negative], &[("to", Attribute::Int(6))], DType::I32);
+    let found = exec::host::run_once(build.outputs(&[bits]), &[tensor(DType::F32, &[2], &[1.5, -2.0])]).unwrap();
+    let wanted = [-1.5f32, 2.0].map(|value| f64::from(value.to_bits() as i32));
+    assert_eq!(numbers(&found[0]), wanted);
 }

@@ -8,7 +8,9 @@ use hip::{Device, DeviceBuffer, Driver, DriverKind, RawStream};
 use hipdnn::sys::{Backend, Status};
 use hipdnn::{Error, Graph, Handle, Loaded, Search, Tensor, TensorId};
 
-use crate::data::{Data, Element, places};
+use crate::data::{Data, odd_strides, places};
+use crate::draw::Draw;
+use crate::element::Element;
 
 /// Why a case did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,30 @@ pub enum Failure {
 
 /// How a case ends.
 pub type Answer<T = ()> = Result<T, Failure>;
+
+/// A result that a case asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Want {
+    /// Which.
+    pub id: TensorId,
+    /// Its type.
+    pub element: Element,
+    /// What its strides are drawn from; `None` leaves them to the frontend.
+    pub strides: Option<u64>,
+}
+
+impl Want {
+    /// A result with the strides that the frontend infers.
+    pub fn new(id: TensorId, element: Element) -> Self {
+        Self { id, element, strides: None }
+    }
+
+    /// As often with strides of its own.
+    pub fn arranged(id: TensorId, element: Element, draw: &mut Draw) -> Self {
+        let (is_odd, seed) = (draw.flag(), draw.int(0..1 << 32));
+        Self { id, element, strides: is_odd.then_some(seed.unsigned_abs()) }
+    }
+}
 
 /// Bytes around every result that must stay as they are.
 const GUARD: u8 = 0xA5;
@@ -79,43 +105,42 @@ impl Bench {
         outputs: &[TensorId],
         element: Element,
     ) -> Answer<Vec<Vec<f64>>> {
+        self.run_for(graph, inputs, &outputs.iter().map(|&id| Want::new(id, element)).collect::<Vec<_>>())
+    }
+
+    /// As [`run`](Self::run), with a type and a layout for each result.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn run_for(&self, graph: &mut Graph, inputs: &[(TensorId, &Data)], outputs: &[Want]) -> Answer<Vec<Vec<f64>>> {
         // Device memory and handles belong to the thread's current device.
         let scope = match &self.memory {
             Memory::Host => None,
             Memory::Device(device) => Some(device.enter().map_err(wrong)?),
         };
-        let ran = self.run_here(graph, inputs, outputs, element);
+        let ran = self.run_here(graph, inputs, outputs);
         drop(scope);
         ran
     }
 
-    fn run_here(
-        &self,
-        graph: &mut Graph,
-        inputs: &[(TensorId, &Data)],
-        outputs: &[TensorId],
-        element: Element,
-    ) -> Answer<Vec<Vec<f64>>> {
+    fn run_here(&self, graph: &mut Graph, inputs: &[(TensorId, &Data)], outputs: &[Want]) -> Answer<Vec<Vec<f64>>> {
         let handle = Handle::new(self.backend.clone()).map_err(wrong)?;
-        for &output in outputs {
-            graph.output(output, Tensor::default().typed(element.code()));
-        }
+        lay_out(graph, outputs)?;
         let built = graph.build(&handle).and_then(|built| built.plan());
         let plan = built.map_err(|error| self.refused(&error))?;
         let mut images: Vec<Vec<u8>> = inputs.iter().map(|(_, data)| image(data)).collect();
         let shapes: Vec<(Vec<i64>, Vec<i64>)> = outputs
             .iter()
-            .map(|&id| {
-                let (dims, strides) = graph.extents(id);
+            .map(|want| {
+                let (dims, strides) = graph.extents(want.id);
                 (dims.to_vec(), strides.to_vec())
             })
             .collect();
-        let bytes = element.size();
-        for (dims, strides) in &shapes {
+        for ((dims, strides), want) in shapes.iter().zip(outputs) {
             let last = places(dims, strides).into_iter().max().unwrap_or(0);
-            images.push(vec![GUARD; (last + 1) * bytes + GUARD_BYTES]);
+            images.push(vec![GUARD; want.element.bytes(last + 1) + GUARD_BYTES]);
         }
-        let ids = inputs.iter().map(|(id, _)| *id).chain(outputs.iter().copied());
+        let ids = inputs.iter().map(|(id, _)| *id).chain(outputs.iter().map(|want| want.id));
         let uids: Vec<i64> = ids.filter_map(|id| graph.uid(id)).collect();
         match &self.memory {
             Memory::Host => {
@@ -144,13 +169,18 @@ impl Bench {
                 fetch(&buffers, &mut images)?;
             }
         }
-        let made = shapes.iter().zip(&images[inputs.len()..]);
-        made.map(|((dims, strides), image)| {
-            if image[image.len() - GUARD_BYTES..].iter().any(|&byte| byte != GUARD) {
-                return Err(Failure::Wrong("written behind the end of a result".into()));
+        let made = shapes.iter().zip(outputs).zip(&images[inputs.len()..]);
+        made.map(|(((dims, strides), want), image)| {
+            let element = want.element;
+            let places = places(dims, strides);
+            // What is left when every element is written over: the bytes that are nobody's.
+            let mut rest = image.clone();
+            let values = places.iter().map(|&place| element.load(image, place)).collect();
+            places.iter().for_each(|&place| guard(element, &mut rest, place));
+            if rest.iter().any(|&byte| byte != GUARD) {
+                return Err(Failure::Wrong("written between or behind the elements of a result".into()));
             }
-            let value = |place: usize| element.number(&image[place * bytes..][..bytes]);
-            Ok(places(dims, strides).into_iter().map(value).collect())
+            Ok(values)
         })
         .collect()
     }
@@ -179,13 +209,39 @@ fn wrong(error: impl std::fmt::Display) -> Failure {
     Failure::Wrong(error.to_string())
 }
 
+/// Makes results visible, in their types and layouts.
+fn lay_out(graph: &mut Graph, outputs: &[Want]) -> Answer {
+    for want in outputs {
+        graph.output(want.id, Tensor::default().typed(want.element.code()));
+    }
+    if outputs.iter().any(|want| want.strides.is_some()) {
+        graph.validate().map_err(wrong)?;
+    }
+    for want in outputs {
+        let Some(seed) = want.strides else { continue };
+        let strides = odd_strides(graph.extents(want.id).0, want.element.bits() >= 8, &mut Draw::new(seed));
+        graph.output(want.id, Tensor::default().typed(want.element.code()).strides(&strides));
+    }
+    Ok(())
+}
+
+/// Puts the guard's bits in place of an element.
+fn guard(element: Element, image: &mut [u8], place: usize) {
+    match element.bits() {
+        4 => {
+            let (byte, mask) = (&mut image[place / 2], 0xF << (place % 2 * 4));
+            *byte = (*byte & !mask) | (GUARD & mask);
+        }
+        bits => image[place * bits / 8..][..bits / 8].fill(GUARD),
+    }
+}
+
 /// A tensor as it lies in memory.
 fn image(data: &Data) -> Vec<u8> {
-    let bytes = data.element.size();
     let all = places(&data.dims, &data.strides);
-    let mut image = vec![GUARD; (all.iter().max().unwrap_or(&0) + 1) * bytes];
+    let mut image = vec![GUARD; data.element.bytes(all.iter().max().unwrap_or(&0) + 1)];
     for (place, value) in all.into_iter().zip(&data.values) {
-        image[place * bytes..][..bytes].copy_from_slice(&data.element.bytes(*value));
+        data.element.store(&mut image, place, *value);
     }
     image
 }

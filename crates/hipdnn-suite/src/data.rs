@@ -1,82 +1,12 @@
 //! Tensors of a case: numbers of one element type, with extents and strides.
 
+use std::ops::Range;
+
 use hipdnn::Tensor;
-use hipdnn::sys::DataType;
 
 use crate::bench::{Answer, Failure};
 use crate::draw::Draw;
-
-/// An element type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
-    /// `float`
-    F32,
-    /// `double`
-    F64,
-    /// IEEE half precision
-    F16,
-    /// bfloat16
-    Bf16,
-}
-
-impl Element {
-    /// Every element type, single precision twice as often as the others.
-    pub fn draw(draw: &mut Draw) -> Self {
-        draw.choose(&[Self::F32, Self::F32, Self::F64, Self::F16, Self::Bf16])
-    }
-
-    /// hipDNN's number of it.
-    pub fn code(self) -> DataType {
-        match self {
-            Self::F32 => DataType::FLOAT,
-            Self::F64 => DataType::DOUBLE,
-            Self::F16 => DataType::HALF,
-            Self::Bf16 => DataType::BFLOAT16,
-        }
-    }
-
-    pub(crate) fn bytes(self, value: f64) -> Vec<u8> {
-        match self {
-            Self::F32 => (value as f32).to_le_bytes().to_vec(),
-            Self::F64 => value.to_le_bytes().to_vec(),
-            Self::F16 => half::f16::from_f64(value).to_le_bytes().to_vec(),
-            Self::Bf16 => half::bf16::from_f64(value).to_le_bytes().to_vec(),
-        }
-    }
-
-    pub(crate) fn number(self, bytes: &[u8]) -> f64 {
-        let word = |at: usize| bytes.get(at).copied().unwrap_or(0);
-        match self {
-            Self::F32 => f32::from_le_bytes(std::array::from_fn(word)).into(),
-            Self::F64 => f64::from_le_bytes(std::array::from_fn(word)),
-            Self::F16 => half::f16::from_le_bytes(std::array::from_fn(word)).to_f64(),
-            Self::Bf16 => half::bf16::from_le_bytes(std::array::from_fn(word)).to_f64(),
-        }
-    }
-
-    pub(crate) fn size(self) -> usize {
-        match self {
-            Self::F64 => 8,
-            Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-        }
-    }
-
-    /// What results may differ by, for numbers around 1 and sums of a few hundred terms.
-    pub fn tolerance(self) -> f64 {
-        match self {
-            Self::F64 => 1e-9,
-            Self::F32 => 2e-4,
-            Self::F16 => 2e-2,
-            Self::Bf16 => 1.2e-1,
-        }
-    }
-
-    /// A number as this type holds it.
-    pub fn rounded(self, value: f64) -> f64 {
-        self.number(&self.bytes(value))
-    }
-}
+use crate::element::Element;
 
 /// A tensor of the caller's: extents, strides, and values in the order of the extents.
 #[derive(Clone, Debug)]
@@ -109,6 +39,24 @@ impl Data {
         self
     }
 
+    /// Whole numbers of a range.
+    pub fn whole(element: Element, dims: &[i64], range: Range<i64>, draw: &mut Draw) -> Self {
+        let values = (0..dims.iter().product::<i64>()).map(|_| draw.int(range.clone()) as f64).collect();
+        Self::new(element, dims, values)
+    }
+
+    /// Packed, with the channels innermost, or with axes in any order and gaps between them.
+    pub fn arranged(mut self, draw: &mut Draw) -> Self {
+        match draw.int(0..3) {
+            0 => self,
+            1 => self.channels_last(true),
+            _ => {
+                self.strides = odd_strides(&self.dims, self.element.bits() >= 8, draw);
+                self
+            }
+        }
+    }
+
     /// With the channels innermost.
     pub fn channels_last(mut self, wanted: bool) -> Self {
         if wanted && self.dims.len() > 2 {
@@ -127,6 +75,21 @@ impl Data {
     pub fn at(&self, index: &[i64]) -> f64 {
         self.values[flat(&self.dims, index)]
     }
+}
+
+/// Strides of axes in any order; with `gaps`, some of them larger than they need be.
+pub(crate) fn odd_strides(dims: &[i64], gaps: bool, draw: &mut Draw) -> Vec<i64> {
+    let mut order: Vec<usize> = (0..dims.len()).collect();
+    for at in (1..order.len()).rev() {
+        order.swap(at, draw.int(0..at as i64 + 1) as usize);
+    }
+    let (mut strides, mut step) = (vec![0; dims.len()], 1);
+    for &axis in &order {
+        step += if gaps { draw.choose(&[0, 0, 1, 3]) } else { 0 };
+        strides[axis] = step;
+        step *= dims[axis];
+    }
+    strides
 }
 
 fn packed(dims: &[i64], order: &[usize]) -> Vec<i64> {

@@ -8,11 +8,13 @@
 mod bench;
 mod data;
 mod draw;
+mod element;
 mod families;
 mod report;
 
-pub use bench::{Answer, Bench, Failure};
-pub use data::{Data, Element, assert_close, flat, indices};
+pub use bench::{Answer, Bench, Failure, Want};
+pub use data::{Data, assert_close, flat, indices};
 pub use draw::Draw;
+pub use element::Element;
 pub use families::{FAMILIES, Family};
 pub use report::{Report, Row};

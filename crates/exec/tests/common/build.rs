@@ -39,9 +39,20 @@ impl Build {
 
     /// As `node`, with attributes.
     pub fn with(&mut self, op_type: &str, inputs: &[ValueId], attributes: &[(&str, Attribute)]) -> ValueId {
+        let dtype = self.graph.value(inputs[0]).dtype;
+        self.typed(op_type, inputs, attributes, dtype)
+    }
+
+    /// As `with`, with an output of another type.
+    pub fn typed(
+        &mut self,
+        op_type: &str,
+        inputs: &[ValueId],
+        attributes: &[(&str, Attribute)],
+        dtype: DType,
+    ) -> ValueId {
         let attributes = Attributes::from(attributes);
         let infos: Vec<_> = inputs.iter().map(|&id| Some(InputInfo::from(self.graph.value(id)))).collect();
-        let dtype = self.graph.value(inputs[0]).dtype;
         let outputs = [Some(dtype)];
         let info = NodeInfo {
             domain: "",

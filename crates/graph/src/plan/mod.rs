@@ -178,6 +178,8 @@ impl Draft {
         if let Storage::Buffer(id) = value.storage() {
             let buffer = &self.buffers[id.0 as usize];
             let whole = value.is_dense() && value.offset() == 0 && value.elems() == buffer.elems;
+            // A BitCast shows the buffer in another type.
+            let whole = whole && value.dtype() == buffer.dtype;
             if whole && buffer.origin == Origin::Step && !self.output_buffers.contains(id) {
                 return *id;
             }

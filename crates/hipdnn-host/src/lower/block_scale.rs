@@ -27,13 +27,14 @@ impl Lowering {
         let blocks = self.in_blocks(&x, &counts)?;
         let size = self.elementwise("Abs", &[&blocks])?;
         let most = self.reduce("ReduceMax", &size, &[2 * axis + 1])?;
-        let largest = self.scalar(largest);
-        let exact = self.elementwise("Div", &[&most, &largest])?;
+        let most_of_type = self.scalar(largest);
+        let exact = self.elementwise("Div", &[&most, &most_of_type])?;
         let scale = self.rounded(&exact, scaled_by)?;
         let (zero, one) = (self.scalar(0.0), self.scalar(1.0));
         let is_zero = self.elementwise_to("Equal", &[&scale, &zero], DType::Bool)?;
         let divisor = self.elementwise("Where", &[&is_zero, &one, &scale])?;
         let y = self.elementwise("Div", &[&blocks, &divisor])?;
+        let y = self.clipped(&y, -largest, largest)?;
         let (y, scale) = (self.reshape(&y, &x.dims)?, self.reshape(&scale, &counts)?);
         self.write(operation, A::OPERATION_BLOCK_SCALE_QUANTIZE_YDESC, &y)?;
         self.write(operation, A::OPERATION_BLOCK_SCALE_QUANTIZE_SCALE_DESC, &scale)

@@ -84,7 +84,8 @@ impl Lowering {
         self.bits(&kept, DType::F32)
     }
 
-    fn clipped(&mut self, made: &Made, low: f64, high: f64) -> Answer<Made> {
+    /// Within limits.
+    pub(super) fn clipped(&mut self, made: &Made, low: f64, high: f64) -> Answer<Made> {
         let [low, high] = [low, high].map(|value| {
             let scalar = graph::Scalar::Float(value);
             self.constant(graph::Tensor::scalar(made.dtype, scalar))

@@ -2,13 +2,16 @@
 
 use hipdnn::{BatchNormStatistics, RunningStatistics};
 
+use super::slopes::{near, nudged};
 use super::{EPSILON, epsilon, graph, scalar};
-use crate::bench::{Answer, Bench};
-use crate::data::{Data, Element, assert_close, indices};
+use crate::bench::{Answer, Bench, Want};
+use crate::data::{Data, assert_close, indices};
 use crate::draw::Draw;
+use crate::element::Element;
 
 const MOMENTUM: f64 = 0.25;
 
+#[derive(Clone)]
 struct Case {
     x: Data,
     /// Per channel: scale, bias, mean, variance.
@@ -25,7 +28,7 @@ impl Case {
         let spatial = draw.list(1..3, |draw| draw.int(2..4));
         let dims = [&[batch, channels], &spatial[..]].concat();
         let per_channel: Vec<i64> = (0..dims.len()).map(|axis| if axis == 1 { channels } else { 1 }).collect();
-        let x = Data::random(element, &dims, draw).channels_last(draw.flag());
+        let x = Data::random(element, &dims, draw).arranged(draw);
         // Parameters of lower precision than single are unusual, and no library must take them.
         let kept = if element == Element::F64 { element } else { Element::F32 };
         let [scale, bias, mean, variance] =
@@ -40,6 +43,11 @@ impl Case {
             unit * self.scale.values[c] + self.bias.values[c]
         };
         indices(&self.x.dims).iter().map(one).collect()
+    }
+
+    /// Mean and variance of each channel of other data of the same shape.
+    fn statistics_of(&self, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        Self { x: Data { values: x.to_vec(), ..self.x.clone() }, ..self.clone() }.statistics()
     }
 
     /// Mean and variance of each channel.
@@ -104,4 +112,33 @@ pub fn inference(bench: &Bench, draw: &mut Draw) -> Answer {
     let inputs: Vec<_> = [xi, si, bi, mi, vi].into_iter().zip(data).collect();
     let found = bench.run(&mut graph, &inputs, &[y], element)?;
     assert_close(&found[0], &case.normed(&case.mean.values, &case.variance.values), element)
+}
+
+pub fn backward(bench: &Bench, draw: &mut Draw) -> Answer {
+    let case = Case::draw(draw);
+    let (element, kept) = (case.x.element, case.scale.element);
+    let (means, variances) = case.statistics();
+    let inverses = variances.iter().map(|variance| 1.0 / (variance + EPSILON).sqrt()).collect();
+    let (mean, inverse) = (Data::new(kept, &case.mean.dims, means), Data::new(kept, &case.mean.dims, inverses));
+    let dy = Data::random(element, &case.x.dims, draw).arranged(draw);
+    let mut graph = graph(element);
+    let data = [&dy, &case.x, &case.scale, &mean, &inverse];
+    let [dyi, xi, si, mi, ii] = data.map(|data| graph.tensor(data.tensor()));
+    let [dx, dscale, dbias] = graph.batch_norm_backward([dyi, xi, si], Some([mi, ii]));
+    let inputs: Vec<_> = [dyi, xi, si, mi, ii].into_iter().zip(data).collect();
+    let wants = [Want::arranged(dx, element, draw), Want::new(dscale, kept), Want::new(dbias, kept)];
+    let found = bench.run_for(&mut graph, &inputs, &wants)?;
+    let loss = |x: &[f64], scale: &[f64], bias: &[f64]| -> f64 {
+        let (means, variances) = case.statistics_of(x);
+        let one = |(at, index): (usize, &Vec<i64>)| {
+            let c = index[1] as usize;
+            let unit = (x[at] - means[c]) / (variances[c] + EPSILON).sqrt();
+            (unit * scale[c] + bias[c]) * dy.values[at]
+        };
+        indices(&case.x.dims).iter().enumerate().map(one).sum()
+    };
+    let (x, scale, bias) = (&case.x.values, &case.scale.values, &case.bias.values);
+    near("dx", &found[0], element, |at, by| loss(&nudged(x, at, by), scale, bias))?;
+    near("dscale", &found[1], element, |at, by| loss(x, &nudged(scale, at, by), bias))?;
+    near("dbias", &found[2], element, |at, by| loss(x, scale, &nudged(bias, at, by)))
 }

@@ -1,12 +1,13 @@
 //! Convolutions: forward with bias and activation, to data, to filter.
 
-use hipdnn::Convolution;
-use hipdnn::sys::{ConvolutionMode, PointwiseMode as M};
+use hipdnn::sys::{ConvolutionMode, DataType, PointwiseMode as M};
+use hipdnn::{Convolution, Graph};
 
 use super::graph;
-use crate::bench::{Answer, Bench};
-use crate::data::{Data, Element, assert_close, flat, indices};
+use crate::bench::{Answer, Bench, Want};
+use crate::data::{Data, assert_close, flat, indices};
 use crate::draw::Draw;
+use crate::element::Element;
 
 struct Case {
     x: Vec<i64>,
@@ -14,7 +15,6 @@ struct Case {
     y: Vec<i64>,
     parameters: Convolution,
     element: Element,
-    channels_last: bool,
 }
 
 impl Case {
@@ -27,7 +27,6 @@ impl Case {
             y: vec![batch, groups * outputs],
             parameters: Convolution::new(axes),
             element: Element::draw(draw),
-            channels_last: draw.flag(),
         };
         let p = &mut case.parameters;
         p.mode = draw.choose(&[ConvolutionMode::CONVOLUTION, ConvolutionMode::CROSS_CORRELATION]);
@@ -66,13 +65,13 @@ impl Case {
     }
 
     fn data(&self, dims: &[i64], draw: &mut Draw) -> Data {
-        Data::random(self.element, dims, draw).channels_last(self.channels_last)
+        Data::random(self.element, dims, draw).arranged(draw)
     }
 }
 
 pub fn forward(bench: &Bench, draw: &mut Draw) -> Answer {
     let case = Case::draw(draw);
-    let (x, w) = (case.data(&case.x, draw), Data::random(case.element, &case.w, draw));
+    let (x, w) = (case.data(&case.x, draw), case.data(&case.w, draw));
     let mut bias = vec![1; case.y.len()];
     bias[1] = case.y[1];
     let b = Data::random(case.element, &bias, draw);
@@ -81,7 +80,8 @@ pub fn forward(bench: &Bench, draw: &mut Draw) -> Answer {
     let y = graph.convolution(xi, wi, case.parameters.clone());
     let sum = graph.pointwise(M::ADD, &[y, bi]);
     let relu = graph.pointwise(M::RELU_FWD, &[sum]);
-    let found = bench.run(&mut graph, &[(xi, &x), (wi, &w), (bi, &b)], &[relu], case.element)?;
+    let want = Want::arranged(relu, case.element, draw);
+    let found = bench.run_for(&mut graph, &[(xi, &x), (wi, &w), (bi, &b)], &[want])?;
     let mut wanted: Vec<f64> = indices(&case.y).iter().map(|index| b.values[index[1] as usize]).collect();
     case.each_product(|out, from, tap| wanted[flat(&case.y, out)] += x.at(from) * w.at(tap));
     let wanted: Vec<f64> = wanted.into_iter().map(|value| value.max(0.0)).collect();
@@ -90,11 +90,12 @@ pub fn forward(bench: &Bench, draw: &mut Draw) -> Answer {
 
 pub fn to_data(bench: &Bench, draw: &mut Draw) -> Answer {
     let case = Case::draw(draw);
-    let (dy, w) = (case.data(&case.y, draw), Data::random(case.element, &case.w, draw));
+    let (dy, w) = (case.data(&case.y, draw), case.data(&case.w, draw));
     let mut graph = graph(case.element);
     let [dyi, wi] = [&dy, &w].map(|data| graph.tensor(data.tensor()));
     let dx = graph.convolution_to_data(dyi, wi, &case.x, case.parameters.clone());
-    let found = bench.run(&mut graph, &[(dyi, &dy), (wi, &w)], &[dx], case.element)?;
+    let want = Want::arranged(dx, case.element, draw);
+    let found = bench.run_for(&mut graph, &[(dyi, &dy), (wi, &w)], &[want])?;
     let mut wanted = vec![0.0; case.x.iter().product::<i64>() as usize];
     case.each_product(|out, from, tap| wanted[flat(&case.x, from)] += dy.at(out) * w.at(tap));
     assert_close(&found[0], &wanted, case.element)
@@ -106,8 +107,73 @@ pub fn to_filter(bench: &Bench, draw: &mut Draw) -> Answer {
     let mut graph = graph(case.element);
     let [xi, dyi] = [&x, &dy].map(|data| graph.tensor(data.tensor()));
     let dw = graph.convolution_to_filter(xi, dyi, &case.w, case.parameters.clone());
-    let found = bench.run(&mut graph, &[(xi, &x), (dyi, &dy)], &[dw], case.element)?;
+    let want = Want::arranged(dw, case.element, draw);
+    let found = bench.run_for(&mut graph, &[(xi, &x), (dyi, &dy)], &[want])?;
     let mut wanted = vec![0.0; case.w.iter().product::<i64>() as usize];
     case.each_product(|out, from, tap| wanted[flat(&case.w, tap)] += dy.at(out) * x.at(from));
     assert_close(&found[0], &wanted, case.element)
+}
+
+/// As a network's block has it: a bias, a shortcut, an activation.
+pub fn with_residual(bench: &Bench, draw: &mut Draw) -> Answer {
+    let case = Case::draw(draw);
+    let (x, w, shortcut) = (case.data(&case.x, draw), case.data(&case.w, draw), case.data(&case.y, draw));
+    let mut graph = graph(case.element);
+    let [xi, wi, si] = [&x, &w, &shortcut].map(|data| graph.tensor(data.tensor()));
+    let y = graph.convolution(xi, wi, case.parameters.clone());
+    let sum = graph.pointwise(M::ADD, &[y, si]);
+    let swish = graph.pointwise(M::SWISH_FWD, &[sum]);
+    let want = Want::arranged(swish, case.element, draw);
+    let found = bench.run_for(&mut graph, &[(xi, &x), (wi, &w), (si, &shortcut)], &[want])?;
+    let mut wanted = shortcut.values.clone();
+    case.each_product(|out, from, tap| wanted[flat(&case.y, out)] += x.at(from) * w.at(tap));
+    let wanted: Vec<f64> = wanted.into_iter().map(|value| value / (1.0 + (-value).exp())).collect();
+    assert_close(&found[0], &wanted, case.element)
+}
+
+/// Bytes, whose sums are whole numbers.
+pub fn of_bytes(bench: &Bench, draw: &mut Draw) -> Answer {
+    let case = Case::draw(draw);
+    let of = |dims: &[i64], draw: &mut Draw| Data::whole(Element::I8, dims, -128..128, draw).arranged(draw);
+    let (x, w) = (of(&case.x, draw), of(&case.w, draw));
+    let mut graph = Graph::new(DataType::INT8, DataType::INT32);
+    let [xi, wi] = [&x, &w].map(|data| graph.tensor(data.tensor()));
+    let y = graph.convolution(xi, wi, case.parameters.clone());
+    let want = Want::arranged(y, Element::I32, draw);
+    let found = bench.run_for(&mut graph, &[(xi, &x), (wi, &w)], &[want])?;
+    let mut wanted = vec![0.0; case.y.iter().product::<i64>() as usize];
+    case.each_product(|out, from, tap| wanted[flat(&case.y, out)] += x.at(from) * w.at(tap));
+    assert_close(&found[0], &wanted, Element::I32)
+}
+
+/// Sizes at which libraries take their fast ways.
+pub fn wide(bench: &Bench, draw: &mut Draw) -> Answer {
+    let element = draw.choose(&[Element::F32, Element::F16]);
+    let (channels, filters) = (draw.choose(&[16, 24, 32]), draw.choose(&[8, 16, 40]));
+    let (taps, extent) = (draw.choose(&[1, 3, 5]), draw.int(6..13));
+    let stride = draw.int(1..3);
+    let mut parameters = Convolution::new(2);
+    parameters.strides = vec![stride; 2];
+    (parameters.pre_padding, parameters.post_padding) = (vec![taps / 2; 2], vec![taps / 2; 2]);
+    let out = (extent + taps / 2 * 2 - taps) / stride + 1;
+    let case = Case {
+        x: vec![2, channels, extent, extent],
+        w: vec![filters, channels, taps, taps],
+        y: vec![2, filters, out, out],
+        parameters,
+        element,
+    };
+    let small = |value: f64| value * 0.25;
+    let is_last = draw.flag();
+    let of = |dims: &[i64], draw: &mut Draw| Data::random(element, dims, draw).map(small).channels_last(is_last);
+    let (x, w) = (of(&case.x, draw), of(&case.w, draw));
+    let mut graph = graph(element);
+    let [xi, wi] = [&x, &w].map(|data| graph.tensor(data.tensor()));
+    let y = graph.convolution(xi, wi, case.parameters.clone());
+    let relu = graph.pointwise(M::RELU_FWD, &[y]);
+    let found = bench.run(&mut graph, &[(xi, &x), (wi, &w)], &[relu], element)?;
+    let mut wanted = vec![0.0; case.y.iter().product::<i64>() as usize];
+    case.each_product(|out, from, tap| wanted[flat(&case.y, out)] += x.at(from) * w.at(tap));
+    let wanted: Vec<f64> = wanted.into_iter().map(|value| value.max(0.0)).collect();
+    assert_close(&found[0], &wanted, element)
 }

@@ -2,19 +2,21 @@
 
 mod attention;
 mod batch_norm;
+mod block_scale;
 mod convolution;
 mod matmul;
 mod norm;
 mod pointwise;
 mod pooling;
 mod reduction;
+mod slopes;
 
 use hipdnn::sys::DataType;
 use hipdnn::{Graph, Scalar, Tensor, TensorId};
 
 use crate::bench::{Answer, Bench};
-use crate::data::Element;
 use crate::draw::Draw;
+use crate::element::Element;
 
 /// Cases of one operation, or of operations that belong together.
 pub struct Family {
@@ -32,21 +34,39 @@ const fn family(name: &'static str, cases: u64, case: fn(&Bench, &mut Draw) -> A
 
 /// All families.
 pub const FAMILIES: &[Family] = &[
-    family("convolution_bias_relu", 200, convolution::forward),
-    family("convolution_to_data", 200, convolution::to_data),
-    family("convolution_to_filter", 200, convolution::to_filter),
-    family("matmul", 200, matmul::product),
+    family("convolution_bias_relu", 400, convolution::forward),
+    family("convolution_residual_swish", 200, convolution::with_residual),
+    family("convolution_of_bytes", 200, convolution::of_bytes),
+    family("convolution_wide", 24, convolution::wide),
+    family("convolution_to_data", 400, convolution::to_data),
+    family("convolution_to_filter", 400, convolution::to_filter),
+    family("matmul", 400, matmul::product),
+    family("matmul_bias_sigmoid", 200, matmul::with_bias),
+    family("matmul_of_bytes", 200, matmul::of_bytes),
+    family("experts", 200, matmul::of_experts),
+    family("experts_backward", 200, matmul::of_experts_backward),
     family("pointwise", pointwise::CASES, pointwise::mode),
-    family("reduction", 200, reduction::reduction),
-    family("pooling", 200, pooling::forward),
-    family("pooling_backward", 200, pooling::backward),
-    family("attention", 200, attention::forward),
-    family("layer_norm", 200, norm::layer),
-    family("rms_norm", 200, norm::rms),
-    family("layer_norm_backward", 100, norm::layer_backward),
-    family("rms_norm_backward", 100, norm::rms_backward),
-    family("batch_norm_training", 200, batch_norm::training),
-    family("batch_norm_inference", 200, batch_norm::inference),
+    family("pointwise_shapes", 800, pointwise::shapes),
+    family("conversion", block_scale::CONVERSIONS, block_scale::conversion),
+    family("reduction", 400, reduction::reduction),
+    family("pooling", 400, pooling::forward),
+    family("pooling_places", 400, pooling::places),
+    family("pooling_backward", 400, pooling::backward),
+    family("attention", 400, attention::forward),
+    family("attention_bounded", 200, attention::bounded),
+    family("attention_padded", 200, attention::padded),
+    family("attention_backward", 200, attention::backward),
+    family("layer_norm", 300, norm::layer),
+    family("rms_norm", 300, norm::rms),
+    family("layer_norm_backward", 200, norm::layer_backward),
+    family("rms_norm_backward", 200, norm::rms_backward),
+    family("batch_norm_training", 300, batch_norm::training),
+    family("batch_norm_inference", 300, batch_norm::inference),
+    family("batch_norm_backward", 200, batch_norm::backward),
+    family("block_scale_quantize", 400, block_scale::quantize),
+    family("block_scale_dequantize", 300, block_scale::dequantize),
+    family("block_scale_matmul", 100, block_scale::matmul),
+    family("custom", 1, block_scale::custom),
 ];
 
 /// A graph whose tensors are of a type, and which computes in single precision, or in double for doubles.

@@ -1,9 +1,11 @@
 //! Norms over trailing axes, and their gradients against differences of the loss.
 
+use super::slopes::{near, nudged};
 use super::{EPSILON, epsilon, graph};
-use crate::bench::{Answer, Bench, Failure};
-use crate::data::{Data, Element, assert_close};
+use crate::bench::{Answer, Bench};
+use crate::data::{Data, assert_close};
 use crate::draw::Draw;
+use crate::element::Element;
 
 struct Case {
     is_layer: bool,
@@ -26,7 +28,7 @@ impl Case {
         let (leading, trailing) = (draw.list(1..3, |draw| draw.int(1..4)), draw.list(1..3, |draw| draw.int(2..5)));
         let dims = [&leading[..], &trailing].concat();
         let scales: Vec<i64> = leading.iter().map(|_| 1).chain(trailing.iter().copied()).collect();
-        let [x, scale, bias] = [&dims, &scales, &scales].map(|dims| Data::random(element, dims, draw));
+        let [x, scale, bias] = [&dims, &scales, &scales].map(|dims| Data::random(element, dims, draw).arranged(draw));
         Self { is_layer, leading, trailing, x, scale, bias }
     }
 
@@ -69,11 +71,13 @@ impl Case {
 
     fn backward(&self, bench: &Bench, draw: &mut Draw) -> Answer {
         let (element, axes) = (self.x.element, self.trailing.len());
-        let dy = Data::random(element, &self.x.dims, draw);
+        let dy = Data::random(element, &self.x.dims, draw).arranged(draw);
         let normed = self.norm(&self.x.values, &self.scale.values, &self.bias.values);
         let statistic: Vec<i64> = self.leading.iter().copied().chain(self.trailing.iter().map(|_| 1)).collect();
-        let mean = Data::new(element, &statistic, normed.means);
-        let inverse = Data::new(element, &statistic, normed.inverses);
+        // Statistics are kept in the compute type, whatever the data's is.
+        let kept = if element == Element::F64 { element } else { Element::F32 };
+        let mean = Data::new(kept, &statistic, normed.means);
+        let inverse = Data::new(kept, &statistic, normed.inverses);
         let mut graph = graph(element);
         let [dyi, xi, si, ii] = [&dy, &self.x, &self.scale, &inverse].map(|data| graph.tensor(data.tensor()));
         let mut inputs = vec![(dyi, &dy), (xi, &self.x), (si, &self.scale), (ii, &inverse)];
@@ -90,30 +94,13 @@ impl Case {
             self.norm(x, scale, bias).y.iter().zip(&dy.values).map(|(y, dy)| y * dy).sum()
         };
         let (x, scale, bias) = (&self.x.values, &self.scale.values, &self.bias.values);
-        near("dx", &found[0], |at, by| loss(&nudged(x, at, by), scale, bias))?;
-        near("dscale", &found[1], |at, by| loss(x, &nudged(scale, at, by), bias))?;
+        near("dx", &found[0], element, |at, by| loss(&nudged(x, at, by), scale, bias))?;
+        near("dscale", &found[1], element, |at, by| loss(x, &nudged(scale, at, by), bias))?;
         match found.get(2) {
-            Some(dbias) => near("dbias", dbias, |at, by| loss(x, scale, &nudged(bias, at, by))),
+            Some(dbias) => near("dbias", dbias, element, |at, by| loss(x, scale, &nudged(bias, at, by))),
             None => Ok(()),
         }
     }
-}
-
-fn nudged(values: &[f64], at: usize, by: f64) -> Vec<f64> {
-    let mut values = values.to_vec();
-    values[at] += by;
-    values
-}
-
-/// Demands that numbers are the slopes of a function.
-fn near(what: &str, found: &[f64], of: impl Fn(usize, f64) -> f64) -> Answer {
-    for (at, &found) in found.iter().enumerate() {
-        let wanted = (of(at, 1e-5) - of(at, -1e-5)) / 2e-5;
-        if (found - wanted).abs() >= 1e-5 * (1.0 + wanted.abs()) {
-            return Err(Failure::Wrong(format!("{what} {at}: {found} instead of {wanted}")));
-        }
-    }
-    Ok(())
 }
 
 pub fn layer(bench: &Bench, draw: &mut Draw) -> Answer {
@@ -127,9 +114,11 @@ pub fn rms(bench: &Bench, draw: &mut Draw) -> Answer {
 }
 
 pub fn layer_backward(bench: &Bench, draw: &mut Draw) -> Answer {
-    Case::draw(true, Element::F64, draw).backward(bench, draw)
+    let element = Element::draw(draw);
+    Case::draw(true, element, draw).backward(bench, draw)
 }
 
 pub fn rms_backward(bench: &Bench, draw: &mut Draw) -> Answer {
-    Case::draw(false, Element::F64, draw).backward(bench, draw)
+    let element = Element::draw(draw);
+    Case::draw(false, element, draw).backward(bench, draw)
 }

@@ -1,12 +1,13 @@
 //! Every pointwise mode, with operands that repeat.
 
-use hipdnn::Pointwise;
-use hipdnn::sys::PointwiseMode as M;
+use hipdnn::sys::{DataType, PointwiseMode as M};
+use hipdnn::{Graph, Pointwise};
 
 use super::graph;
-use crate::bench::{Answer, Bench};
-use crate::data::{Data, Element, assert_close, indices};
+use crate::bench::{Answer, Bench, Want};
+use crate::data::{Data, assert_close, indices};
 use crate::draw::Draw;
+use crate::element::Element;
 
 const ELEMENTS: [Element; 4] = [Element::F32, Element::F64, Element::F16, Element::Bf16];
 
@@ -59,6 +60,68 @@ pub fn mode(bench: &Bench, draw: &mut Draw) -> Answer {
     // A slope by differences is not exact to the last digits of a double.
     let is_slope = element == Element::F64 && forward_of(mode).is_some();
     assert_close(&found[0], &wanted, if is_slope { Element::F32 } else { element })
+}
+
+/// Modes of whole numbers.
+const WHOLE: [M; 16] = [
+    M::ABS,
+    M::ADD,
+    M::CMP_EQ,
+    M::CMP_GE,
+    M::CMP_GT,
+    M::CMP_LE,
+    M::CMP_LT,
+    M::CMP_NEQ,
+    M::IDENTITY,
+    M::LOGICAL_AND,
+    M::LOGICAL_NOT,
+    M::LOGICAL_OR,
+    M::MAX,
+    M::MIN,
+    M::MUL,
+    M::SUB,
+];
+
+/// Shapes of any rank and layout, of which the second operand's repeats, in floats and whole numbers.
+pub fn shapes(bench: &Bench, draw: &mut Draw) -> Answer {
+    let is_whole = draw.flag();
+    let mode = if is_whole {
+        draw.choose(&WHOLE)
+    } else {
+        draw.choose(&[M::ADD, M::SUB, M::MUL, M::MAX, M::SIGMOID_FWD, M::GELU_FWD])
+    };
+    let element = if is_whole { draw.choose(&[Element::I8, Element::U8, Element::I32]) } else { Element::draw(draw) };
+    let dims = draw.list(1..6, |draw| draw.int(1..5));
+    // Axes are matched from the left: those behind may be missing.
+    let kept = draw.int(1..dims.len() as i64 + 1) as usize;
+    let other: Vec<i64> = dims[..kept].iter().map(|&extent| if draw.flag() { extent } else { 1 }).collect();
+    let of = |dims: &[i64], draw: &mut Draw| match element {
+        Element::U8 => Data::whole(element, dims, 0..12, draw),
+        _ if is_whole => Data::whole(element, dims, -11..12, draw),
+        _ => Data::random(element, dims, draw),
+    };
+    let [x, y] = [&dims, &other].map(|dims| of(dims, draw).arranged(draw));
+    let compute = if is_whole {
+        DataType::INT32
+    } else if element == Element::F64 {
+        DataType::DOUBLE
+    } else {
+        DataType::FLOAT
+    };
+    let mut graph = Graph::new(element.code(), compute);
+    let data = [&x, &y];
+    let ids: Vec<_> = data[..mode.inputs().unwrap_or(1)].iter().map(|data| graph.tensor(data.tensor())).collect();
+    let made = graph.pointwise(mode, &ids);
+    let inputs: Vec<_> = ids.iter().copied().zip(data).collect();
+    let want = Want::arranged(made, element, draw);
+    let found = bench.run_for(&mut graph, &inputs, &[want])?;
+    let wanted = |index: &Vec<i64>| {
+        let at: Vec<i64> = index.iter().zip(&other).map(|(at, extent)| *at.min(&(extent - 1))).collect();
+        let exact = unary(mode, x.at(index)).unwrap_or_else(|| binary(mode, x.at(index), y.at(&at)));
+        if is_whole { element.rounded(exact) } else { exact }
+    };
+    let wanted: Vec<f64> = indices(&dims).iter().map(wanted).collect();
+    assert_close(&found[0], &wanted, element)
 }
 
 fn erf(x: f64) -> f64 {

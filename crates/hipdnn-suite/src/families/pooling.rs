@@ -4,9 +4,10 @@ use hipdnn::Resample;
 use hipdnn::sys::ResampleMode;
 
 use super::graph;
-use crate::bench::{Answer, Bench, Failure};
-use crate::data::{Data, Element, assert_close, flat, indices};
+use crate::bench::{Answer, Bench, Failure, Want};
+use crate::data::{Data, assert_close, flat, indices};
 use crate::draw::Draw;
+use crate::element::Element;
 
 struct Case {
     what: Resample,
@@ -14,13 +15,16 @@ struct Case {
     dims: Vec<i64>,
     pooled: Vec<i64>,
     element: Element,
-    channels_last: bool,
 }
 
 impl Case {
     fn draw(draw: &mut Draw) -> Self {
-        let (element, channels_last) = (Element::draw(draw), draw.flag());
         let mode = draw.choose(ResampleMode::ALL);
+        Self::of(mode, draw)
+    }
+
+    fn of(mode: ResampleMode, draw: &mut Draw) -> Self {
+        let element = Element::draw(draw);
         let (batch, channels, axes) = (draw.int(1..3), draw.int(1..4), draw.int(1..3) as usize);
         let mut what = Resample::new(mode, &vec![1; axes]);
         let (mut dims, mut pooled) = (vec![batch, channels], vec![batch, channels]);
@@ -33,7 +37,7 @@ impl Case {
             dims.push(extent);
             pooled.push((extent + pre + post - window) / stride + 1);
         }
-        Self { what, mode, dims, pooled, element, channels_last }
+        Self { what, mode, dims, pooled, element }
     }
 
     /// The places of the data that a result sees.
@@ -57,11 +61,12 @@ impl Case {
 
 pub fn forward(bench: &Bench, draw: &mut Draw) -> Answer {
     let case = Case::draw(draw);
-    let x = Data::random(case.element, &case.dims, draw).channels_last(case.channels_last);
+    let x = Data::random(case.element, &case.dims, draw).arranged(draw);
     let mut graph = graph(case.element);
     let xi = graph.tensor(x.tensor());
     let y = graph.resample(case.what.clone(), xi);
-    let found = bench.run(&mut graph, &[(xi, &x)], &[y], case.element)?;
+    let want = Want::arranged(y, case.element, draw);
+    let found = bench.run_for(&mut graph, &[(xi, &x)], &[want])?;
     let pooled = |index: &Vec<i64>| {
         let values: Vec<f64> = case.window_of(index).iter().map(|place| x.at(place)).collect();
         match case.mode {
@@ -75,7 +80,7 @@ pub fn forward(bench: &Bench, draw: &mut Draw) -> Answer {
 
 pub fn backward(bench: &Bench, draw: &mut Draw) -> Answer {
     let case = Case::draw(draw);
-    let dy = Data::random(case.element, &case.pooled, draw).channels_last(case.channels_last);
+    let dy = Data::random(case.element, &case.pooled, draw).arranged(draw);
     let mut graph = graph(case.element);
     let dyi = graph.tensor(dy.tensor());
     let dx = graph.resample_backward(case.what.clone(), dyi, None, &case.dims);
@@ -93,6 +98,45 @@ pub fn backward(bench: &Bench, draw: &mut Draw) -> Answer {
         let places = case.window_of(&index);
         let share = dy.at(&index) / case.divisor(places.len());
         places.iter().for_each(|place| wanted[flat(&case.dims, place)] += share);
+    }
+    assert_close(&found[0], &wanted, case.element)
+}
+
+/// Where each maximum is in its window, and the gradient that goes back there.
+pub fn places(bench: &Bench, draw: &mut Draw) -> Answer {
+    let case = Case::of(ResampleMode::MAXPOOL, draw);
+    let x = Data::random(case.element, &case.dims, draw).arranged(draw);
+    let index = draw.choose(&[Element::I8, Element::I32]);
+    let mut forward = graph(case.element);
+    let xi = forward.tensor(x.tensor());
+    let (y, places) = forward.resample_with_index(case.what.clone(), xi, index.code());
+    let wants = [Want::new(y, case.element), Want::arranged(places, index, draw)];
+    let found = bench.run_for(&mut forward, &[(xi, &x)], &wants)?;
+    let mut sources = Vec::new();
+    for (at, out) in indices(&case.pooled).iter().enumerate() {
+        let taps = indices(&case.what.window);
+        let place = found[1][at] as usize;
+        let tap = taps.get(place).ok_or_else(|| Failure::Wrong(format!("place {place} is in no window")))?;
+        let along =
+            |(axis, tap): (usize, &i64)| out[axis + 2] * case.what.strides[axis] + tap - case.what.pre_padding[axis];
+        let source: Vec<i64> = out[..2].iter().copied().chain(tap.iter().enumerate().map(along)).collect();
+        let most = case.window_of(out).iter().map(|place| x.at(place)).fold(f64::NEG_INFINITY, f64::max);
+        let is_inside = source.iter().zip(&case.dims).all(|(at, extent)| (0..*extent).contains(at));
+        if !is_inside || x.at(&source) != most || found[0][at] != most {
+            return Err(Failure::Wrong(format!("result {at}: no maximum at {source:?}")));
+        }
+        sources.push(source);
+    }
+    let dy = Data::random(case.element, &case.pooled, draw).arranged(draw);
+    let places = Data::new(index, &case.pooled, found[1].clone()).arranged(draw);
+    let mut backward = graph(case.element);
+    let [dyi, pi] = [&dy, &places].map(|data| backward.tensor(data.tensor()));
+    let dx = backward.resample_backward(case.what.clone(), dyi, Some(pi), &case.dims);
+    let want = Want::arranged(dx, case.element, draw);
+    let found = bench.run_for(&mut backward, &[(dyi, &dy), (pi, &places)], &[want])?;
+    let mut wanted = vec![0.0; x.values.len()];
+    for (out, source) in indices(&case.pooled).iter().zip(&sources) {
+        wanted[flat(&case.dims, source)] += dy.at(out);
     }
     assert_close(&found[0], &wanted, case.element)
 }

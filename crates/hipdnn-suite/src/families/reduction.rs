@@ -3,9 +3,10 @@
 use hipdnn::sys::ReduceOp;
 
 use super::graph;
-use crate::bench::{Answer, Bench};
-use crate::data::{Data, Element, assert_close, indices};
+use crate::bench::{Answer, Bench, Want};
+use crate::data::{Data, assert_close, indices};
 use crate::draw::Draw;
+use crate::element::Element;
 
 pub fn reduction(bench: &Bench, draw: &mut Draw) -> Answer {
     let element = Element::draw(draw);
@@ -16,11 +17,12 @@ pub fn reduction(bench: &Bench, draw: &mut Draw) -> Answer {
     }
     let dims: Vec<i64> = axes.iter().map(|axis| axis.0).collect();
     let to: Vec<i64> = axes.iter().map(|&(extent, is_reduced)| if is_reduced { 1 } else { extent }).collect();
-    let x = Data::random(element, &dims, draw).map(|value| if value.abs() < 0.1 { 0.0 } else { value });
+    let x = Data::random(element, &dims, draw).map(|value| if value.abs() < 0.1 { 0.0 } else { value }).arranged(draw);
     let mut graph = graph(element);
     let xi = graph.tensor(x.tensor());
     let y = graph.reduction(what, xi, &to);
-    let found = bench.run(&mut graph, &[(xi, &x)], &[y], element)?;
+    let want = Want::arranged(y, element, draw);
+    let found = bench.run_for(&mut graph, &[(xi, &x)], &[want])?;
     let reduced = |place: &Vec<i64>| {
         let belongs = |index: &&Vec<i64>| {
             index.iter().zip(place).zip(&to).all(|((at, place), extent)| *extent == 1 || at == place)
