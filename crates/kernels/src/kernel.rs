@@ -10,6 +10,8 @@ pub struct Kernel {
     pub name: &'static str,
     /// The family's text, a file of `hip/`.
     pub family: &'static str,
+    /// Further files of `hip/`, behind the prelude.
+    pub headers: Vec<&'static str>,
     /// Macros the text reads, in order.
     pub settings: Vec<(&'static str, String)>,
     /// Code written for this kernel alone, between the settings and the family's text.
@@ -19,7 +21,14 @@ pub struct Kernel {
 impl Kernel {
     /// A kernel of a family without settings.
     pub fn new(name: &'static str, family: &'static str) -> Self {
-        Self { name, family, settings: Vec::new(), generated: String::new() }
+        Self { name, family, headers: Vec::new(), settings: Vec::new(), generated: String::new() }
+    }
+
+    /// With further files behind the prelude.
+    #[must_use]
+    pub fn with(mut self, headers: impl IntoIterator<Item = &'static str>) -> Self {
+        self.headers.extend(headers);
+        self
     }
 
     /// With a macro set.
@@ -33,6 +42,7 @@ impl Kernel {
     pub fn text(&self) -> String {
         let mut text = String::with_capacity(PRELUDE.len() + self.generated.len() + self.family.len() + 256);
         text.push_str(PRELUDE);
+        self.headers.iter().for_each(|header| text.push_str(header));
         for (name, value) in &self.settings {
             let _ = writeln!(text, "#define {name} {value}");
         }

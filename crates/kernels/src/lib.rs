@@ -14,9 +14,11 @@ mod arch;
 mod cache;
 mod catalogue;
 mod compile;
+mod expr;
 mod kernel;
 mod launch;
 mod layout;
+mod map;
 mod reduce;
 #[cfg(feature = "sim")]
 pub mod sim;

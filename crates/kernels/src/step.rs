@@ -1,7 +1,7 @@
 //! From steps to launches.
 use graph::{Declined, Prim, Step};
 
-use crate::{Arch, Work, reduce, softmax};
+use crate::{Arch, Work, map, reduce, softmax};
 
 /// What a step is on a GPU.
 ///
@@ -9,6 +9,7 @@ use crate::{Arch, Work, reduce, softmax};
 /// There is no kernel for it: the primitive, its types or its extents. The step has to run elsewhere.
 pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     match &step.prim {
+        Prim::Map(prim) => map::work(prim, step),
         Prim::Reduce(prim) => reduce::work(prim, step, arch),
         Prim::Softmax(prim) => softmax::work(prim, step),
         other => Err(Declined::new(format!("no kernel for {}", other.name()))),

@@ -1,0 +1,166 @@
+//! Elementwise work: `hip/map.hip`, with code written for each expression.
+mod operand;
+mod text;
+
+use graph::{Declined, Step, View, expr::Expr, prim::Map};
+
+use crate::{
+    Args, Launch, Work,
+    layout::{Layout, grid_x},
+};
+use operand::{Operand, Walk};
+
+/// Axes that kernels walk, as in the text.
+const AXES: usize = 6;
+/// Packs or tiles of one launch; more are several launches.
+const MOST: usize = 1 << 29;
+/// Threads of a block.
+const THREADS: u32 = 256;
+
+pub(crate) fn work(map: &Map, step: &Step) -> Result<Work, Declined> {
+    let views: Vec<&View> = step.inputs.iter().collect();
+    elementwise(&map.expr, &views, &step.outputs[0])
+}
+
+/// The launches that make `y` of the inputs, which are the step's first ones.
+pub(crate) fn elementwise(expr: &Expr, inputs: &[&View], y: &View) -> Result<Work, Declined> {
+    let mut launches = Vec::new();
+    let inputs = inputs.iter().map(|&view| view.clone()).collect();
+    add(expr, inputs, y.clone(), vec![0; y.shape.len()], &mut launches)?;
+    Ok(Work { launches, scratch_bytes: 0 })
+}
+
+/// Adds the launches for a part of the output that begins at `start`.
+fn add(
+    expr: &Expr,
+    mut inputs: Vec<View>,
+    mut y: View,
+    mut start: Vec<usize>,
+    launches: &mut Vec<Launch>,
+) -> Result<(), Declined> {
+    if y.elems() == 0 {
+        return Ok(());
+    }
+    if y.elems() <= MOST {
+        launches.push(launch(expr, &inputs, &y, &start)?);
+        return Ok(());
+    }
+    let axis = (0..y.shape.len()).max_by_key(|&axis| y.shape[axis]).unwrap_or(0);
+    let half = y.shape[axis] / 2;
+    let rest = y.shape[axis] - half;
+    for (count, skip) in [(half, 0), (rest, half)] {
+        for view in inputs.iter_mut().chain([&mut y]) {
+            view.shape[axis] = count;
+            view.offset += view.strides[axis] * skip as isize;
+        }
+        start[axis] += skip;
+        add(expr, inputs.clone(), y.clone(), start.clone(), launches)?;
+    }
+    Ok(())
+}
+
+fn launch(expr: &Expr, inputs: &[View], y: &View, start: &[usize]) -> Result<Launch, Declined> {
+    let operands = Operand::all(expr, inputs, y, start)?;
+    // The output's innermost axis is walked first, whatever its number is.
+    let mut order: Vec<usize> = (0..y.shape.len()).collect();
+    order.sort_by_key(|&axis| std::cmp::Reverse(y.strides[axis].unsigned_abs()));
+    let turned: Vec<View> = operands.iter().map(|operand| &operand.view).chain([y]).map(|v| turn(v, &order)).collect();
+    let layout = Layout::new(&turned.iter().collect::<Vec<_>>(), 0, AXES)?;
+    let walk = Walk::new(&layout, &operands, y);
+    let tiled = walk.tiled(&operands);
+    let (kernel, blocks, packs, dividers, per_thread) = if let Some(tiled) = tiled {
+        let tile = tiled.tile;
+        let tiles = [walk.extents[0].div_ceil(tile), walk.extents[1].div_ceil(tile)];
+        let blocks = tiles.iter().chain(&walk.extents[2..]).map(|&count| u64::from(count)).product();
+        (text::tile(expr, &operands, y, &walk, &tiled), blocks, 0, tiles, 0)
+    } else {
+        let pack = walk.pack(&operands, y);
+        let packs = walk.extents[0].div_ceil(pack);
+        let all: u32 = walk.extents[1..].iter().product::<u32>() * packs;
+        let most = text::packs_per_thread(expr, &operands);
+        // Small work is spread over as many blocks as it fills.
+        let per_thread = if all >= THREADS * 1024 { most } else { 1 };
+        let blocks = u64::from(all.div_ceil(THREADS * per_thread));
+        (text::rows(expr, &operands, y, &walk, pack), blocks, all, [packs, walk.extents[1]], per_thread)
+    };
+    let mut args = Args::new();
+    for operand in operands.iter().filter(|operand| !operand.is_index()) {
+        args = args.input(operand.name(), operand.number, &inputs[operand.number]);
+    }
+    let by = dividers.iter().chain(&walk.extents[2..]).flat_map(|&divisor| divider(divisor)).collect::<Vec<u32>>();
+    args = args
+        .output("y", 0, y)
+        .u32("packs", packs)
+        .u32("per_thread", per_thread)
+        .u32("columns", walk.extents[0])
+        .u32("rows", walk.extents[1])
+        .u32("axes", walk.axes)
+        .u32s("by", &by);
+    let strides: Vec<i64> = walk.strides.iter().flatten().copied().collect();
+    let first: Vec<i64> = operands.iter().map(|operand| operand.first).collect();
+    // An array without elements would be none in C.
+    let first = if first.is_empty() { vec![0] } else { first };
+    args = if walk.wide {
+        args.i64s("strides", &strides).i64s("first", &first)
+    } else {
+        let narrow = |values: &[i64]| values.iter().map(|&value| value as i32 as u32).collect::<Vec<_>>();
+        args.u32s("strides", &narrow(&strides)).u32s("first", &narrow(&first))
+    };
+    Ok(Launch { kernel, grid: [grid_x(blocks)?, 1, 1], threads: THREADS, lds_bytes: 0, args })
+}
+
+/// A view with its axes in another order.
+fn turn(view: &View, order: &[usize]) -> View {
+    let shape = order.iter().map(|&axis| view.shape[axis]).collect();
+    let strides = order.iter().map(|&axis| view.strides[axis]).collect();
+    View { shape, strides, ..view.clone() }
+}
+
+/// Divisor, multiplier and shift for numbers below 2³¹, as the text's `Divider`.
+fn divider(divisor: u32) -> [u32; 3] {
+    let shift = divisor.next_power_of_two().trailing_zeros();
+    let multiplier = ((1u64 << 32) * ((1u64 << shift) - u64::from(divisor)) / u64::from(divisor) + 1) as u32;
+    [divisor, multiplier, shift]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use graph::{DType, prim::BufferId, shape};
+
+    #[test]
+    fn division_by_multiplication_is_exact() {
+        for divisor in [1, 2, 3, 5, 7, 10, 49, 64, 641, 65_537, 1_000_003, (1 << 30) + 1, (1 << 31) - 1] {
+            let [_, multiplier, shift] = divider(divisor);
+            let near = [0, 1, divisor - 1, divisor, divisor + 1, 12_345_678, (1 << 31) - 2, (1 << 31) - 1];
+            for n in near.into_iter().filter(|&n| n < 1 << 31) {
+                let high = ((u64::from(n) * u64::from(multiplier)) >> 32) as u32;
+                assert_eq!((high + n) >> shift, n / divisor, "{n} / {divisor}");
+            }
+        }
+    }
+
+    #[test]
+    fn large_work_is_several_launches_with_their_own_offsets() {
+        let shape: &[usize] = &[3, 1 << 30];
+        let view = |buffer| View {
+            buffer: BufferId(buffer),
+            dtype: DType::U8,
+            shape: shape.into(),
+            strides: shape::dense_strides(shape),
+            offset: 0,
+        };
+        let work = elementwise(&Expr::copy(DType::U8, DType::U8), &[&view(0)], &view(1)).unwrap();
+        let mut starts: Vec<isize> = work
+            .launches
+            .iter()
+            .filter_map(|launch| match launch.args.pointers()[0].1 {
+                crate::Pointer::Input(_, bytes) => Some(bytes),
+                _ => None,
+            })
+            .collect();
+        starts.sort_unstable();
+        assert_eq!(starts.len(), work.launches.len());
+        assert!(starts.len() >= 6 && starts.windows(2).all(|pair| pair[0] < pair[1]), "{starts:?}");
+    }
+}

@@ -1,0 +1,153 @@
+//! What a map reads, and how its axes are walked.
+use graph::{DType, Declined, View, expr::Expr};
+
+use super::AXES;
+use crate::{expr, layout::Layout};
+
+/// Names of inputs in texts and arguments; more than that many inputs are declined.
+const NAMES: [&str; 24] = [
+    "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16", "x17",
+    "x18", "x19", "x20", "x21", "x22", "x23",
+];
+
+/// An input, or the index along an axis: a view whose element is its own offset.
+pub(super) struct Operand {
+    /// Of the input; of an index, the axis.
+    pub number: usize,
+    /// The type of the value in the expression.
+    pub value: DType,
+    pub view: View,
+    /// The offset of the first element, besides the view's own: what an index begins at.
+    pub first: i64,
+    is_index: bool,
+}
+
+impl Operand {
+    /// Everything the expression reads, in the order of its function's parameters.
+    pub fn all(expr: &Expr, inputs: &[View], y: &View, start: &[usize]) -> Result<Vec<Self>, Declined> {
+        let mut operands = Vec::new();
+        for (number, value) in expr::inputs(expr) {
+            let number = usize::from(number);
+            if number >= NAMES.len() {
+                return Err(Declined::new(format!("a map of more than {} inputs", NAMES.len())));
+            }
+            operands.push(Self { number, value, view: inputs[number].clone(), first: 0, is_index: false });
+        }
+        for axis in expr::axes(expr) {
+            let number = usize::from(axis);
+            let mut view = View { dtype: DType::I64, offset: 0, ..y.clone() };
+            view.strides.iter_mut().enumerate().for_each(|(at, stride)| *stride = isize::from(at == number));
+            operands.push(Self { number, value: DType::I64, view, first: start[number] as i64, is_index: true });
+        }
+        Ok(operands)
+    }
+
+    pub const fn is_index(&self) -> bool {
+        self.is_index
+    }
+
+    /// The input's name in texts.
+    pub fn name(&self) -> &'static str {
+        NAMES.get(self.number).copied().unwrap_or_default()
+    }
+
+    /// The operand's field in texts.
+    pub fn field(&self) -> String {
+        if self.is_index { format!("index{}", self.number) } else { self.name().to_owned() }
+    }
+
+    fn bytes(&self) -> u32 {
+        self.view.dtype.bytes() as u32
+    }
+}
+
+/// The merged axes, innermost first.
+pub(super) struct Walk {
+    pub extents: [u32; AXES],
+    /// How many axes there are; the rest are 1 long.
+    pub axes: u32,
+    /// Of the operands, then of the output.
+    pub strides: Vec<[i64; AXES]>,
+    /// Offsets need 64 bits.
+    pub wide: bool,
+}
+
+/// How inputs that are contiguous along axis 1 go through LDS.
+pub(super) struct Tiled {
+    /// Elements along each side of a tile.
+    pub tile: u32,
+    /// Which operands do.
+    pub operands: Vec<bool>,
+}
+
+impl Walk {
+    pub fn new(layout: &Layout, operands: &[Operand], y: &View) -> Self {
+        let reversed = |mut values: [i64; AXES]| {
+            values.reverse();
+            values
+        };
+        let mut extents = layout.extents::<AXES>();
+        extents.reverse();
+        let strides: Vec<_> = (0..=operands.len()).map(|view| reversed(layout.strides::<AXES>(view))).collect();
+        let axes = AXES - extents.iter().rev().take_while(|&&extent| extent == 1).count();
+        // The last axis counts by whole packs, so a little more than the last offset may be computed.
+        let reach = |strides: &[i64; AXES]| -> i64 {
+            strides
+                .iter()
+                .zip(extents)
+                .map(|(&stride, extent)| stride.abs().saturating_mul(i64::from(extent) + 64))
+                .sum()
+        };
+        let starts = operands.iter().map(|operand| operand.first.saturating_add(operand.view.elems() as i64));
+        let furthest = strides.iter().map(reach).chain(starts).chain([y.elems() as i64]).max().unwrap_or(0);
+        Self { extents, axes: axes.max(1) as u32, strides, wide: furthest >= 1 << 31 }
+    }
+
+    /// How many elements are moved as one along axis 0.
+    pub fn pack(&self, operands: &[Operand], y: &View) -> u32 {
+        let output = &self.strides[operands.len()];
+        if output[0] != 1 {
+            return 1;
+        }
+        // What lies densely along axis 0: its strides, and bytes of an element.
+        let dense = operands
+            .iter()
+            .zip(&self.strides)
+            .filter(|(operand, strides)| !operand.is_index() && strides[0] == 1)
+            .map(|(operand, strides)| (strides, operand.bytes()))
+            .chain([(output, y.dtype.bytes() as u32)]);
+        let widest = dense.clone().map(|(_, bytes)| bytes).max().unwrap_or(1);
+        let full = 16 / widest;
+        let fits = |pack: &u32| {
+            let pack = *pack;
+            // The end of a row must not lie within a pack, unless there is only one row.
+            let whole = self.axes == 1 || self.extents[0].is_multiple_of(pack);
+            whole
+                && self.extents[0] >= pack
+                && dense.clone().all(|(strides, _)| strides[1..].iter().all(|stride| stride % i64::from(pack) == 0))
+        };
+        [full, full / 2].into_iter().filter(|&pack| pack > 1).find(fits).unwrap_or(1)
+    }
+
+    /// Whether inputs go through LDS, and which.
+    pub fn tiled(&self, operands: &[Operand]) -> Option<Tiled> {
+        // Axis 1 is where inputs are contiguous that are not along axis 0; shorter sides would leave most of a tile empty.
+        if self.axes < 2 || self.strides[operands.len()][0] != 1 || self.extents[0] < 16 {
+            return None;
+        }
+        let across = |operand: &Operand, strides: &[i64; AXES]| {
+            !operand.is_index() && strides[1] == 1 && strides[0].unsigned_abs() > 1
+        };
+        let through: Vec<bool> = operands.iter().zip(&self.strides).map(|(o, strides)| across(o, strides)).collect();
+        if self.extents[1] < 16 || !through.contains(&true) {
+            return None;
+        }
+        let bytes: u32 = operands.iter().zip(&through).filter(|(_, through)| **through).map(|(o, _)| o.bytes()).sum();
+        let tile = match bytes {
+            0..=4 => 64,
+            5..=32 => 32,
+            _ => return None,
+        };
+        Some(Tiled { tile, operands: through })
+    }
+}

@@ -1,0 +1,127 @@
+//! Maps under the simulator.
+mod common;
+
+use common::{check, dense, random, step, strided};
+use graph::{
+    DType, Prim, Scalar, Step, View,
+    expr::{Binary, Expr},
+    prim::Map,
+};
+
+fn map(expr: Expr, inputs: Vec<View>, y: View) -> Step {
+    step(Prim::Map(Map { expr }), inputs, vec![y])
+}
+
+/// `a * 2 + b`, in the type of the first.
+fn sum(a: DType, b: DType) -> Expr {
+    let mut expr = Expr::new();
+    let (x, y) = (expr.input(0, a), expr.input(1, b));
+    let two = expr.constant(Scalar::Float(2.0), a);
+    let double = expr.binary(Binary::Mul, x, two);
+    let y = expr.cast(y, a.compute());
+    let sum = expr.binary(Binary::Add, double, y);
+    expr.cast(sum, a);
+    expr
+}
+
+#[test]
+fn dense_operands_of_all_lengths() {
+    for (a, b, relative) in
+        [(DType::F32, DType::F32, 1e-6), (DType::F16, DType::F32, 2e-3), (DType::F64, DType::I8, 0.0)]
+    {
+        for count in [1, 3, 64, 257, 2049] {
+            let expr = sum(a, b);
+            let step = map(expr, vec![dense(0, a, &[count]), dense(1, b, &[count])], dense(2, a, &[count]));
+            check(&step, &[random(a, count, 1), random(b, count, 2)], &[count], relative);
+        }
+    }
+}
+
+#[test]
+fn operands_that_repeat_along_rows_and_columns() {
+    let dtype = DType::F32;
+    for (shape, strides) in [
+        ([6, 8, 16], [0isize, 0, 0]),
+        ([6, 8, 16], [0, 0, 1]),
+        ([6, 8, 16], [8, 1, 0]),
+        ([6, 8, 16], [0, 1, 0]),
+        ([6, 7, 7], [7, 0, 1]),
+        ([6, 8, 6], [1, 6, 0]),
+    ] {
+        let elems: usize = shape.iter().product();
+        let inputs = vec![dense(0, dtype, &shape), strided(1, dtype, &shape, &strides, 0)];
+        let step = map(sum(dtype, dtype), inputs, dense(2, dtype, &shape));
+        check(&step, &[random(dtype, elems, 1), random(dtype, 400, 2)], &[elems], 1e-6);
+    }
+}
+
+#[test]
+fn copies_between_any_strides() {
+    for (dtype, shape, x, y, offset) in [
+        // Transposes through tiles, whole and not, and with a batch in between.
+        (DType::F32, vec![70, 50], vec![1, 70], vec![50, 1], 0),
+        (DType::F16, vec![130, 66], vec![1, 130], vec![66, 1], 0),
+        (DType::F64, vec![40, 33], vec![1, 40], vec![33, 1], 0),
+        (DType::U8, vec![3, 70, 20], vec![1400, 1, 70], vec![1400, 20, 1], 0),
+        (DType::F32, vec![20, 3, 30], vec![1, 20, 60], vec![90, 30, 1], 0),
+        (DType::F32, vec![20, 30], vec![30, 1], vec![1, 20], 0),
+        // Backwards, with gaps, and six axes that do not merge.
+        (DType::F32, vec![5, 9], vec![-9, -1], vec![9, 1], 44),
+        (DType::F16, vec![7, 16], vec![40, 2], vec![16, 1], 3),
+        (DType::I64, vec![2, 3, 2, 3, 2, 3], vec![1, 2, 6, 12, 36, 72], vec![108, 36, 18, 6, 3, 1], 0),
+        (DType::F32, vec![3, 8], vec![8, 1], vec![11, 1], 0),
+    ] {
+        let elems: usize = shape.iter().product();
+        let room = shape.iter().zip(&y).map(|(&n, &s): (&usize, &isize)| (n - 1) * s.unsigned_abs()).sum::<usize>() + 1;
+        let step = map(
+            Expr::copy(dtype, dtype),
+            vec![strided(0, dtype, &shape, &x, offset)],
+            strided(1, dtype, &shape, &y, 0),
+        );
+        check(&step, &[random(dtype, elems * 3, 5)], &[room], 0.0);
+    }
+}
+
+#[test]
+fn a_transposed_operand_meets_others() {
+    let (shape, dtype) = ([3, 40, 50], DType::F16);
+    let mut expr = sum(dtype, dtype);
+    let (column, row) = (expr.index(2), expr.index(1));
+    let both = expr.binary(Binary::Sub, column, row);
+    let both = expr.cast(both, DType::F32);
+    let sum = 4;
+    let total = expr.binary(Binary::Add, sum, both);
+    expr.cast(total, dtype);
+    let inputs = vec![strided(0, dtype, &shape, &[2000, 1, 40], 0), strided(1, dtype, &shape, &[0, 50, 1], 0)];
+    let step = map(expr, inputs, dense(2, dtype, &shape));
+    check(&step, &[random(dtype, 6000, 1), random(dtype, 2000, 2)], &[6000], 2e-3);
+}
+
+#[test]
+fn offsets_that_no_pack_is_aligned_to() {
+    let dtype = DType::F32;
+    let inputs = vec![strided(0, dtype, &[40], &[1], 1), strided(1, dtype, &[40], &[1], 0)];
+    let step = map(sum(dtype, dtype), inputs, strided(2, dtype, &[40], &[1], 3));
+    check(&step, &[random(dtype, 41, 1), random(dtype, 40, 2)], &[43], 1e-6);
+}
+
+#[test]
+fn indices_without_inputs() {
+    let mut expr = Expr::new();
+    let (row, column) = (expr.index(0), expr.index(1));
+    let ten = expr.constant(Scalar::Int(10), DType::I64);
+    let tens = expr.binary(Binary::Mul, row, ten);
+    let sum = expr.binary(Binary::Add, tens, column);
+    expr.cast(sum, DType::I32);
+    check(&map(expr, vec![], dense(0, DType::I32, &[6, 9])), &[], &[54], 0.0);
+    let mut seven = Expr::new();
+    seven.constant(Scalar::Float(7.0), DType::F16);
+    check(&map(seven, vec![], dense(0, DType::F16, &[3, 5])), &[], &[15], 0.0);
+}
+
+#[test]
+fn nothing_is_launched_for_no_elements() {
+    let step = map(sum(DType::F32, DType::F32), vec![dense(0, DType::F32, &[0, 3]); 2], dense(2, DType::F32, &[0, 3]));
+    let work = kernels::work(&step, &kernels::Arch::new("gfx1100", 4)).unwrap();
+    assert!(work.launches.is_empty());
+}
