@@ -39,7 +39,8 @@ impl Descriptor {
         Self { raw, kind, backend: backend.clone() }
     }
 
-    pub(crate) fn raw(&self) -> sys::Descriptor {
+    /// The descriptor as C knows it, alive as long as this one.
+    pub fn raw(&self) -> sys::Descriptor {
         self.raw
     }
 

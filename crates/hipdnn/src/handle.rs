@@ -88,7 +88,8 @@ impl Handle {
         &self.backend
     }
 
-    pub(crate) fn raw(&self) -> sys::Handle {
+    /// The handle as C knows it, alive as long as this one.
+    pub fn raw(&self) -> sys::Handle {
         self.raw
     }
 

@@ -68,7 +68,8 @@ impl OperationGraph {
         Self { descriptor, name, preferred }
     }
 
-    pub(crate) fn descriptor(&self) -> &Descriptor {
+    /// The graph's own descriptor, for calls that this crate does not make.
+    pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
     }
 

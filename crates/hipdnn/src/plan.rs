@@ -37,7 +37,8 @@ impl Plan {
         Ok(Self { descriptor, engine, workspace, arguments: RefCell::new(Arguments::NONE) })
     }
 
-    pub(crate) fn descriptor(&self) -> &Descriptor {
+    /// The plan's own descriptor, for calls that this crate does not make.
+    pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
     }
 

@@ -48,7 +48,8 @@ impl Absent for *const c_char {
 
 macro_rules! backend_trait {
     ($($method:ident = $symbol:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        /// The library's functions. One that is missing gives [`Status::VERSION_MISMATCH`], a null text, or does nothing.
+        /// The library's functions. One that is missing gives [`Status::VERSION_MISMATCH`], a null text, or does nothing,
+        /// which is also what a method does that an implementation leaves out.
         ///
         /// # Safety
         /// The functions behave as hipDNN's header says: they write only through the pointers they are given, within the
@@ -66,7 +67,10 @@ macro_rules! backend_trait {
                 /// # Safety
                 /// Every pointer is null or valid for what the function's contract says of it.
                 #[allow(clippy::too_many_arguments)]
-                unsafe fn $method(&self, $($argument: $type),*) -> $result;
+                unsafe fn $method(&self, $($argument: $type),*) -> $result {
+                    let _ = ($($argument,)*);
+                    <$result as Absent>::ABSENT
+                }
             )*
         }
 

@@ -1,0 +1,234 @@
+//! What the frontend costs: building graphs for a backend that does nothing, and executing against the bare C calls.
+//!
+//! ```sh
+//! cargo xtask stage --release
+//! AMDGPU_EP_HIPDNN_LIBRARY=target/stage/release/lib/libhipdnn_host.so \
+//!     cargo run --release -p hipdnn --example overhead
+//! ```
+
+use std::error::Error;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hipdnn::sys::{
+    self, AttributeName as A, AttributeType as T, Backend, DataType, DescriptorType as D, PointwiseMode, Status,
+};
+use hipdnn::{Convolution, Graph, Handle, Loaded, OperationGraph, Plan, Search, Tensor, TensorId};
+
+/// Rounds of each measurement; the median counts, so that what else the machine does is left out.
+const ROUNDS: usize = 101;
+/// Calls in a round.
+const CALLS: usize = 200;
+
+/// A backend that takes everything and does nothing.
+struct Null;
+
+// SAFETY: nothing is written but a count and a non-null address, through out-pointers that are valid by contract.
+unsafe impl Backend for Null {
+    fn describe(&self) -> String {
+        "nothing".into()
+    }
+
+    fn has(&self, _: &str) -> bool {
+        true
+    }
+
+    unsafe fn create(&self, handle: *mut sys::Handle) -> Status {
+        // SAFETY: the caller's promise.
+        unsafe { handle.write(ptr::dangling_mut()) };
+        Status::SUCCESS
+    }
+
+    unsafe fn destroy(&self, _: sys::Handle) -> Status {
+        Status::SUCCESS
+    }
+
+    unsafe fn create_descriptor(&self, _: D, descriptor: *mut sys::Descriptor) -> Status {
+        // SAFETY: the caller's promise.
+        unsafe { descriptor.write(ptr::dangling_mut()) };
+        Status::SUCCESS
+    }
+
+    unsafe fn destroy_descriptor(&self, _: sys::Descriptor) -> Status {
+        Status::SUCCESS
+    }
+
+    unsafe fn set_attribute(&self, _: sys::Descriptor, _: A, _: T, _: i64, _: *const c_void) -> Status {
+        Status::SUCCESS
+    }
+
+    unsafe fn finalize(&self, _: sys::Descriptor) -> Status {
+        Status::SUCCESS
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("| what | µs |\n|---|---|");
+    let nothing = Handle::new(Arc::new(Null))?;
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    let [alone, fused] = median(&mut [&mut || drop(convolution(&nothing)), &mut || drop(fused(&nothing))])[..] else {
+        return Err("two measurements were asked for".into());
+    };
+    println!("| build and finalize a convolution, without a backend | {:.2} |", micros(alone));
+    println!("| the same with bias and ReLU | {:.2} |", micros(fused));
+
+    let loaded = Arc::new(Loaded::open(&Search::default())?);
+    let setting = Setting::new(loaded)?;
+    let mut turn = 0;
+    let mut next = || {
+        turn = (turn + 1) % 2;
+        turn
+    };
+    let mut turn_of_raw = 0;
+    let mut next_of_raw = || {
+        turn_of_raw = (turn_of_raw + 1) % 2;
+        turn_of_raw
+    };
+    let pack = setting.pack(0);
+    let times = median(&mut [
+        &mut || setting.raw(pack),
+        &mut || setting.frontend(0),
+        &mut || {
+            let pack = setting.pack(next_of_raw());
+            setting.raw(pack);
+            setting.destroy(pack);
+        },
+        &mut || setting.other_frontend(next()),
+    ]);
+    setting.destroy(pack);
+    let [raw, same, raw_packed, other] = times[..] else { return Err("four measurements were asked for".into()) };
+    println!("| `hipdnnBackendExecute` of one element | {:.2} |", micros(raw));
+    println!("| `Plan::execute`, the same addresses | {:.2} |", micros(same));
+    println!("| *added by the frontend* | {:+.2} |", micros(same) - micros(raw));
+    println!("| pack, `hipdnnBackendExecute`, destroy, in C calls | {:.2} |", micros(raw_packed));
+    println!("| `Plan::execute`, other addresses | {:.2} |", micros(other));
+    println!("| *added by the frontend* | {:+.2} |", micros(other) - micros(raw_packed));
+    Ok(())
+}
+
+/// The median time of one call of each body; they take turns, round by round.
+fn median(bodies: &mut [&mut dyn FnMut()]) -> Vec<Duration> {
+    let mut times = vec![Vec::with_capacity(ROUNDS); bodies.len()];
+    for round in 0..=ROUNDS {
+        for (body, times) in bodies.iter_mut().zip(&mut times) {
+            let start = Instant::now();
+            (0..CALLS).for_each(|_| body());
+            // The first round warms up.
+            if round > 0 {
+                times.push(start.elapsed() / CALLS as u32);
+            }
+        }
+    }
+    times.iter_mut().map(|times| *times.select_nth_unstable(ROUNDS / 2).1).collect()
+}
+
+fn graph(extra: impl FnOnce(&mut Graph, TensorId) -> TensorId) -> Graph {
+    let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT).named("convolution");
+    let x = graph.tensor(Tensor::new(&[1, 64, 56, 56]).named("x").uid(1));
+    let w = graph.tensor(Tensor::new(&[64, 64, 3, 3]).named("w").uid(2));
+    let y = graph.convolution(x, w, Convolution::new(2).padding(&[1, 1]));
+    let last = extra(&mut graph, y);
+    graph.output(last, Tensor::default().named("y").uid(3));
+    graph
+}
+
+fn convolution(handle: &Handle) -> OperationGraph {
+    built(graph(|_, y| y), handle)
+}
+
+fn fused(handle: &Handle) -> OperationGraph {
+    let extra = |graph: &mut Graph, y| {
+        let bias = graph.tensor(Tensor::new(&[1, 64, 1, 1]).named("bias").uid(4));
+        let sum = graph.pointwise(PointwiseMode::ADD, &[y, bias]);
+        graph.pointwise(PointwiseMode::RELU_FWD, &[sum])
+    };
+    built(graph(extra), handle)
+}
+
+fn built(mut graph: Graph, handle: &Handle) -> OperationGraph {
+    graph.build(handle).unwrap_or_else(|error| fail(&error))
+}
+
+/// A graph of one element on a real backend, so that what is not the frontend's is small.
+struct Setting {
+    backend: Arc<Loaded>,
+    handle: Handle,
+    plan: Plan,
+    other_plan: Plan,
+    /// Two places for each of the two tensors.
+    memory: [[*mut c_void; 2]; 2],
+}
+
+impl Setting {
+    fn new(backend: Arc<Loaded>) -> Result<Self, Box<dyn Error>> {
+        println!("| *backend: {}* | |", backend.version());
+        let handle = Handle::new(backend.clone())?;
+        let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT);
+        let x = graph.tensor(Tensor::new(&[1]).uid(1));
+        let y = graph.pointwise(PointwiseMode::RELU_FWD, &[x]);
+        graph.output(y, Tensor::default().uid(2));
+        let graph = graph.build(&handle)?;
+        // The memory is kept to the end of the program.
+        let memory = [[(); 2]; 2].map(|places| places.map(|()| Box::into_raw(Box::new(1f32)).cast()));
+        Ok(Self { plan: graph.plan()?, other_plan: graph.plan()?, backend, handle, memory })
+    }
+
+    fn tensors(&self, place: usize) -> [(i64, *mut c_void); 2] {
+        [(1, self.memory[0][place]), (2, self.memory[1][place])]
+    }
+
+    fn frontend(&self, place: usize) {
+        // SAFETY: each tensor has its element, in memory that the host backend reaches.
+        let done = unsafe { self.plan.execute(&self.handle, self.tensors(place), ptr::null_mut()) };
+        done.unwrap_or_else(|error| fail(&error));
+    }
+
+    fn other_frontend(&self, place: usize) {
+        // SAFETY: as above.
+        let done = unsafe { self.other_plan.execute(&self.handle, self.tensors(place), ptr::null_mut()) };
+        done.unwrap_or_else(|error| fail(&error));
+    }
+
+    /// A pack by C calls alone, as `Plan::execute` makes it.
+    fn pack(&self, place: usize) -> sys::Descriptor {
+        let tensors = self.tensors(place);
+        let (uids, addresses) = (tensors.map(|(uid, _)| uid), tensors.map(|(_, address)| address));
+        let workspace = [ptr::null_mut::<c_void>()];
+        let (mut pack, backend) = (ptr::null_mut(), &*self.backend);
+        // SAFETY: arrays hold what is said, out-pointers are valid.
+        let statuses = unsafe {
+            [
+                backend.create_descriptor(D::VARIANT_PACK_DESCRIPTOR, &mut pack),
+                backend.set_attribute(pack, A::VARIANT_PACK_DATA_POINTERS, T::VOID_PTR, 2, addresses.as_ptr().cast()),
+                backend.set_attribute(pack, A::VARIANT_PACK_UNIQUE_IDS, T::INT64, 2, uids.as_ptr().cast()),
+                backend.set_attribute(pack, A::VARIANT_PACK_WORKSPACE, T::VOID_PTR, 1, workspace.as_ptr().cast()),
+                backend.finalize(pack),
+            ]
+        };
+        statuses.into_iter().for_each(check);
+        pack
+    }
+
+    fn raw(&self, pack: sys::Descriptor) {
+        // SAFETY: all three are alive; each tensor has its element.
+        check(unsafe { self.backend.execute(self.handle.raw(), self.plan.descriptor().raw(), pack) });
+    }
+
+    fn destroy(&self, pack: sys::Descriptor) {
+        // SAFETY: the pack is alive and destroyed once.
+        check(unsafe { self.backend.destroy_descriptor(pack) });
+    }
+}
+
+fn check(status: Status) {
+    if status != Status::SUCCESS {
+        fail(&status);
+    }
+}
+
+fn fail(error: &dyn std::fmt::Display) -> ! {
+    eprintln!("{error}");
+    std::process::exit(1)
+}
