@@ -1,10 +1,11 @@
 //! The fastest engine, by trying all.
 
+use std::fmt::Display;
 use std::time::Duration;
 
+use crate::Result;
 use crate::operation_graph::{Choice, OperationGraph, Refusal};
 use crate::plan::Plan;
-use crate::{Error, Result};
 
 /// How engines are tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,9 +54,33 @@ impl OperationGraph {
     ///
     /// An engine whose plan fails is left out with its reason.
     ///
+    /// ```no_run
+    /// # use std::{error::Error, ffi::c_void, time::Duration};
+    /// # fn tune(
+    /// #     graph: &hipdnn::OperationGraph, handle: &hipdnn::Handle, stream: &hip::Stream,
+    /// #     tensors: [(i64, *mut c_void); 2], workspace: *mut c_void,
+    /// # ) -> Result<(), Box<dyn Error>> {
+    /// let (start, end) = (stream.device().timing_event()?, stream.device().timing_event()?);
+    /// let ranking = graph.autotune(&hipdnn::Autotune::default(), |plan| -> Result<_, Box<dyn Error>> {
+    ///     start.record(stream.raw())?;
+    ///     // SAFETY: the tensors' memory and the workspace are as large as the graph says.
+    ///     unsafe { plan.execute(handle, tensors, workspace)? };
+    ///     end.record(stream.raw())?;
+    ///     end.synchronize()?;
+    ///     Ok(Duration::from_secs_f32(end.elapsed_ms(&start)? / 1e3))
+    /// })?;
+    /// let fastest = &ranking.plans[0].plan;
+    /// graph.remember_ranking(handle, &ranking.engines())?;
+    /// # let _ = fastest; Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// No engine runs the graph, or each one that does failed.
-    pub fn autotune(&self, how: &Autotune, mut run: impl FnMut(&Plan) -> Result<Duration>) -> Result<Ranking> {
+    pub fn autotune<E: Display>(
+        &self,
+        how: &Autotune,
+        mut run: impl FnMut(&Plan) -> Result<Duration, E>,
+    ) -> Result<Ranking> {
         let (plans, mut refused) = self.plans(&how.choice)?;
         let mut timed = Vec::with_capacity(plans.len());
         for plan in plans {
@@ -73,11 +98,14 @@ impl OperationGraph {
     }
 }
 
-fn median(how: &Autotune, mut run: impl FnMut() -> Result<Duration>) -> Result<Duration> {
+fn median<E>(how: &Autotune, mut run: impl FnMut() -> Result<Duration, E>) -> Result<Duration, E> {
     for _ in 0..how.warm_up {
         run()?;
     }
-    let mut times = (0..how.runs.max(1)).map(|_| run()).collect::<Result<Vec<_>>>()?;
-    times.sort_unstable();
-    times.get(times.len() / 2).copied().ok_or_else(|| Error::invalid("autotune", "nothing was measured"))
+    let mut times = vec![run()?];
+    for _ in 1..how.runs {
+        times.push(run()?);
+    }
+    let middle = times.len() / 2;
+    Ok(*times.select_nth_unstable(middle).1)
 }

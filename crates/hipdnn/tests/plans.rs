@@ -96,7 +96,7 @@ fn autotuning_ranks_by_the_median_and_keeps_who_failed() {
     let mut runs = Vec::new();
     let how = Autotune { warm_up: 2, runs: 3, ..Autotune::default() };
     let ranking = graph
-        .autotune(&how, |plan| {
+        .autotune(&how, |plan| -> hipdnn::Result<Duration> {
             // SAFETY: the stand-in computes nothing.
             unsafe { plan.execute(&handle, [(1, address), (2, address)], workspace.as_mut_ptr().cast())? };
             runs.push(plan.engine());
