@@ -10,9 +10,13 @@ pub struct Capture {
     device: hip::Device,
     stream: hip::RawStream<'static>,
     recorded: Mutex<Vec<RecordedFn>>,
+    kept: Mutex<Vec<Kept>>,
     failure: Arc<Failure>,
     is_open: bool,
 }
+
+/// What recorded work of a device needs, and how to ask how a replay of it went.
+type Kept = Box<dyn Fn() -> Result<(), ExecError> + Send + Sync>;
 
 /// The first thing that went wrong in a replay.
 #[derive(Default)]
@@ -40,8 +44,8 @@ impl Capture {
         device.begin_capture(stream, CaptureMode::Relaxed)?;
         // SAFETY: the caller keeps the stream alive for as long as the handle is used.
         let stream = unsafe { hip::RawStream::from_ptr(stream.as_ptr()) };
-        let (recorded, failure) = (Mutex::default(), Arc::default());
-        Ok(Self { device: device.clone(), stream, recorded, failure, is_open: true })
+        let (recorded, kept, failure) = (Mutex::default(), Mutex::default(), Arc::default());
+        Ok(Self { device: device.clone(), stream, recorded, kept, failure, is_open: true })
     }
 
     /// The driver's device that the stream belongs to.
@@ -72,6 +76,11 @@ impl Capture {
         Ok(())
     }
 
+    /// Keeps what work that was recorded needs for as long as it can be replayed; `check` is asked after each replay.
+    pub(crate) fn keep(&self, check: impl Fn() -> Result<(), ExecError> + Send + Sync + 'static) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(check));
+    }
+
     /// Ends the recording and makes it ready to replay.
     ///
     /// # Errors
@@ -80,7 +89,8 @@ impl Capture {
         self.is_open = false;
         let recorded = std::mem::take(self.recorded.get_mut().unwrap_or_else(PoisonError::into_inner));
         let exec = self.device.end_capture_with(self.stream, recorded)?.instantiate()?;
-        Ok(Captured { exec, failure: self.failure.clone(), turn: Mutex::default() })
+        let kept = std::mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner));
+        Ok(Captured { exec, kept, failure: self.failure.clone(), turn: Mutex::default() })
     }
 }
 
@@ -96,7 +106,9 @@ impl Drop for Capture {
 
 /// A recording that can be replayed. It holds everything its work needs but the memory of inputs and outputs.
 pub struct Captured {
+    // Before what its work needs.
     exec: hip::GraphExec,
+    kept: Vec<Kept>,
     failure: Arc<Failure>,
     /// One replay at a time, so that a failure is told to whom it belongs.
     turn: Mutex<()>,
@@ -111,6 +123,7 @@ impl Captured {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.exec.launch(stream.raw())?;
         stream.synchronize()?;
+        self.kept.iter().try_for_each(|check| check())?;
         self.failure.take().map_or(Ok(()), Err)
     }
 }

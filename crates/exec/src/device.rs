@@ -89,6 +89,18 @@ pub struct Run<'a> {
     pub observer: Option<Arc<dyn Observer>>,
 }
 
+impl Run<'_> {
+    /// Refuses another number of addresses than there are inputs and outputs.
+    pub(crate) fn check(&self, inputs: usize, outputs: usize) -> Result<(), ExecError> {
+        for (what, found, wanted) in [("inputs", self.inputs.len(), inputs), ("outputs", self.outputs.len(), outputs)] {
+            if found != wanted {
+                return Err(ExecError::Count { what, found, wanted });
+            }
+        }
+        Ok(())
+    }
+}
+
 /// When a run happens.
 #[derive(Clone, Copy)]
 pub enum Order<'a> {
@@ -126,6 +138,11 @@ pub enum RunBy<'a> {
         /// Its name.
         engine: &'a str,
     },
+    /// The host, although the device is another one.
+    Host {
+        /// Why the device does not.
+        why: &'a str,
+    },
 }
 
 impl RunBy<'_> {
@@ -134,13 +151,15 @@ impl RunBy<'_> {
         match self {
             Self::Own { .. } => format!("own: {}", step.prim.name()),
             Self::HipDnn { engine } => format!("hipDNN: {engine}"),
+            Self::Host { .. } => format!("host: {}", step.prim.name()),
         }
     }
 
-    /// Why hipDNN, which was asked, does not run the step.
+    /// Why hipDNN, which was asked, or the device does not run the step.
     pub fn why(&self) -> Option<&str> {
         match self {
             Self::Own { why } => *why,
+            Self::Host { why } => Some(why),
             Self::HipDnn { .. } => None,
         }
     }

@@ -15,6 +15,30 @@ pub enum ExecError {
         /// Why.
         source: host_ops::OpError,
     },
+    /// Data broke an operator's rules, which a kernel found.
+    #[error("{node}: an index is out of range")]
+    Fault {
+        /// The node the step came from, as its operator and name.
+        node: String,
+    },
+    /// The driver refused to launch a kernel.
+    #[error("{node}: kernel {kernel} could not be launched: {source}")]
+    Launch {
+        /// The node the step came from, as its operator and name.
+        node: String,
+        /// The kernel.
+        kernel: &'static str,
+        /// The driver's words.
+        source: Box<hip::HipError>,
+    },
+    /// A step runs on the host, which a recording can't.
+    #[error(
+        "{node}: it runs on the host, and a recording can't\n  help: leave ep.hip.graph_capture unset for this model"
+    )]
+    NotRecordable {
+        /// The node the step came from, as its operator and name.
+        node: String,
+    },
     /// The host has no room for what lives between steps.
     #[error("out of memory: a run needs {bytes} bytes between its steps\n  help: use a smaller batch or context")]
     OutOfMemory {

@@ -19,8 +19,36 @@ pub struct Ledger {
 struct Entries {
     next: u64,
     pending: Vec<Entry>,
+    /// Work that is asked whether it has ended.
+    watched: Vec<(ThreadId, Arc<dyn Pending>)>,
     failed: Vec<(ThreadId, ExecError)>,
 }
+
+/// Queued work that can be asked whether it has ended.
+pub(crate) trait Pending: Send + Sync {
+    /// How it ended; `None` while it is under way.
+    fn poll(&self) -> Option<Result<(), ExecError>>;
+
+    /// Waits for its end.
+    fn wait(&self);
+}
+
+impl Entries {
+    /// Asks all work that is watched.
+    fn poll(&mut self) {
+        let failed = &mut self.failed;
+        self.watched.retain(|(thread, work)| match work.poll() {
+            None => true,
+            Some(outcome) => {
+                failed.extend(outcome.err().map(|error| (*thread, error)));
+                false
+            }
+        });
+    }
+}
+
+/// Watched work is asked at the latest when this much is there.
+const MOST_WATCHED: usize = 64;
 
 struct Entry {
     number: u64,
@@ -38,6 +66,16 @@ impl Ledger {
         Ticket { ledger: self.clone(), number, is_open: true }
     }
 
+    /// Enters work that this thread queued and that tells how it ended when it is asked.
+    pub(crate) fn watch(&self, work: Arc<dyn Pending>) {
+        let mut entries = self.lock();
+        entries.watched.push((ThreadId::current(), work));
+        if entries.watched.len() > MOST_WATCHED {
+            entries.poll();
+        }
+        self.recount(&entries);
+    }
+
     /// True if no work is pending and no failure unreported.
     pub fn is_clear(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
@@ -50,11 +88,18 @@ impl Ledger {
         while entries.pending.iter().any(|entry| entry.number < end) {
             entries = self.changed.wait(entries).unwrap_or_else(PoisonError::into_inner);
         }
+        let watched: Vec<_> = entries.watched.iter().map(|(_, work)| work.clone()).collect();
+        drop(entries);
+        watched.iter().for_each(|work| work.wait());
+        let mut entries = self.lock();
+        entries.poll();
+        self.recount(&entries);
     }
 
     /// The first failure of work that was queued by a thread which `is_asked`. All of them are forgotten.
     pub fn take_failure(&self, is_asked: impl Fn(ThreadId) -> bool) -> Option<ExecError> {
         let mut entries = self.lock();
+        entries.poll();
         let mut taken = entries.failed.extract_if(.., |(thread, _)| is_asked(*thread)).map(|(_, error)| error);
         let first = taken.next();
         taken.for_each(drop);
@@ -73,7 +118,7 @@ impl Ledger {
     }
 
     fn recount(&self, entries: &Entries) {
-        self.count.store(entries.pending.len() + entries.failed.len(), Ordering::Release);
+        self.count.store(entries.pending.len() + entries.watched.len() + entries.failed.len(), Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {

@@ -9,12 +9,14 @@
 //! | [`Capture`], [`Captured`] | a run that is recorded once and replayed on the same memory |
 //! | [`dnn`] | hipDNN for steps that a vendor's library runs better |
 //! | [`host`] | the host device: RAM and the CPU |
+//! | [`gpu`] | the GPU device: kernels on the streams of a driver |
 mod assignment;
 mod cache;
 mod capture;
 mod device;
 pub mod dnn;
 mod error;
+pub mod gpu;
 pub mod host;
 mod ledger;
 mod program;

@@ -94,7 +94,7 @@ fn behind_transpose(x: &Tensor, order: &[usize], case: &Case) -> Vec<Tensor> {
     graph.set_inputs(vec![input]);
     graph.set_outputs(made);
     graph.verify().unwrap();
-    exec::host::run_once(graph, std::slice::from_ref(x)).unwrap()
+    common::device::run_once(graph, std::slice::from_ref(x)).unwrap()
 }
 
 /// The transposed tensor, element by element.

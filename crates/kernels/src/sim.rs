@@ -49,6 +49,23 @@ impl Simulator {
         self.folder.join(format!("libwavesim-{}.so", key(RUNTIME)))
     }
 
+    /// Sets the width of waves for all launches of the process, with threads taking their turns forward.
+    ///
+    /// # Errors
+    /// The runtime can't be loaded.
+    pub fn set_wave(&self, lanes: u32) -> io::Result<()> {
+        // SAFETY: our own library, whose initialisers do nothing of note.
+        let library = unsafe { libloading::Library::new(self.runtime()) }.map_err(io::Error::other)?;
+        type Configure = unsafe extern "C" fn(i32, i32);
+        // SAFETY: the signature is the one in `sim/wavesim.cc`.
+        let configure = unsafe { library.get::<Configure>("wavesim_configure") }.map_err(io::Error::other)?;
+        // SAFETY: it waits for a launch under way.
+        unsafe { configure(lanes as i32, 0) };
+        // For good: it keeps what was set, and the threads' stacks.
+        std::mem::forget(library);
+        Ok(())
+    }
+
     fn build(&self, source: &Path, library: &Path, extra: &[&str]) -> Result<(), String> {
         let output = Command::new(&self.compiler)
             .args(FLAGS)

@@ -8,7 +8,7 @@ use super::run::run_prologue;
 /// What was computed from constants, for as long as a plan uses it. Weights that are turned, widened or dequantised are the
 /// same for all shapes: without this every plan would hold its own.
 #[derive(Default)]
-pub(super) struct Folded {
+pub(crate) struct Folded {
     entries: Mutex<Vec<Entry>>,
 }
 

@@ -15,7 +15,7 @@ use crate::{
     device::{Device, Loaded, Observer, Order, Prepared, Run, RunBy},
     dnn::Offering,
 };
-use folded::Folded;
+pub(crate) use folded::Folded;
 use mixed::{Mixed, MixedPlan};
 use run::{RunState, execute};
 
@@ -116,7 +116,7 @@ impl Prepared for HostPlan {
     }
 
     unsafe fn run(self: Arc<Self>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
-        self.check(&run)?;
+        run.check(self.shared.graph.inputs().len(), self.plan.outputs.len())?;
         if self.mixed.as_ref().is_some_and(MixedPlan::is_mixed) {
             // SAFETY: the caller's promise.
             return unsafe { mixed::run(self, run, order) };
@@ -160,15 +160,6 @@ impl Prepared for HostPlan {
 }
 
 impl HostPlan {
-    fn check(&self, run: &Run<'_>) -> Result<(), ExecError> {
-        let wanted = (self.shared.graph.inputs().len(), self.plan.outputs.len());
-        match (run.inputs.len(), run.outputs.len()) {
-            (found, _) if found != wanted.0 => Err(ExecError::Count { what: "inputs", found, wanted: wanted.0 }),
-            (_, found) if found != wanted.1 => Err(ExecError::Count { what: "outputs", found, wanted: wanted.1 }),
-            _ => Ok(()),
-        }
-    }
-
     /// A run that was queued.
     ///
     /// # Safety

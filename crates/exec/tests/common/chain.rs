@@ -1,10 +1,12 @@
 //! Small graphs of several nodes.
 #![allow(dead_code, clippy::unwrap_used)]
-use exec::{Input, Program, host::HostDevice};
+use exec::{Input, Program};
 use graph::{
     DType, Graph, Node, Plan, Tensor, ValueId,
     ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
 };
+
+use crate::common::device;
 
 /// A graph in the making, with the tensors it will be run on.
 #[derive(Default)]
@@ -65,7 +67,7 @@ impl Chain {
         self.graph.set_inputs(self.inputs);
         self.graph.set_outputs(outputs.to_vec());
         self.graph.verify().unwrap();
-        (Program::new(self.graph, &HostDevice::new()).unwrap(), self.given)
+        (Program::new(self.graph, device::get()).unwrap(), self.given)
     }
 
     /// The plan for the inputs given, and the outputs.
@@ -73,7 +75,7 @@ impl Chain {
         let (program, given) = self.program(outputs);
         let inputs: Vec<Input<'_>> = given.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
         let plan = program.plan(&inputs).unwrap().plan().clone().into();
-        let results = exec::host::run_program(&program, &given).unwrap();
+        let results = device::run(&program, &given).unwrap();
         (plan, results)
     }
 }

@@ -1,5 +1,7 @@
-//! Graphs on the host device.
+//! Graphs on the device under test.
 #![allow(dead_code, clippy::unwrap_used)]
+pub mod device;
+
 use graph::{
     DType, Graph, Node, Scalar, Tensor,
     ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
@@ -41,7 +43,7 @@ impl Case {
     /// Plans and runs it.
     pub fn run(&self) -> Result<Vec<Tensor>, String> {
         let (graph, given) = self.graph()?;
-        exec::host::run_once(graph, &given).map_err(|error| error.to_string())
+        device::run_once(graph, &given).map_err(|error| error.to_string())
     }
 
     /// The node as a graph, and the tensors to give at run time.

@@ -1,0 +1,99 @@
+//! Device memory for runs.
+use std::sync::{Mutex, PoisonError};
+
+use hip::{DeviceBuffer, Event, RawStream};
+
+use crate::ExecError;
+
+/// Sizes are rounded up to this, and larger ones to an eighth of their power of two, so that inputs that grow a little do
+/// not need new memory each time.
+const GRAIN: usize = 64 << 10;
+
+/// Memory of one run. It is given back when the run's work is queued, and taken again by work behind it.
+pub(super) struct Block {
+    buffer: DeviceBuffer,
+    /// Reached when the last run is done with it.
+    free: Event,
+    /// The stream of the last run: only to compare.
+    stream: usize,
+}
+
+impl Block {
+    pub fn address(&self) -> *mut u8 {
+        self.buffer.address().as_ptr()
+    }
+}
+
+/// The blocks that no run is being queued on.
+pub(super) struct Blocks {
+    idle: Mutex<Vec<Block>>,
+    device: hip::Device,
+}
+
+impl Blocks {
+    pub fn new(device: hip::Device) -> Self {
+        Self { idle: Mutex::default(), device }
+    }
+
+    /// A block of at least this many bytes for work on a stream: everything that is queued there from now on comes behind
+    /// the work of the block's last user.
+    pub fn take(&self, bytes: usize, stream: RawStream<'_>) -> Result<Block, ExecError> {
+        if let Some(block) = self.find(bytes, |block| block.stream == stream.as_ptr().addr())? {
+            // The same name may be another stream by now, and waiting for oneself costs nothing.
+            self.device.stream_wait(stream, &block.free)?;
+            return Ok(block);
+        }
+        self.make(bytes)
+    }
+
+    /// A block that nobody uses any more, for work that is recorded: a recording can't wait for work outside of it.
+    pub fn take_for_good(&self, bytes: usize) -> Result<Block, ExecError> {
+        self.find(bytes, |_| false)?.map_or_else(|| self.make(bytes), Ok)
+    }
+
+    /// Gives a block back behind all work that is queued on a stream.
+    pub fn give_back(&self, mut block: Block, stream: RawStream<'_>) -> Result<(), ExecError> {
+        block.free.record(stream)?;
+        block.stream = stream.as_ptr().addr();
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(block);
+        Ok(())
+    }
+
+    /// Device memory for good. Idle blocks make room for it if they must.
+    pub fn alloc(&self, bytes: usize) -> Result<DeviceBuffer, ExecError> {
+        match self.device.alloc(bytes) {
+            Err(error) if error.is_out_of_memory() => {
+                let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+                if idle.is_empty() {
+                    return Err(error.into());
+                }
+                // Freeing waits for whoever still uses them.
+                drop(idle);
+                Ok(self.device.alloc(bytes)?)
+            }
+            outcome => Ok(outcome?),
+        }
+    }
+
+    /// The smallest block that is large enough and `is_ordered` behind its last user, or unused.
+    fn find(&self, bytes: usize, is_ordered: impl Fn(&Block) -> bool) -> Result<Option<Block>, ExecError> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut best: Option<usize> = None;
+        for (at, block) in idle.iter().enumerate() {
+            let is_better = best.is_none_or(|best| block.buffer.bytes() < idle[best].buffer.bytes());
+            if block.buffer.bytes() >= bytes && is_better && (is_ordered(block) || block.free.query()?) {
+                best = Some(at);
+            }
+        }
+        Ok(best.map(|at| idle.swap_remove(at)))
+    }
+
+    /// A new block. An unused one that was too small goes: as many are kept as runs were under way at once.
+    fn make(&self, bytes: usize) -> Result<Block, ExecError> {
+        let outgrown = self.find(0, |_| false)?;
+        drop(outgrown);
+        let grain = (bytes.next_power_of_two() / 8).max(GRAIN);
+        let buffer = self.alloc(bytes.next_multiple_of(grain))?;
+        Ok(Block { buffer, free: self.device.event()?, stream: 0 })
+    }
+}

@@ -1,0 +1,83 @@
+//! Kernels on a device.
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use kernels::{Arch, Compiler, Kernel};
+
+/// A kernel on the device, or why there is none.
+pub(super) type Outcome = Result<Arc<hip::Function>, Arc<str>>;
+
+/// The kernels of a device, each compiled and loaded once.
+pub(super) struct Code {
+    known: Mutex<HashMap<Kernel, Arc<OnceLock<Outcome>>>>,
+    compiler: Arc<dyn Compiler>,
+    pub arch: Arch,
+    device: hip::Device,
+}
+
+impl Code {
+    pub fn new(device: hip::Device, arch: Arch, compiler: Arc<dyn Compiler>) -> Self {
+        Self { known: Mutex::default(), compiler, arch, device }
+    }
+
+    /// How many kernels there are.
+    pub fn len(&self) -> usize {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// All these kernels, in order. Those that are not known yet are compiled at the same time.
+    pub fn functions(&self, wanted: &[&Kernel]) -> Vec<Outcome> {
+        let slots: Vec<(&Kernel, Arc<OnceLock<Outcome>>)> = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slot = |kernel: &Kernel| match known.get(kernel) {
+                Some(slot) => slot.clone(),
+                None => known.entry(kernel.clone()).or_default().clone(),
+            };
+            wanted.iter().map(|&kernel| (kernel, slot(kernel))).collect()
+        };
+        let open: Vec<_> = slots.iter().filter(|(_, slot)| slot.get().is_none()).collect();
+        if !open.is_empty() {
+            self.compile(&open);
+        }
+        slots.iter().map(|(kernel, slot)| slot.get_or_init(|| self.build(kernel)).clone()).collect()
+    }
+
+    fn compile(&self, open: &[&(&Kernel, Arc<OnceLock<Outcome>>)]) {
+        let (start, next) = (Instant::now(), AtomicUsize::new(0));
+        let work = || {
+            while let Some((kernel, slot)) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
+                slot.get_or_init(|| self.build(kernel));
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(open.len());
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let (count, took) = (open.len(), start.elapsed());
+        tracing::info!(target: "amdgpu_ep::compile", "{count} kernels for {} made ready in {took:.1?}", self.arch.target);
+    }
+
+    fn build(&self, kernel: &Kernel) -> Outcome {
+        let image = self.compiler.compile(kernel, &self.arch).map_err(|error| error.to_string())?;
+        let function = self.device.module(&image).and_then(|module| module.function(kernel.name));
+        Ok(Arc::new(function.map_err(|error| error.to_string())?))
+    }
+}
+
+impl Drop for Code {
+    fn drop(&mut self) {
+        // Code must outlive the work that runs it.
+        if let Err(error) = self.device.synchronize() {
+            tracing::debug!(target: "amdgpu_ep::lifetime", %error, "device not waited for");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The memory of one run.
+use graph::{
+    Plan,
+    plan::{ALIGNMENT, Place},
+    prim::BufferId,
+    shape,
+};
+
+use super::weights::Resident;
+
+/// What lies where in the block of a run: what lives between steps, scratch memory, fault words, then copies of inputs and
+/// outputs that kernels can't reach where they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Layout {
+    pub scratch_at: usize,
+    pub faults_at: usize,
+    pub fault_bytes: usize,
+    pub bytes: usize,
+}
+
+impl Layout {
+    pub fn new(arena_bytes: usize, scratch_bytes: usize, faults: usize) -> Self {
+        let scratch_at = arena_bytes.next_multiple_of(ALIGNMENT);
+        let faults_at = (scratch_at + scratch_bytes).next_multiple_of(ALIGNMENT);
+        let fault_bytes = faults * size_of::<u32>();
+        Self { scratch_at, faults_at, fault_bytes, bytes: (faults_at + fault_bytes).next_multiple_of(ALIGNMENT) }
+    }
+}
+
+/// The addresses that change from run to run: inputs, then outputs, then the block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bases(pub Vec<usize>);
+
+impl Bases {
+    /// How many there are for a plan.
+    pub fn count(inputs: usize, outputs: usize) -> usize {
+        inputs + outputs + 1
+    }
+}
+
+/// What an address counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// One of the [`Bases`], and bytes.
+    Base(usize, isize),
+    /// It is the same in all runs.
+    Fixed(usize),
+}
+
+/// Where the buffers of a plan lie.
+pub(super) struct Buffers<'a> {
+    pub plan: &'a Plan,
+    pub inputs: usize,
+    pub layout: Layout,
+    /// The plan's constants on the device, where kernels read them.
+    pub constants: &'a [Option<Resident>],
+}
+
+impl Buffers<'_> {
+    /// The number of the block among the bases.
+    pub fn block(&self) -> usize {
+        Bases::count(self.inputs, self.plan.outputs.len()) - 1
+    }
+
+    /// Where a byte of a buffer is.
+    pub fn origin(&self, buffer: BufferId, bytes: isize) -> Origin {
+        match &self.plan.places[buffer.0 as usize] {
+            Place::Input(number) => Origin::Base(*number, bytes),
+            Place::Output(number) => Origin::Base(self.inputs + *number, bytes),
+            Place::Arena(offset) => Origin::Base(self.block(), offset.cast_signed() + bytes),
+            Place::Constant(number) => {
+                let start = self.constants[*number].as_ref().map_or(0, |resident| resident.address().addr());
+                Origin::Fixed(start.wrapping_add_signed(bytes))
+            }
+            Place::Unused => Origin::Fixed(0),
+        }
+    }
+
+    /// The address of a buffer in a run.
+    pub fn address(&self, buffer: BufferId, bases: &Bases) -> *mut u8 {
+        match self.origin(buffer, 0) {
+            Origin::Base(base, bytes) => {
+                std::ptr::with_exposed_provenance_mut(bases.0[base].wrapping_add_signed(bytes))
+            }
+            Origin::Fixed(address) => std::ptr::with_exposed_provenance_mut(address),
+        }
+    }
+}
+
+/// Bytes of an output.
+pub(super) fn output_bytes(plan: &Plan, number: usize) -> usize {
+    let output = &plan.outputs[number];
+    shape::elems(&output.shape).unwrap_or(0) * output.dtype.bytes()
+}

@@ -1,0 +1,112 @@
+//! A step on the host: its operands are copied there, and its results back.
+use std::ops::Range;
+
+use graph::{Plan, Step, View, plan::Place, prim::BufferId};
+use hip::{CopyKind, RawStream};
+use host_ops::{Context, Parallel, Scratch};
+
+use crate::ExecError;
+
+/// Host memory for a part of a buffer.
+struct Copy {
+    buffer: BufferId,
+    /// The part's bytes, counted from the start of the buffer. It begins at a word, so that elements are aligned.
+    range: Range<usize>,
+    words: Vec<u128>,
+}
+
+/// The bytes of its buffer that a view shows, from the first to the last.
+pub(super) fn view_range(view: &View) -> Range<usize> {
+    if view.elems() == 0 {
+        return 0..0;
+    }
+    let (mut first, mut last) = (view.offset, view.offset);
+    for (&extent, &stride) in view.shape.iter().zip(&view.strides) {
+        let reach = stride * (extent.cast_signed() - 1);
+        if reach < 0 { first += reach } else { last += reach }
+    }
+    let bytes = view.dtype.bytes();
+    first.cast_unsigned() * bytes..(last.cast_unsigned() + 1) * bytes
+}
+
+/// Runs a step on the host. The stream's earlier work is waited for.
+///
+/// # Safety
+/// `address` gives memory that the driver can copy, which holds the views' parts of their buffers, and which nobody but
+/// the stream's earlier work changes during the call.
+pub(super) unsafe fn run(
+    step: &Step,
+    node: impl FnOnce() -> String,
+    plan: &Plan,
+    address: impl Fn(BufferId) -> *mut u8,
+    device: &hip::Device,
+    stream: RawStream<'_>,
+    parallel: &dyn Parallel,
+) -> Result<(), ExecError> {
+    let mut copies: Vec<Copy> = Vec::new();
+    for view in step.inputs.iter().chain(&step.outputs) {
+        if matches!(plan.place(view), Place::Constant(_)) {
+            continue;
+        }
+        let range = view_range(view);
+        match copies.iter_mut().find(|copy| copy.buffer == view.buffer) {
+            Some(copy) => copy.range = copy.range.start.min(range.start)..copy.range.end.max(range.end),
+            None => copies.push(Copy { buffer: view.buffer, range, words: Vec::new() }),
+        }
+    }
+    for copy in &mut copies {
+        copy.range.start -= copy.range.start % size_of::<u128>();
+        copy.words = vec![0; copy.range.len().div_ceil(size_of::<u128>())];
+        let from = address(copy.buffer).wrapping_add(copy.range.start);
+        // SAFETY: the caller vouches for the source; the copy has room for the part, and lives until the wait below.
+        unsafe {
+            let to = copy.words.as_mut_ptr().cast::<u8>();
+            device.copy_raw_async(to, from, copy.range.len(), CopyKind::Default, stream)?;
+        }
+    }
+    device.stream_synchronize(stream)?;
+    let mut scratch = Scratch::default();
+    let mut cx = Context { parallel, scratch: &mut scratch };
+    let on_host = |buffer: BufferId| {
+        let copy = copies.iter().find(|copy| copy.buffer == buffer);
+        copy.map(|copy| copy.words.as_ptr().cast::<u8>().cast_mut().wrapping_sub(copy.range.start)).unwrap_or_else(
+            || match &plan.places[buffer.0 as usize] {
+                Place::Constant(number) => plan.constants[*number].bytes().as_ptr().cast_mut(),
+                _ => std::ptr::null_mut(),
+            },
+        )
+    };
+    // SAFETY: every view of a buffer lies in its copy, aligned as the buffer is; constants are only read.
+    let done = unsafe { host_ops::run(step, on_host, &mut cx) };
+    done.map_err(|source| ExecError::Step { node: node(), source })?;
+    for view in &step.outputs {
+        let range = view_range(view);
+        let to = address(view.buffer).wrapping_add(range.start);
+        let from = on_host(view.buffer).wrapping_add(range.start);
+        // SAFETY: as above. Bytes between the view's elements go back as they came.
+        unsafe { device.copy_raw_async(to, from, range.len(), CopyKind::Default, stream)? };
+    }
+    Ok(device.stream_synchronize(stream)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use graph::DType;
+
+    use super::*;
+
+    #[test]
+    fn ranges_hold_all_elements_of_a_view() {
+        let view = |shape: &[usize], strides: &[isize], offset| View {
+            buffer: BufferId(0),
+            dtype: DType::F32,
+            shape: shape.into(),
+            strides: strides.iter().copied().collect(),
+            offset,
+        };
+        assert_eq!(view_range(&view(&[2, 3], &[3, 1], 0)), 0..24);
+        assert_eq!(view_range(&view(&[2, 3], &[10, -1], 5)), 12..64);
+        assert_eq!(view_range(&view(&[4], &[0], 7)), 28..32);
+        assert_eq!(view_range(&view(&[0, 3], &[3, 1], 7)), 0..0);
+    }
+}

@@ -1,0 +1,146 @@
+//! The GPU device: plans as launches on a stream of a driver.
+//!
+//! | | |
+//! |---|---|
+//! | `code` | kernels are compiled once per device, several at a time |
+//! | `task` | who runs a step: hipDNN, our kernels, or the host where there is none |
+//! | `weights` | constants are uploaded once for all plans of a program |
+//! | `frame` | the one block of device memory of a run, and how operands are found in it |
+//! | `blocks` | these blocks come and go in stream order |
+//! | `bind` | the arguments of all launches of a plan, and where addresses go |
+//! | `host_step` | a step on the host, between copies |
+//! | `flight` | how a run that nobody waited for ended |
+//! | `plan`, `run` | a plan that is ready, and running it |
+//!
+//! Nothing here knows which vendor's device it works with: that is the driver's and the compiler's business.
+mod bind;
+mod blocks;
+mod code;
+mod flight;
+mod frame;
+mod host_step;
+mod plan;
+mod run;
+mod task;
+mod weights;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use graph::{Declined, Graph, Op, Plan, Tensor};
+use kernels::{Arch, Compiler};
+
+use crate::{
+    ExecError,
+    device::{Device, Loaded, Prepared},
+    dnn::{Dnn, Offers},
+    host::Folded,
+};
+use blocks::Blocks;
+use code::Code;
+use plan::GpuPlan;
+use weights::Weights;
+
+/// A GPU with what its sessions share: compiled kernels and memory for runs. Clones share them too.
+#[derive(Clone)]
+pub struct GpuDevice {
+    shared: Arc<Shared>,
+    settings: GpuSettings,
+}
+
+/// What a session wants of the device.
+#[derive(Clone, Default)]
+pub struct GpuSettings {
+    /// hipDNN, and which steps it is offered.
+    pub dnn: Option<(Arc<Dnn>, Offers)>,
+}
+
+/// What all sessions on a device share.
+struct Shared {
+    name: String,
+    // Before the device's other things: work that uses them is waited for when code goes.
+    code: Code,
+    blocks: Blocks,
+    /// Streams for runs that come without one, and for uploads.
+    streams: Mutex<Vec<hip::Stream>>,
+    device: hip::Device,
+}
+
+impl GpuDevice {
+    /// A device of a driver, with the compiler that makes code for it.
+    pub fn new(device: hip::Device, arch: Arch, compiler: Arc<dyn Compiler>) -> Self {
+        let name = arch.target.split(':').next().unwrap_or_default().to_owned();
+        let code = Code::new(device.clone(), arch, compiler);
+        let (blocks, streams) = (Blocks::new(device.clone()), Mutex::default());
+        Self { shared: Arc::new(Shared { name, code, blocks, streams, device }), settings: GpuSettings::default() }
+    }
+
+    /// The same device for a session with these settings.
+    #[must_use]
+    pub fn with(&self, settings: GpuSettings) -> Self {
+        Self { shared: self.shared.clone(), settings }
+    }
+
+    /// The driver's device.
+    pub fn device(&self) -> &hip::Device {
+        &self.shared.device
+    }
+
+    /// How many kernels were compiled, or found compiled, so far. A plan for new shapes adds none as a rule: shapes are
+    /// arguments.
+    pub fn kernels(&self) -> usize {
+        self.shared.code.len()
+    }
+}
+
+impl Shared {
+    fn stream(&self) -> Result<hip::Stream, ExecError> {
+        let idle = self.streams.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.map_or_else(|| Ok(self.device.stream()?), Ok)
+    }
+
+    fn give_back(&self, stream: hip::Stream) {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+    }
+}
+
+impl Device for GpuDevice {
+    fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// What has no kernel runs on the host, so nothing is declined.
+    fn supports(&self, _: &dyn Op) -> Result<(), Declined> {
+        Ok(())
+    }
+
+    fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
+        let (device, settings) = (self.shared.clone(), self.settings.clone());
+        let program = Arc::new(Program { graph, weights: Weights::default(), device, settings });
+        Ok(Box::new(GpuProgram { folded: Folded::default(), program }))
+    }
+}
+
+/// What the plans of a program share.
+struct Program {
+    graph: Arc<Graph>,
+    weights: Weights,
+    settings: GpuSettings,
+    device: Arc<Shared>,
+}
+
+/// A partition on a GPU. Work on constants is done on the host, once.
+struct GpuProgram {
+    folded: Folded,
+    program: Arc<Program>,
+}
+
+impl Loaded for GpuProgram {
+    fn evaluate(&self, prologue: &Plan) -> Option<Vec<Tensor>> {
+        self.folded.evaluate(&self.program.graph, prologue)
+    }
+
+    fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError> {
+        self.folded.forget_unused();
+        Ok(Arc::new(GpuPlan::new(plan, &self.program)?))
+    }
+}

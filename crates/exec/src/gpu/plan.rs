@@ -1,0 +1,174 @@
+//! A plan that is ready to run on a GPU.
+use std::sync::{Arc, Mutex, PoisonError};
+
+use graph::{Plan, Prim, plan::Place};
+use kernels::Pointer;
+
+use super::{
+    Program,
+    bind::{Arguments, Template},
+    flight::{FaultNodes, Flight},
+    frame::{Bases, Buffers, Layout},
+    host_step::view_range,
+    run,
+    task::{self, Task},
+    weights::Resident,
+};
+use crate::{
+    ExecError,
+    device::{Order, Prepared, Run, RunBy},
+};
+
+/// A plan whose code and constants are on the device.
+pub(super) struct GpuPlan {
+    pub plan: Plan,
+    pub tasks: Vec<Task>,
+    pub template: Template,
+    pub layout: Layout,
+    /// Of each input, as far as steps read it.
+    pub input_bytes: Vec<usize>,
+    pub faults: FaultNodes,
+    constants: Vec<Option<Resident>>,
+    /// Those of runs that have been queued.
+    arguments: Mutex<Vec<Arguments>>,
+    flights: Mutex<Vec<Arc<Flight>>>,
+    pub program: Arc<Program>,
+}
+
+impl GpuPlan {
+    pub fn new(plan: Plan, program: &Arc<Program>) -> Result<Self, ExecError> {
+        let device = &program.device;
+        let (mut tasks, scratch_bytes) = task::tasks(&plan.steps, &program.settings, &device.code);
+        warn_of_host_steps(&plan, &tasks, program);
+        let inputs = program.graph.inputs().len();
+        let constants = constants(&plan, &tasks, program)?;
+        let nodes: Vec<usize> = (0..tasks.len()).filter(|&at| reports_faults(&tasks[at])).collect();
+        let layout = Layout::new(plan.arena_bytes, scratch_bytes, nodes.len());
+        let buffers = Buffers { plan: &plan, inputs, layout, constants: &constants };
+        let mut template = Template::default();
+        for (at, (task, step)) in tasks.iter_mut().zip(&plan.steps).enumerate() {
+            if let Task::Kernels { launches, .. } = task {
+                let fault = nodes.iter().position(|&node| node == at).unwrap_or(0);
+                for ready in launches {
+                    ready.args = template.add(&ready.launch, step, fault, &buffers);
+                }
+            }
+        }
+        let label = |at: &usize| program.label(plan.steps[*at].node);
+        Ok(Self {
+            faults: nodes.iter().map(label).collect(),
+            input_bytes: input_bytes(&plan, inputs),
+            tasks,
+            template,
+            layout,
+            constants,
+            arguments: Mutex::default(),
+            flights: Mutex::default(),
+            program: program.clone(),
+            plan,
+        })
+    }
+
+    pub fn buffers(&self) -> Buffers<'_> {
+        let (inputs, layout) = (self.input_bytes.len(), self.layout);
+        Buffers { plan: &self.plan, inputs, layout, constants: &self.constants }
+    }
+
+    /// Arguments that no run is being queued with.
+    pub fn take_arguments(&self) -> Arguments {
+        let idle = self.arguments.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let bases = || Bases::count(self.input_bytes.len(), self.plan.outputs.len());
+        idle.unwrap_or_else(|| Arguments::new(&self.template, bases()))
+    }
+
+    pub fn give_back(&self, arguments: Arguments) {
+        self.arguments.lock().unwrap_or_else(PoisonError::into_inner).push(arguments);
+    }
+
+    /// A flight that nobody looks at any more.
+    pub fn flight(&self) -> Result<Arc<Flight>, ExecError> {
+        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(idle) = flights.iter().find(|flight| Arc::strong_count(flight) == 1) {
+            return Ok(idle.clone());
+        }
+        let flight = Arc::new(Flight::new(&self.program.device.device, self.faults.clone())?);
+        flights.push(flight.clone());
+        Ok(flight)
+    }
+
+    /// A step that only a run can do, not a recording.
+    pub fn host_step(&self) -> Option<usize> {
+        self.tasks.iter().position(|task| matches!(task, Task::Host { .. }))
+    }
+}
+
+impl Prepared for GpuPlan {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn run_by(&self, step: usize) -> RunBy<'_> {
+        self.tasks.get(step).map_or(RunBy::Own { why: None }, Task::run_by)
+    }
+
+    unsafe fn run(self: Arc<Self>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
+        run.check(self.input_bytes.len(), self.plan.outputs.len())?;
+        // SAFETY: the caller's promise.
+        unsafe { run::run(&self, &run, order) }
+    }
+}
+
+impl Program {
+    /// A node as errors name it.
+    pub fn label(&self, node: u32) -> String {
+        self.graph.nodes().get(node as usize).map_or_else(String::new, |node| node.label())
+    }
+}
+
+/// One line for each primitive that has no kernel here, with the first node that wants it.
+fn warn_of_host_steps(plan: &Plan, tasks: &[Task], program: &Program) {
+    let mut told: Vec<(&Prim, &str)> = Vec::new();
+    for (step, task) in plan.steps.iter().zip(tasks) {
+        let Task::Host { why } = task else { continue };
+        if told.iter().any(|(prim, known)| prim.name() == step.prim.name() && known == why) {
+            continue;
+        }
+        told.push((&step.prim, why));
+        let (node, device) = (program.label(step.node), &program.device.name);
+        tracing::warn!(target: "amdgpu_ep::compile", "{node}: {} runs on the host, not on {device}: {why}", step.prim.name());
+    }
+}
+
+fn reports_faults(task: &Task) -> bool {
+    let Task::Kernels { launches, .. } = task else { return false };
+    let mut pointers = launches.iter().flat_map(|ready| ready.launch.args.pointers());
+    pointers.any(|(_, pointer)| *pointer == Pointer::Fault)
+}
+
+/// The constants that the device reads, on the device.
+fn constants(plan: &Plan, tasks: &[Task], program: &Program) -> Result<Vec<Option<Resident>>, ExecError> {
+    let mut wanted = vec![false; plan.constants.len()];
+    for (step, task) in plan.steps.iter().zip(tasks) {
+        if matches!(task, Task::Host { .. } | Task::Nothing) {
+            continue;
+        }
+        for view in &step.inputs {
+            if let Place::Constant(number) = plan.place(view) {
+                wanted[*number] = true;
+            }
+        }
+    }
+    let tensors: Vec<_> = plan.constants.iter().zip(&wanted).filter(|(_, wanted)| **wanted).map(|(t, _)| t).collect();
+    let mut resident = program.weights.resident(&tensors, &program.device)?.into_iter();
+    Ok(wanted.iter().map(|wanted| if *wanted { resident.next() } else { None }).collect())
+}
+
+fn input_bytes(plan: &Plan, inputs: usize) -> Vec<usize> {
+    let mut bytes = vec![0; inputs];
+    for view in plan.steps.iter().flat_map(|step| &step.inputs) {
+        if let Place::Input(number) = plan.place(view) {
+            bytes[*number] = bytes[*number].max(view_range(view).end);
+        }
+    }
+    bytes
+}

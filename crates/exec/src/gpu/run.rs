@@ -1,0 +1,283 @@
+//! Running a plan on a stream.
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use hip::{CaptureStatus, CopyKind, DriverKind, PointerKind, RawStream};
+
+use super::{
+    bind::Arguments,
+    blocks::Block,
+    flight::Flight,
+    frame::{Bases, output_bytes},
+    host_step,
+    plan::GpuPlan,
+    task::Task,
+};
+use crate::{
+    ExecError,
+    device::{Observer, Order, Run},
+};
+
+/// Kernels read and write packs of elements of this size; device memory is aligned to more.
+const PACK: usize = 16;
+
+/// Runs a plan in an order with other work.
+///
+/// # Safety
+/// As for [`Prepared::run`](crate::Prepared::run).
+pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
+    let shared = &plan.program.device;
+    match order {
+        Order::Now => {
+            let stream = shared.stream()?;
+            // SAFETY: the caller's promise, until this call returns; the stream is waited for before that.
+            let queued = unsafe { queue(plan, run, stream.raw()) };
+            let waited = stream.synchronize();
+            shared.give_back(stream);
+            let flight = queued?;
+            waited?;
+            flight.map_or(Ok(()), |flight| flight.outcome())
+        }
+        Order::Stream { device, stream, ledger } => {
+            if device.capture_status(stream)? != CaptureStatus::None {
+                return Err(ExecError::ForeignCapture);
+            }
+            // SAFETY: the caller's promise, until the stream has passed this point.
+            if let Some(flight) = unsafe { queue(plan, run, stream) }? {
+                flight.ends(stream)?;
+                ledger.watch(flight);
+            }
+            Ok(())
+        }
+        Order::Record(capture) => {
+            if let Some(at) = plan.host_step() {
+                let node = plan.program.label(plan.plan.steps[at].node);
+                return Err(ExecError::NotRecordable { node });
+            }
+            let moved = Moved::new(plan, run);
+            let block = shared.blocks.take_for_good(plan.layout.bytes + moved.bytes)?;
+            let flight =
+                if plan.faults.is_empty() { None } else { Some(Flight::new(&shared.device, plan.faults.clone())?) };
+            let mut arguments = plan.take_arguments();
+            // SAFETY: the caller's promise, until the capture is dropped; what else it uses is kept with it below.
+            let launched =
+                unsafe { work(plan, run, &moved, &block, &mut arguments, flight.as_ref(), capture.stream()) };
+            plan.give_back(arguments);
+            let kept = (plan.clone(), block);
+            capture.keep(move || {
+                let _ = &kept;
+                flight.as_ref().map_or(Ok(()), Flight::outcome)
+            });
+            launched
+        }
+    }
+}
+
+/// Queues a run on a stream. What is given back has its fault words when the stream has passed this point.
+///
+/// # Safety
+/// As for [`run`], until the stream has passed this point.
+unsafe fn queue(plan: &Arc<GpuPlan>, run: &Run<'_>, stream: RawStream<'_>) -> Result<Option<Arc<Flight>>, ExecError> {
+    let blocks = &plan.program.device.blocks;
+    let moved = Moved::new(plan, run);
+    let flight = if plan.faults.is_empty() { None } else { Some(plan.flight()?) };
+    let block = blocks.take(plan.layout.bytes + moved.bytes, stream)?;
+    let mut arguments = plan.take_arguments();
+    // SAFETY: the caller's promise; the block is given back behind the work.
+    let done = unsafe { work(plan, run, &moved, &block, &mut arguments, flight.as_deref(), stream) };
+    plan.give_back(arguments);
+    blocks.give_back(block, stream)?;
+    done.map(|()| flight)
+}
+
+/// Inputs and outputs that kernels can't use where they are, and the places of their copies behind the block's own part.
+struct Moved {
+    /// One for each input, then one for each output.
+    places: Vec<Option<usize>>,
+    bytes: usize,
+}
+
+impl Moved {
+    fn new(plan: &GpuPlan, run: &Run<'_>) -> Self {
+        let device = &plan.program.device.device;
+        let mut moved = Self { places: Vec::new(), bytes: 0 };
+        let inputs = run.inputs.iter().zip(&plan.input_bytes).map(|(address, bytes)| (address.addr(), *bytes));
+        let outputs =
+            run.outputs.iter().enumerate().map(|(at, address)| (address.addr(), output_bytes(&plan.plan, at)));
+        for (address, bytes) in inputs.chain(outputs) {
+            let stays = bytes == 0 || address.is_multiple_of(PACK) && is_reached(device, address);
+            moved.places.push((!stays).then(|| {
+                let place = plan.layout.bytes + moved.bytes;
+                moved.bytes += bytes.next_multiple_of(graph::plan::ALIGNMENT);
+                place
+            }));
+        }
+        moved
+    }
+}
+
+/// Whether kernels can use an address. Those of the host driver run on the host, and reach everything.
+fn is_reached(device: &hip::Device, address: usize) -> bool {
+    device.kind() == DriverKind::Host || device.driver().pointer_info(address).kind != PointerKind::Unknown
+}
+
+/// Queues everything: copies in, steps, copies out, fault words.
+///
+/// # Safety
+/// As for [`run`]; the block and the flight stay until the stream has passed this point, or the capture is dropped.
+unsafe fn work(
+    plan: &GpuPlan,
+    run: &Run<'_>,
+    moved: &Moved,
+    block: &Block,
+    arguments: &mut Arguments,
+    flight: Option<&Flight>,
+    stream: RawStream<'_>,
+) -> Result<(), ExecError> {
+    let device = &plan.program.device.device;
+    let given = run.inputs.iter().map(|address| address.cast_mut()).chain(run.outputs.iter().copied());
+    let addresses = given.zip(&moved.places).map(|(address, place)| match place {
+        Some(place) => block.address().wrapping_add(*place).expose_provenance(),
+        None => address.expose_provenance(),
+    });
+    let bases = Bases(addresses.chain([block.address().expose_provenance()]).collect());
+    arguments.set(&plan.template, &bases);
+    let inputs = run.inputs.len();
+    for (at, place) in moved.places[..inputs].iter().enumerate() {
+        if let Some(place) = place {
+            let (to, bytes) = (block.address().wrapping_add(*place), plan.input_bytes[at]);
+            // SAFETY: the caller vouches for the input; the copy has its place in the block.
+            unsafe { device.copy_raw_async(to, run.inputs[at], bytes, CopyKind::Default, stream)? };
+        }
+    }
+    let faults = block.address().wrapping_add(plan.layout.faults_at);
+    // SAFETY: the words have their place in the block.
+    unsafe { device.fill_raw_async(faults, 0, plan.layout.fault_bytes, stream)? };
+    // SAFETY: as above, and the caller's promise.
+    unsafe { steps(plan, run, &bases, arguments, stream)? };
+    if let Some(flight) = flight {
+        let kind = CopyKind::DeviceToHost;
+        // SAFETY: the flight has room for all words, and stays as the caller promises.
+        unsafe { device.copy_raw_async(flight.address(), faults, plan.layout.fault_bytes, kind, stream)? };
+    }
+    for (at, place) in moved.places[inputs..].iter().enumerate() {
+        if let Some(place) = place {
+            let (from, bytes) = (block.address().wrapping_add(*place), output_bytes(&plan.plan, at));
+            // SAFETY: the caller vouches for the output; the copy has its place in the block.
+            unsafe { device.copy_raw_async(run.outputs[at], from, bytes, CopyKind::Default, stream)? };
+        }
+    }
+    Ok(())
+}
+
+/// Queues the steps.
+///
+/// # Safety
+/// As for [`work`].
+unsafe fn steps(
+    plan: &GpuPlan,
+    run: &Run<'_>,
+    bases: &Bases,
+    arguments: &mut Arguments,
+    stream: RawStream<'_>,
+) -> Result<(), ExecError> {
+    let device = &plan.program.device.device;
+    let mut watch = run.observer.as_deref().map(|observer| Watch::new(observer, device, stream)).transpose()?;
+    for at in 0..plan.tasks.len() {
+        // SAFETY: the caller's promise.
+        unsafe { step(plan, at, run, bases, arguments, stream)? };
+        if let Some(watch) = &mut watch {
+            watch.mark(stream)?;
+        }
+    }
+    watch.map_or(Ok(()), |watch| watch.report(plan))
+}
+
+/// Queues one step.
+///
+/// # Safety
+/// As for [`work`].
+unsafe fn step(
+    plan: &GpuPlan,
+    at: usize,
+    run: &Run<'_>,
+    bases: &Bases,
+    arguments: &mut Arguments,
+    stream: RawStream<'_>,
+) -> Result<(), ExecError> {
+    let (step, buffers, device) = (&plan.plan.steps[at], plan.buffers(), &plan.program.device.device);
+    let address = |buffer| buffers.address(buffer, bases);
+    match &plan.tasks[at] {
+        Task::Nothing => Ok(()),
+        Task::Kernels { launches, .. } => {
+            for ready in launches {
+                let (launch, mut argument) = (&ready.launch, [arguments.at(ready.args)]);
+                let (grid, block, lds) = (launch.grid, [launch.threads, 1, 1], launch.lds_bytes);
+                // SAFETY: the argument is the kernel's structure with addresses of memory that the planner keeps apart
+                // and the caller vouches for; the code lives as long as the device does.
+                let launched = unsafe { ready.function.launch(grid, block, lds, stream, &mut argument) };
+                launched.map_err(|source| ExecError::Launch {
+                    node: plan.program.label(step.node),
+                    kernel: launch.kernel.name,
+                    source: Box::new(source),
+                })?;
+            }
+            Ok(())
+        }
+        Task::Dnn(dnn) => {
+            let workspace = address_of(bases.0[buffers.block()] + plan.layout.scratch_at);
+            // SAFETY: as above; the workspace is the plan's scratch memory, which is large enough for every step.
+            unsafe { dnn.execute(address, workspace, stream) }
+        }
+        Task::Host { .. } => {
+            let node = || plan.program.label(step.node);
+            // SAFETY: the planner keeps live buffers apart; the caller vouches for inputs and outputs.
+            unsafe { host_step::run(step, node, &plan.plan, address, device, stream, run.parallel) }
+        }
+    }
+}
+
+fn address_of(number: usize) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(number)
+}
+
+/// Measures steps by the device's own clock.
+struct Watch<'a> {
+    observer: &'a dyn Observer,
+    device: &'a hip::Device,
+    /// Before the first step and behind each.
+    marks: Vec<hip::Event>,
+    start: Instant,
+}
+
+impl<'a> Watch<'a> {
+    /// Waits for the stream: the first step begins now.
+    fn new(observer: &'a dyn Observer, device: &'a hip::Device, stream: RawStream<'_>) -> Result<Self, ExecError> {
+        device.stream_synchronize(stream)?;
+        let mut watch = Self { observer, device, marks: Vec::new(), start: Instant::now() };
+        watch.mark(stream)?;
+        Ok(watch)
+    }
+
+    fn mark(&mut self, stream: RawStream<'_>) -> Result<(), ExecError> {
+        let mark = self.device.timing_event()?;
+        mark.record(stream)?;
+        self.marks.push(mark);
+        Ok(())
+    }
+
+    fn report(self, plan: &GpuPlan) -> Result<(), ExecError> {
+        let (Some(first), Some(last)) = (self.marks.first(), self.marks.last()) else { return Ok(()) };
+        last.synchronize()?;
+        for (at, (step, pair)) in plan.plan.steps.iter().zip(self.marks.windows(2)).enumerate() {
+            let millis = |event: &hip::Event, since: &hip::Event| {
+                Ok::<_, ExecError>(Duration::from_secs_f32(event.elapsed_ms(since)? / 1e3))
+            };
+            let (start, took) = (self.start + millis(&pair[0], first)?, millis(&pair[1], &pair[0])?);
+            self.observer.step(step, plan.tasks[at].run_by(), start, took);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! The device under test: the host, a GPU, or kernels under the wave simulator.
+//!
+//! `EXEC_TEST_DEVICE` chooses it: `host` (the default), `sim:gfx1100` and the like, `gpu` (the first one of the AMD driver,
+//! else of the CUDA twin). `EXEC_TEST_COUNTS` names a file that gets a line for each step that ran on a GPU device.
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+};
+
+use exec::{Device, ExecError, Input, Program, RunBy, gpu::GpuDevice, host::HostDevice};
+use graph::{Graph, Tensor};
+use kernels::{Arch, Compiler, RtcCompiler, sim::Simulator};
+
+static DEVICE: LazyLock<Box<dyn Device>> = LazyLock::new(|| {
+    let wanted = std::env::var("EXEC_TEST_DEVICE").unwrap_or_default();
+    match wanted.as_str() {
+        "" | "host" => Box::new(HostDevice::new()),
+        "gpu" => Box::new(gpu()),
+        other => match other.strip_prefix("sim:") {
+            Some(target) => Box::new(simulated(target)),
+            None => panic!("EXEC_TEST_DEVICE is {other:?}, and none of host, gpu and sim:TARGET"),
+        },
+    }
+});
+
+/// The device under test.
+pub fn get() -> &'static dyn Device {
+    &**DEVICE
+}
+
+/// True if it is the host.
+pub fn is_host() -> bool {
+    get().name() == "host"
+}
+
+/// The host driver's device, with kernels under the wave simulator.
+pub fn simulated(target: &str) -> GpuDevice {
+    let driver = hip::Driver::load(hip::DriverKind::Host).unwrap();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sim");
+    let simulator = Simulator::new(&folder).unwrap();
+    let arch = Arch::new(target, 4);
+    simulator.set_wave(arch.wave).unwrap();
+    GpuDevice::new(driver.devices().unwrap().remove(0), arch, Arc::new(simulator))
+}
+
+fn gpu() -> GpuDevice {
+    let found = [hip::DriverKind::Amd, hip::DriverKind::Nvidia].into_iter().find_map(|kind| {
+        let device = hip::Driver::load(kind).ok()?.devices().ok()?.into_iter().next()?;
+        Some((kind, device))
+    });
+    let (kind, device) = found.unwrap_or_else(|| panic!("there is no GPU"));
+    let compiler: Arc<dyn Compiler> = Arc::new(RtcCompiler(hip::Rtc::load(kind).unwrap()));
+    let arch = Arch::new(&device.info().arch, device.info().compute_units);
+    GpuDevice::new(device, arch, compiler)
+}
+
+/// Runs a graph once.
+pub fn run_once(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
+    run(&Program::new(graph, get())?, inputs)
+}
+
+/// Runs a program once.
+pub fn run(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
+    let outputs = exec::host::run_program(program, inputs);
+    if let Some(file) = std::env::var_os("EXEC_TEST_COUNTS") {
+        let given = inputs.iter().enumerate().map(|(at, tensor)| {
+            let value = program.needs_value(at).then(|| tensor.bytes());
+            Input { shape: tensor.shape(), value }
+        });
+        if let Ok(prepared) = program.plan(&given.collect::<Vec<_>>()) {
+            let lines = prepared.plan().steps.iter().enumerate().map(|(at, step)| match prepared.run_by(at) {
+                RunBy::Host { why } => format!("{}\thost\t{}\n", step.prim.name(), why.lines().next().unwrap_or("")),
+                _ => format!("{}\tdevice\n", step.prim.name()),
+            });
+            let mut file = OpenOptions::new().create(true).append(true).open(file).unwrap();
+            file.write_all(lines.collect::<String>().as_bytes()).unwrap();
+        }
+    }
+    outputs
+}
