@@ -32,7 +32,7 @@ use kernels::{Arch, Compiler};
 use crate::{
     ExecError,
     device::{Device, Loaded, Prepared},
-    dnn::{Dnn, Offers},
+    dnn::Offering,
     host::Folded,
 };
 use blocks::Blocks;
@@ -50,8 +50,8 @@ pub struct GpuDevice {
 /// What a session wants of the device.
 #[derive(Clone, Default)]
 pub struct GpuSettings {
-    /// hipDNN, and which steps it is offered.
-    pub dnn: Option<(Arc<Dnn>, Offers)>,
+    /// What is offered to hipDNN.
+    pub dnn: Option<Arc<Offering>>,
 }
 
 /// What all sessions on a device share.
@@ -111,6 +111,11 @@ impl Device for GpuDevice {
     /// What has no kernel runs on the host, so nothing is declined.
     fn supports(&self, _: &dyn Op) -> Result<(), Declined> {
         Ok(())
+    }
+
+    /// Vendors' libraries, and the matrix instructions behind them, are.
+    fn wants_channels_last(&self) -> bool {
+        self.settings.dnn.as_ref().is_some_and(|offering| offering.fault().is_none())
     }
 
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {

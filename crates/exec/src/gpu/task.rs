@@ -102,7 +102,7 @@ fn choose(step: &Step, settings: &GpuSettings, code: &Code) -> Choice {
     if step.outputs.iter().all(|view| view.elems() == 0) {
         return Choice::Nothing;
     }
-    let offer = settings.dnn.as_ref().and_then(|(dnn, offers)| dnn.offer(step, *offers));
+    let offer = settings.dnn.as_ref().and_then(|offering| offering.offer(step));
     let why = match offer {
         Some(Ok(step)) => return Choice::Dnn(step),
         Some(Err(declined)) => Some(declined.0),
