@@ -1,35 +1,94 @@
 // Softmax or its logarithm along the last axis: y[r, c] = exp(x[r, c] - m) / s, with m the row's largest and s the sum of
-// exp(x - m); the logarithm is x - m - log s. One block a row, three passes over it: the row stays in cache.
+// exp(x - m); the logarithm is x - m - log s. A team of threads makes a row.
 //
-// T: the stored type. LOG: 1 for the logarithm. Rows are any number, columns below 2^31. Strides are in elements.
+// HELD: packs of a row that a thread holds in registers, which reads x once; or 0: rows of any length, x is read twice,
+// the second time from cache. VEC: columns of a pack; they lie side by side. T, TY: the stored types. LOG: 1 for the
+// logarithm. Below 2^31 rows and columns; strides are in elements.
 struct SoftmaxArgs {
   const T* x;
-  T* y;
-  u32 columns;
-  u32 outer;  // rows are [.., outer]: row = high * outer + low
-  i64 x_high, x_low, x_column;
-  i64 y_high, y_low, y_column;
+  TY* y;
+  i64 x_rows[AXES], y_rows[AXES];
+  i64 x_step, y_step;  // from pack to pack
+  Axes rows;
+  u32 row_count;
+  u32 packs;  // of a row
+  u32 lanes;
 };
+
+// A shift of infinity would make everything NaN where only some is.
+template <class C> DEV C shift_of(C largest) { return largest == -INFINITY_OF(C) ? 0 : largest; }
 
 KERNEL(softmax, 256, SoftmaxArgs) {
   typedef COMPUTE(T) C;
-  SHARED(C, lds, 256 / MIN_WARP);
-  u32 high = blockIdx.x / a.outer, low = blockIdx.x % a.outer;
-  const T* x = a.x + (i64)high * a.x_high + (i64)low * a.x_low;
-  T* y = a.y + (i64)high * a.y_high + (i64)low * a.y_low;
-  C top = -INFINITY_OF(C);
-  for (u32 c = threadIdx.x; c < a.columns; c += 256) top = max_of(top, get(x[(i64)c * a.x_column]));
-  top = block_max<256>(top, lds);
-  C sum = 0;
-  for (u32 c = threadIdx.x; c < a.columns; c += 256) sum += exp_of(get(x[(i64)c * a.x_column]) - top);
-  sum = block_sum<256>(sum, lds);
-#if LOG
-  C shift = top + log_of(sum);
-  for (u32 c = threadIdx.x; c < a.columns; c += 256)
-    y[(i64)c * a.y_column] = put<T>(get(x[(i64)c * a.x_column]) - shift);
+  typedef Pack<T, VEC> P;
+  typedef Pack<TY, VEC> Q;
+  SHARED(C, lds, 256);
+  u32 lanes = a.lanes, lane = LANE(lanes), teams = 256 / lanes, blocks = (a.row_count + teams - 1) / teams;
+  for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
+    u32 row = block * teams + TEAM(lanes);
+    u32 packs = row < a.row_count ? a.packs : 0;
+    i64 x_at, y_at;
+    offsets_at(packs ? row : 0, a.rows, a.x_rows, a.y_rows, x_at, y_at);
+    const T* x = a.x + x_at;
+    TY* y = a.y + y_at;
+#if HELD
+    C values[HELD * VEC];
+    C top = -INFINITY_OF(C), sum = 0;
+#pragma unroll
+    for (u32 h = 0; h < HELD; h++) {
+      u32 at = lane + h * lanes;
+      P pack;
+      if (at < packs) pack = *(const P*)(x + (i64)at * a.x_step);
+#pragma unroll
+      for (int v = 0; v < VEC; v++) values[h * VEC + v] = at < packs ? get(pack.at[v]) : -INFINITY_OF(C);
+    }
+#pragma unroll
+    for (int i = 0; i < HELD * VEC; i++) top = max_of(top, values[i]);
+    C shift = shift_of(team_all<Largest>(top, lanes, lds));
+#pragma unroll
+    for (int i = 0; i < HELD * VEC; i++) {
+      C power = exp_of(values[i] - shift);
+      sum += power;
+      values[i] = LOG ? values[i] - shift : power;
+    }
+    sum = team_all<Sum>(sum, lanes, lds);
+    C rest = LOG ? log_of(sum) : 1 / sum;
+#pragma unroll
+    for (u32 h = 0; h < HELD; h++) {
+      u32 at = lane + h * lanes;
+      Q pack;
+#pragma unroll
+      for (int v = 0; v < VEC; v++) pack.at[v] = put<TY>(LOG ? values[h * VEC + v] - rest : values[h * VEC + v] * rest);
+      if (at < packs) *(Q*)(y + (i64)at * a.y_step) = pack;
+    }
 #else
-  C scale = 1 / sum;
-  for (u32 c = threadIdx.x; c < a.columns; c += 256)
-    y[(i64)c * a.y_column] = put<T>(exp_of(get(x[(i64)c * a.x_column]) - top) * scale);
+    C top = -INFINITY_OF(C), sum = 0;
+    for (u32 at = lane; at < packs; at += lanes) {
+      P pack = *(const P*)(x + (i64)at * a.x_step);
+      C larger = top;
+#pragma unroll
+      for (int v = 0; v < VEC; v++) larger = max_of(larger, (C)get(pack.at[v]));
+      // What was summed so far was shifted by less.
+      if (larger != top) sum *= exp_of(top - larger), top = larger;
+      C shift = shift_of(top);
+#pragma unroll
+      for (int v = 0; v < VEC; v++) sum += exp_of(get(pack.at[v]) - shift);
+    }
+    C row_top = team_all<Largest>(top, lanes, lds);
+    C shift = shift_of(row_top);
+    if (row_top != top) sum *= exp_of(top - row_top);
+    sum = team_all<Sum>(sum, lanes, lds);
+    C rest = LOG ? log_of(sum) : 1 / sum;
+    for (u32 at = lane; at < packs; at += lanes) {
+      P pack = *(const P*)(x + (i64)at * a.x_step);
+      Q made;
+#pragma unroll
+      for (int v = 0; v < VEC; v++) {
+        C value = get(pack.at[v]) - shift;
+        made.at[v] = put<TY>(LOG ? value - rest : exp_of(value) * rest);
+      }
+      *(Q*)(y + (i64)at * a.y_step) = made;
+    }
 #endif
+  }
 }

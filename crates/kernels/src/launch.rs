@@ -15,6 +15,11 @@ pub struct Work {
 }
 
 impl Work {
+    /// No launch at all: there are no results to make.
+    pub fn nothing() -> Self {
+        Self { launches: Vec::new(), scratch_bytes: 0 }
+    }
+
     /// One launch without scratch memory.
     pub fn one(launch: Launch) -> Self {
         Self { launches: vec![launch], scratch_bytes: 0 }

@@ -19,11 +19,13 @@ mod kernel;
 mod launch;
 mod layout;
 mod map;
+mod norm;
 mod reduce;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod softmax;
 mod step;
+mod team;
 mod walk;
 
 pub use arch::{Arch, Dot4, Matrix};

@@ -7,14 +7,13 @@ use graph::{
 use crate::{
     Arch, Args, Kernel, Launch, Work,
     kernel::type_name,
+    team::{MOST_BLOCKS, THREADS},
     walk::{Walk, pack},
 };
 
 const TEXT: &str = concat!(include_str!("../hip/walk.h"), include_str!("../hip/reduce.hip"));
-const THREADS: u32 = 256;
 /// Results of one kind of launch may be made of this many parts.
 const MOST_SEGMENTS: u32 = 256;
-const MOST_BLOCKS: u32 = (1 << 22) - 1;
 
 /// How a number joins those before it: `FOLD` in the text.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,10 +77,10 @@ pub(crate) fn work(prim: &Reduce, step: &Step, arch: &Arch) -> Result<Work, Decl
         geometry: Geometry::default(),
     };
     if job.kept.elems() == 0 {
-        return Ok(Work { launches: Vec::new(), scratch_bytes: 0 });
+        return Ok(Work::nothing());
     }
     let (fold, finish) = parts(prim.kind);
-    let mut work = Work { launches: Vec::new(), scratch_bytes: 0 };
+    let mut work = Work::nothing();
     let job = Job { geometry: job.geometry(arch), ..job };
     let parts_bytes =
         if job.geometry.segments > 1 { job.kept.elems() as usize * job.geometry.segments as usize * 8 } else { 0 };

@@ -2,33 +2,58 @@
 use graph::{Declined, Step, prim::Softmax};
 
 use crate::{
-    Args, Kernel, Launch, Work,
+    Arch, Args, Kernel, Launch, Work,
     kernel::type_name,
-    layout::{Layout, grid_x},
+    team::{THREADS, Team, floats_only},
+    walk::{Walk, pack},
 };
 
-pub(crate) fn work(prim: &Softmax, step: &Step) -> Result<Work, Declined> {
+const TEXT: &str =
+    concat!(include_str!("../hip/walk.h"), include_str!("../hip/team.h"), include_str!("../hip/softmax.hip"));
+
+pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let (x, y) = (&step.inputs[0], &step.outputs[0]);
-    if !x.dtype.is_float() {
-        return Err(Declined::new(format!("softmax of {}", x.dtype)));
+    floats_only("softmax", x.dtype)?;
+    let kept = x.shape.len().saturating_sub(1);
+    let outer: Vec<_> = (0..kept).map(|axis| (x.shape[axis], [x.strides[axis], y.strides[axis]])).collect();
+    let rows = Walk::in_memory_order(&outer)?;
+    let inner = (kept..x.shape.len()).map(|axis| (x.shape[axis], [x.strides[axis], y.strides[axis]]));
+    let columns = Walk::new(&inner.collect::<Vec<_>>())?;
+    if rows.elems() == 0 || columns.elems() == 0 {
+        return Ok(Work::nothing());
     }
-    // Rows on two axes at most, the last axis by itself.
-    let layout = Layout::rows([x, y], 1, 2)?;
-    let (rows, [columns]) = (layout.outer_elems(), layout.inner::<1>());
-    let [x_strides, y_strides] = [layout.strides::<3>(0), layout.strides::<3>(1)];
+    let (extent, [x_step, y_step]) = columns.last();
+    let is_turned = rows.elems() > 1 && extent > 1 && rows.last().1[0].unsigned_abs() < x_step.unsigned_abs();
+    let vec = if (x_step, y_step) == (1, 1) {
+        let numbers = [i64::from(extent), x.offset as i64, y.offset as i64].into_iter();
+        let numbers = numbers.chain(rows.strides(0)).chain(rows.strides(1));
+        pack(if x.dtype.bytes() > y.dtype.bytes() { x.dtype } else { y.dtype }, 8, numbers)
+    } else {
+        1
+    };
+    let packs = extent / vec;
+    let team = if is_turned {
+        Team::turned(rows.elems(), packs, arch)
+    } else {
+        Team::new(rows.elems(), packs, vec, x.dtype.bytes(), arch)
+    };
     let args = Args::new()
         .input("x", 0, x)
         .output("y", 0, y)
-        .u32("columns", columns)
-        .u32("outer", layout.extents::<3>()[1])
-        .i64("x_high", x_strides[0])
-        .i64("x_low", x_strides[1])
-        .i64("x_column", x_strides[2])
-        .i64("y_high", y_strides[0])
-        .i64("y_low", y_strides[1])
-        .i64("y_column", y_strides[2]);
-    let kernel = Kernel::new("softmax", include_str!("../hip/softmax.hip"))
+        .i64s("x_rows", &rows.strides(0))
+        .i64s("y_rows", &rows.strides(1))
+        .i64("x_step", x_step * i64::from(vec))
+        .i64("y_step", y_step * i64::from(vec))
+        .u32s("rows", &rows.numbers())
+        .u32("row_count", rows.elems())
+        .u32("packs", packs)
+        .u32("lanes", team.lanes);
+    let kernel = Kernel::new("softmax", TEXT)
         .set("T", type_name(x.dtype))
-        .set("LOG", u8::from(prim.log));
-    Ok(Work::one(Launch { kernel, grid: [grid_x(rows)?, 1, 1], threads: 256, lds_bytes: 0, args }))
+        .set("TY", type_name(y.dtype))
+        .set("LOG", u8::from(prim.log))
+        .set("VEC", vec)
+        .set("HELD", team.held)
+        .set("TURNED", u8::from(is_turned));
+    Ok(Work::one(Launch { kernel, grid: [team.blocks(rows.elems()), 1, 1], threads: THREADS, lds_bytes: 0, args }))
 }

@@ -1,7 +1,7 @@
 //! From steps to launches.
 use graph::{Declined, Prim, Step};
 
-use crate::{Arch, Work, map, reduce, softmax};
+use crate::{Arch, Work, map, norm, reduce, softmax};
 
 /// What a step is on a GPU.
 ///
@@ -10,8 +10,9 @@ use crate::{Arch, Work, map, reduce, softmax};
 pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     match &step.prim {
         Prim::Map(prim) => map::work(prim, step),
+        Prim::Norm(prim) => norm::work(prim, step, arch),
         Prim::Reduce(prim) => reduce::work(prim, step, arch),
-        Prim::Softmax(prim) => softmax::work(prim, step),
+        Prim::Softmax(prim) => softmax::work(prim, step, arch),
         other => Err(Declined::new(format!("no kernel for {}", other.name()))),
     }
 }

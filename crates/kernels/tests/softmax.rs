@@ -2,26 +2,62 @@
 mod common;
 
 use common::{check, dense, random, step, strided};
-use graph::{DType, Prim, prim::Softmax};
+use graph::{DType, Prim, Scalar, Tensor, View, prim::Softmax};
+
+fn softmax(log: bool, x: View, count: usize, relative: f64) {
+    let y = dense(1, x.dtype, &x.shape);
+    let (dtype, elems) = (x.dtype, x.elems());
+    let step = step(Prim::Softmax(Softmax { log }), vec![x], vec![y]);
+    check(&step, &[random(dtype, count, 7)], &[elems], relative);
+}
 
 #[test]
 fn rows_of_all_lengths_and_types() {
     for (dtype, relative) in [(DType::F32, 2e-6), (DType::F64, 1e-12), (DType::F16, 2e-3), (DType::Bf16, 1.6e-2)] {
-        for (rows, columns) in [(1, 1), (3, 31), (2, 64), (2, 257), (1, 1000)] {
-            for log in [false, true] {
-                let shape = [rows, columns];
-                let (x, y) = (dense(0, dtype, &shape), dense(1, dtype, &shape));
-                let step = step(Prim::Softmax(Softmax { log }), vec![x], vec![y]);
-                check(&step, &[random(dtype, rows * columns, 7)], &[rows * columns], relative);
-            }
+        for (rows, columns) in [(1, 1), (3, 31), (70, 8), (2, 64), (2, 257), (3, 1000)] {
+            softmax(false, dense(0, dtype, &[rows, columns]), rows * columns, relative);
         }
+        softmax(true, dense(0, dtype, &[3, 96]), 3 * 96, relative);
+    }
+}
+
+#[test]
+fn rows_that_take_more_registers_or_none() {
+    for (dtype, relative) in [(DType::F32, 2e-6), (DType::F16, 2e-3)] {
+        for (rows, columns) in [(2, 4096), (1, 3001), (1, 9000), (1, 8200)] {
+            softmax(false, dense(0, dtype, &[rows, columns]), rows * columns, relative);
+        }
+        softmax(true, dense(0, dtype, &[1, 9000]), 9000, relative);
     }
 }
 
 #[test]
 fn rows_that_are_columns_of_another_tensor() {
-    let x = strided(0, DType::F32, &[2, 3, 5], &[15, 1, 3], 0);
-    let y = dense(1, DType::F32, &[2, 3, 5]);
+    softmax(false, strided(0, DType::F32, &[2, 3, 5], &[15, 1, 3], 0), 30, 2e-6);
+    softmax(true, strided(0, DType::F16, &[2, 700, 40], &[28_000, 1, 700], 0), 56_000, 2e-3);
+    // The result lies otherwise than the input.
+    let (x, y) = (dense(0, DType::F32, &[6, 64]), strided(1, DType::F32, &[6, 64], &[1, 6], 0));
     let step = step(Prim::Softmax(Softmax { log: false }), vec![x], vec![y]);
-    check(&step, &[random(DType::F32, 30, 9)], &[30], 2e-6);
+    check(&step, &[random(DType::F32, 384, 3)], &[384], 2e-6);
+}
+
+#[test]
+fn rows_on_six_axes_that_do_not_join() {
+    let strides = [30_000, 12_000, 5_000, 2_000, 900, 400, 1];
+    softmax(false, strided(0, DType::F32, &[2, 2, 2, 2, 2, 2, 24], &strides, 4), 60_000, 2e-6);
+}
+
+#[test]
+fn infinities_and_nan() {
+    let (inf, nan) = (f64::INFINITY, f64::NAN);
+    let rows = [[1.0, -inf, 2.0], [-inf; 3], [inf, 1.0, 2.0], [nan, 1.0, 2.0], [1000.0, 1000.0, -1000.0]];
+    let scalars = rows.iter().flatten().map(|&value| Scalar::Float(value));
+    let x = Tensor::from_scalars(DType::F32, &[15], scalars).unwrap();
+    for (shape, x_strides) in [([5usize, 3], [3isize, 1]), ([3, 5], [1, 3])] {
+        for log in [false, true] {
+            let view = strided(0, DType::F32, &shape, &x_strides, 0);
+            let step = step(Prim::Softmax(Softmax { log }), vec![view], vec![dense(1, DType::F32, &shape)]);
+            check(&step, std::slice::from_ref(&x), &[15], 1e-6);
+        }
+    }
 }

@@ -1,0 +1,37 @@
+// Teams: `lanes` threads that make one result together, a power of two; the 256 threads of a block are teams of equal
+// size. Threads of a team are neighbours, or, where TURNED, threads of the same lane are: then lanes are at most 32.
+#if TURNED
+#define TEAM(lanes) (threadIdx.x % (256 / (lanes)))
+#define LANE(lanes) (threadIdx.x / (256 / (lanes)))
+#else
+#define TEAM(lanes) (threadIdx.x / (lanes))
+#define LANE(lanes) (threadIdx.x % (lanes))
+#endif
+
+struct Sum { template <class V> DEV V of(V a, V b) { return a + b; } };
+struct Largest { template <class V> DEV V of(V a, V b) { return max_of(a, b); } };
+
+// All values of a team as one, which every thread gets. All threads of the block call it; `lds` holds 256 elements.
+template <class Op, class V> DEV V team_all(V v, u32 lanes, V* lds) {
+#if TURNED
+  if (lanes > 1) {
+    u32 teams = 256 / lanes;
+    __syncthreads();
+    lds[threadIdx.x] = v;
+    __syncthreads();
+    v = lds[TEAM(lanes)];
+    for (u32 lane = 1; lane < lanes; lane++) v = Op::of(v, lds[lane * teams + TEAM(lanes)]);
+  }
+#else
+  for (u32 mask = min_of(lanes, 32u) / 2; mask; mask >>= 1) v = Op::of(v, SHFL_XOR(v, mask));
+  if (lanes > 32) {
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) lds[threadIdx.x / 32] = v;
+    __syncthreads();
+    u32 first = TEAM(lanes) * (lanes / 32);
+    v = lds[first];
+    for (u32 part = 1; part < lanes / 32; part++) v = Op::of(v, lds[first + part]);
+  }
+#endif
+  return v;
+}

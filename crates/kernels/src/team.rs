@@ -1,0 +1,61 @@
+//! Who makes a row: `hip/team.h`.
+use graph::Declined;
+
+use crate::Arch;
+
+/// Threads of every block.
+pub(crate) const THREADS: u32 = 256;
+/// Blocks along x; kernels loop over the rest. HIP wants grid times block below 2³².
+pub(crate) const MOST_BLOCKS: u32 = (1 << 22) - 1;
+
+/// Elements that a thread holds in registers at most.
+const MOST_HELD: u32 = 16;
+/// Elements that a thread holds where rows are short enough.
+const FEW_HELD: u32 = 8;
+
+/// How rows are spread over threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Team {
+    /// Threads that make a row.
+    pub lanes: u32,
+    /// Packs that each holds, or 0 where rows are too long for that.
+    pub held: u32,
+}
+
+impl Team {
+    /// For `rows` rows of `packs` packs of `pack` elements that a thread of the team reads once.
+    pub fn new(rows: u32, packs: u32, pack: u32, element_bytes: usize, arch: &Arch) -> Self {
+        let most = if element_bytes > 4 || pack == 1 { FEW_HELD } else { MOST_HELD };
+        let held = [FEW_HELD, most].map(|elems| elems / pack).into_iter().find(|held| packs <= held * THREADS);
+        let mut lanes = packs.div_ceil(held.unwrap_or(1)).max(1).next_power_of_two().min(THREADS);
+        // Few rows: more threads with less each.
+        while lanes < THREADS && lanes < packs && u64::from(rows) * u64::from(lanes) < busy(arch) {
+            lanes *= 2;
+        }
+        Self { lanes, held: held.unwrap_or(0) }
+    }
+
+    /// For rows whose neighbours lie side by side: threads of one lane are neighbours.
+    pub fn turned(rows: u32, elems: u32, arch: &Arch) -> Self {
+        let mut lanes = 1;
+        while lanes < 32 && lanes < elems && u64::from(rows) * u64::from(lanes) < busy(arch) {
+            lanes *= 2;
+        }
+        Self { lanes, held: 0 }
+    }
+
+    /// Blocks along x for this many rows.
+    pub fn blocks(self, rows: u32) -> u32 {
+        rows.div_ceil(THREADS / self.lanes).min(MOST_BLOCKS)
+    }
+}
+
+/// Threads that keep a device busy.
+fn busy(arch: &Arch) -> u64 {
+    u64::from(arch.compute_units) * 1024
+}
+
+/// Says what can't be done about a type.
+pub(crate) fn floats_only(what: &str, dtype: graph::DType) -> Result<(), Declined> {
+    if dtype.is_float() { Ok(()) } else { Err(Declined::new(format!("{what} of {dtype}"))) }
+}
