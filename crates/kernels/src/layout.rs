@@ -8,8 +8,6 @@ pub(crate) struct Layout {
     extents: Vec<u32>,
     /// Of each view, in elements.
     strides: Vec<Vec<i64>>,
-    /// How many of the last axes were kept apart.
-    inner: usize,
 }
 
 impl Layout {
@@ -18,14 +16,6 @@ impl Layout {
     ///
     /// # Errors
     /// More than `most` outer axes are left, or an extent is 2³¹ or more.
-    pub fn rows<const N: usize>(views: [&View; N], inner: usize, most: usize) -> Result<Self, Declined> {
-        Self::new(&views, inner, most)
-    }
-
-    /// As [`rows`](Self::rows), for any number of views.
-    ///
-    /// # Errors
-    /// As for [`rows`](Self::rows).
     pub fn new(views: &[&View], inner: usize, most: usize) -> Result<Self, Declined> {
         let shape = &views[0].shape;
         let outer = shape.len().saturating_sub(inner);
@@ -69,7 +59,7 @@ impl Layout {
         let fits = |extent: u64| u32::try_from(extent).ok().filter(|&extent| extent < 1 << 31);
         let extents = extents.iter().map(|&extent| fits(extent)).collect::<Option<_>>();
         let extents = extents.ok_or_else(|| Declined::new("an axis of 2^31 elements or more"))?;
-        Ok(Self { extents, strides, inner })
+        Ok(Self { extents, strides })
     }
 
     /// All extents; the first ones are 1 where fewer axes were left.
@@ -80,17 +70,6 @@ impl Layout {
     /// A view's strides, in the same order.
     pub fn strides<const N: usize>(&self, view: usize) -> [i64; N] {
         std::array::from_fn(|at| self.strides[view].get(at).copied().unwrap_or(0))
-    }
-
-    /// The last extents.
-    pub fn inner<const N: usize>(&self) -> [u32; N] {
-        let outer = self.extents.len() - self.inner;
-        std::array::from_fn(|at| self.extents.get(outer + at).copied().unwrap_or(1))
-    }
-
-    /// Elements along the outer axes.
-    pub fn outer_elems(&self) -> u64 {
-        self.extents[..self.extents.len() - self.inner].iter().map(|&extent| u64::from(extent)).product()
     }
 }
 
@@ -120,13 +99,11 @@ mod tests {
     fn axes_merge_where_all_views_allow_it() {
         let dense = view(&[2, 3, 4, 5], &[60, 20, 5, 1]);
         let turned = view(&[2, 3, 4, 5], &[60, 5, 15, 1]);
-        let layout = Layout::rows([&dense, &dense], 1, 2).unwrap();
+        let layout = Layout::new(&[&dense, &dense], 1, 2).unwrap();
         assert_eq!(layout.extents::<3>(), [1, 24, 5]);
         assert_eq!(layout.strides::<3>(0), [0, 5, 1]);
-        let layout = Layout::rows([&dense, &turned], 1, 3).unwrap();
+        let layout = Layout::new(&[&dense, &turned], 1, 3).unwrap();
         assert_eq!(layout.extents::<4>(), [2, 3, 4, 5]);
-        assert!(Layout::rows([&dense, &turned], 1, 2).is_err());
-        assert_eq!(layout.outer_elems(), 24);
-        assert_eq!(layout.inner::<1>(), [5]);
+        assert!(Layout::new(&[&dense, &turned], 1, 2).is_err());
     }
 }

@@ -5,11 +5,10 @@ use crate::{
     Arch, Args, Kernel, Launch, Work,
     kernel::type_name,
     team::{THREADS, Team, floats_only},
-    walk::{Walk, pack},
+    walk::{HEADER, Walk, pack},
 };
 
-const TEXT: &str =
-    concat!(include_str!("../hip/walk.h"), include_str!("../hip/team.h"), include_str!("../hip/norm.hip"));
+const TEXT: &str = concat!(include_str!("../hip/team.h"), include_str!("../hip/norm.hip"));
 
 pub(crate) fn work(prim: &Norm, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let (x, y) = (&step.inputs[0], &step.outputs[0]);
@@ -78,6 +77,7 @@ pub(crate) fn work(prim: &Norm, step: &Step, arch: &Arch) -> Result<Work, Declin
     let dtype = |input: Option<usize>| input.map_or(x.dtype, |input| step.inputs[input].dtype);
     // Its name differs from the family: CUDA has a function called norm.
     let kernel = Kernel::new("normalise", TEXT)
+        .with([HEADER])
         .set("T", type_name(x.dtype))
         .set("TY", type_name(y.dtype))
         .set("TS", type_name(dtype(scale)))

@@ -8,10 +8,10 @@ use crate::{
     Arch, Args, Kernel, Launch, Work,
     kernel::type_name,
     team::{MOST_BLOCKS, THREADS},
-    walk::{Walk, pack},
+    walk::{HEADER, Walk, pack},
 };
 
-const TEXT: &str = concat!(include_str!("../hip/walk.h"), include_str!("../hip/reduce.hip"));
+const TEXT: &str = include_str!("../hip/reduce.hip");
 /// Results of one kind of launch may be made of this many parts.
 const MOST_SEGMENTS: u32 = 256;
 
@@ -168,6 +168,7 @@ impl Job<'_> {
         };
         let kernel = |name, join: bool| {
             Kernel::new(name, TEXT)
+                .with([HEADER])
                 .set("T", type_name(self.x.dtype))
                 .set("TY", type_name(to))
                 .set("N", type_name(number))

@@ -5,11 +5,10 @@ use crate::{
     Arch, Args, Kernel, Launch, Work,
     kernel::type_name,
     team::{THREADS, Team, floats_only},
-    walk::{Walk, pack},
+    walk::{HEADER, Walk, pack},
 };
 
-const TEXT: &str =
-    concat!(include_str!("../hip/walk.h"), include_str!("../hip/team.h"), include_str!("../hip/softmax.hip"));
+const TEXT: &str = concat!(include_str!("../hip/team.h"), include_str!("../hip/softmax.hip"));
 
 pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let (x, y) = (&step.inputs[0], &step.outputs[0]);
@@ -49,6 +48,7 @@ pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Dec
         .u32("packs", packs)
         .u32("lanes", team.lanes);
     let kernel = Kernel::new("softmax", TEXT)
+        .with([HEADER])
         .set("T", type_name(x.dtype))
         .set("TY", type_name(y.dtype))
         .set("LOG", u8::from(prim.log))

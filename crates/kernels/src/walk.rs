@@ -1,6 +1,9 @@
 //! Axes in the order that kernels walk them: `hip/walk.h`.
 use graph::{DType, Declined};
 
+/// The text's side.
+pub(crate) const HEADER: &str = include_str!("../hip/walk.h");
+
 /// Axes that a kernel walks at most.
 pub(crate) const AXES: usize = 6;
 
