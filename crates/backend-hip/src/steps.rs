@@ -6,24 +6,27 @@ use graph::Graph;
 
 use crate::json;
 
-/// For the log: how many steps who runs, and why hipDNN does not run those it was asked about.
+/// For the log: how many steps who runs, and why hipDNN, or the device, does not run the others.
 pub(crate) fn summary(prepared: &dyn Prepared) -> String {
-    let (mut runners, mut reasons): (BTreeMap<String, usize>, BTreeMap<&str, usize>) = Default::default();
+    let (mut runners, mut reasons): (BTreeMap<String, usize>, BTreeMap<(&str, &str), usize>) = Default::default();
     let count = prepared.plan().steps.len();
     let by: Vec<RunBy<'_>> = (0..count).map(|at| prepared.run_by(at)).collect();
     for by in &by {
         let runner = match by {
             RunBy::Own { .. } => "our own code".to_owned(),
             RunBy::HipDnn { engine } => format!("hipDNN ({engine})"),
+            RunBy::BlasLt { .. } => "BLASLt".to_owned(),
+            RunBy::Host { .. } => "the host".to_owned(),
         };
         *runners.entry(runner).or_default() += 1;
         if let Some(why) = by.why() {
-            *reasons.entry(why).or_default() += 1;
+            let absent = if matches!(by, RunBy::Host { .. }) { "the device" } else { "hipDNN" };
+            *reasons.entry((absent, why)).or_default() += 1;
         }
     }
     let runners: Vec<String> = runners.iter().map(|(runner, count)| format!("{count} by {runner}")).collect();
-    let reasons: Vec<String> =
-        reasons.iter().map(|(reason, count)| format!("; {count}× not by hipDNN: {reason}")).collect();
+    let reasons = reasons.iter().map(|((absent, why), count)| format!("; {count}× not by {absent}: {why}"));
+    let reasons: Vec<String> = reasons.collect();
     format!("{count} steps, {}{}", runners.join(", "), reasons.concat())
 }
 

@@ -138,6 +138,11 @@ pub enum RunBy<'a> {
         /// Its name.
         engine: &'a str,
     },
+    /// The vendor's library for matrix products.
+    BlasLt {
+        /// Why hipDNN does not, where it was asked.
+        why: Option<&'a str>,
+    },
     /// The host, although the device is another one.
     Host {
         /// Why the device does not.
@@ -151,6 +156,7 @@ impl RunBy<'_> {
         match self {
             Self::Own { .. } => format!("own: {}", step.prim.name()),
             Self::HipDnn { engine } => format!("hipDNN: {engine}"),
+            Self::BlasLt { .. } => format!("BLASLt: {}", step.prim.name()),
             Self::Host { .. } => format!("host: {}", step.prim.name()),
         }
     }
@@ -158,7 +164,7 @@ impl RunBy<'_> {
     /// Why hipDNN, which was asked, or the device does not run the step.
     pub fn why(&self) -> Option<&str> {
         match self {
-            Self::Own { why } => *why,
+            Self::Own { why } | Self::BlasLt { why } => *why,
             Self::Host { why } => Some(why),
             Self::HipDnn { .. } => None,
         }
