@@ -1,0 +1,211 @@
+//! How near to the memory's speed the kernels are that only move it: one primitive at a time on large tensors.
+//!
+//! `cargo run --release -p exec --example gpu_kernels -- --driver nvidia|amd [--mib 256] [--rounds 30]`
+//!
+//! Times are medians between events on the device. Bytes are the fewest that the step has to read and write; the share is
+//! of the driver's own copy of as many bytes, in the same run. Host time is that of queueing one run of the plan.
+use std::{error::Error, process::ExitCode, sync::Arc, time::Instant};
+
+use exec::{Device as _, Ledger, Loaded, Order, Prepared, Run, RunBy, Serial, gpu::GpuDevice};
+use graph::{
+    DType, Graph, Plan, Prim, Scalar, Step, View,
+    expr::{Binary, Expr, Unary},
+    plan::{OutputSpec, Place},
+    prim::{BufferId, Map, Norm, Reduce, ReduceKind, Softmax},
+    shape,
+};
+use hip::{CopyKind, DeviceBuffer, Driver, DriverKind};
+use kernels::{Arch, RtcCompiler};
+
+struct Options {
+    driver: DriverKind,
+    mib: usize,
+    rounds: usize,
+}
+
+fn options() -> Result<Options, Box<dyn Error>> {
+    let mut options = Options { driver: DriverKind::Amd, mib: 256, rounds: 30 };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
+        match name.as_str() {
+            "--driver" => options.driver = value.parse()?,
+            "--mib" => options.mib = value.parse::<usize>()?.max(1),
+            "--rounds" => options.rounds = value.parse::<usize>()?.max(3),
+            _ => return Err(format!("unknown option {name}").into()),
+        }
+    }
+    Ok(options)
+}
+
+/// A step over whole tensors: inputs have the first numbers, then the output.
+fn step(prim: Prim, inputs: &[(DType, &[usize])], output: (DType, &[usize])) -> Step {
+    let view = |at: usize, (dtype, extents): (DType, &[usize])| View {
+        buffer: BufferId(at as u32),
+        dtype,
+        shape: extents.into(),
+        strides: shape::dense_strides(extents),
+        offset: 0,
+    };
+    let outputs = vec![view(inputs.len(), output)];
+    Step { node: 0, prim, inputs: inputs.iter().enumerate().map(|(at, &facts)| view(at, facts)).collect(), outputs }
+}
+
+fn gelu(dtype: DType) -> Expr {
+    let mut expr = Expr::new();
+    let x = expr.input(0, dtype);
+    let constant = |expr: &mut Expr, value| expr.constant(Scalar::Float(value), dtype);
+    let scale = constant(&mut expr, std::f64::consts::FRAC_1_SQRT_2);
+    let scaled = expr.binary(Binary::Mul, x, scale);
+    let erf = expr.unary(Unary::Erf, scaled);
+    let one = constant(&mut expr, 1.0);
+    let sum = expr.binary(Binary::Add, erf, one);
+    let half = constant(&mut expr, 0.5);
+    let product = expr.binary(Binary::Mul, x, sum);
+    let value = expr.binary(Binary::Mul, product, half);
+    let stored = expr.cast(value, dtype);
+    expr.finish(stored);
+    expr
+}
+
+fn add(dtype: DType) -> Expr {
+    let mut expr = Expr::new();
+    let (a, b) = (expr.input(0, dtype), expr.input(1, dtype));
+    let sum = expr.binary(Binary::Add, a, b);
+    let stored = expr.cast(sum, dtype);
+    expr.finish(stored);
+    expr
+}
+
+fn steps(mib: usize) -> Vec<(String, Step)> {
+    let mut steps = Vec::new();
+    for dtype in [DType::F32, DType::F16] {
+        let elems = (mib << 20) / dtype.bytes();
+        for columns in [1024, 4096] {
+            let extents = [elems / columns, columns];
+            let (x, by_column, by_row) = ((dtype, &extents[..]), (dtype, &extents[1..]), (dtype, &extents[..1]));
+            let softmax = Prim::Softmax(Softmax { log: false });
+            steps.push((format!("softmax {dtype} of {columns}"), step(softmax, &[x], x)));
+            let norm = |centre| {
+                let (axes, epsilon, round_before_scale) = (1, 1e-5, false);
+                Prim::Norm(Norm { axes, epsilon, centre, scale: true, bias: centre, round_before_scale })
+            };
+            let label = format!("layer norm {dtype} of {columns}");
+            steps.push((label, step(norm(true), &[x, by_column, by_column], x)));
+            steps.push((format!("RMS norm {dtype} of {columns}"), step(norm(false), &[x, by_column], x)));
+            let sum = Prim::Reduce(Reduce { kind: ReduceKind::Sum, axes: 1 });
+            steps.push((format!("sum {dtype} of {columns}"), step(sum, &[x], by_row)));
+        }
+        let flat = [elems];
+        let x = (dtype, &flat[..]);
+        let map = |expr| Prim::Map(Map { expr });
+        steps.push((format!("copy {dtype}"), step(map(Expr::copy(dtype, dtype)), &[x], x)));
+        steps.push((format!("add {dtype}"), step(map(add(dtype)), &[x, x], x)));
+        steps.push((format!("gelu {dtype}"), step(map(gelu(dtype)), &[x], x)));
+        let square = [elems / 4096, 4096];
+        let mut turned = step(map(Expr::copy(dtype, dtype)), &[(dtype, &square)], (dtype, &square));
+        turned.inputs[0].strides = [1, square[0] as isize].into_iter().collect();
+        steps.push((format!("transpose {dtype}"), turned));
+        let image = [64, 64, 64, elems / (64 * 64 * 64)];
+        let mut biased = step(map(add(dtype)), &[(dtype, &image), (dtype, &image[1..2])], (dtype, &image));
+        let bias = &mut biased.inputs[1];
+        (bias.shape, bias.strides) = (image.as_slice().into(), [0, 1, 0, 0].into_iter().collect());
+        steps.push((format!("add by channel {dtype}"), biased));
+    }
+    steps
+}
+
+/// The bytes of a view's buffer, which are also those that have to be moved for it.
+fn buffer_bytes(view: &View) -> usize {
+    let reach = |(extent, stride): (&usize, &isize)| (extent - 1) * stride.unsigned_abs();
+    (view.shape.iter().zip(&view.strides).map(reach).sum::<usize>() + 1) * view.dtype.bytes()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() -> ExitCode {
+    match options().and_then(|options| measure(&options)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
+    let driver = Driver::load(options.driver)?;
+    let device = driver.devices()?.into_iter().next().ok_or("the driver has no device")?;
+    let arch = Arch::new(&device.info().arch, device.info().compute_units);
+    let gpu = GpuDevice::new(device.clone(), arch, Arc::new(RtcCompiler(hip::Rtc::load(options.driver)?)));
+    let stream = device.stream()?;
+    let (start, end) = (device.timing_event()?, device.timing_event()?);
+    let timed = |work: &mut dyn FnMut() -> Result<(), Box<dyn Error>>| -> Result<f64, Box<dyn Error>> {
+        let mut found = Vec::new();
+        for round in 0..options.rounds + 3 {
+            start.record(stream.raw())?;
+            work()?;
+            end.record(stream.raw())?;
+            end.synchronize()?;
+            if round >= 3 {
+                found.push(f64::from(end.elapsed_ms(&start)?) / 1e3);
+            }
+        }
+        Ok(median(found))
+    };
+    println!("{} with {} MiB a tensor", device.info().name, options.mib);
+    println!("{:<28}{:>10}{:>10}{:>16}{:>14}", "step", "ms", "GB/s", "share of copy", "host us");
+    for (label, step) in steps(options.mib) {
+        let views: Vec<&View> = step.inputs.iter().chain(&step.outputs).collect();
+        let memory: Vec<DeviceBuffer> =
+            views.iter().map(|view| device.alloc(buffer_bytes(view))).collect::<Result<_, _>>()?;
+        let moved: usize = memory.iter().map(DeviceBuffer::bytes).sum();
+        let halves = [device.alloc(moved / 2)?, device.alloc(moved / 2)?];
+        let copied = timed(&mut || {
+            let (to, from) = (halves[0].address().as_ptr(), halves[1].address().as_ptr());
+            // SAFETY: both buffers have this many bytes and live until the events around the copy have passed.
+            unsafe { device.copy_raw_async(to, from, moved / 2, CopyKind::DeviceToDevice, stream.raw())? };
+            Ok(())
+        })?;
+        let prepared = prepare(&gpu, step.clone())?;
+        if let RunBy::Host { why } = prepared.run_by(0) {
+            println!("{label:<28}no kernel: {why}");
+            continue;
+        }
+        let (outputs, inputs) = memory.split_last().ok_or("a step without views")?;
+        let inputs: Vec<*const u8> = inputs.iter().map(|buffer| buffer.address().as_ptr().cast_const()).collect();
+        let outputs = [outputs.address().as_ptr()];
+        let ledger = Arc::new(Ledger::default());
+        let mut host = Vec::new();
+        let seconds = timed(&mut || {
+            let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
+            let order = Order::Stream { device: &device, stream: stream.raw(), ledger: &ledger };
+            let began = Instant::now();
+            // SAFETY: one buffer for each of the plan's tensors, as large as its view, alive until the events have passed.
+            unsafe { Arc::clone(&prepared).run(run, order)? };
+            host.push(began.elapsed().as_secs_f64() * 1e6);
+            Ok(())
+        })?;
+        let rate = moved as f64 / seconds / 1e9;
+        let (share, host) = (copied / seconds * 100.0, median(host));
+        println!("{label:<28}{:>10.3}{rate:>10.0}{share:>15.0}%{host:>14.1}", seconds * 1e3);
+    }
+    Ok(())
+}
+
+/// A plan of one step whose tensors all are inputs and outputs.
+fn prepare(gpu: &GpuDevice, step: Step) -> Result<Arc<dyn Prepared>, Box<dyn Error>> {
+    let mut graph = Graph::new();
+    let values = step.inputs.iter().enumerate();
+    let inputs = values.map(|(at, view)| graph.add_value(format!("x{at}"), view.dtype, None)).collect();
+    graph.set_inputs(inputs);
+    let places = (0..step.inputs.len()).map(Place::Input).chain([Place::Output(0)]).collect();
+    let output = &step.outputs[0];
+    let outputs = vec![OutputSpec { dtype: output.dtype, shape: output.shape.clone() }];
+    let plan = Plan { steps: vec![step], places, constants: Vec::new(), outputs, arena_bytes: 0, live_bytes: 0 };
+    let loaded: Box<dyn Loaded> = gpu.load(Arc::new(graph))?;
+    Ok(loaded.prepare(plan)?)
+}
