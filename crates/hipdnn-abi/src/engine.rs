@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use hipdnn::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, Status};
+use hipdnn::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, Severity, Status};
 
 use crate::descriptor::{Descriptor, Made};
 use crate::fault::{self, Fault, Outcome};
 use crate::implementation::{Engine, Implementation, Plan, Program};
+use crate::log;
 use crate::registry::{DESCRIPTORS, HANDLES, Handle};
 use crate::value::Value;
 
@@ -23,7 +24,9 @@ pub fn finalize(descriptor: &Arc<Descriptor>, library: &dyn Implementation) -> O
         },
         D::EXECUTION_PLAN_DESCRIPTOR => {
             let (program, engine) = choice_of(descriptor)?;
-            Ok(Made::Plan(program.plan(&engine)?))
+            let plan = program.plan(&engine)?;
+            log::line(Severity::INFO, || format!("{} made a plan", engine.name));
+            Ok(Made::Plan(plan))
         }
         D::VARIANT_PACK_DESCRIPTOR => {
             let (uids, addresses) = descriptor.with_arguments(|pack| (pack.uids.len(), pack.addresses.len()));
@@ -79,7 +82,12 @@ fn finalize_graph(graph: &Arc<Descriptor>, library: &dyn Implementation) -> Outc
             }
         }
     }
-    Ok(library.compile(&handle, &operations))
+    let compiled = library.compile(&handle, &operations);
+    match &compiled {
+        Ok(_) => log::line(Severity::INFO, || format!("a graph of {} operations was compiled", operations.len())),
+        Err(reason) => log::line(Severity::WARN, || format!("no engine runs a graph: {reason}")),
+    }
+    Ok(compiled)
 }
 
 /// A tensor's number.

@@ -8,7 +8,6 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 
 use hipdnn::sys::{
     AttributeName, AttributeType, DescriptorType, LogCallbackMode, PluginLoadingMode, PluginUnloadingMode,
@@ -19,12 +18,11 @@ use crate::descriptor::Descriptor;
 use crate::engine;
 use crate::fault::{self, Fault, Outcome};
 use crate::implementation::{Engine, Implementation};
+use crate::log as messages;
 use crate::registry::{DESCRIPTORS, HANDLES, Handle};
 
 /// The library that exports the functions.
 pub type Library = &'static dyn Implementation;
-
-static LOG_LEVEL: AtomicI32 = AtomicI32::new(Severity::OFF.0);
 
 /// Runs an exported function: a failure leaves its words with the thread, a panic becomes an internal error.
 fn guard(body: impl FnOnce() -> Outcome) -> Status {
@@ -33,6 +31,8 @@ fn guard(body: impl FnOnce() -> Outcome) -> Status {
     match outcome {
         Ok(()) => Status::SUCCESS,
         Err(fault) => {
+            let severity = if fault.status == Status::NOT_SUPPORTED { Severity::WARN } else { Severity::ERROR };
+            messages::line(severity, || format!("{}: {}", fault.status, fault.text));
             fault::remember(fault.text);
             fault.status
         }
@@ -266,14 +266,13 @@ pub unsafe fn deserialize_json_graph(_: Library, _: *mut *mut c_void, _: *const 
 }
 
 /// Takes a message for the log.
-pub unsafe fn log(library: Library, severity: Severity, message: *const c_char) {
-    if message.is_null() || severity.0 < LOG_LEVEL.load(Ordering::Relaxed) {
+pub unsafe fn log(_: Library, severity: Severity, message: *const c_char) {
+    if message.is_null() {
         return;
     }
     let _ = guard(|| {
         // SAFETY: the module's contract.
-        let text = unsafe { CStr::from_ptr(message) }.to_string_lossy();
-        tracing::info!(target: "hipdnn::backend", "{}: {text}", library.identity().plugin);
+        messages::deliver(severity, unsafe { CStr::from_ptr(message) });
         Ok(())
     });
 }
@@ -322,26 +321,20 @@ pub unsafe fn loaded_engine_plugin_paths(
     })
 }
 
-/// Not offered: messages go to the process's own log.
+/// Gives messages to a callback. Both modes call it at once, on the thread that logs.
 pub unsafe fn set_user_log_callback(
     _: Library,
-    _: Option<UserLogCallback>,
-    _: Severity,
+    callback: Option<UserLogCallback>,
+    least: Severity,
     _: LogCallbackMode,
-    _: *mut c_void,
+    user: *mut c_void,
 ) -> Status {
-    absent("log callbacks")
+    guard(|| messages::set_callback(callback, least, user))
 }
 
 /// Sets the least severity that is logged.
 pub unsafe fn set_global_log_level(_: Library, level: Severity) -> Status {
-    guard(|| {
-        if level.name().is_none() {
-            return Err(Fault::bad("an unknown severity"));
-        }
-        LOG_LEVEL.store(level.0, Ordering::Relaxed);
-        Ok(())
-    })
+    guard(|| messages::set_level(level))
 }
 
 /// The least severity that is logged.
@@ -351,7 +344,7 @@ pub unsafe fn global_log_level(_: Library, level: *mut Severity) -> Status {
             return Err(Fault::bad("the level's place is null"));
         }
         // SAFETY: the module's contract.
-        unsafe { store("the level's place", level, Severity(LOG_LEVEL.load(Ordering::Relaxed))) }
+        unsafe { store("the level's place", level, messages::level()) }
     })
 }
 

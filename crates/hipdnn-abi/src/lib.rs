@@ -12,6 +12,7 @@ pub mod entry;
 mod export;
 mod fault;
 mod implementation;
+mod log;
 mod registry;
 mod table;
 mod table_attention;

@@ -188,14 +188,9 @@ impl Bench {
     /// A refusal with the backend's own reason, or a failure.
     fn refused(&self, error: &Error) -> Failure {
         match error {
-            Error::NotSupported { .. } => {
-                let mut text = [0u8; 1024];
-                // SAFETY: the buffer is as large as said.
-                unsafe { self.backend.last_error_string(text.as_mut_ptr().cast(), text.len()) };
-                let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
-                Failure::NotSupported(String::from_utf8_lossy(&text[..end]).into_owned())
-            }
+            Error::NotSupported { reason, .. } => Failure::NotSupported(reason.clone()),
             Error::Backend { status: Status::NOT_SUPPORTED, text, .. } => Failure::NotSupported(text.clone()),
+            other if other.is_not_supported() => Failure::NotSupported(other.to_string()),
             other => Failure::Wrong(other.to_string()),
         }
     }

@@ -86,7 +86,9 @@ impl OperationGraph {
         for plan in plans {
             match median(how, || run(&plan)) {
                 Ok(time) => timed.push(TimedPlan { plan, time }),
-                Err(error) => refused.push(Refusal { engine: plan.engine(), reason: error.to_string() }),
+                Err(error) => {
+                    refused.push(Refusal { engine: plan.engine(), reason: error.to_string(), status: None });
+                }
             }
         }
         if timed.is_empty() {

@@ -88,12 +88,14 @@ pub enum Error {
         rule: String,
     },
     /// No engine of the backend runs this graph.
-    #[error("no engine of {backend} runs graph {graph:?}")]
+    #[error("no engine of {backend} runs graph {graph:?}{}", said(.reason))]
     NotSupported {
         /// The library.
         backend: String,
         /// The graph's name.
         graph: String,
+        /// The backend's own words; may be empty.
+        reason: String,
     },
     /// Engines run this graph, and none made a plan that was wanted.
     #[error("no engine made a plan of graph {graph:?} ({})", reasons(.refused))]
@@ -123,7 +125,10 @@ impl Error {
     pub fn is_not_supported(&self) -> bool {
         match self {
             Self::Backend { status, .. } => *status == Status::NOT_SUPPORTED,
-            Self::NotSupported { .. } | Self::NoPlan { .. } | Self::Absent { .. } => true,
+            Self::NoPlan { refused, .. } => {
+                refused.iter().all(|refusal| matches!(refusal.status, None | Some(Status::NOT_SUPPORTED)))
+            }
+            Self::NotSupported { .. } | Self::Absent { .. } => true,
             Self::Invalid { .. } => false,
         }
     }

@@ -18,13 +18,18 @@ pub(crate) fn check(backend: &dyn Backend, attempted: impl FnOnce() -> String, s
     if status == Status::SUCCESS {
         return Ok(());
     }
+    let text = last_error(backend);
+    Err(Error::Backend { attempted: attempted(), status, text })
+}
+
+/// The backend's words about this thread's last failure, which it forgets then.
+pub(crate) fn last_error(backend: &dyn Backend) -> String {
     let mut text = [0; ERROR_TEXT_BYTES];
     // SAFETY: the buffer is as large as said.
     unsafe { backend.last_error_string(text.as_mut_ptr(), text.len()) };
     text[ERROR_TEXT_BYTES - 1] = 0;
     // SAFETY: the text ends in a NUL, if nowhere else then in the last byte.
-    let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
-    Err(Error::Backend { attempted: attempted(), status, text })
+    unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned()
 }
 
 /// Demands a function that older libraries lack.

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use crate::descriptor::Descriptor;
-use crate::handle::{Handle, check, require};
+use crate::handle::{Handle, check, last_error, require};
 use crate::knob::{KnobInfo, KnobValue};
 use crate::plan::Plan;
-use crate::sys::{AttributeName as A, AttributeType, BehaviorNote, DescriptorType, HeurMode, RankingOutcome};
+use crate::sys::{AttributeName as A, AttributeType, BehaviorNote, DescriptorType, HeurMode, RankingOutcome, Status};
 use crate::{Error, Result};
 
 /// A graph that a backend has accepted.
@@ -39,6 +39,15 @@ pub struct Refusal {
     pub engine: i64,
     /// The reason.
     pub reason: String,
+    /// The backend's status, where it was the backend that refused.
+    pub status: Option<Status>,
+}
+
+impl Refusal {
+    /// Ruled out by the caller's own choice.
+    fn by_choice(engine: i64, reason: String) -> Self {
+        Self { engine, reason, status: None }
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -49,14 +58,15 @@ impl fmt::Display for Refusal {
 
 impl Choice {
     fn refuses(&self, engine: i64) -> Option<Refusal> {
-        self.barred.contains(&engine).then(|| Refusal { engine, reason: "it was left out".into() })
+        self.barred.contains(&engine).then(|| Refusal::by_choice(engine, "it was left out".into()))
     }
 
     fn check(&self, plan: Plan) -> Result<Plan, Refusal> {
         let (engine, bytes) = (plan.engine(), plan.workspace_bytes());
         match self.max_workspace_bytes {
             Some(most) if bytes > most => {
-                Err(Refusal { engine, reason: format!("it needs {bytes} bytes of workspace, and {most} are allowed") })
+                let reason = format!("it needs {bytes} bytes of workspace, and {most} are allowed");
+                Err(Refusal::by_choice(engine, reason))
             }
             _ => Ok(plan),
         }
@@ -220,10 +230,13 @@ impl OperationGraph {
     }
 
     fn some_candidates(&self) -> Result<Vec<Candidate>> {
+        let backend = self.descriptor.backend();
+        // That no engine runs a graph is no failure to a backend, but some leave a reason; older words are not it.
+        last_error(&**backend);
         let candidates = self.candidates()?;
         if candidates.is_empty() {
-            let backend = self.descriptor.backend().describe();
-            return Err(Error::NotSupported { backend, graph: self.name.clone() });
+            let (backend, reason) = (backend.describe(), last_error(&**backend));
+            return Err(Error::NotSupported { backend, graph: self.name.clone(), reason });
         }
         Ok(candidates)
     }
@@ -264,8 +277,8 @@ impl Candidate {
         if let Some(refusal) = choice.refuses(self.engine) {
             return Err(refusal);
         }
-        let plan = self.plan().map_err(|error| Refusal { engine: self.engine, reason: error.to_string() });
-        plan.and_then(|plan| choice.check(plan))
+        let refusal = |error: Error| Refusal { engine: self.engine, status: error.status(), reason: error.to_string() };
+        self.plan().map_err(refusal).and_then(|plan| choice.check(plan))
     }
 
     /// The engine's name.
