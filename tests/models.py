@@ -2,10 +2,13 @@
 
     python tests/models.py --library libhip-backend.so [--only silero_vad,…] [--bench]
     python tests/models.py --library libmigraphx-backend.so --option target=ref
+    python tests/models.py --library libhip-backend.so --hipdnn [--only …]
 
 A model is right if its outputs are within its tolerance of the recorded ones, and if it does what tests/behaviour.py expects.
 Recorded answers of quantised models come from the CPU provider's fused integer kernels; those in UNFUSED may instead agree
 with the CPU provider without graph optimisations, which computes the graph as it is written, as we do.
+
+With --hipdnn, steps are offered to hipDNN, and a model is right only if hipDNN runs every convolution of floats in it.
 
 Needs the model collection that stands beside the repository (../shared); without it there is nothing to do, and it says so.
 """
@@ -47,11 +50,14 @@ def collection():
 
 
 OPTIONS = {}
+ENTRIES = {}
 
 
 def session(ort, path, devices, optimised=True, stages=""):
     options = ort.SessionOptions()
     options.add_session_config_entry("ep.hip.dump_dir", stages)
+    for key, value in ENTRIES.items():
+        options.add_session_config_entry(key, value)
     options.log_severity_level = 4
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -111,12 +117,24 @@ def arena(folder):
     return max(sizes, default=(0, 0))
 
 
+def run_by_hipdnn(file):
+    """What hipDNN ran of a model whose steps were recorded; fails if a convolution of floats is not among it."""
+    lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
+    steps = [step for line in lines for step in line.get("steps", [])]
+    taken = lambda steps: sum(step["run_by"].startswith("hipDNN: ") for step in steps)
+    convolutions = [step for step in steps if step["step"].removeprefix("fused_").startswith("conv")]
+    others = [step for step in convolutions if not taken([step])]
+    assert not others, f"hipDNN does not run {others[0]['step']} {others[0]['node']}: {others[0]['reason']}"
+    return f"  hipDNN: {taken(convolutions)} convolutions, {taken(steps)} of {len(steps)} steps"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, type=os.path.abspath)
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
     parser.add_argument("--least-share", type=float, default=0, help="fail if a smaller share of all nodes is on the device")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the backend")
+    parser.add_argument("--hipdnn", action="store_true", help="offer steps to hipDNN, which must run every convolution")
     parser.add_argument("--bench", action="store_true", help="measure speed too")
     arguments = parser.parse_args()
     OPTIONS.update(option.split("=", 1) for option in arguments.option)
@@ -136,6 +154,9 @@ def main():
         feeds, golden = make_golden.load_golden(make_golden.GOLDEN / f"{model['id']}.npz")
         note, speed, relative, cosine, placed = "", "", float("nan"), float("nan"), collections.Counter()
         stages = tempfile.TemporaryDirectory()
+        record = Path(stages.name) / "explain.jsonl"
+        if arguments.hipdnn:
+            ENTRIES.update({"ep.hip.hipdnn": "on", "ep.hip.explain_file": str(record)})
         try:
             ours = session(ort, model["path"], devices, stages=stages.name)
             run = runner(make_golden, ours)
@@ -156,6 +177,8 @@ def main():
                 note = f"  {make_golden.worst(found)[1]:.1e} from the CPU provider without graph optimisations"
             if model["id"] in EXPECTED:
                 note = f"  {EXPECTED[model['id']](outputs, lambda other: run({**feeds, **other}))}{note}"
+            if arguments.hipdnn:
+                note = f"{note}{run_by_hipdnn(record)}"
             if arguments.bench:
                 mine, theirs = medians([ours, session(ort, model["path"], None)], feeds, 2.0)
                 ratios.append(theirs / mine)

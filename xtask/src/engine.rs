@@ -40,6 +40,23 @@ pub fn models(workspace: &Workspace, python: &Python, stage: &Stage, only: &[Str
     shell::run_to_last_line(&mut script).map(Outcome::Passed)
 }
 
+/// The models of the step below: all of one's convolutions have their activations merged in, the other is in half precision.
+const HIPDNN_MODELS: &str = "light_resnet50,squeezenet_fp16";
+
+/// The step of `cargo xtask test` that runs models with their convolutions by hipDNN.
+///
+/// # Errors
+/// When a model's answer is wrong, or a convolution is not run by hipDNN.
+pub fn hipdnn_step(context: &Context<'_>) -> Result<Outcome> {
+    if !context.workspace.path("../shared/tools").is_dir() {
+        return Ok(Outcome::Skipped("the model collection (../shared) is not beside the repository".into()));
+    }
+    let library = context.stage()?.backend();
+    let mut script = script(context.workspace, context.python()?, &library, "tests/models.py");
+    script.args(["--hipdnn", "--only", HIPDNN_MODELS]);
+    shell::run_to_last_line(&mut script).map(Outcome::Passed)
+}
+
 /// Runs random graphs with the engine and without it, with `arguments` for the script.
 ///
 /// # Errors

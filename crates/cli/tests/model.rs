@@ -153,6 +153,30 @@ fn explain_names_what_runs_where_and_why() {
 }
 
 #[test]
+fn explain_says_who_runs_each_step() {
+    let Some(bench) = Bench::new() else { return };
+    if let Err(reason) = place::staged_library("hipdnn_host") {
+        println!("skipped: {reason}");
+        return;
+    }
+    let model = bench.model("m.onnx", with_det());
+    assert_eq!(bench.json(&["explain", &model])["steps"], Value::Null, "nothing runs unless it is asked for");
+    let steps = |arguments: &[&str]| {
+        let report = bench.json(&[&["explain", &model, "--steps", "--dim", "batch=2"], arguments].concat());
+        let steps = report["steps"].as_array().unwrap().clone();
+        steps.into_iter().map(|step| (step["step"].clone(), step["run_by"].clone())).collect::<Vec<_>>()
+    };
+    let own = [("map", "own: map"), ("matmul", "own: matmul"), ("map", "own: map")];
+    assert_eq!(steps(&[]), own.map(|(step, by)| (step.into(), by.into())));
+    let mut with = own;
+    with[1].1 = "hipDNN: HOST_CPU_ENGINE";
+    let option = ["--option", "ep.hip.hipdnn=on"];
+    assert_eq!(steps(&option), with.map(|(step, by)| (step.into(), by.into())));
+    let text = bench.text(&["explain", &model, "--steps", option[0], option[1]]);
+    assert!(text.contains("Steps: 1 × hipDNN: HOST_CPU_ENGINE, 2 × own: map"), "{text}");
+}
+
+#[test]
 fn run_computes_what_the_model_says() {
     let Some(bench) = Bench::new() else { return };
     let model = bench.model("m.onnx", doubled());

@@ -13,7 +13,8 @@
 //! 3. In a run: [`DnnStep::execute`] enqueues the step on a stream, with the same function from buffers to addresses that
 //!    a device's own code gets, and [`DnnStep::workspace_bytes`] of device memory, which the next step on the stream may
 //!    reuse. Ask [`DnnStep::accepts`] first: engines demand aligned addresses, and those of inputs and outputs are the
-//!    user's.
+//!    user's. A step that `execute` refuses can still be run by the device's own code; the host device does so, says it
+//!    once, and does not ask again.
 //!
 //! Nothing here knows which driver it works with: addresses are the driver's, and so is the stream. Capture works as far as
 //! the library's engine can be captured: `execute` on a captured stream is recorded.
@@ -43,9 +44,6 @@ pub use mode::{Mode, UnknownMode};
 /// Outcomes kept per device: a large model has a few dozen different products and convolutions for each shape of its
 /// inputs.
 const KEPT_OUTCOMES: usize = 512;
-
-/// What hipDNN promises engines about addresses unless a tensor says otherwise.
-const ALIGNMENT: usize = 16;
 
 /// The libraries in use, one for each device.
 #[derive(Default)]
@@ -155,13 +153,11 @@ impl Dnn {
     /// The step as the library runs it, or why it does not.
     fn take(self: &Arc<Self>, step: &Step) -> Result<DnnStep, Declined> {
         let views: Vec<&View> = step.inputs.iter().chain(&step.outputs).collect();
-        if views.iter().any(|view| !byte_offset(view).unsigned_abs().is_multiple_of(ALIGNMENT)) {
-            return Err(Declined::new(format!("an operand does not start at a multiple of {ALIGNMENT} bytes")));
-        }
         let built = self.build(step)?;
         let operand = |&(at, uid): &(usize, i64)| {
             let view = views[at];
-            Operand { buffer: view.buffer, offset: byte_offset(view), uid }
+            let offset = view.offset.wrapping_mul(view.dtype.bytes().cast_signed());
+            Operand { buffer: view.buffer, offset, alignment: sketch::alignment(view), uid }
         };
         Ok(DnnStep { operands: built.operands.iter().map(operand).collect(), built, dnn: self.clone() })
     }
@@ -210,7 +206,15 @@ struct Operand {
     buffer: BufferId,
     /// Bytes from the start of the buffer.
     offset: isize,
+    /// What the address is a multiple of.
+    alignment: usize,
     uid: i64,
+}
+
+impl Operand {
+    fn address(&self, address: impl Fn(BufferId) -> *mut u8) -> *mut u8 {
+        address(self.buffer).wrapping_offset(self.offset)
+    }
 }
 
 impl DnnStep {
@@ -226,7 +230,7 @@ impl DnnStep {
 
     /// Whether buffers lie where the engine can use them. Where not, the device's own code runs the step.
     pub fn accepts(&self, address: impl Fn(BufferId) -> *mut u8) -> bool {
-        self.operands.iter().all(|operand| address(operand.buffer).addr().is_multiple_of(ALIGNMENT))
+        self.operands.iter().all(|operand| operand.address(&address).addr().is_multiple_of(operand.alignment))
     }
 
     /// Enqueues the step on a stream.
@@ -249,10 +253,7 @@ impl DnnStep {
         let _scope = self.dnn.device.enter()?;
         let handle = self.dnn.handle.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = self.built.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        let tensors = self.operands.iter().map(|operand| {
-            let Operand { buffer, offset, uid } = operand;
-            (*uid, address(*buffer).wrapping_offset(*offset).cast())
-        });
+        let tensors = self.operands.iter().map(|operand| (operand.uid, operand.address(&address).cast()));
         let failed =
             |error: hipdnn::Error| ExecError::Dnn { engine: self.engine().to_owned(), reason: error.to_string() };
         // SAFETY: the caller vouches for the stream during this call, and another one is set before it ends.
@@ -265,9 +266,10 @@ impl DnnStep {
     }
 }
 
-/// A step without its buffers: what its plan depends on.
+/// A step without its buffers: what its plan depends on. Of offsets the alignment is left.
 fn signature(step: &Step) -> Step {
-    let bare = |view: &View| View { buffer: BufferId(0), offset: 0, ..view.clone() };
+    let bare =
+        |view: &View| View { buffer: BufferId(0), offset: sketch::alignment(view).cast_signed(), ..view.clone() };
     Step {
         node: 0,
         prim: step.prim.clone(),
@@ -276,11 +278,10 @@ fn signature(step: &Step) -> Step {
     }
 }
 
-fn byte_offset(view: &View) -> isize {
-    view.offset.wrapping_mul(view.dtype.bytes().cast_signed())
-}
-
 /// What is wrong, without the help: a reason is shown in tables.
 fn first_line(error: &dyn std::error::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
+
+#[cfg(test)]
+mod tests;

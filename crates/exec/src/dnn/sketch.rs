@@ -50,11 +50,11 @@ impl Sketch {
         let mut dims = vec![1; axes];
         dims[1] = view.elems() as i64;
         let strides = packed(&dims, &(0..axes).collect::<Vec<_>>());
-        Ok(self.bring(at, Tensor::new(&dims).strides(&strides).typed(channels.data_type)))
+        Ok(self.bring(at, Described { dims, strides, ..channels }))
     }
 
-    fn bring(&mut self, at: usize, tensor: impl Into<Tensor>) -> TensorId {
-        let id = self.graph.tensor(tensor.into());
+    fn bring(&mut self, at: usize, described: Described) -> TensorId {
+        let id = self.graph.tensor(described.into());
         self.operands.push((at, id));
         id
     }
@@ -79,17 +79,29 @@ impl Sketch {
     }
 }
 
-/// A tensor's extents, strides and type.
+/// What hipDNN promises engines about addresses unless a tensor says otherwise.
+const USUAL_ALIGNMENT: usize = 16;
+
+/// The alignment of a view's first element in a buffer that is aligned as usual.
+pub(super) fn alignment(view: &View) -> usize {
+    let bytes = view.offset.unsigned_abs().wrapping_mul(view.dtype.bytes());
+    USUAL_ALIGNMENT.min(1 << bytes.trailing_zeros().min(4))
+}
+
+/// A tensor's extents, strides and type, and how it is aligned.
 struct Described {
     dims: Vec<i64>,
     strides: Vec<i64>,
     data_type: DataType,
+    alignment: usize,
 }
 
 impl From<Described> for Tensor {
     fn from(described: Described) -> Self {
-        let Described { dims, strides, data_type } = described;
-        Tensor::new(&dims).strides(&strides).typed(data_type)
+        let Described { dims, strides, data_type, alignment } = described;
+        let tensor = Tensor::new(&dims).strides(&strides).typed(data_type);
+        // Said only where it matters: older libraries do not know the attribute.
+        if alignment < USUAL_ALIGNMENT { tensor.aligned(alignment as i64) } else { tensor }
     }
 }
 
@@ -111,7 +123,7 @@ fn describe(view: &View, axes: usize, repeats: Repeats) -> Result<Described, Dec
         strides.push(stride as i64);
     }
     settle(&dims, &mut strides);
-    Ok(Described { dims, strides, data_type })
+    Ok(Described { dims, strides, data_type, alignment: alignment(view) })
 }
 
 /// Gives axes of extent 1 the strides they have in the usual layouts: no element depends on them, but engines recognise
@@ -157,12 +169,24 @@ fn data_type(dtype: DType) -> Result<DataType, Declined> {
 
 #[cfg(test)]
 mod tests {
+    use graph::{Shape, prim::BufferId, shape::Strides};
+
     use super::*;
 
     fn settled(dims: &[i64], strides: &[i64]) -> Vec<i64> {
         let mut strides = strides.to_vec();
         settle(dims, &mut strides);
         strides
+    }
+
+    #[test]
+    fn a_view_is_aligned_as_its_first_element() {
+        let at = |dtype, offset| {
+            alignment(&View { buffer: BufferId(0), dtype, shape: Shape::new(), strides: Strides::new(), offset })
+        };
+        assert_eq!([0, 4, 8, -4].map(|offset| at(DType::F32, offset)), [16; 4]);
+        assert_eq!([1, 2, 3, 6].map(|offset| at(DType::F32, offset)), [4, 8, 4, 8]);
+        assert_eq!([1, 2, 12].map(|offset| at(DType::F16, offset)), [2, 4, 8]);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //!
 //! The steps between two of hipDNN's are one piece of our own work. On an idle stream, or on none, pieces are done on the
 //! calling thread, which waits for hipDNN. On a busy stream, and in a recording, they are host functions of the driver
-//! between hipDNN's own work.
+//! between hipDNN's own work. A step that hipDNN took and then refuses to run is ours from then on.
 use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Instant,
 };
 
@@ -48,17 +48,35 @@ impl Mixed {
 /// Who runs the steps of a plan.
 pub(super) struct MixedPlan {
     /// Of each step: `None` if hipDNN has no such operation.
-    answers: Vec<Option<Result<DnnStep, Declined>>>,
+    answers: Vec<Option<Result<Taken, Declined>>>,
     workspace_bytes: usize,
     mixed: Arc<Mixed>,
+}
+
+/// A step that hipDNN took.
+struct Taken {
+    step: DnnStep,
+    /// Why it is ours again: the library refused to run it.
+    failure: OnceLock<String>,
+}
+
+impl Taken {
+    /// Remembers that the library refused to run the step.
+    fn fail(&self, node: &str, error: &ExecError) {
+        if self.failure.set(error.to_string().lines().next().unwrap_or_default().to_owned()).is_ok() {
+            tracing::warn!(target: "amdgpu_ep::run", "{node} runs without hipDNN from now on: {error}");
+        }
+    }
 }
 
 impl MixedPlan {
     /// Offers every step of a plan to hipDNN.
     pub fn new(mixed: &Arc<Mixed>, plan: &Plan) -> Self {
-        let answers: Vec<_> = plan.steps.iter().map(|step| mixed.offering.offer(step)).collect();
+        let take = |step| Taken { step, failure: OnceLock::new() };
+        let offer = |step| mixed.offering.offer(step).map(|answer| answer.map(take));
+        let answers: Vec<_> = plan.steps.iter().map(offer).collect();
         let taken = answers.iter().flatten().flatten();
-        let workspace_bytes = taken.map(DnnStep::workspace_bytes).max().unwrap_or(0);
+        let workspace_bytes = taken.map(|taken: &Taken| taken.step.workspace_bytes()).max().unwrap_or(0);
         Self { answers, workspace_bytes, mixed: mixed.clone() }
     }
 
@@ -69,7 +87,10 @@ impl MixedPlan {
 
     pub fn run_by(&self, step: usize) -> RunBy<'_> {
         match self.answers.get(step) {
-            Some(Some(Ok(taken))) => RunBy::HipDnn { engine: taken.engine() },
+            Some(Some(Ok(taken))) => match taken.failure.get() {
+                None => RunBy::HipDnn { engine: taken.step.engine() },
+                Some(why) => RunBy::Own { why: Some(why) },
+            },
             Some(Some(Err(reason))) => RunBy::Own { why: Some(&reason.0) },
             _ => RunBy::Own { why: None },
         }
@@ -81,9 +102,11 @@ impl MixedPlan {
         let mut own = 0..0;
         for (at, answer) in self.answers.iter().enumerate() {
             match answer {
-                Some(Ok(step)) if step.accepts(|buffer| bound.address(buffer)) => {
+                Some(Ok(taken))
+                    if taken.failure.get().is_none() && taken.step.accepts(|buffer| bound.address(buffer)) =>
+                {
                     pieces.extend((!own.is_empty()).then(|| Piece::Own(own.clone())));
-                    pieces.push(Piece::Dnn(at, step));
+                    pieces.push(Piece::Dnn(at, taken));
                     own = at + 1..at + 1;
                 }
                 _ => own.end = at + 1,
@@ -99,7 +122,7 @@ enum Piece<'a> {
     /// By our own code.
     Own(Range<usize>),
     /// By hipDNN, with its number.
-    Dnn(usize, &'a DnnStep),
+    Dnn(usize, &'a Taken),
 }
 
 /// Runs a plan in an order with other work.
@@ -157,12 +180,19 @@ unsafe fn run_now(
                     // SAFETY: the caller's promise; what hipDNN did before these steps was waited for.
                     unsafe { execute_part(graph, bound, steps, &mut state, run.parallel, observer) }?;
                 }
-                Piece::Dnn(at, step) => {
+                Piece::Dnn(at, taken) => {
                     let start = observer.is_some().then(Instant::now);
                     // SAFETY: the planner keeps live buffers apart; the caller vouches for inputs and outputs until this
                     // call returns, and the stream is waited for before that.
-                    unsafe { step.execute(|buffer| bound.address(buffer), workspace, stream) }?;
+                    let done = unsafe { taken.step.execute(|buffer| bound.address(buffer), workspace, stream) };
                     device.stream_synchronize(stream)?;
+                    if let Err(error) = done {
+                        taken.fail(&plan.label(at), &error);
+                        let graph = &plan.shared.graph;
+                        // SAFETY: as above, and hipDNN does nothing more to the step's memory.
+                        unsafe { execute_part(graph, bound, at..at + 1, &mut state, run.parallel, observer) }?;
+                        continue;
+                    }
                     if let (Some(observer), Some(start)) = (observer, start) {
                         observer.step(&plan.plan.steps[at], mixed.run_by(at), start, start.elapsed());
                     }
@@ -260,10 +290,10 @@ impl Later {
     ///
     /// # Safety
     /// As for [`DnnStep::execute`], of the run's addresses.
-    unsafe fn execute(&self, step: &DnnStep, stream: RawStream<'_>) -> Result<(), ExecError> {
+    unsafe fn execute(&self, taken: &Taken, stream: RawStream<'_>) -> Result<(), ExecError> {
         let bound = self.bound();
         // SAFETY: the caller's promise.
-        unsafe { step.execute(|buffer| bound.address(buffer), self.memory.workspace, stream) }
+        unsafe { taken.step.execute(|buffer| bound.address(buffer), self.memory.workspace, stream) }
     }
 }
 
@@ -290,15 +320,18 @@ unsafe fn queue(
                     // before these are done by then.
                     device.launch_host_fn(stream, move || unsafe { later.own(steps) })?;
                 }
-                Piece::Dnn(at, step) => {
-                    let (before, after) = (later.clone(), later.clone());
+                Piece::Dnn(at, taken) => {
+                    let before = later.clone();
                     if later.observer.is_some() {
                         device.launch_host_fn(stream, move || before.start())?;
                     }
                     // SAFETY: the caller vouches for the addresses; the run's memory lives until its last piece is done.
-                    unsafe { later.execute(step, stream) }?;
-                    if later.observer.is_some() {
-                        device.launch_host_fn(stream, move || after.end(at))?;
+                    if let Err(error) = unsafe { later.execute(taken, stream) } {
+                        taken.fail(&plan.label(at), &error);
+                        // SAFETY: as for our own steps.
+                        device.launch_host_fn(stream, move || unsafe { later.own(at..at + 1) })?;
+                    } else if later.observer.is_some() {
+                        device.launch_host_fn(stream, move || later.end(at))?;
                     }
                 }
             }
@@ -338,7 +371,14 @@ unsafe fn record(plan: &Arc<HostPlan>, mixed: &MixedPlan, run: &Run<'_>, capture
             // SAFETY: the caller vouches for the addresses until the capture is dropped; replays keep the order.
             Piece::Own(steps) => capture.record(move |_| unsafe { later.own(steps.clone()) })?,
             // SAFETY: the caller vouches for the addresses, and the last piece keeps the run's memory with the capture.
-            Piece::Dnn(_, step) => unsafe { later.execute(step, capture.stream()) }?,
+            Piece::Dnn(at, taken) => match unsafe { later.execute(taken, capture.stream()) } {
+                Ok(()) => {}
+                Err(error) => {
+                    taken.fail(&plan.label(at), &error);
+                    // SAFETY: as for our own steps.
+                    capture.record(move |_| unsafe { later.own(at..at + 1) })?;
+                }
+            },
         }
     }
     capture.record(move |failure| {

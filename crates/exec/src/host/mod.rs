@@ -160,6 +160,12 @@ impl Prepared for HostPlan {
 }
 
 impl HostPlan {
+    /// The node that a step came from, as its operator and name.
+    fn label(&self, step: usize) -> String {
+        let node = self.plan.steps.get(step).and_then(|step| self.shared.graph.nodes().get(step.node as usize));
+        node.map_or_else(String::new, |node| node.label())
+    }
+
     /// A run that was queued.
     ///
     /// # Safety

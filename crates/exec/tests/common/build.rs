@@ -17,7 +17,12 @@ pub struct Build {
 impl Build {
     /// An input of single precision.
     pub fn input(&mut self) -> ValueId {
-        let id = self.graph.add_value(format!("in{}", self.inputs.len()), DType::F32, None);
+        self.input_of(DType::F32)
+    }
+
+    /// An input of some type.
+    pub fn input_of(&mut self, dtype: DType) -> ValueId {
+        let id = self.graph.add_value(format!("in{}", self.inputs.len()), dtype, None);
         self.inputs.push(id);
         id
     }

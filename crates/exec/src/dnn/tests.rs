@@ -1,0 +1,124 @@
+//! Which hipDNN graphs steps become.
+use graph::{
+    DType, Prim, Scalar, Shape, Step, View,
+    expr::{Binary, Expr, Ref, Unary},
+    prim::{BufferId, Fused, MatMul},
+    shape::dense_strides,
+};
+use hipdnn::sys::PointwiseMode as M;
+
+use super::*;
+
+fn view(shape: &[usize]) -> View {
+    let (shape, strides) = (Shape::from_slice(shape), dense_strides(shape));
+    View { buffer: BufferId(0), dtype: DType::F32, shape, strides, offset: 0 }
+}
+
+/// A product with an epilogue of its result and one operand.
+fn fused(write: impl FnOnce(&mut Expr, [Ref; 2]) -> Ref) -> Step {
+    let mut epilogue = Expr::new();
+    let inputs = [epilogue.input(0, DType::F32), epilogue.input(1, DType::F32)];
+    let result = write(&mut epilogue, inputs);
+    epilogue.finish(result);
+    let product = Box::new(Prim::MatMul(MatMul { alpha: 1.0 }));
+    let bias = View { strides: [0, 0, 1].as_slice().into(), ..view(&[2, 3, 5]) };
+    Step {
+        node: 0,
+        prim: Prim::Fused(Fused { product, operands: 2, dtype: DType::F32, epilogue }),
+        inputs: vec![view(&[2, 3, 4]), view(&[2, 4, 5]), bias],
+        outputs: vec![view(&[2, 3, 5])],
+    }
+}
+
+/// The pointwise operations that a step's graph has, in words.
+fn pointwise(step: &Step) -> Result<Vec<M>, Declined> {
+    let text = format!("{:?}", operations::sketch(step)?.graph);
+    let modes = text.split("Mode(POINTWISE_MODE, ").skip(1).map(|rest| {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        M(digits.parse().unwrap())
+    });
+    Ok(modes.collect())
+}
+
+fn number(expr: &mut Expr, value: f64) -> Ref {
+    expr.constant(Scalar::Float(value), DType::F32)
+}
+
+#[test]
+fn activations_are_recognised_by_name() {
+    let relu = fused(|e, [x, bias]| {
+        let (sum, zero) = (e.binary(Binary::Add, bias, x), number(e, 0.0));
+        e.binary(Binary::Max, sum, zero)
+    });
+    assert_eq!(pointwise(&relu), Ok(vec![M::ADD, M::RELU_FWD]));
+    for order in [[Binary::Max, Binary::Min], [Binary::Min, Binary::Max]] {
+        let clip = fused(|e, [x, _]| {
+            let bounds = order.map(|op| number(e, if op == Binary::Max { -1.0 } else { 6.0 }));
+            let once = e.binary(order[0], x, bounds[0]);
+            e.binary(order[1], once, bounds[1])
+        });
+        assert_eq!(pointwise(&clip), Ok(vec![M::RELU_FWD]), "{order:?}");
+    }
+    let leaky = fused(|e, [x, _]| {
+        let (slope, zero) = (number(e, 0.1), number(e, 0.0));
+        let (leak, below) = (e.binary(Binary::Mul, x, slope), e.binary(Binary::Lt, x, zero));
+        e.select(below, leak, x)
+    });
+    assert_eq!(pointwise(&leaky), Ok(vec![M::RELU_FWD]));
+    let swish = fused(|e, [x, _]| {
+        let beta = number(e, 1.702);
+        let inner = e.binary(Binary::Mul, x, beta);
+        let gate = e.unary(Unary::Sigmoid, inner);
+        e.binary(Binary::Mul, x, gate)
+    });
+    assert_eq!(pointwise(&swish), Ok(vec![M::SWISH_FWD]));
+    let gelu = |factor: f64| {
+        fused(move |e, [x, _]| {
+            let (root, half, one) = (number(e, factor), number(e, 0.5), number(e, 1.0));
+            let inner = e.binary(Binary::Mul, x, root);
+            let erf = e.unary(Unary::Erf, inner);
+            let (half, weight) = (e.binary(Binary::Mul, x, half), e.binary(Binary::Add, erf, one));
+            e.binary(Binary::Mul, half, weight)
+        })
+    };
+    assert_eq!(pointwise(&gelu(std::f64::consts::FRAC_1_SQRT_2)), Ok(vec![M::GELU_FWD]));
+    assert_eq!(pointwise(&gelu(0.7)).map(|modes| modes.len()), Ok(5), "another factor is another function");
+}
+
+#[test]
+fn what_hipdnn_can_not_say_is_declined_with_the_operation() {
+    let power = fused(|e, [x, bias]| e.binary(Binary::Pow, x, bias));
+    assert_eq!(pointwise(&power), Err(Declined::new("its epilogue takes Pow")));
+    let chosen = fused(|e, [x, bias]| {
+        let greater = e.binary(Binary::Gt, x, bias);
+        e.select(greater, x, bias)
+    });
+    assert_eq!(pointwise(&chosen), Err(Declined::new("its epilogue chooses between values")));
+    let cast = fused(|e, [x, _]| e.cast(x, DType::I32));
+    assert_eq!(pointwise(&cast), Err(Declined::new("its epilogue computes in i32")));
+}
+
+#[test]
+fn steps_that_differ_in_buffers_alone_share_a_plan() {
+    let step = fused(|e, [x, bias]| e.binary(Binary::Add, x, bias));
+    let mut moved = step.clone();
+    moved.node = 7;
+    moved.inputs[0].buffer = BufferId(3);
+    moved.outputs[0].offset = 64;
+    assert!(signature(&step) == signature(&moved));
+    moved.outputs[0].offset = 1;
+    assert!(signature(&step) != signature(&moved), "it is aligned less");
+    moved.outputs[0].offset = 0;
+    moved.inputs[0].strides[0] = 24;
+    assert!(signature(&step) != signature(&moved));
+}
+
+#[test]
+fn small_products_are_not_worth_it() {
+    let small = fused(|e, [x, bias]| e.binary(Binary::Add, x, bias));
+    assert_eq!(Offers::Worthwhile.check(&small), Err(Declined::new("it is small: 120 multiplications")));
+    assert_eq!(Offers::Everything.check(&small), Ok(()));
+    let mut large = small;
+    large.inputs[0].shape[2] = 1 << 20;
+    assert_eq!(Offers::Worthwhile.check(&large), Ok(()));
+}

@@ -1,0 +1,208 @@
+"""Steps offered to hipDNN: who runs them, with which results, and what happens without a library."""
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from backends_support import log_lines
+from onnx import TensorProto, helper
+from support import (
+    LIBRARY,
+    ON_HOST,
+    RELEASE,
+    affine,
+    affine_model,
+    bytes_of,
+    close,
+    empty_on_device,
+    on_device,
+    on_threads,
+    options_for,
+    registered,
+    sample,
+    set_streams,
+)
+
+pytestmark = pytest.mark.skipif(not ON_HOST, reason="the library is that of the host driver")
+
+ENTRY = "ep.hip.hipdnn"
+HOST = "hipDNN: HOST_CPU_ENGINE"
+
+
+def network():
+    """Convolutions with everything that is merged into them, pooling, a product and a softmax."""
+    rng = np.random.default_rng(1)
+    weight = lambda name, *shape: onnx.numpy_helper.from_array(rng.standard_normal(shape, np.float32) / 3, name)
+    nodes = [
+        helper.make_node("Conv", ["x", "w0", "b0"], ["c0"], "first", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c0"], ["r0"], "relu"),
+        helper.make_node("Conv", ["r0", "w1"], ["c1"], "second", pads=[1, 1, 1, 1], group=2),
+        helper.make_node("Add", ["c1", "r0"], ["s1"], "residual"),
+        helper.make_node("Sigmoid", ["s1"], ["g1"], "gate"),
+        helper.make_node("MaxPool", ["g1"], ["p"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Flatten", ["p"], ["f"], "flat"),
+        helper.make_node("Gemm", ["f", "w2", "b2"], ["m"], "dense"),
+        helper.make_node("Softmax", ["m"], ["y"], "shares", axis=-1),
+    ]
+    weights = [weight("w0", 4, 3, 3, 3), weight("b0", 4), weight("w1", 4, 2, 3, 3), weight("w2", 64, 5), weight("b2", 5)]
+    value = lambda name, *shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    return bytes_of(helper.make_graph(nodes, "network", [value("x", "n", 3, 8, 8)], [value("y", "n", 5)], weights))
+
+
+def picture(seed=0, count=2):
+    return np.random.default_rng(seed).standard_normal((count, 3, 8, 8), dtype=np.float32)
+
+
+def reference(x):
+    return ort.InferenceSession(network(), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+
+
+def session(found, model, severity=3, **entries):
+    options = options_for(found[:1])
+    options.log_severity_level = severity
+    for key, value in entries.items():
+        options.add_session_config_entry(key.replace("__", "."), str(value))
+    return ort.InferenceSession(model, sess_options=options, enable_fallback=0)
+
+
+def steps(record):
+    """Who runs the steps, and why not hipDNN, by what they do."""
+    lines = [json.loads(line) for line in Path(record).read_text().splitlines()]
+    return [(step["step"], step["run_by"], step["reason"]) for line in lines for step in line.get("steps", [])]
+
+
+@pytest.mark.parametrize("streams", ["default", "threads"])
+def test_every_step_that_hipdnn_has_an_operation_for_is_run_by_it(streams, tmp_path, monkeypatch):
+    set_streams(monkeypatch, streams)
+    with registered() as found:
+        running = session(found, network(), ep__hip__hipdnn="on", ep__hip__explain_file=tmp_path / "record")
+        for seed, count in enumerate([2, 1, 2, 3]):
+            close(running.run(None, {"x": picture(seed, count)})[0], reference(picture(seed, count)))
+        del running
+    found = steps(tmp_path / "record")
+    # A plan for each of three batches.
+    one = found[: len(found) // 3]
+    assert found == one * 3
+    assert [step[:2] for step in one] == [
+        ("fused_conv", HOST),
+        ("fused_conv", HOST),
+        ("pool", HOST),
+        ("fused_matmul", HOST),
+        ("softmax", "own: softmax"),
+    ]
+
+
+@pytest.mark.parametrize("value", ["", "auto", "off", "On", "yes"])
+def test_host_sessions_leave_hipdnn_alone_unless_it_is_on(value, tmp_path, capfd):
+    with registered() as found:
+        running = session(found, network(), 2, ep__hip__hipdnn=value, ep__hip__explain_file=tmp_path / "record")
+        close(running.run(None, {"x": picture()})[0], reference(picture()))
+        del running
+        assert not [line for line in open("/proc/self/maps") if "hipdnn" in line]
+    assert all(by.startswith("own: ") and reason is None for _, by, reason in steps(tmp_path / "record"))
+    complaints = log_lines(capfd, ENTRY)
+    assert len(complaints) == (value in ("On", "yes")), complaints
+
+
+@pytest.mark.environment(AMDGPU_EP_HIPDNN_LIBRARY="/no/such/library.so")
+def test_missing_library_is_a_warning_and_a_reason(tmp_path, capfd):
+    with registered() as found:
+        running = session(found, network(), 2, ep__hip__hipdnn="on", ep__hip__explain_file=tmp_path / "record")
+        close(running.run(None, {"x": picture()})[0], reference(picture()))
+        del running
+    (line,) = log_lines(capfd, ENTRY)
+    assert "without hipDNN" in line and "/no/such/library.so" in line
+    reasons = {step: reason for step, _, reason in steps(tmp_path / "record")}
+    assert reasons.pop("softmax") is None
+    for step, reason in reasons.items():
+        assert reason.startswith("there is no hipDNN: ") and "/no/such/library.so" in reason, (step, reason)
+
+
+def test_library_that_is_no_hipdnn_is_a_warning(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("AMDGPU_EP_HIPDNN_LIBRARY", str(Path(LIBRARY).with_name("libhip-host.so")))
+    with registered() as found:
+        running = session(found, affine_model(), 2, ep__hip__hipdnn="on")
+        close(running.run(None, {"x": sample()})[0], affine(sample()))
+        del running
+    (line,) = log_lines(capfd, ENTRY)
+    assert "hipdnnVersionString_ext" in line
+
+
+@pytest.mark.parametrize("streams", ["default", "threads"])
+@pytest.mark.parametrize("finds_driver", [True, False])
+def test_named_library_is_the_one_in_use_and_may_refuse_to_run_steps(
+    finds_driver, streams, tmp_path, monkeypatch, capfd
+):
+    set_streams(monkeypatch, streams)
+    file = tmp_path / "another name.so"
+    shutil.copy(Path(LIBRARY).with_name("libhipdnn_host.so"), file)
+    monkeypatch.setenv("AMDGPU_EP_HIPDNN_LIBRARY", str(file))
+    if finds_driver:
+        monkeypatch.setenv("AMDGPU_EP_HIP_HOST_LIBRARY", str(Path(LIBRARY).with_name("libhip-host.so")))
+    with registered() as found:
+        running = session(found, network(), 2, ep__hip__hipdnn="on")
+        for seed in range(3):
+            close(running.run(None, {"x": picture(seed)})[0], reference(picture(seed)))
+        assert [line for line in open("/proc/self/maps") if str(file) in line]
+        del running
+    # Without the driver the library knows no stream; each of four steps is told of once.
+    assert len(log_lines(capfd, "without hipDNN from now on")) == (0 if finds_driver else 4)
+
+
+@pytest.mark.since("1.26")
+def test_runs_with_hipdnn_are_captured_and_replayed():
+    with registered() as found:
+        running = session(found, network(), ep__hip__hipdnn="on", ep__hip__graph_capture="1")
+        x, y = on_device(picture()), empty_on_device((2, 5), np.float32)
+        binding = running.io_binding()
+        binding.bind_ortvalue_input("x", x)
+        binding.bind_ortvalue_output("y", y)
+        for seed in range(5):
+            x.update_inplace(picture(seed))
+            running.run_with_iobinding(binding)
+            close(y.numpy(), reference(picture(seed)))
+        del running, binding, x, y
+
+
+def test_sessions_on_many_threads_share_the_library():
+    with registered() as found:
+        running = session(found, network(), ep__hip__hipdnn="on")
+        wanted = [reference(picture(seed, 1 + seed % 3)) for seed in range(4)]
+
+        def work(number):
+            own = session(found, network(), ep__hip__hipdnn="on")
+            for turn in range(6):
+                seed = (number + turn) % 4
+                for one in (running, own):
+                    close(one.run(None, {"x": picture(seed, 1 + seed % 3)})[0], wanted[seed])
+
+        on_threads(4, work)
+        del running
+
+
+def test_profile_says_who_ran_a_step(tmp_path):
+    with registered() as found:
+        options = options_for(found[:1])
+        options.add_session_config_entry(ENTRY, "on")
+        options.enable_profiling = True
+        options.profile_file_prefix = str(tmp_path / "profile")
+        running = ort.InferenceSession(network(), sess_options=options, enable_fallback=0)
+        running.run(None, {"x": picture()})
+        events = json.loads(Path(running.end_profiling()).read_text())
+        del running
+    ours = [event for event in events if event.get("cat") == "Kernel"]
+    if RELEASE >= (1, 25):
+        assert {event["args"]["run_by"] for event in ours} == {HOST, "own: softmax"}
+
+
+def test_stages_are_dumped_with_who_runs_them(tmp_path):
+    with registered() as found:
+        running = session(found, network(), ep__hip__hipdnn="on", ep__hip__dump_dir=tmp_path)
+        running.run(None, {"x": picture()})
+        del running
+    (file,) = tmp_path.glob("*-run-by.txt")
+    lines = file.read_text().splitlines()
+    assert sum(HOST in line for line in lines) == 4 and "own: softmax" in lines[-1]
