@@ -11,6 +11,7 @@
 //!
 //! The texts are in `hip/`, one op family a file, in the dialect that `hip/prelude.h` describes.
 mod arch;
+mod arg_reduce;
 mod cache;
 mod catalogue;
 mod compile;
@@ -20,6 +21,7 @@ mod launch;
 mod layout;
 mod map;
 mod norm;
+mod pool;
 mod reduce;
 #[cfg(feature = "sim")]
 pub mod sim;

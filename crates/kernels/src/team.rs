@@ -51,7 +51,7 @@ impl Team {
 }
 
 /// Threads that keep a device busy.
-fn busy(arch: &Arch) -> u64 {
+pub(crate) fn busy(arch: &Arch) -> u64 {
     u64::from(arch.compute_units) * 1024
 }
 

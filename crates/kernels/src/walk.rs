@@ -47,6 +47,16 @@ impl<const V: usize> Walk<V> {
         Ok(Self { axes, elems: elems as u32 })
     }
 
+    /// These axes as they are, none left out or joined.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn separate(axes: &[Axis<V>]) -> Result<Self, Declined> {
+        let elems = Self::new(axes)?.elems;
+        let axes = axes.iter().map(|&(extent, strides)| (extent as u32, strides.map(|stride| stride as i64))).collect();
+        Ok(Self { axes, elems })
+    }
+
     /// As [`new`](Self::new), in the order of the first view's memory: the axis with the shortest stride is the last.
     ///
     /// # Errors

@@ -1,0 +1,130 @@
+//! Pooling under the simulator.
+mod common;
+
+use common::{check, dense, random, random_ints, step, strided};
+use graph::{
+    DType, Prim, Shape, View,
+    prim::{Pool, PoolKind},
+};
+
+const MAX: PoolKind = PoolKind::Max { column_major: false };
+const KINDS: [PoolKind; 6] = [
+    MAX,
+    PoolKind::Average { count_pad: false },
+    PoolKind::Average { count_pad: true },
+    PoolKind::Lp { p: 1.0 },
+    PoolKind::Lp { p: 2.0 },
+    PoolKind::Lp { p: 3.0 },
+];
+
+/// A window: kernel, step, dilation, padding before and behind.
+type Window = (usize, usize, usize, isize, isize);
+
+fn pool(kind: PoolKind, windows: &[Window]) -> Pool {
+    Pool {
+        kind,
+        kernel: windows.iter().map(|window| window.0).collect(),
+        strides: windows.iter().map(|window| window.1).collect(),
+        dilations: windows.iter().map(|window| window.2).collect(),
+        pads: windows.iter().map(|window| window.3).collect(),
+        pads_end: windows.iter().map(|window| window.4).collect(),
+    }
+}
+
+fn output(x: &View, windows: &[Window]) -> Shape {
+    let spatial = x.shape[2..].iter().zip(windows).map(|(&extent, &(kernel, step, dilation, before, behind))| {
+        let room = extent as isize + before + behind - (dilation * (kernel - 1) + 1) as isize;
+        (room / step as isize + 1) as usize
+    });
+    x.shape[..2].iter().copied().chain(spatial).collect()
+}
+
+fn check_pool(kind: PoolKind, x: View, windows: &[Window], y: impl Fn(&[usize]) -> View, with_index: bool) {
+    let shape = output(&x, windows);
+    let elems = shape.iter().product();
+    let dtype = x.dtype;
+    let relative = match dtype {
+        DType::F16 => 2e-3,
+        DType::Bf16 => 1.6e-2,
+        DType::F64 => 1e-12,
+        _ => 2e-6,
+    };
+    // Room for strides that leave gaps.
+    let count =
+        1 + x.shape.iter().zip(&x.strides).map(|(&extent, &stride)| (extent - 1) * stride as usize).sum::<usize>();
+    let buffer = if dtype.is_float() { random(dtype, count, 3) } else { random_ints(dtype, count, 100, 3) };
+    let mut outputs = vec![y(&shape)];
+    outputs.extend(with_index.then(|| dense(2, DType::I64, &shape)));
+    let sizes = vec![elems; outputs.len()];
+    check(&step(Prim::Pool(pool(kind, windows)), vec![x], outputs), &[buffer], &sizes, relative);
+}
+
+#[test]
+fn every_kind_over_two_axes() {
+    let windows = [(3, 2, 1, 1, 1), (2, 1, 2, 0, 2)];
+    for kind in KINDS {
+        check_pool(kind, dense(0, DType::F32, &[2, 3, 9, 8]), &windows, |y| dense(1, DType::F32, y), false);
+    }
+}
+
+#[test]
+fn every_type() {
+    for dtype in [DType::F64, DType::F16, DType::Bf16, DType::I8, DType::U8, DType::I32, DType::I64] {
+        let kinds: &[PoolKind] = if dtype.is_float() { &KINDS[..2] } else { &[MAX] };
+        for &kind in kinds {
+            check_pool(kind, dense(0, dtype, &[1, 3, 7, 7]), &[(3, 2, 1, 1, 1); 2], |y| dense(1, dtype, y), false);
+        }
+    }
+}
+
+#[test]
+fn one_and_three_axes() {
+    for kind in KINDS {
+        check_pool(kind, dense(0, DType::F32, &[2, 3, 11]), &[(4, 3, 1, 2, 1)], |y| dense(1, DType::F32, y), false);
+        let x = dense(0, DType::F32, &[1, 2, 5, 4, 6]);
+        check_pool(kind, x, &[(2, 2, 1, 0, 1), (3, 1, 1, 1, 1), (2, 3, 2, 1, 0)], |y| dense(1, DType::F32, y), false);
+    }
+}
+
+#[test]
+fn places_of_the_largest() {
+    for column_major in [false, true] {
+        let kind = PoolKind::Max { column_major };
+        let windows = [(3, 2, 1, 1, 1), (2, 2, 2, 1, 1)];
+        check_pool(kind, dense(0, DType::F32, &[2, 3, 7, 9]), &windows, |y| dense(1, DType::F32, y), true);
+        let x = dense(0, DType::U8, &[1, 2, 4, 5, 6]);
+        check_pool(kind, x, &[(2, 2, 1, 0, 0); 3], |y| dense(1, DType::U8, y), true);
+    }
+}
+
+/// Strides of `[n, c, h, w]` whose channels are innermost.
+fn channels_last(shape: &[usize]) -> [isize; 4] {
+    let [_, c, h, w] = [shape[0], shape[1], shape[2], shape[3]].map(|extent| extent as isize);
+    [h * w * c, 1, w * c, c]
+}
+
+#[test]
+fn channels_innermost() {
+    for (dtype, channels) in [(DType::F16, 16), (DType::F32, 12), (DType::F32, 5), (DType::F16, 2)] {
+        let shape = [2, channels, 9, 8];
+        for kind in &KINDS[..2] {
+            let x = strided(0, dtype, &shape, &channels_last(&shape), 0);
+            check_pool(*kind, x.clone(), &[(3, 2, 1, 1, 1); 2], |y| strided(1, dtype, y, &channels_last(y), 0), false);
+            check_pool(*kind, x, &[(3, 2, 1, 1, 1); 2], |y| dense(1, dtype, y), false);
+        }
+    }
+}
+
+#[test]
+fn windows_in_the_padding() {
+    for kind in &KINDS[..5] {
+        check_pool(
+            *kind,
+            dense(0, DType::F32, &[1, 1, 3, 3]),
+            &[(2, 1, 1, 2, 3); 2],
+            |y| dense(1, DType::F32, y),
+            false,
+        );
+    }
+    check_pool(MAX, dense(0, DType::I32, &[1, 1, 3, 3]), &[(2, 1, 1, 2, 3); 2], |y| dense(1, DType::I32, y), true);
+}
