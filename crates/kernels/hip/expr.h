@@ -96,3 +96,11 @@ DEV f32 narrow(i16 v) { return (f32)v; }
 DEV f32 narrow(u16 v) { return (f32)v; }
 template <class V> DEV f32 round_f16(V v) { return get(to_f16(narrow(v))); }
 template <class V> DEV f32 round_bf16(V v) { return get(to_bf16(narrow(v))); }
+
+// Sums and products of any type; integers wrap.
+template <class C> struct Sum { DEV C of(C a, C b) { return add_of(a, b); } };
+template <> struct Sum<f32> { DEV f32 of(f32 a, f32 b) { return a + b; } };
+template <> struct Sum<f64> { DEV f64 of(f64 a, f64 b) { return a + b; } };
+template <class C> struct Product { DEV C of(C a, C b) { return mul_of(a, b); } };
+template <> struct Product<f32> { DEV f32 of(f32 a, f32 b) { return a * b; } };
+template <> struct Product<f64> { DEV f64 of(f64 a, f64 b) { return a * b; } };

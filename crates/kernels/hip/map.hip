@@ -21,9 +21,9 @@
 #define DEV_MEMBER __device__ __forceinline__
 #endif
 
-// n / divisor for n < 2^31 as (high half of n * multiplier + n) >> shift.
-struct Divider { u32 divisor, multiplier, shift; };
-DEV u32 divide(Divider by, u32 n) { return ((u32)((u64)n * by.multiplier >> 32) + n) >> by.shift; }
+// n / divisor for n < 2^31, as in walk.h; unrolled, so that each axis costs no more than its arithmetic.
+struct Divider { u32 divisor, factor, shift; };
+DEV u32 divide(Divider by, u32 n) { return (u32)((u64)n * by.factor >> by.shift); }
 
 struct MapArgs {
   POINTERS
@@ -37,8 +37,6 @@ struct MapArgs {
   OFFSET strides[OPERANDS + 1][AXES];  // of the operands, then of y
   OFFSET first[OPERANDS ? OPERANDS : 1];  // of the operands
 };
-
-template <class T, int N> DEV bool aligned(const T* p) { return ((u64)p & (sizeof(T) * N - 1)) == 0; }
 
 #if TILE
 // One element of an operand, from memory or from a tile.
@@ -105,7 +103,7 @@ KERNEL(map_tile, 256, MapArgs) {
 template <class T> struct Dense {
   Pack<T, V> v;
   DEV_MEMBER void load(const T* p, OFFSET, int count) {
-    if (count == V && aligned<T, V>(p)) v = *(const Pack<T, V>*)p;
+    if (count == V && is_pack<V>(p)) v = *(const Pack<T, V>*)p;
     else
 #pragma unroll
       for (int j = 0; j < V; j++)
@@ -176,7 +174,7 @@ KERNEL(map_rows, 256, MapArgs) {
 #pragma unroll
     for (int j = 0; j < V; j++) made.at[j] = put<Y>(VALUE(l[k], j));
 #if V > 1
-    if (counts[k] == V && aligned<Y, V>(y)) *(Pack<Y, V>*)y = made;
+    if (counts[k] == V && is_pack<V>(y)) *(Pack<Y, V>*)y = made;
     else
 #endif
 #pragma unroll

@@ -207,6 +207,8 @@ template <class T, class V> DEV T put(V v) { return Put<T>::as(v); }
 
 // N elements moved as one.
 template <class T, int N> struct __align__(sizeof(T) * N) Pack { T at[N]; };
+// Memory of callers is aligned to its elements, and mostly to packs.
+template <int N, class T> DEV bool is_pack(const T* p) { return ((u64)p & (sizeof(T) * N - 1)) == 0; }
 
 template <class T> DEV T min_of(T a, T b) { return b < a ? b : a; }
 template <class T> DEV T max_of(T a, T b) { return a < b ? b : a; }

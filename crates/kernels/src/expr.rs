@@ -12,7 +12,8 @@ use graph::{
 
 /// Elementary functions that the prelude lacks, a header for the kernels that want them.
 pub(crate) const MATH: &str = include_str!("../hip/math.h");
-const OPERATIONS: &str = include_str!("../hip/expr.h");
+/// Integers that wrap, comparisons and conversions, a header likewise.
+pub(crate) const OPERATIONS: &str = include_str!("../hip/expr.h");
 
 /// The headers that kernels with the functions of these expressions need.
 pub(crate) fn headers<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> Vec<&'static str> {

@@ -59,3 +59,13 @@ pub(crate) const fn type_name(dtype: graph::DType) -> &'static str {
         other => other.name(),
     }
 }
+
+/// The name of a type that elements of a type can be moved as.
+pub(crate) const fn word_name(dtype: graph::DType) -> &'static str {
+    match dtype.bytes() {
+        1 => "u8",
+        2 => "u16",
+        4 => "u32",
+        _ => "u64",
+    }
+}

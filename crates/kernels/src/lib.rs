@@ -15,14 +15,18 @@ mod arg_reduce;
 mod cache;
 mod catalogue;
 mod compile;
+mod cumulative;
 mod expr;
+mod gather;
 mod kernel;
 mod launch;
 mod layout;
 mod map;
 mod norm;
+mod place;
 mod pool;
 mod reduce;
+mod scatter;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod softmax;

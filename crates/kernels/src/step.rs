@@ -1,7 +1,7 @@
 //! From steps to launches.
 use graph::{Declined, Prim, Step};
 
-use crate::{Arch, Work, arg_reduce, map, norm, pool, reduce, softmax};
+use crate::{Arch, Work, arg_reduce, cumulative, gather, map, norm, pool, reduce, scatter, softmax};
 
 /// What a step is on a GPU.
 ///
@@ -10,10 +10,16 @@ use crate::{Arch, Work, arg_reduce, map, norm, pool, reduce, softmax};
 pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     match &step.prim {
         Prim::ArgReduce(prim) => arg_reduce::work(prim, step, arch),
+        Prim::Cumulative(prim) => cumulative::work(prim, step),
+        Prim::Gather => gather::slices(step),
+        Prim::GatherElements(axis) => gather::elements(axis, step),
+        Prim::GatherNd(batch) => gather::tuples(batch, step),
         Prim::Map(prim) => map::work(prim, step),
         Prim::Norm(prim) => norm::work(prim, step, arch),
         Prim::Pool(prim) => pool::work(prim, step),
         Prim::Reduce(prim) => reduce::work(prim, step, arch),
+        Prim::ScatterElements(prim) => scatter::elements(prim, step),
+        Prim::ScatterNd(prim) => scatter::tuples(prim, step),
         Prim::Softmax(prim) => softmax::work(prim, step, arch),
         other => Err(Declined::new(format!("no kernel for {}", other.name()))),
     }

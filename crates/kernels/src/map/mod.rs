@@ -7,6 +7,7 @@ use graph::{Declined, Step, View, expr::Expr, prim::Map};
 use crate::{
     Args, Launch, Work,
     layout::{Layout, grid_x},
+    walk::reciprocal,
 };
 use operand::{Operand, Walk};
 
@@ -87,7 +88,11 @@ fn launch(expr: &Expr, inputs: &[View], y: &View, start: &[usize]) -> Result<Lau
     for operand in operands.iter().filter(|operand| !operand.is_index()) {
         args = args.input(operand.name(), operand.number, &inputs[operand.number]);
     }
-    let by = dividers.iter().chain(&walk.extents[2..]).flat_map(|&divisor| divider(divisor)).collect::<Vec<u32>>();
+    let by = dividers.iter().chain(&walk.extents[2..]).flat_map(|&divisor| {
+        let (factor, shift) = reciprocal(divisor);
+        [divisor, factor, shift]
+    });
+    let by: Vec<u32> = by.collect();
     args = args
         .output("y", 0, y)
         .u32("packs", packs)
@@ -116,29 +121,10 @@ fn turn(view: &View, order: &[usize]) -> View {
     View { shape, strides, ..view.clone() }
 }
 
-/// Divisor, multiplier and shift for numbers below 2³¹, as the text's `Divider`.
-fn divider(divisor: u32) -> [u32; 3] {
-    let shift = divisor.next_power_of_two().trailing_zeros();
-    let multiplier = ((1u64 << 32) * ((1u64 << shift) - u64::from(divisor)) / u64::from(divisor) + 1) as u32;
-    [divisor, multiplier, shift]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use graph::{DType, prim::BufferId, shape};
-
-    #[test]
-    fn division_by_multiplication_is_exact() {
-        for divisor in [1, 2, 3, 5, 7, 10, 49, 64, 641, 65_537, 1_000_003, (1 << 30) + 1, (1 << 31) - 1] {
-            let [_, multiplier, shift] = divider(divisor);
-            let near = [0, 1, divisor - 1, divisor, divisor + 1, 12_345_678, (1 << 31) - 2, (1 << 31) - 1];
-            for n in near.into_iter().filter(|&n| n < 1 << 31) {
-                let high = ((u64::from(n) * u64::from(multiplier)) >> 32) as u32;
-                assert_eq!((high + n) >> shift, n / divisor, "{n} / {divisor}");
-            }
-        }
-    }
 
     #[test]
     fn large_work_is_several_launches_with_their_own_offsets() {

@@ -47,6 +47,13 @@ pub fn random_ints(dtype: DType, count: usize, below: i64, seed: u64) -> Tensor 
     Tensor::from_scalars(dtype, &[count], values).unwrap()
 }
 
+/// Indices from `-extent` to `extent - 1`.
+pub fn random_indices(dtype: DType, count: usize, extent: i64, seed: u64) -> Tensor {
+    let values = random_ints(DType::I64, count, 2 * extent, seed);
+    let shifted = values.scalars().map(|value| Scalar::Int(value.as_i64() - extent));
+    Tensor::from_scalars(dtype, &[count], shifted).unwrap()
+}
+
 static SIMULATOR: LazyLock<Simulator> = LazyLock::new(|| {
     // Kept between runs: texts that did not change are not compiled again.
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sim");

@@ -1,0 +1,34 @@
+//! Running sums and products under the simulator.
+mod common;
+
+use common::{check, dense, random, random_ints, step, strided};
+use graph::{DType, Prim, prim::Cumulative};
+
+#[test]
+fn lines_of_all_lengths_and_directions() {
+    for (dtype, relative) in [(DType::F32, 1e-4), (DType::I64, 0.0)] {
+        for [outer, extent, inner] in [[3, 5, 4], [1, 64, 1], [2, 1025, 1], [1, 3000, 2]] {
+            for bits in 0..4 {
+                let prim = Cumulative { product: false, exclusive: bits & 1 != 0, reverse: bits & 2 != 0 };
+                let shape = [outer, extent, inner];
+                let count: usize = shape.iter().product();
+                let step = step(Prim::Cumulative(prim), vec![dense(0, dtype, &shape)], vec![dense(1, dtype, &shape)]);
+                let x = if dtype.is_float() { random(dtype, count, 1) } else { random_ints(dtype, count, 1 << 40, 1) };
+                check(&step, &[x], &[count], relative);
+            }
+        }
+    }
+}
+
+#[test]
+fn products_and_halves() {
+    for product in [false, true] {
+        for (dtype, extent, relative) in [(DType::F16, 40, 2e-3), (DType::Bf16, 100, 1.6e-2), (DType::I8, 90, 0.0)] {
+            let shape = [2, extent, 3];
+            let prim = Cumulative { product, exclusive: false, reverse: true };
+            let x = strided(0, dtype, &shape, &[1, 6, 2], 0);
+            let step = step(Prim::Cumulative(prim), vec![x], vec![dense(1, dtype, &shape)]);
+            check(&step, &[random(dtype, 6 * extent, 1)], &[6 * extent], relative);
+        }
+    }
+}
