@@ -8,7 +8,8 @@ use crate::json;
 
 /// For the log: how many steps who runs, and why hipDNN, or the device, does not run the others.
 pub(crate) fn summary(prepared: &dyn Prepared) -> String {
-    let (mut runners, mut reasons): (BTreeMap<String, usize>, BTreeMap<(&str, &str), usize>) = Default::default();
+    let mut runners: BTreeMap<String, usize> = BTreeMap::new();
+    let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let count = prepared.plan().steps.len();
     let by: Vec<RunBy<'_>> = (0..count).map(|at| prepared.run_by(at)).collect();
     for by in &by {
