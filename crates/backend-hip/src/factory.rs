@@ -1,7 +1,13 @@
 //! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
 use std::sync::Arc;
 
-use exec::{dnn::Libraries, host::HostDevice};
+use exec::{
+    Device,
+    dnn::{Libraries, Mode},
+    gpu::GpuSettings,
+    host::HostDevice,
+};
+use hip::DriverKind;
 use ort_ep::{
     DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, Registration, Result,
     saved::{self, Save},
@@ -11,6 +17,7 @@ use ort_ep::{
 use crate::{
     ep::HipEp,
     explain::{self, Explain},
+    gpu::Gpus,
     hipdnn,
     profile::Profiles,
     runs::Runs,
@@ -20,23 +27,25 @@ use crate::{
 
 /// Makes the library's factory.
 pub(crate) fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {
-    Ok(Box::new(HipFactory { host: HostDevice::new(), libraries: Libraries::default() }))
+    Ok(Box::new(HipFactory::default()))
 }
 
 /// The session entry that asks for captures by ONNX Runtime's protocol. Off unless asked for: the protocol demands device
 /// memory for all inputs and outputs, and ONNX Runtime GenAI, which has captures of its own in mind, gives it CPU memory.
 const CAPTURE_ENTRY: &str = "ep.hip.graph_capture";
 
+#[derive(Default)]
 struct HipFactory {
     /// Shared by all sessions, and with it the threads for queued work, which end with the last of them.
     host: HostDevice,
+    gpus: Gpus,
     /// hipDNN, shared by all sessions that want it.
     libraries: Libraries,
 }
 
 impl HipFactory {
     /// The order of a session's work: by the driver's streams under the umbrella, by calls alone without it.
-    fn runs(&self, request: &EpRequest<'_>) -> Result<Runs> {
+    fn runs(&self, request: &EpRequest<'_>, driver: DriverKind) -> Result<Runs> {
         let wants_captures = match request.options.get(CAPTURE_ENTRY)?.as_deref() {
             None | Some("" | "0") => false,
             Some("1") => true,
@@ -53,8 +62,30 @@ impl HipFactory {
                 "{CAPTURE_ENTRY} is ignored: this backend has no streams of its own\n  help: register libamdgpu-ep instead"
             );
         }
-        Ok(Runs::new(ordinal.unwrap_or(0), wants_captures && ordinal.is_some()))
+        Ok(Runs::new(driver, ordinal.unwrap_or(0), wants_captures && ordinal.is_some()))
     }
+}
+
+impl HipFactory {
+    /// What runs a session's partitions: the host on the host driver, else a GPU.
+    fn device(&self, runs: &Runs, driver: DriverKind, mode: Mode) -> Result<Arc<dyn Device>> {
+        if driver == DriverKind::Host && !cfg!(feature = "simulate") {
+            return Ok(Arc::new(hipdnn::device(&self.host, &self.libraries, mode, || runs.device())));
+        }
+        let device = runs.device()?;
+        let Some(gpu) = self.gpus.open(device)? else {
+            return Ok(Arc::new(hipdnn::device(&self.host, &self.libraries, mode, || Ok(device))));
+        };
+        let dnn = hipdnn::offering(&self.libraries, mode, device).map(Arc::new);
+        Ok(Arc::new(gpu.with(GpuSettings { dnn })))
+    }
+}
+
+/// The driver of the session's devices. Without the umbrella it is the host's.
+fn driver(request: &EpRequest<'_>) -> Result<DriverKind> {
+    let mut names = request.devices.iter().filter_map(|device| device.metadata.get("driver"));
+    let Some(name) = names.next() else { return Ok(DriverKind::Host) };
+    name.parse().map_err(|error: hip::UnknownDriver| Error::invalid_argument(error.to_string()))
 }
 
 impl Factory for HipFactory {
@@ -76,22 +107,14 @@ impl Factory for HipFactory {
     }
 
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
-        for device in &request.devices {
-            let driver = device.metadata.get("driver");
-            if driver.as_deref() != Some("host") {
-                let driver = driver.as_deref().unwrap_or("unknown");
-                return Err(Error::not_implemented(format!(
-                    "the hip backend has no device for the {driver} driver yet"
-                )));
-            }
-        }
+        let driver = driver(request)?;
         let file = request.options.get(explain::ENTRY)?.filter(|file| !file.is_empty());
         let (passes, dump) = (request.options.get(tuning::DISABLE_PASSES)?, request.options.get(tuning::DUMP_DIR)?);
         let entries = request.options.config_entries()?;
         let mode = hipdnn::mode(request.options.get(hipdnn::ENTRY)?.as_deref());
-        let runs = self.runs(request)?;
+        let runs = self.runs(request, driver)?;
         Ok(HipEp {
-            device: Arc::new(hipdnn::device(&self.host, &self.libraries, mode, || runs.device())),
+            device: self.device(&runs, driver, mode)?,
             runs: Arc::new(runs),
             explain: file.map(|file| Arc::new(Explain::new(file))),
             name: request.name.to_string_lossy().into_owned(),

@@ -1,19 +1,22 @@
 //! The backend's only unsafe code: streams and tensors of ONNX Runtime for the engine.
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
 
 use exec::{Capture, ExecError, Observer, Order, Parallel, Prepared, Run};
-use hip::RawStream;
+use hip::{CopyKind, DriverKind, RawStream};
 use ort_ep::{
-    Error, Result,
+    DeviceKind, Error, Result,
     view::{KernelContext, Tensor, TensorMut},
 };
 
-use crate::partition::PerValue;
+use crate::{partition::PerValue, runs::Place};
 
 /// The stream of a call.
 pub(crate) fn stream<'a>(context: &'a KernelContext<'_>) -> Result<Option<RawStream<'a>>> {
-    // SAFETY: only the umbrella makes streams for this backend's sessions, on the host driver: the factory refuses any
-    // other. The stream lives for the run.
+    // SAFETY: only the umbrella makes streams for this backend's sessions, on the driver that it named when the session was
+    // made. The stream lives for the run.
     Ok(context.stream()?.map(|stream| unsafe { RawStream::from_ptr(stream.as_ptr()) }))
 }
 
@@ -30,18 +33,34 @@ pub(crate) fn begin_capture(device: &hip::Device, stream: RawStream<'static>) ->
     unsafe { Capture::begin(device, stream) }
 }
 
-/// The bytes of an input whose value decides about shapes.
-pub(crate) fn value<'a>(tensor: &Tensor<'a>) -> Result<&'a [u8]> {
+/// The bytes of an input whose value decides about shapes. The work of the call's stream has been waited for.
+pub(crate) fn value<'a>(tensor: &Tensor<'a>, place: &Place<'_>) -> Result<Cow<'a, [u8]>> {
     let bytes = tensor.size_bytes()?;
     if bytes == 0 {
-        return Ok(&[]);
+        return Ok(Cow::Borrowed(&[]));
     }
     let address = tensor.address()?;
     if address.is_null() {
         return Err(Error::invalid_argument("an input has no address"));
     }
-    // SAFETY: on the host device all memory is RAM, whoever allocated it, and ONNX Runtime keeps inputs alive for the run.
-    Ok(unsafe { std::slice::from_raw_parts(address, bytes) })
+    match place {
+        Place::Stream(device, stream) if !is_readable(device, tensor) => {
+            let mut copy = vec![0; bytes];
+            // SAFETY: ONNX Runtime keeps inputs alive for the run, and the copy has as many bytes until the wait is over.
+            let copied =
+                unsafe { device.copy_raw_async(copy.as_mut_ptr(), address, bytes, CopyKind::DeviceToHost, *stream) };
+            let done = copied.and_then(|()| device.stream_synchronize(*stream));
+            done.map_err(|error| Error::ep_fail(error.to_string()))?;
+            Ok(Cow::Owned(copy))
+        }
+        // SAFETY: the memory is RAM, whoever allocated it, and ONNX Runtime keeps inputs alive for the run.
+        _ => Ok(Cow::Borrowed(unsafe { std::slice::from_raw_parts(address, bytes) })),
+    }
+}
+
+/// Whether the host can read a tensor where it is. All memory of the host driver is RAM.
+fn is_readable(device: &hip::Device, tensor: &Tensor<'_>) -> bool {
+    device.kind() == DriverKind::Host || tensor.memory().device == DeviceKind::Cpu
 }
 
 /// Runs a plan on tensors of ONNX Runtime.
@@ -57,8 +76,8 @@ pub(crate) fn run(
     let outputs = outputs.iter_mut().map(TensorMut::address).collect::<Result<PerValue<_>>>()?;
     let threads = OrtThreads { context, failure: Mutex::default() };
     let run = Run { inputs: &inputs, outputs: &outputs, parallel: &threads, observer };
-    // SAFETY: the plan was made for the shapes of these inputs, and the outputs were made in the shapes it names. On the
-    // host device all memory is RAM, whoever allocated it. ONNX Runtime gives outputs that share memory with inputs only
+    // SAFETY: the plan was made for the shapes of these inputs, and the outputs were made in the shapes it names. The host
+    // device reaches all memory of the host driver; the GPU device asks its driver about each address. ONNX Runtime gives outputs that share memory with inputs only
     // to caches updated in place, which no operator here does. It keeps the memory until the call returns, or, with a
     // stream, orders its reuse behind the stream; for a capture its caller keeps it (that is the protocol's contract).
     unsafe { prepared.run(run, order) }.map_err(|error| Error::ep_fail(error.to_string()))?;

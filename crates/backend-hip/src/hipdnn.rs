@@ -37,13 +37,18 @@ pub(crate) fn device<'a>(
             return host.clone();
         }
     };
-    let Some(offering) = libraries.offering(driver, mode) else { return host.clone() };
-    report(&offering);
-    host.with_dnn(offering)
+    offering(libraries, mode, driver).map_or_else(|| host.clone(), |offering| host.with_dnn(offering))
 }
 
-fn report(offering: &Offering) {
-    if let Some(fault) = offering.fault() {
+/// What a session on a device offers to hipDNN.
+pub(crate) fn offering(libraries: &Libraries, mode: Mode, device: &hip::Device) -> Option<Offering> {
+    let offering = libraries.offering(device, mode)?;
+    report(&offering, mode);
+    Some(offering)
+}
+
+fn report(offering: &Offering, mode: Mode) {
+    if let (Some(fault), Mode::On) = (offering.fault(), mode) {
         tracing::warn!(target: "amdgpu_ep::load", "{ENTRY} is on, and every step runs without hipDNN: {fault}");
     }
     if let Some(library) = offering.description() {

@@ -4,8 +4,8 @@
 //! partition into a `graph::Graph`; `partition` plans it for the shapes at hand and runs it; `runs` says in which order
 //! with other work, and `capture` records a run and replays it, where ONNX Runtime is asked to.
 //!
-//! Today the only device is the host: tensors are read and written where ONNX Runtime keeps them. Work that need not wait
-//! for its stream is spread over ONNX Runtime's own threads.
+//! On the host driver the device is the host: tensors are read and written where ONNX Runtime keeps them, and work that
+//! need not wait for its stream is spread over ONNX Runtime's own threads. On the others it is a GPU (`gpu`).
 #![deny(unsafe_code)]
 
 mod capture;
@@ -16,6 +16,7 @@ mod explain;
 mod factory;
 #[allow(unsafe_code)]
 mod ffi;
+mod gpu;
 mod hipdnn;
 mod import;
 mod json;

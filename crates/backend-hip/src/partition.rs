@@ -1,5 +1,6 @@
 //! A compiled partition.
 use std::{
+    borrow::Cow,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -80,11 +81,12 @@ impl Partition for DevicePartition {
             let shape = tensor.shape()?.iter().map(|&extent| usize::try_from(extent)).collect::<Result<_, _>>();
             shapes.push(shape.map_err(|_| Error::invalid_argument("an input has a negative extent"))?);
         }
-        let mut inputs: PerValue<Input<'_>> = SmallVec::with_capacity(tensors.len());
-        for (at, (tensor, shape)) in tensors.iter().zip(&shapes).enumerate() {
-            let value = if self.program.needs_value(at) { Some(ffi::value(tensor)?) } else { None };
-            inputs.push(Input { shape, value });
+        let mut values: PerValue<Option<Cow<'_, [u8]>>> = SmallVec::with_capacity(tensors.len());
+        for (at, tensor) in tensors.iter().enumerate() {
+            values.push(self.program.needs_value(at).then(|| ffi::value(tensor, &place)).transpose()?);
         }
+        let inputs = shapes.iter().zip(&values).map(|(shape, value)| Input { shape, value: value.as_deref() });
+        let inputs: PerValue<Input<'_>> = inputs.collect();
         let prepared = self.program.plan(&inputs).map_err(|error| Error::invalid_argument(error.to_string()))?;
         let mut outputs = PerValue::new();
         for (at, output) in prepared.plan().outputs.iter().enumerate() {

@@ -2,7 +2,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use exec::{Capture, Ledger, Order, ThreadId};
-use hip::RawStream;
+use hip::{DriverKind, RawStream};
 use ort_ep::{
     Error, Result,
     view::{KernelContext, RunOptions},
@@ -15,7 +15,9 @@ use crate::{
 
 /// The runs of a session.
 pub(crate) struct Runs {
-    /// The number of the driver's device whose streams runs come with.
+    /// The driver whose streams runs come with.
+    kind: DriverKind,
+    /// The number of its device.
     ordinal: usize,
     /// Looked up when a run first brings a stream.
     device: OnceLock<hip::Device>,
@@ -43,9 +45,9 @@ pub(crate) enum Place<'a> {
 
 impl Runs {
     /// The runs of a session on a device of the driver; with `captures`, ONNX Runtime asks for captures.
-    pub fn new(ordinal: usize, captures: bool) -> Self {
+    pub fn new(kind: DriverKind, ordinal: usize, captures: bool) -> Self {
         let captures = captures.then(Captures::default);
-        Self { ordinal, device: OnceLock::new(), ledger: Arc::default(), open: Mutex::default(), captures }
+        Self { kind, ordinal, device: OnceLock::new(), ledger: Arc::default(), open: Mutex::default(), captures }
     }
 
     /// The captures, where they are wanted.
@@ -129,7 +131,7 @@ impl Runs {
             return Ok(device);
         }
         let failed = |error: &dyn std::fmt::Display| Error::ep_fail(error.to_string());
-        let driver = hip::Driver::load(hip::DriverKind::Host).map_err(|error| failed(&error))?;
+        let driver = hip::Driver::load(self.kind).map_err(|error| failed(&error))?;
         let mut devices = driver.devices().map_err(|error| failed(&error))?;
         if self.ordinal >= devices.len() {
             let (ordinal, count) = (self.ordinal, devices.len());
@@ -227,7 +229,7 @@ mod tests {
 
     #[test]
     fn queued_work_that_fails_fails_the_run_that_queued_it() {
-        let runs = Runs::new(0, false);
+        let runs = Runs::new(DriverKind::Host, 0, false);
         let device = runs.device().unwrap();
         let stream = Arc::new(device.stream().unwrap());
         let (release, holder) = hold(&stream);
@@ -253,7 +255,7 @@ mod tests {
 
     #[test]
     fn work_queued_by_a_thread_without_a_run_fails_the_run_that_ends() {
-        let runs = Runs::new(0, false);
+        let runs = Runs::new(DriverKind::Host, 0, false);
         let device = runs.device().unwrap();
         let stream = Arc::new(device.stream().unwrap());
         let (release, holder) = hold(&stream);

@@ -58,9 +58,10 @@ impl Capture {
         self.stream
     }
 
-    /// How many runs on the host device were recorded.
+    /// How many runs were recorded; of one that alternates between hipDNN and the host, each piece counts.
     pub fn len(&self) -> usize {
-        self.recorded.lock().unwrap_or_else(PoisonError::into_inner).len()
+        let functions = self.recorded.lock().unwrap_or_else(PoisonError::into_inner).len();
+        functions + self.kept.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// True if none was.

@@ -24,7 +24,10 @@ mod run;
 mod task;
 mod weights;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use graph::{Declined, Graph, Op, Plan, Tensor};
 use kernels::{Arch, Compiler};
@@ -120,7 +123,8 @@ impl Device for GpuDevice {
 
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
         let (device, settings) = (self.shared.clone(), self.settings.clone());
-        let program = Arc::new(Program { graph, weights: Weights::default(), device, settings });
+        let program =
+            Arc::new(Program { graph, weights: Weights::default(), told: Mutex::default(), device, settings });
         Ok(Box::new(GpuProgram { folded: Folded::default(), program }))
     }
 }
@@ -129,6 +133,8 @@ impl Device for GpuDevice {
 struct Program {
     graph: Arc<Graph>,
     weights: Weights,
+    /// Primitives that run on the host, and why: each is told once.
+    told: Mutex<HashSet<(&'static str, String)>>,
     settings: GpuSettings,
     device: Arc<Shared>,
 }

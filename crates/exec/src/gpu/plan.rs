@@ -1,7 +1,7 @@
 //! A plan that is ready to run on a GPU.
 use std::sync::{Arc, Mutex, PoisonError};
 
-use graph::{Plan, Prim, plan::Place};
+use graph::{Plan, plan::Place};
 use kernels::Pointer;
 
 use super::{
@@ -125,17 +125,16 @@ impl Program {
     }
 }
 
-/// One line for each primitive that has no kernel here, with the first node that wants it.
+/// One line for each primitive that has no kernel here, with the first node of the program that wants it.
 fn warn_of_host_steps(plan: &Plan, tasks: &[Task], program: &Program) {
-    let mut told: Vec<(&Prim, &str)> = Vec::new();
     for (step, task) in plan.steps.iter().zip(tasks) {
         let Task::Host { why } = task else { continue };
-        if told.iter().any(|(prim, known)| prim.name() == step.prim.name() && known == why) {
-            continue;
+        let prim = step.prim.name();
+        let mut told = program.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.insert((prim, why.clone())) {
+            let (node, device) = (program.label(step.node), &program.device.name);
+            tracing::warn!(target: "amdgpu_ep::compile", "{node}: {prim} runs on the host, not on {device}: {why}");
         }
-        told.push((&step.prim, why));
-        let (node, device) = (program.label(step.node), &program.device.name);
-        tracing::warn!(target: "amdgpu_ep::compile", "{node}: {} runs on the host, not on {device}: {why}", step.prim.name());
     }
 }
 

@@ -1,0 +1,88 @@
+//! GPUs for sessions.
+//!
+//! A GPU is opened when a session wants it first, and shared by all later ones: compiled kernels and memory for runs stay.
+use std::{
+    env,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use exec::gpu::GpuDevice;
+use hip::{DriverKind, Rtc};
+use kernels::{Arch, CachedCompiler, Compiler, RtcCompiler};
+use ort_ep::{Error, Result};
+
+/// The most bytes of compiled kernels that are kept on disk.
+const CACHE_BYTES: u64 = 256 << 20;
+
+/// The GPUs in use.
+#[derive(Default)]
+pub(crate) struct Gpus(Mutex<Vec<GpuDevice>>);
+
+impl Gpus {
+    /// The GPU that a driver's device is; `None` for the host driver, which has none.
+    ///
+    /// # Errors
+    /// There is no compiler for it.
+    pub fn open(&self, device: &hip::Device) -> Result<Option<GpuDevice>> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |gpu: &&GpuDevice| {
+            let known = gpu.device();
+            (known.kind(), known.ordinal()) == (device.kind(), device.ordinal())
+        };
+        if let Some(gpu) = open.iter().find(is_same) {
+            return Ok(Some(gpu.clone()));
+        }
+        let gpu = match device.kind() {
+            DriverKind::Host => simulated(device)?,
+            DriverKind::Amd | DriverKind::Nvidia => Some(real(device)?),
+        };
+        open.extend(gpu.clone());
+        Ok(gpu)
+    }
+}
+
+fn real(device: &hip::Device) -> Result<GpuDevice> {
+    let rtc = Rtc::load(device.kind()).map_err(|error| Error::ep_fail(error.to_string()))?;
+    tracing::info!(target: "amdgpu_ep::load", "kernels are compiled by {} ({})", rtc.library().display(), rtc.version_text());
+    let compiler: Arc<dyn Compiler> = match cache_folder() {
+        Some(folder) => Arc::new(CachedCompiler::new(RtcCompiler(rtc), folder, CACHE_BYTES)),
+        None => Arc::new(RtcCompiler(rtc)),
+    };
+    let info = device.info();
+    Ok(GpuDevice::new(device.clone(), Arch::new(&info.arch, info.compute_units), compiler))
+}
+
+/// Where compiled kernels are kept: `amdgpu-ep doctor` looks at the same folder.
+fn cache_folder() -> Option<PathBuf> {
+    let path = |variable: &str| env::var_os(variable).map(PathBuf::from).filter(|path| !path.as_os_str().is_empty());
+    let below = |variable: &str, rest: &str| Some(path(variable).filter(|base| base.is_absolute())?.join(rest));
+    let usual = || {
+        if cfg!(windows) {
+            below("LOCALAPPDATA", "amdgpu-ep/cache")
+        } else {
+            below("XDG_CACHE_HOME", "amdgpu-ep").or_else(|| below("HOME", ".cache/amdgpu-ep"))
+        }
+    };
+    Some(path("AMDGPU_EP_CACHE_DIR").or_else(usual)?.join("kernels"))
+}
+
+#[cfg(not(feature = "simulate"))]
+fn simulated(_: &hip::Device) -> Result<Option<GpuDevice>> {
+    Ok(None)
+}
+
+/// For tests: with `AMDGPU_EP_SIMULATE=gfx1100` the host driver's device runs kernels under the wave simulator, whose files
+/// are kept in the folder `AMDGPU_EP_SIMULATE_DIR`.
+#[cfg(feature = "simulate")]
+fn simulated(device: &hip::Device) -> Result<Option<GpuDevice>> {
+    let Ok(target) = env::var("AMDGPU_EP_SIMULATE") else { return Ok(None) };
+    let folder =
+        env::var_os("AMDGPU_EP_SIMULATE_DIR").map_or_else(|| env::temp_dir().join("amdgpu-ep-sim"), PathBuf::from);
+    let failed = |error: std::io::Error| Error::ep_fail(format!("the simulator can't be made: {error}"));
+    let simulator = kernels::sim::Simulator::new(&folder).map_err(failed)?;
+    let arch = Arch::new(&target, 4);
+    simulator.set_wave(arch.wave).map_err(failed)?;
+    tracing::info!(target: "amdgpu_ep::load", "kernels for {target} run under the wave simulator");
+    Ok(Some(GpuDevice::new(device.clone(), arch, Arc::new(simulator))))
+}
