@@ -38,7 +38,7 @@ const TABLE: [(&str, Place); 22] = [
     ("backend-hipgpu", Place::Layer(5)),
     ("umbrella", Place::Layer(6)),
     // `doctor` reports what the driver loader tried, which runtimes it found and how sessions are routed (docs/adr/0002).
-    ("cli", Place::User(&["hip", "ort-ep-sys", "textgen", "umbrella"])),
+    ("cli", Place::User(&["hip", "hipdnn", "ort-ep-sys", "textgen", "umbrella"])),
     ("textgen", Place::User(&[])),
     ("migraphx-standin", Place::Development),
     ("hipdnn-suite", Place::Development),

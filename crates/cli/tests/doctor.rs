@@ -82,6 +82,10 @@ fn driver<'a>(report: &'a Value, kind: &str) -> &'a Value {
     report["drivers"].as_array().unwrap().iter().find(|driver| driver["kind"] == kind).unwrap()
 }
 
+fn hipdnn<'a>(report: &'a Value, driver: &str) -> &'a Value {
+    report["hipdnn"].as_array().unwrap().iter().find(|library| library["driver"] == driver).unwrap()
+}
+
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
@@ -101,7 +105,9 @@ fn pretender(version: &str) -> String {
 fn bare_machine_gets_a_whole_document() {
     let report = Prefix::new().report(&[]);
     let keys: Vec<&str> = report.as_object().unwrap().keys().map(String::as_str).collect();
-    for key in ["schema", "version", "verdict", "drivers", "environment", "kernel", "onnxruntime", "plugin", "cache"] {
+    for key in
+        ["schema", "version", "verdict", "drivers", "environment", "kernel", "onnxruntime", "hipdnn", "plugin", "cache"]
+    {
         assert!(keys.contains(&key), "{key} in {keys:?}");
     }
     assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
@@ -110,6 +116,13 @@ fn bare_machine_gets_a_whole_document() {
     assert_eq!(kinds, ["amd", "nvidia", "host"]);
     for driver in report["drivers"].as_array().unwrap() {
         assert_eq!(driver["probe"], "answered", "{driver:#}");
+    }
+    for driver in ["amd", "nvidia", "host"] {
+        let library = hipdnn(&report, driver);
+        assert_eq!(library["path"], Value::Null, "{library:#}");
+        let error = library["error"].as_str().unwrap();
+        assert!(error == "no hipDNN backend library was found" || error.ends_with(" is not installed"), "{error}");
+        assert!(!library["attempts"].as_array().unwrap().is_empty());
     }
     assert_eq!(report["plugin"]["path"], Value::Null);
     assert_eq!(report["verdict"]["exit_code"], 1, "there is no plugin in the prefix: {:#}", report["verdict"]);
@@ -352,6 +365,54 @@ fn staged_libraries_work_with_the_host_driver_but_are_no_amd_gpu() {
     assert_eq!(report["plugin"]["error"], Value::Null);
     assert_eq!(report["plugin"]["host_driver"], prefix.path("lib/libhip-host.so").to_str().unwrap());
     assert_eq!(report["plugin"]["backends"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn hipdnn_library_beside_the_command_is_asked_for_its_engines() {
+    let prefix = Prefix::new();
+    let file = prefix.path("lib/libhipdnn_host.so");
+    match place::staged_library("hipdnn_host") {
+        Ok(staged) => symlink(staged, &file).unwrap(),
+        Err(reason) => return println!("skipped: {reason}"),
+    }
+    let report = prefix.report(&[]);
+    let library = hipdnn(&report, "host");
+    assert_eq!((&library["error"], &library["version"]), (&Value::Null, &"0.4.0.host".into()), "{library:#}");
+    assert_eq!(library["engines"][0]["name"], "HOST_CPU_ENGINE");
+    assert_eq!(library["engines"][0]["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(library["plugins"].as_array().unwrap().len(), 0);
+    let text = String::from_utf8(prefix.command(&["doctor"]).output().unwrap().stdout).unwrap();
+    assert!(text.contains("\n    engine HOST_CPU_ENGINE (hipdnn-host "), "{text}");
+
+    let report = prefix.report(&[("AMDGPU_EP_HIPDNN_LIBRARY", &file)]);
+    for driver in ["amd", "nvidia", "host"] {
+        assert_eq!(hipdnn(&report, driver)["engines"][0]["name"], "HOST_CPU_ENGINE", "{report:#}");
+    }
+}
+
+#[test]
+fn hipdnn_library_that_is_none_or_too_new_or_crashes_is_a_finding() {
+    let prefix = Prefix::new();
+    let names = ["Create", "Destroy", "SetStream", "BackendCreateDescriptor", "BackendDestroyDescriptor"];
+    let more = ["BackendExecute", "BackendFinalize", "BackendGetAttribute", "BackendSetAttribute"];
+    let functions: String = names.iter().chain(&more).map(|name| format!("void hipdnn{name}(void) {{}}\n")).collect();
+    let functions = functions + "void hipdnnBackendGetSerializedBinaryGraph_ext(void) {}\n";
+    let version = |text: &str| format!("const char *hipdnnVersionString_ext(void) {{ return \"{text}\"; }}\n");
+    let abort = "#include <stdlib.h>\nconst char *hipdnnVersionString_ext(void) { abort(); }\n";
+    for (name, source, wanted) in [
+        ("none.so", version("0.4.0"), "is no usable hipDNN backend: it lacks hipdnnCreate, "),
+        (
+            "new.so",
+            functions.clone() + &version("9.0.0.x"),
+            "is hipDNN 9.0.0.x, and this program knows major version 0",
+        ),
+        ("crash.so", functions.clone() + abort, "ended by SIGABRT"),
+    ] {
+        let Some(file) = prefix.compiled(name, &source) else { return };
+        let report = prefix.report(&[("AMDGPU_EP_HIPDNN_LIBRARY", &file)]);
+        let error = hipdnn(&report, "amd")["error"].as_str().unwrap();
+        assert!(error.contains(wanted), "{error}");
+    }
 }
 
 #[test]

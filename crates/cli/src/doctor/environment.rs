@@ -77,7 +77,7 @@ const MIGRAPHX_PREFIX: &str = "ORT_MIGRAPHX_";
 pub const HIDING: [&str; 4] =
     ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"];
 
-const KNOWN: [(&str, &str); 31] = [
+const KNOWN: [(&str, &str); 32] = [
     ("AMDGPU_EP_DRIVER", "auto or amd (AMD GPUs), nvidia (the CUDA twin), host (RAM and CPU)"),
     ("AMDGPU_EP_LOG", "error, warn, info, debug or trace: what is written to stderr"),
     ("AMDGPU_EP_CACHE_DIR", "where compiled kernels are kept"),
@@ -89,6 +89,7 @@ const KNOWN: [(&str, &str); 31] = [
     ("AMDGPU_EP_HIP_LIBRARY", "the HIP runtime to use, and no other"),
     ("AMDGPU_EP_MIGRAPHX_LIBRARY", "the MIGraphX C library to use, and no other"),
     ("AMDGPU_EP_HIPDNN_LIBRARY", "the hipDNN backend library to use, and no other"),
+    ("HIPDNN_BACKEND_LIBRARY_PATH", "the folder of the hipDNN backend library"),
     ("AMDGPU_EP_HIP_HOST_LIBRARY", "the host driver to use, and no other"),
     ("AMDGPU_EP_CUDA_LIBRARY_PATH", "folders to look for CUDA libraries in first"),
     ("AMDGPU_EP_HOST_DEVICES", "number of host devices"),

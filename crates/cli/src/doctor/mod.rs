@@ -6,6 +6,7 @@
 mod cache;
 mod drivers;
 mod environment;
+mod hipdnn;
 mod kernel;
 mod onnxruntime;
 mod plugin;
@@ -53,6 +54,8 @@ pub struct Findings {
     pub kernel: Option<kernel::Kernel>,
     /// The ONNX Runtime libraries.
     pub onnxruntime: onnxruntime::Search,
+    /// The hipDNN libraries.
+    pub hipdnn: Vec<hipdnn::Hipdnn>,
     /// Our own libraries.
     pub plugin: plugin::Plugin,
     /// Which backends a session tries.
@@ -74,6 +77,13 @@ pub enum Question {
         /// A path, or a name for the loader
         name: OsString,
     },
+    /// Open a hipDNN library and list its engines
+    Hipdnn {
+        /// amd, nvidia or host
+        driver: String,
+        /// AMD's HIP runtime, or a library of ours
+        file: Option<PathBuf>,
+    },
     /// Open the execution provider library
     Plugin {
         /// Its path
@@ -93,6 +103,7 @@ impl Question {
         let (name, argument, more) = match self {
             Question::Driver { kind } => ("driver", OsString::from(kind), None),
             Question::Onnxruntime { name } => ("onnxruntime", name.clone(), None),
+            Question::Hipdnn { driver, file } => ("hipdnn", OsString::from(driver), file.as_ref()),
             Question::Plugin { file } => ("plugin", file.into(), None),
             Question::Backend { file, onnxruntime } => ("backend", file.into(), onnxruntime.as_ref()),
         };
@@ -133,6 +144,7 @@ pub fn answer(question: &Question) -> Result<String> {
     let line = match question {
         Question::Driver { kind } => child::answer_line(&drivers::probe(kind.parse()?)),
         Question::Onnxruntime { name } => child::answer_line(&onnxruntime::probe(name)),
+        Question::Hipdnn { driver, file } => child::answer_line(&hipdnn::probe(driver.parse()?, file.as_deref())),
         Question::Plugin { file } => child::answer_line(&plugin::probe(file)),
         Question::Backend { file, onnxruntime } => {
             child::answer_line(&plugin::probe_backend(file, onnxruntime.as_deref()))
@@ -197,6 +209,7 @@ pub fn examine(timeout: Duration) -> Result<Report> {
     let settings = environment::Settings::read(&environment);
     let findings = Findings {
         routing: routing::collect(&asker, &settings, &drivers, &plugin),
+        hipdnn: hipdnn::collect(&asker, &drivers),
         drivers,
         environment: settings,
         kernel,
@@ -239,6 +252,7 @@ mod tests {
         findings.drivers[0].found.libraries[0].attempts.push(attempt);
         findings.plugin.backends.push(plugin::tests::backend("hip", None));
         findings.routing = routing::tests::routing("gfx1100");
+        findings.hipdnn = hipdnn::tests::hipdnn();
         findings.onnxruntime.places.push(onnxruntime::Place { place: "here".into(), result: "none".into() });
         let verdict = verdict::judge(&findings);
         let report = serde_json::to_value(Report { schema: SCHEMA, version: "0", verdict, findings }).unwrap();
@@ -263,6 +277,8 @@ mod tests {
         for question in [
             Question::Driver { kind: "amd".into() },
             Question::Onnxruntime { name: "--help".into() },
+            Question::Hipdnn { driver: "host".into(), file: None },
+            Question::Hipdnn { driver: "amd".into(), file: Some("--help".into()) },
             Question::Plugin { file: "-x".into() },
             Question::Backend { file: "-x".into(), onnxruntime: None },
             Question::Backend { file: "-x".into(), onnxruntime: Some("--y".into()) },

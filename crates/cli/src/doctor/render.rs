@@ -26,6 +26,7 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
         kernel(out, found)?;
     }
     onnxruntime(out, findings)?;
+    hipdnn(out, findings)?;
     plugin(out, findings)?;
     routing(out, findings)?;
     cache(out, findings)?;
@@ -214,6 +215,27 @@ fn onnxruntime(out: &mut String, findings: &Findings) -> fmt::Result {
     found.places.iter().try_for_each(|place| writeln!(out, "  {}: {}", place.place, place.result))
 }
 
+fn hipdnn(out: &mut String, findings: &Findings) -> fmt::Result {
+    writeln!(out, "\nhipDNN")?;
+    for library in &findings.hipdnn {
+        let found = &library.found;
+        let version = found.version.as_ref().map(|version| format!(" (version {version})")).unwrap_or_default();
+        let error = found.error.as_deref().and_then(|error| error.lines().next());
+        let state = match (&found.path, error) {
+            (Some(path), None) => format!("{path}{version}"),
+            (Some(path), Some(error)) => format!("{path}{version}: cannot be used: {error}"),
+            (None, error) => error.unwrap_or("not loaded").to_owned(),
+        };
+        writeln!(out, "  {}: {state}", library.driver)?;
+        grouped(&found.attempts).iter().try_for_each(|line| writeln!(out, "    tried {line}"))?;
+        for engine in &found.engines {
+            writeln!(out, "    engine {} ({} {})", engine.name, engine.plugin, engine.version)?;
+        }
+        found.plugins.iter().try_for_each(|file| writeln!(out, "    plugin {file}"))?;
+    }
+    Ok(())
+}
+
 fn plugin(out: &mut String, findings: &Findings) -> fmt::Result {
     let plugin = &findings.plugin;
     writeln!(out, "\nPlugin")?;
@@ -322,6 +344,22 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} in\n{text}");
         }
+    }
+
+    #[test]
+    fn hipdnn_is_shown_with_its_engines_and_plugins() {
+        let mut findings = healthy();
+        findings.hipdnn = crate::doctor::hipdnn::tests::hipdnn();
+        let text = rendered(findings);
+        let wanted = "
+hipDNN
+  amd: /opt/rocm/lib/libhipdnn_backend.so (version 0.4.0.abc)
+    engine MIOPEN_ENGINE (miopen 1.2.3)
+    plugin /opt/rocm/lib/hipdnn_plugins/engines/libmiopen_plugin.so
+  host: libhipdnn_host.so is not installed
+    tried /lib/libhipdnn_host.so: no such file
+";
+        assert!(text.contains(wanted), "{text}");
     }
 
     #[test]

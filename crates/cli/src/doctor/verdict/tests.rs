@@ -91,6 +91,7 @@ pub(in crate::doctor) fn healthy() -> Findings {
             places: vec![],
             libraries: vec![onnxruntime_library("1.31.1", Some(31), Support::Supported)],
         },
+        hipdnn: Vec::new(),
         routing: Default::default(),
         plugin: Plugin { path: Some("/lib/libamdgpu-ep.so".into()), ..Plugin::default() },
         cache: Cache { path: Some("/cache".into()), writable: true, ..Cache::default() },
