@@ -1,0 +1,126 @@
+//! Work on streams of the host driver: at once, behind other work, recorded.
+#![allow(clippy::unwrap_used)]
+mod common;
+
+use std::ffi::c_void;
+use std::sync::mpsc;
+
+use hip::{CaptureMode, Device, Driver, DriverKind, RawStream};
+use hipdnn::sys::{DataType, PointwiseMode as M, Status};
+use hipdnn::{Graph, Handle, Plan, Tensor};
+
+fn device() -> Device {
+    Driver::load(DriverKind::Host).unwrap().devices().unwrap().remove(0)
+}
+
+/// Adds a tensor of four to itself, or multiplies it by itself.
+struct Job {
+    handle: Handle,
+    plan: Plan,
+    uids: [i64; 2],
+}
+
+impl Job {
+    fn new(mode: M, stream: RawStream<'_>) -> Self {
+        let handle = Handle::new(common::backend()).unwrap();
+        // SAFETY: every test keeps its stream until the end.
+        unsafe { handle.set_stream(stream) }.unwrap();
+        let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT);
+        let x = graph.tensor(Tensor::new(&[4]));
+        let y = graph.pointwise(mode, &[x, x]);
+        graph.output(y, Tensor::default());
+        let plan = graph.build(&handle).unwrap().plan().unwrap();
+        Self { handle, plan, uids: [x, y].map(|id| graph.uid(id).unwrap()) }
+    }
+
+    fn execute(&self, x: &mut [f32; 4], y: &mut [f32; 4]) {
+        let addresses = [x.as_mut_ptr(), y.as_mut_ptr()].map(|address| address.cast::<c_void>());
+        // SAFETY: four numbers each, which every test keeps until the stream is done.
+        unsafe { self.plan.execute(&self.handle, self.uids.into_iter().zip(addresses), std::ptr::null_mut()) }.unwrap();
+    }
+}
+
+/// Keeps a stream busy while `meanwhile` runs.
+fn while_busy(device: &Device, stream: RawStream<'_>, meanwhile: impl FnOnce()) {
+    let (release, released) = mpsc::channel::<()>();
+    let (started, has_started) = mpsc::channel();
+    std::thread::scope(|scope| {
+        // The driver runs work of an idle stream on the thread that brings it.
+        scope.spawn(move || {
+            let block = move || {
+                started.send(()).unwrap();
+                let _ = released.recv();
+            };
+            device.launch_host_fn(stream, block).unwrap();
+        });
+        has_started.recv().unwrap();
+        meanwhile();
+        drop(release);
+    });
+}
+
+#[test]
+fn an_idle_stream_runs_work_before_the_call_returns() {
+    let stream = device().stream().unwrap();
+    let (mut x, mut y) = ([1.0, 2.0, 3.0, 4.0], [0.0; 4]);
+    Job::new(M::ADD, stream.raw()).execute(&mut x, &mut y);
+    assert_eq!(y, [2.0, 4.0, 6.0, 8.0]);
+}
+
+#[test]
+fn a_busy_stream_runs_work_in_its_turn() {
+    let device = device();
+    let stream = device.stream().unwrap();
+    let (twice, square) = (Job::new(M::ADD, stream.raw()), Job::new(M::MUL, stream.raw()));
+    let (mut x, mut y, mut z) = ([1.0, 2.0, 3.0, 4.0], [0.0; 4], [0.0; 4]);
+    while_busy(&device, stream.raw(), || {
+        twice.execute(&mut x, &mut y);
+        square.execute(&mut y, &mut z);
+        assert_eq!((y, z), ([0.0; 4], [0.0; 4]), "the stream has not come to it yet");
+    });
+    stream.synchronize().unwrap();
+    assert_eq!((y, z), ([2.0, 4.0, 6.0, 8.0], [4.0, 16.0, 36.0, 64.0]));
+}
+
+#[test]
+fn the_default_stream_has_its_order_too() {
+    let device = device();
+    let job = Job::new(M::ADD, RawStream::DEFAULT);
+    let (mut x, mut y) = ([1.0, 2.0, 3.0, 4.0], [0.0; 4]);
+    while_busy(&device, RawStream::DEFAULT, || {
+        job.execute(&mut x, &mut y);
+        assert_eq!(y, [0.0; 4]);
+    });
+    device.stream_synchronize(RawStream::DEFAULT).unwrap();
+    assert_eq!(y, [2.0, 4.0, 6.0, 8.0]);
+}
+
+#[test]
+fn a_captured_stream_records_work_and_replays_it() {
+    let stream = device().stream().unwrap();
+    let (twice, square) = (Job::new(M::ADD, stream.raw()), Job::new(M::MUL, stream.raw()));
+    let (mut x, mut y, mut z) = ([1.0, 2.0, 3.0, 4.0], [0.0; 4], [0.0; 4]);
+    stream.begin_capture(CaptureMode::ThreadLocal).unwrap();
+    twice.execute(&mut x, &mut y);
+    square.execute(&mut y, &mut z);
+    let capture = stream.end_capture().unwrap().instantiate().unwrap();
+    assert_eq!((y, z), ([0.0; 4], [0.0; 4]), "recording runs nothing");
+    for first in [1.0f32, 5.0] {
+        x[0] = first;
+        capture.launch(stream.raw()).unwrap();
+        stream.synchronize().unwrap();
+        assert_eq!((y[0], z[0], z[3]), (2.0 * first, 4.0 * first * first, 64.0));
+    }
+}
+
+#[test]
+fn a_destroyed_stream_is_refused() {
+    let stream = device().stream().unwrap();
+    let job = Job::new(M::ADD, stream.raw());
+    drop(stream);
+    let (mut x, mut y) = ([0f32; 4], [0f32; 4]);
+    let addresses = [x.as_mut_ptr(), y.as_mut_ptr()].map(|address| address.cast::<c_void>());
+    // SAFETY: four numbers each; the host driver looks streams up.
+    let ran = unsafe { job.plan.execute(&job.handle, job.uids.into_iter().zip(addresses), std::ptr::null_mut()) };
+    assert_eq!(ran.unwrap_err().status(), Some(Status::EXECUTION_FAILED));
+}
