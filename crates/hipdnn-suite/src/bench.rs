@@ -120,7 +120,10 @@ impl Bench {
         };
         let ran = self.run_here(graph, inputs, outputs);
         drop(scope);
-        ran
+        match ran {
+            Err(Failure::NotSupported(reason)) => Err(Failure::NotSupported(format!("{element:?}: {reason}"))),
+            other => other,
+        }
     }
 
     fn run_here(&self, graph: &mut Graph, inputs: &[(TensorId, &Data)], outputs: &[Want]) -> Answer<Vec<Vec<f64>>> {

@@ -1,0 +1,24 @@
+//! hipDNN's backend C ABI over cuDNN 9, which is loaded at run time.
+//!
+//! A graph of hipDNN's descriptors becomes operations in cuDNN's terms (`lower`, `graph`), those a graph of cuDNN's with
+//! the engine configurations its heuristics offer (`piece`), and a configuration becomes a plan (`plan`). Where cuDNN does not
+//! take a graph as a whole it is run in the longest pieces it does take, with what stands between them in the workspace.
+//!
+//! | what | how |
+//! |---|---|
+//! | cuDNN | `AMDGPU_EP_CUDNN_LIBRARY`, folders of `AMDGPU_EP_CUDA_LIBRARY_PATH`, then the loader's own search |
+//! | no cuDNN, no device | `hipdnnCreate` gives `NOT_INITIALIZED` with what was tried |
+//! | precision | products of single precision are never rounded to less (no TF32) |
+//! | a machine without a GPU | `AMDGPU_EP_CUDNN_DEVICE_FILE` names a description of one, as cuDNN 9.8 and later write it: then graphs and plans can be made, and not executed |
+
+mod descriptor;
+mod graph;
+mod library;
+mod lower;
+mod piece;
+mod plan;
+mod sys;
+mod translate;
+mod worker;
+
+hipdnn_abi::export!(crate::library::BRIDGE);

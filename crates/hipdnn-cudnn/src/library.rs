@@ -1,0 +1,139 @@
+//! cuDNN as a library behind hipDNN's C ABI.
+
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
+
+use hipdnn::sys::BehaviorNote;
+use hipdnn_abi::{Descriptor, Engine, Fault, Handle, Identity, Implementation, Outcome, Plan, Program};
+
+use crate::graph::Graph;
+use crate::lower::{self, Variant};
+use crate::piece::Piece;
+use crate::plan::{self, Part};
+use crate::worker::Worker;
+
+const NOTES: &[BehaviorNote] = &[BehaviorNote::SUPPORTS_GRAPH_CAPTURE, BehaviorNote::EXTERNAL_LIBRARY_DEPENDENCY];
+
+const fn engine(name: &'static str) -> Engine {
+    Engine { name, notes: NOTES }
+}
+
+/// The configurations that cuDNN's heuristics offer for a graph, by rank; then the graph in pieces, one after the other.
+static ENGINES: [Engine; 17] = [
+    engine("CUDNN_CHOICE_00"),
+    engine("CUDNN_CHOICE_01"),
+    engine("CUDNN_CHOICE_02"),
+    engine("CUDNN_CHOICE_03"),
+    engine("CUDNN_CHOICE_04"),
+    engine("CUDNN_CHOICE_05"),
+    engine("CUDNN_CHOICE_06"),
+    engine("CUDNN_CHOICE_07"),
+    engine("CUDNN_CHOICE_08"),
+    engine("CUDNN_CHOICE_09"),
+    engine("CUDNN_CHOICE_10"),
+    engine("CUDNN_CHOICE_11"),
+    engine("CUDNN_CHOICE_12"),
+    engine("CUDNN_CHOICE_13"),
+    engine("CUDNN_CHOICE_14"),
+    engine("CUDNN_CHOICE_15"),
+    engine("CUDNN_PIECES"),
+];
+
+const PIECES: &Engine = &ENGINES[16];
+
+/// The library.
+pub struct Bridge;
+
+/// The library, as it is exported.
+pub static BRIDGE: Bridge = Bridge;
+
+impl Implementation for Bridge {
+    fn identity(&self) -> Identity {
+        Identity { version: c"0.4.0.cudnn", plugin: "hipdnn-cudnn", plugin_version: env!("CARGO_PKG_VERSION") }
+    }
+
+    fn engines(&self) -> &'static [Engine] {
+        &ENGINES
+    }
+
+    fn open(&self) -> Outcome<Box<dyn Any + Send + Sync>> {
+        Ok(Box::new(Arc::new(Worker::new()?)))
+    }
+
+    fn compile(&self, handle: &Handle, operations: &[Arc<Descriptor>]) -> Result<Arc<dyn Program>, String> {
+        let worker = handle.own::<Arc<Worker>>().ok_or("the handle is none of cuDNN's")?.clone();
+        let graph = Arc::new(lower::lower(operations, Variant::Whole)?);
+        let apart = Arc::new(lower::lower(operations, Variant::Apart)?);
+        let whole = Piece::new(&worker, &graph, 0..graph.operations.len());
+        let (whole, refusal) = match whole {
+            Ok(piece) => (Some(piece), String::new()),
+            Err(fault) => (None, fault.text),
+        };
+        let compiled = Compiled { worker, graph, whole, apart, pieces: OnceLock::new() };
+        if compiled.whole.is_none() {
+            if compiled.apart.operations.len() < 2 {
+                return Err(refusal);
+            }
+            // Whether the pieces run is only known when they are made.
+            compiled.pieces().map_err(|fault| format!("{refusal}; in pieces: {}", fault.text))?;
+        }
+        Ok(Arc::new(compiled))
+    }
+}
+
+/// A graph that cuDNN runs.
+struct Compiled {
+    worker: Arc<Worker>,
+    graph: Arc<Graph>,
+    whole: Option<Piece>,
+    /// The graph as it is run in pieces.
+    apart: Arc<Graph>,
+    pieces: OnceLock<Result<Arc<plan::Plan>, (hipdnn::sys::Status, String)>>,
+}
+
+impl Compiled {
+    fn pieces(&self) -> Outcome<Arc<plan::Plan>> {
+        let made = self.pieces.get_or_init(|| {
+            let cut = |graph: &Arc<Graph>| plan::Plan::new(graph.clone(), plan::cut(&self.worker, graph)?);
+            // The operations as cuDNN likes them best, then as few of its engines refuse them.
+            let made = cut(&self.graph).or_else(|first| {
+                cut(&self.apart).map_err(|fault| match first.text == fault.text {
+                    true => fault,
+                    false => Fault::new(fault.status, format!("{}; {}", first.text, fault.text)),
+                })
+            });
+            made.map(Arc::new).map_err(|fault| (fault.status, fault.text))
+        });
+        made.clone().map_err(|(status, text)| Fault::new(status, text))
+    }
+}
+
+impl Program for Compiled {
+    fn engines(&self) -> Vec<Engine> {
+        let choices = self.whole.as_ref().map_or(0, |piece| piece.configs.len());
+        let pieces = (self.whole.is_none() || self.apart.operations.len() > 1).then_some(*PIECES);
+        ENGINES[..ENGINES.len() - 1].iter().take(choices).copied().chain(pieces).collect()
+    }
+
+    fn workspace_bytes(&self, engine: &Engine) -> usize {
+        if engine == PIECES {
+            return self.pieces().map_or(0, |plan| plan.workspace_bytes());
+        }
+        let config = self.whole.as_ref().and_then(|piece| piece.configs.get(choice_of(engine)));
+        let bytes = config.and_then(|config| config.i64(crate::sys::AttributeName::ENGINECFG_WORKSPACE_SIZE).ok());
+        bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
+    }
+
+    fn plan(self: Arc<Self>, engine: &Engine) -> Outcome<Arc<dyn Plan>> {
+        if engine == PIECES {
+            return Ok(self.pieces()?);
+        }
+        let whole = self.whole.as_ref().ok_or_else(|| Fault::bad("no such engine runs the graph"))?;
+        let part = Part::new(&self.worker, whole, choice_of(engine))?;
+        Ok(Arc::new(plan::Plan::new(self.graph.clone(), vec![part])?))
+    }
+}
+
+fn choice_of(engine: &Engine) -> usize {
+    ENGINES.iter().position(|known| known == engine).unwrap_or(usize::MAX)
+}

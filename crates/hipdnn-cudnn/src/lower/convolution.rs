@@ -1,0 +1,96 @@
+//! Convolutions in their three directions.
+
+use hipdnn::sys::AttributeName as H;
+use hipdnn_abi::Descriptor;
+
+use super::{Answer, Lowering};
+use crate::descriptor::Setting;
+use crate::graph::{Operation, Parameters};
+use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D};
+
+/// A direction: cuDNN's operation, and where its tensors and parameters go.
+pub struct Direction {
+    kind: D,
+    held_by: A,
+    alpha: A,
+    beta: A,
+    reads: [(H, A); 2],
+    writes: (H, A),
+}
+
+pub const FORWARD: Direction = Direction {
+    kind: D::OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+    held_by: A::OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+    alpha: A::OPERATION_CONVOLUTION_FORWARD_ALPHA,
+    beta: A::OPERATION_CONVOLUTION_FORWARD_BETA,
+    reads: [
+        (H::OPERATION_CONVOLUTION_FORWARD_X, A::OPERATION_CONVOLUTION_FORWARD_X),
+        (H::OPERATION_CONVOLUTION_FORWARD_W, A::OPERATION_CONVOLUTION_FORWARD_W),
+    ],
+    writes: (H::OPERATION_CONVOLUTION_FORWARD_Y, A::OPERATION_CONVOLUTION_FORWARD_Y),
+};
+
+pub const TO_DATA: Direction = Direction {
+    kind: D::OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+    held_by: A::OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+    alpha: A::OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+    beta: A::OPERATION_CONVOLUTION_BWD_DATA_BETA,
+    reads: [
+        (H::OPERATION_CONVOLUTION_BWD_DATA_DY, A::OPERATION_CONVOLUTION_BWD_DATA_DY),
+        (H::OPERATION_CONVOLUTION_BWD_DATA_W, A::OPERATION_CONVOLUTION_BWD_DATA_W),
+    ],
+    writes: (H::OPERATION_CONVOLUTION_BWD_DATA_DX, A::OPERATION_CONVOLUTION_BWD_DATA_DX),
+};
+
+pub const TO_FILTER: Direction = Direction {
+    kind: D::OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+    held_by: A::OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+    alpha: A::OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+    beta: A::OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+    reads: [
+        (H::OPERATION_CONVOLUTION_BWD_FILTER_X, A::OPERATION_CONVOLUTION_BWD_FILTER_X),
+        (H::OPERATION_CONVOLUTION_BWD_FILTER_DY, A::OPERATION_CONVOLUTION_BWD_FILTER_DY),
+    ],
+    writes: (H::OPERATION_CONVOLUTION_BWD_FILTER_DW, A::OPERATION_CONVOLUTION_BWD_FILTER_DW),
+};
+
+impl Lowering {
+    pub(super) fn convolution(&mut self, operation: &Descriptor, direction: &Direction) -> Answer {
+        let reads = direction.reads.map(|(from, to)| Ok((to, self.view(operation, from)?)));
+        let reads = reads.into_iter().collect::<Answer<Vec<_>>>()?;
+        let writes = vec![(direction.writes.1, self.view(operation, direction.writes.0)?)];
+        let spatial = self.rank - 2;
+        let list = |name, filler: i64| -> Answer<Setting> {
+            let mut values = operation.i64s(name);
+            if self.inserts_axis {
+                values.insert(0, filler);
+            }
+            if values.len() == spatial {
+                Ok(Setting::I64s(values))
+            } else {
+                Err(format!("{name} must have {spatial} numbers"))
+            }
+        };
+        let mode = operation.number(H::CONVOLUTION_CONV_MODE).unwrap_or(0);
+        let parameters = Parameters {
+            kind: D::CONVOLUTION_DESCRIPTOR,
+            held_by: direction.held_by,
+            settings: vec![
+                (A::CONVOLUTION_COMP_TYPE, Setting::Code(T::DATA_TYPE, self.compute.0)),
+                (A::CONVOLUTION_CONV_MODE, Setting::Code(T::CONVOLUTION_MODE, mode)),
+                (A::CONVOLUTION_SPATIAL_DIMS, Setting::I64s(vec![spatial as i64])),
+                (A::CONVOLUTION_PRE_PADDINGS, list(H::CONVOLUTION_PRE_PADDINGS, 0)?),
+                (A::CONVOLUTION_POST_PADDINGS, list(H::CONVOLUTION_POST_PADDINGS, 0)?),
+                (A::CONVOLUTION_FILTER_STRIDES, list(H::CONVOLUTION_FILTER_STRIDES, 1)?),
+                (A::CONVOLUTION_DILATIONS, list(H::CONVOLUTION_DILATIONS, 1)?),
+            ],
+        };
+        let factor = |value: f64| match self.compute {
+            DataType::DOUBLE => Setting::F64(value),
+            _ => Setting::F32(value as f32),
+        };
+        let settings = vec![(direction.alpha, factor(1.0)), (direction.beta, factor(0.0))];
+        self.push(Operation { kind: direction.kind, parameters: Some(parameters), settings, reads, writes });
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+//! hipDNN's operations as cuDNN's, which keep some parameters apart and know fewer operations.
+//!
+//! cuDNN wants all tensors of a graph to have the same number of axes: scalars and matrices get further axes of extent 1 in
+//! front, data with one spatial axis gets a second one.
+
+mod attention;
+mod convolution;
+mod matmul;
+mod norm;
+mod pointwise;
+mod reduction;
+mod resample;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hipdnn::sys::{AttributeName as H, AttributeType, DescriptorType};
+use hipdnn_abi::{Descriptor, Value, uid_of};
+
+use crate::descriptor::Setting;
+use crate::graph::{Graph, Home, Operation, Scalar, Tensor, View};
+use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D, PointwiseMode};
+use crate::translate;
+
+/// What the operations are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// For engines that take the graph as a whole: in the patterns that cuDNN knows.
+    Whole,
+    /// To be run in pieces: operations that cuDNN runs alone.
+    Apart,
+}
+
+/// Why an operation can't be said in cuDNN's terms.
+type Answer<T = ()> = Result<T, String>;
+
+/// Lowers operations that are in the order of their dependence.
+///
+/// # Errors
+/// Something that cuDNN does not have.
+pub fn lower(operations: &[Arc<Descriptor>], variant: Variant) -> Answer<Graph> {
+    let mut lowering = Lowering::new(operations, variant);
+    for operation in operations {
+        lowering.operation(operation)?;
+    }
+    Ok(lowering.graph)
+}
+
+struct Lowering {
+    graph: Graph,
+    variant: Variant,
+    /// The graph's tensors by the caller's number.
+    known: HashMap<i64, usize>,
+    /// The axes of every tensor.
+    rank: usize,
+    /// Whether data of three axes gets another one, between the channels and the last.
+    inserts_axis: bool,
+    /// The compute type of the operation at hand.
+    compute: DataType,
+}
+
+/// The least number of axes that cuDNN's engines take.
+const LEAST_RANK: usize = 3;
+
+impl Lowering {
+    fn new(operations: &[Arc<Descriptor>], variant: Variant) -> Self {
+        let is_spatial = |operation: &Arc<Descriptor>| {
+            [
+                DescriptorType::OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                DescriptorType::OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                DescriptorType::OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                DescriptorType::OPERATION_RESAMPLE_FWD_DESCRIPTOR,
+                DescriptorType::OPERATION_RESAMPLE_BWD_DESCRIPTOR,
+            ]
+            .contains(&operation.kind.descriptor)
+        };
+        let tensors = operations.iter().flat_map(|operation| {
+            let rows = operation.kind.rows.iter().filter(|row| row.kind == AttributeType::BACKEND_DESCRIPTOR);
+            rows.flat_map(|row| operation.descriptors(row.name))
+        });
+        let widest = tensors.map(|tensor| tensor.i64s(H::TENSOR_DIMENSIONS).len()).max().unwrap_or(0);
+        let inserts_axis = widest == 3 && operations.iter().any(is_spatial);
+        let rank = if inserts_axis { 4 } else { widest.max(LEAST_RANK) };
+        let (graph, known) = (Graph::default(), HashMap::new());
+        Self { graph, variant, known, rank, inserts_axis, compute: DataType::FLOAT }
+    }
+
+    fn operation(&mut self, operation: &Descriptor) -> Answer {
+        let rows = operation.kind.rows.iter().filter(|row| row.is_required && row.kind == AttributeType::DATA_TYPE);
+        let compute = rows.filter_map(|row| operation.number(row.name)).next();
+        let compute = compute.and_then(|code| translate::data_type(hipdnn::sys::DataType(code)));
+        self.compute = compute.ok_or("cuDNN does not compute in this type")?;
+        match operation.kind.descriptor {
+            DescriptorType::OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR => {
+                self.convolution(operation, &convolution::FORWARD)
+            }
+            DescriptorType::OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR => {
+                self.convolution(operation, &convolution::TO_DATA)
+            }
+            DescriptorType::OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR => {
+                self.convolution(operation, &convolution::TO_FILTER)
+            }
+            DescriptorType::OPERATION_MATMUL_DESCRIPTOR => self.matmul(operation),
+            DescriptorType::OPERATION_POINTWISE_DESCRIPTOR => self.pointwise(operation),
+            DescriptorType::OPERATION_REDUCTION_DESCRIPTOR => self.reduction(operation),
+            DescriptorType::OPERATION_RESAMPLE_FWD_DESCRIPTOR => self.resample(operation),
+            DescriptorType::OPERATION_RESAMPLE_BWD_DESCRIPTOR => self.resample_backward(operation),
+            DescriptorType::OPERATION_LAYERNORM_DESCRIPTOR_EXT => self.layer_norm(operation),
+            DescriptorType::OPERATION_RMSNORM_DESCRIPTOR_EXT => self.rms_norm(operation),
+            DescriptorType::OPERATION_LAYERNORM_BACKWARD_DESCRIPTOR_EXT => self.layer_norm_backward(operation),
+            DescriptorType::OPERATION_RMSNORM_BACKWARD_DESCRIPTOR_EXT => self.rms_norm_backward(operation),
+            DescriptorType::OPERATION_BATCHNORM_INFERENCE_DESCRIPTOR_EXT => self.batch_norm_inference(operation),
+            DescriptorType::OPERATION_BATCHNORM_INFERENCE_VARIANCE_DESCRIPTOR_EXT => {
+                self.batch_norm_inference_variance(operation)
+            }
+            DescriptorType::OPERATION_BATCHNORM_DESCRIPTOR_EXT => self.batch_norm_training(operation),
+            DescriptorType::OPERATION_BATCHNORM_BACKWARD_DESCRIPTOR_EXT => self.batch_norm_backward(operation),
+            DescriptorType::OPERATION_SDPA_FWD_DESCRIPTOR => self.attention(operation),
+            other => Err(format!("the cuDNN bridge has no {other}")),
+        }
+    }
+
+    /// The tensor that an attribute refers to, with the extents it was given.
+    fn given(&mut self, operation: &Descriptor, name: H) -> Answer<View> {
+        self.given_optional(operation, name)?.ok_or_else(|| format!("{name} is not set"))
+    }
+
+    fn given_optional(&mut self, operation: &Descriptor, name: H) -> Answer<Option<View>> {
+        operation.descriptor(name).map(|tensor| self.known(&tensor)).transpose()
+    }
+
+    /// The tensor that an attribute refers to, with as many axes as every other one.
+    fn view(&mut self, operation: &Descriptor, name: H) -> Answer<View> {
+        let given = self.given(operation, name)?;
+        Ok(self.ranked(&given))
+    }
+
+    fn view_optional(&mut self, operation: &Descriptor, name: H) -> Answer<Option<View>> {
+        Ok(self.given_optional(operation, name)?.map(|given| self.ranked(&given)))
+    }
+
+    fn known(&mut self, tensor: &Descriptor) -> Answer<View> {
+        let uid = uid_of(tensor);
+        let (dims, strides) = (tensor.i64s(H::TENSOR_DIMENSIONS), tensor.i64s(H::TENSOR_STRIDES));
+        if let Some(&tensor) = self.known.get(&uid) {
+            return Ok(View { tensor, dims, strides });
+        }
+        if tensor.descriptor(H::TENSOR_RAGGED_OFFSET_DESC).is_some() {
+            return Err(format!("tensor {uid} is ragged, which the cuDNN bridge does not do"));
+        }
+        let code = hipdnn::sys::DataType(tensor.number(H::TENSOR_DATA_TYPE).unwrap_or(-1));
+        let mut data_type = translate::data_type(code).ok_or_else(|| format!("cuDNN has no {code} (tensor {uid})"))?;
+        let home = match tensor.value(H::TENSOR_VALUE_EXT) {
+            Some(Value::Bytes(bytes)) => Home::Value(Scalar::new(&bytes)),
+            _ if tensor.flag(H::TENSOR_IS_VIRTUAL) => Home::Inside,
+            _ if tensor.flag(H::TENSOR_IS_RUNTIME_PASS_BY_VALUE_EXT) => Home::Host,
+            _ => Home::Device,
+        };
+        if home != Home::Inside && data_type == DataType::BOOLEAN {
+            // In memory, cuDNN's booleans are bits and hipDNN's are bytes.
+            data_type = DataType::UINT8;
+        }
+        let alignment = tensor.i64s(H::TENSOR_BYTE_ALIGNMENT).first().copied().unwrap_or(16);
+        let elems = dims.iter().zip(&strides).map(|(extent, stride)| (extent - 1) * stride).sum::<i64>() + 1;
+        let view = self.add(Some(uid), home, data_type, dims, strides, elems);
+        self.graph.tensors[view.tensor].alignment = alignment;
+        self.known.insert(uid, view.tensor);
+        Ok(view)
+    }
+
+    fn add(
+        &mut self,
+        uid: Option<i64>,
+        home: Home,
+        data_type: DataType,
+        dims: Vec<i64>,
+        strides: Vec<i64>,
+        elems: i64,
+    ) -> View {
+        let bytes = match data_type {
+            DataType::BOOLEAN => None,
+            _ => translate::bytes_of(data_type).and_then(|bytes| Some(bytes * usize::try_from(elems).ok()?)),
+        };
+        self.graph.tensors.push(Tensor { uid, home, data_type, alignment: 16, bytes });
+        View { tensor: self.graph.tensors.len() - 1, dims, strides }
+    }
+
+    /// A new tensor between operations, laid out like another where the extents are the same.
+    fn inside(&mut self, data_type: DataType, dims: &[i64], like: &View) -> View {
+        let (mut strides, mut step) = (vec![1; dims.len()], 1);
+        let mut order: Vec<usize> = (0..dims.len()).collect();
+        if like.dims.len() == dims.len() {
+            order.sort_by_key(|&axis| std::cmp::Reverse(like.strides[axis]));
+        }
+        for &axis in order.iter().rev() {
+            strides[axis] = step;
+            step *= dims[axis];
+        }
+        self.add(None, Home::Inside, data_type, dims.to_vec(), strides, step)
+    }
+
+    /// A number in the compute type, with extents of 1.
+    fn number(&mut self, value: f64) -> View {
+        let (data_type, scalar) = match self.compute {
+            DataType::DOUBLE => (DataType::DOUBLE, Scalar::new(&value.to_le_bytes())),
+            _ => (DataType::FLOAT, Scalar::new(&(value as f32).to_le_bytes())),
+        };
+        let ones = vec![1; self.rank];
+        self.add(None, Home::Value(scalar), data_type, ones.clone(), ones, 1)
+    }
+
+    /// A whole number with extents of 1.
+    fn whole_number(&mut self, value: i64) -> View {
+        let (scalar, ones) = (Scalar::new(&(value as i32).to_le_bytes()), vec![1; self.rank]);
+        self.add(None, Home::Value(scalar), DataType::INT32, ones.clone(), ones, 1)
+    }
+
+    fn data_type(&self, view: &View) -> DataType {
+        self.graph.tensors[view.tensor].data_type
+    }
+
+    /// A view with as many axes as every other one.
+    fn ranked(&self, view: &View) -> View {
+        let mut view = view.clone();
+        let reach = |view: &View| view.dims.iter().zip(&view.strides).map(|(extent, stride)| extent * stride).max();
+        let is_scalar = view.dims.iter().all(|&extent| extent == 1);
+        if self.inserts_axis && view.dims.len() == 3 && !is_scalar {
+            let step = view.dims[2] * view.strides[2];
+            view.dims.insert(2, 1);
+            view.strides.insert(2, step);
+        }
+        let step = reach(&view).unwrap_or(1);
+        while view.dims.len() < self.rank {
+            view.dims.insert(0, 1);
+            view.strides.insert(0, step);
+        }
+        view
+    }
+
+    /// Where an axis of the caller's is now.
+    fn axis(&self, axis: i64, rank: usize) -> i64 {
+        let is_behind = self.inserts_axis && rank == 3 && axis >= 2;
+        axis + if self.inserts_axis && rank == 3 { i64::from(is_behind) } else { (self.rank - rank) as i64 }
+    }
+
+    fn push(&mut self, operation: Operation) {
+        self.graph.operations.push(operation);
+    }
+
+    /// One elementwise operation of cuDNN's in the compute type.
+    fn map(&mut self, mode: PointwiseMode, reads: &[&View], to: &View) {
+        self.map_with(mode, reads, to, self.compute, Vec::new());
+    }
+
+    fn map_with(
+        &mut self,
+        mode: PointwiseMode,
+        reads: &[&View],
+        to: &View,
+        compute: DataType,
+        further: Vec<(A, Setting)>,
+    ) {
+        let (sources, target) = if translate::is_backward(mode) {
+            (&[A::OPERATION_POINTWISE_DYDESC, A::OPERATION_POINTWISE_XDESC][..], A::OPERATION_POINTWISE_DXDESC)
+        } else {
+            let sources =
+                &[A::OPERATION_POINTWISE_XDESC, A::OPERATION_POINTWISE_BDESC, A::OPERATION_POINTWISE_TDESC][..];
+            (sources, A::OPERATION_POINTWISE_YDESC)
+        };
+        let mut settings = vec![
+            (A::POINTWISE_MODE, Setting::Code(T::POINTWISE_MODE, mode.0)),
+            (A::POINTWISE_MATH_PREC, Setting::Code(T::DATA_TYPE, compute.0)),
+        ];
+        settings.extend(further);
+        self.push(Operation {
+            kind: D::OPERATION_POINTWISE_DESCRIPTOR,
+            parameters: Some(crate::graph::Parameters {
+                kind: D::POINTWISE_DESCRIPTOR,
+                held_by: A::OPERATION_POINTWISE_PW_DESCRIPTOR,
+                settings,
+            }),
+            settings: Vec::new(),
+            reads: sources.iter().copied().zip(reads.iter().map(|view| (*view).clone())).collect(),
+            writes: vec![(target, to.clone())],
+        });
+    }
+
+    /// As `map`, into a new tensor of the compute type.
+    fn mapped(&mut self, mode: PointwiseMode, reads: &[&View]) -> View {
+        let rank = reads.iter().map(|view| view.dims.len()).max().unwrap_or(0);
+        let extent = |axis: usize| reads.iter().filter_map(|view| view.dims.get(axis)).copied().max().unwrap_or(1);
+        let dims: Vec<i64> = (0..rank).map(extent).collect();
+        let widest = reads.iter().max_by_key(|view| view.dims.iter().product::<i64>());
+        let like = (*widest.unwrap_or(&reads[0])).clone();
+        let to = self.inside(self.compute, &dims, &like);
+        self.map(mode, reads, &to);
+        to
+    }
+}

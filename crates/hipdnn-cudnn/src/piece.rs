@@ -1,0 +1,173 @@
+//! Some operations of a graph as one graph of cuDNN's, with the engine configurations that cuDNN offers for it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use hipdnn_abi::{Fault, Outcome};
+
+use crate::descriptor::{Descriptor, Setting};
+use crate::graph::{Graph, Home, Operation, View};
+use crate::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, HeurMode, NumericalNote};
+use crate::worker::Worker;
+
+/// How many configurations of each mode of heuristics are offered.
+const MOST_CHOICES: [(HeurMode, usize); 2] = [(HeurMode::A, 12), (HeurMode::FALLBACK, 4)];
+
+/// Operations that cuDNN runs together.
+pub struct Piece {
+    /// Engine configurations, the best first; never none.
+    pub configs: Vec<Descriptor>,
+    /// The tensors whose addresses it takes.
+    pub bound: Vec<usize>,
+    /// What the configurations refer to.
+    _parts: Vec<Descriptor>,
+}
+
+impl Piece {
+    /// Asks cuDNN for engines that run these operations.
+    ///
+    /// # Errors
+    /// There are none, or cuDNN refuses the operations.
+    pub fn new(worker: &Worker, graph: &Graph, range: Range<usize>) -> Outcome<Self> {
+        let operations = &graph.operations[range.clone()];
+        let (mut nodes, mut parts) = (Vec::new(), Vec::new());
+        let mut tensors: HashMap<usize, (&View, Descriptor)> = HashMap::new();
+        let mut bound = Vec::new();
+        for (_, view) in operations.iter().flat_map(Operation::views) {
+            if let Some((known, _)) = tensors.get(&view.tensor) {
+                if *known != view {
+                    return Err(Fault::unsupported("operations see one tensor with different extents"));
+                }
+                continue;
+            }
+            let is_bound = graph.is_bound(view.tensor, &range);
+            if is_bound {
+                bound.push(view.tensor);
+            }
+            tensors.insert(view.tensor, (view, tensor(worker, graph, view, !is_bound)?));
+        }
+        for each in operations {
+            nodes.push(operation(worker, each, &tensors, &mut parts)?);
+        }
+        let whole = Descriptor::new(worker.cudnn, D::OPERATIONGRAPH_DESCRIPTOR)?;
+        worker.place_graph(&whole)?;
+        whole.set_descriptors(A::OPERATIONGRAPH_OPS, &nodes.iter().collect::<Vec<_>>())?;
+        whole.finalize()?;
+        let configs = choices(worker, &whole, graph.multiplies_single_precision())?;
+        parts.push(whole);
+        parts.extend(nodes);
+        parts.extend(tensors.into_values().map(|(_, descriptor)| descriptor));
+        Ok(Self { configs, bound, _parts: parts })
+    }
+
+    /// A plan on one of the configurations, and the memory it wants for itself.
+    pub fn plan(&self, worker: &Worker, choice: usize) -> Outcome<(Descriptor, usize)> {
+        let config = self.configs.get(choice).ok_or_else(|| Fault::bad("no such engine"))?;
+        let plan = Descriptor::new(worker.cudnn, D::EXECUTION_PLAN_DESCRIPTOR)?;
+        worker.place_plan(&plan)?;
+        plan.set_descriptors(A::EXECUTION_PLAN_ENGINE_CONFIG, &[config])?;
+        plan.finalize()?;
+        let workspace = plan.i64(A::EXECUTION_PLAN_WORKSPACE_SIZE)?;
+        Ok((plan, usize::try_from(workspace).unwrap_or(0)))
+    }
+}
+
+fn tensor(worker: &Worker, graph: &Graph, view: &View, is_virtual: bool) -> Outcome<Descriptor> {
+    let known = &graph.tensors[view.tensor];
+    let made = Descriptor::new(worker.cudnn, D::TENSOR_DESCRIPTOR)?;
+    made.set_i64s(A::TENSOR_UNIQUE_ID, &[number(view.tensor)])?;
+    made.set(A::TENSOR_DATA_TYPE, &Setting::Code(T::DATA_TYPE, known.data_type.0))?;
+    made.set_i64s(A::TENSOR_BYTE_ALIGNMENT, &[known.alignment])?;
+    made.set_i64s(A::TENSOR_DIMENSIONS, &view.dims)?;
+    made.set_i64s(A::TENSOR_STRIDES, &view.strides)?;
+    if is_virtual {
+        made.set(A::TENSOR_IS_VIRTUAL, &Setting::Flag(true))?;
+    }
+    if matches!(known.home, Home::Host | Home::Value(_)) {
+        made.set(A::TENSOR_IS_BY_VALUE, &Setting::Flag(true))?;
+    }
+    made.finalize()?;
+    Ok(made)
+}
+
+/// cuDNN's number of a tensor.
+pub fn number(tensor: usize) -> i64 {
+    tensor as i64 + 1
+}
+
+fn operation(
+    worker: &Worker,
+    operation: &Operation,
+    tensors: &HashMap<usize, (&View, Descriptor)>,
+    parts: &mut Vec<Descriptor>,
+) -> Outcome<Descriptor> {
+    let made = Descriptor::new(worker.cudnn, operation.kind)?;
+    if let Some(parameters) = &operation.parameters {
+        let held = Descriptor::new(worker.cudnn, parameters.kind)?;
+        for (name, value) in &parameters.settings {
+            held.set(*name, value)?;
+        }
+        held.finalize()?;
+        made.set_descriptors(parameters.held_by, &[&held])?;
+        parts.push(held);
+    }
+    for (name, value) in &operation.settings {
+        made.set(*name, value)?;
+    }
+    for (name, view) in operation.views() {
+        if let Some((_, tensor)) = tensors.get(&view.tensor) {
+            made.set_descriptors(*name, &[tensor])?;
+        }
+    }
+    made.finalize()?;
+    Ok(made)
+}
+
+/// The configurations that cuDNN offers, without those that compute in less than is asked for.
+fn choices(worker: &Worker, graph: &Descriptor, is_strict: bool) -> Outcome<Vec<Descriptor>> {
+    let mut all = Vec::new();
+    let mut refused = None;
+    for (mode, most) in MOST_CHOICES {
+        match offered(worker, graph, mode) {
+            Ok(offered) => {
+                let kept = offered.into_iter().filter(|config| !is_strict || !lowers_precision(worker, config));
+                all.extend(kept.take(most));
+            }
+            // One mode may know of no engine where another does.
+            Err(fault) => refused = Some(fault),
+        }
+    }
+    match refused {
+        _ if !all.is_empty() => Ok(all),
+        Some(fault) => Err(fault),
+        None if is_strict => Err(Fault::unsupported("cuDNN has no engine that computes it in full single precision")),
+        None => Err(Fault::unsupported("cuDNN has no engine for it")),
+    }
+}
+
+fn offered(worker: &Worker, graph: &Descriptor, mode: HeurMode) -> Outcome<Vec<Descriptor>> {
+    let heuristic = Descriptor::new(worker.cudnn, D::ENGINEHEUR_DESCRIPTOR)?;
+    heuristic.set_descriptors(A::ENGINEHEUR_OPERATION_GRAPH, &[graph])?;
+    heuristic.set(A::ENGINEHEUR_MODE, &Setting::Code(T::HEUR_MODE, mode.0))?;
+    worker.place_heuristic(&heuristic)?;
+    heuristic.finalize()?;
+    let count = heuristic.count(A::ENGINEHEUR_RESULTS)?;
+    let mut configs =
+        (0..count).map(|_| Descriptor::new(worker.cudnn, D::ENGINECFG_DESCRIPTOR)).collect::<Outcome<Vec<_>>>()?;
+    if count > 0 {
+        let filled = heuristic.fill(A::ENGINEHEUR_RESULTS, &configs)?;
+        configs.truncate(filled);
+    }
+    Ok(configs)
+}
+
+/// True if the engine rounds single precision to less before it multiplies.
+fn lowers_precision(worker: &Worker, config: &Descriptor) -> bool {
+    let notes = || -> Outcome<Vec<i32>> {
+        let engine = Descriptor::new(worker.cudnn, D::ENGINE_DESCRIPTOR)?;
+        config.fill(A::ENGINECFG_ENGINE, std::slice::from_ref(&engine))?;
+        engine.codes(A::ENGINE_NUMERICAL_NOTE, T::NUMERICAL_NOTE)
+    };
+    let lower = [NumericalNote::TENSOR_CORE.0, NumericalNote::DOWN_CONVERT_INPUTS.0];
+    notes().is_ok_and(|notes| notes.iter().any(|note| lower.contains(note)))
+}

@@ -1,0 +1,211 @@
+//! A graph on engines of cuDNN's, ready to run: one execution plan, or several in a row.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hipdnn_abi::{Arguments, Fault, Handle, Outcome};
+
+use crate::descriptor::{Descriptor, check};
+use crate::graph::{Graph, Home};
+use crate::piece::{Piece, number};
+use crate::sys::{self, AttributeName as A, Cudnn, DescriptorType as D};
+use crate::worker::Worker;
+
+/// What cuDNN wants of workspaces, and more than any tensor's alignment.
+const ALIGNMENT: usize = 256;
+
+/// A graph that can run.
+pub struct Plan {
+    steps: Vec<Step>,
+    uids: Vec<i64>,
+    workspace: usize,
+    /// Holds the values whose addresses the steps know.
+    _graph: Arc<Graph>,
+}
+
+/// One execution plan of cuDNN's.
+struct Step {
+    plan: Descriptor,
+    /// cuDNN's numbers of the tensors it takes.
+    numbers: Vec<i64>,
+    /// Where each of them is.
+    sources: Vec<Source>,
+    /// Where in the workspace its own begins.
+    workspace: usize,
+    /// The variant pack of the last run, which serves again as long as nothing moves.
+    last: Mutex<Option<Pack>>,
+}
+
+/// Where a step finds a tensor.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// The caller says, by this number.
+    Caller(i64),
+    /// At this address.
+    Value(usize),
+    /// This far into the workspace.
+    Scratch(usize),
+}
+
+struct Pack {
+    addresses: Vec<usize>,
+    workspace: usize,
+    descriptor: Descriptor,
+}
+
+/// A part of a graph with its plan, before it has its place among others.
+pub struct Part {
+    plan: Descriptor,
+    workspace: usize,
+    bound: Vec<usize>,
+}
+
+impl Part {
+    /// A piece on one of its configurations.
+    pub fn new(worker: &Worker, piece: &Piece, choice: usize) -> Outcome<Self> {
+        let (plan, workspace) = piece.plan(worker, choice)?;
+        Ok(Self { plan, workspace, bound: piece.bound.clone() })
+    }
+
+    /// A piece on the first of its configurations that makes a plan.
+    fn first(worker: &Worker, piece: &Piece) -> Outcome<Self> {
+        let mut last = Err(Fault::unsupported("cuDNN has no engine for it"));
+        for choice in 0..piece.configs.len() {
+            last = Self::new(worker, piece, choice);
+            if last.is_ok() {
+                break;
+            }
+        }
+        last
+    }
+}
+
+/// Cuts a graph into the longest pieces that cuDNN runs.
+///
+/// # Errors
+/// An operation that cuDNN does not even run alone, with its reason.
+pub fn cut(worker: &Worker, graph: &Graph) -> Outcome<Vec<Part>> {
+    let count = graph.operations.len();
+    let (mut parts, mut at) = (Vec::new(), 0);
+    while at < count {
+        let (end, part) = longest(worker, graph, at..count)?;
+        parts.push(part);
+        at = end;
+    }
+    Ok(parts)
+}
+
+fn longest(worker: &Worker, graph: &Graph, range: Range<usize>) -> Outcome<(usize, Part)> {
+    let mut alone = Fault::unsupported("there is nothing to run");
+    for end in (range.start + 1..=range.end).rev() {
+        let part = Piece::new(worker, graph, range.start..end).and_then(|piece| Part::first(worker, &piece));
+        match part {
+            Ok(part) => return Ok((end, part)),
+            Err(fault) => alone = fault,
+        }
+    }
+    let kind = graph.operations[range.start].kind;
+    Err(Fault::new(alone.status, format!("{kind:?} alone: {}", alone.text)))
+}
+
+impl Plan {
+    /// Lays parts out one behind the other.
+    ///
+    /// # Errors
+    /// What must be kept between them can't be.
+    pub fn new(graph: Arc<Graph>, parts: Vec<Part>) -> Outcome<Self> {
+        let mut scratch = vec![None; graph.tensors.len()];
+        let mut used = 0;
+        for part in &parts {
+            for &tensor in part.bound.iter().filter(|&&tensor| graph.tensors[tensor].home == Home::Inside) {
+                if scratch[tensor].is_none() {
+                    let bytes = graph.tensors[tensor].bytes;
+                    let bytes = bytes.ok_or_else(|| Fault::unsupported("elements below a byte can't be kept"))?;
+                    scratch[tensor] = Some(used);
+                    used += bytes.next_multiple_of(ALIGNMENT);
+                }
+            }
+        }
+        let own = parts.iter().map(|part| part.workspace).max().unwrap_or(0);
+        let mut uids = Vec::new();
+        let mut steps = Vec::with_capacity(parts.len());
+        for part in parts {
+            let source = |&tensor: &usize| {
+                let known = &graph.tensors[tensor];
+                match (&known.home, known.uid, scratch[tensor]) {
+                    (Home::Value(value), ..) => Ok(Source::Value((&raw const value.0).addr())),
+                    (Home::Inside, _, Some(offset)) => Ok(Source::Scratch(offset)),
+                    (_, Some(uid), _) => Ok(Source::Caller(uid)),
+                    _ => Err(Fault::bad("a tensor is nowhere")),
+                }
+            };
+            let sources = part.bound.iter().map(source).collect::<Outcome<Vec<_>>>()?;
+            for source in &sources {
+                if let Source::Caller(uid) = source
+                    && !uids.contains(uid)
+                {
+                    uids.push(*uid);
+                }
+            }
+            let numbers = part.bound.iter().map(|&tensor| number(tensor)).collect();
+            steps.push(Step { plan: part.plan, numbers, sources, workspace: used, last: Mutex::default() });
+        }
+        Ok(Self { steps, uids, workspace: used + own, _graph: graph })
+    }
+}
+
+impl hipdnn_abi::Plan for Plan {
+    fn workspace_bytes(&self) -> usize {
+        self.workspace
+    }
+
+    fn uids(&self) -> Vec<i64> {
+        self.uids.clone()
+    }
+
+    unsafe fn execute(&self, handle: &Handle, arguments: &Arguments<'_>) -> Outcome {
+        let worker = handle.own::<Arc<Worker>>().ok_or_else(|| Fault::bad("the handle is none of cuDNN's"))?;
+        if self.workspace > 0 && arguments.workspace == 0 {
+            return Err(Fault::bad(format!("a workspace of {} bytes is wanted", self.workspace)));
+        }
+        worker.on_stream(handle.stream(), |handle| {
+            // SAFETY: the caller's promise.
+            self.steps.iter().try_for_each(|step| unsafe { step.run(worker.cudnn, handle, arguments) })
+        })
+    }
+}
+
+impl Step {
+    /// # Safety
+    /// As for [`Plan::execute`](hipdnn_abi::Plan::execute).
+    unsafe fn run(&self, cudnn: &'static Cudnn, handle: sys::Handle, arguments: &Arguments<'_>) -> Outcome {
+        let address = |source: &Source| match *source {
+            Source::Caller(uid) => arguments
+                .address(uid)
+                .ok_or_else(|| Fault::bad(format!("the variant pack has no address for tensor {uid}"))),
+            Source::Value(address) => Ok(address),
+            Source::Scratch(offset) => Ok(arguments.workspace + offset),
+        };
+        let workspace = if arguments.workspace == 0 { 0 } else { arguments.workspace + self.workspace };
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_same = last.as_ref().is_some_and(|pack| pack.workspace == workspace);
+        if let Some(pack) = last.as_ref().filter(|_| is_same) {
+            for (source, &known) in self.sources.iter().zip(&pack.addresses) {
+                is_same &= address(source)? == known;
+            }
+        }
+        if !is_same {
+            let addresses = self.sources.iter().map(address).collect::<Outcome<Vec<_>>>()?;
+            let descriptor = Descriptor::new(cudnn, D::VARIANT_PACK_DESCRIPTOR)?;
+            descriptor.set_i64s(A::VARIANT_PACK_UNIQUE_IDS, &self.numbers)?;
+            descriptor.set_addresses(A::VARIANT_PACK_DATA_POINTERS, &addresses)?;
+            descriptor.set_addresses(A::VARIANT_PACK_WORKSPACE, &[workspace])?;
+            descriptor.finalize()?;
+            *last = Some(Pack { addresses, workspace, descriptor });
+        }
+        let Some(pack) = last.as_ref() else { return Err(Fault::bad("there is no variant pack")) };
+        // SAFETY: handle, plan and pack are alive and finalized; the caller vouches for the addresses.
+        let status = unsafe { (cudnn.execute)(handle, self.plan.raw(), pack.descriptor.raw()) };
+        check(cudnn, || "executing a plan".into(), status)
+    }
+}

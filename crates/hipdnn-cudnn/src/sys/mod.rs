@@ -1,0 +1,166 @@
+//! The lowest floor: cuDNN's backend API as numbers, handles and a table of functions that is filled at run time.
+
+mod numbers;
+mod search;
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use hip::sys::Library;
+
+pub use numbers::*;
+pub use search::Search;
+
+/// `cudnnHandle_t`
+pub type Handle = *mut c_void;
+/// `cudnnBackendDescriptor_t`
+pub type Descriptor = *mut c_void;
+
+/// The oldest release whose numbers these are.
+const LEAST_VERSION: usize = 90000;
+
+/// Why there is no cuDNN.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum LoadError {
+    /// No file could be loaded.
+    #[error("no cuDNN 9 was found (tried {})\n  help: install cuDNN 9, or set AMDGPU_EP_CUDNN_LIBRARY to the full path of libcudnn.so.9", .tried.join("; "))]
+    NotFound {
+        /// What was tried, with the loader's reasons.
+        tried: Vec<String>,
+    },
+    /// The library lacks functions.
+    #[error("{} is no cuDNN 9: it lacks {}", .file.display(), .missing.join(", "))]
+    Incomplete {
+        /// The library.
+        file: PathBuf,
+        /// What it lacks.
+        missing: Vec<&'static str>,
+    },
+    /// The library is of another major version.
+    #[error("{} is cuDNN {version}, and 9 is needed", .file.display())]
+    Version {
+        /// The library.
+        file: PathBuf,
+        /// Its version, as cuDNN numbers them.
+        version: usize,
+    },
+    /// A library that cuDNN ends the process without.
+    #[error("cuDNN {version} needs {name}, which was not found (tried {})\n  help: install it, or list the folders of CUDA in AMDGPU_EP_CUDA_LIBRARY_PATH", .tried.join("; "))]
+    Needs {
+        /// cuDNN's version.
+        version: usize,
+        /// The library it needs.
+        name: String,
+        /// What was tried, with the loader's reasons.
+        tried: Vec<String>,
+    },
+}
+
+macro_rules! table {
+    ($($field:ident = $symbol:ident: fn($($type:ty),*) -> $result:ty;)*) => {
+        /// cuDNN's functions.
+        pub struct Cudnn {
+            $(
+                #[doc = concat!("`", stringify!($symbol), "`")]
+                pub $field: unsafe extern "C" fn($($type),*) -> $result,
+            )*
+            /// The file they come from.
+            pub file: PathBuf,
+        }
+
+        impl Cudnn {
+            fn fill(library: &Library, file: PathBuf) -> Result<Self, LoadError> {
+                let mut missing = Vec::new();
+                $(
+                    // SAFETY: the file bears cuDNN's name, or the user named it as cuDNN; this is the signature that
+                    // cuDNN 9 declares for the symbol.
+                    let $field = unsafe { library.symbol(stringify!($symbol)) };
+                    if $field.is_none() {
+                        missing.push(stringify!($symbol));
+                    }
+                )*
+                match ($($field,)*) {
+                    ($(Some($field),)*) => Ok(Self { $($field,)* file }),
+                    _ => Err(LoadError::Incomplete { file, missing }),
+                }
+            }
+        }
+    };
+}
+
+table! {
+    version = cudnnGetVersion: fn() -> usize;
+    cudart_version = cudnnGetCudartVersion: fn() -> usize;
+    error_string = cudnnGetErrorString: fn(Status) -> *const c_char;
+    last_error_string = cudnnGetLastErrorString: fn(*mut c_char, usize) -> ();
+    create = cudnnCreate: fn(*mut Handle) -> Status;
+    destroy = cudnnDestroy: fn(Handle) -> Status;
+    set_stream = cudnnSetStream: fn(Handle, *mut c_void) -> Status;
+    create_descriptor = cudnnBackendCreateDescriptor: fn(DescriptorType, *mut Descriptor) -> Status;
+    destroy_descriptor = cudnnBackendDestroyDescriptor: fn(Descriptor) -> Status;
+    finalize = cudnnBackendFinalize: fn(Descriptor) -> Status;
+    set_attribute = cudnnBackendSetAttribute: fn(Descriptor, AttributeName, AttributeType, i64, *const c_void) -> Status;
+    get_attribute = cudnnBackendGetAttribute: fn(Descriptor, AttributeName, AttributeType, i64, *mut i64, *mut c_void) -> Status;
+    execute = cudnnBackendExecute: fn(Handle, Descriptor, Descriptor) -> Status;
+}
+
+const _: () = assert!(size_of::<Status>() == size_of::<c_int>());
+const _: () = assert!(size_of::<AttributeName>() == size_of::<c_int>());
+
+impl Cudnn {
+    /// The cuDNN of this process, looked for once.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn load() -> Result<&'static Self, &'static LoadError> {
+        static LOADED: OnceLock<Result<Cudnn, LoadError>> = OnceLock::new();
+        LOADED.get_or_init(|| Self::load_with(&Search::from_env())).as_ref()
+    }
+
+    /// The cuDNN that a search finds.
+    ///
+    /// # Errors
+    /// It finds none that can be used.
+    pub fn load_with(search: &Search) -> Result<Self, LoadError> {
+        let (library, file) = search.cudnn().map_err(|tried| LoadError::NotFound { tried })?;
+        let mut cudnn = Self::fill(&library, file)?;
+        if let Some(file) = hip::sys::file_at(cudnn.version as usize) {
+            cudnn.file = file;
+        }
+        // SAFETY: takes nothing and gives a number.
+        let (version, cudart) = unsafe { ((cudnn.version)(), (cudnn.cudart_version)()) };
+        if version / LEAST_VERSION != 1 || version >= 100_000 {
+            return Err(LoadError::Version { file: cudnn.file, version });
+        }
+        // cuDNN opens these by name when it first needs them, and aborts where cublasLt is missing.
+        let major = cudart / 1000;
+        search.preload(&cudnn.file, "nvrtc", major).ok();
+        search.preload(&cudnn.file, "cublasLt", major).map_err(|tried| LoadError::Needs {
+            version,
+            name: format!("libcublasLt.so.{major}"),
+            tried,
+        })?;
+        tracing::debug!(target: "hipdnn::cudnn", version, library = %cudnn.file.display(), "loaded cuDNN");
+        Ok(cudnn)
+    }
+
+    /// cuDNN's own words for a failure of this thread's last call.
+    pub fn words(&self, status: Status) -> String {
+        let mut text = [0u8; 1024];
+        // SAFETY: the buffer is as large as said.
+        unsafe { (self.last_error_string)(text.as_mut_ptr().cast(), text.len()) };
+        let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+        let said = String::from_utf8_lossy(&text[..end]);
+        // Where there is nothing to say the text may be a description of the last engine, as JSON.
+        let said = said.trim().lines().next().filter(|line| !line.starts_with('{')).unwrap_or_default();
+        // SAFETY: gives a static text for any number.
+        let name = unsafe { (self.error_string)(status) };
+        if name.is_null() {
+            return format!("status {} ({said})", status.0);
+        }
+        // SAFETY: cuDNN's texts end in a NUL and are static.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        if said.is_empty() { name.into_owned() } else { format!("{name} ({said})") }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a hipDNN handle stands for: a cuDNN handle on the device that was current when it was made.
+
+use std::sync::{Mutex, PoisonError};
+
+use hipdnn::sys::Status;
+use hipdnn_abi::{Fault, Outcome};
+
+use crate::descriptor::{Descriptor, check};
+use crate::sys::{self, AttributeName, Cudnn, DescriptorType};
+
+/// Describes, as cuDNN writes it, a device that plans are made for where there is none.
+const DEVICE_FILE: &str = "AMDGPU_EP_CUDNN_DEVICE_FILE";
+
+/// A cuDNN handle, or the description of a device that is not here: then plans can be made, but not executed.
+pub struct Worker {
+    /// cuDNN.
+    pub cudnn: &'static Cudnn,
+    /// The handle and the stream it is set to; one call at a time may use it.
+    handle: Option<Mutex<Bound>>,
+    described: Option<Descriptor>,
+}
+
+struct Bound {
+    handle: sys::Handle,
+    stream: usize,
+}
+
+// SAFETY: a cuDNN handle may be used by any thread, one at a time, which the mutex sees to.
+unsafe impl Send for Bound {}
+
+impl Worker {
+    /// A handle on the current device.
+    pub fn new() -> Outcome<Self> {
+        let absent = |text: String| Fault::new(Status::NOT_INITIALIZED, text);
+        let cudnn = Cudnn::load().map_err(|error| absent(error.to_string()))?;
+        if let Some(file) = std::env::var_os(DEVICE_FILE).filter(|file| !file.is_empty()) {
+            let shown = file.to_string_lossy().into_owned();
+            let text = std::fs::read_to_string(&file).map_err(|error| absent(format!("{shown}: {error}")))?;
+            let described = Descriptor::new(cudnn, DescriptorType::DEVICEPROP_DESCRIPTOR)?;
+            described.set_text(AttributeName::DEVICEPROP_JSON_REPRESENTATION, &text)?;
+            described.finalize()?;
+            return Ok(Self { cudnn, handle: None, described: Some(described) });
+        }
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a valid out-pointer.
+        let status = unsafe { (cudnn.create)(&mut handle) };
+        check(cudnn, || "cuDNN made no handle".into(), status)?;
+        Ok(Self { cudnn, handle: Some(Mutex::new(Bound { handle, stream: 0 })), described: None })
+    }
+
+    /// Says for which device a graph is.
+    pub fn place_graph(&self, graph: &Descriptor) -> Outcome {
+        self.with_handle(|handle| graph.set_handle(AttributeName::OPERATIONGRAPH_HANDLE, handle))
+    }
+
+    /// Says for which device engines are looked for.
+    pub fn place_heuristic(&self, heuristic: &Descriptor) -> Outcome {
+        match &self.described {
+            Some(device) => heuristic.set_descriptors(AttributeName::ENGINEHEUR_DEVICEPROP, &[device]),
+            None => Ok(()),
+        }
+    }
+
+    /// Says for which device a plan is.
+    pub fn place_plan(&self, plan: &Descriptor) -> Outcome {
+        match &self.described {
+            Some(device) => plan.set_descriptors(AttributeName::EXECUTION_PLAN_DEVICEPROP, &[device]),
+            None => self.with_handle(|handle| plan.set_handle(AttributeName::EXECUTION_PLAN_HANDLE, handle)),
+        }
+    }
+
+    fn with_handle(&self, call: impl FnOnce(sys::Handle) -> Outcome) -> Outcome {
+        match &self.handle {
+            Some(bound) => call(bound.lock().unwrap_or_else(PoisonError::into_inner).handle),
+            None => Ok(()),
+        }
+    }
+
+    /// Calls with the handle set to a stream.
+    pub fn on_stream(&self, stream: usize, call: impl FnOnce(sys::Handle) -> Outcome) -> Outcome {
+        let Some(bound) = &self.handle else {
+            return Err(Fault::new(
+                Status::NOT_INITIALIZED,
+                format!("{DEVICE_FILE} describes a device that is not here"),
+            ));
+        };
+        let mut bound = bound.lock().unwrap_or_else(PoisonError::into_inner);
+        if bound.stream != stream {
+            let raw = std::ptr::with_exposed_provenance_mut(stream);
+            // SAFETY: the handle is alive; the caller of hipdnnSetStream vouches for the stream.
+            let status = unsafe { (self.cudnn.set_stream)(bound.handle, raw) };
+            check(self.cudnn, || "setting the stream".into(), status)?;
+            bound.stream = stream;
+        }
+        call(bound.handle)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some(bound) = &self.handle {
+            let handle = bound.lock().unwrap_or_else(PoisonError::into_inner).handle;
+            // SAFETY: made by `create` and never handed out.
+            let status = unsafe { (self.cudnn.destroy)(handle) };
+            if let Err(fault) = check(self.cudnn, || "destroying a handle".into(), status) {
+                tracing::warn!(target: "hipdnn::cudnn", "{}", fault.text);
+            }
+        }
+    }
+}
