@@ -28,6 +28,11 @@ check "$bundle/driver"
 section "bandwidth of the $driver driver, against its own functions"
 check "$bundle/bandwidth" --driver "$driver"
 
+if [ "$driver" = nvidia ]; then
+    section "hipDNN's operations through cuDNN"
+    check "$bundle/hipdnn-suite" "$bundle/lib/libhipdnn_cudnn.so" --driver nvidia --share "${HIPDNN_SHARE:-10}"
+fi
+
 section "ONNX Runtime on the $driver driver"
 export AMDGPU_EP_LIBRARY=$PWD/$bundle/lib/libamdgpu-ep.so
 check env AMDGPU_EP_DRIVER="$driver" python3 python/demo.py --library "$AMDGPU_EP_LIBRARY"

@@ -15,12 +15,14 @@ use crate::workspace::Workspace;
 pub fn run(workspace: &Workspace, driver: &str, bundle_only: bool) -> Result<()> {
     let bundle = workspace.target().join("gpu");
     stage::run_into(workspace, Profile::Release, bundle.clone())?;
-    let test = ["test", "--no-run", "--test", "driver"];
-    let example = ["build", "--example", "bandwidth"];
-    for (name, arguments) in [("driver", test.as_slice()), ("bandwidth", &example)] {
+    for (name, package, arguments) in [
+        ("driver", "hip", &["test", "--no-run", "--test", "driver"][..]),
+        ("bandwidth", "hip", &["build", "--example", "bandwidth"]),
+        ("hipdnn-suite", "hipdnn-suite", &["build", "--bin", "hipdnn-suite"]),
+    ] {
         let mut build = shell::cargo(workspace.root());
         build.args(arguments);
-        build.args(["--release", "--package", "hip", "--message-format", "json-render-diagnostics"]);
+        build.args(["--release", "--package", package, "--message-format", "json-render-diagnostics"]);
         let messages = shell::capture_stdout(&mut build)?;
         let built = shell::executable(&messages, name).with_context(|| format!("cargo built no {name}"))?;
         copy_atomically(&built, &bundle.join(name))?;

@@ -49,6 +49,7 @@ const PRODUCTS: &[Product] = &[
     #[cfg(windows)]
     Product { package: "backend-directx", kind: "cdylib", name: "directx-backend" },
     Product { package: "hip-host", kind: "cdylib", name: "hip-host" },
+    Product { package: "hipdnn-cudnn", kind: "cdylib", name: "hipdnn_cudnn" },
     Product { package: "hipdnn-host", kind: "cdylib", name: "hipdnn_host" },
     Product { package: "cli", kind: "bin", name: "amdgpu-ep" },
 ];

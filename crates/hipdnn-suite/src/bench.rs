@@ -121,7 +121,10 @@ impl Bench {
         let ran = self.run_here(graph, inputs, outputs);
         drop(scope);
         match ran {
-            Err(Failure::NotSupported(reason)) => Err(Failure::NotSupported(format!("{element:?}: {reason}"))),
+            Err(Failure::NotSupported(reason)) => {
+                let element = outputs.first().map_or_else(String::new, |want| format!("{:?}: ", want.element));
+                Err(Failure::NotSupported(format!("{element}{reason}")))
+            }
             other => other,
         }
     }
