@@ -32,6 +32,13 @@ static KEPT: Kept = Kept(Mutex::new(Vec::new()));
 fn messages_reach_callbacks_and_tracing_until_they_are_taken_back() {
     ::log::set_logger(&KEPT).unwrap();
     ::log::set_max_level(::log::LevelFilter::Trace);
+    let folder = tempfile::tempdir().unwrap();
+    let old = common::open(&common::build(folder.path(), &["VERSION=\"0.3.9.x\""])).unwrap();
+    let warned = KEPT.0.lock().unwrap().iter().any(|(level, target, text)| {
+        *level == ::log::Level::Warn && target == "hipdnn::load" && text.contains("is hipDNN 0.3.9.x")
+    });
+    assert!(warned, "numbers changed before {}", old.version());
+
     let backend = backend();
     assert_eq!(log::level(&*backend).unwrap(), Severity::OFF);
     log::set_level(&*backend, Severity::INFO).unwrap();

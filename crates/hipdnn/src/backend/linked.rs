@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::path::Path;
 
-use super::{check_major, version_text};
+use super::{check_version, version_text};
 use crate::LoadError;
 use crate::sys::{
     AttributeName, AttributeType, Backend, Descriptor, DescriptorType, Handle, LogCallbackMode, PluginLoadingMode,
@@ -23,7 +23,7 @@ impl Linked {
     pub fn new() -> Result<Self, LoadError> {
         // SAFETY: takes nothing and gives a static text or null.
         let version = unsafe { version_text(hipdnnVersionString_ext()) };
-        check_major(Path::new("the linked libhipdnn_backend"), &version, &[])?;
+        check_version(Path::new("the linked libhipdnn_backend"), &version, &[])?;
         Ok(Self { version })
     }
 

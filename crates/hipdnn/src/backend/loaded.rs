@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use hip::sys::{Library, file_at};
 
 use super::search::Surroundings;
-use super::{REQUIRED, Search, check_major, version_text};
+use super::{REQUIRED, Search, check_version, version_text};
 use crate::sys::{
     AttributeName, AttributeType, Backend, Descriptor, DescriptorType, Handle, LogCallbackMode, PluginLoadingMode,
     PluginUnloadingMode, RankingOutcome, Severity, Status, Table, UserLogCallback,
@@ -58,7 +58,7 @@ impl Loaded {
         }
         // SAFETY: takes nothing and gives a static text or null.
         let version = unsafe { version_text(table.version_string()) };
-        check_major(&file, &version, &search.further_majors)?;
+        check_version(&file, &version, &search.further_majors)?;
         tracing::debug!(target: "hipdnn::load", file = %file.display(), version, "loaded hipDNN");
         Ok(Self { table, file, version })
     }

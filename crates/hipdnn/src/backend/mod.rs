@@ -62,12 +62,20 @@ unsafe fn version_text(version: *const std::ffi::c_char) -> String {
     unsafe { CStr::from_ptr(version) }.to_string_lossy().into_owned()
 }
 
-/// Refuses a library of a major version that nobody knows.
-fn check_major(file: &Path, version: &str, further: &[u32]) -> Result<(), LoadError> {
+/// The first version whose numbers of descriptors are the ones that this crate knows.
+const FIRST_KNOWN: [u32; 2] = [0, 4];
+
+/// Refuses a library of a major version that nobody knows, and warns of one that may number things otherwise.
+fn check_version(file: &Path, version: &str, further: &[u32]) -> Result<(), LoadError> {
     let wanted: Vec<u32> = KNOWN_MAJORS.iter().chain(further).copied().collect();
-    let major = version.split('.').next().and_then(|major| major.parse().ok());
-    if major.is_some_and(|major| wanted.contains(&major)) {
-        return Ok(());
+    let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
+    let major = numbers.next().flatten().filter(|major| wanted.contains(major));
+    let Some(major) = major else {
+        return Err(LoadError::VersionMismatch { file: file.to_owned(), found: version.to_owned(), wanted });
+    };
+    if [major, numbers.next().flatten().unwrap_or(0)] < FIRST_KNOWN {
+        let file = file.display();
+        tracing::warn!(target: "hipdnn::load", "{file} is hipDNN {version}: before 0.4 descriptors had other numbers");
     }
-    Err(LoadError::VersionMismatch { file: file.to_owned(), found: version.to_owned(), wanted })
+    Ok(())
 }
