@@ -36,85 +36,84 @@ DEV i32 before(i32 bound, i32 start, i32 dilation, i32 kernel) {
 
 KERNEL(pool, 256, PoolArgs) {
   typedef Pack<T, VEC> P;
-  for (u64 number = (u64)blockIdx.x * 256 + threadIdx.x; number < a.elems; number += (u64)gridDim.x * 256) {
-    u32 at[AXES], rest = (u32)number;
+  u64 number = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * 256 + threadIdx.x;
+  if (number >= a.elems) return;
+  u32 at[AXES], rest = (u32)number;
 #pragma unroll
-    for (int axis = AXES - 1; axis > 0; axis--) {
-      u32 above = quotient(rest, a.order, axis);
-      at[axis] = rest - above * a.order.extent[axis];
-      rest = above;
-    }
+  for (int axis = AXES - 1; axis > 0; axis--) {
+    u32 above = quotient(rest, a.order, axis);
+    at[axis] = rest - above * a.order.extent[axis];
+    rest = above;
+  }
 #if CHANNELS_LAST
-    u32 o[5] = {at[1], at[5] * VEC, at[2], at[3], at[4]};
+  u32 o[5] = {at[1], at[5] * VEC, at[2], at[3], at[4]};
 #else
-    u32 o[5] = {at[1], at[2], at[3], at[4], at[5]};
+  u32 o[5] = {at[1], at[2], at[3], at[4], at[5]};
 #endif
-    const T* x = a.x + (i64)o[0] * a.x_strides[0] + (i64)o[1] * a.x_strides[1];
-    i32 start[3], low[3], high[3];
+  const T* x = a.x + (i64)o[0] * a.x_strides[0] + (i64)o[1] * a.x_strides[1];
+  i32 start[3], low[3], high[3];
 #pragma unroll
-    for (int axis = 0; axis < 3; axis++) {
-      start[axis] = (i32)o[2 + axis] * a.step[axis] - a.pad[axis];
-      low[axis] = before(0, start[axis], a.dilation[axis], a.kernel[axis]);
-      high[axis] = before(a.input[axis], start[axis], a.dilation[axis], a.kernel[axis]);
-    }
-    C made[VEC];
+  for (int axis = 0; axis < 3; axis++) {
+    start[axis] = (i32)o[2 + axis] * a.step[axis] - a.pad[axis];
+    low[axis] = before(0, start[axis], a.dilation[axis], a.kernel[axis]);
+    high[axis] = before(a.input[axis], start[axis], a.dilation[axis], a.kernel[axis]);
+  }
+  C made[VEC];
 #pragma unroll
-    for (int v = 0; v < VEC; v++) made[v] = KIND == 0 ? LOWEST : (C)0;
-    bool found = false;
-    i64 place = 0;
-    for (i32 k0 = low[0]; k0 < high[0]; k0++) {
-      i32 i0 = start[0] + k0 * a.dilation[0];
-      for (i32 k1 = low[1]; k1 < high[1]; k1++) {
-        i32 i1 = start[1] + k1 * a.dilation[1];
-        const T* row = x + i0 * a.x_strides[2] + i1 * a.x_strides[3];
-#pragma unroll 4
-        for (i32 k2 = low[2]; k2 < high[2]; k2++) {
-          i32 i2 = start[2] + k2 * a.dilation[2];
-          P pack = *(const P*)(row + i2 * a.x_strides[4]);
+  for (int v = 0; v < VEC; v++) made[v] = KIND == 0 ? LOWEST : (C)0;
+  bool found = false;
+  i64 place = 0;
+  for (i32 k0 = low[0]; k0 < high[0]; k0++) {
+    i32 i0 = start[0] + k0 * a.dilation[0];
+    for (i32 k1 = low[1]; k1 < high[1]; k1++) {
+      i32 i1 = start[1] + k1 * a.dilation[1];
+      i32 i2 = start[2] + low[2] * a.dilation[2];
+      const T* from = x + i0 * a.x_strides[2] + i1 * a.x_strides[3] + i2 * a.x_strides[4];
+      for (i32 k2 = low[2]; k2 < high[2]; k2++, i2 += a.dilation[2], from += a.dilation[2] * a.x_strides[4]) {
+        P pack = *(const P*)from;
 #pragma unroll
-          for (int v = 0; v < VEC; v++) {
-            C value = get(pack.at[v]);
+        for (int v = 0; v < VEC; v++) {
+          C value = get(pack.at[v]);
 #if INDEX
-            if (!found || value > made[v]) {
-              made[v] = value;
-              place = i0 * a.counts[0] + i1 * a.counts[1] + i2 * a.counts[2];
-              found = true;
-            }
-#elif KIND == 0
-            made[v] = max_of(made[v], value);
-#elif KIND == 1
-            made[v] += value;
-#else
-            made[v] += a.p == 1 ? abs_of(value) : a.p == 2 ? value * value : pow_of(abs_of(value), (C)a.p);
-#endif
+          if (!found || value > made[v]) {
+            made[v] = value;
+            place = i0 * a.counts[0] + i1 * a.counts[1] + i2 * a.counts[2];
+            found = true;
           }
+#elif KIND == 0
+          made[v] = max_of(made[v], value);
+#elif KIND == 1
+          made[v] += value;
+#else
+          made[v] += a.p == 1 ? abs_of(value) : a.p == 2 ? value * value : pow_of(abs_of(value), (C)a.p);
+#endif
         }
       }
     }
+  }
 #if KIND == 1
-    i32 count = 1;
+  i32 count = 1;
 #pragma unroll
-    for (int axis = 0; axis < 3; axis++) {
-      i32 end = before(a.end[axis], start[axis], a.dilation[axis], a.kernel[axis]);
-      count *= max_of(end - before(a.first[axis], start[axis], a.dilation[axis], a.kernel[axis]), 0);
-    }
+  for (int axis = 0; axis < 3; axis++) {
+    i32 end = before(a.end[axis], start[axis], a.dilation[axis], a.kernel[axis]);
+    count *= max_of(end - before(a.first[axis], start[axis], a.dilation[axis], a.kernel[axis]), 0);
+  }
 #pragma unroll
-    for (int v = 0; v < VEC; v++) made[v] /= (C)max_of(count, 1);
+  for (int v = 0; v < VEC; v++) made[v] /= (C)max_of(count, 1);
 #elif KIND == 2
 #pragma unroll
-    for (int v = 0; v < VEC; v++)
-      made[v] = a.p == 1 ? made[v] : a.p == 2 ? sqrt_of(made[v]) : pow_of(made[v], 1 / (C)a.p);
+  for (int v = 0; v < VEC; v++)
+    made[v] = a.p == 1 ? made[v] : a.p == 2 ? sqrt_of(made[v]) : pow_of(made[v], 1 / (C)a.p);
 #endif
-    i64 y_at = 0, index_at = 0;
+  i64 y_at = 0, index_at = 0;
 #pragma unroll
-    for (int axis = 0; axis < 5; axis++) {
-      y_at += (i64)o[axis] * a.y_strides[axis];
-      if (INDEX) index_at += (i64)o[axis] * a.index_strides[axis];
-    }
-    P pack;
-#pragma unroll
-    for (int v = 0; v < VEC; v++) pack.at[v] = put<T>(made[v]);
-    *(P*)(a.y + y_at) = pack;
-    if (INDEX) a.index[index_at] = ((i64)o[0] * a.channels + o[1]) * a.plane + place;
+  for (int axis = 0; axis < 5; axis++) {
+    y_at += (i64)o[axis] * a.y_strides[axis];
+    if (INDEX) index_at += (i64)o[axis] * a.index_strides[axis];
   }
+  P pack;
+#pragma unroll
+  for (int v = 0; v < VEC; v++) pack.at[v] = put<T>(made[v]);
+  *(P*)(a.y + y_at) = pack;
+  if (INDEX) a.index[index_at] = ((i64)o[0] * a.channels + o[1]) * a.plane + place;
 }

@@ -8,7 +8,7 @@ use crate::{
     Args, Kernel, Launch, Work,
     expr::MATH,
     kernel::type_name,
-    team::{MOST_BLOCKS, THREADS},
+    team::{THREADS, grid},
     walk::{HEADER, Walk, pack},
 };
 
@@ -134,6 +134,5 @@ pub(crate) fn work(prim: &Pool, step: &Step) -> Result<Work, Declined> {
         .set("INDEX", u8::from(index.is_some()))
         .set("CHANNELS_LAST", u8::from(is_last))
         .set("VEC", vec);
-    let blocks = order.elems().div_ceil(THREADS).min(MOST_BLOCKS);
-    Ok(Work::one(Launch { kernel, grid: [blocks, 1, 1], threads: THREADS, lds_bytes: 0, args }))
+    Ok(Work::one(Launch { kernel, grid: grid(order.elems()), threads: THREADS, lds_bytes: 0, args }))
 }

@@ -50,6 +50,13 @@ impl Team {
     }
 }
 
+/// Blocks along x and y where every thread makes one element.
+pub(crate) fn grid(elems: u32) -> [u32; 3] {
+    let blocks = elems.div_ceil(THREADS);
+    let rows = blocks.div_ceil(MOST_BLOCKS).max(1);
+    [blocks.div_ceil(rows), rows, 1]
+}
+
 /// Threads that keep a device busy.
 pub(crate) fn busy(arch: &Arch) -> u64 {
     u64::from(arch.compute_units) * 1024
