@@ -32,6 +32,7 @@ pub mod sim;
 mod softmax;
 mod step;
 mod team;
+mod top_k;
 mod walk;
 
 pub use arch::{Arch, Dot4, Matrix};

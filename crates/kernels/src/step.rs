@@ -1,7 +1,7 @@
 //! From steps to launches.
 use graph::{Declined, Prim, Step};
 
-use crate::{Arch, Work, arg_reduce, cumulative, gather, map, norm, pool, reduce, scatter, softmax};
+use crate::{Arch, Work, arg_reduce, cumulative, gather, map, norm, pool, reduce, scatter, softmax, top_k};
 
 /// What a step is on a GPU.
 ///
@@ -21,6 +21,7 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         Prim::ScatterElements(prim) => scatter::elements(prim, step),
         Prim::ScatterNd(prim) => scatter::tuples(prim, step),
         Prim::Softmax(prim) => softmax::work(prim, step, arch),
+        Prim::TopK(prim) => top_k::work(prim, step),
         other => Err(Declined::new(format!("no kernel for {}", other.name()))),
     }
 }
