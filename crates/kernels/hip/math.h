@@ -294,17 +294,17 @@ DEV u64 fmod_bits(u64 x, u64 y, i32 mantissa_bits) {  // of positive finite numb
   if (x < y) return x;
   u64 hidden = 1ull << mantissa_bits;
   i32 ex = (i32)(x >> mantissa_bits), ey = (i32)(y >> mantissa_bits);
-  u64 mx = ex ? (x & (hidden - 1)) | hidden : x, my = ey ? (y & (hidden - 1)) | hidden : y;
-  ex = ex ? ex : 1;
-  ey = ey ? ey : 1;
+  u64 mx = ex ? (x & (hidden - 1)) | hidden : x << 1, my = ey ? (y & (hidden - 1)) | hidden : y << 1;
+  for (; mx < hidden; ex--) mx <<= 1;
+  for (; my < hidden; ey--) my <<= 1;
   for (; ex > ey; ex--) {
     if (mx >= my) mx -= my;
     mx <<= 1;
   }
   if (mx >= my) mx -= my;
   if (mx == 0) return 0;
-  for (; mx < hidden && ex > 1; ex--) mx <<= 1;
-  return mx < hidden ? mx : (mx & (hidden - 1)) | ((u64)ex << mantissa_bits);
+  for (; mx < hidden; ex--) mx <<= 1;
+  return ex > 0 ? (mx & (hidden - 1)) | ((u64)ex << mantissa_bits) : mx >> (1 - ex);
 }
 DEV f32 fmod_of(f32 x, f32 y) {
   u32 a = f32_bits(x) & 0x7fffffffu, b = f32_bits(y) & 0x7fffffffu;

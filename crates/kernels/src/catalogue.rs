@@ -30,6 +30,7 @@ pub fn catalogue() -> Vec<Sample> {
         images(dtype, &mut samples);
         indexing(dtype, &mut samples);
     }
+    operations(&mut samples);
     samples
 }
 
@@ -86,6 +87,64 @@ fn elementwise(dtype: DType, samples: &mut Vec<Sample>) {
     samples.push(transpose);
 }
 
+/// Maps with all operations on floats and on integers, and all conversions: what headers of maps have is compiled.
+fn operations(samples: &mut Vec<Sample>) {
+    use Binary::{Atan2, Fmod, Max, Min, Mod, Pow, Shl, Shr};
+    let functions: &[Unary] = &[
+        Unary::Sign,
+        Unary::Recip,
+        Unary::Sqrt,
+        Unary::Rsqrt,
+        Unary::Exp,
+        Unary::Log,
+        Unary::Log1p,
+        Unary::Expm1,
+        Unary::Erf,
+        Unary::Sin,
+        Unary::Cos,
+        Unary::Tan,
+        Unary::Asin,
+        Unary::Acos,
+        Unary::Atan,
+        Unary::Sinh,
+        Unary::Cosh,
+        Unary::Tanh,
+        Unary::Asinh,
+        Unary::Acosh,
+        Unary::Atanh,
+        Unary::Sigmoid,
+        Unary::Round,
+    ];
+    let integers: &[Unary] = &[Unary::Neg, Unary::Abs, Unary::Sign, Unary::Not];
+    let of_two = [Max, Min, Pow, Mod, Fmod];
+    for (dtype, unary, more) in [(DType::F32, functions, [Atan2, Max]), (DType::I64, integers, [Shl, Shr])] {
+        let mut expr = Expr::new();
+        let (a, b) = (expr.input(0, dtype), expr.input(1, dtype));
+        let mut sum = b;
+        for &op in unary {
+            let value = expr.unary(op, a);
+            sum = expr.binary(Binary::Add, sum, value);
+        }
+        for op in of_two.into_iter().chain(more) {
+            let value = expr.binary(op, a, b);
+            sum = expr.binary(Binary::Add, sum, value);
+        }
+        for to in DType::ALL.into_iter().filter(|&to| to != dtype) {
+            let there = expr.cast(a, to);
+            let back = expr.cast(there, dtype);
+            sum = expr.binary(Binary::Add, sum, back);
+        }
+        expr.finish(sum);
+        let extents: &[usize] = &[64, 1023];
+        let operands = [(dtype, extents); 2];
+        let prim = Prim::Map(Map { expr });
+        let mut all = sample(format!("map all operations {dtype}"), prim, &operands, &operands[..1]);
+        // Rows that no pack divides: one copy of the code is enough.
+        all.step.inputs[1].strides = [0isize, 1].into_iter().collect();
+        samples.push(all);
+    }
+}
+
 fn rows(dtype: DType, samples: &mut Vec<Sample>) {
     let (wide, narrow): (&[usize], &[usize]) = (&[64, 1024], &[4096, 49]);
     for (name, extents) in [("", wide), ("short ", narrow)] {
@@ -111,7 +170,9 @@ fn rows(dtype: DType, samples: &mut Vec<Sample>) {
     samples.push(sample(format!("top_k {dtype}"), prim, &[(dtype, wide)], outputs));
     let prim = Prim::Cumulative(Cumulative { product: false, exclusive: false, reverse: false });
     let extents: &[usize] = &[64, 1024, 1];
-    samples.push(sample(format!("cumulative {dtype}"), prim, &[(dtype, extents)], &[(dtype, extents)]));
+    samples.push(sample(format!("cumulative {dtype}"), prim.clone(), &[(dtype, extents)], &[(dtype, extents)]));
+    let extents: &[usize] = &[64, 16, 32];
+    samples.push(sample(format!("cumulative short {dtype}"), prim, &[(dtype, extents)], &[(dtype, extents)]));
 }
 
 fn fused(product: Prim, operands: usize, dtype: DType) -> Prim {
@@ -177,4 +238,10 @@ fn indexing(dtype: DType, samples: &mut Vec<Sample>) {
     let inputs: [(DType, &[usize]); 3] = [flat, (DType::I64, &[16, 1]), (dtype, &[16, 256])];
     let prim = Prim::ScatterNd(Scatter { kind: ScatterKind::Replace, axis: 0 });
     samples.push(sample(format!("scatter_nd {dtype}"), prim, &inputs, &[flat]));
+    let inputs: [(DType, &[usize]); 3] = [flat, (DType::I64, &[16, 256]), (dtype, &[16, 256])];
+    let prim = Prim::ScatterElements(Scatter { kind: ScatterKind::Add, axis: 0 });
+    samples.push(sample(format!("scatter_elements add {dtype}"), prim, &inputs, &[flat]));
+    let inputs: [(DType, &[usize]); 3] = [(dtype, &[1000]), (DType::I64, &[4096, 1]), (dtype, &[4096])];
+    let prim = Prim::ScatterNd(Scatter { kind: ScatterKind::Add, axis: 0 });
+    samples.push(sample(format!("scatter_nd add {dtype}"), prim, &inputs, &[(dtype, &[1000])]));
 }
