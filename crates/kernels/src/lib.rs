@@ -21,11 +21,13 @@ mod gather;
 mod kernel;
 mod launch;
 mod layout;
+mod lrn;
 mod map;
 mod norm;
 mod place;
 mod pool;
 mod reduce;
+mod resize;
 mod scatter;
 #[cfg(feature = "sim")]
 pub mod sim;

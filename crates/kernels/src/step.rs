@@ -1,7 +1,9 @@
 //! From steps to launches.
 use graph::{Declined, Prim, Step};
 
-use crate::{Arch, Work, arg_reduce, cumulative, gather, map, norm, pool, reduce, scatter, softmax, top_k};
+use crate::{
+    Arch, Work, arg_reduce, cumulative, gather, lrn, map, norm, pool, reduce, resize, scatter, softmax, top_k,
+};
 
 /// What a step is on a GPU.
 ///
@@ -14,10 +16,12 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         Prim::Gather => gather::slices(step),
         Prim::GatherElements(axis) => gather::elements(axis, step),
         Prim::GatherNd(batch) => gather::tuples(batch, step),
+        Prim::Lrn(prim) => lrn::work(prim, step),
         Prim::Map(prim) => map::work(prim, step),
         Prim::Norm(prim) => norm::work(prim, step, arch),
         Prim::Pool(prim) => pool::work(prim, step),
         Prim::Reduce(prim) => reduce::work(prim, step, arch),
+        Prim::Resize(prim) => resize::work(prim, step),
         Prim::ScatterElements(prim) => scatter::elements(prim, step),
         Prim::ScatterNd(prim) => scatter::tuples(prim, step),
         Prim::Softmax(prim) => softmax::work(prim, step, arch),
