@@ -18,6 +18,7 @@ mod pytest;
 mod rocm;
 mod setup;
 mod shell;
+mod simulator;
 mod stage;
 mod support;
 mod symbols;

@@ -11,7 +11,8 @@ use crate::setup::{self, ORT_VERSIONS, Python};
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
-    conformance, engine, hipdnn_link, kernels, layers, migraphx, pytest, rocm, shell, symbols, third_party, valgrind,
+    conformance, engine, hipdnn_link, kernels, layers, migraphx, pytest, rocm, shell, simulator, symbols, third_party,
+    valgrind,
 };
 
 /// Fits a log viewer; longer notes are wrapped.
@@ -120,6 +121,13 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("genai", "text generation with ONNX Runtime GenAI", pytest::genai));
     steps.push(Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", |context| {
         kernels::run(context.workspace, kernels::Page::Hold)
+    }));
+    steps.extend(simulator::TARGETS.map(|target| {
+        Step::new(
+            &format!("simulator-{target}"),
+            "operators on the GPU device, under the wave simulator",
+            move |context| simulator::operators(context.workspace, target),
+        )
     }));
     steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", kernels::nvrtc::run));
     steps

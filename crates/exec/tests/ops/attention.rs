@@ -1,11 +1,6 @@
 //! Attention and rotary embeddings against loops in double precision.
-#![allow(clippy::unwrap_used)]
-#[path = "common/array.rs"]
-mod array;
-mod common;
-
-use array::Array;
-use common::{Case, assert_close, numbers, tensor};
+use crate::array::Array;
+use crate::common::{Case, assert_close, numbers, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 
 const BATCH: usize = 2;
@@ -25,7 +20,7 @@ impl Attention<'_> {
         let (heads, group) = (self.q.shape[1], self.q.shape[1] / self.k.shape[1]);
         let (rows, total, size) = (self.q.shape[2], self.k.shape[2], self.q.shape[3]);
         let mut values = Vec::new();
-        for at in array::indices(&[self.q.shape[0], heads, rows]) {
+        for at in crate::array::indices(&[self.q.shape[0], heads, rows]) {
             let (b, h, s) = (at[0], at[1], at[2]);
             let scores: Vec<f64> = (0..total)
                 .map(|t| {

@@ -1,8 +1,5 @@
 //! Activations on the host device against their definitions in double precision.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Case, assert_close, numbers, random, tensor};
+use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, ops::Attribute};
 
 /// What one rounding of a type may cost, with room for the last digits of a function computed in single precision.

@@ -1,8 +1,5 @@
 //! Softmax and its relatives against loops in double precision.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Case, assert_close, numbers, random, tensor};
+use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, ops::Attribute};
 
 fn softmax(row: &[f64]) -> Vec<f64> {

@@ -1,11 +1,6 @@
 //! Matrix products against loops in double precision.
-#![allow(clippy::unwrap_used)]
-#[path = "common/array.rs"]
-mod array;
-mod common;
-
-use array::Array;
-use common::{Case, assert_close, numbers};
+use crate::array::Array;
+use crate::common::{Case, assert_close, numbers};
 use graph::{DType, Tensor, ops::Attribute};
 use proptest::prelude::*;
 
@@ -168,14 +163,14 @@ fn integer_products_subtract_zero_points_and_do_not_overflow() {
 }
 
 fn scalar(dtype: DType, value: f64) -> Tensor {
-    common::tensor(dtype, &[], &[value])
+    crate::common::tensor(dtype, &[], &[value])
 }
 
 #[test]
 fn quantised_products_round_halves_to_even_and_saturate() {
     // Sums of 1, 3, 5 and -3 times 0.5 are halves; 1000 and -1000 saturate.
-    let a = common::tensor(DType::I8, &[6, 1], &[1.0, 3.0, 5.0, -3.0, 100.0, -100.0]);
-    let b = common::tensor(DType::I8, &[1, 1], &[10.0]);
+    let a = crate::common::tensor(DType::I8, &[6, 1], &[1.0, 3.0, 5.0, -3.0, 100.0, -100.0]);
+    let b = crate::common::tensor(DType::I8, &[1, 1], &[10.0]);
     let case = |dtype: DType, zero: f64| {
         let one = || scalar(DType::F32, 1.0);
         let inputs = vec![

@@ -1,11 +1,6 @@
 //! Pools against loops in double precision.
-#![allow(clippy::unwrap_used)]
-#[path = "common/array.rs"]
-mod array;
-mod common;
-
-use array::{Array, indices};
-use common::{Case, assert_close, numbers};
+use crate::array::{Array, indices};
+use crate::common::{Case, assert_close, numbers};
 use graph::{DType, ops::Attribute};
 use proptest::prelude::*;
 

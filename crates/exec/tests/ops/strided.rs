@@ -1,8 +1,5 @@
 //! Primitives along axes read what a transpose left in place as they read a copy.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Case, numbers, random, tensor};
+use crate::common::{Case, numbers, random, tensor};
 use graph::{
     DType, Graph, Node, Tensor,
     ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
@@ -94,7 +91,7 @@ fn behind_transpose(x: &Tensor, order: &[usize], case: &Case) -> Vec<Tensor> {
     graph.set_inputs(vec![input]);
     graph.set_outputs(made);
     graph.verify().unwrap();
-    common::device::run_once(graph, std::slice::from_ref(x)).unwrap()
+    crate::common::device::run_once(graph, std::slice::from_ref(x)).unwrap()
 }
 
 /// The transposed tensor, element by element.

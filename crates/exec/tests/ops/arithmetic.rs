@@ -1,8 +1,5 @@
 //! Powers, remainders and arithmetic of many operands on the host device.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Case, assert_close, numbers, random, tensor};
+use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, ops::Attribute};
 
 #[test]

@@ -1,11 +1,6 @@
 //! Casts between all types on the host device.
-#![allow(clippy::unwrap_used)]
-#[path = "common/build.rs"]
-mod build;
-mod common;
-
-use build::Build;
-use common::{Case, numbers, tensor};
+use crate::build::Build;
+use crate::common::{Case, numbers, tensor};
 use graph::{DType, Scalar, Tensor, ops::Attribute};
 
 /// ONNX's numbers of the element types.

@@ -1,8 +1,5 @@
 //! Reductions against loops in double precision, on the device and in the planner.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Case, assert_close, numbers, random, tensor};
+use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 
 type Fold = fn(&[f64]) -> f64;

@@ -1,8 +1,5 @@
 //! Quantisation on the host device against loops.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Case, assert_close, numbers, random, tensor};
+use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 use proptest::prelude::*;
 

@@ -1,11 +1,6 @@
 //! Products between dequantisation and quantisation are done on the bytes, against sums of 64-bit integers.
-#![allow(clippy::unwrap_used)]
-#[path = "common/chain.rs"]
-mod chain;
-mod common;
-
-use chain::{Chain, prims};
-use common::{numbers, tensor};
+use crate::chain::{Chain, prims};
+use crate::common::{numbers, tensor};
 use graph::{DType, Tensor, ValueId, ops::Attribute};
 use proptest::prelude::*;
 

@@ -1,8 +1,5 @@
 //! Normalisations by channel or over chosen axes against loops in double precision.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Case, assert_close, numbers, random, tensor};
+use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, ops::Attribute};
 
 /// Mean and variance.

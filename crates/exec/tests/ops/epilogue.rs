@@ -1,11 +1,6 @@
 //! Maps behind products are merged into them where that is right, and change no bit of the result.
-#![allow(clippy::unwrap_used)]
-#[path = "common/chain.rs"]
-mod chain;
-mod common;
-
-use chain::{Chain, prims};
-use common::{random, tensor};
+use crate::chain::{Chain, prims};
+use crate::common::{assert_close, device, numbers, random, tensor};
 use graph::{DType, Tensor, ValueId, ops::Attribute};
 use proptest::prelude::*;
 
@@ -14,7 +9,8 @@ fn noise(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
 }
 
 /// Builds `product → map`, once as it is and once with the product as an output of its own, which keeps them apart. Both
-/// must give the same bits; gives the primitives of the first.
+/// must give the same bits on the host; on a GPU a product may be summed in another order when it is alone. Gives the
+/// primitives of the first.
 fn check(product: impl Fn(&mut Chain) -> ValueId, map: impl Fn(&mut Chain, ValueId) -> ValueId) -> Vec<&'static str> {
     let mut chain = Chain::default();
     let made = product(&mut chain);
@@ -24,7 +20,12 @@ fn check(product: impl Fn(&mut Chain) -> ValueId, map: impl Fn(&mut Chain, Value
     let made = product(&mut chain);
     let out = map(&mut chain, made);
     let (_, apart) = chain.run(&[out, made]);
-    assert!(apart[0].bytes() == merged[0].bytes(), "{:?}", plan.steps);
+    if device::is_host() {
+        assert!(apart[0].bytes() == merged[0].bytes(), "{:?}", plan.steps);
+    } else {
+        let relative = if apart[0].dtype() == DType::F16 { 4e-3 } else { 2e-5 };
+        assert_close(&numbers(&merged[0]), &numbers(&apart[0]), relative);
+    }
     prims(&plan)
 }
 

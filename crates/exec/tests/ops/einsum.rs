@@ -1,11 +1,6 @@
 //! `Einsum` against the sum over all indices.
-#![allow(clippy::unwrap_used)]
-#[path = "common/array.rs"]
-mod array;
-mod common;
-
-use array::{Array, indices};
-use common::{Case, assert_close, numbers};
+use crate::array::{Array, indices};
+use crate::common::{Case, assert_close, numbers};
 use graph::{DType, ops::Attribute};
 
 /// The equation's meaning: every letter runs over its extent, the product is added where the output's letters say.

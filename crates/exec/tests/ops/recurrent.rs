@@ -1,11 +1,6 @@
 //! Recurrent layers against loops in double precision.
-#![allow(clippy::unwrap_used)]
-#[path = "common/array.rs"]
-mod array;
-mod common;
-
-use array::Array;
-use common::{Case, assert_close, numbers, tensor};
+use crate::array::Array;
+use crate::common::{Case, assert_close, numbers, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 
 const STEPS: usize = 4;

@@ -1,8 +1,5 @@
 //! Searches and running sums along an axis against plain loops.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Case, assert_close, numbers, random, tensor};
+use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 
 /// The elements along an axis, for every place off it, with the place's offset and the axis's step.

@@ -1,8 +1,5 @@
 //! Movement on the host device against the definition of each operator, element by element.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Case, numbers, random, tensor};
+use crate::common::{Case, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 use proptest::prelude::*;
 

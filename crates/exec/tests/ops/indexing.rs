@@ -1,8 +1,5 @@
 //! Reading and writing by index on the host device against loops over the definition of each operator.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Case, numbers, random, tensor};
+use crate::common::{Case, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 use proptest::prelude::*;
 
@@ -267,11 +264,18 @@ fn an_index_out_of_range_ends_the_run_with_a_sentence() {
     for (op_type, index) in [("Gather", 3.0), ("Gather", -4.0), ("GatherElements", 3.0), ("GatherND", -4.0)] {
         let list = tensor(DType::I64, &[1, 1], &[index]);
         let error = Case::new(op_type, 13, vec![input.clone(), list], &[DType::F32]).run().unwrap_err();
-        assert!(error.contains(&format!("index {index} is out of range for an axis of 3 elements")), "{error}");
+        is_told(&error, index);
     }
     for (op_type, update) in [("ScatterElements", &[1, 1][..]), ("ScatterND", &[1, 2])] {
         let (list, updates) = (tensor(DType::I64, &[1, 1], &[3.0]), data(DType::F32, update, 2));
         let error = Case::new(op_type, 18, vec![input.clone(), list, updates], &[DType::F32]).run().unwrap_err();
-        assert!(error.contains("index 3 is out of range for an axis of 3 elements"), "{error}");
+        is_told(&error, 3.0);
     }
+}
+
+/// A kernel reports that an index is wrong, and not which.
+fn is_told(error: &str, index: f64) {
+    let whole = format!("index {index} is out of range for an axis of 3 elements");
+    let wanted = if crate::common::device::is_host() { whole.as_str() } else { "an index is out of range" };
+    assert!(error.contains(wanted), "{error}");
 }

@@ -1,11 +1,6 @@
 //! `Resize` against a sum over all input elements, weighted along each axis as ONNX says.
-#![allow(clippy::unwrap_used)]
-#[path = "common/array.rs"]
-mod array;
-mod common;
-
-use array::{Array, indices};
-use common::{Case, assert_close, numbers, tensor};
+use crate::array::{Array, indices};
+use crate::common::{Case, assert_close, numbers, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 
 #[derive(Clone, Copy, Debug, PartialEq)]

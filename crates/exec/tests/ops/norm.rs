@@ -1,8 +1,5 @@
 //! Normalisations over the last axes against loops in double precision.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Case, assert_close, numbers, random, tensor};
+use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 
 /// Mean (zero if not centred) and inverse deviation of a row.

@@ -1,8 +1,5 @@
 //! Choices by condition and bounds on the host device.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Case, numbers, tensor};
+use crate::common::{Case, numbers, tensor};
 use graph::DType;
 
 #[test]

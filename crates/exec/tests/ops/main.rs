@@ -1,0 +1,34 @@
+//! Operators on the device under test, against references in plain loops: see `common/device.rs`.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
+#[path = "../common/array.rs"]
+mod array;
+#[path = "../common/build.rs"]
+mod build;
+#[path = "../common/chain.rs"]
+mod chain;
+#[path = "../common/mod.rs"]
+mod common;
+
+mod activation;
+mod arithmetic;
+mod attention;
+mod cast;
+mod channel_norm;
+mod conv;
+mod einsum;
+mod epilogue;
+mod indexing;
+mod integer;
+mod loss;
+mod matmul;
+mod movement;
+mod norm;
+mod pool;
+mod quantize;
+mod recurrent;
+mod reduce;
+mod resize;
+mod search;
+mod select;
+mod softmax;
+mod strided;

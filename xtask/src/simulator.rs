@@ -1,0 +1,77 @@
+//! The GPU device without a GPU: its kernels under the wave simulator.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context, Result};
+use comfy_table::{Table, presets};
+
+use crate::shell;
+use crate::test::Outcome;
+use crate::workspace::Workspace;
+
+/// A target with waves of 32 lanes and one with 64, both with matrix instructions.
+pub const TARGETS: [&str; 2] = ["gfx1100", "gfx942"];
+
+/// Runs the engine's operator tests on the simulated device, and says which primitives ran as kernels.
+///
+/// # Errors
+/// When a test fails, or cargo does.
+pub fn operators(workspace: &Workspace, target: &str) -> Result<Outcome> {
+    let counts = workspace.target().join("test-results").join(format!("simulator-{target}.tsv"));
+    if let Some(folder) = counts.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    // Tests append to it.
+    fs::write(&counts, "")?;
+    let mut tests = shell::cargo(workspace.root());
+    tests.args(["test", "--package", "exec", "--test", "ops", "--quiet"]);
+    tests.env("EXEC_TEST_DEVICE", format!("sim:{target}")).env("EXEC_TEST_COUNTS", &counts);
+    shell::run(&mut tests)?;
+    let text = fs::read_to_string(&counts).with_context(|| counts.display().to_string())?;
+    Ok(Outcome::Passed(report(&text)))
+}
+
+/// Prints a row for each primitive, and gives the sums.
+fn report(lines: &str) -> String {
+    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+    for line in lines.lines() {
+        let mut fields = line.split('\t');
+        let row = rows.entry(fields.next().unwrap_or_default()).or_default();
+        match fields.next() {
+            Some("device") => row.device += 1,
+            _ => {
+                row.host += 1;
+                *row.reasons.entry(fields.next().unwrap_or_default()).or_default() += 1;
+            }
+        }
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["primitive", "steps as kernels", "steps on the host", "most frequent reason"]);
+    for (primitive, row) in &rows {
+        let reason = row.reasons.iter().max_by_key(|(_, count)| **count).map_or("", |(reason, _)| reason);
+        table.add_row([primitive, row.device.to_string().as_str(), &row.host.to_string(), reason]);
+    }
+    println!("{table}");
+    let (device, host) = rows.values().fold((0, 0), |sums, row| (sums.0 + row.device, sums.1 + row.host));
+    format!("{device} steps as kernels, {host} on the host")
+}
+
+#[derive(Default)]
+struct Row<'a> {
+    device: usize,
+    host: usize,
+    reasons: BTreeMap<&'a str, usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_counted_by_who_ran_them() {
+        assert_eq!(report("map\tdevice\nmap\tdevice\nlrn\thost\tno kernel\n"), "2 steps as kernels, 1 on the host");
+        assert_eq!(report(""), "0 steps as kernels, 0 on the host");
+    }
+}
