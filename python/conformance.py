@@ -90,7 +90,10 @@ def run(case, devices):
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if devices:
-        options.add_provider_for_devices(devices, OPTIONS)
+        entries = {key: value for key, value in OPTIONS.items() if "." in key}
+        for key, value in entries.items():
+            options.add_session_config_entry(key, value)
+        options.add_provider_for_devices(devices, {key: value for key, value in OPTIONS.items() if key not in entries})
     session = ort.InferenceSession(case.model.SerializeToString(), sess_options=options, enable_fallback=0)
     placed = collections.Counter()
     for item in session.get_provider_graph_assignment_info():
@@ -158,7 +161,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, type=os.path.abspath)
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the plugin")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the plugin; with a dot in the key, a session-config entry")
     parser.add_argument("--report", help="write every verdict to this JSON file")
     parser.add_argument("--verbose", action="store_true", help="list declined tests too")
     parser.add_argument("--first", type=int, help=argparse.SUPPRESS)

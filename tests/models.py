@@ -50,14 +50,11 @@ def collection():
 
 
 OPTIONS = {}
-ENTRIES = {}
 
 
 def session(ort, path, devices, optimised=True, stages=""):
     options = ort.SessionOptions()
     options.add_session_config_entry("ep.hip.dump_dir", stages)
-    for key, value in ENTRIES.items():
-        options.add_session_config_entry(key, value)
     options.log_severity_level = 4
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -65,7 +62,10 @@ def session(ort, path, devices, optimised=True, stages=""):
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if devices:
-        options.add_provider_for_devices(devices, OPTIONS)
+        entries = {key: value for key, value in OPTIONS.items() if "." in key}
+        for key, value in entries.items():
+            options.add_session_config_entry(key, value)
+        options.add_provider_for_devices(devices, {key: value for key, value in OPTIONS.items() if key not in entries})
     return ort.InferenceSession(str(path), sess_options=options, enable_fallback=0)
 
 
@@ -133,7 +133,7 @@ def main():
     parser.add_argument("--library", required=True, type=os.path.abspath)
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
     parser.add_argument("--least-share", type=float, default=0, help="fail if a smaller share of all nodes is on the device")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the backend")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the backend; with a dot in the key, a session-config entry")
     parser.add_argument("--hipdnn", action="store_true", help="offer steps to hipDNN, which must run every convolution")
     parser.add_argument("--bench", action="store_true", help="measure speed too")
     arguments = parser.parse_args()
@@ -156,7 +156,7 @@ def main():
         stages = tempfile.TemporaryDirectory()
         record = Path(stages.name) / "explain.jsonl"
         if arguments.hipdnn:
-            ENTRIES.update({"ep.hip.hipdnn": "on", "ep.hip.explain_file": str(record)})
+            OPTIONS.update({"ep.hip.hipdnn": "on", "ep.hip.explain_file": str(record)})
         try:
             ours = session(ort, model["path"], devices, stages=stages.name)
             run = runner(make_golden, ours)

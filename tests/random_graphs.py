@@ -65,7 +65,10 @@ def session(model, devices, optimised):
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if devices:
-        options.add_provider_for_devices(devices, OPTIONS)
+        entries = {key: value for key, value in OPTIONS.items() if "." in key}
+        for key, value in entries.items():
+            options.add_session_config_entry(key, value)
+        options.add_provider_for_devices(devices, {key: value for key, value in OPTIONS.items() if key not in entries})
     return ort.InferenceSession(model, sess_options=options, enable_fallback=0)
 
 
@@ -142,7 +145,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the backend")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the backend; with a dot in the key, a session-config entry")
     arguments = parser.parse_args()
     OPTIONS.update(option.split("=", 1) for option in arguments.option)
     KEPT.mkdir(parents=True, exist_ok=True)
