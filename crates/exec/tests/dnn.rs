@@ -226,6 +226,23 @@ proptest! {
 }
 
 #[test]
+fn a_convolution_leaves_an_epilogue_behind_that_hipdnn_can_not_do() {
+    for dtype in [DType::F32, DType::F16] {
+        let mut build = Build::default();
+        let x = build.input_of(dtype);
+        let w = build.constant(filled(dtype, &[4, 3, 3, 3], 1));
+        let again = build.constant(filled(dtype, &[2, 4, 1, 1], 2));
+        let y = build.node("Conv", &[x, w]);
+        let y = build.node("Mish", &[y]);
+        let y = build.node("Conv", &[y, again]);
+        let y = build.node("Softplus", &[y]);
+        let (with, without, by) = both(&build.outputs(&[y]), &[filled(dtype, &[2, 3, 6, 6], 3)]);
+        assert_agree(&with, &without);
+        assert_eq!(by, [TAKEN, "own: map", TAKEN, "own: map"]);
+    }
+}
+
+#[test]
 fn steps_of_other_kinds_stay_with_their_reason_or_without_one() {
     let bytes = Tensor::from_scalars(DType::I8, &[1, 1, 4, 4], (0..16).map(graph::Scalar::Int)).unwrap();
     let case = Case::new("MaxPool", 12, vec![bytes], &[DType::I8]).attribute("kernel_shape", ints(&[2, 2]));

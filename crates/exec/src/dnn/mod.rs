@@ -7,7 +7,8 @@
 //!    The `Libraries` belong to whoever lives as long as the process's sessions do (a factory): handles and plans are
 //!    shared by all sessions on a device. A library that is wanted and absent is told by [`Offering::fault`], and is no
 //!    reason to refuse a session.
-//! 2. When a plan is prepared: [`Offering::offer`] for each step gives `None` (hipDNN has no such operation), a reason, or
+//! 2. When a plan is prepared: [`Offering::parted`] takes convolutions apart from epilogues that hipDNN can't do. Then
+//!    [`Offering::offer`] for each step gives `None` (hipDNN has no such operation), a reason, or
 //!    a [`DnnStep`]. Plans are kept by what the step looks like without its buffers, so a graph that occurs often is built
 //!    once. Keep the reason: `explain` shows it ([`RunBy`](crate::RunBy)).
 //! 3. In a run: [`DnnStep::execute`] enqueues the step on a stream, with the same function from buffers to addresses that
@@ -25,6 +26,7 @@ mod epilogue;
 mod library;
 mod mode;
 mod operations;
+mod part;
 mod sketch;
 
 use std::{

@@ -152,6 +152,10 @@ impl Loaded for GpuProgram {
 
     fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError> {
         self.folded.forget_unused();
+        let plan = match &self.program.settings.dnn {
+            Some(offering) => offering.parted(plan),
+            None => plan,
+        };
         Ok(Arc::new(GpuPlan::new(plan, &self.program)?))
     }
 }

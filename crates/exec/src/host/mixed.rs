@@ -35,6 +35,11 @@ impl Mixed {
         Self { offering, streams: Mutex::default() }
     }
 
+    /// See [`Offering::parted`].
+    pub fn parted(&self, plan: Plan) -> Plan {
+        self.offering.parted(plan)
+    }
+
     fn stream(&self) -> Result<hip::Stream, ExecError> {
         let idle = self.streams.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.map_or_else(|| Ok(self.offering.device().stream()?), Ok)

@@ -93,6 +93,10 @@ impl Loaded for HostProgram {
 
     fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError> {
         self.folded.forget_unused();
+        let plan = match &self.shared.mixed {
+            Some(mixed) => mixed.parted(plan),
+            None => plan,
+        };
         let mixed = self.shared.mixed.as_ref().map(|mixed| MixedPlan::new(mixed, &plan));
         Ok(Arc::new(HostPlan { plan, mixed, shared: self.shared.clone() }))
     }

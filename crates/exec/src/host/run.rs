@@ -3,7 +3,7 @@ use std::{ops::Range, sync::Arc, time::Instant};
 
 use graph::{
     Graph, Plan, Tensor,
-    plan::{OutputSpec, Place},
+    plan::{ALIGNMENT, OutputSpec, Place},
     prim::BufferId,
 };
 use host_ops::{Context, Parallel, Scratch, Serial};
@@ -34,9 +34,13 @@ impl RunState {
         grown(&mut self.arena, bytes)
     }
 
-    /// The workspace, grown to this many bytes.
+    /// The workspace, grown to this many bytes and aligned as devices align memory; null if there are none.
     pub fn workspace(&mut self, bytes: usize) -> Result<*mut u8, ExecError> {
-        grown(&mut self.workspace, bytes)
+        if bytes == 0 {
+            return Ok(std::ptr::null_mut());
+        }
+        let start = grown(&mut self.workspace, bytes.saturating_add(ALIGNMENT))?;
+        Ok(start.wrapping_add(start.align_offset(ALIGNMENT)))
     }
 }
 
