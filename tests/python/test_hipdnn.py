@@ -152,6 +152,14 @@ def test_named_library_is_the_one_in_use_and_may_refuse_to_run_steps(
     assert len(log_lines(capfd, "without hipDNN from now on")) == (0 if finds_driver else 4)
 
 
+def test_registering_again_after_the_library_was_used():
+    for _ in range(3):
+        with registered() as found:
+            running = session(found, network(), ep__hip__hipdnn="on")
+            close(running.run(None, {"x": picture()})[0], reference(picture()))
+            del running
+
+
 @pytest.mark.since("1.26")
 def test_runs_with_hipdnn_are_captured_and_replayed():
     with registered() as found:

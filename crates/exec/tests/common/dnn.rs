@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use exec::{
     Input, Program, RunBy,
-    dnn::{Libraries, Mode},
+    dnn::{Libraries, Mode, Offering},
     host::{HostDevice, run_program},
 };
 use graph::{Graph, Tensor};
@@ -15,12 +15,17 @@ pub fn driver() -> hip::Device {
     driver.devices().unwrap().remove(0)
 }
 
-/// The host device, offering every step to the library that was built with these tests.
-pub fn device() -> HostDevice {
+/// Every step, offered to the library that was built with these tests.
+pub fn offering() -> Offering {
     static LIBRARIES: OnceLock<Libraries> = OnceLock::new();
     let offering = LIBRARIES.get_or_init(Libraries::default).offering(&driver(), Mode::On).unwrap();
     assert!(offering.fault().is_none(), "{:?}", offering.fault());
-    HostDevice::new().with_dnn(offering)
+    offering
+}
+
+/// The host device with hipDNN.
+pub fn device() -> HostDevice {
+    HostDevice::new().with_dnn(offering())
 }
 
 /// Who runs each step of the plan for these inputs: `own: map`, with the reason after a comma.

@@ -1,0 +1,65 @@
+//! The GPU device with hipDNN, on the host driver: our kernels under the wave simulator, hipDNN's steps by libhipdnn_host.
+#![allow(clippy::unwrap_used)]
+#[path = "common/build.rs"]
+mod build;
+mod common;
+#[path = "common/dnn.rs"]
+mod dnn;
+
+use std::sync::Arc;
+
+use build::Build;
+use common::{assert_close, numbers, random, tensor};
+use exec::{
+    Program,
+    gpu::GpuSettings,
+    host::{HostDevice, run_program},
+};
+use graph::{DType, Graph, Tensor, ops::Attribute};
+
+fn floats(shape: &[usize], seed: u64) -> Tensor {
+    tensor(DType::F32, shape, &random(shape.iter().product(), seed))
+}
+
+/// Convolutions with all that is merged into them, one of which hipDNN can't do, a pool, a norm and a product.
+fn network() -> Graph {
+    let mut build = Build::default();
+    let x = build.input();
+    let pads = [("pads", Attribute::Ints(vec![1; 4]))];
+    let (w, bias) = (build.constant(floats(&[6, 3, 3, 3], 1)), build.constant(floats(&[6], 2)));
+    let first = build.with("Conv", &[x, w, bias], &pads);
+    let first = build.node("Relu", &[first]);
+    let w = build.constant(floats(&[6, 6, 3, 3], 3));
+    let second = build.with("Conv", &[first, w], &pads);
+    let sum = build.node("Add", &[second, first]);
+    let sum = build.node("HardSwish", &[sum]);
+    let w = build.constant(floats(&[4, 6, 1, 1], 4));
+    let third = build.node("Conv", &[sum, w]);
+    let third = build.node("Mish", &[third]);
+    let kernel = [("kernel_shape", Attribute::Ints(vec![2, 2])), ("strides", Attribute::Ints(vec![2, 2]))];
+    let pooled = build.with("AveragePool", &[third], &kernel);
+    let flat = build.node("Flatten", &[pooled]);
+    let (scale, bias) = (build.constant(floats(&[16], 5)), build.constant(floats(&[16], 6)));
+    let flat = build.node("LayerNormalization", &[flat, scale, bias]);
+    let w = build.constant(floats(&[16, 3], 7));
+    let scores = build.node("MatMul", &[flat, w]);
+    build.outputs(&[scores])
+}
+
+#[test]
+fn a_network_runs_through_hipdnn_between_our_kernels() {
+    let graph = network();
+    let gpu = common::device::simulated("gfx1100").with(GpuSettings { dnn: Some(Arc::new(dnn::offering())) });
+    let on_gpu = Program::new(graph.clone(), &gpu).unwrap();
+    let on_host = Program::new(graph, &HostDevice::new()).unwrap();
+    for (batch, seed) in [(1, 8), (3, 9), (1, 10)] {
+        let x = floats(&[batch, 3, 4, 4], seed);
+        let found = run_program(&on_gpu, std::slice::from_ref(&x)).unwrap();
+        let wanted = run_program(&on_host, std::slice::from_ref(&x)).unwrap();
+        assert_close(&numbers(&found[0]), &numbers(&wanted[0]), 1e-4);
+    }
+    let by = dnn::run_by(&on_gpu, &[floats(&[1, 3, 4, 4], 8)]);
+    let taken = by.iter().filter(|by| *by == "hipDNN: HOST_CPU_ENGINE").count();
+    assert_eq!(taken, 6, "three convolutions, a pool, a norm and a product: {by:#?}");
+    assert!(by.iter().all(|by| by.starts_with("hipDNN: ") || by.starts_with("own: ")), "{by:#?}");
+}
