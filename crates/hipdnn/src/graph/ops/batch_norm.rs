@@ -131,7 +131,7 @@ pub(in crate::graph) fn batch_norm_training(tensors: TrainingTensors) -> Operati
         [scale, bias].into_iter().try_for_each(|id| tensors.require_dims(id, &wanted))?;
         tensors.require_scalar(epsilon)?;
         let data = tensors.dims(x).to_vec();
-        if data.iter().product::<i64>() == data[1] {
+        if data == wanted {
             return tensors.refuse(x, "one element for each channel has no variance");
         }
         tensors.set_result(y, &data, Some(x))?;

@@ -28,8 +28,17 @@ impl Default for MoeGroupedMatmul {
 const TOKENS: &str = "it must have three axes: one, rows, depth";
 const WEIGHTS: &str = "it must have three axes: experts, depth, width";
 
+/// One offset for each expert, in whatever extents.
+fn offsets_of(tensors: &Tensors, offsets: TensorId) -> Result<i64> {
+    let dims = tensors.dims(offsets);
+    match dims.iter().try_fold(1i64, |count, &extent| count.checked_mul(extent)) {
+        Some(count) => Ok(count),
+        None => tensors.refuse(offsets, format!("extents {dims:?} overflow")),
+    }
+}
+
 fn require_offsets(tensors: &Tensors, offsets: TensorId, experts: i64) -> Result<()> {
-    let count: i64 = tensors.dims(offsets).iter().product();
+    let count = offsets_of(tensors, offsets)?;
     if count != experts {
         return tensors.refuse(offsets, format!("{count} offsets for {experts} experts"));
     }
@@ -96,7 +105,7 @@ pub(in crate::graph) fn moe_grouped_matmul_backward(
         if token_rows != rows {
             return tensors.refuse(token, format!("{token_rows} rows meet {rows} rows of the gradient"));
         }
-        let experts = tensors.dims(offsets).iter().product();
+        let experts = offsets_of(tensors, offsets)?;
         tensors.set_result(d_weight, &[experts, depth, width], None)
     };
     Operation {

@@ -1,5 +1,6 @@
 use super::*;
 
+mod arbitrary;
 mod inference;
 mod rules;
 

@@ -312,6 +312,25 @@ fn tensors_of_other_graphs_and_of_nobody() {
     assert_eq!((small.extents(foreign), small.uid(foreign)), ((&[][..], &[][..]), None));
 }
 
+/// Strides of zero make extents possible whose product is no number.
+#[test]
+fn extents_that_repeat_without_end() {
+    const MANY: i64 = 1 << 40;
+    let found = refusal(|graph| {
+        let x = graph.tensor(Tensor::new(&[MANY, 3, MANY]).strides(&[0, 1, 0]));
+        let [scale, bias] = ["scale", "bias"].map(|name| add(graph, name, &[1, 3, 1]));
+        let epsilon = graph.tensor(Tensor::scalar(Scalar::F32(1e-5)));
+        graph.batch_norm_training(x, [scale, bias], epsilon, None);
+    });
+    assert_says(&found, "overflow");
+    let found = refusal(|graph| {
+        let [d_y, token] = [add(graph, "dy", &[1, 4, 8]), add(graph, "token", &[1, 4, 8])];
+        let offsets = graph.tensor(Tensor::new(&[MANY, MANY]).strides(&[0, 0]).named("offsets"));
+        graph.moe_grouped_matmul_backward([d_y, token, offsets]);
+    });
+    assert_says(&found, "tensor \"offsets\": extents [1099511627776, 1099511627776] overflow");
+}
+
 #[test]
 fn scalars_in_the_graph_and_at_run_time() {
     let found = refusal(|graph| {
