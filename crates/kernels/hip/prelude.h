@@ -124,7 +124,13 @@ static __device__ inline unsigned atomicMax(unsigned* p, unsigned v) {
 #define KERNEL_BOUNDS(threads) __launch_bounds__(threads)
 #endif
 #define DEV static __device__ __forceinline__
-#define KERNEL(name, threads, Args) extern "C" __global__ void KERNEL_BOUNDS(threads) name(const Args a)
+// The argument is read where it lies: a copy of it would be made at the start, and stay in scalar registers to the end.
+#define KERNEL(name, threads, Args)                                                                                    \
+  DEV void name##_body(const Args& a);                                                                                 \
+  extern "C" __global__ void KERNEL_BOUNDS(threads) name(const Args) {                                                 \
+    name##_body(*(const Args*)__builtin_amdgcn_kernarg_segment_ptr());                                                 \
+  }                                                                                                                    \
+  DEV void name##_body(const Args& a)
 #define DYN_SHARED(T, name)                                                                                            \
   extern __shared__ __align__(16) unsigned char dyn_shared_bytes[];                                                    \
   T* name = (T*)dyn_shared_bytes
@@ -155,6 +161,13 @@ typedef double f64;
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 struct b8 { u8 bits; };
+
+// Between values of different types.
+#ifdef __CUDACC_RTC__
+#define COPY_BYTES(to, from, bytes) memcpy(to, from, bytes)
+#else
+#define COPY_BYTES(to, from, bytes) __builtin_memcpy(to, from, bytes)
+#endif
 
 #ifdef __CUDACC_RTC__
 DEV u32 f32_bits(f32 v) { return __float_as_uint(v); }

@@ -4,8 +4,8 @@ use graph::{
     DType, Prim, Step, View,
     expr::{Binary, Expr, Unary},
     prim::{
-        ArgReduce, Axis, BatchDims, BufferId, Conv, Cumulative, Fused, Map, MatMul, Norm, Pool, PoolKind, Reduce,
-        ReduceKind, Scatter, ScatterKind, Softmax, TopK,
+        ArgReduce, Axis, BatchDims, BufferId, Conv, Cumulative, Fused, Integer, Map, MatMul, Norm, Pool, PoolKind,
+        Reduce, ReduceKind, Scatter, ScatterKind, Softmax, TopK,
     },
     shape,
 };
@@ -31,6 +31,7 @@ pub fn catalogue() -> Vec<Sample> {
         indexing(dtype, &mut samples);
     }
     operations(&mut samples);
+    bytes(&mut samples);
     samples
 }
 
@@ -188,6 +189,39 @@ fn products(dtype: DType, samples: &mut Vec<Sample>) {
         let inputs = [(dtype, a), (dtype, b), (dtype, y)];
         samples.push(sample(format!("matmul {name}add relu {dtype}"), fused(prim, 2, dtype), &inputs, &[(dtype, y)]));
     }
+    let prim = Prim::MatMul(MatMul { alpha: 1.0 });
+    let large: (DType, &[usize]) = (dtype, &[4, 2048, 2048]);
+    samples.push(sample(format!("matmul large {dtype}"), prim.clone(), &[large, large], &[large]));
+    let deep: [(DType, &[usize]); 2] = [(dtype, &[1, 64, 4096]), (dtype, &[1, 4096, 64])];
+    samples.push(sample(format!("matmul deep {dtype}"), prim.clone(), &deep, &[(dtype, &[1, 64, 64])]));
+    let tiny: (DType, &[usize]) = (dtype, &[4096, 8, 8]);
+    samples.push(sample(format!("matmul tiny {dtype}"), prim.clone(), &[tiny, tiny], &[tiny]));
+    for (name, m) in [("", 256usize), ("one row ", 1)] {
+        let inputs: [(DType, &[usize]); 2] = [(dtype, &[1, m, 256]), (dtype, &[1, 256, 256])];
+        let label = format!("matmul {name}by columns {dtype}");
+        let mut by_columns = sample(label, prim.clone(), &inputs, &[(dtype, &[1, m, 256])]);
+        by_columns.step.inputs[1].strides = [0isize, 1, 256].into_iter().collect();
+        samples.push(by_columns);
+    }
+}
+
+/// Products of bytes, of a type of activations and one of weights.
+fn bytes(samples: &mut Vec<Sample>) {
+    let product = |prim: Prim| Prim::Integer(Integer { product: Box::new(prim), zeros: [128, 0] });
+    let matmul = Prim::MatMul(MatMul { alpha: 1.0 });
+    for (name, m) in [("", 1024usize), ("one row ", 1)] {
+        let inputs: [(DType, &[usize]); 2] = [(DType::U8, &[1, m, 1024]), (DType::I8, &[1, 1024, 1024])];
+        let y: (DType, &[usize]) = (DType::I32, &[1, m, 1024]);
+        samples.push(sample(format!("integer matmul {name}u8 i8"), product(matmul.clone()), &inputs, &[y]));
+    }
+    for (name, groups) in [("", 1usize), ("depthwise ", 64)] {
+        let Prim::Conv(conv) = conv(groups) else { continue };
+        let prim = product(Prim::Conv(Conv { bias: false, ..conv }));
+        let weights = [64, 64 / groups, 3, 3];
+        let inputs: [(DType, &[usize]); 2] = [(DType::U8, &[2, 64, 28, 28]), (DType::I8, &weights)];
+        let y: (DType, &[usize]) = (DType::I32, &[2, 64, 28, 28]);
+        samples.push(sample(format!("integer conv {name}u8 i8"), prim, &inputs, &[y]));
+    }
 }
 
 fn conv(groups: usize) -> Prim {
@@ -209,6 +243,16 @@ fn images(dtype: DType, samples: &mut Vec<Sample>) {
         let inputs = [x, (dtype, &w[..]), bias, x];
         samples.push(sample(format!("conv {name}add relu {dtype}"), fused(conv(groups), 3, dtype), &inputs, &[x]));
     }
+    let weights: (DType, &[usize]) = (dtype, &[64, 64, 3, 3]);
+    let inputs = [x, weights, (dtype, &[64][..])];
+    let mut turned = sample(format!("conv channels last {dtype}"), conv(1), &inputs, &[x]);
+    for view in turned.step.inputs.iter_mut().take(1).chain(&mut turned.step.outputs) {
+        view.strides = [64 * 28 * 28isize, 1, 28 * 64, 64].into_iter().collect();
+    }
+    samples.push(turned);
+    let Prim::Conv(plain) = conv(1) else { return };
+    let prim = Prim::ConvTranspose(Conv { strides: [2usize, 2].into_iter().collect(), ..plain });
+    samples.push(sample(format!("conv_transpose {dtype}"), prim, &inputs, &[(dtype, &[2, 64, 55, 55])]));
     for (kind, word) in
         [(PoolKind::Max { column_major: false }, "max"), (PoolKind::Average { count_pad: false }, "average")]
     {

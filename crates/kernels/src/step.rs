@@ -2,7 +2,7 @@
 use graph::{Declined, Prim, Step};
 
 use crate::{
-    Arch, Work, arg_reduce, cumulative, gather, lrn, map, norm, pool, reduce, resize, scatter, softmax, top_k,
+    Arch, Work, arg_reduce, cumulative, gather, gemm, lrn, map, norm, pool, reduce, resize, scatter, softmax, top_k,
 };
 
 /// What a step is on a GPU.
@@ -26,6 +26,9 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         Prim::ScatterNd(prim) => scatter::tuples(prim, step),
         Prim::Softmax(prim) => softmax::work(prim, step, arch),
         Prim::TopK(prim) => top_k::work(prim, step),
+        Prim::MatMul(_) | Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::Integer(_) | Prim::Fused(_) => {
+            gemm::work(step, arch)
+        }
         other => Err(Declined::new(format!("no kernel for {}", other.name()))),
     }
 }

@@ -174,8 +174,13 @@ pub const TARGETS: [&str; 4] = ["gfx1030", "gfx906", "gfx1100", "gfx942"];
 /// Runs a step on the host and under the simulator, for all kinds of wave and three orders of threads, and compares.
 /// `relative` is of the larger of 1 and the magnitude.
 pub fn check(step: &Step, inputs: &[Tensor], output_elems: &[usize], relative: f64) {
+    check_on(&TARGETS, step, inputs, output_elems, relative);
+}
+
+/// As [`check`], for these targets.
+pub fn check_on(targets: &[&str], step: &Step, inputs: &[Tensor], output_elems: &[usize], relative: f64) {
     let wanted = on_host(step, inputs, output_elems).unwrap();
-    for target in TARGETS {
+    for target in targets {
         for order in 0..3 {
             let (found, fault) = simulate(step, inputs, output_elems, target, order).unwrap_or_else(|declined| {
                 panic!("{target}: {step:?} declined: {declined}");

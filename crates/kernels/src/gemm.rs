@@ -1,0 +1,233 @@
+//! Which kernels make a product: `hip/gemm.hip`, `hip/gemv.hip`, `hip/direct.hip`, `hip/combine.hip`.
+use graph::{DType, Declined, Step, View};
+
+use crate::{
+    Arch, Launch, Matrix, Work,
+    layout::Layout,
+    product::{Choice, Product, Side, Spatial},
+};
+
+macro_rules! text {
+    ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };
+}
+
+const GEMM: &str = text!("product.h", "gemm.hip");
+const GEMM_MATRIX: &str = text!("product.h", "mma.h", "gemm.hip");
+const GEMV: &str = text!("product.h", "gemv.hip");
+const DIRECT: &str = text!("product.h", "direct.hip");
+const COMBINE: &str = text!("product.h", "combine.hip");
+
+/// Blocks along x that every driver takes; more go on along z.
+const MOST_BLOCKS: u64 = (1 << 22) - 1;
+/// Threads of every block here.
+const THREADS: u32 = 256;
+/// Rows that are few.
+const FEW_ROWS: u64 = 8;
+
+/// The launches of a product.
+pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
+    let product = Product::new(step)?;
+    if product.rows * product.columns * product.batches() == 0 {
+        return Ok(Work { launches: Vec::new(), scratch_bytes: 0 });
+    }
+    if product.spatial.is_some() {
+        let is_small = product.rows <= FEW_ROWS || product.depth() <= FEW_ROWS;
+        return if is_small { direct(&product) } else { tiled(&product, arch) };
+    }
+    if product.rows * product.columns <= 256 && product.channels <= 64 && product.batches() > 1 {
+        return direct(&product);
+    }
+    // The output's neighbours belong to neighbouring lanes.
+    let (column, row) = (product.out.1.at[2], product.out.1.row);
+    let product = if column != 1 && row == 1 { product.turned() } else { product };
+    let suits = |side: &Side<'_>| (side.k == 1 || side.across == 1) && product.channels >= 32;
+    if product.rows <= FEW_ROWS && suits(&product.right) {
+        return few_rows(&product, arch);
+    }
+    if product.columns <= FEW_ROWS && suits(&product.left) {
+        return few_rows(&product.turned(), arch);
+    }
+    tiled(&product, arch)
+}
+
+fn launch(kernel: crate::Kernel, blocks: u64, parts: u32, product: &Product<'_>, choice: &Choice) -> Launch {
+    let grid = [blocks.min(MOST_BLOCKS) as u32, parts, blocks.div_ceil(MOST_BLOCKS).max(1) as u32];
+    Launch { kernel, grid, threads: THREADS, lds_bytes: 0, args: product.args(choice) }
+}
+
+/// Adds the second pass, if there has to be one.
+fn finished(first: Launch, product: &Product<'_>, choice: &Choice) -> Result<Work, Declined> {
+    if choice.splits == 1 {
+        return Ok(Work::one(first));
+    }
+    let sums = product.rows * product.columns * product.batches();
+    let kernel = product.kernel("combine", COMBINE, false);
+    let second = launch(kernel, sums.div_ceil(u64::from(THREADS)), 1, product, choice);
+    let scratch_bytes = (sums * u64::from(choice.splits)) as usize * product.sum_type().2;
+    Ok(Work { launches: vec![first, second], scratch_bytes })
+}
+
+fn phases(product: &Product<'_>) -> Result<u32, Declined> {
+    let phases = product.spatial.as_ref().map_or(1, Spatial::phases);
+    u32::try_from(phases)
+        .ok()
+        .filter(|&phases| phases <= 65535)
+        .ok_or_else(|| Declined::new(format!("a transposed convolution with {phases} phases")))
+}
+
+fn direct(product: &Product<'_>) -> Result<Work, Declined> {
+    let columns = product.spatial.as_ref().map_or(product.columns, Spatial::columns);
+    let sums = product.rows * columns * product.batches();
+    let kernel = product.kernel("direct", DIRECT, false);
+    let blocks = sums.div_ceil(u64::from(THREADS));
+    Ok(Work::one(launch(kernel, blocks, phases(product)?, product, &Choice::whole(product))))
+}
+
+/// Parts of the depth so that blocks fill the device, each a multiple of `unit` and at least `least`.
+fn split(choice: &mut Choice, blocks: u64, depth: u64, unit: u64, least: u64, arch: &Arch) {
+    let wanted = (2 * u64::from(arch.compute_units)).div_ceil(blocks.max(1)).min(64);
+    if blocks >= u64::from(arch.compute_units) || wanted < 2 || depth < 2 * least {
+        return;
+    }
+    let each = depth.div_ceil(wanted).max(least).next_multiple_of(unit);
+    choice.splits = depth.div_ceil(each) as u32;
+    choice.split_depth = each as u32;
+}
+
+fn few_rows(product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
+    let right = &product.right;
+    let along_k = right.k == 1;
+    let elems = 16 / right.bytes();
+    let packed = if along_k {
+        product.channels.is_multiple_of(elems as u64) && right.is_aligned(elems, &[right.across])
+    } else {
+        product.columns.is_multiple_of(elems as u64) && right.is_aligned(elems, &[right.k])
+    };
+    let pack = if packed { elems as u64 } else { 1 };
+    let rows = product.rows.next_power_of_two();
+    let across = if along_k { u64::from(THREADS / arch.wave) * if rows <= 2 { 4 } else { 2 } } else { 32 * pack };
+    let mut choice = Choice::whole(product);
+    choice.tiles = [1, product.columns.div_ceil(across) as u32];
+    let blocks = u64::from(choice.tiles[1]) * product.batches();
+    // A part is worth a wave's read, or some steps of each of eight groups.
+    let (unit, least) = if along_k { (64 * pack, 128 * pack) } else { (8, 64) };
+    split(&mut choice, blocks, product.channels, unit, least, arch);
+    let kernel = product
+        .kernel("gemv", GEMV, choice.splits > 1)
+        .set("ROWS", rows)
+        .set("ALONG_K", u8::from(along_k))
+        .set("PACK", pack);
+    finished(launch(kernel, blocks, choice.splits, product, &choice), product, &choice)
+}
+
+/// How an operand's tiles are read: the modes of `hip/gemm.hip`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    AlongRows = 0,
+    AlongK = 1,
+    Chunks = 2,
+    Words = 3,
+}
+
+/// How a matrix is read whose k lie `step` apart.
+fn matrix_mode(side: &Side<'_>, step: i64, rows: u64, depth: u64) -> Mode {
+    let (elems, word) = (16 / side.bytes(), 4 / side.bytes().min(4));
+    if step == 1 {
+        let whole = depth.is_multiple_of(elems as u64) && side.is_aligned(elems, &[side.across]);
+        return if whole { Mode::Chunks } else { Mode::AlongK };
+    }
+    let whole = side.across == 1 && word > 1 && rows.is_multiple_of(word as u64) && side.is_aligned(word, &[step]);
+    if whole { Mode::Words } else { Mode::AlongRows }
+}
+
+/// How both operands of a convolution are read; sets the order of k.
+fn window_modes(product: &Product<'_>, spatial: &Spatial, choice: &mut Choice) -> (Mode, Mode, bool) {
+    let (left, right) = (&product.left, &product.right);
+    let elems = 16 / right.bytes();
+    let chunked = product.channels.is_multiple_of(elems as u64);
+    choice.taps_inside = right.k != 1 || product.channels == 1;
+    let right_mode = if choice.taps_inside {
+        Mode::AlongRows
+    } else {
+        let [first, second, third] = spatial.right_at;
+        let whole = chunked && right.is_aligned(elems, &[spatial.image, first, second, third]);
+        if whole { Mode::Chunks } else { Mode::AlongK }
+    };
+    // The weights' axes in the order of k.
+    let view = left.view;
+    let taps = 2..view.shape.len();
+    let order: Vec<usize> = if choice.taps_inside {
+        std::iter::once(1).chain(taps).collect()
+    } else {
+        taps.chain(std::iter::once(1)).collect()
+    };
+    let depth_axes = View {
+        shape: order.iter().map(|&axis| view.shape[axis]).collect(),
+        strides: order.iter().map(|&axis| view.strides[axis]).collect(),
+        ..view.clone()
+    };
+    let merged = if spatial.transposed { None } else { Layout::new(&[&depth_axes], 0, 1).ok() };
+    if let Some(layout) = merged {
+        choice.left_step = layout.strides::<1>(0)[0];
+        return (matrix_mode(left, choice.left_step, product.rows, product.depth()), right_mode, false);
+    }
+    let [first, second, third] = spatial.left_tap;
+    let whole =
+        !choice.taps_inside && left.k == 1 && chunked && left.is_aligned(elems, &[left.across, first, second, third]);
+    (if whole { Mode::Chunks } else { Mode::AlongK }, right_mode, true)
+}
+
+fn tiled(product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
+    let dtype = product.left.view.dtype;
+    let bytes = product.left.bytes();
+    let has_matrix = match dtype {
+        DType::F16 => true,
+        DType::Bf16 => arch.matrix_bf16,
+        _ => false,
+    };
+    let matrix = if has_matrix { arch.matrix } else { Matrix::None };
+    let phases = phases(product)?;
+    let columns = product.spatial.as_ref().map_or(product.columns, Spatial::columns);
+    let blocks = |tile: u64| product.rows.div_ceil(tile) * columns.div_ceil(tile) * product.batches();
+    let is_large = bytes < 8 && product.rows > 64 && columns > 64;
+    let tile = if is_large && blocks(128) * u64::from(phases) >= u64::from(arch.compute_units) { 128 } else { 64 };
+    let mut choice = Choice::whole(product);
+    choice.tiles = [product.rows.div_ceil(tile) as u32, columns.div_ceil(tile) as u32];
+    let blocks = blocks(tile);
+    let is_transposed = product.spatial.as_ref().is_some_and(|spatial| spatial.transposed);
+    let unit = 64 / bytes as u64;
+    if !is_transposed {
+        split(&mut choice, blocks, product.depth(), unit, 4 * unit, arch);
+    }
+    let (left, right, table) = match &product.spatial {
+        Some(spatial) => window_modes(product, spatial, &mut choice),
+        None => {
+            let mode = |side: &Side<'_>, rows| matrix_mode(side, side.k, rows, product.channels);
+            (mode(&product.left, product.rows), mode(&product.right, product.columns), false)
+        }
+    };
+    let text = if matrix == Matrix::None { GEMM } else { GEMM_MATRIX };
+    let kernel = product
+        .kernel("gemm", text, choice.splits > 1)
+        .set("TILE_ROWS", tile)
+        .set("TILE_COLUMNS", tile)
+        .set("LEFT_MODE", left as u8)
+        .set("RIGHT_MODE", right as u8)
+        .set("LEFT_TABLE", u8::from(table))
+        .set("DOT4", u8::from(bytes == 1))
+        .set("MATRIX", matrix_number(matrix))
+        .set("WAVE", arch.wave);
+    let parts = if is_transposed { phases } else { choice.splits };
+    finished(launch(kernel, blocks, parts, product, &choice), product, &choice)
+}
+
+/// The family's number in `hip/mma.h`.
+const fn matrix_number(matrix: Matrix) -> u8 {
+    match matrix {
+        Matrix::None => 0,
+        Matrix::Mfma => 1,
+        Matrix::Wmma11 => 2,
+        Matrix::Wmma12 => 3,
+        Matrix::Mma => 4,
+    }
+}

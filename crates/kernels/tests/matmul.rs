@@ -1,0 +1,139 @@
+//! Matrix products under the simulator.
+mod common;
+
+use common::{check_on, dense, random, random_ints, step, strided};
+use graph::{DType, Prim, Step, Tensor, View, prim::MatMul};
+
+/// Every kind of wave and of matrix instruction.
+const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
+
+fn matmul(a: View, b: View, y: View, alpha: f32) -> Step {
+    step(Prim::MatMul(MatMul { alpha }), vec![a, b], vec![y])
+}
+
+fn values(dtype: DType, count: usize, seed: u64) -> Tensor {
+    if dtype.is_float() { random(dtype, count, seed) } else { random_ints(dtype, count, 100, seed) }
+}
+
+/// A product of dense matrices.
+fn product(dtype: DType, sum: DType, [batch, m, k, n]: [usize; 4], relative: f64) {
+    let step = matmul(
+        dense(0, dtype, &[batch, m, k]),
+        dense(1, dtype, &[batch, k, n]),
+        dense(2, sum, &[batch, m, n]),
+        if dtype.is_float() { 0.5 } else { 1.0 },
+    );
+    let inputs = [values(dtype, batch * m * k, 3), values(dtype, batch * k * n, 5)];
+    check_on(&TARGETS, &step, &inputs, &[batch * m * n], relative);
+}
+
+#[test]
+fn tiles_of_all_types() {
+    let floats = [(DType::F32, 2e-5), (DType::F64, 1e-13), (DType::F16, 2e-3), (DType::Bf16, 1.6e-2)];
+    for (dtype, relative) in floats {
+        for extents in [[1, 65, 33, 70], [3, 20, 17, 48], [2, 40, 64, 64]] {
+            product(dtype, dtype, extents, relative);
+        }
+    }
+    product(DType::F16, DType::F32, [1, 40, 48, 40], 2e-5);
+    let integers = [DType::I16, DType::U16, DType::I32, DType::U32, DType::I64, DType::U64, DType::I8, DType::U8];
+    for dtype in integers {
+        product(dtype, dtype, [1, 17, 35, 20], 0.0);
+    }
+}
+
+#[test]
+fn large_tiles() {
+    for (dtype, relative) in [(DType::F32, 2e-5), (DType::F16, 2e-3), (DType::I8, 0.0)] {
+        let sum = if dtype == DType::I8 { DType::I32 } else { dtype };
+        product(dtype, sum, [1, 200, 72, 300], relative);
+    }
+}
+
+#[test]
+fn a_deep_product_is_split() {
+    for (dtype, relative) in [(DType::F32, 2e-5), (DType::F16, 2e-3), (DType::I32, 0.0)] {
+        product(dtype, dtype, [1, 20, 600, 24], relative);
+    }
+}
+
+#[test]
+fn operands_and_results_may_be_transposed() {
+    for (dtype, relative) in [(DType::F32, 2e-5), (DType::F16, 2e-3), (DType::U8, 0.0)] {
+        let sum = if dtype == DType::U8 { DType::I32 } else { dtype };
+        let (m, k, n) = (20usize, 48usize, 36usize);
+        let matrix = |buffer, dtype, rows: usize, columns: usize, turned: bool| {
+            let strides = if turned { [1, rows as isize] } else { [columns as isize, 1] };
+            let all = (rows * columns) as isize;
+            strided(buffer, dtype, &[2, rows, columns], &[all, strides[0], strides[1]], 0)
+        };
+        for turned in 0..8 {
+            let step = matmul(
+                matrix(0, dtype, m, k, turned & 1 != 0),
+                matrix(1, dtype, k, n, turned & 2 != 0),
+                matrix(2, sum, m, n, turned & 4 != 0),
+                1.0,
+            );
+            let inputs = [values(dtype, 2 * m * k, 3), values(dtype, 2 * k * n, 5)];
+            check_on(&TARGETS, &step, &inputs, &[2 * m * n], relative);
+        }
+    }
+}
+
+#[test]
+fn strides_may_be_anything() {
+    for dtype in [DType::F32, DType::F16] {
+        // Offsets and strides that are no multiple of a pack; a batch that all share; rows that repeat.
+        let a = strided(0, dtype, &[3, 13, 34], &[0, 70, 2], 1);
+        let b = strided(1, dtype, &[3, 34, 21], &[720, 21, 1], 3);
+        let y = strided(2, dtype, &[3, 13, 21], &[600, 1, 26], 5);
+        let step = matmul(a, b, y, 1.0);
+        let inputs = [values(dtype, 1000, 3), values(dtype, 2200, 5)];
+        check_on(&TARGETS, &step, &inputs, &[1800], 3e-3);
+    }
+}
+
+#[test]
+fn few_rows_by_all_ways() {
+    for (dtype, relative) in [(DType::F32, 2e-5), (DType::F16, 3e-3), (DType::Bf16, 2e-2), (DType::I64, 0.0)] {
+        for m in [1, 3, 8] {
+            for n in [40, 41] {
+                product(dtype, dtype, [1, m, 700, n], relative);
+            }
+        }
+        for k in [64, 600, 601] {
+            let (m, n) = (2, 19);
+            let b = strided(1, dtype, &[1, k, n], &[0, 1, k as isize], 0);
+            let step = matmul(dense(0, dtype, &[1, m, k]), b, dense(2, dtype, &[1, m, n]), 2.0);
+            let inputs = [values(dtype, m * k, 3), values(dtype, n * k, 5)];
+            check_on(&TARGETS, &step, &inputs, &[m * n], relative);
+        }
+        product(dtype, dtype, [1, 70, 64, 3], relative);
+    }
+}
+
+#[test]
+fn batches_that_share_an_operand_and_tiny_ones() {
+    let dtype = DType::F32;
+    for rows in [1, 5] {
+        let a = dense(0, dtype, &[30, rows, 40]);
+        let b = strided(1, dtype, &[30, 40, 24], &[0, 24, 1], 0);
+        let step = matmul(a, b, dense(2, dtype, &[30, rows, 24]), 1.0);
+        let inputs = [values(dtype, 1200 * rows, 3), values(dtype, 960, 5)];
+        check_on(&TARGETS, &step, &inputs, &[720 * rows], 2e-5);
+    }
+    product(dtype, dtype, [300, 4, 3, 5], 2e-5);
+    product(dtype, dtype, [2, 3, 0, 5], 0.0);
+    product(dtype, dtype, [1, 30, 0, 50], 0.0);
+    product(dtype, dtype, [2, 0, 4, 5], 0.0);
+}
+
+#[test]
+fn mixed_signs_of_bytes() {
+    for (left, right) in [(DType::U8, DType::I8), (DType::I8, DType::U8)] {
+        let a = dense(0, left, &[1, 20, 50]);
+        let step = matmul(a, dense(1, right, &[1, 50, 30]), dense(2, DType::I32, &[1, 20, 30]), 1.0);
+        let inputs = [values(left, 1000, 3), values(right, 1500, 5)];
+        check_on(&TARGETS, &step, &inputs, &[600], 0.0);
+    }
+}
