@@ -205,11 +205,20 @@ pub unsafe fn execute(handle: &Handle, plan: &Descriptor, pack: &Descriptor) -> 
 }
 
 /// What finalizing an execution plan made.
-fn plan_of(plan: &Descriptor) -> Outcome<Arc<dyn Plan>> {
+pub fn plan_of(plan: &Descriptor) -> Outcome<Arc<dyn Plan>> {
     match plan.made() {
         Made::Plan(plan) => Ok(plan),
         _ => Err(Fault::new(Status::BAD_PARAM_NOT_FINALIZED, "the plan is not finalized")),
     }
+}
+
+/// The graph and the id of the engine that an execution plan is for.
+pub fn origin_of(plan: &Descriptor) -> Outcome<(Arc<Descriptor>, i64)> {
+    let config = plan.descriptor(A::EXECUTION_PLAN_ENGINE_CONFIG);
+    let engine = config.and_then(|config| config.descriptor(A::ENGINECFG_ENGINE));
+    let graph = engine.as_ref().and_then(|engine| engine.descriptor(A::ENGINE_OPERATION_GRAPH));
+    let id = engine.and_then(|engine| engine.i64s(A::ENGINE_GLOBAL_INDEX).first().copied());
+    graph.zip(id).ok_or_else(|| Fault::new(Status::BAD_PARAM_NOT_FINALIZED, "the plan has no engine"))
 }
 
 /// The program and the engine that an execution plan is set to.

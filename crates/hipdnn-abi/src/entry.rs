@@ -5,7 +5,7 @@
 //! reads or writes. Handles and descriptors need not be valid: they are looked up, never trusted.
 #![allow(clippy::missing_safety_doc, reason = "one contract for all, in the module documentation")]
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -21,11 +21,13 @@ use crate::implementation::{Engine, Implementation};
 use crate::log as messages;
 use crate::registry::{DESCRIPTORS, HANDLES, Handle};
 
+pub use crate::entry_saved::*;
+
 /// The library that exports the functions.
 pub type Library = &'static dyn Implementation;
 
 /// Runs an exported function: a failure leaves its words with the thread, a panic becomes an internal error.
-fn guard(body: impl FnOnce() -> Outcome) -> Status {
+pub(crate) fn guard(body: impl FnOnce() -> Outcome) -> Status {
     let outcome = catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|_| Err(Fault::new(Status::INTERNAL_ERROR, "the library panicked, which is a mistake in it")));
     match outcome {
@@ -41,7 +43,7 @@ fn guard(body: impl FnOnce() -> Outcome) -> Status {
 
 /// # Safety
 /// `out` is null or writable.
-unsafe fn store<T>(what: &str, out: *mut T, value: T) -> Outcome {
+pub(crate) unsafe fn store<T>(what: &str, out: *mut T, value: T) -> Outcome {
     if out.is_null() {
         return Err(Fault::null(what));
     }
@@ -90,10 +92,6 @@ unsafe fn give_error(message: *mut c_char, size: usize, clear: bool) {
 /// A handle that is alive.
 fn alive(handle: *mut c_void) -> Outcome<Arc<Handle>> {
     HANDLES.get("the handle", handle)
-}
-
-fn absent(what: &str) -> Status {
-    guard(|| Err(Fault::unsupported(format!("this backend has no {what}"))))
 }
 
 /// Makes a handle.
@@ -216,53 +214,6 @@ pub unsafe fn last_error_string(_: Library, message: *mut c_char, size: usize) {
 pub unsafe fn peek_last_error_string(_: Library, message: *mut c_char, size: usize) {
     // SAFETY: the module's contract.
     unsafe { give_error(message, size, false) };
-}
-
-/// Not offered: graphs are built from descriptors.
-pub unsafe fn deserialize_graph(_: Library, _: *mut *mut c_void, _: *const u8, _: usize) -> Status {
-    absent("serialised graphs")
-}
-
-/// Not offered.
-pub unsafe fn serialized_graph(_: Library, _: *mut c_void, _: usize, _: *mut usize, _: *mut u8) -> Status {
-    absent("serialised graphs")
-}
-
-/// Not offered.
-pub unsafe fn serialized_json_graph(_: Library, _: *mut c_void, _: usize, _: *mut usize, _: *mut c_char) -> Status {
-    absent("graphs as JSON")
-}
-
-/// Not offered.
-pub unsafe fn serialized_plan(_: Library, _: *mut c_void, _: usize, _: *mut usize, _: *mut u8) -> Status {
-    absent("serialised plans")
-}
-
-/// Not offered.
-pub unsafe fn deserialize_plan(_: Library, _: *mut c_void, _: *mut *mut c_void, _: *const u8, _: usize) -> Status {
-    absent("serialised plans")
-}
-
-/// Not offered.
-pub unsafe fn serialized_graph_and_plan(
-    _: Library,
-    _: *mut c_void,
-    _: *mut c_void,
-    _: usize,
-    _: *mut usize,
-    _: *mut u8,
-) -> Status {
-    absent("serialised graphs and plans")
-}
-
-/// Not offered.
-pub unsafe fn serialized_contents(_: Library, _: *const u8, _: usize, _: *mut c_int) -> Status {
-    absent("serialised contents")
-}
-
-/// Not offered.
-pub unsafe fn deserialize_json_graph(_: Library, _: *mut *mut c_void, _: *const c_char, _: usize) -> Status {
-    absent("graphs as JSON")
 }
 
 /// Takes a message for the log.

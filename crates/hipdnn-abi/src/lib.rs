@@ -9,11 +9,13 @@ mod descriptor;
 mod engine;
 #[doc(hidden)]
 pub mod entry;
+mod entry_saved;
 mod export;
 mod fault;
 mod implementation;
 mod log;
 mod registry;
+mod saved;
 mod table;
 mod table_attention;
 mod value;

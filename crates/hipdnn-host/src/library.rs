@@ -10,7 +10,10 @@ use host_ops::Pool;
 
 use crate::program::{self, Bindings};
 
-static ENGINES: [Engine; 1] = [Engine { name: "HOST_CPU_ENGINE", notes: &[BehaviorNote::SUPPORTS_GRAPH_CAPTURE] }];
+static ENGINES: [Engine; 1] = [Engine {
+    name: "HOST_CPU_ENGINE",
+    notes: &[BehaviorNote::SUPPORTS_GRAPH_CAPTURE, BehaviorNote::SUPPORTS_EXECUTION_PLAN_SERIALIZATION],
+}];
 
 /// The library.
 pub struct Host;

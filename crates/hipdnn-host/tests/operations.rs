@@ -1,20 +1,27 @@
-//! Every operation of the frontend on the CPU: no case may be refused.
+//! Every operation of the frontend on the CPU: no case may be refused. Some of them go through bytes on the way.
 mod common;
 
-use hipdnn_suite::{Bench, FAMILIES, Row};
+use hipdnn_suite::{Bench, FAMILIES, Family, Row};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() {
-    let trials = FAMILIES.iter().map(|family| {
-        Trial::test(family.name, move || {
-            let bench = Bench::on_host(common::library()).map_err(Failed::from)?;
-            let row = Row::of(family, &bench, 0..family.cases);
-            match (row.unsupported.iter().next(), row.wrong.first()) {
-                (None, None) => Ok(()),
-                (Some((reason, count)), _) => Err(Failed::from(format!("{count} cases are refused: {reason}"))),
-                (_, Some((case, what))) => Err(Failed::from(format!("case {case}: {what}"))),
-            }
-        })
+    let trials = FAMILIES.iter().flat_map(|family| {
+        let saved = format!("{}_through_bytes", family.name);
+        [
+            Trial::test(family.name, move || run(family, false, family.cases)),
+            Trial::test(saved, move || run(family, true, family.cases.div_ceil(10))),
+        ]
     });
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
+}
+
+fn run(family: &Family, saves: bool, cases: u64) -> Result<(), Failed> {
+    let bench = Bench::on_host(common::library()).map_err(Failed::from)?;
+    let bench = if saves { bench.through_bytes() } else { bench };
+    let row = Row::of(family, &bench, 0..cases);
+    match (row.unsupported.iter().next(), row.wrong.first()) {
+        (None, None) => Ok(()),
+        (Some((reason, count)), _) => Err(Failed::from(format!("{count} cases are refused: {reason}"))),
+        (_, Some((case, what))) => Err(Failed::from(format!("case {case}: {what}"))),
+    }
 }

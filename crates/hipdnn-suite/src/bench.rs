@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hip::{Device, DeviceBuffer, Driver, DriverKind, RawStream};
 use hipdnn::sys::{Backend, Status};
-use hipdnn::{Error, Graph, Handle, Loaded, Search, Tensor, TensorId};
+use hipdnn::{Error, Graph, Handle, Loaded, OperationGraph, Plan, Search, Tensor, TensorId};
 
 use crate::data::{Data, odd_strides, places};
 use crate::draw::Draw;
@@ -61,6 +61,7 @@ enum Memory {
 pub struct Bench {
     backend: Arc<dyn Backend>,
     memory: Memory,
+    saves: bool,
 }
 
 impl Bench {
@@ -69,7 +70,7 @@ impl Bench {
     /// # Errors
     /// It can't be loaded.
     pub fn on_host(library: PathBuf) -> anyhow::Result<Self> {
-        Ok(Self { backend: load(library)?, memory: Memory::Host })
+        Ok(Self { backend: load(library)?, memory: Memory::Host, saves: false })
     }
 
     /// A library that computes in the memory of a driver's first device.
@@ -83,7 +84,14 @@ impl Bench {
         let driver = Driver::load(driver)?;
         let device = driver.devices()?.into_iter().next();
         let device = device.ok_or_else(|| anyhow::anyhow!("no device: {:?}", driver.no_device_reason()))?;
-        Ok(Self { backend: load(library)?, memory: Memory::Device(device) })
+        Ok(Self { backend: load(library)?, memory: Memory::Device(device), saves: false })
+    }
+
+    /// With every graph and plan written as bytes and read again before it runs.
+    #[must_use]
+    pub fn through_bytes(mut self) -> Self {
+        self.saves = true;
+        self
     }
 
     /// The library and what it runs on.
@@ -132,7 +140,7 @@ impl Bench {
     fn run_here(&self, graph: &mut Graph, inputs: &[(TensorId, &Data)], outputs: &[Want]) -> Answer<Vec<Vec<f64>>> {
         let handle = Handle::new(self.backend.clone()).map_err(wrong)?;
         lay_out(graph, outputs)?;
-        let built = graph.build(&handle).and_then(|built| built.plan());
+        let built = graph.build(&handle).and_then(|built| self.plan(&handle, &built));
         let plan = built.map_err(|error| self.refused(&error))?;
         let mut images: Vec<Vec<u8>> = inputs.iter().map(|(_, data)| image(data)).collect();
         let shapes: Vec<(Vec<i64>, Vec<i64>)> = outputs
@@ -189,6 +197,15 @@ impl Bench {
             Ok(values)
         })
         .collect()
+    }
+
+    fn plan(&self, handle: &Handle, built: &OperationGraph) -> hipdnn::Result<Plan> {
+        if !self.saves {
+            return built.plan();
+        }
+        let graph = OperationGraph::from_bytes(handle, &built.to_bytes()?)?;
+        let graph = OperationGraph::from_json(handle, &graph.to_json()?)?;
+        Plan::from_bytes(handle, &graph.plan()?.to_bytes()?)
     }
 
     /// A refusal with the backend's own reason, or a failure.
