@@ -135,3 +135,36 @@ fn autotuning_runs_every_plan_and_the_results_are_right() {
         .unwrap();
     assert_eq!((ranking.engines(), runs), (vec![engine_id_of("HOST_CPU_ENGINE")], 4));
 }
+
+#[test]
+fn an_rms_norm_with_bias_has_three_gradients() {
+    let handle = Handle::new(backend()).unwrap();
+    let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT);
+    let [dy, x] = [1, 2].map(|uid| graph.tensor(Tensor::new(&[2, 3]).uid(uid)));
+    let [scale, inverse] = [([1, 3], 3), ([2, 1], 4)].map(|(dims, uid)| graph.tensor(Tensor::new(&dims).uid(uid)));
+    let made = graph.rms_norm_backward_with_bias([dy, x, scale], inverse, 1);
+    for (id, uid) in made.into_iter().zip(5..) {
+        graph.output(id, Tensor::default().uid(uid));
+    }
+    let plan = graph.build(&handle).unwrap().plan().unwrap();
+    let (dy, x) = ([1f32, 2., 3., 4., 5., 6.], [2f32, 1., 2., 0., 3., 4.]);
+    let (scale, inverse) = ([1f32, 2., 3.], [0.5f32, 0.25]);
+    let mut memory = [&dy[..], &x, &scale, &inverse, &[0.0; 6], &[0.0; 3], &[0.0; 3]].map(<[f32]>::to_vec);
+    let tensors: Vec<(i64, *mut c_void)> = (1..).zip(memory.iter_mut().map(|data| data.as_mut_ptr().cast())).collect();
+    // SAFETY: every tensor has the memory its extents ask for; the host backend takes host memory.
+    unsafe { plan.execute(&handle, tensors, ptr::null_mut()).unwrap() };
+    let at = |row: usize, column: usize| row * 3 + column;
+    for column in 0..3 {
+        let by_rows = |of: &dyn Fn(usize) -> f32| of(0) + of(1);
+        let wanted = by_rows(&|row| dy[at(row, column)] * x[at(row, column)] * inverse[row]);
+        assert!((memory[5][column] - wanted).abs() < 1e-5, "the scale's: {:?}", memory[5]);
+        assert!((memory[6][column] - by_rows(&|row| dy[at(row, column)])).abs() < 1e-5, "the bias's: {:?}", memory[6]);
+        for row in 0..2 {
+            let dots: f32 = (0..3).map(|other| dy[at(row, other)] * scale[other] * x[at(row, other)]).sum();
+            let wanted = dy[at(row, column)] * scale[column] * inverse[row]
+                - x[at(row, column)] * inverse[row].powi(3) * dots / 3.0;
+            let found = memory[4][at(row, column)];
+            assert!((found - wanted).abs() < 1e-5, "the data's, row {row}: {found} instead of {wanted}");
+        }
+    }
+}

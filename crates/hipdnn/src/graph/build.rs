@@ -160,6 +160,19 @@ impl Graph {
         [dx, dscale]
     }
 
+    /// The gradients of an RMS norm: of its data, scale and bias.
+    pub fn rms_norm_backward_with_bias(
+        &mut self,
+        [dy, x, scale]: [TensorId; 3],
+        inverse: TensorId,
+        axes: usize,
+    ) -> [TensorId; 3] {
+        let [dx, dscale, dbias] = [(); 3].map(|()| self.result(Tensor::default()));
+        let tensors = NormGradients { dy, x, scale, statistics: vec![inverse], dx, dscale, dbias: Some(dbias) };
+        self.operations.push(ops::norm_backward(NormKind::Rms, tensors, axes));
+        [dx, dscale, dbias]
+    }
+
     /// Normalises each channel with statistics that are given.
     pub fn batch_norm_inference(
         &mut self,
