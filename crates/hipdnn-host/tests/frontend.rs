@@ -8,7 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hipdnn::sys::{Backend, DataType, LogCallbackMode, PointwiseMode, RankingOutcome, Severity, Status};
-use hipdnn::{Autotune, Choice, Convolution, Error, Graph, Handle, Loaded, Search, Tensor, engine_id_of, log};
+use hipdnn::{
+    Autotune, Choice, Contents, Convolution, Error, Graph, Handle, Loaded, OperationGraph, Plan, Search, Tensor,
+    engine_id_of, log,
+};
 
 fn backend() -> Arc<dyn Backend> {
     Arc::new(Loaded::open(&Search { place: Some(common::library()), ..Search::default() }).unwrap())
@@ -167,4 +170,54 @@ fn an_rms_norm_with_bias_has_three_gradients() {
             assert!((found - wanted).abs() < 1e-5, "the data's, row {row}: {found} instead of {wanted}");
         }
     }
+}
+
+/// Runs a plan of [`graph`] on four numbers.
+fn relu(handle: &Handle, plan: &Plan) -> [f32; 4] {
+    let (mut x, mut y) = ([-1f32, 2.0, -3.0, 4.0], [9f32; 4]);
+    let tensors: [(i64, *mut c_void); 2] = [(1, x.as_mut_ptr().cast()), (2, y.as_mut_ptr().cast())];
+    // SAFETY: every tensor has the memory its extents ask for; the host backend takes host memory.
+    unsafe { plan.execute(handle, tensors, ptr::null_mut()).unwrap() };
+    y
+}
+
+#[test]
+fn graphs_and_plans_survive_as_bytes_and_json() {
+    let handle = Handle::new(backend()).unwrap();
+    let host = engine_id_of("HOST_CPU_ENGINE");
+    let built = graph(false).preferring(host).build(&handle).unwrap();
+    let plan = built.plan().unwrap();
+    let wanted = relu(&handle, &plan);
+    assert_eq!(wanted, [0.0, 2.0, 0.0, 4.0]);
+
+    let (alone, json) = (built.to_bytes().unwrap(), built.to_json().unwrap());
+    let (of_plan, both) = (plan.to_bytes().unwrap(), built.to_bytes_with_plan(&plan).unwrap());
+    let contents = |bytes: &[u8]| {
+        let contents = Contents::of(&**handle.backend(), bytes).unwrap();
+        [contents.has_graph, contents.has_plan]
+    };
+    assert_eq!([contents(&alone), contents(&both)], [[true, false], [true, true]]);
+    let graphs = [
+        OperationGraph::from_bytes(&handle, &alone).unwrap(),
+        OperationGraph::from_bytes(&handle, &both).unwrap(),
+        OperationGraph::from_json(&handle, &json).unwrap(),
+    ];
+    for graph in &graphs {
+        assert_eq!(graph.name(), "small");
+        assert_eq!(relu(&handle, &graph.plan().unwrap()), wanted);
+    }
+    for bytes in [&of_plan, &both] {
+        let read = Plan::from_bytes(&handle, bytes).unwrap();
+        assert_eq!((read.engine(), read.workspace_bytes()), (host, plan.workspace_bytes()));
+        assert_eq!(relu(&handle, &read), wanted);
+    }
+    // Another handle, as another process would have.
+    let other = Handle::new(backend()).unwrap();
+    assert_eq!(relu(&other, &Plan::from_bytes(&other, &both).unwrap()), wanted);
+    let error = OperationGraph::from_bytes(&handle, &alone[..alone.len() / 2]).err().unwrap();
+    assert_eq!(error.status(), Some(Status::BAD_PARAM), "{error}");
+    let error = OperationGraph::from_json(&handle, "{").err().unwrap();
+    assert_eq!(error.status(), Some(Status::BAD_PARAM), "{error}");
+    let error = Plan::from_bytes(&handle, &alone).err().unwrap();
+    assert!(error.to_string().starts_with("reading a serialised plan: HIPDNN_STATUS_BAD_PARAM: "), "{error}");
 }
