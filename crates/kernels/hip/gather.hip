@@ -20,6 +20,7 @@ struct GatherArgs {
 
 KERNEL(gather, 256, GatherArgs) {
   const u32 EACH = 2;  // packs of a thread, so that one's loads hide the other's
+  bool whole = is_pack<V>(a.y) && is_pack<V>(a.data);
   for (u32 block = blockIdx.x * (256 * EACH); block < a.packs; block += gridDim.x * (256 * EACH)) {
     Pack<T, V> held[EACH];
     T* to[EACH];
@@ -31,20 +32,18 @@ KERNEL(gather, 256, GatherArgs) {
         i64 at[3];
         offsets_at(pack, a.axes, a.strides, at);
         if (place_of(a, a.indices + at[1], at[2])) {
-          to[k] = a.y + at[0];
-          const T* from = a.data + at[2];
-          if (is_pack<V>(from)) held[k] = *(const Pack<T, V>*)from;
-          else
-            for (int j = 0; j < V; j++) held[k].at[j] = from[j];
+          if (whole) {
+            to[k] = a.y + at[0];
+            held[k] = *(const Pack<T, V>*)(a.data + at[2]);
+          } else {
+#pragma unroll 1
+            for (int j = 0; j < V; j++) a.y[at[0] + j] = a.data[at[2] + j];
+          }
         }
       }
     }
 #pragma unroll
-    for (u32 k = 0; k < EACH; k++) {
-      if (!to[k]) continue;
-      if (is_pack<V>(to[k])) *(Pack<T, V>*)to[k] = held[k];
-      else
-        for (int j = 0; j < V; j++) to[k][j] = held[k].at[j];
-    }
+    for (u32 k = 0; k < EACH; k++)
+      if (to[k]) *(Pack<T, V>*)to[k] = held[k];
   }
 }

@@ -2,13 +2,15 @@
 //
 // Written for each expression: the function map_of, and these macros, in which an operand is an input or the index along an
 // axis, whose "address" is the index itself:
-//   POINTERS        the inputs as fields of the arguments
-//   OPERANDS        how many operands there are
-//   LOADED          a field for each operand, of a type below
-//   LOAD(l, a, at, count)  loads them all from the offsets `at`
-//   VALUE(l, j)     the result's element j from the loaded operands
-//   Y               the output's stored type
-//   OFFSET          i32 where every offset fits, else i64
+//   POINTERS            the inputs as fields of the arguments
+//   OPERANDS            how many operands there are
+//   PACKS, ELEMENTS     a field for each operand, of a type below: V elements, or one
+//   LOAD_PACK(l, a, at), LOAD_ELEMENT(l, a, at)  loads them all from the offsets `at`
+//   VALUE(l, j)         the result's element j from the loaded operands
+//   IS_PACKED(a)        whether addresses of dense operands are aligned to packs
+//   TILES, FETCH(k, c, r), FILL(k, c, r), LOAD_TILED(l, a, at, c, r)  for map_tile: see text.rs
+//   Y                   the output's stored type
+//   OFFSET              i32 where every offset fits, else i64
 //
 // The host has merged and ordered the axes: axis 0 is the innermost one of the output. map_rows cuts axis 0 into packs of
 // V elements and gives every thread up to K of them: all are loaded, then all are stored. map_tile is for inputs that are
@@ -38,23 +40,23 @@ struct MapArgs {
   OFFSET first[OPERANDS ? OPERANDS : 1];  // of the operands
 };
 
-#if TILE
-// One element of an operand, from memory or from a tile.
 template <class T> struct Element {
   T v;
   DEV_MEMBER void load(const T* p) { v = *p; }
   DEV_MEMBER COMPUTE(T) at(int) const { return get(v); }
 };
-struct Index {
+struct IndexElement {
   OFFSET v;
   DEV_MEMBER void load(OFFSET offset) { v = offset; }
   DEV_MEMBER i64 at(int) const { return v; }
 };
+struct OneElement { ELEMENTS };
+
+#if TILE
 #define PITCH(T) (TILE + (sizeof(T) < 4 ? 4 / sizeof(T) : 1))  // rows begin in different banks
 
-struct Loaded { LOADED };
-
 KERNEL(map_tile, 256, MapArgs) {
+  const u32 EACH = TILE * TILE / 256;
   TILES
   u32 rest = blockIdx.x;
   u32 next = divide(a.by[0], rest);
@@ -78,108 +80,122 @@ KERNEL(map_tile, 256, MapArgs) {
     }
   }
   u32 columns = min_of((u32)TILE, a.columns - column), rows = min_of((u32)TILE, a.rows - row);
-  u32 low = threadIdx.x % TILE;
-  if (low < rows) {
+  u32 low = threadIdx.x % TILE, high = threadIdx.x / TILE;
+  // All that this thread reads is on its way before the first element is needed.
 #pragma unroll
-    for (u32 step = 0; step < TILE * TILE / 256; step++) {
-      u32 c = threadIdx.x / TILE + step * (256 / TILE);
-      if (c < columns) { FILL(a, at, c, low) }
-    }
+  for (u32 k = 0; k < EACH; k++) {
+    u32 c = high + k * (256 / TILE);
+    if (low < rows && c < columns) { FETCH(k, c, low) }
+  }
+#pragma unroll
+  for (u32 k = 0; k < EACH; k++) {
+    u32 c = high + k * (256 / TILE);
+    if (low < rows && c < columns) { FILL(k, c, low) }
   }
   __syncthreads();
   if (low >= columns) return;
 #pragma unroll 4
-  for (u32 step = 0; step < TILE * TILE / 256; step++) {
-    u32 r = threadIdx.x / TILE + step * (256 / TILE);
+  for (u32 k = 0; k < EACH; k++) {
+    u32 r = high + k * (256 / TILE);
     if (r >= rows) return;
-    Loaded l;
-    LOAD(l, a, at, low, r)
+    OneElement l;
+    LOAD_TILED(l, a, at, low, r)
     a.y[at[OPERANDS] + (OFFSET)low * a.strides[OPERANDS][0] + (OFFSET)r * a.strides[OPERANDS][1]] = put<Y>(VALUE(l, 0));
   }
 }
 
 #else
-// V elements of an operand: neighbours in memory, one that is repeated, or any others. `count` of them are there.
+// V elements of an operand: neighbours in memory, one that is repeated, or any others.
 template <class T> struct Dense {
   Pack<T, V> v;
-  DEV_MEMBER void load(const T* p, OFFSET, int count) {
-    if (count == V && is_pack<V>(p)) v = *(const Pack<T, V>*)p;
-    else
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        if (j < count) v.at[j] = p[j];
-  }
+  DEV_MEMBER void load(const T* p, OFFSET) { v = *(const Pack<T, V>*)p; }
   DEV_MEMBER COMPUTE(T) at(int j) const { return get(v.at[j]); }
 };
 template <class T> struct Uniform {
   T v;
-  DEV_MEMBER void load(const T* p, OFFSET, int) { v = *p; }
+  DEV_MEMBER void load(const T* p, OFFSET) { v = *p; }
   DEV_MEMBER COMPUTE(T) at(int) const { return get(v); }
 };
 template <class T> struct Strided {
   T v[V];
-  DEV_MEMBER void load(const T* p, OFFSET stride, int count) {
+  DEV_MEMBER void load(const T* p, OFFSET stride) {
 #pragma unroll
-    for (int j = 0; j < V; j++)
-      if (j < count) v[j] = p[(OFFSET)j * stride];
+    for (int j = 0; j < V; j++) v[j] = p[(OFFSET)j * stride];
   }
   DEV_MEMBER COMPUTE(T) at(int j) const { return get(v[j]); }
 };
 struct Index {
   OFFSET v, step;
-  DEV_MEMBER void load(OFFSET offset, OFFSET stride, int) {
+  DEV_MEMBER void load(OFFSET offset, OFFSET stride) {
     v = offset;
     step = stride;
   }
   DEV_MEMBER i64 at(int j) const { return (i64)(v + (OFFSET)j * step); }
 };
+struct OnePack { PACKS };
 
-struct Loaded { LOADED };
+// Where the operands' elements of a pack are, and the output's; gives the pack's first column.
+DEV u32 locate(const MapArgs& a, u32 pack, OFFSET (&at)[OPERANDS + 1]) {
+  u32 rest = divide(a.by[0], pack);
+  u32 column = (pack - rest * a.by[0].divisor) * V;
+#pragma unroll
+  for (int o = 0; o <= OPERANDS; o++) at[o] = (OFFSET)column * a.strides[o][0] + (o < OPERANDS ? a.first[o] : 0);
+#pragma unroll
+  for (int axis = 1; axis < AXES; axis++) {
+    if (axis < a.axes) {
+      u32 next = divide(a.by[axis], rest);
+      OFFSET index = (OFFSET)(rest - next * a.by[axis].divisor);
+      rest = next;
+#pragma unroll
+      for (int o = 0; o <= OPERANDS; o++) at[o] += index * a.strides[o][axis];
+    }
+  }
+  return column;
+}
 
 KERNEL(map_rows, 256, MapArgs) {
   u32 first = blockIdx.x * (256 * a.per_thread) + threadIdx.x;
-  Loaded l[K];
+#if V > 1
+  // Element by element where addresses are no packs', and in the block with the rest of a row.
+  if (!(IS_PACKED(a)) || (a.columns % V != 0 && blockIdx.x == gridDim.x - 1)) {
+#pragma unroll 1
+    for (u32 k = 0; k < a.per_thread; k++) {
+      u32 pack = first + k * 256;
+      if (pack >= a.packs) return;
+      OFFSET at[OPERANDS + 1];
+      u32 count = min_of((u32)V, a.columns - locate(a, pack, at));
+#pragma unroll 1
+      for (u32 j = 0; j < count; j++) {
+        OneElement l;
+        LOAD_ELEMENT(l, a, at)
+        a.y[at[OPERANDS]] = put<Y>(VALUE(l, 0));
+#pragma unroll
+        for (int o = 0; o <= OPERANDS; o++) at[o] += a.strides[o][0];
+      }
+    }
+    return;
+  }
+#endif
+  OnePack l[K];
   OFFSET target[K];
-  int counts[K];
 #pragma unroll
   for (int k = 0; k < K; k++) {
     u32 pack = first + k * 256;
-    counts[k] = 0;
     if (k < a.per_thread && pack < a.packs) {
-      u32 rest = divide(a.by[0], pack);
-      u32 column = (pack - rest * a.by[0].divisor) * V;
-      counts[k] = (int)min_of((u32)V, a.columns - column);
       OFFSET at[OPERANDS + 1];
-#pragma unroll
-      for (int o = 0; o <= OPERANDS; o++) at[o] = (OFFSET)column * a.strides[o][0] + (o < OPERANDS ? a.first[o] : 0);
-#pragma unroll
-      for (int axis = 1; axis < AXES; axis++) {
-        if (axis < a.axes) {
-          u32 next = divide(a.by[axis], rest);
-          OFFSET index = (OFFSET)(rest - next * a.by[axis].divisor);
-          rest = next;
-#pragma unroll
-          for (int o = 0; o <= OPERANDS; o++) at[o] += index * a.strides[o][axis];
-        }
-      }
+      locate(a, pack, at);
       target[k] = at[OPERANDS];
-      LOAD(l[k], a, at, counts[k])
+      LOAD_PACK(l[k], a, at)
     }
   }
 #pragma unroll
   for (int k = 0; k < K; k++) {
-    if (counts[k] == 0) continue;
-    Y* y = a.y + target[k];
-    Pack<Y, V> made;
+    if (k < a.per_thread && first + k * 256 < a.packs) {
+      Pack<Y, V> made;
 #pragma unroll
-    for (int j = 0; j < V; j++) made.at[j] = put<Y>(VALUE(l[k], j));
-#if V > 1
-    if (counts[k] == V && is_pack<V>(y)) *(Pack<Y, V>*)y = made;
-    else
-#endif
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        if (j < counts[k]) y[j] = made.at[j];
+      for (int j = 0; j < V; j++) made.at[j] = put<Y>(VALUE(l[k], j));
+      *(Pack<Y, V>*)(a.y + target[k]) = made;
+    }
   }
 }
 #endif

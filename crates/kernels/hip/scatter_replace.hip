@@ -50,6 +50,7 @@ KERNEL(scatter_mark, 256, ScatterReplaceArgs) {
 
 KERNEL(scatter_write, 256, ScatterReplaceArgs) {
   u32 all = a.tuples * a.packs;
+  bool whole = is_pack<V>(a.updates) && is_pack<V>(a.y);
   for (u32 number = blockIdx.x * 256 + threadIdx.x; number < all; number += gridDim.x * 256) {
     u32 tuple = number / a.packs;
     i64 at[4], within[2];
@@ -58,8 +59,9 @@ KERNEL(scatter_write, 256, ScatterReplaceArgs) {
     offsets_at(number - tuple * a.packs, a.by_pack, a.pack_strides, within);
     const T* from = a.updates + at[1] + within[0];
     T* to = a.y + at[2] + within[1];
-    if (is_pack<V>(from) && is_pack<V>(to)) *(Pack<T, V>*)to = *(const Pack<T, V>*)from;
+    if (whole) *(Pack<T, V>*)to = *(const Pack<T, V>*)from;
     else
+#pragma unroll 1
       for (int j = 0; j < V; j++) to[j] = from[j];
   }
 }

@@ -59,7 +59,8 @@ fn launch(step: &Step, tuple: &Tuple, index: &[isize], base: &[isize]) -> Result
     let (extent, last) = walk.last();
     let pack = if last == [1, 0, 1] {
         let strides = walk.outer_strides(0).chain(walk.outer_strides(2)).chain(tuple.along());
-        pack(y.dtype, 16, strides.chain([i64::from(extent)]))
+        let starts = [i64::from(extent), y.offset as i64, data.offset as i64];
+        pack(y.dtype, 16, strides.chain(starts))
     } else {
         1
     };

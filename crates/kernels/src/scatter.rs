@@ -7,7 +7,7 @@ use graph::{
 };
 
 use crate::{
-    Args, Kernel, Launch, Work,
+    Arch, Args, Kernel, Launch, Work,
     expr::OPERATIONS,
     kernel::{type_name, word_name},
     map,
@@ -27,7 +27,7 @@ const FEW_STEPS: u32 = 64;
 const MANY_COLUMNS: u32 = 1 << 14;
 
 /// Updates of elements whose index along an axis is given.
-pub(crate) fn elements(scatter: &Scatter, step: &Step) -> Result<Work, Declined> {
+pub(crate) fn elements(scatter: &Scatter, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let (indices, updates, y) = (&step.inputs[1], &step.inputs[2], &step.outputs[0]);
     let axis = scatter.axis;
     let mut base = y.strides.clone();
@@ -40,18 +40,18 @@ pub(crate) fn elements(scatter: &Scatter, step: &Step) -> Result<Work, Declined>
         let tuples: Vec<Axis<4>> = axes
             .map(|at| (updates.shape[at], [indices.strides[at], updates.strides[at], base[at], place(at)]))
             .collect();
-        return replace(step, &tuple, &tuples, &[], &[dense[axis] as i64], y.elems());
+        return replace(start(step, arch)?, step, &tuple, &tuples, &[], &[dense[axis] as i64], y.elems());
     }
     let columns: Vec<Axis<3>> = axes
         .filter(|&at| at != axis)
         .map(|at| (updates.shape[at], [base[at], indices.strides[at], updates.strides[at]]))
         .collect();
     let steps = (updates.shape[axis], [indices.strides[axis], updates.strides[axis]]);
-    join(scatter.kind, step, &tuple, &columns, &[steps])
+    join(start(step, arch)?, scatter.kind, step, &tuple, &columns, &[steps])
 }
 
 /// Updates of slices by tuples along the indices' last axis.
-pub(crate) fn tuples(scatter: &Scatter, step: &Step) -> Result<Work, Declined> {
+pub(crate) fn tuples(scatter: &Scatter, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let (indices, updates, y) = (&step.inputs[1], &step.inputs[2], &step.outputs[0]);
     let kept = indices.shape.len() - 1;
     let depth = indices.shape[kept];
@@ -65,27 +65,28 @@ pub(crate) fn tuples(scatter: &Scatter, step: &Step) -> Result<Work, Declined> {
         let elems: Vec<Axis<2>> = slice().map(|(extent, updates, y)| (extent, [y, updates])).collect();
         let places = shape::elems(&y.shape[..depth]).unwrap_or(usize::MAX);
         let along: Vec<i64> = shape::dense_strides(&y.shape[..depth]).iter().map(|&stride| stride as i64).collect();
-        return replace(step, &tuple, &tuples, &elems, &along, places);
+        return replace(start(step, arch)?, step, &tuple, &tuples, &elems, &along, places);
     }
     let columns: Vec<Axis<3>> = slice().map(|(extent, updates, y)| (extent, [y, 0, updates])).collect();
     let steps: Vec<Axis<2>> =
         (0..kept).map(|at| (indices.shape[at], [indices.strides[at], updates.strides[at]])).collect();
-    join(scatter.kind, step, &tuple, &columns, &steps)
+    join(start(step, arch)?, scatter.kind, step, &tuple, &columns, &steps)
 }
 
 /// The launches that copy the data to the output, unless it is there already.
-fn start(step: &Step) -> Result<Vec<Launch>, Declined> {
+fn start(step: &Step, arch: &Arch) -> Result<Vec<Launch>, Declined> {
     let (data, y) = (&step.inputs[0], &step.outputs[0]);
     let is_there = (data.buffer, data.offset, &data.strides) == (y.buffer, y.offset, &y.strides);
     if is_there {
         return Ok(Vec::new());
     }
-    Ok(map::elementwise(&Expr::copy(data.dtype, y.dtype), &[data], y)?.launches)
+    Ok(map::elementwise(&Expr::copy(data.dtype, y.dtype), &[data], y, arch)?.launches)
 }
 
-/// Updates that replace. Strides of tuples are those of indices, updates, output and places; of a slice's elements those
+/// Updates that replace, behind what is launched before them. Strides of tuples are those of indices, updates, output and places; of a slice's elements those
 /// of output and updates.
 fn replace(
+    mut launches: Vec<Launch>,
     step: &Step,
     tuple: &Tuple,
     tuples: &[Axis<4>],
@@ -94,7 +95,6 @@ fn replace(
     places: usize,
 ) -> Result<Work, Declined> {
     let (indices, updates, y): (&View, &View, &View) = (&step.inputs[1], &step.inputs[2], &step.outputs[0]);
-    let mut launches = start(step)?;
     // In row-major order, which the numbers of tuples are compared by.
     let tuples = Walk::new(tuples)?;
     let slice = Walk::in_memory_order(slice)?;
@@ -103,8 +103,9 @@ fn replace(
     }
     let (extent, last) = slice.last();
     let pack = if last == [1, 1] {
+        let starts = [i64::from(extent), y.offset as i64, updates.offset as i64];
         let strides = slice.outer_strides(0).chain(slice.outer_strides(1)).chain(tuple.along());
-        pack(y.dtype, 16, strides.chain((0..AXES).map(|axis| tuples.strides(1)[axis])).chain([i64::from(extent)]))
+        pack(y.dtype, 16, strides.chain((0..AXES).map(|axis| tuples.strides(1)[axis])).chain(starts))
     } else {
         1
     };
@@ -146,9 +147,10 @@ fn replace(
     Ok(Work { launches, scratch_bytes: places as usize * 4 })
 }
 
-/// Updates that join what is there. Strides of columns are those of output, indices and updates; of steps those of indices
+/// Updates that join what is there, behind what is launched before them. Strides of columns are those of output, indices and updates; of steps those of indices
 /// and updates.
 fn join(
+    mut launches: Vec<Launch>,
     kind: ScatterKind,
     step: &Step,
     tuple: &Tuple,
@@ -159,7 +161,6 @@ fn join(
     if y.dtype == DType::Bool {
         return Err(Declined::new("updates of bools that join what is there"));
     }
-    let mut launches = start(step)?;
     let columns = Walk::in_memory_order(columns)?;
     // In row-major order, in which updates follow one another.
     let steps = Walk::new(steps)?;

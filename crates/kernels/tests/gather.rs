@@ -1,7 +1,9 @@
 //! Gathers under the simulator.
 mod common;
 
-use common::{check, dense, random, random_indices as indices, simulate, step, strided};
+use std::sync::atomic::Ordering;
+
+use common::{SHIFT, check, dense, random, random_indices as indices, simulate, step, strided};
 use graph::{
     DType, Prim, Scalar, Tensor,
     prim::{Axis, BatchDims},
@@ -58,6 +60,14 @@ fn tuples_with_batches_and_slices() {
         let step = step(Prim::GatherNd(BatchDims(batch)), views, vec![dense(2, DType::F32, &y)]);
         check(&step, &inputs, &[count(&y)], 0.0);
     }
+}
+
+#[test]
+fn buffers_that_no_pack_is_aligned_to() {
+    // The other tests of this program hold either way.
+    SHIFT.store(1, Ordering::Relaxed);
+    slices_of_all_widths();
+    SHIFT.store(0, Ordering::Relaxed);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Maps under the simulator.
 mod common;
 
-use common::{check, dense, random, step, strided};
+use std::sync::atomic::Ordering;
+
+use common::{SHIFT, check, dense, random, random_ints, simulate, step, strided};
 use graph::{
     DType, Prim, Scalar, Step, View,
     expr::{Binary, Expr},
@@ -103,6 +105,28 @@ fn offsets_that_no_pack_is_aligned_to() {
     let inputs = vec![strided(0, dtype, &[40], &[1], 1), strided(1, dtype, &[40], &[1], 0)];
     let step = map(sum(dtype, dtype), inputs, strided(2, dtype, &[40], &[1], 3));
     check(&step, &[random(dtype, 41, 1), random(dtype, 40, 2)], &[43], 1e-6);
+}
+
+#[test]
+fn buffers_that_no_pack_is_aligned_to() {
+    // The other tests of this program hold either way.
+    SHIFT.store(1, Ordering::Relaxed);
+    dense_operands_of_all_lengths();
+    operands_that_repeat_along_rows_and_columns();
+    SHIFT.store(0, Ordering::Relaxed);
+}
+
+#[test]
+fn work_that_is_large_enough_for_several_packs_a_thread() {
+    let dtype = DType::U8;
+    for (shape, x) in [([2, 300_000], [300_000, 1]), ([300_001, 1], [1, 1])] {
+        let elems = shape[0] * shape[1];
+        let step =
+            map(Expr::copy(dtype, DType::F32), vec![strided(0, dtype, &shape, &x, 0)], dense(1, DType::F32, &shape));
+        let source = random_ints(dtype, elems, 256, 3);
+        let (found, _) = simulate(&step, std::slice::from_ref(&source), &[elems], "gfx942", 2).unwrap();
+        assert!(found[0].scalars().zip(source.scalars()).all(|(found, wanted)| found.as_f64() == wanted.as_f64()));
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Scatters under the simulator.
 mod common;
 
-use common::{check, dense, random, random_indices, random_ints, simulate, step, strided};
+use std::sync::atomic::Ordering;
+
+use common::{SHIFT, check, dense, random, random_indices, random_ints, simulate, step, strided};
 use graph::{
     DType, Prim, Scalar, Tensor,
     prim::{Scatter, ScatterKind},
@@ -66,6 +68,14 @@ fn strided_operands() {
         let inputs = [random(dtype, 24, 1), indices(8, 4, 2), random(dtype, 18, 3)];
         check(&step(Prim::ScatterNd(Scatter { kind, axis: 0 }), views, vec![y]), &inputs, &[30], 0.0);
     }
+}
+
+#[test]
+fn buffers_that_no_pack_is_aligned_to() {
+    // The other tests of this program hold either way.
+    SHIFT.store(1, Ordering::Relaxed);
+    slices_meet_in_order();
+    SHIFT.store(0, Ordering::Relaxed);
 }
 
 #[test]

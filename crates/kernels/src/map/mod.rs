@@ -5,7 +5,7 @@ mod text;
 use graph::{Declined, Step, View, expr::Expr, prim::Map};
 
 use crate::{
-    Args, Launch, Work,
+    Arch, Args, Launch, Work,
     layout::{Layout, grid_x},
     walk::reciprocal,
 };
@@ -18,58 +18,59 @@ const MOST: usize = 1 << 29;
 /// Threads of a block.
 const THREADS: u32 = 256;
 
-pub(crate) fn work(map: &Map, step: &Step) -> Result<Work, Declined> {
+pub(crate) fn work(map: &Map, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let views: Vec<&View> = step.inputs.iter().collect();
-    elementwise(&map.expr, &views, &step.outputs[0])
+    elementwise(&map.expr, &views, &step.outputs[0], arch)
 }
 
 /// The launches that make `y` of the inputs, which are the step's first ones.
-pub(crate) fn elementwise(expr: &Expr, inputs: &[&View], y: &View) -> Result<Work, Declined> {
-    let mut launches = Vec::new();
+pub(crate) fn elementwise(expr: &Expr, inputs: &[&View], y: &View, arch: &Arch) -> Result<Work, Declined> {
+    let mut parts = Vec::new();
     let inputs = inputs.iter().map(|&view| view.clone()).collect();
-    add(expr, inputs, y.clone(), vec![0; y.shape.len()], &mut launches)?;
+    split(Part { inputs, y: y.clone(), start: vec![0; y.shape.len()] }, &mut parts);
+    let launches = parts.iter().map(|part| launch(expr, part, arch)).collect::<Result<_, _>>()?;
     Ok(Work { launches, scratch_bytes: 0 })
 }
 
-/// Adds the launches for a part of the output that begins at `start`.
-fn add(
-    expr: &Expr,
-    mut inputs: Vec<View>,
-    mut y: View,
-    mut start: Vec<usize>,
-    launches: &mut Vec<Launch>,
-) -> Result<(), Declined> {
-    if y.elems() == 0 {
-        return Ok(());
+/// Part of a map's output, with the same part of its inputs.
+#[derive(Clone)]
+struct Part {
+    inputs: Vec<View>,
+    y: View,
+    /// The index of the first element in the whole.
+    start: Vec<usize>,
+}
+
+/// Cuts a part in halves until each is one launch's work.
+fn split(mut part: Part, parts: &mut Vec<Part>) {
+    let axis = (0..part.start.len()).max_by_key(|&axis| part.y.shape[axis]).unwrap_or(0);
+    match part.y.elems() {
+        0 => return,
+        1..=MOST => return parts.push(part),
+        _ => {}
     }
-    if y.elems() <= MOST {
-        launches.push(launch(expr, &inputs, &y, &start)?);
-        return Ok(());
-    }
-    let axis = (0..y.shape.len()).max_by_key(|&axis| y.shape[axis]).unwrap_or(0);
-    let half = y.shape[axis] / 2;
-    let rest = y.shape[axis] - half;
+    let half = part.y.shape[axis] / 2;
+    let rest = part.y.shape[axis] - half;
     for (count, skip) in [(half, 0), (rest, half)] {
-        for view in inputs.iter_mut().chain([&mut y]) {
+        for view in part.inputs.iter_mut().chain([&mut part.y]) {
             view.shape[axis] = count;
             view.offset += view.strides[axis] * skip as isize;
         }
-        start[axis] += skip;
-        add(expr, inputs.clone(), y.clone(), start.clone(), launches)?;
+        part.start[axis] += skip;
+        split(part.clone(), parts);
     }
-    Ok(())
 }
 
-fn launch(expr: &Expr, inputs: &[View], y: &View, start: &[usize]) -> Result<Launch, Declined> {
+fn launch(expr: &Expr, part: &Part, arch: &Arch) -> Result<Launch, Declined> {
+    let Part { inputs, y, start } = part;
     let operands = Operand::all(expr, inputs, y, start)?;
     // The output's innermost axis is walked first, whatever its number is.
     let mut order: Vec<usize> = (0..y.shape.len()).collect();
     order.sort_by_key(|&axis| std::cmp::Reverse(y.strides[axis].unsigned_abs()));
     let turned: Vec<View> = operands.iter().map(|operand| &operand.view).chain([y]).map(|v| turn(v, &order)).collect();
     let layout = Layout::new(&turned.iter().collect::<Vec<_>>(), 0, AXES)?;
-    let walk = Walk::new(&layout, &operands, y);
-    let tiled = walk.tiled(&operands);
-    let (kernel, blocks, packs, dividers, per_thread) = if let Some(tiled) = tiled {
+    let mut walk = Walk::new(&layout, &operands, y);
+    let (kernel, blocks, packs, dividers, per_thread) = if let Some(tiled) = walk.tiled(&operands) {
         let tile = tiled.tile;
         let tiles = [walk.extents[0].div_ceil(tile), walk.extents[1].div_ceil(tile)];
         let blocks = tiles.iter().chain(&walk.extents[2..]).map(|&count| u64::from(count)).product();
@@ -78,9 +79,10 @@ fn launch(expr: &Expr, inputs: &[View], y: &View, start: &[usize]) -> Result<Lau
         let pack = walk.pack(&operands, y);
         let packs = walk.extents[0].div_ceil(pack);
         let all: u32 = walk.extents[1..].iter().product::<u32>() * packs;
-        let most = text::packs_per_thread(expr, &operands);
+        let most = text::packs_per_thread(expr, &operands, pack);
         // Small work is spread over as many blocks as it fills.
-        let per_thread = if all >= THREADS * 1024 { most } else { 1 };
+        let fills = u64::from(all) >= u64::from(THREADS * most) * u64::from(arch.compute_units) * 8;
+        let per_thread = if fills { most } else { 1 };
         let blocks = u64::from(all.div_ceil(THREADS * per_thread));
         (text::rows(expr, &operands, y, &walk, pack), blocks, all, [packs, walk.extents[1]], per_thread)
     };
@@ -136,7 +138,8 @@ mod tests {
             strides: shape::dense_strides(shape),
             offset: 0,
         };
-        let work = elementwise(&Expr::copy(DType::U8, DType::U8), &[&view(0)], &view(1)).unwrap();
+        let work =
+            elementwise(&Expr::copy(DType::U8, DType::U8), &[&view(0)], &view(1), &Arch::new("gfx1100", 96)).unwrap();
         let mut starts: Vec<isize> = work
             .launches
             .iter()

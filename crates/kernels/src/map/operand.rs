@@ -109,14 +109,14 @@ impl Walk {
         if output[0] != 1 {
             return 1;
         }
-        // What lies densely along axis 0: its strides, and bytes of an element.
+        // What lies densely along axis 0.
         let dense = operands
             .iter()
             .zip(&self.strides)
             .filter(|(operand, strides)| !operand.is_index() && strides[0] == 1)
-            .map(|(operand, strides)| (strides, operand.bytes()))
-            .chain([(output, y.dtype.bytes() as u32)]);
-        let widest = dense.clone().map(|(_, bytes)| bytes).max().unwrap_or(1);
+            .map(|(operand, strides)| (strides, &operand.view))
+            .chain([(output, y)]);
+        let widest = dense.clone().map(|(_, view)| view.dtype.bytes() as u32).max().unwrap_or(1);
         let full = 16 / widest;
         let fits = |pack: &u32| {
             let pack = *pack;
@@ -124,30 +124,34 @@ impl Walk {
             let whole = self.axes == 1 || self.extents[0].is_multiple_of(pack);
             whole
                 && self.extents[0] >= pack
-                && dense.clone().all(|(strides, _)| strides[1..].iter().all(|stride| stride % i64::from(pack) == 0))
+                && dense.clone().all(|(strides, view)| {
+                    strides[1..].iter().chain([&(view.offset as i64)]).all(|from| from % i64::from(pack) == 0)
+                })
         };
         [full, full / 2].into_iter().filter(|&pack| pack > 1).find(fits).unwrap_or(1)
     }
 
-    /// Whether inputs go through LDS, and which.
-    pub fn tiled(&self, operands: &[Operand]) -> Option<Tiled> {
-        // Axis 1 is where inputs are contiguous that are not along axis 0; shorter sides would leave most of a tile empty.
-        if self.axes < 2 || self.strides[operands.len()][0] != 1 || self.extents[0] < 16 {
+    /// Whether inputs go through LDS, and which: those that are contiguous along another axis than axis 0. That axis
+    /// becomes axis 1.
+    pub fn tiled(&mut self, operands: &[Operand]) -> Option<Tiled> {
+        // Shorter sides would leave most of a tile empty.
+        if self.strides[operands.len()][0] != 1 || self.extents[0] < 16 {
             return None;
         }
-        let across = |operand: &Operand, strides: &[i64; AXES]| {
-            !operand.is_index() && strides[1] == 1 && strides[0].unsigned_abs() > 1
+        let across = |operand: &Operand, strides: &[i64; AXES], axis: usize| {
+            !operand.is_index() && strides[axis] == 1 && strides[0].unsigned_abs() > 1
         };
-        let through: Vec<bool> = operands.iter().zip(&self.strides).map(|(o, strides)| across(o, strides)).collect();
-        if self.extents[1] < 16 || !through.contains(&true) {
-            return None;
-        }
+        let reads = || operands.iter().zip(&self.strides);
+        let axis = (1..AXES).find(|&axis| self.extents[axis] >= 16 && reads().any(|(o, s)| across(o, s, axis)))?;
+        let through: Vec<bool> = reads().map(|(operand, strides)| across(operand, strides, axis)).collect();
         let bytes: u32 = operands.iter().zip(&through).filter(|(_, through)| **through).map(|(o, _)| o.bytes()).sum();
         let tile = match bytes {
             0..=4 => 64,
             5..=32 => 32,
             _ => return None,
         };
+        self.extents.swap(1, axis);
+        self.strides.iter_mut().for_each(|strides| strides.swap(1, axis));
         Some(Tiled { tile, operands: through })
     }
 }

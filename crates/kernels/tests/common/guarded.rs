@@ -12,9 +12,9 @@ pub struct Guarded {
 const PAGE: usize = 4096;
 
 impl Guarded {
-    /// Memory with this content.
-    pub fn new(content: &[u8]) -> Self {
-        let room = content.len().next_multiple_of(PAGE).max(PAGE);
+    /// Memory with this content, `shift` bytes behind an aligned address.
+    pub fn new(content: &[u8], shift: usize) -> Self {
+        let room = (content.len() + shift).next_multiple_of(PAGE).max(PAGE);
         let mapped = room + PAGE;
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: an anonymous mapping at an address of the system's choice.
@@ -23,7 +23,7 @@ impl Guarded {
         // SAFETY: the last page of the mapping made above.
         unsafe { libc::mprotect(base.add(room).cast(), PAGE, libc::PROT_NONE) };
         // Device memory is aligned to more than any pack of elements.
-        let start = room - content.len().next_multiple_of(16);
+        let start = room - (content.len() + shift).next_multiple_of(16) + shift;
         // SAFETY: `start` leaves room for the content in front of the last page.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), base.add(start), content.len()) };
         Self { base, mapped, start, bytes: content.len() }

@@ -5,7 +5,10 @@ mod guarded;
 use std::{
     ffi::c_void,
     path::PathBuf,
-    sync::{LazyLock, Mutex},
+    sync::{
+        LazyLock, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use graph::{DType, Prim, Scalar, Step, Tensor, View, prim::BufferId, shape};
@@ -67,6 +70,13 @@ static RUNTIME: LazyLock<Library> = LazyLock::new(|| {
 /// Settings of the simulator hold for the process.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// Elements that buffers begin behind an aligned address: callers' memory is aligned to its elements only.
+pub static SHIFT: AtomicUsize = AtomicUsize::new(0);
+
+fn shift(dtype: DType) -> usize {
+    SHIFT.load(Ordering::Relaxed) * dtype.bytes()
+}
+
 type Configure = unsafe extern "C" fn(i32, i32);
 type Entry = unsafe extern "C" fn(*const HostLaunch);
 
@@ -85,14 +95,15 @@ pub fn simulate(
     let configure = unsafe { RUNTIME.get::<Configure>("wavesim_configure") }.unwrap();
     // SAFETY: no kernel runs: this thread has the turn.
     unsafe { configure(arch.wave as i32, order) };
-    let sources: Vec<Guarded> = inputs.iter().map(|tensor| Guarded::new(tensor.bytes())).collect();
+    let sources: Vec<Guarded> =
+        inputs.iter().map(|tensor| Guarded::new(tensor.bytes(), shift(tensor.dtype()))).collect();
     let targets: Vec<Guarded> = step
         .outputs
         .iter()
         .zip(output_elems)
-        .map(|(view, &elems)| Guarded::new(&vec![0xA5; elems * view.dtype.bytes()]))
+        .map(|(view, &elems)| Guarded::new(&vec![0xA5; elems * view.dtype.bytes()], shift(view.dtype)))
         .collect();
-    let scratch = Guarded::new(&vec![0xA5; work.scratch_bytes]);
+    let scratch = Guarded::new(&vec![0xA5; work.scratch_bytes], 0);
     let mut fault = 0u32;
     for launch in &work.launches {
         let image = SIMULATOR.compile(&launch.kernel, &arch).unwrap_or_else(|error| panic!("{error}"));
