@@ -29,6 +29,11 @@ section "bandwidth of the $driver driver, against its own functions"
 check "$bundle/bandwidth" --driver "$driver"
 
 if [ "$driver" = nvidia ]; then
+    section "hipDNN's sample and what the frontend costs, through cuDNN"
+    dnn=(env AMDGPU_EP_DRIVER=nvidia AMDGPU_EP_HIPDNN_LIBRARY="$PWD/$bundle/lib/libhipdnn_cudnn.so")
+    check "${dnn[@]}" "$bundle/conv_fprop_dynamic"
+    check "${dnn[@]}" "$bundle/overhead"
+
     section "hipDNN's operations through cuDNN"
     check "$bundle/hipdnn-suite" "$bundle/lib/libhipdnn_cudnn.so" --driver nvidia --share "${HIPDNN_SHARE:-10}"
 fi

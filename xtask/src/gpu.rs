@@ -19,6 +19,8 @@ pub fn run(workspace: &Workspace, driver: &str, bundle_only: bool) -> Result<()>
         ("driver", "hip", &["test", "--no-run", "--test", "driver"][..]),
         ("bandwidth", "hip", &["build", "--example", "bandwidth"]),
         ("hipdnn-suite", "hipdnn-suite", &["build", "--bin", "hipdnn-suite"]),
+        ("conv_fprop_dynamic", "hipdnn", &["build", "--example", "conv_fprop_dynamic"]),
+        ("overhead", "hipdnn", &["build", "--example", "overhead"]),
     ] {
         let mut build = shell::cargo(workspace.root());
         build.args(arguments);

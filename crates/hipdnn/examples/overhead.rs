@@ -1,5 +1,8 @@
 //! What the frontend costs: building graphs for a backend that does nothing, and executing against the bare C calls.
 //!
+//! Tensors lie in RAM, or with `AMDGPU_EP_DRIVER` in that driver's device memory. What is timed is the call, not the work
+//! that it enqueues.
+//!
 //! ```sh
 //! cargo xtask stage --release
 //! AMDGPU_EP_HIPDNN_LIBRARY=target/stage/release/lib/libhipdnn_host.so \
@@ -12,6 +15,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hip::{Device, DeviceBuffer, Driver, DriverKind};
 use hipdnn::sys::{
     self, AttributeName as A, AttributeType as T, Backend, DataType, DescriptorType as D, PointwiseMode, Status,
 };
@@ -68,7 +72,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("| what | µs |\n|---|---|");
     let nothing = Handle::new(Arc::new(Null))?;
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
-    let [alone, fused] = median(&mut [&mut || drop(convolution(&nothing)), &mut || drop(fused(&nothing))])[..] else {
+    let mut bodies: [&mut dyn FnMut(); 2] = [&mut || drop(convolution(&nothing)), &mut || drop(fused(&nothing))];
+    let [alone, fused] = median(&mut bodies, || ())[..] else {
         return Err("two measurements were asked for".into());
     };
     println!("| build and finalize a convolution, without a backend | {:.2} |", micros(alone));
@@ -87,7 +92,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         turn_of_raw
     };
     let pack = setting.pack(0);
-    let times = median(&mut [
+    let mut bodies: [&mut dyn FnMut(); 4] = [
         &mut || setting.raw(pack),
         &mut || setting.frontend(0),
         &mut || {
@@ -96,10 +101,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             setting.destroy(pack);
         },
         &mut || setting.other_frontend(next()),
-    ]);
+    ];
+    let times = median(&mut bodies, || setting.wait());
     setting.destroy(pack);
     let [raw, same, raw_packed, other] = times[..] else { return Err("four measurements were asked for".into()) };
-    println!("| `hipdnnBackendExecute` of one element | {:.2} |", micros(raw));
+    println!("| `hipdnnBackendExecute` of a ReLU of 512 elements | {:.2} |", micros(raw));
     println!("| `Plan::execute`, the same addresses | {:.2} |", micros(same));
     println!("| *added by the frontend* | {:+.2} |", micros(same) - micros(raw));
     println!("| pack, `hipdnnBackendExecute`, destroy, in C calls | {:.2} |", micros(raw_packed));
@@ -108,16 +114,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The median time of one call of each body; they take turns, round by round.
-fn median(bodies: &mut [&mut dyn FnMut()]) -> Vec<Duration> {
+/// The median time of one call of each body; they take turns, round by round, and `wait` for what they enqueued.
+fn median(bodies: &mut [&mut dyn FnMut()], wait: impl Fn()) -> Vec<Duration> {
     let mut times = vec![Vec::with_capacity(ROUNDS); bodies.len()];
     for round in 0..=ROUNDS {
         for (body, times) in bodies.iter_mut().zip(&mut times) {
             let start = Instant::now();
             (0..CALLS).for_each(|_| body());
+            let time = start.elapsed();
+            wait();
             // The first round warms up.
             if round > 0 {
-                times.push(start.elapsed() / CALLS as u32);
+                times.push(time / CALLS as u32);
             }
         }
     }
@@ -151,43 +159,88 @@ fn built(mut graph: Graph, handle: &Handle) -> OperationGraph {
     graph.build(handle).unwrap_or_else(|error| fail(&error))
 }
 
-/// A graph of one element on a real backend, so that what is not the frontend's is small.
+/// The extents of a small tensor, so that what is not the frontend's is small.
+const SMALL: [i64; 4] = [1, 8, 8, 8];
+/// Room for such a tensor, or for what a plan needs for itself.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Memory of the driver that the environment names, or RAM.
+enum Memory {
+    Device(Device, Vec<DeviceBuffer>),
+    Host(Vec<Vec<u8>>),
+}
+
+impl Memory {
+    fn new(pieces: usize) -> Result<Self, Box<dyn Error>> {
+        let Ok(kind) = std::env::var("AMDGPU_EP_DRIVER") else {
+            return Ok(Self::Host(vec![vec![0; PIECE_BYTES]; pieces]));
+        };
+        let driver = Driver::load(kind.parse::<DriverKind>()?)?;
+        let device = driver.devices()?.into_iter().next().ok_or("the driver lists no device")?;
+        let mut buffers = (0..pieces).map(|_| device.alloc(PIECE_BYTES)).collect::<Result<Vec<_>, _>>()?;
+        buffers.iter_mut().try_for_each(|buffer| buffer.fill(0, PIECE_BYTES, 0))?;
+        Ok(Self::Device(device, buffers))
+    }
+
+    fn addresses(&mut self) -> Vec<*mut c_void> {
+        match self {
+            Self::Device(_, buffers) => buffers.iter().map(|buffer| buffer.address().as_ptr().cast()).collect(),
+            Self::Host(buffers) => buffers.iter_mut().map(|buffer| buffer.as_mut_ptr().cast()).collect(),
+        }
+    }
+}
+
+/// A small graph on a real backend.
 struct Setting {
     backend: Arc<Loaded>,
     handle: Handle,
     plan: Plan,
     other_plan: Plan,
+    memory: Memory,
     /// Two places for each of the two tensors.
-    memory: [[*mut c_void; 2]; 2],
+    places: [[*mut c_void; 2]; 2],
+    workspace: *mut c_void,
 }
 
 impl Setting {
     fn new(backend: Arc<Loaded>) -> Result<Self, Box<dyn Error>> {
         println!("| *backend: {}* | |", backend.version());
+        let mut memory = Memory::new(5)?;
+        let [x0, x1, y0, y1, workspace] = memory.addresses()[..] else { return Err("memory is missing".into()) };
         let handle = Handle::new(backend.clone())?;
         let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT);
-        let x = graph.tensor(Tensor::new(&[1]).uid(1));
+        let x = graph.tensor(Tensor::new(&SMALL).uid(1));
         let y = graph.pointwise(PointwiseMode::RELU_FWD, &[x]);
         graph.output(y, Tensor::default().uid(2));
         let graph = graph.build(&handle)?;
-        // The memory is kept to the end of the program.
-        let memory = [[(); 2]; 2].map(|places| places.map(|()| Box::into_raw(Box::new(1f32)).cast()));
-        Ok(Self { plan: graph.plan()?, other_plan: graph.plan()?, backend, handle, memory })
+        let plan = graph.plan()?;
+        if plan.workspace_bytes() > PIECE_BYTES {
+            return Err(format!("{} bytes of workspace are more than expected", plan.workspace_bytes()).into());
+        }
+        let (other_plan, places) = (graph.plan()?, [[x0, x1], [y0, y1]]);
+        Ok(Self { backend, handle, plan, other_plan, memory, places, workspace })
+    }
+
+    /// Waits for what was enqueued.
+    fn wait(&self) {
+        if let Memory::Device(device, _) = &self.memory {
+            device.synchronize().unwrap_or_else(|error| fail(&error));
+        }
     }
 
     fn tensors(&self, place: usize) -> [(i64, *mut c_void); 2] {
-        [(1, self.memory[0][place]), (2, self.memory[1][place])]
+        [(1, self.places[0][place]), (2, self.places[1][place])]
     }
 
     fn frontend(&self, place: usize) {
-        // SAFETY: each tensor has its element, in memory that the host backend reaches.
-        let done = unsafe { self.plan.execute(&self.handle, self.tensors(place), ptr::null_mut()) };
+        // SAFETY: tensors and workspace are as large as said, in memory that the backend reaches.
+        let done = unsafe { self.plan.execute(&self.handle, self.tensors(place), self.workspace) };
         done.unwrap_or_else(|error| fail(&error));
     }
 
     fn other_frontend(&self, place: usize) {
         // SAFETY: as above.
-        let done = unsafe { self.other_plan.execute(&self.handle, self.tensors(place), ptr::null_mut()) };
+        let done = unsafe { self.other_plan.execute(&self.handle, self.tensors(place), self.workspace) };
         done.unwrap_or_else(|error| fail(&error));
     }
 
@@ -195,7 +248,7 @@ impl Setting {
     fn pack(&self, place: usize) -> sys::Descriptor {
         let tensors = self.tensors(place);
         let (uids, addresses) = (tensors.map(|(uid, _)| uid), tensors.map(|(_, address)| address));
-        let workspace = [ptr::null_mut::<c_void>()];
+        let workspace = [if self.plan.workspace_bytes() == 0 { ptr::null_mut() } else { self.workspace }];
         let (mut pack, backend) = (ptr::null_mut(), &*self.backend);
         // SAFETY: arrays hold what is said, out-pointers are valid.
         let statuses = unsafe {
@@ -212,7 +265,7 @@ impl Setting {
     }
 
     fn raw(&self, pack: sys::Descriptor) {
-        // SAFETY: all three are alive; each tensor has its element.
+        // SAFETY: all three are alive; tensors and workspace are as large as said.
         check(unsafe { self.backend.execute(self.handle.raw(), self.plan.descriptor().raw(), pack) });
     }
 
