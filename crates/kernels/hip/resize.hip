@@ -121,7 +121,7 @@ KERNEL(resize, 256, ResizeArgs) {
       for (u32 k1 = tables[1]; k1 < tables[1] + a.axes[1].taps; k1++) {
         const T* x1 = x0 + (i64)a.indices[k1] * a.x_axes[1];
         C sums1[VEC] = {};
-#pragma unroll 2
+#pragma unroll 1
         for (u32 k2 = tables[2]; k2 < tables[2] + a.axes[2].taps; k2++) {
           P pack = *(const P*)(x1 + (i64)a.indices[k2] * a.x_axes[2]);
           C weight = (C)a.weights[k2];

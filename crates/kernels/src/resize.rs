@@ -159,6 +159,7 @@ pub(crate) fn work(prim: &Resize, step: &Step) -> Result<Work, Declined> {
         return Ok(Work::nothing());
     }
     let (computed, bounds) = compute(prim, x.dtype)?;
+    let is_nearest = matches!(prim.interpolation, Interpolation::Nearest(_));
     let (resized, mut copied): (Vec<usize>, Vec<usize>) =
         (0..x.shape.len()).partition(|&axis| !is_copied(prim, axis, x.shape[axis], y.shape[axis]));
     if resized.len() > RESIZED {
@@ -176,7 +177,7 @@ pub(crate) fn work(prim: &Resize, step: &Step) -> Result<Work, Declined> {
     let vec = if (x_inner, y_inner) == (1, 1) {
         let near = resized.iter().flat_map(|&axis| [x.strides[axis] as i64, y.strides[axis] as i64]);
         let numbers = near.chain(others.strides(0)).chain(others.strides(1));
-        pack(x.dtype, 8, numbers.chain([extent as i64, x.offset as i64, y.offset as i64]))
+        pack(x.dtype, if is_nearest { 8 } else { 4 }, numbers.chain([extent as i64, x.offset as i64, y.offset as i64]))
     } else {
         1
     };
@@ -225,7 +226,6 @@ pub(crate) fn work(prim: &Resize, step: &Step) -> Result<Work, Declined> {
         .u32("normalises", u32::from(excludes || prim.antialias))
         .f32("cubic", cubic)
         .f32("extrapolation", prim.extrapolation);
-    let is_nearest = matches!(prim.interpolation, Interpolation::Nearest(_));
     let kernel = |name, is_table: bool| {
         Kernel::new(name, include_str!("../hip/resize.hip"))
             .with([HEADER])
