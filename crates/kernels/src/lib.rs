@@ -28,6 +28,7 @@ mod norm;
 mod place;
 mod pool;
 mod product;
+mod recurrent;
 mod reduce;
 mod resize;
 mod scatter;

@@ -2,7 +2,8 @@
 use graph::{Declined, Prim, Step};
 
 use crate::{
-    Arch, Work, arg_reduce, cumulative, gather, gemm, lrn, map, norm, pool, reduce, resize, scatter, softmax, top_k,
+    Arch, Work, arg_reduce, cumulative, gather, gemm, lrn, map, norm, pool, recurrent, reduce, resize, scatter,
+    softmax, top_k,
 };
 
 /// What a step is on a GPU.
@@ -20,6 +21,7 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         Prim::Map(prim) => map::work(prim, step, arch),
         Prim::Norm(prim) => norm::work(prim, step, arch),
         Prim::Pool(prim) => pool::work(prim, step),
+        Prim::Recurrent(prim) => recurrent::work(prim, step),
         Prim::Reduce(prim) => reduce::work(prim, step, arch),
         Prim::Resize(prim) => resize::work(prim, step),
         Prim::ScatterElements(prim) => scatter::elements(prim, step, arch),
