@@ -13,6 +13,7 @@
 
 mod descriptor;
 mod graph;
+mod layout;
 mod library;
 mod lower;
 mod piece;

@@ -7,6 +7,7 @@ use hipdnn_abi::{Fault, Outcome};
 
 use crate::descriptor::{Descriptor, Setting};
 use crate::graph::{Graph, Home, Operation, View};
+use crate::layout;
 use crate::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, HeurMode, NumericalNote};
 use crate::worker::Worker;
 
@@ -29,7 +30,14 @@ impl Piece {
     /// # Errors
     /// There are none, or cuDNN refuses the operations.
     pub fn new(worker: &Worker, graph: &Graph, range: Range<usize>) -> Outcome<Self> {
-        let operations = &graph.operations[range.clone()];
+        let as_given = Self::of(worker, graph, &range, &graph.operations[range.clone()]);
+        as_given.or_else(|fault| match layout::canonical(graph, &range) {
+            Some(operations) => Self::of(worker, graph, &range, &operations),
+            None => Err(fault),
+        })
+    }
+
+    fn of(worker: &Worker, graph: &Graph, range: &Range<usize>, operations: &[Operation]) -> Outcome<Self> {
         let (mut nodes, mut parts) = (Vec::new(), Vec::new());
         let mut tensors: HashMap<usize, (&View, Descriptor)> = HashMap::new();
         let mut bound = Vec::new();
@@ -40,7 +48,7 @@ impl Piece {
                 }
                 continue;
             }
-            let is_bound = graph.is_bound(view.tensor, &range);
+            let is_bound = graph.is_bound(view.tensor, range);
             if is_bound {
                 bound.push(view.tensor);
             }

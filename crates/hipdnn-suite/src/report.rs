@@ -50,7 +50,21 @@ impl Row {
     }
 }
 
+impl fmt::Display for Row {
+    /// Why cases did not pass.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (reason, count) in &self.unsupported {
+            writeln!(f, "{}: {count} not supported: {reason}", self.name)?;
+        }
+        for (case, what) in &self.wrong {
+            writeln!(f, "{}: case {case} is wrong: {what}", self.name)?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Report {
+    /// How many cases passed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<28} {:>6} {:>7} {:>14} {:>6}", "family", "cases", "passed", "not supported", "wrong")?;
         let line = |f: &mut fmt::Formatter<'_>, name: &str, rows: &[Row]| {
@@ -62,15 +76,6 @@ impl fmt::Display for Report {
         for row in &self.rows {
             line(f, row.name, std::slice::from_ref(row))?;
         }
-        line(f, "all", &self.rows)?;
-        for row in &self.rows {
-            for (reason, count) in &row.unsupported {
-                writeln!(f, "{}: {count} not supported: {reason}", row.name)?;
-            }
-            for (case, what) in &row.wrong {
-                writeln!(f, "{}: case {case} is wrong: {what}", row.name)?;
-            }
-        }
-        Ok(())
+        line(f, "all", &self.rows)
     }
 }

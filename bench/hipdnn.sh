@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Runs hipDNN's suite through cuDNN on an NVIDIA GPU: bash bench/hipdnn.sh FOLDER [SHARE], where FOLDER holds hipdnn-suite
+# and libhipdnn_cudnn.so, and SHARE is how many of the cases in per cent.
+set -u
+folder=$1
+share=${2:-10}
+# The CUDA libraries of pip packages are on no loader path.
+wheels=$(python3 - <<'PY' 2>/dev/null
+import glob, os, site
+folders = [f for s in site.getsitepackages() for f in glob.glob(os.path.join(s, "nvidia", "*", "lib"))]
+print(os.pathsep.join(folders))
+PY
+)
+export AMDGPU_EP_CUDA_LIBRARY_PATH=${AMDGPU_EP_CUDA_LIBRARY_PATH:-$wheels}
+time "$folder/hipdnn-suite" "$folder/libhipdnn_cudnn.so" --driver nvidia --share "$share" --threads "$(nproc)"
