@@ -40,14 +40,34 @@ pub(crate) fn require(backend: &dyn Backend, function: &'static str) -> Result<(
     Err(Error::Absent { backend: backend.describe(), function })
 }
 
+/// Demands that both come from one library: another one would take a handle or descriptor for an address of its own.
+pub(crate) fn require_same(one: &Arc<dyn Backend>, other: &Arc<dyn Backend>) -> Result<()> {
+    if ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other)) {
+        return Ok(());
+    }
+    Err(Error::invalid(one.describe(), format!("it can't take what was made by {}", other.describe())))
+}
+
 /// A handle: the engines of a backend, and the stream that work goes to. Used by one thread at a time.
 pub struct Handle {
     raw: sys::Handle,
     backend: Arc<dyn Backend>,
+    kept: Arc<RawHandle>,
 }
 
 // SAFETY: the library does not tie a handle to the thread that made it; `&Handle` does not leave its thread.
 unsafe impl Send for Handle {}
+
+/// A handle as long as anybody needs it: graphs and plans refer to the one they were made with.
+pub(crate) struct RawHandle {
+    raw: sys::Handle,
+    backend: Arc<dyn Backend>,
+}
+
+// SAFETY: nothing is done with the handle through a reference, and whoever is last may destroy it from any thread.
+unsafe impl Send for RawHandle {}
+// SAFETY: as above.
+unsafe impl Sync for RawHandle {}
 
 /// An engine of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +105,13 @@ impl Handle {
         // SAFETY: a valid out-pointer.
         let status = unsafe { backend.create(&mut raw) };
         check(&*backend, || "making a handle".into(), status)?;
-        Ok(Self { raw, backend })
+        let kept = Arc::new(RawHandle { raw, backend: backend.clone() });
+        Ok(Self { raw, backend, kept })
+    }
+
+    /// Keeps the handle alive for as long as the answer lives.
+    pub(crate) fn keep(&self) -> Arc<RawHandle> {
+        self.kept.clone()
     }
 
     /// The library behind it.
@@ -104,8 +130,8 @@ impl Handle {
     /// The backend refuses.
     ///
     /// # Safety
-    /// The stream stays alive until another one is set or the handle is gone, and belongs to the driver that the
-    /// backend works with.
+    /// The stream stays alive until another one is set, or the handle and all that was made with it is gone. It belongs to
+    /// the driver that the backend works with.
     pub unsafe fn set_stream(&self, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the handle is alive; the caller vouches for the stream.
         let status = unsafe { self.backend.set_stream(self.raw, stream.as_ptr()) };
@@ -252,7 +278,7 @@ impl Handle {
 type Texts = [*mut c_char; 4];
 type Sizes = [*mut usize; 4];
 
-impl Drop for Handle {
+impl Drop for RawHandle {
     fn drop(&mut self) {
         // SAFETY: made by `create` on this backend and never handed out.
         let status = unsafe { self.backend.destroy(self.raw) };

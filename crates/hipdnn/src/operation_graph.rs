@@ -1,9 +1,10 @@
 //! A graph that a backend has accepted, and the engines that can run it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::descriptor::Descriptor;
-use crate::handle::{Handle, check, last_error, require};
+use crate::handle::{Handle, RawHandle, check, last_error, require, require_same};
 use crate::knob::{KnobInfo, KnobValue};
 use crate::plan::Plan;
 use crate::sys::{AttributeName as A, AttributeType, BehaviorNote, DescriptorType, HeurMode, RankingOutcome, Status};
@@ -14,6 +15,7 @@ pub struct OperationGraph {
     descriptor: Descriptor,
     name: String,
     preferred: Option<i64>,
+    handle: Arc<RawHandle>,
 }
 
 /// An engine that can run a graph, in the order of the backend's preference.
@@ -21,6 +23,7 @@ pub struct Candidate {
     config: Descriptor,
     /// The engine's id.
     pub engine: i64,
+    handle: Arc<RawHandle>,
 }
 
 /// Which engines may make a plan.
@@ -74,8 +77,8 @@ impl Choice {
 }
 
 impl OperationGraph {
-    pub(crate) fn new(descriptor: Descriptor, name: String, preferred: Option<i64>) -> Self {
-        Self { descriptor, name, preferred }
+    pub(crate) fn new(descriptor: Descriptor, name: String, preferred: Option<i64>, handle: &Handle) -> Self {
+        Self { descriptor, name, preferred, handle: handle.keep() }
     }
 
     /// The graph's own descriptor, for calls that this crate does not make.
@@ -108,7 +111,7 @@ impl OperationGraph {
                 config.finalize()?;
                 let engine = config.descriptor(A::ENGINECFG_ENGINE, DescriptorType::ENGINE_DESCRIPTOR)?;
                 let engine = engine.i64(A::ENGINE_GLOBAL_INDEX)?;
-                Ok(Candidate { config, engine })
+                Ok(Candidate { config, engine, handle: self.handle.clone() })
             })
             .collect::<Result<Vec<_>>>()?;
         candidates.sort_by_key(|candidate| Some(candidate.engine) != self.preferred);
@@ -132,7 +135,7 @@ impl OperationGraph {
             config.set_descriptors(A::ENGINECFG_KNOB_CHOICES, &turned)?;
         }
         config.finalize()?;
-        Ok(Candidate { config, engine })
+        Ok(Candidate { config, engine, handle: self.handle.clone() })
     }
 
     /// True if some engine runs the graph; cheaper than asking for all.
@@ -217,9 +220,10 @@ impl OperationGraph {
     /// [`autotune`](Self::autotune).
     ///
     /// # Errors
-    /// The backend has no memory for it. That it declines to write is an outcome, not an error.
+    /// The backend has no memory for it, or the handle is another one's. That it declines to write is an outcome, not an error.
     pub fn remember_ranking(&self, handle: &Handle, engines: &[i64]) -> Result<RankingOutcome> {
         let backend = self.descriptor.backend();
+        require_same(backend, handle.backend())?;
         require(&**backend, "hipdnnBackendWriteEngineRankingResults_ext")?;
         let mut outcome = RankingOutcome::DECLINED_DISABLED;
         let (ids, count, graph) = (engines.as_ptr(), engines.len(), self.descriptor.raw());
@@ -270,7 +274,7 @@ impl Candidate {
         let plan = Descriptor::new(self.config.backend(), DescriptorType::EXECUTION_PLAN_DESCRIPTOR)?;
         plan.set_descriptors(A::EXECUTION_PLAN_ENGINE_CONFIG, [&self.config])?;
         plan.finalize()?;
-        Plan::new(plan, self.engine)
+        Plan::new(plan, self.engine, self.handle.clone())
     }
 
     fn plan_with(&self, choice: &Choice) -> Result<Plan, Refusal> {

@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
 
 use crate::descriptor::Descriptor;
-use crate::handle::{Handle, check};
+use crate::handle::{Handle, RawHandle, check};
 use crate::sys::{AttributeName as A, DescriptorType};
 use crate::{Error, Result};
 
@@ -15,6 +16,8 @@ pub struct Plan {
     engine: i64,
     workspace: usize,
     arguments: RefCell<Arguments>,
+    /// What the plan was made with outlives it.
+    _handle: Arc<RawHandle>,
 }
 
 /// The addresses of the last execution. A backend's pack of them can't be changed, but used again.
@@ -30,11 +33,11 @@ unsafe impl Send for Plan {}
 
 impl Plan {
     /// Takes a finalized plan.
-    pub(crate) fn new(descriptor: Descriptor, engine: i64) -> Result<Self> {
+    pub(crate) fn new(descriptor: Descriptor, engine: i64, handle: Arc<RawHandle>) -> Result<Self> {
         let workspace = descriptor.i64(A::EXECUTION_PLAN_WORKSPACE_SIZE)?;
         let workspace = usize::try_from(workspace)
             .map_err(|_| Error::invalid("a plan", format!("its workspace has {workspace} bytes")))?;
-        Ok(Self { descriptor, engine, workspace, arguments: RefCell::new(Arguments::NONE) })
+        Ok(Self { descriptor, engine, workspace, arguments: RefCell::new(Arguments::NONE), _handle: handle })
     }
 
     /// The plan's own descriptor, for calls that this crate does not make.
@@ -67,9 +70,10 @@ impl Plan {
     /// A tensor is missing, or the engine fails.
     ///
     /// # Safety
-    /// Each address is valid for its tensor's extents and strides until the work is done: device memory, except for a
-    /// tensor [given by value](crate::Tensor::by_value), whose address is in host memory. `workspace` has
-    /// [`workspace_bytes`](Self::workspace_bytes) bytes of device memory, or is null where that is 0.
+    /// The handle is of the library that made the plan. Each address is valid for its tensor's extents and strides until
+    /// the work is done: device memory, except for a tensor [given by value](crate::Tensor::by_value), whose address is in
+    /// host memory. `workspace` has [`workspace_bytes`](Self::workspace_bytes) bytes of device memory, or is null where
+    /// that is 0.
     pub unsafe fn execute(
         &self,
         handle: &Handle,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::descriptor::Descriptor;
-use crate::handle::{Handle, check, require, until_nul};
+use crate::handle::{Handle, check, require, require_same, until_nul};
 use crate::operation_graph::OperationGraph;
 use crate::plan::Plan;
 use crate::sys::{self, AttributeName as A, Backend, CONTENT_EXECUTION_PLAN, CONTENT_GRAPH, DescriptorType, Status};
@@ -71,6 +71,7 @@ impl OperationGraph {
     /// The backend or the engine does not offer it.
     pub fn to_bytes_with_plan(&self, plan: &Plan) -> Result<Vec<u8>> {
         let backend = self.descriptor().backend();
+        require_same(backend, plan.descriptor().backend())?;
         let (graph, plan) = (self.descriptor().raw(), plan.descriptor().raw());
         let (function, attempted) =
             ("hipdnnBackendGetSerializedBinaryGraphAndPlan_ext", "serialising a graph and its plan");
@@ -113,7 +114,7 @@ impl OperationGraph {
         let preferred = graph.i64s(A::OPERATIONGRAPH_PREFERRED_ENGINE_ID_EXT).unwrap_or_default();
         graph.set_handle(A::OPERATIONGRAPH_HANDLE, handle)?;
         graph.finalize()?;
-        Ok(Self::new(graph, name, preferred.first().copied()))
+        Ok(Self::new(graph, name, preferred.first().copied(), handle))
     }
 }
 
@@ -145,7 +146,7 @@ impl Plan {
         let kind = DescriptorType::EXECUTION_PLAN_DESCRIPTOR;
         let plan = adopted(backend, kind, "reading a serialised plan", status, raw)?;
         let engine = plan.i64(A::EXECUTION_PLAN_ENGINE_GLOBAL_INDEX_EXT)?;
-        Self::new(plan, engine)
+        Self::new(plan, engine, handle.keep())
     }
 }
 

@@ -128,15 +128,36 @@ fn autotuning_fails_only_if_every_plan_does() {
     assert!(matches!(&all, Error::NoPlan { refused, .. } if refused.len() == 3), "{all}");
 }
 
-/// The only test that counts packs: the stand-in's counter belongs to the process.
-#[test]
-fn the_same_addresses_are_packed_once() {
-    // A copy of its own: the counters of the shared one are everyone's.
+/// A copy of the stand-in with a counter of its own: those of the shared one are everyone's.
+fn own_copy(counter: &str) -> (tempfile::TempDir, PathBuf, extern "C" fn(i32) -> i64) {
     let folder = tempfile::tempdir().unwrap();
     let file = common::build(folder.path(), &[]);
     let library = hip::sys::Library::open(&file).unwrap();
-    // SAFETY: the stand-in declares it so.
-    let made = unsafe { library.symbol::<extern "C" fn(i32) -> i64>("stand_in_made") }.unwrap();
+    // SAFETY: the stand-in declares its counters so.
+    let counter = unsafe { library.symbol::<extern "C" fn(i32) -> i64>(counter) }.unwrap();
+    (folder, file, counter)
+}
+
+#[test]
+fn a_handle_lives_as_long_as_what_was_made_with_it() {
+    let (_folder, file, handles) = own_copy("stand_in_handles");
+    let handle = Handle::new(std::sync::Arc::new(common::open(&file).unwrap())).unwrap();
+    let graph = graph(&handle);
+    drop(handle);
+    assert_eq!(handles(0), 1, "the graph refers to it");
+    let candidate = graph.candidates().unwrap().swap_remove(0);
+    drop(graph);
+    let plan = candidate.plan().unwrap();
+    drop(candidate);
+    assert_eq!(handles(0), 1, "the plan refers to it");
+    // Whoever is last may be on another thread.
+    std::thread::spawn(move || drop(plan)).join().unwrap();
+    assert_eq!(handles(0), 0);
+}
+
+#[test]
+fn the_same_addresses_are_packed_once() {
+    let (_folder, file, made) = own_copy("stand_in_made");
     let packs = || made(hipdnn::sys::DescriptorType::VARIANT_PACK_DESCRIPTOR.0);
     let handle = Handle::new(std::sync::Arc::new(common::open(&file).unwrap())).unwrap();
     let plan = graph(&handle).plan_on(engine_id_of("SLOW_ENGINE")).unwrap();
@@ -177,4 +198,13 @@ fn engines_policies_plugins_and_the_stream_are_listed() {
     assert_eq!(handle.policies().unwrap()[0].name, "SelectionHeuristic::Config");
     assert_eq!(handle.plugins().unwrap(), [PathBuf::from("/opt/a.so"), PathBuf::from("/opt/b")]);
     assert!(handle.stream().unwrap().is_null());
+}
+
+#[test]
+fn two_libraries_are_not_mixed() {
+    let (handle, other) = (Handle::new(backend()).unwrap(), Handle::new(backend()).unwrap());
+    let (graph, foreign) = (graph(&handle), graph(&other).plan().unwrap());
+    let error = graph.remember_ranking(&other, &[1]).unwrap_err().to_string();
+    assert!(error.contains("it can't take what was made by hipDNN"), "{error}");
+    assert!(matches!(graph.to_bytes_with_plan(&foreign), Err(Error::Invalid { .. })));
 }

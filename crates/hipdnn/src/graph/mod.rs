@@ -218,7 +218,7 @@ impl Graph {
         }
         graph.set_handle(AttributeName::OPERATIONGRAPH_HANDLE, handle)?;
         graph.finalize()?;
-        Ok(OperationGraph::new(graph, self.name.clone(), self.preferred))
+        Ok(OperationGraph::new(graph, self.name.clone(), self.preferred, handle))
     }
 
     fn lower_tensor(&self, handle: &Handle, id: TensorId) -> Result<Descriptor> {

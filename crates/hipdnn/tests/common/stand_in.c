@@ -28,6 +28,7 @@ static const int64_t WORKSPACES[] = {1 << 20, 64, 0};
 static __thread char last_error[256];
 static void *stream;
 static int64_t made[64];
+static int64_t handles;
 static int64_t preferred = -1;
 
 static int fail(int status, const char *text) {
@@ -50,9 +51,12 @@ static int place_of(int64_t engine) {
 /* How many descriptors of a kind were made; for tests. */
 int64_t stand_in_made(int kind) { return made[kind]; }
 
+/* How many handles are alive; for tests. */
+int64_t stand_in_handles(int unused) { return (void)unused, handles; }
+
 const char *hipdnnVersionString_ext(void) { return VERSION; }
-int hipdnnCreate(void **handle) { return handle ? (*handle = &stream, SUCCESS) : NULL_POINTER; }
-int hipdnnDestroy(void *handle) { return handle ? SUCCESS : NULL_POINTER; }
+int hipdnnCreate(void **handle) { return handle ? (handles++, *handle = &stream, SUCCESS) : NULL_POINTER; }
+int hipdnnDestroy(void *handle) { return handle ? (handles--, SUCCESS) : NULL_POINTER; }
 int hipdnnSetStream(void *handle, void *given) { return stream = given, handle ? SUCCESS : NULL_POINTER; }
 int hipdnnGetStream(void *handle, void **given) { return *given = stream, handle ? SUCCESS : NULL_POINTER; }
 
