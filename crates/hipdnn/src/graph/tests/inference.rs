@@ -139,3 +139,29 @@ fn experts_give_as_many_rows_as_there_are_tokens() {
     assert_eq!(graph.extents(d_weight).0, [3, 8, 5]);
     assert_eq!(graph.extents(gathered).0, [1, 20, 5]);
 }
+
+#[test]
+fn a_convolution_with_bias_and_relu_is_inferred_in_the_datas_layout() {
+    let mut graph = graph();
+    let x = graph.tensor(Tensor::new(&[2, 8, 16, 16]).channels_last());
+    let w = graph.tensor(Tensor::new(&[12, 4, 3, 3]));
+    let bias = graph.tensor(Tensor::new(&[1, 12, 1, 1]));
+    let parameters = Convolution::new(2).padding(&[1, 1]).strides(&[2, 2]);
+    let y = graph.convolution(x, w, parameters);
+    let sum = graph.pointwise(PointwiseMode::ADD, &[y, bias]);
+    let relu = graph.pointwise(PointwiseMode::RELU_FWD, &[sum]);
+    graph.output(relu, Tensor::default());
+    graph.validate().unwrap();
+    assert_eq!(graph.extents(relu), (&[2, 12, 8, 8][..], &[768, 1, 96, 12][..]));
+    assert_eq!([x, w, bias, y].map(|id| graph.uid(id)), [Some(0), Some(1), Some(2), Some(3)]);
+}
+
+#[test]
+fn batches_of_a_product_repeat_where_they_divide() {
+    let mut graph = graph();
+    let a = graph.tensor(Tensor::new(&[6, 3, 5]));
+    let b = graph.tensor(Tensor::new(&[2, 5, 7]));
+    let c = graph.matmul(a, b);
+    graph.validate().unwrap();
+    assert_eq!(graph.extents(c).0, [6, 3, 7]);
+}

@@ -24,6 +24,23 @@ fn assert_says(found: &str, wanted: &str) {
 }
 
 #[test]
+fn graphs_as_a_whole() {
+    assert_says(&refusal(|_| {}), "graph \"test\": it has no operation");
+    let found = refusal(|graph| {
+        for name in ["a", "b"] {
+            let x = add(graph, name, &[2, 3]);
+            graph.pointwise(PointwiseMode::ABS, &[x]);
+        }
+    });
+    assert_says(&found, "graph \"test\": its operations fall into parts that have no tensor in common");
+    let found = refusal(|graph| {
+        let [a, b] = ["a", "twin"].map(|name| graph.tensor(Tensor::new(&[2, 3]).uid(7).named(name)));
+        graph.pointwise(PointwiseMode::ADD, &[a, b]);
+    });
+    assert_says(&found, "tensor \"twin\": uid 7 is another tensor's too");
+}
+
+#[test]
 fn convolutions() {
     let says = |x: &[i64], w: &[i64], parameters: Convolution, wanted: &str| {
         let found = refusal(|graph| {
@@ -91,6 +108,12 @@ fn pointwise_operations_and_reductions() {
         graph.pointwise(PointwiseMode::MUL, &[x, y]);
     });
     assert_says(&found, "tensor \"y\": extent 4 of axis 1 meets 3");
+    let found = refusal(|graph| {
+        let [x, y] = [add(graph, "x", &[2, 1]), add(graph, "y", &[1, 3])];
+        let sum = graph.pointwise(PointwiseMode::ADD, &[x, y]);
+        graph.output(sum, Tensor::default().named("sum"));
+    });
+    assert_says(&found, "tensor \"sum\": no input has its extents, so its strides must be given");
     let reduce = |dims: &[i64], wanted: &str| {
         let found = refusal(|graph| {
             let x = add(graph, "x", &[2, 3]);
