@@ -88,14 +88,17 @@ impl Descriptor {
         let Some(row) = self.kind.row(name) else {
             return refuse(Status::NOT_SUPPORTED, &format!("{name} is none of its attributes"));
         };
-        if kind != row.kind {
+        // A knob's value is of the knob's own type.
+        let is_knob = name == A::KNOB_CHOICE_KNOB_VALUE && [T::INT64, T::DOUBLE, T::CHAR].contains(&kind);
+        if kind != row.kind && !is_knob {
             return refuse(Status::BAD_PARAM, &format!("{name} is of type {} and not {kind}", row.kind));
         }
         if elements.is_null() {
             return refuse(Status::BAD_PARAM_NULL_POINTER, &format!("the elements of {name} are null"));
         }
         let least = usize::try_from(count).ok().filter(|&count| count > 0 && count <= MOST_ELEMENTS);
-        let Some(count) = least.filter(|&count| row.count != Count::One || count == 1) else {
+        let takes_one = row.count == Count::One && kind != T::CHAR;
+        let Some(count) = least.filter(|&count| !takes_one || count == 1) else {
             return refuse(Status::BAD_PARAM, &format!("{name} can't have {count} elements"));
         };
         // SAFETY: the caller's promise; the type is the attribute's.
@@ -168,7 +171,15 @@ impl Descriptor {
         let (wanted, value) = match engine::derived(self, name)? {
             Some(derived) => derived,
             None => match self.kind.row(name) {
-                Some(row) => (row.kind, self.state().values.get(&name).cloned()),
+                Some(row) => {
+                    let value = self.state().values.get(&name).cloned();
+                    let kind = match (name, &value) {
+                        (A::KNOB_CHOICE_KNOB_VALUE, Some(Value::F64s(_))) => T::DOUBLE,
+                        (A::KNOB_CHOICE_KNOB_VALUE, Some(Value::Bytes(_))) => T::CHAR,
+                        _ => row.kind,
+                    };
+                    (kind, value)
+                }
                 None => return refuse(Status::NOT_SUPPORTED, &format!("{name} is none of its attributes")),
             },
         };
@@ -184,6 +195,9 @@ impl Descriptor {
             other => other,
         };
         let len = value.as_ref().map_or(0, Value::len);
+        if elements.is_null() && self.kind.descriptor == D::VARIANT_PACK_DESCRIPTOR {
+            return refuse(Status::BAD_PARAM_NULL_POINTER, "a variant pack has no count to ask for");
+        }
         if elements.is_null() || requested == 0 {
             if count.is_null() {
                 return refuse(Status::BAD_PARAM_NULL_POINTER, "neither elements nor a count are wanted");
@@ -195,8 +209,14 @@ impl Descriptor {
         let Ok(room) = usize::try_from(requested) else {
             return refuse(Status::BAD_PARAM, &format!("{requested} elements can't be asked for"));
         };
-        if matches!(value, Some(Value::Descriptors(_))) && room < len {
+        if (matches!(value, Some(Value::Descriptors(_))) || kind == T::BEHAVIOR_NOTE) && room < len {
             return refuse(Status::BAD_PARAM, &format!("{name} has {len} elements"));
+        }
+        let is_single = matches!(kind, T::INT64 | T::BOOLEAN | T::BACKEND_DESCRIPTOR)
+            && name != A::EXECUTION_PLAN_TENSOR_UIDS_EXT
+            && name != A::ENGINE_KNOB_INFO;
+        if ENGINES_AND_PLANS.contains(&self.kind.descriptor) && is_single && room != 1 {
+            return refuse(Status::BAD_PARAM, &format!("{name} is one element and not {requested}"));
         }
         // SAFETY: the caller's promise.
         let written = value.map_or(0, |value| unsafe { value.write(room, elements) });
@@ -317,6 +337,9 @@ impl Descriptor {
         self.state().made.clone()
     }
 }
+
+/// Kinds whose attributes are single values, and are asked for one at a time.
+const ENGINES_AND_PLANS: [D; 3] = [D::ENGINE_DESCRIPTOR, D::ENGINECFG_DESCRIPTOR, D::EXECUTION_PLAN_DESCRIPTOR];
 
 /// Longer lists than this are a mistake, and copying them would only crash.
 const MOST_ELEMENTS: usize = 1 << 24;

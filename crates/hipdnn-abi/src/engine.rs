@@ -34,9 +34,39 @@ pub fn finalize(descriptor: &Arc<Descriptor>, library: &dyn Implementation) -> O
                 let text = format!("VariantPackDescriptor::finalize() failed: {uids} ids for {addresses} pointers");
                 return Err(Fault::bad(text));
             }
-            Ok(Made::Nothing)
+            finalize_overrides(descriptor).map(|()| Made::Nothing)
         }
-        _ => Ok(Made::Nothing),
+        _ => finalize_operation(descriptor).map(|()| Made::Nothing),
+    }
+}
+
+/// A rank for each number, and as many extents and strides as the ranks say.
+fn finalize_overrides(pack: &Descriptor) -> Outcome {
+    let count = |name| pack.i64s(name).len();
+    let ranks = pack.i64s(A::VARIANT_PACK_OVERRIDE_LENGTHS_EXT);
+    let all = ranks.iter().try_fold(0usize, |all, &rank| all.checked_add(usize::try_from(rank).ok()?));
+    let fits = ranks.len() == count(A::VARIANT_PACK_OVERRIDE_UNIQUE_IDS_EXT)
+        && all == Some(count(A::VARIANT_PACK_OVERRIDE_SHAPES_EXT))
+        && all == Some(count(A::VARIANT_PACK_OVERRIDE_STRIDES_EXT));
+    if fits { Ok(()) } else { Err(Fault::bad("VariantPackDescriptor::finalize() failed: overrides do not match")) }
+}
+
+/// What an operation's attributes must be together, whoever runs it.
+fn finalize_operation(operation: &Descriptor) -> Outcome {
+    let refuse = |reason: &str| Err(Fault::bad(format!("{}::finalize() failed: {reason}", operation.kind.class)));
+    let is_set = |name| operation.value(name).is_some();
+    match operation.kind.descriptor {
+        D::OPERATION_LAYERNORM_DESCRIPTOR_EXT
+            if is_set(A::OPERATION_LAYERNORM_MEAN_EXT) != is_set(A::OPERATION_LAYERNORM_INV_VARIANCE_EXT) =>
+        {
+            refuse("mean and inverse variance go together")
+        }
+        D::OPERATION_BLOCK_SCALE_QUANTIZE_DESCRIPTOR
+            if operation.number(A::OPERATION_BLOCK_SCALE_QUANTIZE_BLOCK_SIZE).is_some_and(|block| block <= 0) =>
+        {
+            refuse("a block has at least one element")
+        }
+        _ => Ok(()),
     }
 }
 
@@ -200,6 +230,9 @@ pub unsafe fn execute(handle: &Handle, plan: &Descriptor, pack: &Descriptor) -> 
     plan.require(D::EXECUTION_PLAN_DESCRIPTOR)?;
     pack.require(D::VARIANT_PACK_DESCRIPTOR)?;
     let plan = plan_of(plan)?;
+    if pack.value(A::VARIANT_PACK_OVERRIDE_UNIQUE_IDS_EXT).is_some() {
+        return Err(Fault::unsupported("a plan is for the shapes it was made for"));
+    }
     // SAFETY: the caller's promise.
     pack.with_arguments(|arguments| unsafe { plan.execute(handle, arguments) })
 }

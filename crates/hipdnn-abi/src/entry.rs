@@ -233,9 +233,17 @@ pub unsafe fn set_engine_plugin_paths(
     _: Library,
     count: usize,
     paths: *const *const c_char,
-    _: PluginLoadingMode,
+    mode: PluginLoadingMode,
 ) -> Status {
-    guard(|| if count > 0 && paths.is_null() { Err(Fault::null("the paths")) } else { Ok(()) })
+    guard(|| {
+        if count > 0 && paths.is_null() {
+            return Err(Fault::null("the paths"));
+        }
+        if mode.name().is_none() {
+            return Err(Fault::bad("an unknown mode"));
+        }
+        if HANDLES.is_empty() { Ok(()) } else { Err(Fault::unsupported("paths are set before the first handle")) }
+    })
 }
 
 /// There are no plugins: any path is taken and none is read.

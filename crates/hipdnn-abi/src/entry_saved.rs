@@ -1,4 +1,5 @@
 //! What the exported functions for graphs and plans as bytes do; see [`entry`](crate::entry) for their contract.
+#![allow(clippy::missing_safety_doc, reason = "one contract for all, in the entry module's documentation")]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;

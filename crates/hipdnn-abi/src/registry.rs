@@ -73,6 +73,11 @@ impl<T> Registry<T> {
         found.ok_or_else(|| unknown(what))
     }
 
+    /// True if nothing has a number.
+    pub fn is_empty(&self) -> bool {
+        self.things.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
     /// Takes a number out of use.
     pub fn remove(&self, what: &str, number: *mut c_void) -> Outcome {
         if number.is_null() {

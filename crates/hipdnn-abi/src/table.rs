@@ -202,6 +202,10 @@ pub const KINDS: &[Kind] = &[
             row(A::VARIANT_PACK_UNIQUE_IDS, T::INT64, Count::Some, true),
             row(A::VARIANT_PACK_DATA_POINTERS, T::VOID_PTR, Count::Some, true),
             row(A::VARIANT_PACK_WORKSPACE, T::VOID_PTR, Count::One, false),
+            row(A::VARIANT_PACK_OVERRIDE_UNIQUE_IDS_EXT, T::INT64, Count::Some, false),
+            row(A::VARIANT_PACK_OVERRIDE_SHAPES_EXT, T::INT64, Count::Some, false),
+            row(A::VARIANT_PACK_OVERRIDE_STRIDES_EXT, T::INT64, Count::Some, false),
+            row(A::VARIANT_PACK_OVERRIDE_LENGTHS_EXT, T::INT64, Count::Some, false),
         ],
     },
     Kind {

@@ -18,6 +18,8 @@ pub enum Value {
     I32s(Vec<i32>),
     /// Floats.
     F32s(Vec<f32>),
+    /// Doubles.
+    F64s(Vec<f64>),
     /// Truth values and characters.
     Bytes(Vec<u8>),
     /// Addresses: data, or a handle.
@@ -33,6 +35,7 @@ impl Value {
             Self::I64s(values) => values.len(),
             Self::I32s(values) => values.len(),
             Self::F32s(values) => values.len(),
+            Self::F64s(values) => values.len(),
             Self::Bytes(values) => values.len(),
             Self::Addresses(values) => values.len(),
             Self::Descriptors(values) => values.len(),
@@ -61,6 +64,7 @@ impl Value {
             Ok(match kind {
                 T::INT64 => Self::I64s(copy(elements, count)),
                 T::FLOAT => Self::F32s(copy(elements, count)),
+                T::DOUBLE => Self::F64s(copy(elements, count)),
                 T::BOOLEAN | T::CHAR => Self::Bytes(copy(elements, count)),
                 T::HANDLE | T::VOID_PTR => Self::Addresses(copy(elements, count)),
                 T::BACKEND_DESCRIPTOR => {
@@ -70,7 +74,7 @@ impl Value {
                         .map(|number| DESCRIPTORS.get("a descriptor", std::ptr::without_provenance_mut(number)));
                     Self::Descriptors(found.collect::<Outcome<_>>()?)
                 }
-                T::DOUBLE | T::FLATBUFFER_DATA_STRUCT_EXT => {
+                T::FLATBUFFER_DATA_STRUCT_EXT => {
                     return Err(Fault::unsupported(format!("attributes of type {kind}")));
                 }
                 _ => Self::I32s(copy(elements, count)),
@@ -90,6 +94,7 @@ impl Value {
                 Self::I64s(values) => paste(&values[..count], elements),
                 Self::I32s(values) => paste(&values[..count], elements),
                 Self::F32s(values) => paste(&values[..count], elements),
+                Self::F64s(values) => paste(&values[..count], elements),
                 Self::Bytes(values) => paste(&values[..count], elements),
                 Self::Addresses(values) => paste(&values[..count], elements),
                 Self::Descriptors(values) => {
