@@ -221,9 +221,10 @@ impl Client {
                 vec![unsafe { self.caller.0.get_attribute(self.of(on), name, T(kind), room, &mut count, elements) }]
             }
             Call::Finalize(at) => vec![self.caller.finalize(self.of(at))],
-            // SAFETY: packs of this client hold memory for every tensor that can be executed, or no address at all.
             Call::Execute(plan, pack) => {
-                vec![unsafe { self.caller.0.execute(self.handle, self.of(plan), self.of(pack)) }]
+                let (plan, pack) = (self.of(plan), self.of(pack));
+                // SAFETY: packs of this client hold memory for every tensor that can be executed, or no address at all.
+                vec![unsafe { self.caller.0.execute(self.handle, plan, pack) }]
             }
             Call::Save { on, how, at, byte } => {
                 let on = if how % 4 == 2 { self.of(on) } else { self.among(&self.graphs, on) };
