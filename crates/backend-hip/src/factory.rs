@@ -17,7 +17,7 @@ use ort_ep::{
 use crate::{
     ep::HipEp,
     explain::{self, Explain},
-    gpu::Gpus,
+    gpu::{self, Gpus},
     hipdnn,
     profile::Profiles,
     runs::Runs,
@@ -68,7 +68,7 @@ impl HipFactory {
 
 impl HipFactory {
     /// What runs a session's partitions: the host on the host driver, else a GPU.
-    fn device(&self, runs: &Runs, driver: DriverKind, mode: Mode) -> Result<Arc<dyn Device>> {
+    fn device(&self, runs: &Runs, driver: DriverKind, mode: Mode, settings: GpuSettings) -> Result<Arc<dyn Device>> {
         if driver == DriverKind::Host && !cfg!(feature = "simulate") {
             return Ok(Arc::new(hipdnn::device(&self.host, &self.libraries, mode, || runs.device())));
         }
@@ -77,7 +77,7 @@ impl HipFactory {
             return Ok(Arc::new(hipdnn::device(&self.host, &self.libraries, mode, || Ok(device))));
         };
         let dnn = hipdnn::offering(&self.libraries, mode, device).map(Arc::new);
-        Ok(Arc::new(gpu.with(GpuSettings { dnn })))
+        Ok(Arc::new(gpu.with(GpuSettings { dnn, ..settings })))
     }
 }
 
@@ -113,8 +113,13 @@ impl Factory for HipFactory {
         let entries = request.options.config_entries()?;
         let mode = hipdnn::mode(request.options.get(hipdnn::ENTRY)?.as_deref());
         let runs = self.runs(request, driver)?;
+        let settings = GpuSettings {
+            graphs: gpu::graphs(request.options.get(gpu::GRAPH_ENTRY)?.as_deref()),
+            tf32: gpu::tf32(request.options.get(gpu::TF32_ENTRY)?.as_deref()),
+            dnn: None,
+        };
         Ok(HipEp {
-            device: self.device(&runs, driver, mode)?,
+            device: self.device(&runs, driver, mode, settings)?,
             runs: Arc::new(runs),
             explain: file.map(|file| Arc::new(Explain::new(file))),
             name: request.name.to_string_lossy().into_owned(),

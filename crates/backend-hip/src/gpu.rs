@@ -7,13 +7,39 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use exec::gpu::GpuDevice;
+use exec::gpu::{GpuDevice, GraphMode};
 use hip::{DriverKind, Rtc};
 use kernels::{Arch, CachedCompiler, Compiler, RtcCompiler};
 use ort_ep::{Error, Result};
 
 /// The most bytes of compiled kernels that are kept on disk.
 const CACHE_BYTES: u64 = 256 << 20;
+
+/// The session entry that says whether plans become captured graphs: `auto`, `on` or `off`.
+pub(crate) const GRAPH_ENTRY: &str = "ep.hip.graph";
+/// The session entry that lets products of single precision round their operands to TF32.
+pub(crate) const TF32_ENTRY: &str = "ep.hip.tf32";
+
+/// What a session wants of graphs. What can't be followed is told, and no reason to refuse it.
+pub(crate) fn graphs(value: Option<&str>) -> GraphMode {
+    let Some(text) = value.filter(|text| !text.is_empty()) else { return GraphMode::default() };
+    text.parse().unwrap_or_else(|_| {
+        tracing::warn!(target: "amdgpu_ep::load", "{GRAPH_ENTRY} is {text:?}, and ignored\n  help: set it to auto, on or off");
+        GraphMode::default()
+    })
+}
+
+/// Whether a session lets products round to TF32.
+pub(crate) fn tf32(value: Option<&str>) -> bool {
+    match value {
+        None | Some("" | "0") => false,
+        Some("1") => true,
+        Some(other) => {
+            tracing::warn!(target: "amdgpu_ep::load", "{TF32_ENTRY} is {other:?}, and ignored\n  help: set it to 0 or 1");
+            false
+        }
+    }
+}
 
 /// The GPUs in use.
 #[derive(Default)]
@@ -85,4 +111,16 @@ fn simulated(device: &hip::Device) -> Result<Option<GpuDevice>> {
     simulator.set_wave(arch.wave).map_err(failed)?;
     tracing::info!(target: "amdgpu_ep::load", "kernels for {target} run under the wave simulator");
     Ok(Some(GpuDevice::new(device.clone(), arch, Arc::new(simulator))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_words_mean_the_defaults() {
+        assert_eq!([Some("on"), Some("off"), None].map(graphs), [GraphMode::On, GraphMode::Off, GraphMode::Auto]);
+        assert_eq!(["", "ON", "1"].map(|text| graphs(Some(text))), [GraphMode::Auto; 3]);
+        assert_eq!([Some("1"), Some("0"), Some("yes"), None].map(tf32), [true, false, false, false]);
+    }
 }

@@ -61,23 +61,30 @@ impl Template {
 /// The arguments of one run, kept for the next one.
 pub(super) struct Arguments {
     words: Vec<u128>,
-    bases: Bases,
+    /// The addresses that the words hold.
+    set: Bases,
+    /// The addresses of the run.
+    pub bases: Bases,
+    /// Which inputs, then outputs, are copied: the places of their copies in the block.
+    pub moved: Vec<Option<usize>>,
 }
 
 impl Arguments {
     pub fn new(template: &Template, bases: usize) -> Self {
         // No address is 1, so that all are set at first.
-        Self { words: template.words.clone(), bases: Bases(vec![1; bases]) }
+        let set = Bases(vec![1; bases]);
+        Self { words: template.words.clone(), bases: set.clone(), moved: Vec::with_capacity(bases), set }
     }
 
-    /// Sets the addresses that are not as they were.
-    pub fn set(&mut self, template: &Template, bases: &Bases) {
-        if self.bases == *bases {
+    /// Puts the run's addresses where they go, those that are not as they were.
+    pub fn set(&mut self, template: &Template) {
+        let bases = &self.bases;
+        if self.set == *bases {
             return;
         }
         for patch in &template.patches {
             let address = bases.0[patch.base];
-            if address != self.bases.0[patch.base] {
+            if address != self.set.0[patch.base] {
                 let value = address.wrapping_add_signed(patch.offset) as u64;
                 let word = &mut self.words[patch.at / 16];
                 let mut bytes = word.to_ne_bytes();
@@ -85,7 +92,7 @@ impl Arguments {
                 *word = u128::from_ne_bytes(bytes);
             }
         }
-        self.bases.0.copy_from_slice(&bases.0);
+        self.set.0.copy_from_slice(&bases.0);
     }
 
     /// The structure that begins at a word.

@@ -10,6 +10,7 @@
 //! | `bind` | the arguments of all launches of a plan, and where addresses go |
 //! | `host_step` | a step on the host, between copies |
 //! | `flight` | how a run that nobody waited for ended |
+//! | `replay` | plans as captured graphs |
 //! | `plan`, `run` | a plan that is ready, and running it |
 //!
 //! Nothing here knows which vendor's device it works with: that is the driver's and the compiler's business.
@@ -20,6 +21,7 @@ mod flight;
 mod frame;
 mod host_step;
 mod plan;
+mod replay;
 mod run;
 mod task;
 mod weights;
@@ -43,6 +45,8 @@ use code::Code;
 use plan::GpuPlan;
 use weights::Weights;
 
+pub use replay::{GraphMode, UnknownGraphMode};
+
 /// A GPU with what its sessions share: compiled kernels and memory for runs. Clones share them too.
 #[derive(Clone)]
 pub struct GpuDevice {
@@ -55,6 +59,10 @@ pub struct GpuDevice {
 pub struct GpuSettings {
     /// What is offered to hipDNN.
     pub dnn: Option<Arc<Offering>>,
+    /// Whether plans become captured graphs.
+    pub graphs: GraphMode,
+    /// Whether products of single precision may round their operands to TF32.
+    pub tf32: bool,
 }
 
 /// What all sessions on a device share.

@@ -7,9 +7,11 @@ use kernels::Pointer;
 use super::{
     Program,
     bind::{Arguments, Template},
+    blocks::Block,
     flight::{FaultNodes, Flight},
     frame::{Bases, Buffers, Layout},
     host_step::view_range,
+    replay::Replays,
     run,
     task::{self, Task},
     weights::Resident,
@@ -28,6 +30,11 @@ pub(super) struct GpuPlan {
     /// Of each input, as far as steps read it.
     pub input_bytes: Vec<usize>,
     pub faults: FaultNodes,
+    pub replays: Replays,
+    /// True if every step can be recorded.
+    pub is_recordable: bool,
+    /// Blocks of captures by others, which may be replayed as long as the plan is there.
+    pub captured: Mutex<Vec<Block>>,
     constants: Vec<Option<Resident>>,
     /// Those of runs that have been queued.
     arguments: Mutex<Vec<Arguments>>,
@@ -57,6 +64,9 @@ impl GpuPlan {
         let label = |at: &usize| program.label(plan.steps[*at].node);
         Ok(Self {
             faults: nodes.iter().map(label).collect(),
+            replays: Replays::default(),
+            is_recordable: !tasks.iter().any(|task| matches!(task, Task::Host { .. })),
+            captured: Mutex::default(),
             input_bytes: input_bytes(&plan, inputs),
             tasks,
             template,
@@ -96,9 +106,9 @@ impl GpuPlan {
         Ok(flight)
     }
 
-    /// A step that only a run can do, not a recording.
-    pub fn host_step(&self) -> Option<usize> {
-        self.tasks.iter().position(|task| matches!(task, Task::Host { .. }))
+    /// True if a step may find data that breaks its operator's rules.
+    pub fn reports_faults(&self) -> bool {
+        !self.faults.is_empty()
     }
 }
 

@@ -1,19 +1,13 @@
 //! Running a plan on a stream.
 use std::{
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
 use hip::{CaptureStatus, CopyKind, DriverKind, PointerKind, RawStream};
 
 use super::{
-    bind::Arguments,
-    blocks::Block,
-    flight::Flight,
-    frame::{Bases, output_bytes},
-    host_step,
-    plan::GpuPlan,
-    task::Task,
+    bind::Arguments, blocks::Block, flight::Flight, frame::output_bytes, host_step, plan::GpuPlan, task::Task,
 };
 use crate::{
     ExecError,
@@ -42,7 +36,10 @@ pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -
         }
         Order::Stream { device, stream, ledger } => {
             if device.capture_status(stream)? != CaptureStatus::None {
-                return Err(ExecError::ForeignCapture);
+                // SAFETY: the caller's promise, for as long as the capture is replayed.
+                let block = unsafe { record(plan, run, None, stream) }?;
+                plan.captured.lock().unwrap_or_else(PoisonError::into_inner).push(block);
+                return Ok(());
             }
             // SAFETY: the caller's promise, until the stream has passed this point.
             if let Some(flight) = unsafe { queue(plan, run, stream) }? {
@@ -52,25 +49,15 @@ pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -
             Ok(())
         }
         Order::Record(capture) => {
-            if let Some(at) = plan.host_step() {
-                let node = plan.program.label(plan.plan.steps[at].node);
-                return Err(ExecError::NotRecordable { node });
-            }
-            let moved = Moved::new(plan, run);
-            let block = shared.blocks.take_for_good(plan.layout.bytes + moved.bytes)?;
-            let flight =
-                if plan.faults.is_empty() { None } else { Some(Flight::new(&shared.device, plan.faults.clone())?) };
-            let mut arguments = plan.take_arguments();
-            // SAFETY: the caller's promise, until the capture is dropped; what else it uses is kept with it below.
-            let launched =
-                unsafe { work(plan, run, &moved, &block, &mut arguments, flight.as_ref(), capture.stream()) };
-            plan.give_back(arguments);
+            let flight = plan.reports_faults().then(|| Flight::new(&shared.device, plan.faults.clone())).transpose()?;
+            // SAFETY: the caller's promise, until the capture is dropped; what else it uses is kept with it.
+            let block = unsafe { record(plan, run, flight.as_ref(), capture.stream()) }?;
             let kept = (plan.clone(), block);
             capture.keep(move || {
                 let _ = &kept;
                 flight.as_ref().map_or(Ok(()), Flight::outcome)
             });
-            launched
+            Ok(())
         }
     }
 }
@@ -81,41 +68,57 @@ pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -
 /// As for [`run`], until the stream has passed this point.
 unsafe fn queue(plan: &Arc<GpuPlan>, run: &Run<'_>, stream: RawStream<'_>) -> Result<Option<Arc<Flight>>, ExecError> {
     let blocks = &plan.program.device.blocks;
-    let moved = Moved::new(plan, run);
-    let flight = if plan.faults.is_empty() { None } else { Some(plan.flight()?) };
-    let block = blocks.take(plan.layout.bytes + moved.bytes, stream)?;
+    let flight = plan.reports_faults().then(|| plan.flight()).transpose()?;
     let mut arguments = plan.take_arguments();
-    // SAFETY: the caller's promise; the block is given back behind the work.
-    let done = unsafe { work(plan, run, &moved, &block, &mut arguments, flight.as_deref(), stream) };
+    let moved_bytes = find_moved(plan, run, &mut arguments);
+    let queued = blocks.take(plan.layout.bytes + moved_bytes, stream).and_then(|block| {
+        // SAFETY: the caller's promise; the block is given back behind the work.
+        let done = unsafe { work(plan, run, &block, &mut arguments, flight.as_deref(), stream, true) };
+        done.and(blocks.give_back(block, stream))
+    });
     plan.give_back(arguments);
-    blocks.give_back(block, stream)?;
-    done.map(|()| flight)
+    queued.map(|()| flight)
 }
 
-/// Inputs and outputs that kernels can't use where they are, and the places of their copies behind the block's own part.
-struct Moved {
-    /// One for each input, then one for each output.
-    places: Vec<Option<usize>>,
-    bytes: usize,
-}
-
-impl Moved {
-    fn new(plan: &GpuPlan, run: &Run<'_>) -> Self {
-        let device = &plan.program.device.device;
-        let mut moved = Self { places: Vec::new(), bytes: 0 };
-        let inputs = run.inputs.iter().zip(&plan.input_bytes).map(|(address, bytes)| (address.addr(), *bytes));
-        let outputs =
-            run.outputs.iter().enumerate().map(|(at, address)| (address.addr(), output_bytes(&plan.plan, at)));
-        for (address, bytes) in inputs.chain(outputs) {
-            let stays = bytes == 0 || address.is_multiple_of(PACK) && is_reached(device, address);
-            moved.places.push((!stays).then(|| {
-                let place = plan.layout.bytes + moved.bytes;
-                moved.bytes += bytes.next_multiple_of(graph::plan::ALIGNMENT);
-                place
-            }));
-        }
-        moved
+/// Queues a run on a stream that is being captured, and gives the block that its replays use.
+///
+/// # Safety
+/// As for [`run`], until the capture is dropped, and the block and the flight with it.
+unsafe fn record(
+    plan: &Arc<GpuPlan>,
+    run: &Run<'_>,
+    flight: Option<&Flight>,
+    stream: RawStream<'_>,
+) -> Result<Block, ExecError> {
+    if let Some(at) = plan.tasks.iter().position(|task| matches!(task, Task::Host { .. })) {
+        return Err(ExecError::NotRecordable { node: plan.program.label(plan.plan.steps[at].node) });
     }
+    let mut arguments = plan.take_arguments();
+    let moved_bytes = find_moved(plan, run, &mut arguments);
+    let recorded = plan.program.device.blocks.take_for_good(plan.layout.bytes + moved_bytes).and_then(|block| {
+        // SAFETY: the caller's promise.
+        unsafe { work(plan, run, &block, &mut arguments, flight, stream, false) }?;
+        Ok(block)
+    });
+    plan.give_back(arguments);
+    recorded
+}
+
+/// Finds the inputs and outputs that kernels can't use where they are, gives each copy its place behind the block's own
+/// part, and gives the bytes of all copies.
+fn find_moved(plan: &GpuPlan, run: &Run<'_>, arguments: &mut Arguments) -> usize {
+    let device = &plan.program.device.device;
+    let inputs = run.inputs.iter().zip(&plan.input_bytes).map(|(address, bytes)| (address.addr(), *bytes));
+    let outputs = run.outputs.iter().enumerate().map(|(at, address)| (address.addr(), output_bytes(&plan.plan, at)));
+    let mut moved_bytes = 0;
+    arguments.moved.clear();
+    arguments.moved.extend(inputs.chain(outputs).map(|(address, bytes)| {
+        let stays = bytes == 0 || address.is_multiple_of(PACK) && is_reached(device, address);
+        let place = plan.layout.bytes + moved_bytes;
+        moved_bytes += if stays { 0 } else { bytes.next_multiple_of(graph::plan::ALIGNMENT) };
+        (!stays).then_some(place)
+    }));
+    moved_bytes
 }
 
 /// Whether kernels can use an address. Those of the host driver run on the host, and reach everything.
@@ -123,48 +126,58 @@ fn is_reached(device: &hip::Device, address: usize) -> bool {
     device.kind() == DriverKind::Host || device.driver().pointer_info(address).kind != PointerKind::Unknown
 }
 
-/// Queues everything: copies in, steps, copies out, fault words.
+/// Queues everything: copies in, steps, fault words, copies out. With `may_replay` the steps may be one graph.
 ///
 /// # Safety
 /// As for [`run`]; the block and the flight stay until the stream has passed this point, or the capture is dropped.
 unsafe fn work(
     plan: &GpuPlan,
     run: &Run<'_>,
-    moved: &Moved,
     block: &Block,
     arguments: &mut Arguments,
     flight: Option<&Flight>,
     stream: RawStream<'_>,
+    may_replay: bool,
 ) -> Result<(), ExecError> {
-    let device = &plan.program.device.device;
+    let shared = &plan.program.device;
+    let device = &shared.device;
     let given = run.inputs.iter().map(|address| address.cast_mut()).chain(run.outputs.iter().copied());
-    let addresses = given.zip(&moved.places).map(|(address, place)| match place {
-        Some(place) => block.address().wrapping_add(*place).expose_provenance(),
-        None => address.expose_provenance(),
-    });
-    let bases = Bases(addresses.chain([block.address().expose_provenance()]).collect());
-    arguments.set(&plan.template, &bases);
+    for ((base, address), place) in arguments.bases.0.iter_mut().zip(given).zip(&arguments.moved) {
+        let address = place.map_or(address, |place| block.address().wrapping_add(place));
+        *base = address.expose_provenance();
+    }
+    if let Some(last) = arguments.bases.0.last_mut() {
+        *last = block.address().expose_provenance();
+    }
+    arguments.set(&plan.template);
     let inputs = run.inputs.len();
-    for (at, place) in moved.places[..inputs].iter().enumerate() {
-        if let Some(place) = place {
-            let (to, bytes) = (block.address().wrapping_add(*place), plan.input_bytes[at]);
+    for at in 0..inputs {
+        if let Some(place) = arguments.moved[at] {
+            let (to, bytes) = (block.address().wrapping_add(place), plan.input_bytes[at]);
             // SAFETY: the caller vouches for the input; the copy has its place in the block.
             unsafe { device.copy_raw_async(to, run.inputs[at], bytes, CopyKind::Default, stream)? };
         }
     }
-    let faults = block.address().wrapping_add(plan.layout.faults_at);
-    // SAFETY: the words have their place in the block.
-    unsafe { device.fill_raw_async(faults, 0, plan.layout.fault_bytes, stream)? };
-    // SAFETY: as above, and the caller's promise.
-    unsafe { steps(plan, run, &bases, arguments, stream)? };
-    if let Some(flight) = flight {
-        let kind = CopyKind::DeviceToHost;
-        // SAFETY: the flight has room for all words, and stays as the caller promises.
-        unsafe { device.copy_raw_async(flight.address(), faults, plan.layout.fault_bytes, kind, stream)? };
+    let replays = may_replay && plan.is_recordable && run.observer.is_none() && {
+        let mode = plan.program.settings.graphs;
+        // SAFETY: the caller's promise. A replay happens on the addresses it was recorded with, for which the caller of
+        // that run vouches.
+        let record =
+            |arguments: &mut Arguments, stream: RawStream<'_>| unsafe { steps(plan, run, block, arguments, stream) };
+        plan.replays.replay(mode, arguments, shared, stream, record)?
+    };
+    if !replays {
+        // SAFETY: the caller's promise.
+        unsafe { steps(plan, run, block, arguments, stream)? };
     }
-    for (at, place) in moved.places[inputs..].iter().enumerate() {
-        if let Some(place) = place {
-            let (from, bytes) = (block.address().wrapping_add(*place), output_bytes(&plan.plan, at));
+    if let Some(flight) = flight {
+        let (words, kind) = (block.address().wrapping_add(plan.layout.faults_at), CopyKind::DeviceToHost);
+        // SAFETY: the flight has room for all words, and stays as the caller promises.
+        unsafe { device.copy_raw_async(flight.address(), words, plan.layout.fault_bytes, kind, stream)? };
+    }
+    for at in 0..run.outputs.len() {
+        if let Some(place) = arguments.moved[inputs + at] {
+            let (from, bytes) = (block.address().wrapping_add(place), output_bytes(&plan.plan, at));
             // SAFETY: the caller vouches for the output; the copy has its place in the block.
             unsafe { device.copy_raw_async(run.outputs[at], from, bytes, CopyKind::Default, stream)? };
         }
@@ -179,15 +192,18 @@ unsafe fn work(
 unsafe fn steps(
     plan: &GpuPlan,
     run: &Run<'_>,
-    bases: &Bases,
+    block: &Block,
     arguments: &mut Arguments,
     stream: RawStream<'_>,
 ) -> Result<(), ExecError> {
     let device = &plan.program.device.device;
+    let words = block.address().wrapping_add(plan.layout.faults_at);
+    // SAFETY: the words have their place in the block.
+    unsafe { device.fill_raw_async(words, 0, plan.layout.fault_bytes, stream)? };
     let mut watch = run.observer.as_deref().map(|observer| Watch::new(observer, device, stream)).transpose()?;
     for at in 0..plan.tasks.len() {
         // SAFETY: the caller's promise.
-        unsafe { step(plan, at, run, bases, arguments, stream)? };
+        unsafe { step(plan, at, run, arguments, stream)? };
         if let Some(watch) = &mut watch {
             watch.mark(stream)?;
         }
@@ -203,12 +219,10 @@ unsafe fn step(
     plan: &GpuPlan,
     at: usize,
     run: &Run<'_>,
-    bases: &Bases,
     arguments: &mut Arguments,
     stream: RawStream<'_>,
 ) -> Result<(), ExecError> {
     let (step, buffers, device) = (&plan.plan.steps[at], plan.buffers(), &plan.program.device.device);
-    let address = |buffer| buffers.address(buffer, bases);
     match &plan.tasks[at] {
         Task::Nothing => Ok(()),
         Task::Kernels { launches, .. } => {
@@ -227,12 +241,14 @@ unsafe fn step(
             Ok(())
         }
         Task::Dnn(dnn) => {
+            let bases = &arguments.bases;
             let workspace = address_of(bases.0[buffers.block()] + plan.layout.scratch_at);
             // SAFETY: as above; the workspace is the plan's scratch memory, which is large enough for every step.
-            unsafe { dnn.execute(address, workspace, stream) }
+            unsafe { dnn.execute(|buffer| buffers.address(buffer, bases), workspace, stream) }
         }
         Task::Host { .. } => {
             let node = || plan.program.label(step.node);
+            let address = |buffer| buffers.address(buffer, &arguments.bases);
             // SAFETY: the planner keeps live buffers apart; the caller vouches for inputs and outputs.
             unsafe { host_step::run(step, node, &plan.plan, address, device, stream, run.parallel) }
         }

@@ -1,0 +1,141 @@
+//! Plans as captured graphs: one launch instead of one for each kernel.
+//!
+//! A graph holds the addresses it was recorded with. Runs that bring the same ones replay it; for others it is recorded
+//! anew, which costs more than it saves if addresses never come back, so a plan that sees that gives up.
+use std::{
+    str::FromStr,
+    sync::{Mutex, PoisonError},
+};
+
+use hip::{CaptureMode, Event, GraphExec, RawStream, UpdateResult};
+
+use super::{Shared, bind::Arguments, frame::Bases};
+use crate::ExecError;
+
+/// Whether plans become graphs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GraphMode {
+    /// Where addresses come back.
+    #[default]
+    Auto,
+    /// Wherever it is possible.
+    On,
+    /// Never.
+    Off,
+}
+
+/// The text is none of the three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is none of auto, on and off")]
+pub struct UnknownGraphMode;
+
+impl FromStr for GraphMode {
+    type Err = UnknownGraphMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownGraphMode> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err(UnknownGraphMode),
+        }
+    }
+}
+
+/// Runs of a plan before it is recorded: the first loads code, and one-time shapes never get further.
+const PLAIN_RUNS: usize = 2;
+/// Graphs kept for a plan, for callers that alternate between buffers.
+const MOST_GRAPHS: usize = 4;
+/// Runs with new addresses after which a plan gives up, unless as many came with known ones.
+const PATIENCE: usize = 8;
+
+/// The graphs of a plan.
+#[derive(Default)]
+pub(super) struct Replays(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    runs: usize,
+    known: usize,
+    new: usize,
+    gave_up: bool,
+    /// The most recent last.
+    graphs: Vec<Kept>,
+}
+
+struct Kept {
+    bases: Bases,
+    exec: GraphExec,
+    /// Behind the last launch: a graph is not changed while it runs.
+    launched: Event,
+}
+
+impl Replays {
+    /// Replays the plan on a stream; `false` if its work has to be queued step by step. `record` queues it on a stream
+    /// that is being recorded.
+    pub fn replay(
+        &self,
+        mode: GraphMode,
+        arguments: &mut Arguments,
+        device: &Shared,
+        stream: RawStream<'_>,
+        record: impl FnOnce(&mut Arguments, RawStream<'_>) -> Result<(), ExecError>,
+    ) -> Result<bool, ExecError> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.runs += 1;
+        if mode == GraphMode::Off || state.gave_up || state.runs <= PLAIN_RUNS {
+            return Ok(false);
+        }
+        if let Some(at) = state.graphs.iter().position(|kept| kept.bases == arguments.bases) {
+            state.known += 1;
+            state.graphs[at..].rotate_left(1);
+        } else {
+            state.new += 1;
+            if mode == GraphMode::Auto && state.new > PATIENCE && state.known < state.new {
+                state.gave_up = true;
+                tracing::debug!(target: "amdgpu_ep::run", "addresses keep changing: the plan is launched step by step");
+                return Ok(false);
+            }
+            if let Err(error) = state.add(arguments, device, record) {
+                state.gave_up = true;
+                tracing::debug!(target: "amdgpu_ep::run", %error, "the plan can't be captured: it is launched step by step");
+                return Ok(false);
+            }
+        }
+        let Some(kept) = state.graphs.last() else { return Ok(false) };
+        kept.exec.launch(stream)?;
+        kept.launched.record(stream)?;
+        Ok(true)
+    }
+}
+
+impl State {
+    /// Records a graph for new addresses. It takes the place of the oldest one where there are enough.
+    fn add(
+        &mut self,
+        arguments: &mut Arguments,
+        device: &Shared,
+        record: impl FnOnce(&mut Arguments, RawStream<'_>) -> Result<(), ExecError>,
+    ) -> Result<(), ExecError> {
+        let stream = device.stream()?;
+        let graph = stream.begin_capture(CaptureMode::Relaxed).map_err(ExecError::from).and_then(|()| {
+            let recorded = record(arguments, stream.raw());
+            let ended = stream.end_capture();
+            recorded?;
+            Ok(ended?)
+        });
+        device.give_back(stream);
+        let graph = graph?;
+        let oldest = (self.graphs.len() >= MOST_GRAPHS).then(|| self.graphs.remove(0));
+        if let Some(oldest) = oldest {
+            oldest.launched.synchronize()?;
+            if oldest.exec.update(&graph)? == UpdateResult::Updated {
+                self.graphs.push(Kept { bases: arguments.bases.clone(), ..oldest });
+                return Ok(());
+            }
+        }
+        let (exec, launched) = (graph.instantiate()?, device.device.event()?);
+        self.graphs.push(Kept { bases: arguments.bases.clone(), exec, launched });
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! Memory of the GPU device: none is left, and none is leaked.
+#![allow(clippy::unwrap_used, clippy::panic)]
+#[path = "common/lookup.rs"]
+mod lookup;
+
+mod common;
+
+use std::sync::{Mutex, PoisonError};
+
+use exec::{ExecError, Input, Order};
+use lookup::{COLUMNS, Lookup, Memory, gpu};
+
+/// Both look at how much memory is free, which is the driver's, not a test's.
+static TURN: Mutex<()> = Mutex::new(());
+
+#[test]
+fn too_little_memory_is_an_error_with_both_numbers_and_the_device_goes_on() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let gpu = gpu();
+    let (lookup, mut memory) = (Lookup::new(&gpu, 6), Memory::new(&[5, 1]));
+    let hog = gpu.device().alloc(gpu.device().memory_info().unwrap().free).unwrap();
+    let prepared = lookup.program.plan(&[Input { shape: &[2], value: None }]);
+    let Err(ExecError::Driver(hip::HipError::OutOfMemory { bytes, free, .. })) = prepared.map(|_| ()) else {
+        panic!("the table found room");
+    };
+    assert!(bytes > free, "{bytes} of {free}");
+    drop(hog);
+    memory.run(&lookup, Order::Now).unwrap();
+    memory.check(&lookup);
+}
+
+#[test]
+fn constants_are_uploaded_once_and_memory_does_not_grow() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let gpu = gpu();
+    let free = || gpu.device().memory_info().unwrap().free;
+    let lookup = Lookup::new(&gpu, 100_000);
+    let before = free();
+    lookup.prepare(1);
+    let table = before - free();
+    assert!(table >= 100_000 * COLUMNS * 4);
+    lookup.prepare(2);
+    assert_eq!(before - free(), table, "the second plan has the same table");
+    let (mut memory, kernels) = (Memory::new(&[77, 99_999]), gpu.kernels());
+    memory.run(&lookup, Order::Now).unwrap();
+    let warm = free();
+    for count in 0..300 {
+        memory.run(&lookup, Order::Now).unwrap();
+        let mut other = Memory::new(&vec![5; 1 + count % 9]);
+        other.run(&lookup, Order::Now).unwrap();
+        other.check(&lookup);
+    }
+    assert_eq!(free(), warm, "600 runs took memory");
+    assert_eq!(gpu.kernels(), kernels, "other shapes took other kernels");
+    drop(lookup);
+    assert!(free() > warm, "the table is freed with its program");
+}
