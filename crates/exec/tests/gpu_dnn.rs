@@ -49,7 +49,8 @@ fn network() -> Graph {
 #[test]
 fn a_network_runs_through_hipdnn_between_our_kernels() {
     let graph = network();
-    let gpu = common::device::simulated("gfx1100").with(GpuSettings { dnn: Some(Arc::new(dnn::offering())) });
+    let settings = GpuSettings { dnn: Some(Arc::new(dnn::offering())), ..GpuSettings::default() };
+    let gpu = common::device::simulated("gfx1100").with(settings);
     let on_gpu = Program::new(graph.clone(), &gpu).unwrap();
     let on_host = Program::new(graph, &HostDevice::new()).unwrap();
     for (batch, seed) in [(1, 8), (3, 9), (1, 10)] {
