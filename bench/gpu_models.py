@@ -39,7 +39,12 @@ def session(model, options):
     settings = ort.SessionOptions()
     settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     device = next(device for device in ort.get_ep_devices() if device.ep_name == NAME)
-    settings.add_provider_for_devices([device], options)
+    # Keys of a backend, which begin with "ep.", are entries of the session; the others are the provider's.
+    for key, value in options.items():
+        if key.startswith("ep."):
+            settings.add_session_config_entry(key, value)
+    own = {key: value for key, value in options.items() if not key.startswith("ep.")}
+    settings.add_provider_for_devices([device], own)
     start = time.perf_counter()
     made = ort.InferenceSession(model, sess_options=settings, enable_fallback=0)
     return made, time.perf_counter() - start
