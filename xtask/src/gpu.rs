@@ -12,7 +12,7 @@ use crate::workspace::Workspace;
 ///
 /// # Errors
 /// When the build or a check fails.
-pub fn run(workspace: &Workspace, driver: &str, bundle_only: bool) -> Result<()> {
+pub fn run(workspace: &Workspace, driver: &str, bundle_only: bool, tiny: bool) -> Result<()> {
     let bundle = workspace.target().join("gpu");
     stage::run_into(workspace, Profile::Release, bundle.clone())?;
     for (name, package, arguments) in [
@@ -21,6 +21,8 @@ pub fn run(workspace: &Workspace, driver: &str, bundle_only: bool) -> Result<()>
         ("hipdnn-suite", "hipdnn-suite", &["build", "--bin", "hipdnn-suite"]),
         ("conv_fprop_dynamic", "hipdnn", &["build", "--example", "conv_fprop_dynamic"]),
         ("overhead", "hipdnn", &["build", "--example", "overhead"]),
+        ("ops", "exec", &["test", "--no-run", "--test", "ops"]),
+        ("gpu_kernels", "exec", &["build", "--example", "gpu_kernels"]),
     ] {
         let mut build = shell::cargo(workspace.root());
         build.args(arguments);
@@ -35,5 +37,8 @@ pub fn run(workspace: &Workspace, driver: &str, bundle_only: bool) -> Result<()>
     }
     let mut script = Command::new("bash");
     script.current_dir(workspace.root()).args(["bench/gpu.sh", "target/gpu", driver]);
+    if tiny {
+        script.arg("--tiny");
+    }
     shell::run(&mut script)
 }

@@ -113,7 +113,7 @@ enum Command {
     Migraphx,
     /// Run models on somebody else's plugin through the umbrella: OpenVINO's, from PyPI, on the CPU
     ThirdParty,
-    /// Check and measure the driver layer on a real GPU
+    /// Check and measure everything on a real GPU
     Gpu {
         /// The driver to check: nvidia or amd
         #[arg(long, default_value = "nvidia")]
@@ -121,6 +121,9 @@ enum Command {
         /// Only build target/gpu, to be carried to another machine
         #[arg(long)]
         bundle_only: bool,
+        /// Small sizes and few rounds, for slow or emulated devices
+        #[arg(long)]
+        tiny: bool,
     },
     /// Write the shippable files to dist/
     Dist,
@@ -180,7 +183,7 @@ fn run(command: Command) -> Result<()> {
             let stage = stage::run(&workspace, Profile::Dev)?;
             third_party::run(&workspace, &setup::run(&workspace)?, &stage).map(tell_skip)
         }
-        Command::Gpu { driver, bundle_only } => gpu::run(&workspace, &driver, bundle_only),
+        Command::Gpu { driver, bundle_only, tiny } => gpu::run(&workspace, &driver, bundle_only, tiny),
         Command::Dist => dist::run(&workspace),
     }
 }
