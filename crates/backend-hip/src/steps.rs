@@ -21,7 +21,7 @@ pub(crate) fn summary(prepared: &dyn Prepared) -> String {
         };
         *runners.entry(runner).or_default() += 1;
         if let Some(why) = by.why() {
-            let absent = if matches!(by, RunBy::Host { .. }) { "the device" } else { "hipDNN" };
+            let absent = if matches!(by, RunBy::Host { .. }) { "the device" } else { "a library" };
             *reasons.entry((absent, why)).or_default() += 1;
         }
     }

@@ -59,6 +59,15 @@ impl Blocks {
         Ok(())
     }
 
+    /// Waits for all work that was queued. Not for the device, which would spoil captures of others.
+    pub fn wait(&self) {
+        for block in &*self.idle.lock().unwrap_or_else(PoisonError::into_inner) {
+            if let Err(error) = block.free.synchronize() {
+                tracing::debug!(target: "amdgpu_ep::lifetime", %error, "work not waited for");
+            }
+        }
+    }
+
     /// Device memory for good. Idle blocks make room for it if they must.
     pub fn alloc(&self, bytes: usize) -> Result<DeviceBuffer, ExecError> {
         match self.device.alloc(bytes) {

@@ -72,12 +72,3 @@ impl Code {
         Ok(Arc::new(function.map_err(|error| error.to_string())?))
     }
 }
-
-impl Drop for Code {
-    fn drop(&mut self) {
-        // Code must outlive the work that runs it.
-        if let Err(error) = self.device.synchronize() {
-            tracing::debug!(target: "amdgpu_ep::lifetime", %error, "device not waited for");
-        }
-    }
-}

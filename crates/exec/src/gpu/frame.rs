@@ -6,7 +6,7 @@ use graph::{
     shape,
 };
 
-use super::weights::Resident;
+use super::{blas::PRODUCT, weights::Resident};
 
 /// What lies where in the block of a run: what lives between steps, scratch memory, fault words, then copies of inputs and
 /// outputs that kernels can't reach where they are.
@@ -54,6 +54,8 @@ pub(super) struct Buffers<'a> {
     pub layout: Layout,
     /// The plan's constants on the device, where kernels read them.
     pub constants: &'a [Option<Resident>],
+    /// Where in the scratch memory a product lies whose epilogue comes behind it.
+    pub product_at: usize,
 }
 
 impl Buffers<'_> {
@@ -64,6 +66,10 @@ impl Buffers<'_> {
 
     /// Where a byte of a buffer is.
     pub fn origin(&self, buffer: BufferId, bytes: isize) -> Origin {
+        if buffer == PRODUCT {
+            let place = self.layout.scratch_at + self.product_at;
+            return Origin::Base(self.block(), place.cast_signed() + bytes);
+        }
         match &self.plan.places[buffer.0 as usize] {
             Place::Input(number) => Origin::Base(*number, bytes),
             Place::Output(number) => Origin::Base(self.inputs + *number, bytes),

@@ -3,7 +3,8 @@
 //! | | |
 //! |---|---|
 //! | `code` | kernels are compiled once per device, several at a time |
-//! | `task` | who runs a step: hipDNN, our kernels, or the host where there is none |
+//! | `task` | who runs a step: BLASLt, hipDNN, our kernels, or the host where there is none |
+//! | `blas`, `sum` | products by the vendor's library, and the epilogues it has |
 //! | `weights` | constants are uploaded once for all plans of a program |
 //! | `frame` | the one block of device memory of a run, and how operands are found in it |
 //! | `blocks` | these blocks come and go in stream order |
@@ -15,6 +16,7 @@
 //!
 //! Nothing here knows which vendor's device it works with: that is the driver's and the compiler's business.
 mod bind;
+mod blas;
 mod blocks;
 mod code;
 mod flight;
@@ -23,6 +25,7 @@ mod host_step;
 mod plan;
 mod replay;
 mod run;
+mod sum;
 mod task;
 mod weights;
 
@@ -40,6 +43,7 @@ use crate::{
     dnn::Offering,
     host::Folded,
 };
+use blas::Blas;
 use blocks::Blocks;
 use code::Code;
 use plan::GpuPlan;
@@ -68,8 +72,8 @@ pub struct GpuSettings {
 /// What all sessions on a device share.
 struct Shared {
     name: String,
-    // Before the device's other things: work that uses them is waited for when code goes.
     code: Code,
+    blas: Blas,
     blocks: Blocks,
     /// Streams for runs that come without one, and for uploads.
     streams: Mutex<Vec<hip::Stream>>,
@@ -81,8 +85,11 @@ impl GpuDevice {
     pub fn new(device: hip::Device, arch: Arch, compiler: Arc<dyn Compiler>) -> Self {
         let name = arch.target.split(':').next().unwrap_or_default().to_owned();
         let code = Code::new(device.clone(), arch, compiler);
-        let (blocks, streams) = (Blocks::new(device.clone()), Mutex::default());
-        Self { shared: Arc::new(Shared { name, code, blocks, streams, device }), settings: GpuSettings::default() }
+        let (blas, blocks) = (Blas::new(device.clone()), Blocks::new(device.clone()));
+        Self {
+            shared: Arc::new(Shared { name, code, blas, blocks, streams: Mutex::default(), device }),
+            settings: GpuSettings::default(),
+        }
     }
 
     /// The same device for a session with these settings.
@@ -111,6 +118,13 @@ impl Shared {
 
     fn give_back(&self, stream: hip::Stream) {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Code must outlive the work that runs it.
+        self.blocks.wait();
     }
 }
 

@@ -45,20 +45,20 @@ pub(super) struct GpuPlan {
 impl GpuPlan {
     pub fn new(plan: Plan, program: &Arc<Program>) -> Result<Self, ExecError> {
         let device = &program.device;
-        let (mut tasks, scratch_bytes) = task::tasks(&plan.steps, &program.settings, &device.code);
+        let (mut tasks, scratch_bytes) = task::tasks(&plan.steps, &program.settings, device);
         warn_of_host_steps(&plan, &tasks, program);
         let inputs = program.graph.inputs().len();
         let constants = constants(&plan, &tasks, program)?;
         let nodes: Vec<usize> = (0..tasks.len()).filter(|&at| reports_faults(&tasks[at])).collect();
         let layout = Layout::new(plan.arena_bytes, scratch_bytes, nodes.len());
-        let buffers = Buffers { plan: &plan, inputs, layout, constants: &constants };
         let mut template = Template::default();
         for (at, (task, step)) in tasks.iter_mut().zip(&plan.steps).enumerate() {
-            if let Task::Kernels { launches, .. } = task {
-                let fault = nodes.iter().position(|&node| node == at).unwrap_or(0);
-                for ready in launches {
-                    ready.args = template.add(&ready.launch, step, fault, &buffers);
-                }
+            let product_at = task.product_at();
+            let buffers = Buffers { plan: &plan, inputs, layout, constants: &constants, product_at };
+            let fault = nodes.iter().position(|&node| node == at).unwrap_or(0);
+            let (launches, own) = task.launches();
+            for ready in launches {
+                ready.args = template.add(&ready.launch, own.unwrap_or(step), fault, &buffers);
             }
         }
         let label = |at: &usize| program.label(plan.steps[*at].node);
@@ -79,9 +79,10 @@ impl GpuPlan {
         })
     }
 
-    pub fn buffers(&self) -> Buffers<'_> {
-        let (inputs, layout) = (self.input_bytes.len(), self.layout);
-        Buffers { plan: &self.plan, inputs, layout, constants: &self.constants }
+    /// Where the buffers of a step lie.
+    pub fn buffers(&self, step: usize) -> Buffers<'_> {
+        let (inputs, layout, product_at) = (self.input_bytes.len(), self.layout, self.tasks[step].product_at());
+        Buffers { plan: &self.plan, inputs, layout, constants: &self.constants, product_at }
     }
 
     /// Arguments that no run is being queued with.

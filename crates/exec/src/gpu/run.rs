@@ -7,7 +7,13 @@ use std::{
 use hip::{CaptureStatus, CopyKind, DriverKind, PointerKind, RawStream};
 
 use super::{
-    bind::Arguments, blocks::Block, flight::Flight, frame::output_bytes, host_step, plan::GpuPlan, task::Task,
+    bind::Arguments,
+    blocks::Block,
+    flight::Flight,
+    frame::output_bytes,
+    host_step,
+    plan::GpuPlan,
+    task::{ReadyLaunch, Task},
 };
 use crate::{
     ExecError,
@@ -222,23 +228,18 @@ unsafe fn step(
     arguments: &mut Arguments,
     stream: RawStream<'_>,
 ) -> Result<(), ExecError> {
-    let (step, buffers, device) = (&plan.plan.steps[at], plan.buffers(), &plan.program.device.device);
+    let (step, buffers, device) = (&plan.plan.steps[at], plan.buffers(at), &plan.program.device.device);
     match &plan.tasks[at] {
         Task::Nothing => Ok(()),
-        Task::Kernels { launches, .. } => {
-            for ready in launches {
-                let (launch, mut argument) = (&ready.launch, [arguments.at(ready.args)]);
-                let (grid, block, lds) = (launch.grid, [launch.threads, 1, 1], launch.lds_bytes);
-                // SAFETY: the argument is the kernel's structure with addresses of memory that the planner keeps apart
-                // and the caller vouches for; the code lives as long as the device does.
-                let launched = unsafe { ready.function.launch(grid, block, lds, stream, &mut argument) };
-                launched.map_err(|source| ExecError::Launch {
-                    node: plan.program.label(step.node),
-                    kernel: launch.kernel.name,
-                    source: Box::new(source),
-                })?;
-            }
-            Ok(())
+        // SAFETY: the caller's promise.
+        Task::Kernels { launches, .. } => unsafe { launch(plan, step.node, launches, arguments, stream) },
+        Task::Blas { product, behind } => {
+            let bases = &arguments.bases;
+            let workspace = address_of(bases.0[buffers.block()] + plan.layout.scratch_at);
+            // SAFETY: as above; the workspace is the plan's scratch memory, which is large enough for every step.
+            unsafe { product.execute(|buffer| buffers.address(buffer, bases), workspace, stream) }?;
+            // SAFETY: as above.
+            unsafe { launch(plan, step.node, behind, arguments, stream) }
         }
         Task::Dnn(dnn) => {
             let bases = &arguments.bases;
@@ -253,6 +254,32 @@ unsafe fn step(
             unsafe { host_step::run(step, node, &plan.plan, address, device, stream, run.parallel) }
         }
     }
+}
+
+/// Queues launches of a step, one after the other.
+///
+/// # Safety
+/// As for [`work`].
+unsafe fn launch(
+    plan: &GpuPlan,
+    node: u32,
+    launches: &[ReadyLaunch],
+    arguments: &mut Arguments,
+    stream: RawStream<'_>,
+) -> Result<(), ExecError> {
+    for ReadyLaunch { function, launch, args } in launches {
+        let (grid, block, lds, mut argument) =
+            (launch.grid, [launch.threads, 1, 1], launch.lds_bytes, [arguments.at(*args)]);
+        // SAFETY: the argument is the kernel's structure with addresses of memory that the planner keeps apart and the
+        // caller vouches for; the code lives as long as the device does.
+        let launched = unsafe { function.launch(grid, block, lds, stream, &mut argument) };
+        launched.map_err(|source| ExecError::Launch {
+            node: plan.program.label(node),
+            kernel: launch.kernel.name,
+            source: Box::new(source),
+        })?;
+    }
+    Ok(())
 }
 
 fn address_of(number: usize) -> *mut u8 {

@@ -1,0 +1,329 @@
+//! The vendor's library for matrix products.
+//!
+//! A product with an epilogue that the library has (a bias, something added, ReLU) is one call. With any other epilogue a
+//! large product is stored as it is, in scratch memory, and the epilogue is a map behind it.
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use graph::{
+    DType, Declined, Prim, Step, View,
+    plan::ALIGNMENT,
+    prim::{BufferId, Fused, Map, MatMul},
+    shape,
+};
+use hip::{BlasLt, Compute, DataType, Epilogue, Matmul, MatmulAddresses, MatmulDesc, Operand, RawStream};
+
+use super::sum::Sum;
+use crate::{ExecError, Lru};
+
+/// Products with fewer multiplications than this go to our kernels, which take any epilogue along.
+const SMALL_PRODUCT: usize = 1 << 24;
+/// As above, where the epilogue needs a pass of its own.
+const SMALL_WITH_PASS: usize = 1 << 27;
+/// What the library may use for itself.
+const WORKSPACE_BYTES: usize = 32 << 20;
+/// Every operand begins at a multiple of this.
+const OPERAND_ALIGNMENT: usize = 16;
+/// Answers kept per device.
+const KEPT: usize = 512;
+
+/// Stands for the product in scratch memory among the buffers of a step.
+pub(super) const PRODUCT: BufferId = BufferId(u32::MAX);
+
+/// The library on one device, loaded when a product first asks for it.
+pub(super) struct Blas {
+    known: Mutex<Lru<Key, Answer>>,
+    library: OnceLock<Result<BlasLt, Declined>>,
+    device: hip::Device,
+}
+
+type Answer = Result<Arc<Matmul>, Declined>;
+
+/// A description, which has floats in it, compared as it is.
+#[derive(PartialEq)]
+struct Key(MatmulDesc);
+
+/// A step as a call of the library.
+pub(super) struct Product {
+    matmul: Arc<Matmul>,
+    a: Place,
+    b: Place,
+    /// Added to the product, as large as it.
+    c: Option<Place>,
+    /// Added to each of its rows.
+    bias: Option<Place>,
+    d: Place,
+    /// The map behind it, and how many bytes the product takes in scratch memory, behind the library's own.
+    pub behind: Option<(Step, usize)>,
+}
+
+/// A buffer, and bytes from its start.
+#[derive(Clone, Copy)]
+struct Place(BufferId, isize);
+
+impl Place {
+    fn of(view: &View) -> Self {
+        Self(view.buffer, view.offset * view.dtype.bytes().cast_signed())
+    }
+}
+
+impl Product {
+    /// Where the product lies in scratch memory, if its epilogue comes behind.
+    pub fn product_at(&self) -> usize {
+        self.workspace_bytes().next_multiple_of(ALIGNMENT)
+    }
+
+    /// Scratch memory of the call and the map behind it.
+    pub fn scratch_bytes(&self) -> usize {
+        self.product_at() + self.behind.as_ref().map_or(0, |(_, bytes)| *bytes)
+    }
+
+    fn workspace_bytes(&self) -> usize {
+        self.matmul.algorithms().first().map_or(0, |algorithm| algorithm.workspace_bytes())
+    }
+
+    /// Enqueues the product, without the map behind it.
+    ///
+    /// # Safety
+    /// `address` gives for each buffer of the step, and for [`PRODUCT`], memory of the device that stays until the stream has
+    /// passed this point or the capture is gone; `workspace` is as large as [`scratch_bytes`](Self::scratch_bytes).
+    pub unsafe fn execute(
+        &self,
+        address: impl Fn(BufferId) -> *mut u8,
+        workspace: *mut u8,
+        stream: RawStream<'_>,
+    ) -> Result<(), ExecError> {
+        let at = |place: Place| address(place.0).wrapping_offset(place.1);
+        let optional = |place: Option<Place>| place.map_or(std::ptr::null_mut(), at).cast_const();
+        let addresses = MatmulAddresses {
+            a: at(self.a),
+            b: at(self.b),
+            c: optional(self.c),
+            d: at(self.d),
+            bias: optional(self.bias),
+            workspace,
+            workspace_bytes: self.workspace_bytes(),
+        };
+        // SAFETY: the caller vouches for the memory; the description was made of the step's views.
+        Ok(unsafe { self.matmul.run(addresses, stream) }?)
+    }
+}
+
+impl Blas {
+    pub fn new(device: hip::Device) -> Self {
+        Self { known: Mutex::new(Lru::new(KEPT)), library: OnceLock::new(), device }
+    }
+
+    /// Offers a step. `None` if it is no product; a reason if the library does not do it, or it is not worth it.
+    pub fn offer(&self, step: &Step, tf32: bool) -> Option<Result<Product, Declined>> {
+        match &step.prim {
+            Prim::MatMul(prim) => Some(self.plain(prim, step, tf32)),
+            Prim::Fused(fused) => match &*fused.product {
+                Prim::MatMul(prim) => Some(self.fused(prim, fused, step, tf32)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn plain(&self, prim: &MatMul, step: &Step, tf32: bool) -> Result<Product, Declined> {
+        let (a, b, d) = (&step.inputs[0], &step.inputs[1], &step.outputs[0]);
+        let desc = describe(prim, a, b, d, tf32)?;
+        worth(&desc, SMALL_PRODUCT)?;
+        let matmul = self.prepare(desc)?;
+        Ok(Product { matmul, a: Place::of(a), b: Place::of(b), c: None, bias: None, d: Place::of(d), behind: None })
+    }
+
+    fn fused(&self, prim: &MatMul, fused: &Fused, step: &Step, tf32: bool) -> Result<Product, Declined> {
+        let (a, b, d) = (&step.inputs[0], &step.inputs[1], &step.outputs[0]);
+        let operands = &step.inputs[fused.operands..];
+        if let Some(sum) = Sum::of(&fused.epilogue, operands, d)
+            && let Ok(mut desc) = describe(prim, a, b, d, tf32)
+        {
+            worth(&desc, SMALL_PRODUCT)?;
+            desc.epilogue = match (sum.bias, sum.relu) {
+                (None, false) => Epilogue::None,
+                (None, true) => Epilogue::Relu,
+                (Some(_), false) => Epilogue::Bias,
+                (Some(_), true) => Epilogue::BiasRelu,
+            };
+            desc.beta = if sum.added.is_some() { 1.0 } else { 0.0 };
+            let place = |number: Option<usize>| number.map(|number| Place::of(&operands[number]));
+            let is_aligned = |number: Option<usize>| number.is_none_or(|number| aligned(&operands[number]));
+            // A library without this epilogue may still have the product.
+            if is_aligned(sum.bias)
+                && is_aligned(sum.added)
+                && let Ok(matmul) = self.prepare(desc)
+            {
+                let (c, bias) = (place(sum.added), place(sum.bias));
+                return Ok(Product {
+                    matmul,
+                    a: Place::of(a),
+                    b: Place::of(b),
+                    c,
+                    bias,
+                    d: Place::of(d),
+                    behind: None,
+                });
+            }
+        }
+        let stored = View {
+            buffer: PRODUCT,
+            dtype: fused.dtype,
+            shape: d.shape.clone(),
+            strides: shape::dense_strides(&d.shape),
+            offset: 0,
+        };
+        let desc = describe(prim, a, b, &stored, tf32)?;
+        worth(&desc, SMALL_WITH_PASS)?;
+        let matmul = self.prepare(desc)?;
+        let bytes = stored.elems() * stored.dtype.bytes();
+        let behind = Step {
+            node: step.node,
+            prim: Prim::Map(Map { expr: fused.epilogue.clone() }),
+            inputs: [std::slice::from_ref(&stored), operands].concat(),
+            outputs: step.outputs.clone(),
+        };
+        let d = Place::of(&stored);
+        let behind = Some((behind, bytes));
+        Ok(Product { matmul, a: Place::of(a), b: Place::of(b), c: None, bias: None, d, behind })
+    }
+
+    fn prepare(&self, desc: MatmulDesc) -> Answer {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(|key| key.0 == desc);
+        if let Some(answer) = known {
+            return answer;
+        }
+        let library = self.library.get_or_init(|| {
+            let first_line = |error: hip::HipError| error.to_string().lines().next().unwrap_or_default().to_owned();
+            self.device.blas_lt().map_err(|error| Declined(first_line(error)))
+        });
+        let answer = library.as_ref().map_err(Clone::clone).and_then(|library| {
+            let matmul = library.prepare(&desc, 1).map_err(|error| Declined::new(error.to_string()))?;
+            if matmul.algorithms().is_empty() {
+                return Err(Declined::new("BLASLt has no way to do the product"));
+            }
+            Ok(Arc::new(matmul))
+        });
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(Key(desc), answer.clone());
+        answer
+    }
+}
+
+fn worth(desc: &MatmulDesc, least: usize) -> Result<(), Declined> {
+    let work = desc.batch.saturating_mul(desc.m).saturating_mul(desc.n).saturating_mul(desc.k);
+    if work < least { Err(Declined::new("too small a product for BLASLt")) } else { Ok(()) }
+}
+
+fn aligned(view: &View) -> bool {
+    Place::of(view).1.unsigned_abs().is_multiple_of(OPERAND_ALIGNMENT)
+}
+
+/// A product of views as the library is told of it.
+fn describe(prim: &MatMul, a: &View, b: &View, d: &View, tf32: bool) -> Result<MatmulDesc, Declined> {
+    let dtype = data_type(d.dtype)?;
+    if a.dtype != d.dtype || b.dtype != d.dtype {
+        return Err(Declined::new(format!("a product of {} and {} stored as {}", a.dtype, b.dtype, d.dtype)));
+    }
+    let ([batch, m, n], [_, _, k]) = (extents(d)?, extents(a)?);
+    if ![a, b, d].into_iter().all(aligned) {
+        return Err(Declined::new("an operand does not start at a multiple of 16 bytes"));
+    }
+    let mut desc = MatmulDesc::new(m, n, k, dtype);
+    desc.batch = batch;
+    desc.alpha = f64::from(prim.alpha);
+    desc.workspace_bytes = WORKSPACE_BYTES;
+    (desc.a, desc.b, desc.d) = (operand(a, dtype)?, operand(b, dtype)?, operand(d, dtype)?);
+    if desc.d.transposed {
+        return Err(Declined::new("a result that is stored transposed"));
+    }
+    if tf32 && dtype == DataType::F32 {
+        desc.compute = Compute::F32FastTf32;
+    }
+    Ok(merged(desc))
+}
+
+/// Products with one right side are one product, if their left sides and results lie one behind the other.
+fn merged(desc: MatmulDesc) -> MatmulDesc {
+    let (a_row, d_row) = (desc.a.row_stride.unwrap_or(desc.k), desc.d.row_stride.unwrap_or(desc.n));
+    let joins = desc.b.batch_stride == 0
+        && !desc.a.transposed
+        && desc.a.batch_stride == desc.m * a_row
+        && desc.d.batch_stride == desc.m * d_row;
+    if desc.batch == 1 || !joins {
+        return desc;
+    }
+    let single = |operand: Operand| Operand { batch_stride: 0, ..operand };
+    MatmulDesc { m: desc.m * desc.batch, batch: 1, a: single(desc.a), d: single(desc.d), ..desc }
+}
+
+fn data_type(dtype: DType) -> Result<DataType, Declined> {
+    match dtype {
+        DType::F32 => Ok(DataType::F32),
+        DType::F64 => Ok(DataType::F64),
+        DType::F16 => Ok(DataType::F16),
+        DType::Bf16 => Ok(DataType::Bf16),
+        other => Err(Declined::new(format!("a product of {other}"))),
+    }
+}
+
+fn extents(view: &View) -> Result<[usize; 3], Declined> {
+    view.shape.as_slice().try_into().map_err(|_| Declined::new(format!("a product of rank {}", view.shape.len())))
+}
+
+fn operand(view: &View, dtype: DataType) -> Result<Operand, Declined> {
+    let [batch, rows, columns] = extents(view)?;
+    let stride = |axis: usize| usize::try_from(view.strides[axis]).map_err(|_| Declined::new("a negative stride"));
+    let (batch_stride, row, column) = (if batch == 1 { 0 } else { stride(0)? }, stride(1)?, stride(2)?);
+    let plain = Operand { dtype, transposed: false, row_stride: Some(row.max(columns)), batch_stride };
+    // The stride of an axis with one element is not walked.
+    if (column == 1 || columns == 1) && (row >= columns || rows == 1) {
+        return Ok(plain);
+    }
+    if (row == 1 || rows == 1) && (column >= rows || columns == 1) {
+        return Ok(Operand { transposed: true, row_stride: Some(column.max(rows)), ..plain });
+    }
+    Err(Declined::new("an operand whose rows and columns are both apart"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(shape: [usize; 3], strides: [isize; 3], offset: isize) -> View {
+        let strides = strides.into_iter().collect();
+        View { buffer: BufferId(0), dtype: DType::F16, shape: shape.as_slice().into(), strides, offset }
+    }
+
+    fn dense(shape: [usize; 3]) -> View {
+        view(shape, [(shape[1] * shape[2]) as isize, shape[2] as isize, 1], 0)
+    }
+
+    #[test]
+    fn products_with_one_right_side_become_one() {
+        let (a, b, d) = (dense([4, 8, 16]), view([4, 16, 32], [0, 32, 1], 0), dense([4, 8, 32]));
+        let desc = describe(&MatMul { alpha: 1.0 }, &a, &b, &d, false).unwrap();
+        assert_eq!((desc.batch, desc.m, desc.n, desc.k), (1, 32, 32, 16));
+        // Heads that lie side by side do not.
+        let a = view([4, 8, 16], [16, 64, 1], 0);
+        let desc = describe(&MatMul { alpha: 1.0 }, &a, &b, &d, false).unwrap();
+        assert_eq!((desc.batch, desc.m, desc.a.batch_stride, desc.a.row_stride), (4, 8, 16, Some(64)));
+    }
+
+    #[test]
+    fn turned_operands_are_read_as_they_lie_and_others_declined() {
+        let turned = operand(&view([2, 16, 32], [512, 1, 16], 0), DataType::F16).unwrap();
+        assert_eq!((turned.transposed, turned.row_stride), (true, Some(16)));
+        assert!(operand(&view([2, 16, 32], [512, 64, 2], 0), DataType::F16).is_err());
+        assert!(operand(&view([2, 16, 32], [512, 0, 1], 0), DataType::F16).is_err(), "rows on top of each other");
+        let (a, b, d) = (view([1, 8, 16], [0, 16, 1], 1), dense([1, 16, 32]), dense([1, 8, 32]));
+        assert!(describe(&MatMul { alpha: 1.0 }, &a, &b, &d, false).is_err_and(|why| why.0.contains("16 bytes")));
+    }
+
+    #[test]
+    fn tf32_is_for_single_precision_that_asks_for_it() {
+        let single = |shape| View { dtype: DType::F32, ..dense(shape) };
+        let (a, b, d) = (single([1, 8, 16]), single([1, 16, 32]), single([1, 8, 32]));
+        let compute = |tf32| describe(&MatMul { alpha: 1.0 }, &a, &b, &d, tf32).unwrap().compute;
+        assert_eq!((compute(false), compute(true)), (Compute::F32, Compute::F32FastTf32));
+    }
+}
