@@ -9,11 +9,16 @@
 mod sample;
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use hipdnn::{Loaded, Search};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    sample::ended(convolve())
+}
+
+fn convolve() -> Result<(), Box<dyn Error>> {
     let driver = sample::driver()?;
     // A hipDNN of the same ROCm lies beside the HIP runtime that is in use.
     let search = Search { hip_runtime: Some(driver.library().to_owned()), ..Search::default() };

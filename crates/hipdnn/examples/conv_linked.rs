@@ -5,10 +5,15 @@
 mod sample;
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use hipdnn::Linked;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    sample::ended(convolve())
+}
+
+fn convolve() -> Result<(), Box<dyn Error>> {
     sample::run(&sample::driver()?, Arc::new(Linked::new()?))
 }

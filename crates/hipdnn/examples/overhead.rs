@@ -68,7 +68,11 @@ unsafe impl Backend for Null {
     }
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() {
+    measure().unwrap_or_else(|error| fail(&error));
+}
+
+fn measure() -> Result<(), Box<dyn Error>> {
     println!("| what | µs |\n|---|---|");
     let nothing = Handle::new(Arc::new(Null))?;
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
@@ -105,7 +109,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let times = median(&mut bodies, || setting.wait());
     setting.destroy(pack);
     let [raw, same, raw_packed, other] = times[..] else { return Err("four measurements were asked for".into()) };
-    println!("| `hipdnnBackendExecute` of a ReLU of 512 elements | {:.2} |", micros(raw));
+    println!("| `hipdnnBackendExecute` of a small convolution | {:.2} |", micros(raw));
     println!("| `Plan::execute`, the same addresses | {:.2} |", micros(same));
     println!("| *added by the frontend* | {:+.2} |", micros(same) - micros(raw));
     println!("| pack, `hipdnnBackendExecute`, destroy, in C calls | {:.2} |", micros(raw_packed));
@@ -159,8 +163,9 @@ fn built(mut graph: Graph, handle: &Handle) -> OperationGraph {
     graph.build(handle).unwrap_or_else(|error| fail(&error))
 }
 
-/// The extents of a small tensor, so that what is not the frontend's is small.
+/// A small convolution, so that what is not the frontend's is small: every library has one.
 const SMALL: [i64; 4] = [1, 8, 8, 8];
+const FILTER: [i64; 4] = [8, 8, 1, 1];
 /// Room for such a tensor, or for what a plan needs for itself.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -197,20 +202,24 @@ struct Setting {
     plan: Plan,
     other_plan: Plan,
     memory: Memory,
-    /// Two places for each of the two tensors.
+    /// Two places for each of data and result.
     places: [[*mut c_void; 2]; 2],
+    filter: *mut c_void,
     workspace: *mut c_void,
 }
 
 impl Setting {
     fn new(backend: Arc<Loaded>) -> Result<Self, Box<dyn Error>> {
         println!("| *backend: {}* | |", backend.version());
-        let mut memory = Memory::new(5)?;
-        let [x0, x1, y0, y1, workspace] = memory.addresses()[..] else { return Err("memory is missing".into()) };
+        let mut memory = Memory::new(6)?;
+        let [x0, x1, y0, y1, filter, workspace] = memory.addresses()[..] else {
+            return Err("memory is missing".into());
+        };
         let handle = Handle::new(backend.clone())?;
         let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT);
         let x = graph.tensor(Tensor::new(&SMALL).uid(1));
-        let y = graph.pointwise(PointwiseMode::RELU_FWD, &[x]);
+        let w = graph.tensor(Tensor::new(&FILTER).uid(3));
+        let y = graph.convolution(x, w, Convolution::new(2));
         graph.output(y, Tensor::default().uid(2));
         let graph = graph.build(&handle)?;
         let plan = graph.plan()?;
@@ -218,7 +227,7 @@ impl Setting {
             return Err(format!("{} bytes of workspace are more than expected", plan.workspace_bytes()).into());
         }
         let (other_plan, places) = (graph.plan()?, [[x0, x1], [y0, y1]]);
-        Ok(Self { backend, handle, plan, other_plan, memory, places, workspace })
+        Ok(Self { backend, handle, plan, other_plan, memory, places, filter, workspace })
     }
 
     /// Waits for what was enqueued.
@@ -228,8 +237,8 @@ impl Setting {
         }
     }
 
-    fn tensors(&self, place: usize) -> [(i64, *mut c_void); 2] {
-        [(1, self.places[0][place]), (2, self.places[1][place])]
+    fn tensors(&self, place: usize) -> [(i64, *mut c_void); 3] {
+        [(1, self.places[0][place]), (2, self.places[1][place]), (3, self.filter)]
     }
 
     fn frontend(&self, place: usize) {
@@ -254,8 +263,8 @@ impl Setting {
         let statuses = unsafe {
             [
                 backend.create_descriptor(D::VARIANT_PACK_DESCRIPTOR, &mut pack),
-                backend.set_attribute(pack, A::VARIANT_PACK_DATA_POINTERS, T::VOID_PTR, 2, addresses.as_ptr().cast()),
-                backend.set_attribute(pack, A::VARIANT_PACK_UNIQUE_IDS, T::INT64, 2, uids.as_ptr().cast()),
+                backend.set_attribute(pack, A::VARIANT_PACK_DATA_POINTERS, T::VOID_PTR, 3, addresses.as_ptr().cast()),
+                backend.set_attribute(pack, A::VARIANT_PACK_UNIQUE_IDS, T::INT64, 3, uids.as_ptr().cast()),
                 backend.set_attribute(pack, A::VARIANT_PACK_WORKSPACE, T::VOID_PTR, 1, workspace.as_ptr().cast()),
                 backend.finalize(pack),
             ]

@@ -57,8 +57,13 @@ impl fmt::Display for Attempt {
     }
 }
 
+/// Files in a row with the same reason share it: most of them are just not there.
 fn list(tried: &[Attempt]) -> String {
-    tried.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    let group = |group: &[Attempt]| {
+        let files: Vec<String> = group.iter().map(|attempt| attempt.file.display().to_string()).collect();
+        format!("{}: {}", files.join(", "), group[0].reason)
+    };
+    tried.chunk_by(|one, next| one.reason == next.reason).map(group).collect::<Vec<_>>().join("; ")
 }
 
 fn words(majors: &[u32]) -> String {

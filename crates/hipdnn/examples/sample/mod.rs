@@ -1,6 +1,7 @@
 //! A convolution on a device, from the driver to a result that is verified.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use hip::{Device, DeviceBuffer, Driver, DriverKind};
@@ -13,6 +14,13 @@ const X: [usize; 4] = [2, 6, 16, 16];
 const W: [usize; 4] = [8, 3, 3, 3];
 /// What follows from them with a padding of 1 and steps of 2.
 const Y: [usize; 4] = [2, 8, 8, 8];
+
+/// Says in words how a program ended.
+pub fn ended(outcome: Result<(), Box<dyn Error>>) -> ExitCode {
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    eprintln!("error: {error}");
+    ExitCode::FAILURE
+}
 
 /// The driver that `AMDGPU_EP_DRIVER` names: `amd` if it names none, `host` works without a GPU.
 pub fn driver() -> Result<Driver, Box<dyn Error>> {

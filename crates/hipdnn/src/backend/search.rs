@@ -62,7 +62,10 @@ impl Search {
             return (files, refused);
         }
         if !around.is_privileged {
-            files.extend(given(&around.file).map(PathBuf::from));
+            if let Some(file) = given(&around.file) {
+                // So does a user who names a file.
+                return (vec![file.into()], refused);
+            }
             if let Some(folder) = given(&around.folder) {
                 let folder = Path::new(folder);
                 if folder.is_absolute() {
@@ -118,7 +121,7 @@ mod tests {
 
     fn around() -> Surroundings {
         Surroundings {
-            file: Some("/opt/mine.so".into()),
+            file: None,
             folder: Some("/opt/dnn".into()),
             own_folder: Some("/usr/app/bin".into()),
             is_privileged: false,
@@ -134,7 +137,6 @@ mod tests {
         let search = Search { hip_runtime: Some("/opt/rocm/lib/libamdhip64.so.7".into()), ..Search::default() };
         let (files, refused) = search.candidates(&around());
         let want = [
-            "/opt/mine.so",
             "/opt/dnn/libhipdnn_backend.so",
             "/usr/app/bin/libhipdnn_backend.so",
             "/usr/app/lib/libhipdnn_backend.so",
@@ -148,8 +150,10 @@ mod tests {
 
     #[test]
     fn a_named_place_is_the_only_one() {
+        let around = Surroundings { file: Some("/opt/mine.so".into()), ..around() };
         let search = Search { place: Some("/opt/other/libfoo.so".into()), ..Search::default() };
-        assert_eq!(plain(&search.candidates(&around()).0), ["/opt/other/libfoo.so"]);
+        assert_eq!(plain(&search.candidates(&around).0), ["/opt/other/libfoo.so"]);
+        assert_eq!(plain(&Search::default().candidates(&around).0), ["/opt/mine.so"]);
     }
 
     #[test]
