@@ -1,7 +1,9 @@
-//! The GPU device without a GPU: its kernels under the wave simulator.
+//! The engine's operator tests on other devices than the host's own code: kernels under the wave simulator, hipDNN.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
@@ -18,18 +20,42 @@ pub const TARGETS: [&str; 2] = ["gfx1100", "gfx942"];
 /// # Errors
 /// When a test fails, or cargo does.
 pub fn operators(workspace: &Workspace, target: &str) -> Result<Outcome> {
-    let counts = workspace.target().join("test-results").join(format!("simulator-{target}.tsv"));
+    let counts = fresh_counts(workspace, &format!("simulator-{target}"))?;
+    let mut tests = operator_tests(workspace, &counts);
+    shell::run(tests.env("EXEC_TEST_DEVICE", format!("sim:{target}")))?;
+    let text = fs::read_to_string(&counts).with_context(|| counts.display().to_string())?;
+    Ok(Outcome::Passed(report(&text)))
+}
+
+/// Runs the engine's operator tests on the host device with every step offered to hipDNN, and says how many it ran.
+///
+/// # Errors
+/// When a test fails, or cargo does.
+pub fn operators_by_hipdnn(workspace: &Workspace) -> Result<Outcome> {
+    let counts = fresh_counts(workspace, "hipdnn")?;
+    let mut tests = operator_tests(workspace, &counts);
+    shell::run(tests.env("EXEC_TEST_HIPDNN", "1"))?;
+    let text = fs::read_to_string(&counts).with_context(|| counts.display().to_string())?;
+    let steps = text.lines().count();
+    // The third field is the hipDNN engine.
+    let taken = text.lines().filter(|line| line.split('\t').count() == 3).count();
+    Ok(Outcome::Passed(format!("{taken} of {steps} steps by hipDNN")))
+}
+
+/// An empty file: tests append to it.
+fn fresh_counts(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+    let counts = workspace.target().join("test-results").join(format!("{name}.tsv"));
     if let Some(folder) = counts.parent() {
         fs::create_dir_all(folder)?;
     }
-    // Tests append to it.
     fs::write(&counts, "")?;
+    Ok(counts)
+}
+
+fn operator_tests(workspace: &Workspace, counts: &Path) -> Command {
     let mut tests = shell::cargo(workspace.root());
-    tests.args(["test", "--package", "exec", "--test", "ops", "--quiet"]);
-    tests.env("EXEC_TEST_DEVICE", format!("sim:{target}")).env("EXEC_TEST_COUNTS", &counts);
-    shell::run(&mut tests)?;
-    let text = fs::read_to_string(&counts).with_context(|| counts.display().to_string())?;
-    Ok(Outcome::Passed(report(&text)))
+    tests.args(["test", "--package", "exec", "--test", "ops", "--quiet"]).env("EXEC_TEST_COUNTS", counts);
+    tests
 }
 
 /// Prints a row for each primitive, and gives the sums.

@@ -114,6 +114,9 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("models", "real models against their recorded answers", |context| {
         engine::models(context.workspace, context.python()?, context.stage()?, &[], false)
     }));
+    steps.push(Step::new("hipdnn-ops", "the engine's operator tests with their steps offered to hipDNN", |context| {
+        simulator::operators_by_hipdnn(context.workspace)
+    }));
     steps.push(Step::new("hipdnn-models", "real models with their convolutions by hipDNN", engine::hipdnn_step));
     steps.push(Step::new("third-party", "OpenVINO's plugin from PyPI as a backend of the umbrella", |context| {
         third_party::run(context.workspace, context.python()?, context.stage()?)

@@ -48,8 +48,12 @@ pub(crate) fn offering(libraries: &Libraries, mode: Mode, device: &hip::Device) 
 }
 
 fn report(offering: &Offering, mode: Mode) {
-    if let (Some(fault), Mode::On) = (offering.fault(), mode) {
-        tracing::warn!(target: "amdgpu_ep::load", "{ENTRY} is on, and every step runs without hipDNN: {fault}");
+    match offering.fault() {
+        Some(fault) if mode == Mode::On => {
+            tracing::warn!(target: "amdgpu_ep::load", "{ENTRY} is on, and every step runs without hipDNN: {fault}");
+        }
+        Some(fault) => tracing::info!(target: "amdgpu_ep::load", "every step runs without hipDNN: {fault}"),
+        None => {}
     }
     if let Some(library) = offering.description() {
         tracing::info!(target: "amdgpu_ep::load", "steps are offered to {library}");

@@ -1,7 +1,8 @@
 //! The device under test: the host, a GPU, or kernels under the wave simulator.
 //!
 //! `EXEC_TEST_DEVICE` chooses it: `host` (the default), `sim:gfx1100` and the like, `gpu` (the first one of the AMD driver,
-//! else of the CUDA twin). `EXEC_TEST_COUNTS` names a file that gets a line for each step that ran on a GPU device.
+//! else of the CUDA twin). With `EXEC_TEST_HIPDNN=1` it offers its steps to hipDNN: the library of its driver.
+//! `EXEC_TEST_COUNTS` names a file that gets a line for each step that ran on a GPU device, or by hipDNN.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 use std::{
     fs::OpenOptions,
@@ -10,21 +11,49 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use exec::{Device, ExecError, Input, Program, RunBy, gpu::GpuDevice, host::HostDevice};
+use exec::{
+    Device, ExecError, Input, Program, RunBy,
+    dnn::{Libraries, Mode, Offering},
+    gpu::{GpuDevice, GpuSettings},
+    host::HostDevice,
+};
 use graph::{Graph, Tensor};
 use kernels::{Arch, Compiler, RtcCompiler, sim::Simulator};
 
 static DEVICE: LazyLock<Box<dyn Device>> = LazyLock::new(|| {
     let wanted = std::env::var("EXEC_TEST_DEVICE").unwrap_or_default();
     match wanted.as_str() {
-        "" | "host" => Box::new(HostDevice::new()),
-        "gpu" => Box::new(gpu()),
+        "" | "host" => Box::new(host()),
+        "gpu" => Box::new(with_dnn(gpu())),
         other => match other.strip_prefix("sim:") {
-            Some(target) => Box::new(simulated(target)),
+            Some(target) => Box::new(with_dnn(simulated(target))),
             None => panic!("EXEC_TEST_DEVICE is {other:?}, and none of host, gpu and sim:TARGET"),
         },
     }
 });
+
+fn wants_dnn() -> bool {
+    std::env::var_os("EXEC_TEST_HIPDNN").is_some_and(|value| value == "1")
+}
+
+/// The library that the device offers its steps to, where that is wanted. Never dropped, as in a factory.
+fn offering(device: &hip::Device) -> Option<Offering> {
+    static LIBRARIES: LazyLock<Libraries> = LazyLock::new(Libraries::default);
+    let offering = if wants_dnn() { LIBRARIES.offering(device, Mode::On)? } else { return None };
+    assert!(offering.fault().is_none(), "{:?}", offering.fault());
+    Some(offering)
+}
+
+fn host() -> HostDevice {
+    let host = HostDevice::new();
+    let driver = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
+    offering(&driver).map_or_else(|| host.clone(), |offering| host.with_dnn(offering))
+}
+
+fn with_dnn(gpu: GpuDevice) -> GpuDevice {
+    let dnn = offering(gpu.device()).map(Arc::new);
+    gpu.with(GpuSettings { dnn, ..GpuSettings::default() })
+}
 
 /// The device under test.
 pub fn get() -> &'static dyn Device {
@@ -34,6 +63,11 @@ pub fn get() -> &'static dyn Device {
 /// True if it is the host.
 pub fn is_host() -> bool {
     get().name() == "host"
+}
+
+/// True if a product gives the same bits alone and with an epilogue: in the host's own code.
+pub fn keeps_bits() -> bool {
+    is_host() && !wants_dnn()
 }
 
 /// The host driver's device, with kernels under the wave simulator.
@@ -73,6 +107,7 @@ pub fn run(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecErro
         if let Ok(prepared) = program.plan(&given.collect::<Vec<_>>()) {
             let lines = prepared.plan().steps.iter().enumerate().map(|(at, step)| match prepared.run_by(at) {
                 RunBy::Host { why } => format!("{}\thost\t{}\n", step.prim.name(), why.lines().next().unwrap_or("")),
+                RunBy::HipDnn { engine } => format!("{}\tdevice\t{engine}\n", step.prim.name()),
                 _ => format!("{}\tdevice\n", step.prim.name()),
             });
             let mut file = OpenOptions::new().create(true).append(true).open(file).unwrap();
