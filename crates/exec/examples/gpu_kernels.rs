@@ -11,7 +11,7 @@ use graph::{
     DType, Graph, Plan, Prim, Scalar, Step, View,
     expr::{Binary, Expr, Unary},
     plan::{OutputSpec, Place},
-    prim::{BufferId, Map, Norm, Reduce, ReduceKind, Softmax},
+    prim::{BufferId, Cumulative, Map, Norm, Reduce, ReduceKind, Softmax},
     shape,
 };
 use hip::{CopyKind, DeviceBuffer, Driver, DriverKind};
@@ -111,6 +111,14 @@ fn steps(mib: usize) -> Vec<(String, Step)> {
         let bias = &mut biased.inputs[1];
         (bias.shape, bias.strides) = (image.as_slice().into(), [0, 1, 0, 0].into_iter().collect());
         steps.push((format!("add by channel {dtype}"), biased));
+        let small = [elems / (64 * 49), 64, 49];
+        let mut biased = step(map(add(dtype)), &[(dtype, &small), (dtype, &small[1..2])], (dtype, &small));
+        let bias = &mut biased.inputs[1];
+        (bias.shape, bias.strides) = (small.as_slice().into(), [0, 1, 0].into_iter().collect());
+        steps.push((format!("add by channel of 49 {dtype}"), biased));
+        let lines = [elems / 4096, 4096, 1];
+        let running = Prim::Cumulative(Cumulative { product: false, exclusive: false, reverse: false });
+        steps.push((format!("running sum {dtype} of 4096"), step(running, &[(dtype, &lines)], (dtype, &lines))));
     }
     steps
 }
