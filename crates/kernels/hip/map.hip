@@ -9,13 +9,15 @@
 //   VALUE(l, j)         the result's element j from the loaded operands
 //   IS_PACKED(a)        whether addresses of dense operands are aligned to packs
 //   TILES, FETCH(k, c, r), FILL(k, c, r), LOAD_TILED(l, a, at, c, r)  for map_tile: see text.rs
+//   LOAD_TURNED(l, a, at), LOAD_ROW(l, a, at, r)  for map_turned: see text.rs
 //   Y                   the output's stored type
 //   OFFSET              i32 where every offset fits, else i64
 //
 // The host has merged and ordered the axes: axis 0 is the innermost one of the output. map_rows cuts axis 0 into packs of
-// V elements and gives every thread up to K of them: all are loaded, then all are stored. map_tile is for inputs that are
-// contiguous along axis 1 instead: they go through LDS in tiles, so that both sides are read and written in whole lines.
-// Fewer than 2^31 packs and tiles.
+// V elements and gives every thread up to K of them: all are loaded, then all are stored. The other two are for inputs that
+// are contiguous along axis 1 instead. map_turned gives a thread V x V elements, V packs on either side, which it turns in
+// its registers; a block has 16 x 16 of these. map_tile has them go through LDS element by element, for extents and
+// addresses that are no packs' and for long expressions. Fewer than 2^31 packs and tiles.
 #define AXES 6
 #if defined(GPU_SIM)
 #define DEV_MEMBER
@@ -52,20 +54,14 @@ struct IndexElement {
 };
 struct OneElement { ELEMENTS };
 
-#if TILE
-#define PITCH(T) (TILE + (sizeof(T) < 4 ? 4 / sizeof(T) : 1))  // rows begin in different banks
-
-KERNEL(map_tile, 256, MapArgs) {
-  const u32 EACH = TILE * TILE / 256;
-  TILES
-  u32 rest = blockIdx.x;
-  u32 next = divide(a.by[0], rest);
-  u32 column = (rest - next * a.by[0].divisor) * TILE;
+// Where the operands' elements and the output's are that block blockIdx.x begins with, of blocks of `side` x `side`
+// elements.
+DEV void locate_tile(const MapArgs& a, u32 side, u32& column, u32& row, OFFSET (&at)[OPERANDS + 1]) {
+  u32 rest = divide(a.by[0], blockIdx.x);
+  column = (blockIdx.x - rest * a.by[0].divisor) * side;
+  u32 next = divide(a.by[1], rest);
+  row = (rest - next * a.by[1].divisor) * side;
   rest = next;
-  next = divide(a.by[1], rest);
-  u32 row = (rest - next * a.by[1].divisor) * TILE;
-  rest = next;
-  OFFSET at[OPERANDS + 1];
 #pragma unroll
   for (int o = 0; o <= OPERANDS; o++)
     at[o] = (OFFSET)column * a.strides[o][0] + (OFFSET)row * a.strides[o][1] + (o < OPERANDS ? a.first[o] : 0);
@@ -79,6 +75,17 @@ KERNEL(map_tile, 256, MapArgs) {
       for (int o = 0; o <= OPERANDS; o++) at[o] += index * a.strides[o][axis];
     }
   }
+}
+
+#if TILE
+#define PITCH(T) (TILE + (sizeof(T) < 4 ? 4 / sizeof(T) : 1))  // rows begin in different banks
+
+KERNEL(map_tile, 256, MapArgs) {
+  const u32 EACH = TILE * TILE / 256;
+  TILES
+  u32 column, row;
+  OFFSET at[OPERANDS + 1];
+  locate_tile(a, TILE, column, row, at);
   u32 columns = min_of((u32)TILE, a.columns - column), rows = min_of((u32)TILE, a.rows - row);
   u32 low = threadIdx.x % TILE, high = threadIdx.x / TILE;
   // All that this thread reads is on its way before the first element is needed.
@@ -132,8 +139,86 @@ struct Index {
   }
   DEV_MEMBER i64 at(int j) const { return (i64)(v + (OFFSET)j * step); }
 };
+// V packs along axis 1, of which at(j) is element `r` of pack j. Short elements stay together in words: on their own each
+// would take a register.
+template <class T, int BYTES> struct Held {
+  Pack<T, V> v;
+  DEV_MEMBER void load(const T* p) { v = *(const Pack<T, V>*)p; }
+  DEV_MEMBER T at(int r) const { return v.at[r]; }
+};
+template <class T> struct OfBits { DEV T value(u32 bits) { return (T)bits; } };
+template <> struct OfBits<f16> { DEV f16 value(u32 bits) { f16 v; v.bits = (u16)bits; return v; } };
+template <> struct OfBits<bf16> { DEV bf16 value(u32 bits) { bf16 v; v.bits = (u16)bits; return v; } };
+template <> struct OfBits<b8> { DEV b8 value(u32 bits) { b8 v; v.bits = (u8)bits; return v; } };
+template <class T, int BYTES> struct HeldInWords {
+  Pack<u32, V * BYTES / 4> v;
+  DEV_MEMBER void load(const T* p) { v = *(const Pack<u32, V * BYTES / 4>*)p; }
+  DEV_MEMBER T at(int r) const { return OfBits<T>::value(v.at[r * BYTES / 4] >> (r * BYTES % 4 * 8)); }
+};
+template <class T> struct Held<T, 1> : HeldInWords<T, 1> {};
+template <class T> struct Held<T, 2> : HeldInWords<T, 2> {};
+template <class T> struct Turned {
+  Held<T, sizeof(T)> packs[V];
+  int r;
+  DEV_MEMBER void load(const T* p, OFFSET stride) {
+#pragma unroll
+    for (int j = 0; j < V; j++) packs[j].load(p + (OFFSET)j * stride);
+  }
+  DEV_MEMBER COMPUTE(T) at(int j) const { return get(packs[j].at(r)); }
+};
 struct OnePack { PACKS };
 
+#if TURN
+// Without it, schedulers keep the packs of all rows in registers at once.
+#if defined(__AMDGCN__) && defined(__has_builtin)
+#if __has_builtin(__builtin_amdgcn_sched_barrier)
+#define END_OF_ROW() __builtin_amdgcn_sched_barrier(0)
+#endif
+#endif
+#if !defined(END_OF_ROW)
+#define END_OF_ROW()
+#endif
+
+KERNEL(map_turned, 256, MapArgs) {
+  // Waves are 8 or 16 packs along axis 1 by 4 along axis 0: whole lines are read, and large parts of lines written.
+  u32 along = (threadIdx.x & 7) | (threadIdx.x >> 5 & 1) << 3, across = (threadIdx.x >> 3 & 3) | threadIdx.x >> 6 << 2;
+  u32 column, row;
+  OFFSET at[OPERANDS + 1];
+  locate_tile(a, 16 * V, column, row, at);
+  if (column + across * V >= a.columns || row + along * V >= a.rows) return;
+#pragma unroll
+  for (int o = 0; o <= OPERANDS; o++)
+    at[o] += (OFFSET)(across * V) * a.strides[o][0] + (OFFSET)(along * V) * a.strides[o][1];
+  if (!(IS_PACKED(a))) {
+#pragma unroll 1
+    for (u32 r = 0; r < V; r++) {
+#pragma unroll 1
+      for (u32 j = 0; j < V; j++) {
+        OFFSET here[OPERANDS + 1];
+#pragma unroll
+        for (int o = 0; o <= OPERANDS; o++)
+          here[o] = at[o] + (OFFSET)r * a.strides[o][1] + (OFFSET)j * a.strides[o][0];
+        OneElement l;
+        LOAD_ELEMENT(l, a, here)
+        a.y[here[OPERANDS]] = put<Y>(VALUE(l, 0));
+      }
+    }
+    return;
+  }
+  OnePack l;
+  LOAD_TURNED(l, a, at)
+#pragma unroll
+  for (int r = 0; r < V; r++) {
+    LOAD_ROW(l, a, at, r)
+    Pack<Y, V> made;
+#pragma unroll
+    for (int j = 0; j < V; j++) made.at[j] = put<Y>(VALUE(l, j));
+    *(Pack<Y, V>*)(a.y + at[OPERANDS] + (OFFSET)r * a.strides[OPERANDS][1]) = made;
+    END_OF_ROW();
+  }
+}
+
+#else
 // Where the operands' elements of a pack are, and the output's; gives the pack's first column.
 DEV u32 locate(const MapArgs& a, u32 pack, OFFSET (&at)[OPERANDS + 1]) {
   u32 rest = divide(a.by[0], pack);
@@ -198,4 +283,5 @@ KERNEL(map_rows, 256, MapArgs) {
     }
   }
 }
+#endif
 #endif

@@ -266,15 +266,19 @@ DEV f32 pow_positive(f32 x, f32 y) {
   if (product >= 129.0f) return INFINITY_OF(f32);
   if (product <= -151.0f) return 0.0f;
   f32 product_low = fmaf(y, log2, -product) + y * log2_low;
-  f32 k = rintf(product);
-  f32 r = (product - k) + product_low;
-  f32 q = 1.547799620e-04f;
-  q = fmaf(q, r, 1.340043149e-03f);
-  q = fmaf(q, r, 9.617994539e-03f);
-  q = fmaf(q, r, 5.550327152e-02f);
-  q = fmaf(q, r, 2.402265221e-01f);
-  q = fmaf(q, r, 6.931471825e-01f);
-  return ldexpf(fmaf(q, r, 1.0f), (i32)k);
+  // 2^k e^t, t the rest times log 2; 1 + t is a sum of two as well, so that what is a number of single precision comes out.
+  f32 k = rintf(product), whole = product - k;
+  f32 r = whole + product_low, part = r - whole;
+  f32 r_low = (whole - (r - part)) + (product_low - part);
+  f32 t = r * 6.931471825e-01f;
+  f32 t_low = fmaf(r, 6.931471825e-01f, -t) + fmaf(r_low, 6.931471825e-01f, r * -1.904654212e-09f);
+  f32 q = 1.393951825e-03f;
+  q = fmaf(q, t, 8.369101211e-03f);
+  q = fmaf(q, t, 4.166641459e-02f);
+  q = fmaf(q, t, 1.666651666e-01f);
+  f32 head = 1.0f + t;
+  f32 rest = (t - (head - 1.0f)) + fmaf(t_low, head, fmaf(q * t, t * t, 0.5f * t * t));
+  return ldexpf(head + rest, (i32)k);
 }
 DEV f32 pow_of(f32 x, f32 y) {
   if (y == 0.0f || x == 1.0f) return 1.0f;

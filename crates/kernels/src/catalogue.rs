@@ -86,6 +86,10 @@ fn elementwise(dtype: DType, samples: &mut Vec<Sample>) {
     );
     transpose.step.inputs[0].strides = [96 * 80isize, 1, 96].into_iter().collect();
     samples.push(transpose);
+    let image: (DType, &[usize]) = (dtype, &[4, 96, 80]);
+    let mut joined = sample(format!("map transpose add relu {dtype}"), map(2), &[image, image], &[image]);
+    joined.step.inputs[0].strides = [96 * 80isize, 1, 96].into_iter().collect();
+    samples.push(joined);
 }
 
 /// Maps with all operations on floats and on integers, and all conversions: what headers of maps have is compiled.

@@ -144,6 +144,34 @@ fn functions_of_two_numbers_keep_their_bounds() {
     }
 }
 
+#[test]
+fn powers_that_single_precision_has_are_exact() {
+    let mut pairs: Vec<(f32, f32)> = (1..2000u16)
+        .flat_map(|n| {
+            let n = f32::from(n);
+            [(n * n, 0.5), (n, 2.0), (n, 3.0), (n, 4.0), (n, 1.0)]
+        })
+        .collect();
+    pairs.extend((-120..120).flat_map(|n: i16| [(2.0, f32::from(n)), (4.0, f32::from(n) / 2.0), (10.0, f32::from(n))]));
+    pairs.retain(|&(x, y)| {
+        let power = f64::from(x).powf(f64::from(y));
+        f64::from(power as f32) == power
+    });
+    let count = pairs.len();
+    let inputs = [
+        tensor(DType::F32, pairs.iter().map(|pair| Scalar::Float(f64::from(pair.0)))),
+        tensor(DType::F32, pairs.iter().map(|pair| Scalar::Float(f64::from(pair.1)))),
+    ];
+    let mut expr = Expr::new();
+    let (a, b) = (expr.input(0, DType::F32), expr.input(1, DType::F32));
+    expr.binary(Binary::Pow, a, b);
+    let views = vec![dense(0, DType::F32, &[count]), dense(1, DType::F32, &[count])];
+    let step = step(Prim::Map(Map { expr }), views, vec![dense(2, DType::F32, &[count])]);
+    for (&(x, y), z) in pairs.iter().zip(run(&step, &inputs, count).scalars()) {
+        assert_eq!(z.as_f64(), f64::from(x).powf(f64::from(y)), "{x} to the {y}");
+    }
+}
+
 /// Choices, one after the other, of a list that proptest shortens; zeros when it is used up.
 struct Choices<'a>(std::slice::Iter<'a, u32>);
 

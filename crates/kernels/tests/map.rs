@@ -60,7 +60,14 @@ fn operands_that_repeat_along_rows_and_columns() {
 #[test]
 fn copies_between_any_strides() {
     for (dtype, shape, x, y, offset) in [
-        // Transposes through tiles, whole and not, and with a batch in between.
+        // Transposes in registers, with whole blocks and parts of them, and with a batch in between.
+        (DType::F32, vec![72, 100], vec![1, 72], vec![100, 1], 0),
+        (DType::F16, vec![136, 144], vec![1, 136], vec![144, 1], 0),
+        (DType::F64, vec![40, 34], vec![1, 40], vec![34, 1], 0),
+        (DType::U8, vec![2, 160, 24], vec![3840, 1, 160], vec![3840, 24, 1], 0),
+        (DType::Bool, vec![16, 16], vec![1, 16], vec![16, 1], 0),
+        (DType::F32, vec![64, 2, 32], vec![1, 64, 128], vec![64, 32, 1], 64),
+        // Transposes through tiles, whole and not.
         (DType::F32, vec![70, 50], vec![1, 70], vec![50, 1], 0),
         (DType::F16, vec![130, 66], vec![1, 130], vec![66, 1], 0),
         (DType::F64, vec![40, 33], vec![1, 40], vec![33, 1], 0),
@@ -100,6 +107,23 @@ fn a_transposed_operand_meets_others() {
 }
 
 #[test]
+fn a_transposed_operand_meets_others_in_packs() {
+    for (dtype, relative) in [(DType::F32, 1e-6), (DType::F16, 2e-3)] {
+        let shape = [2, 48, 32];
+        let mut expr = sum(dtype, DType::F32);
+        let (column, sum) = (expr.index(2), 4);
+        let column = expr.cast(column, DType::F32);
+        let total = expr.binary(Binary::Add, sum, column);
+        expr.cast(total, dtype);
+        for other in [[0, 32, 1], [0, 1, 0], [96, 2, 3]] {
+            let inputs = vec![strided(0, dtype, &shape, &[1536, 1, 48], 0), strided(1, DType::F32, &shape, &other, 0)];
+            let step = map(expr.clone(), inputs, dense(2, dtype, &shape));
+            check(&step, &[random(dtype, 3072, 1), random(DType::F32, 1536, 2)], &[3072], relative);
+        }
+    }
+}
+
+#[test]
 fn offsets_that_no_pack_is_aligned_to() {
     let dtype = DType::F32;
     let inputs = vec![strided(0, dtype, &[40], &[1], 1), strided(1, dtype, &[40], &[1], 0)];
@@ -113,6 +137,7 @@ fn buffers_that_no_pack_is_aligned_to() {
     SHIFT.store(1, Ordering::Relaxed);
     dense_operands_of_all_lengths();
     operands_that_repeat_along_rows_and_columns();
+    copies_between_any_strides();
     SHIFT.store(0, Ordering::Relaxed);
 }
 

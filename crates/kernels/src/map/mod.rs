@@ -2,7 +2,11 @@
 mod operand;
 mod text;
 
-use graph::{Declined, Step, View, expr::Expr, prim::Map};
+use graph::{
+    DType, Declined, Step, View,
+    expr::{Expr, Node},
+    prim::Map,
+};
 
 use crate::{
     Arch, Args, Launch, Work,
@@ -15,6 +19,8 @@ use operand::{Operand, Walk};
 const AXES: usize = 6;
 /// Packs or tiles of one launch; more are several launches.
 const MOST: usize = 1 << 29;
+/// Operations of an expression whose code may be written out for 64 elements of one thread.
+const SHORT: usize = 16;
 /// Threads of a block.
 const THREADS: u32 = 256;
 
@@ -26,10 +32,43 @@ pub(crate) fn work(map: &Map, step: &Step, arch: &Arch) -> Result<Work, Declined
 /// The launches that make `y` of the inputs, which are the step's first ones.
 pub(crate) fn elementwise(expr: &Expr, inputs: &[&View], y: &View, arch: &Arch) -> Result<Work, Declined> {
     let mut parts = Vec::new();
-    let inputs = inputs.iter().map(|&view| view.clone()).collect();
-    split(Part { inputs, y: y.clone(), start: vec![0; y.shape.len()] }, &mut parts);
+    let mut inputs: Vec<View> = inputs.iter().map(|&view| view.clone()).collect();
+    let mut y = y.clone();
+    let mut copy = None;
+    if let Some(number) = copied(expr, &inputs, &y) {
+        // Plain memory: nothing is converted, and types of one width have one text.
+        let word = word_type(y.dtype);
+        inputs[number].dtype = word;
+        y.dtype = word;
+        let mut expr = Expr::new();
+        expr.input(number as u16, word);
+        copy = Some(expr);
+    }
+    let expr = copy.as_ref().unwrap_or(expr);
+    let start = vec![0; y.shape.len()];
+    split(Part { inputs, y, start }, &mut parts);
     let launches = parts.iter().map(|part| launch(expr, part, arch)).collect::<Result<_, _>>()?;
     Ok(Work { launches, scratch_bytes: 0 })
+}
+
+/// The input that an expression copies as it is.
+fn copied(expr: &Expr, inputs: &[View], y: &View) -> Option<usize> {
+    let number = match expr.nodes() {
+        [(Node::Input(number), _)] | [(Node::Input(number), _), (Node::Cast(0), _)] => usize::from(*number),
+        _ => return None,
+    };
+    let same = inputs[number].dtype == y.dtype && (expr.result() == y.dtype || expr.result() == y.dtype.compute());
+    same.then_some(number)
+}
+
+/// The unsigned type as wide as a type.
+const fn word_type(dtype: DType) -> DType {
+    match dtype.bytes() {
+        1 => DType::U8,
+        2 => DType::U16,
+        4 => DType::U32,
+        _ => DType::U64,
+    }
 }
 
 /// Part of a map's output, with the same part of its inputs.
@@ -70,11 +109,11 @@ fn launch(expr: &Expr, part: &Part, arch: &Arch) -> Result<Launch, Declined> {
     let turned: Vec<View> = operands.iter().map(|operand| &operand.view).chain([y]).map(|v| turn(v, &order)).collect();
     let layout = Layout::new(&turned.iter().collect::<Vec<_>>(), 0, AXES)?;
     let mut walk = Walk::new(&layout, &operands, y);
-    let (kernel, blocks, packs, dividers, per_thread) = if let Some(tiled) = walk.tiled(&operands) {
-        let tile = tiled.tile;
-        let tiles = [walk.extents[0].div_ceil(tile), walk.extents[1].div_ceil(tile)];
-        let blocks = tiles.iter().chain(&walk.extents[2..]).map(|&count| u64::from(count)).product();
-        (text::tile(expr, &operands, y, &walk, &tiled), blocks, 0, tiles, 0)
+    let side = if expr.nodes().len() <= SHORT { 8 } else { 0 };
+    let (kernel, blocks, packs, dividers, per_thread) = if let Some(across) = walk.across(&operands, y, side) {
+        let sides = [0, 1].map(|axis| walk.extents[axis].div_ceil(across.side()));
+        let blocks = sides.iter().chain(&walk.extents[2..]).map(|&count| u64::from(count)).product();
+        (text::across(expr, &operands, y, &walk, &across), blocks, 0, sides, 0)
     } else {
         let pack = walk.pack(&operands, y);
         let packs = walk.extents[0].div_ceil(pack);
@@ -126,7 +165,7 @@ fn turn(view: &View, order: &[usize]) -> View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use graph::{DType, prim::BufferId, shape};
+    use graph::{prim::BufferId, shape};
 
     #[test]
     fn large_work_is_several_launches_with_their_own_offsets() {

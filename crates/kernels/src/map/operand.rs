@@ -72,12 +72,30 @@ pub(super) struct Walk {
     pub wide: bool,
 }
 
-/// How inputs that are contiguous along axis 1 go through LDS.
-pub(super) struct Tiled {
-    /// Elements along each side of a tile.
-    pub tile: u32,
-    /// Which operands do.
+/// Inputs that are contiguous along axis 1.
+pub(super) struct Across {
+    /// Which operands are.
     pub operands: Vec<bool>,
+    pub how: Turn,
+}
+
+/// How they are turned.
+#[derive(Clone, Copy)]
+pub(super) enum Turn {
+    /// In registers, in squares of packs of this many elements.
+    Packs(u32),
+    /// In LDS, in tiles of this many elements a side.
+    Tile(u32),
+}
+
+impl Across {
+    /// Elements along each side of a block's part.
+    pub const fn side(&self) -> u32 {
+        match self.how {
+            Turn::Packs(pack) => pack * 16,
+            Turn::Tile(side) => side,
+        }
+    }
 }
 
 impl Walk {
@@ -131,20 +149,20 @@ impl Walk {
         [full, full / 2].into_iter().filter(|&pack| pack > 1).find(fits).unwrap_or(1)
     }
 
-    /// Whether inputs go through LDS, and which: those that are contiguous along another axis than axis 0. That axis
-    /// becomes axis 1.
-    pub fn tiled(&mut self, operands: &[Operand]) -> Option<Tiled> {
-        // Shorter sides would leave most of a tile empty.
+    /// Whether inputs are contiguous along another axis than axis 0. That axis becomes axis 1. A thread may turn squares of
+    /// up to `side` elements a side, for which its code is written out.
+    pub fn across(&mut self, operands: &[Operand], y: &View, side: u32) -> Option<Across> {
+        // Shorter sides would leave most of a block idle.
         if self.strides[operands.len()][0] != 1 || self.extents[0] < 16 {
             return None;
         }
-        let across = |operand: &Operand, strides: &[i64; AXES], axis: usize| {
+        let is_across = |operand: &Operand, strides: &[i64; AXES], axis: usize| {
             !operand.is_index() && strides[axis] == 1 && strides[0].unsigned_abs() > 1
         };
         let reads = || operands.iter().zip(&self.strides);
-        let axis = (1..AXES).find(|&axis| self.extents[axis] >= 16 && reads().any(|(o, s)| across(o, s, axis)))?;
-        let through: Vec<bool> = reads().map(|(operand, strides)| across(operand, strides, axis)).collect();
-        let bytes: u32 = operands.iter().zip(&through).filter(|(_, through)| **through).map(|(o, _)| o.bytes()).sum();
+        let axis = (1..AXES).find(|&axis| self.extents[axis] >= 16 && reads().any(|(o, s)| is_across(o, s, axis)))?;
+        let across: Vec<bool> = reads().map(|(operand, strides)| is_across(operand, strides, axis)).collect();
+        let bytes: u32 = operands.iter().zip(&across).filter(|(_, across)| **across).map(|(o, _)| o.bytes()).sum();
         let tile = match bytes {
             0..=4 => 64,
             5..=32 => 32,
@@ -152,6 +170,32 @@ impl Walk {
         };
         self.extents.swap(1, axis);
         self.strides.iter_mut().for_each(|strides| strides.swap(1, axis));
-        Some(Tiled { tile, operands: through })
+        let how = match self.square(operands, &across, y, side) {
+            Some(pack) if bytes <= 8 => Turn::Packs(pack),
+            _ => Turn::Tile(tile),
+        };
+        Some(Across { operands: across, how })
+    }
+
+    /// The side of a thread's square if everything in it can be moved in packs.
+    fn square(&self, operands: &[Operand], across: &[bool], y: &View, most: u32) -> Option<u32> {
+        let across = across.iter().copied().chain([false]);
+        // Views that are moved in packs, each with the axis that these lie along.
+        let views = operands.iter().map(|operand| (&operand.view, operand.is_index())).chain([(y, false)]);
+        let packed: Vec<_> = views
+            .zip(&self.strides)
+            .zip(across)
+            .filter(|(((_, is_index), strides), across)| !is_index && (*across || strides[0] == 1))
+            .map(|(((view, _), strides), across)| (view, strides, usize::from(across)))
+            .collect();
+        let widest = packed.iter().map(|(view, ..)| view.dtype.bytes() as u32).max()?;
+        let narrowest = packed.iter().map(|(view, ..)| view.dtype.bytes() as u32).min()?;
+        let pack = (16 / widest).min(most);
+        let whole = |count: i64| pack > 0 && count % i64::from(pack) == 0;
+        let fits = packed.iter().all(|(view, strides, along)| {
+            whole(view.offset as i64) && (0..AXES).all(|axis| axis == *along || whole(strides[axis]))
+        });
+        let sides = self.extents[..2].iter().all(|&extent| whole(i64::from(extent)));
+        (fits && sides && pack > 1 && pack * narrowest >= 4).then_some(pack)
     }
 }

@@ -3,7 +3,7 @@ use std::fmt::Write;
 
 use graph::{View, expr::Expr};
 
-use super::operand::{Operand, Tiled, Walk};
+use super::operand::{Across, Operand, Turn, Walk};
 use crate::{
     Kernel,
     expr::{function, headers, value_type},
@@ -26,33 +26,66 @@ pub(super) fn packs_per_thread(expr: &Expr, operands: &[Operand], pack: u32) -> 
 /// The kernel that goes along rows.
 pub(super) fn rows(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, pack: u32) -> Kernel {
     let kernel = Kernel::new("map_rows", FAMILY).set("V", pack).set("K", packs_per_thread(expr, operands, pack));
-    let [mut packs, mut loads] = [const { String::new() }; 2];
-    let mut packed = vec!["is_pack<V>(a.y)".to_owned()];
+    let kinds: Vec<String> =
+        operands.iter().zip(&walk.strides).map(|(operand, strides)| kind(operand, strides[0], pack)).collect();
+    let mut loads = String::new();
     for (at, operand) in operands.iter().enumerate() {
-        let (field, kind) = (operand.field(), kind(operand, walk.strides[at][0], pack));
-        let _ = write!(packs, " {kind} {field};");
-        let _ = write!(loads, " l.{field}.load({}, a.strides[{at}][0]);", address(operand, at));
-        if kind.starts_with("Dense") {
-            packed.push(format!("is_pack<V>(a.{})", operand.name()));
-        }
+        let _ = write!(loads, " l.{}.load({}, a.strides[{at}][0]);", operand.field(), address(operand, at));
     }
-    let macros = format!(
-        "#define PACKS{packs}\n#define LOAD_PACK(l, a, at){loads}\n#define IS_PACKED(a) {}\n",
-        packed.join(" && ")
-    );
+    let macros = format!("{}#define LOAD_PACK(l, a, at){loads}\n", packs(operands, &kinds));
     finish(kernel, expr, operands, y, walk, &macros)
 }
 
-/// The kernel that goes through tiles. An operand that does has an array `held` of what a thread reads (FETCH), which it
-/// then leaves in the tile (FILL) for others.
-pub(super) fn tile(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, tiled: &Tiled) -> Kernel {
-    let kernel = Kernel::new("map_tile", FAMILY).set("TILE", tiled.tile);
+/// The kernel that turns inputs which lie across.
+pub(super) fn across(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, across: &Across) -> Kernel {
+    match across.how {
+        Turn::Packs(pack) => turned(expr, operands, y, walk, across, pack),
+        Turn::Tile(side) => tile(expr, operands, y, walk, across, side),
+    }
+}
+
+/// In registers: what lies across is loaded once (LOAD_TURNED), the rest for each row of a square (LOAD_ROW).
+fn turned(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, across: &Across, pack: u32) -> Kernel {
+    let kernel = Kernel::new("map_turned", FAMILY).set("TURN", 1).set("V", pack);
+    let [mut once, mut rows] = [const { String::new() }; 2];
+    let mut kinds = Vec::new();
+    for (at, (operand, across)) in operands.iter().zip(&across.operands).enumerate() {
+        let (field, address) = (operand.field(), address(operand, at));
+        if *across {
+            kinds.push(format!("Turned<{}>", type_name(operand.view.dtype)));
+            let _ = write!(once, " l.{field}.load({address}, a.strides[{at}][0]);");
+            let _ = write!(rows, " l.{field}.r = r;");
+        } else {
+            kinds.push(kind(operand, walk.strides[at][0], pack));
+            let row = format!("{address} + (OFFSET)(r) * a.strides[{at}][1]");
+            let _ = write!(rows, " l.{field}.load({row}, a.strides[{at}][0]);");
+        }
+    }
+    let packs = packs(operands, &kinds);
+    let macros = format!("{packs}#define LOAD_TURNED(l, a, at){once}\n#define LOAD_ROW(l, a, at, r){rows}\n");
+    finish(kernel, expr, operands, y, walk, &macros)
+}
+
+/// The macros that say which type holds an operand's packs, and whether addresses are packs'.
+fn packs(operands: &[Operand], kinds: &[String]) -> String {
+    let fields: String =
+        operands.iter().zip(kinds).map(|(operand, kind)| format!(" {kind} {};", operand.field())).collect();
+    let aligned =
+        operands.iter().zip(kinds).filter(|(_, kind)| kind.starts_with("Dense") || kind.starts_with("Turned"));
+    let aligned: String = aligned.map(|(operand, _)| format!(" && is_pack<V>(a.{})", operand.name())).collect();
+    format!("#define PACKS{fields}\n#define IS_PACKED(a) is_pack<V>(a.y){aligned}\n")
+}
+
+/// In LDS: what lies across has an array `held` of what a thread reads (FETCH), which it then leaves in the tile (FILL) for
+/// others.
+fn tile(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, across: &Across, side: u32) -> Kernel {
+    let kernel = Kernel::new("map_tile", FAMILY).set("TILE", side);
     let [mut tiles, mut fetch, mut fill, mut loads] = [const { String::new() }; 4];
-    for (at, (operand, through)) in operands.iter().zip(&tiled.operands).enumerate() {
+    for (at, (operand, across)) in operands.iter().zip(&across.operands).enumerate() {
         let (field, element) = (operand.field(), type_name(operand.view.dtype));
         let place =
             format!("{} + (OFFSET)(c) * a.strides[{at}][0] + (OFFSET)(r) * a.strides[{at}][1]", address(operand, at));
-        if *through {
+        if *across {
             let _ = write!(tiles, " SHARED({element}, tile{at}, TILE * PITCH({element})); {element} held{at}[EACH];");
             let _ = write!(fetch, " held{at}[k] = *({place});");
             let _ = write!(fill, " tile{at}[(c) * PITCH({element}) + (r)] = held{at}[k];");
