@@ -1,8 +1,8 @@
 //! Elementwise chains become one step.
 use crate::{
-    Step,
-    expr::{Expr, Ref},
-    lower::Origin,
+    Shape, Step, View,
+    expr::{Expr, Node, Ref},
+    lower::{Origin, Storage, Val},
     plan::Draft,
     prim::{BufferId, Map, Prim},
 };
@@ -16,8 +16,9 @@ pub(super) fn fuse(draft: &mut Draft) {
     let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
     let uses = Uses::count(&steps, draft);
     for at in 0..steps.len() {
-        while let Some((input, producer)) = candidate(&steps, at, &uses, draft) {
-            let (Some(consumer), Some(producer)) = (steps[at].take(), steps[producer].take()) else { break };
+        while let Some((input, made, producer)) = candidate(&steps, at, &uses, draft) {
+            let Some(consumer) = steps[at].take() else { break };
+            steps[made] = None;
             steps[at] = Some(merge(consumer, input, producer));
         }
     }
@@ -58,8 +59,8 @@ impl Uses {
     }
 }
 
-/// An input of the step at `at` that a map makes for it alone.
-fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> Option<(usize, usize)> {
+/// An input of the step at `at` that a map makes for it alone, where that map is, and what it does in the input's shape.
+fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> Option<(usize, usize, Step)> {
     let consumer = steps[at].as_ref()?;
     let Prim::Map(outer) = &consumer.prim else { return None };
     consumer.inputs.iter().enumerate().find_map(|(input, view)| {
@@ -70,12 +71,35 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
         let made = uses.last_writer[id]?;
         let producer = steps[made].as_ref()?;
         let Prim::Map(inner) = &producer.prim else { return None };
-        let same = producer.outputs.first() == Some(view)
-            && consumer.inputs.iter().all(|v| v.buffer != view.buffer || v == view);
+        let same = consumer.inputs.iter().all(|v| v.buffer != view.buffer || v == view);
         let small = consumer.inputs.len() + producer.inputs.len() <= MAX_INPUTS
             && outer.expr.nodes().len() + inner.expr.nodes().len() <= MAX_OPERATIONS;
-        (same && small && made < at).then_some((input, made))
+        (same && small && made < at).then(|| Some((input, made, in_shape_of(producer, inner, view)?)))?
     })
+}
+
+/// A map as it would be if it made this view of its result; `None` if the view shows something else than the result in
+/// its own order.
+fn in_shape_of(producer: &Step, map: &Map, view: &View) -> Option<Step> {
+    let output = producer.outputs.first()?;
+    if output == view {
+        return Some(producer.clone());
+    }
+    let is_whole = |view: &View| view.is_dense() && view.offset == 0;
+    let same = is_whole(output) && is_whole(view) && output.elems() == view.elems() && output.dtype == view.dtype;
+    // In another shape the indices are others.
+    if !same || map.expr.nodes().iter().any(|(node, _)| matches!(node, Node::Index(_))) {
+        return None;
+    }
+    let inputs = producer.inputs.iter().map(|input| reshaped(input, &view.shape)).collect::<Option<_>>()?;
+    Some(Step { inputs, outputs: vec![view.clone()], ..producer.clone() })
+}
+
+/// A view under another shape, if no copy is needed for that.
+fn reshaped(view: &View, to: &Shape) -> Option<View> {
+    let storage = Storage::Buffer(view.buffer);
+    let val = Val::new(view.dtype, view.shape.clone(), view.strides.clone(), view.offset, storage);
+    Some(val.reshaped_in_place(to)?.view_of(view.buffer))
 }
 
 /// The consumer with the producer's expression in place of one of its inputs.
@@ -84,7 +108,7 @@ fn merge(consumer: Step, input: usize, producer: Step) -> Step {
     let replaced = &consumer.inputs[input];
     let mut inputs: Vec<_> = consumer.inputs.iter().filter(|view| *view != replaced).cloned().collect();
     let mut expr = Expr::new();
-    let read = |inputs: &mut Vec<_>, expr: &mut Expr, view: &crate::View| {
+    let read = |inputs: &mut Vec<_>, expr: &mut Expr, view: &View| {
         let number = inputs.iter().position(|known| known == view).unwrap_or_else(|| {
             inputs.push(view.clone());
             inputs.len() - 1
@@ -103,4 +127,73 @@ fn merge(consumer: Step, input: usize, producer: Step) -> Step {
     let result = expr.inline(&outer.expr, &arguments);
     expr.finish(result);
     Step { node: consumer.node, prim: Prim::Map(Map { expr }), inputs, outputs: consumer.outputs }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{
+        DType,
+        expr::{Binary, Unary},
+        lower::Buffer,
+        plan::OutputSpec,
+        shape::dense_strides,
+    };
+
+    fn view(buffer: u32, extents: &[usize]) -> View {
+        let strides = dense_strides(extents);
+        View { buffer: BufferId(buffer), dtype: DType::F32, shape: extents.into(), strides, offset: 0 }
+    }
+
+    /// Buffer 2 is the sum of a matrix and a row; buffer 3 its exponentials, seen in `shape`.
+    fn chain(shape: &[usize], turned: bool) -> Draft {
+        let mut sum = Expr::new();
+        let (a, b) = (sum.input(0, DType::F32), sum.input(1, DType::F32));
+        sum.binary(Binary::Add, a, b);
+        let mut exp = Expr::new();
+        let x = exp.input(0, DType::F32);
+        exp.unary(Unary::Exp, x);
+        let row = View { strides: [0isize, 1].into_iter().collect(), ..view(1, &[4, 6]) };
+        let mut read = view(2, shape);
+        if turned {
+            read.strides.reverse();
+            read.shape.reverse();
+        }
+        let step =
+            |expr, inputs, output| Step { node: 0, prim: Prim::Map(Map { expr }), inputs, outputs: vec![output] };
+        let steps =
+            vec![step(sum, vec![view(0, &[4, 6]), row], view(2, &[4, 6])), step(exp, vec![read], view(3, shape))];
+        let buffer = |elems, origin| Buffer { dtype: DType::F32, elems, origin };
+        let buffers = vec![
+            buffer(24, Origin::Input(0)),
+            buffer(6, Origin::Input(1)),
+            buffer(24, Origin::Step),
+            buffer(24, Origin::Step),
+        ];
+        let outputs = vec![OutputSpec { dtype: DType::F32, shape: shape.into() }];
+        Draft { buffers, steps, output_buffers: vec![BufferId(3)], outputs }
+    }
+
+    #[test]
+    fn a_result_seen_in_another_shape_is_still_one_step() {
+        for (shape, strides) in [(&[2usize, 2, 6][..], [0isize, 0, 1]), (&[4, 2, 3], [0, 3, 1])] {
+            let mut draft = chain(shape, false);
+            fuse(&mut draft);
+            assert_eq!(draft.steps.len(), 1, "{shape:?}");
+            assert_eq!(draft.steps[0].inputs[0], view(0, shape));
+            assert_eq!(draft.steps[0].inputs[1].strides.as_slice(), strides);
+        }
+    }
+
+    #[test]
+    fn what_no_strides_can_show_stays_apart() {
+        // Rows of 8 end within the repeated row of 6.
+        let mut draft = chain(&[3, 8], false);
+        fuse(&mut draft);
+        assert_eq!(draft.steps.len(), 2);
+        let mut draft = chain(&[6, 4], true);
+        fuse(&mut draft);
+        assert_eq!(draft.steps.len(), 2);
+    }
 }
