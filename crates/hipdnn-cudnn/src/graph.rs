@@ -1,7 +1,8 @@
 //! A graph in cuDNN's terms: operations over views of tensors, before any descriptor is made of it.
 
 use crate::descriptor::Setting;
-use crate::sys::{AttributeName, DataType, DescriptorType};
+use crate::sys::{AttributeName, AttributeName as A, AttributeType as T, DataType, DescriptorType, PointwiseMode};
+use crate::translate;
 
 /// Where a tensor's elements are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct Tensor {
     pub alignment: i64,
     /// The memory it takes where it has to be kept between operations.
     pub bytes: Option<usize>,
+    /// Whether its bytes are hipDNN's booleans, 0 or 1.
+    pub is_boolean: bool,
 }
 
 /// A tensor as an operation sees it.
@@ -54,6 +57,21 @@ pub struct View {
     pub dims: Vec<i64>,
     /// Strides in elements.
     pub strides: Vec<i64>,
+}
+
+impl View {
+    /// True if the elements lie in memory without gaps, in whatever order of axes.
+    pub fn is_dense(&self) -> bool {
+        let mut axes: Vec<(i64, i64)> = self.strides.iter().copied().zip(self.dims.iter().copied()).collect();
+        axes.retain(|&(_, extent)| extent != 1);
+        axes.sort_unstable();
+        let mut step = 1;
+        axes.into_iter().all(|(stride, extent)| {
+            let fits = stride == step;
+            step *= extent;
+            fits
+        })
+    }
 }
 
 /// A descriptor of parameters, which some of cuDNN's operations refer to.
@@ -83,6 +101,48 @@ pub struct Operation {
 }
 
 impl Operation {
+    /// An elementwise operation.
+    pub fn pointwise(
+        mode: PointwiseMode,
+        reads: &[&View],
+        to: &View,
+        compute: DataType,
+        further: Vec<(AttributeName, Setting)>,
+    ) -> Self {
+        let (sources, target) = if translate::is_backward(mode) {
+            (&[A::OPERATION_POINTWISE_DYDESC, A::OPERATION_POINTWISE_XDESC][..], A::OPERATION_POINTWISE_DXDESC)
+        } else {
+            let sources =
+                &[A::OPERATION_POINTWISE_XDESC, A::OPERATION_POINTWISE_BDESC, A::OPERATION_POINTWISE_TDESC][..];
+            (sources, A::OPERATION_POINTWISE_YDESC)
+        };
+        let mut settings = vec![
+            (A::POINTWISE_MODE, Setting::Code(T::POINTWISE_MODE, mode.0)),
+            (A::POINTWISE_MATH_PREC, Setting::Code(T::DATA_TYPE, compute.0)),
+        ];
+        settings.extend(further);
+        Self {
+            kind: DescriptorType::OPERATION_POINTWISE_DESCRIPTOR,
+            parameters: Some(Parameters {
+                kind: DescriptorType::POINTWISE_DESCRIPTOR,
+                held_by: A::OPERATION_POINTWISE_PW_DESCRIPTOR,
+                settings,
+            }),
+            settings: Vec::new(),
+            reads: sources.iter().copied().zip(reads.iter().map(|view| (*view).clone())).collect(),
+            writes: vec![(target, to.clone())],
+        }
+    }
+
+    /// A parameter that is a value of an enumeration.
+    pub fn code(&self, name: AttributeName) -> Option<i32> {
+        let settings = self.parameters.iter().flat_map(|parameters| &parameters.settings);
+        settings.into_iter().find_map(|(known, value)| match value {
+            Setting::Code(_, code) if *known == name => Some(*code),
+            _ => None,
+        })
+    }
+
     /// Everything it reads and writes.
     pub fn views(&self) -> impl Iterator<Item = &(AttributeName, View)> {
         self.reads.iter().chain(&self.writes)
@@ -99,6 +159,29 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// A new tensor between operations, whose axes lie in memory in the given order.
+    pub fn add_inside(&mut self, data_type: DataType, dims: &[i64], order: &[usize]) -> View {
+        let (mut strides, mut step) = (vec![1; dims.len()], 1);
+        for &axis in order.iter().rev() {
+            strides[axis] = step;
+            step *= dims[axis];
+        }
+        self.add(None, Home::Inside, data_type, View { tensor: 0, dims: dims.to_vec(), strides })
+    }
+
+    /// A new tensor with a view of it.
+    pub fn add(&mut self, uid: Option<i64>, home: Home, data_type: DataType, view: View) -> View {
+        let elems: i64 =
+            view.dims.iter().zip(&view.strides).map(|(extent, stride)| (extent - 1) * stride).sum::<i64>() + 1;
+        let bytes = match data_type {
+            // In memory they are bits.
+            DataType::BOOLEAN => None,
+            _ => translate::bytes_of(data_type).and_then(|bytes| Some(bytes * usize::try_from(elems).ok()?)),
+        };
+        self.tensors.push(Tensor { uid, home, data_type, alignment: 16, bytes, is_boolean: false });
+        View { tensor: self.tensors.len() - 1, ..view }
+    }
+
     /// True if a tensor must be in memory when these operations run alone: it is the caller's, or other operations of the
     /// graph touch it too.
     pub fn is_bound(&self, tensor: usize, operations: &std::ops::Range<usize>) -> bool {
@@ -107,8 +190,9 @@ impl Graph {
         self.tensors[tensor].home != Home::Inside || outside.into_iter().any(|at| touches(&self.operations[at]))
     }
 
-    /// True if single precision goes into a product: then engines with lower precision inside are no answer.
-    pub fn multiplies_single_precision(&self) -> bool {
+    /// True if single precision goes into a product of these operations: then engines with lower precision inside are no
+    /// answer.
+    pub fn multiplies_single_precision(&self, operations: &[Operation]) -> bool {
         let products = [
             DescriptorType::OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
             DescriptorType::OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
@@ -116,7 +200,7 @@ impl Graph {
             DescriptorType::OPERATION_MATMUL_DESCRIPTOR,
         ];
         let single = |view: &View| self.tensors[view.tensor].data_type == DataType::FLOAT;
-        let products = self.operations.iter().filter(|operation| products.contains(&operation.kind));
+        let products = operations.iter().filter(|operation| products.contains(&operation.kind));
         products.flat_map(|operation| &operation.reads).any(|(_, view)| single(view))
     }
 }

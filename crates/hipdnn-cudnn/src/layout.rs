@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::descriptor::Setting;
 use crate::graph::{Graph, Operation, View};
 use crate::sys::{AttributeName, DescriptorType as D};
 
@@ -13,13 +14,11 @@ use crate::sys::{AttributeName, DescriptorType as D};
 pub fn canonical(graph: &Graph, range: &Range<usize>) -> Option<Vec<Operation>> {
     let operations = &graph.operations[range.clone()];
     let kinds = [D::OPERATION_POINTWISE_DESCRIPTOR, D::OPERATION_REDUCTION_DESCRIPTOR];
-    let knows_axes = |operation: &Operation| {
-        let settings = operation.parameters.iter().flat_map(|parameters| &parameters.settings);
-        settings.into_iter().any(|(name, _)| *name == AttributeName::POINTWISE_AXIS)
-    };
-    if operations.iter().any(|operation| !kinds.contains(&operation.kind) || knows_axes(operation)) {
+    if operations.iter().any(|operation| !kinds.contains(&operation.kind)) {
         return None;
     }
+    // Axes that an operation numbers elements along stay what they are.
+    let numbered: Vec<usize> = operations.iter().filter_map(axis_of).collect();
     let views: Vec<&View> = operations.iter().flat_map(Operation::views).map(|(_, view)| view).collect();
     let rank = views.first()?.dims.len();
     if views.iter().any(|view| view.dims.len() != rank) {
@@ -36,11 +35,13 @@ pub fn canonical(graph: &Graph, range: &Range<usize>) -> Option<Vec<Operation>> 
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for axis in order {
         let joins = |last: usize| {
-            views.iter().all(|view| match (view.dims[last] == 1, view.dims[axis] == 1) {
-                (true, true) => true,
-                (false, false) => !is_bound(view) || view.strides[last] == view.dims[axis] * view.strides[axis],
-                _ => false,
-            })
+            !numbered.contains(&last)
+                && !numbered.contains(&axis)
+                && views.iter().all(|view| match (view.dims[last] == 1, view.dims[axis] == 1) {
+                    (true, true) => true,
+                    (false, false) => !is_bound(view) || view.strides[last] == view.dims[axis] * view.strides[axis],
+                    _ => false,
+                })
         };
         match groups.last_mut() {
             Some(group) if group.last().is_some_and(|&last| joins(last)) => group.push(axis),
@@ -52,11 +53,32 @@ pub fn canonical(graph: &Graph, range: &Range<usize>) -> Option<Vec<Operation>> 
     let form = |view: &View| reshaped(view, &groups, &places, is_bound(view));
     let mut formed = operations.to_vec();
     for operation in &mut formed {
+        if let Some(axis) = axis_of(operation) {
+            let group = groups.iter().position(|group| group.contains(&axis));
+            let place = places.iter().position(|place| *place == group)?;
+            set_axis(operation, place);
+        }
         for (_, view) in operation.reads.iter_mut().chain(&mut operation.writes) {
             *view = form(view);
         }
     }
     Some(formed)
+}
+
+/// The axis that an operation numbers elements along.
+fn axis_of(operation: &Operation) -> Option<usize> {
+    let settings = operation.parameters.iter().flat_map(|parameters| &parameters.settings);
+    settings.into_iter().find_map(|(name, value)| match value {
+        Setting::I64s(axes) if *name == AttributeName::POINTWISE_AXIS => usize::try_from(*axes.first()?).ok(),
+        _ => None,
+    })
+}
+
+fn set_axis(operation: &mut Operation, axis: usize) {
+    let settings = operation.parameters.iter_mut().flat_map(|parameters| &mut parameters.settings);
+    for (_, value) in settings.filter(|(name, _)| *name == AttributeName::POINTWISE_AXIS) {
+        *value = Setting::I64s(vec![axis as i64]);
+    }
 }
 
 /// Which group of axes stands at each place of the canonical form, the outermost being 0; `None` is an axis of extent 1.
@@ -99,8 +121,14 @@ mod tests {
     use crate::sys::DataType;
 
     fn graph(views: [(&[i64], &[i64]); 3], kind: D) -> Graph {
-        let tensor =
-            Tensor { uid: Some(1), home: Home::Device, data_type: DataType::FLOAT, alignment: 16, bytes: None };
+        let tensor = Tensor {
+            uid: Some(1),
+            home: Home::Device,
+            data_type: DataType::FLOAT,
+            alignment: 16,
+            bytes: None,
+            is_boolean: false,
+        };
         let view = |tensor: usize| View { tensor, dims: views[tensor].0.to_vec(), strides: views[tensor].1.to_vec() };
         let operation = Operation {
             kind,

@@ -11,11 +11,13 @@
 //! | precision | products of single precision are never rounded to less (no TF32) |
 //! | a machine without a GPU | `AMDGPU_EP_CUDNN_DEVICE_FILE` names a description of one, as cuDNN 9.8 and later write it: then graphs and plans can be made, and not executed |
 
+mod arrange;
 mod descriptor;
 mod graph;
 mod layout;
 mod library;
 mod lower;
+mod older;
 mod piece;
 mod plan;
 mod sys;

@@ -3,9 +3,10 @@
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
-use hipdnn::sys::BehaviorNote;
+use hipdnn::sys::{BehaviorNote, Status};
 use hipdnn_abi::{Descriptor, Engine, Fault, Handle, Identity, Implementation, Outcome, Plan, Program};
 
+use crate::arrange;
 use crate::graph::Graph;
 use crate::lower::{self, Variant};
 use crate::piece::Piece;
@@ -62,20 +63,25 @@ impl Implementation for Bridge {
 
     fn compile(&self, handle: &Handle, operations: &[Arc<Descriptor>]) -> Result<Arc<dyn Program>, String> {
         let worker = handle.own::<Arc<Worker>>().ok_or("the handle is none of cuDNN's")?.clone();
-        let graph = Arc::new(lower::lower(operations, Variant::Whole)?);
-        let apart = Arc::new(lower::lower(operations, Variant::Apart)?);
-        let whole = Piece::new(&worker, &graph, 0..graph.operations.len());
-        let (whole, refusal) = match whole {
-            Ok(piece) => (Some(piece), String::new()),
-            Err(fault) => (None, fault.text),
-        };
-        let compiled = Compiled { worker, graph, whole, apart, pieces: OnceLock::new() };
-        if compiled.whole.is_none() {
-            if compiled.apart.operations.len() < 2 {
-                return Err(refusal);
-            }
-            // Whether the pieces run is only known when they are made.
-            compiled.pieces().map_err(|fault| format!("{refusal}; in pieces: {}", fault.text))?;
+        let whole = lower::lower(operations, Variant::Whole).map(Arc::new);
+        let apart = lower::lower(operations, Variant::Apart);
+        let arranged = apart.as_ref().map(arrange::arranged).ok();
+        let mut refusals = Vec::new();
+        let piece = whole.as_ref().map_err(Clone::clone).and_then(|graph| {
+            let piece = Piece::new(&worker, graph, 0..graph.operations.len()).and_then(|piece| piece.proved(&worker));
+            piece.map(|piece| (graph.clone(), piece)).map_err(|fault| fault.text)
+        });
+        let piece = piece.map_err(|reason| refusals.push(reason)).ok();
+        // As cuDNN likes the operations best first, then as few of its engines refuse them.
+        let graphs = whole.ok().into_iter().chain(apart.ok().map(Arc::new)).chain(arranged.map(Arc::new)).collect();
+        let compiled = Compiled { worker, whole: piece, graphs, pieces: OnceLock::new() };
+        // Whether the pieces run is only known when they are made.
+        if compiled.whole.is_none()
+            && let Err(fault) = compiled.pieces()
+        {
+            refusals.push(fault.text);
+            refusals.retain(|refusal| !refusal.is_empty());
+            return Err(refusals.join("; in pieces: "));
         }
         Ok(Arc::new(compiled))
     }
@@ -84,25 +90,24 @@ impl Implementation for Bridge {
 /// A graph that cuDNN runs.
 struct Compiled {
     worker: Arc<Worker>,
-    graph: Arc<Graph>,
-    whole: Option<Piece>,
-    /// The graph as it is run in pieces.
-    apart: Arc<Graph>,
-    pieces: OnceLock<Result<Arc<plan::Plan>, (hipdnn::sys::Status, String)>>,
+    /// The graph as a whole, if some engine runs it so.
+    whole: Option<(Arc<Graph>, Piece)>,
+    /// The graphs to cut into pieces, the best first.
+    graphs: Vec<Arc<Graph>>,
+    pieces: OnceLock<Result<Arc<plan::Plan>, (Status, String)>>,
 }
 
 impl Compiled {
     fn pieces(&self) -> Outcome<Arc<plan::Plan>> {
         let made = self.pieces.get_or_init(|| {
-            let cut = |graph: &Arc<Graph>| plan::Plan::new(graph.clone(), plan::cut(&self.worker, graph)?);
-            // The operations as cuDNN likes them best, then as few of its engines refuse them.
-            let made = cut(&self.graph).or_else(|first| {
-                cut(&self.apart).map_err(|fault| match first.text == fault.text {
-                    true => fault,
-                    false => Fault::new(fault.status, format!("{}; {}", first.text, fault.text)),
-                })
-            });
-            made.map(Arc::new).map_err(|fault| (fault.status, fault.text))
+            let mut refusal = String::new();
+            for graph in &self.graphs {
+                match plan::cut(&self.worker, graph).and_then(|parts| plan::Plan::new(graph.clone(), parts)) {
+                    Ok(plan) => return Ok(Arc::new(plan)),
+                    Err(fault) => refusal = fault.text,
+                }
+            }
+            Err((Status::NOT_SUPPORTED, refusal))
         });
         made.clone().map_err(|(status, text)| Fault::new(status, text))
     }
@@ -110,8 +115,9 @@ impl Compiled {
 
 impl Program for Compiled {
     fn engines(&self) -> Vec<Engine> {
-        let choices = self.whole.as_ref().map_or(0, |piece| piece.configs.len());
-        let pieces = (self.whole.is_none() || self.apart.operations.len() > 1).then_some(*PIECES);
+        let choices = self.whole.as_ref().map_or(0, |(_, piece)| piece.configs.len());
+        let is_alone = self.whole.as_ref().is_some_and(|(graph, _)| graph.operations.len() == 1);
+        let pieces = (!is_alone).then_some(*PIECES);
         ENGINES[..ENGINES.len() - 1].iter().take(choices).copied().chain(pieces).collect()
     }
 
@@ -119,7 +125,7 @@ impl Program for Compiled {
         if engine == PIECES {
             return self.pieces().map_or(0, |plan| plan.workspace_bytes());
         }
-        let config = self.whole.as_ref().and_then(|piece| piece.configs.get(choice_of(engine)));
+        let config = self.whole.as_ref().and_then(|(_, piece)| piece.configs.get(choice_of(engine)));
         let bytes = config.and_then(|config| config.i64(crate::sys::AttributeName::ENGINECFG_WORKSPACE_SIZE).ok());
         bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
     }
@@ -128,9 +134,9 @@ impl Program for Compiled {
         if engine == PIECES {
             return Ok(self.pieces()?);
         }
-        let whole = self.whole.as_ref().ok_or_else(|| Fault::bad("no such engine runs the graph"))?;
-        let part = Part::new(&self.worker, whole, choice_of(engine))?;
-        Ok(Arc::new(plan::Plan::new(self.graph.clone(), vec![part])?))
+        let (graph, piece) = self.whole.as_ref().ok_or_else(|| Fault::bad("no such engine runs the graph"))?;
+        let part = Part::new(&self.worker, piece, choice_of(engine))?;
+        Ok(Arc::new(plan::Plan::new(graph.clone(), vec![part])?))
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use hipdnn_abi::{Fault, Outcome};
 
 use crate::descriptor::{Descriptor, Setting};
 use crate::graph::{Graph, Home, Operation, View};
 use crate::layout;
-use crate::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, HeurMode, NumericalNote};
+use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D, HeurMode, NumericalNote};
 use crate::worker::Worker;
 
 /// How many configurations of each mode of heuristics are offered.
@@ -22,6 +23,8 @@ pub struct Piece {
     pub bound: Vec<usize>,
     /// What the configurations refer to.
     _parts: Vec<Descriptor>,
+    /// A plan on the first configuration, for whoever asks first.
+    first: Mutex<Option<(Descriptor, usize)>>,
 }
 
 impl Piece {
@@ -38,6 +41,7 @@ impl Piece {
     }
 
     fn of(worker: &Worker, graph: &Graph, range: &Range<usize>, operations: &[Operation]) -> Outcome<Self> {
+        operations.iter().try_for_each(trusted)?;
         let (mut nodes, mut parts) = (Vec::new(), Vec::new());
         let mut tensors: HashMap<usize, (&View, Descriptor)> = HashMap::new();
         let mut bound = Vec::new();
@@ -50,6 +54,10 @@ impl Piece {
             }
             let is_bound = graph.is_bound(view.tensor, range);
             if is_bound {
+                // Some engines take strides with gaps and read or write in the gaps.
+                if !view.is_dense() {
+                    return Err(Fault::unsupported("cuDNN's engines want tensors without gaps"));
+                }
                 bound.push(view.tensor);
             }
             tensors.insert(view.tensor, (view, tensor(worker, graph, view, !is_bound)?));
@@ -61,15 +69,39 @@ impl Piece {
         worker.place_graph(&whole)?;
         whole.set_descriptors(A::OPERATIONGRAPH_OPS, &nodes.iter().collect::<Vec<_>>())?;
         whole.finalize()?;
-        let configs = choices(worker, &whole, graph.multiplies_single_precision())?;
+        let configs = choices(worker, &whole, graph.multiplies_single_precision(operations))?;
         parts.push(whole);
         parts.extend(nodes);
         parts.extend(tensors.into_values().map(|(_, descriptor)| descriptor));
-        Ok(Self { configs, bound, _parts: parts })
+        Ok(Self { configs, bound, _parts: parts, first: Mutex::default() })
+    }
+
+    /// The piece without the configurations before the first that makes a plan: heuristics offer some that do not.
+    ///
+    /// # Errors
+    /// None makes a plan: then the last one's reason.
+    pub fn proved(mut self, worker: &Worker) -> Outcome<Self> {
+        let mut last = Fault::unsupported("cuDNN has no engine for it");
+        for choice in 0..self.configs.len() {
+            match self.make(worker, choice) {
+                Ok(made) => {
+                    self.configs.drain(..choice);
+                    self.first = Mutex::new(Some(made));
+                    return Ok(self);
+                }
+                Err(fault) => last = fault,
+            }
+        }
+        Err(Fault::unsupported(last.text))
     }
 
     /// A plan on one of the configurations, and the memory it wants for itself.
     pub fn plan(&self, worker: &Worker, choice: usize) -> Outcome<(Descriptor, usize)> {
+        let kept = (choice == 0).then(|| self.first.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten();
+        kept.map_or_else(|| self.make(worker, choice), Ok)
+    }
+
+    fn make(&self, worker: &Worker, choice: usize) -> Outcome<(Descriptor, usize)> {
         let config = self.configs.get(choice).ok_or_else(|| Fault::bad("no such engine"))?;
         let plan = Descriptor::new(worker.cudnn, D::EXECUTION_PLAN_DESCRIPTOR)?;
         worker.place_plan(&plan)?;
@@ -78,6 +110,19 @@ impl Piece {
         let workspace = plan.i64(A::EXECUTION_PLAN_WORKSPACE_SIZE)?;
         Ok((plan, usize::try_from(workspace).unwrap_or(0)))
     }
+}
+
+/// Refuses what cuDNN takes and then does not do right.
+fn trusted(operation: &Operation) -> Outcome {
+    if operation.code(A::CONVOLUTION_COMP_TYPE) == Some(DataType::INT32.0) {
+        // Seen with cuDNN 9 on an H200: the factor 1.0 is taken for a whole number.
+        return Err(Fault::unsupported("cuDNN's convolutions of whole numbers scale their results"));
+    }
+    let is_last = |view: &View| view.dims.get(1) == Some(&1) || view.strides.get(1) == Some(&1);
+    if operation.kind == D::OPERATION_RESAMPLE_BWD_DESCRIPTOR && !operation.views().all(|(_, view)| is_last(view)) {
+        return Err(Fault::unsupported("cuDNN wants the pooled data too, unless channels are last"));
+    }
+    Ok(())
 }
 
 fn tensor(worker: &Worker, graph: &Graph, view: &View, is_virtual: bool) -> Outcome<Descriptor> {

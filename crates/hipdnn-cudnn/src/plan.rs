@@ -1,4 +1,4 @@
-//! A graph on engines of cuDNN's, ready to run: one execution plan, or several in a row.
+//! A graph on engines of cuDNN's, ready to run: one request, or several in a row.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,6 +7,7 @@ use hipdnn_abi::{Arguments, Fault, Handle, Outcome};
 
 use crate::descriptor::{Descriptor, check};
 use crate::graph::{Graph, Home};
+use crate::older::Call;
 use crate::piece::{Piece, number};
 use crate::sys::{self, AttributeName as A, Cudnn, DescriptorType as D};
 use crate::worker::Worker;
@@ -23,9 +24,17 @@ pub struct Plan {
     _graph: Arc<Graph>,
 }
 
-/// One execution plan of cuDNN's.
+/// What cuDNN is asked to do.
+enum Work {
+    /// To execute a plan.
+    Plan(Descriptor),
+    /// A call of its older interface.
+    Call(Call),
+}
+
+/// One request to cuDNN.
 struct Step {
-    plan: Descriptor,
+    work: Work,
     /// cuDNN's numbers of the tensors it takes.
     numbers: Vec<i64>,
     /// Where each of them is.
@@ -55,7 +64,7 @@ struct Pack {
 
 /// A part of a graph with its plan, before it has its place among others.
 pub struct Part {
-    plan: Descriptor,
+    work: Work,
     workspace: usize,
     bound: Vec<usize>,
 }
@@ -64,19 +73,13 @@ impl Part {
     /// A piece on one of its configurations.
     pub fn new(worker: &Worker, piece: &Piece, choice: usize) -> Outcome<Self> {
         let (plan, workspace) = piece.plan(worker, choice)?;
-        Ok(Self { plan, workspace, bound: piece.bound.clone() })
+        Ok(Self { work: Work::Plan(plan), workspace, bound: piece.bound.clone() })
     }
 
-    /// A piece on the first of its configurations that makes a plan.
-    fn first(worker: &Worker, piece: &Piece) -> Outcome<Self> {
-        let mut last = Err(Fault::unsupported("cuDNN has no engine for it"));
-        for choice in 0..piece.configs.len() {
-            last = Self::new(worker, piece, choice);
-            if last.is_ok() {
-                break;
-            }
-        }
-        last
+    /// An operation through the older interface.
+    fn older(worker: &Worker, graph: &Graph, operation: usize) -> Outcome<Self> {
+        let call = Call::new(worker, graph, &graph.operations[operation])?;
+        Ok(Self { workspace: call.workspace, bound: call.tensors.to_vec(), work: Work::Call(call) })
     }
 }
 
@@ -98,14 +101,19 @@ pub fn cut(worker: &Worker, graph: &Graph) -> Outcome<Vec<Part>> {
 fn longest(worker: &Worker, graph: &Graph, range: Range<usize>) -> Outcome<(usize, Part)> {
     let mut alone = Fault::unsupported("there is nothing to run");
     for end in (range.start + 1..=range.end).rev() {
-        let part = Piece::new(worker, graph, range.start..end).and_then(|piece| Part::first(worker, &piece));
+        let piece = Piece::new(worker, graph, range.start..end).and_then(|piece| piece.proved(worker));
+        let part = piece.and_then(|piece| Part::new(worker, &piece, 0));
         match part {
             Ok(part) => return Ok((end, part)),
             Err(fault) => alone = fault,
         }
     }
-    let kind = graph.operations[range.start].kind;
-    Err(Fault::new(alone.status, format!("{kind:?} alone: {}", alone.text)))
+    if let Ok(part) = Part::older(worker, graph, range.start) {
+        return Ok((range.start + 1, part));
+    }
+    let kind = format!("{:?}", graph.operations[range.start].kind);
+    let kind = kind.trim_start_matches("CUDNN_BACKEND_OPERATION_").trim_end_matches("_DESCRIPTOR");
+    Err(Fault::new(alone.status, format!("{kind}: {}", alone.text)))
 }
 
 impl Plan {
@@ -148,7 +156,7 @@ impl Plan {
                 }
             }
             let numbers = part.bound.iter().map(|&tensor| number(tensor)).collect();
-            steps.push(Step { plan: part.plan, numbers, sources, workspace: used, last: Mutex::default() });
+            steps.push(Step { work: part.work, numbers, sources, workspace: used, last: Mutex::default() });
         }
         Ok(Self { steps, uids, workspace: used + own, _graph: graph })
     }
@@ -187,6 +195,16 @@ impl Step {
             Source::Scratch(offset) => Ok(arguments.workspace + offset),
         };
         let workspace = if arguments.workspace == 0 { 0 } else { arguments.workspace + self.workspace };
+        let plan = match &self.work {
+            Work::Plan(plan) => plan,
+            Work::Call(call) => {
+                let [Some(from), Some(to)] = [0, 1].map(|at| self.sources.get(at)) else {
+                    return Err(Fault::bad("a call without its tensors"));
+                };
+                // SAFETY: the caller's promise.
+                return unsafe { call.run(handle, address(from)?, address(to)?, workspace) };
+            }
+        };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let mut is_same = last.as_ref().is_some_and(|pack| pack.workspace == workspace);
         if let Some(pack) = last.as_ref().filter(|_| is_same) {
@@ -205,7 +223,7 @@ impl Step {
         }
         let Some(pack) = last.as_ref() else { return Err(Fault::bad("there is no variant pack")) };
         // SAFETY: handle, plan and pack are alive and finalized; the caller vouches for the addresses.
-        let status = unsafe { (cudnn.execute)(handle, self.plan.raw(), pack.descriptor.raw()) };
+        let status = unsafe { (cudnn.execute)(handle, plan.raw(), pack.descriptor.raw()) };
         check(cudnn, || "executing a plan".into(), status)
     }
 }

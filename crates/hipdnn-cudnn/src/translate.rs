@@ -2,7 +2,7 @@
 
 use hipdnn::sys as hipdnn_sys;
 
-use crate::sys::{DataType, PointwiseMode as C, ResampleMode};
+use crate::sys::{DataType, PointwiseMode as C, ReduceOp, ResampleMode};
 
 /// cuDNN's data type for one of hipDNN's; none for the FP6 and FNUZ types, which cuDNN does not have.
 pub fn data_type(of: hipdnn_sys::DataType) -> Option<DataType> {
@@ -86,6 +86,23 @@ pub fn is_backward(mode: C) -> bool {
     (C::RELU_BWD.0..C::CMP_EQ.0).contains(&mode.0)
 }
 
+/// cuDNN's reduction for one of hipDNN's.
+pub fn reduction(of: hipdnn_sys::ReduceOp) -> Option<ReduceOp> {
+    use hipdnn_sys::ReduceOp as H;
+    Some(match of {
+        H::ADD => ReduceOp::ADD,
+        H::MUL => ReduceOp::MUL,
+        H::MIN => ReduceOp::MIN,
+        H::MAX => ReduceOp::MAX,
+        H::AMAX => ReduceOp::AMAX,
+        H::AVG => ReduceOp::AVG,
+        H::NORM1 => ReduceOp::NORM1,
+        H::NORM2 => ReduceOp::NORM2,
+        H::MUL_NO_ZEROS => ReduceOp::MUL_NO_ZEROS,
+        _ => return None,
+    })
+}
+
 /// cuDNN's kind of pooling for one of hipDNN's.
 pub fn resample(of: hipdnn_sys::ResampleMode) -> Option<ResampleMode> {
     use hipdnn_sys::ResampleMode as H;
@@ -125,6 +142,15 @@ mod tests {
         }
         assert_eq!(hipdnn_sys::PointwiseMode::ALL.len(), wanted.len());
         assert_eq!(pointwise(hipdnn_sys::PointwiseMode(99)), None);
+    }
+
+    #[test]
+    fn reductions_keep_their_names() {
+        for &of in hipdnn_sys::ReduceOp::ALL {
+            let wanted = format!("CUDNN_REDUCE_TENSOR_{}", of.name().unwrap());
+            assert_eq!(reduction(of).map(|of| format!("{of:?}")), Some(wanted));
+        }
+        assert_eq!(reduction(hipdnn_sys::ReduceOp(0)), None);
     }
 
     #[test]

@@ -69,7 +69,8 @@ impl Worker {
         }
     }
 
-    fn with_handle(&self, call: impl FnOnce(sys::Handle) -> Outcome) -> Outcome {
+    /// Calls with the handle, if there is one.
+    pub fn with_handle(&self, call: impl FnOnce(sys::Handle) -> Outcome) -> Outcome {
         match &self.handle {
             Some(bound) => call(bound.lock().unwrap_or_else(PoisonError::into_inner).handle),
             None => Ok(()),

@@ -38,7 +38,7 @@ impl Lowering {
         k.strides.swap(2, 3);
         let scores_dims = [q.dims[0], heads, q.dims[2], k.dims[3]];
         let raw = self.packed(self.compute, &scores_dims);
-        self.headwise(&q, k, &raw, shared)?;
+        self.headwise(&q, k, &raw, shared);
         let scale = match operation.f32(H::SDPA_FWD_ATTN_SCALE_VALUE_EXT) {
             Some(scale) => Some(self.number(scale.into())),
             None => self.view_optional(operation, H::OPERATION_SDPA_FWD_SCALEDESC)?,
@@ -50,7 +50,7 @@ impl Lowering {
         if let Some(mask) = self.view_optional(operation, H::OPERATION_SDPA_FWD_ATTN_MASK_EXT)? {
             scores = self.mapped(C::ADD, &[&scores, &mask]);
         }
-        scores = self.diagonal(operation, scores);
+        scores = self.diagonal(operation, scores)?;
         let largest = self.reduced(ReduceOp::MAX, &scores, &[3]);
         let less = self.mapped(C::SUB, &[&scores, &largest]);
         let powers = self.mapped(C::EXP, &[&less]);
@@ -67,7 +67,8 @@ impl Lowering {
         // Products read what the queries are made of.
         let weights = self.packed(self.data_type(&q), &scores_dims);
         self.map(C::DIV, &[&powers, &sums], &weights);
-        self.headwise(&weights, v, &o, shared)
+        self.headwise(&weights, v, &o, shared);
+        Ok(())
     }
 
     /// A packed tensor between operations.
@@ -77,27 +78,30 @@ impl Lowering {
     }
 
     /// A product for each head. In pieces, query heads that share a key head become rows of one matrix.
-    fn headwise(&mut self, a: &View, b: View, c: &View, shared: i64) -> Answer {
+    fn headwise(&mut self, a: &View, b: View, c: &View, shared: i64) {
         if shared == 1 || self.variant == Variant::Whole {
-            self.product(a.clone(), b, c.clone());
-            return Ok(());
+            return self.product(a.clone(), b, c.clone());
         }
-        let stacked = |view: &View| {
-            let is_packed = view.strides[1] == view.dims[2] * view.strides[2] || view.dims[2] == 1;
-            let row = if view.dims[2] == 1 { view.strides[1] } else { view.strides[2] };
-            let stacked = View {
-                tensor: view.tensor,
-                dims: vec![view.dims[0], view.dims[1] / shared, view.dims[2] * shared, view.dims[3]],
-                strides: vec![view.strides[0], view.strides[1] * shared, row, view.strides[3]],
-            };
-            is_packed.then_some(stacked).ok_or("cuDNN wants heads that share keys to lie one behind the other")
+        let (rows, product) = (self.in_rows(a), self.rows(c));
+        let stacked = |view: &View| View {
+            tensor: view.tensor,
+            dims: vec![view.dims[0], view.dims[1] / shared, view.dims[2] * shared, view.dims[3]],
+            strides: vec![
+                view.dims[1] * view.dims[2] * view.dims[3],
+                view.dims[2] * view.dims[3] * shared,
+                view.dims[3],
+                1,
+            ],
         };
-        self.product(stacked(a)?, b, stacked(c)?);
-        Ok(())
+        let to = stacked(product.as_ref().unwrap_or(c));
+        self.product(stacked(&rows), b, to);
+        if let Some(product) = product {
+            self.map(C::IDENTITY, &[&product], c);
+        }
     }
 
     /// Minus infinity where a query must not see a key, by the diagonal and its bounds.
-    fn diagonal(&mut self, operation: &Descriptor, mut scores: View) -> View {
+    fn diagonal(&mut self, operation: &Descriptor, mut scores: View) -> Answer<View> {
         let from_the_end = operation.flag(H::SDPA_FWD_CAUSAL_MASK_BOTTOM_RIGHT_EXT)
             || operation.number(H::SDPA_FWD_DIAGONAL_ALIGNMENT_EXT) == Some(DiagonalAlignment::BOTTOM_RIGHT_EXT.0);
         let is_causal =
@@ -105,36 +109,65 @@ impl Lowering {
         let bound = |name| operation.i64s(name).first().copied();
         let left = bound(H::SDPA_FWD_LEFT_BOUND_EXT);
         let right = if is_causal { Some(0) } else { bound(H::SDPA_FWD_RIGHT_BOUND_EXT) };
-        let shift = if from_the_end { scores.dims[3] - scores.dims[2] } else { 0 };
-        // Column `c` is seen by row `r` if r + shift + right >= c, and if r + shift - left < c.
-        for (compare, offset) in
-            [(C::CMP_GE, right.map(|right| shift + right)), (C::CMP_LT, left.map(|left| shift - left))]
-        {
-            let Some(offset) = offset else { continue };
-            let rows = self.indices(&scores, 2);
-            let columns = self.indices(&scores, 3);
-            let rows = if offset == 0 {
-                rows
-            } else {
-                let offset = self.whole_number(offset);
-                let shifted = self.packed(DataType::INT32, &scores.dims.clone());
-                self.map_with(C::ADD, &[&rows, &offset], &shifted, DataType::INT32, Vec::new());
-                shifted
-            };
-            let sees = self.packed(DataType::BOOLEAN, &scores.dims.clone());
-            self.map_with(compare, &[&rows, &columns], &sees, DataType::INT32, Vec::new());
-            let nothing = self.number(f64::NEG_INFINITY);
-            let masked = self.packed(self.compute, &scores.dims.clone());
-            self.map(C::BINARY_SELECT, &[&scores, &nothing, &sees], &masked);
-            scores = masked;
+        let (rows, columns) = (scores.dims[2], scores.dims[3]);
+        let shift = if from_the_end { columns - rows } else { 0 };
+        let first = |row: i64| left.map_or(0, |left| row + shift - left + 1).max(0);
+        let last = |row: i64| right.map_or(columns - 1, |right| row + shift + right).min(columns - 1);
+        if (0..rows).any(|row| first(row) > last(row)) {
+            return Err("cuDNN gives no numbers for a query that sees no key".into());
         }
-        scores
+        // Column `c` is seen by row `r` if r + shift + right >= c, and if r + shift - left < c.
+        if let Some(right) = right {
+            scores = self.masked(scores, C::CMP_GE, shift + right);
+        }
+        if let Some(left) = left {
+            scores = self.masked(scores, C::CMP_LT, shift - left);
+        }
+        Ok(scores)
     }
 
-    fn indices(&mut self, like: &View, axis: i64) -> View {
-        let to = self.packed(DataType::INT32, &like.dims.clone());
+    /// Scores where `row + offset` compares with the column, minus infinity elsewhere.
+    fn masked(&mut self, scores: View, compare: C, offset: i64) -> View {
+        if self.variant == Variant::Apart {
+            return self.penalized(scores, compare, offset);
+        }
+        let (rows, columns) = (self.indices(&scores, 2, DataType::INT32), self.indices(&scores, 3, DataType::INT32));
+        let rows = if offset == 0 {
+            rows
+        } else {
+            let offset = self.whole_number(offset);
+            let shifted = self.packed(DataType::INT32, &scores.dims);
+            self.map_with(C::ADD, &[&rows, &offset], &shifted, DataType::INT32, Vec::new());
+            shifted
+        };
+        let sees = self.packed(DataType::BOOLEAN, &scores.dims);
+        self.map_with(compare, &[&rows, &columns], &sees, DataType::INT32, Vec::new());
+        let nothing = self.number(f64::NEG_INFINITY);
+        let masked = self.packed(self.compute, &scores.dims);
+        self.map(C::BINARY_SELECT, &[&scores, &nothing, &sees], &masked);
+        masked
+    }
+
+    /// As `masked`, without booleans, which cuDNN's engines take for multiples of eight elements only: the logarithm of 1
+    /// where a key is seen and of 0 where it is not.
+    fn penalized(&mut self, scores: View, compare: C, offset: i64) -> View {
+        let (rows, columns) = (self.indices(&scores, 2, self.compute), self.indices(&scores, 3, self.compute));
+        // One more than the distance within what is seen, so that it is at least 1 there and at most 0 beyond.
+        let (near, far, more) =
+            if compare == C::CMP_GE { (&rows, &columns, offset + 1) } else { (&columns, &rows, -offset) };
+        let distance = self.mapped(C::SUB, &[near, far]);
+        let (more, zero, one) = (self.number(more as f64), self.number(0.0), self.number(1.0));
+        let distance = self.mapped(C::ADD, &[&distance, &more]);
+        let seen = self.mapped(C::MAX, &[&distance, &zero]);
+        let seen = self.mapped(C::MIN, &[&seen, &one]);
+        let penalty = self.mapped(C::LOG, &[&seen]);
+        self.mapped(C::ADD, &[&scores, &penalty])
+    }
+
+    fn indices(&mut self, like: &View, axis: i64, data_type: DataType) -> View {
+        let to = self.packed(data_type, &like.dims);
         let axis = vec![(A::POINTWISE_AXIS, Setting::I64s(vec![axis]))];
-        self.map_with(C::GEN_INDEX, &[like], &to, DataType::INT32, axis);
+        self.map_with(C::GEN_INDEX, &[like], &to, data_type, axis);
         to
     }
 }

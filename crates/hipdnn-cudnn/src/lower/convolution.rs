@@ -5,7 +5,7 @@ use hipdnn_abi::Descriptor;
 
 use super::{Answer, Lowering};
 use crate::descriptor::Setting;
-use crate::graph::{Operation, Parameters};
+use crate::graph::{Operation, Parameters, View};
 use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D};
 
 /// A direction: cuDNN's operation, and where its tensors and parameters go.
@@ -56,33 +56,48 @@ pub const TO_FILTER: Direction = Direction {
 
 impl Lowering {
     pub(super) fn convolution(&mut self, operation: &Descriptor, direction: &Direction) -> Answer {
-        let reads = direction.reads.map(|(from, to)| Ok((to, self.view(operation, from)?)));
+        let reads = direction.reads.map(|(from, _)| self.view(operation, from));
         let reads = reads.into_iter().collect::<Answer<Vec<_>>>()?;
-        let writes = vec![(direction.writes.1, self.view(operation, direction.writes.0)?)];
+        let to = self.view(operation, direction.writes.0)?;
         let spatial = self.rank - 2;
-        let list = |name, filler: i64| -> Answer<Setting> {
+        let list = |name, filler: i64| -> Answer<Vec<i64>> {
             let mut values = operation.i64s(name);
             if self.inserts_axis {
                 values.insert(0, filler);
             }
-            if values.len() == spatial {
-                Ok(Setting::I64s(values))
-            } else {
-                Err(format!("{name} must have {spatial} numbers"))
-            }
+            if values.len() == spatial { Ok(values) } else { Err(format!("{name} must have {spatial} numbers")) }
         };
+        let lists = [
+            list(H::CONVOLUTION_PRE_PADDINGS, 0)?,
+            list(H::CONVOLUTION_POST_PADDINGS, 0)?,
+            list(H::CONVOLUTION_FILTER_STRIDES, 1)?,
+            list(H::CONVOLUTION_DILATIONS, 1)?,
+        ];
         let mode = operation.number(H::CONVOLUTION_CONV_MODE).unwrap_or(0);
+        self.push_convolution(direction, reads, to, lists, mode);
+        Ok(())
+    }
+
+    /// A convolution with its paddings before and behind, strides and dilations.
+    pub(super) fn push_convolution(
+        &mut self,
+        direction: &Direction,
+        reads: Vec<View>,
+        to: View,
+        [before, behind, strides, dilations]: [Vec<i64>; 4],
+        mode: i32,
+    ) {
         let parameters = Parameters {
             kind: D::CONVOLUTION_DESCRIPTOR,
             held_by: direction.held_by,
             settings: vec![
                 (A::CONVOLUTION_COMP_TYPE, Setting::Code(T::DATA_TYPE, self.compute.0)),
                 (A::CONVOLUTION_CONV_MODE, Setting::Code(T::CONVOLUTION_MODE, mode)),
-                (A::CONVOLUTION_SPATIAL_DIMS, Setting::I64s(vec![spatial as i64])),
-                (A::CONVOLUTION_PRE_PADDINGS, list(H::CONVOLUTION_PRE_PADDINGS, 0)?),
-                (A::CONVOLUTION_POST_PADDINGS, list(H::CONVOLUTION_POST_PADDINGS, 0)?),
-                (A::CONVOLUTION_FILTER_STRIDES, list(H::CONVOLUTION_FILTER_STRIDES, 1)?),
-                (A::CONVOLUTION_DILATIONS, list(H::CONVOLUTION_DILATIONS, 1)?),
+                (A::CONVOLUTION_SPATIAL_DIMS, Setting::I64s(vec![strides.len() as i64])),
+                (A::CONVOLUTION_PRE_PADDINGS, Setting::I64s(before)),
+                (A::CONVOLUTION_POST_PADDINGS, Setting::I64s(behind)),
+                (A::CONVOLUTION_FILTER_STRIDES, Setting::I64s(strides)),
+                (A::CONVOLUTION_DILATIONS, Setting::I64s(dilations)),
             ],
         };
         let factor = |value: f64| match self.compute {
@@ -90,7 +105,8 @@ impl Lowering {
             _ => Setting::F32(value as f32),
         };
         let settings = vec![(direction.alpha, factor(1.0)), (direction.beta, factor(0.0))];
+        let reads = direction.reads.iter().map(|(_, name)| *name).zip(reads).collect();
+        let writes = vec![(direction.writes.1, to)];
         self.push(Operation { kind: direction.kind, parameters: Some(parameters), settings, reads, writes });
-        Ok(())
     }
 }

@@ -18,8 +18,8 @@ use hipdnn::sys::{AttributeName as H, AttributeType, DescriptorType};
 use hipdnn_abi::{Descriptor, Value, uid_of};
 
 use crate::descriptor::Setting;
-use crate::graph::{Graph, Home, Operation, Scalar, Tensor, View};
-use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D, PointwiseMode};
+use crate::graph::{Graph, Home, Operation, Scalar, View};
+use crate::sys::{AttributeName as A, DataType, PointwiseMode};
 use crate::translate;
 
 /// What the operations are for.
@@ -156,47 +156,26 @@ impl Lowering {
             _ if tensor.flag(H::TENSOR_IS_RUNTIME_PASS_BY_VALUE_EXT) => Home::Host,
             _ => Home::Device,
         };
-        if home != Home::Inside && data_type == DataType::BOOLEAN {
+        let is_boolean = home != Home::Inside && data_type == DataType::BOOLEAN;
+        if is_boolean {
             // In memory, cuDNN's booleans are bits and hipDNN's are bytes.
             data_type = DataType::UINT8;
         }
         let alignment = tensor.i64s(H::TENSOR_BYTE_ALIGNMENT).first().copied().unwrap_or(16);
-        let elems = dims.iter().zip(&strides).map(|(extent, stride)| (extent - 1) * stride).sum::<i64>() + 1;
-        let view = self.add(Some(uid), home, data_type, dims, strides, elems);
+        let view = self.graph.add(Some(uid), home, data_type, View { tensor: 0, dims, strides });
         self.graph.tensors[view.tensor].alignment = alignment;
+        self.graph.tensors[view.tensor].is_boolean = is_boolean;
         self.known.insert(uid, view.tensor);
         Ok(view)
     }
 
-    fn add(
-        &mut self,
-        uid: Option<i64>,
-        home: Home,
-        data_type: DataType,
-        dims: Vec<i64>,
-        strides: Vec<i64>,
-        elems: i64,
-    ) -> View {
-        let bytes = match data_type {
-            DataType::BOOLEAN => None,
-            _ => translate::bytes_of(data_type).and_then(|bytes| Some(bytes * usize::try_from(elems).ok()?)),
-        };
-        self.graph.tensors.push(Tensor { uid, home, data_type, alignment: 16, bytes });
-        View { tensor: self.graph.tensors.len() - 1, dims, strides }
-    }
-
     /// A new tensor between operations, laid out like another where the extents are the same.
     fn inside(&mut self, data_type: DataType, dims: &[i64], like: &View) -> View {
-        let (mut strides, mut step) = (vec![1; dims.len()], 1);
         let mut order: Vec<usize> = (0..dims.len()).collect();
         if like.dims.len() == dims.len() {
             order.sort_by_key(|&axis| std::cmp::Reverse(like.strides[axis]));
         }
-        for &axis in order.iter().rev() {
-            strides[axis] = step;
-            step *= dims[axis];
-        }
-        self.add(None, Home::Inside, data_type, dims.to_vec(), strides, step)
+        self.graph.add_inside(data_type, dims, &order)
     }
 
     /// A number in the compute type, with extents of 1.
@@ -205,14 +184,17 @@ impl Lowering {
             DataType::DOUBLE => (DataType::DOUBLE, Scalar::new(&value.to_le_bytes())),
             _ => (DataType::FLOAT, Scalar::new(&(value as f32).to_le_bytes())),
         };
-        let ones = vec![1; self.rank];
-        self.add(None, Home::Value(scalar), data_type, ones.clone(), ones, 1)
+        self.scalar(data_type, scalar)
     }
 
     /// A whole number with extents of 1.
     fn whole_number(&mut self, value: i64) -> View {
-        let (scalar, ones) = (Scalar::new(&(value as i32).to_le_bytes()), vec![1; self.rank]);
-        self.add(None, Home::Value(scalar), DataType::INT32, ones.clone(), ones, 1)
+        self.scalar(DataType::INT32, Scalar::new(&(value as i32).to_le_bytes()))
+    }
+
+    fn scalar(&mut self, data_type: DataType, value: Scalar) -> View {
+        let view = View { tensor: 0, dims: vec![1; self.rank], strides: vec![1; self.rank] };
+        self.graph.add(None, Home::Value(value), data_type, view)
     }
 
     fn data_type(&self, view: &View) -> DataType {
@@ -260,29 +242,7 @@ impl Lowering {
         compute: DataType,
         further: Vec<(A, Setting)>,
     ) {
-        let (sources, target) = if translate::is_backward(mode) {
-            (&[A::OPERATION_POINTWISE_DYDESC, A::OPERATION_POINTWISE_XDESC][..], A::OPERATION_POINTWISE_DXDESC)
-        } else {
-            let sources =
-                &[A::OPERATION_POINTWISE_XDESC, A::OPERATION_POINTWISE_BDESC, A::OPERATION_POINTWISE_TDESC][..];
-            (sources, A::OPERATION_POINTWISE_YDESC)
-        };
-        let mut settings = vec![
-            (A::POINTWISE_MODE, Setting::Code(T::POINTWISE_MODE, mode.0)),
-            (A::POINTWISE_MATH_PREC, Setting::Code(T::DATA_TYPE, compute.0)),
-        ];
-        settings.extend(further);
-        self.push(Operation {
-            kind: D::OPERATION_POINTWISE_DESCRIPTOR,
-            parameters: Some(crate::graph::Parameters {
-                kind: D::POINTWISE_DESCRIPTOR,
-                held_by: A::OPERATION_POINTWISE_PW_DESCRIPTOR,
-                settings,
-            }),
-            settings: Vec::new(),
-            reads: sources.iter().copied().zip(reads.iter().map(|view| (*view).clone())).collect(),
-            writes: vec![(target, to.clone())],
-        });
+        self.push(Operation::pointwise(mode, reads, to, compute, further));
     }
 
     /// As `map`, into a new tensor of the compute type.

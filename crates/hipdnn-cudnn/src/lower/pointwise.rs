@@ -17,6 +17,11 @@ impl Lowering {
         let names = [H::OPERATION_POINTWISE_IN_0_EXT, H::OPERATION_POINTWISE_IN_1_EXT, H::OPERATION_POINTWISE_IN_2_EXT];
         let reads = names[..wanted].iter().map(|&name| self.view(operation, name)).collect::<Answer<Vec<_>>>()?;
         let to = self.view(operation, H::OPERATION_POINTWISE_OUT_0_EXT)?;
+        if [DataType::FP8_E4M3, DataType::FP8_E5M2, DataType::FP8_E8M0].contains(&self.data_type(&to)) {
+            return Err(
+                "cuDNN turns what is beyond the range of eight bits into NaN, not into the largest number".into()
+            );
+        }
         match mode {
             C::GEN_INDEX => self.index(operation, &reads[0], &to),
             C::CMP_EQ | C::CMP_NEQ | C::CMP_GT | C::CMP_GE | C::CMP_LT | C::CMP_LE => {
@@ -33,6 +38,13 @@ impl Lowering {
             C::BINARY_SELECT => {
                 let by = self.as_boolean(&reads[2]);
                 self.map(mode, &[&reads[0], &reads[1], &by], &to);
+            }
+            _ if self.graph.tensors[to.tensor].is_boolean => {
+                let further = self.activation(operation);
+                let numbers = self.inside(self.compute, &to.dims, &to);
+                self.map_with(mode, &reads.iter().collect::<Vec<_>>(), &numbers, self.compute, further);
+                let truth = self.as_boolean(&numbers);
+                self.unpack(&truth, &to);
             }
             _ => {
                 let further = self.activation(operation);
@@ -60,11 +72,12 @@ impl Lowering {
             .descriptor(H::OPERATION_POINTWISE_IN_0_EXT)
             .map_or(self.rank, |tensor| tensor.i64s(H::TENSOR_DIMENSIONS).len());
         let axis = self.axis(operation.i64s(H::POINTWISE_AXIS).first().copied().unwrap_or(0), rank);
-        let numbers =
-            if self.data_type(to) == DataType::INT32 { to.clone() } else { self.inside(DataType::INT32, &to.dims, to) };
+        // Engines make indices of the compute type only.
+        let is_direct = self.data_type(to) == self.compute;
+        let numbers = if is_direct { to.clone() } else { self.inside(self.compute, &to.dims, to) };
         let axis = vec![(A::POINTWISE_AXIS, Setting::I64s(vec![axis]))];
-        self.map_with(C::GEN_INDEX, &[from], &numbers, DataType::INT32, axis);
-        if numbers != *to {
+        self.map_with(C::GEN_INDEX, &[from], &numbers, self.compute, axis);
+        if !is_direct {
             self.map(C::IDENTITY, &[&numbers], to);
         }
     }

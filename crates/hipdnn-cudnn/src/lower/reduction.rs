@@ -1,19 +1,27 @@
-//! Reductions. cuDNN's engines know sums, products and extremes; the others are made of them.
+//! Reductions. cuDNN's graphs know sums, products and extremes: the others are made of them, or go to its older interface,
+//! which knows all.
 
 use hipdnn::sys::{AttributeName as H, ReduceOp as R};
 use hipdnn_abi::Descriptor;
 
-use super::{Answer, Lowering};
+use super::{Answer, Lowering, Variant};
 use crate::descriptor::Setting;
 use crate::graph::{Operation, Parameters, View};
-use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D, PointwiseMode as C, ReduceOp};
+use crate::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, PointwiseMode as C, ReduceOp};
+use crate::translate;
 
 impl Lowering {
     pub(super) fn reduction(&mut self, operation: &Descriptor) -> Answer {
         let x = self.view(operation, H::OPERATION_REDUCTION_XDESC)?;
         let y = self.view(operation, H::OPERATION_REDUCTION_YDESC)?;
         let axes: Vec<usize> = (0..y.dims.len()).filter(|&axis| y.dims[axis] == 1 && x.dims[axis] != 1).collect();
-        match R(operation.number(H::REDUCTION_OPERATOR).unwrap_or(0)) {
+        let what = R(operation.number(H::REDUCTION_OPERATOR).unwrap_or(0));
+        if self.variant == Variant::Apart {
+            let what = translate::reduction(what).ok_or_else(|| format!("the cuDNN bridge has no {what}"))?;
+            self.reduced_to(what, &x, &y);
+            return Ok(());
+        }
+        match what {
             R::ADD => self.reduced_to(ReduceOp::ADD, &x, &y),
             R::MUL => self.reduced_to(ReduceOp::MUL, &x, &y),
             R::MIN => self.reduced_to(ReduceOp::MIN, &x, &y),
@@ -32,21 +40,19 @@ impl Lowering {
                 let sum = self.reduced(ReduceOp::ADD, &square, &axes);
                 self.map(C::SQRT, &[&sum], &y);
             }
-            R::MUL_NO_ZEROS => {
-                let (zero, one) = (self.number(0.0), self.number(1.0));
-                let is_zero = self.inside(DataType::BOOLEAN, &x.dims, &x);
-                self.map(C::CMP_EQ, &[&x, &zero], &is_zero);
-                let kept = self.inside(self.compute, &x.dims, &x);
-                self.map(C::BINARY_SELECT, &[&one, &x, &is_zero], &kept);
-                self.reduced_to(ReduceOp::MUL, &kept, &y);
-            }
-            other => return Err(format!("the cuDNN bridge has no {other}")),
+            other => return Err(format!("cuDNN's graphs have no {other}")),
         }
         Ok(())
     }
 
     /// Reduces into a tensor of any type; cuDNN does so into the compute type only.
     fn reduced_to(&mut self, what: ReduceOp, from: &View, to: &View) {
+        let narrow = self.variant == Variant::Apart && self.data_type(from) != self.compute;
+        if narrow {
+            // The older interface reduces within one type.
+            let wide = self.mapped(C::IDENTITY, &[from]);
+            return self.reduced_to(what, &wide, to);
+        }
         if self.data_type(to) == self.compute {
             self.reduce(what, from, to);
         } else {
@@ -75,6 +81,10 @@ impl Lowering {
 
     /// Reduces axes, which keep extent 1, into a new tensor of the compute type.
     pub(super) fn reduced(&mut self, what: ReduceOp, from: &View, axes: &[usize]) -> View {
+        if self.variant == Variant::Apart && self.data_type(from) != self.compute {
+            let wide = self.mapped(C::IDENTITY, &[from]);
+            return self.reduced(what, &wide, axes);
+        }
         let mut dims = from.dims.clone();
         axes.iter().for_each(|&axis| dims[axis] = 1);
         let to = self.inside(self.compute, &dims, from);
@@ -84,6 +94,9 @@ impl Lowering {
 
     /// The mean over axes, which keep extent 1.
     pub(super) fn mean(&mut self, from: &View, axes: &[usize]) -> View {
+        if self.variant == Variant::Apart {
+            return self.reduced(ReduceOp::AVG, from, axes);
+        }
         let (sum, share) = self.sum_and_share(from, axes);
         self.mapped(C::MUL, &[&sum, &share])
     }

@@ -51,24 +51,21 @@ impl Lowering {
     pub(super) fn resample(&mut self, operation: &Descriptor) -> Answer {
         let parameters = self.window(operation, A::OPERATION_RESAMPLE_FWD_DESC)?;
         let reads = vec![(A::OPERATION_RESAMPLE_FWD_XDESC, self.view(operation, H::OPERATION_RESAMPLE_FWD_XDESC)?)];
-        let mut writes =
-            vec![(A::OPERATION_RESAMPLE_FWD_YDESC, self.view(operation, H::OPERATION_RESAMPLE_FWD_YDESC)?)];
-        let index = self.view_optional(operation, H::OPERATION_RESAMPLE_FWD_IDXDESC)?;
-        writes.extend(index.map(|index| (A::OPERATION_RESAMPLE_FWD_IDXDESC, index)));
+        let writes = vec![(A::OPERATION_RESAMPLE_FWD_YDESC, self.view(operation, H::OPERATION_RESAMPLE_FWD_YDESC)?)];
+        if operation.descriptor(H::OPERATION_RESAMPLE_FWD_IDXDESC).is_some() {
+            return Err("cuDNN's places of maxima are numbered in its own way".into());
+        }
         let kind = D::OPERATION_RESAMPLE_FWD_DESCRIPTOR;
         self.push(Operation { kind, parameters: Some(parameters), settings: Vec::new(), reads, writes });
         Ok(())
     }
 
     pub(super) fn resample_backward(&mut self, operation: &Descriptor) -> Answer {
-        let index = self.view_optional(operation, H::OPERATION_RESAMPLE_BWD_IDXDESC)?;
-        if index.is_none() && operation.number(H::RESAMPLE_MODE) == Some(ResampleMode::MAXPOOL.0) {
-            return Err("the gradient of maxima needs their places".into());
+        if operation.number(H::RESAMPLE_MODE) == Some(ResampleMode::MAXPOOL.0) {
+            return Err("the gradient of maxima needs their places, which cuDNN numbers in its own way".into());
         }
         let parameters = self.window(operation, A::OPERATION_RESAMPLE_BWD_DESC)?;
-        let mut reads =
-            vec![(A::OPERATION_RESAMPLE_BWD_DYDESC, self.view(operation, H::OPERATION_RESAMPLE_BWD_DYDESC)?)];
-        reads.extend(index.map(|index| (A::OPERATION_RESAMPLE_BWD_IDXDESC, index)));
+        let reads = vec![(A::OPERATION_RESAMPLE_BWD_DYDESC, self.view(operation, H::OPERATION_RESAMPLE_BWD_DYDESC)?)];
         let writes = vec![(A::OPERATION_RESAMPLE_BWD_DXDESC, self.view(operation, H::OPERATION_RESAMPLE_BWD_DXDESC)?)];
         let kind = D::OPERATION_RESAMPLE_BWD_DESCRIPTOR;
         self.push(Operation { kind, parameters: Some(parameters), settings: Vec::new(), reads, writes });

@@ -57,20 +57,18 @@ pub enum LoadError {
     },
 }
 
-macro_rules! table {
-    ($($field:ident = $symbol:ident: fn($($type:ty),*) -> $result:ty;)*) => {
-        /// cuDNN's functions.
-        pub struct Cudnn {
+macro_rules! functions {
+    ($(#[$doc:meta])* $name:ident { $($field:ident = $symbol:ident: fn($($type:ty),*) -> $result:ty;)* }) => {
+        $(#[$doc])*
+        pub struct $name {
             $(
                 #[doc = concat!("`", stringify!($symbol), "`")]
                 pub $field: unsafe extern "C" fn($($type),*) -> $result,
             )*
-            /// The file they come from.
-            pub file: PathBuf,
         }
 
-        impl Cudnn {
-            fn fill(library: &Library, file: PathBuf) -> Result<Self, LoadError> {
+        impl $name {
+            fn fill(library: &Library) -> Result<Self, Vec<&'static str>> {
                 let mut missing = Vec::new();
                 $(
                     // SAFETY: the file bears cuDNN's name, or the user named it as cuDNN; this is the signature that
@@ -81,28 +79,63 @@ macro_rules! table {
                     }
                 )*
                 match ($($field,)*) {
-                    ($(Some($field),)*) => Ok(Self { $($field,)* file }),
-                    _ => Err(LoadError::Incomplete { file, missing }),
+                    ($(Some($field),)*) => Ok(Self { $($field,)* }),
+                    _ => Err(missing),
                 }
             }
         }
     };
 }
 
-table! {
-    version = cudnnGetVersion: fn() -> usize;
-    cudart_version = cudnnGetCudartVersion: fn() -> usize;
-    error_string = cudnnGetErrorString: fn(Status) -> *const c_char;
-    last_error_string = cudnnGetLastErrorString: fn(*mut c_char, usize) -> ();
-    create = cudnnCreate: fn(*mut Handle) -> Status;
-    destroy = cudnnDestroy: fn(Handle) -> Status;
-    set_stream = cudnnSetStream: fn(Handle, *mut c_void) -> Status;
-    create_descriptor = cudnnBackendCreateDescriptor: fn(DescriptorType, *mut Descriptor) -> Status;
-    destroy_descriptor = cudnnBackendDestroyDescriptor: fn(Descriptor) -> Status;
-    finalize = cudnnBackendFinalize: fn(Descriptor) -> Status;
-    set_attribute = cudnnBackendSetAttribute: fn(Descriptor, AttributeName, AttributeType, i64, *const c_void) -> Status;
-    get_attribute = cudnnBackendGetAttribute: fn(Descriptor, AttributeName, AttributeType, i64, *mut i64, *mut c_void) -> Status;
-    execute = cudnnBackendExecute: fn(Handle, Descriptor, Descriptor) -> Status;
+functions! {
+    /// cuDNN's backend interface.
+    Functions {
+        version = cudnnGetVersion: fn() -> usize;
+        cudart_version = cudnnGetCudartVersion: fn() -> usize;
+        error_string = cudnnGetErrorString: fn(Status) -> *const c_char;
+        last_error_string = cudnnGetLastErrorString: fn(*mut c_char, usize) -> ();
+        create = cudnnCreate: fn(*mut Handle) -> Status;
+        destroy = cudnnDestroy: fn(Handle) -> Status;
+        set_stream = cudnnSetStream: fn(Handle, *mut c_void) -> Status;
+        create_descriptor = cudnnBackendCreateDescriptor: fn(DescriptorType, *mut Descriptor) -> Status;
+        destroy_descriptor = cudnnBackendDestroyDescriptor: fn(Descriptor) -> Status;
+        finalize = cudnnBackendFinalize: fn(Descriptor) -> Status;
+        set_attribute = cudnnBackendSetAttribute: fn(Descriptor, AttributeName, AttributeType, i64, *const c_void) -> Status;
+        get_attribute = cudnnBackendGetAttribute: fn(Descriptor, AttributeName, AttributeType, i64, *mut i64, *mut c_void) -> Status;
+        execute = cudnnBackendExecute: fn(Handle, Descriptor, Descriptor) -> Status;
+    }
+}
+
+functions! {
+    /// What is used of cuDNN's older interface, which a later release may do without.
+    Older {
+        create_tensor = cudnnCreateTensorDescriptor: fn(*mut Descriptor) -> Status;
+        set_tensor = cudnnSetTensorNdDescriptor: fn(Descriptor, DataType, c_int, *const c_int, *const c_int) -> Status;
+        destroy_tensor = cudnnDestroyTensorDescriptor: fn(Descriptor) -> Status;
+        transform = cudnnTransformTensor: fn(Handle, *const c_void, Descriptor, *const c_void, *const c_void, Descriptor, *mut c_void) -> Status;
+        create_reduction = cudnnCreateReduceTensorDescriptor: fn(*mut Descriptor) -> Status;
+        set_reduction = cudnnSetReduceTensorDescriptor: fn(Descriptor, ReduceOp, DataType, c_int, c_int, c_int) -> Status;
+        destroy_reduction = cudnnDestroyReduceTensorDescriptor: fn(Descriptor) -> Status;
+        reduction_workspace = cudnnGetReductionWorkspaceSize: fn(Handle, Descriptor, Descriptor, Descriptor, *mut usize) -> Status;
+        reduce = cudnnReduceTensor: fn(Handle, Descriptor, *mut c_void, usize, *mut c_void, usize, *const c_void, Descriptor, *const c_void, *const c_void, Descriptor, *mut c_void) -> Status;
+    }
+}
+
+/// A loaded cuDNN.
+pub struct Cudnn {
+    functions: Functions,
+    /// Its older interface, if it still has it.
+    pub older: Option<Older>,
+    /// The file it comes from.
+    pub file: PathBuf,
+}
+
+impl std::ops::Deref for Cudnn {
+    type Target = Functions;
+
+    fn deref(&self) -> &Functions {
+        &self.functions
+    }
 }
 
 const _: () = assert!(size_of::<Status>() == size_of::<c_int>());
@@ -124,10 +157,12 @@ impl Cudnn {
     /// It finds none that can be used.
     pub fn load_with(search: &Search) -> Result<Self, LoadError> {
         let (library, file) = search.cudnn().map_err(|tried| LoadError::NotFound { tried })?;
-        let mut cudnn = Self::fill(&library, file)?;
-        if let Some(file) = hip::sys::file_at(cudnn.version as usize) {
-            cudnn.file = file;
-        }
+        let functions = match Functions::fill(&library) {
+            Ok(functions) => functions,
+            Err(missing) => return Err(LoadError::Incomplete { file, missing }),
+        };
+        let file = hip::sys::file_at(functions.version as usize).unwrap_or(file);
+        let cudnn = Self { functions, older: Older::fill(&library).ok(), file };
         // SAFETY: takes nothing and gives a number.
         let (version, cudart) = unsafe { ((cudnn.version)(), (cudnn.cudart_version)()) };
         if version / LEAST_VERSION != 1 || version >= 100_000 {

@@ -178,11 +178,9 @@ codes! {
         RESAMPLE_PADDING_MODE = 1708,
         OPERATION_RESAMPLE_FWD_XDESC = 1710,
         OPERATION_RESAMPLE_FWD_YDESC = 1711,
-        OPERATION_RESAMPLE_FWD_IDXDESC = 1712,
         OPERATION_RESAMPLE_FWD_DESC = 1716,
         OPERATION_RESAMPLE_BWD_DXDESC = 1720,
         OPERATION_RESAMPLE_BWD_DYDESC = 1721,
-        OPERATION_RESAMPLE_BWD_IDXDESC = 1722,
         OPERATION_RESAMPLE_BWD_DESC = 1725,
         OPERATION_NORM_FWD_MODE = 2000,
         OPERATION_NORM_FWD_PHASE = 2001,
@@ -293,6 +291,11 @@ codes! {
         MIN = 2,
         MAX = 3,
         AMAX = 4,
+        // The backend interface refuses these, the older one takes them.
+        AVG = 5,
+        NORM1 = 6,
+        NORM2 = 7,
+        MUL_NO_ZEROS = 8,
     }
 }
 

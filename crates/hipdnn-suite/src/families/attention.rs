@@ -51,6 +51,19 @@ impl Case {
         }
     }
 
+    /// Heads as models have them, in types and extents that fused engines of GPUs take.
+    fn wide(draw: &mut Draw) -> Self {
+        let element = draw.choose(&[Element::F16, Element::Bf16]);
+        let (batch, key_heads, shared) = (draw.int(1..3), draw.int(1..3), draw.choose(&[1, 2, 4]));
+        let (rows, depth) = (8 * draw.int(1..5), draw.choose(&[32, 64]));
+        let columns = draw.choose(&[rows, rows + 16]);
+        let mut of = |dims: &[i64]| Data::random(element, dims, draw).map(|value| value / 4.0);
+        let q = of(&[batch, key_heads * shared, rows, depth]);
+        let [k, v] = [(); 2].map(|()| of(&[batch, key_heads, columns, depth]));
+        let (is_causal, aligns_ends) = (draw.flag(), draw.flag());
+        Self { q, k, v, mask: None, lengths: None, is_causal, aligns_ends, left: None, right: None }
+    }
+
     /// With bounds around a diagonal that starts or ends in a corner.
     fn bounded(mut self, draw: &mut Draw) -> Self {
         self.aligns_ends = draw.flag();
@@ -215,4 +228,14 @@ pub fn backward(bench: &Bench, draw: &mut Draw) -> Answer {
         (case.left, case.right, case.aligns_ends, case.lengths) = (None, None, false, None);
     }
     case.backward(bench, draw)
+}
+
+pub fn wide(bench: &Bench, draw: &mut Draw) -> Answer {
+    let case = Case::wide(draw);
+    let element = case.q.element;
+    let mut graph = graph(element);
+    let (what, qkv, inputs) = case.describe(&mut graph);
+    let o = graph.attention(what, qkv);
+    let found = bench.run(&mut graph, &inputs, &[o], element)?;
+    assert_close(&found[0], &case.attended().o, element)
 }

@@ -53,6 +53,7 @@ pub const FAMILIES: &[Family] = &[
     family("pooling_places", 400, pooling::places),
     family("pooling_backward", 400, pooling::backward),
     family("attention", 400, attention::forward),
+    family("attention_wide", 48, attention::wide),
     family("attention_bounded", 200, attention::bounded),
     family("attention_padded", 200, attention::padded),
     family("attention_backward", 200, attention::backward),
