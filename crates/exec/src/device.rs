@@ -31,6 +31,11 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// Whether it has code for attention as one step, for whatever planning makes one of.
+    fn wants_attention(&self) -> bool {
+        false
+    }
+
     /// Takes a partition in.
     ///
     /// # Errors

@@ -128,6 +128,8 @@ pub enum Prim {
     Integer(Integer),
     /// A product whose result goes through an expression before it is stored: see [`Fused`].
     Fused(Fused),
+    /// Values weighted by the softmax of a product, which is never stored: see [`Attention`].
+    Attention(Attention),
 }
 
 impl Prim {
@@ -166,6 +168,7 @@ impl Prim {
                 },
                 _ => "fused_matmul",
             },
+            Self::Attention(_) => "attention",
         }
     }
 }
@@ -283,6 +286,23 @@ pub struct Fused {
     pub dtype: DType,
     /// The output's element: input 0 is the product's, in its compute type and not rounded yet; the others follow.
     pub epilogue: Expr,
+}
+
+/// Attention: the softmax of scores weights values, and neither scores nor weights are stored.
+///
+/// The inputs are queries `[batch, rows, size]`, keys `[batch, size, total]` and values `[batch, total, width]`, as two
+/// [`MatMul`]s would read them, then the further operands of `scores`, each of `shape`. The output has `shape`'s leading
+/// axes, then `width`: the rows of all batches, one after the other, in another order of axes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    /// Factor of queries and keys.
+    pub alpha: f32,
+    /// The scores' shape, as `scores` counts it; the last extent is `total`.
+    pub shape: Shape,
+    /// A score: input 0 is the product of query and key, not rounded; the others follow.
+    pub scores: Expr,
+    /// Rows that may look nowhere, with minus infinity for all scores, give zeros instead of NaN.
+    pub zero_if_hidden: bool,
 }
 
 /// What a pool makes of its window.
@@ -522,6 +542,9 @@ impl fmt::Debug for Step {
         }
         if let Prim::Fused(fused) = &self.prim {
             write!(f, " {} {{ {:?} }}", fused.dtype, fused.epilogue)?;
+        }
+        if let Prim::Attention(attention) = &self.prim {
+            write!(f, " {:?} {{ {:?} }}", attention.shape.as_slice(), attention.scores)?;
         }
         Ok(())
     }

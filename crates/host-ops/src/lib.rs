@@ -6,6 +6,7 @@
 mod activation;
 mod affine;
 mod arg_reduce;
+mod attention;
 mod carve;
 mod cell;
 mod conv;
@@ -120,6 +121,7 @@ fn dispatch(
         Prim::Recurrent(prim) => recurrent::run(prim, inputs, outputs, cx),
         Prim::Integer(integer) => integer::run(integer, inputs, outputs[0], None, cx),
         Prim::Fused(fused) => run_fused(fused, inputs, outputs[0], cx),
+        Prim::Attention(prim) => attention::run(prim, inputs, outputs[0], cx),
         _ => {
             Err(OpError::Unsupported { prim: prim.name(), dtype: outputs.first().map_or(DType::F32, TensorMut::dtype) })
         }

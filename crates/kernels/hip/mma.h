@@ -21,6 +21,12 @@
 #define MMA_COLUMNS 4
 #endif
 #define MMA_SUMS (MMA_ROWS * MMA_COLUMNS)
+// Loads behind it are not moved before it: where many fragments are held, those read too early would be spilled.
+#if MATRIX == 2 && !defined(GPU_SIM)
+#define MMA_FENCE() __builtin_amdgcn_sched_barrier(0)
+#else
+#define MMA_FENCE()
+#endif
 
 struct __align__(8) Fragment { u16 at[FRAGMENT]; };
 struct Sums { f32 at[MMA_SUMS]; };

@@ -4,8 +4,8 @@ use graph::{
     DType, Prim, Step, View,
     expr::{Binary, Expr, Unary},
     prim::{
-        ArgReduce, Axis, BatchDims, BufferId, Conv, Cumulative, Fused, Integer, Map, MatMul, Norm, Pool, PoolKind,
-        Reduce, ReduceKind, Scatter, ScatterKind, Softmax, TopK,
+        ArgReduce, Attention, Axis, BatchDims, BufferId, Conv, Cumulative, Fused, Integer, Map, MatMul, Norm, Pool,
+        PoolKind, Reduce, ReduceKind, Scatter, ScatterKind, Softmax, TopK,
     },
     shape,
 };
@@ -27,6 +27,7 @@ pub fn catalogue() -> Vec<Sample> {
         elementwise(dtype, &mut samples);
         rows(dtype, &mut samples);
         products(dtype, &mut samples);
+        attention(dtype, &mut samples);
         images(dtype, &mut samples);
         indexing(dtype, &mut samples);
     }
@@ -206,6 +207,26 @@ fn products(dtype: DType, samples: &mut Vec<Sample>) {
         let mut by_columns = sample(label, prim.clone(), &inputs, &[(dtype, &[1, m, 256])]);
         by_columns.step.inputs[1].strides = [0isize, 1, 256].into_iter().collect();
         samples.push(by_columns);
+    }
+}
+
+/// Attention with a mask for each key.
+fn attention(dtype: DType, samples: &mut Vec<Sample>) {
+    for (name, rows) in [("", 512usize), ("one row ", 1)] {
+        let shape: [usize; 4] = [2, 12, rows, 4096];
+        let prim = Prim::Attention(Attention {
+            alpha: 0.125,
+            shape: shape.into_iter().collect(),
+            scores: expression(dtype, 2),
+            zero_if_hidden: false,
+        });
+        let (k, v): (&[usize], &[usize]) = (&[24, 64, 4096], &[24, 4096, 64]);
+        let inputs = [(dtype, &[24, rows, 64][..]), (dtype, k), (dtype, v), (dtype, &shape[..])];
+        let label = format!("attention {name}{dtype}");
+        let mut made = sample(label, prim, &inputs, &[(dtype, &[2, 12, rows, 64])]);
+        made.step.inputs[1].strides = [64 * 4096isize, 1, 64].into_iter().collect();
+        made.step.inputs[3].strides = [4096isize, 0, 0, 1].into_iter().collect();
+        samples.push(made);
     }
 }
 

@@ -222,7 +222,7 @@ fn tiled(product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
 }
 
 /// The family's number in `hip/mma.h`.
-const fn matrix_number(matrix: Matrix) -> u8 {
+pub(crate) const fn matrix_number(matrix: Matrix) -> u8 {
     match matrix {
         Matrix::None => 0,
         Matrix::Mfma => 1,

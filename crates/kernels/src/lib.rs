@@ -12,6 +12,7 @@
 //! The texts are in `hip/`, one op family a file, in the dialect that `hip/prelude.h` describes.
 mod arch;
 mod arg_reduce;
+mod attention;
 mod cache;
 mod catalogue;
 mod compile;

@@ -2,8 +2,8 @@
 use graph::{Declined, Prim, Step};
 
 use crate::{
-    Arch, Work, arg_reduce, cumulative, gather, gemm, lrn, map, norm, pool, recurrent, reduce, resize, scatter,
-    softmax, top_k,
+    Arch, Work, arg_reduce, attention, cumulative, gather, gemm, lrn, map, norm, pool, recurrent, reduce, resize,
+    scatter, softmax, top_k,
 };
 
 /// What a step is on a GPU.
@@ -13,6 +13,7 @@ use crate::{
 pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     match &step.prim {
         Prim::ArgReduce(prim) => arg_reduce::work(prim, step, arch),
+        Prim::Attention(prim) => attention::work(prim, step, arch),
         Prim::Cumulative(prim) => cumulative::work(prim, step),
         Prim::Gather => gather::slices(step),
         Prim::GatherElements(axis) => gather::elements(axis, step),

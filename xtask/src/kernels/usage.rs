@@ -62,7 +62,7 @@ impl Usage {
     pub fn faults(&self, kernel: &str, args_bytes: u32, threads: u32, dynamic_lds: u32) -> Vec<String> {
         let registers = match kernel {
             "gemm" | "attention" => REGISTERS_OF_TILES,
-            "gemv" => REGISTERS_OF_FEW_ROWS,
+            "gemv" | "attend_rows" => REGISTERS_OF_FEW_ROWS,
             _ => REGISTERS,
         };
         let mut faults = Vec::new();

@@ -143,6 +143,11 @@ impl Device for GpuDevice {
         self.settings.dnn.as_ref().is_some_and(|offering| offering.fault().is_none())
     }
 
+    /// Without matrix instructions of its own, separate products are faster: vendors' libraries do them.
+    fn wants_attention(&self) -> bool {
+        self.shared.code.arch.matrix != kernels::Matrix::None
+    }
+
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
         let (device, settings) = (self.shared.clone(), self.settings.clone());
         let program =

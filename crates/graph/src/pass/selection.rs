@@ -1,7 +1,7 @@
 //! Which passes run.
 use crate::{
     pass::PASSES,
-    plan::{CHANNELS_LAST, OPTIONAL_STAGES},
+    plan::{ATTENTION, CHANNELS_LAST, OPTIONAL_STAGES},
 };
 
 /// The passes and the optional stages of planning that run: all but those switched off by name.
@@ -9,6 +9,7 @@ use crate::{
 pub struct Selection {
     off: Vec<&'static str>,
     channels_last: bool,
+    attention: bool,
 }
 
 impl Selection {
@@ -42,9 +43,21 @@ impl Selection {
         self
     }
 
+    /// With attention as one step, if the device wants that and it is not switched off.
+    #[must_use]
+    pub fn with_attention(mut self, wanted: bool) -> Self {
+        self.attention = wanted;
+        self
+    }
+
     /// True if the pass or stage of this name runs.
     pub fn runs(&self, name: &str) -> bool {
-        !self.off.contains(&name) && (name != CHANNELS_LAST || self.channels_last)
+        let wanted = match name {
+            CHANNELS_LAST => self.channels_last,
+            ATTENTION => self.attention,
+            _ => true,
+        };
+        wanted && !self.off.contains(&name)
     }
 }
 

@@ -107,7 +107,7 @@ fn fuse(product: &Step, map: &Step, result: &View) -> Option<Step> {
 }
 
 /// The order of axes in which a view shows its whole buffer, one element after the other.
-fn dense_order(view: &View) -> Option<Vec<usize>> {
+pub(super) fn dense_order(view: &View) -> Option<Vec<usize>> {
     let mut order: Vec<usize> = (0..view.shape.len()).collect();
     order.sort_by_key(|&axis| (view.shape[axis] != 1, std::cmp::Reverse(view.strides[axis])));
     let sorted = View {
@@ -119,7 +119,7 @@ fn dense_order(view: &View) -> Option<Vec<usize>> {
 }
 
 /// A view with its axes in another order, then under another shape.
-fn reordered(view: &View, order: &[usize], to: &Shape) -> Option<View> {
+pub(super) fn reordered(view: &View, order: &[usize], to: &Shape) -> Option<View> {
     let storage = Storage::Buffer(view.buffer);
     let val = Val::new(view.dtype, view.shape.clone(), view.strides.clone(), view.offset, storage);
     Some(val.permuted(order).reshaped_in_place(to)?.view_of(view.buffer))

@@ -1,4 +1,5 @@
 //! Plans: fused steps and one arena.
+mod attention;
 mod channels_last;
 mod dump;
 mod epilogue;
@@ -22,7 +23,10 @@ pub use dump::PlanText;
 pub use place::ALIGNMENT;
 
 /// Stages of planning that can be left out.
-pub const OPTIONAL_STAGES: [&str; 5] = ["integer-products", "fused", "folded", "epilogues", CHANNELS_LAST];
+pub const OPTIONAL_STAGES: [&str; 6] = ["integer-products", "fused", "folded", ATTENTION, "epilogues", CHANNELS_LAST];
+
+/// The stage that runs only for devices that want it ([`Selection::with_attention`]).
+pub(crate) const ATTENTION: &str = "fused-attention";
 
 /// The stage that runs only for devices that want it ([`Selection::with_channels_last`]).
 pub(crate) const CHANNELS_LAST: &str = "channels-last";
@@ -118,6 +122,7 @@ impl Plan {
             ("integer-products", &mut integer::multiply_bytes),
             ("fused", &mut fuse::fuse),
             ("folded", &mut |draft| fold(draft)),
+            (ATTENTION, &mut attention::merge),
             ("epilogues", &mut epilogue::merge),
             (CHANNELS_LAST, &mut |draft| {
                 channels_last::relayout(draft);

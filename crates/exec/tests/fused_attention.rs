@@ -1,0 +1,141 @@
+//! Attention as one step gives the same results as its parts.
+#![allow(clippy::unwrap_used)]
+#[path = "common/build.rs"]
+mod build;
+mod common;
+
+use std::sync::Arc;
+
+use build::Build;
+use common::{assert_close, numbers, random, tensor};
+use exec::{
+    Device, ExecError, Input, Loaded, Program, Settings,
+    host::{HostDevice, run_program},
+};
+use graph::{DType, Declined, Graph, Op, Prim, Tensor, ops::Attribute, pass::Selection};
+
+/// The host, as a device that wants attention in one step.
+struct Whole(HostDevice);
+
+impl Device for Whole {
+    fn name(&self) -> &str {
+        "whole"
+    }
+
+    fn supports(&self, op: &dyn Op) -> Result<(), Declined> {
+        self.0.supports(op)
+    }
+
+    fn wants_attention(&self) -> bool {
+        true
+    }
+
+    fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
+        self.0.load(graph)
+    }
+}
+
+const BATCH: usize = 2;
+const TOTAL: usize = 7;
+
+fn floats(shape: &[usize], seed: u64) -> Tensor {
+    tensor(DType::F32, shape, &random(shape.iter().product(), seed))
+}
+
+/// Runs a graph on both devices, compares, and gives the steps of the one that has attention in one.
+fn compare(graph: impl Fn() -> Graph, inputs: &[Tensor]) -> Vec<graph::Step> {
+    let plain = Program::new(graph(), &HostDevice::new()).unwrap();
+    let wanted = run_program(&plain, inputs).unwrap();
+    let whole = Program::new(graph(), &Whole(HostDevice::new())).unwrap();
+    let found = run_program(&whole, inputs).unwrap();
+    for (found, wanted) in found.iter().zip(&wanted) {
+        assert_close(&numbers(found), &numbers(wanted), 1e-5);
+    }
+    let shapes: Vec<Input<'_>> = inputs.iter().map(|input| Input { shape: input.shape(), value: None }).collect();
+    whole.plan(&shapes).unwrap().plan().steps.clone()
+}
+
+fn is_attention(step: &graph::Step) -> bool {
+    matches!(step.prim, Prim::Attention(_))
+}
+
+/// Attention spelled out, with a mask for each key, whose heads are brought together.
+fn spelled_out() -> Graph {
+    let mut build = Build::default();
+    let (q, k, v, mask) = (build.input(), build.input(), build.input(), build.input());
+    let turned = build.with("Transpose", &[k], &[("perm", Attribute::Ints(vec![0, 1, 3, 2]))]);
+    let scores = build.node("MatMul", &[q, turned]);
+    let scale = build.number(2.0);
+    let scores = build.node("Div", &[scores, scale]);
+    let scores = build.node("Add", &[scores, mask]);
+    let weights = build.with("Softmax", &[scores], &[("axis", Attribute::Int(-1))]);
+    let result = build.node("MatMul", &[weights, v]);
+    let turned = build.with("Transpose", &[result], &[("perm", Attribute::Ints(vec![0, 2, 1, 3]))]);
+    let to = build.constant(Tensor::from_i64s(&[0, 0, -1]));
+    let joined = build.node("Reshape", &[turned, to]);
+    build.outputs(&[joined])
+}
+
+fn heads(heads: usize, rows: usize, size: usize, seed: u64) -> Tensor {
+    floats(&[BATCH, heads, rows, size], seed)
+}
+
+#[test]
+fn attention_that_is_spelled_out_is_one_step() {
+    let inputs = [heads(3, 5, 4, 1), heads(3, TOTAL, 4, 2), heads(3, TOTAL, 6, 3), floats(&[BATCH, 1, 1, TOTAL], 4)];
+    let steps = compare(spelled_out, &inputs);
+    // The heads come together where the step stores its result.
+    assert!(steps.len() == 1 && is_attention(&steps[0]), "{steps:#?}");
+}
+
+#[test]
+fn operators_with_masks_and_shared_heads_are_one_step() {
+    for (causal, softcap, with_mask) in [(1, 0.0, false), (0, 2.0, true), (1, 0.0, true)] {
+        let graph = || {
+            let mut build = Build::default();
+            let mut inputs = vec![build.input(), build.input(), build.input()];
+            if with_mask {
+                inputs.push(build.input_of(DType::Bool));
+            }
+            let attributes = [("is_causal", Attribute::Int(causal)), ("softcap", Attribute::Float(softcap))];
+            let made = build.with("Attention", &inputs, &attributes);
+            build.outputs(&[made])
+        };
+        let mut inputs = vec![heads(6, 4, 8, 1), heads(2, TOTAL, 8, 2), heads(2, TOTAL, 8, 3)];
+        if with_mask {
+            // The first row looks nowhere.
+            let seen = |at: usize| at >= TOTAL && !at.is_multiple_of(3);
+            let values: Vec<f64> = (0..4 * TOTAL).map(|at| f64::from(u8::from(seen(at)))).collect();
+            inputs.push(tensor(DType::Bool, &[4, TOTAL], &values));
+        }
+        let steps = compare(graph, &inputs);
+        assert_eq!(steps.iter().filter(|step| is_attention(step)).count(), 1, "{steps:#?}");
+        assert!(!steps.iter().any(|step| matches!(step.prim, Prim::Softmax(_))), "{steps:#?}");
+    }
+}
+
+#[test]
+fn scores_that_others_read_stay() {
+    let graph = || {
+        let mut build = Build::default();
+        let (q, k, v) = (build.input(), build.input(), build.input());
+        let scores = build.node("MatMul", &[q, k]);
+        let weights = build.with("Softmax", &[scores], &[("axis", Attribute::Int(-1))]);
+        let result = build.node("MatMul", &[weights, v]);
+        build.outputs(&[result, weights])
+    };
+    let inputs = [heads(1, 3, 4, 1), heads(1, 4, 5, 2), heads(1, 5, 4, 3)];
+    let steps = compare(graph, &inputs);
+    assert!(!steps.iter().any(is_attention), "{steps:#?}");
+}
+
+#[test]
+fn the_step_can_be_switched_off() {
+    let (passes, _) = Selection::without("fused-attention");
+    let settings = Settings { passes, ..Settings::default() };
+    let whole = Program::with(spelled_out(), &Whole(HostDevice::new()), settings).unwrap();
+    let shapes = [[BATCH, 3, 5, 4], [BATCH, 3, TOTAL, 4], [BATCH, 3, TOTAL, 6], [BATCH, 1, 1, TOTAL]];
+    let inputs: Vec<Input<'_>> = shapes.iter().map(|shape| Input { shape, value: None }).collect();
+    let plan = whole.plan(&inputs).unwrap();
+    assert!(!plan.plan().steps.iter().any(is_attention));
+}

@@ -1,0 +1,203 @@
+//! Two products with a softmax between them become one step, where the device wants that.
+//!
+//! What an attention operator is lowered to, and what models that spell it out contain, is the same: a product of queries
+//! and keys, elementwise work on it (a scale, a mask, a limit on where to look), softmax, a product with the values, and
+//! often a copy that brings the heads together. The scores in between are the largest tensor, and only this step uses them.
+use crate::{
+    DType, Scalar, Shape, Step, View,
+    expr::{Binary, Expr, Ref},
+    lower::Origin,
+    plan::{
+        Draft,
+        epilogue::{dense_order, reordered},
+        fuse::Uses,
+    },
+    prim::{Attention, MatMul, Prim, Softmax},
+};
+
+/// What every device that wants this has code for: operands of the scores, axes of their shape, size of heads.
+const MOST_OPERANDS: usize = 4;
+const MOST_AXES: usize = 4;
+const MOST_SIZE: usize = 256;
+/// Larger heads, and single precision, are for few rows only: for many, separate products are faster.
+const MANY_SIZE: usize = 128;
+const FEW_ROWS: usize = 16;
+
+/// Merges what is attention.
+pub(super) fn merge(draft: &mut Draft) {
+    let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
+    let uses = Uses::count(&steps, draft);
+    for at in 0..steps.len() {
+        let finder = Finder { steps: &steps, uses: &uses, draft };
+        let Some((made, inner)) = finder.attention(at) else { continue };
+        let (place, made) = finder.without_copy(at, made);
+        inner.into_iter().chain([at]).for_each(|gone| steps[gone] = None);
+        steps[place] = Some(made);
+    }
+    draft.steps = steps.into_iter().flatten().collect();
+}
+
+struct Finder<'a> {
+    steps: &'a [Option<Step>],
+    uses: &'a Uses,
+    draft: &'a Draft,
+}
+
+impl Finder<'_> {
+    /// The step before `at` that makes all of a view's buffer for this many readers.
+    fn maker(&self, at: usize, view: &View, readers: u32) -> Option<(usize, &Step)> {
+        let id = view.buffer.0 as usize;
+        let buffer = &self.draft.buffers[id];
+        let whole = |view: &View| view.is_dense() && view.offset == 0 && view.elems() == buffer.elems;
+        let alone = buffer.origin == Origin::Step && self.uses.readers[id] == readers && self.uses.writers[id] == 1;
+        let made = self.uses.last_writer[id].filter(|&made| alone && made < at)?;
+        let step = self.steps[made].as_ref()?;
+        let fits = whole(view) && whole(step.outputs.first()?) && view.dtype == buffer.dtype;
+        fits.then_some((made, step))
+    }
+
+    /// The attention whose last product is the step at `at`, and the other steps it replaces.
+    fn attention(&self, at: usize) -> Option<(Step, Vec<usize>)> {
+        let last = self.steps[at].as_ref()?;
+        let Prim::MatMul(MatMul { alpha: 1.0 }) = last.prim else { return None };
+        let [weights, values] = &last.inputs[..] else { return None };
+        let dtype = weights.dtype;
+        let is_whole = self.is_whole(last.outputs.first()?);
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) || !is_whole {
+            return None;
+        }
+        let mut gone = Vec::new();
+        let (mut from, mut maker) = self.maker(at, weights, 1)?;
+        let zero_if_hidden = matches!(maker.prim, Prim::Map(_));
+        if zero_if_hidden {
+            gone.push(from);
+            (from, maker) = self.shown(from, maker)?;
+        }
+        let Prim::Softmax(Softmax { log: false }) = maker.prim else { return None };
+        gone.push(from);
+        let scores = maker.inputs.first()?;
+        let (at_scores, made) = self.maker(from, scores, if zero_if_hidden { 2 } else { 1 })?;
+        gone.push(at_scores);
+        let (expr, operands, product) = match &made.prim {
+            Prim::MatMul(_) if !zero_if_hidden => (Expr::copy(dtype, dtype), Vec::new(), made),
+            Prim::Map(_) => {
+                let (expr, operands, at_product, product) = self.scores(at_scores, made)?;
+                gone.push(at_product);
+                (expr, operands, product)
+            }
+            _ => return None,
+        };
+        let Prim::MatMul(MatMul { alpha }) = product.prim else { return None };
+        let ([queries, keys], [made]) = (&product.inputs[..], &product.outputs[..]) else { return None };
+        let shape = scores.shape.clone();
+        let fits = made.shape == weights.shape
+            && shape.last() == made.shape.last()
+            && made.dtype == dtype
+            && expr.result().compute() == dtype.compute();
+        let (rows, size, width) = (made.shape[1], queries.shape[2].max(values.shape[2]), values.shape[2]);
+        let small = size <= MOST_SIZE && operands.len() <= MOST_OPERANDS && (2..=MOST_AXES).contains(&shape.len());
+        let worth = rows <= FEW_ROWS || (dtype != DType::F32 && size <= MANY_SIZE);
+        if !fits || !small || !worth || shape.contains(&0) || size == 0 {
+            return None;
+        }
+        let mut out: Shape = shape.clone();
+        *out.last_mut()? = width;
+        let mut output = last.outputs[0].clone();
+        output.strides = crate::shape::dense_strides(&out);
+        output.shape = out;
+        let mut inputs = vec![queries.clone(), keys.clone(), values.clone()];
+        inputs.extend(operands);
+        let prim = Prim::Attention(Attention { alpha, shape, scores: expr, zero_if_hidden });
+        Some((Step { node: last.node, prim, inputs, outputs: vec![output] }, gone))
+    }
+
+    fn is_whole(&self, view: &View) -> bool {
+        let buffer = &self.draft.buffers[view.buffer.0 as usize];
+        view.is_dense() && view.offset == 0 && view.elems() == buffer.elems && view.dtype == buffer.dtype
+    }
+
+    /// The softmax behind a map that gives zeros where scores are minus infinity, and the softmax's result elsewhere.
+    fn shown(&self, at: usize, map: &Step) -> Option<(usize, &Step)> {
+        let Prim::Map(work) = &map.prim else { return None };
+        let [scores, weights] = &map.inputs[..] else { return None };
+        let dtype = scores.dtype;
+        let mut expected = Expr::new();
+        let arguments = [expected.input(0, dtype), expected.input(1, dtype)];
+        let never = expected.constant(Scalar::Float(f64::NEG_INFINITY), dtype);
+        let zero = expected.constant(Scalar::Float(0.0), dtype);
+        let is_hidden = expected.binary(Binary::Eq, arguments[0], never);
+        let value = expected.select(is_hidden, zero, arguments[1]);
+        expected.finish(value);
+        let made = self.maker(at, weights, 1)?;
+        let same =
+            made.1.inputs.first() == Some(scores) && (work.expr == expected || stored(&work.expr, &expected, dtype));
+        same.then_some(made)
+    }
+
+    /// The expression of a map over a product, whose result is its input 0; the other operands; the product.
+    fn scores(&self, at: usize, map: &Step) -> Option<(Expr, Vec<View>, usize, &Step)> {
+        let Prim::Map(work) = &map.prim else { return None };
+        let result = map.outputs.first()?;
+        let product = map.inputs.iter().find_map(|view| {
+            let (from, step) = self.maker(at, view, 1)?;
+            (matches!(step.prim, Prim::MatMul(_)) && view.shape == result.shape).then_some((from, step, view))
+        });
+        let (from, step, product) = product?;
+        let mut expr = Expr::new();
+        let sum = expr.input(0, product.dtype);
+        let mut operands: Vec<View> = Vec::new();
+        let arguments: Vec<Ref> = map
+            .inputs
+            .iter()
+            .map(|view| {
+                if view == product {
+                    return sum;
+                }
+                operands.push(view.clone());
+                expr.input(operands.len() as u16, view.dtype)
+            })
+            .collect();
+        let value = expr.inline(&work.expr, &arguments);
+        expr.finish(value);
+        let apart = operands.iter().all(|view| view.buffer != product.buffer);
+        apart.then_some((expr, operands, from, step))
+    }
+
+    /// The attention with the copy behind it, if there is one and nobody else reads the result; and where it goes.
+    fn without_copy(&self, at: usize, mut made: Step) -> (usize, Step) {
+        let output = &made.outputs[0];
+        let reads = |step: &Option<Step>| {
+            step.as_ref().is_some_and(|step| step.inputs.iter().any(|view| view.buffer == output.buffer))
+        };
+        let copied = || -> Option<(usize, View)> {
+            if self.uses.readers[output.buffer.0 as usize] != 1 {
+                return None;
+            }
+            let place = self.steps.iter().skip(at + 1).position(reads)? + at + 1;
+            let copy = self.steps[place].as_ref()?;
+            let Prim::Map(map) = &copy.prim else { return None };
+            let ([from], [to]) = (&copy.inputs[..], &copy.outputs[..]) else { return None };
+            let plain = map.expr == Expr::copy(from.dtype, to.dtype) && from.dtype == to.dtype;
+            if !plain || from.elems() != output.elems() {
+                return None;
+            }
+            Some((place, reordered(to, &dense_order(from)?, &output.shape)?))
+        };
+        match copied() {
+            Some((place, view)) => {
+                made.outputs = vec![view];
+                (place, made)
+            }
+            None => (at, made),
+        }
+    }
+}
+
+/// True if an expression is another one, with its result stored in a type.
+fn stored(found: &Expr, expected: &Expr, dtype: DType) -> bool {
+    let mut with_cast = expected.clone();
+    let last = (with_cast.nodes().len() - 1) as Ref;
+    let cast = with_cast.cast(last, dtype);
+    with_cast.finish(cast);
+    *found == with_cast
+}

@@ -1,0 +1,127 @@
+//! Attention in one step: rows of scores live in scratch memory only.
+//!
+//! The host device plans attention as separate products, which its matrix code does faster. This is for devices that plan
+//! it as one step and have no code for a case, and the reference that their code is held against.
+use graph::{DType, Scalar, prim::Attention};
+use smallvec::SmallVec;
+
+use crate::{Context, OpError, Tensor, TensorMut, number::Number, rows::ranges_with};
+
+/// Multiplications that are worth a task.
+const GRAIN: usize = 32 * 1024;
+
+pub(crate) fn run(
+    attention: &Attention,
+    inputs: &[Tensor<'_>],
+    out: TensorMut<'_>,
+    cx: &mut Context<'_>,
+) -> Result<(), OpError> {
+    let [q, k, v, operands @ ..] = inputs else {
+        return Err(OpError::Unsupported { prim: "attention", dtype: out.dtype() });
+    };
+    if !matches!(out.dtype(), DType::F32 | DType::F16 | DType::Bf16) {
+        return Err(OpError::Unsupported { prim: "attention", dtype: out.dtype() });
+    }
+    if out.elems() == 0 {
+        return Ok(());
+    }
+    let (&[_, rows, size], &[_, total, width]) = (q.shape(), v.shape()) else { return Ok(()) };
+    let count = q.shape()[0] * rows;
+    let grain = GRAIN / (total * (size + width)).max(1);
+    ranges_with::<f32>(cx, count, grain.max(1), 2 * size + total + 2 * width, |range, scratch| {
+        let (query, scratch) = scratch.split_at_mut(size);
+        let (key, scratch) = scratch.split_at_mut(size);
+        let (scores, scratch) = scratch.split_at_mut(total);
+        let (value, result) = scratch.split_at_mut(width);
+        for row in range {
+            let (batch, at) = (row / rows, row % rows);
+            let index = index_of(row, &attention.shape);
+            row_of(q, batch, at as isize * q.strides()[1], q.strides()[2], query);
+            for (number, score) in scores.iter_mut().enumerate() {
+                row_of(k, batch, number as isize * k.strides()[2], k.strides()[1], key);
+                let sum: f32 = query.iter().zip(&*key).map(|(q, k)| q * k).sum();
+                *score = score_of(attention, sum * attention.alpha, operands, &index, number);
+            }
+            soften(scores, attention.zero_if_hidden);
+            result.fill(0.0);
+            for (number, &weight) in scores.iter().enumerate() {
+                row_of(v, batch, number as isize * v.strides()[1], v.strides()[2], value);
+                result.iter_mut().zip(&*value).for_each(|(to, value)| *to += weight * value);
+            }
+            let strides = out.strides();
+            let place: isize = index.iter().zip(strides).map(|(&at, stride)| at as isize * stride).sum();
+            let to = out.start().wrapping_offset(place * out.dtype().bytes() as isize);
+            // SAFETY: the row lies within the view, and each belongs to one task.
+            unsafe { f32::store(out.dtype(), to, strides[strides.len() - 1], result) };
+        }
+    });
+    Ok(())
+}
+
+/// The leading index of a row.
+fn index_of(mut row: usize, shape: &[usize]) -> SmallVec<[usize; 6]> {
+    let mut index: SmallVec<[usize; 6]> = SmallVec::new();
+    for &extent in shape[..shape.len() - 1].iter().rev() {
+        index.push(row % extent.max(1));
+        row /= extent.max(1);
+    }
+    index.reverse();
+    index
+}
+
+/// Reads elements of a batch, from `start` on and `step` apart.
+fn row_of(tensor: &Tensor<'_>, batch: usize, start: isize, step: isize, out: &mut [f32]) {
+    let offset = batch as isize * tensor.strides()[0] + start;
+    let from = tensor.start().wrapping_offset(offset * tensor.dtype().bytes() as isize);
+    // SAFETY: the elements lie within the view.
+    unsafe { f32::load(tensor.dtype(), from, step, out) };
+}
+
+fn score_of(attention: &Attention, product: f32, operands: &[Tensor<'_>], index: &[usize], key: usize) -> f32 {
+    let mut whole: SmallVec<[usize; 6]> = index.into();
+    whole.push(key);
+    let mut values: SmallVec<[Scalar; 5]> = SmallVec::new();
+    values.push(Scalar::Float(f64::from(product)));
+    for operand in operands {
+        let offset: isize = whole.iter().zip(operand.strides()).map(|(&at, stride)| at as isize * stride).sum();
+        let from = operand.start().wrapping_offset(offset * operand.dtype().bytes() as isize);
+        values.push(scalar(operand.dtype(), from));
+    }
+    attention.scores.eval(&values, &whole).as_f64() as f32
+}
+
+/// An element of any type.
+fn scalar(dtype: DType, from: *const u8) -> Scalar {
+    // SAFETY: callers give the address of an element of that type.
+    unsafe {
+        match dtype {
+            DType::F64 => {
+                let mut value = [0.0f64];
+                f64::load(dtype, from, 1, &mut value);
+                Scalar::Float(value[0])
+            }
+            _ if dtype.is_float() => {
+                let mut value = [0.0f32];
+                f32::load(dtype, from, 1, &mut value);
+                Scalar::Float(f64::from(value[0]))
+            }
+            _ => {
+                let mut value = [0i64];
+                i64::load(dtype, from, 1, &mut value);
+                Scalar::from_i64(value[0], dtype)
+            }
+        }
+    }
+}
+
+/// Softmax in place.
+fn soften(scores: &mut [f32], zero_if_hidden: bool) {
+    let largest =
+        scores.iter().copied().fold(f32::NEG_INFINITY, |best, x| if x > best || x.is_nan() { x } else { best });
+    if largest == f32::NEG_INFINITY {
+        return scores.fill(if zero_if_hidden { 0.0 } else { f32::NAN });
+    }
+    scores.iter_mut().for_each(|score| *score = (*score - largest).exp());
+    let factor = 1.0 / scores.iter().map(|&score| f64::from(score)).sum::<f64>();
+    scores.iter_mut().for_each(|score| *score = (f64::from(*score) * factor) as f32);
+}

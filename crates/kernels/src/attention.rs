@@ -1,0 +1,187 @@
+//! Attention in one step: `hip/attention.hip`, `hip/attend_rows.hip`, `hip/attend_merge.hip`.
+use std::fmt::Write;
+
+use graph::{DType, Declined, Step, View, prim::Attention};
+
+use crate::{Arch, Args, Kernel, Launch, Matrix, Work, expr, gemm::matrix_number, kernel::type_name, layout::grid_x};
+
+macro_rules! text {
+    ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };
+}
+
+const TILES: &str = text!("attention.h", "mma.h", "attention.hip");
+const ROWS: &str = text!("attention.h", "attend_rows.hip");
+const MERGE: &str = text!("attention.h", "attend_merge.hip");
+
+/// Leading axes of scores in the texts.
+const AXES: usize = 3;
+/// Rows that a tile of queries is worth for.
+const FEW_ROWS: usize = 16;
+/// Rows and keys of a tile.
+const TILE: usize = 64;
+/// Threads of the kernels without tiles.
+const THREADS: usize = 256;
+
+pub(crate) fn work(attention: &Attention, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+    let job = Job::new(attention, step)?;
+    if step.outputs[0].elems() == 0 {
+        return Ok(Work { launches: Vec::new(), scratch_bytes: 0 });
+    }
+    let matrix = match job.q.dtype {
+        DType::F16 => arch.matrix,
+        DType::Bf16 if arch.matrix_bf16 => arch.matrix,
+        _ => Matrix::None,
+    };
+    if matrix != Matrix::None && job.rows > FEW_ROWS && job.size.max(job.width) <= 128 {
+        return job.tiles(matrix, arch);
+    }
+    job.rows(arch)
+}
+
+/// A step's views and extents.
+struct Job<'a> {
+    attention: &'a Attention,
+    q: &'a View,
+    k: &'a View,
+    v: &'a View,
+    operands: &'a [View],
+    out: &'a View,
+    batches: usize,
+    rows: usize,
+    total: usize,
+    size: usize,
+    width: usize,
+}
+
+impl<'a> Job<'a> {
+    fn new(attention: &'a Attention, step: &'a Step) -> Result<Self, Declined> {
+        let ([q, k, v, operands @ ..], [out]) = (&step.inputs[..], &step.outputs[..]) else {
+            return Err(Declined::new("attention without queries, keys and values"));
+        };
+        let (&[batches, rows, size], &[_, total, width]) = (&q.shape[..], &v.shape[..]) else {
+            return Err(Declined::new("attention over other axes"));
+        };
+        if !matches!(q.dtype, DType::F32 | DType::F16 | DType::Bf16) {
+            return Err(Declined::new(format!("attention of {}", q.dtype)));
+        }
+        if size.max(width) > 256 || attention.shape.len() > AXES + 1 {
+            return Err(Declined::new(format!("attention with heads of {size} over {:?}", attention.shape)));
+        }
+        if batches * rows >= 1 << 31 || total >= 1 << 31 {
+            return Err(Declined::new("an axis of 2^31 elements or more"));
+        }
+        Ok(Self { attention, q, k, v, operands, out, batches, rows, total, size, width })
+    }
+
+    /// The leading axes' extents or strides, behind as many others as are missing.
+    fn axes<V: Copy>(&self, of: &[V], missing: V) -> [V; AXES] {
+        let leading = self.attention.shape.len() - 1;
+        std::array::from_fn(|at| (at + leading).checked_sub(AXES).map_or(missing, |at| of[at]))
+    }
+
+    fn kernel(&self, name: &'static str, family: &'static str) -> Kernel {
+        let scores = &self.attention.scores;
+        let mut kernel = Kernel::new(name, family)
+            .with(expr::headers([scores]))
+            .set("T", type_name(self.q.dtype))
+            .set("OPERANDS", self.operands.len());
+        kernel.generated = self.score();
+        kernel
+    }
+
+    /// The function that makes a score of a product.
+    fn score(&self) -> String {
+        let scores = &self.attention.scores;
+        let mut text = expr::function("score_of", scores, DType::F32);
+        let inputs = expr::inputs(scores).into_iter().map(|(number, _)| {
+            let Some(at) = usize::from(number).checked_sub(1) else { return "product".to_owned() };
+            let dtype = type_name(self.operands[at].dtype);
+            format!("get(((const {dtype}*)a.operand[{at}])[s.operand[{at}] + (i64)key * a.operand_axis[{at}][3]])")
+        });
+        let leading = self.attention.shape.len() - 1;
+        let indices = expr::axes(scores).into_iter().map(|axis| match usize::from(axis) {
+            axis if axis == leading => "(i64)key".to_owned(),
+            axis => format!("(i64)s.index[{}]", axis + AXES - leading),
+        });
+        let values: Vec<String> = inputs.chain(indices).collect();
+        text.push_str("template <class A, class S> DEV f32 score(const A& a, f32 product, const S& s, u32 key) {\n");
+        let _ = writeln!(text, "  return score_of({});\n}}", values.join(", "));
+        text
+    }
+
+    fn args(&self, groups: usize, splits: usize, split_keys: usize) -> Args {
+        let mut args = Args::new().input("q", 0, self.q).input("k", 1, self.k).input("v", 2, self.v);
+        args = args.output("out", 0, self.out);
+        args = if splits > 1 { args.scratch("partial", 0) } else { args.null("partial") };
+        for (at, view) in self.operands.iter().enumerate() {
+            args = args.input("operand", 3 + at, view);
+        }
+        let strides = |view: &View| -> Vec<i64> { view.strides.iter().map(|&stride| stride as i64).collect() };
+        args = args.i64s("q_batch", &strides(self.q)).i64s("k_batch", &strides(self.k));
+        args = args.i64s("v_batch", &strides(self.v));
+        let last = |view: &View| view.strides.last().map_or(0, |&stride| stride as i64);
+        args = args.i64s("out_axis", &self.axes(&strides(self.out), 0)).i64("out_at", last(self.out));
+        for view in self.operands {
+            args = args.i64s("operand_axis", &self.axes(&strides(view), 0)).i64("operand_key", last(view));
+        }
+        args.f32("alpha", self.attention.alpha)
+            .u32("zero_if_hidden", u32::from(self.attention.zero_if_hidden))
+            .u32s("batches", &[self.batches, self.rows, self.total, self.size, self.width].map(|extent| extent as u32))
+            .u32s("axis", &self.axes(&self.attention.shape, 1).map(|extent| extent as u32))
+            .u32s("groups", &[groups, splits, split_keys].map(|count| count as u32))
+    }
+
+    /// True if rows of a view whose elements lie `step` apart can be read `elems` at a time.
+    fn is_packed(view: &View, step: usize, extent: usize, elems: usize) -> bool {
+        let fits = |stride: isize| stride % elems as isize == 0;
+        let others = (0..view.shape.len()).filter(|&axis| axis != step && view.shape[axis] > 1);
+        view.strides[step] == 1
+            && extent.is_multiple_of(elems)
+            && fits(view.offset)
+            && others.map(|axis| view.strides[axis]).all(fits)
+    }
+
+    fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
+        let groups = self.rows.div_ceil(TILE);
+        let kernel = self
+            .kernel("attention", TILES)
+            .set("SIZE", self.size.next_multiple_of(16))
+            .set("WIDTH", self.width.next_multiple_of(16))
+            .set("K_CHUNKS", u8::from(Self::is_packed(self.k, 1, self.size, 8)))
+            .set("V_CHUNKS", u8::from(Self::is_packed(self.v, 2, self.width, 8)))
+            .set("MATRIX", matrix_number(matrix))
+            .set("WAVE", arch.wave);
+        let grid = [grid_x((self.batches * groups) as u64)?, 1, 1];
+        let args = self.args(groups, 1, self.total);
+        Ok(Work::one(Launch { kernel, grid, threads: 4 * arch.wave, lds_bytes: 0, args }))
+    }
+
+    fn rows(&self, arch: &Arch) -> Result<Work, Declined> {
+        let rows = self.rows.next_power_of_two().min(4);
+        let groups = self.rows.div_ceil(rows);
+        let blocks = self.batches * groups;
+        // A part is worth a few turns of each wave.
+        let wanted = (2 * arch.compute_units as usize).div_ceil(blocks).min(64);
+        let split_keys = self.total.div_ceil(wanted).next_multiple_of(THREADS).max(2 * THREADS);
+        let splits = self.total.div_ceil(split_keys);
+        let pack = 16 / self.k.dtype.bytes();
+        let pack = if Self::is_packed(self.k, 1, self.size, pack) { pack } else { 1 };
+        let kernel = self
+            .kernel("attend_rows", ROWS)
+            .set("ROWS", rows)
+            .set("SIZE", self.size.next_multiple_of(64))
+            .set("WIDTH", self.width.next_multiple_of(64))
+            .set("PACK", pack);
+        let args = self.args(groups, splits, split_keys);
+        let launch = |kernel, grid, args| Launch { kernel, grid, threads: THREADS as u32, lds_bytes: 0, args };
+        let first = launch(kernel, [grid_x(blocks as u64)?, splits as u32, 1], args.clone());
+        if splits == 1 {
+            return Ok(Work::one(first));
+        }
+        let all = self.batches * self.rows;
+        let kernel =
+            Kernel::new("attend_merge", MERGE).set("T", type_name(self.q.dtype)).set("OPERANDS", self.operands.len());
+        let merge = launch(kernel, [grid_x((all * self.width).div_ceil(THREADS) as u64)?, 1, 1], args);
+        Ok(Work { launches: vec![first, merge], scratch_bytes: splits * all * (self.width + 2) * 4 })
+    }
+}

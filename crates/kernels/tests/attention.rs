@@ -1,0 +1,125 @@
+//! Attention under the simulator.
+mod common;
+
+use common::{check_on, dense, random, random_ints, step, strided};
+use graph::{
+    DType, Prim, Scalar, Tensor, View,
+    expr::{Binary, Expr, Unary},
+    prim::Attention,
+};
+
+const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
+
+/// Extents: batches of keys, heads that share them, rows of a head, keys, sizes.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    batch: usize,
+    heads: usize,
+    rows: usize,
+    total: usize,
+    size: usize,
+    width: usize,
+}
+
+impl Case {
+    fn shape(&self) -> [usize; 4] {
+        [self.batch, self.heads, self.rows, self.total]
+    }
+
+    /// Keys lie row by row, as they come from a projection, and heads are brought together in the output.
+    fn views(&self, dtype: DType) -> (Vec<View>, View) {
+        let Self { batch, heads, rows, total, size, width } = *self;
+        let k = strided(1, dtype, &[batch, size, total], &[(total * size) as isize, 1, size as isize], 0);
+        let strides = [(rows * heads * width) as isize, width as isize, (heads * width) as isize, 1];
+        let inputs = vec![dense(0, dtype, &[batch, heads * rows, size]), k, dense(2, dtype, &[batch, total, width])];
+        (inputs, strided(9, dtype, &[batch, heads, rows, width], &strides, 0))
+    }
+
+    fn check(&self, dtype: DType, scores: Expr, operands: Vec<(View, Tensor)>, zero_if_hidden: bool, relative: f64) {
+        let (mut inputs, out) = self.views(dtype);
+        let mut data: Vec<Tensor> =
+            inputs.iter().zip(3..).map(|(view, seed)| random(dtype, view.elems(), seed)).collect();
+        for (view, tensor) in operands {
+            inputs.push(view);
+            data.push(tensor);
+        }
+        let shape = self.shape().into_iter().collect();
+        let prim = Prim::Attention(Attention { alpha: 0.25, shape, scores, zero_if_hidden });
+        let elems = out.elems();
+        check_on(&TARGETS, &step(prim, inputs, vec![out]), &data, &[elems], relative);
+    }
+}
+
+const TYPES: [(DType, f64); 3] = [(DType::F32, 2e-5), (DType::F16, 4e-3), (DType::Bf16, 3e-2)];
+
+#[test]
+fn many_rows_and_keys() {
+    for (dtype, relative) in TYPES {
+        let plain = Expr::copy(dtype, dtype);
+        let case = Case { batch: 2, heads: 2, rows: 35, total: 70, size: 32, width: 32 };
+        case.check(dtype, plain.clone(), Vec::new(), false, relative);
+        // Sizes that are no multiple of anything.
+        let case = Case { batch: 1, heads: 1, rows: 20, total: 5, size: 19, width: 37 };
+        case.check(dtype, plain.clone(), Vec::new(), false, relative);
+    }
+    let case = Case { batch: 1, heads: 1, rows: 17, total: 65, size: 128, width: 128 };
+    case.check(DType::F16, Expr::copy(DType::F16, DType::F16), Vec::new(), false, 4e-3);
+}
+
+#[test]
+fn few_rows_split_the_keys() {
+    for (dtype, relative) in TYPES {
+        let plain = Expr::copy(dtype, dtype);
+        for (heads, size, width) in [(1, 64, 64), (3, 20, 70)] {
+            let case = Case { batch: 1, heads, rows: 1, total: 1100, size, width };
+            case.check(dtype, plain.clone(), Vec::new(), false, relative);
+        }
+    }
+}
+
+/// A mask for each key, and no looking ahead.
+fn masked(dtype: DType) -> Expr {
+    let mut expr = Expr::new();
+    let (product, mask) = (expr.input(0, dtype), expr.input(1, DType::F32));
+    let mask = expr.cast(mask, expr.dtype(product));
+    let sum = expr.binary(Binary::Add, product, mask);
+    let (query, key) = (expr.index(2), expr.index(3));
+    let past = expr.constant(Scalar::Int(3), DType::I64);
+    let own = expr.binary(Binary::Add, query, past);
+    let ahead = expr.binary(Binary::Gt, key, own);
+    let never = expr.constant(Scalar::Float(f64::NEG_INFINITY), dtype);
+    let value = expr.select(ahead, never, sum);
+    expr.finish(value);
+    expr
+}
+
+#[test]
+fn masks_are_read_with_their_strides() {
+    for (dtype, relative) in TYPES {
+        for rows in [2, 18] {
+            let case = Case { batch: 2, heads: 3, rows, total: 70, size: 16, width: 16 };
+            let mask = strided(3, DType::F32, &case.shape(), &[70, 0, 0, 1], 0);
+            case.check(dtype, masked(dtype), vec![(mask, random(DType::F32, 140, 8))], false, relative);
+        }
+    }
+}
+
+#[test]
+fn rows_that_look_nowhere_give_zeros_if_asked() {
+    for dtype in [DType::F32, DType::F16] {
+        let mut expr = Expr::new();
+        let (product, mask) = (expr.input(0, dtype), expr.input(1, DType::Bool));
+        let bounded = expr.unary(Unary::Tanh, product);
+        let never = expr.constant(Scalar::Float(f64::NEG_INFINITY), dtype);
+        let value = expr.select(mask, bounded, never);
+        expr.finish(value);
+        for rows in [2, 40] {
+            let case = Case { batch: 1, heads: 2, rows, total: 30, size: 24, width: 24 };
+            let mask = strided(3, DType::Bool, &case.shape(), &[0, 0, 1, 0], 0);
+            for zero_if_hidden in [false, true] {
+                let operands = vec![(mask.clone(), random_ints(DType::Bool, rows, 2, 5))];
+                case.check(dtype, expr.clone(), operands, zero_if_hidden, 4e-3);
+            }
+        }
+    }
+}
