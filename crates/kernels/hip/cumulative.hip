@@ -2,8 +2,8 @@
 // 1, from the end where REVERSE is 1, products where PRODUCT is 1.
 //
 // cumulative_lines gives a line to a thread, for many lines or short ones. cumulative_line gives it to a block, which scans
-// 1024 elements at a time. T: the stored type; halves are summed in single precision. Fewer than 2^31 lines and elements of
-// a line.
+// 256 parts of V elements at a time. T: the stored type; halves are summed in single precision. PACKED: 1 where lines are
+// dense and parts are packs. Fewer than 2^31 lines and elements of a line.
 struct CumulativeArgs {
   const T* x;
   T* y;
@@ -39,22 +39,50 @@ KERNEL(cumulative_lines, 256, CumulativeArgs) {
   }
 }
 
-#define EACH 4
-KERNEL(cumulative_line, 256, CumulativeArgs) {
-  SHARED(C, totals, 256 / MIN_WARP);
+// V elements of a line that follow one another in the direction of the scan, from element i on: a pack or single ones.
+struct Part { C v[V]; };
+template <bool PACKS> DEV Part part_at(const CumulativeArgs& a, const T* x, u32 i) {
+  Part part;
+  if constexpr (PACKS) {
+    Pack<T, V> pack;
+    if (i < a.extent) pack = *(const Pack<T, V>*)(x + (REVERSE ? a.extent - V - i : i));
+#pragma unroll
+    for (u32 k = 0; k < V; k++) part.v[k] = i < a.extent ? get(pack.at[REVERSE ? V - 1 - k : k]) : NEUTRAL;
+  } else {
+#pragma unroll
+    for (u32 k = 0; k < V; k++) part.v[k] = i + k < a.extent ? get(x[turned(i + k, a.extent) * a.x_step]) : NEUTRAL;
+  }
+  return part;
+}
+template <bool PACKS> DEV void put_part(const CumulativeArgs& a, T* y, u32 i, const Part& part) {
+  if constexpr (PACKS) {
+    Pack<T, V> pack;
+#pragma unroll
+    for (u32 k = 0; k < V; k++) pack.at[REVERSE ? V - 1 - k : k] = put<T>(part.v[k]);
+    if (i < a.extent) *(Pack<T, V>*)(y + (REVERSE ? a.extent - V - i : i)) = pack;
+  } else {
+#pragma unroll
+    for (u32 k = 0; k < V; k++)
+      if (i + k < a.extent) y[turned(i + k, a.extent) * a.y_step] = put<T>(part.v[k]);
+  }
+}
+
+template <bool PACKS> DEV void scan(const CumulativeArgs& a, C* shared) {
   u32 lane = threadIdx.x % WARP, wave = threadIdx.x / WARP;
   for (u32 line = blockIdx.x; line < a.lines; line += gridDim.x) {
-    i64 x, y;
-    offsets_at(line, a.axes, a.x_strides, a.y_strides, x, y);
+    i64 x_at, y_at;
+    offsets_at(line, a.axes, a.x_strides, a.y_strides, x_at, y_at);
+    const T* x = a.x + x_at;
     C carry = NEUTRAL;
-    for (u32 first = 0; first < a.extent; first += 256 * EACH) {
-      C value[EACH], total = NEUTRAL;
+    u32 turn = 0;
+    Part next = part_at<PACKS>(a, x, threadIdx.x * V);
+    for (u32 first = 0; first < a.extent; first += 256 * V) {
+      Part part = next;
+      // On its way while this part is scanned.
+      if (first + 256 * V < a.extent) next = part_at<PACKS>(a, x, first + (256 + threadIdx.x) * V);
+      C total = part.v[0];
 #pragma unroll
-      for (u32 k = 0; k < EACH; k++) {
-        u32 i = first + threadIdx.x * EACH + k;
-        value[k] = i < a.extent ? get(a.x[x + turned(i, a.extent) * a.x_step]) : NEUTRAL;
-        total = Join::of(total, value[k]);
-      }
+      for (u32 k = 1; k < V; k++) total = Join::of(total, part.v[k]);
       // What the lanes up to this one have, then the waves before this one.
       C upto = total;
       for (u32 delta = 1; delta < WARP; delta *= 2) {
@@ -63,6 +91,9 @@ KERNEL(cumulative_line, 256, CumulativeArgs) {
       }
       C before = SHFL_UP(upto, 1);
       if (lane == 0) before = NEUTRAL;
+      // Two sets of totals take turns, so that one barrier is enough.
+      C* totals = shared + turn * (256 / MIN_WARP);
+      turn ^= 1;
       if (lane == WARP - 1) totals[wave] = upto;
       __syncthreads();
       C running = carry;
@@ -71,14 +102,25 @@ KERNEL(cumulative_line, 256, CumulativeArgs) {
         running = Join::of(running, totals[other]);
       }
       carry = running;
-      __syncthreads();
 #pragma unroll
-      for (u32 k = 0; k < EACH; k++) {
-        u32 i = first + threadIdx.x * EACH + k;
-        C next = Join::of(before, value[k]);
-        if (i < a.extent) a.y[y + turned(i, a.extent) * a.y_step] = put<T>(EXCLUSIVE ? before : next);
-        before = next;
+      for (u32 k = 0; k < V; k++) {
+        C sum = Join::of(before, part.v[k]);
+        part.v[k] = EXCLUSIVE ? before : sum;
+        before = sum;
       }
+      put_part<PACKS>(a, a.y + y_at, first + threadIdx.x * V, part);
     }
+    __syncthreads();
   }
+}
+
+KERNEL(cumulative_line, 256, CumulativeArgs) {
+  SHARED(C, shared, 2 * (256 / MIN_WARP));
+#if PACKED
+  if (is_pack<V>(a.x) && is_pack<V>(a.y)) {
+    scan<true>(a, shared);
+    return;
+  }
+#endif
+  scan<false>(a, shared);
 }

@@ -18,32 +18,40 @@ struct GatherArgs {
   i64 extent[DEPTH];
 };
 
+// Where a pack comes from and goes to; false if there is none or its tuple is outside.
+DEV bool find(const GatherArgs& a, u32 pack, const T*& from, T*& to) {
+  if (pack >= a.packs) return false;
+  i64 at[3];
+  offsets_at(pack, a.axes, a.strides, at);
+  to = a.y + at[0];
+  bool inside = place_of(a, a.indices + at[1], at[2]);
+  from = a.data + at[2];
+  return inside;
+}
+
 KERNEL(gather, 256, GatherArgs) {
-  const u32 EACH = 2;  // packs of a thread, so that one's loads hide the other's
   bool whole = is_pack<V>(a.y) && is_pack<V>(a.data);
-  for (u32 block = blockIdx.x * (256 * EACH); block < a.packs; block += gridDim.x * (256 * EACH)) {
-    Pack<T, V> held[EACH];
-    T* to[EACH];
-#pragma unroll
-    for (u32 k = 0; k < EACH; k++) {
-      u32 pack = block + k * 256 + threadIdx.x;
-      to[k] = 0;
-      if (pack < a.packs) {
-        i64 at[3];
-        offsets_at(pack, a.axes, a.strides, at);
-        if (place_of(a, a.indices + at[1], at[2])) {
-          if (whole) {
-            to[k] = a.y + at[0];
-            held[k] = *(const Pack<T, V>*)(a.data + at[2]);
-          } else {
+  // Two packs at a time, so that one's loads hide the other's.
+  for (u32 first = blockIdx.x * 512 + threadIdx.x; first < a.packs; first += gridDim.x * 512) {
+    const T *from, *other_from;
+    T *to, *other_to;
+    bool found = find(a, first, from, to), other = find(a, first + 256, other_from, other_to);
+    if (whole) {
+      if (found && other) {
+        Pack<T, V> held = *(const Pack<T, V>*)from, other_held = *(const Pack<T, V>*)other_from;
+        *(Pack<T, V>*)to = held;
+        *(Pack<T, V>*)other_to = other_held;
+      } else if (found) {
+        *(Pack<T, V>*)to = *(const Pack<T, V>*)from;
+      } else if (other) {
+        *(Pack<T, V>*)other_to = *(const Pack<T, V>*)other_from;
+      }
+    } else {
 #pragma unroll 1
-            for (int j = 0; j < V; j++) a.y[at[0] + j] = a.data[at[2] + j];
-          }
-        }
+      for (int j = 0; j < V; j++) {
+        if (found) to[j] = from[j];
+        if (other) other_to[j] = other_from[j];
       }
     }
-#pragma unroll
-    for (u32 k = 0; k < EACH; k++)
-      if (to[k]) *(Pack<T, V>*)to[k] = held[k];
   }
 }

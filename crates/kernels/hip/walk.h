@@ -33,12 +33,15 @@ DEV void offsets_at(u32 number, const Axes& axes, const i64 (&x_strides)[AXES], 
 }
 // As above, for any number of views.
 template <int N> DEV void offsets_at(u32 number, const Axes& axes, const i64 (&strides)[N][AXES], i64 (&at)[N]) {
+#pragma unroll
   for (int view = 0; view < N; view++) at[view] = 0;
 #pragma unroll 1
   for (u32 axis = AXES - 1; axis > axes.first; axis--) {
     u32 above = quotient(number, axes, axis), index = number - above * axes.extent[axis];
+#pragma unroll
     for (int view = 0; view < N; view++) at[view] += (i64)index * strides[view][axis];
     number = above;
   }
+#pragma unroll
   for (int view = 0; view < N; view++) at[view] += (i64)number * strides[view][axes.first];
 }

@@ -1,7 +1,12 @@
 //! Running sums and products: `hip/cumulative.hip`.
 use graph::{DType, Declined, Step, prim::Cumulative};
 
-use crate::{Args, Kernel, Launch, Work, expr::OPERATIONS, kernel::type_name, walk::Walk};
+use crate::{
+    Args, Kernel, Launch, Work,
+    expr::OPERATIONS,
+    kernel::type_name,
+    walk::{Walk, pack},
+};
 
 const TEXT: &str = concat!(include_str!("../hip/walk.h"), include_str!("../hip/cumulative.hip"));
 const THREADS: u32 = 256;
@@ -33,14 +38,22 @@ pub(crate) fn work(prim: &Cumulative, step: &Step) -> Result<Work, Declined> {
         .u32s("axes", &lines.numbers())
         .i64s("x_strides", &lines.strides(1))
         .i64s("y_strides", &lines.strides(0));
-    let (name, blocks) = if extent < SHORT || lines.elems() >= MANY_LINES {
+    // Neighbouring lines that are dense along another axis are read together by neighbouring threads.
+    let beside = x.strides[1].unsigned_abs() > 1 && y.strides[1].unsigned_abs() > 1;
+    let (name, blocks) = if extent < SHORT || lines.elems() >= MANY_LINES && beside {
         ("cumulative_lines", lines.elems().div_ceil(THREADS))
     } else {
         ("cumulative_line", lines.elems())
     };
+    let full = 16 / x.dtype.bytes() as u32;
+    let starts = [x.offset, y.offset, x.shape[1] as isize].map(|from| from as i64);
+    let whole = pack(x.dtype, full, lines.strides(0).into_iter().chain(lines.strides(1)).chain(starts)) == full;
+    let packed = whole && full > 1 && (x.strides[1], y.strides[1]) == (1, 1);
     let kernel = Kernel::new(name, TEXT)
         .with([OPERATIONS])
         .set("T", type_name(x.dtype))
+        .set("PACKED", u8::from(packed))
+        .set("V", if packed { full } else { 4 })
         .set("PRODUCT", u8::from(prim.product))
         .set("EXCLUSIVE", u8::from(prim.exclusive))
         .set("REVERSE", u8::from(prim.reverse));

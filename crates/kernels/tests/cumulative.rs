@@ -1,13 +1,15 @@
 //! Running sums and products under the simulator.
 mod common;
 
-use common::{check, dense, random, random_ints, step, strided};
+use std::sync::atomic::Ordering;
+
+use common::{SHIFT, check, dense, random, random_ints, step, strided};
 use graph::{DType, Prim, prim::Cumulative};
 
 #[test]
 fn lines_of_all_lengths_and_directions() {
     for (dtype, relative) in [(DType::F32, 1e-4), (DType::I64, 0.0)] {
-        for [outer, extent, inner] in [[3, 5, 4], [1, 64, 1], [2, 1025, 1], [1, 3000, 2]] {
+        for [outer, extent, inner] in [[3, 5, 4], [1, 64, 1], [2, 1025, 1], [2, 2100, 1], [1, 3000, 2]] {
             for bits in 0..4 {
                 let prim = Cumulative { product: false, exclusive: bits & 1 != 0, reverse: bits & 2 != 0 };
                 let shape = [outer, extent, inner];
@@ -31,4 +33,25 @@ fn products_and_halves() {
             check(&step, &[random(dtype, 6 * extent, 1)], &[6 * extent], relative);
         }
     }
+}
+
+#[test]
+fn long_lines_of_halves_and_bytes() {
+    for (dtype, relative) in [(DType::F16, 4e-3), (DType::U8, 0.0)] {
+        for reverse in [false, true] {
+            let shape = [2, 4160, 1];
+            let prim = Cumulative { product: false, exclusive: true, reverse };
+            let step = step(Prim::Cumulative(prim), vec![dense(0, dtype, &shape)], vec![dense(1, dtype, &shape)]);
+            let x = if dtype.is_float() { random(dtype, 8320, 1) } else { random_ints(dtype, 8320, 256, 1) };
+            check(&step, &[x], &[8320], relative);
+        }
+    }
+}
+
+#[test]
+fn buffers_that_no_pack_is_aligned_to() {
+    // The other tests of this program hold either way.
+    SHIFT.store(1, Ordering::Relaxed);
+    long_lines_of_halves_and_bytes();
+    SHIFT.store(0, Ordering::Relaxed);
 }
