@@ -1,0 +1,98 @@
+/* A stand-in for cuDNN's backend interface that computes nothing: it counts calls, and fails on demand.
+ *
+ *   CUDNN_STANDIN_FINALIZE=KIND:STATUS   finalizing descriptors of that kind gives the status
+ *   CUDNN_STANDIN_EXECUTE=STATUS         executing gives the status
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    int kind;
+} descriptor;
+
+static long made, alive, executed;
+static void *stream;
+static _Thread_local const char *words = "";
+
+size_t cudnnGetVersion(void) { return 90900; }
+size_t cudnnGetCudartVersion(void) { return 99000; }
+const char *cudnnGetErrorString(int status) { return status == 0 ? "CUDNN_STATUS_SUCCESS" : "CUDNN_STATUS_STANDIN"; }
+void cudnnGetLastErrorString(char *text, size_t size) { snprintf(text, size, "%s", words); }
+
+int cudnnCreate(void **handle) {
+    *handle = malloc(1);
+    return 0;
+}
+
+int cudnnDestroy(void *handle) {
+    free(handle);
+    return 0;
+}
+
+int cudnnSetStream(void *handle, void *to) {
+    (void)handle;
+    stream = to;
+    return 0;
+}
+
+int cudnnBackendCreateDescriptor(int kind, void **out) {
+    descriptor *new = malloc(sizeof *new);
+    new->kind = kind;
+    *out = new;
+    made++;
+    alive++;
+    return 0;
+}
+
+int cudnnBackendDestroyDescriptor(void *which) {
+    free(which);
+    alive--;
+    return 0;
+}
+
+int cudnnBackendFinalize(void *which) {
+    const char *wanted = getenv("CUDNN_STANDIN_FINALIZE");
+    int kind, status;
+    if (wanted && sscanf(wanted, "%d:%d", &kind, &status) == 2 && ((descriptor *)which)->kind == kind) {
+        words = "the stand-in was told to";
+        return status;
+    }
+    return 0;
+}
+
+int cudnnBackendSetAttribute(void *which, int name, int type, int64_t count, const void *elements) {
+    (void)which, (void)name, (void)type, (void)count, (void)elements;
+    return 0;
+}
+
+int cudnnBackendGetAttribute(void *which, int name, int type, int64_t room, int64_t *count, void *elements) {
+    (void)which, (void)type;
+    if (name == 202) { /* results of heuristics */
+        *count = room == 0 || room > 3 ? 3 : room;
+    } else if (name == 402 && elements) { /* a plan's workspace */
+        *(int64_t *)elements = 64;
+        *count = 1;
+    } else {
+        *count = 0;
+    }
+    return 0;
+}
+
+int cudnnBackendExecute(void *handle, void *plan, void *pack) {
+    (void)handle, (void)plan, (void)pack;
+    const char *status = getenv("CUDNN_STANDIN_EXECUTE");
+    executed++;
+    if (status) {
+        words = "the stand-in was told to";
+        return atoi(status);
+    }
+    return 0;
+}
+
+/* For the tests: what was done so far. */
+long standin_made(void) { return made; }
+long standin_alive(void) { return alive; }
+long standin_executed(void) { return executed; }
+void *standin_stream(void) { return stream; }

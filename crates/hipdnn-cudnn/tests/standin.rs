@@ -1,0 +1,175 @@
+//! What the bridge asks of cuDNN, against a stand-in that counts calls and fails on demand: nothing is computed here.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::ffi::{c_long, c_void};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::Instant;
+
+use hip::RawStream;
+use hip::sys::Library;
+use hipdnn::sys::{Backend, DataType, PointwiseMode};
+use hipdnn::{Convolution, Error, Graph, Handle, Loaded, Search, Tensor};
+
+/// The library that was built with these tests.
+fn library() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.parent().unwrap();
+    let found = [folder, folder.parent().unwrap()].map(|folder| folder.join("libhipdnn_cudnn.so"));
+    found.iter().find(|file| file.exists()).unwrap_or_else(|| panic!("none of {found:?} is there")).clone()
+}
+
+/// A folder with the stand-in, and with an empty library in cublasLt's place unless that is left out.
+fn stand_in(name: &str, with_blas: bool) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("standin-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let compile = |source: &str, to: &str| {
+        let mut command = Command::new("cc");
+        command.args(["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]);
+        assert!(command.arg(folder.join(to)).args(["-x", "c", source]).status().unwrap().success());
+    };
+    compile(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/standin.c"), "libcudnn.so.9");
+    if with_blas {
+        compile("/dev/null", "libcublasLt.so.99");
+    }
+    folder
+}
+
+/// Runs one of the tests below in a process of its own, with the stand-in for cuDNN.
+fn run(test: &str, with_blas: bool, variables: &[(&str, &str)]) -> Output {
+    let name = format!("{test}{}", variables.iter().map(|(name, _)| *name).collect::<String>());
+    let folder = stand_in(&name, with_blas);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture"]).env_remove("AMDGPU_EP_CUDNN_DEVICE_FILE");
+    command.env("AMDGPU_EP_CUDNN_LIBRARY", folder.join("libcudnn.so.9"));
+    command.env("AMDGPU_EP_CUDA_LIBRARY_PATH", &folder);
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    output
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn backend() -> Arc<dyn Backend> {
+    Arc::new(Loaded::open(&Search { place: Some(library()), ..Search::default() }).unwrap())
+}
+
+/// A number that the stand-in keeps.
+fn count(name: &str) -> c_long {
+    let library = Library::open(std::env::var_os("AMDGPU_EP_CUDNN_LIBRARY").unwrap()).unwrap();
+    // SAFETY: the stand-in declares it so.
+    let function: unsafe extern "C" fn() -> c_long = unsafe { library.symbol(name) }.unwrap();
+    // SAFETY: takes nothing.
+    unsafe { function() }
+}
+
+/// A convolution with an activation, and the numbers of its tensors.
+fn graph(handle: &Handle) -> hipdnn::Result<(hipdnn::OperationGraph, [i64; 3])> {
+    let mut graph = Graph::new(DataType::HALF, DataType::FLOAT);
+    let x = graph.tensor(Tensor::new(&[2, 8, 6, 6]));
+    let w = graph.tensor(Tensor::new(&[16, 8, 3, 3]));
+    let y = graph.convolution(x, w, Convolution::new(2));
+    let relu = graph.pointwise(PointwiseMode::RELU_FWD, &[y]);
+    graph.output(relu, Tensor::default());
+    let built = graph.build(handle)?;
+    Ok((built, [x, w, relu].map(|id| graph.uid(id).unwrap())))
+}
+
+fn address(number: usize) -> *mut c_void {
+    std::ptr::without_provenance_mut(number)
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn executes() {
+    {
+        let handle = Handle::new(backend()).unwrap();
+        let (built, uids) = graph(&handle).unwrap();
+        let engines: Vec<_> =
+            built.candidates().unwrap().iter().map(|candidate| candidate.engine_name().unwrap()).collect();
+        println!("engines {engines:?}");
+        let plan = built.plan().unwrap();
+        assert_eq!(plan.workspace_bytes(), 64);
+        let mut sorted = plan.tensor_uids().unwrap();
+        sorted.sort_unstable();
+        assert_eq!(sorted, { uids });
+        // SAFETY: the stand-in touches neither stream nor memory.
+        unsafe { handle.set_stream(RawStream::from_ptr(address(0x7000))) }.unwrap();
+        let execute = |last: usize| {
+            let tensors = uids.into_iter().zip([0x1000, 0x2000, last].map(address));
+            // SAFETY: as above.
+            unsafe { plan.execute(&handle, tensors, address(0x4000)) }.unwrap();
+        };
+        execute(0x3000);
+        let made = count("standin_made");
+        execute(0x3000);
+        assert_eq!(count("standin_made"), made, "nothing has moved: the variant pack serves again");
+        let alive = count("standin_alive");
+        execute(0x5000);
+        assert_eq!(count("standin_made"), made + 1, "an address has changed: one variant pack");
+        assert_eq!(count("standin_alive"), alive);
+        assert_eq!(count("standin_executed"), 3);
+        assert_eq!(count("standin_stream"), 0x7000);
+        let started = Instant::now();
+        let rounds = 100_000;
+        (0..rounds).for_each(|_| execute(0x3000));
+        println!(
+            "{:.0} ns for an execution that cuDNN spends nothing on",
+            started.elapsed().as_nanos() as f64 / f64::from(rounds)
+        );
+    }
+    assert_eq!(count("standin_alive"), 0, "every descriptor is destroyed");
+}
+
+#[test]
+fn a_plan_keeps_its_variant_pack_until_an_address_changes() {
+    let output = run("executes", true, &[]);
+    let said = said(&output);
+    assert!(output.status.success(), "{said}");
+    let choices: Vec<String> = (0..6).map(|rank| format!("\"CUDNN_CHOICE_{rank:02}\"")).collect();
+    let wanted = format!("engines [{}, \"CUDNN_PIECES\"]", choices.join(", "));
+    assert!(said.contains(&wanted), "{wanted}\n{said}");
+}
+
+#[test]
+#[ignore = "run by the tests below"]
+fn says_what_went_wrong() {
+    let outcome = Handle::new(backend()).and_then(|handle| {
+        let (built, uids) = graph(&handle)?;
+        let plan = built.plan()?;
+        // SAFETY: the stand-in touches no memory.
+        unsafe { plan.execute(&handle, uids.into_iter().map(|uid| (uid, address(0x1000))), address(0x4000)) }
+    });
+    match outcome.unwrap_err() {
+        Error::Backend { status, text, .. } => println!("status {status:?}: {text}"),
+        other => println!("refused: {other}"),
+    }
+}
+
+#[test]
+fn failures_carry_cudnns_own_words() {
+    for (variables, wanted) in [
+        // A graph of operations that no engine takes, as a whole or in pieces.
+        (("CUDNN_STANDIN_FINALIZE", "15:3001"), "finalizing CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR"),
+        // Engines that are offered and make no plan.
+        (("CUDNN_STANDIN_FINALIZE", "5:4001"), "finalizing CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR"),
+        (("CUDNN_STANDIN_EXECUTE", "5001"), "status EXECUTION_FAILED: executing a plan"),
+    ] {
+        let output = run("says_what_went_wrong", true, &[variables]);
+        let said = said(&output);
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains(wanted), "{wanted}\n{said}");
+        assert!(said.contains("CUDNN_STATUS_STANDIN (the stand-in was told to)"), "{said}");
+    }
+}
+
+#[test]
+fn without_cublas_a_handle_is_refused_before_cudnn_ends_the_process() {
+    let output = run("says_what_went_wrong", false, &[]);
+    let said = said(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("status NOT_INITIALIZED: cuDNN 90900 needs libcublasLt.so.99"), "{said}");
+}
