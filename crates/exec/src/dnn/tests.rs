@@ -114,6 +114,27 @@ fn steps_that_differ_in_buffers_alone_share_a_plan() {
 }
 
 #[test]
+fn sessions_on_a_device_share_the_library_and_its_plans() {
+    let driver = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
+    let libraries = Libraries::default();
+    let step = fused(|e, [x, bias]| e.binary(Binary::Add, x, bias));
+    let mut moved = step.clone();
+    moved.inputs[1].buffer = BufferId(9);
+    let declined = fused(|e, [x, bias]| e.binary(Binary::Pow, x, bias));
+    let [first, second] = [&step, &moved].map(|step| {
+        let session = libraries.offering(&driver, Mode::On).unwrap();
+        for _ in 0..2 {
+            assert_eq!(session.offer(&declined).unwrap().err(), Some(Declined::new("its epilogue takes Pow")));
+        }
+        session.offer(step).unwrap().unwrap()
+    });
+    assert!(Arc::ptr_eq(&first.built, &second.built) && Arc::ptr_eq(&first.dnn, &second.dnn));
+    assert_eq!((first.engine(), first.workspace_bytes()), ("HOST_CPU_ENGINE", 0));
+    assert_eq!(first.dnn.outcomes.lock().unwrap().len(), 2, "one plan and one reason");
+    assert!(libraries.offering(&driver, Mode::Auto).is_none() && libraries.offering(&driver, Mode::Off).is_none());
+}
+
+#[test]
 fn small_products_are_not_worth_it() {
     let small = fused(|e, [x, bias]| e.binary(Binary::Add, x, bias));
     assert_eq!(Offers::Worthwhile.check(&small), Err(Declined::new("it is small: 120 multiplications")));
