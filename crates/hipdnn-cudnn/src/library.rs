@@ -72,6 +72,11 @@ impl Implementation for Bridge {
             piece.map(|piece| (graph.clone(), piece)).map_err(|fault| fault.text)
         });
         let piece = piece.map_err(|reason| refusals.push(reason)).ok();
+        if let Err(reason) = &apart
+            && !refusals.contains(reason)
+        {
+            refusals.push(reason.clone());
+        }
         // As cuDNN likes the operations best first, then as few of its engines refuse them.
         let graphs = whole.ok().into_iter().chain(apart.ok().map(Arc::new)).chain(arranged.map(Arc::new)).collect();
         let compiled = Compiled { worker, whole: piece, graphs, pieces: OnceLock::new() };

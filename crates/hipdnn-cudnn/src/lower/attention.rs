@@ -8,49 +8,91 @@ use crate::descriptor::Setting;
 use crate::graph::View;
 use crate::sys::{AttributeName as A, DataType, PointwiseMode as C, ReduceOp};
 
-const KNOWN: [H; 7] = [
-    H::OPERATION_SDPA_FWD_QDESC,
-    H::OPERATION_SDPA_FWD_KDESC,
-    H::OPERATION_SDPA_FWD_VDESC,
-    H::OPERATION_SDPA_FWD_ODESC,
-    H::OPERATION_SDPA_FWD_ATTN_MASK_EXT,
-    H::OPERATION_SDPA_FWD_SCALEDESC,
-    H::OPERATION_SDPA_FWD_STATSDESC,
-];
+/// What forward and backward call the same things.
+struct Names {
+    q: H,
+    k: H,
+    scale: H,
+    scale_value: H,
+    mask: H,
+    is_causal: H,
+    is_causal_from_the_end: H,
+    left: H,
+    right: H,
+    alignment: H,
+    dropout: H,
+    refused: [H; 2],
+    /// All tensors that are understood.
+    tensors: &'static [H],
+}
+
+const FORWARD: Names = Names {
+    q: H::OPERATION_SDPA_FWD_QDESC,
+    k: H::OPERATION_SDPA_FWD_KDESC,
+    scale: H::OPERATION_SDPA_FWD_SCALEDESC,
+    scale_value: H::SDPA_FWD_ATTN_SCALE_VALUE_EXT,
+    mask: H::OPERATION_SDPA_FWD_ATTN_MASK_EXT,
+    is_causal: H::SDPA_FWD_CAUSAL_MASK_EXT,
+    is_causal_from_the_end: H::SDPA_FWD_CAUSAL_MASK_BOTTOM_RIGHT_EXT,
+    left: H::SDPA_FWD_LEFT_BOUND_EXT,
+    right: H::SDPA_FWD_RIGHT_BOUND_EXT,
+    alignment: H::SDPA_FWD_DIAGONAL_ALIGNMENT_EXT,
+    dropout: H::SDPA_FWD_DROPOUT_PROBABILITY_EXT,
+    refused: [H::SDPA_FWD_ALIBI_MASK_EXT, H::SDPA_FWD_PADDING_MASK_EXT],
+    tensors: &[
+        H::OPERATION_SDPA_FWD_QDESC,
+        H::OPERATION_SDPA_FWD_KDESC,
+        H::OPERATION_SDPA_FWD_VDESC,
+        H::OPERATION_SDPA_FWD_ODESC,
+        H::OPERATION_SDPA_FWD_ATTN_MASK_EXT,
+        H::OPERATION_SDPA_FWD_SCALEDESC,
+        H::OPERATION_SDPA_FWD_STATSDESC,
+    ],
+};
+
+const BACKWARD: Names = Names {
+    q: H::OPERATION_SDPA_BWD_Q_EXT,
+    k: H::OPERATION_SDPA_BWD_K_EXT,
+    scale: H::OPERATION_SDPA_BWD_SCALE_EXT,
+    scale_value: H::SDPA_BWD_ATTN_SCALE_VALUE_EXT,
+    mask: H::OPERATION_SDPA_BWD_ATTN_MASK_EXT,
+    is_causal: H::SDPA_BWD_CAUSAL_MASK_EXT,
+    is_causal_from_the_end: H::SDPA_BWD_CAUSAL_MASK_BOTTOM_RIGHT_EXT,
+    left: H::SDPA_BWD_LEFT_BOUND_EXT,
+    right: H::SDPA_BWD_RIGHT_BOUND_EXT,
+    alignment: H::SDPA_BWD_DIAGONAL_ALIGNMENT_EXT,
+    dropout: H::SDPA_BWD_DROPOUT_PROBABILITY_EXT,
+    refused: [H::SDPA_BWD_ALIBI_MASK_EXT, H::SDPA_BWD_PADDING_MASK_EXT],
+    tensors: &[
+        H::OPERATION_SDPA_BWD_Q_EXT,
+        H::OPERATION_SDPA_BWD_K_EXT,
+        H::OPERATION_SDPA_BWD_V_EXT,
+        H::OPERATION_SDPA_BWD_O_EXT,
+        H::OPERATION_SDPA_BWD_DO_EXT,
+        H::OPERATION_SDPA_BWD_STATS_EXT,
+        H::OPERATION_SDPA_BWD_DQ_EXT,
+        H::OPERATION_SDPA_BWD_DK_EXT,
+        H::OPERATION_SDPA_BWD_DV_EXT,
+        H::OPERATION_SDPA_BWD_ATTN_MASK_EXT,
+        H::OPERATION_SDPA_BWD_SCALE_EXT,
+    ],
+};
+
+/// The scores of queries and keys, with what they are made of.
+struct Scores {
+    q: View,
+    k: View,
+    scale: Option<View>,
+    /// Query heads for each key head.
+    shared: i64,
+    scores: View,
+}
 
 impl Lowering {
     pub(super) fn attention(&mut self, operation: &Descriptor) -> Answer {
-        refuse_unknown(operation)?;
-        let q = self.view(operation, H::OPERATION_SDPA_FWD_QDESC)?;
-        let k = self.view(operation, H::OPERATION_SDPA_FWD_KDESC)?;
         let v = self.view(operation, H::OPERATION_SDPA_FWD_VDESC)?;
         let o = self.view(operation, H::OPERATION_SDPA_FWD_ODESC)?;
-        if [&q, &k, &v, &o].iter().any(|view| view.dims.len() != 4) {
-            return Err("attention over other than four axes".into());
-        }
-        let (heads, key_heads) = (q.dims[1], k.dims[1]);
-        if heads % key_heads != 0 {
-            return Err(format!("{heads} query heads for {key_heads} key heads"));
-        }
-        let shared = heads / key_heads;
-        let mut k = k;
-        k.dims.swap(2, 3);
-        k.strides.swap(2, 3);
-        let scores_dims = [q.dims[0], heads, q.dims[2], k.dims[3]];
-        let raw = self.packed(self.compute, &scores_dims);
-        self.headwise(&q, k, &raw, shared);
-        let scale = match operation.f32(H::SDPA_FWD_ATTN_SCALE_VALUE_EXT) {
-            Some(scale) => Some(self.number(scale.into())),
-            None => self.view_optional(operation, H::OPERATION_SDPA_FWD_SCALEDESC)?,
-        };
-        let mut scores = raw;
-        if let Some(scale) = scale {
-            scores = self.mapped(C::MUL, &[&scores, &scale]);
-        }
-        if let Some(mask) = self.view_optional(operation, H::OPERATION_SDPA_FWD_ATTN_MASK_EXT)? {
-            scores = self.mapped(C::ADD, &[&scores, &mask]);
-        }
-        scores = self.diagonal(operation, scores)?;
+        let Scores { q, shared, scores, .. } = self.scores(operation, &FORWARD)?;
         let largest = self.reduced(ReduceOp::MAX, &scores, &[3]);
         let less = self.mapped(C::SUB, &[&scores, &largest]);
         let powers = self.mapped(C::EXP, &[&less]);
@@ -65,10 +107,78 @@ impl Lowering {
             }
         }
         // Products read what the queries are made of.
-        let weights = self.packed(self.data_type(&q), &scores_dims);
+        let weights = self.packed(self.data_type(&q), &scores.dims);
         self.map(C::DIV, &[&powers, &sums], &weights);
         self.headwise(&weights, v, &o, shared);
         Ok(())
+    }
+
+    /// The gradients of attention, written out for pieces.
+    pub(super) fn attention_backward(&mut self, operation: &Descriptor) -> Answer {
+        if self.variant == Variant::Whole {
+            return Err("the cuDNN bridge runs gradients of attention in pieces only".into());
+        }
+        let v = self.view(operation, H::OPERATION_SDPA_BWD_V_EXT)?;
+        let o = self.view(operation, H::OPERATION_SDPA_BWD_O_EXT)?;
+        let d_o = self.view(operation, H::OPERATION_SDPA_BWD_DO_EXT)?;
+        let statistics = self.view(operation, H::OPERATION_SDPA_BWD_STATS_EXT)?;
+        let Scores { q, k, scale, shared, scores } = self.scores(operation, &BACKWARD)?;
+        let less = self.mapped(C::SUB, &[&scores, &statistics]);
+        let weights = self.mapped(C::EXP, &[&less]);
+        let along = self.mapped(C::MUL, &[&d_o, &o]);
+        let along = self.reduced(ReduceOp::ADD, &along, &[3]);
+        let slopes = self.packed(self.compute, &scores.dims);
+        self.headwise(&d_o, turned(&v), &slopes, shared);
+        let slopes = self.mapped(C::SUB, &[&slopes, &along]);
+        let mut slopes = self.mapped(C::MUL, &[&slopes, &weights]);
+        if let Some(scale) = scale {
+            slopes = self.mapped(C::MUL, &[&slopes, &scale]);
+        }
+        let d_q = self.view(operation, H::OPERATION_SDPA_BWD_DQ_EXT)?;
+        let wide = self.packed(self.compute, &d_q.dims);
+        self.headwise(&slopes, k, &wide, shared);
+        self.map(C::IDENTITY, &[&wide], &d_q);
+        let gradients = [(H::OPERATION_SDPA_BWD_DK_EXT, &slopes, &q), (H::OPERATION_SDPA_BWD_DV_EXT, &weights, &d_o)];
+        for (name, by, of) in gradients {
+            let to = self.view(operation, name)?;
+            let wide = self.packed(self.compute, &to.dims);
+            // Rows of all heads that share a key are summed by one product.
+            let (by, of) = (self.in_rows(by), self.in_rows(of));
+            self.product(turned(&stacked(&by, shared)), stacked(&of, shared), wide.clone());
+            self.map(C::IDENTITY, &[&wide], &to);
+        }
+        Ok(())
+    }
+
+    /// The product of queries and keys, scaled and masked.
+    fn scores(&mut self, operation: &Descriptor, names: &Names) -> Answer<Scores> {
+        refuse_unknown(operation, names)?;
+        let (q, k) = (self.view(operation, names.q)?, self.view(operation, names.k)?);
+        if q.dims.len() != 4 || k.dims.len() != 4 {
+            return Err("attention over other than four axes".into());
+        }
+        let (heads, key_heads) = (q.dims[1], k.dims[1]);
+        if heads % key_heads != 0 {
+            return Err(format!("{heads} query heads for {key_heads} key heads"));
+        }
+        let shared = heads / key_heads;
+        let mut scores = self.packed(self.compute, &[q.dims[0], heads, q.dims[2], k.dims[2]]);
+        self.headwise(&q, turned(&k), &scores, shared);
+        let scale = match operation.f32(names.scale_value) {
+            Some(scale) => Some(self.number(scale.into())),
+            None => self.view_optional(operation, names.scale)?,
+        };
+        if let Some(scale) = &scale {
+            scores = self.mapped(C::MUL, &[&scores, scale]);
+        }
+        if let Some(mask) = self.view_optional(operation, names.mask)? {
+            if self.graph.tensors[mask.tensor].is_boolean {
+                return Err("the cuDNN bridge has no attention with a mask of booleans".into());
+            }
+            scores = self.mapped(C::ADD, &[&scores, &mask]);
+        }
+        scores = self.diagonal(operation, names, scores)?;
+        Ok(Scores { q, k, scale, shared, scores })
     }
 
     /// A packed tensor between operations.
@@ -83,32 +193,21 @@ impl Lowering {
             return self.product(a.clone(), b, c.clone());
         }
         let (rows, product) = (self.in_rows(a), self.rows(c));
-        let stacked = |view: &View| View {
-            tensor: view.tensor,
-            dims: vec![view.dims[0], view.dims[1] / shared, view.dims[2] * shared, view.dims[3]],
-            strides: vec![
-                view.dims[1] * view.dims[2] * view.dims[3],
-                view.dims[2] * view.dims[3] * shared,
-                view.dims[3],
-                1,
-            ],
-        };
-        let to = stacked(product.as_ref().unwrap_or(c));
-        self.product(stacked(&rows), b, to);
+        let to = stacked(product.as_ref().unwrap_or(c), shared);
+        self.product(stacked(&rows, shared), b, to);
         if let Some(product) = product {
             self.map(C::IDENTITY, &[&product], c);
         }
     }
 
     /// Minus infinity where a query must not see a key, by the diagonal and its bounds.
-    fn diagonal(&mut self, operation: &Descriptor, mut scores: View) -> Answer<View> {
-        let from_the_end = operation.flag(H::SDPA_FWD_CAUSAL_MASK_BOTTOM_RIGHT_EXT)
-            || operation.number(H::SDPA_FWD_DIAGONAL_ALIGNMENT_EXT) == Some(DiagonalAlignment::BOTTOM_RIGHT_EXT.0);
-        let is_causal =
-            operation.flag(H::SDPA_FWD_CAUSAL_MASK_EXT) || operation.flag(H::SDPA_FWD_CAUSAL_MASK_BOTTOM_RIGHT_EXT);
+    fn diagonal(&mut self, operation: &Descriptor, names: &Names, mut scores: View) -> Answer<View> {
+        let from_the_end = operation.flag(names.is_causal_from_the_end)
+            || operation.number(names.alignment) == Some(DiagonalAlignment::BOTTOM_RIGHT_EXT.0);
+        let is_causal = operation.flag(names.is_causal) || operation.flag(names.is_causal_from_the_end);
         let bound = |name| operation.i64s(name).first().copied();
-        let left = bound(H::SDPA_FWD_LEFT_BOUND_EXT);
-        let right = if is_causal { Some(0) } else { bound(H::SDPA_FWD_RIGHT_BOUND_EXT) };
+        let left = bound(names.left);
+        let right = if is_causal { Some(0) } else { bound(names.right) };
         let (rows, columns) = (scores.dims[2], scores.dims[3]);
         let shift = if from_the_end { columns - rows } else { 0 };
         let first = |row: i64| left.map_or(0, |left| row + shift - left + 1).max(0);
@@ -172,20 +271,37 @@ impl Lowering {
     }
 }
 
-fn refuse_unknown(operation: &Descriptor) -> Answer {
+/// With rows and columns exchanged.
+fn turned(view: &View) -> View {
+    let mut turned = view.clone();
+    turned.dims.swap(2, 3);
+    turned.strides.swap(2, 3);
+    turned
+}
+
+/// Packed heads that share a key head as rows of one matrix.
+fn stacked(view: &View, shared: i64) -> View {
+    let [batch, heads, rows, columns] = [0, 1, 2, 3].map(|axis| view.dims[axis]);
+    View {
+        tensor: view.tensor,
+        dims: vec![batch, heads / shared, rows * shared, columns],
+        strides: vec![heads * rows * columns, rows * shared * columns, columns, 1],
+    }
+}
+
+fn refuse_unknown(operation: &Descriptor, names: &Names) -> Answer {
     for row in operation.kind.rows {
         let is_set = match row.kind {
-            AttributeType::BACKEND_DESCRIPTOR => operation.descriptor(row.name).is_some() && !KNOWN.contains(&row.name),
-            _ => {
-                [H::SDPA_FWD_ALIBI_MASK_EXT, H::SDPA_FWD_PADDING_MASK_EXT].contains(&row.name)
-                    && operation.flag(row.name)
+            AttributeType::BACKEND_DESCRIPTOR => {
+                operation.descriptor(row.name).is_some() && !names.tensors.contains(&row.name)
             }
+            _ => names.refused.contains(&row.name) && operation.flag(row.name),
         };
         if is_set {
             return Err(format!("the cuDNN bridge has no attention with {}", row.name));
         }
     }
-    if operation.f32(H::SDPA_FWD_DROPOUT_PROBABILITY_EXT).is_some_and(|probability| probability != 0.0) {
+    if operation.f32(names.dropout).is_some_and(|probability| probability != 0.0) {
         return Err("the cuDNN bridge has no attention with dropout".into());
     }
     Ok(())

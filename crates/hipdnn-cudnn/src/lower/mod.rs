@@ -116,6 +116,7 @@ impl Lowering {
             DescriptorType::OPERATION_BATCHNORM_DESCRIPTOR_EXT => self.batch_norm_training(operation),
             DescriptorType::OPERATION_BATCHNORM_BACKWARD_DESCRIPTOR_EXT => self.batch_norm_backward(operation),
             DescriptorType::OPERATION_SDPA_FWD_DESCRIPTOR => self.attention(operation),
+            DescriptorType::OPERATION_SDPA_BWD_DESCRIPTOR_EXT => self.attention_backward(operation),
             other => Err(format!("the cuDNN bridge has no {other}")),
         }
     }
