@@ -90,7 +90,8 @@ def node_suffix(item):
 
 def environment_of(item, outcome):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("AMDGPU_EP_", "ORT_AMDGPU_"))}
-    for kept in ("AMDGPU_EP_LIBRARY", "AMDGPU_EP_TEST_EXAMPLES", "AMDGPU_EP_TEST_STRESS_SECONDS", "AMDGPU_EP_TEST_PYTHON"):
+    tests = ("LIBRARY", "TEST_EXAMPLES", "TEST_STRESS_SECONDS", "TEST_PYTHON", "SIMULATE", "SIMULATE_DIR")
+    for kept in (f"AMDGPU_EP_{name}" for name in tests):
         if kept in os.environ:
             environment[kept] = os.environ[kept]
     environment["AMDGPU_EP_DRIVER"] = os.environ.get("AMDGPU_EP_TEST_DRIVER", "host")

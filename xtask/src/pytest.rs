@@ -69,6 +69,24 @@ pub fn migraphx(context: &Context<'_>, interpreter: &Path, library: &Path) -> Re
     })
 }
 
+/// Runs sessions on the host driver whose kernels run under the wave simulator, as if for `target`.
+///
+/// # Errors
+/// When a test fails.
+pub fn simulated(context: &Context<'_>, target: &str) -> Result<Outcome> {
+    // First: what is staged is built without the simulator, and each change of features builds the backend again.
+    context.stage()?;
+    let stage = stage::simulating(context.workspace)?;
+    let files = ["simulated", "sessions", "capture"].map(|name| format!("tests/python/test_{name}.py"));
+    suite(context, "simulated", |pytest| {
+        pytest
+            .args(files)
+            .env("AMDGPU_EP_LIBRARY", stage.umbrella())
+            .env("AMDGPU_EP_SIMULATE", target)
+            .env("AMDGPU_EP_SIMULATE_DIR", stage.root.join("kernels"));
+    })
+}
+
 fn suite(context: &Context<'_>, name: &str, arrange: impl FnOnce(&mut Command)) -> Result<Outcome> {
     let results = context.workspace.target().join("test-results");
     fs::create_dir_all(&results).with_context(|| format!("cannot create {}", results.display()))?;

@@ -140,6 +140,22 @@ pub fn stand_in(workspace: &Workspace) -> Result<PathBuf> {
     Ok(file)
 }
 
+/// Stages everything under `target/simulate`, with a hip backend that runs kernels under the wave simulator: it is for tests
+/// only.
+///
+/// # Errors
+/// When the build fails or a file cannot be written.
+pub fn simulating(workspace: &Workspace) -> Result<Stage> {
+    let stage = run_into(workspace, Profile::Dev, workspace.target().join("simulate"))?;
+    let product = Product { package: "backend-hip", kind: "cdylib", name: "hip-backend" };
+    let mut build = shell::cargo(workspace.root());
+    build.args(["build", "--package", product.package, "--features", "simulate"]);
+    let messages = shell::capture_stdout(build.args(["--message-format", "json-render-diagnostics"]))?;
+    let built = artifact(&messages, &product).context("cargo built no backend with the simulator")?;
+    copy_atomically(&built, &stage.backend())?;
+    Ok(stage)
+}
+
 fn library_file(name: &str) -> String {
     if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}{}", std::env::consts::DLL_SUFFIX) }
 }

@@ -132,6 +132,9 @@ fn steps() -> Vec<Step> {
             move |context| simulator::operators(context.workspace, target),
         )
     }));
+    steps.push(Step::new("simulator-sessions", "ONNX Runtime sessions, under the wave simulator", |context| {
+        pytest::simulated(context, simulator::TARGETS[0])
+    }));
     steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", kernels::nvrtc::run));
     steps
         .push(Step::new("rocm", "driver loader against Debian's HIP runtimes", |context| rocm::run(context.workspace)));

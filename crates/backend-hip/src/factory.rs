@@ -73,7 +73,7 @@ impl HipFactory {
             return Ok(Arc::new(hipdnn::device(&self.host, &self.libraries, mode, || runs.device())));
         }
         let device = runs.device()?;
-        let Some(gpu) = self.gpus.open(device)? else {
+        let Some(gpu) = self.gpus.open(device, cache)? else {
             return Ok(Arc::new(hipdnn::device(&self.host, &self.libraries, mode, || Ok(device))));
         };
         let dnn = hipdnn::offering(&self.libraries, mode, device).map(Arc::new);
@@ -113,13 +113,14 @@ impl Factory for HipFactory {
         let entries = request.options.config_entries()?;
         let mode = hipdnn::mode(request.options.get(hipdnn::ENTRY)?.as_deref());
         let runs = self.runs(request, driver)?;
+        let cache = request.options.get(gpu::CACHE_ENTRY)?.filter(|folder| !folder.is_empty());
         let settings = GpuSettings {
             graphs: gpu::graphs(request.options.get(gpu::GRAPH_ENTRY)?.as_deref()),
             tf32: gpu::tf32(request.options.get(gpu::TF32_ENTRY)?.as_deref()),
             dnn: None,
         };
         Ok(HipEp {
-            device: self.device(&runs, driver, mode, settings)?,
+            device: self.device(&runs, driver, mode, settings, cache.as_deref())?,
             runs: Arc::new(runs),
             explain: file.map(|file| Arc::new(Explain::new(file))),
             name: request.name.to_string_lossy().into_owned(),

@@ -19,6 +19,8 @@ const CACHE_BYTES: u64 = 256 << 20;
 pub(crate) const GRAPH_ENTRY: &str = "ep.hip.graph";
 /// The session entry that lets products of single precision round their operands to TF32.
 pub(crate) const TF32_ENTRY: &str = "ep.hip.tf32";
+/// The session entry that names a folder for what is compiled, which is the umbrella's option `cache_dir`.
+pub(crate) const CACHE_ENTRY: &str = "ep.hip.cache_dir";
 
 /// What a session wants of graphs. What can't be followed is told, and no reason to refuse it.
 pub(crate) fn graphs(value: Option<&str>) -> GraphMode {
@@ -46,11 +48,12 @@ pub(crate) fn tf32(value: Option<&str>) -> bool {
 pub(crate) struct Gpus(Mutex<Vec<GpuDevice>>);
 
 impl Gpus {
-    /// The GPU that a driver's device is; `None` for the host driver, which has none.
+    /// The GPU that a driver's device is; `None` for the host driver, which has none. The first session says where compiled
+    /// kernels are kept.
     ///
     /// # Errors
     /// There is no compiler for it.
-    pub fn open(&self, device: &hip::Device) -> Result<Option<GpuDevice>> {
+    pub fn open(&self, device: &hip::Device, cache: Option<&str>) -> Result<Option<GpuDevice>> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |gpu: &&GpuDevice| {
             let known = gpu.device();
@@ -61,20 +64,21 @@ impl Gpus {
         }
         let gpu = match device.kind() {
             DriverKind::Host => simulated(device)?,
-            DriverKind::Amd | DriverKind::Nvidia => Some(real(device)?),
+            DriverKind::Amd | DriverKind::Nvidia => Some(real(device, cache)?),
         };
         open.extend(gpu.clone());
         Ok(gpu)
     }
 }
 
-fn real(device: &hip::Device) -> Result<GpuDevice> {
+fn real(device: &hip::Device, cache: Option<&str>) -> Result<GpuDevice> {
     let rtc = Rtc::load(device.kind()).map_err(|error| Error::ep_fail(error.to_string()))?;
     tracing::info!(target: "amdgpu_ep::load", "kernels are compiled by {} ({})", rtc.library().display(), rtc.version_text());
-    let compiler: Arc<dyn Compiler> = match cache_folder() {
-        Some(folder) => Arc::new(CachedCompiler::new(RtcCompiler(rtc), folder, CACHE_BYTES)),
-        None => Arc::new(RtcCompiler(rtc)),
-    };
+    let compiler: Arc<dyn Compiler> =
+        match cache.map(|folder| PathBuf::from(folder).join("kernels")).or_else(cache_folder) {
+            Some(folder) => Arc::new(CachedCompiler::new(RtcCompiler(rtc), folder, CACHE_BYTES)),
+            None => Arc::new(RtcCompiler(rtc)),
+        };
     let info = device.info();
     Ok(GpuDevice::new(device.clone(), Arch::new(&info.arch, info.compute_units), compiler))
 }

@@ -1,0 +1,130 @@
+"""Sessions through the whole GPU path on a machine without a GPU: kernels run under the wave simulator.
+
+`cargo xtask test --only simulator-sessions` builds the backend for this and names the target.
+"""
+import json
+import os
+import threading
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+from support import close, empty_on_device, on_device, options_for, registered
+
+pytestmark = [
+    pytest.mark.skipif("AMDGPU_EP_SIMULATE" not in os.environ, reason="needs a backend with the wave simulator"),
+    pytest.mark.environment(AMDGPU_EP_DRIVER="host"),
+]
+
+
+def encoder(rows="rows"):
+    """A small block with a lookup, a product, a normalisation, a softmax and a residual."""
+    rng = np.random.default_rng(7)
+    constant = lambda name, *shape: onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) / 4, name)
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["x"], "lookup"),
+        helper.make_node("MatMul", ["x", "w"], ["product"], "product"),
+        helper.make_node("Add", ["product", "bias"], ["sum"], "sum"),
+        helper.make_node("Tanh", ["sum"], ["active"], "active"),
+        helper.make_node("Add", ["active", "x"], ["residual"], "residual"),
+        helper.make_node("LayerNormalization", ["residual", "scale", "shift"], ["normal"], "normal", axis=-1),
+        helper.make_node("Softmax", ["normal"], ["y"], "softmax", axis=-1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "encoder",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, [rows])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 24])],
+        [constant("table", 11, 24), constant("w", 24, 24), constant("bias", 24), constant("scale", 24), constant("shift", 24)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def session_on(devices, model, **entries):
+    options = options_for(devices)
+    for name, value in entries.items():
+        options.add_session_config_entry(f"ep.hip.{name}", value)
+    return ort.InferenceSession(model, sess_options=options, enable_fallback=0)
+
+
+def on_cpu(model, feeds):
+    return ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def ids(rows, seed=0):
+    return np.random.default_rng(seed).integers(0, 11, rows)
+
+
+@pytest.mark.parametrize("streams", ["immediate", "threads"])
+@pytest.mark.parametrize("graph", ["auto", "on", "off"])
+def test_results_equal_the_cpu_provider(streams, graph, monkeypatch):
+    monkeypatch.setenv("AMDGPU_EP_HOST_STREAMS", streams)
+    model = encoder()
+    with registered() as devices:
+        session = session_on(devices, model, graph=graph)
+        for turn in range(12):
+            rows = 3 if turn < 6 else 1 + turn % 4
+            feeds = {"ids": ids(rows, turn)}
+            close(session.run(None, feeds)[0], on_cpu(model, feeds)[0])
+        del session
+
+
+def test_every_step_runs_as_a_kernel(tmp_path):
+    file = tmp_path / "explained"
+    with registered() as devices:
+        session = session_on(devices, encoder(), explain_file=str(file))
+        session.run(None, {"ids": ids(5)})
+        del session
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    steps = [step for line in lines for step in line.get("steps", [])]
+    assert steps and all(step["run_by"].startswith("own: ") for step in steps), steps
+
+
+def test_bound_tensors_stay_on_the_device():
+    model = encoder(4)
+    with registered() as devices:
+        session = session_on(devices, model)
+        given, result = on_device(np.zeros(4, np.int64)), empty_on_device([4, 24], np.float32)
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("ids", given)
+        binding.bind_ortvalue_output("y", result)
+        for turn in range(6):
+            given.update_inplace(ids(4, turn))
+            session.run_with_iobinding(binding)
+            close(result.numpy(), on_cpu(model, {"ids": ids(4, turn)})[0])
+        del binding, session, given, result
+
+
+def test_an_index_out_of_range_fails_its_run_and_the_session_goes_on():
+    model = encoder()
+    with registered() as devices:
+        session = session_on(devices, model)
+        for _ in range(4):
+            with pytest.raises(Exception, match="lookup.*an index is out of range"):
+                session.run(None, {"ids": np.array([1, 11, 0])})
+            close(session.run(None, {"ids": ids(3)})[0], on_cpu(model, {"ids": ids(3)})[0])
+        del session
+
+
+def test_threads_share_a_session():
+    model = encoder()
+    wanted = {rows: on_cpu(model, {"ids": ids(rows, rows)})[0] for rows in range(1, 5)}
+    failures = []
+    with registered() as devices:
+        session = session_on(devices, model)
+
+        def work(rows):
+            try:
+                for _ in range(8):
+                    close(session.run(None, {"ids": ids(rows, rows)})[0], wanted[rows])
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(rows,)) for rows in wanted]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        assert not failures, failures
+        del session
