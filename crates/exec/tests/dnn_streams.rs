@@ -27,7 +27,7 @@ const SHAPE: [usize; 2] = [SIDE, SIDE];
 /// The second input of graphs that have one.
 static ROWS: [i64; 2] = [0, 99];
 
-/// Products and softmaxes in turns, the first a product or not.
+/// Products and logarithms of softmaxes in turns, the first a product or not.
 fn turns(starts_with_product: bool) -> Graph {
     let mut build = Build::default();
     let mut value = build.input();
@@ -36,7 +36,7 @@ fn turns(starts_with_product: bool) -> Graph {
             let weight = build.constant(tensor(DType::F32, &SHAPE, &random(SIDE * SIDE, turn)));
             build.node("MatMul", &[value, weight])
         } else {
-            build.node("Softmax", &[value])
+            build.node("LogSoftmax", &[value])
         };
     }
     build.outputs(&[value])

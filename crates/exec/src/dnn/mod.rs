@@ -1,7 +1,7 @@
 //! hipDNN for the steps of a plan.
 //!
-//! Convolutions, transposed convolutions, matrix products, pooling and normalisations, and products with an epilogue, can
-//! be run by a hipDNN library instead of the device's own code. A device uses this module in three places:
+//! Convolutions, transposed convolutions, matrix products, attention, pooling and normalisations, and products with an
+//! epilogue, can be run by a hipDNN library instead of the device's own code. A device uses this module in three places:
 //!
 //! 1. Once per session: [`Libraries::offering`] says what is offered to which library, or `None` if hipDNN is not wanted.
 //!    The `Libraries` belong to whoever lives as long as the process's sessions do (a factory): handles and plans are
@@ -22,6 +22,7 @@
 //!
 //! Sums are kept in single precision (double for f64) from the product to the end of its epilogue. Our own primitives
 //! round what the model stores in half precision in between, so results may differ in the last bit.
+mod attention;
 mod epilogue;
 mod library;
 mod mode;

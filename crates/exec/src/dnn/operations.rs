@@ -9,6 +9,7 @@ use hipdnn::{
 };
 
 use super::{
+    attention,
     epilogue::Epilogue,
     sketch::{Repeats, Sketch},
 };
@@ -17,6 +18,7 @@ use super::{
 pub(super) fn is_known(prim: &Prim) -> bool {
     match prim {
         Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::MatMul(_) | Prim::Pool(_) | Prim::Norm(_) => true,
+        Prim::Attention(_) => true,
         Prim::Fused(fused) => is_known(&fused.product),
         _ => false,
     }
@@ -36,7 +38,10 @@ pub(super) fn sketch(step: &Step) -> Result<Sketch, Declined> {
         Prim::Fused(fused) => fused_product(&mut sketch, fused, &step.inputs, y)?,
         prim => operation(&mut sketch, prim, &step.inputs, y)?,
     };
-    sketch.write(step.inputs.len(), made, y, axes)?;
+    match &step.prim {
+        Prim::Attention(_) => sketch.write(step.inputs.len(), made, &attention::four_axes(y), 4)?,
+        _ => sketch.write(step.inputs.len(), made, y, axes)?,
+    }
     Ok(sketch)
 }
 
@@ -56,6 +61,7 @@ fn operation(sketch: &mut Sketch, prim: &Prim, inputs: &[View], y: &View) -> Res
         Prim::MatMul(matmul) => product(sketch, matmul, inputs),
         Prim::Pool(pool) => window(sketch, pool, &inputs[0], y),
         Prim::Norm(norm) => normalisation(sketch, norm, inputs),
+        Prim::Attention(prim) => attention::attention(sketch, prim, inputs),
         other => Err(Declined::new(format!("hipDNN has no operation for {}", other.name()))),
     }
 }

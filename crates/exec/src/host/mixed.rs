@@ -35,6 +35,10 @@ impl Mixed {
         Self { offering, streams: Mutex::default() }
     }
 
+    pub fn has_library(&self) -> bool {
+        self.offering.fault().is_none()
+    }
+
     /// See [`Offering::parted`].
     pub fn parted(&self, plan: Plan) -> Plan {
         self.offering.parted(plan)

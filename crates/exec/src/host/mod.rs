@@ -54,6 +54,11 @@ impl Device for HostDevice {
         Ok(())
     }
 
+    /// hipDNN has an operation for it; our own code is as fast in parts.
+    fn wants_attention(&self) -> bool {
+        self.mixed.as_ref().is_some_and(|mixed| mixed.has_library())
+    }
+
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
         let (pool, mixed) = (self.pool.clone(), self.mixed.clone());
         let shared = Arc::new(Shared { graph, idle: Mutex::default(), pool, mixed });

@@ -1,0 +1,198 @@
+//! Attention: its views with four axes, and its scores in hipDNN's terms.
+use graph::{
+    Declined, View,
+    expr::{Binary, Expr, Node, Ref},
+    prim::Attention,
+};
+use hipdnn::TensorId;
+
+use super::sketch::{Repeats, Sketch};
+
+/// The graph of an attention step.
+pub(super) fn attention(sketch: &mut Sketch, prim: &Attention, inputs: &[View]) -> Result<TensorId, Declined> {
+    let [queries, keys, values, operands @ ..] = inputs else {
+        return Err(Declined::new("its queries, keys or values are missing"));
+    };
+    let scores = Scores::of(&prim.scores, prim.shape.len())?;
+    if prim.zero_if_hidden && scores.mask.is_some() {
+        return Err(Declined::new("rows that its mask hides are zero"));
+    }
+    let heads = Heads::of(prim, queries)?;
+    let q = sketch.read(0, &heads.queries(queries)?, 4, Repeats::Never)?;
+    let k = sketch.read(1, &heads.shared(keys, [2, 1]), 4, Repeats::Never)?;
+    let v = sketch.read(2, &heads.shared(values, [1, 2]), 4, Repeats::Never)?;
+    let mask = match scores.mask {
+        None => None,
+        Some(number) => {
+            let mask = operands.get(number - 1).ok_or_else(|| Declined::new("its mask is missing"))?;
+            Some(sketch.read(3 + number - 1, &four_axes(mask), 4, Repeats::Anywhere)?)
+        }
+    };
+    let (rows, columns) = (heads.rows as i64, keys.shape[2] as i64);
+    let what = hipdnn::Attention {
+        scale: Some((f64::from(prim.alpha) * scores.scale) as f32),
+        is_causal: scores.causal.is_some(),
+        aligns_ends: match scores.causal {
+            None => false,
+            Some(past) if past == columns - rows => past != 0,
+            Some(0) => false,
+            Some(past) => return Err(Declined::new(format!("it looks {past} back beyond its own place"))),
+        },
+        mask,
+        ..hipdnn::Attention::default()
+    };
+    Ok(sketch.graph.attention(what, [q, k, v]))
+}
+
+/// A view with four axes: batch and heads first, then rows.
+pub(super) fn four_axes(view: &View) -> View {
+    let mut wide = view.clone();
+    while wide.shape.len() < 4 {
+        // Scores of three axes have one head for each batch.
+        let at = usize::from(wide.shape.len() == 3);
+        wide.shape.insert(at, 1);
+        wide.strides.insert(at, 0);
+    }
+    wide
+}
+
+/// How batches of products are batches and heads.
+struct Heads {
+    batch: usize,
+    /// Heads of keys and values.
+    shared: usize,
+    /// Heads of queries for each of these.
+    group: usize,
+    rows: usize,
+}
+
+impl Heads {
+    fn of(prim: &Attention, queries: &View) -> Result<Self, Declined> {
+        let unknown = || Declined::new(format!("its scores have the shape {:?}", prim.shape.as_slice()));
+        let (batch, heads, rows) = match prim.shape[..] {
+            [rows, _] => (1, 1, rows),
+            [batch, rows, _] => (batch, 1, rows),
+            [batch, heads, rows, _] => (batch, heads, rows),
+            _ => return Err(unknown()),
+        };
+        let (products, rows_of_one) = (queries.shape[0], queries.shape[1]);
+        // Heads that share keys are one below the other in one product.
+        let group = rows_of_one.checked_div(rows).filter(|&group| group > 0 && group * rows == rows_of_one);
+        let group = group.filter(|group| heads % group == 0).ok_or_else(unknown)?;
+        let shared = heads / group;
+        if batch * shared != products { Err(unknown()) } else { Ok(Self { batch, shared, group, rows }) }
+    }
+
+    fn queries(&self, view: &View) -> Result<View, Declined> {
+        let &[products, row, column] = &view.strides[..] else { return Err(Declined::new("its queries")) };
+        let below = self.rows.cast_signed() * row;
+        if self.group > 1 && self.batch * self.shared > 1 && products != self.group.cast_signed() * below {
+            return Err(Declined::new("heads that share keys do not lie one behind the other"));
+        }
+        let head = if self.group > 1 { below } else { products };
+        let batch = self.shared.cast_signed() * products;
+        let (heads, size) = (self.shared * self.group, view.shape[2]);
+        Ok(View {
+            shape: [self.batch, heads, self.rows, size].as_slice().into(),
+            strides: [batch, head, row, column].as_slice().into(),
+            ..view.clone()
+        })
+    }
+
+    /// Keys or values, with the product's axes in this order.
+    fn shared(&self, view: &View, order: [usize; 2]) -> View {
+        let [row, column] = order;
+        let batch = self.shared.cast_signed() * view.strides[0];
+        View {
+            shape: [self.batch, self.shared, view.shape[row], view.shape[column]].as_slice().into(),
+            strides: [batch, view.strides[0], view.strides[row], view.strides[column]].as_slice().into(),
+            ..view.clone()
+        }
+    }
+}
+
+/// What scores are, as hipDNN has words for it: a product times a scale, with a mask added, of keys up to the own place.
+struct Scores {
+    scale: f64,
+    /// The number of the operand that is added.
+    mask: Option<usize>,
+    /// How many keys there are before the first query's own.
+    causal: Option<i64>,
+}
+
+impl Scores {
+    fn of(expr: &Expr, axes: usize) -> Result<Self, Declined> {
+        let node = |at: Ref| expr.nodes()[usize::from(at)].0;
+        let number = |at: Ref| match node(at) {
+            Node::Const(value) => Some(value.as_f64()),
+            _ => None,
+        };
+        let other = || Declined::new("its scores are more than a scale, a mask and a look back");
+        let mut found = Self { scale: 1.0, mask: None, causal: None };
+        let mut at = (expr.nodes().len() as Ref).checked_sub(1).ok_or_else(other)?;
+        loop {
+            at = match node(at) {
+                Node::Input(0) => return Ok(found),
+                Node::Cast(a) if expr.dtype(at).is_float() => a,
+                Node::Binary(Binary::Mul, a, b) => match (number(a), number(b)) {
+                    (None, Some(factor)) => found.scaled(factor, a),
+                    (Some(factor), None) => found.scaled(factor, b),
+                    _ => return Err(other()),
+                },
+                Node::Binary(Binary::Div, a, b) => {
+                    let divisor = number(b).ok_or_else(other)?;
+                    found.scaled(divisor.recip(), a)
+                }
+                // What is scaled afterwards would be scaled with the mask.
+                Node::Binary(Binary::Add, a, b) if found.mask.is_none() && found.scale == 1.0 => {
+                    let (mask, rest) = match (operand(expr, a), operand(expr, b)) {
+                        (None, Some(mask)) => (mask, a),
+                        (Some(mask), None) => (mask, b),
+                        _ => return Err(other()),
+                    };
+                    found.mask = Some(mask);
+                    rest
+                }
+                Node::Select(is_ahead, never, rest)
+                    if found.causal.is_none() && number(never) == Some(f64::NEG_INFINITY) =>
+                {
+                    found.causal = Some(past(expr, is_ahead, axes).ok_or_else(other)?);
+                    rest
+                }
+                _ => return Err(other()),
+            };
+        }
+    }
+
+    fn scaled(&mut self, factor: f64, of: Ref) -> Ref {
+        self.scale *= factor;
+        of
+    }
+}
+
+/// The number of the operand that this is, as it stands.
+fn operand(expr: &Expr, at: Ref) -> Option<usize> {
+    match expr.nodes()[usize::from(at)].0 {
+        Node::Input(number) if number > 0 && expr.dtype(at).is_float() => Some(usize::from(number)),
+        Node::Cast(a) if expr.dtype(at).is_float() => operand(expr, a),
+        _ => None,
+    }
+}
+
+/// The keys before the first query's own, if this says that a key is behind the query's own: `column > row + past`.
+fn past(expr: &Expr, at: Ref, axes: usize) -> Option<i64> {
+    let node = |at: Ref| expr.nodes()[usize::from(at)].0;
+    let is_index = |at: Ref, axis: usize| node(at) == Node::Index(axis as u16);
+    let Node::Binary(Binary::Gt, column, own) = node(at) else { return None };
+    if !is_index(column, axes - 1) {
+        return None;
+    }
+    if is_index(own, axes - 2) {
+        return Some(0);
+    }
+    let Node::Binary(Binary::Add, row, past) = node(own) else { return None };
+    match node(past) {
+        Node::Const(value) if is_index(row, axes - 2) => Some(value.as_i64()),
+        _ => None,
+    }
+}
