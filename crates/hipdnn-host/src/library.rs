@@ -84,7 +84,7 @@ impl Plan for HostPlan {
 
     unsafe fn execute(&self, handle: &Handle, arguments: &Arguments<'_>) -> Outcome {
         let own: &Own = handle.own().ok_or_else(|| Fault::new(Status::INTERNAL_ERROR, "a handle without a device"))?;
-        let bindings = self.program.bind(arguments).map_err(Fault::bad)?;
+        let mut bindings = self.program.bind(arguments).map_err(Fault::bad)?;
         let Some(device) = &own.device else {
             if handle.stream() != 0 {
                 let text = "the stream is not the host driver's, whose library could not be loaded";
@@ -97,13 +97,19 @@ impl Plan for HostPlan {
         let stream = unsafe { RawStream::from_ptr(std::ptr::with_exposed_provenance_mut(handle.stream())) };
         match device.capture_status(stream).map_err(driver_fault)? {
             CaptureStatus::None => {}
-            CaptureStatus::Active => return self.record(device, stream, bindings, own),
+            CaptureStatus::Active => {
+                // SAFETY: the caller's promise.
+                unsafe { self.program.keep_scalars(&mut bindings) };
+                return self.record(device, stream, bindings, own);
+            }
             CaptureStatus::Invalidated => return Err(failed("the stream's capture is invalid".into())),
         }
         if device.stream_query(stream).map_err(driver_fault)? {
             // SAFETY: the caller's promise; nothing is before this work.
             return unsafe { self.run_now(&bindings, own) };
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.program.keep_scalars(&mut bindings) };
         let (program, pool) = (self.program.clone(), own.pool.clone());
         let work = move || {
             // SAFETY: the caller's promise lasts until the stream has passed this point.

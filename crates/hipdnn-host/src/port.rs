@@ -18,9 +18,16 @@ pub struct Port {
     pub dims: Vec<usize>,
     /// Its strides in elements.
     pub strides: Vec<usize>,
+    /// True for a scalar that the caller gives in host memory, and may change as soon as the call returns.
+    pub is_by_value: bool,
 }
 
 impl Port {
+    /// Bytes of one element; 0 for half of one.
+    pub fn element_bytes(&self) -> usize {
+        self.format.bits() / 8
+    }
+
     /// True if the elements lie one behind the other.
     pub fn is_dense(&self) -> bool {
         let mut step = 1;

@@ -27,6 +27,8 @@ pub struct Program {
 struct Tensor {
     uid: i64,
     stage: Stage,
+    /// Bytes of a scalar that is given by value; 0 for everything else.
+    value_bytes: usize,
 }
 
 /// What a run needs besides the caller's tensors.
@@ -37,7 +39,11 @@ pub struct Memory {
 }
 
 /// The caller's address of each tensor.
-pub struct Bindings(SmallVec<[usize; 16]>);
+pub struct Bindings {
+    addresses: SmallVec<[usize; 16]>,
+    /// Scalars that were given by value, for work that runs after the call.
+    scalars: Vec<u64>,
+}
 
 /// Offsets in the arena are multiples of this.
 const ALIGNMENT: usize = graph::plan::ALIGNMENT;
@@ -56,7 +62,10 @@ impl Program {
                 return Err(format!("tensor {uid} has dimensions {wanted:?}, and its operation makes {found:?}"));
             }
         }
-        let stage = |port: &Port| Ok(Tensor { uid: port.uid, stage: Stage::new(port)? });
+        let stage = |port: &Port| {
+            let value_bytes = if port.is_by_value { port.element_bytes() } else { 0 };
+            Ok(Tensor { uid: port.uid, stage: Stage::new(port)?, value_bytes })
+        };
         let tensors = lowered.inputs.iter().chain(&lowered.outputs).map(stage).collect::<Result<_, String>>()?;
         Ok(Self { plan, tensors, inputs: lowered.inputs.len(), spare: Mutex::default() })
     }
@@ -66,13 +75,29 @@ impl Program {
         self.tensors.iter().map(|tensor| tensor.uid).collect()
     }
 
-    /// Finds an address for each tensor. Scalars given by value are read when the work runs.
+    /// Finds an address for each tensor.
     pub fn bind(&self, arguments: &Arguments<'_>) -> Result<Bindings, String> {
         let find = |tensor: &Tensor| {
             let address = arguments.address(tensor.uid);
             address.ok_or_else(|| format!("the variant pack has no address for tensor {}", tensor.uid))
         };
-        Ok(Bindings(self.tensors.iter().map(find).collect::<Result<_, _>>()?))
+        let addresses = self.tensors.iter().map(find).collect::<Result<_, _>>()?;
+        Ok(Bindings { addresses, scalars: Vec::new() })
+    }
+
+    /// Copies scalars that are given by value: the caller may change them before the work runs.
+    ///
+    /// # Safety
+    /// Their addresses are valid.
+    pub unsafe fn keep_scalars(&self, bindings: &mut Bindings) {
+        bindings.scalars = vec![0; self.tensors.len()];
+        for (at, tensor) in self.tensors.iter().enumerate().filter(|(_, tensor)| tensor.value_bytes > 0) {
+            let given = std::ptr::with_exposed_provenance::<u8>(bindings.addresses[at]);
+            let kept = (&raw mut bindings.scalars[at]).cast::<u8>();
+            // SAFETY: the caller's promise; no element is wider than eight bytes.
+            unsafe { std::ptr::copy_nonoverlapping(given, kept, tensor.value_bytes) };
+            bindings.addresses[at] = kept.expose_provenance();
+        }
     }
 
     /// Memory for a run: that of one which is over, or new.
@@ -114,7 +139,7 @@ impl Program {
     ) -> Result<(), String> {
         let Memory { arena, rooms, scratch } = memory;
         let mut context = Context { parallel, scratch };
-        let given = |at: usize| std::ptr::with_exposed_provenance_mut::<u8>(bindings.0[at]);
+        let given = |at: usize| std::ptr::with_exposed_provenance_mut::<u8>(bindings.addresses[at]);
         let mut addresses: SmallVec<[*mut u8; 16]> = SmallVec::with_capacity(self.tensors.len());
         for (at, (tensor, room)) in self.tensors.iter().zip(rooms.iter_mut()).enumerate() {
             if at < self.inputs {

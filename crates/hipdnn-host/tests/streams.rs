@@ -1,5 +1,7 @@
 //! Work on streams of the host driver: at once, behind other work, recorded.
 #![allow(clippy::unwrap_used)]
+#[path = "common/caller.rs"]
+mod caller;
 mod common;
 
 use std::ffi::c_void;
@@ -111,6 +113,58 @@ fn a_captured_stream_records_work_and_replays_it() {
         stream.synchronize().unwrap();
         assert_eq!((y[0], z[0], z[3]), (2.0 * first, 4.0 * first * first, 64.0));
     }
+}
+
+#[test]
+fn scalars_by_value_are_read_by_the_call() {
+    let device = device();
+    let stream = device.stream().unwrap();
+    let handle = Handle::new(common::backend()).unwrap();
+    // SAFETY: the stream outlives the handle's work.
+    unsafe { handle.set_stream(stream.raw()) }.unwrap();
+    let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT);
+    let (x, factor) = (graph.tensor(Tensor::new(&[4])), graph.tensor(Tensor::new(&[1]).by_value()));
+    let y = graph.pointwise(M::MUL, &[x, factor]);
+    graph.output(y, Tensor::default());
+    let plan = graph.build(&handle).unwrap().plan().unwrap();
+    let uids = [x, factor, y].map(|id| graph.uid(id).unwrap());
+    let (mut data, mut made) = ([1f32, 2.0, 3.0, 4.0], [0f32; 4]);
+    while_busy(&device, stream.raw(), || {
+        let mut factor = [2f32];
+        let addresses = [data.as_mut_ptr(), factor.as_mut_ptr(), made.as_mut_ptr()].map(|it| it.cast::<c_void>());
+        // SAFETY: the tensors live until the stream is done, the scalar for the call.
+        unsafe { plan.execute(&handle, uids.into_iter().zip(addresses), std::ptr::null_mut()) }.unwrap();
+        factor[0] = 100.0;
+        std::hint::black_box(&factor);
+        data[3] = 5.0;
+    });
+    stream.synchronize().unwrap();
+    assert_eq!(made, [2.0, 4.0, 6.0, 10.0], "the scalar of the call, the data of the run");
+}
+
+#[test]
+fn one_plan_runs_on_many_threads() {
+    let caller = caller::Caller(common::backend());
+    let handle = caller.handle();
+    let plan = caller.plan(caller.small_graph(handle));
+    let (handle, plan) = (handle.addr(), plan.addr());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let caller = caller::Caller(common::backend());
+            scope.spawn(move || {
+                let value = -(thread as f32) - 0.5;
+                let (mut x, mut y) = ([value; 4], [0f32; 4]);
+                let pack = caller.pack(&[1, 2], &[x.as_mut_ptr().cast(), y.as_mut_ptr().cast()]);
+                for _ in 0..200 {
+                    y.fill(0.0);
+                    let [handle, plan] = [handle, plan].map(std::ptr::without_provenance_mut);
+                    // SAFETY: four numbers each, of this thread alone.
+                    assert_eq!(unsafe { caller.0.execute(handle, plan, pack) }, Status::SUCCESS);
+                    assert_eq!(y, [-value; 4]);
+                }
+            });
+        }
+    });
 }
 
 #[test]

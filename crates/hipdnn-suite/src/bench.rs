@@ -173,7 +173,11 @@ impl Bench {
                     buffers.push(buffer);
                 }
                 let workspace = device.alloc(plan.workspace_bytes().max(1)).map_err(wrong)?;
-                let addresses = buffers.iter().map(|buffer| buffer.address().as_ptr().cast::<c_void>());
+                let is_by_value = |at: usize| inputs.get(at).is_some_and(|(_, data)| data.is_by_value);
+                let addresses = buffers.iter().zip(&mut images).enumerate().map(|(at, (buffer, image))| {
+                    let on_device = buffer.address().as_ptr().cast::<c_void>();
+                    if is_by_value(at) { image.as_mut_ptr().cast() } else { on_device }
+                });
                 let workspace = workspace.address().as_ptr().cast();
                 // SAFETY: every tensor has device memory as its extents and strides ask for; the stream is drained below.
                 let ran = unsafe { plan.execute(&handle, uids.into_iter().zip(addresses), workspace) };

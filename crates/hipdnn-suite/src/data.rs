@@ -19,6 +19,8 @@ pub struct Data {
     pub strides: Vec<i64>,
     /// Its values.
     pub values: Vec<f64>,
+    /// True for a scalar that lies in host memory whatever the library computes in.
+    pub is_by_value: bool,
 }
 
 impl Data {
@@ -30,7 +32,13 @@ impl Data {
 
     /// Packed numbers.
     pub fn new(element: Element, dims: &[i64], values: Vec<f64>) -> Self {
-        Self { element, dims: dims.to_vec(), strides: packed(dims, &(0..dims.len()).collect::<Vec<_>>()), values }
+        Self {
+            element,
+            dims: dims.to_vec(),
+            strides: packed(dims, &(0..dims.len()).collect::<Vec<_>>()),
+            values,
+            is_by_value: false,
+        }
     }
 
     /// With other values.
@@ -66,9 +74,15 @@ impl Data {
         self
     }
 
+    /// Given by value.
+    pub fn by_value(self) -> Self {
+        Self { is_by_value: true, ..self }
+    }
+
     /// As the frontend describes it.
     pub fn tensor(&self) -> Tensor {
-        Tensor::new(&self.dims).strides(&self.strides).typed(self.element.code())
+        let tensor = Tensor::new(&self.dims).strides(&self.strides).typed(self.element.code());
+        if self.is_by_value { tensor.by_value() } else { tensor }
     }
 
     /// The value at an index.

@@ -198,7 +198,11 @@ fn port_of(tensor: &Descriptor) -> Answer<(Port, Vec<usize>)> {
     let mut order: Vec<usize> = (0..dims.len()).collect();
     order.sort_by_key(|&axis| std::cmp::Reverse(strides[axis]));
     let list = |of: &[i64]| order.iter().map(|&axis| usize::try_from(of[axis]).unwrap_or(0)).collect();
-    Ok((Port { uid, format, dims: list(&dims), strides: list(&strides) }, order))
+    let is_by_value = tensor.flag(A::TENSOR_IS_RUNTIME_PASS_BY_VALUE_EXT);
+    if is_by_value && dims.iter().any(|&extent| extent != 1) {
+        return Err(format!("tensor {uid} is given by value and has dimensions {dims:?}"));
+    }
+    Ok((Port { uid, format, dims: list(&dims), strides: list(&strides), is_by_value }, order))
 }
 
 /// There are no plugins, so nobody knows the operation.

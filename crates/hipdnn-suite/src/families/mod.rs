@@ -47,6 +47,7 @@ pub const FAMILIES: &[Family] = &[
     family("experts_backward", 200, matmul::of_experts_backward),
     family("pointwise", pointwise::CASES, pointwise::mode),
     family("pointwise_shapes", 800, pointwise::shapes),
+    family("pointwise_chain", 400, pointwise::chain),
     family("conversion", block_scale::CONVERSIONS, block_scale::conversion),
     family("reduction", 400, reduction::reduction),
     family("pooling", 400, pooling::forward),

@@ -124,6 +124,44 @@ pub fn shapes(bench: &Bench, draw: &mut Draw) -> Answer {
     assert_close(&found[0], &wanted, element)
 }
 
+/// Operations that read each other's results, some of which are asked for too, and a scalar that is given by value.
+pub fn chain(bench: &Bench, draw: &mut Draw) -> Answer {
+    let element = Element::draw(draw);
+    let dims = draw.list(1..5, |draw| draw.int(1..4));
+    let mut graph = super::graph(element);
+    let given: Vec<Data> = (0..draw.int(1..4)).map(|_| Data::random(element, &dims, draw).arranged(draw)).collect();
+    let factor = Data::random(element, &[1], draw).by_value();
+    let mut ids: Vec<_> = given.iter().map(|data| graph.tensor(data.tensor())).collect();
+    let scalar = graph.tensor(factor.tensor());
+    let inputs: Vec<_> = ids.iter().copied().zip(&given).chain([(scalar, &factor)]).collect();
+    let mut values: Vec<Vec<f64>> = given.iter().map(|data| data.values.clone()).collect();
+    let mut wants = Vec::new();
+    let count = draw.int(1..7);
+    for at in 0..count {
+        let mode = draw.choose(&[M::ADD, M::SUB, M::MUL, M::MAX, M::TANH_FWD, M::ABS, M::SIGMOID_FWD, M::NEG]);
+        // The last result is read first, so that the graph is one whole.
+        let (x, y) = (ids.len() - 1, draw.int(0..ids.len() as i64) as usize);
+        let by_scalar = draw.flag();
+        let other = if by_scalar { scalar } else { ids[y] };
+        let read = [ids[x], other];
+        let id = graph.pointwise(mode, &read[..mode.inputs().unwrap_or(1)]);
+        let made = (0..values[x].len()).map(|place| {
+            let (x, y) = (values[x][place], if by_scalar { factor.values[0] } else { values[y][place] });
+            unary(mode, x).unwrap_or_else(|| binary(mode, x, y))
+        });
+        let made = made.collect();
+        ids.push(id);
+        values.push(made);
+        if at + 1 == count || draw.flag() {
+            wants.push((Want::arranged(id, element, draw), values.len() - 1));
+        }
+    }
+    // Tensors that no operation reads are no part of the graph.
+    let asked: Vec<Want> = wants.iter().map(|(want, _)| *want).collect();
+    let found = bench.run_for(&mut graph, &inputs, &asked)?;
+    wants.iter().zip(&found).try_for_each(|((_, at), found)| assert_close(found, &values[*at], element))
+}
+
 fn erf(x: f64) -> f64 {
     // Series and continued fraction, good to double precision for the range of these tests.
     let (mut sum, mut term) = (x, x);
