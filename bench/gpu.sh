@@ -34,6 +34,17 @@ section "op cases on the device, and who ran their steps"
 counts=$(mktemp)
 check env EXEC_TEST_DEVICE=gpu EXEC_TEST_COUNTS="$counts" "$bundle/ops" --quiet
 cut -f1,2 "$counts" | sort | uniq -c | sort -rn
+section "op cases with their steps offered to hipDNN, and who ran them"
+: >"$counts"
+dnn_library=
+[ "$driver" = nvidia ] && dnn_library=$PWD/$bundle/lib/libhipdnn_cudnn.so
+if [ "$driver" = nvidia ] || ldconfig -p 2>/dev/null | grep -q libhipdnn_backend || [ -n "${AMDGPU_EP_HIPDNN_LIBRARY:-}" ]; then
+    check env EXEC_TEST_DEVICE=gpu EXEC_TEST_HIPDNN=1 EXEC_TEST_COUNTS="$counts" \
+        AMDGPU_EP_HIPDNN_LIBRARY="${AMDGPU_EP_HIPDNN_LIBRARY:-$dnn_library}" "$bundle/ops" --quiet
+    awk -F'\t' '{ print $1 "\t" ($2 == "device" && $3 ? "hipDNN: " $3 : $2) }' "$counts" | sort | uniq -c | sort -rn
+else
+    echo "skipped: there is no libhipdnn_backend on the loader's path, and AMDGPU_EP_HIPDNN_LIBRARY is not set"
+fi
 if [ "$driver" = nvidia ] && [ -z "$tiny" ] && command -v compute-sanitizer >/dev/null; then
     section "op cases under compute-sanitizer"
     for tool in memcheck racecheck initcheck; do

@@ -1,13 +1,17 @@
 """Networks on a GPU: a session of ONNX Runtime with tensors bound to the device, beside PyTorch where it is installed.
 
 Both run in turn in one process, each run is waited for, medians are of the time on the host's clock. PyTorch runs as a CUDA
-graph, eagerly written and compiled. Results are compared with PyTorch in single precision.
+graph, eagerly written and compiled. Results are compared with PyTorch in single precision. Who runs the steps of a network is
+what the backend recorded (`ep.hip.explain_file`).
 
 usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_models.py LIBRARY [--tiny] [--compile] [--option KEY=VALUE ...] [--only NAME]
 """
 import argparse
+import collections
+import json
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -48,6 +52,13 @@ def session(model, options):
     start = time.perf_counter()
     made = ort.InferenceSession(model, sess_options=settings, enable_fallback=0)
     return made, time.perf_counter() - start
+
+
+def runners(record):
+    """How many steps of the plans made so far who runs."""
+    steps = [step for line in Path(record).read_text().splitlines() for step in json.loads(line).get("steps", [])]
+    counts = collections.Counter(step["run_by"] for step in steps)
+    return ", ".join(f"{count} × {who}" for who, count in counts.most_common())
 
 
 def bound(running, feeds):
@@ -106,7 +117,7 @@ def main():
         torch = None
     ort.register_execution_provider_library(NAME, str(arguments.library.resolve()))
     options = {"profile": "hip", **dict(option.split("=", 1) for option in arguments.option)}
-    failed = False
+    failed, folder = False, tempfile.mkdtemp()
     print(f"{'network':<28}{'who':<20}{'ms':>9}{'ours is':>10}   error")
     for network in (resnet50, bert):
         if arguments.only.lower() not in network.NAME.lower():
@@ -114,7 +125,8 @@ def main():
         made = network.weights()
         for batch in network.BATCHES[:1] if arguments.tiny else network.BATCHES:
             feeds = network.inputs(batch)
-            running, seconds = session(network.onnx_model(made, batch), options)
+            record = Path(folder) / f"{network.NAME} {batch}"
+            running, seconds = session(network.onnx_model(made, batch), {**options, "ep.hip.explain_file": str(record)})
             run, result = bound(running, feeds)
             run()
             runs, error = {"amdgpu-ep": run}, ""
@@ -128,7 +140,7 @@ def main():
                 ratio = f"{milliseconds / found['amdgpu-ep']:.2f}x" if name != "amdgpu-ep" else ""
                 label = f"{network.NAME}, batch {batch}" if name == "amdgpu-ep" else ""
                 print(f"{label:<28}{name:<20}{milliseconds:>9.3f}{ratio:>10}   {error if not ratio else ''}")
-            print(f"{'':<28}session made in {seconds:.2f} s")
+            print(f"{'':<28}session made in {seconds:.2f} s; steps: {runners(record)}")
             del running, run, result, runs
     return int(failed)
 
