@@ -68,7 +68,14 @@ impl HipFactory {
 
 impl HipFactory {
     /// What runs a session's partitions: the host on the host driver, else a GPU.
-    fn device(&self, runs: &Runs, driver: DriverKind, mode: Mode, settings: GpuSettings) -> Result<Arc<dyn Device>> {
+    fn device(
+        &self,
+        runs: &Runs,
+        driver: DriverKind,
+        mode: Mode,
+        settings: GpuSettings,
+        cache: Option<&str>,
+    ) -> Result<Arc<dyn Device>> {
         if driver == DriverKind::Host && !cfg!(feature = "simulate") {
             return Ok(Arc::new(hipdnn::device(&self.host, &self.libraries, mode, || runs.device())));
         }
