@@ -10,11 +10,14 @@
 //   IS_PACKED(a)        whether addresses of dense operands are aligned to packs
 //   TILES, FETCH(k, c, r), FILL(k, c, r), LOAD_TILED(l, a, at, c, r)  for map_tile: see text.rs
 //   LOAD_TURNED(l, a, at), LOAD_ROW(l, a, at, r)  for map_turned: see text.rs
+//   LOAD_DENSE(l, a, e), LOAD_LOOSE(l, a, at, j)  for map_flat: see text.rs
 //   Y                   the output's stored type
 //   OFFSET              i32 where every offset fits, else i64
 //
 // The host has merged and ordered the axes: axis 0 is the innermost one of the output. map_rows cuts axis 0 into packs of
-// V elements and gives every thread up to K of them: all are loaded, then all are stored. The other two are for inputs that
+// V elements and gives every thread up to K of them: all are loaded, then all are stored. map_flat is for a dense output
+// whose rows no pack divides: packs go on into the next row, and what does not lie as the output does is looked up element by
+// element. The other two are for inputs that
 // are contiguous along axis 1 instead. map_turned gives a thread V x V elements, V packs on either side, which it turns in
 // its registers; a block has 16 x 16 of these. map_tile has them go through LDS element by element, for extents and
 // addresses that are no packs' and for long expressions. Fewer than 2^31 packs and tiles.
@@ -166,7 +169,9 @@ template <class T> struct Turned {
   }
   DEV_MEMBER COMPUTE(T) at(int j) const { return get(packs[j].at(r)); }
 };
+#if !FLAT
 struct OnePack { PACKS };
+#endif
 
 #if TURN
 // Without it, schedulers keep the packs of all rows in registers at once.
@@ -216,6 +221,65 @@ KERNEL(map_turned, 256, MapArgs) {
     *(Pack<Y, V>*)(a.y + at[OPERANDS] + (OFFSET)r * a.strides[OPERANDS][1]) = made;
     END_OF_ROW();
   }
+}
+
+#elif FLAT
+template <class T> struct Loose {
+  T v[V];
+  DEV_MEMBER void set(const T* p, int j) { v[j] = *p; }
+  DEV_MEMBER COMPUTE(T) at(int j) const { return get(v[j]); }
+};
+struct LooseIndex {
+  OFFSET v[V];
+  DEV_MEMBER void set(OFFSET offset, int j) { v[j] = offset; }
+  DEV_MEMBER i64 at(int j) const { return (i64)v[j]; }
+};
+struct FlatPack { FLAT_PACKS };
+
+// Where the operands have an element of the output.
+DEV void locate_element(const MapArgs& a, u32 element, OFFSET (&at)[OPERANDS + 1]) {
+#pragma unroll
+  for (int o = 0; o <= OPERANDS; o++) at[o] = o < OPERANDS ? a.first[o] : 0;
+#pragma unroll
+  for (int axis = 0; axis < AXES; axis++) {
+    if (axis < a.axes) {
+      u32 next = divide(a.by[axis], element);
+      OFFSET index = (OFFSET)(element - next * a.by[axis].divisor);
+      element = next;
+#pragma unroll
+      for (int o = 0; o <= OPERANDS; o++) at[o] += index * a.strides[o][axis];
+    }
+  }
+}
+
+KERNEL(map_flat, 256, MapArgs) {
+  u32 pack = blockIdx.x * 256 + threadIdx.x;
+  if (pack >= a.packs) return;
+  u32 element = pack * V;
+  if (!(IS_PACKED(a)) || (a.columns % V != 0 && blockIdx.x == gridDim.x - 1)) {
+    u32 count = min_of((u32)V, a.columns - element);
+#pragma unroll 1
+    for (u32 j = 0; j < count; j++) {
+      OFFSET at[OPERANDS + 1];
+      locate_element(a, element + j, at);
+      OneElement l;
+      LOAD_ELEMENT(l, a, at)
+      a.y[element + j] = put<Y>(VALUE(l, 0));
+    }
+    return;
+  }
+  FlatPack l;
+  LOAD_DENSE(l, a, element)
+#pragma unroll
+  for (int j = 0; j < V; j++) {
+    OFFSET at[OPERANDS + 1];
+    locate_element(a, element + j, at);
+    LOAD_LOOSE(l, a, at, j)
+  }
+  Pack<Y, V> made;
+#pragma unroll
+  for (int j = 0; j < V; j++) made.at[j] = put<Y>(VALUE(l, j));
+  *(Pack<Y, V>*)(a.y + element) = made;
 }
 
 #else

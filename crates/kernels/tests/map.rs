@@ -92,6 +92,23 @@ fn copies_between_any_strides() {
 }
 
 #[test]
+fn rows_that_no_pack_divides() {
+    for (dtype, relative) in [(DType::F32, 1e-6), (DType::F16, 2e-3)] {
+        let mut expr = sum(dtype, DType::F32);
+        let (row, sum) = (expr.index(0), 4);
+        let row = expr.cast(row, DType::F32);
+        let total = expr.binary(Binary::Add, sum, row);
+        expr.cast(total, dtype);
+        for (shape, other) in [([3, 5, 49], [0, 1, 0]), ([2, 4, 7], [7, 0, 1]), ([1, 33, 13], [0, 1, 33])] {
+            let elems: usize = shape.iter().product();
+            let inputs = vec![dense(0, dtype, &shape), strided(1, DType::F32, &shape, &other, 0)];
+            let step = map(expr.clone(), inputs, dense(2, dtype, &shape));
+            check(&step, &[random(dtype, elems, 1), random(DType::F32, 500, 2)], &[elems], relative);
+        }
+    }
+}
+
+#[test]
 fn a_transposed_operand_meets_others() {
     let (shape, dtype) = ([3, 40, 50], DType::F16);
     let mut expr = sum(dtype, dtype);
@@ -138,6 +155,7 @@ fn buffers_that_no_pack_is_aligned_to() {
     dense_operands_of_all_lengths();
     operands_that_repeat_along_rows_and_columns();
     copies_between_any_strides();
+    rows_that_no_pack_divides();
     SHIFT.store(0, Ordering::Relaxed);
 }
 

@@ -109,21 +109,30 @@ fn launch(expr: &Expr, part: &Part, arch: &Arch) -> Result<Launch, Declined> {
     let turned: Vec<View> = operands.iter().map(|operand| &operand.view).chain([y]).map(|v| turn(v, &order)).collect();
     let layout = Layout::new(&turned.iter().collect::<Vec<_>>(), 0, AXES)?;
     let mut walk = Walk::new(&layout, &operands, y);
-    let side = if expr.nodes().len() <= SHORT { 8 } else { 0 };
+    let is_long = expr.nodes().len() > SHORT;
+    let side = if is_long { 0 } else { 8 };
     let (kernel, blocks, packs, dividers, per_thread) = if let Some(across) = walk.across(&operands, y, side) {
         let sides = [0, 1].map(|axis| walk.extents[axis].div_ceil(across.side()));
         let blocks = sides.iter().chain(&walk.extents[2..]).map(|&count| u64::from(count)).product();
         (text::across(expr, &operands, y, &walk, &across), blocks, 0, sides, 0)
     } else {
         let pack = walk.pack(&operands, y);
-        let packs = walk.extents[0].div_ceil(pack);
-        let all: u32 = walk.extents[1..].iter().product::<u32>() * packs;
-        let most = text::packs_per_thread(expr, &operands, pack);
-        // Small work is spread over as many blocks as it fills.
-        let fills = u64::from(all) >= u64::from(THREADS * most) * u64::from(arch.compute_units) * 8;
-        let per_thread = if fills { most } else { 1 };
-        let blocks = u64::from(all.div_ceil(THREADS * per_thread));
-        (text::rows(expr, &operands, y, &walk, pack), blocks, all, [packs, walk.extents[1]], per_thread)
+        let rows = walk.extents[1..].iter().product::<u32>();
+        let flat = if pack == 1 && !is_long { walk.flat(&operands, y) } else { None };
+        if let Some((pack, loose)) = flat {
+            let all = (rows * walk.extents[0]).div_ceil(pack);
+            let kernel = text::flat(expr, &operands, y, &walk, &loose, pack);
+            (kernel, u64::from(all.div_ceil(THREADS)), all, [walk.extents[0], walk.extents[1]], 1)
+        } else {
+            let packs = walk.extents[0].div_ceil(pack);
+            let all = rows * packs;
+            let most = text::packs_per_thread(expr, &operands, pack);
+            // Small work is spread over as many blocks as it fills.
+            let fills = u64::from(all) >= u64::from(THREADS * most) * u64::from(arch.compute_units) * 8;
+            let per_thread = if fills { most } else { 1 };
+            let blocks = u64::from(all.div_ceil(THREADS * per_thread));
+            (text::rows(expr, &operands, y, &walk, pack), blocks, all, [packs, walk.extents[1]], per_thread)
+        }
     };
     let mut args = Args::new();
     for operand in operands.iter().filter(|operand| !operand.is_index()) {
@@ -138,7 +147,7 @@ fn launch(expr: &Expr, part: &Part, arch: &Arch) -> Result<Launch, Declined> {
         .output("y", 0, y)
         .u32("packs", packs)
         .u32("per_thread", per_thread)
-        .u32("columns", walk.extents[0])
+        .u32("columns", if kernel.name == "map_flat" { y.elems() as u32 } else { walk.extents[0] })
         .u32("rows", walk.extents[1])
         .u32("axes", walk.axes)
         .u32s("by", &by);

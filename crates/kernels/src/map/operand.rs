@@ -149,6 +149,29 @@ impl Walk {
         [full, full / 2].into_iter().filter(|&pack| pack > 1).find(fits).unwrap_or(1)
     }
 
+    /// How many elements of a dense output are moved as one although its rows are no multiple of that, and which operands
+    /// do not lie as the output does.
+    pub fn flat(&self, operands: &[Operand], y: &View) -> Option<(u32, Vec<bool>)> {
+        let output = &self.strides[operands.len()];
+        let mut step = 1;
+        for (&stride, &extent) in output.iter().zip(&self.extents) {
+            if extent != 1 && stride != step {
+                return None;
+            }
+            step *= i64::from(extent);
+        }
+        let loose: Vec<bool> = operands
+            .iter()
+            .zip(&self.strides)
+            .map(|(operand, strides)| operand.is_index() || strides != output)
+            .collect();
+        let dense =
+            operands.iter().zip(&loose).filter(|(_, loose)| !**loose).map(|(operand, _)| &operand.view).chain([y]);
+        let pack = 16 / dense.clone().map(|view| view.dtype.bytes() as u32).max()?;
+        let starts = dense.clone().all(|view| view.offset % pack as isize == 0);
+        (pack > 1 && starts && step >= i64::from(pack)).then_some((pack, loose))
+    }
+
     /// Whether inputs are contiguous along another axis than axis 0. That axis becomes axis 1. A thread may turn squares of
     /// up to `side` elements a side, for which its code is written out.
     pub fn across(&mut self, operands: &[Operand], y: &View, side: u32) -> Option<Across> {

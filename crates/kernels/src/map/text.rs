@@ -36,6 +36,30 @@ pub(super) fn rows(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, pac
     finish(kernel, expr, operands, y, walk, &macros)
 }
 
+/// The kernel whose packs do not end with rows: dense operands are loaded as they lie (LOAD_DENSE), loose ones element by
+/// element (LOAD_LOOSE).
+pub(super) fn flat(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, loose: &[bool], pack: u32) -> Kernel {
+    let kernel = Kernel::new("map_flat", FAMILY).set("FLAT", 1).set("V", pack);
+    let [mut fields, mut dense, mut single, mut aligned] = [const { String::new() }; 4];
+    for (at, (operand, loose)) in operands.iter().zip(loose).enumerate() {
+        let (field, element) = (operand.field(), type_name(operand.view.dtype));
+        if *loose {
+            let kind = if operand.is_index() { "LooseIndex".to_owned() } else { format!("Loose<{element}>") };
+            let _ = write!(fields, " {kind} {field};");
+            let _ = write!(single, " l.{field}.set({}, j);", address(operand, at));
+        } else {
+            let _ = write!(fields, " Dense<{element}> {field};");
+            let _ = write!(dense, " l.{field}.load(a.{field} + (e), 1);");
+            let _ = write!(aligned, " && is_pack<V>(a.{field})");
+        }
+    }
+    let macros = format!(
+        "#define FLAT_PACKS{fields}\n#define IS_PACKED(a) is_pack<V>(a.y){aligned}\n#define LOAD_DENSE(l, a, e){dense}\n\
+         #define LOAD_LOOSE(l, a, at, j){single}\n"
+    );
+    finish(kernel, expr, operands, y, walk, &macros)
+}
+
 /// The kernel that turns inputs which lie across.
 pub(super) fn across(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, across: &Across) -> Kernel {
     match across.how {
