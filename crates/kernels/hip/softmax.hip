@@ -8,12 +8,19 @@ struct SoftmaxArgs {
   const T* x;
   TY* y;
   i64 x_rows[AXES], y_rows[AXES];
-  i64 x_step, y_step;  // from pack to pack
+  i64 x_step, y_step;  // from pack to pack, where VEC is 1; packs lie side by side
   Axes rows;
   u32 row_count;
   u32 packs;  // of a row
   u32 lanes;
 };
+
+// Where a pack lies.
+#if VEC > 1
+#define PACK_AT(at, step) ((at) * VEC)
+#else
+#define PACK_AT(at, step) ((i64)(at) * (step))
+#endif
 
 // A shift of infinity would make everything NaN where only some is.
 template <class C> DEV C shift_of(C largest) { return largest == -INFINITY_OF(C) ? 0 : largest; }
@@ -24,6 +31,7 @@ KERNEL(softmax, 256, SoftmaxArgs) {
   typedef Pack<TY, VEC> Q;
   SHARED(C, lds, 256);
   u32 lanes = a.lanes, lane = LANE(lanes), teams = 256 / lanes, blocks = (a.row_count + teams - 1) / teams;
+  u32 turn = 0;
   for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
     u32 row = block * teams + TEAM(lanes);
     u32 packs = row < a.row_count ? a.packs : 0;
@@ -38,20 +46,20 @@ KERNEL(softmax, 256, SoftmaxArgs) {
     for (u32 h = 0; h < HELD; h++) {
       u32 at = lane + h * lanes;
       P pack;
-      if (at < packs) pack = *(const P*)(x + (i64)at * a.x_step);
+      if (at < packs) pack = *(const P*)(x + PACK_AT(at, a.x_step));
 #pragma unroll
       for (int v = 0; v < VEC; v++) values[h * VEC + v] = at < packs ? get(pack.at[v]) : -INFINITY_OF(C);
     }
 #pragma unroll
     for (int i = 0; i < HELD * VEC; i++) top = max_of(top, values[i]);
-    C shift = shift_of(team_all<Largest>(top, lanes, lds));
+    C shift = shift_of(team_all<Largest>(top, lanes, lds, turn));
 #pragma unroll
     for (int i = 0; i < HELD * VEC; i++) {
       C power = exp_of(values[i] - shift);
       sum += power;
       values[i] = LOG ? values[i] - shift : power;
     }
-    sum = team_all<Sum>(sum, lanes, lds);
+    sum = team_all<Sum>(sum, lanes, lds, turn);
     C rest = LOG ? log_of(sum) : 1 / sum;
 #pragma unroll
     for (u32 h = 0; h < HELD; h++) {
@@ -59,12 +67,12 @@ KERNEL(softmax, 256, SoftmaxArgs) {
       Q pack;
 #pragma unroll
       for (int v = 0; v < VEC; v++) pack.at[v] = put<TY>(LOG ? values[h * VEC + v] - rest : values[h * VEC + v] * rest);
-      if (at < packs) *(Q*)(y + (i64)at * a.y_step) = pack;
+      if (at < packs) *(Q*)(y + PACK_AT(at, a.y_step)) = pack;
     }
 #else
     C top = -INFINITY_OF(C), sum = 0;
     for (u32 at = lane; at < packs; at += lanes) {
-      P pack = *(const P*)(x + (i64)at * a.x_step);
+      P pack = *(const P*)(x + PACK_AT(at, a.x_step));
       C larger = top;
 #pragma unroll
       for (int v = 0; v < VEC; v++) larger = max_of(larger, (C)get(pack.at[v]));
@@ -74,20 +82,20 @@ KERNEL(softmax, 256, SoftmaxArgs) {
 #pragma unroll
       for (int v = 0; v < VEC; v++) sum += exp_of(get(pack.at[v]) - shift);
     }
-    C row_top = team_all<Largest>(top, lanes, lds);
+    C row_top = team_all<Largest>(top, lanes, lds, turn);
     C shift = shift_of(row_top);
     if (row_top != top) sum *= exp_of(top - row_top);
-    sum = team_all<Sum>(sum, lanes, lds);
+    sum = team_all<Sum>(sum, lanes, lds, turn);
     C rest = LOG ? log_of(sum) : 1 / sum;
     for (u32 at = lane; at < packs; at += lanes) {
-      P pack = *(const P*)(x + (i64)at * a.x_step);
+      P pack = *(const P*)(x + PACK_AT(at, a.x_step));
       Q made;
 #pragma unroll
       for (int v = 0; v < VEC; v++) {
         C value = get(pack.at[v]) - shift;
         made.at[v] = put<TY>(LOG ? value - rest : exp_of(value) * rest);
       }
-      *(Q*)(y + (i64)at * a.y_step) = made;
+      *(Q*)(y + PACK_AT(at, a.y_step)) = made;
     }
 #endif
   }

@@ -11,8 +11,9 @@
 struct Sum { template <class V> DEV V of(V a, V b) { return a + b; } };
 struct Largest { template <class V> DEV V of(V a, V b) { return max_of(a, b); } };
 
-// All values of a team as one, which every thread gets. All threads of the block call it; `lds` holds 256 elements.
-template <class Op, class V> DEV V team_all(V v, u32 lanes, V* lds) {
+// All values of a team as one, which every thread gets. All threads of the block call it; `lds` holds 256 elements. Calls
+// use the halves of it in turns, so that a barrier in front of the writes is not needed: `turn` says which.
+template <class Op, class V> DEV V team_all(V v, u32 lanes, V* lds, u32& turn) {
 #if TURNED
   if (lanes > 1) {
     u32 teams = 256 / lanes;
@@ -25,12 +26,13 @@ template <class Op, class V> DEV V team_all(V v, u32 lanes, V* lds) {
 #else
   for (u32 mask = min_of(lanes, 32u) / 2; mask; mask >>= 1) v = Op::of(v, SHFL_XOR(v, mask));
   if (lanes > 32) {
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) lds[threadIdx.x / 32] = v;
+    V* slots = lds + turn * (256 / 32);
+    turn ^= 1;
+    if (threadIdx.x % 32 == 0) slots[threadIdx.x / 32] = v;
     __syncthreads();
     u32 first = TEAM(lanes) * (lanes / 32);
-    v = lds[first];
-    for (u32 part = 1; part < lanes / 32; part++) v = Op::of(v, lds[first + part]);
+    v = slots[first];
+    for (u32 part = 1; part < lanes / 32; part++) v = Op::of(v, slots[first + part]);
   }
 #endif
   return v;

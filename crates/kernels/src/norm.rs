@@ -36,7 +36,9 @@ pub(crate) fn work(prim: &Norm, step: &Step, arch: &Arch) -> Result<Work, Declin
         .chain(bias.map(|input| (3, &step.inputs[input])))
         .collect();
     let (extent, steps) = columns.last();
-    let vec = if views.iter().all(|&(at, _)| steps[at] == 1) {
+    let is_near = views.iter().all(|&(at, _)| steps[at] == 1);
+    let is_flat = is_near && columns.rank() == 1;
+    let vec = if is_near {
         let offsets = views.iter().map(|(_, view)| view.offset as i64);
         let strides = views.iter().flat_map(|&(at, _)| columns.outer_strides(at).collect::<Vec<_>>());
         let numbers = offsets.chain(strides).chain(rows.strides(0)).chain(rows.strides(1));
@@ -83,6 +85,7 @@ pub(crate) fn work(prim: &Norm, step: &Step, arch: &Arch) -> Result<Work, Declin
         .set("TS", type_name(dtype(scale)))
         .set("TB", type_name(dtype(bias)))
         .set("VEC", vec)
+        .set("FLAT", u8::from(is_flat))
         .set("HELD", team.held)
         .set("TURNED", u8::from(is_turned));
     Ok(Work::one(Launch { kernel, grid: [team.blocks(rows.elems()), 1, 1], threads: THREADS, lds_bytes: 0, args }))

@@ -8,11 +8,6 @@ pub(crate) const THREADS: u32 = 256;
 /// Blocks along x; kernels loop over the rest. HIP wants grid times block below 2³².
 pub(crate) const MOST_BLOCKS: u32 = (1 << 22) - 1;
 
-/// Elements that a thread holds in registers at most.
-const MOST_HELD: u32 = 16;
-/// Elements that a thread holds where rows are short enough.
-const FEW_HELD: u32 = 8;
-
 /// How rows are spread over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Team {
@@ -23,10 +18,15 @@ pub(crate) struct Team {
 }
 
 impl Team {
-    /// For `rows` rows of `packs` packs of `pack` elements that a thread of the team reads once.
+    /// For `rows` rows of `packs` packs of `pack` elements.
+    ///
+    /// What a team has to do for every row is paid for by the elements that its threads hold, and teams of 32 threads need
+    /// no barrier: few threads with many elements each. Elements that are not packed cost more registers.
     pub fn new(rows: u32, packs: u32, pack: u32, element_bytes: usize, arch: &Arch) -> Self {
-        let most = if element_bytes > 4 || pack == 1 { FEW_HELD } else { MOST_HELD };
-        let held = [FEW_HELD, most].map(|elems| elems / pack).into_iter().find(|held| packs <= held * THREADS);
+        let most = if element_bytes > 4 || pack == 1 { 8 } else { 8 * pack.min(4) };
+        let held = [8, 16, 32].into_iter().filter(|&elems| elems <= most).map(|elems| elems / pack);
+        let fits = |lanes: u32| held.clone().find(|held| packs <= held * lanes);
+        let held = fits(32).or_else(|| fits(THREADS));
         let mut lanes = packs.div_ceil(held.unwrap_or(1)).max(1).next_power_of_two().min(THREADS);
         // Few rows: more threads with less each.
         while lanes < THREADS && lanes < packs && u64::from(rows) * u64::from(lanes) < busy(arch) {

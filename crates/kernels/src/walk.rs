@@ -74,7 +74,6 @@ impl<const V: usize> Walk<V> {
     }
 
     /// How many axes are left.
-    #[cfg(test)]
     pub fn rank(&self) -> usize {
         self.axes.len()
     }
