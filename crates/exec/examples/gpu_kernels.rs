@@ -11,7 +11,7 @@ use graph::{
     DType, Graph, Plan, Prim, Scalar, Step, View,
     expr::{Binary, Expr, Unary},
     plan::{OutputSpec, Place},
-    prim::{BufferId, Cumulative, Map, Norm, Reduce, ReduceKind, Softmax},
+    prim::{BufferId, Cumulative, Map, Norm, Pool, PoolKind, Reduce, ReduceKind, Softmax},
     shape,
 };
 use hip::{CopyKind, DeviceBuffer, Driver, DriverKind};
@@ -96,6 +96,7 @@ fn steps(mib: usize) -> Vec<(String, Step)> {
             let sum = Prim::Reduce(Reduce { kind: ReduceKind::Sum, axes: 1 });
             steps.push((format!("sum {dtype} of {columns}"), step(sum, &[x], by_row)));
         }
+        rows_and_windows(dtype, elems, &mut steps);
         let flat = [elems];
         let x = (dtype, &flat[..]);
         let map = |expr| Prim::Map(Map { expr });
@@ -121,6 +122,45 @@ fn steps(mib: usize) -> Vec<(String, Step)> {
         steps.push((format!("running sum {dtype} of 4096"), step(running, &[(dtype, &lines)], (dtype, &lines))));
     }
     steps
+}
+
+/// Short rows, columns, and windows of images in both layouts.
+fn rows_and_windows(dtype: DType, elems: usize, steps: &mut Vec<(String, Step)>) {
+    for columns in [128, 197] {
+        let extents = [elems / columns, columns];
+        let x = (dtype, &extents[..]);
+        steps.push((format!("softmax {dtype} of {columns}"), step(Prim::Softmax(Softmax { log: false }), &[x], x)));
+    }
+    let sum = |axes| Prim::Reduce(Reduce { kind: ReduceKind::Sum, axes });
+    let pools = [elems / 49, 49];
+    steps.push((format!("sum {dtype} of 49"), step(sum(1), &[(dtype, &pools)], (dtype, &pools[..1]))));
+    for columns in [512, elems / 64] {
+        let extents = [columns, elems / columns];
+        let mut turned = step(sum(1), &[(dtype, &extents)], (dtype, &extents[..1]));
+        turned.inputs[0].strides = [1, columns as isize].into_iter().collect();
+        steps.push((format!("sum {dtype} of {} by column", extents[1]), turned));
+    }
+    let channels = 64;
+    let (from, to) =
+        ([elems / (channels * 112 * 112), channels, 112, 112], [elems / (channels * 112 * 112), channels, 56, 56]);
+    let all = |value: isize| [value; 2].into_iter().collect::<graph::shape::Strides>();
+    let extents = |value: usize| [value; 2].into_iter().collect::<graph::Shape>();
+    let prim = Prim::Pool(Pool {
+        kind: PoolKind::Max { column_major: false },
+        kernel: extents(3),
+        strides: extents(2),
+        pads: all(1),
+        pads_end: all(1),
+        dilations: extents(1),
+    });
+    let pool = step(prim, &[(dtype, &from)], (dtype, &to));
+    steps.push((format!("max pool {dtype}"), pool.clone()));
+    let mut last = pool;
+    for view in last.inputs.iter_mut().chain(&mut last.outputs) {
+        let [c, h, w] = [1, 2, 3].map(|axis| view.shape[axis] as isize);
+        view.strides = [c * h * w, 1, w * c, c].into_iter().collect();
+    }
+    steps.push((format!("max pool {dtype} channels last"), last));
 }
 
 /// The bytes of a view's buffer, which are also those that have to be moved for it.
@@ -165,7 +205,7 @@ fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
         Ok(median(found))
     };
     println!("{} with {} MiB a tensor", device.info().name, options.mib);
-    println!("{:<28}{:>10}{:>10}{:>16}{:>14}", "step", "ms", "GB/s", "share of copy", "host us");
+    println!("{:<36}{:>10}{:>10}{:>16}{:>14}", "step", "ms", "GB/s", "share of copy", "host us");
     for (label, step) in steps(options.mib) {
         let views: Vec<&View> = step.inputs.iter().chain(&step.outputs).collect();
         let memory: Vec<DeviceBuffer> =
@@ -180,7 +220,7 @@ fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
         })?;
         let prepared = prepare(&gpu, step.clone())?;
         if let RunBy::Host { why } = prepared.run_by(0) {
-            println!("{label:<28}no kernel: {why}");
+            println!("{label:<36}no kernel: {why}");
             continue;
         }
         let (outputs, inputs) = memory.split_last().ok_or("a step without views")?;
@@ -199,7 +239,7 @@ fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
         })?;
         let rate = moved as f64 / seconds / 1e9;
         let (share, host) = (copied / seconds * 100.0, median(host));
-        println!("{label:<28}{:>10.3}{rate:>10.0}{share:>15.0}%{host:>14.1}", seconds * 1e3);
+        println!("{label:<36}{:>10.3}{rate:>10.0}{share:>15.0}%{host:>14.1}", seconds * 1e3);
     }
     Ok(())
 }

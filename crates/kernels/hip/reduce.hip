@@ -9,7 +9,8 @@
 //
 // T: x's type. TY: y's. N: what elements are folded in. W: what folded stretches are put together in. FOLD: 0 sum,
 // 1 squares, 2 magnitudes, 3 product, 4 largest, 5 smallest, 6 exponentials less a shift. Integers wrap; NaN is larger
-// and smaller than everything. Below 2^31 results and elements a result.
+// and smaller than everything. LINE: 1 where the elements of a result lie along one axis. Below 2^31 results and elements
+// a result.
 enum { FOLD_SUM, FOLD_SQUARES, FOLD_MAGNITUDES, FOLD_PRODUCT, FOLD_LARGEST, FOLD_SMALLEST, FOLD_EXPONENTIALS };
 enum { FINISH_NOTHING, FINISH_MEAN, FINISH_ROOT, FINISH_LOG, FINISH_LOG_SHIFTED };
 
@@ -61,6 +62,18 @@ DEV f64 log_wide(f64 v) {
   return log_of(v);
 #endif
 }
+
+// Where element i of a result lies. LINE: along one axis. Walks over several cost registers, so fewer loads wait at a time.
+#if !LINE
+#define ELEMENT_AT(i) offset_at(i, a.gone, a.x_gone)
+#define LOADS 2
+#elif COLUMNS || VEC == 1
+#define ELEMENT_AT(i) ((i64)(i) * a.x_gone[AXES - 1])
+#define LOADS 4
+#else
+#define ELEMENT_AT(i) ((i) * VEC)
+#define LOADS 4
+#endif
 
 template <class A, class B> struct Same { enum { yes = 0 }; };
 template <class A> struct Same<A, A> { enum { yes = 1 }; };
@@ -171,12 +184,12 @@ KERNEL(reduce, 256, ReduceArgs) {
 #pragma unroll
     for (int v = 0; v < VEC; v++) sums[v] = first_value<N>(), wide[v % RESULTS] = first_value<W>();
     u32 i = begin + lane, depth = 0;
-    for (; i < end && end - i > 3 * a.lanes; i += 4 * a.lanes) {
-      P packs[4];
+    for (; i < end && end - i > (LOADS - 1) * a.lanes; i += LOADS * a.lanes) {
+      P packs[LOADS];
 #pragma unroll
-      for (int u = 0; u < 4; u++) packs[u] = *(const P*)(x + offset_at(i + u * a.lanes, a.gone, a.x_gone));
+      for (int u = 0; u < LOADS; u++) packs[u] = *(const P*)(x + ELEMENT_AT(i + u * a.lanes));
 #pragma unroll
-      for (int u = 0; u < 4; u++)
+      for (int u = 0; u < LOADS; u++)
 #pragma unroll
         for (int v = 0; v < VEC; v++) sums[v] = folded(sums[v], get(packs[u].at[v]), shifts[v]);
       if (!Same<N, W>::yes && ++depth % 16 == 0)
@@ -187,7 +200,7 @@ KERNEL(reduce, 256, ReduceArgs) {
         }
     }
     for (; i < end; i += a.lanes) {
-      P pack = *(const P*)(x + offset_at(i, a.gone, a.x_gone));
+      P pack = *(const P*)(x + ELEMENT_AT(i));
 #pragma unroll
       for (int v = 0; v < VEC; v++) sums[v] = folded(sums[v], get(pack.at[v]), shifts[v]);
     }

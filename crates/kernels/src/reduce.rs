@@ -177,6 +177,7 @@ impl Job<'_> {
                 .set("FOLD", fold as u8)
                 .set("COLUMNS", u8::from(columns && !join))
                 .set("VEC", if join { 1 } else { pack })
+                .set("LINE", u8::from(self.gone.rank() <= 1))
                 .set("JOIN", u8::from(join))
         };
         let args = |kept: &Walk<2>, segment: u32, is_part: bool| {
