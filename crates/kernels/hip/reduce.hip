@@ -63,15 +63,18 @@ DEV f64 log_wide(f64 v) {
 #endif
 }
 
-// Where element i of a result lies. LINE: along one axis. Walks over several cost registers, so fewer loads wait at a time.
+// Where element i of a result lies. LINE: along one axis.
 #if !LINE
 #define ELEMENT_AT(i) offset_at(i, a.gone, a.x_gone)
-#define LOADS 2
 #elif COLUMNS || VEC == 1
 #define ELEMENT_AT(i) ((i64)(i) * a.x_gone[AXES - 1])
-#define LOADS 4
 #else
 #define ELEMENT_AT(i) ((i) * VEC)
+#endif
+// Loads that wait at a time. Walks over several axes and comparisons cost scalar registers.
+#if !LINE || FOLD == 4 || FOLD == 5
+#define LOADS 2
+#else
 #define LOADS 4
 #endif
 

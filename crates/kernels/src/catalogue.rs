@@ -4,8 +4,9 @@ use graph::{
     DType, Prim, Step, View,
     expr::{Binary, Expr, Unary},
     prim::{
-        ArgReduce, Attention, Axis, BatchDims, BufferId, Conv, Cumulative, Fused, Integer, Map, MatMul, Norm, Pool,
-        PoolKind, Reduce, ReduceKind, Scatter, ScatterKind, Softmax, TopK,
+        Activation, ActivationKind, ArgReduce, Attention, Axis, BatchDims, BufferId, Cell, Conv, Coordinates,
+        Cumulative, Fused, Integer, Interpolation, Lrn, Map, MatMul, Nearest, Norm, Pool, PoolKind, Recurrent,
+        RecurrentInputs, Reduce, ReduceKind, Resize, Scatter, ScatterKind, Softmax, TopK,
     },
     shape,
 };
@@ -30,6 +31,7 @@ pub fn catalogue() -> Vec<Sample> {
         attention(dtype, &mut samples);
         images(dtype, &mut samples);
         indexing(dtype, &mut samples);
+        sequences(dtype, &mut samples);
     }
     operations(&mut samples);
     bytes(&mut samples);
@@ -169,6 +171,13 @@ fn rows(dtype: DType, samples: &mut Vec<Sample>) {
         let inputs: &[_] = if centre { &[x, by_column, by_column] } else { &[x, by_column] };
         samples.push(sample(format!("norm {word} {dtype}"), prim, inputs, &[x]));
     }
+    let mut columns =
+        sample(format!("reduce sum columns {dtype}"), reduce_sum(), &[(dtype, wide)], &[(dtype, &wide[..1])]);
+    columns.step.inputs[0].strides = [1isize, 64].into_iter().collect();
+    samples.push(columns);
+    let long: (DType, &[usize]) = (dtype, &[8, 32_768]);
+    samples.push(sample(format!("reduce sum long {dtype}"), reduce_sum(), &[long], &[(dtype, &[8])]));
+    samples.push(sample(format!("softmax long {dtype}"), Prim::Softmax(Softmax { log: false }), &[long], &[long]));
     let prim = Prim::ArgReduce(ArgReduce { largest: true, last: false });
     samples.push(sample(format!("arg_reduce {dtype}"), prim, &[(dtype, wide)], &[(DType::I64, &wide[..1])]));
     let prim = Prim::TopK(TopK { k: 5, largest: true, sorted: true });
@@ -179,6 +188,31 @@ fn rows(dtype: DType, samples: &mut Vec<Sample>) {
     samples.push(sample(format!("cumulative {dtype}"), prim.clone(), &[(dtype, extents)], &[(dtype, extents)]));
     let extents: &[usize] = &[64, 16, 32];
     samples.push(sample(format!("cumulative short {dtype}"), prim, &[(dtype, extents)], &[(dtype, extents)]));
+}
+
+fn reduce_sum() -> Prim {
+    Prim::Reduce(Reduce { kind: ReduceKind::Sum, axes: 1 })
+}
+
+/// Layers whose steps have states.
+fn sequences(dtype: DType, samples: &mut Vec<Sample>) {
+    let activation = |kind| Activation { kind, alpha: 0.0, beta: 0.0 };
+    for (cell, word, gates) in [(Cell::Lstm, "LSTM", 4usize), (Cell::Gru { linear_before_reset: true }, "GRU", 3)] {
+        let prim = Prim::Recurrent(Recurrent {
+            cell,
+            reverse: false,
+            activations: [ActivationKind::Sigmoid, ActivationKind::Tanh, ActivationKind::Tanh].map(activation).to_vec(),
+            clip: None,
+            input_forget: false,
+            has: RecurrentInputs::default(),
+        });
+        let weights = [gates * 256, 256];
+        let inputs: [(DType, &[usize]); 3] = [(dtype, &[2, 4, 256]), (dtype, &weights), (dtype, &weights)];
+        let state: (DType, &[usize]) = (dtype, &[4, 256]);
+        let outputs: [(DType, &[usize]); 3] = [(dtype, &[2, 4, 256]), state, state];
+        let count = if cell == Cell::Lstm { 3 } else { 2 };
+        samples.push(sample(format!("recurrent {word} {dtype}"), prim, &inputs, &outputs[..count]));
+    }
 }
 
 fn fused(product: Prim, operands: usize, dtype: DType) -> Prim {
@@ -289,8 +323,30 @@ fn images(dtype: DType, samples: &mut Vec<Sample>) {
             pads_end: [1isize, 1].into_iter().collect(),
             dilations: [1usize, 1].into_iter().collect(),
         });
-        samples.push(sample(format!("pool {word} {dtype}"), prim, &[x], &[(dtype, &[2, 64, 14, 14])]));
+        let mut pool = sample(format!("pool {word} {dtype}"), prim, &[x], &[(dtype, &[2, 64, 14, 14])]);
+        samples.push(Sample { label: pool.label.clone(), step: pool.step.clone() });
+        pool.label = format!("pool {word} channels last {dtype}");
+        for view in pool.step.inputs.iter_mut().chain(&mut pool.step.outputs) {
+            let [c, h, w] = [1, 2, 3].map(|axis| view.shape[axis] as isize);
+            view.strides = [c * h * w, 1, w * c, c].into_iter().collect();
+        }
+        samples.push(pool);
     }
+    for (interpolation, word) in
+        [(Interpolation::Nearest(Nearest::Floor), "nearest"), (Interpolation::Linear, "linear")]
+    {
+        let prim = Prim::Resize(Resize {
+            interpolation,
+            coordinates: Coordinates::HalfPixel,
+            scales: vec![1.0, 1.0, 2.0, 2.0],
+            roi: Vec::new(),
+            extrapolation: 0.0,
+            antialias: false,
+        });
+        samples.push(sample(format!("resize {word} {dtype}"), prim, &[x], &[(dtype, &[2, 64, 56, 56])]));
+    }
+    let prim = Prim::Lrn(Lrn { alpha: 1e-4, beta: 0.75, bias: 1.0, size: 5 });
+    samples.push(sample(format!("lrn {dtype}"), prim, &[x], &[x]));
 }
 
 fn indexing(dtype: DType, samples: &mut Vec<Sample>) {

@@ -9,6 +9,8 @@ const LDS_LIMIT: u32 = 48 * 1024;
 const REGISTERS: u32 = 64;
 /// Products of few rows keep these and wide packs in registers.
 const REGISTERS_OF_FEW_ROWS: u32 = 128;
+/// Rows that are read once, and the sums of a unit, stay in registers: fewer waves, each with more bytes on their way.
+const REGISTERS_OF_ROWS: u32 = 112;
 /// Kernels that keep tiles of a product in registers: two blocks of 256 threads still share a compute unit.
 const REGISTERS_OF_TILES: u32 = 256;
 
@@ -62,6 +64,7 @@ impl Usage {
     pub fn faults(&self, kernel: &str, args_bytes: u32, threads: u32, dynamic_lds: u32) -> Vec<String> {
         let registers = match kernel {
             "gemm" | "attention" => REGISTERS_OF_TILES,
+            "softmax" | "softmax_staged" | "normalise" | "recurrent_step" => REGISTERS_OF_ROWS,
             "gemv" | "attend_rows" => REGISTERS_OF_FEW_ROWS,
             _ => REGISTERS,
         };
