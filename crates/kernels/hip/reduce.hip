@@ -71,8 +71,8 @@ DEV f64 log_wide(f64 v) {
 #else
 #define ELEMENT_AT(i) ((i) * VEC)
 #endif
-// Loads that wait at a time. Walks over several axes and comparisons cost scalar registers.
-#if !LINE || FOLD == 4 || FOLD == 5
+// Loads that wait at a time. Walks over several axes cost scalar registers.
+#if !LINE
 #define LOADS 2
 #else
 #define LOADS 4
@@ -156,6 +156,35 @@ KERNEL(reduce_join, 256, ReduceArgs) {
       finish(a, a.y + offset_at(result, a.kept, a.y_kept), sum, shift_of(a, result));
   }
 }
+#elif STAGED
+// Short rows that lie one behind the other: a block loads several, whole packs at a time, then teams fold them from LDS.
+// `segment` is the number of rows, a power of two and of packs; `results` rows of `elems` elements lie from x on.
+KERNEL(reduce_staged, 256, ReduceArgs) {
+  typedef Pack<T, VEC> P;
+  DYN_SHARED(T, lds);
+  u32 team = threadIdx.x / a.lanes, lane = threadIdx.x % a.lanes;
+  u32 blocks = (a.results + a.segment - 1) / a.segment;
+  for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
+    u32 rows = min_of(a.segment, a.results - block * a.segment), elems = rows * a.elems;
+    const T* x = a.x + (u64)block * a.segment * a.elems;
+    __syncthreads();
+    u32 whole = elems / VEC;
+#pragma unroll 2
+    for (u32 i = threadIdx.x; i < whole; i += 256) *(P*)(lds + i * VEC) = *(const P*)(x + i * VEC);
+    for (u32 i = whole * VEC + threadIdx.x; i < elems; i += 256) lds[i] = x[i];
+    __syncthreads();
+    u32 result = block * a.segment + team;
+    N shift = team < rows ? shift_of(a, result) : 0;
+    // Rows are short enough for one stretch.
+    N sum = first_value<N>();
+    if (team < rows)
+#pragma unroll 4
+      for (u32 i = lane; i < a.elems; i += a.lanes) sum = folded(sum, get(lds[team * a.elems + i]), shift);
+    W wide = (W)sum;
+    for (u32 mask = a.lanes / 2; mask; mask >>= 1) wide = joined(wide, SHFL_XOR(wide, mask));
+    if (team < rows && lane == 0) finish(a, a.y + offset_at(result, a.kept, a.y_kept), wide, shift);
+  }
+}
 #else
 KERNEL(reduce, 256, ReduceArgs) {
   typedef Pack<T, VEC> P;
@@ -164,7 +193,7 @@ KERNEL(reduce, 256, ReduceArgs) {
 #else
   enum { RESULTS = 1 };
 #endif
-  SHARED(W, lds, 256);
+  SHARED(W, lds, 256 * RESULTS);
   u32 teams = 256 / a.lanes;  // of threads that make a result, or a pack of them
 #if COLUMNS
   u32 team = threadIdx.x % teams, lane = threadIdx.x / teams;
@@ -210,14 +239,15 @@ KERNEL(reduce, 256, ReduceArgs) {
 #pragma unroll
     for (int v = 0; v < VEC; v++) wide[v % RESULTS] = joined(wide[v % RESULTS], (W)sums[v]);
 #if COLUMNS
-    if (a.lanes > 1)
-#pragma unroll
-    for (int v = 0; v < VEC; v++) {
+    if (a.lanes > 1) {
       __syncthreads();
-      lds[threadIdx.x] = wide[v];
+#pragma unroll
+      for (int v = 0; v < VEC; v++) lds[v * 256 + threadIdx.x] = wide[v];
       __syncthreads();
       if (lane == 0)
-        for (u32 l = 1; l < a.lanes; l++) wide[v] = joined(wide[v], lds[l * teams + team]);
+#pragma unroll
+        for (int v = 0; v < VEC; v++)
+          for (u32 l = 1; l < a.lanes; l++) wide[v] = joined(wide[v], lds[v * 256 + l * teams + team]);
     }
 #else
     for (u32 mask = min_of(a.lanes, 32u) / 2; mask; mask >>= 1) wide[0] = joined(wide[0], SHFL_XOR(wide[0], mask));

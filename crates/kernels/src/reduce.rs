@@ -7,13 +7,15 @@ use graph::{
 use crate::{
     Arch, Args, Kernel, Launch, Work,
     kernel::type_name,
-    team::{MOST_BLOCKS, THREADS},
+    team::{MOST_BLOCKS, THREADS, busy},
     walk::{HEADER, Walk, pack},
 };
 
 const TEXT: &str = include_str!("../hip/reduce.hip");
 /// Results of one kind of launch may be made of this many parts.
 const MOST_SEGMENTS: u32 = 256;
+/// Elements of rows that a block has room for in LDS.
+const STAGED_ELEMS: u32 = 4096;
 
 /// How a number joins those before it: `FOLD` in the text.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,7 +83,7 @@ pub(crate) fn work(prim: &Reduce, step: &Step, arch: &Arch) -> Result<Work, Decl
     }
     let (fold, finish) = parts(prim.kind);
     let mut work = Work::nothing();
-    let job = Job { geometry: job.geometry(arch), ..job };
+    let job = Job { geometry: job.geometry(fold, arch), ..job };
     let parts_bytes =
         if job.geometry.segments > 1 { job.kept.elems() as usize * job.geometry.segments as usize * 8 } else { 0 };
     work.scratch_bytes = parts_bytes;
@@ -110,6 +112,8 @@ struct Geometry {
     pack: u32,
     lanes: u32,
     segments: u32,
+    /// Rows that a block stages in LDS, where it does.
+    staged: Option<u32>,
 }
 
 #[derive(Clone)]
@@ -122,7 +126,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn geometry(&self, arch: &Arch) -> Geometry {
+    fn geometry(&self, fold: Fold, arch: &Arch) -> Geometry {
         let (results, elems) = (self.kept.elems(), self.gone.elems());
         let ((kept_extent, [kept_step, _]), (gone_extent, [gone_step])) = (self.kept.last(), self.gone.last());
         let columns = results > 1 && (elems <= 1 || kept_step.unsigned_abs() < gone_step.unsigned_abs());
@@ -130,30 +134,62 @@ impl Job<'_> {
         let mut outer: Vec<i64> = self.kept.outer_strides(0).chain(self.gone.outer_strides(0)).collect();
         outer.push(if columns { gone_step } else { kept_step });
         outer.extend([i64::from(near_extent), self.x.offset as i64]);
-        let mut pack = if near_step == 1 { pack(self.x.dtype, if columns { 4 } else { 8 }, outer) } else { 1 };
-        // Threads that keep a device busy.
-        let wanted = u64::from(arch.compute_units) * 1024;
-        if columns {
-            while pack > 1 && u64::from(results / pack) * u64::from(elems.min(32)) < wanted {
-                pack /= 2;
-            }
+        // Columns keep a sum for each of a pack's elements; comparisons cost scalar registers.
+        let most = if columns || matches!(fold, Fold::Largest | Fold::Smallest) { 4 } else { 8 };
+        let mut pack = if near_step == 1 { pack(self.x.dtype, most, outer) } else { 1 };
+        if !columns
+            && pack == 1
+            && let Some(staged) = self.staged(fold, arch)
+        {
+            return staged;
+        }
+        // Threads that keep a device busy, each with a few loads.
+        let wanted = busy(arch);
+        while columns && pack > 1 && u64::from(results / pack) * u64::from(elems.div_ceil(8)) < wanted {
+            pack /= 2;
         }
         let (teams, elems) = if columns { (results / pack, elems) } else { (results, elems / pack) };
-        let most_lanes = if columns { 32 } else { THREADS };
-        // Eight loads a thread are enough to pay for what it costs to put threads together.
-        let mut lanes = (elems / 8 + 1).next_power_of_two().min(if columns { 8 } else { THREADS });
-        while lanes < most_lanes && lanes < elems && u64::from(teams) * u64::from(lanes) < wanted {
-            lanes *= 2;
-        }
+        // Eight loads a thread are enough to pay for what it costs to put threads together. Rows are shared by neighbours
+        // whatever their number; results of columns only if there are too few.
+        let enough = (elems / 8 + 1).next_power_of_two();
+        let mut lanes = if columns { 1 } else { enough.min(THREADS) };
+        let most = if columns { enough.min(8) } else { elems.next_power_of_two().min(THREADS) };
+        let grow = |lanes: &mut u32, most: u32| {
+            while *lanes < most && u64::from(teams) * u64::from(*lanes) < wanted {
+                *lanes *= 2;
+            }
+        };
+        grow(&mut lanes, most);
         let missing = wanted / (u64::from(teams) * u64::from(lanes)).max(1);
         let segments = missing.min(u64::from(elems / (lanes * 16))).clamp(1, u64::from(MOST_SEGMENTS)) as u32;
+        if columns && segments == 1 {
+            grow(&mut lanes, elems.next_power_of_two().min(32));
+        }
         // All segments but the last are full, and none is empty.
         let segment = elems.div_ceil(segments).max(1);
-        Geometry { columns, pack, lanes, segments: elems.div_ceil(segment).max(1) }
+        Geometry { columns, pack, lanes, segments: elems.div_ceil(segment).max(1), staged: None }
+    }
+
+    /// For many short rows that lie one behind the other, but not each at a multiple of a pack.
+    fn staged(&self, fold: Fold, arch: &Arch) -> Option<Geometry> {
+        let ((results, [row, _]), (elems, [1])) = (self.kept.last(), self.gone.last()) else { return None };
+        let is_dense = self.kept.rank() == 1 && self.gone.rank() == 1 && row == i64::from(elems);
+        let pack = pack(self.x.dtype, 8, [self.x.offset as i64]);
+        let rows = (STAGED_ELEMS / elems).min(THREADS);
+        let rows = if rows.is_power_of_two() { rows } else { rows.next_power_of_two() / 2 };
+        let is_busy = u64::from(results / rows.max(1)) * u64::from(THREADS) >= busy(arch);
+        let is_exact = fold != Fold::Exponentials && self.x.dtype.is_float();
+        (is_dense && pack > 1 && rows >= 8 && elems > 1 && is_busy && is_exact).then(|| Geometry {
+            columns: false,
+            pack,
+            lanes: THREADS / rows,
+            segments: 1,
+            staged: Some(rows),
+        })
     }
 
     fn launch(&self, work: &mut Work, fold: Fold, finish: Finish, target: Target<'_>) {
-        let Geometry { columns, pack, lanes, segments } = self.geometry;
+        let Geometry { columns, pack, lanes, segments, staged } = self.geometry;
         let number = number(self.x.dtype);
         let is_sum = !matches!(fold, Fold::Largest | Fold::Smallest);
         let wide = if number == DType::F32 && is_sum { DType::F64 } else { number };
@@ -161,7 +197,9 @@ impl Job<'_> {
             Target::Output(y, _) => y.dtype,
             Target::Shifts(_) => number,
         };
-        let (kept, gone) = if columns {
+        let (kept, gone) = if staged.is_some() {
+            (self.kept.clone(), self.gone.clone())
+        } else if columns {
             (self.kept.clone().packed(pack), self.gone.clone())
         } else {
             (self.kept.clone(), self.gone.clone().packed(pack))
@@ -179,6 +217,7 @@ impl Job<'_> {
                 .set("VEC", if join { 1 } else { pack })
                 .set("LINE", u8::from(self.gone.rank() <= 1))
                 .set("JOIN", u8::from(join))
+                .set("STAGED", u8::from(staged.is_some()))
         };
         let args = |kept: &Walk<2>, segment: u32, is_part: bool| {
             let args = Args::new().input("x", 0, self.x);
@@ -204,6 +243,16 @@ impl Job<'_> {
                 .u32("segment", segment)
                 .u32("finish", finish as u32)
         };
+        if let Some(rows) = staged {
+            work.launches.push(Launch {
+                kernel: kernel("reduce_staged", false),
+                grid: [kept.elems().div_ceil(rows).min(MOST_BLOCKS), 1, 1],
+                threads: THREADS,
+                lds_bytes: rows * gone.elems() * self.x.dtype.bytes() as u32,
+                args: args(&kept, rows, false),
+            });
+            return;
+        }
         let blocks = kept.elems().div_ceil(THREADS / lanes).min(MOST_BLOCKS);
         let segment = gone.elems().div_ceil(segments).max(1);
         work.launches.push(Launch {

@@ -25,14 +25,13 @@ impl Team {
     pub fn new(rows: u32, packs: u32, pack: u32, element_bytes: usize, arch: &Arch) -> Self {
         let most = if element_bytes > 4 || pack == 1 { 8 } else { 8 * pack.min(4) };
         let held = [8, 16, 32].into_iter().filter(|&elems| elems <= most).map(|elems| elems / pack);
-        let fits = |lanes: u32| held.clone().find(|held| packs <= held * lanes);
-        let held = fits(32).or_else(|| fits(THREADS));
-        let mut lanes = packs.div_ceil(held.unwrap_or(1)).max(1).next_power_of_two().min(THREADS);
+        let most = most / pack;
+        let mut lanes = packs.div_ceil(most).next_power_of_two().min(THREADS);
         // Few rows: more threads with less each.
         while lanes < THREADS && lanes < packs && u64::from(rows) * u64::from(lanes) < busy(arch) {
             lanes *= 2;
         }
-        Self { lanes, held: held.unwrap_or(0) }
+        Self { lanes, held: held.into_iter().find(|held| packs <= held * lanes).unwrap_or(0) }
     }
 
     /// For rows whose neighbours lie side by side: threads of one lane are neighbours.

@@ -69,6 +69,16 @@ fn rows_of_all_lengths() {
 }
 
 #[test]
+fn many_short_rows_one_behind_the_other() {
+    for dtype in [DType::F32, DType::F16, DType::F64] {
+        for (rows, length) in [(1200, 49), (300, 197), (5001, 3), (150, 511)] {
+            reduce(ReduceKind::Mean, 1, dense(0, dtype, &[rows, length]), rows * length);
+        }
+    }
+    reduce(ReduceKind::Max, 1, strided(0, DType::F16, &[1200, 49], &[49, 1], 8), 1200 * 49 + 8);
+}
+
+#[test]
 fn columns_of_all_lengths() {
     for dtype in [DType::F32, DType::F16] {
         for (columns, length) in [(1, 9), (7, 2), (64, 49), (520, 3), (24, 3000), (4_104, 33)] {
