@@ -13,6 +13,7 @@ struct SoftmaxArgs {
   u32 row_count;
   u32 packs;  // of a row
   u32 lanes;
+  u32 staged;  // rows of a block, where STAGED
 };
 
 // Where a pack lies.
@@ -25,6 +26,54 @@ struct SoftmaxArgs {
 // A shift of infinity would make everything NaN where only some is.
 template <class C> DEV C shift_of(C largest) { return largest == -INFINITY_OF(C) ? 0 : largest; }
 
+#if STAGED
+// Short rows that lie one behind the other in x and y, but not each at a multiple of a pack: a block loads `staged` rows,
+// whole packs of VEC at a time, and stores them likewise; in between teams work in LDS, HELD elements a thread.
+KERNEL(softmax_staged, 256, SoftmaxArgs) {
+  typedef COMPUTE(T) C;
+  typedef Pack<T, VEC> P;
+  SHARED(C, sums, 256);
+  DYN_SHARED(T, lds);
+  u32 turn = 0, lanes = a.lanes, lane = LANE(lanes), columns = a.packs;
+  u32 blocks = (a.row_count + a.staged - 1) / a.staged;
+  T* own = lds + TEAM(lanes) * columns;
+  for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
+    u32 rows = min_of(a.staged, a.row_count - block * a.staged), elems = rows * columns, whole = elems / VEC;
+    u64 start = (u64)block * a.staged * columns;
+    u32 count = TEAM(lanes) < rows ? columns : 0;
+    __syncthreads();
+#pragma unroll 2
+    for (u32 i = threadIdx.x; i < whole; i += 256) *(P*)(lds + i * VEC) = *(const P*)(a.x + start + i * VEC);
+    for (u32 i = whole * VEC + threadIdx.x; i < elems; i += 256) lds[i] = a.x[start + i];
+    __syncthreads();
+    C values[HELD];
+    C top = -INFINITY_OF(C), sum = 0;
+#pragma unroll
+    for (u32 h = 0; h < HELD; h++) {
+      u32 at = lane + h * lanes;
+      values[h] = at < count ? get(own[at]) : -INFINITY_OF(C);
+      top = max_of(top, values[h]);
+    }
+    C shift = shift_of(team_all<Largest>(top, lanes, sums, turn));
+#pragma unroll
+    for (int h = 0; h < HELD; h++) {
+      C power = exp_of(values[h] - shift);
+      sum += power;
+      values[h] = LOG ? values[h] - shift : power;
+    }
+    sum = team_all<Sum>(sum, lanes, sums, turn);
+    C rest = LOG ? log_of(sum) : 1 / sum;
+#pragma unroll
+    for (u32 h = 0; h < HELD; h++) {
+      u32 at = lane + h * lanes;
+      if (at < count) own[at] = put<T>(LOG ? values[h] - rest : values[h] * rest);
+    }
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < whole; i += 256) *(P*)(a.y + start + i * VEC) = *(const P*)(lds + i * VEC);
+    for (u32 i = whole * VEC + threadIdx.x; i < elems; i += 256) a.y[start + i] = lds[i];
+  }
+}
+#else
 KERNEL(softmax, 256, SoftmaxArgs) {
   typedef COMPUTE(T) C;
   typedef Pack<T, VEC> P;
@@ -100,3 +149,4 @@ KERNEL(softmax, 256, SoftmaxArgs) {
 #endif
   }
 }
+#endif

@@ -7,15 +7,13 @@ use graph::{
 use crate::{
     Arch, Args, Kernel, Launch, Work,
     kernel::type_name,
-    team::{MOST_BLOCKS, THREADS, busy},
+    team::{MOST_BLOCKS, STAGED_ELEMS, THREADS, busy},
     walk::{HEADER, Walk, pack},
 };
 
 const TEXT: &str = include_str!("../hip/reduce.hip");
 /// Results of one kind of launch may be made of this many parts.
 const MOST_SEGMENTS: u32 = 256;
-/// Elements of rows that a block has room for in LDS.
-const STAGED_ELEMS: u32 = 4096;
 
 /// How a number joins those before it: `FOLD` in the text.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -22,6 +22,15 @@ fn rows_of_all_lengths_and_types() {
 }
 
 #[test]
+fn many_short_rows_one_behind_the_other() {
+    for (dtype, relative) in [(DType::F32, 2e-6), (DType::F64, 1e-12), (DType::F16, 2e-3)] {
+        for (rows, columns) in [(300, 197), (1100, 49), (4200, 3), (150, 511)] {
+            softmax(rows == 300, dense(0, dtype, &[rows, columns]), rows * columns, relative);
+        }
+    }
+}
+
+#[test]
 fn rows_that_take_more_registers_or_none() {
     for (dtype, relative) in [(DType::F32, 2e-6), (DType::F16, 2e-3)] {
         for (rows, columns) in [(2, 4096), (1, 3001), (1, 9000), (1, 8200)] {
