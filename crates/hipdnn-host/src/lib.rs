@@ -11,5 +11,6 @@ mod library;
 mod lower;
 mod port;
 mod program;
+mod trouble;
 
 hipdnn_abi::export!(crate::library::HOST);

@@ -9,6 +9,7 @@ use hipdnn_abi::{Arguments, Descriptor, Engine, Fault, Handle, Identity, Impleme
 use host_ops::Pool;
 
 use crate::program::{self, Bindings};
+use crate::trouble::Trouble;
 
 static ENGINES: [Engine; 1] = [Engine {
     name: "HOST_CPU_ENGINE",
@@ -124,13 +125,13 @@ impl HostPlan {
     /// As for [`Plan::execute`].
     unsafe fn run_now(&self, bindings: &Bindings, own: &Own) -> Outcome {
         // SAFETY: the caller's promise.
-        unsafe { self.program.run(bindings, &*own.pool) }.map_err(failed)
+        Ok(unsafe { self.program.run(bindings, &*own.pool) }?)
     }
 
     /// Records the work into a capture, with memory of its own: replays must not fail for want of it.
     fn record(&self, device: &Device, stream: RawStream<'_>, bindings: Bindings, own: &Own) -> Outcome {
         let (program, pool) = (self.program.clone(), own.pool.clone());
-        let memory = Mutex::new(program.memory().map_err(failed)?);
+        let memory = Mutex::new(program.memory()?);
         let work = move || {
             let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the caller's promise lasts as long as the capture is replayed.
@@ -151,8 +152,8 @@ fn driver_fault(error: HipError) -> Fault {
 }
 
 /// Work that fails after the call has nobody to tell but the log.
-fn report(outcome: Result<(), String>) {
-    if let Err(text) = outcome {
-        tracing::error!(target: "hipdnn_host", "{text}");
+fn report(outcome: Result<(), Trouble>) {
+    if let Err(trouble) = outcome {
+        tracing::error!(target: "hipdnn_host", "{trouble}");
     }
 }

@@ -6,6 +6,7 @@ use graph::{DType, Shape};
 use host_ops::Context;
 
 use crate::format::{Format, Numbers, Small};
+use crate::trouble::Trouble;
 
 /// A tensor that the caller brings, its axes from the outermost to the innermost.
 #[derive(Clone, Debug)]
@@ -100,7 +101,7 @@ impl Stage {
     ///
     /// # Errors
     /// There is not that much.
-    pub fn room(&self) -> Result<Room, String> {
+    pub fn room(&self) -> Result<Room, Trouble> {
         let codes = if self.code.is_some() { self.gaps.as_ref().map_or(0, |gaps| gaps.bytes) } else { 0 };
         Ok(Room { values: words(self.elems.saturating_mul(self.bytes))?, codes: words(codes)? })
     }
@@ -114,7 +115,7 @@ impl Stage {
     ///
     /// # Safety
     /// `given` holds the tensor, and nobody changes it meanwhile.
-    pub unsafe fn bring_in(&self, given: *mut u8, room: &mut Room, cx: &mut Context<'_>) -> Result<(), String> {
+    pub unsafe fn bring_in(&self, given: *mut u8, room: &mut Room, cx: &mut Context<'_>) -> Result<(), Trouble> {
         let values = self.address(given, room);
         let mut source = given;
         if let Some(gaps) = &self.gaps {
@@ -133,7 +134,7 @@ impl Stage {
     ///
     /// # Safety
     /// As for `bring_in`, for writing.
-    pub unsafe fn take_out(&self, given: *mut u8, room: &mut Room, cx: &mut Context<'_>) -> Result<(), String> {
+    pub unsafe fn take_out(&self, given: *mut u8, room: &mut Room, cx: &mut Context<'_>) -> Result<(), Trouble> {
         let mut source = self.address(given, room);
         if let Some((small, numbers)) = &self.code {
             let codes = if self.gaps.is_some() { room.codes.as_mut_ptr().cast() } else { given };
@@ -164,10 +165,10 @@ fn copy(port: &Port, dtype: DType, [from, to]: [BufferId; 2]) -> Step {
 
 /// # Safety
 /// Both addresses are valid for the step's views.
-unsafe fn move_between(step: &Step, given: *mut u8, dense: *mut u8, cx: &mut Context<'_>) -> Result<(), String> {
+unsafe fn move_between(step: &Step, given: *mut u8, dense: *mut u8, cx: &mut Context<'_>) -> Result<(), Trouble> {
     let address = |buffer: BufferId| if buffer == BufferId(0) { given } else { dense };
     // SAFETY: the caller's promise.
-    unsafe { host_ops::run(step, address, cx) }.map_err(|error| error.to_string())
+    Ok(unsafe { host_ops::run(step, address, cx) }?)
 }
 
 /// # Safety
@@ -204,10 +205,10 @@ unsafe fn encode(small: Small, numbers: &Numbers, values: *const f32, codes: *mu
 ///
 /// # Errors
 /// There is not that much.
-pub fn words(bytes: usize) -> Result<Vec<u64>, String> {
+pub fn words(bytes: usize) -> Result<Vec<u64>, Trouble> {
     let count = bytes.div_ceil(8);
     let mut words = Vec::new();
-    words.try_reserve_exact(count).map_err(|_| format!("there are no {bytes} bytes of memory"))?;
+    words.try_reserve_exact(count).map_err(|_| Trouble::NoMemory { bytes })?;
     words.resize(count, 0);
     Ok(words)
 }

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use crate::lower;
 use crate::port::{Port, Room, Stage, words};
+use crate::trouble::Trouble;
 
 /// A graph that can run.
 pub struct Program {
@@ -104,7 +105,7 @@ impl Program {
     ///
     /// # Errors
     /// There is not enough.
-    pub fn memory(&self) -> Result<Memory, String> {
+    pub fn memory(&self) -> Result<Memory, Trouble> {
         if let Some(memory) = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop() {
             return Ok(memory);
         }
@@ -119,7 +120,7 @@ impl Program {
     ///
     /// # Safety
     /// Each address is valid for its tensor's dimensions and strides, and no output overlaps another tensor.
-    pub unsafe fn run(&self, bindings: &Bindings, parallel: &dyn Parallel) -> Result<(), String> {
+    pub unsafe fn run(&self, bindings: &Bindings, parallel: &dyn Parallel) -> Result<(), Trouble> {
         let mut memory = self.memory()?;
         // SAFETY: the caller's promise.
         let outcome = unsafe { self.run_in(bindings, &mut memory, parallel) };
@@ -136,7 +137,7 @@ impl Program {
         bindings: &Bindings,
         memory: &mut Memory,
         parallel: &dyn Parallel,
-    ) -> Result<(), String> {
+    ) -> Result<(), Trouble> {
         let Memory { arena, rooms, scratch } = memory;
         let mut context = Context { parallel, scratch };
         let given = |at: usize| std::ptr::with_exposed_provenance_mut::<u8>(bindings.addresses[at]);
@@ -159,7 +160,7 @@ impl Program {
         };
         for step in &self.plan.steps {
             // SAFETY: the planner keeps live buffers apart and views within them; the caller vouches for its tensors.
-            unsafe { host_ops::run(step, place, &mut context) }.map_err(|error| error.to_string())?;
+            unsafe { host_ops::run(step, place, &mut context)? };
         }
         for (at, (tensor, room)) in self.tensors.iter().zip(rooms.iter_mut()).enumerate().skip(self.inputs) {
             // SAFETY: the caller's promise.

@@ -306,6 +306,41 @@ fn execution_checks_its_arguments() {
 }
 
 #[test]
+fn work_that_needs_more_memory_than_there_is_fails() {
+    let caller = caller();
+    let handle = caller.handle();
+    // One number that repeats: its square is far beyond any memory, and the sum of that wants all of it.
+    let tensor = |uid: i64, dims: [i64; 2], strides: [i64; 2], is_virtual: bool| {
+        let made = caller.make(D::TENSOR_DESCRIPTOR);
+        caller.put(made, A::TENSOR_UNIQUE_ID, T::INT64, &[uid]);
+        caller.put(made, A::TENSOR_DATA_TYPE, T::DATA_TYPE, &[DataType::FLOAT]);
+        caller.put(made, A::TENSOR_DIMENSIONS, T::INT64, &dims);
+        caller.put(made, A::TENSOR_STRIDES, T::INT64, &strides);
+        caller.put(made, A::TENSOR_IS_VIRTUAL, T::BOOLEAN, &[u8::from(is_virtual)]);
+        assert_eq!(caller.finalize(made), Status::SUCCESS);
+        made
+    };
+    const LONG: i64 = 1 << 27;
+    let (x, y) = (tensor(1, [LONG, LONG], [0, 0], false), tensor(2, [LONG, LONG], [LONG, 1], true));
+    let sum = tensor(3, [1, 1], [1, 1], false);
+    let reduction = caller.make(D::OPERATION_REDUCTION_DESCRIPTOR);
+    caller.put(reduction, A::OPERATION_REDUCTION_XDESC, T::BACKEND_DESCRIPTOR, &[y]);
+    caller.put(reduction, A::OPERATION_REDUCTION_YDESC, T::BACKEND_DESCRIPTOR, &[sum]);
+    caller.put(reduction, A::REDUCTION_OPERATOR, T::REDUCTION_OPERATOR_TYPE, &[1]);
+    caller.put(reduction, A::REDUCTION_COMP_TYPE, T::DATA_TYPE, &[DataType::FLOAT]);
+    assert_eq!(caller.finalize(reduction), Status::SUCCESS);
+    let graph = caller.graph(handle, &[caller.pointwise(16, x, y), reduction]);
+    assert_eq!(caller.finalize(graph), Status::SUCCESS);
+    let plan = caller.plan(graph);
+    let (mut number, mut made) = ([1f32], [0f32]);
+    let pack = caller.pack(&[1, 3], &[number.as_mut_ptr().cast(), made.as_mut_ptr().cast()]);
+    // SAFETY: each tensor is one number in memory.
+    let status = unsafe { caller.0.execute(handle, plan, pack) };
+    assert_eq!(status, Status::INTERNAL_ERROR_HOST_ALLOCATION_FAILED);
+    assert!(caller.text().contains("bytes of memory"));
+}
+
+#[test]
 fn what_was_given_to_others_may_be_destroyed() {
     let caller = caller();
     let handle = caller.handle();

@@ -1,0 +1,38 @@
+//! Why a run fails.
+
+use hipdnn::sys::Status;
+use hipdnn_abi::Fault;
+use host_ops::OpError;
+
+/// Why a run fails.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// There is not enough memory.
+    #[error("there are no {bytes} bytes of memory")]
+    NoMemory {
+        /// How much was asked for.
+        bytes: usize,
+    },
+    /// The data breaks an operation's rules.
+    #[error(transparent)]
+    Step(OpError),
+}
+
+impl From<OpError> for Trouble {
+    fn from(error: OpError) -> Self {
+        match error {
+            OpError::OutOfMemory { bytes } => Self::NoMemory { bytes },
+            other => Self::Step(other),
+        }
+    }
+}
+
+impl From<Trouble> for Fault {
+    fn from(trouble: Trouble) -> Self {
+        let status = match trouble {
+            Trouble::NoMemory { .. } => Status::INTERNAL_ERROR_HOST_ALLOCATION_FAILED,
+            Trouble::Step(_) => Status::EXECUTION_FAILED,
+        };
+        Self::new(status, trouble.to_string())
+    }
+}
