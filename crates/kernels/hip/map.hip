@@ -37,10 +37,10 @@ struct MapArgs {
   Y* y;
   u32 packs;       // in all
   u32 per_thread;  // how many packs a thread has
-  u32 columns;     // extent of axis 0
+  u32 columns;     // extent of axis 0; for map_flat, all elements
   u32 rows;        // extent of axis 1
   u32 axes;        // how many axes there are
-  Divider by[AXES];  // packs or tiles along an axis; of axes 2 and up, the extent
+  Divider by[AXES];  // packs or tiles along an axis; of axes 2 and up, and for map_flat, the extent
   OFFSET strides[OPERANDS + 1][AXES];  // of the operands, then of y
   OFFSET first[OPERANDS ? OPERANDS : 1];  // of the operands
 };

@@ -9,7 +9,7 @@ use graph::{
 };
 
 use crate::{
-    Arch, Args, Launch, Work,
+    Arch, Args, Kernel, Launch, Work,
     layout::{Layout, grid_x},
     walk::reciprocal,
 };
@@ -109,45 +109,21 @@ fn launch(expr: &Expr, part: &Part, arch: &Arch) -> Result<Launch, Declined> {
     let turned: Vec<View> = operands.iter().map(|operand| &operand.view).chain([y]).map(|v| turn(v, &order)).collect();
     let layout = Layout::new(&turned.iter().collect::<Vec<_>>(), 0, AXES)?;
     let mut walk = Walk::new(&layout, &operands, y);
-    let is_long = expr.nodes().len() > SHORT;
-    let side = if is_long { 0 } else { 8 };
-    let (kernel, blocks, packs, dividers, per_thread) = if let Some(across) = walk.across(&operands, y, side) {
-        let sides = [0, 1].map(|axis| walk.extents[axis].div_ceil(across.side()));
-        let blocks = sides.iter().chain(&walk.extents[2..]).map(|&count| u64::from(count)).product();
-        (text::across(expr, &operands, y, &walk, &across), blocks, 0, sides, 0)
-    } else {
-        let pack = walk.pack(&operands, y);
-        let rows = walk.extents[1..].iter().product::<u32>();
-        let flat = if pack == 1 && !is_long { walk.flat(&operands, y) } else { None };
-        if let Some((pack, loose)) = flat {
-            let all = (rows * walk.extents[0]).div_ceil(pack);
-            let kernel = text::flat(expr, &operands, y, &walk, &loose, pack);
-            (kernel, u64::from(all.div_ceil(THREADS)), all, [walk.extents[0], walk.extents[1]], 1)
-        } else {
-            let packs = walk.extents[0].div_ceil(pack);
-            let all = rows * packs;
-            let most = text::packs_per_thread(expr, &operands, pack);
-            // Small work is spread over as many blocks as it fills.
-            let fills = u64::from(all) >= u64::from(THREADS * most) * u64::from(arch.compute_units) * 8;
-            let per_thread = if fills { most } else { 1 };
-            let blocks = u64::from(all.div_ceil(THREADS * per_thread));
-            (text::rows(expr, &operands, y, &walk, pack), blocks, all, [packs, walk.extents[1]], per_thread)
-        }
-    };
+    let way = Way::choose(expr, &operands, y, &mut walk, arch);
     let mut args = Args::new();
     for operand in operands.iter().filter(|operand| !operand.is_index()) {
         args = args.input(operand.name(), operand.number, &inputs[operand.number]);
     }
-    let by = dividers.iter().chain(&walk.extents[2..]).flat_map(|&divisor| {
+    let by = way.by.iter().chain(&walk.extents[2..]).flat_map(|&divisor| {
         let (factor, shift) = reciprocal(divisor);
         [divisor, factor, shift]
     });
     let by: Vec<u32> = by.collect();
     args = args
         .output("y", 0, y)
-        .u32("packs", packs)
-        .u32("per_thread", per_thread)
-        .u32("columns", if kernel.name == "map_flat" { y.elems() as u32 } else { walk.extents[0] })
+        .u32("packs", way.packs)
+        .u32("per_thread", way.per_thread)
+        .u32("columns", way.columns)
         .u32("rows", walk.extents[1])
         .u32("axes", walk.axes)
         .u32s("by", &by);
@@ -161,7 +137,51 @@ fn launch(expr: &Expr, part: &Part, arch: &Arch) -> Result<Launch, Declined> {
         let narrow = |values: &[i64]| values.iter().map(|&value| value as i32 as u32).collect::<Vec<_>>();
         args.u32s("strides", &narrow(&strides)).u32s("first", &narrow(&first))
     };
-    Ok(Launch { kernel, grid: [grid_x(blocks)?, 1, 1], threads: THREADS, lds_bytes: 0, args })
+    Ok(Launch { kernel: way.kernel, grid: [grid_x(way.blocks)?, 1, 1], threads: THREADS, lds_bytes: 0, args })
+}
+
+/// A kernel for a walk, and what its arguments say of it.
+struct Way {
+    kernel: Kernel,
+    blocks: u64,
+    packs: u32,
+    per_thread: u32,
+    columns: u32,
+    /// What numbers along axes 0 and 1 are divided by.
+    by: [u32; 2],
+}
+
+impl Way {
+    fn choose(expr: &Expr, operands: &[Operand], y: &View, walk: &mut Walk, arch: &Arch) -> Self {
+        let is_long = expr.nodes().len() > SHORT;
+        if let Some(across) = walk.across(operands, y, if is_long { 0 } else { 8 }) {
+            let by = [0, 1].map(|axis| walk.extents[axis].div_ceil(across.side()));
+            let blocks = by.iter().chain(&walk.extents[2..]).map(|&count| u64::from(count)).product();
+            let kernel = text::across(expr, operands, y, walk, &across);
+            return Self { kernel, blocks, packs: 0, per_thread: 0, columns: walk.extents[0], by };
+        }
+        let pack = walk.pack(operands, y);
+        let [columns, rows] = [walk.extents[0], walk.extents[1]];
+        if pack == 1
+            && !is_long
+            && let Some((pack, loose)) = walk.flat(operands, y)
+        {
+            let elems = walk.extents.iter().product::<u32>();
+            let packs = elems.div_ceil(pack);
+            let kernel = text::flat(expr, operands, y, walk, &loose, pack);
+            let blocks = u64::from(packs.div_ceil(THREADS));
+            return Self { kernel, blocks, packs, per_thread: 1, columns: elems, by: [columns, rows] };
+        }
+        let of_row = columns.div_ceil(pack);
+        let packs = walk.extents[1..].iter().product::<u32>() * of_row;
+        let most = text::packs_per_thread(expr, operands, pack);
+        // Small work is spread over as many blocks as it fills.
+        let fills = u64::from(packs) >= u64::from(THREADS * most) * u64::from(arch.compute_units) * 8;
+        let per_thread = if fills { most } else { 1 };
+        let kernel = text::rows(expr, operands, y, walk, pack);
+        let blocks = u64::from(packs.div_ceil(THREADS * per_thread));
+        Self { kernel, blocks, packs, per_thread, columns, by: [of_row, rows] }
+    }
 }
 
 /// A view with its axes in another order.
