@@ -5,10 +5,15 @@ mod common;
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
+    sync::Arc,
 };
 
 use common::{Case, random, tensor};
-use exec::{Input, Order, Program, Run, Serial, host::HostDevice};
+use exec::{
+    Input, Ledger, Order, Program, Run, Serial,
+    gpu::{GpuSettings, GraphMode},
+    host::HostDevice,
+};
 use graph::{DType, Tensor, ops::Attribute};
 
 struct Counting;
@@ -63,6 +68,43 @@ fn allocations(case: &Case) -> usize {
 
 fn floats(shape: &[usize], seed: u64) -> Tensor {
     tensor(DType::F32, shape, &random(shape.iter().product(), seed))
+}
+
+/// Allocations of the last of some runs on a stream of the simulated GPU: with launches, then with graphs.
+fn allocations_on_a_gpu(case: &Case, graphs: GraphMode) -> usize {
+    let gpu = common::device::simulated("gfx1100").with(GpuSettings { graphs, ..GpuSettings::default() });
+    let (graph, given) = case.graph().unwrap();
+    let program = Program::new(graph, &gpu).unwrap();
+    let inputs: Vec<_> = given.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
+    let sources: Vec<_> = given.iter().map(|tensor| tensor.bytes().as_ptr()).collect();
+    let mut made = vec![0u128; 1024];
+    let outputs = [made.as_mut_ptr().cast()];
+    let (stream, ledger) = (gpu.device().stream().unwrap(), Arc::<Ledger>::default());
+    let mut found = 0;
+    for _ in 0..6 {
+        let before = COUNT.get();
+        let run = Run { inputs: &sources, outputs: &outputs, parallel: &Serial, observer: None };
+        let order = Order::Stream { device: gpu.device(), stream: stream.raw(), ledger: &ledger };
+        // SAFETY: whole tensors of the planned shapes, and room for every case's output.
+        unsafe { program.plan(&inputs).unwrap().run(run, order) }.unwrap();
+        found = COUNT.get() - before;
+        ledger.wait();
+        assert_eq!(ledger.take_failure(|_| true), None);
+    }
+    found
+}
+
+#[test]
+fn a_warm_run_on_a_gpu_allocates_nothing() {
+    let table = vec![floats(&[9, 5], 5), tensor(DType::I64, &[3], &[8.0, 0.0, 4.0])];
+    let cases = [
+        ("Softmax", Case::new("Softmax", 13, vec![floats(&[4, 50], 8)], &[DType::F32])),
+        ("Gather", Case::new("Gather", 13, table, &[DType::F32])),
+    ];
+    for graphs in [GraphMode::Off, GraphMode::On] {
+        let counts: Vec<_> = cases.iter().map(|(name, case)| (*name, allocations_on_a_gpu(case, graphs))).collect();
+        assert!(counts.iter().all(|(_, count)| *count == 0), "{graphs:?}: {counts:?}");
+    }
 }
 
 #[test]
