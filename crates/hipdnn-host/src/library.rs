@@ -105,7 +105,10 @@ impl Plan for HostPlan {
             }
             CaptureStatus::Invalidated => return Err(failed("the stream's capture is invalid".into())),
         }
-        if device.stream_query(stream).map_err(driver_fault)? {
+        // A blocking stream comes after the default stream's work too. Whether it is one can't be asked.
+        let is_idle = device.stream_query(stream).map_err(driver_fault)?
+            && (handle.stream() == 0 || device.stream_query(RawStream::DEFAULT).unwrap_or(false));
+        if is_idle {
             // SAFETY: the caller's promise; nothing is before this work.
             return unsafe { self.run_now(&bindings, own) };
         }

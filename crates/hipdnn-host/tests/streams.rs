@@ -5,11 +5,17 @@ mod caller;
 mod common;
 
 use std::ffi::c_void;
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 use hip::{CaptureMode, Device, Driver, DriverKind, RawStream};
 use hipdnn::sys::{DataType, PointwiseMode as M, Status};
 use hipdnn::{Graph, Handle, Plan, Tensor};
+
+/// One test at a time: the default stream, which some keep busy, is everyone's.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn device() -> Device {
     Driver::load(DriverKind::Host).unwrap().devices().unwrap().remove(0)
@@ -63,6 +69,7 @@ fn while_busy(device: &Device, stream: RawStream<'_>, meanwhile: impl FnOnce()) 
 
 #[test]
 fn an_idle_stream_runs_work_before_the_call_returns() {
+    let _alone = alone();
     let stream = device().stream().unwrap();
     let (mut x, mut y) = ([1.0, 2.0, 3.0, 4.0], [0.0; 4]);
     Job::new(M::ADD, stream.raw()).execute(&mut x, &mut y);
@@ -71,6 +78,7 @@ fn an_idle_stream_runs_work_before_the_call_returns() {
 
 #[test]
 fn a_busy_stream_runs_work_in_its_turn() {
+    let _alone = alone();
     let device = device();
     let stream = device.stream().unwrap();
     let (twice, square) = (Job::new(M::ADD, stream.raw()), Job::new(M::MUL, stream.raw()));
@@ -86,6 +94,7 @@ fn a_busy_stream_runs_work_in_its_turn() {
 
 #[test]
 fn the_default_stream_has_its_order_too() {
+    let _alone = alone();
     let device = device();
     let job = Job::new(M::ADD, RawStream::DEFAULT);
     let (mut x, mut y) = ([1.0, 2.0, 3.0, 4.0], [0.0; 4]);
@@ -98,7 +107,32 @@ fn the_default_stream_has_its_order_too() {
 }
 
 #[test]
+fn a_blocking_stream_waits_for_the_default_stream() {
+    let _alone = alone();
+    let device = device();
+    let (driver, mut raw) = (Driver::load(DriverKind::Host).unwrap(), std::ptr::null_mut());
+    let scope = device.enter().unwrap();
+    // SAFETY: a valid out-pointer; the handle is a live stream until the end.
+    let stream = unsafe {
+        assert_eq!((driver.table().stream_create_with_flags)(&mut raw, 0), 0);
+        RawStream::from_ptr(raw)
+    };
+    drop(scope);
+    let job = Job::new(M::ADD, stream);
+    let (mut x, mut y) = ([1.0, 2.0, 3.0, 4.0], [0.0; 4]);
+    while_busy(&device, RawStream::DEFAULT, || {
+        job.execute(&mut x, &mut y);
+        assert_eq!(y, [0.0; 4], "the default stream's work comes first");
+    });
+    device.stream_synchronize(stream).unwrap();
+    assert_eq!(y, [2.0, 4.0, 6.0, 8.0]);
+    // SAFETY: nothing uses it any more.
+    assert_eq!(unsafe { (driver.table().stream_destroy)(raw) }, 0);
+}
+
+#[test]
 fn a_captured_stream_records_work_and_replays_it() {
+    let _alone = alone();
     let stream = device().stream().unwrap();
     let (twice, square) = (Job::new(M::ADD, stream.raw()), Job::new(M::MUL, stream.raw()));
     let (mut x, mut y, mut z) = ([1.0, 2.0, 3.0, 4.0], [0.0; 4], [0.0; 4]);
@@ -117,6 +151,7 @@ fn a_captured_stream_records_work_and_replays_it() {
 
 #[test]
 fn scalars_by_value_are_read_by_the_call() {
+    let _alone = alone();
     let device = device();
     let stream = device.stream().unwrap();
     let handle = Handle::new(common::backend()).unwrap();
@@ -144,6 +179,7 @@ fn scalars_by_value_are_read_by_the_call() {
 
 #[test]
 fn one_plan_runs_on_many_threads() {
+    let _alone = alone();
     let caller = caller::Caller(common::backend());
     let handle = caller.handle();
     let plan = caller.plan(caller.small_graph(handle));
@@ -169,6 +205,7 @@ fn one_plan_runs_on_many_threads() {
 
 #[test]
 fn a_destroyed_stream_is_refused() {
+    let _alone = alone();
     let stream = device().stream().unwrap();
     let job = Job::new(M::ADD, stream.raw());
     drop(stream);

@@ -25,7 +25,7 @@ impl Case {
 
     fn of(mode: ResampleMode, draw: &mut Draw) -> Self {
         let element = Element::draw(draw);
-        let (batch, channels, axes) = (draw.int(1..3), draw.int(1..4), draw.int(1..3) as usize);
+        let (batch, channels, axes) = (draw.int(1..3), draw.int(1..4), draw.int(1..4) as usize);
         let mut what = Resample::new(mode, &vec![1; axes]);
         let (mut dims, mut pooled) = (vec![batch, channels], vec![batch, channels]);
         for axis in 0..axes {
