@@ -236,16 +236,16 @@ struct LooseIndex {
 };
 struct FlatPack { FLAT_PACKS };
 
-// Where the operands have an element of the output.
-DEV void locate_element(const MapArgs& a, u32 element, OFFSET (&at)[OPERANDS + 1]) {
+// Where the operands have the first element of a row of the output.
+DEV void locate_row(const MapArgs& a, u32 row, OFFSET (&at)[OPERANDS + 1]) {
 #pragma unroll
   for (int o = 0; o <= OPERANDS; o++) at[o] = o < OPERANDS ? a.first[o] : 0;
 #pragma unroll
-  for (int axis = 0; axis < AXES; axis++) {
+  for (int axis = 1; axis < AXES; axis++) {
     if (axis < a.axes) {
-      u32 next = divide(a.by[axis], element);
-      OFFSET index = (OFFSET)(element - next * a.by[axis].divisor);
-      element = next;
+      u32 next = divide(a.by[axis], row);
+      OFFSET index = (OFFSET)(row - next * a.by[axis].divisor);
+      row = next;
 #pragma unroll
       for (int o = 0; o <= OPERANDS; o++) at[o] += index * a.strides[o][axis];
     }
@@ -255,13 +255,24 @@ DEV void locate_element(const MapArgs& a, u32 element, OFFSET (&at)[OPERANDS + 1
 KERNEL(map_flat, 256, MapArgs) {
   u32 pack = blockIdx.x * 256 + threadIdx.x;
   if (pack >= a.packs) return;
-  u32 element = pack * V;
+  u32 element = pack * V, extent = a.by[0].divisor;
+  u32 row = divide(a.by[0], element), column = element - row * extent;
+  // A row is at least as long as a pack, which so ends in this row or in the next.
+  OFFSET here[OPERANDS + 1], after[OPERANDS + 1];
+  locate_row(a, row, here);
+  locate_row(a, row + 1, after);
+#pragma unroll
+  for (int o = 0; o <= OPERANDS; o++) {
+    here[o] += (OFFSET)column * a.strides[o][0];
+    after[o] -= (OFFSET)(extent - column) * a.strides[o][0];
+  }
   if (!(IS_PACKED(a)) || (a.columns % V != 0 && blockIdx.x == gridDim.x - 1)) {
     u32 count = min_of((u32)V, a.columns - element);
 #pragma unroll 1
     for (u32 j = 0; j < count; j++) {
       OFFSET at[OPERANDS + 1];
-      locate_element(a, element + j, at);
+#pragma unroll
+      for (int o = 0; o <= OPERANDS; o++) at[o] = (column + j < extent ? here[o] : after[o]) + (OFFSET)j * a.strides[o][0];
       OneElement l;
       LOAD_ELEMENT(l, a, at)
       a.y[element + j] = put<Y>(VALUE(l, 0));
@@ -273,7 +284,8 @@ KERNEL(map_flat, 256, MapArgs) {
 #pragma unroll
   for (int j = 0; j < V; j++) {
     OFFSET at[OPERANDS + 1];
-    locate_element(a, element + j, at);
+#pragma unroll
+    for (int o = 0; o <= OPERANDS; o++) at[o] = (column + j < extent ? here[o] : after[o]) + (OFFSET)j * a.strides[o][0];
     LOAD_LOOSE(l, a, at, j)
   }
   Pack<Y, V> made;

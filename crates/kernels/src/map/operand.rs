@@ -167,9 +167,13 @@ impl Walk {
             .collect();
         let dense =
             operands.iter().zip(&loose).filter(|(_, loose)| !**loose).map(|(operand, _)| &operand.view).chain([y]);
-        let pack = 16 / dense.clone().map(|view| view.dtype.bytes() as u32).max()?;
-        let starts = dense.clone().all(|view| view.offset % pack as isize == 0);
-        (pack > 1 && starts && step >= i64::from(pack)).then_some((pack, loose))
+        let full = 16 / dense.clone().map(|view| view.dtype.bytes() as u32).max()?;
+        // A pack reaches into no more than two rows.
+        let fits = |pack: &u32| {
+            *pack > 1 && *pack <= self.extents[0] && dense.clone().all(|view| view.offset % *pack as isize == 0)
+        };
+        let pack = [full, full / 2, full / 4].into_iter().find(fits)?;
+        Some((pack, loose))
     }
 
     /// Whether inputs are contiguous along another axis than axis 0. That axis becomes axis 1. A thread may turn squares of
