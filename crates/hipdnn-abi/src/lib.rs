@@ -3,7 +3,7 @@
 //! A library implements three traits: [`Implementation`] (handles and graphs), [`Program`] (a graph and the engines that
 //! run it) and [`Plan`] (a graph on one engine); [`export!`] gives it the 38 symbols. Descriptors, statuses, attribute
 //! rules and error texts are this crate's: `table` says which attributes each kind of descriptor has, `registry` keeps
-//! handles and descriptors by number, so that nothing a caller passes is trusted.
+//! handles and descriptors by number, so that nothing a caller passes is trusted, `saved` writes graphs and plans as bytes.
 
 mod descriptor;
 mod engine;

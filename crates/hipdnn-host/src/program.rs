@@ -28,6 +28,8 @@ pub struct Program {
 struct Tensor {
     uid: i64,
     stage: Stage,
+    /// What its address is a multiple of.
+    alignment: usize,
     /// Bytes of a scalar that is given by value; 0 for everything else.
     value_bytes: usize,
 }
@@ -64,8 +66,9 @@ impl Program {
             }
         }
         let stage = |port: &Port| {
-            let value_bytes = if port.is_by_value { port.element_bytes() } else { 0 };
-            Ok(Tensor { uid: port.uid, stage: Stage::new(port)?, value_bytes })
+            let bytes = port.element_bytes();
+            let value_bytes = if port.is_by_value { bytes } else { 0 };
+            Ok(Tensor { uid: port.uid, stage: Stage::new(port)?, alignment: bytes.max(1), value_bytes })
         };
         let tensors = lowered.inputs.iter().chain(&lowered.outputs).map(stage).collect::<Result<_, String>>()?;
         Ok(Self { plan, tensors, inputs: lowered.inputs.len(), spare: Mutex::default() })
@@ -79,8 +82,12 @@ impl Program {
     /// Finds an address for each tensor.
     pub fn bind(&self, arguments: &Arguments<'_>) -> Result<Bindings, String> {
         let find = |tensor: &Tensor| {
-            let address = arguments.address(tensor.uid);
-            address.ok_or_else(|| format!("the variant pack has no address for tensor {}", tensor.uid))
+            let (uid, address) = (tensor.uid, arguments.address(tensor.uid));
+            let address = address.ok_or_else(|| format!("the variant pack has no address for tensor {uid}"))?;
+            if address.is_multiple_of(tensor.alignment) {
+                return Ok(address);
+            }
+            Err(format!("the address of tensor {uid} is no multiple of its element's {} bytes", tensor.alignment))
         };
         let addresses = self.tensors.iter().map(find).collect::<Result<_, _>>()?;
         Ok(Bindings { addresses, scalars: Vec::new() })

@@ -286,6 +286,9 @@ fn execution_checks_its_arguments() {
     assert_eq!(execute(plan, caller.pack(&[1], &addresses[..1])), Status::BAD_PARAM, "a tensor is missing");
     assert!(caller.text().contains("tensor 2"));
     assert_eq!(execute(plan, caller.pack(&[1, 2], &[addresses[0], NULL])), Status::BAD_PARAM, "a tensor is nowhere");
+    let odd = [addresses[0].wrapping_byte_add(2), addresses[1]];
+    assert_eq!(execute(plan, caller.pack(&[1, 2], &odd)), Status::BAD_PARAM, "between two numbers");
+    assert!(caller.text().contains("multiple"));
     let pack = caller.make(D::VARIANT_PACK_DESCRIPTOR);
     caller.put(pack, A::VARIANT_PACK_UNIQUE_IDS, T::INT64, &[1i64, 2]);
     assert_eq!(caller.finalize(pack), Status::BAD_PARAM, "no addresses");
