@@ -38,7 +38,7 @@ DEV f64 inverse_root(f64 v) { return 1 / sqrt(v); }
 #define EACH_PACK(what)                                                                                                \
   _Pragma("unroll") for (u32 h = 0; h < HELD; h++) {                                                                   \
     u32 at = lane + h * lanes;                                                                                         \
-    P& pack = held[h];                                                                                                 \
+    P& pack = held.packs[h];                                                                                               \
     if (at < packs) { what }                                                                                           \
   }
 #else
@@ -72,11 +72,34 @@ DEV void store_pack(const NormArgs& a, TY* y, u32 at, const P& x, C mean, C fact
   *(Pack<TY, VEC>*)(y + PACK_AT(at, a.y_columns)) = pack;
 }
 
+#if HELD
+// What a thread needs of a row. AHEAD: it is loaded while the row before is worked on, as teams that wait for one another
+// load nothing.
+struct Row {
+  P packs[HELD];
+  T first;
+};
+DEV void load_row(const NormArgs& a, u32 row, u32 lane, Row& to) {
+  if (row >= a.row_count) return;
+  const T* x = a.x + offset_at(row, a.rows, a.x_rows);
+  to.first = *x;
+#pragma unroll
+  for (u32 h = 0; h < HELD; h++) {
+    u32 at = lane + h * a.lanes;
+    if (at < a.packs) to.packs[h] = *(const P*)(x + PACK_AT(at, a.x_columns));
+  }
+}
+#endif
+
 KERNEL(normalise, 256, NormArgs) {
   SHARED(C, lds, 256);
   u32 lanes = a.lanes, lane = LANE(lanes), teams = 256 / lanes, blocks = (a.row_count + teams - 1) / teams;
   u32 turn = 0;
   C share = 1 / (C)a.count;
+#if AHEAD
+  Row next;
+  load_row(a, blockIdx.x * teams + TEAM(lanes), lane, next);
+#endif
   for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
     u32 row = block * teams + TEAM(lanes);
     u32 packs = row < a.row_count ? a.packs : 0;
@@ -85,14 +108,20 @@ KERNEL(normalise, 256, NormArgs) {
     const T* x = a.x + x_at;
     TY* y = a.y + y_at;
     C mean = 0, sum = 0;
-    // Sums of what is left of an element keep their digits where all lie far from zero.
-    C pivot = a.centre && packs ? get(*x) : 0;
 #if HELD
-    P held[HELD];
-#pragma unroll
-    for (u32 h = 0; h < HELD; h++)
-      if (lane + h * lanes < packs) held[h] = *(const P*)(x + PACK_AT(lane + h * lanes, a.x_columns));
+    Row held;
+#if AHEAD
+    held = next;
+    load_row(a, row + gridDim.x * teams, lane, next);
+#else
+    load_row(a, row, lane, held);
 #endif
+    T first = held.first;
+#else
+    T first = *x;
+#endif
+    // Sums of what is left of an element keep their digits where all lie far from zero.
+    C pivot = a.centre && packs ? get(first) : 0;
     if (a.centre) {
       EACH_PACK(_Pragma("unroll") for (int v = 0; v < VEC; v++) sum += get(pack.at[v]) - pivot;)
       mean = pivot + team_all<Sum>(sum, lanes, lds, turn) * share;

@@ -74,13 +74,32 @@ KERNEL(softmax_staged, 256, SoftmaxArgs) {
   }
 }
 #else
+typedef Pack<T, VEC> P;
+
+#if HELD
+// A thread's packs of a row. AHEAD: they are loaded while the row before is worked on, as teams that wait for one another
+// load nothing.
+DEV void load_row(const SoftmaxArgs& a, u32 row, u32 lane, P (&held)[HELD]) {
+  if (row >= a.row_count) return;
+  const T* x = a.x + offset_at(row, a.rows, a.x_rows);
+#pragma unroll
+  for (u32 h = 0; h < HELD; h++) {
+    u32 at = lane + h * a.lanes;
+    if (at < a.packs) held[h] = *(const P*)(x + PACK_AT(at, a.x_step));
+  }
+}
+#endif
+
 KERNEL(softmax, 256, SoftmaxArgs) {
   typedef COMPUTE(T) C;
-  typedef Pack<T, VEC> P;
   typedef Pack<TY, VEC> Q;
   SHARED(C, lds, 256);
   u32 lanes = a.lanes, lane = LANE(lanes), teams = 256 / lanes, blocks = (a.row_count + teams - 1) / teams;
   u32 turn = 0;
+#if AHEAD
+  P held[HELD];
+  load_row(a, blockIdx.x * teams + TEAM(lanes), lane, held);
+#endif
   for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
     u32 row = block * teams + TEAM(lanes);
     u32 packs = row < a.row_count ? a.packs : 0;
@@ -91,14 +110,18 @@ KERNEL(softmax, 256, SoftmaxArgs) {
 #if HELD
     C values[HELD * VEC];
     C top = -INFINITY_OF(C), sum = 0;
+#if !AHEAD
+    P held[HELD];
+    load_row(a, row, lane, held);
+#endif
 #pragma unroll
-    for (u32 h = 0; h < HELD; h++) {
-      u32 at = lane + h * lanes;
-      P pack;
-      if (at < packs) pack = *(const P*)(x + PACK_AT(at, a.x_step));
+    for (u32 h = 0; h < HELD; h++)
 #pragma unroll
-      for (int v = 0; v < VEC; v++) values[h * VEC + v] = at < packs ? get(pack.at[v]) : -INFINITY_OF(C);
-    }
+      for (int v = 0; v < VEC; v++)
+        values[h * VEC + v] = lane + h * lanes < packs ? get(held[h].at[v]) : -INFINITY_OF(C);
+#if AHEAD
+    load_row(a, row + gridDim.x * teams, lane, held);
+#endif
 #pragma unroll
     for (int i = 0; i < HELD * VEC; i++) top = max_of(top, values[i]);
     C shift = shift_of(team_all<Largest>(top, lanes, lds, turn));

@@ -26,7 +26,7 @@ pub(crate) fn work(prim: &ArgReduce, step: &Step, arch: &Arch) -> Result<Work, D
         Team::turned(rows.elems(), extent, arch)
     } else {
         // Eight elements a thread, at least.
-        Team { lanes: (extent / 8 + 1).next_power_of_two().min(THREADS), held: 0 }
+        Team { lanes: (extent / 8 + 1).next_power_of_two().min(THREADS), held: 0, resident: None }
     };
     let missing = busy(arch) / (u64::from(rows.elems()) * u64::from(team.lanes)).max(1);
     let segments = missing.min(u64::from(extent / (team.lanes * 16))).clamp(1, 256) as u32;
@@ -63,7 +63,7 @@ pub(crate) fn work(prim: &ArgReduce, step: &Step, arch: &Arch) -> Result<Work, D
     let mut work = Work::one(launch(team, extent, segment, segments, false));
     if segments > 1 {
         work.scratch_bytes = parts * 12;
-        work.launches.push(launch(Team { lanes: 32, held: 0 }, segments, segments, 1, true));
+        work.launches.push(launch(Team { lanes: 32, held: 0, resident: None }, segments, segments, 1, true));
     }
     Ok(work)
 }

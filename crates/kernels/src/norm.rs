@@ -87,6 +87,7 @@ pub(crate) fn work(prim: &Norm, step: &Step, arch: &Arch) -> Result<Work, Declin
         .set("VEC", vec)
         .set("FLAT", u8::from(is_flat))
         .set("HELD", team.held)
+        .set("AHEAD", u8::from(team.resident.is_some()))
         .set("TURNED", u8::from(is_turned));
     Ok(Work::one(Launch { kernel, grid: [team.blocks(rows.elems()), 1, 1], threads: THREADS, lds_bytes: 0, args }))
 }

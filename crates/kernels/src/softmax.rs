@@ -64,6 +64,7 @@ pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Dec
         .set("LOG", u8::from(prim.log))
         .set("VEC", vec)
         .set("HELD", team.held)
+        .set("AHEAD", u8::from(team.resident.is_some()))
         .set("STAGED", u8::from(staged.is_some()))
         .set("TURNED", u8::from(is_turned && staged.is_none()));
     let lds_bytes = staged.as_ref().map_or(0, |staged| staged.rows * extent * x.dtype.bytes() as u32);
@@ -89,6 +90,6 @@ impl Staged {
         let lanes = THREADS / count.max(1);
         let held = extent.div_ceil(lanes).next_power_of_two().max(4);
         let fits = is_dense && pack > 1 && (8..=THREADS).contains(&count) && held <= 16;
-        (fits && is_busy).then_some(Self { pack, rows: count, team: Team { lanes, held } })
+        (fits && is_busy).then_some(Self { pack, rows: count, team: Team { lanes, held, resident: None } })
     }
 }

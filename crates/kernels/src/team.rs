@@ -18,6 +18,8 @@ pub(crate) struct Team {
     pub lanes: u32,
     /// Packs that each holds, or 0 where rows are too long for that.
     pub held: u32,
+    /// Blocks that stay, each loading the next rows while it works on some; where there are barriers to wait at.
+    pub resident: Option<u32>,
 }
 
 impl Team {
@@ -34,7 +36,14 @@ impl Team {
         while lanes < THREADS && lanes < packs && u64::from(rows) * u64::from(lanes) < busy(arch) {
             lanes *= 2;
         }
-        Self { lanes, held: held.into_iter().find(|held| packs <= held * lanes).unwrap_or(0) }
+        let mut held = held.into_iter().find(|held| packs <= held * lanes).unwrap_or(0);
+        let resident = arch.compute_units * 4;
+        let stays = held > 0 && lanes > 32 && rows.div_ceil(THREADS / lanes) >= 4 * resident;
+        if stays && element_bytes == 4 && lanes < THREADS {
+            // A row and the next one: as many registers as for one of short elements.
+            (lanes, held) = (lanes * 2, held.div_ceil(2));
+        }
+        Self { lanes, held, resident: stays.then_some(resident) }
     }
 
     /// For rows whose neighbours lie side by side: threads of one lane are neighbours.
@@ -43,12 +52,12 @@ impl Team {
         while lanes < 32 && lanes < elems && u64::from(rows) * u64::from(lanes) < busy(arch) {
             lanes *= 2;
         }
-        Self { lanes, held: 0 }
+        Self { lanes, held: 0, resident: None }
     }
 
     /// Blocks along x for this many rows.
     pub fn blocks(self, rows: u32) -> u32 {
-        rows.div_ceil(THREADS / self.lanes).min(MOST_BLOCKS)
+        rows.div_ceil(THREADS / self.lanes).min(self.resident.unwrap_or(MOST_BLOCKS))
     }
 }
 

@@ -37,6 +37,8 @@ fn rows_that_take_more_registers_or_none() {
             softmax(false, dense(0, dtype, &[rows, columns]), rows * columns, relative);
         }
         softmax(true, dense(0, dtype, &[1, 9000]), 9000, relative);
+        // Blocks that stay for several rows.
+        softmax(false, dense(0, dtype, &[300, 2048]), 300 * 2048, relative);
     }
 }
 
