@@ -171,6 +171,16 @@ fn rows(dtype: DType, samples: &mut Vec<Sample>) {
         let inputs: &[_] = if centre { &[x, by_column, by_column] } else { &[x, by_column] };
         samples.push(sample(format!("norm {word} {dtype}"), prim, inputs, &[x]));
     }
+    // So many rows that threads hold more of each, of lengths that take one wave, several, and packs of no row.
+    for (word, extents) in [("many", [1 << 16, 1024]), ("wide", [1 << 16, 4096]), ("odd", [1 << 18, 197])] {
+        let (x, by_row) = ((dtype, &extents[..]), (dtype, &extents[..1]));
+        samples.push(sample(format!("reduce sum {word} {dtype}"), reduce_sum(), &[x], &[by_row]));
+        let prim = Prim::Softmax(Softmax { log: false });
+        samples.push(sample(format!("softmax {word} {dtype}"), prim, &[x], &[x]));
+        let norm = Norm { axes: 1, epsilon: 1e-5, centre: true, scale: true, bias: true, round_before_scale: false };
+        let by_column = (dtype, &extents[1..]);
+        samples.push(sample(format!("norm {word} {dtype}"), Prim::Norm(norm), &[x, by_column, by_column], &[x]));
+    }
     let mut columns =
         sample(format!("reduce sum columns {dtype}"), reduce_sum(), &[(dtype, wide)], &[(dtype, &wide[..1])]);
     columns.step.inputs[0].strides = [1isize, 64].into_iter().collect();
