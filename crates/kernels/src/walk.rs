@@ -175,6 +175,40 @@ mod tests {
         }
     }
 
+    /// As `offset_at` of the text.
+    fn offset_at(numbers: &[u32], strides: &[i64; AXES], mut number: u32) -> i64 {
+        let first = numbers[0] as usize;
+        let mut offset = 0;
+        for axis in (first + 1..AXES).rev() {
+            let (factor, shift) = (numbers[1 + AXES + axis], numbers[1 + 2 * AXES + axis]);
+            let above = ((u64::from(number) * u64::from(factor)) >> shift) as u32;
+            offset += i64::from(number - above * numbers[1 + axis]) * strides[axis];
+            number = above;
+        }
+        offset + i64::from(number) * strides[first]
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn walks_visit_what_the_axes_show(axes in proptest::collection::vec((1usize..4, -20isize..20), 0..=6)) {
+            let axes: Vec<Axis<1>> = axes.into_iter().map(|(extent, stride)| (extent, [stride])).collect();
+            let wanted = axes.iter().fold(vec![0i64], |offsets, &(extent, [stride])| {
+                let steps = |offset: i64| (0..extent as i64).map(move |at| offset + at * stride as i64);
+                offsets.into_iter().flat_map(steps).collect()
+            });
+            let walk = Walk::new(&axes).unwrap();
+            let offset = |walk: &Walk<1>, at| offset_at(&walk.numbers(), &walk.strides(0), at);
+            let found: Vec<i64> = (0..walk.elems()).map(|at| offset(&walk, at)).collect();
+            proptest::prop_assert_eq!(&found, &wanted);
+            let sorted = Walk::in_memory_order(&axes).unwrap();
+            let mut found: Vec<i64> = (0..sorted.elems()).map(|at| offset(&sorted, at)).collect();
+            let mut wanted = wanted;
+            found.sort_unstable();
+            wanted.sort_unstable();
+            proptest::prop_assert_eq!(found, wanted);
+        }
+    }
+
     #[test]
     fn packs_divide_everything() {
         assert_eq!(pack(DType::F16, 8, [1024, 0, 64]), 8);
