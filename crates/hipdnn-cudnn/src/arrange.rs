@@ -50,20 +50,20 @@ fn wanted(operation: &Operation) -> Wanted {
             let first: Vec<usize> = (0..operation.writes[0].1.dims.len()).collect();
             let last: Vec<usize> = std::iter::once(0).chain(2..first.len()).chain([1]).collect();
             let is_gradient = operation.kind == D::OPERATION_RESAMPLE_BWD_DESCRIPTOR;
-            if !is_gradient && operation.views().all(|(_, view)| is_packed(view, &first)) {
+            if !is_gradient && operation.views().all(|(_, view)| view.is_packed(&first)) {
                 return choose(&|_| None);
             }
-            choose(&|view| (!is_packed(view, &last)).then(|| last.clone()))
+            choose(&|view| (!view.is_packed(&last)).then(|| last.clone()))
         }
         D::OPERATION_MATMUL_DESCRIPTOR => choose(&|view| {
             let rows: Vec<usize> = (0..view.dims.len()).collect();
-            (!is_packed(view, &rows)).then_some(rows)
+            (!view.is_packed(&rows)).then_some(rows)
         }),
         D::OPERATION_POINTWISE_DESCRIPTOR => {
             let to = &operation.writes[0].1;
             let mut order: Vec<usize> = (0..to.dims.len()).collect();
             order.sort_by_key(|&axis| std::cmp::Reverse(to.strides[axis]));
-            choose(&|view| (!is_packed(view, &order)).then(|| order.clone()))
+            choose(&|view| (!view.is_packed(&order)).then(|| order.clone()))
         }
         _ => choose(&|_| None),
     }
@@ -73,16 +73,6 @@ fn wanted(operation: &Operation) -> Wanted {
 fn is_movable(graph: &Graph, view: &View) -> bool {
     let tensor = &graph.tensors[view.tensor];
     matches!(tensor.home, Home::Device | Home::Inside) && tensor.data_type != DataType::BOOLEAN
-}
-
-/// True if the axes lie in memory in an order, without gaps.
-fn is_packed(view: &View, order: &[usize]) -> bool {
-    let mut step = 1;
-    order.iter().rev().all(|&axis| {
-        let fits = view.dims[axis] == 1 || view.strides[axis] == step;
-        step *= view.dims[axis];
-        fits
-    })
 }
 
 fn copied(graph: &Graph, from: &View, to: &View) -> Operation {
@@ -105,10 +95,10 @@ mod tests {
 
     #[test]
     fn layouts_are_told_apart() {
-        assert!(is_packed(&view(&[2, 3, 4], &[12, 4, 1]), &[0, 1, 2]));
-        assert!(is_packed(&view(&[2, 3, 1], &[3, 1, 77]), &[0, 1, 2]), "an axis of extent 1 lies anywhere");
-        assert!(!is_packed(&view(&[2, 3, 4], &[24, 4, 1]), &[0, 1, 2]), "a gap");
-        assert!(!is_packed(&view(&[2, 3, 4], &[12, 1, 3]), &[0, 1, 2]), "another order");
+        assert!(view(&[2, 3, 4], &[12, 4, 1]).is_packed(&[0, 1, 2]));
+        assert!(view(&[2, 3, 1], &[3, 1, 77]).is_packed(&[0, 1, 2]), "an axis of extent 1 lies anywhere");
+        assert!(!view(&[2, 3, 4], &[24, 4, 1]).is_packed(&[0, 1, 2]), "a gap");
+        assert!(!view(&[2, 3, 4], &[12, 1, 3]).is_packed(&[0, 1, 2]), "another order");
         assert!(view(&[2, 3, 4], &[12, 1, 3]).is_dense());
         assert!(!view(&[2, 3, 4], &[24, 4, 1]).is_dense());
     }

@@ -60,6 +60,16 @@ pub struct View {
 }
 
 impl View {
+    /// True if the axes lie in memory in an order, without gaps.
+    pub fn is_packed(&self, order: &[usize]) -> bool {
+        let mut step = 1;
+        order.iter().rev().all(|&axis| {
+            let fits = self.dims[axis] == 1 || self.strides[axis] == step;
+            step *= self.dims[axis];
+            fits
+        })
+    }
+
     /// True if the elements lie in memory without gaps, in whatever order of axes.
     pub fn is_dense(&self) -> bool {
         let mut axes: Vec<(i64, i64)> = self.strides.iter().copied().zip(self.dims.iter().copied()).collect();

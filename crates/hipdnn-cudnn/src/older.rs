@@ -72,6 +72,11 @@ impl Call {
             D::OPERATION_POINTWISE_DESCRIPTOR
                 if operation.code(A::POINTWISE_MODE) == Some(PointwiseMode::IDENTITY.0) =>
             {
+                // Others it refuses, or copies wrongly: seen with bfloat16.
+                let copies = [DataType::FLOAT, DataType::DOUBLE, DataType::HALF].contains(&data_type(from));
+                if !copies {
+                    return Err(none());
+                }
                 None
             }
             _ => return Err(none()),

@@ -41,7 +41,7 @@ impl Piece {
     }
 
     fn of(worker: &Worker, graph: &Graph, range: &Range<usize>, operations: &[Operation]) -> Outcome<Self> {
-        operations.iter().try_for_each(trusted)?;
+        trusted(graph, range, operations)?;
         let (mut nodes, mut parts) = (Vec::new(), Vec::new());
         let mut tensors: HashMap<usize, (&View, Descriptor)> = HashMap::new();
         let mut bound = Vec::new();
@@ -112,18 +112,53 @@ impl Piece {
     }
 }
 
-/// Refuses what cuDNN takes and then does not do right.
-fn trusted(operation: &Operation) -> Outcome {
-    if operation.code(A::CONVOLUTION_COMP_TYPE) == Some(DataType::INT32.0) {
-        // Seen with cuDNN 9 on an H200: the factor 1.0 is taken for a whole number.
-        return Err(Fault::unsupported("cuDNN's convolutions of whole numbers scale their results"));
+/// Refuses what cuDNN takes and then does not do right, as seen with cuDNN 9.19 on an H200.
+fn trusted(graph: &Graph, range: &Range<usize>, operations: &[Operation]) -> Outcome {
+    let refuse = |reason: &str| Err(Fault::unsupported(reason));
+    let has = |kinds: &[D]| operations.iter().any(|operation| kinds.contains(&operation.kind));
+    for operation in operations {
+        if operation.code(A::CONVOLUTION_COMP_TYPE) == Some(DataType::INT32.0) {
+            // The factor 1.0 is taken for a whole number.
+            return refuse("cuDNN's convolutions of whole numbers scale their results");
+        }
+        let reads_brain = |(_, view): &(A, View)| graph.tensors[view.tensor].data_type == DataType::BFLOAT16;
+        if POOLING.contains(&operation.kind) && operation.views().any(reads_brain) {
+            return refuse("cuDNN's pooling of bfloat16 writes beyond its results");
+        }
+        let is_last = |view: &View| view.dims.get(1) == Some(&1) || view.strides.get(1) == Some(&1);
+        if operation.kind == D::OPERATION_RESAMPLE_BWD_DESCRIPTOR && !operation.views().all(|(_, view)| is_last(view)) {
+            return refuse("cuDNN wants the pooled data too, unless channels are last");
+        }
     }
-    let is_last = |view: &View| view.dims.get(1) == Some(&1) || view.strides.get(1) == Some(&1);
-    if operation.kind == D::OPERATION_RESAMPLE_BWD_DESCRIPTOR && !operation.views().all(|(_, view)| is_last(view)) {
-        return Err(Fault::unsupported("cuDNN wants the pooled data too, unless channels are last"));
-    }
-    Ok(())
+    let is_checked = |operation: &&Operation| {
+        let other = [
+            D::OPERATION_MATMUL_DESCRIPTOR,
+            D::OPERATION_NORM_FORWARD_DESCRIPTOR,
+            D::OPERATION_NORM_BACKWARD_DESCRIPTOR,
+        ];
+        !other.contains(&operation.kind)
+    };
+    let views = operations.iter().filter(is_checked).flat_map(Operation::views).map(|(_, view)| view);
+    let views: Vec<&View> = views.filter(|view| graph.is_bound(view.tensor, range)).collect();
+    let Some(rank) = views.first().map(|view| view.dims.len()) else { return Ok(()) };
+    let rows: Vec<usize> = (0..rank).collect();
+    let last: Vec<usize> = std::iter::once(0).chain(2..rank).chain([1]).collect();
+    let orders = match rank {
+        0..=3 => vec![rows],
+        _ if has(&[D::OPERATION_MATMUL_DESCRIPTOR]) => vec![rows],
+        _ if has(&POOLING) || has(&CONVOLUTIONS) => vec![rows, last],
+        _ => vec![last],
+    };
+    let fits = |order: &Vec<usize>| views.iter().all(|view| view.dims.len() == rank && view.is_packed(order));
+    if orders.iter().any(fits) { Ok(()) } else { refuse("cuDNN's engines want tensors of one common layout") }
 }
+
+const POOLING: [D; 2] = [D::OPERATION_RESAMPLE_FWD_DESCRIPTOR, D::OPERATION_RESAMPLE_BWD_DESCRIPTOR];
+const CONVOLUTIONS: [D; 3] = [
+    D::OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+    D::OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+    D::OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+];
 
 fn tensor(worker: &Worker, graph: &Graph, view: &View, is_virtual: bool) -> Outcome<Descriptor> {
     let known = &graph.tensors[view.tensor];

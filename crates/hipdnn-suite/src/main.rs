@@ -29,31 +29,37 @@ struct Options {
     /// How many cases of each family, in per cent of the usual number.
     #[arg(long, default_value_t = 100)]
     share: u64,
-    /// How many families are run at a time.
+    /// How many cases are run at a time.
     #[arg(long, default_value_t = 1)]
     threads: usize,
 }
+
+const CASES_AT_A_TIME: usize = 4;
 
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
     let bench = Bench::on_device(options.library.clone(), options.driver)?;
     println!("{}", bench.describe());
     let families: Vec<_> = FAMILIES.iter().filter(|family| family.name.contains(&options.only)).collect();
-    let (next, rows) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    // Families differ in what a case costs: threads take a few cases at a time.
+    let pieces = families.iter().enumerate().flat_map(|(at, family)| {
+        let cases = match options.case {
+            Some(case) => case..case + 1,
+            None => 0..(family.cases * options.share).div_ceil(100),
+        };
+        let end = cases.end;
+        cases.step_by(CASES_AT_A_TIME).map(move |first| (at, first..end.min(first + CASES_AT_A_TIME as u64)))
+    });
+    let pieces: Vec<_> = pieces.collect();
+    let (next, rows) = (AtomicUsize::new(0), Mutex::new(BTreeMap::<usize, Row>::new()));
     std::thread::scope(|scope| {
         for _ in 0..options.threads.max(1) {
             scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(family) = families.get(at) else { break };
-                    let cases = match options.case {
-                        Some(case) => case..case + 1,
-                        None => 0..(family.cases * options.share).div_ceil(100),
-                    };
-                    let row = Row::of(family, &bench, cases);
+                while let Some((at, cases)) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let row = Row::of(families[*at], &bench, cases.clone());
                     // At once: whoever stops this early still sees how far it got.
                     print!("{row}");
-                    rows.lock().unwrap_or_else(PoisonError::into_inner).insert(at, row);
+                    rows.lock().unwrap_or_else(PoisonError::into_inner).entry(*at).or_default().absorb(row);
                 }
             });
         }

@@ -44,6 +44,16 @@ impl Row {
         row
     }
 
+    /// Adds further cases of the same family.
+    pub fn absorb(&mut self, more: Self) {
+        self.name = more.name;
+        self.passed += more.passed;
+        for (reason, count) in more.unsupported {
+            *self.unsupported.entry(reason).or_default() += count;
+        }
+        self.wrong.extend(more.wrong);
+    }
+
     /// How many cases were run.
     pub fn cases(&self) -> usize {
         self.passed + self.unsupported.values().sum::<usize>() + self.wrong.len()

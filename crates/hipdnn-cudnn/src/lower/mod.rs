@@ -51,6 +51,8 @@ struct Lowering {
     variant: Variant,
     /// The graph's tensors by the caller's number.
     known: HashMap<i64, usize>,
+    /// The most axes that a tensor was given with.
+    widest: usize,
     /// The axes of every tensor.
     rank: usize,
     /// Whether data of three axes gets another one, between the channels and the last.
@@ -82,7 +84,7 @@ impl Lowering {
         let inserts_axis = widest == 3 && operations.iter().any(is_spatial);
         let rank = if inserts_axis { 4 } else { widest.max(LEAST_RANK) };
         let (graph, known) = (Graph::default(), HashMap::new());
-        Self { graph, variant, known, rank, inserts_axis, compute: DataType::FLOAT }
+        Self { graph, variant, known, widest, rank, inserts_axis, compute: DataType::FLOAT }
     }
 
     fn operation(&mut self, operation: &Descriptor) -> Answer {
@@ -202,28 +204,27 @@ impl Lowering {
         self.graph.tensors[view.tensor].data_type
     }
 
-    /// A view with as many axes as every other one.
+    /// A view with as many axes as every other one: fewer axes are the first ones, as hipDNN aligns them.
     fn ranked(&self, view: &View) -> View {
         let mut view = view.clone();
-        let reach = |view: &View| view.dims.iter().zip(&view.strides).map(|(extent, stride)| extent * stride).max();
-        let is_scalar = view.dims.iter().all(|&extent| extent == 1);
-        if self.inserts_axis && view.dims.len() == 3 && !is_scalar {
+        view.dims.resize(view.dims.len().max(self.widest), 1);
+        view.strides.resize(view.dims.len(), 1);
+        if self.inserts_axis && view.dims.len() == 3 {
             let step = view.dims[2] * view.strides[2];
             view.dims.insert(2, 1);
             view.strides.insert(2, step);
         }
-        let step = reach(&view).unwrap_or(1);
+        let reach = view.dims.iter().zip(&view.strides).map(|(extent, stride)| extent * stride).max().unwrap_or(1);
         while view.dims.len() < self.rank {
             view.dims.insert(0, 1);
-            view.strides.insert(0, step);
+            view.strides.insert(0, reach);
         }
         view
     }
 
     /// Where an axis of the caller's is now.
-    fn axis(&self, axis: i64, rank: usize) -> i64 {
-        let is_behind = self.inserts_axis && rank == 3 && axis >= 2;
-        axis + if self.inserts_axis && rank == 3 { i64::from(is_behind) } else { (self.rank - rank) as i64 }
+    fn axis(&self, axis: i64) -> i64 {
+        axis + if self.inserts_axis { i64::from(axis >= 2) } else { (self.rank - self.widest) as i64 }
     }
 
     fn push(&mut self, operation: Operation) {

@@ -101,6 +101,7 @@ impl Lowering {
 
     fn norm(&mut self, mode: NormMode, rows: Rows) -> Answer {
         let first = first_covered(&rows.x, &rows.scale)?;
+        self.require_widest(&rows.x)?;
         if self.variant == Variant::Apart {
             return self.norm_apart(mode, rows, first);
         }
@@ -136,6 +137,14 @@ impl Lowering {
         self.push(Operation { kind, parameters: None, settings, reads, writes });
         for (wide, flat) in rounded {
             self.map(C::IDENTITY, &[&wide], &flat);
+        }
+        Ok(())
+    }
+
+    /// Trailing axes are only where they seem to be if nothing in the graph has more axes.
+    fn require_widest(&self, x: &View) -> Answer {
+        if x.dims.len() < self.widest {
+            return Err("the cuDNN bridge has no norm in a graph with tensors of more axes".into());
         }
         Ok(())
     }
@@ -226,6 +235,7 @@ impl Lowering {
 
     fn norm_backward(&mut self, mode: NormMode, of: RowGradients) -> Answer {
         let first = first_covered(&of.x, &of.scale)?;
+        self.require_widest(&of.x)?;
         if self.variant == Variant::Apart {
             self.norm_backward_apart(&of, first);
             return Ok(());
@@ -310,7 +320,7 @@ impl Lowering {
 
     /// All axes but the channels.
     fn channel_axes(&self) -> Vec<usize> {
-        (0..self.rank).filter(|&axis| axis != 1).collect()
+        (0..self.rank).filter(|&axis| axis as i64 != self.axis(1)).collect()
     }
 
     pub(super) fn batch_norm_training(&mut self, operation: &Descriptor) -> Answer {

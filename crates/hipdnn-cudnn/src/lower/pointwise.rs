@@ -68,10 +68,7 @@ impl Lowering {
     }
 
     fn index(&mut self, operation: &Descriptor, from: &View, to: &View) {
-        let rank = operation
-            .descriptor(H::OPERATION_POINTWISE_IN_0_EXT)
-            .map_or(self.rank, |tensor| tensor.i64s(H::TENSOR_DIMENSIONS).len());
-        let axis = self.axis(operation.i64s(H::POINTWISE_AXIS).first().copied().unwrap_or(0), rank);
+        let axis = self.axis(operation.i64s(H::POINTWISE_AXIS).first().copied().unwrap_or(0));
         // Engines make indices of the compute type only.
         let is_direct = self.data_type(to) == self.compute;
         let numbers = if is_direct { to.clone() } else { self.inside(self.compute, &to.dims, to) };
