@@ -259,3 +259,52 @@ fn lowers_precision(worker: &Worker, config: &Descriptor) -> bool {
     let lower = [NumericalNote::TENSOR_CORE.0, NumericalNote::DOWN_CONVERT_INPUTS.0];
     notes().is_ok_and(|notes| notes.iter().any(|note| lower.contains(note)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::PointwiseMode;
+
+    const CHANNELS_FIRST: &[usize] = &[0, 1, 2, 3];
+    const CHANNELS_LAST: &[usize] = &[0, 2, 3, 1];
+
+    /// A sum of two tensors that lie in memory in these orders.
+    fn sum(dims: &[i64], orders: [&[usize]; 3], data_type: DataType) -> Graph {
+        let mut graph = Graph::default();
+        let [a, b, to] = orders.map(|order| graph.add_inside(data_type, dims, order));
+        graph.tensors.iter_mut().for_each(|tensor| tensor.home = Home::Device);
+        graph.operations.push(Operation::pointwise(PointwiseMode::ADD, &[&a, &b], &to, DataType::FLOAT, Vec::new()));
+        graph
+    }
+
+    fn refusal(graph: &Graph) -> Option<String> {
+        trusted(graph, &(0..graph.operations.len()), &graph.operations).err().map(|fault| fault.text)
+    }
+
+    #[test]
+    fn tensors_of_different_layouts_are_refused() {
+        let (first, last) = (CHANNELS_FIRST, CHANNELS_LAST);
+        let of = |orders| refusal(&sum(&[2, 3, 4, 5], orders, DataType::FLOAT));
+        assert_eq!(of([last, last, last]), None);
+        assert!(of([last, first, last]).unwrap().contains("common layout"));
+        assert!(of([first, first, first]).is_some(), "engines for elementwise operations know channels last only");
+        assert_eq!(refusal(&sum(&[2, 3, 4], [&[0, 1, 2]; 3], DataType::FLOAT)), None);
+        assert!(refusal(&sum(&[2, 3, 4], [&[0, 2, 1]; 3], DataType::FLOAT)).is_some());
+    }
+
+    #[test]
+    fn gaps_are_seen() {
+        let mut graph = sum(&[2, 3, 4, 5], [CHANNELS_LAST; 3], DataType::FLOAT);
+        graph.operations[0].reads[0].1.strides[0] += 1;
+        assert!(refusal(&graph).is_some());
+    }
+
+    #[test]
+    fn pooling_of_brain_floats_is_refused() {
+        let mut graph = sum(&[2, 3, 4, 5], [CHANNELS_LAST; 3], DataType::BFLOAT16);
+        graph.operations[0].kind = D::OPERATION_RESAMPLE_FWD_DESCRIPTOR;
+        assert!(refusal(&graph).unwrap().contains("bfloat16"));
+        graph.tensors.iter_mut().for_each(|tensor| tensor.data_type = DataType::HALF);
+        assert_eq!(refusal(&graph), None);
+    }
+}

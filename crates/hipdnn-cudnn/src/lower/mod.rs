@@ -259,3 +259,43 @@ impl Lowering {
         to
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lowering(widest: usize, inserts_axis: bool) -> Lowering {
+        let (graph, known, variant) = (Graph::default(), HashMap::new(), Variant::Whole);
+        let rank = if inserts_axis { 4 } else { widest.max(LEAST_RANK) };
+        Lowering { graph, variant, known, widest, rank, inserts_axis, compute: DataType::FLOAT }
+    }
+
+    fn dims(lowering: &Lowering, dims: &[i64]) -> Vec<i64> {
+        let view = View { tensor: 0, dims: dims.to_vec(), strides: vec![1; dims.len()] };
+        lowering.ranked(&view).dims
+    }
+
+    #[test]
+    fn fewer_axes_are_the_first_ones() {
+        let four = lowering(4, false);
+        assert_eq!(dims(&four, &[1, 3]), [1, 3, 1, 1]);
+        assert_eq!(dims(&four, &[2, 3, 4, 5]), [2, 3, 4, 5]);
+        assert_eq!(dims(&four, &[1]), [1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn graphs_of_few_axes_get_more_in_front() {
+        let two = lowering(2, false);
+        assert_eq!(dims(&two, &[5, 7]), [1, 5, 7]);
+        assert_eq!(dims(&two, &[5]), [1, 5, 1]);
+        assert_eq!(two.axis(1), 2);
+    }
+
+    #[test]
+    fn one_spatial_axis_gets_another_before_it() {
+        let one = lowering(3, true);
+        assert_eq!(dims(&one, &[2, 3, 9]), [2, 3, 1, 9]);
+        assert_eq!(dims(&one, &[1, 3, 1]), [1, 3, 1, 1]);
+        assert_eq!([0, 1, 2].map(|axis| one.axis(axis)), [0, 1, 3]);
+    }
+}
