@@ -61,7 +61,8 @@ impl<'a> Job<'a> {
         let (&[batches, rows, size], &[_, total, width]) = (&q.shape[..], &v.shape[..]) else {
             return Err(Declined::new("attention over other axes"));
         };
-        if !matches!(q.dtype, DType::F32 | DType::F16 | DType::Bf16) {
+        let one_type = [k, v, out].iter().all(|view| view.dtype == q.dtype);
+        if !one_type || !matches!(q.dtype, DType::F32 | DType::F16 | DType::Bf16) {
             return Err(Declined::new(format!("attention of {}", q.dtype)));
         }
         if size.max(width) > 256 || attention.shape.len() > AXES + 1 {

@@ -90,9 +90,10 @@ impl Finder<'_> {
         let Prim::MatMul(MatMul { alpha }) = product.prim else { return None };
         let ([queries, keys], [made]) = (&product.inputs[..], &product.outputs[..]) else { return None };
         let shape = scores.shape.clone();
-        let fits = made.shape == weights.shape
+        let one_type = [queries, keys, values, made, &last.outputs[0]].iter().all(|view| view.dtype == dtype);
+        let fits = one_type
+            && made.shape == weights.shape
             && shape.last() == made.shape.last()
-            && made.dtype == dtype
             && expr.result().compute() == dtype.compute();
         let (rows, size, width) = (made.shape[1], queries.shape[2].max(values.shape[2]), values.shape[2]);
         let small = size <= MOST_SIZE && operands.len() <= MOST_OPERANDS && (2..=MOST_AXES).contains(&shape.len());
