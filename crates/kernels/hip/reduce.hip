@@ -71,8 +71,8 @@ DEV f64 log_wide(f64 v) {
 #else
 #define ELEMENT_AT(i) ((i) * VEC)
 #endif
-// Loads that wait at a time. Walks over several axes cost scalar registers.
-#if !LINE
+// Loads that wait at a time. Walks over several axes and comparisons cost scalar registers.
+#if !LINE || FOLD == 4 || FOLD == 5
 #define LOADS 2
 #else
 #define LOADS 4
