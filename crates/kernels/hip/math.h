@@ -289,6 +289,8 @@ DEV f32 pow_of(f32 x, f32 y) {
   if (a == 0.0f || a == inf) magnitude = (a == 0.0f) == (y > 0.0f) ? 0.0f : inf;
   else if (fabsf(y) == inf) magnitude = a == 1.0f ? 1.0f : (a > 1.0f) == (y > 0.0f) ? inf : 0.0f;
   else if (x < 0.0f && !whole) return NAN_F32;
+  // Roots of squares are whole: a cast to integers would show the last bit that the way below may lack.
+  else if (y == 0.5f) magnitude = sqrt_of(a);
   else magnitude = pow_positive(a, y);
   return odd && f32_bits(x) >> 31 ? -magnitude : magnitude;
 }
