@@ -2,7 +2,7 @@
 //!
 //! A graph of hipDNN's descriptors becomes operations in cuDNN's terms (`lower`, `graph`), those a graph of cuDNN's with
 //! the engine configurations its heuristics offer (`piece`), and a configuration becomes a plan (`plan`). Where cuDNN does not
-//! take a graph as a whole it is run in the longest pieces it does take, with what stands between them in the workspace.
+//! take a graph as a whole it is run operation by operation, with what stands between them in the workspace.
 //!
 //! | what | how |
 //! |---|---|

@@ -125,9 +125,22 @@ fn trusted(graph: &Graph, range: &Range<usize>, operations: &[Operation]) -> Out
         if POOLING.contains(&operation.kind) && operation.views().any(reads_brain) {
             return refuse("cuDNN's pooling of bfloat16 writes beyond its results");
         }
-        let is_last = |view: &View| view.dims.get(1) == Some(&1) || view.strides.get(1) == Some(&1);
+        let is_last = |view: &View| view.dims.get(1) != Some(&1) && view.strides.get(1) == Some(&1);
         if operation.kind == D::OPERATION_RESAMPLE_BWD_DESCRIPTOR && !operation.views().all(|(_, view)| is_last(view)) {
             return refuse("cuDNN wants the pooled data too, unless channels are last");
+        }
+    }
+    let is_elementwise = !has(&CONVOLUTIONS) && !has(&[D::OPERATION_MATMUL_DESCRIPTOR]);
+    if operations.len() > 1 && is_elementwise {
+        let writes = operations.iter().flat_map(|operation| &operation.writes);
+        if writes.clone().filter(|(_, view)| graph.is_bound(view.tensor, range)).count() > 1 {
+            return refuse("cuDNN writes only one of several results");
+        }
+        let most =
+            operations.iter().flat_map(Operation::views).map(|(_, view)| view.dims.iter().product::<i64>()).max();
+        let inner = writes.filter(|(_, view)| !graph.is_bound(view.tensor, range));
+        if inner.into_iter().any(|(_, view)| Some(view.dims.iter().product()) != most) {
+            return refuse("cuDNN does not repeat what it computes on the way");
         }
     }
     let is_checked = |operation: &&Operation| {

@@ -1,6 +1,5 @@
 //! A graph on engines of cuDNN's, ready to run: one request, or several in a row.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hipdnn_abi::{Arguments, Fault, Handle, Outcome};
@@ -83,37 +82,24 @@ impl Part {
     }
 }
 
-/// Cuts a graph into the longest pieces that cuDNN runs.
+/// Cuts a graph into its operations, where cuDNN does not run it as a whole.
 ///
 /// # Errors
 /// An operation that cuDNN does not even run alone, with its reason.
 pub fn cut(worker: &Worker, graph: &Graph) -> Outcome<Vec<Part>> {
-    let count = graph.operations.len();
-    let (mut parts, mut at) = (Vec::new(), 0);
-    while at < count {
-        let (end, part) = longest(worker, graph, at..count)?;
-        parts.push(part);
-        at = end;
-    }
-    Ok(parts)
+    (0..graph.operations.len()).map(|at| alone(worker, graph, at)).collect()
 }
 
-fn longest(worker: &Worker, graph: &Graph, range: Range<usize>) -> Outcome<(usize, Part)> {
-    let mut alone = Fault::unsupported("there is nothing to run");
-    for end in (range.start + 1..=range.end).rev() {
-        let piece = Piece::new(worker, graph, range.start..end).and_then(|piece| piece.proved(worker));
-        let part = piece.and_then(|piece| Part::new(worker, &piece, 0));
-        match part {
-            Ok(part) => return Ok((end, part)),
-            Err(fault) => alone = fault,
-        }
-    }
-    if let Ok(part) = Part::older(worker, graph, range.start) {
-        return Ok((range.start + 1, part));
-    }
-    let kind = format!("{:?}", graph.operations[range.start].kind);
-    let kind = kind.trim_start_matches("CUDNN_BACKEND_OPERATION_").trim_end_matches("_DESCRIPTOR");
-    Err(Fault::new(alone.status, format!("{kind}: {}", alone.text)))
+/// One operation. Pieces of several are not made: of those that cuDNN 9.19 fused, some left results unwritten.
+fn alone(worker: &Worker, graph: &Graph, at: usize) -> Outcome<Part> {
+    let piece = Piece::new(worker, graph, at..at + 1).and_then(|piece| piece.proved(worker));
+    piece.and_then(|piece| Part::new(worker, &piece, 0)).or_else(|fault| {
+        Part::older(worker, graph, at).map_err(|_| {
+            let kind = format!("{:?}", graph.operations[at].kind);
+            let kind = kind.trim_start_matches("CUDNN_BACKEND_OPERATION_").trim_end_matches("_DESCRIPTOR");
+            Fault::new(fault.status, format!("{kind}: {}", fault.text))
+        })
+    })
 }
 
 impl Plan {
