@@ -65,7 +65,14 @@ impl Offers {
             Prim::Fused(fused) => &fused.product,
             other => other,
         };
-        if self == Self::Everything || !matches!(product, Prim::MatMul(_)) {
+        if self == Self::Everything {
+            return Ok(());
+        }
+        if matches!(product, Prim::Attention(_)) {
+            // Measured on an H200: cuDNN without its fused engine takes five times as long.
+            return Err(Declined::new("our own attention is one launch"));
+        }
+        if !matches!(product, Prim::MatMul(_)) {
             return Ok(());
         }
         let (Some(made), Some(a)) = (step.outputs.first(), step.inputs.first()) else { return Ok(()) };
@@ -87,6 +94,20 @@ mod tests {
         assert_eq!(Mode::On.offers(DriverKind::Host), Some(Offers::Everything));
         assert_eq!(Mode::Auto.offers(DriverKind::Nvidia), Some(Offers::Worthwhile));
         assert_eq!(Mode::Off.offers(DriverKind::Amd), None);
+    }
+
+    #[test]
+    fn attention_and_small_products_stay_with_us_unless_all_is_wanted() {
+        use graph::{
+            expr::Expr,
+            prim::{Attention, MatMul},
+        };
+        let (shape, scores) = ([2usize, 2].as_slice().into(), Expr::new());
+        let step = |prim| Step { node: 0, prim, inputs: Vec::new(), outputs: Vec::new() };
+        let attention = step(Prim::Attention(Attention { alpha: 1.0, shape, scores, zero_if_hidden: false }));
+        assert!(Offers::Worthwhile.check(&attention).is_err());
+        assert!(Offers::Everything.check(&attention).is_ok());
+        assert!(Offers::Worthwhile.check(&step(Prim::MatMul(MatMul { alpha: 1.0 }))).is_ok());
     }
 
     #[test]
