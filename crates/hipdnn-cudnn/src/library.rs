@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
-use hipdnn::sys::{BehaviorNote, Status};
+use hipdnn::sys::{BehaviorNote, DescriptorType, Status};
 use hipdnn_abi::{Descriptor, Engine, Fault, Handle, Identity, Implementation, Outcome, Plan, Program};
 
 use crate::arrange;
@@ -38,6 +38,18 @@ static ENGINES: [Engine; 17] = [
     engine("CUDNN_CHOICE_14"),
     engine("CUDNN_CHOICE_15"),
     engine("CUDNN_PIECES"),
+];
+
+/// The operations that are run in pieces where cuDNN does not take them whole.
+const PROVED_IN_PIECES: [DescriptorType; 8] = [
+    DescriptorType::OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+    DescriptorType::OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+    DescriptorType::OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+    DescriptorType::OPERATION_MATMUL_DESCRIPTOR,
+    DescriptorType::OPERATION_POINTWISE_DESCRIPTOR,
+    DescriptorType::OPERATION_REDUCTION_DESCRIPTOR,
+    DescriptorType::OPERATION_RESAMPLE_FWD_DESCRIPTOR,
+    DescriptorType::OPERATION_RESAMPLE_BWD_DESCRIPTOR,
 ];
 
 const PIECES: &Engine = &ENGINES[16];
@@ -78,7 +90,11 @@ impl Implementation for Bridge {
             refusals.push(reason.clone());
         }
         // As cuDNN likes the operations best first, then as few of its engines refuse them.
-        let graphs = whole.ok().into_iter().chain(apart.ok().map(Arc::new)).chain(arranged.map(Arc::new)).collect();
+        let graphs: Vec<_> =
+            whole.ok().into_iter().chain(apart.ok().map(Arc::new)).chain(arranged.map(Arc::new)).collect();
+        // Written out into many operations, norms and attention have not been right on a GPU yet.
+        let is_proved = operations.iter().all(|operation| PROVED_IN_PIECES.contains(&operation.kind.descriptor));
+        let graphs = if is_proved { graphs } else { Vec::new() };
         let compiled = Compiled { worker, whole: piece, graphs, pieces: OnceLock::new() };
         // Whether the pieces run is only known when they are made.
         if compiled.whole.is_none()
@@ -105,7 +121,7 @@ struct Compiled {
 impl Compiled {
     fn pieces(&self) -> Outcome<Arc<plan::Plan>> {
         let made = self.pieces.get_or_init(|| {
-            let mut refusal = String::new();
+            let mut refusal = String::from("they are not run in pieces");
             for graph in &self.graphs {
                 match plan::cut(&self.worker, graph).and_then(|parts| plan::Plan::new(graph.clone(), parts)) {
                     Ok(plan) => return Ok(Arc::new(plan)),
@@ -122,7 +138,7 @@ impl Program for Compiled {
     fn engines(&self) -> Vec<Engine> {
         let choices = self.whole.as_ref().map_or(0, |(_, piece)| piece.configs.len());
         let is_alone = self.whole.as_ref().is_some_and(|(graph, _)| graph.operations.len() == 1);
-        let pieces = (!is_alone).then_some(*PIECES);
+        let pieces = (!is_alone && !self.graphs.is_empty()).then_some(*PIECES);
         ENGINES[..ENGINES.len() - 1].iter().take(choices).copied().chain(pieces).collect()
     }
 
