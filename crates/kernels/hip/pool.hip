@@ -27,15 +27,6 @@ DEV f32 abs_of(f32 v) { return fabsf(v); }
 DEV f64 abs_of(f64 v) { return fabs(v); }
 #endif
 
-// Loads that wait at a time.
-#if KIND == 2
-#define LOADS 1
-#elif VEC > 4
-#define LOADS 2
-#else
-#define LOADS 3
-#endif
-
 // How many of the window's elements come before a bound.
 DEV i32 before(i32 bound, i32 start, i32 dilation, i32 kernel) {
   i32 distance = bound - start;
@@ -79,35 +70,25 @@ KERNEL(pool, 256, PoolArgs) {
       i32 i2 = start[2] + low[2] * a.dilation[2];
       const T* from = x + i0 * a.x_strides[2] + i1 * a.x_strides[3] + i2 * a.x_strides[4];
       i64 step = a.dilation[2] * a.x_strides[4];
-      // Several loads on their way at a time.
-      for (i32 k2 = low[2]; k2 < high[2]; k2 += LOADS) {
-        P packs[LOADS];
+      for (i32 k2 = low[2]; k2 < high[2]; k2++, i2 += a.dilation[2], from += step) {
+        P pack = *(const P*)from;
 #pragma unroll
-        for (i32 u = 0; u < LOADS; u++)
-          if (k2 + u < high[2]) packs[u] = *(const P*)(from + u * step);
-#pragma unroll
-        for (i32 u = 0; u < LOADS; u++)
-          if (k2 + u < high[2]) {
-#pragma unroll
-            for (int v = 0; v < VEC; v++) {
-              C value = get(packs[u].at[v]);
+        for (int v = 0; v < VEC; v++) {
+          C value = get(pack.at[v]);
 #if INDEX
-              if (!found || value > made[v]) {
-                made[v] = value;
-                place = i0 * a.counts[0] + i1 * a.counts[1] + i2 * a.counts[2];
-                found = true;
-              }
-#elif KIND == 0
-              made[v] = max_of(made[v], value);
-#elif KIND == 1
-              made[v] += value;
-#else
-              made[v] += a.p == 1 ? abs_of(value) : a.p == 2 ? value * value : pow_of(abs_of(value), (C)a.p);
-#endif
-            }
-            i2 += a.dilation[2];
+          if (!found || value > made[v]) {
+            made[v] = value;
+            place = i0 * a.counts[0] + i1 * a.counts[1] + i2 * a.counts[2];
+            found = true;
           }
-        from += LOADS * step;
+#elif KIND == 0
+          made[v] = max_of(made[v], value);
+#elif KIND == 1
+          made[v] += value;
+#else
+          made[v] += a.p == 1 ? abs_of(value) : a.p == 2 ? value * value : pow_of(abs_of(value), (C)a.p);
+#endif
+        }
       }
     }
   }

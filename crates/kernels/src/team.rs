@@ -18,7 +18,8 @@ pub(crate) struct Team {
     pub lanes: u32,
     /// Packs that each holds, or 0 where rows are too long for that.
     pub held: u32,
-    /// Blocks that stay, each loading the next rows while it works on some; where there are barriers to wait at.
+    /// Blocks that stay, each loading the next rows while it works on some; where there are barriers to wait at. Rows of
+    /// halves are not worth it: on an H200 they were slower so.
     pub resident: Option<u32>,
 }
 
@@ -38,8 +39,8 @@ impl Team {
         }
         let mut held = held.into_iter().find(|held| packs <= held * lanes).unwrap_or(0);
         let resident = arch.compute_units * 4;
-        let stays = held > 0 && lanes > 32 && rows.div_ceil(THREADS / lanes) >= 4 * resident;
-        if stays && element_bytes == 4 && lanes < THREADS {
+        let stays = held > 0 && element_bytes == 4 && lanes > 32 && rows.div_ceil(THREADS / lanes) >= 4 * resident;
+        if stays && lanes < THREADS {
             // A row and the next one: as many registers as for one of short elements.
             (lanes, held) = (lanes * 2, held.div_ceil(2));
         }
