@@ -21,6 +21,17 @@ pub enum Failure {
     Wrong(String),
 }
 
+impl Failure {
+    /// With the case that a wrong result belongs to.
+    #[must_use]
+    pub fn of(self, case: &impl std::fmt::Debug) -> Self {
+        match self {
+            Self::Wrong(reason) => Self::Wrong(format!("{reason}; {case:?}")),
+            other => other,
+        }
+    }
+}
+
 /// How a case ends.
 pub type Answer<T = ()> = Result<T, Failure>;
 

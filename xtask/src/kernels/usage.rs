@@ -124,6 +124,6 @@ mod tests {
     fn products_may_use_more_registers() {
         let usage = Usage { vgprs: 100, max_threads: 256, ..Usage::default() };
         assert_eq!(usage.faults("gemm", 0, 256, 0), [""; 0]);
-        assert_eq!(usage.faults("softmax", 0, 256, 0).len(), 1);
+        assert_eq!(usage.faults("map_rows", 0, 256, 0).len(), 1);
     }
 }

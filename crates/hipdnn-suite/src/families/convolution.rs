@@ -9,6 +9,7 @@ use crate::data::{Data, assert_close, flat, indices};
 use crate::draw::Draw;
 use crate::element::Element;
 
+#[derive(Debug)]
 struct Case {
     x: Vec<i64>,
     w: Vec<i64>,
@@ -85,7 +86,7 @@ pub fn forward(bench: &Bench, draw: &mut Draw) -> Answer {
     let mut wanted: Vec<f64> = indices(&case.y).iter().map(|index| b.values[index[1] as usize]).collect();
     case.each_product(|out, from, tap| wanted[flat(&case.y, out)] += x.at(from) * w.at(tap));
     let wanted: Vec<f64> = wanted.into_iter().map(|value| value.max(0.0)).collect();
-    assert_close(&found[0], &wanted, case.element)
+    assert_close(&found[0], &wanted, case.element).map_err(|failure| failure.of(&case))
 }
 
 pub fn to_data(bench: &Bench, draw: &mut Draw) -> Answer {
