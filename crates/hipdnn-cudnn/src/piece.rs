@@ -130,7 +130,15 @@ fn trusted(graph: &Graph, range: &Range<usize>, operations: &[Operation]) -> Out
             return refuse("cuDNN wants the pooled data too, unless channels are last");
         }
     }
+    let single = |(_, view): &(A, View)| graph.tensors[view.tensor].data_type == DataType::FLOAT;
+    let is_product = |operation: &&Operation| operation.kind == D::OPERATION_MATMUL_DESCRIPTOR;
+    if operations.iter().filter(is_product).any(|product| product.reads.iter().any(single)) {
+        return refuse("cuDNN multiplies matrices of single precision as TF32");
+    }
     let is_elementwise = !has(&CONVOLUTIONS) && !has(&[D::OPERATION_MATMUL_DESCRIPTOR]);
+    if is_elementwise && !has(&POOLING) && repeats_along_the_first_of_three(operations) {
+        return refuse("cuDNN reads beyond operands that are repeated along the first of three axes");
+    }
     if operations.len() > 1 && is_elementwise {
         let writes = operations.iter().flat_map(|operation| &operation.writes);
         if writes.clone().filter(|(_, view)| graph.is_bound(view.tensor, range)).count() > 1 {
@@ -164,6 +172,16 @@ fn trusted(graph: &Graph, range: &Range<usize>, operations: &[Operation]) -> Out
     };
     let fits = |order: &Vec<usize>| views.iter().all(|view| view.dims.len() == rank && view.is_packed(order));
     if orders.iter().any(fits) { Ok(()) } else { refuse("cuDNN's engines want tensors of one common layout") }
+}
+
+/// True if an operand that is more than one number has extent 1 along the first of at most three axes, where others have
+/// more.
+fn repeats_along_the_first_of_three(operations: &[Operation]) -> bool {
+    let views = || operations.iter().flat_map(Operation::views).map(|(_, view)| view);
+    let first = |view: &View| view.dims.first().copied().unwrap_or(1);
+    let longest = views().map(first).max().unwrap_or(1);
+    let is_repeated = |view: &View| first(view) < longest && view.dims.iter().any(|&extent| extent > 1);
+    views().any(|view| view.dims.len() <= 3 && is_repeated(view))
 }
 
 const POOLING: [D; 2] = [D::OPERATION_RESAMPLE_FWD_DESCRIPTOR, D::OPERATION_RESAMPLE_BWD_DESCRIPTOR];
@@ -292,6 +310,23 @@ mod tests {
 
     fn refusal(graph: &Graph) -> Option<String> {
         trusted(graph, &(0..graph.operations.len()), &graph.operations).err().map(|fault| fault.text)
+    }
+
+    #[test]
+    fn operands_repeated_over_batches_want_more_than_three_axes() {
+        let with_bias = |data: &[i64], bias: &[i64], order: &[usize]| {
+            let mut graph = Graph::default();
+            let [x, y] = [data, data].map(|dims| graph.add_inside(DataType::FLOAT, dims, order));
+            let b = graph.add_inside(DataType::FLOAT, bias, order);
+            graph.tensors.iter_mut().for_each(|tensor| tensor.home = Home::Device);
+            let sum = Operation::pointwise(PointwiseMode::ADD, &[&x, &b], &y, DataType::FLOAT, Vec::new());
+            graph.operations.push(sum);
+            refusal(&graph)
+        };
+        assert!(with_bias(&[2, 3, 4], &[1, 3, 1], &[0, 1, 2]).unwrap().contains("repeated"));
+        assert_eq!(with_bias(&[1, 3, 4], &[1, 3, 1], &[0, 1, 2]), None);
+        assert_eq!(with_bias(&[2, 3, 4], &[1, 1, 1], &[0, 1, 2]), None);
+        assert_eq!(with_bias(&[2, 3, 4, 5], &[1, 3, 1, 1], CHANNELS_LAST), None);
     }
 
     #[test]

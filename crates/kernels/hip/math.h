@@ -352,7 +352,8 @@ DEV f64 cosh_of(f64 v) { return LIBRARY(cosh)(v); }
 DEV f64 asinh_of(f64 v) { return LIBRARY(asinh)(v); }
 DEV f64 acosh_of(f64 v) { return LIBRARY(acosh)(v); }
 DEV f64 atanh_of(f64 v) { return LIBRARY(atanh)(v); }
-DEV f64 pow_of(f64 x, f64 y) { return LIBRARY(pow)(x, y); }
+// The vendors' functions may be off by a bit where the root is whole, which a cast to integers would show.
+DEV f64 pow_of(f64 x, f64 y) { return y == 0.5 && x > 0.0 ? sqrt_of(x) : LIBRARY(pow)(x, y); }
 DEV f64 sigmoid_of(f64 v) { return 1.0 / (1.0 + exp_of(-v)); }
 #endif
 DEV f64 recip_of(f64 v) { return 1.0 / v; }

@@ -13,6 +13,10 @@ impl Lowering {
     fn window(&self, operation: &Descriptor, held_by: A) -> Answer<Parameters> {
         let mode = ResampleMode(operation.number(H::RESAMPLE_MODE).unwrap_or(0));
         let mode = translate::resample(mode).ok_or_else(|| format!("cuDNN has no {mode}"))?;
+        let pads = [H::RESAMPLE_PRE_PADDINGS, H::RESAMPLE_POST_PADDINGS].map(|name| operation.i64s(name));
+        if mode == sys::ResampleMode::AVGPOOL_INCLUDE_PADDING && pads.iter().flatten().any(|&pad| pad != 0) {
+            return Err("cuDNN leaves some of the padding out of means that count it".into());
+        }
         let spatial = self.rank - 2;
         let list = |name, filler: i64| -> Answer<Setting> {
             let mut values = operation.i64s(name);
