@@ -136,8 +136,9 @@ fn trusted(graph: &Graph, range: &Range<usize>, operations: &[Operation]) -> Out
         return refuse("cuDNN multiplies matrices of single precision as TF32");
     }
     let is_elementwise = !has(&CONVOLUTIONS) && !has(&[D::OPERATION_MATMUL_DESCRIPTOR]);
-    if is_elementwise && !has(&POOLING) && repeats_along_the_first_of_three(operations) {
-        return refuse("cuDNN reads beyond operands that are repeated along the first of three axes");
+    let may_reduce = has(&[D::OPERATION_REDUCTION_DESCRIPTOR]) || has(&POOLING);
+    if is_elementwise && !may_reduce && repeats_in_part(operations) {
+        return refuse("cuDNN reads beyond operands that are repeated along some of the axes");
     }
     if operations.len() > 1 && is_elementwise {
         let writes = operations.iter().flat_map(|operation| &operation.writes);
@@ -174,14 +175,16 @@ fn trusted(graph: &Graph, range: &Range<usize>, operations: &[Operation]) -> Out
     if orders.iter().any(fits) { Ok(()) } else { refuse("cuDNN's engines want tensors of one common layout") }
 }
 
-/// True if an operand that is more than one number has extent 1 along the first of at most three axes, where others have
-/// more.
-fn repeats_along_the_first_of_three(operations: &[Operation]) -> bool {
+/// True if an operand that is more than one number is repeated, other than one number for each channel of data with four
+/// axes or more.
+fn repeats_in_part(operations: &[Operation]) -> bool {
     let views = || operations.iter().flat_map(Operation::views).map(|(_, view)| view);
-    let first = |view: &View| view.dims.first().copied().unwrap_or(1);
-    let longest = views().map(first).max().unwrap_or(1);
-    let is_repeated = |view: &View| first(view) < longest && view.dims.iter().any(|&extent| extent > 1);
-    views().any(|view| view.dims.len() <= 3 && is_repeated(view))
+    let rank = views().map(|view| view.dims.len()).max().unwrap_or(0);
+    let extent = |view: &View, axis: usize| view.dims.get(axis).copied().unwrap_or(1);
+    let full: Vec<i64> = (0..rank).map(|axis| views().map(|view| extent(view, axis)).max().unwrap_or(1)).collect();
+    let is_by_channel = |view: &View| rank >= 4 && (0..rank).all(|axis| axis == 1 || extent(view, axis) == 1);
+    let is_repeated = |view: &View| (0..rank).any(|axis| extent(view, axis) < full[axis]);
+    views().any(|view| is_repeated(view) && view.dims.iter().any(|&extent| extent > 1) && !is_by_channel(view))
 }
 
 const POOLING: [D; 2] = [D::OPERATION_RESAMPLE_FWD_DESCRIPTOR, D::OPERATION_RESAMPLE_BWD_DESCRIPTOR];
@@ -313,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn operands_repeated_over_batches_want_more_than_three_axes() {
+    fn operands_are_repeated_by_channel_or_as_one_number() {
         let with_bias = |data: &[i64], bias: &[i64], order: &[usize]| {
             let mut graph = Graph::default();
             let [x, y] = [data, data].map(|dims| graph.add_inside(DataType::FLOAT, dims, order));
@@ -324,7 +327,7 @@ mod tests {
             refusal(&graph)
         };
         assert!(with_bias(&[2, 3, 4], &[1, 3, 1], &[0, 1, 2]).unwrap().contains("repeated"));
-        assert_eq!(with_bias(&[1, 3, 4], &[1, 3, 1], &[0, 1, 2]), None);
+        assert!(with_bias(&[2, 3, 4, 5], &[1, 1, 4, 1], CHANNELS_LAST).is_some());
         assert_eq!(with_bias(&[2, 3, 4], &[1, 1, 1], &[0, 1, 2]), None);
         assert_eq!(with_bias(&[2, 3, 4, 5], &[1, 3, 1, 1], CHANNELS_LAST), None);
     }

@@ -7,7 +7,7 @@ use super::convolution::FORWARD;
 use super::{Answer, Lowering, Variant};
 use crate::descriptor::Setting;
 use crate::graph::{Operation, Parameters, View};
-use crate::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, PointwiseMode};
+use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D, PointwiseMode};
 
 impl Lowering {
     pub(super) fn matmul(&mut self, operation: &Descriptor) -> Answer {
@@ -54,8 +54,12 @@ impl Lowering {
         } else {
             return None;
         };
-        // Convolutions write what they read.
+        // Convolutions write what they read, and numbers must not lose bits before they are multiplied.
         let wanted = self.data_type(c);
+        let is_single = |view: &View| self.data_type(view) == DataType::FLOAT;
+        if wanted != DataType::FLOAT && (is_single(a) || is_single(b)) {
+            return None;
+        }
         let [a, b] = [a, b].map(|view| {
             if self.data_type(view) == wanted {
                 return self.in_rows(view);
