@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hip::{CaptureMode, RecordedFn};
 
-use crate::ExecError;
+use crate::{ExecError, recorded};
 
 /// A recording in progress. Dropping it throws the recording away; its stream runs its work again either way.
 pub struct Capture {
@@ -41,7 +41,7 @@ impl Capture {
     /// # Safety
     /// The stream lives until the recording is ended or dropped.
     pub unsafe fn begin(device: &hip::Device, stream: hip::RawStream<'_>) -> Result<Self, ExecError> {
-        device.begin_capture(stream, CaptureMode::Relaxed)?;
+        recorded::begin(stream.as_ptr().addr(), || device.begin_capture(stream, CaptureMode::Relaxed))?;
         // SAFETY: the caller keeps the stream alive for as long as the handle is used.
         let stream = unsafe { hip::RawStream::from_ptr(stream.as_ptr()) };
         let (recorded, kept, failure) = (Mutex::default(), Mutex::default(), Arc::default());
@@ -102,6 +102,7 @@ impl Drop for Capture {
         {
             tracing::debug!(target: "amdgpu_ep::run", %error, "a capture was abandoned");
         }
+        recorded::end(self.stream.as_ptr().addr());
     }
 }
 

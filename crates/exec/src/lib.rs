@@ -20,6 +20,7 @@ pub mod gpu;
 pub mod host;
 mod ledger;
 mod program;
+mod recorded;
 mod thread_id;
 
 pub use cache::Lru;

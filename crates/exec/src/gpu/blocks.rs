@@ -3,7 +3,7 @@ use std::sync::{Mutex, PoisonError};
 
 use hip::{DeviceBuffer, Event, RawStream};
 
-use crate::ExecError;
+use crate::{ExecError, recorded};
 
 /// Sizes are rounded up to this, and larger ones to an eighth of their power of two, so that inputs that grow a little do
 /// not need new memory each time.
@@ -48,7 +48,13 @@ impl Blocks {
 
     /// A block that nobody uses any more, for work that is recorded: a recording can't wait for work outside of it.
     pub fn take_for_good(&self, bytes: usize) -> Result<Block, ExecError> {
-        self.find(bytes, |_| false)?.map_or_else(|| self.make(bytes), Ok)
+        self.find(bytes, |_| false)?.map_or_else(|| self.alloc_block(bytes), Ok)
+    }
+
+    /// Whether the last user of a block is done with it, as far as one may ask.
+    fn is_free(block: &Block) -> Result<bool, ExecError> {
+        let answer = recorded::unless_recorded(block.stream, || block.free.query());
+        Ok(answer.transpose()?.unwrap_or(false))
     }
 
     /// Gives a block back behind all work that is queued on a stream.
@@ -90,7 +96,7 @@ impl Blocks {
         let mut best: Option<usize> = None;
         for (at, block) in idle.iter().enumerate() {
             let is_better = best.is_none_or(|best| block.buffer.bytes() < idle[best].buffer.bytes());
-            if block.buffer.bytes() >= bytes && is_better && (is_ordered(block) || block.free.query()?) {
+            if block.buffer.bytes() >= bytes && is_better && (is_ordered(block) || Self::is_free(block)?) {
                 best = Some(at);
             }
         }
@@ -101,6 +107,10 @@ impl Blocks {
     fn make(&self, bytes: usize) -> Result<Block, ExecError> {
         let outgrown = self.find(0, |_| false)?;
         drop(outgrown);
+        self.alloc_block(bytes)
+    }
+
+    fn alloc_block(&self, bytes: usize) -> Result<Block, ExecError> {
         let grain = (bytes.next_power_of_two() / 8).max(GRAIN);
         let buffer = self.alloc(bytes.next_multiple_of(grain))?;
         Ok(Block { buffer, free: self.device.event()?, stream: 0 })

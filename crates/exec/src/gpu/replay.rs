@@ -10,7 +10,7 @@ use std::{
 use hip::{CaptureMode, Event, GraphExec, RawStream, UpdateResult};
 
 use super::{Shared, bind::Arguments, frame::Bases};
-use crate::ExecError;
+use crate::{ExecError, recorded};
 
 /// Whether plans become graphs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,12 +118,15 @@ impl State {
         record: impl FnOnce(&mut Arguments, RawStream<'_>) -> Result<(), ExecError>,
     ) -> Result<(), ExecError> {
         let stream = device.stream()?;
-        let graph = stream.begin_capture(CaptureMode::Relaxed).map_err(ExecError::from).and_then(|()| {
+        let address = stream.raw().as_ptr().addr();
+        let begun = recorded::begin(address, || stream.begin_capture(CaptureMode::Relaxed));
+        let graph = begun.map_err(ExecError::from).and_then(|()| {
             let recorded = record(arguments, stream.raw());
             let ended = stream.end_capture();
             recorded?;
             Ok(ended?)
         });
+        recorded::end(address);
         device.give_back(stream);
         let graph = graph?;
         let oldest = (self.graphs.len() >= MOST_GRAPHS).then(|| self.graphs.remove(0));

@@ -168,13 +168,16 @@ unsafe fn work(
         let mode = plan.program.settings.graphs;
         // SAFETY: the caller's promise. A replay happens on the addresses it was recorded with, for which the caller of
         // that run vouches.
-        let record =
-            |arguments: &mut Arguments, stream: RawStream<'_>| unsafe { steps(plan, run, block, arguments, stream) };
+        let record = |arguments: &mut Arguments, stream: RawStream<'_>| unsafe {
+            steps(plan, run, block, arguments, stream, None)
+        };
         plan.replays.replay(mode, arguments, shared, stream, record)?
     };
     if !replays {
+        // Steps of a recording happen at its replays, which nobody can watch from here.
+        let observer = run.observer.as_deref().filter(|_| may_replay);
         // SAFETY: the caller's promise.
-        unsafe { steps(plan, run, block, arguments, stream)? };
+        unsafe { steps(plan, run, block, arguments, stream, observer)? };
     }
     if let Some(flight) = flight {
         let (words, kind) = (block.address().wrapping_add(plan.layout.faults_at), CopyKind::DeviceToHost);
@@ -201,12 +204,13 @@ unsafe fn steps(
     block: &Block,
     arguments: &mut Arguments,
     stream: RawStream<'_>,
+    observer: Option<&dyn Observer>,
 ) -> Result<(), ExecError> {
     let device = &plan.program.device.device;
     let words = block.address().wrapping_add(plan.layout.faults_at);
     // SAFETY: the words have their place in the block.
     unsafe { device.fill_raw_async(words, 0, plan.layout.fault_bytes, stream)? };
-    let mut watch = run.observer.as_deref().map(|observer| Watch::new(observer, device, stream)).transpose()?;
+    let mut watch = observer.map(|observer| Watch::new(observer, device, stream)).transpose()?;
     for at in 0..plan.tasks.len() {
         // SAFETY: the caller's promise.
         unsafe { step(plan, at, run, arguments, stream)? };

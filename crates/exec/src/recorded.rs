@@ -1,0 +1,56 @@
+//! The streams that are being recorded in this process.
+//!
+//! AMD's runtime refuses questions about events of such a stream, even about those recorded before, and spoils the
+//! recording. So whoever asks about an event makes sure first that its stream is not recorded, and stays so meanwhile.
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Recordings at a time that are known of. There is no memory of its own behind this: it outlives the library's users.
+const MOST: usize = 64;
+
+/// Their streams, 0 where there is none.
+static STREAMS: Mutex<[usize; MOST]> = Mutex::new([0; MOST]);
+
+fn streams() -> MutexGuard<'static, [usize; MOST]> {
+    STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks something about work on a stream, unless it is recorded.
+pub(crate) fn unless_recorded<T>(stream: usize, ask: impl FnOnce() -> T) -> Option<T> {
+    let streams = streams();
+    (!streams.contains(&stream) || stream == 0).then(ask)
+}
+
+/// Begins to record a stream.
+pub(crate) fn begin<E>(stream: usize, begin: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    let mut streams = streams();
+    begin()?;
+    if let Some(slot) = streams.iter_mut().find(|slot| **slot == 0) {
+        *slot = stream;
+    }
+    Ok(())
+}
+
+/// The recording of a stream has ended.
+pub(crate) fn end(stream: usize) {
+    if let Some(slot) = streams().iter_mut().find(|slot| **slot == stream) {
+        *slot = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_asked_about_a_stream_while_it_is_recorded() {
+        const STREAM: usize = 0x5EA0;
+        assert_eq!(unless_recorded(STREAM, || 1), Some(1));
+        assert_eq!(begin(STREAM, || Err("no")), Err("no"));
+        assert_eq!(unless_recorded(STREAM, || 2), Some(2));
+        assert_eq!(begin(STREAM, || Ok::<_, ()>(())), Ok(()));
+        assert_eq!(unless_recorded(STREAM, || 3), None);
+        assert_eq!(unless_recorded(STREAM + 1, || 4), Some(4));
+        end(STREAM);
+        assert_eq!(unless_recorded(STREAM, || 5), Some(5));
+    }
+}
