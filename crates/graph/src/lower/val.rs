@@ -24,6 +24,13 @@ pub struct Val {
     storage: Storage,
 }
 
+impl From<&View> for Val {
+    fn from(view: &View) -> Self {
+        let storage = Storage::Buffer(view.buffer);
+        Self::new(view.dtype, view.shape.clone(), view.strides.clone(), view.offset, storage)
+    }
+}
+
 impl Val {
     /// A view. Strides and offset stay within the storage: the makers in [`crate::lower`] see to it.
     pub(crate) fn new(dtype: DType, shape: Shape, strides: Strides, offset: isize, storage: Storage) -> Self {

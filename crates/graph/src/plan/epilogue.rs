@@ -2,7 +2,7 @@
 use crate::{
     DType, Shape, Step, View,
     expr::{Expr, Node, Ref},
-    lower::{Origin, Storage, Val},
+    lower::{Origin, Val},
     plan::{Draft, fuse::Uses},
     prim::{Fused, Prim},
 };
@@ -120,7 +120,5 @@ pub(super) fn dense_order(view: &View) -> Option<Vec<usize>> {
 
 /// A view with its axes in another order, then under another shape.
 pub(super) fn reordered(view: &View, order: &[usize], to: &Shape) -> Option<View> {
-    let storage = Storage::Buffer(view.buffer);
-    let val = Val::new(view.dtype, view.shape.clone(), view.strides.clone(), view.offset, storage);
-    Some(val.permuted(order).reshaped_in_place(to)?.view_of(view.buffer))
+    Some(Val::from(view).permuted(order).reshaped_in_place(to)?.view_of(view.buffer))
 }

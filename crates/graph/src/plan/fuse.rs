@@ -2,7 +2,7 @@
 use crate::{
     Shape, Step, View,
     expr::{Expr, Node, Ref},
-    lower::{Origin, Storage, Val},
+    lower::{Origin, Val},
     plan::Draft,
     prim::{BufferId, Map, Prim},
 };
@@ -97,9 +97,7 @@ fn in_shape_of(producer: &Step, map: &Map, view: &View) -> Option<Step> {
 
 /// A view under another shape, if no copy is needed for that.
 fn reshaped(view: &View, to: &Shape) -> Option<View> {
-    let storage = Storage::Buffer(view.buffer);
-    let val = Val::new(view.dtype, view.shape.clone(), view.strides.clone(), view.offset, storage);
-    Some(val.reshaped_in_place(to)?.view_of(view.buffer))
+    Some(Val::from(view).reshaped_in_place(to)?.view_of(view.buffer))
 }
 
 /// The consumer with the producer's expression in place of one of its inputs.
