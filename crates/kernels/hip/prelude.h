@@ -91,32 +91,7 @@ template <class T> static __device__ inline __attribute__((always_inline)) T __s
 }
 #define KERNEL_BOUNDS(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
 #define __align__(n) __attribute__((aligned(n)))
-#define expf __builtin_expf
-#define exp2f __builtin_exp2f
-#define logf __builtin_logf
-#define log2f __builtin_log2f
-#define sqrtf __builtin_sqrtf
-#define fmaf __builtin_fmaf
-#define fminf __builtin_fminf
-#define fmaxf __builtin_fmaxf
-#define fabsf __builtin_fabsf
-#define floorf __builtin_floorf
-#define ceilf __builtin_ceilf
-#define truncf __builtin_truncf
-#define rintf __builtin_rintf
-#define copysignf __builtin_copysignf
-#define ldexpf __builtin_ldexpf
-#define fmodf __builtin_fmodf
 #define rsqrtf __builtin_amdgcn_rsqf
-#define sqrt __builtin_sqrt
-#define fma __builtin_fma
-#define fabs __builtin_fabs
-#define floor __builtin_floor
-#define ceil __builtin_ceil
-#define trunc __builtin_trunc
-#define rint __builtin_rint
-#define copysign __builtin_copysign
-#define ldexp __builtin_ldexp
 static __device__ inline unsigned atomicMax(unsigned* p, unsigned v) {
   return __hip_atomic_fetch_max(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
@@ -146,6 +121,35 @@ static __device__ inline unsigned atomicMax(unsigned* p, unsigned v) {
 #endif
 
 #define MIN_WARP 32
+
+#if defined(GPU_SIM) || defined(BARE_CLANG)
+// Compilers know these without a library.
+#define expf __builtin_expf
+#define exp2f __builtin_exp2f
+#define logf __builtin_logf
+#define log2f __builtin_log2f
+#define sqrtf __builtin_sqrtf
+#define fmaf __builtin_fmaf
+#define fminf __builtin_fminf
+#define fmaxf __builtin_fmaxf
+#define fabsf __builtin_fabsf
+#define floorf __builtin_floorf
+#define ceilf __builtin_ceilf
+#define truncf __builtin_truncf
+#define rintf __builtin_rintf
+#define copysignf __builtin_copysignf
+#define ldexpf __builtin_ldexpf
+#define fmodf __builtin_fmodf
+#define sqrt __builtin_sqrt
+#define fma __builtin_fma
+#define fabs __builtin_fabs
+#define floor __builtin_floor
+#define ceil __builtin_ceil
+#define trunc __builtin_trunc
+#define rint __builtin_rint
+#define copysign __builtin_copysign
+#define ldexp __builtin_ldexp
+#endif
 
 typedef signed char i8;
 typedef unsigned char u8;

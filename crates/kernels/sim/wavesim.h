@@ -41,35 +41,10 @@ template <class T> static inline T wavesim_value(T value, int lane) {
 #define SHFL_UP(v, delta) wavesim_value((v), wavesim_lane() >= (int)(delta) ? wavesim_lane() - (int)(delta) : wavesim_lane())
 #define SHFL(v, lane) wavesim_value((v), (lane))
 
-#define expf __builtin_expf
-#define exp2f __builtin_exp2f
-#define logf __builtin_logf
-#define log2f __builtin_log2f
-#define sqrtf __builtin_sqrtf
-#define fmaf __builtin_fmaf
-#define fminf __builtin_fminf
-#define fmaxf __builtin_fmaxf
-#define fabsf __builtin_fabsf
-#define floorf __builtin_floorf
-#define ceilf __builtin_ceilf
-#define truncf __builtin_truncf
-#define rintf __builtin_rintf
-#define copysignf __builtin_copysignf
-#define ldexpf __builtin_ldexpf
-#define fmodf __builtin_fmodf
 #define exp __builtin_exp
 #define log __builtin_log
-#define sqrt __builtin_sqrt
-#define fma __builtin_fma
-#define fabs __builtin_fabs
-#define floor __builtin_floor
-#define ceil __builtin_ceil
-#define trunc __builtin_trunc
-#define rint __builtin_rint
-#define copysign __builtin_copysign
-#define ldexp __builtin_ldexp
 #define fmod __builtin_fmod
-static inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
+static inline float rsqrtf(float v) { return 1.0f / __builtin_sqrtf(v); }
 
 // Threads of a launch never run at the same time, so plain reads and writes are atomic.
 template <class T> static inline T wavesim_replace(T* p, T v) { T old = *p; *p = v; return old; }
