@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Shared;
 use super::driver::{Driver, version_text};
@@ -24,6 +24,9 @@ struct Inner {
     /// The version of the HIP runtime the compiler belongs to, where it can be known.
     hip_version: Option<i32>,
 }
+
+/// Held through each compilation by the compiler of HIP 5: two at once spoil its heap and end the process.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 static LOADED: Shared<Inner> = Shared::new();
 
@@ -109,6 +112,7 @@ impl Rtc {
             text: status.text,
             log,
         };
+        let _turn = self.is_hip_5().then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner));
         let table = &self.0.table;
         let program = rtc::create(table, &c_source, &c_name).map_err(|status| refused(status, String::new()))?;
         let program = Program { table, handle: program };
@@ -120,9 +124,13 @@ impl Rtc {
         }
     }
 
+    fn is_hip_5(&self) -> bool {
+        self.0.kind == DriverKind::Amd && self.0.hip_version.is_some_and(|version| version < codes::HIP_6)
+    }
+
     /// The compiler of HIP 5 ends the process when it is given a target it does not know.
     fn refuse_deadly_targets(&self, options: &[&str]) -> Result<(), RtcError> {
-        if self.0.kind != DriverKind::Amd || self.0.hip_version.is_none_or(|version| version >= codes::HIP_6) {
+        if !self.is_hip_5() {
             return Ok(());
         }
         let targets = options.iter().filter_map(|option| {

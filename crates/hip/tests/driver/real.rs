@@ -1,11 +1,14 @@
 //! The vendors' real libraries, with or without a device, where a variable says that they are there.
 
+use std::thread;
+
 use hip::{Driver, DriverKind, PointerKind, Rtc, RtcError, probe};
 use libtest_mimic::{Failed, Trial};
 
 use crate::{Outcome, kernels, skipped};
 
 type Check = fn(&Vendor) -> Outcome;
+type CompilerCheck = fn(&Vendor, &str) -> Outcome;
 
 struct Vendor {
     kind: DriverKind,
@@ -51,11 +54,14 @@ pub fn rows(trials: &mut Vec<Trial>) {
                 false => skipped(name(row), &format!("{} is not 1", vendor.must_load)),
             });
         }
-        let row = "compiler_makes_a_code_object";
-        trials.push(match std::env::var(vendor.arch) {
-            Ok(arch) => Trial::test(name(row), move || compiles_for(vendor, &arch)),
-            Err(_) => skipped(name(row), &format!("{} is not set", vendor.arch)),
-        });
+        let rows: [(&str, CompilerCheck); 2] =
+            [("compiler_makes_a_code_object", compiles_for), ("threads_compile_at_once", threads_compile_at_once)];
+        for (row, check) in rows {
+            trials.push(match std::env::var(vendor.arch) {
+                Ok(arch) => Trial::test(name(row), move || check(vendor, &arch)),
+                Err(_) => skipped(name(row), &format!("{} is not set", vendor.arch)),
+            });
+        }
     }
 }
 
@@ -124,4 +130,21 @@ fn compiles_for(vendor: &Vendor, arch: &str) -> Outcome {
     let error = broken.map(|_| ()).err().ok_or_else(|| Failed::from("a broken source compiled"))?;
     assert!(error.log().contains("undeclared_name"), "{error}");
     Ok(())
+}
+
+/// Sessions compile on several threads; the compiler of HIP 5 ended the process when two of its calls began together.
+fn threads_compile_at_once(vendor: &Vendor, arch: &str) -> Outcome {
+    let rtc = Rtc::load(vendor.kind)?;
+    let target = rtc.target_option(arch);
+    let compile = || {
+        for round in 0..12 {
+            let code = rtc.compile(kernels::SAXPY, &format!("saxpy{round}.hip"), &[&target])?;
+            assert_eq!(code[..4], *b"\x7fELF");
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(compile)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| Failed::from("a thread panicked"))?)
+    })
 }
