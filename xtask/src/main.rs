@@ -27,6 +27,7 @@ mod third_party;
 mod valgrind;
 mod workspace;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -106,6 +107,15 @@ enum Command {
         /// Fail if docs/kernels.md is not what would be written, instead of writing it
         #[arg(long)]
         check: bool,
+        /// Compile them for these targets into a set that sessions find, instead of checking them
+        #[arg(long, value_name = "TARGET", value_delimiter = ',', conflicts_with = "check")]
+        arch: Vec<String>,
+        /// The folder of the set [default: target/kernel-set]
+        #[arg(long, value_name = "FOLDER", requires = "arch")]
+        out: Option<PathBuf>,
+        /// A folder of further texts for the set, such as the simulator's
+        #[arg(long, value_name = "FOLDER", requires = "arch")]
+        texts: Option<PathBuf>,
     },
     /// Unpack Debian's HIP runtimes under target/ and test the driver loader against them
     Rocm,
@@ -126,7 +136,11 @@ enum Command {
         tiny: bool,
     },
     /// Write the shippable files to dist/
-    Dist,
+    Dist {
+        /// Compile the kernels for these targets too, into dist/lib/kernels
+        #[arg(long, value_name = "TARGET", value_delimiter = ',')]
+        kernels: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -173,7 +187,11 @@ fn run(command: Command) -> Result<()> {
             let stage = stage::run(&workspace, Profile::Dev)?;
             engine::corrupt(&workspace, &setup::run(&workspace)?, &stage, &arguments).map(|_| ())
         }
-        Command::Kernels { check } => {
+        Command::Kernels { arch, out, texts, .. } if !arch.is_empty() => {
+            let out = out.unwrap_or_else(|| workspace.target().join("kernel-set"));
+            kernels::set::run(&workspace, &arch, texts.as_deref(), &out).map(tell)
+        }
+        Command::Kernels { check, .. } => {
             let page = if check { kernels::Page::Hold } else { kernels::Page::Write };
             kernels::run(&workspace, page).map(tell_skip)
         }
@@ -184,7 +202,14 @@ fn run(command: Command) -> Result<()> {
             third_party::run(&workspace, &setup::run(&workspace)?, &stage).map(tell_skip)
         }
         Command::Gpu { driver, bundle_only, tiny } => gpu::run(&workspace, &driver, bundle_only, tiny),
-        Command::Dist => dist::run(&workspace),
+        Command::Dist { kernels } => dist::run(&workspace, &kernels),
+    }
+}
+
+fn tell(outcome: test::Outcome) {
+    match outcome {
+        test::Outcome::Passed(note) => println!("{note}"),
+        skipped => tell_skip(skipped),
     }
 }
 

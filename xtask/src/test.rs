@@ -125,6 +125,9 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", |context| {
         kernels::run(context.workspace, kernels::Page::Hold)
     }));
+    steps.push(Step::new("kernel-set", "kernels compiled beforehand are found without a compiler", |context| {
+        kernels::set::check(context.workspace, &simulator::TARGETS[1..])
+    }));
     steps.extend(simulator::TARGETS.map(|target| {
         Step::new(
             &format!("simulator-{target}"),

@@ -9,11 +9,14 @@ use std::{
 
 use exec::gpu::{GpuDevice, GraphMode};
 use hip::{DriverKind, Rtc};
-use kernels::{Arch, CachedCompiler, Compiler, RtcCompiler};
+use kernels::{Arch, CachedCompiler, Compiler, NoCompiler, RtcCompiler};
 use ort_ep::{Error, Result};
 
 /// The most bytes of compiled kernels that are kept on disk.
 const CACHE_BYTES: u64 = 256 << 20;
+
+/// The variable that lists folders of kernels that were compiled beforehand.
+const SETS_VARIABLE: &str = "AMDGPU_EP_KERNEL_PATH";
 
 /// The session entry that says whether plans become captured graphs: `auto`, `on` or `off`.
 pub(crate) const GRAPH_ENTRY: &str = "ep.hip.graph";
@@ -72,15 +75,43 @@ impl Gpus {
 }
 
 fn real(device: &hip::Device, cache: Option<&str>) -> Result<GpuDevice> {
-    let rtc = Rtc::load(device.kind()).map_err(|error| Error::ep_fail(error.to_string()))?;
-    tracing::info!(target: "amdgpu_ep::load", "kernels are compiled by {} ({})", rtc.library().display(), rtc.version_text());
-    let compiler: Arc<dyn Compiler> =
-        match cache.map(|folder| PathBuf::from(folder).join("kernels")).or_else(cache_folder) {
-            Some(folder) => Arc::new(CachedCompiler::new(RtcCompiler(rtc), folder, CACHE_BYTES)),
-            None => Arc::new(RtcCompiler(rtc)),
-        };
+    let sets = shipped_sets();
+    let compiler: Arc<dyn Compiler> = match Rtc::load(device.kind()) {
+        Ok(rtc) => {
+            let (file, version) = (rtc.library().display(), rtc.version_text());
+            tracing::info!(target: "amdgpu_ep::load", "kernels are compiled by {file} ({version})");
+            with_cache(RtcCompiler(rtc), cache, sets)
+        }
+        Err(error) if sets.is_empty() => return Err(Error::ep_fail(error.to_string())),
+        Err(error) => {
+            tracing::warn!(target: "amdgpu_ep::load", "there are only the kernels that were shipped: {error}");
+            let reason = error.to_string().lines().next().unwrap_or_default().to_owned();
+            with_cache(NoCompiler { reason }, cache, sets)
+        }
+    };
     let info = device.info();
     Ok(GpuDevice::new(device.clone(), Arch::new(&info.arch, info.compute_units), compiler))
+}
+
+fn with_cache(compiler: impl Compiler + 'static, cache: Option<&str>, sets: Vec<PathBuf>) -> Arc<dyn Compiler> {
+    let folder = cache.map(|folder| PathBuf::from(folder).join("kernels")).or_else(cache_folder);
+    let cached = CachedCompiler::new(compiler, folder, CACHE_BYTES);
+    Arc::new(sets.into_iter().fold(cached, CachedCompiler::with_shipped))
+}
+
+/// Folders of kernels that were compiled beforehand: what `AMDGPU_EP_KERNEL_PATH` lists, then `kernels` beside this library.
+fn shipped_sets() -> Vec<PathBuf> {
+    let listed = env::var_os(SETS_VARIABLE).unwrap_or_default();
+    let beside = hip::sys::own_folder().map(|folder| folder.join("kernels"));
+    let sets: Vec<PathBuf> = env::split_paths(&listed)
+        .filter(|set| !set.as_os_str().is_empty())
+        .chain(beside)
+        .filter(|set| set.is_dir())
+        .collect();
+    for set in &sets {
+        tracing::info!(target: "amdgpu_ep::load", "kernels compiled beforehand are looked for in {}", set.display());
+    }
+    sets
 }
 
 /// Where compiled kernels are kept: `amdgpu-ep doctor` looks at the same folder.
@@ -114,7 +145,10 @@ fn simulated(device: &hip::Device) -> Result<Option<GpuDevice>> {
     let arch = Arch::new(&target, 4);
     simulator.set_wave(arch.wave).map_err(failed)?;
     tracing::info!(target: "amdgpu_ep::load", "kernels for {target} run under the wave simulator");
-    Ok(Some(GpuDevice::new(device.clone(), arch, Arc::new(simulator))))
+    // The simulator keeps what it compiled itself.
+    let compiler =
+        shipped_sets().into_iter().fold(CachedCompiler::new(simulator, None, 0), CachedCompiler::with_shipped);
+    Ok(Some(GpuDevice::new(device.clone(), arch, Arc::new(compiler))))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Writes the texts of all kernels of the catalogue for some targets: `catalogue FOLDER TARGET...`.
 //!
-//! Equal texts are one file. `FOLDER/list.tsv` has a line for each launch: target, label, file, kernel, bytes of its
+//! A target may say how many compute units it has, `gfx942@304`: kernels are chosen by that too. Equal texts are one file. `FOLDER/list.tsv` has a line for each launch: target, label, file, kernel, bytes of its
 //! argument, threads of a block, bytes of dynamic LDS.
 use std::{collections::HashMap, fmt::Write, fs, path::PathBuf, process::ExitCode};
 
@@ -26,7 +26,8 @@ fn write(folder: &std::path::Path, targets: &[String]) -> std::io::Result<()> {
     let mut files: HashMap<String, String> = HashMap::new();
     let mut list = String::new();
     for target in targets {
-        let arch = Arch::new(target, 64);
+        let (target, units) = target.split_once('@').unwrap_or((target, "64"));
+        let arch = Arch::new(target, units.parse().map_err(std::io::Error::other)?);
         for sample in catalogue() {
             let work = match kernels::work(&sample.step, &arch) {
                 Ok(work) => work,

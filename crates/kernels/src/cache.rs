@@ -4,6 +4,10 @@
 //! digest of the rest, so a file that was cut short or changed is not used. It is written beside its place and renamed:
 //! readers see whole entries or none, and processes may share the folder.
 //!
+//! Sets that were compiled beforehand have the same format, and are only read. Their names say nothing about the compiler:
+//! whatever is installed, an entry is used if it was made of the very same text. It may have been made for a target
+//! without its features (`gfx942`): such code runs on devices with any (`gfx942:sramecc+:xnack-`).
+//!
 //! The cache never fails a compilation: what goes wrong with a file costs a warning.
 use std::{
     fs::{self, File},
@@ -23,21 +27,40 @@ const DIGEST_BYTES: usize = 32;
 pub struct CachedCompiler<C> {
     compiler: C,
     version: String,
-    folder: PathBuf,
+    folder: Option<PathBuf>,
     /// Folders that are only read, such as one shipped with the library.
     shipped: Vec<PathBuf>,
     max_bytes: u64,
+    made: Made,
+}
+
+/// Where code came from, so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// From a set that was compiled beforehand.
+    pub shipped: usize,
+    /// From the folder of what was compiled before.
+    pub kept: usize,
+    /// From the compiler.
+    pub compiled: usize,
+}
+
+#[derive(Default)]
+struct Made {
+    shipped: AtomicUsize,
+    kept: AtomicUsize,
     compiled: AtomicUsize,
 }
 
 impl<C: Compiler> CachedCompiler<C> {
-    /// Keeps what `compiler` makes in `folder`, up to `max_bytes` in all; what was used longest ago goes first.
-    pub fn new(compiler: C, folder: PathBuf, max_bytes: u64) -> Self {
-        let version = compiler.version();
-        Self { compiler, version, folder, shipped: Vec::new(), max_bytes, compiled: AtomicUsize::new(0) }
+    /// Keeps what `compiler` makes in `folder`, if there is one, up to `max_bytes` in all; what was used longest ago goes
+    /// first.
+    pub fn new(compiler: C, folder: impl Into<Option<PathBuf>>, max_bytes: u64) -> Self {
+        let (version, folder) = (compiler.version(), folder.into());
+        Self { compiler, version, folder, shipped: Vec::new(), max_bytes, made: Made::default() }
     }
 
-    /// Looks in this folder too, and never writes there. Its entries are made for a target by any compiler.
+    /// Looks in this folder first, and never writes there. [`ship`] made its entries.
     #[must_use]
     pub fn with_shipped(mut self, folder: PathBuf) -> Self {
         self.shipped.push(folder);
@@ -46,13 +69,51 @@ impl<C: Compiler> CachedCompiler<C> {
 
     /// How many kernels were compiled because they were not kept.
     pub fn compiled(&self) -> usize {
-        self.compiled.load(Ordering::Relaxed)
+        self.made.compiled.load(Ordering::Relaxed)
     }
 
-    fn keep(&self, file: &Path, code: &[u8]) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
-        write_entry(file, code)?;
-        make_room(&self.folder, file, self.max_bytes)
+    fn shipped(&self, kernel: &Kernel, text: &str, arch: &Arch) -> Option<Vec<u8>> {
+        if self.shipped.is_empty() {
+            return None;
+        }
+        let mut targets = vec![&*arch.target];
+        targets.extend(arch.target.split_once(':').map(|(name, _)| name));
+        let names: Vec<String> = targets.iter().map(|target| entry_name(kernel.name, text, target, "")).collect();
+        let mut files = self.shipped.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+        files.find_map(|file| match read_entry(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let shown = file.display();
+                tracing::warn!(target: "amdgpu_ep::compile", "the shipped kernel {shown} can't be used: {error}");
+                None
+            }
+            outcome => outcome.ok(),
+        })
+    }
+
+    fn kept(&self, file: &Path) -> Option<Vec<u8>> {
+        match read_entry(file) {
+            Ok(code) => {
+                touch(file);
+                self.made.kept.fetch_add(1, Ordering::Relaxed);
+                return Some(code);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let shown = file.display();
+                tracing::warn!(target: "amdgpu_ep::compile", "the kept kernel {shown} can't be used and is replaced: {error}");
+            }
+        }
+        None
+    }
+
+    fn keep(&self, folder: &Path, file: &Path, code: &[u8]) {
+        let done = fs::create_dir_all(folder)
+            .and_then(|()| write_entry(file, code))
+            .and_then(|()| make_room(folder, file, self.max_bytes));
+        if let Err(error) = done {
+            let shown = file.display();
+            tracing::warn!(target: "amdgpu_ep::compile", "a kernel could not be kept as {shown}: {error}");
+        }
     }
 }
 
@@ -63,39 +124,38 @@ impl<C: Compiler> Compiler for CachedCompiler<C> {
 
     fn compile(&self, kernel: &Kernel, arch: &Arch) -> Result<Vec<u8>, CompileError> {
         let text = kernel.text();
-        let shipped = entry_name(kernel.name, &text, &arch.target, "");
-        if let Some(code) = self.shipped.iter().find_map(|folder| read_entry(&folder.join(&shipped)).ok()) {
+        if let Some(code) = self.shipped(kernel, &text, arch) {
+            self.made.shipped.fetch_add(1, Ordering::Relaxed);
             return Ok(code);
         }
-        let file = self.folder.join(entry_name(kernel.name, &text, &arch.target, &self.version));
-        match read_entry(&file) {
-            Ok(code) => {
-                touch(&file);
-                return Ok(code);
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                let shown = file.display();
-                tracing::warn!(target: "amdgpu_ep::compile", "the kept kernel {shown} can't be used and is replaced: {error}");
-            }
+        let name = || entry_name(kernel.name, &text, &arch.target, &self.version);
+        let place = self.folder.as_ref().map(|folder| (folder, folder.join(name())));
+        if let Some(code) = place.as_ref().and_then(|(_, file)| self.kept(file)) {
+            return Ok(code);
         }
-        self.compiled.fetch_add(1, Ordering::Relaxed);
+        self.made.compiled.fetch_add(1, Ordering::Relaxed);
         let code = self.compiler.compile(kernel, arch)?;
-        if let Err(error) = self.keep(&file, &code) {
-            let shown = file.display();
-            tracing::warn!(target: "amdgpu_ep::compile", "a kernel could not be kept as {shown}: {error}");
+        if let Some((folder, file)) = &place {
+            self.keep(folder, file, &code);
         }
         Ok(code)
     }
+
+    fn counts(&self) -> Option<Counts> {
+        let [shipped, kept, compiled] =
+            [&self.made.shipped, &self.made.kept, &self.made.compiled].map(|count| count.load(Ordering::Relaxed));
+        Some(Counts { shipped, kept, compiled })
+    }
 }
 
-/// Writes a kernel's code into a folder that [`CachedCompiler::with_shipped`] takes.
+/// Writes the code of the kernel with this name and [text](Kernel::text) into a folder that
+/// [`CachedCompiler::with_shipped`] takes.
 ///
 /// # Errors
 /// The file can't be written.
-pub fn ship(folder: &Path, kernel: &Kernel, target: &str, code: &[u8]) -> io::Result<()> {
+pub fn ship(folder: &Path, kernel: &str, text: &str, target: &str, code: &[u8]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    write_entry(&folder.join(entry_name(kernel.name, &kernel.text(), target, "")), code)
+    write_entry(&folder.join(entry_name(kernel, text, target, "")), code)
 }
 
 fn entry_name(kernel: &str, text: &str, target: &str, version: &str) -> String {
@@ -236,15 +296,36 @@ mod tests {
         assert_eq!(cached.compiled(), 10);
     }
 
+    fn with_set(folder: &Path) -> CachedCompiler<Fake> {
+        CachedCompiler::new(Fake, folder.join("own"), 1 << 20).with_shipped(folder.join("shipped"))
+    }
+
     #[test]
-    fn what_was_shipped_needs_no_compiler() {
+    fn what_was_shipped_needs_no_compiler_on_devices_with_any_features() {
         let folder = tempfile::tempdir().unwrap();
-        let arch = Arch::new("gfx1100", 1);
-        ship(&folder.path().join("shipped"), &kernel(1), "gfx1100", b"code").unwrap();
-        let cached =
-            CachedCompiler::new(Fake, folder.path().join("own"), 1 << 20).with_shipped(folder.path().join("shipped"));
-        assert_eq!(cached.compile(&kernel(1), &arch).unwrap(), b"code");
-        assert_eq!(cached.compiled(), 0);
+        ship(&folder.path().join("shipped"), "k", &kernel(1).text(), "gfx942", b"code").unwrap();
+        let cached = with_set(folder.path());
+        for target in ["gfx942", "gfx942:sramecc+:xnack-"] {
+            assert_eq!(cached.compile(&kernel(1), &Arch::new(target, 1)).unwrap(), b"code");
+        }
+        assert_eq!(cached.counts(), Some(Counts { shipped: 2, kept: 0, compiled: 0 }));
+        assert!(!folder.path().join("own").exists());
+    }
+
+    #[test]
+    fn what_was_shipped_for_another_text_or_target_or_is_spoiled_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let shipped = folder.path().join("shipped");
+        ship(&shipped, "k", &kernel(1).text(), "gfx942:xnack+", b"code").unwrap();
+        let cached = with_set(folder.path());
+        for (number, target) in [(2, "gfx942:xnack+"), (1, "gfx942"), (1, "gfx942:xnack-"), (1, "gfx90a")] {
+            assert_ne!(cached.compile(&kernel(number), &Arch::new(target, 1)).unwrap(), b"code", "{number} {target}");
+        }
+        let file = fs::read_dir(&shipped).unwrap().next().unwrap().unwrap().path();
+        let whole = fs::read(&file).unwrap();
+        fs::write(&file, &whole[..whole.len() - 1]).unwrap();
+        assert_ne!(cached.compile(&kernel(1), &Arch::new("gfx942:xnack+", 1)).unwrap(), b"code");
+        assert_eq!(cached.counts(), Some(Counts { shipped: 0, kept: 0, compiled: 5 }));
     }
 
     #[test]

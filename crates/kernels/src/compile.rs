@@ -1,7 +1,7 @@
 //! From texts to code objects.
 use hip::{DriverKind, Rtc, RtcError};
 
-use crate::{Arch, Kernel};
+use crate::{Arch, Counts, Kernel};
 
 /// Why there is no code object.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +18,14 @@ pub enum CompileError {
         /// What went wrong.
         reason: String,
     },
+    /// There is no compiler, and nobody compiled the kernel before.
+    #[error("kernel {kernel} is not in the shipped set, and there is no compiler: {reason}")]
+    NoCompiler {
+        /// The kernel.
+        kernel: &'static str,
+        /// Why there is no compiler.
+        reason: String,
+    },
 }
 
 /// What makes code objects.
@@ -30,6 +38,27 @@ pub trait Compiler: Send + Sync {
     /// # Errors
     /// The compiler's own words.
     fn compile(&self, kernel: &Kernel, arch: &Arch) -> Result<Vec<u8>, CompileError>;
+
+    /// Where code came from, if that is counted.
+    fn counts(&self) -> Option<Counts> {
+        None
+    }
+}
+
+/// No compiler: the sets shipped with the library are all there is.
+pub struct NoCompiler {
+    /// Why there is none.
+    pub reason: String,
+}
+
+impl Compiler for NoCompiler {
+    fn version(&self) -> String {
+        "none".to_owned()
+    }
+
+    fn compile(&self, kernel: &Kernel, _: &Arch) -> Result<Vec<u8>, CompileError> {
+        Err(CompileError::NoCompiler { kernel: kernel.name, reason: self.reason.clone() })
+    }
 }
 
 /// hiprtc or nvrtc.

@@ -7,7 +7,7 @@
 //! | [`Launch`], [`Args`] | one launch: grid, block, and the one structure the kernel takes |
 //! | [`work`] | what a [`Step`](graph::Step) of a plan is on a GPU: its launches, or why there are none |
 //! | [`Compiler`] | makes code objects of kernels: hiprtc, nvrtc, or (tests) the wave simulator |
-//! | [`CachedCompiler`] | keeps code objects on disk |
+//! | [`CachedCompiler`] | keeps code objects on disk, and finds those that were shipped |
 //!
 //! The texts are in `hip/`, one op family a file, in the dialect that `hip/prelude.h` describes.
 mod arch;
@@ -42,9 +42,9 @@ mod top_k;
 mod walk;
 
 pub use arch::{Arch, Dot4, Matrix};
-pub use cache::{CachedCompiler, ship};
+pub use cache::{CachedCompiler, Counts, ship};
 pub use catalogue::{Sample, catalogue};
-pub use compile::{CompileError, Compiler, RtcCompiler};
+pub use compile::{CompileError, Compiler, NoCompiler, RtcCompiler};
 pub use kernel::Kernel;
 pub use launch::{Args, Field, HostLaunch, Launch, Pointer, Work};
 pub use step::work;

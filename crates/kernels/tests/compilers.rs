@@ -1,5 +1,6 @@
 //! Every text of the catalogue through the vendors' run-time compilers, where variables say that they are there:
-//! `AMDGPU_EP_TEST_KERNELS_AMD` and `AMDGPU_EP_TEST_KERNELS_NVIDIA` name the targets, separated by commas.
+//! `AMDGPU_EP_TEST_KERNELS_AMD` and `AMDGPU_EP_TEST_KERNELS_NVIDIA` name the targets, separated by commas. And the set that
+//! `cargo xtask kernels --arch` made, which `AMDGPU_EP_TEST_KERNEL_SET` names as `FOLDER=TARGET,...`.
 #![allow(clippy::unwrap_used)]
 use std::{
     collections::HashMap,
@@ -11,7 +12,7 @@ use std::{
 };
 
 use hip::{DriverKind, Rtc};
-use kernels::{Arch, Compiler, Kernel, RtcCompiler, catalogue};
+use kernels::{Arch, CachedCompiler, Compiler, Kernel, NoCompiler, RtcCompiler, catalogue};
 
 #[test]
 fn hiprtc_compiles_every_kernel() {
@@ -21,6 +22,31 @@ fn hiprtc_compiles_every_kernel() {
 #[test]
 fn nvrtc_compiles_every_kernel() {
     compile_all(DriverKind::Nvidia, "AMDGPU_EP_TEST_KERNELS_NVIDIA");
+}
+
+#[test]
+fn a_set_made_beforehand_has_every_kernel_for_devices_with_features() {
+    let Ok(named) = std::env::var("AMDGPU_EP_TEST_KERNEL_SET") else {
+        eprintln!("skipped: AMDGPU_EP_TEST_KERNEL_SET is not set");
+        return;
+    };
+    let (folder, targets) = named.rsplit_once('=').unwrap();
+    let set = CachedCompiler::new(NoCompiler { reason: "a test".into() }, None, 0).with_shipped(folder.into());
+    for target in targets.split(',') {
+        // As devices call themselves; those without the features have plain names.
+        let features = if target.starts_with("gfx9") { ":sramecc+:xnack-" } else { "" };
+        let arch = Arch::new(&format!("{target}{features}"), 304);
+        for sample in catalogue() {
+            let Ok(work) = kernels::work(&sample.step, &arch) else { continue };
+            for launch in work.launches {
+                let code = set.compile(&launch.kernel, &arch).unwrap();
+                // An ELF file for AMD's GPUs: its machine is 224.
+                assert_eq!((&code[..4], code[18]), (&b"\x7fELF"[..], 224), "{}", sample.label);
+            }
+        }
+    }
+    let counts = set.counts().unwrap();
+    assert!(counts.shipped > 0 && counts.compiled == 0, "{counts:?}");
 }
 
 fn compile_all(kind: DriverKind, variable: &str) {

@@ -48,14 +48,28 @@ impl Clang {
     /// # Errors
     /// What the compiler says.
     pub fn assembly(&self, text: &Path, target: &str) -> Result<String> {
+        shell::capture_stdout(self.compile(text, target).args(["-S", "-o", "-"]))
+    }
+
+    /// Writes the code object of a kernel text, as drivers load it. It takes a linker, `ld.lld`, that clang finds.
+    ///
+    /// # Errors
+    /// What the compiler or the linker says.
+    pub fn code(&self, text: &Path, target: &str, to: &Path) -> Result<()> {
+        let mut compile = self.compile(text, target);
+        // Version 5 is the newest that every runtime of ROCm 6 loads.
+        compile.args(["--no-gpu-bundle-output", "-mcode-object-version=5", "-o"]).arg(to);
+        shell::capture(&mut compile).map(|_| ())
+    }
+
+    fn compile(&self, text: &Path, target: &str) -> Command {
         let mut compile = Command::new(&self.words[0]);
         compile
             .args(&self.words[1..])
             .args(["-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-O3", "-fdeclspec", "-std=c++17"])
             .arg(format!("--offload-arch={target}"))
-            .args(["-S", "-o", "-"])
             .arg(text);
-        shell::capture_stdout(&mut compile)
+        compile
     }
 }
 

@@ -5,9 +5,11 @@
 
 mod clang;
 pub mod nvrtc;
+pub mod set;
 mod usage;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
@@ -56,7 +58,7 @@ pub fn run(workspace: &Workspace, page: Page) -> Result<Outcome> {
         Ok(clang) => clang,
         Err(reason) => return Ok(Outcome::Skipped(reason)),
     };
-    let launches = catalogue(workspace)?;
+    let launches = catalogue(workspace, "kernels", &TARGETS)?;
     let usages = compile(&clang, &launches)?;
     let mut faults = Vec::new();
     for (launch, usage) in launches.iter().zip(&usages) {
@@ -82,13 +84,14 @@ pub fn run(workspace: &Workspace, page: Page) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{kernels} kernels for {} targets with {}", TARGETS.len(), clang.version())))
 }
 
-fn catalogue(workspace: &Workspace) -> Result<Vec<Launch>> {
-    let folder = workspace.target().join("kernels");
+/// The launches of the catalogue on targets, with their texts in a folder under `target/`.
+fn catalogue(workspace: &Workspace, folder: &str, targets: &[impl AsRef<OsStr>]) -> Result<Vec<Launch>> {
+    let folder = workspace.target().join(folder);
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     let mut write = shell::cargo(workspace.root());
-    write.args(["run", "--quiet", "--package", "kernels", "--example", "catalogue", "--"]).arg(&folder).args(TARGETS);
+    write.args(["run", "--quiet", "--package", "kernels", "--example", "catalogue", "--"]).arg(&folder).args(targets);
     shell::run(&mut write)?;
     let list = fs::read_to_string(folder.join("list.tsv")).context("the catalogue wrote no list")?;
     list.lines()

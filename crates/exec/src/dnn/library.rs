@@ -1,5 +1,5 @@
 //! Which library is loaded for a driver.
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use hip::DriverKind;
 use hipdnn::{Attempt, LoadError, Loaded, Search};
@@ -31,18 +31,11 @@ pub(super) fn open(device: &hip::Device) -> Result<Loaded, LoadError> {
 /// Where our own library may stand.
 fn candidates(name: &str) -> Vec<PathBuf> {
     let file = if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}.so") };
-    let Some(folder) = own_folder() else { return Vec::new() };
+    let Some(folder) = hip::sys::own_folder() else { return Vec::new() };
     let mut folders = vec![folder.clone(), folder.join("../lib")];
     // Cargo puts tests and examples one folder below the libraries they use.
     if folder.ends_with("deps") || folder.ends_with("examples") {
         folders.push(folder.join(".."));
     }
     folders.into_iter().map(|folder| folder.join(&file)).collect()
-}
-
-/// The folder of the library or program that holds this code.
-fn own_folder() -> Option<PathBuf> {
-    let here = own_folder as fn() -> Option<PathBuf> as usize;
-    let file = hip::sys::file_at(here).or_else(|| std::env::current_exe().ok())?;
-    file.canonicalize().unwrap_or(file).parent().map(Path::to_owned)
 }

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use kernels::{Arch, Compiler, Kernel};
+use kernels::{Arch, Compiler, Counts, Kernel};
 
 /// A kernel on the device, or why there is none.
 pub(super) type Outcome = Result<Arc<hip::Function>, Arc<str>>;
@@ -48,8 +48,13 @@ impl Code {
         slots.iter().map(|(kernel, slot)| slot.get_or_init(|| self.build(kernel)).clone()).collect()
     }
 
+    /// Where code came from so far, if the compiler counts it.
+    pub fn counts(&self) -> Option<Counts> {
+        self.compiler.counts()
+    }
+
     fn compile(&self, open: &[&(&Kernel, Arc<OnceLock<Outcome>>)]) {
-        let (start, next) = (Instant::now(), AtomicUsize::new(0));
+        let (start, next, before) = (Instant::now(), AtomicUsize::new(0), self.counts());
         let work = || {
             while let Some((kernel, slot)) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
                 slot.get_or_init(|| self.build(kernel));
@@ -63,7 +68,12 @@ impl Code {
             work();
         });
         let (count, took) = (open.len(), start.elapsed());
-        tracing::info!(target: "amdgpu_ep::compile", "{count} kernels for {} made ready in {took:.1?}", self.arch.target);
+        let from = before.zip(self.counts()).map_or_else(String::new, |(before, now)| {
+            let (shipped, kept) = (now.shipped - before.shipped, now.kept - before.kept);
+            format!(": {shipped} shipped, {kept} kept, {} compiled", now.compiled - before.compiled)
+        });
+        let target = &self.arch.target;
+        tracing::info!(target: "amdgpu_ep::compile", "{count} kernels for {target} made ready in {took:.1?}{from}");
     }
 
     fn build(&self, kernel: &Kernel) -> Outcome {

@@ -35,7 +35,7 @@ use std::{
 };
 
 use graph::{Declined, Graph, Op, Plan, Tensor};
-use kernels::{Arch, Compiler};
+use kernels::{Arch, Compiler, Counts};
 
 use crate::{
     ExecError,
@@ -107,6 +107,11 @@ impl GpuDevice {
     /// arguments.
     pub fn kernels(&self) -> usize {
         self.shared.code.len()
+    }
+
+    /// Where their code came from, if the compiler counts it.
+    pub fn counts(&self) -> Option<Counts> {
+        self.shared.code.counts()
     }
 }
 

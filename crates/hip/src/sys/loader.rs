@@ -111,7 +111,7 @@ pub fn file_at(_address: usize) -> Option<PathBuf> {
 }
 
 /// The folder of the library or executable this code was linked into.
-pub(crate) fn own_folder() -> Option<PathBuf> {
+pub fn own_folder() -> Option<PathBuf> {
     let here = own_folder as fn() -> Option<PathBuf> as *const c_void;
     let file = file_at(here as usize).or_else(|| std::env::current_exe().ok())?;
     // The loader may have been given a relative path; the search must not depend on a later change of folder.

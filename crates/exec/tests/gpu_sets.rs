@@ -1,0 +1,78 @@
+//! Sessions on kernels that were compiled beforehand, from the catalogue.
+#![allow(clippy::unwrap_used, clippy::panic)]
+mod common;
+
+use std::{path::PathBuf, sync::Arc};
+
+use common::{Case, random, tensor};
+use exec::{Input, Program, RunBy, gpu::GpuDevice};
+use graph::{DType, ops::Attribute};
+use kernels::{Arch, CachedCompiler, Compiler, Counts, NoCompiler, catalogue, sim::Simulator};
+
+const TARGET: &str = "gfx1100";
+
+fn device(compiler: impl Compiler + 'static) -> GpuDevice {
+    let driver = hip::Driver::load(hip::DriverKind::Host).unwrap();
+    GpuDevice::new(driver.devices().unwrap().remove(0), Arch::new(TARGET, 64), Arc::new(compiler))
+}
+
+/// The catalogue's kernels whose label begins so, made by the simulator.
+fn set(labels: &[&str]) -> PathBuf {
+    let tmp = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let (simulator, folder) = (Simulator::new(&tmp.join("sim")).unwrap(), tmp.join("set"));
+    simulator.set_wave(32).unwrap();
+    let arch = Arch::new(TARGET, 64);
+    for sample in catalogue().iter().filter(|sample| labels.iter().any(|label| sample.label.starts_with(label))) {
+        for launch in kernels::work(&sample.step, &arch).unwrap().launches {
+            let code = simulator.compile(&launch.kernel, &arch).unwrap();
+            kernels::ship(&folder, launch.kernel.name, &launch.kernel.text(), TARGET, &code).unwrap();
+        }
+    }
+    folder
+}
+
+fn cases() -> [Case; 3] {
+    let x = tensor(DType::F32, &[64, 1024], &random(64 * 1024, 1));
+    let rows = tensor(DType::F32, &[2, 1, 256], &random(512, 2));
+    let columns = tensor(DType::F32, &[2, 256, 256], &random(131_072, 4));
+    let (table, indices) = (tensor(DType::F32, &[9, 8], &random(72, 3)), tensor(DType::I64, &[3], &[8.0, 0.0, 4.0]));
+    [
+        Case::new("Softmax", 13, vec![x], &[DType::F32]),
+        Case::new("MatMul", 13, vec![rows, columns], &[DType::F32]),
+        Case::new("Gather", 13, vec![table, indices], &[DType::F32]).attribute("axis", Attribute::Int(0)),
+    ]
+}
+
+#[test]
+fn a_first_session_on_a_shipped_set_compiles_nothing_and_needs_no_compiler() {
+    let folder = set(&["softmax f32", "gather f32", "matmul one row f32"]);
+    let none = || NoCompiler { reason: "libhiprtc is not installed".into() };
+    let gpu = device(CachedCompiler::new(none(), None, 0).with_shipped(folder));
+    for case in cases() {
+        let (graph, given) = case.graph().unwrap();
+        let program = Program::new(graph.clone(), &gpu).unwrap();
+        let shapes: Vec<Input<'_>> = given.iter().map(|x| Input { shape: x.shape(), value: None }).collect();
+        let prepared = program.plan(&shapes).unwrap();
+        assert!(matches!(prepared.run_by(0), RunBy::Own { .. }), "{:?}", prepared.run_by(0).why());
+        let found = exec::host::run_program(&program, &given).unwrap();
+        let wanted = exec::host::run_once(graph, &given).unwrap();
+        common::assert_close(&common::numbers(&found[0]), &common::numbers(&wanted[0]), 1e-4);
+    }
+    let counts = gpu.counts().unwrap();
+    assert_eq!((counts.kept, counts.compiled), (0, 0));
+    assert!(counts.shipped >= 3, "{counts:?}");
+}
+
+#[test]
+fn a_kernel_that_is_neither_shipped_nor_compilable_leaves_its_step_to_the_host() {
+    let none = NoCompiler { reason: "libhiprtc is not installed".into() };
+    let gpu = device(CachedCompiler::new(none, None, 0).with_shipped(PathBuf::from("no such folder")));
+    let (graph, given) = cases()[0].graph().unwrap();
+    let program = Program::new(graph.clone(), &gpu).unwrap();
+    let prepared = program.plan(&[Input { shape: given[0].shape(), value: None }]).unwrap();
+    let RunBy::Host { why } = prepared.run_by(0) else { panic!("who runs it?") };
+    assert!(why.ends_with("is not in the shipped set, and there is no compiler: libhiprtc is not installed"), "{why}");
+    let found = exec::host::run_program(&program, &given).unwrap();
+    assert_eq!(found, exec::host::run_once(graph, &given).unwrap());
+    assert_eq!(gpu.counts(), Some(Counts { shipped: 0, kept: 0, compiled: 1 }));
+}

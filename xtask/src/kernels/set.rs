@@ -1,0 +1,124 @@
+//! Sets of kernels that were compiled beforehand, in the format of the kernel cache.
+//!
+//! A session that finds such a set beside the library (`lib/kernels`, or `AMDGPU_EP_KERNEL_PATH`) compiles only what is not
+//! in it. It has the catalogue; texts of a model's own kernels, as the simulator leaves them in its folder, can be added.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+
+use super::clang::Clang;
+use crate::test::Outcome;
+use crate::workspace::Workspace;
+use crate::{rocm, shell};
+
+/// Chips of one target differ in how many compute units they have, and kernels are chosen by that: small, medium, large.
+const COMPUTE_UNITS: [u32; 3] = [16, 64, 304];
+
+/// A text to be compiled for a target.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Job {
+    kernel: String,
+    text: PathBuf,
+    target: String,
+}
+
+/// Compiles the catalogue, and the texts of a folder if one is named, for targets into the set `out`.
+///
+/// # Errors
+/// A text of the catalogue does not compile, or the set can't be written. No compiler is a skip.
+pub fn run(workspace: &Workspace, targets: &[String], texts: Option<&Path>, out: &Path) -> Result<Outcome> {
+    let clang = match Clang::find(workspace) {
+        Ok(clang) => clang,
+        Err(reason) => return Ok(Outcome::Skipped(reason)),
+    };
+    let mut jobs = jobs(workspace, targets)?;
+    if let Some(folder) = texts {
+        jobs.extend(own_texts(folder, targets)?);
+    }
+    let jobs: Vec<Job> = jobs.into_iter().collect();
+    let work = workspace.target().join("kernel-set-code");
+    fs::create_dir_all(&work)?;
+    let (next, done) = (AtomicUsize::new(0), Mutex::new((String::new(), Vec::new())));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(job) = jobs.get(number) else { break };
+                    let code = work.join(format!("{number}.co"));
+                    let made = clang.code(&job.text, &job.target, &code);
+                    let Ok(mut done) = done.lock() else { break };
+                    match made {
+                        Ok(()) => {
+                            let (text, code) = (job.text.display(), code.display());
+                            let _ = writeln!(done.0, "{}\t{text}\t{}\t{code}", job.kernel, job.target);
+                        }
+                        Err(error) => done.1.push(format!("{} for {}: {error:#}", job.text.display(), job.target)),
+                    }
+                }
+            });
+        }
+    });
+    let (list, faults) = done.into_inner().map_err(|_| anyhow::anyhow!("a compiling thread ended early"))?;
+    if !faults.is_empty() {
+        bail!("{} texts do not compile\n  {}", faults.len(), faults.join("\n  "));
+    }
+    let file = work.join("list.tsv");
+    fs::write(&file, list)?;
+    let mut ship = shell::cargo(workspace.root());
+    ship.args(["run", "--quiet", "--package", "kernels", "--example", "ship", "--"]).args([&*file, out]);
+    shell::run(&mut ship)?;
+    fs::remove_dir_all(&work)?;
+    let bytes: u64 =
+        fs::read_dir(out)?.flatten().filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum();
+    let (count, shown) = (jobs.len(), out.display());
+    Ok(Outcome::Passed(format!("{count} kernels, {} KiB in {shown}, by {}", bytes / 1024, clang.version())))
+}
+
+/// Makes a set, and asks it for every kernel as a session without a compiler does.
+///
+/// # Errors
+/// The set can't be made, or lacks a kernel.
+pub fn check(workspace: &Workspace, targets: &[&str]) -> Result<Outcome> {
+    let out = workspace.target().join("kernel-set");
+    if out.exists() {
+        fs::remove_dir_all(&out)?;
+    }
+    let named: Vec<String> = targets.iter().map(|&target| target.to_owned()).collect();
+    let outcome = run(workspace, &named, None, &out)?;
+    if matches!(outcome, Outcome::Passed(_)) {
+        let mut test = std::process::Command::new(rocm::built_test(workspace, "kernels", "compilers")?);
+        test.env("AMDGPU_EP_TEST_KERNEL_SET", format!("{}={}", out.display(), targets.join(",")));
+        shell::run(test.args(["--nocapture", "a_set_made_beforehand"]))?;
+    }
+    Ok(outcome)
+}
+
+fn jobs(workspace: &Workspace, targets: &[String]) -> Result<BTreeSet<Job>> {
+    let sized: Vec<String> =
+        targets.iter().flat_map(|target| COMPUTE_UNITS.map(|units| format!("{target}@{units}"))).collect();
+    let launches = super::catalogue(workspace, "kernel-set-texts", &sized)?;
+    Ok(launches.into_iter().map(|one| Job { kernel: one.kernel, text: one.file, target: one.target }).collect())
+}
+
+/// The texts of a folder, named `KERNEL-DIGEST.hip`, as the simulator leaves them.
+fn own_texts(folder: &Path, targets: &[String]) -> Result<Vec<Job>> {
+    let mut jobs = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        let text = entry?.path();
+        let name = text.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let Some((kernel, _)) = name.rsplit_once('-').filter(|_| text.extension().is_some_and(|e| e == "hip")) else {
+            continue;
+        };
+        let job = |target: &String| Job { kernel: kernel.to_owned(), text: text.clone(), target: target.clone() };
+        jobs.extend(targets.iter().map(job));
+    }
+    Ok(jobs)
+}
