@@ -14,6 +14,7 @@ mod hipdnn_link;
 mod kernels;
 mod layers;
 mod migraphx;
+mod notices;
 mod pytest;
 mod rocm;
 mod setup;
@@ -25,6 +26,7 @@ mod symbols;
 mod test;
 mod third_party;
 mod valgrind;
+mod wheel;
 mod workspace;
 
 use std::path::PathBuf;
@@ -135,7 +137,7 @@ enum Command {
         #[arg(long)]
         tiny: bool,
     },
-    /// Write the shippable files to dist/
+    /// Write the shippable files to dist/: libraries, command and wheel, for glibc 2.28 and newer
     Dist {
         /// Compile the kernels for these targets too, into dist/lib/kernels
         #[arg(long, value_name = "TARGET", value_delimiter = ',')]

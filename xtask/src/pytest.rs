@@ -6,8 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::setup::RuntimeSource;
+use crate::setup::{Python, RuntimeSource};
 use crate::test::{Context, Outcome};
+use crate::workspace::Workspace;
 use crate::{shell, stage};
 
 const GENAI_SUITE: &str = "tests/python/test_genai.py";
@@ -88,16 +89,26 @@ pub fn simulated(context: &Context<'_>, target: &str) -> Result<Outcome> {
 }
 
 fn suite(context: &Context<'_>, name: &str, arrange: impl FnOnce(&mut Command)) -> Result<Outcome> {
-    let results = context.workspace.target().join("test-results");
+    let (library, examples) = (context.stage()?.umbrella(), examples(context)?);
+    run(context.workspace, context.python()?, name, |pytest| {
+        pytest.env("AMDGPU_EP_LIBRARY", library).env("AMDGPU_EP_TEST_EXAMPLES", examples);
+        arrange(pytest);
+    })
+}
+
+/// Runs pytest from the repository root with what `arrange` adds, and counts its tests.
+///
+/// # Errors
+/// When a test fails.
+pub fn run(workspace: &Workspace, python: &Python, name: &str, arrange: impl FnOnce(&mut Command)) -> Result<Outcome> {
+    let results = workspace.target().join("test-results");
     fs::create_dir_all(&results).with_context(|| format!("cannot create {}", results.display()))?;
     let report = results.join(format!("{name}.xml"));
-    let mut pytest = shell::user_program(&context.python()?.interpreter);
+    let mut pytest = shell::user_program(&python.interpreter);
     pytest
-        .current_dir(context.workspace.root())
+        .current_dir(workspace.root())
         .args(["-m", "pytest", "--quiet", "-rs", "-p", "no:cacheprovider", "--junitxml"])
         .arg(&report)
-        .env("AMDGPU_EP_LIBRARY", context.stage()?.umbrella())
-        .env("AMDGPU_EP_TEST_EXAMPLES", examples(context)?)
         .env_remove("PYTHONPATH");
     arrange(&mut pytest);
     shell::run(&mut pytest)?;

@@ -44,7 +44,7 @@ pub enum RuntimeSource {
 /// # Errors
 /// When Python is missing or too old, or when pip cannot install the requirements.
 pub fn run(workspace: &Workspace) -> Result<Python> {
-    let interpreter = virtual_environment(workspace)?;
+    let interpreter = environment(workspace, workspace.venv(), "requirements-dev.txt", "onnxruntime")?;
     let runtimes = ORT_VERSIONS
         .iter()
         .map(|&version| Ok(Runtime { version, source: runtime(workspace, &interpreter, version)? }))
@@ -57,15 +57,22 @@ pub fn run(workspace: &Workspace) -> Result<Python> {
     Ok(Python { interpreter, runtimes })
 }
 
-fn virtual_environment(workspace: &Workspace) -> Result<PathBuf> {
+/// An environment of tools in `target/<folder>`, filled from `python/<requirements>`; `module` tells whether it is whole.
+///
+/// # Errors
+/// As [`run`].
+pub fn tools(workspace: &Workspace, folder: &str, requirements: &str, module: &str) -> Result<PathBuf> {
+    environment(workspace, workspace.target().join(folder), requirements, module)
+}
+
+fn environment(workspace: &Workspace, folder: PathBuf, requirements: &str, module: &str) -> Result<PathBuf> {
     let host = host_python()?;
-    let requirements = workspace.path("python/requirements-dev.txt");
+    let requirements = workspace.path("python").join(requirements);
     let wanted = fs::read_to_string(&requirements)
         .with_context(|| format!("cannot read {}", workspace.relative(&requirements)))?;
-    let folder = workspace.venv();
     let interpreter = folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     let stamp = Stamp { file: folder.join("installed.txt"), text: format!("# {}\n{wanted}", host.version) };
-    if stamp.is_current() && shell::succeeds(&interpreter, &["-c", "import onnxruntime"]) {
+    if stamp.is_current() && shell::succeeds(&interpreter, &["-c", &format!("import {module}")]) {
         return Ok(interpreter);
     }
     println!("making the Python environment in {}", workspace.relative(&folder));

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -89,11 +90,26 @@ impl Stage {
         self.root.join("lib").join(library_file(name))
     }
 
+    /// The command.
+    pub fn command(&self) -> PathBuf {
+        self.root.join("bin").join(format!("amdgpu-ep{}", std::env::consts::EXE_SUFFIX))
+    }
+
+    /// Where kernels lie that were compiled beforehand; there need not be any.
+    pub fn kernels(&self) -> PathBuf {
+        self.root.join("lib/kernels")
+    }
+
     /// Every staged library.
     pub fn libraries(&self) -> Vec<PathBuf> {
         let libraries = PRODUCTS.iter().filter(|product| product.kind == "cdylib");
         libraries.map(|product| self.root.join("lib").join(library_file(product.name))).collect()
     }
+}
+
+/// The packages that are shipped.
+pub fn packages() -> Vec<&'static str> {
+    PRODUCTS.iter().map(|product| product.package).collect()
 }
 
 /// Builds every product with `profile` and stages it under `target/stage/<profile>`.
@@ -108,11 +124,19 @@ pub fn run(workspace: &Workspace, profile: Profile) -> Result<Stage> {
 /// As [`run`], into `root`.
 pub fn run_into(workspace: &Workspace, profile: Profile, root: PathBuf) -> Result<Stage> {
     let mut build = shell::cargo(workspace.root());
-    build.args(["build", "--profile", profile.name(), "--message-format", "json-render-diagnostics"]);
+    build.args(["build", "--profile", profile.name()]);
+    run_build(&mut build, root)
+}
+
+/// Stages what `build`, a build command of cargo with a profile and a target, makes of every product.
+///
+/// # Errors
+/// When the build fails or a file cannot be written.
+pub fn run_build(build: &mut Command, root: PathBuf) -> Result<Stage> {
     for product in PRODUCTS {
         build.args(["--package", product.package]);
     }
-    let messages = shell::capture_stdout(&mut build)?;
+    let messages = shell::capture_stdout(build.args(["--message-format", "json-render-diagnostics"]))?;
     for product in PRODUCTS {
         let built = artifact(&messages, product)
             .with_context(|| format!("cargo built no {} of package {}", product.kind, product.package))?;

@@ -35,6 +35,8 @@ pub struct Interface {
     pub exports: BTreeSet<String>,
     pub undefined: BTreeSet<String>,
     pub needed: BTreeSet<String>,
+    /// The newest version of glibc that a symbol is taken from, as major and minor number.
+    pub glibc: Option<(u32, u32)>,
 }
 
 /// Checks every staged library.
@@ -105,7 +107,22 @@ fn interface(bytes: &[u8]) -> Result<Interface> {
         let strings = sections.strings(endian, bytes, strings)?;
         interface.needed.extend(needed(entries, endian, strings)?);
     }
+    if let Some((mut libraries, strings)) = sections.gnu_verneed(endian, bytes)? {
+        let strings = sections.strings(endian, bytes, strings)?;
+        while let Some((_, mut versions)) = libraries.next()? {
+            while let Some(version) = versions.next()? {
+                interface.glibc =
+                    interface.glibc.max(glibc_version(&String::from_utf8_lossy(version.name(endian, strings)?)));
+            }
+        }
+    }
     Ok(interface)
+}
+
+/// The numbers of `GLIBC_2.34`; `None` for versions of other libraries. A third number is of very old ones only.
+fn glibc_version(name: &str) -> Option<(u32, u32)> {
+    let mut numbers = name.strip_prefix("GLIBC_")?.split('.').map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
 }
 
 fn needed<D: Dyn<Endian = Endianness>>(
@@ -146,6 +163,7 @@ mod tests {
             exports: set(&PLUGIN_EXPORTS),
             undefined: set(&["malloc", "dlopen", "_Unwind_Resume"]),
             needed: set(&["libc.so.6", "libgcc_s.so.1"]),
+            glibc: Some((2, 28)),
         };
         assert_eq!(interface.faults(Some(&PLUGIN_EXPORTS)), Vec::<String>::new());
     }
@@ -156,6 +174,7 @@ mod tests {
             exports: set(&["CreateEpFactories", "rust_eh_personality"]),
             undefined: set(&["hipMalloc", "cuInit", "OrtGetApiBase", "free"]),
             needed: set(&["libc.so.6", "libamdhip64.so.7"]),
+            glibc: None,
         };
         let faults = interface.faults(Some(&PLUGIN_EXPORTS));
         for wanted in [
@@ -169,6 +188,22 @@ mod tests {
             assert!(faults.iter().any(|fault| fault == wanted), "{wanted} is not in {faults:?}");
         }
         assert_eq!(faults.len(), 6, "{faults:?}");
+    }
+
+    #[test]
+    fn versions_of_glibc_are_numbers() {
+        assert_eq!(glibc_version("GLIBC_2.34"), Some((2, 34)));
+        assert_eq!(glibc_version("GLIBC_2.2.5"), Some((2, 2)));
+        for other in ["GCC_3.0", "GLIBC_PRIVATE", "GLIBC_", "CXXABI_1.3"] {
+            assert_eq!(glibc_version(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn a_program_takes_symbols_from_a_glibc_that_is_here() {
+        let interface = read(&std::env::current_exe().unwrap()).unwrap();
+        assert!(interface.glibc.is_some_and(|version| version > (2, 2)), "{:?}", interface.glibc);
     }
 
     /// The C library is a real library whose interface is known.

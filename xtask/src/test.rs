@@ -12,7 +12,7 @@ use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
     conformance, engine, hipdnn_link, kernels, layers, migraphx, pytest, rocm, shell, simulator, symbols, third_party,
-    valgrind,
+    valgrind, wheel,
 };
 
 /// Fits a log viewer; longer notes are wrapped.
@@ -122,6 +122,7 @@ fn steps() -> Vec<Step> {
         third_party::run(context.workspace, context.python()?, context.stage()?)
     }));
     steps.push(Step::new("genai", "text generation with ONNX Runtime GenAI", pytest::genai));
+    steps.push(Step::new("wheel", "the Python package in empty environments", wheel::step));
     steps.push(Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", |context| {
         kernels::run(context.workspace, kernels::Page::Hold)
     }));

@@ -1,0 +1,53 @@
+"""AMD GPUs for ONNX Runtime: where the execution provider's library lies, and how ONNX Runtime gets to know it.
+
+Importing this package imports and registers nothing. It has no dependencies: `onnxruntime` (1.24 or newer) comes from
+wherever you have it.
+"""
+from pathlib import Path
+
+__all__ = ["devices", "get_ep_name", "get_ep_names", "get_library_path", "register"]
+
+_EP_NAME = "AMDGPUExecutionProvider"
+
+
+def get_library_path() -> str:
+    """The full path of the execution provider's library."""
+    library = Path(__file__).resolve().parent / "lib" / "libamdgpu-ep.so"
+    if not library.is_file():
+        raise FileNotFoundError(f"{library} is missing: the installation of amdgpu-ep is not whole; install it again")
+    return str(library)
+
+
+def get_ep_name() -> str:
+    """The name of the execution provider in ONNX Runtime."""
+    return _EP_NAME
+
+
+def get_ep_names() -> list[str]:
+    """The names of all execution providers in the library: the one."""
+    return [_EP_NAME]
+
+
+def register(ort) -> None:
+    """Registers the library in `ort`, which is the module `onnxruntime` or `onnxruntime_genai`.
+
+    Both share what is registered, and registering again does nothing. Without a GPU this succeeds too: there are no
+    devices then, and a warning says why.
+    """
+    try:
+        ort.register_execution_provider_library(_EP_NAME, get_library_path())
+    except Exception as error:
+        # ONNX Runtime has no way to ask, and no type of its own for this.
+        if f"already registered under {_EP_NAME}" not in str(error):
+            raise
+
+
+def devices() -> list:
+    """The devices of the execution provider, as `onnxruntime.get_ep_devices()` gives them; registers it first.
+
+    The list is empty where there is no AMD GPU; `python -m amdgpu_ep doctor` says why.
+    """
+    import onnxruntime
+
+    register(onnxruntime)
+    return [device for device in onnxruntime.get_ep_devices() if device.ep_name == _EP_NAME]

@@ -1,0 +1,89 @@
+"""`cargo xtask test --only wheel` builds a wheel and runs these tests with its path."""
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from environments import ROOT, Environment
+from onnx import TensorProto, helper
+
+RELEASES = ("1.24.4", "1.28.0", "1.31.1")
+GENAI = "0.18.0"
+
+# Tools that make small language models; a clone without them skips what needs one.
+SHARED = ROOT.parent / "shared"
+MAKER = SHARED / "tools" / "make_tiny_llm.py"
+GOLDEN = SHARED / "data" / "tiny_llm_golden.json"
+
+
+def pytest_configure(config):
+    if not os.path.isfile(os.environ.get("AMDGPU_EP_WHEEL", "")):
+        raise pytest.UsageError("AMDGPU_EP_WHEEL is no file; `cargo xtask test --only wheel` builds it and sets this")
+
+
+@pytest.fixture(scope="session")
+def wheel():
+    return Path(os.environ["AMDGPU_EP_WHEEL"]).resolve()
+
+
+@pytest.fixture(scope="session")
+def environment_of(tmp_path_factory, wheel):
+    """Gives the environment with an ONNX Runtime of some release and the wheel; made once."""
+    made = {}
+
+    def get(release):
+        if release not in made:
+            made[release] = Environment(tmp_path_factory.mktemp(release) / "venv")
+            made[release].install(f"onnxruntime=={release}", wheel)
+        return made[release]
+
+    return get
+
+
+@pytest.fixture(params=RELEASES)
+def release(request, environment_of):
+    """An environment for each of the releases, and the release."""
+    return environment_of(request.param), request.param
+
+
+@pytest.fixture
+def newest(environment_of):
+    return environment_of(RELEASES[-1])
+
+
+@pytest.fixture(scope="session")
+def genai(environment_of):
+    environment = environment_of(RELEASES[-1])
+    environment.install(f"onnxruntime-genai=={GENAI}")
+    return environment
+
+
+@pytest.fixture(scope="session")
+def tiny_language_model(tmp_path_factory):
+    """A folder with `model`, a GenAI folder."""
+    if not (MAKER.exists() and GOLDEN.exists()):
+        pytest.skip("the tiny models' tools are not beside this clone (../shared)")
+    golden = next(model for model in json.loads(GOLDEN.read_text())["models"] if model["name"] == "nano-fp32")
+    folder = tmp_path_factory.mktemp("language-model")
+    subprocess.run([sys.executable, MAKER, folder / "model", *golden["args"]], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+@pytest.fixture
+def model_folder(tmp_path):
+    """A folder with the model that documents talk about: `model.onnx`, y = relu(x @ w)."""
+    weight = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["product"]), helper.make_node("Relu", ["product"], ["y"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 3])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    onnx.save(model, tmp_path / "model.onnx")
+    return tmp_path

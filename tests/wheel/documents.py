@@ -1,0 +1,46 @@
+"""Examples in the documents: what is printed there is what runs here."""
+import re
+from dataclasses import dataclass
+
+from environments import ROOT
+
+# y = relu(x @ w) of the model that `model_folder` makes, for x of ones.
+CHECK = """
+import numpy as np
+weight = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+found = session.run(None, {"x": np.ones((2, 4), np.float32)})[0]
+np.testing.assert_allclose(found, np.maximum(np.ones((2, 4)) @ weight, 0), rtol=1e-5)
+print(session.get_providers()[0])
+"""
+
+# A fence of three backticks, its words, and the lines up to the next one.
+FENCE = re.compile(r"^```python(?P<words>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass
+class Example:
+    """A block of Python in a document."""
+
+    page: str
+    line: int
+    code: str
+    # Blocks that need what a test has not, such as somebody's library, say so: ```python no-run
+    runs: bool
+
+    def __str__(self):
+        return f"{self.page}:{self.line}"
+
+
+def examples(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = ((match, text.count("\n", 0, match.start()) + 1) for match in FENCE.finditer(text))
+    return [Example(page, line, match["code"], "no-run" not in match["words"].split()) for match, line in blocks]
+
+
+def pages():
+    """Every document of the repository that is for users."""
+    return ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("**/*.md"))]
+
+
+# What every other example may build on: `ort`, `options`, `devices` and `session`.
+README = examples("README.md")[0].code

@@ -1,0 +1,46 @@
+"""Python in the documents runs as printed, with the wheel installed and nothing else set up."""
+import ast
+
+import pytest
+from documents import CHECK, README, examples, pages
+from environments import HOST
+
+EXAMPLES = [example for page in pages() for example in examples(page)]
+GENAI = "import onnxruntime_genai"
+NO_GPU = {"AMDGPU_EP_DRIVER": "amd", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
+
+
+def scripts(of_genai):
+    """Page and program: what runs of a page, in order."""
+    running = [example for example in EXAMPLES if example.runs]
+    programs = {page: "\n".join(one.code for one in running if one.page == page) for page in pages()}
+    return [(page, program) for page, program in programs.items() if program and (GENAI in program) == of_genai]
+
+
+@pytest.mark.parametrize(("driver", "provider"), [(HOST, "AMDGPUExecutionProvider"), (NO_GPU, "CPUExecutionProvider")])
+def test_the_readme_runs_word_for_word(release, model_folder, driver, provider):
+    """On a device, and on a machine without one."""
+    environment, _ = release
+    assert environment.python("-c", README + CHECK, cwd=model_folder, env=driver).strip() == provider
+
+
+@pytest.mark.parametrize(("page", "program"), scripts(of_genai=False), ids=lambda text: text if ".md" in text else "")
+def test_the_examples_of_a_page_run_after_the_readme_has(newest, model_folder, page, program):
+    newest.python("-c", README + "\n" + program, cwd=model_folder, env=HOST)
+
+
+@pytest.mark.parametrize(("page", "program"), scripts(of_genai=True), ids=lambda text: text if ".md" in text else "")
+def test_the_examples_of_text_generation_run_by_themselves(genai, tiny_language_model, page, program):
+    """`model` in the current folder is a GenAI folder."""
+    told = genai.python("-c", program, cwd=tiny_language_model, env=HOST)
+    assert told.strip(), "it says nothing"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_an_example_is_python(example):
+    ast.parse(example.code)
+
+
+def test_the_pages_have_examples():
+    """The pattern that finds them has not gone blind."""
+    assert len(scripts(of_genai=False)) > 2 and len(scripts(of_genai=True)) == 1

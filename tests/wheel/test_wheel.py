@@ -1,0 +1,106 @@
+"""The wheel as a user gets it: its files, and what it does in an empty environment."""
+import base64
+import csv
+import hashlib
+import json
+import os
+import subprocess
+import zipfile
+
+from documents import CHECK
+from environments import HOST, Environment
+
+def test_the_record_names_every_file_with_its_hash(wheel):
+    with zipfile.ZipFile(wheel) as packed:
+        record = next(name for name in packed.namelist() if name.endswith(".dist-info/RECORD"))
+        rows = {row[0]: row[1:] for row in csv.reader(packed.read(record).decode().splitlines())}
+        assert sorted(rows) == sorted(packed.namelist())
+        assert rows.pop(record) == ["", ""]
+        for name, (digest, size) in rows.items():
+            data = packed.read(name)
+            assert int(size) == len(data)
+            assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def test_the_wheel_has_our_libraries_and_nobody_elses(wheel):
+    with zipfile.ZipFile(wheel) as packed:
+        folders = {name.split("/")[0] for name in packed.namelist()}
+        libraries = {name.split("/")[-1] for name in packed.namelist() if ".so" in name}
+        notices = next(name for name in packed.namelist() if name.endswith("licenses/THIRD-PARTY-NOTICES.txt"))
+        assert "libloading" in packed.read(notices).decode()
+    assert len(folders) == 2 and "amdgpu_ep" in folders
+    ours = {"amdgpu-ep", "hip-backend", "hipgpu-backend", "migraphx-backend", "hip-host", "hipdnn_host", "hipdnn_cudnn"}
+    assert libraries == {f"lib{name}.so" for name in ours}
+
+
+def test_auditwheel_agrees_with_the_tag_and_finds_no_foreign_library(wheel):
+    command = [os.environ["AMDGPU_EP_WHEEL_AUDITOR"], "-m", "auditwheel", "show", "--json", wheel]
+    shown = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert shown["overall_tag"] == wheel.stem.split("-")[-1]
+    assert (shown["external_libs"], shown["pure"], shown["unsupported_isa"]) == ({}, False, False)
+    assert set(shown["versioned_symbols"]) <= {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libdl.so.2", "libpthread.so.0"}
+
+
+def test_installing_and_uninstalling_leaves_nothing(wheel, tmp_path):
+    environment = Environment(tmp_path / "venv")
+    before = environment.files()
+    environment.install(wheel)
+    assert len(environment.files() - before) > 10
+    environment.python("-c", "import amdgpu_ep; amdgpu_ep.get_library_path()")
+    environment.call([environment.bin / "amdgpu-ep", "--version"])
+    environment.pip("uninstall", "--yes", "amdgpu-ep")
+    assert environment.files() == before
+    assert not [path for path in environment.folder.rglob("*amdgpu*")]
+
+
+def test_nothing_is_installed_or_imported_beside_it(wheel, tmp_path):
+    """ONNX Runtime comes in many packages: a dependency on one would bring it in beside another."""
+    environment = Environment(tmp_path / "venv")
+    environment.install(wheel)
+    listed = json.loads(environment.pip("list", "--format", "json"))
+    assert [package["name"].replace("_", "-") for package in listed] == ["amdgpu-ep"]
+    script = "import amdgpu_ep; print(amdgpu_ep.get_ep_name(), amdgpu_ep.get_ep_names(), amdgpu_ep.get_library_path())"
+    name, names, library = environment.python("-c", script).strip().split(" ", 2)
+    assert name == "AMDGPUExecutionProvider" and names == "['AMDGPUExecutionProvider']"
+    assert os.path.isfile(library) and str(environment.folder) in library
+
+
+def test_a_session_runs_on_the_device_and_matches_numpy(release, model_folder):
+    environment, _ = release
+    script = "import amdgpu_ep, onnxruntime as ort\n"
+    script += "amdgpu_ep.register(ort)\namdgpu_ep.register(ort)\noptions = ort.SessionOptions()\n"
+    script += "options.add_provider_for_devices(amdgpu_ep.devices(), {'profile': 'hip'})\n"
+    script += "session = ort.InferenceSession('model.onnx', sess_options=options, enable_fallback=0)\n"
+    assert environment.python("-c", script + CHECK, cwd=model_folder, env=HOST).strip() == "AMDGPUExecutionProvider"
+
+
+def test_without_a_gpu_there_are_no_devices(release):
+    environment, _ = release
+    script = "import amdgpu_ep; print(len(amdgpu_ep.devices()))"
+    hidden = {"AMDGPU_EP_DRIVER": "amd", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
+    assert environment.python("-c", script, env=hidden).strip() == "0"
+
+
+def test_registering_reports_other_failures(release, tmp_path):
+    environment, _ = release
+    script = "import amdgpu_ep, onnxruntime as ort\namdgpu_ep.get_library_path = lambda: '/nowhere/lib.so'\n"
+    script += "try: amdgpu_ep.register(ort)\nexcept Exception as error: print(error)"
+    assert "/nowhere/lib.so" in environment.python("-c", script)
+
+
+def test_the_command_finds_its_own_libraries_and_this_onnx_runtime(release):
+    environment, number = release
+    for command in ([environment.bin / "amdgpu-ep"], [environment.bin / "python", "-m", "amdgpu_ep"]):
+        # On the host device there is no AMD GPU, which is what exit code 1 says.
+        report = json.loads(environment.call([*command, "doctor", "--json"], env=HOST, code=1))
+        assert str(environment.folder) in report["plugin"]["path"]
+        assert {backend["name"] for backend in report["plugin"]["backends"]} >= {"hip", "migraphx"}
+        first = report["onnxruntime"]["libraries"][0]
+        assert (first["version"], first["support"]) == (number, "supported")
+
+
+def test_the_command_runs_a_model(release, model_folder):
+    environment, _ = release
+    command = [environment.bin / "amdgpu-ep", "run", "model.onnx", "--compare", "cpu", "--json"]
+    report = json.loads(environment.call(command, cwd=model_folder, env=HOST))
+    assert report["good"] is True and report["device_nodes"] == report["total_nodes"] > 0

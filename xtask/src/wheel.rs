@@ -1,0 +1,65 @@
+//! The Python package: packed from a staged folder, and checked as users get it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::stage::{self, Stage};
+use crate::test::{Context, Outcome};
+use crate::workspace::Workspace;
+use crate::{notices, pytest, setup, shell, symbols};
+
+/// Packs a staged folder into a wheel in `folder`, tagged with the oldest glibc that its files run on, and gives its path.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn pack(workspace: &Workspace, interpreter: &Path, stage: &Stage, folder: &Path) -> Result<PathBuf> {
+    let mut files = stage.libraries();
+    files.push(stage.command());
+    let glibc = files.iter().map(|file| Ok(symbols::read(file)?.glibc)).collect::<Result<Vec<_>>>()?;
+    let Some((major, minor)) = glibc.into_iter().max().flatten() else { bail!("nothing that is staged needs glibc") };
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let notices = stage.root.join("THIRD-PARTY-NOTICES.txt");
+    fs::write(&notices, notices::text(workspace, &stage::packages())?)
+        .with_context(|| format!("cannot write {}", notices.display()))?;
+    let mut script = Command::new(interpreter);
+    script.arg(workspace.path("python/make_wheel.py")).arg("--notices").arg(&notices);
+    script.args(["--version", env!("CARGO_PKG_VERSION"), "--platform"]);
+    script.arg(format!("manylinux_{major}_{minor}_{}", std::env::consts::ARCH));
+    script.arg("--command").arg(stage.command());
+    for library in stage.libraries() {
+        script.arg("--library").arg(library);
+    }
+    if stage.kernels().is_dir() {
+        script.arg("--kernels").arg(stage.kernels());
+    }
+    let wheel = shell::capture(script.arg("--out").arg(folder))?;
+    Ok(PathBuf::from(wheel.trim()))
+}
+
+/// Packs the staged libraries as they are, and checks the wheel: what is shipped differs in its profile and its linker only.
+///
+/// # Errors
+/// As [`pack`] and [`check`].
+pub fn step(context: &Context<'_>) -> Result<Outcome> {
+    let python = context.python()?;
+    let folder = context.workspace.target().join("wheel");
+    let wheel = pack(context.workspace, &python.interpreter, context.stage()?, &folder)?;
+    check(context.workspace, python, &wheel)
+}
+
+/// Installs a wheel into empty environments and uses it as its README says.
+///
+/// # Errors
+/// When a test fails.
+pub fn check(workspace: &Workspace, python: &setup::Python, wheel: &Path) -> Result<Outcome> {
+    let auditor = setup::tools(workspace, "wheel-tools", "requirements-wheel.txt", "auditwheel")?;
+    pytest::run(workspace, python, "wheel", |pytest| {
+        pytest.arg("tests/wheel").env("AMDGPU_EP_WHEEL", wheel).env("AMDGPU_EP_WHEEL_AUDITOR", auditor);
+    })
+}
