@@ -78,7 +78,7 @@ pub(crate) fn run(
     let run = Run { inputs: &inputs, outputs: &outputs, parallel: &threads, observer };
     // SAFETY: the plan was made for the shapes of these inputs, and the outputs were made in the shapes it names. The host
     // device reaches all memory of the host driver; the GPU device asks its driver about each address. ONNX Runtime gives outputs that share memory with inputs only
-    // to caches updated in place, which no operator here does. It keeps the memory until the call returns, or, with a
+    // to caches updated in place, which plans allow for. It keeps the memory until the call returns, or, with a
     // stream, orders its reuse behind the stream; for a capture its caller keeps it (that is the protocol's contract).
     unsafe { prepared.run(run, order) }.map_err(|error| Error::ep_fail(error.to_string()))?;
     threads.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)

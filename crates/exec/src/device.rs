@@ -76,8 +76,8 @@ pub trait Prepared: Send + Sync {
     ///
     /// # Safety
     /// The addresses of `run` are one for each of the plan's inputs and outputs, in memory that the device reaches, of as
-    /// many bytes as the plan was made for, aligned to their element types; outputs overlap nothing. Addresses of empty
-    /// tensors may be anything. All this holds, and nobody else changes the memory, until the call returns, the stream
+    /// many bytes as the plan was made for, aligned to their element types; outputs overlap nothing, but for caches that are
+    /// updated in place ([`Append`](graph::prim::Append)). Addresses of empty tensors may be anything. All this holds, and nobody else changes the memory, until the call returns, the stream
     /// has passed this point, or the capture is dropped, as `order` says.
     unsafe fn run(self: Arc<Self>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError>;
 }

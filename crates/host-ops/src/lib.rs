@@ -5,8 +5,10 @@
 //! [`Pool`] of its own, or [`Serial`].
 mod activation;
 mod affine;
+mod append;
 mod arg_reduce;
 mod attention;
+mod cached_attention;
 mod carve;
 mod cell;
 mod conv;
@@ -42,6 +44,7 @@ mod reduce;
 mod resize;
 mod resize_nearest;
 mod resize_table;
+mod rotary;
 mod rows;
 mod scatter;
 mod scratch;
@@ -49,6 +52,7 @@ mod simd;
 mod softmax;
 mod tensor;
 mod threads;
+mod tiles;
 mod top_k;
 mod walk;
 
@@ -82,7 +86,8 @@ pub struct Context<'a> {
 /// # Safety
 /// For every view of the step, `address` gives memory that holds the view's buffer, aligned to its element type, readable
 /// for inputs and writable for outputs, and not changed by anyone else during the call. An output may share memory with an
-/// input only where both are read and written element by element in the same layout, as the planner arranges for maps.
+/// input only where both are read and written element by element in the same layout, as the planner arranges for maps, and
+/// an [`Append`](graph::prim::Append)'s outputs may lie where its past lies.
 pub unsafe fn run(step: &Step, address: impl Fn(BufferId) -> *mut u8, cx: &mut Context<'_>) -> Result<(), OpError> {
     let inputs: SmallVec<[Tensor<'_>; 8]> =
         // SAFETY: the caller vouches for every view's memory.
@@ -122,6 +127,9 @@ fn dispatch(
         Prim::Integer(integer) => integer::run(integer, inputs, outputs[0], None, cx),
         Prim::Fused(fused) => run_fused(fused, inputs, outputs[0], cx),
         Prim::Attention(prim) => attention::run(prim, inputs, outputs[0], cx),
+        Prim::Rotary(prim) => rotary::run(prim, inputs, outputs, cx),
+        Prim::Append(prim) => append::run(prim, inputs, outputs, cx),
+        Prim::CachedAttention(prim) => cached_attention::run(prim, inputs, outputs[0], cx),
         _ => {
             Err(OpError::Unsupported { prim: prim.name(), dtype: outputs.first().map_or(DType::F32, TensorMut::dtype) })
         }

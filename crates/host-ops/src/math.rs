@@ -46,7 +46,7 @@ pub(crate) mod fused {
 
     /// `a·b + c`.
     #[inline(always)]
-    fn fma<const F: bool>(a: f32, b: f32, c: f32) -> f32 {
+    pub(crate) fn fma<const F: bool>(a: f32, b: f32, c: f32) -> f32 {
         if F { a.mul_add(b, c) } else { a * b + c }
     }
 

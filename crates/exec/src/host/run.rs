@@ -81,8 +81,8 @@ impl Bound<'_> {
 ///
 /// # Safety
 /// `inputs` and `outputs` hold one address for each of the plan's inputs and outputs, of as many bytes as the plan was
-/// made for, aligned to their element types, and not changed by anyone else during the call; outputs overlap nothing.
-/// Addresses of empty tensors may be anything.
+/// made for, aligned to their element types, and not changed by anyone else during the call; outputs overlap nothing,
+/// but for caches that are updated in place ([`Append`](graph::prim::Append)). Addresses of empty tensors may be anything.
 pub(super) unsafe fn execute(
     graph: &Graph,
     plan: &Plan,

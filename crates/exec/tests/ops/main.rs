@@ -17,6 +17,7 @@ mod channel_norm;
 mod conv;
 mod einsum;
 mod epilogue;
+mod group_query_attention;
 mod indexing;
 mod integer;
 mod loss;

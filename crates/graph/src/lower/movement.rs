@@ -49,6 +49,13 @@ impl Val {
         self.with(shape, strides, offset)
     }
 
+    /// The same with another extent along an axis; the caller keeps within the storage.
+    pub(crate) fn widened(&self, axis: usize, extent: usize) -> Self {
+        let mut shape: Shape = self.shape().into();
+        shape[axis] = extent;
+        self.with(shape, self.strides().into(), self.offset())
+    }
+
     /// A new axis of extent 1 in front of `axis`.
     pub fn unsqueezed(&self, axis: usize) -> Self {
         let (mut shape, mut strides): (Shape, Strides) = (self.shape().into(), self.strides().into());

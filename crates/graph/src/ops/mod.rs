@@ -22,6 +22,7 @@ mod elementwise;
 pub(crate) mod fused;
 mod gather;
 mod generate;
+mod group_query_attention;
 mod identity;
 mod join;
 mod loss;
@@ -196,6 +197,7 @@ const FAMILIES: &[&[Entry]] = &[
     resize::OPS,
     attention::OPS,
     contrib_attention::OPS,
+    group_query_attention::OPS,
     rotary::OPS,
     recurrent::OPS,
 ];

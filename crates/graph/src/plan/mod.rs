@@ -5,6 +5,7 @@ mod dump;
 mod epilogue;
 mod fold;
 mod fuse;
+mod in_place;
 mod integer;
 mod place;
 mod spec;
@@ -135,6 +136,7 @@ impl Plan {
                 seen(stage, &draft);
             }
         }
+        in_place::keep_apart(&mut draft);
         let bytes = cfg!(debug_assertions).then(|| draft.buffer_bytes());
         let plan = place::place(draft);
         let fault = bytes.and_then(|bytes| spec::placed(&plan, &bytes).err());

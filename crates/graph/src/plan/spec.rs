@@ -2,7 +2,7 @@
 use crate::{
     Graph, Step, View,
     lower::{Buffer, Origin},
-    plan::{ALIGNMENT, Draft, Place, Plan},
+    plan::{ALIGNMENT, Draft, Place, Plan, in_place},
 };
 
 /// Checks a draft: views lie within their buffers, nothing is read before it is written, inputs and constants are never
@@ -65,11 +65,13 @@ fn holds(buffer: &Buffer, view: &View) -> bool {
 }
 
 /// Checks a placed plan against the sizes of its buffers in bytes: what steps use has a place, and what is alive at the
-/// same time does not overlap, but for a result that takes the place of an operand of the same layout.
+/// same time does not overlap, but for a result that takes the place of an operand of the same layout; and a past that may
+/// be updated where it lies is read no more, its update not written before.
 ///
 /// # Errors
 /// The first rule that is broken, with the buffers.
 pub(super) fn placed(plan: &Plan, bytes: &[usize]) -> Result<(), String> {
+    updates(plan)?;
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; bytes.len()];
     for (at, step) in plan.steps.iter().enumerate() {
         for view in step.inputs.iter().chain(&step.outputs) {
@@ -116,6 +118,28 @@ pub(super) fn placed(plan: &Plan, bytes: &[usize]) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks the rule of [`Append`](crate::prim::Append): an output of the run may be its past, an input of the run.
+fn updates(plan: &Plan) -> Result<(), String> {
+    for (at, step) in plan.steps.iter().enumerate() {
+        for &(input, output) in in_place::pairs(step) {
+            let (past, present) = (&step.inputs[input], &step.outputs[output]);
+            if !matches!((plan.place(past), plan.place(present)), (Place::Input(_), Place::Output(_))) {
+                continue;
+            }
+            let own = step.inputs.iter().enumerate().filter(|(number, _)| *number != input).map(|(_, view)| view);
+            let behind = plan.steps[at + 1..].iter().flat_map(|step| &step.inputs);
+            if own.chain(behind).any(|view| view.buffer == past.buffer) {
+                return Err(format!("step {at}, {step:?}: {past:?} may be overwritten, and is read besides"));
+            }
+            let mut before = plan.steps[..at].iter().flat_map(|step| &step.outputs);
+            if before.any(|view| view.buffer == present.buffer) {
+                return Err(format!("step {at}, {step:?}: {present:?} may be the past, and is written before"));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// True if a step reads one buffer only where it writes another, element by element.
 fn takes_over(step: &Step, from: usize, to: usize) -> bool {
     let layout = |view: &View| (view.shape.clone(), view.strides.clone(), view.offset, view.dtype.bytes());
@@ -132,7 +156,7 @@ mod tests {
         DType, Prim, Shape,
         expr::Expr,
         plan::OutputSpec,
-        prim::{BufferId, Map},
+        prim::{Append, BufferId, Filled, Map},
         shape::dense_strides,
     };
 
@@ -189,6 +213,36 @@ mod tests {
             live_bytes: 512,
         };
         placed(&plan, &[16; 4]).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_past_that_may_be_overwritten_is_not_read_behind_its_update() {
+        let cache = |buffer: u32| View {
+            shape: Shape::from_slice(&[1, 1, 4, 1]),
+            strides: dense_strides(&[1, 1, 4, 1]),
+            ..view(buffer, 4, 0)
+        };
+        let update = || Step {
+            node: 0,
+            prim: Prim::Append(Append { filled: Filled::default(), past: true }),
+            inputs: vec![view(0, 4, 0), cache(0), cache(0), cache(1), cache(2)],
+            outputs: vec![cache(3), cache(4)],
+        };
+        let fault = |steps: Vec<Step>| {
+            let plan = Plan {
+                steps,
+                places: (0..3).map(Place::Input).chain((0..3).map(Place::Output)).collect(),
+                constants: Vec::new(),
+                outputs: vec![OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[4]) }; 3],
+                arena_bytes: 0,
+                live_bytes: 0,
+            };
+            placed(&plan, &[16; 6]).err().unwrap_or_default()
+        };
+        let read = || copy(view(2, 4, 0), view(5, 4, 0));
+        assert_eq!(fault(vec![read(), update()]), "");
+        assert!(fault(vec![update(), read()]).contains("may be overwritten, and is read besides"));
+        assert!(fault(vec![copy(view(0, 4, 0), view(4, 4, 0)), update()]).contains("is written before"));
     }
 
     #[test]

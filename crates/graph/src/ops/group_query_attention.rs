@@ -1,0 +1,336 @@
+//! com.microsoft's `GroupQueryAttention`: a step of a decoder over a cache of keys and values.
+use crate::{
+    DType, Declined, LowerError, Prim, Scalar, Tensor, Val,
+    lower::{Lower, Storage},
+    ops::{Entry, NodeInfo, Op, norm::Layer},
+    prim::{Append, CachedAttention, Filled, Positions, Rotary, Sinks},
+};
+
+/// Where the inputs are.
+mod input {
+    pub const KEY: usize = 1;
+    pub const VALUE: usize = 2;
+    pub const PAST_KEY: usize = 3;
+    pub const PAST_VALUE: usize = 4;
+    pub const LENGTHS: usize = 5;
+    pub const TOTAL: usize = 6;
+    pub const COSINES: usize = 7;
+    pub const SINES: usize = 8;
+    pub const POSITIONS: usize = 9;
+    pub const BIAS: usize = 10;
+    pub const SINKS: usize = 11;
+    pub const SCALES: [usize; 2] = [12, 13];
+    pub const QUERY_NORM: usize = 14;
+    pub const KEY_NORM: usize = 15;
+}
+
+/// `GroupQueryAttention`.
+#[derive(Debug)]
+struct GroupQueryAttention {
+    heads: usize,
+    shared: usize,
+    scale: f32,
+    rotary: bool,
+    interleaved: bool,
+    causal: bool,
+    window: Option<usize>,
+    softcap: Option<f32>,
+    smooth: bool,
+    epsilon: f32,
+}
+
+/// Queries, keys and values `[batch, rows, heads, size]`.
+struct Parts {
+    queries: Val,
+    keys: Val,
+    values: Val,
+}
+
+impl Op for GroupQueryAttention {
+    fn name(&self) -> &'static str {
+        "GroupQueryAttention"
+    }
+
+    /// The present's extent depends on the total length. The lengths of rows are the device's.
+    fn host_inputs(&self) -> &[usize] {
+        &[input::TOTAL]
+    }
+
+    fn follows_known_values(&self) -> bool {
+        false
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let given = |at: usize| inputs.get(at).and_then(Option::as_ref);
+        let Parts { queries, keys, values } = self.parts(cx, inputs)?;
+        let (batch, rows, size) = (queries.shape()[0], queries.shape()[1], queries.shape()[3]);
+        let total = match cx.known(inputs, input::TOTAL)?.to_i64s()[..] {
+            [total] => usize::try_from(total).map_err(|_| cx.invalid(format!("a total_sequence_length of {total}")))?,
+            ref other => return Err(cx.invalid(format!("a total_sequence_length of {other:?} instead of one number"))),
+        };
+        if total < rows {
+            return Err(cx.invalid(format!("a total_sequence_length of {total} for {rows} new tokens")));
+        }
+        let (lengths, filled) = self.lengths(cx, inputs, batch, rows, total)?;
+        let past = self.past(cx, inputs, [batch, size])?;
+        let held = past.map_or(0, |[keys, _]| keys.shape()[2]);
+        let (queries, keys) = self.normed(cx, inputs, queries, keys)?;
+        let (queries, keys) = self.turned(cx, inputs, (queries, keys), (&lengths, filled))?;
+
+        let by_head = |value: &Val| value.permuted(&[0, 2, 1, 3]);
+        let extent = held.max(total);
+        let new = [&keys, &values].map(by_head);
+        let present_keys = cx.fresh(keys.dtype(), &[batch, self.shared, extent, size])?;
+        let present_values = cx.fresh(keys.dtype(), &[batch, self.shared, extent, size])?;
+        if present_keys.elems() > 0 {
+            let prim = Prim::Append(Append { filled, past: past.is_some() });
+            let operands: Vec<&Val> = [&lengths].into_iter().chain(&new).chain(past.into_iter().flatten()).collect();
+            cx.emit(prim, &operands, &[&present_keys, &present_values]);
+        }
+
+        let bias = given(input::BIAS).map(|bias| self.bias(cx, bias, [batch, rows, total])).transpose()?;
+        // A bias says nothing of keys behind it; nobody sees these.
+        let seen = if bias.is_some() { total } else { extent };
+        let sinks = match given(input::SINKS) {
+            Some(sinks) if sinks.shape() != [self.heads] => {
+                return Err(cx.invalid(format!("a head_sink of {:?} for {} heads", sinks.shape(), self.heads)));
+            }
+            Some(_) => Sinks::Given,
+            None if self.smooth => Sinks::Zero,
+            None => Sinks::None,
+        };
+        let alpha = if self.scale == 0.0 { (1.0 / (size as f64).sqrt()) as f32 } else { self.scale };
+        let prim = Prim::CachedAttention(CachedAttention {
+            alpha,
+            filled,
+            causal: self.causal,
+            window: self.window,
+            softcap: self.softcap,
+            bias: bias.is_some(),
+            sinks,
+        });
+        let output = cx.fresh(queries.dtype(), &[batch, rows, self.heads, size])?;
+        if output.elems() > 0 {
+            let (q, out) = (by_head(&queries), by_head(&output));
+            let (k, v) = (present_keys.sliced(2, 0, 1, seen), present_values.sliced(2, 0, 1, seen));
+            let operands: Vec<&Val> =
+                [&q, &k, &v, &lengths].into_iter().chain(&bias).chain(given(input::SINKS)).collect();
+            cx.emit(prim, &operands, &[&out]);
+        }
+        let output = cx.reshape(&output, &[batch, rows, self.heads * size])?;
+        Ok(vec![output, present_keys, present_values])
+    }
+}
+
+impl GroupQueryAttention {
+    /// Queries, keys and values, out of one input or of three.
+    fn parts(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Parts, LowerError> {
+        let split = |cx: &mut Lower<'_>, value: &Val, heads: usize| match *value.shape() {
+            [batch, rows, width] if width % heads == 0 => cx.reshape(value, &[batch, rows, heads, width / heads]),
+            ref other => Err(cx.invalid(format!("{other:?} can't be split into {heads} heads"))),
+        };
+        let given = |at: usize| inputs.get(at).and_then(Option::as_ref);
+        let query = cx.required(inputs, 0)?;
+        let (heads, shared) = (self.heads, self.shared);
+        let (Some(key), Some(value)) = (given(input::KEY), given(input::VALUE)) else {
+            let all = split(cx, query, heads + 2 * shared)?;
+            let part = |start: usize, count: usize| all.sliced(2, start, 1, count);
+            return Ok(Parts {
+                queries: part(0, heads),
+                keys: part(heads, shared),
+                values: part(heads + shared, shared),
+            });
+        };
+        let queries = split(cx, query, heads)?;
+        let (keys, values) = (split(cx, key, shared)?, split(cx, value, shared)?);
+        let wanted = [queries.shape()[0], queries.shape()[1], shared, queries.shape()[3]];
+        if keys.shape() != wanted || values.shape() != wanted {
+            let [q, k, v] = [query, key, value].map(Val::shape);
+            return Err(cx.invalid(format!("queries {q:?}, keys {k:?} and values {v:?}")));
+        }
+        Ok(Parts { queries, keys, values })
+    }
+
+    /// The lengths of rows as the device has them, and how full the cache is by them: a first prompt finds it empty,
+    /// whatever they say.
+    fn lengths(
+        &self,
+        cx: &mut Lower<'_>,
+        inputs: &[Option<Val>],
+        batch: usize,
+        rows: usize,
+        total: usize,
+    ) -> Result<(Val, Filled), LowerError> {
+        let last = cx.required(inputs, input::LENGTHS)?;
+        if last.elems() != batch {
+            return Err(cx.invalid(format!("seqlens_k of {:?} for a batch of {batch}", last.shape())));
+        }
+        if rows == total {
+            let zeros = Tensor::from_scalars(DType::I32, &[batch], std::iter::repeat_n(Scalar::Int(0), batch));
+            return zeros
+                .map(|zeros| (Val::known(zeros), Filled::default()))
+                .ok_or_else(|| cx.invalid(format!("a batch of {batch}")));
+        }
+        Ok((cx.reshape(last, &[batch])?, Filled { shift: 1 - rows as i64 }))
+    }
+
+    fn past<'v>(
+        &self,
+        cx: &mut Lower<'_>,
+        inputs: &'v [Option<Val>],
+        [batch, size]: [usize; 2],
+    ) -> Result<Option<[&'v Val; 2]>, LowerError> {
+        let given = |at: usize| inputs.get(at).and_then(Option::as_ref);
+        let (Some(keys), Some(values)) = (given(input::PAST_KEY), given(input::PAST_VALUE)) else { return Ok(None) };
+        let fits = |past: &Val| matches!(*past.shape(), [b, h, _, s] if (b, h, s) == (batch, self.shared, size));
+        if !fits(keys) || keys.shape() != values.shape() {
+            return Err(cx.invalid(format!(
+                "past keys {:?} and values {:?} instead of [{batch}, {}, …, {size}]",
+                keys.shape(),
+                values.shape(),
+                self.shared
+            )));
+        }
+        Ok(Some([keys, values]))
+    }
+
+    /// Queries and keys, each head normalised where there are weights for that.
+    fn normed(
+        &self,
+        cx: &mut Lower<'_>,
+        inputs: &[Option<Val>],
+        queries: Val,
+        keys: Val,
+    ) -> Result<(Val, Val), LowerError> {
+        let layer = Layer { epsilon: self.epsilon, centre: false, round_before_scale: false };
+        let norm = |cx: &mut Lower<'_>, value: Val, at: usize| match inputs.get(at).and_then(Option::as_ref) {
+            Some(weight) => layer.lower(cx, &value, 1, Some(weight), None),
+            None => Ok(value),
+        };
+        Ok((norm(cx, queries, input::QUERY_NORM)?, norm(cx, keys, input::KEY_NORM)?))
+    }
+
+    /// Queries and keys with their positions in them. If they lie side by side, both turn in one step.
+    fn turned(
+        &self,
+        cx: &mut Lower<'_>,
+        inputs: &[Option<Val>],
+        (queries, keys): (Val, Val),
+        (lengths, filled): (&Val, Filled),
+    ) -> Result<(Val, Val), LowerError> {
+        if !self.rotary {
+            return Ok((queries, keys));
+        }
+        let (batch, rows, size) = (queries.shape()[0], queries.shape()[1], queries.shape()[3]);
+        let (operand, positions) = match inputs.get(input::POSITIONS).and_then(Option::as_ref) {
+            Some(positions) => (cx.expand(positions, &[batch, rows])?, Positions::Given),
+            None => (lengths.clone(), Positions::Behind(filled)),
+        };
+        let (cosines, sines) = (cx.required(inputs, input::COSINES)?, cx.required(inputs, input::SINES)?);
+        if cosines.rank() != 2 || cosines.shape() != sines.shape() || 2 * cosines.shape()[1] > size {
+            let (cosines, sines) = (cosines.shape(), sines.shape());
+            return Err(cx.invalid(format!("caches {cosines:?} and {sines:?} for heads of {size}")));
+        }
+        let rotary = Rotary { interleaved: self.interleaved, positions };
+        let turn = |cx: &mut Lower<'_>, x: &Val| rotate(cx, rotary, x, [cosines, sines, &operand]);
+        match beside(&queries, &keys) {
+            Some(both) => {
+                let turned = turn(cx, &both)?;
+                Ok((turned.sliced(2, 0, 1, self.heads), turned.sliced(2, self.heads, 1, self.shared)))
+            }
+            None => Ok((turn(cx, &queries)?, turn(cx, &keys)?)),
+        }
+    }
+
+    fn bias(&self, cx: &mut Lower<'_>, bias: &Val, [batch, rows, total]: [usize; 3]) -> Result<Val, LowerError> {
+        let wanted = [batch, self.heads, rows, total];
+        match bias.shape() {
+            // One that is wider than what is seen is cut.
+            &[_, _, _, width] if width > total => cx.expand(&bias.sliced(3, 0, 1, total), &wanted),
+            _ => cx.expand(bias, &wanted),
+        }
+    }
+}
+
+/// Emits a rotation of `[batch, rows, heads, size]`.
+pub(super) fn rotate(cx: &mut Lower<'_>, rotary: Rotary, x: &Val, angles: [&Val; 3]) -> Result<Val, LowerError> {
+    let [cosines, sines, operand] = angles;
+    cx.apply(Prim::Rotary(rotary), &[x, cosines, sines, operand], x.dtype(), x.shape())
+}
+
+/// Two values `[batch, rows, heads, size]` as one with the heads of both, if the second's lie right behind the first's.
+fn beside(first: &Val, second: &Val) -> Option<Val> {
+    let (Storage::Buffer(a), Storage::Buffer(b)) = (first.storage(), second.storage()) else { return None };
+    let next = first.offset() + first.shape()[2] as isize * first.strides()[2];
+    let follows = a == b && first.strides() == second.strides() && second.offset() == next;
+    follows.then(|| first.widened(2, first.shape()[2] + second.shape()[2]))
+}
+
+fn parse_group_query_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    let attributes = node.attributes;
+    let dtype = node.accept(0, |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16))?;
+    let quantised = attributes.int("kv_cache_bit_width", 0)? != 0
+        || ["k_quant_type", "v_quant_type"]
+            .iter()
+            .any(|name| attributes.text(name, "NONE").is_ok_and(|it| it != "NONE"))
+        || input::SCALES.iter().any(|&at| node.optional(at).is_some());
+    if quantised {
+        return Err(Declined::new("a quantised cache of keys and values"));
+    }
+    for at in [input::KEY, input::VALUE, input::PAST_KEY, input::PAST_VALUE, input::COSINES, input::SINES, input::BIAS]
+        .into_iter()
+        .chain([input::SINKS, input::QUERY_NORM, input::KEY_NORM])
+    {
+        if let Some(other) = node.optional(at).filter(|other| other.dtype != dtype) {
+            return Err(Declined::new(format!("input {at} of type {} beside queries of {dtype}", other.dtype)));
+        }
+    }
+    for pair in [[input::KEY, input::VALUE], [input::PAST_KEY, input::PAST_VALUE], [input::COSINES, input::SINES]] {
+        if node.optional(pair[0]).is_some() != node.optional(pair[1]).is_some() {
+            return Err(Declined::new(format!("input {} without input {}, or the other way round", pair[0], pair[1])));
+        }
+    }
+    for at in [input::LENGTHS, input::TOTAL] {
+        node.accept(at, |dtype| dtype == DType::I32)?;
+    }
+    if let Some(positions) = node.optional(input::POSITIONS)
+        && !matches!(positions.dtype, DType::I64 | DType::I32)
+    {
+        return Err(Declined::new(format!("position_ids of type {}", positions.dtype)));
+    }
+    let rotary = attributes.flag("do_rotary")?;
+    if rotary && node.optional(input::COSINES).is_none() {
+        return Err(Declined::new("do_rotary without cos_cache and sin_cache"));
+    }
+    if node.wants(3) || attributes.int("qk_output", 0)? != 0 {
+        return Err(Declined::new("the output qk"));
+    }
+    if attributes.int("sliding_window_cache", 0)? != 0 {
+        return Err(Declined::new("sliding_window_cache: a cache that forgets"));
+    }
+    let count = |name: &str| -> Result<usize, Declined> {
+        let count = usize::try_from(attributes.int(name, 0)?).ok().filter(|&count| count > 0);
+        count.ok_or_else(|| Declined::new(format!("{name} below 1")))
+    };
+    let (heads, shared) = (count("num_heads")?, count("kv_num_heads")?);
+    if heads % shared != 0 {
+        return Err(Declined::new(format!("{heads} heads of queries that share {shared} of keys")));
+    }
+    let softcap = attributes.float("softcap", 0.0)?;
+    Ok(Box::new(GroupQueryAttention {
+        heads,
+        shared,
+        scale: attributes.float("scale", 0.0)?,
+        rotary,
+        interleaved: attributes.flag("rotary_interleaved")?,
+        causal: attributes.flag_or("causal", true)?,
+        window: usize::try_from(attributes.int("local_window_size", -1)?).ok().filter(|&window| window > 0),
+        softcap: (softcap > 0.0).then_some(softcap),
+        // ONNX Runtime's kernels take any value but these for "no".
+        smooth: attributes.int("smooth_softmax", 0)? == 1,
+        epsilon: attributes.float("qk_norm_epsilon", 1e-6)?,
+    }))
+}
+
+pub(super) const OPS: &[Entry] =
+    &[Entry { domain: "com.microsoft", op_type: "GroupQueryAttention", parse: parse_group_query_attention }];

@@ -1,0 +1,118 @@
+//! Caches that a run may update where they lie: nobody reads the old contents afterwards.
+use crate::{
+    Shape, Step, View,
+    expr::Expr,
+    lower::{Buffer, Origin},
+    plan::Draft,
+    prim::{BufferId, Map, Prim},
+    shape::dense_strides,
+};
+
+/// The pairs of a step's past and output, as numbers of inputs and outputs, that may have one address in a run.
+pub(super) fn pairs(step: &Step) -> &'static [(usize, usize)] {
+    match &step.prim {
+        Prim::Append(append) if append.past => &[(3, 0), (4, 1)],
+        _ => &[],
+    }
+}
+
+/// Gives readers of a past that come behind its update, or are part of it, a copy that is made before all other work.
+pub(super) fn keep_apart(draft: &mut Draft) {
+    let mut copies = Vec::new();
+    for at in 0..draft.steps.len() {
+        for &(input, output) in pairs(&draft.steps[at]) {
+            let (past, present) = (draft.steps[at].inputs[input].buffer, draft.steps[at].outputs[output].buffer);
+            let given = matches!(draft.buffers[past.0 as usize].origin, Origin::Input(_));
+            if given && draft.output_buffers.contains(&present) && readers(draft, at, input).next().is_some() {
+                let copy = draft.add(Buffer { origin: Origin::Step, ..draft.buffers[past.0 as usize].clone() });
+                readers(draft, at, input).for_each(|view| view.buffer = copy);
+                copies.push(whole(draft, past, copy));
+            }
+        }
+    }
+    draft.steps.splice(0..0, copies);
+}
+
+/// The views that read the past of a step, which is its operand `own`, when it may be overwritten.
+fn readers(draft: &mut Draft, at: usize, own: usize) -> impl Iterator<Item = &mut View> {
+    let past = draft.steps[at].inputs[own].buffer;
+    let views = draft.steps[at..].iter_mut().enumerate().flat_map(move |(number, step)| {
+        step.inputs.iter_mut().enumerate().filter(move |(input, _)| (number, *input) != (0, own)).map(|(_, view)| view)
+    });
+    views.filter(move |view| view.buffer == past)
+}
+
+/// Copies a whole buffer.
+fn whole(draft: &Draft, from: BufferId, to: BufferId) -> Step {
+    let Buffer { dtype, elems, .. } = draft.buffers[from.0 as usize];
+    let shape = [elems];
+    let view =
+        |buffer| View { buffer, dtype, shape: Shape::from_slice(&shape), strides: dense_strides(&shape), offset: 0 };
+    let prim = Prim::Map(Map { expr: Expr::copy(dtype, dtype) });
+    Step { node: 0, prim, inputs: vec![view(from)], outputs: vec![view(to)] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        DType,
+        plan::OutputSpec,
+        prim::{Append, Filled},
+    };
+
+    fn view(buffer: u32) -> View {
+        let shape = Shape::from_slice(&[1, 1, 4, 2]);
+        View { buffer: BufferId(buffer), dtype: DType::F32, strides: dense_strides(&shape), shape, offset: 0 }
+    }
+
+    fn copy(from: u32, to: u32) -> Step {
+        let prim = Prim::Map(Map { expr: Expr::copy(DType::F32, DType::F32) });
+        Step { node: 0, prim, inputs: vec![view(from)], outputs: vec![view(to)] }
+    }
+
+    /// Buffers 0 to 2 are inputs: lengths and the past's keys and values. The keys and values from now on are 3 and 4, and 5
+    /// is made by what `others` do around the update. All three are outputs.
+    fn draft(before: Vec<Step>, behind: Vec<Step>) -> Draft {
+        let buffer = |origin| Buffer { dtype: DType::F32, elems: 8, origin };
+        let prim = Prim::Append(Append { filled: Filled::default(), past: true });
+        let inputs = vec![view(0), view(0), view(0), view(1), view(2)];
+        let update = Step { node: 0, prim, inputs, outputs: vec![view(3), view(4)] };
+        let mut buffers: Vec<Buffer> = (0..3).map(|at| buffer(Origin::Input(at))).collect();
+        buffers.extend((0..3).map(|_| buffer(Origin::Step)));
+        let spec = || OutputSpec { dtype: DType::F32, shape: Shape::from_slice(&[1, 1, 4, 2]) };
+        Draft {
+            buffers,
+            steps: before.into_iter().chain([update]).chain(behind).collect(),
+            output_buffers: vec![BufferId(3), BufferId(4), BufferId(5)],
+            outputs: vec![spec(), spec(), spec()],
+        }
+    }
+
+    #[test]
+    fn a_reader_before_the_update_reads_the_past_itself() {
+        let mut draft = draft(vec![copy(1, 5)], Vec::new());
+        keep_apart(&mut draft);
+        assert_eq!(draft.steps.len(), 2);
+        assert_eq!(draft.steps[0].inputs[0].buffer, BufferId(1));
+    }
+
+    #[test]
+    fn a_reader_behind_the_update_reads_a_copy_made_before_everything() {
+        let mut draft = draft(Vec::new(), vec![copy(2, 5)]);
+        keep_apart(&mut draft);
+        let [first, update, behind] = &draft.steps[..] else { panic!("{:?}", draft.steps) };
+        assert_eq!((first.inputs[0].buffer, behind.inputs[0].buffer), (BufferId(2), first.outputs[0].buffer));
+        assert_eq!(update.inputs[4].buffer, BufferId(2));
+        assert_ne!(first.outputs[0].buffer, BufferId(2));
+    }
+
+    #[test]
+    fn a_past_that_no_output_can_share_is_left_alone() {
+        let mut draft = draft(Vec::new(), vec![copy(2, 5)]);
+        draft.output_buffers = vec![BufferId(3), BufferId(5)];
+        draft.outputs.pop();
+        keep_apart(&mut draft);
+        assert_eq!(draft.steps.len(), 2);
+    }
+}
