@@ -8,6 +8,7 @@ mod conformance;
 mod debian;
 mod demo;
 mod dist;
+mod docs;
 mod engine;
 mod gpu;
 mod hipdnn_link;
@@ -119,6 +120,8 @@ enum Command {
         #[arg(long, value_name = "FOLDER", requires = "arch")]
         texts: Option<PathBuf>,
     },
+    /// Write the generated pages and pictures under docs/, and check the book: pages, links, summary
+    Docs,
     /// Unpack Debian's HIP runtimes under target/ and test the driver loader against them
     Rocm,
     /// Unpack Debian's MIGraphX under target/ and test the migraphx backend against it
@@ -197,6 +200,7 @@ fn run(command: Command) -> Result<()> {
             let page = if check { kernels::Page::Hold } else { kernels::Page::Write };
             kernels::run(&workspace, page).map(tell_skip)
         }
+        Command::Docs => docs::write(&workspace),
         Command::Rocm => rocm::run(&workspace).map(tell_skip),
         Command::Migraphx => migraphx::run(&test::Context::new(&workspace)).map(tell_skip),
         Command::ThirdParty => {

@@ -11,8 +11,8 @@ use crate::setup::{self, ORT_VERSIONS, Python};
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
-    conformance, engine, hipdnn_link, kernels, layers, migraphx, pytest, rocm, shell, simulator, symbols, third_party,
-    valgrind, wheel,
+    conformance, docs, engine, hipdnn_link, kernels, layers, migraphx, pytest, rocm, shell, simulator, symbols,
+    third_party, valgrind, wheel,
 };
 
 /// Fits a log viewer; longer notes are wrapped.
@@ -122,6 +122,7 @@ fn steps() -> Vec<Step> {
         third_party::run(context.workspace, context.python()?, context.stage()?)
     }));
     steps.push(Step::new("genai", "text generation with ONNX Runtime GenAI", pytest::genai));
+    steps.push(Step::new("docs", "generated pages, links and the summary of the book", docs::step));
     steps.push(Step::new("wheel", "the Python package in empty environments", wheel::step));
     steps.push(Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", |context| {
         kernels::run(context.workspace, kernels::Page::Hold)

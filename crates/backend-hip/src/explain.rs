@@ -17,9 +17,6 @@ use ort_ep::{Result, view::Node};
 
 use crate::{claim::Placement, json, steps};
 
-/// The configuration entry that names the file.
-pub(crate) const ENTRY: &str = "ep.hip.explain_file";
-
 /// The file that records are appended to.
 pub(crate) struct Explain {
     file: PathBuf,

@@ -15,24 +15,21 @@ use ort_ep::{
 };
 
 use crate::{
+    entries::{self, GRAPH_CAPTURE},
     ep::HipEp,
-    explain::{self, Explain},
+    explain::Explain,
     gpu::{self, Gpus},
     hipdnn,
     profile::Profiles,
     runs::Runs,
     saved::{FILE_EXTENSION, compatibility},
-    tuning::{self, Tuning},
+    tuning::Tuning,
 };
 
 /// Makes the library's factory.
 pub(crate) fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {
     Ok(Box::new(HipFactory::default()))
 }
-
-/// The session entry that asks for captures by ONNX Runtime's protocol. Off unless asked for: the protocol demands device
-/// memory for all inputs and outputs, and ONNX Runtime GenAI, which has captures of its own in mind, gives it CPU memory.
-const CAPTURE_ENTRY: &str = "ep.hip.graph_capture";
 
 #[derive(Default)]
 struct HipFactory {
@@ -46,11 +43,13 @@ struct HipFactory {
 impl HipFactory {
     /// The order of a session's work: by the driver's streams under the umbrella, by calls alone without it.
     fn runs(&self, request: &EpRequest<'_>, driver: DriverKind) -> Result<Runs> {
-        let wants_captures = match request.options.get(CAPTURE_ENTRY)?.as_deref() {
+        // Off unless asked for: the protocol demands device memory for all inputs and outputs, and ONNX Runtime GenAI, which
+        // has captures of its own in mind, gives it CPU memory.
+        let wants_captures = match request.options.get(GRAPH_CAPTURE)?.as_deref() {
             None | Some("" | "0") => false,
             Some("1") => true,
             Some(other) => {
-                tracing::warn!(target: "amdgpu_ep::load", "{CAPTURE_ENTRY} is {other:?}, and ignored\n  help: set it to 0 or 1");
+                tracing::warn!(target: "amdgpu_ep::load", "{GRAPH_CAPTURE} is {other:?}, and ignored\n  help: set it to 0 or 1");
                 false
             }
         };
@@ -59,7 +58,7 @@ impl HipFactory {
         if wants_captures && ordinal.is_none() {
             tracing::warn!(
                 target: "amdgpu_ep::load",
-                "{CAPTURE_ENTRY} is ignored: this backend has no streams of its own\n  help: register libamdgpu-ep instead"
+                "{GRAPH_CAPTURE} is ignored: this backend has no streams of its own\n  help: register libamdgpu-ep instead"
             );
         }
         Ok(Runs::new(driver, ordinal.unwrap_or(0), wants_captures && ordinal.is_some()))
@@ -115,15 +114,15 @@ impl Factory for HipFactory {
 
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
         let driver = driver(request)?;
-        let file = request.options.get(explain::ENTRY)?.filter(|file| !file.is_empty());
-        let (passes, dump) = (request.options.get(tuning::DISABLE_PASSES)?, request.options.get(tuning::DUMP_DIR)?);
-        let entries = request.options.config_entries()?;
-        let mode = hipdnn::mode(request.options.get(hipdnn::ENTRY)?.as_deref());
+        let file = request.options.get(entries::EXPLAIN_FILE)?.filter(|file| !file.is_empty());
+        let (passes, dump) = (request.options.get(entries::DISABLE_PASSES)?, request.options.get(entries::DUMP_DIR)?);
+        let given = request.options.config_entries()?;
+        let mode = hipdnn::mode(request.options.get(entries::HIPDNN)?.as_deref());
         let runs = self.runs(request, driver)?;
-        let cache = request.options.get(gpu::CACHE_ENTRY)?.filter(|folder| !folder.is_empty());
+        let cache = request.options.get(entries::CACHE_DIR)?.filter(|folder| !folder.is_empty());
         let settings = GpuSettings {
-            graphs: gpu::graphs(request.options.get(gpu::GRAPH_ENTRY)?.as_deref()),
-            tf32: gpu::tf32(request.options.get(gpu::TF32_ENTRY)?.as_deref()),
+            graphs: gpu::graphs(request.options.get(entries::GRAPH)?.as_deref()),
+            tf32: gpu::tf32(request.options.get(entries::TF32)?.as_deref()),
             dnn: None,
         };
         Ok(HipEp {
@@ -131,8 +130,8 @@ impl Factory for HipFactory {
             runs: Arc::new(runs),
             explain: file.map(|file| Arc::new(Explain::new(file))),
             name: request.name.to_string_lossy().into_owned(),
-            save: Save::from_entries(&entries, FILE_EXTENSION, false)?,
-            folder: saved::folder(&entries),
+            save: Save::from_entries(&given, FILE_EXTENSION, false)?,
+            folder: saved::folder(&given),
             profiles: Profiles::default(),
             tuning: Tuning::new(passes.as_deref(), dump.as_deref()),
         }

@@ -12,24 +12,19 @@ use hip::{DriverKind, Rtc};
 use kernels::{Arch, CachedCompiler, Compiler, NoCompiler, RtcCompiler};
 use ort_ep::{Error, Result};
 
+use crate::entries::{GRAPH, TF32};
+
 /// The most bytes of compiled kernels that are kept on disk.
 const CACHE_BYTES: u64 = 256 << 20;
 
 /// The variable that lists folders of kernels that were compiled beforehand.
 const SETS_VARIABLE: &str = "AMDGPU_EP_KERNEL_PATH";
 
-/// The session entry that says whether plans become captured graphs: `auto`, `on` or `off`.
-pub(crate) const GRAPH_ENTRY: &str = "ep.hip.graph";
-/// The session entry that lets products of single precision round their operands to TF32.
-pub(crate) const TF32_ENTRY: &str = "ep.hip.tf32";
-/// The session entry that names a folder for what is compiled, which is the umbrella's option `cache_dir`.
-pub(crate) const CACHE_ENTRY: &str = "ep.hip.cache_dir";
-
 /// What a session wants of graphs. What can't be followed is told, and no reason to refuse it.
 pub(crate) fn graphs(value: Option<&str>) -> GraphMode {
     let Some(text) = value.filter(|text| !text.is_empty()) else { return GraphMode::default() };
     text.parse().unwrap_or_else(|_| {
-        tracing::warn!(target: "amdgpu_ep::load", "{GRAPH_ENTRY} is {text:?}, and ignored\n  help: set it to auto, on or off");
+        tracing::warn!(target: "amdgpu_ep::load", "{GRAPH} is {text:?}, and ignored\n  help: set it to auto, on or off");
         GraphMode::default()
     })
 }
@@ -40,7 +35,7 @@ pub(crate) fn tf32(value: Option<&str>) -> bool {
         None | Some("" | "0") => false,
         Some("1") => true,
         Some(other) => {
-            tracing::warn!(target: "amdgpu_ep::load", "{TF32_ENTRY} is {other:?}, and ignored\n  help: set it to 0 or 1");
+            tracing::warn!(target: "amdgpu_ep::load", "{TF32} is {other:?}, and ignored\n  help: set it to 0 or 1");
             false
         }
     }

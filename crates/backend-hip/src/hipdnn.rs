@@ -8,14 +8,13 @@ use exec::{
 };
 use ort_ep::Result;
 
-/// The configuration entry.
-pub(crate) const ENTRY: &str = "ep.hip.hipdnn";
+use crate::entries::HIPDNN;
 
 /// What a session wants. What can't be followed is told, and no reason to refuse it.
 pub(crate) fn mode(value: Option<&str>) -> Mode {
     let Some(text) = value.filter(|text| !text.is_empty()) else { return Mode::default() };
     text.parse().unwrap_or_else(|_| {
-        tracing::warn!(target: "amdgpu_ep::load", "{ENTRY} is {text:?}, and ignored\n  help: set it to auto, on or off");
+        tracing::warn!(target: "amdgpu_ep::load", "{HIPDNN} is {text:?}, and ignored\n  help: set it to auto, on or off");
         Mode::default()
     })
 }
@@ -33,7 +32,7 @@ pub(crate) fn device<'a>(
     let driver = match driver() {
         Ok(driver) => driver,
         Err(error) => {
-            tracing::warn!(target: "amdgpu_ep::load", "{ENTRY} is on, and ignored: {}", error.message());
+            tracing::warn!(target: "amdgpu_ep::load", "{HIPDNN} is on, and ignored: {}", error.message());
             return host.clone();
         }
     };
@@ -50,7 +49,7 @@ pub(crate) fn offering(libraries: &Libraries, mode: Mode, device: &hip::Device) 
 fn report(offering: &Offering, mode: Mode) {
     match offering.fault() {
         Some(fault) if mode == Mode::On => {
-            tracing::warn!(target: "amdgpu_ep::load", "{ENTRY} is on, and every step runs without hipDNN: {fault}");
+            tracing::warn!(target: "amdgpu_ep::load", "{HIPDNN} is on, and every step runs without hipDNN: {fault}");
         }
         Some(fault) => tracing::info!(target: "amdgpu_ep::load", "every step runs without hipDNN: {fault}"),
         None => {}

@@ -11,6 +11,7 @@
 mod capture;
 mod claim;
 mod convert;
+mod entries;
 mod ep;
 mod explain;
 mod factory;

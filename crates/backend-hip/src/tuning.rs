@@ -15,11 +15,7 @@ use std::{
 use exec::{Settings, Watcher};
 use graph::pass::Selection;
 
-/// The configuration entry that lists passes.
-pub(crate) const DISABLE_PASSES: &str = "ep.hip.disable_passes";
-
-/// The configuration entry that names the folder.
-pub(crate) const DUMP_DIR: &str = "ep.hip.dump_dir";
+use crate::entries::DISABLE_PASSES;
 
 /// Files written per partition: a session that sees ever new shapes must not fill a disk.
 const MOST_FILES: usize = 100;

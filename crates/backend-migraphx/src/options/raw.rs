@@ -8,47 +8,53 @@ use super::OptionError;
 pub(crate) struct Key {
     /// Its name.
     pub name: &'static str,
+    /// What holds without it, in the documents' words.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only documents, which a test writes, have it"))]
+    pub default: &'static str,
+    /// What it does, in one line.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only documents, which a test writes, have it"))]
+    pub meaning: &'static str,
     /// Environment variables that win over it, the first that is set.
     pub environment: &'static [&'static str],
 }
 
 macro_rules! keys {
-    ($($name:literal $(: $($environment:literal)*)?),* $(,)?) => {
-        &[$(Key { name: $name, environment: &[$($($environment),*)?] }),*]
+    ($($name:literal, $default:literal, $meaning:literal $(, $environment:literal)*;)*) => {
+        &[$(Key { name: $name, default: $default, meaning: $meaning, environment: &[$($environment),*] }),*]
     };
 }
 
-const TABLE: &[Key] = keys![
-    "target",
-    "device_id",
-    "fp16_enable": "ORT_MIGRAPHX_FP16_ENABLE",
-    "bf16_enable": "ORT_MIGRAPHX_BF16_ENABLE",
-    "fp8_enable": "ORT_MIGRAPHX_FP8_ENABLE",
-    "int8_enable": "ORT_MIGRAPHX_INT8_ENABLE",
-    "int8_calibration_table_name": "ORT_MIGRAPHX_INT8_CALIBRATION_TABLE_NAME",
-    "int8_use_native_calibration_table": "ORT_MIGRAPHX_INT8_USE_NATIVE_CALIBRATION_TABLE",
-    "cache_dir": "ORT_MIGRAPHX_CACHE_DIR" "ORT_MIGRAPHX_MODEL_CACHE_PATH",
-    "cache_max_bytes",
-    "disable_caching": "ORT_MIGRAPHX_DISABLE_COMPILED_MODEL_CACHING",
-    "force_recompile": "ORT_MIGRAPHX_FORCE_RECOMPILE",
-    "exhaustive_tune": "ORT_MIGRAPHX_EXHAUSTIVE_TUNE",
-    "compute_mode": "ORT_MIGRAPHX_COMPUTE_MODE",
-    "dump_subgraphs": "ORT_MIGRAPHX_DUMP_SUBGRAPHS" "ORT_MIGRAPHX_DUMP_MODEL_OPS",
-    "hip_graph_enable": "ORT_MIGRAPHX_HIP_GRAPH_ENABLE",
-    "max_dynamic_batch": "ORT_MIGRAPHX_MAX_DYNAMIC_BATCH",
-    "compile_batches": "ORT_MIGRAPHX_COMPILE_BATCHES",
-    "background_compile",
-    "coalesce_io": "ORT_MIGRAPHX_COALESCE_IO",
-    "mlss_use_specific_ops": "ORT_MIGRAPHX_MLSS_USE_SPECIFIC_OPS",
-    "cpu_control_flow": "ORT_MIGRAPHX_CPU_CONTROL_FLOW",
-    "model_arch": "ORT_MIGRAPHX_MODEL_ARCH",
-    "static_pad_seq": "ORT_MIGRAPHX_STATIC_PAD_SEQ",
-    "static_pad_seq_len": "ORT_MIGRAPHX_STATIC_PAD_SEQ_LEN",
-    "static_pad_inputs": "ORT_MIGRAPHX_STATIC_PAD_INPUTS",
-    "static_pad_outputs": "ORT_MIGRAPHX_STATIC_PAD_OUTPUTS",
-    "offload_copy",
-    "max_programs",
-];
+const TABLE: &[Key] = keys! {
+    "target", "`gpu`", "`ref` is MIGraphX's interpreter on the CPU: slow, for tests";
+    "device_id", "", "taken for compatibility; the device is the one that ONNX Runtime selected";
+    "fp16_enable", "0", "compute in fp16; together with bf16 both are off", "ORT_MIGRAPHX_FP16_ENABLE";
+    "bf16_enable", "0", "compute in bf16; together with fp16 both are off", "ORT_MIGRAPHX_BF16_ENABLE";
+    "fp8_enable", "0", "narrow products and convolutions to fp8 by a calibration table; together with int8 both are off", "ORT_MIGRAPHX_FP8_ENABLE";
+    "int8_enable", "0", "narrow products and convolutions to int8 by a calibration table; together with fp8 both are off", "ORT_MIGRAPHX_INT8_ENABLE";
+    "int8_calibration_table_name", "", "the table's file, in the cache's folder", "ORT_MIGRAPHX_INT8_CALIBRATION_TABLE_NAME";
+    "int8_use_native_calibration_table", "0", "the table is in MIGraphX's own format", "ORT_MIGRAPHX_INT8_USE_NATIVE_CALIBRATION_TABLE";
+    "cache_dir", "`AMDGPU_EP_CACHE_DIR`, in its folder `migraphx`; without it nothing is kept", "where compiled programs are kept", "ORT_MIGRAPHX_CACHE_DIR", "ORT_MIGRAPHX_MODEL_CACHE_PATH";
+    "cache_max_bytes", "16 GiB", "programs unused for longest go first";
+    "disable_caching", "0", "keep no new program", "ORT_MIGRAPHX_DISABLE_COMPILED_MODEL_CACHING";
+    "force_recompile", "0", "use no kept program", "ORT_MIGRAPHX_FORCE_RECOMPILE";
+    "exhaustive_tune", "0", "try many kernels while compiling", "ORT_MIGRAPHX_EXHAUSTIVE_TUNE";
+    "compute_mode", "", "`eager`, `balanced` or `maximum`, where MIGraphX has it", "ORT_MIGRAPHX_COMPUTE_MODE";
+    "dump_subgraphs", "0", "write every partition as an ONNX file into the current folder", "ORT_MIGRAPHX_DUMP_SUBGRAPHS", "ORT_MIGRAPHX_DUMP_MODEL_OPS";
+    "hip_graph_enable", "0", "replay a captured run; what can't be captured runs as before, with a warning", "ORT_MIGRAPHX_HIP_GRAPH_ENABLE";
+    "max_dynamic_batch", "0", "pad batches to powers of two up to this one", "ORT_MIGRAPHX_MAX_DYNAMIC_BATCH";
+    "compile_batches", "", "batch sizes to pad to, separated by commas", "ORT_MIGRAPHX_COMPILE_BATCHES";
+    "background_compile", "1", "compile the next batch size while this one runs";
+    "coalesce_io", "", "taken for compatibility", "ORT_MIGRAPHX_COALESCE_IO";
+    "mlss_use_specific_ops", "", "operators for AMD's MLSS, separated by commas, where MIGraphX has it", "ORT_MIGRAPHX_MLSS_USE_SPECIFIC_OPS";
+    "cpu_control_flow", "0", "leave If, Loop, Scan, Greater and Cast to the CPU, and take their bodies", "ORT_MIGRAPHX_CPU_CONTROL_FLOW";
+    "model_arch", "", "taken for compatibility", "ORT_MIGRAPHX_MODEL_ARCH";
+    "static_pad_seq", "0", "pad sequences to one length", "ORT_MIGRAPHX_STATIC_PAD_SEQ";
+    "static_pad_seq_len", "", "that length, without an attention mask", "ORT_MIGRAPHX_STATIC_PAD_SEQ_LEN";
+    "static_pad_inputs", "", "inputs to pad, as name:axis separated by commas", "ORT_MIGRAPHX_STATIC_PAD_INPUTS";
+    "static_pad_outputs", "", "outputs to cut back, as name:axis separated by commas", "ORT_MIGRAPHX_STATIC_PAD_OUTPUTS";
+    "offload_copy", "where tensors are in host memory", "MIGraphX copies tensors between host and GPU itself";
+    "max_programs", "8", "programs that a partition keeps in memory";
+};
 
 const fn listed<const N: usize>(table: &[Key]) -> [Key; N] {
     let mut all = [table[0]; N];

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{raw::Key, *};
 
 fn entries(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -126,4 +126,14 @@ proptest! {
     fn no_value_panics(key in 0..KEYS.len(), value in ".*") {
         let _ = parse(&[(&format!("ep.migraphx.{}", KEYS[key].name), &value)]);
     }
+}
+
+#[test]
+fn documented_options_are_the_real_ones() {
+    let mut text = String::from("| Option | Default | Environment | Meaning |\n|---|---|---|---|\n");
+    for Key { name, default, meaning, environment } in KEYS {
+        let variables: Vec<String> = environment.iter().map(|variable| format!("`{variable}`")).collect();
+        text += &format!("| `{name}` | {default} | {} | {meaning} |\n", variables.join(", "));
+    }
+    testkit::held::hold("crates/backend-migraphx/src/options/table.md", &text).unwrap();
 }

@@ -163,6 +163,15 @@ fn session_driver(text: Option<&str>) -> Result<DriverKind, hip::UnknownDriver> 
 mod tests {
     use super::*;
 
+    #[test]
+    fn documented_variables_are_the_real_ones() {
+        let mut text = String::from("| Variable | Meaning |\n|---|---|\n");
+        for (name, about) in KNOWN {
+            text += &format!("| `{name}` | {about} |\n");
+        }
+        testkit::held::hold("crates/cli/src/doctor/environment.md", &text).unwrap();
+    }
+
     fn settings(variables: &[(&str, &str)]) -> Settings {
         Settings::read(&variables.iter().copied().collect())
     }

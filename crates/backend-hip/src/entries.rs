@@ -1,0 +1,51 @@
+//! The session-config entries that the backend reads, and what the documents say of them.
+
+/// One entry as the documents see it.
+#[cfg(test)]
+struct Row {
+    key: &'static str,
+    values: &'static str,
+    default: &'static str,
+    meaning: &'static str,
+}
+
+macro_rules! entries {
+    ($($name:ident: $key:literal, $values:literal, $default:literal, $meaning:literal;)*) => {
+        $(#[doc = concat!("`", $key, "`: ", $meaning, ".")] pub(crate) const $name: &str = $key;)*
+
+        #[cfg(test)]
+        const ROWS: &[Row] = &[$(Row { key: $key, values: $values, default: $default, meaning: $meaning }),*];
+    };
+}
+
+entries! {
+    HIPDNN: "ep.hip.hipdnn", "`auto`, `on`, `off`", "`auto`", "which steps are offered to hipDNN ([engine.md](engine.md#hipdnn))";
+    GRAPH: "ep.hip.graph", "`auto`, `on`, `off`", "`auto`", "on a GPU: `auto` replays a plan as one captured graph once its addresses come back, `on` records it for every new set of addresses too, `off` launches kernel by kernel";
+    GRAPH_CAPTURE: "ep.hip.graph_capture", "`0`, `1`", "`0`", "`1` lets ONNX Runtime capture runs and replay them ([engine.md](engine.md#captures))";
+    TF32: "ep.hip.tf32", "`0`, `1`", "`0`", "`1` lets a GPU round the operands of single-precision products to TF32";
+    CACHE_DIR: "ep.hip.cache_dir", "a path", "`AMDGPU_EP_CACHE_DIR`, then the user's cache folder", "where compiled kernels are kept; the umbrella's `cache_dir` is the same";
+    DISABLE_PASSES: "ep.hip.disable_passes", "names separated by commas", "", "passes and stages that shall not run ([engine.md](engine.md))";
+    DUMP_DIR: "ep.hip.dump_dir", "a path", "", "a folder for text files, one for each stage of each partition";
+    EXPLAIN_FILE: "ep.hip.explain_file", "a path", "", "a file to which the backend appends what it placed and why not the rest, as JSON lines ([cli.md](cli.md))";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documented_options_are_the_real_ones() {
+        let mut text = String::from("| Entry | Value | Default | Meaning |\n|---|---|---|---|\n");
+        for Row { key, values, default, meaning } in ROWS {
+            text += &format!("| `{key}` | {values} | {default} | {meaning} |\n");
+        }
+        testkit::held::hold("crates/backend-hip/src/entries.md", &text).unwrap();
+    }
+
+    #[test]
+    fn keys_are_unique_and_ours() {
+        for (index, row) in ROWS.iter().enumerate() {
+            assert!(row.key.starts_with("ep.hip.") && ROWS[..index].iter().all(|other| other.key != row.key));
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Generated parts of the documents: a test holds the file to the text, `cargo xtask docs` lets the test write it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+/// Set by `cargo xtask docs`.
+const WRITE: &str = "AMDGPU_EP_WRITE_TABLES";
+
+/// Checks that `file`, as named from the root of the repository, says `text`; or writes it where that is wanted.
+///
+/// # Errors
+/// When the file says something else, or can't be written.
+pub fn hold(file: impl AsRef<Path>, text: &str) -> Result<()> {
+    let (file, path) = (file.as_ref(), crate::place::root().join(file.as_ref()));
+    if std::env::var_os(WRITE).is_some() {
+        return std::fs::write(path, text).with_context(|| format!("{} can't be written", file.display()));
+    }
+    if std::fs::read_to_string(path).unwrap_or_default() != text {
+        bail!("{} is out of date; it should read:\n{text}\n  help: cargo xtask docs", file.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_says_something_else_is_an_error_that_names_it() {
+        let error = hold("README.md", "something else").unwrap_err().to_string();
+        assert!(error.contains("README.md is out of date") && error.contains("something else"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_says_the_text_is_fine() {
+        hold("LICENSE-MIT", &std::fs::read_to_string(crate::place::root().join("LICENSE-MIT")).unwrap()).unwrap();
+    }
+}

@@ -1,0 +1,109 @@
+//! Links between documents: each leads to a file, and to a heading of it where it says so.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::workspace::Workspace;
+
+/// Documents outside of docs/ that have links too.
+const OTHERS: [&str; 2] = ["README.md", "CONTRIBUTING.md"];
+
+/// Every link that leads nowhere, in the pages and in the documents at the root.
+///
+/// # Errors
+/// When a page cannot be read.
+pub fn faults(workspace: &Workspace, pages: &BTreeSet<PathBuf>) -> Result<Vec<String>> {
+    let mut faults = Vec::new();
+    let others = OTHERS.map(|name| workspace.path(name));
+    for page in pages.iter().chain(&others) {
+        let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
+        for (line, target) in targets(&text) {
+            if !leads_somewhere(page, &text, &target) {
+                faults.push(format!("{}:{line}: {target} leads nowhere", workspace.relative(page)));
+            }
+        }
+    }
+    Ok(faults)
+}
+
+/// The targets of links and pictures outside of code, with their lines.
+pub fn targets(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut in_code = false;
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        }
+        if in_code {
+            continue;
+        }
+        // Every second part lies between backticks.
+        let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("x");
+        for part in prose.split("](").skip(1) {
+            if let Some((target, _)) = part.split_once(')') {
+                found.push((number + 1, target.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+fn leads_somewhere(page: &Path, text: &str, target: &str) -> bool {
+    if target.contains("://") {
+        return true;
+    }
+    let (file, heading) = target.split_once('#').map_or((target, None), |(file, heading)| (file, Some(heading)));
+    if file.is_empty() {
+        return heading.is_some_and(|heading| headings(text).contains(heading));
+    }
+    let path = page.parent().unwrap_or(Path::new("")).join(file);
+    match heading {
+        None => path.exists(),
+        Some(heading) => fs::read_to_string(path).is_ok_and(|text| headings(&text).contains(heading)),
+    }
+}
+
+/// The anchors that both GitHub and mdBook give to the headings of a page.
+fn headings(text: &str) -> BTreeSet<String> {
+    let titles = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    titles.map(anchor).collect()
+}
+
+fn anchor(title: &str) -> String {
+    let kept = title.chars().filter_map(|one| match one {
+        ' ' => Some('-'),
+        '-' | '_' => Some(one),
+        one if one.is_alphanumeric() => Some(one.to_ascii_lowercase()),
+        _ => None,
+    });
+    kept.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_in_code_are_none() {
+        let text = "[a](b.md) `[c](d.md)` ![e](f.svg)\n```\n[g](h.md)\n```\n[i](j.md#k)\n";
+        let found: Vec<_> = targets(text);
+        assert_eq!(found, [(1, "b.md".into()), (1, "f.svg".into()), (5, "j.md#k".into())]);
+    }
+
+    #[test]
+    fn a_link_needs_its_file_and_its_heading() {
+        let folder = tempfile::tempdir().unwrap();
+        let page = folder.path().join("page.md");
+        fs::write(folder.path().join("other.md"), "# What `auto` does\n").unwrap();
+        let text = "## Here, too\n";
+        for good in ["other.md", "other.md#what-auto-does", "#here-too", "https://example.org/x"] {
+            assert!(leads_somewhere(&page, text, good), "{good}");
+        }
+        for bad in ["missing.md", "other.md#what", "#there"] {
+            assert!(!leads_somewhere(&page, text, bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The book under docs/: the pages that are generated, and what must be true of all of them.
+
+mod links;
+mod plots;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::shell;
+use crate::test::{Context, Outcome};
+use crate::workspace::Workspace;
+
+const OPTIONS_PAGE: &str = "docs/options.md";
+
+/// Parts of the page of options: tests of these crates write and hold them.
+const TABLES: [(&str, &str, &str); 4] = [
+    (
+        "Options of the provider",
+        "crates/umbrella/src/options/table.md",
+        "Given to `add_provider_for_devices`, to GenAI's `set_provider_option`, or as session-config entries \
+         `ep.amdgpuexecutionprovider.<option>`, `ep.amdgpu.<option>` or `ep.<registered name>.<option>`, which are equal. An \
+         unknown option is an error that names the nearest known one.",
+    ),
+    (
+        "The hip backend",
+        "crates/backend-hip/src/entries.md",
+        "Session-config entries. What the backend cannot follow costs a warning, not the session.",
+    ),
+    (
+        "The migraphx backend",
+        "crates/backend-migraphx/src/options/table.md",
+        "Session-config entries `ep.migraphx.<option>`; most can be given as options of the provider too. Environment \
+         variables win. [migraphx.md](migraphx.md) has the details.",
+    ),
+    ("Environment variables", "crates/cli/src/doctor/environment.md", "`amdgpu-ep doctor` lists those that are set."),
+];
+
+/// The crates whose tests write the tables, and what these tests are called.
+const WRITERS: [&str; 4] = ["umbrella", "backend-hip", "backend-migraphx", "cli"];
+const WRITER_TESTS: &str = "documented_";
+
+/// Writes what is generated.
+///
+/// # Errors
+/// When a test or a file fails, or the book is not whole.
+pub fn write(workspace: &Workspace) -> Result<()> {
+    let mut tests = shell::cargo(workspace.root());
+    tests.args(["test", "--quiet", "--lib", "--bins"]).args(WRITERS.iter().flat_map(|name| ["--package", name]));
+    shell::run(tests.arg(WRITER_TESTS).env("AMDGPU_EP_WRITE_TABLES", "1"))?;
+    for (file, text) in generated(workspace)? {
+        fs::write(workspace.path(&file), text).with_context(|| format!("cannot write {file}"))?;
+        println!("wrote {file}");
+    }
+    check(workspace).map(|_| ())
+}
+
+/// Checks that generated pages say what would be written, that SUMMARY.md has every page, and that links lead somewhere;
+/// builds the book where mdbook is installed.
+///
+/// # Errors
+/// Lists everything that is wrong.
+pub fn step(context: &Context<'_>) -> Result<Outcome> {
+    let pages = check(context.workspace)?;
+    if !shell::succeeds("mdbook", &["--version"]) {
+        return Ok(Outcome::Passed(format!("{pages} pages; mdbook is not installed: the book was not built")));
+    }
+    let mut book = std::process::Command::new("mdbook");
+    shell::run(book.arg("build").arg(context.workspace.root()))?;
+    Ok(Outcome::Passed(format!("{pages} pages")))
+}
+
+/// Every fault of the book at once; the number of its pages where there is none.
+fn check(workspace: &Workspace) -> Result<usize> {
+    let mut faults = Vec::new();
+    for (file, text) in generated(workspace)? {
+        if fs::read_to_string(workspace.path(&file)).unwrap_or_default() != text {
+            faults.push(format!("{file} is out of date"));
+        }
+    }
+    let pages = pages(&workspace.path("docs"))?;
+    faults.extend(links::faults(workspace, &pages)?);
+    faults.extend(missing_in_summary(workspace, &pages)?);
+    if !faults.is_empty() {
+        bail!(
+            "the documents are not whole\n  {}\n  help: cargo xtask docs writes what is generated",
+            faults.join("\n  ")
+        );
+    }
+    Ok(pages.len())
+}
+
+/// What is generated: files, named from the root, and their texts.
+fn generated(workspace: &Workspace) -> Result<Vec<(String, String)>> {
+    let mut files = vec![(OPTIONS_PAGE.to_owned(), options_page(workspace)?)];
+    files.extend(plots::all(workspace)?);
+    Ok(files)
+}
+
+fn options_page(workspace: &Workspace) -> Result<String> {
+    let mut page = String::from("# Options\n\nWritten by `cargo xtask docs` from the tables in the code.\n");
+    for (title, file, about) in TABLES {
+        let table = fs::read_to_string(workspace.path(file)).with_context(|| format!("cannot read {file}"))?;
+        page += &format!("\n## {title}\n\n{about}\n\n{table}");
+    }
+    Ok(page)
+}
+
+fn pages(folder: &Path) -> Result<BTreeSet<PathBuf>> {
+    let mut pages = BTreeSet::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            pages.extend(self::pages(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            pages.insert(path);
+        }
+    }
+    Ok(pages)
+}
+
+/// mdBook leaves out, without a word, what its summary does not name.
+fn missing_in_summary(workspace: &Workspace, pages: &BTreeSet<PathBuf>) -> Result<Vec<String>> {
+    let folder = workspace.path("docs");
+    let summary = folder.join("SUMMARY.md");
+    let text = fs::read_to_string(&summary).context("cannot read docs/SUMMARY.md")?;
+    let named: BTreeSet<PathBuf> = links::targets(&text).into_iter().map(|(_, target)| folder.join(target)).collect();
+    let missing = pages.iter().filter(|page| **page != summary && !named.contains(*page));
+    Ok(missing.map(|page| format!("{} is not in docs/SUMMARY.md", workspace.relative(page))).collect())
+}
