@@ -1,0 +1,349 @@
+//! From what is written to what is meant.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path};
+
+use serde_json::Value;
+
+use super::raw::{self, Root};
+use super::{Config, DeviceFilter, HardwareKind, Names, ProviderRequest, Search, SessionSettings};
+use crate::provider::{self, Name};
+use crate::{Error, Result};
+
+/// Families that one decoder loop serves.
+const KINDS: [&str; 26] = [
+    "chatglm",
+    "decoder",
+    "ernie4_5",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "gemma4_text",
+    "gptoss",
+    "granite",
+    "granitemoehybrid",
+    "hunyuandensev1",
+    "internlm2",
+    "lfm2",
+    "llama",
+    "mistral",
+    "nemotron",
+    "olmo",
+    "phi",
+    "phi3",
+    "phi3small",
+    "phimoe",
+    "qwen2",
+    "qwen3",
+    "qwen3_5_moe_text",
+    "qwen3_5_text",
+    "smollm3",
+];
+
+/// Lengths are 32-bit numbers in the operators that read them.
+const LONGEST: i64 = i32::MAX as i64;
+
+/// More layers than any model has; a number above it is a mistake.
+const MOST_LAYERS: i64 = 10_000;
+
+/// More elements than any head has.
+const MOST_ELEMENTS: i64 = 1 << 20;
+
+pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
+    let (root, unknown) = parse(path, text)?;
+    let check = Check { path };
+    let Root { model, search } = root;
+    let decoder = model.decoder;
+    if !KINDS.contains(&model.kind.as_str()) {
+        let problem = format!("{:?} is not a kind of model that generates text from text alone", model.kind);
+        return Err(check.wrong("model.type", problem, format!("use a model of one of these: {}", KINDS.join(", "))));
+    }
+    let vocab_size = check.within("model.vocab_size", model.vocab_size, 1, LONGEST)?;
+    let context_length = check.within("model.context_length", model.context_length, 1, LONGEST)?;
+    let token = |field: &str, id: i64| -> Result<u32> {
+        let last = vocab_size as i64 - 1;
+        check.within(field, id, 0, last).map(|id| id as u32)
+    };
+    let pad_token = token("model.pad_token_id", model.pad_token_id.unwrap_or(0))?;
+    let eos_tokens = match model.eos_token_id {
+        Some(ids) => {
+            let tokens: Result<Vec<u32>> =
+                ids.into_vec().into_iter().map(|id| token("model.eos_token_id", id)).collect();
+            tokens?
+        }
+        None => vec![pad_token],
+    };
+    let session_options = decoder.session_options;
+    let mut notices: Vec<String> =
+        unknown.iter().map(|field| format!("{}: {field} is not known and not used", path.display())).collect();
+    let (session_entries, strange) = entries(session_options.others);
+    notices.extend(
+        strange
+            .iter()
+            .map(|key| format!("{}: model.decoder.session_options.{key} is not known and not used", path.display())),
+    );
+    if let Some(window) = &decoder.sliding_window
+        && (window.slide_inputs || window.slide_key_value_cache)
+    {
+        return Err(check.wrong(
+            "model.decoder.sliding_window",
+            "inputs or a cache that slide are not supported",
+            "set slide_inputs and slide_key_value_cache to false: the whole sequence is then kept",
+        ));
+    }
+    let search = check_search(&check, search, context_length, vocab_size)?;
+    Ok(Config {
+        folder: folder.to_path_buf(),
+        kind: model.kind,
+        context_length,
+        vocab_size,
+        pad_token,
+        // Some folders name a token outside of the vocabulary here; nothing feeds it.
+        bos_token: model.bos_token_id.and_then(|id| u32::try_from(id).ok()),
+        eos_tokens,
+        tokenizer_folder: match model.tokenizer_dir.filter(|folder| !folder.is_empty()) {
+            Some(tokenizer) => folder.join(check.inside("model.tokenizer_dir", &tokenizer)?),
+            None => folder.to_path_buf(),
+        },
+        decoder: folder.join(check.inside("model.decoder.filename", &decoder.filename)?),
+        layers: check.within("model.decoder.num_hidden_layers", decoder.num_hidden_layers, 1, MOST_LAYERS)?,
+        kv_heads: check.within("model.decoder.num_key_value_heads", decoder.num_key_value_heads, 1, MOST_ELEMENTS)?,
+        head_size: check.within("model.decoder.head_size", decoder.head_size, 1, MOST_ELEMENTS)?,
+        names: check_names(&check, decoder.inputs, decoder.outputs)?,
+        session_entries,
+        run_entries: decoder.run_options.into_iter().collect(),
+        session: SessionSettings {
+            log_id: session_options.log_id,
+            log_severity: check.maybe(
+                "model.decoder.session_options.log_severity_level",
+                session_options.log_severity_level,
+                (0, 4),
+            )?,
+            intra_threads: check.maybe(
+                "model.decoder.session_options.intra_op_num_threads",
+                session_options.intra_op_num_threads,
+                (0, 4096),
+            )?,
+            inter_threads: check.maybe(
+                "model.decoder.session_options.inter_op_num_threads",
+                session_options.inter_op_num_threads,
+                (0, 4096),
+            )?,
+            memory_pattern: session_options.enable_mem_pattern,
+            optimisation: session_options.graph_optimization_level,
+        },
+        search,
+        provider: check_providers(&check, session_options.provider_options, &mut notices)?,
+        notices,
+    })
+}
+
+/// The file, and the fields in it that nothing reads.
+fn parse(path: &Path, text: &str) -> Result<(Root, BTreeSet<String>)> {
+    let mut unknown = BTreeSet::new();
+    let mut json = serde_json::Deserializer::from_str(text);
+    let mut track = serde_path_to_error::Track::new();
+    let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
+    let root: Result<Root, _> = serde_ignored::deserialize(tracked, |field| {
+        unknown.insert(field.to_string());
+    });
+    let ended = root.and_then(|root| json.end().map(|()| root));
+    match ended {
+        Ok(root) => Ok((root, unknown)),
+        Err(error) => {
+            let field = track.path().to_string();
+            let help = if error.is_data() {
+                "write the field as ONNX Runtime GenAI's model builder does"
+            } else {
+                "the file is not JSON: make the folder again, or copy it again"
+            };
+            let field = if error.is_data() && field != "." { field } else { "the file".to_owned() };
+            Err(Error::Config { path: path.to_path_buf(), field, problem: error.to_string(), help: help.to_owned() })
+        }
+    }
+}
+
+fn check_names(check: &Check<'_>, inputs: raw::Inputs, outputs: raw::Outputs) -> Result<Names> {
+    let pattern = |field: &str, given: Option<String>, default: &str| -> Result<String> {
+        let name = given.unwrap_or_else(|| default.to_owned());
+        if name.matches("%d").count() == 1 {
+            return Ok(name);
+        }
+        Err(check.wrong(field, format!("{name:?} has no %d for the layer"), format!("write it as {default:?}")))
+    };
+    let name = |given: Option<String>, default: &str| given.unwrap_or_else(|| default.to_owned());
+    let (input, output) = ("model.decoder.inputs", "model.decoder.outputs");
+    Ok(Names {
+        input_ids: name(inputs.input_ids, "input_ids"),
+        attention_mask: name(inputs.attention_mask, "attention_mask"),
+        position_ids: name(inputs.position_ids, "position_ids"),
+        past_key: pattern(&format!("{input}.past_key_names"), inputs.past_key_names, "past_key_values.%d.key")?,
+        past_value: pattern(&format!("{input}.past_value_names"), inputs.past_value_names, "past_key_values.%d.value")?,
+        logits: name(outputs.logits, "logits"),
+        present_key: pattern(&format!("{output}.present_key_names"), outputs.present_key_names, "present.%d.key")?,
+        present_value: pattern(
+            &format!("{output}.present_value_names"),
+            outputs.present_value_names,
+            "present.%d.value",
+        )?,
+    })
+}
+
+fn check_search(check: &Check<'_>, search: raw::Search, context: usize, vocab_size: usize) -> Result<Search> {
+    let one = |field: &str, count: Option<i64>| -> Result<()> {
+        match count {
+            None | Some(1) => Ok(()),
+            Some(count) => {
+                Err(check.wrong(field, format!("{count} is beam search, which is not supported"), "set it to 1"))
+            }
+        }
+    };
+    one("search.num_beams", search.num_beams)?;
+    one("search.num_return_sequences", search.num_return_sequences)?;
+    let context = context as i64;
+    let max_length = match check.within("search.max_length", search.max_length.unwrap_or(0), 0, context)? {
+        0 => context as usize,
+        length => length,
+    };
+    Ok(Search {
+        max_length,
+        min_length: check.within("search.min_length", search.min_length.unwrap_or(0), 0, context)?,
+        do_sample: search.do_sample.unwrap_or(false),
+        top_k: check.within("search.top_k", search.top_k.unwrap_or(50), 0, LONGEST)?.min(vocab_size),
+        top_p: check.number("search.top_p", search.top_p.unwrap_or(0.0), 0.0..=1.0)?,
+        temperature: check.number("search.temperature", search.temperature.unwrap_or(1.0), 0.0..=1e6)?,
+        repetition_penalty: check.number(
+            "search.repetition_penalty",
+            search.repetition_penalty.unwrap_or(1.0),
+            1e-3..=1e6,
+        )?,
+        no_repeat_ngram_size: check.within(
+            "search.no_repeat_ngram_size",
+            search.no_repeat_ngram_size.unwrap_or(0),
+            0,
+            LONGEST,
+        )?,
+        share_buffer: search.past_present_share_buffer.unwrap_or(false),
+        seed: search.random_seed.and_then(|seed| u32::try_from(seed).ok()),
+        chunk_size: match check.within("search.chunk_size", search.chunk_size.unwrap_or(0), 0, LONGEST)? {
+            0 => None,
+            size => Some(size),
+        },
+    })
+}
+
+/// The provider named in the folder. Folders are often made for another one: that is a notice, not an error.
+fn check_providers(
+    check: &Check<'_>,
+    given: Vec<BTreeMap<String, BTreeMap<String, Value>>>,
+    notices: &mut Vec<String>,
+) -> Result<Option<ProviderRequest>> {
+    let mut request: Option<ProviderRequest> = None;
+    for (name, options) in given.into_iter().flatten() {
+        match provider::normalise(&name) {
+            Some(Name::Amdgpu) => {}
+            Some(Name::Cpu) => continue,
+            None => {
+                notices.push(format!("the model folder was made for the provider {name:?}, which is not used"));
+                continue;
+            }
+        }
+        let request = request.get_or_insert_default();
+        for (key, value) in options {
+            let field = format!("model.decoder.session_options.provider_options.{name}.{key}");
+            match value {
+                Value::String(text) => request.options.push((key, text)),
+                Value::Object(filter) if key == "device_filtering_options" => {
+                    request.filter = check_filter(check, &field, &filter)?;
+                }
+                other => return Err(check.wrong(&field, format!("{other} is not a text"), "write it in quotes")),
+            }
+        }
+    }
+    Ok(request)
+}
+
+fn check_filter(check: &Check<'_>, field: &str, filter: &serde_json::Map<String, Value>) -> Result<DeviceFilter> {
+    let mut found = DeviceFilter::default();
+    for (key, value) in filter {
+        let field = format!("{field}.{key}");
+        match (key.as_str(), value) {
+            ("hardware_device_type", Value::String(kind)) => {
+                found.kind = Some(match kind.to_ascii_lowercase().as_str() {
+                    "cpu" => HardwareKind::Cpu,
+                    "gpu" => HardwareKind::Gpu,
+                    "npu" => HardwareKind::Npu,
+                    _ => return Err(check.wrong(&field, format!("{kind:?} is no kind of device"), "cpu, gpu or npu")),
+                });
+            }
+            ("hardware_vendor_id" | "hardware_device_id", Value::Number(number)) => {
+                let number = number.as_i64().unwrap_or(-1);
+                let number = check.within(&field, number, 0, i64::from(u32::MAX))? as u32;
+                *(if key == "hardware_vendor_id" { &mut found.vendor_id } else { &mut found.device_id }) = Some(number);
+            }
+            _ => {
+                let help = "hardware_device_type is a text, hardware_vendor_id and hardware_device_id are numbers";
+                return Err(check.wrong(&field, format!("{value} is not understood"), help));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Texts are entries of the session's configuration; the keys of everything else.
+fn entries(others: BTreeMap<String, Value>) -> (Vec<(String, String)>, Vec<String>) {
+    let mut entries = Vec::new();
+    let mut strange = Vec::new();
+    for (key, value) in others {
+        match value {
+            Value::String(text) => entries.push((key, text)),
+            _ => strange.push(key),
+        }
+    }
+    (entries, strange)
+}
+
+struct Check<'a> {
+    path: &'a Path,
+}
+
+impl Check<'_> {
+    fn wrong(&self, field: &str, problem: impl Into<String>, help: impl Into<String>) -> Error {
+        let (problem, help) = (problem.into(), help.into());
+        Error::Config { path: self.path.to_path_buf(), field: field.to_owned(), problem, help }
+    }
+
+    fn within(&self, field: &str, number: i64, least: i64, most: i64) -> Result<usize> {
+        match usize::try_from(number) {
+            Ok(size) if (least..=most).contains(&number) => Ok(size),
+            _ => {
+                let problem = format!("{number} is not between {least} and {most}");
+                Err(self.wrong(field, problem, "take the value from the model that the folder was made of"))
+            }
+        }
+    }
+
+    fn maybe<T: TryFrom<usize>>(&self, field: &str, number: Option<i64>, range: (i64, i64)) -> Result<Option<T>> {
+        let Some(number) = number else { return Ok(None) };
+        self.within(field, number, range.0, range.1).map(|number| T::try_from(number).ok())
+    }
+
+    fn number(&self, field: &str, number: f64, range: std::ops::RangeInclusive<f64>) -> Result<f32> {
+        if range.contains(&number) {
+            return Ok(number as f32);
+        }
+        let problem = format!("{number} is not between {} and {}", range.start(), range.end());
+        Err(self.wrong(field, problem, "use a number in this range"))
+    }
+
+    /// A path that stays in the folder: a folder from elsewhere must not name files of this machine.
+    fn inside<'p>(&self, field: &str, path: &'p str) -> Result<&'p Path> {
+        let inside = Path::new(path);
+        let stays = inside.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        if stays && !path.is_empty() {
+            return Ok(inside);
+        }
+        let problem = format!("{path:?} is not a path inside of the model folder");
+        Err(self.wrong(field, problem, "use a relative path without `..`"))
+    }
+}

@@ -1,0 +1,128 @@
+//! `genai_config.json` as it is written. Fields that only other kinds of models use are left out.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Deserialize)]
+pub(super) struct Root {
+    pub model: Model,
+    #[serde(default)]
+    pub search: Search,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Model {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub context_length: i64,
+    pub vocab_size: i64,
+    pub pad_token_id: Option<i64>,
+    pub bos_token_id: Option<i64>,
+    pub eos_token_id: Option<Ids>,
+    pub tokenizer_dir: Option<String>,
+    pub decoder: Decoder,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a token id or a list of token ids")]
+pub(super) enum Ids {
+    One(i64),
+    Many(Vec<i64>),
+}
+
+impl Ids {
+    pub fn into_vec(self) -> Vec<i64> {
+        match self {
+            Ids::One(id) => vec![id],
+            Ids::Many(ids) => ids,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Decoder {
+    pub filename: String,
+    pub num_hidden_layers: i64,
+    pub num_key_value_heads: i64,
+    pub head_size: i64,
+    #[serde(default)]
+    pub inputs: Inputs,
+    #[serde(default)]
+    pub outputs: Outputs,
+    #[serde(default)]
+    pub session_options: SessionOptions,
+    #[serde(default)]
+    pub run_options: BTreeMap<String, String>,
+    pub sliding_window: Option<SlidingWindow>,
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct Inputs {
+    pub input_ids: Option<String>,
+    pub attention_mask: Option<String>,
+    pub position_ids: Option<String>,
+    pub past_key_names: Option<String>,
+    pub past_value_names: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct Outputs {
+    pub logits: Option<String>,
+    pub present_key_names: Option<String>,
+    pub present_value_names: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct SlidingWindow {
+    #[serde(default = "yes")]
+    pub slide_key_value_cache: bool,
+    #[serde(default = "yes")]
+    pub slide_inputs: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct SessionOptions {
+    pub log_id: Option<String>,
+    pub log_severity_level: Option<i64>,
+    pub intra_op_num_threads: Option<i64>,
+    pub inter_op_num_threads: Option<i64>,
+    pub enable_mem_pattern: Option<bool>,
+    pub graph_optimization_level: Option<String>,
+    #[serde(default)]
+    pub provider_options: Vec<BTreeMap<String, BTreeMap<String, Value>>>,
+    /// Texts are entries of the session's configuration.
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Value>,
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct Search {
+    pub max_length: Option<i64>,
+    pub min_length: Option<i64>,
+    pub do_sample: Option<bool>,
+    pub top_k: Option<i64>,
+    pub top_p: Option<f64>,
+    pub temperature: Option<f64>,
+    pub repetition_penalty: Option<f64>,
+    pub no_repeat_ngram_size: Option<i64>,
+    pub num_beams: Option<i64>,
+    pub num_return_sequences: Option<i64>,
+    pub past_present_share_buffer: Option<bool>,
+    pub random_seed: Option<i64>,
+    pub chunk_size: Option<i64>,
+    // Known, and without meaning where there are no beams; the caller says the batch.
+    #[serde(rename = "batch_size")]
+    pub _batch_size: Option<i64>,
+    #[serde(rename = "diversity_penalty")]
+    pub _diversity_penalty: Option<f64>,
+    #[serde(rename = "length_penalty")]
+    pub _length_penalty: Option<f64>,
+    #[serde(rename = "early_stopping")]
+    pub _early_stopping: Option<bool>,
+}

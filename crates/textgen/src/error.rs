@@ -1,0 +1,109 @@
+//! What can go wrong, by what the caller can do about it.
+
+use std::path::PathBuf;
+
+/// The result of this crate's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something could not be done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file of the model folder is missing or cannot be read.
+    #[error("{} could not be read: {source}\n  help: {help}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+        /// What to do.
+        help: String,
+    },
+    /// A field of the model folder's configuration is wrong.
+    #[error("{}: {field}: {problem}\n  help: {help}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// The field, such as `model.vocab_size`.
+        field: String,
+        /// What was found.
+        problem: String,
+        /// What to do.
+        help: String,
+    },
+    /// The tokenizer or the chat template of the folder cannot be used.
+    #[error("{}: {problem}\n  help: {help}", path.display())]
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        problem: String,
+        /// What to do.
+        help: String,
+    },
+    /// ONNX Runtime cannot be loaded.
+    #[error("ONNX Runtime could not be loaded from {}: {problem}\n  help: {help}", path.display())]
+    Runtime {
+        /// The library.
+        path: PathBuf,
+        /// What was found.
+        problem: String,
+        /// What to do.
+        help: String,
+    },
+    /// The provider cannot be had.
+    #[error("{problem}\n  help: {help}")]
+    Provider {
+        /// What was tried and found.
+        problem: String,
+        /// What to do.
+        help: String,
+    },
+    /// The ONNX model cannot be loaded, or does not fit the configuration.
+    #[error("{}: {problem}\n  help: {help}", path.display())]
+    Model {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        problem: String,
+        /// What to do.
+        help: String,
+    },
+    /// The caller asked for something that cannot be.
+    #[error("{problem}\n  help: {help}")]
+    Request {
+        /// What was asked.
+        problem: String,
+        /// What to do.
+        help: String,
+    },
+    /// A generation was cancelled; it can go on from where it was.
+    #[error("the generation was cancelled")]
+    Cancelled,
+    /// ONNX Runtime refused something.
+    #[error("{doing}: {source}")]
+    Ort {
+        /// What was being done.
+        doing: &'static str,
+        /// ONNX Runtime's words.
+        source: ort::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn request(problem: impl Into<String>, help: impl Into<String>) -> Error {
+        Error::Request { problem: problem.into(), help: help.into() }
+    }
+}
+
+/// Says what was being done when ONNX Runtime refused.
+pub(crate) trait Doing<T> {
+    /// Adds the words.
+    fn doing(self, doing: &'static str) -> Result<T>;
+}
+
+impl<T> Doing<T> for ort::Result<T> {
+    fn doing(self, doing: &'static str) -> Result<T> {
+        self.map_err(|source| Error::Ort { doing, source })
+    }
+}

@@ -1,0 +1,249 @@
+//! What a run is fed and what it gives: token ids, mask, positions and logits, padded together in this one place.
+//!
+//! A sequence lives in *columns*. With one row a column is a token. With more rows the prompts are filled up at their ends
+//! to the longest one, and tokens that come later follow in columns of their own, so that a short row has a hole.
+
+use crate::Result;
+use crate::ffi::{HostTensor, Kind, Tensor};
+use crate::model::{Layout, Model};
+
+/// Which columns are real, and at which position.
+#[derive(Debug, Default)]
+pub(crate) struct Columns {
+    /// Columns of the prompts; 0 with one row, where there is no hole.
+    pub prompt: usize,
+    /// Tokens of each row's prompt; 0 with one row.
+    pub lengths: Vec<usize>,
+}
+
+impl Columns {
+    /// The position in its row of what stands in a column, if it is real.
+    pub fn position(&self, row: usize, column: usize) -> Option<usize> {
+        let length = self.lengths[row];
+        if column >= self.prompt { Some(length + column - self.prompt) } else { (column < length).then_some(column) }
+    }
+}
+
+/// Tensors of runs.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    batch: usize,
+    vocab_size: usize,
+    pruned: bool,
+    mask: Option<Mask>,
+    /// Tensors of runs of one column: always the same, so that recorded runs stay valid.
+    single: Tokens,
+    /// Tensors of the last run of more columns, until the next run of one.
+    prompt: Option<Tokens>,
+}
+
+/// What depends on how many columns are run.
+#[derive(Debug)]
+struct Tokens {
+    columns: usize,
+    ids: HostTensor,
+    positions: Option<HostTensor>,
+    logits: HostTensor,
+}
+
+/// The columns of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// Columns that are in the cache.
+    pub past: usize,
+    /// Columns after the run.
+    pub total: usize,
+    /// Columns that the run has: those that are added, or more.
+    pub padded: usize,
+    /// The width of the mask.
+    pub mask: usize,
+}
+
+impl Feed {
+    pub fn new(model: &Model, batch: usize, max_length: usize) -> Result<Feed> {
+        let layout = model.layout();
+        let vocab_size = model.config().vocab_size;
+        Ok(Feed {
+            batch,
+            vocab_size,
+            pruned: layout.pruned,
+            mask: layout.mask.map(|kind| Mask::new(kind, batch, max_length)).transpose()?,
+            single: Tokens::new(layout, batch, 1, vocab_size)?,
+            prompt: None,
+        })
+    }
+
+    /// Writes the inputs of a run. `token` gives the token of a row in a column.
+    pub fn write(
+        &mut self,
+        layout: &Layout,
+        span: Span,
+        columns: &Columns,
+        token: impl Fn(usize, usize) -> u32,
+    ) -> Result<()> {
+        if let Some(mask) = &mut self.mask {
+            mask.update(span.mask, span.total, columns)?;
+        }
+        if span.padded > 1 {
+            self.prompt = Some(Tokens::new(layout, self.batch, span.padded, self.vocab_size)?);
+        } else {
+            self.prompt = None;
+        }
+        let tokens = self.prompt.as_mut().unwrap_or(&mut self.single);
+        let cells = |row: usize| (0..span.padded).map(move |offset| (row, span.past + offset));
+        let batch = self.batch;
+        write_integers(
+            &mut tokens.ids,
+            (0..batch).flat_map(cells).map(
+                |(row, column)| {
+                    if column < span.total { i64::from(token(row, column)) } else { 0 }
+                },
+            ),
+        );
+        if let Some(positions) = &mut tokens.positions {
+            write_integers(
+                positions,
+                (0..batch).flat_map(cells).map(|(row, column)| {
+                    let position = if column < span.total { columns.position(row, column) } else { None };
+                    position.unwrap_or(0) as i64
+                }),
+            );
+        }
+        Ok(())
+    }
+
+    /// The inputs in the order of [`input_names`], without the cache; and where logits go.
+    pub fn tensors(&mut self) -> (impl Iterator<Item = &Tensor>, &mut HostTensor) {
+        let tokens = self.prompt.as_mut().unwrap_or(&mut self.single);
+        let inputs = [Some(tokens.ids.tensor()), self.mask.as_ref().map(|mask| mask.tensor.tensor())];
+        let positions = tokens.positions.as_ref().map(HostTensor::tensor);
+        (inputs.into_iter().chain([positions]).flatten(), &mut tokens.logits)
+    }
+
+    /// Copies the scores that follow `column` of a row, after a run of `span`.
+    pub fn scores(&self, span: Span, row: usize, column: usize, scores: &mut Vec<f32>) {
+        let tokens = self.prompt.as_ref().unwrap_or(&self.single);
+        let rows = if self.pruned { 1 } else { tokens.columns };
+        let offset = if self.pruned { 0 } else { column - span.past };
+        let start = (row * rows + offset) * self.vocab_size;
+        scores.clear();
+        read_floats(&tokens.logits, start, self.vocab_size, scores);
+    }
+}
+
+/// The names of the inputs that [`Feed::tensors`] gives.
+pub(crate) fn input_names(model: &Model) -> impl Iterator<Item = &str> {
+    let (layout, names) = (model.layout(), &model.config().names);
+    let mask = layout.mask.map(|_| names.attention_mask.as_str());
+    let positions = layout.positions.map(|_| names.position_ids.as_str());
+    [Some(names.input_ids.as_str()), mask, positions].into_iter().flatten()
+}
+
+impl Tokens {
+    fn new(layout: &Layout, batch: usize, columns: usize, vocab_size: usize) -> Result<Tokens> {
+        let (batch, width) = (batch as i64, columns as i64);
+        let logits = [batch, if layout.pruned { 1 } else { width }, vocab_size as i64];
+        Ok(Tokens {
+            columns,
+            ids: HostTensor::new(layout.ids, &[batch, width])?,
+            positions: layout.positions.map(|kind| HostTensor::new(kind, &[batch, width])).transpose()?,
+            logits: HostTensor::new(layout.logits, &logits)?,
+        })
+    }
+}
+
+/// The mask, kept up to date rather than written anew: one column changes at a step.
+#[derive(Debug)]
+struct Mask {
+    tensor: HostTensor,
+    batch: usize,
+    width: usize,
+    /// Columns that are written for the width; all behind are zero.
+    total: usize,
+}
+
+impl Mask {
+    fn new(kind: Kind, batch: usize, max_length: usize) -> Result<Mask> {
+        let tensor = HostTensor::new(kind, &[batch as i64, max_length as i64])?;
+        Ok(Mask { tensor, batch, width: max_length, total: 0 })
+    }
+
+    fn update(&mut self, width: usize, total: usize, columns: &Columns) -> Result<()> {
+        if width != self.width {
+            // A row alone stays where it is. Rows of another width move: what they were is cleared, at the old width.
+            if self.batch > 1 {
+                self.fill(0..self.total, |_, _| false);
+                self.total = 0;
+            } else if total < self.total {
+                self.fill(total..self.total, |_, _| false);
+                self.total = total;
+            }
+            self.tensor.reshape(&[self.batch as i64, width as i64])?;
+            self.width = width;
+        }
+        if total < self.total {
+            self.fill(total..self.total, |_, _| false);
+        }
+        // With more rows the prompts may be others now.
+        let from = if self.batch > 1 && total <= columns.prompt { 0 } else { self.total.min(total) };
+        self.fill(from..total, |row, column| columns.position(row, column).is_some());
+        self.total = total;
+        Ok(())
+    }
+
+    fn fill(&mut self, columns: std::ops::Range<usize>, real: impl Fn(usize, usize) -> bool) {
+        for row in 0..self.batch {
+            for column in columns.clone() {
+                set_integer(&mut self.tensor, row * self.width + column, real(row, column).into());
+            }
+        }
+    }
+}
+
+fn write_integers(tensor: &mut HostTensor, values: impl Iterator<Item = i64>) {
+    match tensor.kind() {
+        Kind::Int32 => {
+            let cells: &mut [i32] = bytemuck::cast_slice_mut(tensor.bytes_mut());
+            cells.iter_mut().zip(values).for_each(|(cell, value)| *cell = value as i32);
+        }
+        _ => {
+            let cells: &mut [i64] = bytemuck::cast_slice_mut(tensor.bytes_mut());
+            cells.iter_mut().zip(values).for_each(|(cell, value)| *cell = value);
+        }
+    }
+}
+
+fn set_integer(tensor: &mut HostTensor, index: usize, value: i64) {
+    match tensor.kind() {
+        Kind::Int32 => bytemuck::cast_slice_mut::<u8, i32>(tensor.bytes_mut())[index] = value as i32,
+        _ => bytemuck::cast_slice_mut::<u8, i64>(tensor.bytes_mut())[index] = value,
+    }
+}
+
+fn read_floats(tensor: &HostTensor, start: usize, count: usize, into: &mut Vec<f32>) {
+    let bytes = &tensor.bytes()[start * tensor.kind().bytes()..(start + count) * tensor.kind().bytes()];
+    match tensor.kind() {
+        Kind::Half => into.extend(bytemuck::cast_slice::<u8, half::f16>(bytes).iter().map(|value| value.to_f32())),
+        Kind::Bfloat => into.extend(bytemuck::cast_slice::<u8, half::bf16>(bytes).iter().map(|value| value.to_f32())),
+        _ => into.extend_from_slice(bytemuck::cast_slice(bytes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_row_has_a_hole_and_no_gap_in_its_positions() {
+        let columns = Columns { prompt: 5, lengths: vec![3, 5] };
+        let row = |row: usize| (0..7).map(|column| columns.position(row, column)).collect::<Vec<_>>();
+        assert_eq!(row(0), [Some(0), Some(1), Some(2), None, None, Some(3), Some(4)]);
+        assert_eq!(row(1), (0..7).map(Some).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn one_row_has_no_hole() {
+        let columns = Columns { prompt: 0, lengths: vec![0] };
+        assert!((0..9).all(|column| columns.position(0, column) == Some(column)));
+    }
+}

@@ -1,0 +1,396 @@
+//! Sequences that grow token by token.
+//!
+//! One rule keeps the cache right: the tokens of a sequence are one thing, how many of them have been run is another. A step
+//! runs whatever has not been run yet, so a token that was just generated is run with the tokens appended after it, and a
+//! run that was cancelled or failed has changed nothing.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::cache::Cache;
+use crate::feed::{self, Columns, Feed, Span};
+use crate::ffi::{Call, Canceller, RunOptions};
+use crate::provider::Attached;
+use crate::sampler::{History, Sampler};
+use crate::{Error, Model, Result, Sampling};
+
+/// The most rows that one generator has.
+const MOST_ROWS: usize = 32;
+
+/// Providers may record the work of a step once, under a number of the generator.
+const GRAPH_ID: &str = "gpu_graph_id";
+
+static NEXT_GRAPH_ID: AtomicU32 = AtomicU32::new(1);
+
+/// How a generator works.
+#[derive(Clone, Debug, Default)]
+pub struct GeneratorOptions {
+    /// Rows that are generated together; 0 is 1.
+    pub batch: usize,
+    /// The most tokens of a sequence, prompt included; `None` is the model folder's.
+    pub max_length: Option<usize>,
+    /// How tokens are chosen; `None` is the model folder's.
+    pub sampling: Option<Sampling>,
+    /// Tokens that end a row, besides those of the model folder.
+    pub end_tokens: Vec<u32>,
+    /// The shape that prompts are run in.
+    pub prompt_shape: PromptShape,
+}
+
+/// The shape that prompts are run in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PromptShape {
+    /// As long as they are.
+    #[default]
+    Exact,
+    /// The first prompt is filled up to the longest sequence, for providers that compile each shape.
+    MaxLength,
+}
+
+/// Why a row ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// It came to an end token, which is its last.
+    EndToken,
+    /// It has as many tokens as it can.
+    MaxLength,
+}
+
+/// One or more sequences that grow together.
+#[derive(Debug)]
+pub struct Generator {
+    model: Model,
+    max_length: usize,
+    prompt_shape: PromptShape,
+    end_tokens: Vec<u32>,
+    rows: Vec<Row>,
+    columns: Columns,
+    /// Columns of the sequences.
+    total: usize,
+    /// Columns that are in the cache.
+    cached: usize,
+    cache: Cache,
+    feed: Feed,
+    call: Call,
+    prompt_options: RunOptions,
+    step_options: RunOptions,
+    canceller: Canceller,
+    sampler: Sampler,
+    scores: Vec<f32>,
+    newest: Vec<Option<u32>>,
+}
+
+#[derive(Debug)]
+struct Row {
+    history: History,
+    finish: Option<Finish>,
+}
+
+impl Generator {
+    /// Empty sequences.
+    ///
+    /// # Errors
+    /// When an option has no meaning for the model, or memory for the cache cannot be had.
+    pub fn new(model: &Model, options: GeneratorOptions) -> Result<Generator> {
+        let config = model.config();
+        let batch = options.batch.max(1);
+        if batch > MOST_ROWS {
+            return Err(Error::request(
+                format!("a batch of {batch} rows"),
+                format!("at most {MOST_ROWS} are possible"),
+            ));
+        }
+        let max_length = options.max_length.unwrap_or(config.search.max_length);
+        if max_length == 0 || max_length > config.context_length {
+            let help = format!("model.context_length is {}", config.context_length);
+            return Err(Error::request(format!("max_length is {max_length}"), help));
+        }
+        let sampling = options.sampling.unwrap_or_else(|| Sampling::from(&config.search));
+        sampling.check(config.vocab_size)?;
+        let mut end_tokens = config.eos_tokens.clone();
+        end_tokens.extend(options.end_tokens);
+        check_tokens(&end_tokens, config.vocab_size)?;
+        let sampler = Sampler::new(sampling);
+        let (prompt_options, step_options) = run_options(model)?;
+        let caches = &model.layout().caches;
+        let inputs = feed::input_names(model).chain(caches.iter().map(|cache| cache.past.as_str()));
+        let outputs = caches.iter().map(|cache| cache.present.as_str());
+        Ok(Generator {
+            call: Call::new(inputs, std::iter::once(config.names.logits.as_str()).chain(outputs))?,
+            cache: Cache::new(model, batch, max_length, config.search.share_buffer)?,
+            feed: Feed::new(model, batch, max_length)?,
+            canceller: Canceller::new(&[&prompt_options, &step_options]),
+            prompt_options,
+            step_options,
+            model: model.clone(),
+            max_length,
+            prompt_shape: options.prompt_shape,
+            end_tokens,
+            rows: (0..batch).map(|_| Row { history: sampler.history(), finish: None }).collect(),
+            columns: Columns { prompt: 0, lengths: vec![0; batch] },
+            total: 0,
+            cached: 0,
+            sampler,
+            scores: Vec::with_capacity(config.vocab_size),
+            newest: Vec::with_capacity(batch),
+        })
+    }
+
+    /// Adds tokens to the one row. Nothing runs until the next step.
+    ///
+    /// # Errors
+    /// When there are more rows, the sequence becomes too long, or a token is not in the vocabulary.
+    pub fn append(&mut self, tokens: &[u32]) -> Result<()> {
+        self.append_rows(&[tokens])
+    }
+
+    /// Adds tokens to every row. More than one row is given once, when all are empty.
+    ///
+    /// # Errors
+    /// As [`Generator::append`].
+    pub fn append_rows(&mut self, rows: &[&[u32]]) -> Result<()> {
+        let batch = self.rows.len();
+        if rows.len() != batch {
+            let help = "give a list of tokens for every row";
+            return Err(Error::request(format!("{} rows were given to a generator of {batch}", rows.len()), help));
+        }
+        for tokens in rows {
+            check_tokens(tokens, self.model.config().vocab_size)?;
+        }
+        let longest = rows.iter().map(|tokens| tokens.len()).max().unwrap_or(0);
+        if self.total + longest > self.max_length {
+            return Err(Error::request(
+                format!("{} tokens are more than max_length, {}", self.total + longest, self.max_length),
+                "ask for a larger max_length, or give less",
+            ));
+        }
+        if batch > 1 {
+            self.check_batch(rows, longest)?;
+            self.columns = Columns { prompt: longest, lengths: rows.iter().map(|tokens| tokens.len()).collect() };
+        }
+        for (row, tokens) in self.rows.iter_mut().zip(rows) {
+            tokens.iter().for_each(|&token| row.history.push(token, false));
+            row.finish = None;
+        }
+        self.total += longest;
+        Ok(())
+    }
+
+    fn check_batch(&self, rows: &[&[u32]], longest: usize) -> Result<()> {
+        if self.total > 0 {
+            let help = "rewind to 0 and give whole prompts, or use a generator for each row";
+            return Err(Error::request("rows of a batch are appended to again", help));
+        }
+        if rows.iter().any(|tokens| tokens.is_empty()) {
+            return Err(Error::request("a row of the batch is empty", "give every row a token at least"));
+        }
+        if self.model.layout().pruned && rows.iter().any(|tokens| tokens.len() != longest) {
+            let help = "use rows of one length, or a generator for each row";
+            return Err(Error::request("this model gives scores for the last column alone", help));
+        }
+        Ok(())
+    }
+
+    /// Generates one token in every row that has not ended: `None` for the others. `Ok(None)` when all have ended.
+    ///
+    /// # Errors
+    /// When there is nothing to continue, ONNX Runtime refuses, or the generation was cancelled. The sequences are then as
+    /// before, and can go on.
+    pub fn step(&mut self) -> Result<Option<&[Option<u32>]>> {
+        if self.total == 0 {
+            return Err(Error::request("there is no prompt", "append a token at least"));
+        }
+        if self.total >= self.max_length {
+            for row in &mut self.rows {
+                row.finish.get_or_insert(Finish::MaxLength);
+            }
+        }
+        if self.rows.iter().all(|row| row.finish.is_some()) {
+            return Ok(None);
+        }
+        let ran = self.run();
+        if self.canceller.is_cancelled() {
+            self.canceller.reset();
+            return Err(Error::Cancelled);
+        }
+        self.choose(ran?);
+        Ok(Some(&self.newest))
+    }
+
+    /// Goes back to the first `length` tokens. A batch goes back to 0 only.
+    ///
+    /// # Errors
+    /// When the sequence is shorter, or there are more rows.
+    pub fn rewind(&mut self, length: usize) -> Result<()> {
+        if length > self.total {
+            let problem = format!("a sequence of {} tokens cannot go back to {length}", self.total);
+            return Err(Error::request(problem, "give a smaller length"));
+        }
+        if self.rows.len() > 1 && length > 0 {
+            return Err(Error::request(
+                format!("a batch cannot go back to {length} tokens"),
+                "rewind to 0, or use a generator for each row",
+            ));
+        }
+        for row in &mut self.rows {
+            row.history.truncate(length);
+            row.finish = None;
+        }
+        self.total = length;
+        self.forget_after(length);
+        if self.rows.len() > 1 {
+            self.columns = Columns { prompt: 0, lengths: vec![0; self.rows.len()] };
+        }
+        Ok(())
+    }
+
+    /// The tokens of a row, prompt included.
+    pub fn tokens(&self, row: usize) -> &[u32] {
+        self.rows[row].history.tokens()
+    }
+
+    /// Why a row ended, if it has.
+    pub fn finish(&self, row: usize) -> Option<Finish> {
+        self.rows[row].finish
+    }
+
+    /// Tokens that a sequence has room for.
+    pub fn room(&self) -> usize {
+        self.max_length - self.total
+    }
+
+    /// Columns whose keys and values are known.
+    pub fn cached(&self) -> usize {
+        self.cached
+    }
+
+    /// What it runs on.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Stops this generator from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    /// Scores of every token of the vocabulary after the one row's sequence, before any penalty; runs what was not run.
+    ///
+    /// # Errors
+    /// As [`Generator::step`].
+    pub fn scores(&mut self) -> Result<&[f32]> {
+        if self.total == 0 {
+            return Err(Error::request("there is no prompt", "append a token at least"));
+        }
+        let span = self.run()?;
+        self.feed.scores(span, 0, self.last_column(0), &mut self.scores);
+        Ok(&self.scores)
+    }
+
+    /// Runs what has not been run, and gives the last run.
+    fn run(&mut self) -> Result<Span> {
+        // The scores after the last column are wanted, so that one is run in any case.
+        self.forget_after(self.total - 1);
+        loop {
+            let span = self.next_span();
+            self.run_span(span)?;
+            if span.total == self.total {
+                return Ok(span);
+            }
+        }
+    }
+
+    fn next_span(&self) -> Span {
+        let past = self.cached;
+        let new = self.total - past;
+        let one_row = self.rows.len() == 1;
+        let chunk = self.model.config().search.chunk_size.filter(|_| one_row).unwrap_or(new);
+        let total = past + new.min(chunk);
+        let pads = self.prompt_shape == PromptShape::MaxLength && self.cache.is_shared() && !self.model.layout().pruned;
+        let (first, single) = (past == 0 && total == self.total, total - past == 1);
+        let padded = if pads && first && !single { self.max_length } else { total - past };
+        // A mask of one shape lets the provider reuse what it made for the step before. Attention on the CPU takes the
+        // width for the length, so it is given that.
+        let one_shape = self.cache.is_shared() && self.model.layout().cache_place.is_some() && single;
+        let mask = if padded > total - past || one_shape { self.max_length } else { total };
+        Span { past, total, padded, mask }
+    }
+
+    fn run_span(&mut self, span: Span) -> Result<()> {
+        let Generator { rows, columns, feed, cache, model, .. } = self;
+        let pad = model.config().pad_token;
+        feed.write(model.layout(), span, columns, |row, column| {
+            // A row that has ended has no token there.
+            let token = columns.position(row, column).and_then(|position| rows[row].history.tokens().get(position));
+            token.copied().unwrap_or(pad)
+        })?;
+        cache.prepare(span.past, span.total)?;
+        let options = if span.padded == 1 { &self.step_options } else { &self.prompt_options };
+        let (inputs, logits) = self.feed.tensors();
+        let inputs = inputs.chain(self.cache.past());
+        self.call.run(self.model.session(), options, &self.canceller, inputs, logits, self.cache.present())?;
+        self.cache.advance();
+        self.cached = span.total;
+        Ok(())
+    }
+
+    fn choose(&mut self, span: Span) {
+        self.newest.clear();
+        for index in 0..self.rows.len() {
+            let column = self.last_column(index);
+            let row = &mut self.rows[index];
+            if row.finish.is_some() {
+                self.newest.push(None);
+                continue;
+            }
+            self.feed.scores(span, index, column, &mut self.scores);
+            let token = self.sampler.choose(&mut self.scores, &row.history, &self.end_tokens);
+            row.history.push(token, true);
+            if self.end_tokens.contains(&token) {
+                row.finish = Some(Finish::EndToken);
+            } else if self.total + 1 >= self.max_length {
+                row.finish = Some(Finish::MaxLength);
+            }
+            self.newest.push(Some(token));
+        }
+        self.total += 1;
+    }
+
+    /// The last real column of a row.
+    fn last_column(&self, row: usize) -> usize {
+        let prompt = self.columns.prompt;
+        if self.total <= prompt { self.columns.lengths[row] - 1 } else { self.total - 1 }
+    }
+
+    /// Columns behind `length` are not in the cache any more. A cache of separate tensors cannot be shortened.
+    fn forget_after(&mut self, length: usize) {
+        if self.cached > length {
+            // Rows of a batch have their holes in the prompt, which is run as a whole.
+            let keeps = self.cache.is_shared() && (self.rows.len() == 1 || length >= self.columns.prompt);
+            self.cached = if keeps { length } else { 0 };
+        }
+    }
+}
+
+fn check_tokens(tokens: &[u32], vocab_size: usize) -> Result<()> {
+    match tokens.iter().find(|&&token| token as usize >= vocab_size) {
+        None => Ok(()),
+        Some(token) => {
+            let help = format!("the vocabulary has {vocab_size} tokens (model.vocab_size)");
+            Err(Error::request(format!("token {token} is not in the vocabulary"), help))
+        }
+    }
+}
+
+/// Options of runs of prompts and of steps.
+fn run_options(model: &Model) -> Result<(RunOptions, RunOptions)> {
+    let entries = &model.config().run_entries;
+    let with_graph = |id: String| -> Result<RunOptions> {
+        let mut entries = entries.clone();
+        if matches!(model.attached(), Attached::Plugin { .. }) {
+            entries.push((GRAPH_ID.to_owned(), id));
+        }
+        RunOptions::new(&entries)
+    };
+    let id = NEXT_GRAPH_ID.fetch_add(1, Ordering::Relaxed);
+    Ok((with_graph("-1".to_owned())?, with_graph(id.to_string())?))
+}

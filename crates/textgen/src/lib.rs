@@ -1,0 +1,68 @@
+//! Text generation from GenAI model folders (`genai_config.json`, a decoder in ONNX, `tokenizer.json`, a chat template)
+//! through an ordinary ONNX Runtime.
+//!
+//! | concept | type |
+//! |---|---|
+//! | ONNX Runtime, loaded once in a process | [`Runtime`] |
+//! | what a folder says, checked | [`Config`] |
+//! | a session and what its inputs and outputs mean | [`Model`] |
+//! | one or more sequences with their cache of keys and values | [`Generator`] |
+//! | how the next token is chosen | [`Sampling`] |
+//! | words to token ids and back, piece by piece | [`Tokenizer`], [`TokenStream`] |
+//! | turns of a conversation as one prompt | [`ChatTemplate`], [`Conversation`] |
+//!
+//! The provider is `amdgpu`: by its plugin library, else by the name it had inside ONNX Runtime (`MIGraphX`), else the
+//! CPU with a notice ([`ProviderRequest`]).
+//!
+//! ```no_run
+//! use textgen::{Config, Generator, GeneratorOptions, Limits, Model, Runtime, TextStep};
+//!
+//! # fn main() -> textgen::Result<()> {
+//! let runtime = Runtime::load("libonnxruntime.so".as_ref())?;
+//! let mut config = Config::from_folder("models/llama".as_ref())?;
+//! config.append_provider("amdgpu", [("device_id", "0")])?;
+//! let model = Model::load(&runtime, &config)?;
+//! let tokenizer = textgen::Tokenizer::from_folder(&config)?;
+//! let mut generator = Generator::new(&model, GeneratorOptions::default())?;
+//! generator.append(&tokenizer.encode("Once upon a time")?)?;
+//! let limits = Limits { max_new_tokens: Some(64), ..Limits::default() };
+//! let answer = textgen::generate_text(&mut generator, &tokenizer, &limits, |TextStep { text, .. }| print!("{text}"))?;
+//! println!("\n{:?}", answer.finish);
+//! # Ok(())
+//! # }
+//! ```
+
+#![deny(unsafe_code)]
+
+mod cache;
+mod config;
+mod conversation;
+mod error;
+mod feed;
+#[allow(unsafe_code)]
+mod ffi;
+mod generator;
+mod model;
+mod provider;
+mod runtime;
+mod sampler;
+mod stop;
+mod stream;
+mod template;
+mod text;
+mod tokenizer;
+
+pub use config::{Config, DeviceFilter, HardwareKind, Names, ProviderRequest, Search};
+pub use conversation::{Conversation, Message};
+pub use error::{Error, Result};
+pub use ffi::Canceller;
+pub use generator::{Finish, Generator, GeneratorOptions, PromptShape};
+pub use model::Model;
+pub use provider::{AMDGPU, Attached, normalise};
+pub use runtime::Runtime;
+pub use sampler::Sampling;
+pub use stop::StopStrings;
+pub use stream::TokenStream;
+pub use template::ChatTemplate;
+pub use text::{Answer, Limits, TextFinish, TextStep, generate_text};
+pub use tokenizer::Tokenizer;

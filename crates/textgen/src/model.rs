@@ -1,0 +1,313 @@
+//! A session, and what its inputs and outputs mean.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ort::logging::LogLevel;
+use ort::session::Session;
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ort::value::{Outlet, TensorElementType, ValueType};
+
+use crate::config::{Config, Names};
+use crate::error::Doing;
+use crate::ffi::{Kind, Place};
+use crate::provider::{self, Attached};
+use crate::{Error, Result, Runtime};
+
+/// A decoder that is ready to run. Cheap to clone; generators share it.
+#[derive(Clone, Debug)]
+pub struct Model {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: Config,
+    session: Session,
+    attached: Attached,
+    notices: Vec<String>,
+    layout: Layout,
+}
+
+/// What the decoder takes and gives.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub ids: Kind,
+    /// `None` where the decoder does not ask for it.
+    pub mask: Option<Kind>,
+    pub positions: Option<Kind>,
+    pub logits: Kind,
+    /// Whether logits are those of the last token alone.
+    pub pruned: bool,
+    /// Past and present of each layer that has them.
+    pub caches: Vec<CacheLayout>,
+    /// Where the session wants keys and values; `None` is memory of this process.
+    pub cache_place: Option<Arc<Place>>,
+}
+
+/// One tensor of keys or of values.
+#[derive(Debug)]
+pub(crate) struct CacheLayout {
+    pub past: String,
+    pub present: String,
+    pub kind: Kind,
+    pub heads: usize,
+    pub head_size: usize,
+}
+
+impl Model {
+    /// Loads the decoder on the provider that the configuration asks for.
+    ///
+    /// # Errors
+    /// When the file cannot be loaded, does not fit the configuration, or a GPU is required and not there.
+    pub fn load(runtime: &Runtime, config: &Config) -> Result<Model> {
+        let path = &config.decoder;
+        std::fs::File::open(path).map_err(|source| Error::File {
+            path: path.clone(),
+            source,
+            help:
+                "model.decoder.filename in genai_config.json names the decoder: make the folder again, or copy it whole"
+                    .to_owned(),
+        })?;
+        let opened = provider::open(runtime, config.provider.as_ref(), &provider_entries(config), path, || {
+            session_builder(runtime, config)
+        });
+        let opened = opened.map_err(|error| match error {
+            Error::Ort { source, .. } => Error::Model {
+                path: path.clone(),
+                problem: source.to_string(),
+                help: "the file, or the .data file beside it, is damaged, or needs a newer ONNX Runtime".to_owned(),
+            },
+            other => other,
+        })?;
+        let layout = Reader { path, config, session: &opened.session }.layout(runtime)?;
+        let inner = Inner {
+            config: config.clone(),
+            session: opened.session,
+            attached: opened.attached,
+            notices: opened.notices,
+            layout,
+        };
+        Ok(Model { inner: Arc::new(inner) })
+    }
+
+    /// What it was loaded from.
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// What it runs on.
+    pub fn attached(&self) -> &Attached {
+        &self.inner.attached
+    }
+
+    /// Why it does not run on something better; for stderr.
+    pub fn notices(&self) -> &[String] {
+        &self.inner.notices
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.inner.session
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.inner.layout
+    }
+}
+
+/// What the provider's plugin may want to know: the same hints that ONNX Runtime GenAI gives.
+fn provider_entries(config: &Config) -> Vec<(String, String)> {
+    let Names { input_ids, position_ids, logits, .. } = &config.names;
+    let hints = [
+        ("ep.migraphx.static_pad_seq", "1".to_owned()),
+        ("ep.migraphx.static_pad_seq_len", config.search.max_length.to_string()),
+        ("ep.migraphx.static_pad_inputs", format!("{input_ids}:1,{position_ids}:1")),
+        ("ep.migraphx.static_pad_outputs", format!("{logits}:1")),
+        ("ep.migraphx.hip_graph_enable", "1".to_owned()),
+        ("ep.amdgpuexecutionprovider.model_arch", config.kind.clone()),
+    ];
+    hints.map(|(key, value)| (key.to_owned(), value)).to_vec()
+}
+
+fn session_builder(runtime: &Runtime, config: &Config) -> Result<SessionBuilder> {
+    let settings = &config.session;
+    let build = || -> ort::Result<SessionBuilder> {
+        let mut builder = Session::builder(runtime.environment())?;
+        if let Some(id) = &settings.log_id {
+            builder = builder.with_log_id(id)?;
+        }
+        if let Some(severity) = settings.log_severity {
+            builder = builder.with_log_level(match severity {
+                0 => LogLevel::Verbose,
+                1 => LogLevel::Info,
+                2 => LogLevel::Warning,
+                3 => LogLevel::Error,
+                _ => LogLevel::Fatal,
+            })?;
+        }
+        if let Some(threads) = settings.intra_threads {
+            builder = builder.with_intra_threads(threads)?;
+        }
+        if let Some(threads) = settings.inter_threads {
+            builder = builder.with_inter_threads(threads)?;
+        }
+        if let Some(pattern) = settings.memory_pattern {
+            builder = builder.with_memory_pattern(pattern)?;
+        }
+        let level = settings.optimisation.as_deref().and_then(|level| match level {
+            "ORT_DISABLE_ALL" => Some(GraphOptimizationLevel::Disable),
+            "ORT_ENABLE_BASIC" => Some(GraphOptimizationLevel::Level1),
+            "ORT_ENABLE_EXTENDED" => Some(GraphOptimizationLevel::Level2),
+            "ORT_ENABLE_LAYOUT" => Some(GraphOptimizationLevel::Level3),
+            "ORT_ENABLE_ALL" => Some(GraphOptimizationLevel::All),
+            _ => None,
+        });
+        if let Some(level) = level {
+            builder = builder.with_optimization_level(level)?;
+        }
+        for (key, value) in &config.session_entries {
+            builder = builder.with_config_entry(key, value)?;
+        }
+        Ok(builder)
+    };
+    build().doing("making options of a session")
+}
+
+/// Reads a session's inputs and outputs.
+struct Reader<'a> {
+    path: &'a Path,
+    config: &'a Config,
+    session: &'a Session,
+}
+
+/// A tensor that a session takes or gives.
+struct Port<'a> {
+    index: usize,
+    element: TensorElementType,
+    shape: &'a [i64],
+}
+
+impl Reader<'_> {
+    fn layout(&self, runtime: &Runtime) -> Result<Layout> {
+        let names = &self.config.names;
+        let ids = self.input(&names.input_ids)?.ok_or_else(|| {
+            self.wrong(format!("it has no input {:?}", names.input_ids), "model.decoder.inputs.input_ids names it")
+        })?;
+        let ids = self.integers(&names.input_ids, &ids)?;
+        let mask = self.optional_integers(&names.attention_mask)?;
+        let positions = self.optional_integers(&names.position_ids)?;
+        let logits = self.output(&names.logits)?.ok_or_else(|| {
+            self.wrong(format!("it has no output {:?}", names.logits), "model.decoder.outputs.logits names it")
+        })?;
+        let (logits, pruned) = self.logits(&logits)?;
+        let (caches, first) = self.caches()?;
+        self.all_inputs_are_fed(&caches)?;
+        let cache_place = Place::of_input(runtime.environment(), self.session, first)?;
+        Ok(Layout { ids, mask, positions, logits, pruned, caches, cache_place })
+    }
+
+    /// Layers without keys and values are passed over; a model without any cannot be continued token by token.
+    fn caches(&self) -> Result<(Vec<CacheLayout>, usize)> {
+        let names = &self.config.names;
+        let mut caches = Vec::new();
+        let mut first = None;
+        for layer in 0..self.config.layers {
+            for (past, present) in [(&names.past_key, &names.present_key), (&names.past_value, &names.present_value)] {
+                let (past, present) = (Names::layer(past, layer), Names::layer(present, layer));
+                let Some(port) = self.input(&past)? else { continue };
+                if self.output(&present)?.is_none() {
+                    let problem = format!("it has the input {past:?}, but no output {present:?}");
+                    return Err(self.wrong(problem, "model.decoder.outputs names them, with %d for the layer"));
+                }
+                first.get_or_insert(port.index);
+                caches.push(self.cache(past, present, &port)?);
+            }
+        }
+        let first = first.ok_or_else(|| {
+            let problem = format!("it has no input like {:?}", Names::layer(&names.past_key, 0));
+            self.wrong(problem, "model.decoder.inputs.past_key_names names them, with %d for the layer")
+        })?;
+        Ok((caches, first))
+    }
+
+    fn cache(&self, past: String, present: String, port: &Port<'_>) -> Result<CacheLayout> {
+        let &[_, heads, _, head_size] = port.shape else {
+            let problem = format!("{past:?} has the shape {:?}", port.shape);
+            return Err(self.wrong(problem, "a cache is [batch, heads, tokens, elements]"));
+        };
+        let kind = Kind::of(port.element)
+            .ok_or_else(|| self.wrong(format!("{past:?} holds {:?}", port.element), "use a cache of floats"))?;
+        // What the model says wins; a dynamic extent is what the configuration says.
+        let extent = |extent: i64, config: usize| usize::try_from(extent).unwrap_or(config);
+        Ok(CacheLayout {
+            past,
+            present,
+            kind,
+            heads: extent(heads, self.config.kv_heads),
+            head_size: extent(head_size, self.config.head_size),
+        })
+    }
+
+    fn logits(&self, port: &Port<'_>) -> Result<(Kind, bool)> {
+        let name = &self.config.names.logits;
+        let kind = Kind::of(port.element).filter(|kind| matches!(kind, Kind::Half | Kind::Bfloat | Kind::Float));
+        let kind = kind.ok_or_else(|| self.wrong(format!("{name:?} holds {:?}", port.element), "use floats"))?;
+        let &[_, tokens, vocab] = port.shape else {
+            let problem = format!("{name:?} has the shape {:?}", port.shape);
+            return Err(self.wrong(problem, "logits are [batch, tokens, vocabulary]"));
+        };
+        if vocab >= 0 && vocab != self.config.vocab_size as i64 {
+            let problem = format!("{name:?} has rows of {vocab}, model.vocab_size is {}", self.config.vocab_size);
+            return Err(self.wrong(problem, "correct model.vocab_size in genai_config.json"));
+        }
+        Ok((kind, tokens == 1))
+    }
+
+    fn all_inputs_are_fed(&self, caches: &[CacheLayout]) -> Result<()> {
+        let names = &self.config.names;
+        let fed = |name: &str| {
+            [&names.input_ids, &names.attention_mask, &names.position_ids].into_iter().any(|known| known == name)
+                || caches.iter().any(|cache| cache.past == name)
+        };
+        match self.session.inputs().iter().find(|input| !fed(input.name())) {
+            None => Ok(()),
+            Some(input) => {
+                let problem = format!("it has the input {:?}, which is not fed", input.name());
+                Err(self.wrong(problem, "check model.decoder.inputs and num_hidden_layers in genai_config.json"))
+            }
+        }
+    }
+
+    fn optional_integers(&self, name: &str) -> Result<Option<Kind>> {
+        self.input(name)?.map(|port| self.integers(name, &port)).transpose()
+    }
+
+    fn integers(&self, name: &str, port: &Port<'_>) -> Result<Kind> {
+        match Kind::of(port.element) {
+            Some(kind @ (Kind::Int32 | Kind::Int64)) => Ok(kind),
+            _ => Err(self.wrong(format!("{name:?} holds {:?}", port.element), "use int32 or int64")),
+        }
+    }
+
+    fn input(&self, name: &str) -> Result<Option<Port<'_>>> {
+        self.port(self.session.inputs(), name)
+    }
+
+    fn output(&self, name: &str) -> Result<Option<Port<'_>>> {
+        self.port(self.session.outputs(), name)
+    }
+
+    fn port<'o>(&self, outlets: &'o [Outlet], name: &str) -> Result<Option<Port<'o>>> {
+        let Some((index, outlet)) = outlets.iter().enumerate().find(|(_, outlet)| outlet.name() == name) else {
+            return Ok(None);
+        };
+        match outlet.dtype() {
+            ValueType::Tensor { ty, shape, .. } => Ok(Some(Port { index, element: *ty, shape })),
+            _ => Err(self.wrong(format!("{name:?} is not a tensor"), "use a decoder of tensors")),
+        }
+    }
+
+    fn wrong(&self, problem: String, help: &str) -> Error {
+        Error::Model { path: self.path.to_path_buf(), problem, help: help.to_owned() }
+    }
+}

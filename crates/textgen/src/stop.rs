@@ -1,0 +1,113 @@
+//! Texts that end a generation, wherever tokens begin and end in them.
+
+/// Looks for stop strings in text that comes in pieces.
+#[derive(Clone, Debug, Default)]
+pub struct StopStrings {
+    stops: Vec<String>,
+    /// Text that may be the beginning of a stop string.
+    held: String,
+}
+
+/// What a piece of text came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// This much can be shown.
+    Text(String),
+    /// This much can be shown, then one of the stop strings came.
+    Stopped(String),
+}
+
+impl StopStrings {
+    /// Empty ones are left out.
+    pub fn new(stops: impl IntoIterator<Item = String>) -> StopStrings {
+        StopStrings { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), held: String::new() }
+    }
+
+    /// Takes a piece of text.
+    pub(crate) fn push(&mut self, piece: &str) -> Passed {
+        self.held.push_str(piece);
+        if let Some(at) = self.stops.iter().filter_map(|stop| self.held.find(stop)).min() {
+            let mut held = std::mem::take(&mut self.held);
+            held.truncate(at);
+            return Passed::Stopped(held);
+        }
+        let shown = self.first_doubt();
+        let rest = self.held.split_off(shown);
+        Passed::Text(std::mem::replace(&mut self.held, rest))
+    }
+
+    /// No more text comes: gives what was held back.
+    pub(crate) fn finish(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Where the longest end begins that is the beginning of a stop string.
+    fn first_doubt(&self) -> usize {
+        let begins_a_stop = |&(at, _): &(usize, char)| self.stops.iter().any(|stop| stop.starts_with(&self.held[at..]));
+        self.held.char_indices().find(begins_a_stop).map_or(self.held.len(), |(at, _)| at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn run(stops: &[&str], pieces: &[&str]) -> (String, bool) {
+        let mut stop = StopStrings::new(stops.iter().map(|&stop| stop.to_owned()));
+        let mut shown = String::new();
+        for piece in pieces {
+            match stop.push(piece) {
+                Passed::Text(text) => shown += &text,
+                Passed::Stopped(text) => return (shown + &text, true),
+            }
+        }
+        shown += &stop.finish();
+        (shown, false)
+    }
+
+    #[test]
+    fn a_stop_is_found_across_pieces_and_not_shown() {
+        assert_eq!(run(&["END"], &["one E", "N", "D two"]), ("one ".to_owned(), true));
+        assert_eq!(run(&["END"], &["one E", "N", " two"]), ("one EN two".to_owned(), false));
+        assert_eq!(run(&["\n\n", "User:"], &["a\nUs", "er", ": b"]), ("a\n".to_owned(), true));
+    }
+
+    #[test]
+    fn what_may_be_a_beginning_is_held_back_only_as_long_as_needed() {
+        let mut stop = StopStrings::new(["aab".to_owned()]);
+        assert_eq!(stop.push("xa"), Passed::Text("x".into()));
+        assert_eq!(stop.push("a"), Passed::Text(String::new()));
+        assert_eq!(stop.push("a"), Passed::Text("a".into()));
+        assert_eq!(stop.push("b"), Passed::Stopped(String::new()));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(
+            text in "[abc é]{0,30}",
+            stops in prop::collection::vec("[abc é]{1,4}", 0..3),
+            cuts in prop::collection::vec(1usize..5, 30),
+        ) {
+            let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
+            let chars: Vec<char> = text.chars().collect();
+            let (mut pieces, mut rest) = (Vec::new(), &chars[..]);
+            for cut in cuts {
+                let (piece, after) = rest.split_at(cut.min(rest.len()));
+                pieces.push(piece.iter().collect::<String>());
+                rest = after;
+            }
+            let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+            let first = stops.iter().filter_map(|stop| text.find(stop)).min();
+            let (shown, stopped) = run(&stops, &pieces);
+            // A stop that is complete in an earlier piece ends the text, even where another one begins before it.
+            prop_assert_eq!(stopped, first.is_some());
+            prop_assert!(text.starts_with(&shown));
+            match first {
+                None => prop_assert_eq!(shown, text),
+                Some(first) => prop_assert!(shown.len() >= first),
+            }
+        }
+    }
+}

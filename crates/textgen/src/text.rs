@@ -1,0 +1,139 @@
+//! From a generator to text: streaming, limits and stop strings.
+
+use std::time::{Duration, Instant};
+
+use crate::stop::Passed;
+use crate::{Error, Finish, Generator, Result, StopStrings, Tokenizer};
+
+/// Where a text ends, besides end tokens.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// The most tokens that are generated; `None` is as many as there is room for.
+    pub max_new_tokens: Option<usize>,
+    /// Texts that end it; they are not part of it.
+    pub stops: Vec<String>,
+}
+
+/// A piece of text.
+#[derive(Clone, Copy, Debug)]
+pub struct TextStep<'a> {
+    /// Whole characters; may be empty.
+    pub text: &'a str,
+    /// The token that was generated; `None` for what comes after the last one.
+    pub token: Option<u32>,
+}
+
+/// Why a text ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextFinish {
+    /// The model ended it.
+    EndToken,
+    /// A stop string came.
+    StopString,
+    /// As many tokens as were asked for.
+    MaxNewTokens,
+    /// As many tokens as the sequence can have.
+    MaxLength,
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl TextFinish {
+    /// One word, for reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TextFinish::EndToken => "end_token",
+            TextFinish::StopString => "stop_string",
+            TextFinish::MaxNewTokens => "max_new_tokens",
+            TextFinish::MaxLength => "max_length",
+            TextFinish::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// What was generated.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The text, without stop strings and special tokens.
+    pub text: String,
+    /// The tokens, with the one that ended it.
+    pub tokens: Vec<u32>,
+    /// Why it ended.
+    pub finish: TextFinish,
+    /// Tokens that were run before the first new one: the prompt, or what was not in the cache of it.
+    pub prompt_tokens: usize,
+    /// How long the first token took.
+    pub first_token: Duration,
+    /// How long the others took together.
+    pub other_tokens: Duration,
+}
+
+impl Answer {
+    /// Tokens in a second, after the first one.
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        let seconds = self.other_tokens.as_secs_f64();
+        (self.tokens.len() > 1 && seconds > 0.0).then(|| (self.tokens.len() - 1) as f64 / seconds)
+    }
+}
+
+/// Continues the one row of a generator until the model, a limit or a stop string ends it, and gives pieces of text as they
+/// come. Cancelling ends it too, and is no error.
+///
+/// # Errors
+/// When the generator cannot go on, or the tokenizer refuses a token.
+pub fn generate_text(
+    generator: &mut Generator,
+    tokenizer: &Tokenizer,
+    limits: &Limits,
+    mut on_text: impl FnMut(TextStep<'_>),
+) -> Result<Answer> {
+    let (mut stream, mut stops) = (tokenizer.stream(), StopStrings::new(limits.stops.iter().cloned()));
+    let most = limits.max_new_tokens.unwrap_or(usize::MAX);
+    let prompt_tokens = generator.tokens(0).len() - generator.cached().min(generator.tokens(0).len());
+    let mut text = String::new();
+    let mut tokens = Vec::new();
+    let (start, mut first_token) = (Instant::now(), Duration::ZERO);
+    let finish = loop {
+        if tokens.len() >= most {
+            break TextFinish::MaxNewTokens;
+        }
+        let token = match generator.step() {
+            Ok(Some(newest)) => newest[0],
+            Ok(None) => break TextFinish::MaxLength,
+            Err(Error::Cancelled) => break TextFinish::Cancelled,
+            Err(error) => return Err(error),
+        };
+        let Some(token) = token else { break TextFinish::EndToken };
+        if tokens.is_empty() {
+            first_token = start.elapsed();
+        }
+        tokens.push(token);
+        let piece = stream.push(token)?;
+        let (piece, stopped) = match stops.push(&piece) {
+            Passed::Text(piece) => (piece, false),
+            Passed::Stopped(piece) => (piece, true),
+        };
+        text += &piece;
+        on_text(TextStep { text: &piece, token: Some(token) });
+        if stopped {
+            break TextFinish::StopString;
+        }
+        match generator.finish(0) {
+            Some(Finish::EndToken) => break TextFinish::EndToken,
+            Some(Finish::MaxLength) => break TextFinish::MaxLength,
+            None => {}
+        }
+    };
+    let other_tokens = start.elapsed().saturating_sub(first_token);
+    if finish != TextFinish::StopString {
+        let rest = match stops.push(&stream.finish()?) {
+            Passed::Text(piece) => piece + &stops.finish(),
+            Passed::Stopped(piece) => piece,
+        };
+        if !rest.is_empty() {
+            text += &rest;
+            on_text(TextStep { text: &rest, token: None });
+        }
+    }
+    Ok(Answer { text, tokens, finish, prompt_tokens, first_token, other_tokens })
+}
