@@ -21,12 +21,14 @@ mod einsum;
 mod elementwise;
 pub(crate) mod fused;
 mod gather;
+mod gather_block_quantized;
 mod generate;
 mod group_query_attention;
 mod identity;
 mod join;
 mod loss;
 mod matmul;
+mod matmul_nbits;
 mod meaning;
 mod norm;
 mod pad;
@@ -50,6 +52,7 @@ mod trial;
 mod window;
 
 pub use attributes::{Attribute, Attributes};
+pub use matmul_nbits::QuantProduct;
 pub use meaning::Meaning;
 
 /// An ONNX node with its attributes read and checked.
@@ -171,12 +174,14 @@ const FAMILIES: &[&[Entry]] = &[
     join::OPS,
     pad::OPS,
     gather::OPS,
+    gather_block_quantized::OPS,
     scatter::OPS,
     generate::OPS,
     spatial_move::OPS,
     pool::OPS,
     conv::OPS,
     matmul::OPS,
+    matmul_nbits::OPS,
     activation::OPS,
     arithmetic::OPS,
     cast::OPS,
