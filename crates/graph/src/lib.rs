@@ -24,7 +24,6 @@ pub mod ops;
 pub mod pass;
 pub mod plan;
 pub mod prim;
-pub mod quant;
 pub mod shape;
 pub mod tensor;
 

@@ -1,5 +1,6 @@
 //! The book under docs/: the pages that are generated, and what must be true of all of them.
 
+mod excerpts;
 mod links;
 mod plots;
 
@@ -57,7 +58,7 @@ pub fn write(workspace: &Workspace) -> Result<()> {
     check(workspace).map(|_| ())
 }
 
-/// Checks that generated pages say what would be written, that SUMMARY.md has every page, and that links lead somewhere;
+/// Checks that generated pages say what would be written, that SUMMARY.md has every page, that Rust is quoted from files, and that links lead somewhere;
 /// builds the book where mdbook is installed.
 ///
 /// # Errors
@@ -82,6 +83,7 @@ fn check(workspace: &Workspace) -> Result<usize> {
     }
     let pages = pages(&workspace.path("docs"))?;
     faults.extend(links::faults(workspace, &pages)?);
+    faults.extend(excerpts::faults(workspace, &pages)?);
     faults.extend(missing_in_summary(workspace, &pages)?);
     if !faults.is_empty() {
         bail!(

@@ -25,8 +25,6 @@ mod matmul;
 mod movement;
 mod norm;
 mod pool;
-mod quant_gather;
-mod quant_matmul;
 mod quantize;
 mod recurrent;
 mod reduce;

@@ -2,7 +2,6 @@
 use crate::{
     DType,
     expr::{Binary, Unary},
-    ops::QuantProduct,
     prim::ReduceKind,
 };
 
@@ -46,6 +45,4 @@ pub enum Meaning<'a> {
     },
     /// A plain matrix product.
     MatMul,
-    /// A product with quantised weights.
-    QuantMatMul(&'a QuantProduct),
 }

@@ -1,0 +1,65 @@
+//! Rust in the documents: a block that names a file is a piece of it, and CI compiles and tests the file.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::workspace::Workspace;
+
+const FENCE: &str = "```rust ";
+
+/// Every block that is not in the file it names.
+///
+/// # Errors
+/// When a page cannot be read.
+pub fn faults(workspace: &Workspace, pages: &BTreeSet<PathBuf>) -> Result<Vec<String>> {
+    let mut faults = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
+        for Excerpt { line, file, code } in excerpts(&text) {
+            let source = fs::read_to_string(workspace.path(&file)).unwrap_or_default();
+            if code.is_empty() || !source.contains(&code) {
+                faults.push(format!("{}:{line}: this is not in {file}", workspace.relative(page)));
+            }
+        }
+    }
+    Ok(faults)
+}
+
+#[derive(Debug, PartialEq)]
+struct Excerpt {
+    line: usize,
+    file: String,
+    code: String,
+}
+
+/// Blocks that begin with ` ```rust FILE `; those in a list are indented, and their code with them.
+fn excerpts(text: &str) -> Vec<Excerpt> {
+    let mut found = Vec::new();
+    let mut lines = text.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        let Some(file) = line.trim_start().strip_prefix(FENCE) else { continue };
+        let indent = line.len() - line.trim_start().len();
+        let code = lines.by_ref().map(|(_, line)| line).take_while(|line| line.trim() != "```");
+        let code: Vec<&str> = code.map(|line| line.get(indent..).unwrap_or_default()).collect();
+        found.push(Excerpt { line: number + 1, file: file.trim().to_owned(), code: code.join("\n") });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn excerpts_lose_the_indent_of_their_list() {
+        let text = "1. Words\n\n   ```rust a/b.rs\n   fn main() {\n       x();\n\n   }\n   ```\n\n```rust\nfree\n```\n```rust c.rs\ny\n```\n";
+        let found = excerpts(text);
+        assert_eq!(found.len(), 2);
+        let want = Excerpt { line: 3, file: "a/b.rs".into(), code: "fn main() {\n    x();\n\n}".into() };
+        assert_eq!(found[0], want);
+        assert_eq!((found[1].line, found[1].code.as_str()), (13, "y"));
+    }
+}
