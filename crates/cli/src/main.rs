@@ -10,6 +10,7 @@ mod explain;
 #[allow(unsafe_code)]
 mod ffi;
 mod inputs;
+mod llm;
 mod npy;
 mod npz;
 mod ort;
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::doctor::Question;
 
@@ -44,6 +45,12 @@ Exit codes:
 const BENCH_EXIT_CODES: &str = "\
 Exit codes:
   0  the model was measured, however fast it is
+  2  wrong usage, or the command itself failed";
+
+const LLM_EXIT_CODES: &str = "\
+Exit codes:
+  0  text was generated, whatever it says
+  1  a GPU was required and cannot be used
   2  wrong usage, or the command itself failed";
 
 const EXIT_CODES: &str = "\
@@ -82,6 +89,17 @@ enum Command {
     /// Measure a model against ONNX Runtime's CPU provider, turn by turn in one process
     #[command(after_help = BENCH_EXIT_CODES)]
     Bench(bench::Arguments),
+    /// Generate text from a model folder of ONNX Runtime GenAI
+    #[command(after_help = LLM_EXIT_CODES)]
+    Generate(llm::generate::Arguments),
+    /// Talk with a model folder of ONNX Runtime GenAI
+    #[command(after_help = LLM_EXIT_CODES)]
+    Chat(llm::chat::Arguments),
+    /// Print a script that completes this command's arguments in a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
     /// Answer one question in a process of its own, because opening a library may end it
     #[command(hide = true)]
     Probe {
@@ -115,10 +133,20 @@ fn execute(command: Command) -> Result<u8> {
             };
             (report.verdict.exit_code, text)
         }
+        // What they print comes piece by piece.
+        Command::Generate(arguments) => return llm::generate::run(&arguments),
+        Command::Chat(arguments) => return llm::chat::run(&arguments),
+        Command::Completions { shell } => (0, completions(shell)),
         Command::Probe { question } => (0, doctor::answer(&question)?),
     };
     print(&text)?;
     Ok(code)
+}
+
+fn completions(shell: clap_complete::Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "amdgpu-ep", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
 }
 
 /// Writes results. A reader that went away has seen what it wanted.
@@ -132,12 +160,18 @@ fn print(text: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn arguments_are_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn completions_know_the_commands() {
+        for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
+            let script = completions(shell);
+            assert!(["generate", "chat", "doctor"].iter().all(|command| script.contains(command)), "{script}");
+        }
     }
 }

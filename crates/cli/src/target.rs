@@ -45,7 +45,8 @@ pub struct TargetArguments {
     pub json: bool,
 }
 
-fn option(text: &str) -> Result<(String, String), String> {
+/// A pair of an option.
+pub fn option(text: &str) -> Result<(String, String), String> {
     match text.split_once('=').filter(|(key, _)| !key.is_empty()) {
         Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
         None => Err(format!("{text:?} is not of the form KEY=VALUE")),

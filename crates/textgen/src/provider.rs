@@ -88,14 +88,14 @@ pub(crate) fn open(
     let mut reasons = Vec::new();
     match by_plugin(runtime, request, entries, model, &builder) {
         Ok((session, attached)) => return Ok(Opened { session, attached, notices: Vec::new() }),
-        Err(reason) => reasons.push(format!("plugin: {reason}")),
+        Err(reason) => reasons.push(format!("plugin: {}", reason.trim())),
     }
     match by_legacy_name(request, model, &builder) {
         Ok(session) => {
             let notice = format!("{AMDGPU} could not be had ({}): using {LEGACY}", reasons.join("; "));
             return Ok(Opened { session, attached: Attached::Legacy, notices: vec![notice] });
         }
-        Err(reason) => reasons.push(format!("{LEGACY}: {reason}")),
+        Err(reason) => reasons.push(format!("{LEGACY}: {}", reason.trim())),
     }
     let reasons = reasons.join("; ");
     if request.require_gpu {

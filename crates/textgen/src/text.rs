@@ -120,7 +120,9 @@ pub fn generate_text(
         }
         match generator.finish(0) {
             Some(Finish::EndToken) => break TextFinish::EndToken,
-            Some(Finish::MaxLength) => break TextFinish::MaxLength,
+            // Both at once is what was asked for.
+            Some(Finish::MaxLength) if tokens.len() < most => break TextFinish::MaxLength,
+            Some(Finish::MaxLength) => break TextFinish::MaxNewTokens,
             None => {}
         }
     };

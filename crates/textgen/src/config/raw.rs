@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 #[derive(Deserialize)]
@@ -23,6 +24,19 @@ pub(super) struct Model {
     pub eos_token_id: Option<Ids>,
     pub tokenizer_dir: Option<String>,
     pub decoder: Decoder,
+    // Known, and for other kinds of models or for those who read what was generated.
+    #[serde(rename = "sep_token_id", default)]
+    pub _sep: IgnoredAny,
+    #[serde(rename = "decoder_start_token_id", default)]
+    pub _decoder_start: IgnoredAny,
+    #[serde(rename = "bot_token_id", default)]
+    pub _begin_of_tool: IgnoredAny,
+    #[serde(rename = "eot_token_id", default)]
+    pub _end_of_tool: IgnoredAny,
+    #[serde(rename = "bor_token_id", default)]
+    pub _begin_of_reasoning: IgnoredAny,
+    #[serde(rename = "eor_token_id", default)]
+    pub _end_of_reasoning: IgnoredAny,
 }
 
 #[derive(Deserialize)]
@@ -56,6 +70,11 @@ pub(super) struct Decoder {
     #[serde(default)]
     pub run_options: BTreeMap<String, String>,
     pub sliding_window: Option<SlidingWindow>,
+    // Known, and said by the decoder itself.
+    #[serde(rename = "hidden_size")]
+    pub _hidden_size: Option<i64>,
+    #[serde(rename = "num_attention_heads")]
+    pub _num_attention_heads: Option<i64>,
 }
 
 #[derive(Deserialize, Default)]

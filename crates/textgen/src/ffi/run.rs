@@ -82,10 +82,10 @@ impl Canceller {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Obeys: the next run goes on.
-    pub(crate) fn reset(&self) {
+    /// Takes back what was asked for and has not been obeyed: the next run goes on.
+    pub fn reset(&self) {
         for options in &*self.options {
-            // SAFETY: the options are alive, and no run uses them: the generator that owns them is between two runs.
+            // SAFETY: the options are alive. During a run this would only take the wish back, as asked.
             drop(check(unsafe { (ort::api().RunOptionsUnsetTerminate)(options.0.as_ptr()) }));
         }
         self.asked.store(false, Ordering::SeqCst);

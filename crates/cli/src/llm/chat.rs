@@ -1,0 +1,174 @@
+//! `amdgpu-ep chat`: a conversation, line by line.
+
+use std::io::{self, BufRead, ErrorKind, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use textgen::{Answer, ChatTemplate, Conversation, TextFinish, TextStep};
+
+use super::{FolderArguments, LimitArguments, Opening, SamplingArguments, note, open};
+
+const HELP: &str = "\
+/reset    forget what was said
+/history  show what was said
+/stats    how much was said, and how fast the last answer was
+/help     show this
+/quit     end; so does the end of the input
+Ctrl-C    stop the answer";
+
+/// The arguments of `chat`.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    folder: FolderArguments,
+    /// What the model is told about its part
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    #[command(flatten)]
+    limits: LimitArguments,
+    #[command(flatten)]
+    sampling: SamplingArguments,
+}
+
+/// Runs the command, and gives its exit code.
+///
+/// # Errors
+/// When the folder or the model is refused, or stdin or stdout fails.
+pub fn run(arguments: &Arguments) -> Result<u8> {
+    let opened = match open(&arguments.folder)? {
+        Opening::Ready(opened) => opened,
+        Opening::NoGpu(code) => return Ok(code),
+    };
+    let config = opened.model.config();
+    let template = ChatTemplate::from_folder(config)?;
+    let generator = opened.generator(arguments.folder.max_length, arguments.sampling.sampling(config))?;
+    let answering = Arc::new(AtomicBool::new(false));
+    stop_answers(&generator, Arc::clone(&answering))?;
+    let system = arguments.system.clone();
+    let conversation = Conversation::new(generator, opened.tokenizer.clone(), template, system);
+    let mut chat = Chat { conversation, limits: arguments.limits.limits(), answering, last: None };
+    if io::stdin().is_terminal() {
+        note("note", &format!("{}; /help lists the commands", opened.model.attached()));
+    }
+    match chat.talk() {
+        Err(error) if is_broken_pipe(&error) => Ok(0),
+        Err(error) => Err(error),
+        Ok(()) => Ok(0),
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+/// Ctrl-C stops an answer. Where there is none, it says how to end.
+fn stop_answers(generator: &textgen::Generator, answering: Arc<AtomicBool>) -> Result<()> {
+    let canceller = generator.canceller();
+    ctrlc::set_handler(move || {
+        if answering.load(Ordering::SeqCst) {
+            canceller.cancel();
+        } else {
+            note("\nnote", "/quit or Ctrl-D ends the conversation");
+        }
+    })
+    .context("Ctrl-C could not be taken over")
+}
+
+struct Chat {
+    conversation: Conversation,
+    limits: textgen::Limits,
+    answering: Arc<AtomicBool>,
+    last: Option<Answer>,
+}
+
+impl Chat {
+    fn talk(&mut self) -> Result<()> {
+        let stdin = io::stdin();
+        let mut line = String::new();
+        loop {
+            if stdin.is_terminal() {
+                // Nobody is left to tell when stderr is closed.
+                let _ = write!(io::stderr(), "> ").and_then(|()| io::stderr().flush());
+            }
+            line.clear();
+            if stdin.lock().read_line(&mut line).context("stdin could not be read")? == 0 {
+                return Ok(());
+            }
+            match line.trim() {
+                "" => {}
+                "/quit" | "/exit" => return Ok(()),
+                "/help" => note("note", &format!("commands\n{HELP}")),
+                "/reset" => self.conversation.reset()?,
+                "/stats" => write(&self.stats())?,
+                "/history" => write(&self.history())?,
+                command if command.starts_with('/') => note("note", &format!("there is no {command}; /help lists all")),
+                text => self.answer(text)?,
+            }
+        }
+    }
+
+    fn answer(&mut self, text: &str) -> Result<()> {
+        let mut written = Ok(());
+        let canceller = self.conversation.generator().canceller();
+        self.answering.store(true, Ordering::SeqCst);
+        let answer = self.conversation.ask(text, &self.limits, |TextStep { text, .. }| {
+            if written.is_ok() {
+                written = write(text);
+                if written.is_err() {
+                    canceller.cancel();
+                }
+            }
+        });
+        self.answering.store(false, Ordering::SeqCst);
+        // Asked for just as the answer ended, it is not meant for the next one.
+        canceller.reset();
+        written?;
+        match answer {
+            Ok(answer) => {
+                write("\n")?;
+                if answer.finish == TextFinish::Cancelled {
+                    note("note", "the answer was stopped");
+                }
+                self.last = Some(answer);
+            }
+            // The conversation can go on after what was refused.
+            Err(error) => note("error", &error.to_string()),
+        }
+        Ok(())
+    }
+
+    fn history(&self) -> String {
+        let said = self.conversation.messages().iter();
+        said.map(|message| format!("{}: {}\n", message.role, message.content)).collect()
+    }
+
+    fn stats(&self) -> String {
+        let generator = self.conversation.generator();
+        let mut text = format!(
+            "messages      {}\ntokens        {} ({} more fit)\nprovider      {}\n",
+            self.conversation.messages().len(),
+            generator.tokens(0).len(),
+            generator.room(),
+            generator.model().attached(),
+        );
+        if let Some(last) = &self.last {
+            let speed = last.tokens_per_second().map_or_else(|| "-".to_owned(), |speed| format!("{speed:.1}"));
+            text += &format!(
+                "last answer   {} tokens, {speed} a second, ended by {}\nlast prompt   {} tokens run, first token after {:.3} s\n",
+                last.tokens.len(),
+                last.finish.as_str(),
+                last.prompt_tokens,
+                last.first_token.as_secs_f64(),
+            );
+        }
+        text
+    }
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}

@@ -1,0 +1,152 @@
+//! `amdgpu-ep generate`: continues a prompt.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use textgen::{Answer, ChatTemplate, Message, TextStep, generate_text};
+
+use super::{FolderArguments, LimitArguments, Opening, SamplingArguments, open};
+
+/// The form of the JSON document.
+const SCHEMA: u32 = 1;
+
+/// The arguments of `generate`.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    folder: FolderArguments,
+    /// The prompt; without it, or with -, it is read from stdin
+    prompt: Option<String>,
+    /// Put the prompt as a user's message into the folder's chat template
+    #[arg(long)]
+    chat: bool,
+    /// What the model is told about its part
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    system: Option<String>,
+    /// Print one JSON document (described in docs/cli.md) instead of text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    limits: LimitArguments,
+    #[command(flatten)]
+    sampling: SamplingArguments,
+}
+
+/// The whole answer.
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: u32,
+    model: String,
+    onnxruntime: String,
+    provider: String,
+    notices: Vec<String>,
+    prompt_tokens: Vec<u32>,
+    tokens: Vec<u32>,
+    text: String,
+    finish: &'static str,
+    load_seconds: f64,
+    first_token_seconds: f64,
+    tokens_per_second: Option<f64>,
+}
+
+/// Runs the command, and gives its exit code.
+///
+/// # Errors
+/// When the folder, the prompt or the model is refused.
+pub fn run(arguments: &Arguments) -> Result<u8> {
+    let start = Instant::now();
+    let opened = match open(&arguments.folder)? {
+        Opening::Ready(opened) => opened,
+        Opening::NoGpu(code) => return Ok(code),
+    };
+    let load_seconds = start.elapsed().as_secs_f64();
+    let config = opened.model.config();
+    let prompt = prompt(arguments)?;
+    let prompt = if arguments.chat {
+        let system = arguments.system.iter().map(|system| Message::new("system", system));
+        let messages: Vec<Message> = system.chain([Message::new("user", prompt)]).collect();
+        ChatTemplate::from_folder(config)?.render(&messages, true)?
+    } else {
+        prompt
+    };
+    let mut prompt_tokens = opened.tokenizer.encode(&prompt)?;
+    // A model can only continue something.
+    if prompt_tokens.is_empty() {
+        prompt_tokens.extend(config.bos_token);
+    }
+    let wanted = prompt_tokens.len() + arguments.limits.max_new_tokens;
+    // No more cache than this text can need.
+    let max_length = arguments.folder.max_length.unwrap_or(config.search.max_length).min(wanted.max(1));
+    let mut generator = opened.generator(Some(max_length), arguments.sampling.sampling(config))?;
+    generator.append(&prompt_tokens)?;
+    let canceller = generator.canceller();
+    let mut written = Ok(());
+    let answer =
+        generate_text(&mut generator, &opened.tokenizer, &arguments.limits.limits(), |TextStep { text, .. }| {
+            if !arguments.json && written.is_ok() {
+                written = write(text);
+                if written.is_err() {
+                    canceller.cancel();
+                }
+            }
+        })?;
+    if arguments.json {
+        let report = report(&opened, arguments, prompt_tokens, answer, load_seconds);
+        let text = serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n";
+        written = write(&text);
+    } else if written.is_ok() {
+        written = write("\n");
+    }
+    match written {
+        // A reader that went away has seen what it wanted.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("stdout could not be written"),
+        _ => Ok(0),
+    }
+}
+
+fn report(
+    opened: &super::Opened,
+    arguments: &Arguments,
+    prompt_tokens: Vec<u32>,
+    answer: Answer,
+    load_seconds: f64,
+) -> Report {
+    Report {
+        schema: SCHEMA,
+        model: arguments.folder.folder.display().to_string(),
+        onnxruntime: opened.onnxruntime.display().to_string(),
+        provider: opened.model.attached().to_string(),
+        notices: opened.model.config().notices.iter().chain(opened.model.notices()).cloned().collect(),
+        prompt_tokens,
+        tokens_per_second: answer.tokens_per_second(),
+        tokens: answer.tokens,
+        text: answer.text,
+        finish: answer.finish.as_str(),
+        load_seconds,
+        first_token_seconds: answer.first_token.as_secs_f64(),
+    }
+}
+
+fn prompt(arguments: &Arguments) -> Result<String> {
+    match arguments.prompt.as_deref() {
+        Some(prompt) if prompt != "-" => Ok(prompt.to_owned()),
+        _ => {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text).context("the prompt could not be read from stdin")?;
+            // The end of the last line belongs to the shell.
+            if text.ends_with('\n') {
+                text.pop();
+            }
+            Ok(text)
+        }
+    }
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}

@@ -1,0 +1,206 @@
+//! What `generate` and `chat` share: the model folder, what it runs on, and how tokens are chosen.
+
+pub mod chat;
+pub mod generate;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use textgen::{Config, Generator, GeneratorOptions, Model, Runtime, Sampling, Tokenizer, normalise};
+
+use crate::doctor;
+use crate::progress::Progress;
+use crate::target::option;
+
+/// A GPU was required and cannot be used.
+const NO_GPU: u8 = 1;
+
+/// How long each ONNX Runtime library may take to answer while one is looked for.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The model folder and what it runs on.
+#[derive(Args, Clone, Debug)]
+pub struct FolderArguments {
+    /// The model folder: genai_config.json, a decoder (.onnx), tokenizer.json
+    #[arg(value_name = "MODEL_DIR")]
+    folder: PathBuf,
+    /// The ONNX Runtime library; without it ORT_DYLIB_PATH, or the first that `doctor` finds
+    #[arg(long, value_name = "PATH")]
+    ort: Option<PathBuf>,
+    /// The provider's library; without it AMDGPU_EP_PATH, or libamdgpu-ep beside this command or in ../lib
+    #[arg(long, value_name = "PATH")]
+    library: Option<PathBuf>,
+    /// amdgpu or cpu
+    #[arg(long, value_name = "NAME", default_value = "amdgpu", value_parser = provider)]
+    provider: String,
+    /// Fail where no AMD GPU can be used, rather than going on with the CPU
+    #[arg(long)]
+    require_gpu: bool,
+    /// Which backend to use: auto, hip, migraphx, hipgpu, directx, eager or optimize
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// An option of the provider; a key with a dot in it is a session-config entry, such as session.disable_prepacking
+    #[arg(long = "option", value_name = "KEY=VALUE", value_parser = option)]
+    options: Vec<(String, String)>,
+    /// The most tokens of a sequence, prompt included; without it, the folder's
+    #[arg(long, value_name = "N")]
+    max_length: Option<usize>,
+}
+
+fn provider(text: &str) -> Result<String, String> {
+    match normalise(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err(format!("{text:?} is not a provider: use amdgpu or cpu")),
+    }
+}
+
+/// How tokens are chosen. What is not given is as the model folder says.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Choice of tokens")]
+pub struct SamplingArguments {
+    /// Take the best token, whatever the folder says
+    #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p", "seed"])]
+    greedy: bool,
+    /// Draw tokens; what scores are divided by before, 0 to take the best token
+    #[arg(long, value_name = "T")]
+    temperature: Option<f32>,
+    /// Draw tokens out of this many of the best, 0 for all
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Draw tokens out of the best that have this share of the probability
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Draw only tokens with this share of the best token's probability
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
+    /// Draw tokens; the same seed gives the same text
+    #[arg(long, value_name = "N")]
+    seed: Option<u32>,
+    /// Divide scores of tokens that were there already
+    #[arg(long, value_name = "X")]
+    repetition_penalty: Option<f32>,
+    /// Take this from scores of tokens that were generated
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    presence_penalty: Option<f32>,
+    /// Take this from scores of tokens for each time they were generated
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    frequency_penalty: Option<f32>,
+    /// Never the same run of this many tokens twice
+    #[arg(long, value_name = "N")]
+    no_repeat_ngram: Option<usize>,
+    /// Add to a token's score
+    #[arg(long, value_name = "TOKEN=X", value_parser = bias)]
+    logit_bias: Vec<(u32, f32)>,
+}
+
+fn bias(text: &str) -> Result<(u32, f32), String> {
+    let parsed = text.split_once('=').and_then(|(token, bias)| Some((token.parse().ok()?, bias.parse().ok()?)));
+    parsed.ok_or_else(|| format!("{text:?} is not of the form TOKEN=X, with a token id and a number"))
+}
+
+/// Where an answer ends.
+#[derive(Args, Clone, Debug)]
+pub struct LimitArguments {
+    /// The most tokens that are generated at once
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    max_new_tokens: usize,
+    /// End where this text comes; it is not shown
+    #[arg(long = "stop", value_name = "TEXT")]
+    stops: Vec<String>,
+}
+
+impl LimitArguments {
+    fn limits(&self) -> textgen::Limits {
+        textgen::Limits { max_new_tokens: Some(self.max_new_tokens), stops: self.stops.clone() }
+    }
+}
+
+impl SamplingArguments {
+    fn sampling(&self, config: &Config) -> Sampling {
+        let mut sampling = Sampling::from(&config.search);
+        let draws = self.temperature.is_some() || self.top_k.is_some() || self.top_p.is_some();
+        sampling.do_sample |= draws || self.min_p.is_some() || self.seed.is_some();
+        sampling.do_sample &= !self.greedy;
+        sampling.temperature = self.temperature.unwrap_or(sampling.temperature);
+        sampling.top_k = self.top_k.unwrap_or(sampling.top_k);
+        sampling.top_p = self.top_p.unwrap_or(sampling.top_p);
+        sampling.min_p = self.min_p.unwrap_or(sampling.min_p);
+        sampling.seed = self.seed.or(sampling.seed);
+        sampling.repetition_penalty = self.repetition_penalty.unwrap_or(sampling.repetition_penalty);
+        sampling.presence_penalty = self.presence_penalty.unwrap_or(sampling.presence_penalty);
+        sampling.frequency_penalty = self.frequency_penalty.unwrap_or(sampling.frequency_penalty);
+        sampling.no_repeat_ngram_size = self.no_repeat_ngram.unwrap_or(sampling.no_repeat_ngram_size);
+        sampling.logit_bias.clone_from(&self.logit_bias);
+        sampling
+    }
+}
+
+/// Everything that is open.
+struct Opened {
+    model: Model,
+    tokenizer: Tokenizer,
+    /// The ONNX Runtime library in use.
+    onnxruntime: PathBuf,
+}
+
+/// What opening came to.
+enum Opening {
+    Ready(Box<Opened>),
+    /// A GPU was required; the exit code.
+    NoGpu(u8),
+}
+
+/// Opens the model folder. Notices go to stderr.
+fn open(arguments: &FolderArguments) -> Result<Opening> {
+    let mut config = Config::from_folder(&arguments.folder)?;
+    // The tokenizer is checked first: it is read in no time, and the model may take minutes.
+    let tokenizer = Tokenizer::from_folder(&config)?;
+    let progress = Progress::new("looking for ONNX Runtime");
+    let onnxruntime = match &arguments.ort {
+        Some(path) => path.clone(),
+        None => doctor::onnxruntime_library(SEARCH_TIMEOUT)?,
+    };
+    let profile = arguments.profile.iter().map(|profile| ("profile".to_owned(), profile.clone()));
+    let (entries, options): (Vec<_>, Vec<_>) =
+        profile.chain(arguments.options.iter().cloned()).partition(|(key, _)| key.contains('.'));
+    config.session_entries.extend(entries);
+    config.append_provider(&arguments.provider, options)?;
+    if let Some(request) = &mut config.provider {
+        // Without one the notice says what was looked for.
+        request.library = arguments.library.clone().or_else(|| doctor::plugin_library().ok());
+        request.require_gpu = arguments.require_gpu;
+    } else if arguments.require_gpu {
+        bail!("a GPU is required, and the provider is the CPU\n  help: leave one of --require-gpu and --provider out");
+    }
+    progress.say("loading ONNX Runtime");
+    let runtime = Runtime::load(&onnxruntime)?;
+    progress.say("loading the model");
+    let model = Model::load(&runtime, &config);
+    drop(progress);
+    let model = match model {
+        Err(error @ textgen::Error::Provider { .. }) if arguments.require_gpu => {
+            note("error", &error.to_string());
+            return Ok(Opening::NoGpu(NO_GPU));
+        }
+        model => model?,
+    };
+    for notice in config.notices.iter().chain(model.notices()) {
+        note("note", notice);
+    }
+    Ok(Opening::Ready(Box::new(Opened { model, tokenizer, onnxruntime })))
+}
+
+impl Opened {
+    fn generator(&self, max_length: Option<usize>, sampling: Sampling) -> Result<Generator> {
+        let options = GeneratorOptions { max_length, sampling: Some(sampling), ..GeneratorOptions::default() };
+        Ok(Generator::new(&self.model, options)?)
+    }
+}
+
+/// One line on stderr. Nobody is left to tell when it is closed.
+fn note(kind: &str, text: &str) {
+    let _ = writeln!(io::stderr(), "{kind}: {text}");
+}

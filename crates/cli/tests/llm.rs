@@ -1,0 +1,227 @@
+//! `generate` and `chat` as a user would run them: a real ONNX Runtime, a tiny model, the staged provider.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::llm::TinyDecoder;
+use testkit::place;
+
+/// A model folder, and the libraries to run it with.
+struct Bench {
+    folder: TempDir,
+    ort: PathBuf,
+    library: PathBuf,
+}
+
+impl Bench {
+    /// `None`, with a printed reason, where something is not installed.
+    fn new() -> Option<Bench> {
+        let found = place::onnxruntime().and_then(|ort| {
+            place::staged_library("hip-backend")?;
+            place::staged_library("hip-host")?;
+            Ok((ort, place::staged_library("amdgpu-ep")?))
+        });
+        let (ort, library) = match found {
+            Ok(found) => found,
+            Err(reason) => {
+                println!("skipped: {reason}");
+                return None;
+            }
+        };
+        let folder = tempfile::tempdir().unwrap();
+        TinyDecoder::new(5).write(folder.path(), true).unwrap();
+        Some(Bench { folder, ort, library })
+    }
+
+    fn command(&self, name: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_amdgpu-ep"));
+        command.arg(name).arg(self.folder.path()).args(arguments).arg("--ort").arg(&self.ort);
+        command.env_remove("AMDGPU_EP_LOG").env_remove("AMDGPU_EP_PATH").env("AMDGPU_EP_DRIVER", "host");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// The command with the staged provider.
+    fn with_provider(&self, name: &str, arguments: &[&str]) -> Command {
+        let mut command = self.command(name, arguments);
+        command.arg("--library").arg(&self.library);
+        command
+    }
+}
+
+fn feed(mut command: Command, input: &[u8]) -> Output {
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn json(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["schema"], 1);
+    document
+}
+
+#[test]
+fn a_prompt_is_an_argument_or_the_standard_input() {
+    let Some(bench) = Bench::new() else { return };
+    let limits = ["--max-new-tokens", "12"];
+    let argument = feed(bench.with_provider("generate", &[&["Hello"], &limits[..]].concat()), b"");
+    assert_eq!((argument.status.code(), stderr(&argument).as_str()), (Some(0), ""));
+    assert!(argument.stdout.ends_with(b"\n"));
+    for dash in [&[][..], &["-"]] {
+        let standard = feed(bench.with_provider("generate", &[dash, &limits[..]].concat()), b"Hello\n");
+        assert_eq!(standard.stdout, argument.stdout);
+    }
+}
+
+#[test]
+fn the_document_says_what_ran_and_what_came() {
+    let Some(bench) = Bench::new() else { return };
+    let arguments = ["Hello", "--max-new-tokens", "12", "--json"];
+    let device = json(&feed(bench.with_provider("generate", &arguments), b""));
+    assert_eq!(device["provider"], "AMDGPUExecutionProvider (driver host)");
+    assert_eq!(device["prompt_tokens"], serde_json::json!([72, 101, 108, 108, 111]));
+    assert_eq!(device["tokens"].as_array().unwrap().len(), 12);
+    assert_eq!((device["finish"].as_str(), device["notices"].as_array().unwrap().len()), (Some("max_new_tokens"), 0));
+    let cpu = json(&feed(bench.command("generate", &[&arguments[..], &["--provider", "cpu"]].concat()), b""));
+    assert_eq!(cpu["provider"], "CPUExecutionProvider");
+    assert_eq!(cpu["tokens"], device["tokens"], "the device says what the CPU says");
+}
+
+#[test]
+fn drawing_is_repeated_by_its_seed() {
+    let Some(bench) = Bench::new() else { return };
+    let tokens = |extra: &[&str]| {
+        let arguments = [&["Hello", "--json", "--max-new-tokens", "16", "--provider", "cpu"], extra].concat();
+        json(&feed(bench.command("generate", &arguments), b""))["tokens"].clone()
+    };
+    let greedy = tokens(&["--greedy"]);
+    assert_eq!(tokens(&["--temperature", "0"]), greedy);
+    assert_eq!(tokens(&["--top-k", "1"]), greedy);
+    let drawn = tokens(&["--seed", "3", "--temperature", "3"]);
+    assert_eq!(tokens(&["--seed", "3", "--temperature", "3"]), drawn);
+    assert_ne!(drawn, greedy);
+    let biased = tokens(&["--logit-bias", "65=1000"]);
+    assert!(biased.as_array().unwrap().iter().all(|token| token == 65), "{biased}");
+}
+
+#[test]
+fn without_a_device_the_processor_is_used_and_said() {
+    let Some(bench) = Bench::new() else { return };
+    let mut command = bench.with_provider("generate", &["Hello", "--max-new-tokens", "3"]);
+    command.env("AMDGPU_EP_DRIVER", "amd").env("AMDGPU_EP_HIP_LIBRARY", "there-is-no-such-library.so");
+    let output = feed(command, b"");
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for part in
+        ["note: no AMD GPU can be used, the CPU is", "plugin: it is registered and offers no device", "MIGraphX: "]
+    {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+    let mut command = bench.command("generate", &["Hello", "--library", "there-is-no-such-file.so"]);
+    command.env("AMDGPU_EP_DRIVER", "amd");
+    assert!(stderr(&feed(command, b"")).contains("there-is-no-such-file.so"));
+}
+
+#[test]
+fn a_required_gpu_that_is_not_there_is_exit_code_one() {
+    let Some(bench) = Bench::new() else { return };
+    let output = feed(bench.with_provider("generate", &["Hello", "--require-gpu"]), b"");
+    let said = stderr(&output);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{said}");
+    assert!(
+        said.contains("no AMD GPU can be used") && said.contains("host device") && said.contains("help:"),
+        "{said}"
+    );
+    let output = feed(bench.command("generate", &["Hello", "--require-gpu", "--provider", "cpu"]), b"");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn wrong_usage_is_exit_code_two() {
+    let Some(bench) = Bench::new() else { return };
+    for arguments in [
+        &["x", "--provider", "cuda"][..],
+        &["x", "--greedy", "--seed", "1"],
+        &["x", "--logit-bias", "a=b"],
+        &["x", "--top-p", "7"],
+        &["x", "--max-length", "100000"],
+        &["x", "--system", "without a chat"],
+    ] {
+        let output = feed(bench.command("generate", arguments), b"");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments:?}: {}", stderr(&output));
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_amdgpu-ep")).args(["chat", "no-such-folder"]).output().unwrap();
+    assert!(output.status.code() == Some(2) && stderr(&output).contains("genai_config.json"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_conversation_has_commands() {
+    let Some(bench) = Bench::new() else { return };
+    let lines = b"hello\n/stats\n/history\n/nonsense\n/reset\n/history\n\n/quit\nnever\n";
+    let output = feed(bench.with_provider("chat", &["--max-new-tokens", "4", "--system", "Be kind"]), lines);
+    let (shown, said) = (stdout(&output), stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(shown.contains("messages      3\n") && shown.contains("driver host"), "{shown}");
+    assert!(shown.contains("last answer   4 tokens") && shown.contains("user: hello\n"), "{shown}");
+    assert!(shown.ends_with("system: Be kind\n"), "{shown}");
+    assert_eq!(said, "note: there is no /nonsense; /help lists all\n");
+}
+
+#[test]
+fn a_conversation_ends_with_its_input() {
+    let Some(bench) = Bench::new() else { return };
+    let output = feed(bench.command("chat", &["--provider", "cpu", "--max-new-tokens", "2"]), b"hello");
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+    assert!(output.stdout.ends_with(b"\n"));
+}
+
+#[test]
+fn ctrl_c_stops_the_answer_and_not_the_program() {
+    let Some(bench) = Bench::new() else { return };
+    // An answer that does not end by itself before the signal comes: the longest there is room for, on the slow device.
+    let arguments = ["--max-new-tokens", "100000", "--logit-bias", "65=1000"];
+    let mut child = bench.with_provider("chat", &arguments).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    input.write_all(b"hello\n").unwrap();
+    let mut first = [0];
+    output.read_exact(&mut first).unwrap();
+    interrupt(&child);
+    let mut answer = Vec::new();
+    output.read_until(b'\n', &mut answer).unwrap();
+    input.write_all(b"/stats\n").unwrap();
+    drop(input);
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    // Where the machine was faster than the signal, the answer came to its end.
+    assert!(rest.contains("ended by cancelled") || rest.contains("ended by max_length"), "{rest}");
+    assert!(rest.contains("messages      2\n"), "{rest}");
+}
+
+fn interrupt(child: &Child) {
+    let sent = Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
+    assert!(sent.success());
+}
+
+#[test]
+fn completions_are_printed() {
+    let output = Command::new(env!("CARGO_BIN_EXE_amdgpu-ep")).args(["completions", "bash"]).output().unwrap();
+    assert!(output.status.success() && stdout(&output).contains("--max-new-tokens"));
+}

@@ -1,0 +1,271 @@
+//! A model folder of ONNX Runtime GenAI that is made in no time: one layer of attention with random weights, a vocabulary of
+//! bytes and a few special tokens, a chat template. What it says is noise, and the same noise everywhere; [`TinyDecoder::scores`]
+//! says in plain loops of 64-bit floats what it should be.
+
+use std::f64::consts::PI;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::onnx::{Attribute, Dim, ElementType, Graph, Model, Node, Tensor, ValueInfo};
+
+const HIDDEN: usize = 32;
+const HEADS: usize = 2;
+const HEAD: usize = 16;
+const QUERY: usize = HEADS * HEAD;
+const PACKED: usize = QUERY + 2 * HEAD;
+const CONTEXT: usize = 256;
+const SPECIALS: [&str; 4] = ["<|pad|>", "<|im_start|>", "<|im_end|>", "<|eos|>"];
+
+/// Tokens of the vocabulary: every byte, then the special ones.
+pub const VOCABULARY: usize = 256 + SPECIALS.len();
+
+/// The token that fills rows up.
+pub const PAD: u32 = 256;
+
+/// The tokens that end a sequence.
+pub const END: [u32; 2] = [258, 259];
+
+/// The weights.
+pub struct TinyDecoder {
+    embedding: Vec<f32>,
+    packed: Vec<f32>,
+    output: Vec<f32>,
+    head: Vec<f32>,
+}
+
+impl TinyDecoder {
+    /// Weights of a seed.
+    pub fn new(seed: u64) -> TinyDecoder {
+        let weights = |number: u64, count: usize, size: f32| -> Vec<f32> {
+            let mut state = seed.wrapping_mul(31).wrapping_add(number);
+            (0..count).map(|_| uniform(&mut state) * size).collect()
+        };
+        let scale = (3.0 / HIDDEN as f32).sqrt();
+        TinyDecoder {
+            embedding: weights(1, VOCABULARY * HIDDEN, 1.0),
+            packed: weights(2, HIDDEN * PACKED, 2.0 * scale),
+            output: weights(3, QUERY * HIDDEN, 2.0 * scale),
+            head: weights(4, HIDDEN * VOCABULARY, 4.0 * scale),
+        }
+    }
+
+    /// Writes the folder's files. With `shared`, keys and values stay in one buffer.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn write(&self, folder: &Path, shared: bool) -> Result<()> {
+        std::fs::create_dir_all(folder)?;
+        let write = |name: &str, bytes: &[u8]| {
+            std::fs::write(folder.join(name), bytes).with_context(|| format!("{name} could not be written"))
+        };
+        write("model.onnx", &self.model().to_bytes())?;
+        write("genai_config.json", config(shared).to_string().as_bytes())?;
+        write("tokenizer.json", tokenizer().to_string().as_bytes())?;
+        write("tokenizer_config.json", tokenizer_config().to_string().as_bytes())
+    }
+
+    fn model(&self) -> Model {
+        let matrix = |name: &str, rows: usize, columns: usize, values: &[f32]| {
+            Tensor::floats(name, [rows as i64, columns as i64], values)
+        };
+        let table = |function: fn(f64) -> f64| -> Vec<f32> {
+            let angles = (0..CONTEXT).flat_map(|position| (0..HEAD / 2).map(move |index| angle(position, index)));
+            angles.map(|angle| function(angle) as f32).collect()
+        };
+        let int = |value: usize| Attribute::Int(value as i64);
+        let kv = |length: &'static str| ["batch".into(), Dim::Size(1), length.into(), Dim::Size(HEAD as i64)];
+        let float = |name: &str, dims: [Dim; 4]| ValueInfo::tensor(name, ElementType::Float, dims);
+        let ints = |name: &str, length: &'static str| {
+            ValueInfo::tensor(name, ElementType::Int64, ["batch".into(), Dim::from(length)])
+        };
+        let attention = Node::new(
+            "GroupQueryAttention",
+            ["packed", "", "", "past_key_values.0.key", "past_key_values.0.value", "lengths", "total", "cos", "sin"],
+            ["attended", "present.0.key", "present.0.value"],
+        );
+        let attention = attention
+            .domain("com.microsoft")
+            .attribute("num_heads", int(HEADS))
+            .attribute("kv_num_heads", int(1))
+            .attribute("do_rotary", int(1))
+            .attribute("scale", Attribute::Float(1.0 / (HEAD as f32).sqrt()));
+        let cast = |from: &str, to: &str| {
+            Node::new("Cast", [from], [to]).attribute("to", Attribute::Int(ElementType::Int32 as i64))
+        };
+        let logits = ["batch".into(), "sequence".into(), Dim::Size(VOCABULARY as i64)];
+        let graph = Graph::new("tiny")
+            .input(ints("input_ids", "sequence"))
+            .input(ints("attention_mask", "total"))
+            .input(float("past_key_values.0.key", kv("past")))
+            .input(float("past_key_values.0.value", kv("past")))
+            .initializer(matrix("embedding", VOCABULARY, HIDDEN, &self.embedding))
+            .initializer(matrix("packed_weight", HIDDEN, PACKED, &self.packed))
+            .initializer(matrix("output_weight", QUERY, HIDDEN, &self.output))
+            .initializer(matrix("head_weight", HIDDEN, VOCABULARY, &self.head))
+            .initializer(matrix("cos", CONTEXT, HEAD / 2, &table(f64::cos)))
+            .initializer(matrix("sin", CONTEXT, HEAD / 2, &table(f64::sin)))
+            .initializer(Tensor::int64s("axis", [1], &[1]))
+            .initializer(Tensor::int64s("one", [1], &[1]))
+            .initializer(Tensor::int64s("index", [], &[1]))
+            .node(Node::new("ReduceSum", ["attention_mask", "axis"], ["sums"]).attribute("keepdims", int(0)))
+            .node(Node::new("Sub", ["sums", "one"], ["last"]))
+            .node(cast("last", "lengths"))
+            .node(Node::new("Shape", ["attention_mask"], ["shape"]))
+            .node(Node::new("Gather", ["shape", "index"], ["width"]).attribute("axis", int(0)))
+            .node(cast("width", "total"))
+            .node(Node::new("Gather", ["embedding", "input_ids"], ["embedded"]))
+            .node(Node::new("MatMul", ["embedded", "packed_weight"], ["packed"]))
+            .node(attention)
+            .node(Node::new("MatMul", ["attended", "output_weight"], ["projected"]))
+            .node(Node::new("Add", ["embedded", "projected"], ["sum"]))
+            .node(Node::new("MatMul", ["sum", "head_weight"], ["logits"]))
+            .output(ValueInfo::tensor("logits", ElementType::Float, logits))
+            .output(float("present.0.key", kv("total")))
+            .output(float("present.0.value", kv("total")));
+        Model::new(graph).opset("", 21).opset("com.microsoft", 1)
+    }
+
+    /// The scores of every token after a sequence.
+    ///
+    /// # Panics
+    /// When the sequence is empty or has a token outside of the vocabulary.
+    pub fn scores(&self, tokens: &[u32]) -> Vec<f64> {
+        let embedded: Vec<&[f32]> =
+            tokens.iter().map(|&token| &self.embedding[token as usize * HIDDEN..][..HIDDEN]).collect();
+        let packed: Vec<Vec<f64>> =
+            embedded.iter().map(|row| product(row.iter().map(|&x| x.into()), &self.packed, PACKED)).collect();
+        let part = |position: usize, from: usize| &packed[position][from..from + HEAD];
+        let keys: Vec<Vec<f64>> = (0..tokens.len()).map(|position| rotated(part(position, QUERY), position)).collect();
+        let last = tokens.len() - 1;
+        let mut attended = Vec::with_capacity(QUERY);
+        for head in 0..HEADS {
+            let query = rotated(part(last, head * HEAD), last);
+            let weights: Vec<f64> = keys
+                .iter()
+                .map(|key| (query.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() / (HEAD as f64).sqrt()).exp())
+                .collect();
+            let total: f64 = weights.iter().sum();
+            attended.extend((0..HEAD).map(|index| {
+                let values = weights.iter().enumerate();
+                values.map(|(position, weight)| weight * part(position, QUERY + HEAD)[index]).sum::<f64>() / total
+            }));
+        }
+        let projected = product(attended.into_iter(), &self.output, HIDDEN);
+        let sum = projected.into_iter().zip(embedded[last]).map(|(x, &y)| x + f64::from(y));
+        product(sum, &self.head, VOCABULARY)
+    }
+}
+
+fn angle(position: usize, index: usize) -> f64 {
+    position as f64 * 10_000f64.powf(-2.0 * index as f64 / HEAD as f64) % (2.0 * PI)
+}
+
+fn rotated(row: &[f64], position: usize) -> Vec<f64> {
+    let half = HEAD / 2;
+    let turn = |index: usize, sign: f64| {
+        let (sin, cos) = angle(position, index % half).sin_cos();
+        row[index] * cos + sign * row[(index + half) % HEAD] * sin
+    };
+    (0..HEAD).map(|index| turn(index, if index < half { -1.0 } else { 1.0 })).collect()
+}
+
+fn product(row: impl Iterator<Item = f64>, matrix: &[f32], columns: usize) -> Vec<f64> {
+    let mut sums = vec![0.0; columns];
+    for (x, weights) in row.zip(matrix.chunks(columns)) {
+        sums.iter_mut().zip(weights).for_each(|(sum, &weight)| *sum += x * f64::from(weight));
+    }
+    sums
+}
+
+/// From -1 to 1, by splitmix64.
+fn uniform(state: &mut u64) -> f32 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((mixed ^ (mixed >> 31)) >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+}
+
+fn config(shared: bool) -> Value {
+    json!({
+        "model": {
+            "type": "llama", "context_length": CONTEXT, "vocab_size": VOCABULARY,
+            "pad_token_id": PAD, "bos_token_id": 257, "eos_token_id": END,
+            "decoder": {
+                "filename": "model.onnx", "num_hidden_layers": 1, "num_key_value_heads": 1, "head_size": HEAD,
+                "num_attention_heads": HEADS, "hidden_size": HIDDEN,
+                "session_options": {"log_id": "tiny", "provider_options": []},
+                "inputs": {
+                    "input_ids": "input_ids", "attention_mask": "attention_mask",
+                    "past_key_names": "past_key_values.%d.key", "past_value_names": "past_key_values.%d.value"
+                },
+                "outputs": {
+                    "logits": "logits",
+                    "present_key_names": "present.%d.key", "present_value_names": "present.%d.value"
+                }
+            }
+        },
+        "search": {"max_length": CONTEXT, "past_present_share_buffer": shared}
+    })
+}
+
+/// Byte-level, without merges: a token is a byte.
+fn tokenizer() -> Value {
+    let vocabulary: serde_json::Map<String, Value> =
+        (0..=255u8).map(|byte| (printable(byte).to_string(), json!(byte))).collect();
+    let specials = SPECIALS.iter().enumerate().map(|(index, text)| {
+        json!({
+            "id": 256 + index, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true
+        })
+    });
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
+        "added_tokens": specials.collect::<Vec<_>>(),
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "vocab": vocabulary, "merges": []
+        }
+    })
+}
+
+/// The letter that byte-level vocabularies write for a byte.
+fn printable(byte: u8) -> char {
+    let is_printable = |byte: u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
+    if is_printable(byte) {
+        return byte.into();
+    }
+    let before = (0..byte).filter(|&byte| !is_printable(byte)).count() as u32;
+    char::from_u32(256 + before).unwrap_or('?')
+}
+
+fn tokenizer_config() -> Value {
+    json!({
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|eos|>", "pad_token": "<|pad|>",
+        "chat_template": "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_has_a_letter_of_its_own() {
+        let letters: std::collections::BTreeSet<char> = (0..=255).map(printable).collect();
+        assert_eq!(letters.len(), 256);
+        assert_eq!((printable(b' '), printable(b'\n'), printable(b'a')), ('Ġ', 'Ċ', 'a'));
+    }
+
+    #[test]
+    fn scores_depend_on_the_order_of_tokens() {
+        let decoder = TinyDecoder::new(1);
+        assert_eq!(decoder.scores(&[1, 2, 3]), decoder.scores(&[1, 2, 3]));
+        assert_ne!(decoder.scores(&[1, 2, 3]), decoder.scores(&[2, 1, 3]));
+    }
+}

@@ -1,0 +1,158 @@
+//! Folders that are not what they should be: each ends in a sentence that names the file and what to do.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{On, config, load};
+use serde_json::{Value, json};
+use testkit::llm::TinyDecoder;
+use textgen::{ChatTemplate, Config, Generator, GeneratorOptions, Tokenizer};
+
+struct Case {
+    name: &'static str,
+    spoil: fn(&Path),
+    /// What the sentence says.
+    says: &'static [&'static str],
+}
+
+const CASES: &[Case] = &[
+    Case { name: "no folder", spoil: |folder| fs::remove_dir_all(folder).unwrap(), says: &["genai_config.json"] },
+    Case { name: "no config", spoil: |folder| remove(folder, "genai_config.json"), says: &["genai_config.json"] },
+    Case {
+        name: "no decoder",
+        spoil: |folder| remove(folder, "model.onnx"),
+        says: &["model.onnx", "decoder.filename"],
+    },
+    Case { name: "no tokenizer", spoil: |folder| remove(folder, "tokenizer.json"), says: &["tokenizer.json"] },
+    Case {
+        name: "a decoder that is no model",
+        spoil: |folder| fs::write(folder.join("model.onnx"), "not a model").unwrap(),
+        says: &["model.onnx", "damaged"],
+    },
+    Case { name: "half a decoder", spoil: |folder| halve(folder, "model.onnx"), says: &["model.onnx", "damaged"] },
+    Case {
+        name: "half a config",
+        spoil: |folder| halve(folder, "genai_config.json"),
+        says: &["genai_config.json", "JSON"],
+    },
+    Case { name: "half a tokenizer", spoil: |folder| halve(folder, "tokenizer.json"), says: &["tokenizer.json"] },
+    Case {
+        name: "a tokenizer of nothing",
+        spoil: |folder| fs::write(folder.join("tokenizer.json"), "{}").unwrap(),
+        says: &["tokenizer.json"],
+    },
+    Case {
+        name: "a template that is damaged",
+        spoil: |folder| fs::write(folder.join("chat_template.jinja"), "{% for %}").unwrap(),
+        says: &["chat_template.jinja"],
+    },
+    Case {
+        name: "no template",
+        spoil: |folder| fs::write(folder.join("tokenizer_config.json"), "{}").unwrap(),
+        says: &["tokenizer_config.json", "chat_template"],
+    },
+    Case {
+        name: "a wrong type",
+        spoil: |folder| set(folder, "/model/vocab_size", json!("many")),
+        says: &["genai_config.json", "model.vocab_size"],
+    },
+    Case {
+        name: "no vocabulary",
+        spoil: |folder| set(folder, "/model/vocab_size", json!(0)),
+        says: &["model.vocab_size"],
+    },
+    Case {
+        name: "another vocabulary",
+        spoil: |folder| set(folder, "/model/vocab_size", json!(300)),
+        says: &["model.onnx", "model.vocab_size", "260"],
+    },
+    Case {
+        name: "an unknown kind",
+        spoil: |folder| set(folder, "/model/type", json!("telepathy")),
+        says: &["model.type", "telepathy", "llama"],
+    },
+    Case {
+        name: "a context beyond numbers",
+        spoil: |folder| set(folder, "/model/context_length", json!(1u64 << 40)),
+        says: &["model.context_length"],
+    },
+    Case {
+        name: "a context beyond memory",
+        spoil: |folder| {
+            set(folder, "/model/context_length", json!(i32::MAX));
+            set(folder, "/search/max_length", json!(i32::MAX));
+            set(folder, "/model/decoder/num_key_value_heads", json!(1 << 20));
+        },
+        says: &["max_length"],
+    },
+    Case {
+        name: "a layer that is not there",
+        spoil: |folder| set(folder, "/model/decoder/inputs/past_key_names", json!("past.%d.key")),
+        says: &["model.onnx", "past_key_values.0.key", "model.decoder.inputs"],
+    },
+    Case {
+        name: "no such output",
+        spoil: |folder| set(folder, "/model/decoder/outputs/logits", json!("scores")),
+        says: &["model.onnx", "scores", "model.decoder.outputs.logits"],
+    },
+    Case {
+        name: "a file outside",
+        spoil: |folder| set(folder, "/model/decoder/filename", json!("../model.onnx")),
+        says: &["model.decoder.filename", ".."],
+    },
+];
+
+fn remove(folder: &Path, file: &str) {
+    fs::remove_file(folder.join(file)).unwrap();
+}
+
+fn halve(folder: &Path, file: &str) {
+    let bytes = fs::read(folder.join(file)).unwrap();
+    fs::write(folder.join(file), &bytes[..bytes.len() / 2]).unwrap();
+}
+
+fn set(folder: &Path, field: &str, value: Value) {
+    let path = folder.join("genai_config.json");
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    *config.pointer_mut(field).unwrap() = value;
+    fs::write(path, config.to_string()).unwrap();
+}
+
+/// Everything that a command does with a folder.
+fn open(folder: &Path) -> anyhow::Result<()> {
+    let read = Config::from_folder(folder)?;
+    Tokenizer::from_folder(&read)?;
+    ChatTemplate::from_folder(&read)?;
+    let model = load(&config(folder, On::Cpu)?)?;
+    Generator::new(&model, GeneratorOptions { batch: 32, ..GeneratorOptions::default() })?;
+    Ok(())
+}
+
+#[test]
+fn every_bad_folder_ends_in_a_sentence() {
+    if let Err(reason) = testkit::place::onnxruntime() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let decoder = TinyDecoder::new(5);
+    let parent = tempfile::tempdir().unwrap();
+    let good = parent.path().join("good");
+    decoder.write(&good, true).unwrap();
+    open(&good).unwrap();
+    for (index, Case { name, spoil, says }) in CASES.iter().enumerate() {
+        let folder = parent.path().join(index.to_string());
+        decoder.write(&folder, true).unwrap();
+        spoil(&folder);
+        let error = match open(&folder) {
+            Ok(()) => panic!("{name}: it was opened"),
+            Err(error) => format!("{error:#}"),
+        };
+        assert!(error.contains("\n  help: "), "{name}: {error}");
+        for part in *says {
+            assert!(error.contains(part), "{name}: {part:?} is not in {error}");
+        }
+    }
+}
