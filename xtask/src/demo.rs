@@ -11,9 +11,9 @@ use crate::{setup, shell, stage};
 /// # Errors
 /// When a part of it fails; the script exits non-zero unless everything it showed was right.
 pub fn run(workspace: &Workspace, profile: Profile) -> Result<()> {
-    let python = setup::run(workspace)?;
+    let interpreter = setup::interpreter(workspace)?;
     let stage = stage::run(workspace, profile)?;
-    let mut demo = shell::user_program(&python.interpreter);
-    demo.arg(workspace.path("python/demo.py")).arg("--library").arg(stage.umbrella()).env_remove("PYTHONPATH");
-    shell::run(&mut demo)
+    let mut demo = shell::user_program(&interpreter);
+    demo.arg(workspace.path("python/demo.py")).env_remove("PYTHONPATH");
+    shell::run(demo.arg("--library").arg(stage.umbrella()).arg("--command").arg(stage.command()))
 }

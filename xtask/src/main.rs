@@ -48,7 +48,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the execution provider working in ONNX Runtime: devices, copies, a model against the CPU
+    /// Show the execution provider working in ONNX Runtime: devices, a picture classified, what ran where
     Demo {
         /// Build with optimisations
         #[arg(long)]

@@ -44,7 +44,7 @@ pub enum RuntimeSource {
 /// # Errors
 /// When Python is missing or too old, or when pip cannot install the requirements.
 pub fn run(workspace: &Workspace) -> Result<Python> {
-    let interpreter = environment(workspace, workspace.venv(), "requirements-dev.txt", "onnxruntime")?;
+    let interpreter = interpreter(workspace)?;
     let runtimes = ORT_VERSIONS
         .iter()
         .map(|&version| Ok(Runtime { version, source: runtime(workspace, &interpreter, version)? }))
@@ -55,6 +55,14 @@ pub fn run(workspace: &Workspace) -> Result<Python> {
         }
     }
     Ok(Python { interpreter, runtimes })
+}
+
+/// The interpreter of the virtual environment alone, without the other ONNX Runtime versions.
+///
+/// # Errors
+/// As [`run`].
+pub fn interpreter(workspace: &Workspace) -> Result<PathBuf> {
+    environment(workspace, workspace.venv(), "requirements-dev.txt", "onnxruntime")
 }
 
 /// An environment of tools in `target/<folder>`, filled from `python/<requirements>`; `module` tells whether it is whole.
