@@ -75,15 +75,18 @@ def tiny_language_model(tmp_path_factory):
 
 @pytest.fixture
 def model_folder(tmp_path):
-    """A folder with the model that documents talk about: `model.onnx`, y = relu(x @ w)."""
+    """A folder with the models that documents talk about: `model.onnx`, y = relu(x @ w), and `mixed.onnx`, of which a node
+    is not supported."""
+    floats = lambda name, *shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
     weight = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["product"]), helper.make_node("Relu", ["product"], ["y"])],
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 3])],
-        [onnx.numpy_helper.from_array(weight, "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    onnx.save(model, tmp_path / "model.onnx")
+    nodes = [("MatMul", ["x", "w"], ["product"]), ("Relu", ["product"], ["y"])]
+    save(tmp_path / "model.onnx", nodes, floats("x", "rows", 4), floats("y", "rows", 3), weight)
+    nodes = [("Exp", ["x"], ["e"]), ("MatMul", ["e", "w"], ["p"]), ("Det", ["p"], ["d"]), ("Relu", ["d"], ["y"])]
+    save(tmp_path / "mixed.onnx", nodes, floats("x", "n", 4, 4), floats("y", "n"), np.eye(4, dtype=np.float32))
     return tmp_path
+
+
+def save(path, nodes, x, y, weight):
+    nodes = [helper.make_node(*node) for node in nodes]
+    graph = helper.make_graph(nodes, path.stem, [x], [y], [onnx.numpy_helper.from_array(weight, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)

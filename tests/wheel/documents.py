@@ -1,5 +1,6 @@
 """Examples in the documents: what is printed there is what runs here."""
 import re
+import shlex
 from dataclasses import dataclass
 
 from environments import ROOT
@@ -13,7 +14,8 @@ np.testing.assert_allclose(found, np.maximum(np.ones((2, 4)) @ weight, 0), rtol=
 print(session.get_providers()[0])
 """
 
-# A fence of three backticks, its words, and the lines up to the next one.
+# Fences of three backticks, their words, and the lines up to the next one.
+CONSOLE = re.compile(r"^```console\n(?P<lines>.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```python(?P<words>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -35,6 +37,33 @@ def examples(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     blocks = ((match, text.count("\n", 0, match.start()) + 1) for match in FENCE.finditer(text))
     return [Example(page, line, match["code"], "no-run" not in match["words"].split()) for match, line in blocks]
+
+
+@dataclass
+class Command:
+    """A command in a document, and what is printed there below it."""
+
+    page: str
+    words: list[str]
+    output: str
+
+    def __str__(self):
+        return " ".join([self.page, *self.words])
+
+    def fits(self, found):
+        """`[..]` stands for any text within a line, a line of `...` for any lines."""
+        parts = (re.escape(line).replace(r"\[\.\.\]", ".*").rstrip() for line in self.output.splitlines())
+        pattern = r"[ ]*\n".join(r"(?:.*\n)*?.*" if part == r"\.\.\." else part for part in parts)
+        return re.fullmatch(pattern + r"\s*", found) is not None
+
+
+def commands(page):
+    found = []
+    for block in CONSOLE.finditer((ROOT / page).read_text(encoding="utf-8")):
+        for lines in re.split(r"^\$ ", block["lines"], flags=re.MULTILINE)[1:]:
+            line, _, output = lines.partition("\n")
+            found.append(Command(page, shlex.split(line), output.rstrip()))
+    return found
 
 
 def pages():

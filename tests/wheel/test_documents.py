@@ -2,9 +2,10 @@
 import ast
 
 import pytest
-from documents import CHECK, README, examples, pages
+from documents import CHECK, README, Command, commands, examples, pages
 from environments import HOST
 
+COMMANDS = [command for page in pages() for command in commands(page)]
 EXAMPLES = [example for page in pages() for example in examples(page)]
 GENAI = "import onnxruntime_genai"
 NO_GPU = {"AMDGPU_EP_DRIVER": "amd", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
@@ -36,6 +37,19 @@ def test_the_examples_of_text_generation_run_by_themselves(genai, tiny_language_
     assert told.strip(), "it says nothing"
 
 
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_a_command_prints_what_the_page_shows(newest, model_folder, command):
+    program = newest.bin / command.words[0]
+    found = newest.call([program, *command.words[1:]], cwd=model_folder, env=HOST)
+    assert command.fits(found), f"the page says\n{command.output}\nand the command\n{found}"
+
+
+def test_elisions_stand_for_text_in_a_line_and_for_lines():
+    command = Command("page", [], "a [..] c\n...\nend")
+    assert command.fits("a b c\nx\ny\nend\n") and command.fits("a  c\n\nend")
+    assert not command.fits("a b d\nx\nend") and not command.fits("a b c\nx\nend.")
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_an_example_is_python(example):
     ast.parse(example.code)
@@ -43,4 +57,4 @@ def test_an_example_is_python(example):
 
 def test_the_pages_have_examples():
     """The pattern that finds them has not gone blind."""
-    assert len(scripts(of_genai=False)) > 2 and len(scripts(of_genai=True)) == 1
+    assert len(COMMANDS) > 1 and len(scripts(of_genai=False)) > 2 and len(scripts(of_genai=True)) == 1
