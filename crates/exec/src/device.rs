@@ -4,7 +4,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use graph::{Declined, Graph, Op, Plan, Step, Tensor};
+use graph::{Declined, Graph, Op, Plan, Step, Tensor, quant::QuantWeights};
 use host_ops::Parallel;
 
 use crate::{Capture, ExecError, Ledger};
@@ -34,6 +34,14 @@ pub trait Device: Send + Sync {
     /// Whether it has code for attention as one step, for whatever planning makes one of.
     fn wants_attention(&self) -> bool {
         false
+    }
+
+    /// Constant weights of a quantised product in the layout that its code reads best; `None` leaves them as they are. Asked
+    /// once for each product when a partition is made ready, before any shape is known: plans and runs see the new layout
+    /// only.
+    fn lay_out(&self, weights: &QuantWeights) -> Option<QuantWeights> {
+        let _ = weights;
+        None
     }
 
     /// Takes a partition in.

@@ -92,6 +92,7 @@ impl Program {
         let show = |stage: &str, graph: &Graph| watcher.iter().for_each(|watcher| watcher(stage, graph));
         show("imported", &graph);
         let fired = pass::run(&mut graph, &passes, &mut |pass, graph| show(pass.name, graph));
+        graph::quant::lay_out(&mut graph, &mut |weights| device.lay_out(weights));
         let (needs_value, graph) = (graph.inputs_with_needed_values(), Arc::new(graph));
         let loaded = device.load(graph.clone())?;
         let plans = Mutex::new(Lru::new(KEPT_PLANS));

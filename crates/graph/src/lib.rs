@@ -24,6 +24,7 @@ pub mod ops;
 pub mod pass;
 pub mod plan;
 pub mod prim;
+pub mod quant;
 pub mod shape;
 pub mod tensor;
 

@@ -10,6 +10,8 @@ use crate::{
     shape::{self, Strides},
 };
 
+pub use crate::quant::{QuantMatMul, WeightLayout, Zeros};
+
 /// A buffer of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId(pub u32);
@@ -88,6 +90,8 @@ pub enum Prim {
     Norm(Norm),
     /// Matrix products: `a [batch, m, k]`, `b [batch, k, n]`, output `[batch, m, n]`.
     MatMul(MatMul),
+    /// A product with weights that stay packed in a few bits: see [`QuantMatMul`].
+    QuantMatMul(QuantMatMul),
     /// Convolution: x `[n, c, spatial…]`, w `[m, c/groups, kernel…]`, bias `[m]` if there is one.
     Conv(Conv),
     /// Transposed convolution: x `[n, c, spatial…]`, w `[c, m/groups, kernel…]`, bias `[m]` if there is one.
@@ -148,6 +152,7 @@ impl Prim {
             Self::Softmax(_) => "softmax",
             Self::Norm(_) => "norm",
             Self::MatMul(_) => "matmul",
+            Self::QuantMatMul(_) => "quant_matmul",
             Self::Conv(_) => "conv",
             Self::ConvTranspose(_) => "conv_transpose",
             Self::Pool(_) => "pool",
@@ -172,6 +177,7 @@ impl Prim {
                     Self::Conv(_) => "fused_integer_conv",
                     _ => "fused_integer_matmul",
                 },
+                Self::QuantMatMul(_) => "fused_quant_matmul",
                 _ => "fused_matmul",
             },
             Self::Attention(_) => "attention",
@@ -286,8 +292,8 @@ pub struct Integer {
 /// has the product's shape and may have another type and any strides, its innermost one 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
-    /// A [`MatMul`](Prim::MatMul), [`Conv`](Prim::Conv), [`ConvTranspose`](Prim::ConvTranspose) or
-    /// [`Integer`](Prim::Integer).
+    /// A [`MatMul`](Prim::MatMul), [`QuantMatMul`](Prim::QuantMatMul), [`Conv`](Prim::Conv),
+    /// [`ConvTranspose`](Prim::ConvTranspose) or [`Integer`](Prim::Integer).
     pub product: Box<Prim>,
     /// How many of the inputs are the product's own.
     pub operands: usize,

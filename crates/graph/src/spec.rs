@@ -75,6 +75,7 @@ impl Graph {
             Meaning::Same | Meaning::Reshaped | Meaning::Cast(_) => (1, usize::MAX),
             Meaning::Unary(_) | Meaning::Transpose(_) | Meaning::Softmax { .. } => (1, 1),
             Meaning::Reduce { .. } => (1, 2),
+            Meaning::QuantMatMul(_) => (3, 6),
             Meaning::Binary(_) | Meaning::Power | Meaning::Reshape { .. } | Meaning::MatMul => (2, 2),
         };
         let given = node.inputs.iter().take_while(|input| input.is_some()).count();

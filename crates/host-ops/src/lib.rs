@@ -37,6 +37,7 @@ mod planes;
 mod pool;
 mod pool_index;
 mod product;
+mod quant;
 mod real;
 mod recurrent;
 mod recurrent_product;
@@ -66,6 +67,7 @@ use epilogue::Epilogue;
 
 pub use error::OpError;
 pub use parallel::{Parallel, Serial};
+pub use quant::{INTERLEAVED, interleaved};
 pub use scratch::Scratch;
 pub use tensor::{Element, Tensor, TensorMut};
 pub use threads::Pool;
@@ -111,6 +113,7 @@ fn dispatch(
         Prim::Norm(norm) => norm::run(norm, inputs, outputs, cx),
         Prim::ArgReduce(search) => arg_reduce::run(search, inputs, outputs, cx),
         Prim::MatMul(prim) => matmul::run(prim, inputs, outputs[0], None, cx),
+        Prim::QuantMatMul(prim) => quant::run(prim, inputs, outputs[0], None, cx),
         Prim::Conv(prim) => conv::run(prim, inputs, outputs[0], None, cx),
         Prim::ConvTranspose(prim) => conv_transpose::run(prim, inputs, outputs[0], None, cx),
         Prim::Gather => gather::run(inputs, outputs, cx),
@@ -141,6 +144,7 @@ fn run_fused(fused: &Fused, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &mut 
     let epilogue = Some(Epilogue { fused, operands, out });
     match &*fused.product {
         Prim::MatMul(prim) => matmul::run(prim, own, out, epilogue, cx),
+        Prim::QuantMatMul(prim) => quant::run(prim, own, out, epilogue, cx),
         Prim::Conv(prim) => conv::run(prim, own, out, epilogue, cx),
         Prim::ConvTranspose(prim) => conv_transpose::run(prim, own, out, epilogue, cx),
         Prim::Integer(integer) => integer::run(integer, own, out, epilogue, cx),

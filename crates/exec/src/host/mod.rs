@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use graph::{Declined, Graph, Op, Plan, Tensor};
+use graph::{Declined, Graph, Op, Plan, Tensor, quant::QuantWeights};
 
 use crate::{
     ExecError, Pool,
@@ -57,6 +57,10 @@ impl Device for HostDevice {
     /// hipDNN has an operation for it; our own code is as fast in parts.
     fn wants_attention(&self) -> bool {
         self.mixed.as_ref().is_some_and(|mixed| mixed.has_library())
+    }
+
+    fn lay_out(&self, weights: &QuantWeights) -> Option<QuantWeights> {
+        host_ops::interleaved(weights)
     }
 
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {

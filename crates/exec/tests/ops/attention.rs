@@ -267,3 +267,86 @@ fn rotary_embeddings_turn_pairs_by_position() {
         }
     }
 }
+
+/// A cache of `room` rows with a past of `held` at its start, and the past with new rows behind it, the rest zeros.
+fn caches(room: usize, past: &Array, new: &Array) -> [Array; 2] {
+    let mut shape = past.shape.clone();
+    shape[2] = room;
+    let all = behind(past, new);
+    [past, &all].map(|rows| Array::of(&shape, |at| if at[2] < rows.shape[2] { rows.at(at) } else { 0.0 }))
+}
+
+#[test]
+fn multi_head_attention_writes_behind_what_a_cache_holds() {
+    let (heads, size, rows, held, room) = (2, 4, 2, 3, 9);
+    let part = |seed: u64| random(&[BATCH, heads, rows, size], seed);
+    let (q, k, v) = (part(1), part(2), part(3));
+    let past = |seed: u64| random(&[BATCH, heads, held, size], seed);
+    let (past_k, past_v) = (past(4), past(5));
+    let ([cache_k, present_k], [cache_v, present_v]) = (caches(room, &past_k, &k), caches(room, &past_v, &v));
+    let (all_k, all_v) = (behind(&past_k, &k), behind(&past_v, &v));
+    let bias = random(&[1, heads, rows, held + rows], 6);
+    let keep = |b: usize, t: usize| b == 0 || t != 1;
+    let mask = Array::of(&[BATCH, held + rows], |at| f64::from(u8::from(keep(at[0], at[1]))));
+    for (causal, with_bias, with_mask) in
+        [(false, false, false), (true, true, false), (true, false, true), (false, true, true)]
+    {
+        let score = |score: f64, [b, h, s, t]: [usize; 4]| {
+            if causal && t > s + held {
+                return f64::NEG_INFINITY;
+            }
+            let filter = if with_mask && !keep(b, t) { -10000.0 } else { 0.0 };
+            score + filter + if with_bias { bias.at(&[0, h, s, t]) } else { 0.0 }
+        };
+        let wanted = Attention { q: &q, k: &all_k, v: &all_v, score: &score, scale: 0.5 }.result();
+        let flat = [&q, &k, &v].map(joined);
+        let mut case = case("MultiHeadAttention", &flat.each_ref().map(Some), 3)
+            .attribute("num_heads", Attribute::Int(heads as i64))
+            .attribute("unidirectional", Attribute::Int(i64::from(causal)));
+        case.domain = "com.microsoft";
+        case.inputs.extend([
+            None,
+            with_mask.then(|| mask.tensor(DType::I32)),
+            with_bias.then(|| bias.tensor(DType::F32)),
+            Some(cache_k.tensor(DType::F32)),
+            Some(cache_v.tensor(DType::F32)),
+            Some(tensor(DType::I32, &[1], &[held as f64])),
+        ]);
+        let found = case.run().unwrap();
+        assert_close(&numbers(&found[0]), &joined(&wanted).values, 1e-5);
+        assert_eq!(numbers(&found[1]), present_k.values);
+        assert_eq!(numbers(&found[2]), present_v.values);
+    }
+}
+
+#[test]
+fn microsoft_attention_writes_behind_what_a_cache_holds() {
+    let (x, w, bias) = (random(&[BATCH, 1, 4], 1), random(&[4, 12], 2), random(&[12], 3));
+    let past = [4, 5].map(|seed| random(&[BATCH, 2, 3, 2], seed));
+    let part = |at: usize| projected(&x, &w, &bias, 2, at);
+    let (q, k, v) = (part(0), part(1), part(2));
+    let ([cache_k, present_k], [cache_v, present_v]) = (caches(6, &past[0], &k), caches(6, &past[1], &v));
+    let (all_k, all_v) = (behind(&past[0], &k), behind(&past[1], &v));
+    let wanted = Attention { q: &q, k: &all_k, v: &all_v, score: &plain, scale: 1.0 / 2f64.sqrt() }.result();
+    let cache = Array { shape: vec![2, BATCH, 2, 6, 2], values: [cache_k.values, cache_v.values].concat() };
+    let mut case = case("Attention", &[Some(&x), Some(&w), Some(&bias)], 2)
+        .attribute("num_heads", Attribute::Int(2))
+        .attribute("unidirectional", Attribute::Int(1))
+        .attribute("past_present_share_buffer", Attribute::Int(1));
+    case.domain = "com.microsoft";
+    case.inputs.extend([None, Some(cache.tensor(DType::F32)), None, Some(tensor(DType::I32, &[1], &[3.0]))]);
+    let found = case.run().unwrap();
+    assert_close(&numbers(&found[0]), &joined(&wanted).values, 1e-5);
+    assert_close(&numbers(&found[1]), &[present_k.values, present_v.values].concat(), 1e-5);
+}
+
+#[test]
+fn a_position_without_angles_is_an_error() {
+    let (x, angles) = (random(&[1, 2, 2, 4], 1), random(&[5, 2], 2));
+    for (position, tells) in [(5.0, "index 5 is out of range"), (-1.0, "is out of range")] {
+        let mut case = case("RotaryEmbedding", &[Some(&x), Some(&angles), Some(&angles)], 1);
+        case.inputs.push(Some(tensor(DType::I64, &[1, 2], &[0.0, position])));
+        let message = case.run().unwrap_err();
+        assert!(message.contains(tells), "{message}");
+    }
+}

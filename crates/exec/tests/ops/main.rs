@@ -25,6 +25,8 @@ mod matmul;
 mod movement;
 mod norm;
 mod pool;
+mod quant_gather;
+mod quant_matmul;
 mod quantize;
 mod recurrent;
 mod reduce;

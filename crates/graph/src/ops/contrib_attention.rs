@@ -1,12 +1,13 @@
 //! com.microsoft's `Attention` and `MultiHeadAttention`.
 use crate::{
-    DType, Declined, LowerError, Scalar, Val,
+    DType, Declined, LowerError, Prim, Scalar, Val,
     expr::{Binary, Expr, Ref},
     lower::Lower,
     ops::{
         Entry, NodeInfo, Op,
         attention::{Sight, extended, hidden, join_heads, scores, split_heads, weighted},
     },
+    prim::{Append, CachedAttention, Filled, Sinks},
 };
 
 const DOMAIN: &str = "com.microsoft";
@@ -44,8 +45,7 @@ impl Common {
         if k.shape()[2] != v.shape()[2] {
             return Err(cx.invalid(format!("keys {:?} and values {:?}", k.shape(), v.shape())));
         }
-        let scale = if self.scale == 0.0 { (1.0 / (q.shape()[3] as f64).sqrt()) as f32 } else { self.scale };
-        let mut result = scores(cx, q, k, scale)?;
+        let mut result = scores(cx, q, k, self.alpha(q.shape()[3]))?;
         if let Some(bias) = bias {
             let bias = cx.expand(bias, result.shape())?;
             result = cx.binary(Binary::Add, &result, &bias)?;
@@ -57,6 +57,62 @@ impl Common {
         let probabilities = cx.softmax(&result, 3, false)?;
         let result = weighted(cx, &probabilities, v)?;
         join_heads(cx, &result)
+    }
+
+    /// As [`attend`](Self::attend), over a cache `past` that has room for more than it holds, which is what `held` says, and
+    /// becomes `present`.
+    fn attend_cached(
+        &self,
+        cx: &mut Lower<'_>,
+        [q, k, v]: [&Val; 3],
+        (past, present): ([&Val; 2], [&Val; 2]),
+        held: &Val,
+        (mask, bias): (Option<&Val>, Option<&Val>),
+    ) -> Result<Val, LowerError> {
+        let (&[batch, heads, rows, size], &[_, _, extent, width]) = (q.shape(), present[1].shape()) else {
+            return Err(cx.invalid(format!("queries {:?} and a cache {:?}", q.shape(), present[1].shape())));
+        };
+        if held.elems() != 1 || k.shape()[2] != rows || v.shape()[2] != rows {
+            let (held, k) = (held.shape(), k.shape());
+            return Err(cx.invalid(format!("queries {:?} and keys {k:?} behind {held:?} lengths", q.shape())));
+        }
+        let lengths = cx.reshape(held, &[1])?;
+        let lengths = cx.expand(&lengths, &[batch])?;
+        let filled = Filled::default();
+        cx.emit(Prim::Append(Append { filled, past: true }), &[&lengths, k, v, past[0], past[1]], &present);
+        // Masks and biases say how many keys there are at most.
+        let last = |value: &Val| value.shape().last().copied().filter(|_| value.rank() > 1);
+        let seen = bias.and_then(last).or(mask.and_then(last)).unwrap_or(extent).min(extent);
+        let bias = bias.map(|bias| cx.expand(bias, &[batch, heads, rows, seen])).transpose()?;
+        let bias = match (bias, mask) {
+            (bias, None) => bias,
+            (None, Some(mask)) => {
+                let none = cx.full(q.dtype(), &[batch, 1, rows, seen], Scalar::Float(0.0))?;
+                let bias = self.masked(cx, &none, mask)?;
+                Some(cx.expand(&bias, &[batch, heads, rows, seen])?)
+            }
+            (Some(bias), Some(mask)) => Some(self.masked(cx, &bias, mask)?),
+        };
+        let prim = Prim::CachedAttention(CachedAttention {
+            alpha: self.alpha(size),
+            filled,
+            causal: self.causal,
+            window: None,
+            softcap: None,
+            bias: bias.is_some(),
+            sinks: Sinks::None,
+        });
+        let [keys, values] = present.map(|cache| cache.sliced(2, 0, 1, seen));
+        let output = cx.fresh(q.dtype(), &[batch, rows, heads, width])?;
+        if output.elems() > 0 {
+            let operands: Vec<&Val> = [q, &keys, &values, &lengths].into_iter().chain(&bias).collect();
+            cx.emit(prim, &operands, &[&output.permuted(&[0, 2, 1, 3])]);
+        }
+        cx.reshape(&output, &[batch, rows, heads * width])
+    }
+
+    fn alpha(&self, size: usize) -> f32 {
+        if self.scale == 0.0 { (1.0 / (size as f64).sqrt()) as f32 } else { self.scale }
     }
 
     /// Scores with the filter value added where a padding mask says no: an integer for each key, or for each query and
@@ -106,6 +162,8 @@ impl Common {
 struct Attention {
     common: Common,
     widths: Option<[usize; 3]>,
+    /// The past has room for what is new.
+    in_place: bool,
 }
 
 impl Op for Attention {
@@ -140,6 +198,15 @@ impl Op for Attention {
                 [2, b, h, length, s] if (b, h, s) == (batch, self.common.heads, size) => past_length = length,
                 ref other => return Err(cx.invalid(format!("a past of {other:?} for keys {:?}", parts[1].shape()))),
             }
+            if let Some(held) = given(6).filter(|_| self.in_place) {
+                let present = cx.fresh(past.dtype(), past.shape())?;
+                let halves = |value: &Val| [0, 1].map(|at| value.sliced(0, at, 1, 1).squeezed(0));
+                let (from, to) = (halves(past), halves(&present));
+                let caches = (from.each_ref(), to.each_ref());
+                let [q, k, v] = &parts[..] else { return Err(cx.invalid("there are not three parts")) };
+                let result = self.common.attend_cached(cx, [q, k, v], caches, held, (given(3), given(5)))?;
+                return Ok(vec![result, present]);
+            }
             for at in 0..2 {
                 let past = past.sliced(0, at, 1, 1).squeezed(0);
                 parts[at + 1] = extended(cx, Some(&past), &parts[at + 1])?;
@@ -158,11 +225,17 @@ impl Op for Attention {
 fn parse_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     node.accept(0, DType::is_float)?;
     node.accept(1, DType::is_float)?;
-    if node.attributes.flag("do_rotary")? || node.attributes.flag("past_present_share_buffer")? {
-        return Err(Declined::new("do_rotary or past_present_share_buffer"));
+    if node.attributes.flag("do_rotary")? {
+        return Err(Declined::new("do_rotary"));
     }
-    if node.optional(6).is_some() {
-        return Err(Declined::new("past_sequence_length"));
+    let in_place = node.attributes.flag("past_present_share_buffer")?;
+    if in_place != node.optional(6).is_some() || in_place && node.optional(4).is_none() {
+        return Err(Declined::new(
+            "past_present_share_buffer, past and past_sequence_length that come one without the other",
+        ));
+    }
+    if in_place {
+        cached_types(node, 6)?;
     }
     decline_mask(node, 3)?;
     let widths = match node.attributes.ints("qkv_hidden_sizes")? {
@@ -173,7 +246,14 @@ fn parse_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     if widths.is_some_and(|[_, k, v]| k != v) && (node.wants(1) || node.optional(4).is_some()) {
         return Err(Declined::new("a past with values of another width than keys"));
     }
-    Ok(Box::new(Attention { common: Common::parse(node)?, widths }))
+    Ok(Box::new(Attention { common: Common::parse(node)?, widths, in_place }))
+}
+
+/// Declines what attention over a cache that is updated in place does not take.
+fn cached_types(node: &NodeInfo<'_>, held: usize) -> Result<(), Declined> {
+    node.accept(0, |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16))?;
+    node.accept(held, |dtype| matches!(dtype, DType::I32 | DType::I64))?;
+    Ok(())
 }
 
 /// Declines masks of rank 4, and those that are not int32.
@@ -218,6 +298,20 @@ impl Op for MultiHeadAttention {
             start += width;
             parts.push(split_heads(cx, &value, self.common.heads)?);
         }
+        if let (Some(past_keys), Some(past_values), Some(held)) = (given(6), given(7), given(8)) {
+            let [q, k, v] = &parts[..] else { return Err(cx.invalid("there are not three parts")) };
+            for (past, new) in [(past_keys, k), (past_values, v)] {
+                let fits = past.rank() == 4 && [0, 1, 3].iter().all(|&axis| past.shape()[axis] == new.shape()[axis]);
+                if !fits {
+                    return Err(cx.invalid(format!("a past of {:?} for {:?}", past.shape(), new.shape())));
+                }
+            }
+            let keys = cx.fresh(past_keys.dtype(), past_keys.shape())?;
+            let values = cx.fresh(past_values.dtype(), past_values.shape())?;
+            let caches = ([past_keys, past_values], [&keys, &values]);
+            let result = self.common.attend_cached(cx, [q, k, v], caches, held, (given(4), given(5)))?;
+            return Ok(vec![result, keys, values]);
+        }
         let past_length = given(6).and_then(|past| past.shape().get(2).copied()).unwrap_or(0);
         for at in 0..2 {
             parts[at + 1] = extended(cx, given(6 + at), &parts[at + 1])?;
@@ -240,8 +334,14 @@ fn parse_multi_head_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declin
             return Err(Declined::new(format!("input {index} packed")));
         }
     }
-    if node.optional(8).is_some() || node.optional(9).is_some() {
-        return Err(Declined::new("past_sequence_length or cache_indirection"));
+    if node.optional(9).is_some() {
+        return Err(Declined::new("cache_indirection: a cache for beams"));
+    }
+    if node.optional(8).is_some() {
+        if node.optional(6).is_none() || node.optional(7).is_none() {
+            return Err(Declined::new("past_sequence_length without past_key and past_value"));
+        }
+        cached_types(node, 8)?;
     }
     if node.wants(3) {
         return Err(Declined::new("the output qk"));

@@ -252,10 +252,18 @@ impl GroupQueryAttention {
     }
 }
 
+/// `[batch, rows, heads, size]` turned by cosines and sines at positions.
+fn rotate(cx: &mut Lower<'_>, rotary: Rotary, x: &Val, angles: [&Val; 3]) -> Result<Val, LowerError> {
+    let output = cx.fresh(x.dtype(), x.shape())?;
+    rotate_into(cx, rotary, x, angles, &output);
+    Ok(output)
+}
+
 /// Emits a rotation of `[batch, rows, heads, size]`.
-pub(super) fn rotate(cx: &mut Lower<'_>, rotary: Rotary, x: &Val, angles: [&Val; 3]) -> Result<Val, LowerError> {
-    let [cosines, sines, operand] = angles;
-    cx.apply(Prim::Rotary(rotary), &[x, cosines, sines, operand], x.dtype(), x.shape())
+pub(super) fn rotate_into(cx: &mut Lower<'_>, rotary: Rotary, x: &Val, [cosines, sines, at]: [&Val; 3], to: &Val) {
+    if to.elems() > 0 {
+        cx.emit(Prim::Rotary(rotary), &[x, cosines, sines, at], &[to]);
+    }
 }
 
 /// Two values `[batch, rows, heads, size]` as one with the heads of both, if the second's lie right behind the first's.

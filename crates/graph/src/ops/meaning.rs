@@ -2,6 +2,7 @@
 use crate::{
     DType,
     expr::{Binary, Unary},
+    ops::QuantProduct,
     prim::ReduceKind,
 };
 
@@ -45,4 +46,6 @@ pub enum Meaning<'a> {
     },
     /// A plain matrix product.
     MatMul,
+    /// A product with quantised weights.
+    QuantMatMul(&'a QuantProduct),
 }

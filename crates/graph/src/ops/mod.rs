@@ -21,12 +21,14 @@ mod einsum;
 mod elementwise;
 pub(crate) mod fused;
 mod gather;
+mod gather_block_quantized;
 mod generate;
 mod group_query_attention;
 mod identity;
 mod join;
 mod loss;
 mod matmul;
+mod matmul_nbits;
 mod meaning;
 mod norm;
 mod pad;
@@ -50,6 +52,7 @@ mod trial;
 mod window;
 
 pub use attributes::{Attribute, Attributes};
+pub use matmul_nbits::QuantProduct;
 pub use meaning::Meaning;
 
 /// An ONNX node with its attributes read and checked.
@@ -171,12 +174,14 @@ const FAMILIES: &[&[Entry]] = &[
     join::OPS,
     pad::OPS,
     gather::OPS,
+    gather_block_quantized::OPS,
     scatter::OPS,
     generate::OPS,
     spatial_move::OPS,
     pool::OPS,
     conv::OPS,
     matmul::OPS,
+    matmul_nbits::OPS,
     activation::OPS,
     arithmetic::OPS,
     cast::OPS,
@@ -202,6 +207,20 @@ const FAMILIES: &[&[Entry]] = &[
     recurrent::OPS,
 ];
 
+/// Operators of decoders that are known and left alone, by domain, with the reason.
+const LEFT_ALONE: &[(&str, &str, &str)] = &[
+    (MICROSOFT, "MoE", "experts are chosen by values that only the device knows"),
+    (MICROSOFT, "QMoE", "experts are chosen by values that only the device knows"),
+    (MICROSOFT, "LinearAttention", "the state of linear attention is not supported"),
+    (MICROSOFT, "CausalConvWithState", "the state of a convolution over tokens is not supported"),
+    (MICROSOFT, "PagedAttention", "caches in pages are not supported"),
+    (MICROSOFT, "SparseAttention", "sparse attention is not supported"),
+    (MICROSOFT, "DecoderMaskedMultiHeadAttention", "caches for beams are not supported"),
+    (MICROSOFT, "DecoderMaskedSelfAttention", "caches for beams are not supported"),
+];
+
+const MICROSOFT: &str = "com.microsoft";
+
 /// All rows. Looked up in turn: a map would stay on the heap when the library around this crate is unloaded.
 fn rows() -> impl Iterator<Item = &'static Entry> {
     FAMILIES.iter().flat_map(|family| family.iter())
@@ -217,7 +236,10 @@ pub const MAX_RANK: usize = 64;
 pub fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let domain = if node.domain == "ai.onnx" { "" } else { node.domain };
     let row = rows().find(|row| row.op_type == node.op_type && row.domain == domain);
-    let row = row.ok_or_else(|| Declined::new("the operator is not supported"))?;
+    let row = row.ok_or_else(|| {
+        let known = LEFT_ALONE.iter().find(|(of, op_type, _)| (*of, *op_type) == (domain, node.op_type));
+        Declined::new(known.map_or("the operator is not supported", |(_, _, reason)| reason))
+    })?;
     let ranks =
         node.inputs.iter().flatten().filter_map(|input| input.rank.or(input.constant.map(|it| it.shape().len())));
     if let Some(rank) = ranks.max().filter(|&rank| rank > MAX_RANK) {
@@ -231,4 +253,22 @@ pub fn supported() -> Vec<(&'static str, &'static str)> {
     let mut all: Vec<_> = rows().map(|row| (row.domain, row.op_type)).collect();
     all.sort_unstable();
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_that_are_left_alone_say_why() {
+        let attributes = Attributes::default();
+        let reason = |domain, op_type| {
+            let (inputs, outputs) = (&[], &[]);
+            let info = NodeInfo { domain, op_type, since_version: 1, attributes: &attributes, inputs, outputs };
+            parse(&info).err().map(|declined| declined.to_string()).unwrap_or_default()
+        };
+        assert!(reason("com.microsoft", "QMoE").contains("experts"));
+        assert_eq!(reason("", "QMoE"), "the operator is not supported");
+        assert!(LEFT_ALONE.iter().all(|(domain, op_type, _)| !supported().contains(&(*domain, *op_type))));
+    }
 }

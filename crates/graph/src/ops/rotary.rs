@@ -3,8 +3,8 @@ use crate::{
     DType, Declined, LowerError, Prim, Val,
     expr::{Binary, Expr},
     lower::Lower,
-    ops::{Entry, NodeInfo, Op},
-    prim::Map,
+    ops::{Entry, NodeInfo, Op, group_query_attention::rotate_into},
+    prim::{Map, Positions, Rotary},
 };
 
 /// `RotaryEmbedding`.
@@ -24,6 +24,10 @@ struct RotaryEmbedding {
 impl Op for RotaryEmbedding {
     fn name(&self) -> &'static str {
         "RotaryEmbedding"
+    }
+
+    fn follows_known_values(&self) -> bool {
+        false
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
@@ -51,35 +55,37 @@ impl Op for RotaryEmbedding {
         if turning > size || turning != 2 * half {
             return Err(cx.invalid(format!("caches {:?} for {turning} of {size} elements", cosines.shape())));
         }
-        let positions = inputs.get(self.positions).and_then(Option::as_ref);
-        let table = |cx: &mut Lower<'_>, cache: &Val| -> Result<Val, LowerError> {
-            let rows = match positions {
-                None => cache.clone(),
-                Some(positions) => {
-                    let positions = self.places(cx, positions, batch, sequence)?;
-                    cx.gather(cache, &positions, 0)?
-                }
-            };
-            if rows.rank() != 3 {
-                return Err(cx.invalid(format!("a cache of {:?}", cache.shape())));
-            }
-            cx.expand(&rows.unsqueezed(2), &[batch, sequence, heads, half])
-        };
-        let (cosines, sines) = (table(cx, cosines)?, table(cx, sines)?);
         let output = cx.fresh(x.dtype(), x.shape())?;
+        if output.elems() == 0 {
+            return Ok(vec![output]);
+        }
         let target = match x.rank() {
             4 => output.permuted(&[0, 2, 1, 3]),
             _ => cx.reshape(&output, &[batch, sequence, heads, size])?,
         };
+        if let Some(positions) = inputs.get(self.positions).and_then(Option::as_ref) {
+            if cosines.rank() != 2 || cosines.shape() != sines.shape() {
+                return Err(cx.invalid(format!("caches {:?} and {:?}", cosines.shape(), sines.shape())));
+            }
+            let positions = self.places(cx, positions, batch, sequence)?;
+            let rotary = Rotary { interleaved: self.interleaved, positions: Positions::Given };
+            rotate_into(cx, rotary, &split, [cosines, sines, &positions], &target);
+            return Ok(vec![output]);
+        }
+        let table = |cx: &mut Lower<'_>, rows: &Val| {
+            if rows.rank() != 3 {
+                return Err(cx.invalid(format!("a cache of {:?} without positions", rows.shape())));
+            }
+            cx.expand(&rows.unsqueezed(2), &[batch, sequence, heads, half])
+        };
+        let (cosines, sines) = (table(cx, cosines)?, table(cx, sines)?);
         let (step, second) = if self.interleaved { (2, 1) } else { (1, half) };
         let part = |value: &Val, start: usize| value.sliced(3, start, step, half);
         let (a, b) = (part(&split, 0), part(&split, second));
-        if output.elems() > 0 {
-            turn(cx, [&a, &b, &cosines, &sines], Binary::Sub, &part(&target, 0));
-            turn(cx, [&b, &a, &cosines, &sines], Binary::Add, &part(&target, second));
-            let rest = size - turning;
-            cx.copy_into(&split.sliced(3, turning, 1, rest), &target.sliced(3, turning, 1, rest))?;
-        }
+        turn(cx, [&a, &b, &cosines, &sines], Binary::Sub, &part(&target, 0));
+        turn(cx, [&b, &a, &cosines, &sines], Binary::Add, &part(&target, second));
+        let rest = size - turning;
+        cx.copy_into(&split.sliced(3, turning, 1, rest), &target.sliced(3, turning, 1, rest))?;
         Ok(vec![output])
     }
 }
@@ -127,7 +133,7 @@ fn parse_contrib(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
 }
 
 fn parse(node: &NodeInfo<'_>, [positions, cosines, sines]: [usize; 3]) -> Result<Box<dyn Op>, Declined> {
-    let dtype = node.accept(0, DType::is_float)?;
+    let dtype = node.accept(0, |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16))?;
     for index in [cosines, sines] {
         if node.input(index)?.dtype != dtype {
             return Err(Declined::new(format!("input {index} of another type than input 0")));

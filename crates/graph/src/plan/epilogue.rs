@@ -49,7 +49,10 @@ fn product_of(steps: &[Option<Step>], at: usize, view: &View, uses: &Uses, draft
     let whole = output.is_dense() && output.offset == 0 && output.elems() == buffer.elems;
     // A map of a part of the result has less room for its own.
     let whole = whole && view.elems() == buffer.elems;
-    let product = matches!(step.prim, Prim::MatMul(_) | Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::Integer(_));
+    let product = matches!(
+        step.prim,
+        Prim::MatMul(_) | Prim::QuantMatMul(_) | Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::Integer(_)
+    );
     (product && whole && summed && output.dtype == view.dtype).then_some(made)
 }
 

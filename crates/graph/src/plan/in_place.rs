@@ -33,13 +33,23 @@ pub(super) fn keep_apart(draft: &mut Draft) {
     draft.steps.splice(0..0, copies);
 }
 
-/// The views that read the past of a step, which is its operand `own`, when it may be overwritten.
+/// The views that read the past of a step, which is its operand `own`, when it may be overwritten. Another past of the same
+/// step, elsewhere in the buffer, is overwritten only by its own output.
 fn readers(draft: &mut Draft, at: usize, own: usize) -> impl Iterator<Item = &mut View> {
-    let past = draft.steps[at].inputs[own].buffer;
+    let past = &draft.steps[at].inputs[own];
+    let (buffer, offset) = (past.buffer, past.offset);
+    let pasts = pairs(&draft.steps[at]);
     let views = draft.steps[at..].iter_mut().enumerate().flat_map(move |(number, step)| {
-        step.inputs.iter_mut().enumerate().filter(move |(input, _)| (number, *input) != (0, own)).map(|(_, view)| view)
+        let views = step.inputs.iter_mut().enumerate();
+        let others = views.filter(move |(input, view)| !(number == 0 && is_apart(pasts, own, offset, *input, view)));
+        others.map(|(_, view)| view)
     });
-    views.filter(move |view| view.buffer == past)
+    views.filter(move |view| view.buffer == buffer)
+}
+
+/// Whether an operand of an update is the past `own` at `offset`, or another one that its output does not overwrite.
+pub(super) fn is_apart(pasts: &[(usize, usize)], own: usize, offset: isize, input: usize, view: &View) -> bool {
+    input == own || view.offset != offset && pasts.iter().any(|&(other, _)| other == input)
 }
 
 /// Copies a whole buffer.

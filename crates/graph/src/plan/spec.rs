@@ -126,7 +126,8 @@ fn updates(plan: &Plan) -> Result<(), String> {
             if !matches!((plan.place(past), plan.place(present)), (Place::Input(_), Place::Output(_))) {
                 continue;
             }
-            let own = step.inputs.iter().enumerate().filter(|(number, _)| *number != input).map(|(_, view)| view);
+            let apart = |at: usize, view| in_place::is_apart(in_place::pairs(step), input, past.offset, at, view);
+            let own = step.inputs.iter().enumerate().filter(|(at, view)| !apart(*at, view)).map(|(_, view)| view);
             let behind = plan.steps[at + 1..].iter().flat_map(|step| &step.inputs);
             if own.chain(behind).any(|view| view.buffer == past.buffer) {
                 return Err(format!("step {at}, {step:?}: {past:?} may be overwritten, and is read besides"));

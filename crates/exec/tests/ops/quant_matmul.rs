@@ -1,0 +1,272 @@
+//! Products with quantised weights, against loops in double precision.
+use crate::common::{Case, assert_close, numbers, random, tensor};
+use graph::{DType, Tensor, ops::Attribute};
+use proptest::prelude::*;
+
+/// What stands for zero.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Zeros {
+    Absent,
+    Packed,
+    Floats,
+}
+
+/// A `MatMulNBits`.
+#[derive(Clone, Copy, Debug)]
+struct Problem {
+    rows: usize,
+    depth: usize,
+    columns: usize,
+    bits: usize,
+    block: usize,
+    zeros: Zeros,
+    dtype: DType,
+    bias: bool,
+    flat_scales: bool,
+    level: i64,
+    constant: bool,
+    seed: u64,
+}
+
+const PLAIN: Problem = Problem {
+    rows: 3,
+    depth: 64,
+    columns: 24,
+    bits: 4,
+    block: 32,
+    zeros: Zeros::Absent,
+    dtype: DType::F32,
+    bias: false,
+    flat_scales: false,
+    level: 0,
+    constant: true,
+    seed: 1,
+};
+
+/// Deterministic bytes.
+fn bytes(count: usize, seed: u64) -> Vec<u8> {
+    random(count, seed).iter().map(|number| ((number + 2.0) * 64.0) as u8).collect()
+}
+
+/// A number of some bits in bytes, the lowest first.
+fn field(bytes: &[u8], bits: usize, at: usize) -> f64 {
+    f64::from(bytes[at * bits / 8] >> (at * bits % 8) & (u8::MAX >> (8 - bits)))
+}
+
+impl Problem {
+    fn blocks(&self) -> usize {
+        self.depth.div_ceil(self.block)
+    }
+
+    /// The node, what it should give, and the largest sum of magnitudes behind a result.
+    fn case(&self) -> (Case, Vec<f64>, f64) {
+        let Problem { rows, depth, columns, bits, block, dtype, seed, .. } = *self;
+        let blocks = self.blocks();
+        let a = tensor(dtype, &[rows, depth], &random(rows * depth, seed));
+        let row_bytes = blocks * block * bits / 8;
+        let weights = bytes(columns * row_bytes, seed ^ 2);
+        let scales: Vec<f64> = random(columns * blocks, seed ^ 3).iter().map(|scale| scale * 0.1).collect();
+        let scale_shape = if self.flat_scales { vec![columns * blocks] } else { vec![columns, blocks] };
+        let scales = tensor(dtype, &scale_shape, &scales);
+        let zero_bytes = (blocks * bits).div_ceil(8);
+        let packed = bytes(columns * zero_bytes, seed ^ 4);
+        let floats = tensor(dtype, &[columns, blocks], &random(columns * blocks, seed ^ 5));
+        let bias = tensor(dtype, &[columns], &random(columns, seed ^ 6));
+        let zeros = match self.zeros {
+            Zeros::Absent => None,
+            Zeros::Packed => Tensor::from_bytes(DType::U8, &[columns, zero_bytes], &packed),
+            Zeros::Floats => Some(floats.clone()),
+        };
+        let shape = [columns, blocks, block * bits / 8];
+        let quantised = Tensor::from_bytes(DType::U8, &shape, &weights).unwrap();
+        let (left, factors, bases, addends) = (numbers(&a), numbers(&scales), numbers(&floats), numbers(&bias));
+        let mut case = Case::new("MatMulNBits", 1, vec![a, quantised, scales], &[dtype])
+            .attribute("K", Attribute::Int(depth as i64))
+            .attribute("N", Attribute::Int(columns as i64))
+            .attribute("bits", Attribute::Int(bits as i64))
+            .attribute("block_size", Attribute::Int(block as i64))
+            .attribute("accuracy_level", Attribute::Int(self.level));
+        case.domain = "com.microsoft";
+        case.inputs.extend([zeros, None]);
+        case.inputs.push(self.bias.then_some(bias));
+        case.constants = if self.constant { vec![1, 2, 3, 5] } else { vec![] };
+        let weight = |n: usize, k: usize| {
+            let zero = match self.zeros {
+                Zeros::Absent => f64::from(1 << (bits - 1)),
+                Zeros::Packed => field(&packed[n * zero_bytes..], bits, k / block),
+                Zeros::Floats => bases[n * blocks + k / block],
+            };
+            (field(&weights[n * row_bytes..], bits, k) - zero) * factors[n * blocks + k / block]
+        };
+        let mut largest = 0f64;
+        let mut wanted = Vec::new();
+        for m in 0..rows {
+            for (n, addend) in addends.iter().enumerate() {
+                let term = |k: usize| left[m * depth + k] * weight(n, k);
+                let sum: f64 = (0..depth).map(term).sum();
+                largest = largest.max((0..depth).map(|k| term(k).abs()).sum());
+                wanted.push(sum + if self.bias { *addend } else { 0.0 });
+            }
+        }
+        (case, wanted, largest)
+    }
+
+    fn check(&self) {
+        let (case, wanted, largest) = self.case();
+        let found = case.run().unwrap_or_else(|error| panic!("{self:?}: {error}"));
+        assert_eq!(found[0].shape(), [self.rows, self.columns], "{self:?}");
+        // Relative to what was summed; activations rounded to bytes are off by half a step of 1/127 at most, most by less.
+        let relative = match (self.dtype, self.level) {
+            (_, 4) => 5e-3,
+            (DType::F16, _) => 2e-3,
+            (DType::Bf16, _) => 1e-2,
+            _ => 2e-6,
+        };
+        for (at, (found, wanted)) in numbers(&found[0]).iter().zip(&wanted).enumerate() {
+            let error = (found - wanted).abs();
+            assert!(error <= relative * largest.max(1.0), "{self:?}: element {at} is {found} instead of {wanted}");
+        }
+    }
+}
+
+#[test]
+fn every_width_block_and_kind_of_zero() {
+    for bits in [2, 4, 8] {
+        for block in [16, 32, 64, 128, 256] {
+            for zeros in [Zeros::Absent, Zeros::Packed, Zeros::Floats] {
+                for depth in [block, 2 * block + 24, 3 * block - 1] {
+                    Problem { bits, block, zeros, depth, ..PLAIN }.check();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_type_with_and_without_a_bias() {
+    for dtype in [DType::F32, DType::F16, DType::Bf16] {
+        for bias in [false, true] {
+            for zeros in [Zeros::Absent, Zeros::Packed, Zeros::Floats] {
+                Problem { dtype, bias, zeros, ..PLAIN }.check();
+            }
+        }
+    }
+}
+
+#[test]
+fn any_number_of_rows_and_columns() {
+    for rows in [1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 40] {
+        for columns in [1, 15, 16, 17, 32, 33, 48, 300] {
+            for level in [0, 4] {
+                Problem { rows, columns, level, ..PLAIN }.check();
+            }
+        }
+    }
+}
+
+#[test]
+fn activations_may_be_rounded_where_the_model_says_so() {
+    for bits in [2, 4, 8] {
+        for zeros in [Zeros::Absent, Zeros::Packed, Zeros::Floats] {
+            for block in [16, 32, 128] {
+                Problem { bits, zeros, block, level: 4, depth: 2 * block + 7, ..PLAIN }.check();
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_may_come_at_run_time_and_scales_in_one_row() {
+    for flat_scales in [false, true] {
+        for zeros in [Zeros::Absent, Zeros::Packed, Zeros::Floats] {
+            for rows in [1, 13] {
+                Problem { rows, constant: false, flat_scales, zeros, ..PLAIN }.check();
+            }
+        }
+    }
+}
+
+#[test]
+fn leading_axes_stay() {
+    let (mut case, wanted, _) = Problem { rows: 6, ..PLAIN }.case();
+    let a = case.inputs[0].take().unwrap();
+    case.inputs[0] = a.reshaped(&[2, 1, 3, 64]);
+    let found = case.run().unwrap();
+    assert_eq!(found[0].shape(), [2, 1, 3, 24]);
+    assert_close(&numbers(&found[0]), &wanted, 1e-5);
+    let (mut case, ..) = PLAIN.case();
+    case.inputs[0] = Some(tensor(DType::F32, &[0, 64], &[]));
+    assert_eq!(case.run().unwrap()[0].shape(), [0, 24]);
+}
+
+#[test]
+fn a_number_that_is_none_reaches_the_result_of_its_row_only() {
+    for level in [0, 4] {
+        let (mut case, ..) = Problem { level, ..PLAIN }.case();
+        let mut values = random(3 * 64, 1);
+        values[70] = f64::NAN;
+        case.inputs[0] = Some(tensor(DType::F32, &[3, 64], &values));
+        let found = numbers(&case.run().unwrap()[0]);
+        for (at, value) in found.iter().enumerate() {
+            assert_eq!(value.is_nan(), at / 24 == 1, "level {level}, element {at}");
+        }
+    }
+}
+
+#[test]
+fn groups_in_order_are_taken_and_others_declined() {
+    let groups = |f: fn(usize) -> i64| {
+        let values: Vec<f64> = (0..64).map(|k| f(k) as f64).collect();
+        tensor(DType::I32, &[64], &values)
+    };
+    let (mut case, wanted, _) = PLAIN.case();
+    case.constants.push(4);
+    case.inputs[4] = Some(groups(|k| (k / 32) as i64));
+    assert_close(&numbers(&case.run().unwrap()[0]), &wanted, 1e-5);
+    case.inputs[4] = Some(groups(|k| (k % 2) as i64));
+    let reason = case.run().unwrap_err();
+    assert!(reason.contains("g_idx takes input channels out of order (act-order)"), "{reason}");
+}
+
+#[test]
+fn what_does_not_fit_is_said() {
+    let refused = |change: fn(&mut Case)| {
+        let (mut case, ..) = PLAIN.case();
+        change(&mut case);
+        case.run().unwrap_err()
+    };
+    let attribute = |case: &mut Case, name: &'static str, value: i64| {
+        case.attributes.retain(|(known, _)| *known != name);
+        case.attributes.push((name, Attribute::Int(value)));
+    };
+    let with = |name: &'static str, value: i64| {
+        let (mut case, ..) = PLAIN.case();
+        attribute(&mut case, name, value);
+        case.run().unwrap_err()
+    };
+    assert!(with("bits", 3).contains("weights of 3 bits"));
+    assert!(with("block_size", 24).contains("blocks of 24"));
+    assert!(with("K", 0).contains("its K is 0"));
+    assert!(with("weight_prepacked", 1).contains("packed for another device"));
+    assert!(with("K", 96).contains("A of shape [3, 64] should have 96 columns"));
+    let short = refused(|case| case.inputs[2] = Some(tensor(DType::F32, &[3], &[1.0; 3])));
+    assert!(short.contains("input 2 of shape [3] should be [24, 2]"), "{short}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn random_problems_agree_with_the_loops(
+        rows in 1usize..20, depth in 1usize..200, columns in 1usize..70, bits in 0usize..3, block in 0usize..4,
+        zeros in 0usize..3, dtype in 0usize..3, bias in any::<bool>(), level in 0i64..5, constant in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let zeros = [Zeros::Absent, Zeros::Packed, Zeros::Floats][zeros];
+        let dtype = [DType::F32, DType::F16, DType::Bf16][dtype];
+        let (bits, block) = ([2, 4, 8][bits], [16, 32, 64, 128][block]);
+        let problem = Problem { rows, depth, columns, bits, block, zeros, dtype, bias, level, constant, seed, ..PLAIN };
+        // Both roundings at once are more than either allows for.
+        let problem = if dtype == DType::F32 { problem } else { Problem { level: 0, ..problem } };
+        problem.check();
+    }
+}

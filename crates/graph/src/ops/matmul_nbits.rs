@@ -1,0 +1,148 @@
+//! Products with quantised weights.
+use crate::{
+    DType, Declined, Graph, LowerError, Node, Prim, Shape, Val,
+    expr::Binary,
+    lower::Lower,
+    ops::{Entry, Meaning, NodeInfo, Op},
+    quant::{QuantMatMul, QuantWeights, WeightLayout, Zeros},
+    shape,
+};
+
+/// The largest block of weights that share a scale.
+const MAX_BLOCK: i64 = 256;
+
+/// `MatMulNBits`: inputs A, weights, scales, zero points, an index of groups that is not read, and a bias.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QuantProduct {
+    pub(crate) product: QuantMatMul,
+    pub(crate) depth: usize,
+    pub(crate) columns: usize,
+}
+
+impl QuantProduct {
+    /// The weights, if they are constants that fit the operator.
+    pub(crate) fn weights(&self, graph: &Graph, node: &Node) -> Option<QuantWeights> {
+        let count = if self.product.zeros == Zeros::Middle { 2 } else { 3 };
+        let constant = |input: usize| graph.value((*node.inputs.get(input)?)?).constant.clone();
+        let tensors: Vec<_> = (1..1 + count).map(constant).collect::<Option<_>>()?;
+        let fits =
+            tensors.iter().zip(self.shapes()).all(|(tensor, shape)| shape::elems(&shape) == Some(tensor.elems()));
+        let (product, columns, depth) = (self.product.clone(), self.columns, self.depth);
+        (fits || product.layout != WeightLayout::Onnx).then_some(QuantWeights { product, columns, depth, tensors })
+    }
+
+    /// The shapes of weights, scales and zero points in ONNX's layout.
+    fn shapes(&self) -> [Shape; 3] {
+        let QuantProduct { product, depth, columns } = self;
+        let blocks = product.blocks(*depth);
+        let zeros = if product.zeros == Zeros::Packed { product.zero_bytes(*depth) } else { blocks };
+        [
+            Shape::from_slice(&[*columns, blocks, product.block_bytes()]),
+            Shape::from_slice(&[*columns, blocks]),
+            Shape::from_slice(&[*columns, zeros]),
+        ]
+    }
+
+    /// An operand of the primitive, in its shape there.
+    fn operand(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>], index: usize) -> Result<Val, LowerError> {
+        let value = cx.required(inputs, index)?;
+        if self.product.layout != WeightLayout::Onnx {
+            return Ok(value.clone());
+        }
+        let wanted = &self.shapes()[index - 1];
+        if Some(value.elems()) != shape::elems(wanted) {
+            let (found, wanted) = (value.shape(), wanted.as_slice());
+            return Err(cx.invalid(format!("input {index} of shape {found:?} should be {wanted:?}")));
+        }
+        let value = cx.reshape(value, wanted)?;
+        cx.dense(&value)
+    }
+}
+
+impl Op for QuantProduct {
+    fn name(&self) -> &'static str {
+        "MatMulNBits"
+    }
+
+    fn follows_known_values(&self) -> bool {
+        false
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::QuantMatMul(self)
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let a = cx.required(inputs, 0)?;
+        let Some((&depth, leading)) = a.shape().split_last().filter(|(depth, _)| **depth == self.depth) else {
+            return Err(cx.invalid(format!("A of shape {:?} should have {} columns", a.shape(), self.depth)));
+        };
+        let rows = shape::elems(leading).ok_or_else(|| cx.invalid(format!("{leading:?} rows are too many")))?;
+        let mut operands = vec![cx.reshape(a, &[1, rows, depth])?];
+        let weights = if self.product.zeros == Zeros::Middle { 2 } else { 3 };
+        for index in 1..=weights {
+            operands.push(self.operand(cx, inputs, index)?);
+        }
+        let operands: Vec<&Val> = operands.iter().collect();
+        let prim = Prim::QuantMatMul(self.product.clone());
+        let flat = cx.apply(prim, &operands, a.dtype(), &[1, rows, self.columns])?;
+        let mut to: Shape = leading.into();
+        to.push(self.columns);
+        let result = cx.reshape(&flat, &to)?;
+        Ok(vec![match inputs.get(5).and_then(Option::as_ref) {
+            Some(bias) => cx.binary(Binary::Add, &result, bias)?,
+            None => result,
+        }])
+    }
+}
+
+fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
+    let dtype = node.accept(0, is_short_float)?;
+    node.accept(1, |dtype| dtype == DType::U8)?;
+    node.accept(2, is_short_float)?;
+    let positive = |name: &str| match node.attributes.int(name, 0)? {
+        value @ 1.. => Ok(value as usize),
+        value => Err(Declined::new(format!("its {name} is {value}"))),
+    };
+    let (depth, columns) = (positive("K")?, positive("N")?);
+    let bits = match node.attributes.int("bits", 4)? {
+        bits @ (2 | 4 | 8) => bits as usize,
+        bits => return Err(Declined::new(format!("weights of {bits} bits; 2, 4 and 8 are there"))),
+    };
+    let block = node.attributes.int("block_size", 0)?;
+    if !(16..=MAX_BLOCK).contains(&block) || block & (block - 1) != 0 {
+        return Err(Declined::new(format!("blocks of {block}; powers of two from 16 to {MAX_BLOCK} are there")));
+    }
+    if node.attributes.int("weight_prepacked", 0)? != 0 {
+        return Err(Declined::new("weights that were packed for another device"));
+    }
+    let zeros = match node.optional(3).map(|zeros| zeros.dtype) {
+        None => Zeros::Middle,
+        Some(DType::U8) => Zeros::Packed,
+        Some(zeros) if is_short_float(zeros) => Zeros::Floats,
+        Some(other) => return Err(Declined::new(format!("input 3 of type {other}"))),
+    };
+    let rounds_activations = node.attributes.int("accuracy_level", 0)? == 4;
+    let layout = WeightLayout::Onnx;
+    let product = QuantMatMul { bits, block: block as usize, zeros, rounds_activations, layout };
+    in_order(node, depth, product.block)?;
+    if node.optional(5).is_some_and(|bias| bias.dtype != dtype) {
+        return Err(Declined::new(format!("a bias of another type than {dtype}")));
+    }
+    Ok(Box::new(QuantProduct { product, depth, columns }))
+}
+
+/// Declines groups of input channels that are not their blocks.
+fn in_order(node: &NodeInfo<'_>, depth: usize, block: usize) -> Result<(), Declined> {
+    let Some(groups) = node.optional(4) else { return Ok(()) };
+    let groups = groups.constant.ok_or_else(|| Declined::new("g_idx is not known when the session is made"))?;
+    let groups = groups.to_i64s();
+    let is_plain = groups.len() >= depth && groups[..depth].iter().enumerate().all(|(k, &at)| at == (k / block) as i64);
+    if is_plain { Ok(()) } else { Err(Declined::new("g_idx takes input channels out of order (act-order)")) }
+}
+
+pub(super) const fn is_short_float(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::Bf16)
+}
+
+pub(super) const OPS: &[Entry] = &[Entry { domain: "com.microsoft", op_type: "MatMulNBits", parse }];
