@@ -20,7 +20,7 @@ use crate::{
 /// | zero points, floats | f32, f16 or bf16 | `[n, blocks]` | |
 ///
 /// In a layout of a device's own, these inputs are what the device made of them ([`lay_out`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QuantMatMul {
     /// Bits of a weight: 2, 4 or 8.
     pub bits: usize,

@@ -56,17 +56,28 @@ impl Build {
         attributes: &[(&str, Attribute)],
         dtype: DType,
     ) -> ValueId {
+        self.add("", op_type, inputs, attributes, dtype)
+    }
+
+    /// As `with`, of ONNX Runtime's own domain.
+    pub fn contrib(&mut self, op_type: &str, inputs: &[ValueId], attributes: &[(&str, Attribute)]) -> ValueId {
+        let dtype = self.graph.value(inputs[0]).dtype;
+        self.add("com.microsoft", op_type, inputs, attributes, dtype)
+    }
+
+    fn add(
+        &mut self,
+        domain: &str,
+        op_type: &str,
+        inputs: &[ValueId],
+        attributes: &[(&str, Attribute)],
+        dtype: DType,
+    ) -> ValueId {
         let attributes = Attributes::from(attributes);
         let infos: Vec<_> = inputs.iter().map(|&id| Some(InputInfo::from(self.graph.value(id)))).collect();
         let outputs = [Some(dtype)];
-        let info = NodeInfo {
-            domain: "",
-            op_type,
-            since_version: 18,
-            attributes: &attributes,
-            inputs: &infos,
-            outputs: &outputs,
-        };
+        let info =
+            NodeInfo { domain, op_type, since_version: 18, attributes: &attributes, inputs: &infos, outputs: &outputs };
         let op = ops::parse(&info).unwrap().into();
         let made = self.graph.add_value(format!("v{}", self.graph.values().len()), dtype, None);
         let inputs = inputs.iter().map(|&id| Some(id)).collect();

@@ -72,6 +72,39 @@ fn parse_fused_matmul(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     Ok(Box::new(MatMulOp { name: "FusedMatMul", alpha: node.attributes.float("alpha", 1.0)?, a, b }))
 }
 
+/// Several `MatMul`s of one value with matrices that stand side by side in one.
+#[derive(Debug)]
+pub(crate) struct MergedMatMul {
+    /// The columns of each.
+    pub(crate) parts: Vec<usize>,
+}
+
+impl Op for MergedMatMul {
+    fn name(&self) -> &'static str {
+        "MatMul"
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let (a, b) = (cx.required(inputs, 0)?, cx.required(inputs, 1)?);
+        let whole = cx.matmul(a, b)?;
+        Ok(in_parts(&whole, &self.parts))
+    }
+}
+
+/// Parts of a value along its last axis, of these extents; all of it if there are none.
+pub(super) fn in_parts(whole: &Val, parts: &[usize]) -> Vec<Val> {
+    if parts.is_empty() {
+        return vec![whole.clone()];
+    }
+    let mut start = 0;
+    let mut next = |&extent: &usize| {
+        let part = whole.sliced(whole.rank() - 1, start, 1, extent);
+        start += extent;
+        part
+    };
+    parts.iter().map(&mut next).collect()
+}
+
 /// `Gemm` and `FusedGemm`: `alpha · A · B + beta · C`.
 #[derive(Debug)]
 struct Gemm {

@@ -3,7 +3,7 @@ use crate::{
     DType, Declined, Graph, LowerError, Node, Prim, Shape, Val,
     expr::Binary,
     lower::Lower,
-    ops::{Entry, Meaning, NodeInfo, Op},
+    ops::{Entry, Meaning, NodeInfo, Op, matmul::in_parts},
     quant::{QuantMatMul, QuantWeights, WeightLayout, Zeros},
     shape,
 };
@@ -17,6 +17,8 @@ pub struct QuantProduct {
     pub(crate) product: QuantMatMul,
     pub(crate) depth: usize,
     pub(crate) columns: usize,
+    /// The columns of each output, where there are several; the weights follow each other.
+    pub(crate) parts: Vec<usize>,
 }
 
 impl QuantProduct {
@@ -33,7 +35,7 @@ impl QuantProduct {
 
     /// The shapes of weights, scales and zero points in ONNX's layout.
     fn shapes(&self) -> [Shape; 3] {
-        let QuantProduct { product, depth, columns } = self;
+        let QuantProduct { product, depth, columns, .. } = self;
         let blocks = product.blocks(*depth);
         let zeros = if product.zeros == Zeros::Packed { product.zero_bytes(*depth) } else { blocks };
         [
@@ -89,10 +91,11 @@ impl Op for QuantProduct {
         let mut to: Shape = leading.into();
         to.push(self.columns);
         let result = cx.reshape(&flat, &to)?;
-        Ok(vec![match inputs.get(5).and_then(Option::as_ref) {
+        let result = match inputs.get(5).and_then(Option::as_ref) {
             Some(bias) => cx.binary(Binary::Add, &result, bias)?,
             None => result,
-        }])
+        };
+        Ok(in_parts(&result, &self.parts))
     }
 }
 
@@ -129,7 +132,7 @@ fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     if node.optional(5).is_some_and(|bias| bias.dtype != dtype) {
         return Err(Declined::new(format!("a bias of another type than {dtype}")));
     }
-    Ok(Box::new(QuantProduct { product, depth, columns }))
+    Ok(Box::new(QuantProduct { product, depth, columns, parts: Vec::new() }))
 }
 
 /// Declines groups of input channels that are not their blocks.

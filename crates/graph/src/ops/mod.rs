@@ -52,6 +52,7 @@ mod trial;
 mod window;
 
 pub use attributes::{Attribute, Attributes};
+pub(crate) use matmul::MergedMatMul;
 pub use matmul_nbits::QuantProduct;
 pub use meaning::Meaning;
 

@@ -17,6 +17,7 @@ mod links;
 mod no_ops;
 mod norm;
 mod pattern;
+mod products;
 mod rms_norm;
 mod selection;
 mod silu;
@@ -43,6 +44,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "gelu", run: gelu::run },
     Pass { name: "silu", run: silu::run },
     Pass { name: "attention", run: attention::run },
+    Pass { name: "merged-products", run: products::run },
 ];
 
 /// How often a pass changed a graph.
