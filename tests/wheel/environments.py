@@ -27,7 +27,7 @@ class Environment:
         self.call([sys.executable, "-m", "venv", "--without-pip", folder])
 
     def install(self, *what):
-        self.pip("install", "--quiet", "--only-binary", ":all:", *what)
+        self.pip("install", "--quiet", "--no-compile", "--only-binary", ":all:", *what)
 
     def pip(self, command, *arguments):
         return self.call([*pip(), "--disable-pip-version-check", "--python", self.bin / "python", command, *arguments])

@@ -9,6 +9,7 @@ import zipfile
 
 from documents import CHECK
 from environments import HOST, Environment
+from packaging.metadata import Metadata
 
 def test_the_record_names_every_file_with_its_hash(wheel):
     with zipfile.ZipFile(wheel) as packed:
@@ -20,6 +21,15 @@ def test_the_record_names_every_file_with_its_hash(wheel):
             data = packed.read(name)
             assert int(size) == len(data)
             assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def test_the_metadata_is_what_installers_expect(wheel):
+    with zipfile.ZipFile(wheel) as packed:
+        name = next(name for name in packed.namelist() if name.endswith(".dist-info/METADATA"))
+        found = Metadata.from_email(packed.read(name), validate=True)
+        packed_licences = {name.split("/")[-1] for name in packed.namelist() if "/licenses/" in name}
+    assert (found.name, str(found.version)) == ("amdgpu-ep", wheel.stem.split("-")[1])
+    assert set(found.license_files) == packed_licences and found.requires_dist is None
 
 
 def test_the_wheel_has_our_libraries_and_nobody_elses(wheel):
