@@ -1,4 +1,5 @@
-//! Rust in the documents: a block that names a file is a piece of it, and CI compiles and tests the file.
+//! Rust in the documents: every block names a file and is a piece of it, or of an example in its comments. CI compiles and
+//! tests the file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
 
-const FENCE: &str = "```rust ";
+const FENCE: &str = "```rust";
 
 /// Every block that is not in the file it names.
 ///
@@ -20,7 +21,7 @@ pub fn faults(workspace: &Workspace, pages: &BTreeSet<PathBuf>) -> Result<Vec<St
         let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
         for Excerpt { line, file, code } in excerpts(&text) {
             let source = fs::read_to_string(workspace.path(&file)).unwrap_or_default();
-            if code.is_empty() || !source.contains(&code) {
+            if code.is_empty() || !(source.contains(&code) || commented(&source).contains(&code)) {
                 faults.push(format!("{}:{line}: this is not in {file}", workspace.relative(page)));
             }
         }
@@ -33,6 +34,16 @@ struct Excerpt {
     line: usize,
     file: String,
     code: String,
+}
+
+/// What the comments of a source that become documentation say.
+fn commented(source: &str) -> String {
+    let text = |line: &'_ str| -> Option<String> {
+        let line = line.trim_start();
+        let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
+        Some(text.strip_prefix(' ').unwrap_or(text).to_owned() + "\n")
+    };
+    source.lines().filter_map(text).collect()
 }
 
 /// Blocks that begin with ` ```rust FILE `; those in a list are indented, and their code with them.
@@ -55,11 +66,16 @@ mod tests {
 
     #[test]
     fn excerpts_lose_the_indent_of_their_list() {
-        let text = "1. Words\n\n   ```rust a/b.rs\n   fn main() {\n       x();\n\n   }\n   ```\n\n```rust\nfree\n```\n```rust c.rs\ny\n```\n";
+        let text = "1. Words\n\n   ```rust a/b.rs\n   fn main() {\n       x();\n\n   }\n   ```\n\n```\nfree\n```\n```rust c.rs\ny\n```\n";
         let found = excerpts(text);
         assert_eq!(found.len(), 2);
         let want = Excerpt { line: 3, file: "a/b.rs".into(), code: "fn main() {\n    x();\n\n}".into() };
         assert_eq!(found[0], want);
         assert_eq!((found[1].line, found[1].code.as_str()), (13, "y"));
+    }
+
+    #[test]
+    fn examples_in_comments_can_be_quoted() {
+        assert_eq!(commented("//! Top\nuse x;\n    /// let a = 1;\n    ///\n    // not this\n"), "Top\nlet a = 1;\n\n");
     }
 }
