@@ -5,12 +5,13 @@
 //! run that was cancelled or failed has changed nothing.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::cache::Cache;
 use crate::feed::{self, Columns, Feed, Span};
 use crate::ffi::{Call, Canceller, RunOptions};
 use crate::provider::Attached;
-use crate::sampler::{History, Sampler};
+use crate::sampler::{History, Sampler, TokenFilter};
 use crate::{Error, Model, Result, Sampling};
 
 /// The most rows that one generator has.
@@ -75,8 +76,11 @@ pub struct Generator {
     step_options: RunOptions,
     canceller: Canceller,
     sampler: Sampler,
+    /// Only of one row.
+    filter: Option<Box<dyn TokenFilter>>,
     scores: Vec<f32>,
     newest: Vec<Option<u32>>,
+    time_in_runs: Duration,
 }
 
 #[derive(Debug)]
@@ -130,8 +134,10 @@ impl Generator {
             total: 0,
             cached: 0,
             sampler,
+            filter: None,
             scores: Vec::with_capacity(config.vocab_size),
             newest: Vec::with_capacity(batch),
+            time_in_runs: Duration::ZERO,
         })
     }
 
@@ -167,6 +173,7 @@ impl Generator {
             self.check_batch(rows, longest)?;
             self.columns = Columns { prompt: longest, lengths: rows.iter().map(|tokens| tokens.len()).collect() };
         }
+        self.filter = None;
         for (row, tokens) in self.rows.iter_mut().zip(rows) {
             tokens.iter().for_each(|&token| row.history.push(token, false));
             row.finish = None;
@@ -212,7 +219,7 @@ impl Generator {
             self.canceller.reset();
             return Err(Error::Cancelled);
         }
-        self.choose(ran?);
+        self.choose(ran?)?;
         Ok(Some(&self.newest))
     }
 
@@ -231,6 +238,7 @@ impl Generator {
                 "rewind to 0, or use a generator for each row",
             ));
         }
+        self.filter = None;
         for row in &mut self.rows {
             row.history.truncate(length);
             row.finish = None;
@@ -240,6 +248,18 @@ impl Generator {
         if self.rows.len() > 1 {
             self.columns = Columns { prompt: 0, lengths: vec![0; self.rows.len()] };
         }
+        Ok(())
+    }
+
+    /// Lets a filter say which tokens may come next in the one row, until tokens are appended or taken back.
+    ///
+    /// # Errors
+    /// When there are more rows.
+    pub fn constrain(&mut self, filter: Box<dyn TokenFilter>) -> Result<()> {
+        if self.rows.len() > 1 {
+            return Err(Error::request("a filter for a batch", "use a generator for each row"));
+        }
+        self.filter = Some(filter);
         Ok(())
     }
 
@@ -261,6 +281,11 @@ impl Generator {
     /// Columns whose keys and values are known.
     pub fn cached(&self) -> usize {
         self.cached
+    }
+
+    /// How long ONNX Runtime has run so far; the rest of a step's time is spent here.
+    pub fn time_in_runs(&self) -> Duration {
+        self.time_in_runs
     }
 
     /// What it runs on.
@@ -327,13 +352,16 @@ impl Generator {
         let options = if span.padded == 1 { &self.step_options } else { &self.prompt_options };
         let (inputs, logits) = self.feed.tensors();
         let inputs = inputs.chain(self.cache.past());
-        self.call.run(self.model.session(), options, &self.canceller, inputs, logits, self.cache.present())?;
+        let start = Instant::now();
+        let ran = self.call.run(self.model.session(), options, &self.canceller, inputs, logits, self.cache.present());
+        self.time_in_runs += start.elapsed();
+        ran?;
         self.cache.advance();
         self.cached = span.total;
         Ok(())
     }
 
-    fn choose(&mut self, span: Span) {
+    fn choose(&mut self, span: Span) -> Result<()> {
         self.newest.clear();
         for index in 0..self.rows.len() {
             let column = self.last_column(index);
@@ -343,7 +371,13 @@ impl Generator {
                 continue;
             }
             self.feed.scores(span, index, column, &mut self.scores);
+            if let Some(filter) = &mut self.filter {
+                filter.filter(&mut self.scores)?;
+            }
             let token = self.sampler.choose(&mut self.scores, &row.history, &self.end_tokens);
+            if let Some(filter) = &mut self.filter {
+                filter.accept(token)?;
+            }
             row.history.push(token, true);
             if self.end_tokens.contains(&token) {
                 row.finish = Some(Finish::EndToken);
@@ -353,6 +387,7 @@ impl Generator {
             self.newest.push(Some(token));
         }
         self.total += 1;
+        Ok(())
     }
 
     /// The last real column of a row.

@@ -11,6 +11,8 @@
 //! | words to token ids and back, piece by piece | [`Tokenizer`], [`TokenStream`] |
 //! | turns of a conversation as one prompt | [`ChatTemplate`], [`Conversation`] |
 //!
+//! With the feature `constrained`, answers keep to a JSON schema, a regular expression or a grammar (`Constraint`).
+//!
 //! The provider is `amdgpu`: by its plugin library, else by the name it had inside ONNX Runtime (`MIGraphX`), else the
 //! CPU with a notice ([`ProviderRequest`]).
 //!
@@ -36,6 +38,8 @@
 
 mod cache;
 mod config;
+#[cfg(feature = "constrained")]
+mod constraint;
 mod conversation;
 mod error;
 mod feed;
@@ -53,6 +57,8 @@ mod text;
 mod tokenizer;
 
 pub use config::{Config, DeviceFilter, HardwareKind, Names, ProviderRequest, Search};
+#[cfg(feature = "constrained")]
+pub use constraint::{Constraint, Form};
 pub use conversation::{Conversation, Message};
 pub use error::{Error, Result};
 pub use ffi::Canceller;
@@ -60,7 +66,7 @@ pub use generator::{Finish, Generator, GeneratorOptions, PromptShape};
 pub use model::Model;
 pub use provider::{AMDGPU, Attached, normalise};
 pub use runtime::Runtime;
-pub use sampler::Sampling;
+pub use sampler::{Sampling, TokenFilter};
 pub use stop::StopStrings;
 pub use stream::TokenStream;
 pub use template::ChatTemplate;

@@ -75,6 +75,11 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
+    /// The file it was read from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn wrong(&self, error: &tokenizers::Error) -> Error {
         Error::Text {
             path: self.path.clone(),

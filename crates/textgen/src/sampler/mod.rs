@@ -1,4 +1,4 @@
-//! How the next token is chosen. The order is fixed: bias, least length, repetition, presence and frequency, runs of
+//! How the next token is chosen. The order is fixed: what a filter allows, bias, least length, repetition, presence and frequency, runs of
 //! tokens, then the choice.
 
 mod history;
@@ -13,6 +13,21 @@ use crate::{Error, Result};
 
 /// What a score is set to that must not be chosen.
 pub(crate) const NEVER: f32 = f32::MIN;
+
+/// Says which tokens may come next.
+pub trait TokenFilter: std::fmt::Debug + Send {
+    /// Sets the scores of all others to `f32::MIN`.
+    ///
+    /// # Errors
+    /// When no token may come.
+    fn filter(&mut self, scores: &mut [f32]) -> Result<()>;
+
+    /// Takes the token that came.
+    ///
+    /// # Errors
+    /// When it was not allowed.
+    fn accept(&mut self, token: u32) -> Result<()>;
+}
 
 /// How tokens are chosen.
 #[derive(Clone, Debug, PartialEq)]

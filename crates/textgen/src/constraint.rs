@@ -1,0 +1,121 @@
+//! Answers in a form: a JSON schema, a regular expression or a grammar says which tokens may come next.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie, TokenId};
+use llguidance::{Matcher, ParserFactory};
+
+use crate::sampler::{NEVER, TokenFilter};
+use crate::{Config, Error, Result, Tokenizer};
+
+/// What an answer looks like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A JSON document of this schema, which is JSON itself.
+    JsonSchema(String),
+    /// A text that this regular expression takes as a whole.
+    Regex(String),
+    /// A text of this grammar, in the notation of Lark.
+    Lark(String),
+}
+
+impl Form {
+    fn grammar(&self) -> Result<TopLevelGrammar> {
+        match self {
+            Form::Regex(text) => Ok(TopLevelGrammar::from_regex(text)),
+            Form::Lark(text) => Ok(TopLevelGrammar::from_lark(text.clone())),
+            Form::JsonSchema(text) => match serde_json::from_str(text) {
+                Ok(schema) => Ok(TopLevelGrammar::from_json_schema(schema)),
+                Err(error) => Err(Error::request(format!("the schema is not JSON: {error}"), "give a JSON schema")),
+            },
+        }
+    }
+}
+
+/// A form on its way: for one answer ([`Generator::constrain`](crate::Generator::constrain)).
+pub struct Constraint {
+    matcher: Matcher,
+}
+
+impl std::fmt::Debug for Constraint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Constraint").finish_non_exhaustive()
+    }
+}
+
+impl Constraint {
+    /// The beginning of a form.
+    ///
+    /// # Errors
+    /// When the tokenizer has no bytes for its tokens, or the form is refused.
+    pub fn new(config: &Config, tokenizer: &Tokenizer, form: &Form) -> Result<Constraint> {
+        let grammar = form.grammar()?;
+        let environment = environment(config, tokenizer)?;
+        // The library asserts on what it does not expect, and forms come from users.
+        let parser = catch_unwind(AssertUnwindSafe(|| {
+            let mut factory = ParserFactory::new_simple(&environment)?;
+            factory.quiet().create_parser(grammar)
+        }));
+        let matcher = match parser {
+            Ok(parser) => Matcher::new(parser),
+            Err(_) => return Err(refused("its library failed on it")),
+        };
+        match matcher.get_error() {
+            None => Ok(Constraint { matcher }),
+            Some(error) => Err(refused(&error)),
+        }
+    }
+
+    /// Whether the form is complete as it stands.
+    pub fn is_complete(&mut self) -> bool {
+        self.matcher.is_accepting().unwrap_or(false)
+    }
+}
+
+fn refused(problem: &str) -> Error {
+    Error::request(format!("the form of the answer is refused: {problem}"), "check the schema, expression or grammar")
+}
+
+impl TokenFilter for Constraint {
+    fn filter(&mut self, scores: &mut [f32]) -> Result<()> {
+        let allowed = self.matcher.compute_mask_or_eos().map_err(|error| refused(&format!("{error:#}")))?;
+        let mut any = false;
+        for (token, score) in scores.iter_mut().enumerate() {
+            // Scores may be more than tokens.
+            if token < allowed.len() && allowed.is_allowed(token as TokenId) {
+                any = true;
+            } else {
+                *score = NEVER;
+            }
+        }
+        if any { Ok(()) } else { Err(refused("no token can follow")) }
+    }
+
+    fn accept(&mut self, token: u32) -> Result<()> {
+        // The end token comes after the form.
+        if self.matcher.is_stopped() {
+            return Ok(());
+        }
+        self.matcher.consume_token(token).map_err(|error| refused(&format!("{error:#}")))
+    }
+}
+
+/// The bytes of every token.
+fn environment(config: &Config, tokenizer: &Tokenizer) -> Result<TokEnv> {
+    let path = tokenizer.path();
+    let wrong = |problem: String| Error::Text {
+        path: path.to_path_buf(),
+        problem,
+        help: "answers can be constrained with byte-level tokenizers and those with byte fallback".to_owned(),
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let json = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let words = catch_unwind(|| llguidance::token_bytes_from_tokenizer_json(&json))
+        .map_err(|_| wrong("its tokens have no bytes".to_owned()))?
+        .map_err(|error| wrong(format!("{error:#}")))?;
+    let end = config.eos_tokens.first().copied().unwrap_or(config.pad_token);
+    let info = TokRxInfo::new(words.len() as u32, end);
+    Ok(Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &words))))
+}

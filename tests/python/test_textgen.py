@@ -1,0 +1,72 @@
+"""Text generation of the `amdgpu-ep` command, against ONNX Runtime GenAI token by token."""
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from support import LIBRARY
+from test_genai import folder_of, generate
+
+COMMAND = Path(LIBRARY).parent.parent / "bin" / "amdgpu-ep"
+
+PROMPTS = [
+    "Hello world, this is",
+    "a",
+    "The tensor stream; the cache memory.\n\n  Once more: 1234567890, 'quoted'!",
+    "näive café — 漢字 🦀",
+    " ".join(["the graph of the model"] * 6),
+]
+MODELS = ["nano-fp32", "nano-fp32-eos", "nano-int4", "nano-fp32-int32ids-rope"]
+NEW = 40
+
+
+def onnxruntime_library():
+    """The library of the package that this interpreter imports."""
+    import onnxruntime
+
+    capi = Path(onnxruntime.__file__).parent / "capi"
+    return next(path for path in capi.iterdir() if path.name.startswith("libonnxruntime.so."))
+
+
+def command_tokens(folder, prompt, *arguments):
+    command = [COMMAND, "generate", folder, "-", "--json", "--max-new-tokens", str(NEW), "--ort", onnxruntime_library()]
+    environment = {**os.environ, "AMDGPU_EP_DRIVER": "host", "AMDGPU_EP_PATH": LIBRARY}
+    done = subprocess.run([*command, *arguments], input=prompt.encode(), capture_output=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("provider", ["cpu", "amdgpu"])
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_tokens_are_those_of_genai(name, provider):
+    import onnxruntime_genai as og
+
+    folder = folder_of(name)
+    model = og.Model(str(folder))
+    tokenizer = og.Tokenizer(model)
+    for prompt in PROMPTS:
+        ids = [int(token) for token in tokenizer.encode(prompt)]
+        wanted = generate(og, model, ids, max_length=len(ids) + NEW, do_sample=False)
+        found = command_tokens(folder, prompt, "--provider", provider)
+        assert found["prompt_tokens"] == ids, prompt
+        assert found["tokens"] == wanted, prompt
+        assert found["provider"].startswith("AMDGPU" if provider == "amdgpu" else "CPU")
+    del tokenizer, model
+
+
+@pytest.mark.parametrize("sampling", [dict(top_k=8, temperature=0.8), dict(top_k=0, top_p=0.7), dict(top_k=30, top_p=0.9)])
+def test_drawn_tokens_are_those_of_genai(sampling):
+    import onnxruntime_genai as og
+
+    folder = folder_of("nano-fp32")
+    model = og.Model(str(folder))
+    tokenizer = og.Tokenizer(model)
+    flags = [part for key, value in sampling.items() for part in (f"--{key.replace('_', '-')}", str(value))]
+    for seed in (1, 2, 12345):
+        ids = [int(token) for token in tokenizer.encode(PROMPTS[0])]
+        options = dict(do_sample=True, random_seed=seed, max_length=len(ids) + NEW)
+        wanted = generate(og, model, ids, **options, **sampling)
+        found = command_tokens(folder, PROMPTS[0], "--provider", "cpu", "--seed", str(seed), *flags)
+        assert found["tokens"] == wanted, (seed, sampling)
+    del tokenizer, model
