@@ -11,6 +11,7 @@ use crate::ort::{Session, Value};
 use crate::progress::Progress;
 use crate::table;
 use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
+use crate::times::Times;
 
 /// The form of the JSON document.
 const SCHEMA: u32 = 1;
@@ -68,28 +69,6 @@ struct Input {
     name: String,
     kind: &'static str,
     shape: Vec<usize>,
-}
-
-/// What one session took.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Times {
-    runs: usize,
-    median_ms: f64,
-    p95_ms: f64,
-    min_ms: f64,
-}
-
-impl Times {
-    /// Sums up; `times` is not empty.
-    fn of(mut times: Vec<Duration>) -> Times {
-        times.sort_unstable();
-        let at = |share: f64| {
-            // The nearest rank: the smallest time that this share of all times does not exceed.
-            let rank = (share * times.len() as f64).ceil() as usize;
-            times.get(rank.clamp(1, times.len().max(1)) - 1).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
-        };
-        Times { runs: times.len(), median_ms: at(0.5), p95_ms: at(0.95), min_ms: at(0.0) }
-    }
 }
 
 /// Runs the command; gives the exit code and what to print.
@@ -193,17 +172,6 @@ const PROVIDER_ROW: &str = "with the device";
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn milliseconds(times: impl IntoIterator<Item = u64>) -> Times {
-        Times::of(times.into_iter().map(Duration::from_millis).collect())
-    }
-
-    #[test]
-    fn times_are_summed_up_by_rank() {
-        assert_eq!(milliseconds((1..=100).rev()), Times { runs: 100, median_ms: 50.0, p95_ms: 95.0, min_ms: 1.0 });
-        assert_eq!(milliseconds([7]), Times { runs: 1, median_ms: 7.0, p95_ms: 7.0, min_ms: 7.0 });
-        assert_eq!(milliseconds([3, 1, 2]), Times { runs: 3, median_ms: 2.0, p95_ms: 3.0, min_ms: 1.0 });
-    }
 
     #[test]
     fn seconds_are_sane() {

@@ -18,6 +18,7 @@ mod progress;
 mod run;
 mod table;
 mod target;
+mod times;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -50,6 +51,12 @@ Exit codes:
 const LLM_EXIT_CODES: &str = "\
 Exit codes:
   0  text was generated, whatever it says
+  1  a GPU was required and cannot be used
+  2  wrong usage, or the command itself failed";
+
+const LLM_BENCH_EXIT_CODES: &str = "\
+Exit codes:
+  0  the model was measured, however fast it is
   1  a GPU was required and cannot be used
   2  wrong usage, or the command itself failed";
 
@@ -95,6 +102,9 @@ enum Command {
     /// Talk with a model folder of ONNX Runtime GenAI
     #[command(after_help = LLM_EXIT_CODES)]
     Chat(llm::chat::Arguments),
+    /// Measure how fast a model folder of ONNX Runtime GenAI reads prompts and writes text
+    #[command(after_help = LLM_BENCH_EXIT_CODES)]
+    BenchLlm(llm::bench::Arguments),
     /// Print a script that completes this command's arguments in a shell
     Completions {
         /// The shell
@@ -124,6 +134,7 @@ fn execute(command: Command) -> Result<u8> {
         Command::Explain(arguments) => explain::run(&arguments)?,
         Command::Run(arguments) => run::run(&arguments)?,
         Command::Bench(arguments) => bench::run(&arguments)?,
+        Command::BenchLlm(arguments) => llm::bench::run(&arguments)?,
         Command::Doctor { json, timeout } => {
             let report = doctor::examine(Duration::from_secs(timeout))?;
             let text = if json {

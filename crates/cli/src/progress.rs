@@ -1,5 +1,6 @@
 //! What is being done, on a terminal's stderr; nowhere else is anything shown.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -25,7 +26,7 @@ impl Progress {
     }
 
     /// Goes on to other work of unknown length.
-    pub fn say(&self, text: &'static str) {
+    pub fn say(&self, text: impl Into<Cow<'static, str>>) {
         self.bar.set_message(text);
     }
 

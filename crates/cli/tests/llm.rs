@@ -1,4 +1,4 @@
-//! `generate` and `chat` as a user would run them: a real ONNX Runtime, a tiny model, the staged provider.
+//! `generate`, `chat` and `bench-llm` as a user would run them: a real ONNX Runtime, a tiny model, the staged provider.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
@@ -101,6 +101,32 @@ fn the_document_says_what_ran_and_what_came() {
     let cpu = json(&feed(bench.command("generate", &[&arguments[..], &["--provider", "cpu"]].concat()), b""));
     assert_eq!(cpu["provider"], "CPUExecutionProvider");
     assert_eq!(cpu["tokens"], device["tokens"], "the device says what the CPU says");
+}
+
+#[test]
+fn a_measurement_counts_every_step_of_every_side() {
+    let Some(bench) = Bench::new() else { return };
+    let plot = bench.folder.path().join("speed.svg");
+    let sizes = ["--prompts", "3,6", "--batches", "1,2", "--new-tokens", "4", "--rounds", "2", "--bandwidth", "10"];
+    let arguments = [&sizes[..], &["--cpu", "--threads", "1", "--json", "--plot", plot.to_str().unwrap()]].concat();
+    let report = json(&feed(bench.with_provider("bench-llm", &arguments), b""));
+    let measured = report["measurements"].as_array().unwrap();
+    assert_eq!(measured.len(), 2 * 2 * 2);
+    for (index, one) in measured.iter().enumerate() {
+        assert_eq!(one["provider"] == "CPUExecutionProvider", index % 2 == 1, "{one}");
+        assert_eq!((&one["first_token"]["runs"], &one["step"]["runs"]), (&Value::from(2), &Value::from(2 * 3)));
+        let step_seconds = one["step"]["median_ms"].as_f64().unwrap() / 1e3;
+        let rate = one["batch"].as_f64().unwrap() / step_seconds;
+        assert!((one["tokens_per_second"].as_f64().unwrap() / rate - 1.0).abs() < 1e-9, "{one}");
+        assert!(one["step_bytes_at_most"].as_u64() > report["weight_bytes"].as_u64(), "{one}");
+        let share = one["step_bytes_at_most"].as_f64().unwrap() / 10e9 / step_seconds;
+        assert!((one["bandwidth_share_at_most"].as_f64().unwrap() / share - 1.0).abs() < 1e-9, "{one}");
+    }
+    let plot = std::fs::read_to_string(plot).unwrap();
+    assert_eq!(plot.matches("<polyline").count(), 2 * 2, "{plot}");
+    let refused = feed(bench.with_provider("bench-llm", &["--prompts", "0"]), b"");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("a prompt or a batch of 0"), "{}", stderr(&refused));
 }
 
 #[test]

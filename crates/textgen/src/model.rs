@@ -106,6 +106,12 @@ impl Model {
         &self.inner.notices
     }
 
+    /// Bytes of the keys and values of one token, in all layers.
+    pub fn cache_bytes_per_token(&self) -> usize {
+        let caches = self.inner.layout.caches.iter();
+        caches.map(|cache| cache.heads * cache.head_size * cache.kind.bytes()).sum()
+    }
+
     pub(crate) fn session(&self) -> &Session {
         &self.inner.session
     }

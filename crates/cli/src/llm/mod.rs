@@ -1,7 +1,9 @@
-//! What `generate` and `chat` share: the model folder, what it runs on, and how tokens are chosen.
+//! What `generate`, `chat` and `bench-llm` share: the model folder, what it runs on, and how tokens are chosen.
 
+pub mod bench;
 pub mod chat;
 pub mod generate;
+mod plot;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -45,6 +47,9 @@ pub struct FolderArguments {
     /// An option of the provider; a key with a dot in it is a session-config entry, such as session.disable_prepacking
     #[arg(long = "option", value_name = "KEY=VALUE", value_parser = option)]
     options: Vec<(String, String)>,
+    /// Threads inside an operator; without it, the folder's, or ONNX Runtime chooses
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// The most tokens of a sequence, prompt included; without it, the folder's
     #[arg(long, value_name = "N")]
     max_length: Option<usize>,
@@ -167,6 +172,7 @@ fn open(arguments: &FolderArguments) -> Result<Opening> {
     let (entries, options): (Vec<_>, Vec<_>) =
         profile.chain(arguments.options.iter().cloned()).partition(|(key, _)| key.contains('.'));
     config.session_entries.extend(entries);
+    config.session.intra_threads = arguments.threads.map(usize::from).or(config.session.intra_threads);
     config.append_provider(&arguments.provider, options)?;
     if let Some(request) = &mut config.provider {
         // Without one the notice says what was looked for.

@@ -1,0 +1,287 @@
+//! `amdgpu-ep bench-llm`: how fast a model folder reads prompts and writes text.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde::Serialize;
+use textgen::{Config, Generator, GeneratorOptions, Model, Sampling};
+
+use super::plot::{Line, Plot};
+use super::{FolderArguments, Opened, Opening, note, open};
+use crate::progress::Progress;
+use crate::table;
+use crate::times::Times;
+
+/// The form of the JSON document.
+const SCHEMA: u32 = 1;
+
+/// The arguments of `bench-llm`.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    folder: FolderArguments,
+    /// Tokens of the prompts, one measurement for each
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [128, 512])]
+    prompts: Vec<usize>,
+    /// Rows that are generated together, one measurement for each
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1])]
+    batches: Vec<usize>,
+    /// Tokens that are generated behind each prompt
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    new_tokens: usize,
+    /// How often each measurement is made, besides once to warm up
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: usize,
+    /// Measure ONNX Runtime's CPU provider too, turn by turn
+    #[arg(long)]
+    cpu: bool,
+    /// What the device's memory can do, in GB/s: then the share of it that steps reach is told
+    #[arg(long, value_name = "GB/S")]
+    bandwidth: Option<f64>,
+    /// Write a plot of the speed by the prompt's length
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// Print one JSON document (described in docs/cli.md) instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// The whole answer.
+#[derive(Clone, Debug, Serialize)]
+struct Report {
+    schema: u32,
+    model: String,
+    onnxruntime: String,
+    /// Seconds until each model was ready.
+    load_seconds: Vec<(String, f64)>,
+    /// Bytes of the decoder's files: what a step reads of them at most.
+    weight_bytes: u64,
+    bandwidth_gb_s: Option<f64>,
+    measurements: Vec<Measurement>,
+}
+
+/// One length of prompt and one batch on one provider.
+#[derive(Clone, Debug, Serialize)]
+struct Measurement {
+    provider: String,
+    batch: usize,
+    prompt: usize,
+    new_tokens: usize,
+    /// From the prompt to the first token.
+    first_token: Times,
+    prompt_tokens_per_second: f64,
+    /// From a token to the next, in all rows at once.
+    step: Times,
+    tokens_per_second: f64,
+    /// Weights, and the keys and values of the middle step.
+    step_bytes_at_most: u64,
+    /// How much of the bandwidth that is, if a step took its median.
+    bandwidth_share_at_most: Option<f64>,
+}
+
+/// Runs the command; gives the exit code and what to print.
+///
+/// # Errors
+/// When the folder, a length or the model is refused, or the plot cannot be written.
+pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
+    check(arguments)?;
+    let mut sides = Vec::new();
+    let mut load_seconds = Vec::new();
+    let mut requests = vec![arguments.folder.clone()];
+    if arguments.cpu {
+        requests.push(FolderArguments { provider: "cpu".to_owned(), require_gpu: false, ..arguments.folder.clone() });
+    }
+    for request in requests {
+        let start = Instant::now();
+        match open(&request)? {
+            Opening::Ready(opened) => {
+                load_seconds.push((opened.model.attached().to_string(), start.elapsed().as_secs_f64()));
+                sides.push(opened);
+            }
+            Opening::NoGpu(code) => return Ok((code, String::new())),
+        }
+    }
+    let [first, ..] = &sides[..] else { bail!("there is nothing to measure") };
+    let mut report = Report {
+        schema: SCHEMA,
+        model: arguments.folder.folder.display().to_string(),
+        onnxruntime: first.onnxruntime.display().to_string(),
+        load_seconds,
+        weight_bytes: decoder_bytes(first.model.config())?,
+        bandwidth_gb_s: arguments.bandwidth,
+        measurements: Vec::new(),
+    };
+    let progress = Progress::new("warming up ...");
+    for &batch in &arguments.batches {
+        for &prompt in &arguments.prompts {
+            progress.say(format!("measuring prompts of {prompt} tokens, batch {batch} ..."));
+            let case = Case { batch, prompt, new_tokens: arguments.new_tokens, rounds: arguments.rounds };
+            report.measurements.extend(case.measure(&sides, &report)?);
+        }
+    }
+    drop(progress);
+    if let Some(path) = &arguments.plot {
+        std::fs::write(path, plot(&report)).with_context(|| format!("{} could not be written", path.display()))?;
+        note("note", &format!("the plot is in {}", path.display()));
+    }
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
+    } else {
+        text(&report)
+    };
+    Ok((0, text))
+}
+
+fn check(arguments: &Arguments) -> Result<()> {
+    if arguments.prompts.contains(&0) || arguments.batches.contains(&0) {
+        bail!("a prompt or a batch of 0 was asked for\n  help: give numbers from 1 on");
+    }
+    if arguments.new_tokens < 2 || arguments.rounds == 0 {
+        bail!("there is no step to measure\n  help: give --new-tokens from 2 on and --rounds from 1 on");
+    }
+    Ok(())
+}
+
+/// What is measured.
+#[derive(Clone, Copy)]
+struct Case {
+    batch: usize,
+    prompt: usize,
+    new_tokens: usize,
+    rounds: usize,
+}
+
+impl Case {
+    /// One measurement of every side.
+    fn measure(self, sides: &[Box<Opened>], report: &Report) -> Result<Vec<Measurement>> {
+        let mut runs = sides.iter().map(|side| Run::new(&side.model, self)).collect::<Result<Vec<_>>>()?;
+        for round in 0..=self.rounds {
+            // Whatever else the machine does meets all sides alike.
+            for run in &mut runs {
+                run.round(self, round > 0)?;
+            }
+        }
+        Ok(runs.into_iter().map(|run| run.finish(self, report)).collect())
+    }
+
+    /// Any tokens do: the time of a step does not depend on them.
+    fn rows(self, config: &Config) -> Vec<Vec<u32>> {
+        let ends = &config.eos_tokens;
+        let usable: Vec<u32> = (0..config.vocab_size as u32).filter(|token| !ends.contains(token)).take(997).collect();
+        let token = |row: usize, column: usize| usable[(row * 31 + column * 17) % usable.len().max(1)];
+        (0..self.batch).map(|row| (0..self.prompt).map(|column| token(row, column)).collect()).collect()
+    }
+}
+
+/// One side of a measurement.
+struct Run {
+    generator: Generator,
+    rows: Vec<Vec<u32>>,
+    first_tokens: Vec<Duration>,
+    steps: Vec<Duration>,
+}
+
+impl Run {
+    fn new(model: &Model, case: Case) -> Result<Run> {
+        let config = model.config();
+        let rows = case.rows(config);
+        let options = GeneratorOptions {
+            batch: case.batch,
+            max_length: Some(case.prompt + case.new_tokens),
+            // No round ends early.
+            sampling: Some(Sampling { min_length: case.prompt + case.new_tokens, ..Sampling::default() }),
+            ..GeneratorOptions::default()
+        };
+        let generator = Generator::new(model, options)?;
+        Ok(Run { generator, rows, first_tokens: Vec::new(), steps: Vec::new() })
+    }
+
+    fn round(&mut self, case: Case, counts: bool) -> Result<()> {
+        self.generator.rewind(0)?;
+        let rows: Vec<&[u32]> = self.rows.iter().map(Vec::as_slice).collect();
+        self.generator.append_rows(&rows)?;
+        for step in 0..case.new_tokens {
+            let start = Instant::now();
+            self.generator.step()?;
+            let times = if step == 0 { &mut self.first_tokens } else { &mut self.steps };
+            if counts {
+                times.push(start.elapsed());
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, case: Case, report: &Report) -> Measurement {
+        let Case { batch, prompt, new_tokens, .. } = case;
+        let model = self.generator.model();
+        let (first_token, step) = (Times::of(self.first_tokens), Times::of(self.steps));
+        let cached = batch * (prompt + new_tokens / 2) * model.cache_bytes_per_token();
+        let step_bytes = report.weight_bytes + cached as u64;
+        let share = |bandwidth: f64| step_bytes as f64 / (bandwidth * 1e9) / (step.median_ms / 1e3);
+        Measurement {
+            provider: model.attached().to_string(),
+            batch,
+            prompt,
+            new_tokens,
+            prompt_tokens_per_second: (batch * prompt) as f64 / first_token.median_ms * 1e3,
+            tokens_per_second: batch as f64 / step.median_ms * 1e3,
+            step_bytes_at_most: step_bytes,
+            bandwidth_share_at_most: report.bandwidth_gb_s.map(share),
+            first_token,
+            step,
+        }
+    }
+}
+
+/// The decoder and the files of weights beside it, which begin with its name.
+fn decoder_bytes(config: &Config) -> Result<u64> {
+    let decoder = &config.decoder;
+    let size = |path: &Path| -> Result<u64> {
+        Ok(std::fs::metadata(path).with_context(|| format!("{} could not be read", path.display()))?.len())
+    };
+    let mut bytes = size(decoder)?;
+    let beside = format!("{}.data", decoder.display());
+    if Path::new(&beside).exists() {
+        bytes += size(Path::new(&beside))?;
+    }
+    Ok(bytes)
+}
+
+fn text(report: &Report) -> String {
+    let mut out = format!("{}\nONNX Runtime: {}\n", report.model, report.onnxruntime);
+    for (provider, seconds) in &report.load_seconds {
+        out += &format!("ready on {provider} after {seconds:.2} s\n");
+    }
+    out += &format!("files of the decoder: {:.1} MB\n\n", report.weight_bytes as f64 / 1e6);
+    let rows = report.measurements.iter().map(|measured| {
+        [
+            measured.provider.clone(),
+            measured.batch.to_string(),
+            measured.prompt.to_string(),
+            format!("{:.2} ms", measured.first_token.median_ms),
+            format!("{:.0} tokens/s", measured.prompt_tokens_per_second),
+            format!("{:.3} ms", measured.step.median_ms),
+            format!("{:.3} ms", measured.step.p95_ms),
+            format!("{:.1} tokens/s", measured.tokens_per_second),
+            measured.bandwidth_share_at_most.map_or("-".to_owned(), |share| format!("<= {:.0} %", share * 100.0)),
+        ]
+    });
+    let head = ["provider", "batch", "prompt", "first token", "reading", "step", "p95", "writing", "of the bandwidth"];
+    out + &table::text(head, rows.collect())
+}
+
+fn plot(report: &Report) -> String {
+    let mut lines: Vec<Line> = Vec::new();
+    for measured in &report.measurements {
+        let label = format!("{}, batch {}", measured.provider, measured.batch);
+        let at = lines.iter().position(|line| line.label == label).unwrap_or_else(|| {
+            lines.push(Line { label, points: Vec::new() });
+            lines.len() - 1
+        });
+        lines[at].points.push((measured.prompt as f64, measured.tokens_per_second));
+    }
+    let title = format!("{}: tokens written per second", report.model);
+    Plot { title: &title, across: "tokens of the prompt", lines: &lines }.svg()
+}
