@@ -65,6 +65,8 @@ pub enum Pointer {
     Scratch(usize),
     /// The step's fault word, a `u32`: zero unless a kernel found data that breaks the operator's rules.
     Fault,
+    /// So many counters, each a `u32`: zero before a launch, which leaves them so.
+    Counters(usize),
 }
 
 /// A field of an argument structure, for checks against the compiler's own layout.
@@ -128,6 +130,12 @@ impl Args {
     #[must_use]
     pub fn fault(self, name: &'static str) -> Self {
         self.pointer(name, Pointer::Fault)
+    }
+
+    /// The address of so many counters, which are zero; the kernel leaves them so.
+    #[must_use]
+    pub fn counters(self, name: &'static str, count: usize) -> Self {
+        self.pointer(name, Pointer::Counters(count))
     }
 
     /// A pointer that is NULL.

@@ -10,10 +10,12 @@
 //! | [`CachedCompiler`] | keeps code objects on disk, and finds those that were shipped |
 //!
 //! The texts are in `hip/`, one op family a file, in the dialect that `hip/prelude.h` describes.
+mod append;
 mod arch;
 mod arg_reduce;
 mod attention;
 mod cache;
+mod cached_attention;
 mod catalogue;
 mod compile;
 mod cumulative;
@@ -32,6 +34,7 @@ mod product;
 mod recurrent;
 mod reduce;
 mod resize;
+mod rotary;
 mod scatter;
 #[cfg(feature = "sim")]
 pub mod sim;

@@ -2,8 +2,8 @@
 use graph::{Declined, Prim, Step};
 
 use crate::{
-    Arch, Work, arg_reduce, attention, cumulative, gather, gemm, lrn, map, norm, pool, recurrent, reduce, resize,
-    scatter, softmax, top_k,
+    Arch, Work, append, arg_reduce, attention, cached_attention, cumulative, gather, gemm, lrn, map, norm, pool, recurrent,
+    reduce, resize, rotary, scatter, softmax, top_k,
 };
 
 /// What a step is on a GPU.
@@ -12,8 +12,10 @@ use crate::{
 /// There is no kernel for it: the primitive, its types or its extents. The step has to run elsewhere.
 pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     match &step.prim {
+        Prim::Append(prim) => append::work(prim, step, arch),
         Prim::ArgReduce(prim) => arg_reduce::work(prim, step, arch),
         Prim::Attention(prim) => attention::work(prim, step, arch),
+        Prim::CachedAttention(prim) => cached_attention::work(prim, step, arch),
         Prim::Cumulative(prim) => cumulative::work(prim, step),
         Prim::Gather => gather::slices(step),
         Prim::GatherElements(axis) => gather::elements(axis, step),
@@ -25,6 +27,7 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         Prim::Recurrent(prim) => recurrent::work(prim, step),
         Prim::Reduce(prim) => reduce::work(prim, step, arch),
         Prim::Resize(prim) => resize::work(prim, step),
+        Prim::Rotary(prim) => rotary::work(prim, step),
         Prim::ScatterElements(prim) => scatter::elements(prim, step, arch),
         Prim::ScatterNd(prim) => scatter::tuples(prim, step, arch),
         Prim::Softmax(prim) => softmax::work(prim, step, arch),

@@ -39,6 +39,8 @@ impl Template {
                     let word = buffers.layout.faults_at + fault * size_of::<u32>();
                     Origin::Base(buffers.block(), word.cast_signed())
                 }
+                // Steps follow one another, so that all may count in one place.
+                Pointer::Counters(_) => Origin::Base(buffers.block(), buffers.layout.counters_at.cast_signed()),
             };
             match origin {
                 Origin::Base(base, bytes) => {

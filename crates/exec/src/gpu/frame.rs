@@ -8,22 +8,33 @@ use graph::{
 
 use super::{blas::PRODUCT, weights::Resident};
 
-/// What lies where in the block of a run: what lives between steps, scratch memory, fault words, then copies of inputs and
-/// outputs that kernels can't reach where they are.
+/// What lies where in the block of a run: what lives between steps, scratch memory, fault words and counters, which are zero
+/// at first, then copies of inputs and outputs that kernels can't reach where they are.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Layout {
     pub scratch_at: usize,
     pub faults_at: usize,
     pub fault_bytes: usize,
+    pub counters_at: usize,
+    /// Of fault words and counters.
+    pub zeroed_bytes: usize,
     pub bytes: usize,
 }
 
 impl Layout {
-    pub fn new(arena_bytes: usize, scratch_bytes: usize, faults: usize) -> Self {
+    pub fn new(arena_bytes: usize, scratch_bytes: usize, faults: usize, counters: usize) -> Self {
         let scratch_at = arena_bytes.next_multiple_of(ALIGNMENT);
         let faults_at = (scratch_at + scratch_bytes).next_multiple_of(ALIGNMENT);
         let fault_bytes = faults * size_of::<u32>();
-        Self { scratch_at, faults_at, fault_bytes, bytes: (faults_at + fault_bytes).next_multiple_of(ALIGNMENT) }
+        let zeroed_bytes = fault_bytes + counters * size_of::<u32>();
+        Self {
+            scratch_at,
+            faults_at,
+            fault_bytes,
+            counters_at: faults_at + fault_bytes,
+            zeroed_bytes,
+            bytes: (faults_at + zeroed_bytes).next_multiple_of(ALIGNMENT),
+        }
     }
 }
 

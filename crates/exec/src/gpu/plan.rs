@@ -50,7 +50,8 @@ impl GpuPlan {
         let inputs = program.graph.inputs().len();
         let constants = constants(&plan, &tasks, program)?;
         let nodes: Vec<usize> = (0..tasks.len()).filter(|&at| reports_faults(&tasks[at])).collect();
-        let layout = Layout::new(plan.arena_bytes, scratch_bytes, nodes.len());
+        let counters = tasks.iter().map(counters).max().unwrap_or(0);
+        let layout = Layout::new(plan.arena_bytes, scratch_bytes, nodes.len(), counters);
         let mut template = Template::default();
         for (at, (task, step)) in tasks.iter_mut().zip(&plan.steps).enumerate() {
             let product_at = task.product_at();
@@ -150,9 +151,17 @@ fn warn_of_host_steps(plan: &Plan, tasks: &[Task], program: &Program) {
 }
 
 fn reports_faults(task: &Task) -> bool {
-    let Task::Kernels { launches, .. } = task else { return false };
-    let mut pointers = launches.iter().flat_map(|ready| ready.launch.args.pointers());
-    pointers.any(|(_, pointer)| *pointer == Pointer::Fault)
+    pointers(task).any(|pointer| pointer == Pointer::Fault)
+}
+
+/// How many counters a task needs.
+fn counters(task: &Task) -> usize {
+    pointers(task).map(|pointer| if let Pointer::Counters(count) = pointer { count } else { 0 }).max().unwrap_or(0)
+}
+
+fn pointers(task: &Task) -> impl Iterator<Item = Pointer> + '_ {
+    let launches = if let Task::Kernels { launches, .. } = task { launches.as_slice() } else { &[] };
+    launches.iter().flat_map(|ready| ready.launch.args.pointers()).map(|&(_, pointer)| pointer)
 }
 
 /// The constants that the device reads, on the device.

@@ -209,7 +209,7 @@ unsafe fn steps(
     let device = &plan.program.device.device;
     let words = block.address().wrapping_add(plan.layout.faults_at);
     // SAFETY: the words have their place in the block.
-    unsafe { device.fill_raw_async(words, 0, plan.layout.fault_bytes, stream)? };
+    unsafe { device.fill_raw_async(words, 0, plan.layout.zeroed_bytes, stream)? };
     let mut watch = observer.map(|observer| Watch::new(observer, device, stream)).transpose()?;
     for at in 0..plan.tasks.len() {
         // SAFETY: the caller's promise.

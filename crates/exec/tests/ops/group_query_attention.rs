@@ -379,7 +379,9 @@ fn a_cache_is_updated_where_it_lies() {
 fn a_cache_that_is_too_short_is_an_error() {
     let decoder = Decoder { rows: 3, lengths: vec![14, 4], ..Decoder::default() };
     let message = decoder.case(&decoder.given(1)).run().unwrap_err();
-    assert!(message.contains("index 13 is out of range for an axis of 12 elements"), "{message}");
+    let whole = "index 13 is out of range for an axis of 12 elements";
+    let wanted = if device::is_host() { whole } else { "an index is out of range" };
+    assert!(message.contains(wanted), "{message}");
     let narrow = Decoder { total: 2, held: Some(2), lengths: vec![3, 3], ..Decoder::default() };
     let message = narrow.case(&narrow.given(1)).run().unwrap_err();
     assert!(message.contains("a total_sequence_length of 2 for 3 new tokens"), "{message}");

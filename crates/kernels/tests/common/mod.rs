@@ -80,7 +80,8 @@ fn shift(dtype: DType) -> usize {
 type Configure = unsafe extern "C" fn(i32, i32);
 type Entry = unsafe extern "C" fn(*const HostLaunch);
 
-/// Runs a step under the simulator. `inputs` are the whole buffers, outputs begin as 0xA5 bytes of `output_elems`.
+/// Runs a step under the simulator. `inputs` are the whole buffers, outputs begin as 0xA5 bytes of `output_elems`, unless
+/// they are in an input's buffer: then they are that input.
 pub fn simulate(
     step: &Step,
     inputs: &[Tensor],
@@ -104,7 +105,12 @@ pub fn simulate(
         .map(|(view, &elems)| Guarded::new(&vec![0xA5; elems * view.dtype.bytes()], shift(view.dtype)))
         .collect();
     let scratch = Guarded::new(&vec![0xA5; work.scratch_bytes], 0);
+    let shared = |number: usize| step.inputs.iter().position(|view| view.buffer == step.outputs[number].buffer);
+    let target_of = |number: usize| shared(number).map_or(&targets[number], |input| &sources[input]);
     let mut fault = 0u32;
+    let pointers = work.launches.iter().flat_map(|launch| launch.args.pointers());
+    let counted = pointers.map(|(_, pointer)| if let Pointer::Counters(count) = pointer { *count } else { 0 });
+    let counters = Guarded::new(&vec![0; 4 * counted.max().unwrap_or(0)], 0);
     for launch in &work.launches {
         let image = SIMULATOR.compile(&launch.kernel, &arch).unwrap_or_else(|error| panic!("{error}"));
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -119,9 +125,10 @@ pub fn simulate(
         for &(offset, pointer) in launch.args.pointers() {
             let address = match pointer {
                 Pointer::Input(number, bytes) => sources[number].address().wrapping_offset(bytes),
-                Pointer::Output(number, bytes) => targets[number].address().wrapping_offset(bytes),
+                Pointer::Output(number, bytes) => target_of(number).address().wrapping_offset(bytes),
                 Pointer::Scratch(bytes) => scratch.address().wrapping_add(bytes),
                 Pointer::Fault => (&raw mut fault).cast::<u8>(),
+                Pointer::Counters(_) => counters.address(),
             };
             args[offset..offset + 8].copy_from_slice(&(address as u64).to_le_bytes());
         }
@@ -141,10 +148,12 @@ pub fn simulate(
         let entry = unsafe { library.get::<Entry>(launch.kernel.name) }.unwrap();
         // SAFETY: the structure has the kernel's size, and its addresses lead to live memory.
         unsafe { entry(&call) };
+        assert!(counters.bytes().iter().all(|&byte| byte == 0), "{}: counters are left as they were", launch.kernel.name);
     }
-    let outputs = step.outputs.iter().zip(&targets).zip(output_elems);
-    let made =
-        outputs.map(|((view, memory), &elems)| Tensor::from_bytes(view.dtype, &[elems], memory.bytes()).unwrap());
+    let outputs = step.outputs.iter().enumerate().zip(output_elems);
+    let made = outputs.map(|((number, view), &elems)| {
+        Tensor::from_bytes(view.dtype, &[elems], target_of(number).bytes()).unwrap()
+    });
     Ok((made.collect(), fault))
 }
 
@@ -201,6 +210,26 @@ pub fn check_on(targets: &[&str], step: &Step, inputs: &[Tensor], output_elems: 
                 for (at, (f, w)) in found.scalars().zip(wanted.scalars()).enumerate() {
                     let (f, w) = (f.as_f64(), w.as_f64());
                     let close = (f - w).abs() <= relative * w.abs().max(1.0) || f == w || f.is_nan() && w.is_nan();
+                    assert!(close, "{target}, order {order}, {step:?}: element {at} is {f} instead of {w}");
+                }
+            }
+        }
+    }
+}
+
+/// Runs a step under the simulator, for these targets and three orders of threads, and compares the outputs with numbers.
+pub fn check_numbers(targets: &[&str], step: &Step, inputs: &[Tensor], wanted: &[Vec<f64>], relative: f64) {
+    let elems: Vec<usize> = wanted.iter().map(Vec::len).collect();
+    for target in targets {
+        for order in 0..3 {
+            let (found, fault) = simulate(step, inputs, &elems, target, order).unwrap_or_else(|declined| {
+                panic!("{target}: {step:?} declined: {declined}");
+            });
+            assert_eq!(fault, 0, "{target}: {step:?} reported a fault");
+            for (found, wanted) in found.iter().zip(wanted) {
+                for (at, (f, &w)) in found.scalars().zip(wanted).enumerate() {
+                    let f = f.as_f64();
+                    let close = (f - w).abs() <= relative * w.abs().max(1.0);
                     assert!(close, "{target}, order {order}, {step:?}: element {at} is {f} instead of {w}");
                 }
             }

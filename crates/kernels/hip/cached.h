@@ -1,0 +1,152 @@
+// What the texts of attention over caches share. With p rows in a batch's cache before the step, which its length says, row t
+// sees the keys up to p + t, or all; of these with a window the last ones. Heads of queries share heads of keys: what is
+// called a row here is one of `rows * group` of a head of keys, token by token.
+//
+// T: the stored type; sums and scores are f32. I: i32 or i64. EXTRA: scores are bounded, or have a bias. Elements of a row
+// are neighbours. BLOCK_ROWS: rows of a block, which is blockIdx.x; blockIdx.y is its part of the keys that these rows see.
+// The grid follows from extents alone. Lengths are read here: parts that are not needed leave at once, and the block that
+// is the last one of its rows adds up what the others left in `partial`.
+struct CachedArgs {
+  const T* q;
+  const T* k;
+  const T* v;
+  const I* lengths;
+  const T* bias;   // may be NULL
+  const T* sinks;  // may be NULL
+  T* out;
+  f32* partial;   // [parts, blocks, BLOCK_ROWS, width + 2]: sums, the largest score, the sum of weights
+  u32* counters;  // [blocks]: zero before and after
+  i64 q_batch, q_head, q_row;
+  i64 k_batch, k_head, k_key;
+  i64 v_batch, v_head, v_key;
+  i64 out_batch, out_head, out_row;
+  i64 bias_batch, bias_head, bias_row, bias_key;
+  i64 lengths_step, sinks_step, shift;
+  f32 alpha, softcap;  // no bound if 0
+  u32 causal, window;
+  u32 has_sink;
+  u32 shared, group, rows;
+  u32 total, size, width;
+  u32 groups;  // blocks of a head of keys
+  u32 parts;   // at most MOST_PARTS
+};
+
+#define LOG2_E 1.44269504088896340736f
+#define MOST_PARTS 64
+
+struct Range { u32 start, end; };
+
+// The keys that a token sees.
+DEV Range seen_by(const CachedArgs& a, u32 before, u32 token) {
+  u32 own = before + token;
+  Range r;
+  r.end = min_of(a.total, a.causal ? own + 1 : before + a.rows);
+  r.start = own + 1 > a.window ? min_of(r.end, own + 1 - a.window) : 0;
+  return r;
+}
+
+// What a block works on.
+struct Task {
+  u32 batch, head;   // of keys
+  u32 first, count;  // rows of the head of keys
+  u32 before;
+  Range keys;  // of this part
+  u32 parts;   // that these rows need
+};
+
+// STEP: keys that are worth a part.
+template <int STEP> DEV Task task_of(const CachedArgs& a) {
+  Task t;
+  u32 number = blockIdx.x / a.groups;
+  t.batch = number / a.shared;
+  t.head = number - t.batch * a.shared;
+  // The last rows of a causal prompt see most, so they come first.
+  t.first = (a.groups - 1 - (blockIdx.x - number * a.groups)) * BLOCK_ROWS;
+  t.count = min_of((u32)BLOCK_ROWS, a.rows * a.group - t.first);
+  t.before = filled_before((i64)a.lengths[(i64)t.batch * a.lengths_step], a.shift);
+  u32 start = seen_by(a, t.before, t.first / a.group).start;
+  u32 end = seen_by(a, t.before, (t.first + t.count - 1) / a.group).end;
+  u32 keys = end > start ? end - start : 0, share = ((keys + a.parts - 1) / a.parts + STEP - 1) / STEP * STEP;
+  t.parts = keys > share ? (keys + share - 1) / share : 1;
+  t.keys.start = min_of(end, start + blockIdx.y * share);
+  t.keys.end = min_of(end, t.keys.start + share);
+  return t;
+}
+
+DEV u32 token_of(const CachedArgs& a, u32 row) { return row / a.group; }
+DEV u32 head_of(const CachedArgs& a, const Task& t, u32 row) { return t.head * a.group + row % a.group; }
+DEV i64 query_at(const CachedArgs& a, const Task& t, u32 row) {
+  return (i64)t.batch * a.q_batch + (i64)head_of(a, t, row) * a.q_head + (i64)token_of(a, row) * a.q_row;
+}
+DEV i64 out_at(const CachedArgs& a, const Task& t, u32 row) {
+  return (i64)t.batch * a.out_batch + (i64)head_of(a, t, row) * a.out_head + (i64)token_of(a, row) * a.out_row;
+}
+DEV i64 bias_at(const CachedArgs& a, const Task& t, u32 row) {
+  return (i64)t.batch * a.bias_batch + (i64)head_of(a, t, row) * a.bias_head + (i64)token_of(a, row) * a.bias_row;
+}
+
+// Scores count in powers of two. What products of queries and keys are multiplied by, and what becomes of them.
+DEV f32 factor_of(const CachedArgs& a) { return EXTRA ? a.alpha : a.alpha * LOG2_E; }
+DEV f32 score_of(const CachedArgs& a, f32 product, i64 bias, u32 key) {
+#if EXTRA
+  if (a.softcap != 0) product = a.softcap * tanh_of(product / a.softcap);
+  if (a.bias) product += get(a.bias[bias + (i64)key * a.bias_key]);
+  return product * LOG2_E;
+#else
+  return product;
+#endif
+}
+
+// What weights are relative to: a row without any score so far is relative to nothing.
+DEV f32 shift_of(f32 top) { return top == -INFINITY_OF(f32) ? 0.0f : top; }
+
+// What sums of a row are multiplied by at the end. A row that sees nothing gives zeros.
+DEV f32 share_of(const CachedArgs& a, const Task& t, u32 row, f32 top, f32 sum) {
+  f32 share = 1.0f;
+  if (a.has_sink) {
+    f32 sink = a.sinks ? get(a.sinks[(i64)head_of(a, t, row) * a.sinks_step]) * LOG2_E : 0.0f;
+    f32 shift = shift_of(max_of(top, sink));
+    share = exp2f(top - shift);
+    sum = sum * share + exp2f(sink - shift);
+  }
+  return sum == 0 ? 0.0f : share / sum;
+}
+
+DEV f32* partial_at(const CachedArgs& a, u32 part, u32 row) {
+  return a.partial + (((u64)part * gridDim.x + blockIdx.x) * BLOCK_ROWS + row) * (a.width + 2);
+}
+
+// Behind all parts' writes to `partial`: the last block of these rows adds them up. `shares` is LDS for a number for each
+// row and part, `is_last` for one.
+template <int THREADS> DEV void merge(const CachedArgs& a, const Task& t, f32* shares, u32* is_last) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    is_last[0] = count_up(a.counters + blockIdx.x) == t.parts - 1;
+    if (is_last[0]) a.counters[blockIdx.x] = 0;
+  }
+  __syncthreads();
+  if (!is_last[0]) return;
+  for (u32 row = threadIdx.x; row < t.count; row += THREADS) {
+    f32 top = -INFINITY_OF(f32), sum = 0;
+#pragma unroll 4
+    for (u32 part = 0; part < t.parts; part++) top = max_of(top, partial_at(a, part, row)[a.width]);
+    f32 shift = shift_of(top);
+#pragma unroll 4
+    for (u32 part = 0; part < t.parts; part++) {
+      const f32* from = partial_at(a, part, row) + a.width;
+      f32 share = exp2f(from[0] - shift);
+      shares[row * a.parts + part] = share;
+      sum += from[1] * share;
+    }
+    f32 factor = share_of(a, t, t.first + row, top, sum);
+    for (u32 part = 0; part < t.parts; part++) shares[row * a.parts + part] *= factor;
+  }
+  __syncthreads();
+  for (u32 at = threadIdx.x; at < t.count * a.width; at += THREADS) {
+    u32 row = at / a.width, e = at - row * a.width;
+    f32 value = 0;
+#pragma unroll 8
+    for (u32 part = 0; part < t.parts; part++) value += partial_at(a, part, row)[e] * shares[row * a.parts + part];
+    a.out[out_at(a, t, t.first + row) + e] = put<T>(value);
+  }
+}

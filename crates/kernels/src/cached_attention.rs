@@ -1,0 +1,191 @@
+//! Attention over caches: `hip/cached_rows.hip`, `hip/cached_tiles.hip`.
+use graph::{
+    DType, Declined, Step, View,
+    prim::{CachedAttention, Sinks},
+};
+
+use crate::{Arch, Args, Kernel, Launch, Work, kernel::type_name, layout::grid_x};
+
+macro_rules! text {
+    ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };
+}
+
+const MATH: &str = include_str!("../hip/math.h");
+const ROWS: &str = text!("lengths.h", "cached.h", "cached_rows.hip");
+
+/// Rows of a block without tiles, at most: keys and values are read once for all of them.
+const MOST_ROWS: usize = 8;
+/// Threads of the kernel without tiles.
+const THREADS: u32 = 128;
+/// Its blocks that share a compute unit.
+const BLOCKS: usize = 4;
+/// Parts of the keys, at most.
+const MOST_PARTS: usize = 64;
+
+pub(crate) fn work(attention: &CachedAttention, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+    let job = Job::new(attention, step)?;
+    if step.outputs[0].elems() == 0 {
+        return Ok(Work::nothing());
+    }
+    job.rows(arch)
+}
+
+/// A step's views and extents.
+struct Job<'a> {
+    attention: &'a CachedAttention,
+    q: &'a View,
+    k: &'a View,
+    v: &'a View,
+    lengths: &'a View,
+    bias: Option<(usize, &'a View)>,
+    sinks: Option<(usize, &'a View)>,
+    out: &'a View,
+    batches: usize,
+    shared: usize,
+    /// Heads of queries that share a head of keys.
+    group: usize,
+    /// Tokens.
+    tokens: usize,
+    total: usize,
+    size: usize,
+    width: usize,
+}
+
+/// How a launch shares out the rows and the keys.
+#[derive(Clone, Copy)]
+struct Division {
+    /// Rows of a block.
+    rows: usize,
+    /// Blocks of a head of keys.
+    groups: usize,
+    /// Parts of the keys.
+    parts: usize,
+}
+
+impl<'a> Job<'a> {
+    fn new(attention: &'a CachedAttention, step: &'a Step) -> Result<Self, Declined> {
+        let ([q, k, v, lengths, operands @ ..], [out]) = (&step.inputs[..], &step.outputs[..]) else {
+            return Err(Declined::new("attention without queries, keys, values and lengths"));
+        };
+        let (&[batches, heads, tokens, size], &[_, shared, total, width]) = (&q.shape[..], &v.shape[..]) else {
+            return Err(Declined::new("attention over other axes"));
+        };
+        let mut operands = (4..).zip(operands);
+        let bias = if attention.bias { operands.next() } else { None };
+        let sinks = if attention.sinks == Sinks::Given { operands.next() } else { None };
+        let given = [bias, sinks].into_iter().flatten().map(|(_, view)| view);
+        let one_type = [k, v, out].into_iter().chain(given).all(|view| view.dtype == q.dtype);
+        if !one_type || !matches!(q.dtype, DType::F32 | DType::F16 | DType::Bf16) {
+            return Err(Declined::new(format!("attention over a cache of {}", q.dtype)));
+        }
+        if [q, k, v, out].iter().any(|view| view.shape[3] > 1 && view.strides[3] != 1) {
+            return Err(Declined::new("attention over rows whose elements lie apart"));
+        }
+        if size.max(width) > 256 {
+            return Err(Declined::new(format!("attention with heads of {size}")));
+        }
+        if tokens * heads >= 1 << 31 || total >= 1 << 31 {
+            return Err(Declined::new("an axis of 2^31 elements or more"));
+        }
+        let group = heads / shared.max(1);
+        Ok(Self { attention, q, k, v, lengths, bias, sinks, out, batches, shared, group, tokens, total, size, width })
+    }
+
+    /// Rows of a head of keys.
+    fn all_rows(&self) -> usize {
+        self.tokens * self.group
+    }
+
+    fn kernel(&self, name: &'static str, family: &'static str) -> Kernel {
+        let extra = self.attention.softcap.is_some() || self.bias.is_some();
+        let headers = if extra { &[MATH][..] } else { &[] };
+        Kernel::new(name, family)
+            .with(headers.iter().copied())
+            .set("T", type_name(self.q.dtype))
+            .set("I", type_name(self.lengths.dtype))
+            .set("EXTRA", u8::from(extra))
+    }
+
+    /// True if rows of a view can be read 16 bytes at a time.
+    fn is_packed(view: &View) -> bool {
+        let elems = 16 / view.dtype.bytes();
+        let fits = |stride: isize| stride % elems as isize == 0;
+        let outer = (0..3).filter(|&axis| view.shape[axis] > 1);
+        view.shape[3].is_multiple_of(elems)
+            && fits(view.offset)
+            && outer.map(|axis| view.strides[axis]).all(fits)
+    }
+
+    fn args(&self, division: Division) -> Args {
+        let mut args = Args::new().input("q", 0, self.q).input("k", 1, self.k).input("v", 2, self.v);
+        args = args.input("lengths", 3, self.lengths);
+        for (name, operand) in [("bias", self.bias), ("sinks", self.sinks)] {
+            args = match operand {
+                Some((number, view)) => args.input(name, number, view),
+                None => args.null(name),
+            };
+        }
+        args = args.output("out", 0, self.out);
+        args = match division.parts {
+            1 => args.null("partial").null("counters"),
+            _ => args.scratch("partial", 0).counters("counters", self.blocks(division)),
+        };
+        let strides = |view: &View, count: usize| -> Vec<i64> {
+            view.strides.iter().take(count).map(|&stride| stride as i64).collect()
+        };
+        for (name, view) in [("q_batch", self.q), ("k_batch", self.k), ("v_batch", self.v), ("out_batch", self.out)] {
+            args = args.i64s(name, &strides(view, 3));
+        }
+        args = args.i64s("bias_batch", &self.bias.map_or_else(|| vec![0; 4], |(_, view)| strides(view, 4)));
+        let step = |view: &View| view.strides.first().map_or(0, |&stride| stride as i64);
+        let window = self.attention.window.map_or(u32::MAX, |window| u32::try_from(window).unwrap_or(u32::MAX));
+        args.i64("lengths_step", step(self.lengths))
+            .i64("sinks_step", self.sinks.map_or(0, |(_, view)| step(view)))
+            .i64("shift", self.attention.filled.shift)
+            .f32("alpha", self.attention.alpha)
+            .f32("softcap", self.attention.softcap.unwrap_or(0.0))
+            .u32("causal", u32::from(self.attention.causal))
+            .u32("window", window)
+            .u32("has_sink", u32::from(self.attention.sinks != Sinks::None))
+            .u32s("shared", &[self.shared, self.group, self.tokens].map(|extent| extent as u32))
+            .u32s("total", &[self.total, self.size, self.width].map(|extent| extent as u32))
+            .u32s("groups", &[division.groups, division.parts].map(|count| count as u32))
+    }
+
+    /// Blocks of one part.
+    fn blocks(&self, division: Division) -> usize {
+        self.batches * self.shared * division.groups
+    }
+
+    fn launch(&self, kernel: Kernel, threads: u32, division: Division) -> Result<Work, Declined> {
+        let blocks = self.blocks(division);
+        let grid = [grid_x(blocks as u64)?, division.parts as u32, 1];
+        let kernel = kernel.set("BLOCK_ROWS", division.rows);
+        let launch = Launch { kernel, grid, threads, lds_bytes: 0, args: self.args(division) };
+        let partial = division.parts * blocks * division.rows * (self.width + 2) * 4;
+        Ok(Work { launches: vec![launch], scratch_bytes: if division.parts > 1 { partial } else { 0 } })
+    }
+
+    fn rows(&self, arch: &Arch) -> Result<Work, Declined> {
+        let rows = self.all_rows().next_power_of_two().min(MOST_ROWS);
+        let groups = self.all_rows().div_ceil(rows);
+        let keys = if rows == MOST_ROWS { 2 } else { 4 };
+        let chunk = 16 / self.q.dtype.bytes();
+        let chunks = self.size.max(self.width).div_ceil(chunk).next_power_of_two();
+        let lanes = chunks.min(32);
+        // The kernel finds out how many of them a length is worth.
+        let least = THREADS as usize / lanes * keys;
+        let blocks = self.batches * self.shared * groups;
+        let wanted = (BLOCKS * arch.compute_units as usize).div_ceil(blocks);
+        let parts = wanted.min(MOST_PARTS).min(self.total.div_ceil(least)).max(1);
+        let kernel = self
+            .kernel("cached_rows", ROWS)
+            .set("ROWS", rows)
+            .set("KEYS", keys)
+            .set("LANES", lanes)
+            .set("E", chunks / lanes * chunk)
+            .set("PACKED", u8::from([self.q, self.k, self.v].into_iter().all(Self::is_packed)))
+            .set("ONE", u8::from(self.tokens == 1));
+        self.launch(kernel, THREADS, Division { rows, groups, parts })
+    }
+}
