@@ -42,9 +42,8 @@ pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Work, De
         [keys, values] => args.input("past", 3, keys).input("past", 4, values),
         _ => args.null("past").null("past"),
     };
-    let axes = |of: Option<&View>| -> [i64; 4] {
-        std::array::from_fn(|axis| of.map_or(0, |view| view.strides[axis] as i64))
-    };
+    let axes =
+        |of: Option<&View>| -> [i64; 4] { std::array::from_fn(|axis| of.map_or(0, |view| view.strides[axis] as i64)) };
     let args = args
         .output("out", 0, present_keys)
         .output("out", 1, present_values)
@@ -56,10 +55,8 @@ pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Work, De
         .u32s("packs", &sizes.map(|size| (size / elems) as u32))
         .u32s("batches", &[batches, heads, rows, held, total].map(|extent| extent as u32))
         .u32("same_shape", u32::from(append.past && held == total));
-    let kernel = Kernel::new("append", TEXT)
-        .set("T", word_name(keys.dtype))
-        .set("I", type_name(lengths.dtype))
-        .set("V", elems);
+    let kernel =
+        Kernel::new("append", TEXT).set("T", word_name(keys.dtype)).set("I", type_name(lengths.dtype)).set("V", elems);
     // Enough for a copy of all rows; where only new ones are written, most leave at once.
     let tasks = total * sizes[0].max(sizes[1]) / elems;
     let wanted = (BLOCKS * arch.compute_units as usize).div_ceil(2 * batches * heads);

@@ -4,7 +4,9 @@ use graph::{
     prim::{CachedAttention, Sinks},
 };
 
-use crate::{Arch, Args, Kernel, Launch, Work, kernel::type_name, layout::grid_x};
+use crate::{
+    Arch, Args, Kernel, Launch, Matrix, Work, gemm::matrix_number, kernel::type_name, layout::grid_x, walk::pack,
+};
 
 macro_rules! text {
     ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };
@@ -12,6 +14,7 @@ macro_rules! text {
 
 const MATH: &str = include_str!("../hip/math.h");
 const ROWS: &str = text!("lengths.h", "cached.h", "cached_rows.hip");
+const TILES: &str = text!("lengths.h", "cached.h", "mma.h", "cached_tiles.hip");
 
 /// Rows of a block without tiles, at most: keys and values are read once for all of them.
 const MOST_ROWS: usize = 8;
@@ -21,11 +24,25 @@ const THREADS: u32 = 128;
 const BLOCKS: usize = 4;
 /// Parts of the keys, at most.
 const MOST_PARTS: usize = 64;
+/// Rows and keys of a tile.
+const TILE: usize = 64;
+/// Rows that a tile is worth for.
+const FEW_ROWS: usize = 16;
+/// Parts of the keys for tiles, at most: the block that adds them up has as many numbers for each of its rows.
+const MOST_TILE_PARTS: usize = 16;
 
 pub(crate) fn work(attention: &CachedAttention, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let job = Job::new(attention, step)?;
     if step.outputs[0].elems() == 0 {
         return Ok(Work::nothing());
+    }
+    let matrix = match job.q.dtype {
+        DType::F16 => arch.matrix,
+        DType::Bf16 if arch.matrix_bf16 => arch.matrix,
+        _ => Matrix::None,
+    };
+    if matrix != Matrix::None && job.all_rows() > FEW_ROWS && job.size.max(job.width) <= 128 {
+        return job.tiles(matrix, arch);
     }
     job.rows(arch)
 }
@@ -106,14 +123,13 @@ impl<'a> Job<'a> {
             .set("EXTRA", u8::from(extra))
     }
 
-    /// True if rows of a view can be read 16 bytes at a time.
-    fn is_packed(view: &View) -> bool {
-        let elems = 16 / view.dtype.bytes();
-        let fits = |stride: isize| stride % elems as isize == 0;
-        let outer = (0..3).filter(|&axis| view.shape[axis] > 1);
-        view.shape[3].is_multiple_of(elems)
-            && fits(view.offset)
-            && outer.map(|axis| view.strides[axis]).all(fits)
+    /// Whether rows of queries, keys and values can be read 16 bytes at a time, as a setting.
+    fn is_packed(&self) -> u8 {
+        let numbers = [self.q, self.k, self.v].into_iter().flat_map(|view| {
+            let outer = (0..3).filter(|&axis| view.shape[axis] > 1).map(|axis| view.strides[axis] as i64);
+            outer.chain([view.offset as i64, view.shape[3] as i64])
+        });
+        u8::from(pack(self.q.dtype, 16, numbers) as usize == 16 / self.q.dtype.bytes())
     }
 
     fn args(&self, division: Division) -> Args {
@@ -184,8 +200,23 @@ impl<'a> Job<'a> {
             .set("KEYS", keys)
             .set("LANES", lanes)
             .set("E", chunks / lanes * chunk)
-            .set("PACKED", u8::from([self.q, self.k, self.v].into_iter().all(Self::is_packed)))
+            .set("PACKED", self.is_packed())
             .set("ONE", u8::from(self.tokens == 1));
         self.launch(kernel, THREADS, Division { rows, groups, parts })
+    }
+
+    fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
+        let groups = self.all_rows().div_ceil(TILE);
+        let blocks = self.batches * self.shared * groups;
+        let wanted = arch.compute_units as usize / blocks;
+        let parts = wanted.min(MOST_TILE_PARTS).min(self.total.div_ceil(TILE)).max(1);
+        let kernel = self
+            .kernel("cached_tiles", TILES)
+            .set("SIZE", self.size.next_multiple_of(16))
+            .set("WIDTH", self.width.next_multiple_of(16))
+            .set("PACKED", self.is_packed())
+            .set("MATRIX", matrix_number(matrix))
+            .set("WAVE", arch.wave);
+        self.launch(kernel, 4 * arch.wave, Division { rows: TILE, groups, parts })
     }
 }

@@ -50,10 +50,15 @@ impl Case {
                         if d >= 2 * self.half {
                             return at(d);
                         }
-                        let (pair, first) = if self.interleaved { (d / 2, d % 2 == 0) } else { (d % self.half, d < self.half) };
+                        let (pair, first) =
+                            if self.interleaved { (d / 2, d % 2 == 0) } else { (d % self.half, d < self.half) };
                         let distance = if self.interleaved { 1 } else { self.half };
                         let angle = position * self.half + pair;
-                        if first { at(d) * c[angle] - at(d + distance) * s[angle] } else { at(d) * c[angle] + at(d - distance) * s[angle] }
+                        if first {
+                            at(d) * c[angle] - at(d + distance) * s[angle]
+                        } else {
+                            at(d) * c[angle] + at(d - distance) * s[angle]
+                        }
                     }));
                 }
             }

@@ -148,12 +148,15 @@ pub fn simulate(
         let entry = unsafe { library.get::<Entry>(launch.kernel.name) }.unwrap();
         // SAFETY: the structure has the kernel's size, and its addresses lead to live memory.
         unsafe { entry(&call) };
-        assert!(counters.bytes().iter().all(|&byte| byte == 0), "{}: counters are left as they were", launch.kernel.name);
+        assert!(
+            counters.bytes().iter().all(|&byte| byte == 0),
+            "{}: counters are left as they were",
+            launch.kernel.name
+        );
     }
     let outputs = step.outputs.iter().enumerate().zip(output_elems);
-    let made = outputs.map(|((number, view), &elems)| {
-        Tensor::from_bytes(view.dtype, &[elems], target_of(number).bytes()).unwrap()
-    });
+    let made = outputs
+        .map(|((number, view), &elems)| Tensor::from_bytes(view.dtype, &[elems], target_of(number).bytes()).unwrap());
     Ok((made.collect(), fault))
 }
 
