@@ -3,12 +3,14 @@
 // until they meet at the end.
 //
 // ROWS: rows of a block. KEYS: keys of a team at a time. LANES: a power of two, at most 32. E: elements of a lane.
-// PACKED: 16 bytes of a key or value are read at once. ONE: all rows are of one token, and see the same keys.
+// PACKED: 16 bytes of a key or value are read at once. ONE: all rows are of one token, and see the same keys. Queries lie in
+// LDS; those of few rows are kept in registers too.
 #define THREADS 128
 #define V (16 / (int)sizeof(T))
 #define ROOM (LANES * E)
 #define TEAMS (THREADS / LANES)
 typedef Pack<T, V> Chunk;
+struct __align__(16) Numbers { f32 at[E]; };
 struct Part { Chunk at[E / V]; };
 
 // The elements of a lane: chunks of a row, with those of the other lanes between them.
@@ -30,6 +32,7 @@ DEV Part load_part(const T* row, u32 lane, u32 extent) {
 DEV f32 part_at(const Part& p, int e) { return get(p.at[e / V].at[e % V]); }
 
 KERNEL(cached_rows, THREADS, CachedArgs) {
+  SHARED(Numbers, queries, ROWS * LANES);
   SHARED(f32, tops, THREADS / MIN_WARP * ROWS);
   SHARED(f32, sums, THREADS / MIN_WARP * ROWS);
   SHARED(f32, parts, THREADS / MIN_WARP * ROOM);
@@ -41,22 +44,23 @@ KERNEL(cached_rows, THREADS, CachedArgs) {
   const T* k = a.k + (i64)t.batch * a.k_batch + (i64)t.head * a.k_head;
   const T* v = a.v + (i64)t.batch * a.v_batch + (i64)t.head * a.v_head;
 
-  f32 q[ROWS][E], o[ROWS][E], top[ROWS], sum[ROWS];
+  // Rows beyond the last are the last once more.
+  for (u32 at = threadIdx.x; at < ROWS * LANES; at += THREADS) {
+    Part p = load_part(a.q + query_at(a, t, t.first + min_of(at / LANES, t.count - 1)), at % LANES, a.size);
+#pragma unroll
+    for (int e = 0; e < E; e++) queries[at].at[e] = part_at(p, e) * factor_of(a);
+  }
+  f32 o[ROWS][E], top[ROWS], sum[ROWS];
   Range seen[ROWS];
 #pragma unroll
   for (u32 r = 0; r < ROWS; r++) {
-    // Rows beyond the last are the last once more.
-    u32 row = t.first + min_of(r, t.count - 1);
-    Part p = load_part(a.q + query_at(a, t, row), lane, a.size);
 #pragma unroll
-    for (int e = 0; e < E; e++) {
-      q[r][e] = part_at(p, e) * factor_of(a);
-      o[r][e] = 0;
-    }
+    for (int e = 0; e < E; e++) o[r][e] = 0;
     top[r] = -INFINITY_OF(f32);
     sum[r] = 0;
-    if (!ONE) seen[r] = seen_by(a, t.before, token_of(a, row));
+    if (!ONE) seen[r] = seen_by(a, t.before, token_of(a, t.first + min_of(r, t.count - 1)));
   }
+  __syncthreads();
   for (u32 base = t.keys.start; base < t.keys.end; base += TEAMS * KEYS) {
     Part x[KEYS], y[KEYS];
     f32 s[ROWS][KEYS];
@@ -67,16 +71,16 @@ KERNEL(cached_rows, THREADS, CachedArgs) {
       x[j] = load_part(k + (i64)key * a.k_key, lane, a.size);
       y[j] = load_part(v + (i64)key * a.v_key, lane, a.width);
     }
+    // Compilers do not know that this is 0, and leave the queries of many rows where they are.
+    const Numbers* mine = queries + lane + (ROWS > 2 ? base >> 31 : 0);
 #pragma unroll
-    for (u32 j = 0; j < KEYS; j++) {
-      f32 key[E];
+    for (int r = 0; r < ROWS; r++) {
+      const Numbers q = mine[r * LANES];
 #pragma unroll
-      for (int e = 0; e < E; e++) key[e] = part_at(x[j], e);
-#pragma unroll
-      for (int r = 0; r < ROWS; r++) {
+      for (int j = 0; j < KEYS; j++) {
         s[r][j] = 0;
 #pragma unroll
-        for (int e = 0; e < E; e++) s[r][j] += q[r][e] * key[e];
+        for (int e = 0; e < E; e++) s[r][j] += q.at[e] * part_at(x[j], e);
       }
     }
 #pragma unroll

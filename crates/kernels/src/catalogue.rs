@@ -4,9 +4,10 @@ use graph::{
     DType, Prim, Step, View,
     expr::{Binary, Expr, Unary},
     prim::{
-        Activation, ActivationKind, ArgReduce, Attention, Axis, BatchDims, BufferId, Cell, Conv, Coordinates,
-        Cumulative, Fused, Integer, Interpolation, Lrn, Map, MatMul, Nearest, Norm, Pool, PoolKind, Recurrent,
-        RecurrentInputs, Reduce, ReduceKind, Resize, Scatter, ScatterKind, Softmax, TopK,
+        Activation, ActivationKind, Append, ArgReduce, Attention, Axis, BatchDims, BufferId, CachedAttention, Cell,
+        Conv, Coordinates, Cumulative, Filled, Fused, Integer, Interpolation, Lrn, Map, MatMul, Nearest, Norm, Pool,
+        PoolKind, Positions, Recurrent, RecurrentInputs, Reduce, ReduceKind, Resize, Rotary, Scatter, ScatterKind,
+        Sinks, Softmax, TopK,
     },
     shape,
 };
@@ -29,6 +30,7 @@ pub fn catalogue() -> Vec<Sample> {
         rows(dtype, &mut samples);
         products(dtype, &mut samples);
         attention(dtype, &mut samples);
+        decoder(dtype, &mut samples);
         images(dtype, &mut samples);
         indexing(dtype, &mut samples);
         sequences(dtype, &mut samples);
@@ -271,6 +273,42 @@ fn attention(dtype: DType, samples: &mut Vec<Sample>) {
         made.step.inputs[1].strides = [64 * 4096isize, 1, 64].into_iter().collect();
         made.step.inputs[3].strides = [4096isize, 0, 0, 1].into_iter().collect();
         samples.push(made);
+    }
+}
+
+/// What a decoder does with its caches: a prompt, and one token.
+fn decoder(dtype: DType, samples: &mut Vec<Sample>) {
+    let filled = Filled { shift: 0 };
+    let lengths: (DType, &[usize]) = (DType::I32, &[2]);
+    for (rows, word) in [(512usize, "prompt"), (1, "token")] {
+        for interleaved in [false, true] {
+            let prim = Prim::Rotary(Rotary { interleaved, positions: Positions::Behind(filled) });
+            let x: (DType, &[usize]) = (dtype, &[2, rows, 40, 64]);
+            let angles: (DType, &[usize]) = (dtype, &[4096, 32]);
+            let name = if interleaved { "rotary interleaved" } else { "rotary" };
+            samples.push(sample(format!("{name} {word} {dtype}"), prim, &[x, angles, angles, lengths], &[x]));
+        }
+        let (new, cache): (&[usize], &[usize]) = (&[2, 8, rows, 64], &[2, 8, 4096, 64]);
+        let prim = Prim::Append(Append { filled, past: true });
+        let inputs = [lengths, (dtype, new), (dtype, new), (dtype, cache), (dtype, cache)];
+        samples.push(sample(format!("append {word} {dtype}"), prim, &inputs, &[(dtype, cache), (dtype, cache)]));
+        for (heads, size, softcap) in [(8usize, 128usize, None), (32, 64, None), (64, 128, None), (16, 256, Some(50.0))]
+        {
+            let prim = Prim::CachedAttention(CachedAttention {
+                alpha: 0.125,
+                filled,
+                causal: true,
+                window: None,
+                softcap,
+                bias: false,
+                sinks: Sinks::None,
+            });
+            let (q, cache): (&[usize], &[usize]) = (&[2, heads, rows, size], &[2, 8, 4096, size]);
+            let inputs = [(dtype, q), (dtype, cache), (dtype, cache), lengths];
+            let name = if softcap.is_some() { "cached_attention softcap" } else { "cached_attention" };
+            let label = format!("{name} {word} {heads} heads of {size} {dtype}");
+            samples.push(sample(label, prim, &inputs, &[(dtype, q)]));
+        }
     }
 }
 

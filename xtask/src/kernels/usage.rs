@@ -11,6 +11,8 @@ const REGISTERS: u32 = 64;
 const REGISTERS_OF_FEW_ROWS: u32 = 128;
 /// Rows that are read once, and the sums of a unit, stay in registers: fewer waves, each with more bytes on their way.
 const REGISTERS_OF_ROWS: u32 = 112;
+/// Sums of several heads, and keys and values on their way for all of them: few waves with many bytes each.
+const REGISTERS_OF_CACHED_ROWS: u32 = 192;
 /// Kernels that keep tiles of a product in registers: two blocks of 256 threads still share a compute unit.
 const REGISTERS_OF_TILES: u32 = 256;
 
@@ -63,7 +65,8 @@ impl Usage {
     /// What is beyond the budget, or not as the launcher has it.
     pub fn faults(&self, kernel: &str, args_bytes: u32, threads: u32, dynamic_lds: u32) -> Vec<String> {
         let registers = match kernel {
-            "gemm" | "attention" => REGISTERS_OF_TILES,
+            "gemm" | "attention" | "cached_tiles" => REGISTERS_OF_TILES,
+            "cached_rows" => REGISTERS_OF_CACHED_ROWS,
             "softmax" | "softmax_staged" | "normalise" | "recurrent_step" => REGISTERS_OF_ROWS,
             "gemv" | "attend_rows" => REGISTERS_OF_FEW_ROWS,
             _ => REGISTERS,
