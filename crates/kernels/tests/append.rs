@@ -1,4 +1,5 @@
 //! Caches that grow, under the simulator.
+#![allow(clippy::unwrap_used)]
 mod common;
 
 use common::{check_numbers, dense, random, simulate, step, strided};

@@ -1,4 +1,5 @@
 //! Attention over caches under the simulator, against loops in double precision.
+#![allow(clippy::unwrap_used)]
 mod common;
 
 use common::{check_numbers, dense, random, step, strided};

@@ -1,4 +1,5 @@
 //! Rotary position embeddings under the simulator, against loops in double precision.
+#![allow(clippy::unwrap_used)]
 mod common;
 
 use common::{check_numbers, dense, random, simulate, step, strided};
