@@ -11,8 +11,8 @@ use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{shell, stage};
 
-/// Only the virtual environment's ONNX Runtime has GenAI beside it.
-const GENAI_SUITE: [&str; 2] = ["tests/python/test_genai.py", "tests/python/test_textgen.py"];
+/// Only the virtual environment's ONNX Runtime has GenAI beside it: test files whose names begin so.
+const GENAI_SUITE: [&str; 2] = ["test_genai", "test_textgen"];
 
 /// Files whose tests run on the MIGraphX that they are given: the stand-in, or a real one.
 const MIGRAPHX_SUITE: &str = "test_migraphx";
@@ -34,7 +34,7 @@ pub fn integration(context: &Context<'_>, version: &str) -> Result<Outcome> {
     suite(context, &format!("ort-{version}"), |pytest| {
         pytest
             .arg("tests/python")
-            .args(GENAI_SUITE.map(|file| format!("--ignore={file}")))
+            .args(GENAI_SUITE.map(|start| format!("--ignore-glob=*/{start}*.py")))
             .env("AMDGPU_EP_TEST_ORT_VERSION", version)
             .env("AMDGPU_EP_TEST_MIGRAPHX", stand_in);
         if let Some(folder) = folder {
@@ -48,8 +48,9 @@ pub fn integration(context: &Context<'_>, version: &str) -> Result<Outcome> {
 /// # Errors
 /// When a test fails.
 pub fn genai(context: &Context<'_>) -> Result<Outcome> {
+    let files = files(context, &GENAI_SUITE)?;
     suite(context, "genai", |pytest| {
-        pytest.args(GENAI_SUITE);
+        pytest.args(files);
     })
 }
 
@@ -58,15 +59,7 @@ pub fn genai(context: &Context<'_>) -> Result<Outcome> {
 /// # Errors
 /// When a test fails.
 pub fn migraphx(context: &Context<'_>, interpreter: &Path, library: &Path) -> Result<Outcome> {
-    let tests = context.workspace.root().join("tests/python");
-    let mut files = Vec::new();
-    for entry in fs::read_dir(&tests).with_context(|| format!("cannot read {}", tests.display()))? {
-        let file = entry?.path();
-        if file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MIGRAPHX_SUITE)) {
-            files.push(file);
-        }
-    }
-    files.sort();
+    let files = files(context, &[MIGRAPHX_SUITE])?;
     suite(context, "migraphx", |pytest| {
         pytest.args(files).env("AMDGPU_EP_TEST_PYTHON", interpreter).env("AMDGPU_EP_TEST_MIGRAPHX", library);
     })
@@ -88,6 +81,21 @@ pub fn simulated(context: &Context<'_>, target: &str) -> Result<Outcome> {
             .env("AMDGPU_EP_SIMULATE", target)
             .env("AMDGPU_EP_SIMULATE_DIR", stage.root.join("kernels"));
     })
+}
+
+/// The test files whose names begin with one of these.
+fn files(context: &Context<'_>, starts: &[&str]) -> Result<Vec<PathBuf>> {
+    let tests = context.workspace.root().join("tests/python");
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&tests).with_context(|| format!("cannot read {}", tests.display()))? {
+        let file = entry?.path();
+        let name = file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        if starts.iter().any(|start| name.starts_with(start)) {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 fn suite(context: &Context<'_>, name: &str, arrange: impl FnOnce(&mut Command)) -> Result<Outcome> {
