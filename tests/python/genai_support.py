@@ -18,9 +18,6 @@ if not (MAKER.exists() and GOLDEN.exists()):
 
 GOLDENS = {model["name"]: model for model in json.loads(GOLDEN.read_text())["models"]}
 
-# Quantised weights are not the engine's yet, so these models come in pieces.
-IN_PIECES = [name for name in GOLDENS if "int4" in name]
-
 
 def folder_of(name):
     """The model's folder, made once."""

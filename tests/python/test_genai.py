@@ -6,7 +6,6 @@ import pytest
 from backends_support import Folder
 from genai_support import (
     GOLDENS,
-    IN_PIECES,
     cases_of,
     folder_of,
     generate,
@@ -49,8 +48,7 @@ def test_golden_tokens(name, backend, tmp_path, monkeypatch):
             found = [row[: len(wanted)] for row, wanted in zip(rest_of(generator), case["new_ids"])]
             assert found == case["new_ids"]
             del generator
-        if name not in IN_PIECES:
-            assert_whole(record)
+        assert_whole(record)
     del model
 
 
@@ -67,8 +65,6 @@ def assert_whole(record):
 def test_runtime_assigns_every_node_to_us():
     with registered() as found:
         for name in GOLDENS:
-            if name in IN_PIECES:
-                continue
             options = options_for(found[:1])
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
             model = str(folder_of(name) / "model.onnx")
@@ -106,7 +102,7 @@ def test_rewinding_into_the_middle_repeats_the_rest():
     del generator, model
 
 
-@pytest.mark.parametrize("name", ["nano-fp32", "nano-fp16", "nano-fp32-window8"])
+@pytest.mark.parametrize("name", ["nano-fp32", "nano-fp16", "nano-int4", "nano-fp32-window8"])
 def test_prompts_of_any_length_give_the_tokens_of_the_cpu_provider(name):
     import onnxruntime_genai as og
 

@@ -39,8 +39,7 @@ class Decoder:
         binding.bind_output("logits", "cpu")
         self.session.run_with_iobinding(binding)
         self.caches = fresh
-        logits = binding.copy_outputs_to_cpu()[-1]
-        return logits[0, -1] if logits.shape[1] else None
+        return binding.copy_outputs_to_cpu()[-1][0, -1]
 
     def generate(self, prompt, count):
         tokens, ids = [], list(prompt)
@@ -58,7 +57,7 @@ def golden(name="nano-fp32"):
     return case["prompt_ids"][0], case["new_ids"][0]
 
 
-@pytest.mark.parametrize("name", ["nano-fp32", "nano-fp16"])
+@pytest.mark.parametrize("name", ["nano-fp32", "nano-fp16", "nano-int4"])
 def test_caches_may_be_shared_or_apart(name):
     prompt, new = golden(name)
     with registered() as found:
@@ -114,6 +113,7 @@ def wrong_inputs(prompt, room):
     count = len(prompt)
     full = [1] * count + [0] * (room - count)
     return [
+        ("no tokens", [], full, "there are no new tokens"),
         ("ids outside the vocabulary", prompt[:-1] + [10**6], full, "out of range"),
         ("a negative id", prompt[:-1] + [-(10**6)], full, "out of range"),
         ("a mask that counts to more than the cache holds", prompt, [3] * room, "out of range for an axis of"),
@@ -122,7 +122,6 @@ def wrong_inputs(prompt, room):
     ]
 
 
-@pytest.mark.environment(AMDGPU_EP_PATH=LIBRARY)
 def test_wrong_input_is_a_sentence_and_the_next_generation_is_right():
     prompt, new = golden()
     with registered() as found:
@@ -140,10 +139,6 @@ def test_wrong_input_is_a_sentence_and_the_next_generation_is_right():
                 "attention_mask": np.ones((1, 3), np.int64),
                 **{past: np.zeros(decoder.shape, np.float32) for past, _ in decoder.names},
             })
-        # No tokens are no mistake: nothing is written, and there are no logits.
-        assert decoder.step([], [1] * 5 + [0] * (decoder.room - 5)) is None
-        for past, cache in decoder.caches.items():
-            assert (cache.numpy() == kept[past]).all()
         assert decoder.generate(prompt, len(new)) == new
         del decoder
 

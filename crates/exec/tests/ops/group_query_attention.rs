@@ -376,7 +376,7 @@ fn a_cache_is_updated_where_it_lies() {
 }
 
 #[test]
-fn a_cache_that_is_too_short_is_an_error() {
+fn a_cache_that_is_too_short_and_no_tokens_are_errors() {
     let decoder = Decoder { rows: 3, lengths: vec![14, 4], ..Decoder::default() };
     let message = decoder.case(&decoder.given(1)).run().unwrap_err();
     let whole = "index 13 is out of range for an axis of 12 elements";
@@ -385,6 +385,9 @@ fn a_cache_that_is_too_short_is_an_error() {
     let narrow = Decoder { total: 2, held: Some(2), lengths: vec![3, 3], ..Decoder::default() };
     let message = narrow.case(&narrow.given(1)).run().unwrap_err();
     assert!(message.contains("a total_sequence_length of 2 for 3 new tokens"), "{message}");
+    let none = Decoder { rows: 0, ..Decoder::default() };
+    let message = none.case(&none.given(1)).run().unwrap_err();
+    assert!(message.contains("there are no new tokens"), "{message}");
 }
 
 #[test]

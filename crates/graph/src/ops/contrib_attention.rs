@@ -6,6 +6,7 @@ use crate::{
     ops::{
         Entry, NodeInfo, Op,
         attention::{Sight, extended, hidden, join_heads, scores, split_heads, weighted},
+        group_query_attention::NO_TOKENS,
     },
     prim::{Append, CachedAttention, Filled, Sinks},
 };
@@ -75,6 +76,9 @@ impl Common {
         if held.elems() != 1 || k.shape()[2] != rows || v.shape()[2] != rows {
             let (held, k) = (held.shape(), k.shape());
             return Err(cx.invalid(format!("queries {:?} and keys {k:?} behind {held:?} lengths", q.shape())));
+        }
+        if rows == 0 {
+            return Err(cx.invalid(NO_TOKENS));
         }
         let lengths = cx.reshape(held, &[1])?;
         let lengths = cx.expand(&lengths, &[batch])?;

@@ -24,6 +24,9 @@ mod input {
     pub const KEY_NORM: usize = 15;
 }
 
+/// What a step without new tokens is told.
+pub(super) const NO_TOKENS: &str = "there are no new tokens\n  help: give at least one";
+
 /// `GroupQueryAttention`.
 #[derive(Debug)]
 struct GroupQueryAttention {
@@ -64,6 +67,9 @@ impl Op for GroupQueryAttention {
         let given = |at: usize| inputs.get(at).and_then(Option::as_ref);
         let Parts { queries, keys, values } = self.parts(cx, inputs)?;
         let (batch, rows, size) = (queries.shape()[0], queries.shape()[1], queries.shape()[3]);
+        if rows == 0 {
+            return Err(cx.invalid(NO_TOKENS));
+        }
         let total = match cx.known(inputs, input::TOTAL)?.to_i64s()[..] {
             [total] => usize::try_from(total).map_err(|_| cx.invalid(format!("a total_sequence_length of {total}")))?,
             ref other => return Err(cx.invalid(format!("a total_sequence_length of {other:?} instead of one number"))),

@@ -19,7 +19,7 @@ pub(super) fn draft(graph: &Graph, draft: &Draft) -> Result<(), String> {
                 return broken("is not within its buffer", view);
             }
         }
-        if let Some(view) = step.inputs.iter().find(|view| !written[view.buffer.0 as usize] && view.elems() > 0) {
+        if let Some(view) = step.inputs.iter().find(|view| !written[view.buffer.0 as usize]) {
             return broken("is read before it is written", view);
         }
         for view in &step.outputs {
