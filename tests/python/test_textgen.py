@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from genai_support import folder_of, generate
 from support import LIBRARY
-from test_genai import folder_of, generate
 
 COMMAND = Path(LIBRARY).parent.parent / "bin" / "amdgpu-ep"
 
