@@ -128,3 +128,23 @@ def test_threads_share_a_session():
         [thread.join() for thread in threads]
         assert not failures, failures
         del session
+
+
+def test_measured_steps_are_used_by_later_sessions_and_give_the_same(tmp_path):
+    model, feeds = encoder(), {"ids": ids(5)}
+
+    def tuned(mode):
+        file = tmp_path / mode
+        with registered() as devices:
+            session = session_on(devices, model, explain_file=str(file), tune=mode, cache_dir=str(tmp_path / "cache"))
+            close(session.run(None, feeds)[0], on_cpu(model, feeds)[0])
+            del session
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        return [step["tuned"] for line in lines for step in line.get("steps", [])]
+
+    assert not any(tuned("auto"))
+    measured = tuned("on")
+    assert any(step and step["tried"] > 1 and step["micros"] <= step["usual_micros"] for step in measured), measured
+    assert len(list((tmp_path / "cache/tuning").iterdir())) == 1
+    assert tuned("auto") == measured
+    assert not any(tuned("off"))

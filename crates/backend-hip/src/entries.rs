@@ -23,7 +23,8 @@ entries! {
     GRAPH: "ep.hip.graph", "`auto`, `on`, `off`", "`auto`", "on a GPU: `auto` replays a plan as one captured graph once its addresses come back, `on` records it for every new set of addresses too, `off` launches kernel by kernel";
     GRAPH_CAPTURE: "ep.hip.graph_capture", "`0`, `1`", "`0`", "`1` lets ONNX Runtime capture runs and replay them ([engine.md](engine.md#captures))";
     TF32: "ep.hip.tf32", "`0`, `1`", "`0`", "`1` lets a GPU round the operands of single-precision products to TF32";
-    CACHE_DIR: "ep.hip.cache_dir", "a path", "`AMDGPU_EP_CACHE_DIR`, then the user's cache folder", "where compiled kernels are kept; the umbrella's `cache_dir` is the same";
+    TUNE: "ep.hip.tune", "`auto`, `on`, `again`, `off`", "`auto`", "on a GPU: `auto` uses what was measured before, `on` measures steps that were not, `again` measures all, `off` looks at nothing ([engine.md](engine.md#tuning))";
+    CACHE_DIR: "ep.hip.cache_dir", "a path", "`AMDGPU_EP_CACHE_DIR`, then the user's cache folder", "where compiled kernels and measurements are kept; the umbrella's `cache_dir` is the same";
     DISABLE_PASSES: "ep.hip.disable_passes", "names separated by commas", "", "passes and stages that shall not run ([engine.md](engine.md))";
     DUMP_DIR: "ep.hip.dump_dir", "a path", "", "a folder for text files, one for each stage of each partition";
     EXPLAIN_FILE: "ep.hip.explain_file", "a path", "", "a file to which the backend appends what it placed and why not the rest, as JSON lines ([cli.md](cli.md))";

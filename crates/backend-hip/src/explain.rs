@@ -3,8 +3,8 @@
 //! The session-config entry `ep.hip.explain_file` names a file. Each graph that ONNX Runtime offers adds one line of JSON:
 //! `{"graph":…,"partitions":n,"nodes":[{"name":…,"op":…,"domain":…,"since_version":n,"placed":bool,"reason":…}]}`. Each
 //! partition that is compiled adds `{"partition":…,"passes":{pass:n,…}}`: the passes that changed it, and how often. Each
-//! plan that is made adds `{"partition":…,"steps":[{"node":…,"op":…,"step":…,"run_by":…,"reason":…}]}`: who runs its steps,
-//! and why not hipDNN, where it was asked.
+//! plan that is made adds `{"partition":…,"steps":[{"node":…,"op":…,"step":…,"run_by":…,"reason":…,"tuned":…}]}`: who runs its
+//! steps, why not hipDNN, where it was asked, and what was measured, where that decided.
 use std::{
     fs::OpenOptions,
     io::Write as _,

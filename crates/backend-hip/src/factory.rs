@@ -4,7 +4,7 @@ use std::sync::Arc;
 use exec::{
     Device,
     dnn::{Libraries, Mode},
-    gpu::GpuSettings,
+    gpu::{GpuSettings, TuneMode},
     host::HostDevice,
 };
 use hip::DriverKind;
@@ -74,6 +74,7 @@ impl HipFactory {
         mode: Mode,
         settings: GpuSettings,
         cache: Option<&str>,
+        tune: TuneMode,
     ) -> Result<Arc<dyn Device>> {
         if driver == DriverKind::Host && !cfg!(feature = "simulate") {
             return Ok(Arc::new(hipdnn::device(&self.host, &self.libraries, mode, || runs.device())));
@@ -83,7 +84,8 @@ impl HipFactory {
             return Ok(Arc::new(hipdnn::device(&self.host, &self.libraries, mode, || Ok(device))));
         };
         let dnn = hipdnn::offering(&self.libraries, mode, device).map(Arc::new);
-        Ok(Arc::new(gpu.with(GpuSettings { dnn, ..settings })))
+        let tuned = (tune != TuneMode::Off).then(|| Arc::new(gpu::tuned(&gpu, cache, tune)));
+        Ok(Arc::new(gpu.with(GpuSettings { dnn, tuned, ..settings })))
     }
 }
 
@@ -123,10 +125,11 @@ impl Factory for HipFactory {
         let settings = GpuSettings {
             graphs: gpu::graphs(request.options.get(entries::GRAPH)?.as_deref()),
             tf32: gpu::tf32(request.options.get(entries::TF32)?.as_deref()),
-            dnn: None,
+            ..GpuSettings::default()
         };
+        let tune = gpu::tune(request.options.get(entries::TUNE)?.as_deref());
         Ok(HipEp {
-            device: self.device(&runs, driver, mode, settings, cache.as_deref())?,
+            device: self.device(&runs, driver, mode, settings, cache.as_deref(), tune)?,
             runs: Arc::new(runs),
             explain: file.map(|file| Arc::new(Explain::new(file))),
             name: request.name.to_string_lossy().into_owned(),

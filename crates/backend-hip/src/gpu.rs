@@ -7,12 +7,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use exec::gpu::{GpuDevice, GraphMode};
+use exec::gpu::{GpuDevice, GraphMode, TuneMode, Tuned};
 use hip::{DriverKind, Rtc};
 use kernels::{Arch, CachedCompiler, Compiler, NoCompiler, RtcCompiler};
 use ort_ep::{Error, Result};
 
-use crate::entries::{GRAPH, TF32};
+use crate::entries::{GRAPH, TF32, TUNE};
 
 /// The most bytes of compiled kernels that are kept on disk.
 const CACHE_BYTES: u64 = 256 << 20;
@@ -27,6 +27,26 @@ pub(crate) fn graphs(value: Option<&str>) -> GraphMode {
         tracing::warn!(target: "amdgpu_ep::load", "{GRAPH} is {text:?}, and ignored\n  help: set it to auto, on or off");
         GraphMode::default()
     })
+}
+
+/// What a session wants of measurements.
+pub(crate) fn tune(value: Option<&str>) -> TuneMode {
+    let Some(text) = value.filter(|text| !text.is_empty()) else { return TuneMode::default() };
+    text.parse().unwrap_or_else(|_| {
+        tracing::warn!(target: "amdgpu_ep::load", "{TUNE} is {text:?}, and ignored\n  help: set it to auto, on, again or off");
+        TuneMode::default()
+    })
+}
+
+/// What was measured on devices like this one: of the same target, size and driver.
+pub(crate) fn tuned(gpu: &GpuDevice, cache: Option<&str>, mode: TuneMode) -> Tuned {
+    let device = gpu.device();
+    let (units, kind, version) = (gpu.arch().compute_units, device.kind(), device.driver().version_text());
+    let described = format!("{} {units} units {kind} {version}", gpu.arch().target);
+    let folder = cache.map(PathBuf::from).or_else(cache_root).map(|folder| folder.join("tuning"));
+    let tuned = Tuned::open(folder.as_deref(), &described, mode);
+    tracing::debug!(target: "amdgpu_ep::load", "{} measured steps of {described} are known", tuned.len());
+    tuned
 }
 
 /// Whether a session lets products round to TF32.
@@ -89,7 +109,7 @@ fn real(device: &hip::Device, cache: Option<&str>) -> Result<GpuDevice> {
 }
 
 fn with_cache(compiler: impl Compiler + 'static, cache: Option<&str>, sets: Vec<PathBuf>) -> Arc<dyn Compiler> {
-    let folder = cache.map(|folder| PathBuf::from(folder).join("kernels")).or_else(cache_folder);
+    let folder = cache.map(PathBuf::from).or_else(cache_root).map(|folder| folder.join("kernels"));
     let cached = CachedCompiler::new(compiler, folder, CACHE_BYTES);
     Arc::new(sets.into_iter().fold(cached, CachedCompiler::with_shipped))
 }
@@ -109,8 +129,8 @@ fn shipped_sets() -> Vec<PathBuf> {
     sets
 }
 
-/// Where compiled kernels are kept: `amdgpu-ep doctor` looks at the same folder.
-fn cache_folder() -> Option<PathBuf> {
+/// Where compiled kernels and measurements are kept: `amdgpu-ep doctor` looks at the same folder.
+fn cache_root() -> Option<PathBuf> {
     let path = |variable: &str| env::var_os(variable).map(PathBuf::from).filter(|path| !path.as_os_str().is_empty());
     let below = |variable: &str, rest: &str| Some(path(variable).filter(|base| base.is_absolute())?.join(rest));
     let usual = || {
@@ -120,7 +140,7 @@ fn cache_folder() -> Option<PathBuf> {
             below("XDG_CACHE_HOME", "amdgpu-ep").or_else(|| below("HOME", ".cache/amdgpu-ep"))
         }
     };
-    Some(path("AMDGPU_EP_CACHE_DIR").or_else(usual)?.join("kernels"))
+    path("AMDGPU_EP_CACHE_DIR").or_else(usual)
 }
 
 #[cfg(not(feature = "simulate"))]
@@ -154,6 +174,8 @@ mod tests {
     fn other_words_mean_the_defaults() {
         assert_eq!([Some("on"), Some("off"), None].map(graphs), [GraphMode::On, GraphMode::Off, GraphMode::Auto]);
         assert_eq!(["", "ON", "1"].map(|text| graphs(Some(text))), [GraphMode::Auto; 3]);
+        let modes = [Some("on"), Some("again"), Some("off"), Some("1"), None].map(tune);
+        assert_eq!(modes, [TuneMode::On, TuneMode::Again, TuneMode::Off, TuneMode::Auto, TuneMode::Auto]);
         assert_eq!([Some("1"), Some("0"), Some("yes"), None].map(tf32), [true, false, false, false]);
     }
 }

@@ -1,7 +1,7 @@
 //! Who runs the steps of a plan, in a line.
 use std::collections::BTreeMap;
 
-use exec::{Prepared, RunBy};
+use exec::{Prepared, RunBy, TunedStep};
 use graph::Graph;
 
 use crate::json;
@@ -40,10 +40,17 @@ pub(crate) fn line(partition: &str, graph: &Graph, prepared: &dyn Prepared) -> S
         let reason = by.why().map_or_else(|| "null".to_owned(), json::text);
         let (name, op, prim) = (json::text(name), json::text(op), json::text(step.prim.name()));
         let by = json::text(&by.label(step));
-        format!("{{\"node\":{name},\"op\":{op},\"step\":{prim},\"run_by\":{by},\"reason\":{reason}}}")
+        let tuned = prepared.tuned(at).map_or_else(|| "null".to_owned(), |tuned| measured(&tuned));
+        format!("{{\"node\":{name},\"op\":{op},\"step\":{prim},\"run_by\":{by},\"reason\":{reason},\"tuned\":{tuned}}}")
     });
     let steps: Vec<String> = steps.collect();
     format!("{{\"partition\":{},\"steps\":[{}]}}\n", json::text(partition), steps.join(","))
+}
+
+fn measured(tuned: &TunedStep) -> String {
+    let TunedStep { choice, micros, usual_micros, tried } = tuned;
+    let choice = json::text(choice);
+    format!("{{\"choice\":{choice},\"micros\":{micros},\"usual_micros\":{usual_micros},\"tried\":{tried}}}")
 }
 
 #[cfg(test)]
@@ -92,7 +99,7 @@ mod tests {
         let prepared = program.plan(&shapes.map(|shape| Input { shape, value: None })).unwrap();
         assert_eq!(
             line("p", program.graph(), &*prepared),
-            "{\"partition\":\"p\",\"steps\":[{\"node\":\"a \\\"node\\\"\",\"op\":\"Conv\",\"step\":\"conv\",\"run_by\":\"hipDNN: HOST_CPU_ENGINE\",\"reason\":null}]}\n"
+            "{\"partition\":\"p\",\"steps\":[{\"node\":\"a \\\"node\\\"\",\"op\":\"Conv\",\"step\":\"conv\",\"run_by\":\"hipDNN: HOST_CPU_ENGINE\",\"reason\":null,\"tuned\":null}]}\n"
         );
         assert_eq!(summary(&*prepared), "1 steps, 1 by hipDNN (HOST_CPU_ENGINE)");
     }

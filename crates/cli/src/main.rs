@@ -19,6 +19,7 @@ mod run;
 mod table;
 mod target;
 mod times;
+mod tune;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -58,6 +59,11 @@ const LLM_BENCH_EXIT_CODES: &str = "\
 Exit codes:
   0  the model was measured, however fast it is
   1  a GPU was required and cannot be used
+  2  wrong usage, or the command itself failed";
+
+const TUNE_EXIT_CODES: &str = "\
+Exit codes:
+  0  the steps were measured, whatever is fastest
   2  wrong usage, or the command itself failed";
 
 const EXIT_CODES: &str = "\
@@ -110,6 +116,9 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Measure the ways to run a model's steps on the device, and keep the fastest for later sessions
+    #[command(after_help = TUNE_EXIT_CODES)]
+    Tune(tune::Arguments),
     /// Answer one question in a process of its own, because opening a library may end it
     #[command(hide = true)]
     Probe {
@@ -135,6 +144,7 @@ fn execute(command: Command) -> Result<u8> {
         Command::Run(arguments) => run::run(&arguments)?,
         Command::Bench(arguments) => bench::run(&arguments)?,
         Command::BenchLlm(arguments) => llm::bench::run(&arguments)?,
+        Command::Tune(arguments) => tune::run(&arguments)?,
         Command::Doctor { json, timeout } => {
             let report = doctor::examine(Duration::from_secs(timeout))?;
             let text = if json {

@@ -76,6 +76,12 @@ pub trait Prepared: Send + Sync {
         RunBy::Own { why: None }
     }
 
+    /// What was measured of the step with this number, where that decided who runs it.
+    fn tuned(&self, step: usize) -> Option<TunedStep> {
+        let _ = step;
+        None
+    }
+
     /// Runs it, in an order with other work.
     ///
     /// # Errors
@@ -161,6 +167,19 @@ pub enum RunBy<'a> {
         /// Why the device does not.
         why: &'a str,
     },
+}
+
+/// What was measured of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TunedStep {
+    /// The best way to run it: `own-1`, `blaslt-3`, `hipdnn-0`.
+    pub choice: String,
+    /// What it takes.
+    pub micros: f32,
+    /// What the step takes as it is run without tuning.
+    pub usual_micros: f32,
+    /// How many ways were tried.
+    pub tried: usize,
 }
 
 impl RunBy<'_> {

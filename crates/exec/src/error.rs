@@ -66,6 +66,12 @@ pub enum ExecError {
         /// The library's words.
         reason: String,
     },
+    /// A way to run a step could not be measured.
+    #[error("it would run on the host: {why}")]
+    Untimed {
+        /// Why.
+        why: String,
+    },
     /// Somebody else is recording the stream.
     #[error(
         "the stream of this run is being captured by someone else\n  help: end that capture first; ep.hip.graph_capture=1 lets the session capture its own runs"

@@ -25,7 +25,7 @@ mod thread_id;
 
 pub use cache::Lru;
 pub use capture::{Capture, Captured};
-pub use device::{Device, Loaded, Observer, Order, Prepared, Run, RunBy};
+pub use device::{Device, Loaded, Observer, Order, Prepared, Run, RunBy, TunedStep};
 pub use error::ExecError;
 pub use host_ops::{Parallel, Pool, Serial};
 pub use ledger::Ledger;

@@ -6,6 +6,7 @@
 //! | [`Kernel`] | code: a family's text with its settings, behind the prelude |
 //! | [`Launch`], [`Args`] | one launch: grid, block, and the one structure the kernel takes |
 //! | [`work`] | what a [`Step`](graph::Step) of a plan is on a GPU: its launches, or why there are none |
+//! | [`variants`] | other launches that do the same, to be measured |
 //! | [`Compiler`] | makes code objects of kernels: hiprtc, nvrtc, or (tests) the wave simulator |
 //! | [`CachedCompiler`] | keeps code objects on disk, and finds those that were shipped |
 //!
@@ -50,4 +51,4 @@ pub use catalogue::{Sample, catalogue};
 pub use compile::{CompileError, Compiler, NoCompiler, RtcCompiler};
 pub use kernel::Kernel;
 pub use launch::{Args, Field, HostLaunch, Launch, Pointer, Work};
-pub use step::work;
+pub use step::{variants, work};

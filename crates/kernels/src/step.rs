@@ -38,3 +38,21 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         other => Err(Declined::new(format!("no kernel for {}", other.name()))),
     }
 }
+
+/// Ways to do a step on a GPU, the usual one first, then those that are chosen for devices with a quarter and with four times
+/// the compute units, where they are others. Which one is best can only be measured.
+///
+/// # Errors
+/// As for [`work`].
+pub fn variants(step: &Step, arch: &Arch) -> Result<Vec<Work>, Declined> {
+    let mut variants = vec![work(step, arch)?];
+    for compute_units in [arch.compute_units / 4, arch.compute_units.saturating_mul(4)] {
+        let arch = Arch { compute_units: compute_units.max(1), ..arch.clone() };
+        if let Ok(work) = work(step, &arch)
+            && !variants.contains(&work)
+        {
+            variants.push(work);
+        }
+    }
+    Ok(variants)
+}

@@ -4,7 +4,7 @@
 //! that `ep.hip.explain_file` names, matched to ONNX Runtime's nodes by operator and name. Plans are made for the shapes of a
 //! run, so who runs the steps is known after one: `--steps` does it, on random inputs.
 
-mod reasons;
+pub mod reasons;
 mod render;
 
 use std::collections::BTreeMap;
@@ -181,7 +181,10 @@ mod tests {
             {"name":"a","op":"Relu","domain":"","since_version":14,"placed":true,"reason":null}]}"#;
         let passes = r#"{"partition":"p","passes":{"layer-norm":2,"gelu":1}}"#;
         let step = |node: &str, by: &str, reason: &str| {
-            format!(r#"{{"node":"{node}","op":"Conv","step":"conv","run_by":"{by}","reason":{reason}}}"#)
+            let tuned = r#"{"choice":"own-1","micros":2.5,"usual_micros":5,"tried":3}"#;
+            format!(
+                r#"{{"node":"{node}","op":"Conv","step":"conv","run_by":"{by}","reason":{reason},"tuned":{tuned}}}"#
+            )
         };
         let steps = [step("a", "hipDNN: SOME_ENGINE", "null"), step("b", "own: conv", "\"too small\"")].join(",");
         let steps = format!(r#"{{"partition":"p","steps":[{steps}]}}"#);
@@ -211,6 +214,7 @@ mod tests {
             "Passes: 1 × gelu, 2 × layer-norm",
             "Steps: 1 × hipDNN: SOME_ENGINE, 1 × own: conv",
             "too small",
+            "own-1 (2.00×)",
             "Det",
             "no such operator",
             "CPUExecutionProvider",
@@ -226,7 +230,9 @@ mod tests {
         let operator = document["operators"][0].as_object().unwrap();
         let node = document["nodes"][0].as_object().unwrap();
         let step = document["steps"][0].as_object().unwrap();
-        for key in document.as_object().unwrap().keys().chain(operator.keys()).chain(node.keys()).chain(step.keys()) {
+        let tuned = step["tuned"].as_object().unwrap();
+        let document = document.as_object().unwrap().keys().chain(operator.keys());
+        for key in document.chain(node.keys()).chain(step.keys()).chain(tuned.keys()) {
             assert!(manual.contains(&format!("`{key}`")), "{key}");
         }
     }

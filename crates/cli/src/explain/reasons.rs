@@ -30,6 +30,22 @@ pub struct Step {
     pub run_by: String,
     /// Why hipDNN does not, where it was asked.
     pub reason: Option<String>,
+    /// What was measured of it, where that decided who does it.
+    #[serde(default)]
+    pub tuned: Option<Tuned>,
+}
+
+/// What was measured of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tuned {
+    /// The best way to run it: `own-1`, `blaslt-3`, `hipdnn-0`.
+    pub choice: String,
+    /// What it takes.
+    pub micros: f64,
+    /// What the step takes as it is run without tuning.
+    pub usual_micros: f64,
+    /// How many ways were tried.
+    pub tried: usize,
 }
 
 #[derive(Deserialize)]

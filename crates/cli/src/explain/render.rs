@@ -42,14 +42,17 @@ fn step_text(steps: &[Step], all: bool) -> String {
     let rows: Vec<_> = steps
         .iter()
         .filter(|step| all || step.reason.is_some())
-        .map(|Step { node, op, step, run_by, reason }| {
-            [op.clone(), node.clone(), step.clone(), run_by.clone(), reason.clone().unwrap_or_default()]
+        .map(|Step { node, op, step, run_by, reason, tuned }| {
+            let tuned =
+                tuned.as_ref().map(|tuned| format!("{} ({:.2}×)", tuned.choice, tuned.usual_micros / tuned.micros));
+            let reason = reason.clone().unwrap_or_default();
+            [op.clone(), node.clone(), step.clone(), run_by.clone(), tuned.unwrap_or_default(), reason]
         })
         .collect();
     let table = if rows.is_empty() {
         String::new()
     } else {
-        format!("\n{}", table::text(["operator", "node", "step", "run by", "why not by hipDNN"], rows))
+        format!("\n{}", table::text(["operator", "node", "step", "run by", "measured", "why not by hipDNN"], rows))
     };
     format!("{table}\nSteps: {}\n", counts.join(", "))
 }

@@ -100,9 +100,25 @@ impl Offering {
     pub fn offer(&self, step: &Step) -> Option<Result<DnnStep, Declined>> {
         operations::is_known(&step.prim).then(|| {
             self.offers.check(step)?;
-            let absent = |error: &DnnError| Declined::new(format!("there is no hipDNN: {}", first_line(error)));
-            self.library.as_ref().map_err(absent)?.take(step)
+            self.take(step, None)
         })
+    }
+
+    /// Offers a step to the hipDNN engine at this place of the library's own order, the best first, whether or not it is
+    /// thought to be worth it.
+    ///
+    /// # Errors
+    /// There is no such engine, or as for [`offer`](Self::offer).
+    pub fn offer_at(&self, step: &Step, rank: usize) -> Result<DnnStep, Declined> {
+        if !operations::is_known(&step.prim) {
+            return Err(Declined::new("hipDNN has no such operation"));
+        }
+        self.take(step, Some(rank))
+    }
+
+    fn take(&self, step: &Step, rank: Option<usize>) -> Result<DnnStep, Declined> {
+        let absent = |error: &DnnError| Declined::new(format!("there is no hipDNN: {}", first_line(error)));
+        self.library.as_ref().map_err(absent)?.take(step, rank)
     }
 }
 
@@ -121,10 +137,14 @@ pub enum DnnError {
     Driver(#[from] hip::HipError),
 }
 
+/// What a plan is made for: a step without its buffers, and the place of the engine in the library's order, if one was
+/// asked for.
+type Look = (Step, Option<usize>);
+
 /// A hipDNN library at work on one device.
 struct Dnn {
     // Before the handle: plans go first.
-    outcomes: Mutex<Lru<Step, Result<Arc<Built>, Declined>>>,
+    outcomes: Mutex<Lru<Look, Result<Arc<Built>, Declined>>>,
     handle: Mutex<Handle>,
     /// Names of hipDNN engines by their ids.
     engines: BTreeMap<i64, String>,
@@ -154,9 +174,9 @@ impl Dnn {
     }
 
     /// The step as the library runs it, or why it does not.
-    fn take(self: &Arc<Self>, step: &Step) -> Result<DnnStep, Declined> {
+    fn take(self: &Arc<Self>, step: &Step, rank: Option<usize>) -> Result<DnnStep, Declined> {
         let views: Vec<&View> = step.inputs.iter().chain(&step.outputs).collect();
-        let built = self.build(step)?;
+        let built = self.build(step, rank)?;
         let operand = |&(at, uid): &(usize, i64)| {
             let view = views[at];
             let offset = view.offset.wrapping_mul(view.dtype.bytes().cast_signed());
@@ -166,24 +186,26 @@ impl Dnn {
     }
 
     /// The plan for all steps that look like this one.
-    fn build(&self, step: &Step) -> Result<Arc<Built>, Declined> {
-        let signature = signature(step);
+    fn build(&self, step: &Step, rank: Option<usize>) -> Result<Arc<Built>, Declined> {
+        let signature = (signature(step), rank);
         let known = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).get(|known| *known == signature);
         if let Some(outcome) = known {
             return outcome;
         }
         // Made outside the lock: two threads may make the same plan once.
-        let outcome = self.compile(step).map(Arc::new);
+        let outcome = self.compile(step, rank).map(Arc::new);
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).insert(signature, outcome.clone());
         outcome
     }
 
-    fn compile(&self, step: &Step) -> Result<Built, Declined> {
+    fn compile(&self, step: &Step, rank: Option<usize>) -> Result<Built, Declined> {
         let mut sketch = operations::sketch(step)?;
         let refused = |error: hipdnn::Error| Declined::new(first_line(&error));
         let _scope = self.device.enter().map_err(|error| Declined::new(error.to_string()))?;
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        let plan = sketch.graph.build(&handle).and_then(|graph| graph.plan()).map_err(refused)?;
+        let graph = sketch.graph.build(&handle);
+        let plan =
+            graph.and_then(|graph| rank.map_or_else(|| graph.plan(), |rank| graph.plan_at(rank))).map_err(refused)?;
         let uids = sketch.operands.iter().map(|&(at, id)| Some((at, sketch.graph.uid(id)?)));
         let operands = uids.collect::<Option<_>>().ok_or_else(|| Declined::new("its graph has no numbers"))?;
         let engine = self.engines.get(&plan.engine()).cloned();
@@ -270,7 +292,7 @@ impl DnnStep {
 }
 
 /// A step without its buffers: what its plan depends on. Of offsets the alignment is left.
-fn signature(step: &Step) -> Step {
+pub(crate) fn signature(step: &Step) -> Step {
     let bare =
         |view: &View| View { buffer: BufferId(0), offset: sketch::alignment(view).cast_signed(), ..view.clone() };
     Step {

@@ -10,7 +10,7 @@ use graph::{
     prim::{BufferId, Fused, Map, MatMul},
     shape,
 };
-use hip::{BlasLt, Compute, DataType, Epilogue, Matmul, MatmulAddresses, MatmulDesc, Operand, RawStream};
+use hip::{BlasLt, Compute, DataType, Epilogue, HipError, Matmul, MatmulAddresses, MatmulDesc, Operand, RawStream};
 
 use super::sum::Sum;
 use crate::{ExecError, Lru};
@@ -25,6 +25,8 @@ const WORKSPACE_BYTES: usize = 32 << 20;
 const OPERAND_ALIGNMENT: usize = 16;
 /// Answers kept per device.
 const KEPT: usize = 512;
+/// Ways to do a product that can be chosen from.
+pub(super) const RANKS: usize = 8;
 
 /// Stands for the product in scratch memory among the buffers of a step.
 pub(super) const PRODUCT: BufferId = BufferId(u32::MAX);
@@ -38,13 +40,32 @@ pub(super) struct Blas {
 
 type Answer = Result<Arc<Matmul>, Declined>;
 
-/// A description, which has floats in it, compared as it is.
+/// A description, which has floats in it, compared as it is, and how many ways to do it were asked for.
 #[derive(PartialEq)]
-struct Key(MatmulDesc);
+struct Key(MatmulDesc, usize);
+
+/// What is asked of the library.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wish {
+    /// Products of single precision may round their operands to TF32.
+    pub tf32: bool,
+    /// The place of the way in the library's own order; `None` is its best one, for products that are worth it.
+    pub rank: Option<usize>,
+}
+
+impl Wish {
+    fn worth(self, desc: &MatmulDesc, least: usize) -> Result<(), Declined> {
+        let work = desc.batch.saturating_mul(desc.m).saturating_mul(desc.n).saturating_mul(desc.k);
+        let is_small = self.rank.is_none() && work < least;
+        if is_small { Err(Declined::new("too small a product for BLASLt")) } else { Ok(()) }
+    }
+}
 
 /// A step as a call of the library.
 pub(super) struct Product {
     matmul: Arc<Matmul>,
+    /// The place of the way it is done among the product's.
+    rank: usize,
     a: Place,
     b: Place,
     /// Added to the product, as large as it.
@@ -78,7 +99,11 @@ impl Product {
     }
 
     fn workspace_bytes(&self) -> usize {
-        self.matmul.algorithms().first().map_or(0, |algorithm| algorithm.workspace_bytes())
+        self.algorithm().map_or(0, hip::Algorithm::workspace_bytes)
+    }
+
+    fn algorithm(&self) -> Option<&hip::Algorithm> {
+        self.matmul.algorithms().get(self.rank)
     }
 
     /// Enqueues the product, without the map behind it.
@@ -103,8 +128,14 @@ impl Product {
             workspace,
             workspace_bytes: self.workspace_bytes(),
         };
-        // SAFETY: the caller vouches for the memory; the description was made of the step's views.
-        Ok(unsafe { self.matmul.run(addresses, stream) }?)
+        let Some(way) = self.algorithm() else {
+            let call = "hipblasLtMatmul";
+            return Err(
+                HipError::Invalid { call, reason: "the library has no way to do the product".to_owned() }.into()
+            );
+        };
+        // SAFETY: the caller vouches for the memory; the description was made of the step's views, and the way is its own.
+        Ok(unsafe { self.matmul.run_with(way, addresses, stream) }?)
     }
 }
 
@@ -114,32 +145,33 @@ impl Blas {
     }
 
     /// Offers a step. `None` if it is no product; a reason if the library does not do it, or it is not worth it.
-    pub fn offer(&self, step: &Step, tf32: bool) -> Option<Result<Product, Declined>> {
+    pub fn offer(&self, step: &Step, wish: Wish) -> Option<Result<Product, Declined>> {
         match &step.prim {
-            Prim::MatMul(prim) => Some(self.plain(prim, step, tf32)),
+            Prim::MatMul(prim) => Some(self.plain(prim, step, wish)),
             Prim::Fused(fused) => match &*fused.product {
-                Prim::MatMul(prim) => Some(self.fused(prim, fused, step, tf32)),
+                Prim::MatMul(prim) => Some(self.fused(prim, fused, step, wish)),
                 _ => None,
             },
             _ => None,
         }
     }
 
-    fn plain(&self, prim: &MatMul, step: &Step, tf32: bool) -> Result<Product, Declined> {
+    fn plain(&self, prim: &MatMul, step: &Step, wish: Wish) -> Result<Product, Declined> {
         let (a, b, d) = (&step.inputs[0], &step.inputs[1], &step.outputs[0]);
-        let desc = describe(prim, a, b, d, tf32)?;
-        worth(&desc, SMALL_PRODUCT)?;
-        let matmul = self.prepare(desc)?;
-        Ok(Product { matmul, a: Place::of(a), b: Place::of(b), c: None, bias: None, d: Place::of(d), behind: None })
+        let desc = describe(prim, a, b, d, wish.tf32)?;
+        wish.worth(&desc, SMALL_PRODUCT)?;
+        let matmul = self.prepare(desc, wish)?;
+        let (a, b, d) = (Place::of(a), Place::of(b), Place::of(d));
+        Ok(Product { matmul, rank: wish.rank.unwrap_or(0), a, b, c: None, bias: None, d, behind: None })
     }
 
-    fn fused(&self, prim: &MatMul, fused: &Fused, step: &Step, tf32: bool) -> Result<Product, Declined> {
+    fn fused(&self, prim: &MatMul, fused: &Fused, step: &Step, wish: Wish) -> Result<Product, Declined> {
         let (a, b, d) = (&step.inputs[0], &step.inputs[1], &step.outputs[0]);
         let operands = &step.inputs[fused.operands..];
         if let Some(sum) = Sum::of(&fused.epilogue, operands, d)
-            && let Ok(mut desc) = describe(prim, a, b, d, tf32)
+            && let Ok(mut desc) = describe(prim, a, b, d, wish.tf32)
         {
-            worth(&desc, SMALL_PRODUCT)?;
+            wish.worth(&desc, SMALL_PRODUCT)?;
             desc.epilogue = match (sum.bias, sum.relu) {
                 (None, false) => Epilogue::None,
                 (None, true) => Epilogue::Relu,
@@ -152,11 +184,12 @@ impl Blas {
             // A library without this epilogue may still have the product.
             if is_aligned(sum.bias)
                 && is_aligned(sum.added)
-                && let Ok(matmul) = self.prepare(desc)
+                && let Ok(matmul) = self.prepare(desc, wish)
             {
                 let (c, bias) = (place(sum.added), place(sum.bias));
                 return Ok(Product {
                     matmul,
+                    rank: wish.rank.unwrap_or(0),
                     a: Place::of(a),
                     b: Place::of(b),
                     c,
@@ -173,9 +206,9 @@ impl Blas {
             strides: shape::dense_strides(&d.shape),
             offset: 0,
         };
-        let desc = describe(prim, a, b, &stored, tf32)?;
-        worth(&desc, SMALL_WITH_PASS)?;
-        let matmul = self.prepare(desc)?;
+        let desc = describe(prim, a, b, &stored, wish.tf32)?;
+        wish.worth(&desc, SMALL_WITH_PASS)?;
+        let matmul = self.prepare(desc, wish)?;
         let bytes = stored.elems() * stored.dtype.bytes();
         let behind = Step {
             node: step.node,
@@ -183,35 +216,43 @@ impl Blas {
             inputs: [std::slice::from_ref(&stored), operands].concat(),
             outputs: step.outputs.clone(),
         };
-        let d = Place::of(&stored);
-        let behind = Some((behind, bytes));
-        Ok(Product { matmul, a: Place::of(a), b: Place::of(b), c: None, bias: None, d, behind })
+        let (a, b, d) = (Place::of(a), Place::of(b), Place::of(&stored));
+        Ok(Product {
+            matmul,
+            rank: wish.rank.unwrap_or(0),
+            a,
+            b,
+            c: None,
+            bias: None,
+            d,
+            behind: Some((behind, bytes)),
+        })
     }
 
-    fn prepare(&self, desc: MatmulDesc) -> Answer {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(|key| key.0 == desc);
-        if let Some(answer) = known {
-            return answer;
-        }
+    fn prepare(&self, desc: MatmulDesc, wish: Wish) -> Answer {
+        let ways = if wish.rank.is_some() { RANKS } else { 1 };
+        let key = Key(desc, ways);
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(|known| *known == key);
+        let answer = known.unwrap_or_else(|| self.ask(key));
+        let rank = wish.rank.unwrap_or(0);
+        answer.and_then(|matmul| match matmul.algorithms().len() {
+            0 => Err(Declined::new("BLASLt has no way to do the product")),
+            count if rank >= count => Err(Declined::new(format!("BLASLt has only {count} ways to do the product"))),
+            _ => Ok(matmul),
+        })
+    }
+
+    fn ask(&self, key: Key) -> Answer {
         let library = self.library.get_or_init(|| {
-            let first_line = |error: hip::HipError| error.to_string().lines().next().unwrap_or_default().to_owned();
+            let first_line = |error: HipError| error.to_string().lines().next().unwrap_or_default().to_owned();
             self.device.blas_lt().map_err(|error| Declined(first_line(error)))
         });
         let answer = library.as_ref().map_err(Clone::clone).and_then(|library| {
-            let matmul = library.prepare(&desc, 1).map_err(|error| Declined::new(error.to_string()))?;
-            if matmul.algorithms().is_empty() {
-                return Err(Declined::new("BLASLt has no way to do the product"));
-            }
-            Ok(Arc::new(matmul))
+            Ok(Arc::new(library.prepare(&key.0, key.1).map_err(|error| Declined::new(error.to_string()))?))
         });
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(Key(desc), answer.clone());
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, answer.clone());
         answer
     }
-}
-
-fn worth(desc: &MatmulDesc, least: usize) -> Result<(), Declined> {
-    let work = desc.batch.saturating_mul(desc.m).saturating_mul(desc.n).saturating_mul(desc.k);
-    if work < least { Err(Declined::new("too small a product for BLASLt")) } else { Ok(()) }
 }
 
 fn aligned(view: &View) -> bool {

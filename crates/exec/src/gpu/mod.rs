@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `code` | kernels are compiled once per device, several at a time |
 //! | `task` | who runs a step: BLASLt, hipDNN, our kernels, or the host where there is none |
+//! | `candidate`, `tune`, `tuned` | the ways to run a step, which of them is fastest, and what was found so far |
 //! | `blas`, `sum` | products by the vendor's library, and the epilogues it has |
 //! | `weights` | constants are uploaded once for all plans of a program |
 //! | `frame` | the one block of device memory of a run, and how operands are found in it |
@@ -18,6 +19,7 @@
 mod bind;
 mod blas;
 mod blocks;
+mod candidate;
 mod code;
 mod flight;
 mod frame;
@@ -27,6 +29,8 @@ mod replay;
 mod run;
 mod sum;
 mod task;
+mod tune;
+mod tuned;
 mod weights;
 
 use std::{
@@ -45,11 +49,13 @@ use crate::{
 };
 use blas::Blas;
 use blocks::Blocks;
+use candidate::Candidate;
 use code::Code;
 use plan::GpuPlan;
 use weights::Weights;
 
 pub use replay::{GraphMode, UnknownGraphMode};
+pub use tuned::{TuneMode, Tuned, UnknownTuneMode};
 
 /// A GPU with what its sessions share: compiled kernels and memory for runs. Clones share them too.
 #[derive(Clone)]
@@ -67,6 +73,8 @@ pub struct GpuSettings {
     pub graphs: GraphMode,
     /// Whether products of single precision may round their operands to TF32.
     pub tf32: bool,
+    /// What was measured, and whether more is.
+    pub tuned: Option<Arc<Tuned>>,
 }
 
 /// What all sessions on a device share.
@@ -101,6 +109,11 @@ impl GpuDevice {
     /// The driver's device.
     pub fn device(&self) -> &hip::Device {
         &self.shared.device
+    }
+
+    /// What it can do.
+    pub fn arch(&self) -> &Arch {
+        &self.shared.code.arch
     }
 
     /// How many kernels were compiled, or found compiled, so far. A plan for new shapes adds none as a rule: shapes are
@@ -154,9 +167,14 @@ impl Device for GpuDevice {
     }
 
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
-        let (device, settings) = (self.shared.clone(), self.settings.clone());
-        let program =
-            Arc::new(Program { graph, weights: Weights::default(), told: Mutex::default(), device, settings });
+        let program = Arc::new(Program {
+            graph,
+            weights: Weights::default(),
+            told: Some(Mutex::default()),
+            settings: self.settings.clone(),
+            forced: None,
+            device: self.shared.clone(),
+        });
         Ok(Box::new(GpuProgram { folded: Folded::default(), program }))
     }
 }
@@ -166,8 +184,10 @@ struct Program {
     graph: Arc<Graph>,
     weights: Weights,
     /// Primitives that run on the host, and why: each is told once.
-    told: Mutex<HashSet<(&'static str, String)>>,
+    told: Option<Mutex<HashSet<(&'static str, String)>>>,
     settings: GpuSettings,
+    /// One way for all steps, while it is measured.
+    forced: Option<Candidate>,
     device: Arc<Shared>,
 }
 

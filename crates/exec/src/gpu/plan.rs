@@ -5,26 +5,31 @@ use graph::{Plan, plan::Place};
 use kernels::Pointer;
 
 use super::{
-    Program,
+    GpuSettings, Program,
     bind::{Arguments, Template},
     blocks::Block,
+    candidate::Candidate,
     flight::{FaultNodes, Flight},
     frame::{Bases, Buffers, Layout},
     host_step::view_range,
     replay::Replays,
     run,
-    task::{self, Task},
-    weights::Resident,
+    task::{self, Task, Tasks},
+    tune,
+    tuned::Entry,
+    weights::{Resident, Weights},
 };
 use crate::{
     ExecError,
-    device::{Order, Prepared, Run, RunBy},
+    device::{Order, Prepared, Run, RunBy, TunedStep},
 };
 
 /// A plan whose code and constants are on the device.
 pub(super) struct GpuPlan {
     pub plan: Plan,
     pub tasks: Vec<Task>,
+    /// What was measured of each step, where that decided.
+    tuned: Vec<Option<Entry>>,
     pub template: Template,
     pub layout: Layout,
     /// Of each input, as far as steps read it.
@@ -43,11 +48,16 @@ pub(super) struct GpuPlan {
 }
 
 impl GpuPlan {
+    /// A plan of a program, whose steps are measured first if that is wanted.
     pub fn new(plan: Plan, program: &Arc<Program>) -> Result<Self, ExecError> {
-        let device = &program.device;
-        let (mut tasks, scratch_bytes) = task::tasks(&plan.steps, &program.settings, device);
+        tune::plan(&plan.steps, program);
+        Self::of(plan, program, program.graph.inputs().len())
+    }
+
+    /// A plan with this many inputs.
+    pub fn of(plan: Plan, program: &Arc<Program>, inputs: usize) -> Result<Self, ExecError> {
+        let Tasks { mut tasks, tuned, scratch_bytes } = task::tasks(&plan.steps, program);
         warn_of_host_steps(&plan, &tasks, program);
-        let inputs = program.graph.inputs().len();
         let constants = constants(&plan, &tasks, program)?;
         let nodes: Vec<usize> = (0..tasks.len()).filter(|&at| reports_faults(&tasks[at])).collect();
         let counters = tasks.iter().map(counters).max().unwrap_or(0);
@@ -70,6 +80,7 @@ impl GpuPlan {
             captured: Mutex::default(),
             input_bytes: input_bytes(&plan, inputs),
             tasks,
+            tuned,
             template,
             layout,
             constants,
@@ -123,6 +134,10 @@ impl Prepared for GpuPlan {
         self.tasks.get(step).map_or(RunBy::Own { why: None }, Task::run_by)
     }
 
+    fn tuned(&self, step: usize) -> Option<TunedStep> {
+        self.tuned.get(step)?.as_ref().map(Entry::shown)
+    }
+
     unsafe fn run(self: Arc<Self>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
         run.check(self.input_bytes.len(), self.plan.outputs.len())?;
         // SAFETY: the caller's promise.
@@ -131,6 +146,14 @@ impl Prepared for GpuPlan {
 }
 
 impl Program {
+    /// The same partition with nothing uploaded, whose steps are run by one way. What it can't run is not told: it is only
+    /// tried.
+    pub fn forced(&self, way: Candidate) -> Self {
+        let (graph, device) = (self.graph.clone(), self.device.clone());
+        let settings = GpuSettings { tuned: None, ..self.settings.clone() };
+        Self { graph, weights: Weights::default(), told: None, settings, forced: Some(way), device }
+    }
+
     /// A node as errors name it.
     pub fn label(&self, node: u32) -> String {
         self.graph.nodes().get(node as usize).map_or_else(String::new, |node| node.label())
@@ -140,9 +163,9 @@ impl Program {
 /// One line for each primitive that has no kernel here, with the first node of the program that wants it.
 fn warn_of_host_steps(plan: &Plan, tasks: &[Task], program: &Program) {
     for (step, task) in plan.steps.iter().zip(tasks) {
-        let Task::Host { why } = task else { continue };
+        let (Task::Host { why }, Some(told)) = (task, &program.told) else { continue };
         let prim = step.prim.name();
-        let mut told = program.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.insert((prim, why.clone())) {
             let (node, device) = (program.label(step.node), &program.device.name);
             tracing::warn!(target: "amdgpu_ep::compile", "{node}: {prim} runs on the host, not on {device}: {why}");

@@ -1,13 +1,19 @@
 //! Who runs a step.
 //!
-//! Candidates are asked in turn: BLASLt for products, hipDNN, our kernels, and the host, which takes everything. The reasons
-//! of those that declined are kept for `explain`.
+//! What was measured decides. Where nothing was, candidates are asked in turn: BLASLt for products, hipDNN, our kernels, and
+//! the host, which takes everything. The reasons of those that declined are kept for `explain`.
 use std::sync::Arc;
 
-use graph::Step;
+use graph::{Declined, Step};
 use kernels::{Kernel, Launch, Work};
 
-use super::{GpuSettings, Shared, blas::Product, code::Outcome};
+use super::{
+    GpuSettings, Program, Shared,
+    blas::{Product, RANKS, Wish},
+    candidate::Candidate,
+    code::Outcome,
+    tuned::Entry,
+};
 use crate::{device::RunBy, dnn::DnnStep};
 
 /// Who runs a step.
@@ -78,9 +84,19 @@ enum Choice {
     Host(String),
 }
 
-/// Finds who runs each step, compiles what has to be, and gives the scratch memory that the steps need.
-pub(super) fn tasks(steps: &[Step], settings: &GpuSettings, device: &Shared) -> (Vec<Task>, usize) {
-    let choices: Vec<Choice> = steps.iter().map(|step| choose(step, settings, device)).collect();
+/// The tasks of a plan.
+pub(super) struct Tasks {
+    pub tasks: Vec<Task>,
+    /// What was measured of each step, where that decided.
+    pub tuned: Vec<Option<Entry>>,
+    /// The scratch memory that they need.
+    pub scratch_bytes: usize,
+}
+
+/// Finds who runs each step, and compiles what has to be.
+pub(super) fn tasks(steps: &[Step], program: &Program) -> Tasks {
+    let (device, chosen) = (&program.device, steps.iter().map(|step| choose(step, program)));
+    let (choices, tuned): (Vec<Choice>, Vec<Option<Entry>>) = chosen.unzip();
     let works = choices.iter().filter_map(|choice| match choice {
         Choice::Kernels(work, _) | Choice::Blas(_, Some(work)) => Some(work),
         _ => None,
@@ -111,7 +127,7 @@ pub(super) fn tasks(steps: &[Step], settings: &GpuSettings, device: &Shared) -> 
         }
     });
     let tasks = tasks.collect();
-    (tasks, scratch_bytes)
+    Tasks { tasks, tuned, scratch_bytes }
 }
 
 /// Launches with their code, which comes in the same order.
@@ -122,18 +138,36 @@ fn ready(launches: Vec<Launch>, code: &mut impl Iterator<Item = Outcome>) -> Res
     pairs.map(|(launch, outcome)| Ok(ReadyLaunch { function: outcome?, launch, args: 0 })).collect()
 }
 
-fn choose(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice {
-    if step.outputs.iter().all(|view| view.elems() == 0) {
-        return Choice::Nothing;
+fn choose(step: &Step, program: &Program) -> (Choice, Option<Entry>) {
+    let (settings, device) = (&program.settings, &*program.device);
+    if is_empty(step) {
+        return (Choice::Nothing, None);
     }
+    if let Some(candidate) = program.forced {
+        let choice = choice_of(step, candidate, settings, device);
+        return (choice.unwrap_or_else(|declined| Choice::Host(declined.0)), None);
+    }
+    let known = settings.tuned.as_ref().and_then(|tuned| tuned.find(step, settings.tf32));
+    if let Some(entry) = known
+        && let Ok(choice) = choice_of(step, entry.candidate, settings, device)
+    {
+        return (choice, Some(entry));
+    }
+    (usual_choice(step, settings, device), None)
+}
+
+fn is_empty(step: &Step) -> bool {
+    step.outputs.iter().all(|view| view.elems() == 0)
+}
+
+/// Who runs a step if nothing was measured.
+fn usual_choice(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice {
     let arch = &device.code.arch;
     let mut reasons: Vec<String> = Vec::new();
-    match device.blas.offer(step, settings.tf32) {
-        Some(Ok(product)) => match product.behind.as_ref().map(|(step, _)| kernels::work(step, arch)) {
-            None => return Choice::Blas(Box::new(product), None),
-            Some(Ok(work)) if work.scratch_bytes == 0 => return Choice::Blas(Box::new(product), Some(work)),
-            Some(Ok(_)) => reasons.push("its epilogue needs scratch memory".to_owned()),
-            Some(Err(declined)) => reasons.push(declined.0),
+    match device.blas.offer(step, Wish { tf32: settings.tf32, rank: None }) {
+        Some(Ok(product)) => match with_map(product, device) {
+            Ok(choice) => return choice,
+            Err(declined) => reasons.push(declined.0),
         },
         Some(Err(declined)) => reasons.push(declined.0),
         None => {}
@@ -147,4 +181,57 @@ fn choose(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice {
         Ok(work) => Choice::Kernels(work, (!reasons.is_empty()).then(|| reasons.join("; "))),
         Err(declined) => Choice::Host(declined.0),
     }
+}
+
+/// A product, with the map behind it if there is one.
+fn with_map(product: Product, device: &Shared) -> Result<Choice, Declined> {
+    let work = product.behind.as_ref().map(|(step, _)| kernels::work(step, &device.code.arch)).transpose()?;
+    if work.as_ref().is_some_and(|work| work.scratch_bytes > 0) {
+        return Err(Declined::new("its epilogue needs scratch memory"));
+    }
+    Ok(Choice::Blas(Box::new(product), work))
+}
+
+/// A step by one way.
+fn choice_of(step: &Step, candidate: Candidate, settings: &GpuSettings, device: &Shared) -> Result<Choice, Declined> {
+    match candidate {
+        Candidate::Own(number) => {
+            let work = kernels::variants(step, &device.code.arch)?.into_iter().nth(number);
+            let work = work.ok_or_else(|| Declined::new(format!("there is no variant {number}")))?;
+            Ok(Choice::Kernels(work, None))
+        }
+        Candidate::BlasLt(rank) => {
+            let product = device.blas.offer(step, Wish { tf32: settings.tf32, rank: Some(rank) });
+            with_map(product.ok_or_else(|| Declined::new("it is no product"))??, device)
+        }
+        Candidate::HipDnn(rank) => {
+            let offering = settings.dnn.as_ref().ok_or_else(|| Declined::new("hipDNN is not wanted"))?;
+            offering.offer_at(step, rank).map(Choice::Dnn)
+        }
+    }
+}
+
+/// The way that is taken if nothing was measured; `None` for nothing, and for the host.
+pub(super) fn usual(step: &Step, settings: &GpuSettings, device: &Shared) -> Option<Candidate> {
+    if is_empty(step) {
+        return None;
+    }
+    match usual_choice(step, settings, device) {
+        Choice::Nothing | Choice::Host(_) => None,
+        Choice::Dnn(_) => Some(Candidate::HipDnn(0)),
+        Choice::Blas(..) => Some(Candidate::BlasLt(0)),
+        Choice::Kernels(..) => Some(Candidate::Own(0)),
+    }
+}
+
+/// hipDNN engines that are tried for a step.
+const ENGINES: usize = 4;
+
+/// All ways to run a step.
+pub(super) fn candidates(step: &Step, settings: &GpuSettings, device: &Shared) -> Vec<Candidate> {
+    let own = kernels::variants(step, &device.code.arch).map_or(0, |variants| variants.len());
+    let others = (0..RANKS).map(Candidate::BlasLt).take_while(|&way| choice_of(step, way, settings, device).is_ok());
+    let engines = (0..ENGINES).map(Candidate::HipDnn);
+    let engines = engines.take_while(|&way| choice_of(step, way, settings, device).is_ok());
+    (0..own).map(Candidate::Own).chain(others).chain(engines).collect()
 }

@@ -1,0 +1,175 @@
+//! `amdgpu-ep tune`: measures the ways to run a model's steps, and keeps what is fastest for later sessions.
+//!
+//! The backend does it while it makes the plans of one run, and writes what it found into the file that `ep.hip.explain_file`
+//! names.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+
+use crate::explain::reasons::{Reasons, Step};
+use crate::inputs::{self, InputArguments};
+use crate::progress::Progress;
+use crate::table;
+use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
+
+/// The form of the JSON document.
+const SCHEMA: u32 = 1;
+
+/// The arguments of `tune`.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    target: TargetArguments,
+    #[command(flatten)]
+    inputs: InputArguments,
+    /// Measure steps again that were measured before
+    #[arg(long)]
+    again: bool,
+}
+
+/// The whole answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Report {
+    schema: u32,
+    #[serde(flatten)]
+    place: Place,
+    #[serde(flatten)]
+    placed: Placed,
+    /// The steps that there are several ways for, each once.
+    steps: Vec<Step>,
+    /// All steps of the plans, those that were not measured included.
+    step_count: usize,
+    /// What all measured steps take together, by the usual ways and by the best ones.
+    usual_micros: f64,
+    micros: f64,
+}
+
+/// Runs the command; gives the exit code and what to print.
+///
+/// # Errors
+/// When something that is needed is missing, or the run fails.
+pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
+    let target = match target::open(&arguments.target)? {
+        Opened::Ready(target) => target,
+        Opened::Elsewhere(code) => return Ok((code, String::new())),
+    };
+    let report = examine(&target, arguments)?;
+    let text = if arguments.target.json {
+        serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
+    } else {
+        text(&report)
+    };
+    Ok((0, text))
+}
+
+fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
+    let record = tempfile::NamedTempFile::new().context("a temporary file could not be made")?;
+    let path = record.path().to_str().context("the path of the temporary folder is no text")?;
+    let progress = Progress::new("loading the model ...");
+    let tune = if arguments.again { "again" } else { "on" };
+    let session = target.session(&[("ep.hip.explain_file", path), ("ep.hip.tune", tune)], None)?;
+    let ports = session.inputs()?;
+    let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
+    let arrays = inputs::make(&ports, &[], &arguments.inputs)?;
+    progress.say("measuring the steps ...");
+    crate::run::outputs(target.environment(), &session, &names, &arrays)
+        .map_err(|error| inputs::failed("the run", error, &ports, &arrays))?;
+    let lines = std::fs::read_to_string(record.path()).context("the backend's record could not be read")?;
+    let reasons = Reasons::parse(&lines).context("the backend's record could not be understood")?;
+    Ok(report(target.place.clone(), Placed::count(&session.assignment()?), reasons.steps))
+}
+
+fn report(place: Place, placed: Placed, all: Vec<Step>) -> Report {
+    let step_count = all.len();
+    let sum = |of: fn(&Step) -> Option<f64>| all.iter().filter_map(of).sum::<f64>();
+    let usual_micros = sum(|step| Some(step.tuned.as_ref()?.usual_micros));
+    let micros = sum(|step| Some(step.tuned.as_ref()?.micros));
+    let mut seen = BTreeSet::new();
+    let mut steps = all;
+    steps.retain(|step| step.tuned.is_some() && seen.insert((step.node.clone(), step.step.clone())));
+    let gain = |step: &Step| step.tuned.as_ref().map_or(0.0, |tuned| tuned.usual_micros - tuned.micros);
+    steps.sort_by(|one, other| gain(other).total_cmp(&gain(one)));
+    Report { schema: SCHEMA, place, placed, steps, step_count, usual_micros, micros }
+}
+
+fn text(report: &Report) -> String {
+    let mut out = format!("{}\n{}\n\n", report.place.model, report.place.text());
+    if report.steps.is_empty() {
+        let count = report.step_count;
+        return out
+            + &format!("Nothing to choose from: each of the {count} steps has one way to run on this device.\n");
+    }
+    let rows = report.steps.iter().filter_map(|step| {
+        let tuned = step.tuned.as_ref()?;
+        Some([
+            step.op.clone(),
+            step.node.clone(),
+            step.step.clone(),
+            tuned.choice.clone(),
+            format!("{:.1} µs", tuned.usual_micros),
+            format!("{:.1} µs", tuned.micros),
+            tuned.tried.to_string(),
+        ])
+    });
+    out += &table::text(["operator", "node", "step", "best", "as usual", "now", "ways"], rows.collect());
+    let Report { usual_micros, micros, step_count, .. } = report;
+    let (measured, ratio) = (report.steps.len(), usual_micros / micros.max(f64::MIN_POSITIVE));
+    out + &format!(
+        "\n{measured} of {step_count} steps measured: {usual_micros:.1} µs as usual, {micros:.1} µs now ({ratio:.2}×)\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::reasons::Tuned;
+
+    fn step(node: &str, usual_micros: f64, micros: f64) -> Step {
+        let tuned = Some(Tuned { choice: "own-1".into(), micros, usual_micros, tried: 3 });
+        let (op, step, run_by) = ("Conv".to_owned(), "conv".to_owned(), "own: conv".to_owned());
+        Step { node: node.into(), op, step, run_by, reason: None, tuned }
+    }
+
+    fn sample(steps: Vec<Step>) -> Report {
+        let place = Place {
+            model: "m.onnx".into(),
+            onnxruntime: "libonnxruntime.so".into(),
+            onnxruntime_version: "1.31.1".into(),
+            library: "libamdgpu-ep.so".into(),
+            driver: "host".into(),
+            archs: vec!["host".into()],
+        };
+        report(place, Placed { device_nodes: 2, total_nodes: 2, partitions: 1 }, steps)
+    }
+
+    #[test]
+    fn what_gains_most_comes_first_and_sums_hold_every_step() {
+        let plain = Step { tuned: None, ..step("c", 0.0, 0.0) };
+        let report = sample(vec![step("a", 5.0, 4.0), step("b", 9.0, 3.0), step("a", 5.0, 4.0), plain]);
+        let nodes: Vec<&str> = report.steps.iter().map(|step| step.node.as_str()).collect();
+        assert_eq!((nodes, report.step_count), (vec!["b", "a"], 4));
+        assert_eq!((report.usual_micros, report.micros), (19.0, 11.0));
+        let text = text(&report);
+        for want in ["own-1", "9.0 µs", "2 of 4 steps measured: 19.0 µs as usual, 11.0 µs now (1.73×)"] {
+            assert!(text.contains(want), "{want}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_device_without_a_choice_is_said_to_have_none() {
+        let plain = Step { tuned: None, ..step("c", 0.0, 0.0) };
+        assert!(text(&sample(vec![plain])).contains("each of the 1 steps has one way"));
+    }
+
+    #[test]
+    fn every_field_is_in_the_manual() {
+        let manual = include_str!("../../../docs/cli.md");
+        let document = serde_json::to_value(sample(vec![step("a", 2.0, 1.0)])).unwrap();
+        for key in document.as_object().unwrap().keys() {
+            assert!(manual.contains(&format!("`{key}`")), "{key}");
+        }
+    }
+}

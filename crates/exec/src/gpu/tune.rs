@@ -1,0 +1,168 @@
+//! Measuring the ways to run a step.
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use graph::{Plan, Step, View, plan::Place, prim::BufferId};
+use hip::DeviceBuffer;
+
+use super::{
+    Program, Shared,
+    candidate::Candidate,
+    host_step::view_range,
+    plan::GpuPlan,
+    task,
+    tuned::{Entry, Tuned, digest},
+};
+use crate::{
+    ExecError,
+    device::{Observer, Order, Prepared, Run, RunBy},
+};
+
+/// Runs before anything is measured: the first one may load code.
+const WARM_UPS: usize = 2;
+/// Runs that are measured; their median counts.
+const RUNS: usize = 15;
+/// What one way may take: slow devices, and simulated ones, get by with fewer runs.
+const LIMIT: Duration = Duration::from_millis(400);
+/// Another way must be this much better than the usual one: less is noise.
+const WORTH: f32 = 0.97;
+
+/// Measures the steps of a plan that nobody measured yet, if that is wanted.
+pub(super) fn plan(steps: &[Step], program: &Program) {
+    let Some(tuned) = &program.settings.tuned else { return };
+    let start = Instant::now();
+    let (mut measured, mut changed) = (0, 0);
+    for step in steps {
+        let digest = digest(step, program.settings.tf32);
+        if !tuned.wants(&digest) {
+            continue;
+        }
+        if let Some(entry) = best(step, program) {
+            measured += 1;
+            changed += usize::from(entry.micros < entry.usual_micros);
+            let (prim, candidate, micros, usual) =
+                (step.prim.name(), entry.candidate, entry.micros, entry.usual_micros);
+            tracing::debug!(target: "amdgpu_ep::compile", "{prim} by {candidate}: {micros:.1} µs, as usual {usual:.1} µs");
+            tuned.put(digest, entry);
+        }
+    }
+    if measured > 0 {
+        tuned.save();
+        let (took, name) = (start.elapsed(), &program.device.name);
+        tracing::info!(target: "amdgpu_ep::compile", "{measured} steps measured on {name} in {took:.1?}, {changed} are faster than usual");
+    }
+}
+
+/// The best of all ways; `None` if there is only one, or none can be measured.
+fn best(step: &Step, program: &Program) -> Option<Entry> {
+    let (settings, device) = (&program.settings, &*program.device);
+    let usual = task::usual(step, settings, device)?;
+    let mut candidates = task::candidates(step, settings, device);
+    candidates.retain(|candidate| *candidate != usual);
+    if candidates.is_empty() {
+        return None;
+    }
+    let operands = Operands::new(step, device).map_err(told).ok()?;
+    let usual_micros = operands.time(usual, program).map_err(told).ok()?;
+    let mut entry = Entry { candidate: usual, micros: usual_micros, usual_micros, tried: 1 };
+    for candidate in candidates {
+        let Ok(micros) = operands.time(candidate, program).map_err(told) else { continue };
+        entry.tried += 1;
+        if micros < entry.micros && micros < usual_micros * WORTH {
+            (entry.candidate, entry.micros) = (candidate, micros);
+        }
+    }
+    Some(entry)
+}
+
+fn told(error: ExecError) {
+    tracing::debug!(target: "amdgpu_ep::compile", "a way to run a step was not measured: {error}");
+}
+
+/// A step on memory of its own, which is zero: a valid index everywhere.
+struct Operands {
+    plan: Plan,
+    memory: Vec<DeviceBuffer>,
+}
+
+impl Operands {
+    fn new(step: &Step, device: &Shared) -> Result<Self, ExecError> {
+        let mut buffers: Vec<(BufferId, usize)> = Vec::new();
+        let mut step = step.clone();
+        for view in step.inputs.iter_mut().chain(&mut step.outputs) {
+            let end = view_range(view).end;
+            let at = buffers.iter().position(|(buffer, _)| *buffer == view.buffer).unwrap_or_else(|| {
+                buffers.push((view.buffer, 0));
+                buffers.len() - 1
+            });
+            buffers[at].1 = buffers[at].1.max(end);
+            *view = View { buffer: BufferId(at as u32), ..view.clone() };
+        }
+        let stream = device.stream()?;
+        let memory = buffers.iter().map(|&(_, bytes)| {
+            let memory = device.blocks.alloc(bytes.max(1))?;
+            // SAFETY: the buffer has as many bytes, and lives until the stream is waited for.
+            unsafe { device.device.fill_raw_async(memory.address().as_ptr(), 0, bytes, stream.raw())? };
+            Ok(memory)
+        });
+        let memory = memory.collect::<Result<Vec<_>, ExecError>>();
+        let waited = stream.synchronize();
+        device.give_back(stream);
+        waited?;
+        let places = (0..buffers.len()).map(Place::Input).collect();
+        let (steps, constants, outputs) = (vec![step], Vec::new(), Vec::new());
+        Ok(Self { plan: Plan { steps, places, constants, outputs, arena_bytes: 0, live_bytes: 0 }, memory: memory? })
+    }
+
+    /// Microseconds of a run on the device.
+    fn time(&self, candidate: Candidate, program: &Program) -> Result<f32, ExecError> {
+        let plan = Arc::new(GpuPlan::of(self.plan.clone(), &Arc::new(program.forced(candidate)), self.memory.len())?);
+        if let RunBy::Host { why } = plan.run_by(0) {
+            return Err(ExecError::Untimed { why: why.to_owned() });
+        }
+        let inputs: Vec<*const u8> = self.memory.iter().map(|memory| memory.address().as_ptr().cast_const()).collect();
+        let (watch, start) = (Arc::new(Times::default()), Instant::now());
+        for turn in 0..WARM_UPS + RUNS {
+            let observer = Some(watch.clone() as Arc<dyn Observer>);
+            let run = Run { inputs: &inputs, outputs: &[], parallel: &host_ops::Serial, observer };
+            // SAFETY: the memory holds all views of the step, and lives until the call returns.
+            match unsafe { plan.clone().run(run, Order::Now) } {
+                // Zeros can break an operator's rules; the time counts all the same.
+                Ok(()) | Err(ExecError::Fault { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            if turn >= WARM_UPS && start.elapsed() > LIMIT {
+                break;
+            }
+            if turn + 1 == WARM_UPS && start.elapsed() < LIMIT {
+                watch.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            }
+        }
+        let mut times = std::mem::take(&mut *watch.0.lock().unwrap_or_else(PoisonError::into_inner));
+        times.sort_unstable();
+        let median = times.get(times.len() / 2).copied().unwrap_or_default();
+        Ok(median.as_secs_f32() * 1e6)
+    }
+}
+
+/// What steps took.
+#[derive(Default)]
+struct Times(Mutex<Vec<Duration>>);
+
+impl Observer for Times {
+    fn step(&self, _: &Step, _: RunBy<'_>, _: Instant, took: Duration) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(took);
+    }
+}
+
+impl Tuned {
+    /// The best way that is known for a step.
+    pub(super) fn find(&self, step: &Step, tf32: bool) -> Option<Entry> {
+        if self.is_empty() {
+            return None;
+        }
+        self.get(&digest(step, tf32))
+    }
+}

@@ -1,0 +1,297 @@
+//! What was measured, on disk.
+//!
+//! One text file for each kind of device. Its first line says what the file is, of which version of the library, and for which
+//! device and driver; a file with another first line is passed by, and replaced by the next measurement. Each further line
+//! is a step, by a digest of what it looks like, and the best way to run it. A file is written beside its place and renamed,
+//! with what others have written in the meantime: readers see whole files, and processes may share them. A wrong line
+//! can make a step slow, never wrong: it only chooses among ways that all give the result.
+use std::{
+    collections::HashMap,
+    fs, io,
+    path::{Path, PathBuf},
+    process,
+    str::FromStr,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use graph::Step;
+
+use super::candidate::Candidate;
+use crate::{TunedStep, dnn};
+
+/// Steps kept for a device; the oldest go first. A line has about 60 bytes.
+const MOST_STEPS: usize = 20_000;
+
+/// Which measurements a session uses and makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TuneMode {
+    /// It looks at none.
+    Off,
+    /// It uses those that were made before.
+    #[default]
+    Auto,
+    /// It measures steps that were not, when a plan is made ready.
+    On,
+    /// It measures all steps again.
+    Again,
+}
+
+/// A word that says nothing about tuning.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is none of auto, on, again and off")]
+pub struct UnknownTuneMode(String);
+
+impl FromStr for TuneMode {
+    type Err = UnknownTuneMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTuneMode> {
+        match text {
+            "off" => Ok(Self::Off),
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "again" => Ok(Self::Again),
+            other => Err(UnknownTuneMode(other.to_owned())),
+        }
+    }
+}
+
+/// What was measured for one device.
+pub struct Tuned {
+    file: Option<PathBuf>,
+    head: String,
+    pub(super) mode: TuneMode,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// In the order of the file, the newest last.
+    entries: Entries,
+    /// Those of this session.
+    fresh: HashMap<Digest, Entry>,
+}
+
+type Digest = String;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Entries {
+    order: Vec<Digest>,
+    by_digest: HashMap<Digest, Entry>,
+}
+
+/// The best way to run a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub candidate: Candidate,
+    pub micros: f32,
+    /// What the step takes as it is run without tuning.
+    pub usual_micros: f32,
+    /// How many ways were tried.
+    pub tried: usize,
+}
+
+impl Entry {
+    pub fn shown(&self) -> TunedStep {
+        let Self { candidate, micros, usual_micros, tried } = *self;
+        TunedStep { choice: candidate.to_string(), micros, usual_micros, tried }
+    }
+
+    fn line(&self, digest: &str) -> String {
+        let Self { candidate, micros, usual_micros, tried } = self;
+        format!("{digest}\t{candidate}\t{micros}\t{usual_micros}\t{tried}\n")
+    }
+
+    fn parse(line: &str) -> Option<(Digest, Self)> {
+        let mut fields = line.split('\t');
+        let mut next = || fields.next();
+        let (digest, candidate) = (next()?, next()?.parse().ok()?);
+        let (micros, usual_micros, tried) = (next()?.parse().ok()?, next()?.parse().ok()?, next()?.parse().ok()?);
+        Some((digest.to_owned(), Self { candidate, micros, usual_micros, tried }))
+    }
+}
+
+impl Entries {
+    fn read(file: &Path, head: &str) -> Self {
+        let text = match fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::default(),
+            Err(error) => {
+                tracing::warn!(target: "amdgpu_ep::compile", "the measurements in {} can't be read: {error}", file.display());
+                return Self::default();
+            }
+        };
+        let mut entries = Self::default();
+        let Some((found, lines)) = text.split_once('\n').filter(|(found, _)| *found == head) else { return entries };
+        debug_assert_eq!(found, head);
+        lines.lines().filter_map(Entry::parse).for_each(|(digest, entry)| entries.insert(digest, entry));
+        entries
+    }
+
+    fn insert(&mut self, digest: Digest, entry: Entry) {
+        if self.by_digest.insert(digest.clone(), entry).is_some() {
+            self.order.retain(|known| *known != digest);
+        }
+        self.order.push(digest);
+    }
+
+    fn text(&self, head: &str) -> String {
+        let newest = &self.order[self.order.len().saturating_sub(MOST_STEPS)..];
+        let lines = newest.iter().filter_map(|digest| Some(self.by_digest.get(digest)?.line(digest)));
+        format!("{head}\n{}", lines.collect::<String>())
+    }
+}
+
+impl Tuned {
+    /// What was measured on devices that this text describes, in a folder of such files. Without a folder, measurements
+    /// last as long as this.
+    pub fn open(folder: Option<&Path>, device: &str, mode: TuneMode) -> Self {
+        let device = device.replace(['\n', '\r'], " ");
+        let head = format!("amdgpu-ep tuning\t1\t{}\t{device}", env!("CARGO_PKG_VERSION"));
+        let file = folder.map(|folder| folder.join(format!("{}.tsv", &blake3::hash(head.as_bytes()).to_hex()[..16])));
+        let entries = match &file {
+            Some(file) if mode != TuneMode::Off => Entries::read(file, &head),
+            _ => Entries::default(),
+        };
+        Self { file, head, mode, state: Mutex::new(State { entries, ..State::default() }) }
+    }
+
+    /// How many steps are known.
+    pub fn len(&self) -> usize {
+        self.lock().entries.order.len()
+    }
+
+    /// True if none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn get(&self, digest: &str) -> Option<Entry> {
+        self.lock().entries.by_digest.get(digest).copied()
+    }
+
+    /// Whether a step is to be measured now.
+    pub(super) fn wants(&self, digest: &str) -> bool {
+        let state = self.lock();
+        match self.mode {
+            TuneMode::Off | TuneMode::Auto => false,
+            TuneMode::On => !state.entries.by_digest.contains_key(digest),
+            TuneMode::Again => !state.fresh.contains_key(digest),
+        }
+    }
+
+    pub(super) fn put(&self, digest: Digest, entry: Entry) {
+        let mut state = self.lock();
+        state.entries.insert(digest.clone(), entry);
+        state.fresh.insert(digest, entry);
+    }
+
+    /// Writes what this session measured, beside what others did. What goes wrong costs a warning.
+    pub(super) fn save(&self) {
+        let (Some(file), state) = (&self.file, self.lock()) else { return };
+        let mut merged = Entries::read(file, &self.head);
+        for digest in state.entries.order.iter().filter(|digest| state.fresh.contains_key(*digest)) {
+            merged.insert(digest.clone(), state.fresh[digest]);
+        }
+        let beside = file.with_extension(format!("{}.new", process::id()));
+        let written = file.parent().map_or(Ok(()), fs::create_dir_all);
+        let written = written.and_then(|()| fs::write(&beside, merged.text(&self.head)));
+        if let Err(error) = written.and_then(|()| fs::rename(&beside, file)) {
+            // What is left of it is of no use; nothing more can be done if it stays.
+            let _ = fs::remove_file(&beside);
+            tracing::warn!(target: "amdgpu_ep::compile", "measurements could not be kept in {}: {error}", file.display());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a step looks like without its buffers, in a session with or without TF32.
+pub(super) fn digest(step: &Step, tf32: bool) -> Digest {
+    let Step { prim, inputs, outputs, .. } = dnn::signature(step);
+    let text = format!("{prim:?} {inputs:?} {outputs:?} {tf32}");
+    blake3::hash(text.as_bytes()).to_hex()[..32].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(rank: usize) -> Entry {
+        Entry { candidate: Candidate::BlasLt(rank), micros: 1.5, usual_micros: 3.25, tried: 4 }
+    }
+
+    fn file(folder: &Path) -> PathBuf {
+        fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()
+    }
+
+    #[test]
+    fn measurements_are_found_by_later_sessions_on_such_a_device_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = folder.path().join("made");
+        let first = Tuned::open(Some(&below), "gfx942", TuneMode::On);
+        assert!(first.wants("a") && first.is_empty());
+        first.put("a".into(), entry(1));
+        assert!(!first.wants("a") && first.wants("b"));
+        first.save();
+        let later = Tuned::open(Some(&below), "gfx942", TuneMode::Auto);
+        assert_eq!((later.get("a"), later.len()), (Some(entry(1)), 1));
+        assert!(!later.wants("b"));
+        assert!(Tuned::open(Some(&below), "gfx1100", TuneMode::On).is_empty());
+        assert!(Tuned::open(Some(&below), "gfx942", TuneMode::Off).is_empty());
+        let again = Tuned::open(Some(&below), "gfx942", TuneMode::Again);
+        assert!(again.get("a").is_some() && again.wants("a"));
+    }
+
+    #[test]
+    fn sessions_side_by_side_do_not_lose_each_others_measurements() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, two] = ["a", "b"].map(|digest| {
+            let tuned = Tuned::open(Some(folder.path()), "d", TuneMode::On);
+            tuned.put(digest.into(), entry(0));
+            tuned
+        });
+        one.save();
+        two.save();
+        let both = Tuned::open(Some(folder.path()), "d", TuneMode::Auto);
+        assert_eq!(both.len(), 2);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
+    }
+
+    #[test]
+    fn spoiled_files_and_those_of_other_versions_cost_their_measurements_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let tuned = Tuned::open(Some(folder.path()), "d", TuneMode::On);
+        tuned.put("a".into(), entry(0));
+        tuned.put("b".into(), entry(1));
+        tuned.save();
+        let path = file(folder.path());
+        let whole = fs::read_to_string(&path).unwrap();
+        let count = || Tuned::open(Some(folder.path()), "d", TuneMode::Auto).len();
+        for (text, left) in [
+            (whole[..whole.len() - 9].to_owned(), 1),
+            (whole.replace("blaslt-0", "blaslt-x"), 1),
+            (whole.replacen('1', "2", 1), 0),
+            (String::new(), 0),
+        ] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(count(), left);
+        }
+        fs::write(&path, [0xff, 0xfe, b'\n']).unwrap();
+        assert_eq!(count(), 0);
+        tuned.save();
+        assert_eq!(count(), 2);
+    }
+
+    #[test]
+    fn the_oldest_steps_go_first() {
+        let mut entries = Entries::default();
+        (0..MOST_STEPS + 2).for_each(|number| entries.insert(number.to_string(), entry(0)));
+        entries.insert("2".into(), entry(1));
+        let text = entries.text("head");
+        assert_eq!(text.lines().count(), 1 + MOST_STEPS);
+        assert!(text.lines().nth(1).unwrap().starts_with("3\t") && text.ends_with("4\n"));
+        assert!(text.lines().last().unwrap().starts_with("2\tblaslt-1\t"));
+    }
+}

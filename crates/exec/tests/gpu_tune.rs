@@ -1,0 +1,99 @@
+//! Measured choices on the host driver, with kernels under the wave simulator.
+#![allow(clippy::unwrap_used, clippy::panic)]
+mod common;
+
+use std::{fs, path::Path, sync::Arc};
+
+use common::{Case, device::simulated, random, tensor};
+use exec::{
+    Input, Prepared, Program, RunBy, TunedStep,
+    dnn::{Libraries, Mode},
+    gpu::{GpuDevice, GpuSettings, TuneMode, Tuned},
+};
+use graph::{DType, Tensor};
+
+fn case() -> Case {
+    let (a, b) =
+        (tensor(DType::F32, &[70, 200], &random(14_000, 1)), tensor(DType::F32, &[200, 65], &random(13_000, 2)));
+    Case::new("MatMul", 13, vec![a, b], &[DType::F32])
+}
+
+fn session(folder: &Path, mode: TuneMode, settings: GpuSettings) -> GpuDevice {
+    let tuned = Some(Arc::new(Tuned::open(Some(folder), "simulated gfx1100", mode)));
+    simulated("gfx1100").with(GpuSettings { tuned, ..settings })
+}
+
+/// Plans and runs it, and compares with the host.
+fn run(gpu: &GpuDevice) -> Arc<dyn Prepared> {
+    let (graph, given) = case().graph().unwrap();
+    let program = Program::new(graph.clone(), gpu).unwrap();
+    let shapes: Vec<Input<'_>> = given.iter().map(|x: &Tensor| Input { shape: x.shape(), value: None }).collect();
+    let prepared = program.plan(&shapes).unwrap();
+    let found = exec::host::run_program(&program, &given).unwrap();
+    let wanted = exec::host::run_once(graph, &given).unwrap();
+    common::assert_close(&common::numbers(&found[0]), &common::numbers(&wanted[0]), 1e-4);
+    prepared
+}
+
+fn files(folder: &Path) -> Vec<std::path::PathBuf> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn steps_are_measured_once_and_later_sessions_use_what_was_found() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(run(&session(folder.path(), TuneMode::Auto, GpuSettings::default())).tuned(0), None);
+    assert!(files(folder.path()).is_empty(), "nobody asked for measurements");
+    let TunedStep { choice, micros, usual_micros, tried } =
+        run(&session(folder.path(), TuneMode::On, GpuSettings::default())).tuned(0).unwrap();
+    assert!(tried >= 2 && choice.starts_with("own-") && micros <= usual_micros && micros > 0.0);
+    let [file] = &files(folder.path())[..] else { panic!("one file") };
+    let written = fs::read_to_string(file).unwrap();
+    assert_eq!(written.lines().count(), 2, "{written}");
+    let later = run(&session(folder.path(), TuneMode::Auto, GpuSettings::default()));
+    assert_eq!(later.tuned(0).unwrap().choice, choice);
+    run(&session(folder.path(), TuneMode::On, GpuSettings::default()));
+    assert_eq!(fs::read_to_string(file).unwrap(), written, "nothing is measured twice");
+    assert_eq!(run(&session(folder.path(), TuneMode::Off, GpuSettings::default())).tuned(0), None);
+}
+
+#[test]
+fn every_way_gives_the_result_and_one_that_is_not_there_is_passed_by() {
+    let folder = tempfile::tempdir().unwrap();
+    let found = run(&session(folder.path(), TuneMode::On, GpuSettings::default())).tuned(0).unwrap();
+    let file = files(folder.path()).remove(0);
+    let text = fs::read_to_string(&file).unwrap();
+    for number in 0..found.tried {
+        fs::write(&file, text.replace(&format!("\t{}\t", found.choice), &format!("\town-{number}\t"))).unwrap();
+        let prepared = run(&session(folder.path(), TuneMode::Auto, GpuSettings::default()));
+        assert_eq!(prepared.tuned(0).unwrap().choice, format!("own-{number}"));
+    }
+    for absent in ["own-99", "blaslt-0", "hipdnn-0"] {
+        fs::write(&file, text.replace(&format!("\t{}\t", found.choice), &format!("\t{absent}\t"))).unwrap();
+        let prepared = run(&session(folder.path(), TuneMode::Auto, GpuSettings::default()));
+        assert_eq!(prepared.tuned(0), None, "{absent}");
+        assert!(matches!(prepared.run_by(0), RunBy::Own { .. }));
+    }
+}
+
+#[test]
+fn engines_of_hipdnn_are_measured_beside_our_kernels() {
+    let folder = tempfile::tempdir().unwrap();
+    let libraries = Libraries::default();
+    let offering = || {
+        let gpu = simulated("gfx1100");
+        let offering = libraries.offering(gpu.device(), Mode::On).unwrap();
+        assert!(offering.fault().is_none(), "{:?}", offering.fault());
+        GpuSettings { dnn: Some(Arc::new(offering)), ..GpuSettings::default() }
+    };
+    let own = run(&session(folder.path(), TuneMode::On, GpuSettings::default())).tuned(0).unwrap();
+    let with_engines = run(&session(folder.path(), TuneMode::Again, offering())).tuned(0).unwrap();
+    assert!(with_engines.tried > own.tried, "{with_engines:?} {own:?}");
+    let file = files(folder.path()).remove(0);
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace(&format!("\t{}\t", with_engines.choice), "\thipdnn-0\t")).unwrap();
+    let prepared = run(&session(folder.path(), TuneMode::Auto, offering()));
+    assert!(matches!(prepared.run_by(0), RunBy::HipDnn { .. }));
+    // A session without hipDNN has no use for that.
+    assert_eq!(run(&session(folder.path(), TuneMode::Auto, GpuSettings::default())).tuned(0), None);
+}
