@@ -130,15 +130,31 @@ def test_threads_share_a_session():
         del session
 
 
+def product():
+    """A product that there are several ways for."""
+    weights = np.random.default_rng(3).standard_normal((200, 65)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [70, 200])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [70, 65])],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
 def test_measured_steps_are_used_by_later_sessions_and_give_the_same(tmp_path):
-    model, feeds = encoder(), {"ids": ids(5)}
+    model, feeds = product(), {"x": np.random.default_rng(4).standard_normal((70, 200)).astype(np.float32)}
 
     def tuned(mode):
-        file = tmp_path / mode
+        file = tmp_path / "explained"
+        file.unlink(missing_ok=True)
         with registered() as devices:
             session = session_on(devices, model, explain_file=str(file), tune=mode, cache_dir=str(tmp_path / "cache"))
-            close(session.run(None, feeds)[0], on_cpu(model, feeds)[0])
+            found = session.run(None, feeds)[0]
             del session
+        # Sums of 200 products, in another order.
+        np.testing.assert_allclose(found, on_cpu(model, feeds)[0], rtol=1e-4, atol=1e-4)
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         return [step["tuned"] for line in lines for step in line.get("steps", [])]
 
@@ -148,3 +164,18 @@ def test_measured_steps_are_used_by_later_sessions_and_give_the_same(tmp_path):
     assert len(list((tmp_path / "cache/tuning").iterdir())) == 1
     assert tuned("auto") == measured
     assert not any(tuned("off"))
+
+
+def test_times_of_steps_are_written_for_each_run(tmp_path):
+    file = tmp_path / "times"
+    with registered() as devices:
+        session = session_on(devices, encoder(), profile_file=str(file))
+        for _ in range(3):
+            close(session.run(None, {"ids": ids(5)})[0], on_cpu(encoder(), {"ids": ids(5)})[0])
+        del session
+    runs = [json.loads(line)["times"] for line in file.read_text().splitlines()]
+    assert len(runs) == 3 and all(len(run) == len(runs[0]) > 3 for run in runs)
+    (dense,) = [step for step in runs[0] if "matmul" in step["step"]]
+    # 5 rows of 24 by 24 of 24, at least.
+    assert dense["flops"] >= 2 * 5 * 24 * 24 and dense["bytes"] >= 4 * (5 * 24 + 24 * 24 + 5 * 24), dense
+    assert all(step["micros"] >= 0 and step["share_of_peak"] is None for run in runs for step in run)

@@ -12,10 +12,11 @@ use crate::{
     claim::{self, Placement},
     explain::Explain,
     import::import,
-    partition::DevicePartition,
+    partition::{DevicePartition, Watched},
     profile::Profiles,
     runs::Runs,
     saved, steps,
+    timed::TimedRuns,
     tuning::Tuning,
 };
 
@@ -35,6 +36,8 @@ pub(crate) struct HipEp {
     pub folder: Option<PathBuf>,
     /// Who wants to know how long steps take.
     pub profiles: Profiles,
+    /// Where times of steps are written, when somebody asked for them.
+    pub timed: Option<Arc<TimedRuns>>,
     /// How partitions are made ready.
     pub tuning: Tuning,
 }
@@ -102,7 +105,12 @@ impl HipEp {
         if let Some(explain) = &self.explain {
             explain.record_passes(name, program.fired());
         }
-        let partition = DevicePartition::new(program, self.runs.clone(), self.profiles.clone());
+        let watched = Watched {
+            profiles: self.profiles.clone(),
+            timed: self.timed.clone().map(|runs| (runs, name.into())),
+            peak: self.device.peak(),
+        };
+        let partition = DevicePartition::new(program, self.runs.clone(), watched);
         Ok(Compiled { partition: Box::new(partition), context_node })
     }
 

@@ -55,7 +55,7 @@ impl Explain {
 }
 
 /// One write, so that lines of sessions that are created side by side don't mix.
-fn append(file: &Path, line: &str) -> std::io::Result<()> {
+pub(crate) fn append(file: &Path, line: &str) -> std::io::Result<()> {
     OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
 }
 

@@ -23,6 +23,7 @@ use crate::{
     profile::Profiles,
     runs::Runs,
     saved::{FILE_EXTENSION, compatibility},
+    timed::TimedRuns,
     tuning::Tuning,
 };
 
@@ -118,6 +119,7 @@ impl Factory for HipFactory {
         let driver = driver(request)?;
         let file = request.options.get(entries::EXPLAIN_FILE)?.filter(|file| !file.is_empty());
         let (passes, dump) = (request.options.get(entries::DISABLE_PASSES)?, request.options.get(entries::DUMP_DIR)?);
+        let times = request.options.get(entries::PROFILE_FILE)?.filter(|file| !file.is_empty());
         let given = request.options.config_entries()?;
         let mode = hipdnn::mode(request.options.get(entries::HIPDNN)?.as_deref());
         let runs = self.runs(request, driver)?;
@@ -136,6 +138,7 @@ impl Factory for HipFactory {
             save: Save::from_entries(&given, FILE_EXTENSION, false)?,
             folder: saved::folder(&given),
             profiles: Profiles::default(),
+            timed: times.map(|file| Arc::new(TimedRuns::new(file))),
             tuning: Tuning::new(passes.as_deref(), dump.as_deref()),
         }
         .into())

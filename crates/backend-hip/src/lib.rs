@@ -27,6 +27,7 @@ mod record;
 mod runs;
 mod saved;
 mod steps;
+mod timed;
 mod tuning;
 
 ort_ep::plugin!(factory::create, log_variable = "AMDGPU_EP_LOG");

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use exec::{Input, Observer, Program, RunBy};
+use exec::{Input, Observer, Peak, Program, RunBy};
 use graph::{Graph, Step};
 use ort_ep::{
     Error, Partition, Result,
@@ -17,6 +17,7 @@ use crate::{
     ffi,
     profile::{Profiles, Recorder},
     runs::{Place, Runs},
+    timed::{TimedRun, TimedRuns},
 };
 
 /// One entry for each input or output; most partitions need no allocation for it.
@@ -28,13 +29,23 @@ pub(crate) struct DevicePartition {
     /// True if the values of some inputs decide about shapes.
     reads_values: bool,
     runs: Arc<Runs>,
-    profiles: Profiles,
+    watched: Watched,
+}
+
+/// Who wants to know how long steps take.
+pub(crate) struct Watched {
+    /// ONNX Runtime's profilers.
+    pub profiles: Profiles,
+    /// The file of a profile of ours, and the partition's name in it.
+    pub timed: Option<(Arc<TimedRuns>, Arc<str>)>,
+    /// What the chip can do at most.
+    pub peak: Option<Peak>,
 }
 
 impl DevicePartition {
-    pub fn new(program: Program, runs: Arc<Runs>, profiles: Profiles) -> Self {
+    pub fn new(program: Program, runs: Arc<Runs>, watched: Watched) -> Self {
         let reads_values = (0..program.graph().inputs().len()).any(|at| program.needs_value(at));
-        Self { program, reads_values, runs, profiles }
+        Self { program, reads_values, runs, watched }
     }
 
     fn inputs<'a>(&self, context: &KernelContext<'a>) -> Result<PerValue<Tensor<'a>>> {
@@ -65,9 +76,12 @@ impl DevicePartition {
     }
 
     fn observer(&self) -> Option<Arc<dyn Observer>> {
-        let recorders = self.profiles.watching();
-        (!recorders.is_empty())
-            .then(|| Arc::new(Watch { graph: self.program.graph().clone(), recorders }) as Arc<dyn Observer>)
+        let recorders = self.watched.profiles.watching();
+        if recorders.is_empty() && self.watched.timed.is_none() {
+            return None;
+        }
+        let timed = self.watched.timed.as_ref().map(|(runs, partition)| TimedRun::new(runs, partition));
+        Some(Arc::new(Watch { graph: self.program.graph().clone(), recorders, timed, peak: self.watched.peak }))
     }
 }
 
@@ -102,10 +116,15 @@ impl Partition for DevicePartition {
 struct Watch {
     graph: Arc<Graph>,
     recorders: Vec<Arc<Recorder>>,
+    timed: Option<TimedRun>,
+    peak: Option<Peak>,
 }
 
 impl Observer for Watch {
     fn step(&self, step: &Step, by: RunBy<'_>, start: Instant, took: Duration) {
-        self.recorders.iter().for_each(|recorder| recorder.add(&self.graph, step, by, start, took));
+        self.recorders.iter().for_each(|recorder| recorder.add(&self.graph, step, by, start, took, self.peak));
+        if let Some(timed) = &self.timed {
+            timed.add(&self.graph, step, by, took, self.peak);
+        }
     }
 }

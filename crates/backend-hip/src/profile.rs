@@ -10,9 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use exec::{RunBy, ThreadId};
+use exec::{Peak, RunBy, ThreadId};
 use graph::{Graph, Step, View};
 use ort_ep::{EventCategory, Profiler, Profiling, ProfilingEvent, ProfilingEventView, Result};
+
+use crate::timed;
 
 /// As many as ONNX Runtime's own profiler keeps.
 const MOST_EVENTS: usize = 1_000_000;
@@ -86,7 +88,7 @@ impl Recorder {
     }
 
     /// Adds a step that began at `start`.
-    pub fn add(&self, graph: &Graph, step: &Step, by: RunBy<'_>, start: Instant, took: Duration) {
+    pub fn add(&self, graph: &Graph, step: &Step, by: RunBy<'_>, start: Instant, took: Duration, peak: Option<Peak>) {
         let mut recording = self.lock();
         let Some((zero, offset_ns)) = recording.began else { return };
         if recording.events.len() >= MOST_EVENTS {
@@ -100,14 +102,25 @@ impl Recorder {
             name: plain(format!("{} {op} {name}", step.prim.name()).trim_end()),
             timestamp_us: offset_ns.saturating_add(since_ns) / 1000,
             duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
-            args: vec![
-                ("op_name".to_owned(), op.to_owned()),
-                ("run_by".to_owned(), plain(&by.label(step))),
-                ("inputs".to_owned(), shapes(&step.inputs)),
-                ("outputs".to_owned(), shapes(&step.outputs)),
-            ],
+            args: args(step, op, by, took, peak),
         });
     }
+}
+
+fn args(step: &Step, op: &str, by: RunBy<'_>, took: Duration, peak: Option<Peak>) -> Vec<(String, String)> {
+    let cost = step.cost();
+    let mut args = vec![
+        ("op_name".to_owned(), op.to_owned()),
+        ("run_by".to_owned(), plain(&by.label(step))),
+        ("inputs".to_owned(), shapes(&step.inputs)),
+        ("outputs".to_owned(), shapes(&step.outputs)),
+        ("bytes".to_owned(), cost.bytes.to_string()),
+        ("flops".to_owned(), cost.flops.to_string()),
+    ];
+    if let Some(share) = timed::share_of_peak(step, took, peak) {
+        args.push(("share_of_peak".to_owned(), format!("{share:.3}")));
+    }
+    args
 }
 
 /// A text that may stand in the profile: ONNX Runtime writes names into its JSON as they are (seen in 1.26.0 and 1.30.0;

@@ -40,6 +40,8 @@ def a_session_profile_has_every_step():
     (dense, *_) = [event for event in ours if event["name"].startswith("fused_matmul")]
     assert dense["args"]["op_name"] == "Clip" and dense["name"].endswith(" clip"), dense
     assert "f32[3, 6]" in dense["args"]["inputs"].replace("f32[1, 3, 6]", "f32[3, 6]"), dense
+    # At least the three rows of six are read, and each number is multiplied and added once.
+    assert int(dense["args"]["bytes"]) >= 4 * 3 * 6 and int(dense["args"]["flops"]) >= 2 * 3 * 6, dense
     # A session goes on without its profile.
     running.run(None, sample())
 

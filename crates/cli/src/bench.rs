@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::inputs::{self, InputArguments};
 use crate::ort::{Session, Value};
+use crate::profile::{self, TimedStep};
 use crate::progress::Progress;
 use crate::table;
 use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
@@ -21,6 +22,13 @@ const WARM_UP_RUNS: usize = 3;
 
 /// Pairs of runs that are measured, however long they take.
 const LEAST_PAIRS: usize = 3;
+
+/// Runs whose steps are timed, and how long they may take.
+const PROFILED_RUNS: usize = 21;
+const PROFILE_TIME: Duration = Duration::from_secs(20);
+
+/// Steps of a profile that are shown.
+const SHOWN_STEPS: usize = 30;
 
 /// A thread that spins while it waits takes time from the other session.
 const QUIET: [(&str, &str); 2] = [("session.intra_op.allow_spinning", "0"), ("session.inter_op.allow_spinning", "0")];
@@ -38,6 +46,9 @@ pub struct Arguments {
     /// Threads inside an operator, in both sessions; without it ONNX Runtime chooses
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// Time every step on the device too, in runs of their own
+    #[arg(long)]
+    steps: bool,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -62,6 +73,8 @@ struct Report {
     cpu: Times,
     /// The CPU provider's median by the device's: above 1, the device is faster.
     ratio: f64,
+    /// The steps with their times, slowest first; absent without `--steps`.
+    profile: Option<Vec<TimedStep>>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -144,7 +157,30 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
         ratio: cpu_times.median_ms / device_times.median_ms,
         device: device_times,
         cpu: cpu_times,
+        profile: arguments.steps.then(|| profile(target, arguments, &named, &outputs)).transpose()?,
     })
+}
+
+/// Times the steps in a session of their own: each is waited for, so the session as a whole is slower.
+fn profile(
+    target: &Target,
+    arguments: &Arguments,
+    named: &[(&str, &Value<'_>)],
+    outputs: &[&str],
+) -> Result<Vec<TimedStep>> {
+    let record = tempfile::NamedTempFile::new().context("a temporary file could not be made")?;
+    let path = record.path().to_str().context("the path of the temporary folder is no text")?;
+    let session = target.session(&[QUIET[0], QUIET[1], (profile::ENTRY, path)], arguments.threads)?;
+    let start = Instant::now();
+    for _ in 0..PROFILED_RUNS {
+        session.run(named, outputs).context("a profiled run")?;
+        if start.elapsed() > PROFILE_TIME {
+            break;
+        }
+    }
+    drop(session);
+    let lines = std::fs::read_to_string(record.path()).context("the backend's times could not be read")?;
+    profile::parse(&lines).context("the backend's times could not be understood")
 }
 
 fn text(report: &Report) -> String {
@@ -164,6 +200,9 @@ fn text(report: &Report) -> String {
     };
     let rows = vec![row(PROVIDER_ROW, &report.device), row("CPU provider alone", &report.cpu)];
     out += &table::text(["session", "runs", "median", "p95", "min"], rows);
+    if let Some(steps) = &report.profile {
+        out += &format!("\n{}", profile::text(steps, SHOWN_STEPS));
+    }
     out + &format!("\nSpeed against the CPU provider: {:.2}×\n", report.ratio)
 }
 

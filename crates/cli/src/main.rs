@@ -14,6 +14,7 @@ mod llm;
 mod npy;
 mod npz;
 mod ort;
+mod profile;
 mod progress;
 mod run;
 mod table;

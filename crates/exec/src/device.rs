@@ -6,6 +6,7 @@ use std::{
 
 use graph::{Declined, Graph, Op, Plan, Step, Tensor, quant::QuantWeights};
 use host_ops::Parallel;
+use kernels::Peak;
 
 use crate::{Capture, ExecError, Ledger};
 
@@ -41,6 +42,11 @@ pub trait Device: Send + Sync {
     /// only.
     fn lay_out(&self, weights: &QuantWeights) -> Option<QuantWeights> {
         let _ = weights;
+        None
+    }
+
+    /// What the chip can do at most, if that is known.
+    fn peak(&self) -> Option<Peak> {
         None
     }
 

@@ -28,6 +28,7 @@ pub use capture::{Capture, Captured};
 pub use device::{Device, Loaded, Observer, Order, Prepared, Run, RunBy, TunedStep};
 pub use error::ExecError;
 pub use host_ops::{Parallel, Pool, Serial};
+pub use kernels::Peak;
 pub use ledger::Ledger;
 pub use program::{Input, Planned, Program, Settings, Watcher};
 pub use thread_id::ThreadId;

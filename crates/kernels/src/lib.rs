@@ -3,6 +3,7 @@
 //! | | |
 //! |---|---|
 //! | [`Arch`] | what a target can do: wave width, matrix instructions, LDS |
+//! | [`Peak`] | what a chip can do at most, where that is known |
 //! | [`Kernel`] | code: a family's text with its settings, behind the prelude |
 //! | [`Launch`], [`Args`] | one launch: grid, block, and the one structure the kernel takes |
 //! | [`work`] | what a [`Step`](graph::Step) of a plan is on a GPU: its launches, or why there are none |
@@ -18,6 +19,7 @@ mod attention;
 mod cache;
 mod cached_attention;
 mod catalogue;
+mod chip;
 mod compile;
 mod cumulative;
 mod expr;
@@ -48,6 +50,7 @@ mod walk;
 pub use arch::{Arch, Dot4, Matrix};
 pub use cache::{CachedCompiler, Counts, ship};
 pub use catalogue::{Sample, catalogue};
+pub use chip::Peak;
 pub use compile::{CompileError, Compiler, NoCompiler, RtcCompiler};
 pub use kernel::Kernel;
 pub use launch::{Args, Field, HostLaunch, Launch, Pointer, Work};

@@ -16,11 +16,15 @@ use serde::Serialize;
 use self::reasons::{Reasons, Step};
 use crate::inputs::{self, InputArguments};
 use crate::ort::Assigned;
+use crate::profile::{self, TimedStep};
 use crate::progress::Progress;
 use crate::target::{self, Opened, PROVIDER, Place, Placed, Target, TargetArguments};
 
 /// The form of the JSON document.
 const SCHEMA: u32 = 1;
+
+/// Runs whose steps are timed: the first makes things ready.
+const TIMED_RUNS: usize = 4;
 
 /// The arguments of `explain`.
 #[derive(Args, Clone, Debug)]
@@ -32,7 +36,7 @@ pub struct Arguments {
     /// List every node
     #[arg(long)]
     nodes: bool,
-    /// Run the model once on random inputs, and list who runs each step of its plans
+    /// Run the model on random inputs, and list who runs each step of its plans, and what the steps take
     #[arg(long)]
     steps: bool,
 }
@@ -51,6 +55,8 @@ struct Report {
     nodes: Vec<Node>,
     /// The steps of the plans of one run; absent when none was asked for.
     steps: Option<Vec<Step>>,
+    /// The steps with their times, slowest first; absent when none was asked for.
+    profile: Option<Vec<TimedStep>>,
 }
 
 /// The nodes of one operator.
@@ -97,19 +103,31 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     let record = tempfile::NamedTempFile::new().context("a temporary file could not be made")?;
     let path = record.path().to_str().context("the path of the temporary folder is no text")?;
     let progress = Progress::new("loading the model ...");
-    let session = target.session(&[("ep.hip.explain_file", path)], None)?;
+    let times = tempfile::NamedTempFile::new().context("a temporary file could not be made")?;
+    let times_path = times.path().to_str().context("the path of the temporary folder is no text")?;
+    let mut entries = vec![("ep.hip.explain_file", path)];
+    entries.extend(arguments.steps.then_some((profile::ENTRY, times_path)));
+    let session = target.session(&entries, None)?;
     let assignment = session.assignment()?;
     if arguments.steps {
         progress.say("running the model ...");
         let ports = session.inputs()?;
         let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
         let arrays = inputs::make(&ports, &[], &arguments.inputs)?;
-        crate::run::outputs(target.environment(), &session, &names, &arrays)
-            .map_err(|error| inputs::failed("the run", error, &ports, &arrays))?;
+        for _ in 0..TIMED_RUNS {
+            crate::run::outputs(target.environment(), &session, &names, &arrays)
+                .map_err(|error| inputs::failed("the run", error, &ports, &arrays))?;
+        }
     }
+    let profile = if arguments.steps {
+        let lines = std::fs::read_to_string(times.path()).context("the backend's times could not be read")?;
+        Some(profile::parse(&lines).context("the backend's times could not be understood")?)
+    } else {
+        None
+    };
     let lines = std::fs::read_to_string(record.path()).context("the backend's record could not be read")?;
     let reasons = Reasons::parse(&lines).context("the backend's record could not be understood")?;
-    Ok(report(target.place.clone(), &assignment, reasons, arguments.steps))
+    Ok(Report { profile, ..report(target.place.clone(), &assignment, reasons, arguments.steps) })
 }
 
 fn report(place: Place, assignment: &[Assigned], mut reasons: Reasons, with_steps: bool) -> Report {
@@ -145,7 +163,7 @@ fn report(place: Place, assignment: &[Assigned], mut reasons: Reasons, with_step
     // What needs attention comes first.
     operators.sort_by_key(|operator| (std::cmp::Reverse(operator.elsewhere), std::cmp::Reverse(operator.device)));
     let (placed, steps) = (Placed::count(assignment), with_steps.then_some(reasons.steps));
-    Report { schema: SCHEMA, place, placed, passes: reasons.passes, operators, nodes, steps }
+    Report { schema: SCHEMA, place, placed, passes: reasons.passes, operators, nodes, steps, profile: None }
 }
 
 #[cfg(test)]

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{Node, Operator, Report, Step};
+use crate::profile;
 use crate::table;
+
+/// Steps that are shown with their times, unless all are asked for.
+const SHOWN_STEPS: usize = 10;
 
 /// The whole answer. The summary comes last, where a terminal shows it.
 pub fn text(report: &Report, all_nodes: bool) -> String {
@@ -28,6 +32,9 @@ pub fn text(report: &Report, all_nodes: bool) -> String {
     }
     if let Some(steps) = &report.steps {
         out += &step_text(steps, all_nodes);
+    }
+    if let Some(steps) = &report.profile {
+        out += &format!("\n{}", profile::text(steps, if all_nodes { usize::MAX } else { SHOWN_STEPS }));
     }
     // Writing to a string cannot fail.
     let _ = writeln!(out, "\nOn the device: {}", report.placed.text());

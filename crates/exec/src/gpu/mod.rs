@@ -39,7 +39,7 @@ use std::{
 };
 
 use graph::{Declined, Graph, Op, Plan, Tensor};
-use kernels::{Arch, Compiler, Counts};
+use kernels::{Arch, Compiler, Counts, Peak};
 
 use crate::{
     ExecError,
@@ -164,6 +164,10 @@ impl Device for GpuDevice {
     /// Without matrix instructions of its own, separate products are faster: vendors' libraries do them.
     fn wants_attention(&self) -> bool {
         self.shared.code.arch.matrix != kernels::Matrix::None
+    }
+
+    fn peak(&self) -> Option<Peak> {
+        self.shared.code.arch.peak(&self.shared.device.info().name)
     }
 
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {

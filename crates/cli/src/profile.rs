@@ -1,0 +1,145 @@
+//! How long the steps of a model take, as the backend writes it into the file that `ep.hip.profile_file` names.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::table;
+
+/// The session-config entry that names the file.
+pub const ENTRY: &str = "ep.hip.profile_file";
+
+/// One line: a run of a partition.
+#[derive(Deserialize)]
+struct Record {
+    partition: String,
+    times: Vec<TimedStep>,
+}
+
+/// A step and the median of its times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TimedStep {
+    /// The node it came from.
+    pub node: String,
+    /// That node's operator.
+    pub op: String,
+    /// What is done.
+    pub step: String,
+    /// Who does it.
+    pub run_by: String,
+    /// What it takes, by the device's clock.
+    pub micros: f64,
+    /// The bytes that it has to move at least.
+    pub bytes: u64,
+    /// The operations that it has to do.
+    pub flops: u64,
+    /// How near that is to what the chip can do at most; absent where that is not known.
+    pub share_of_peak: Option<f64>,
+}
+
+/// What runs of one plan have in common: the partition, and the steps with their bytes.
+type Look = (String, Vec<(String, u64)>);
+
+/// The steps of all plans that ran, slowest first. Runs are told apart by their partition and the steps they have; the first
+/// of each is left out where there are others, because it makes things ready.
+///
+/// # Errors
+/// When a line is not what the backend writes.
+pub fn parse(lines: &str) -> Result<Vec<TimedStep>> {
+    let mut runs: BTreeMap<Look, Vec<Vec<TimedStep>>> = BTreeMap::new();
+    for line in lines.lines().filter(|line| !line.trim().is_empty()) {
+        let record: Record = serde_json::from_str(line).with_context(|| format!("in the line {line:?}"))?;
+        let look = record.times.iter().map(|step| (step.step.clone(), step.bytes)).collect();
+        runs.entry((record.partition, look)).or_default().push(record.times);
+    }
+    let mut steps = Vec::new();
+    for mut runs in runs.into_values() {
+        if runs.len() > 1 {
+            runs.remove(0);
+        }
+        let count = runs.first().map_or(0, Vec::len);
+        steps.extend((0..count).filter_map(|at| median(runs.iter().filter_map(|run| run.get(at)))));
+    }
+    steps.sort_by(|one, other| other.micros.total_cmp(&one.micros));
+    Ok(steps)
+}
+
+fn median<'a>(runs: impl Iterator<Item = &'a TimedStep>) -> Option<TimedStep> {
+    let mut runs: Vec<&TimedStep> = runs.collect();
+    runs.sort_by(|one, other| one.micros.total_cmp(&other.micros));
+    runs.get(runs.len() / 2).map(|&step| step.clone())
+}
+
+/// A table of the steps, at most `most` of them, and their sum.
+pub fn text(steps: &[TimedStep], most: usize) -> String {
+    if steps.is_empty() {
+        return "No step was timed: no partition of the hip backend ran.\n".to_owned();
+    }
+    let total: f64 = steps.iter().map(|step| step.micros).sum();
+    let rows = steps.iter().take(most).map(|step| {
+        let seconds = step.micros.max(f64::MIN_POSITIVE) * 1e-6;
+        [
+            step.op.clone(),
+            step.node.clone(),
+            step.run_by.clone(),
+            format!("{:.1} µs", step.micros),
+            format!("{:.1} %", 100.0 * step.micros / total.max(f64::MIN_POSITIVE)),
+            format!("{:.3} MB", step.bytes as f64 / 1e6),
+            format!("{:.1}", step.bytes as f64 / seconds / 1e9),
+            format!("{:.1}", step.flops as f64 / seconds / 1e9),
+            step.share_of_peak.map_or_else(String::new, |share| format!("{:.0} %", 100.0 * share)),
+        ]
+    });
+    // An empty column, where the chip is not known, is as good as none.
+    let peak = if steps.iter().any(|step| step.share_of_peak.is_some()) { "of peak" } else { "" };
+    let head = ["operator", "node", "run by", "time", "of all", "moves", "GB/s", "GFLOP/s", peak];
+    let rest = match steps.len().saturating_sub(most) {
+        0 => String::new(),
+        rest => format!("  ... and {rest} more\n"),
+    };
+    let (table, count) = (table::text(head, rows.collect()), steps.len());
+    format!("{table}{rest}\n{count} steps: {total:.1} µs by the device's clock, timed one by one\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(micros: [f64; 2], share: &str) -> String {
+        let step = |name: &str, micros: f64, bytes: u64| {
+            format!(
+                r#"{{"node":"{name}","op":"Add","step":"map","run_by":"own: map","micros":{micros},"bytes":{bytes},"flops":10,"share_of_peak":{share}}}"#
+            )
+        };
+        let steps = [step("a", micros[0], 1000), step("b", micros[1], 2000)].join(",");
+        format!("{{\"partition\":\"p\",\"times\":[{steps}]}}\n")
+    }
+
+    #[test]
+    fn the_median_of_warm_runs_counts_and_the_slowest_step_comes_first() {
+        let lines = [
+            line([900.0, 900.0], "null"),
+            line([1.0, 5.0], "null"),
+            line([2.0, 4.0], "null"),
+            line([3.0, 9.0], "null"),
+        ];
+        let steps = parse(&lines.concat()).unwrap();
+        let found: Vec<(&str, f64)> = steps.iter().map(|step| (step.node.as_str(), step.micros)).collect();
+        assert_eq!(found, [("b", 5.0), ("a", 2.0)]);
+        let text = text(&steps, 1);
+        for want in ["71.4 %", "and 1 more", "2 steps: 7.0 µs"] {
+            assert!(text.contains(want), "{want}: {text}");
+        }
+        assert!(!text.contains("of peak"));
+    }
+
+    #[test]
+    fn one_run_is_better_than_none_and_a_known_peak_is_shown() {
+        let steps = parse(&line([1.0, 2.0], "0.5")).unwrap();
+        assert_eq!(steps.len(), 2);
+        assert!(text(&steps, 9).contains("50 %"));
+        assert!(text(&[], 9).contains("No step was timed"));
+        assert!(parse("nonsense").is_err());
+    }
+}

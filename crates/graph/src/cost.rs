@@ -1,0 +1,145 @@
+//! What a step costs at least: the bytes it has to move and the operations it has to do.
+use crate::{
+    Prim, Step, View,
+    expr::{Expr, Node},
+};
+
+/// Bytes and operations of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Bytes that are read and written, each once, however often a step looks at them.
+    pub bytes: u64,
+    /// Operations on numbers; a multiplication with an addition counts two.
+    pub flops: u64,
+}
+
+impl Step {
+    /// What the step costs at least. Operations are exact for products and elementwise work; for other steps one for each
+    /// element that is read or written, whichever are more.
+    pub fn cost(&self) -> Cost {
+        let bytes = self.inputs.iter().chain(&self.outputs).map(bytes).sum();
+        Cost { bytes, flops: flops(&self.prim, self) }
+    }
+
+    /// True if the step is a product, in which chips with matrix instructions have another peak.
+    pub fn is_product(&self) -> bool {
+        matches!(
+            self.prim,
+            Prim::MatMul(_)
+                | Prim::Conv(_)
+                | Prim::ConvTranspose(_)
+                | Prim::Integer(_)
+                | Prim::Fused(_)
+                | Prim::Attention(_)
+        )
+    }
+}
+
+/// Bytes of the elements that a view shows, those that it repeats once.
+fn bytes(view: &View) -> u64 {
+    if view.elems() == 0 {
+        return 0;
+    }
+    let extents = view.shape.iter().zip(&view.strides);
+    let elems: u64 = extents.map(|(&extent, &stride)| if stride == 0 { 1 } else { extent as u64 }).product();
+    elems * view.dtype.bytes() as u64
+}
+
+fn elems(view: Option<&View>) -> u64 {
+    view.map_or(0, |view| view.elems() as u64)
+}
+
+/// The last extents of a view, counted from the end.
+fn extent(view: Option<&View>, from_end: usize) -> u64 {
+    let shape = view.map_or(&[][..], |view| &view.shape);
+    shape.len().checked_sub(from_end).map_or(1, |at| shape[at] as u64)
+}
+
+fn flops(prim: &Prim, step: &Step) -> u64 {
+    let (inputs, out) = (&step.inputs, elems(step.outputs.first()));
+    let (first, second) = (inputs.first(), inputs.get(1));
+    match prim {
+        Prim::MatMul(_) => 2 * out * extent(first, 1),
+        Prim::Conv(_) => 2 * out * elems(second) / first_extent(second),
+        Prim::ConvTranspose(_) => 2 * elems(first) * elems(second) / first_extent(second),
+        Prim::Integer(integer) => flops(&integer.product, step),
+        Prim::Fused(fused) => flops(&fused.product, step) + out * operations(&fused.epilogue),
+        // Queries `[batch, rows, size]`, and values `[batch, keys, width]`.
+        Prim::Attention(_) => {
+            let values = inputs.get(2);
+            2 * elems(first) * extent(values, 2)
+                + 2 * elems(first) / extent(first, 1) * extent(values, 2) * extent(values, 1)
+        }
+        Prim::Map(map) => out * operations(&map.expr),
+        // Steps in time and sequences, each with the weights of input and state.
+        Prim::Recurrent(_) => 2 * elems(first) / extent(first, 1) * (elems(second) + elems(inputs.get(2))),
+        _ => inputs.iter().chain(&step.outputs).map(|view| view.elems() as u64).max().unwrap_or(0),
+    }
+}
+
+fn first_extent(view: Option<&View>) -> u64 {
+    view.and_then(|view| view.shape.first()).map_or(1, |&extent| (extent as u64).max(1))
+}
+
+fn operations(expr: &Expr) -> u64 {
+    let counts = |node: &&(Node, crate::DType)| matches!(node.0, Node::Unary(..) | Node::Binary(..) | Node::Select(..));
+    expr.nodes().iter().filter(counts).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        DType,
+        expr::Binary,
+        prim::{BufferId, Conv, Fused, Map, MatMul, Softmax},
+        shape,
+    };
+
+    fn view(extents: &[usize]) -> View {
+        let strides = shape::dense_strides(extents);
+        View { buffer: BufferId(0), dtype: DType::F16, shape: extents.into(), strides, offset: 0 }
+    }
+
+    fn step(prim: Prim, inputs: &[&[usize]], output: &[usize]) -> Step {
+        let inputs = inputs.iter().map(|extents| view(extents)).collect();
+        Step { node: 0, prim, inputs, outputs: vec![view(output)] }
+    }
+
+    fn sum() -> Expr {
+        let mut expr = Expr::new();
+        let (a, b) = (expr.input(0, DType::F16), expr.input(1, DType::F16));
+        expr.binary(Binary::Add, a, b);
+        expr
+    }
+
+    #[test]
+    fn products_count_multiplications_and_additions() {
+        let matmul = Prim::MatMul(MatMul { alpha: 1.0 });
+        let plain = step(matmul.clone(), &[&[3, 5, 7], &[3, 7, 11]], &[3, 5, 11]);
+        assert_eq!(plain.cost(), Cost { bytes: 2 * (105 + 231 + 165), flops: 2 * 3 * 5 * 7 * 11 });
+        let fused = Fused { product: Box::new(matmul), operands: 2, dtype: DType::F16, epilogue: sum() };
+        let fused = step(Prim::Fused(fused), &[&[3, 5, 7], &[3, 7, 11], &[3, 5, 11]], &[3, 5, 11]);
+        assert_eq!(fused.cost().flops, 2 * 3 * 5 * 7 * 11 + 165);
+        let strides = [1usize, 1].as_slice();
+        let conv = Conv {
+            strides: strides.into(),
+            pads: [0isize, 0].into_iter().collect(),
+            dilations: strides.into(),
+            groups: 2,
+            bias: false,
+        };
+        let conv = step(Prim::Conv(conv), &[&[2, 6, 9, 9], &[4, 3, 3, 3]], &[2, 4, 7, 7]);
+        assert_eq!(conv.cost().flops, 2 * (2 * 4 * 7 * 7) * (3 * 3 * 3));
+        assert!(conv.is_product());
+    }
+
+    #[test]
+    fn what_is_repeated_is_read_once() {
+        let mut map = step(Prim::Map(Map { expr: sum() }), &[&[4, 8], &[4, 8]], &[4, 8]);
+        map.inputs[1].strides = [0isize, 1].into_iter().collect();
+        assert_eq!(map.cost(), Cost { bytes: 2 * (32 + 8 + 32), flops: 32 });
+        let softmax = step(Prim::Softmax(Softmax { log: false }), &[&[4, 0]], &[4, 0]);
+        assert_eq!(softmax.cost(), Cost::default());
+    }
+}
