@@ -55,6 +55,18 @@ pub enum ExecError {
         /// How many there are.
         wanted: usize,
     },
+    /// The device stopped working, and nothing on it works any more.
+    #[error(
+        "{device} stopped working, at {node} or before it: {source}\n  help: this process can't use the device any more: end it and start anew; if it happens again, set ep.hip.graph=off and AMD_SERIALIZE_KERNEL=3 (on the CUDA twin CUDA_LAUNCH_BLOCKING=1), which make the first failing kernel known, and look at the system's log (dmesg)"
+    )]
+    DeviceLost {
+        /// The device.
+        device: String,
+        /// Where it was seen.
+        node: String,
+        /// The driver's words.
+        source: Box<hip::HipError>,
+    },
     /// The driver refused.
     #[error(transparent)]
     Driver(#[from] hip::HipError),

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use exec::{ExecError, Input, Order};
 use lookup::{COLUMNS, Lookup, Memory, gpu};
 
-/// Both look at how much memory is free, which is the driver's, not a test's.
+/// All look at how much memory is free, which is the driver's, not a test's.
 static TURN: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -54,4 +54,19 @@ fn constants_are_uploaded_once_and_memory_does_not_grow() {
     assert_eq!(gpu.kernels(), kernels, "other shapes took other kernels");
     drop(lookup);
     assert!(free() > warm, "the table is freed with its program");
+}
+
+#[test]
+fn ten_thousand_runs_leave_no_memory_behind() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let gpu = gpu();
+    let (lookup, mut memory) = (Lookup::new(&gpu, 6), Memory::new(&[5, 1]));
+    (0..10).for_each(|_| memory.run(&lookup, Order::Now).unwrap());
+    let warm = gpu.device().memory_info().unwrap().free;
+    for turn in 0..10_000 {
+        memory.indices[0] = turn % 6;
+        memory.run(&lookup, Order::Now).unwrap();
+    }
+    memory.check(&lookup);
+    assert_eq!(gpu.device().memory_info().unwrap().free, warm);
 }

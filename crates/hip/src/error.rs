@@ -160,6 +160,11 @@ impl HipError {
         }
     }
 
+    /// Whether the driver says that the device stopped working for this process: every later call fails too.
+    pub fn is_device_lost(&self) -> bool {
+        self.code().is_some_and(|code| codes::DEVICE_LOST.contains(&code))
+    }
+
     /// Whether this is an allocation that found no room.
     pub fn is_out_of_memory(&self) -> bool {
         self.code() == Some(codes::OUT_OF_MEMORY)

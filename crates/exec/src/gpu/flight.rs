@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use hip::{Event, PinnedBuffer};
 
+use super::Shared;
 use crate::{ExecError, ledger::Pending};
 
 /// The nodes that own the fault words of a plan.
@@ -14,12 +15,13 @@ pub(super) struct Flight {
     ended: Event,
     words: PinnedBuffer,
     nodes: FaultNodes,
+    shared: Arc<Shared>,
 }
 
 impl Flight {
-    pub fn new(device: &hip::Device, nodes: FaultNodes) -> Result<Self, ExecError> {
-        let words = device.alloc_pinned(nodes.len() * size_of::<u32>())?;
-        Ok(Self { ended: device.event()?, words, nodes })
+    pub fn new(shared: &Arc<Shared>, nodes: FaultNodes) -> Result<Self, ExecError> {
+        let words = shared.device.alloc_pinned(nodes.len() * size_of::<u32>())?;
+        Ok(Self { ended: shared.device.event()?, words, nodes, shared: shared.clone() })
     }
 
     /// Where the words go.
@@ -47,7 +49,10 @@ impl Pending for Flight {
         match self.ended.query() {
             Ok(true) => Some(self.outcome()),
             Ok(false) => None,
-            Err(error) => Some(Err(error.into())),
+            Err(error) => {
+                let place = || format!("the end of a run with {}", self.nodes.first().map_or("", String::as_str));
+                Some(Err(self.shared.lost.told(error.into(), &self.shared.name, place)))
+            }
         }
     }
 

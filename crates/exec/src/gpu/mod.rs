@@ -11,6 +11,7 @@
 //! | `blocks` | these blocks come and go in stream order |
 //! | `bind` | the arguments of all launches of a plan, and where addresses go |
 //! | `host_step` | a step on the host, between copies |
+//! | `lost` | a device that stopped working is told of in one sentence |
 //! | `flight` | how a run that nobody waited for ended |
 //! | `replay` | plans as captured graphs |
 //! | `plan`, `run` | a plan that is ready, and running it |
@@ -24,6 +25,7 @@ mod code;
 mod flight;
 mod frame;
 mod host_step;
+mod lost;
 mod plan;
 mod replay;
 mod run;
@@ -51,6 +53,7 @@ use blas::Blas;
 use blocks::Blocks;
 use candidate::Candidate;
 use code::Code;
+use lost::Lost;
 use plan::GpuPlan;
 use weights::Weights;
 
@@ -83,6 +86,7 @@ struct Shared {
     code: Code,
     blas: Blas,
     blocks: Blocks,
+    lost: Lost,
     /// Streams for runs that come without one, and for uploads.
     streams: Mutex<Vec<hip::Stream>>,
     device: hip::Device,
@@ -95,7 +99,15 @@ impl GpuDevice {
         let code = Code::new(device.clone(), arch, compiler);
         let (blas, blocks) = (Blas::new(device.clone()), Blocks::new(device.clone()));
         Self {
-            shared: Arc::new(Shared { name, code, blas, blocks, streams: Mutex::default(), device }),
+            shared: Arc::new(Shared {
+                name,
+                code,
+                blas,
+                blocks,
+                lost: Lost::default(),
+                streams: Mutex::default(),
+                device,
+            }),
             settings: GpuSettings::default(),
         }
     }
@@ -212,6 +224,9 @@ impl Loaded for GpuProgram {
             Some(offering) => offering.parted(plan),
             None => plan,
         };
-        Ok(Arc::new(GpuPlan::new(plan, &self.program)?))
+        let (device, count) = (&self.program.device, plan.steps.len());
+        device.lost.check()?;
+        let told = |error| device.lost.told(error, &device.name, || format!("a new plan of {count} steps"));
+        Ok(Arc::new(GpuPlan::new(plan, &self.program).map_err(told)?))
     }
 }

@@ -91,6 +91,13 @@ impl GpuPlan {
         })
     }
 
+    /// The steps as errors name them.
+    fn span(&self) -> String {
+        let label = |step: Option<&graph::Step>| step.map_or_else(String::new, |step| self.program.label(step.node));
+        let (first, last) = (label(self.plan.steps.first()), label(self.plan.steps.last()));
+        if first == last { first } else { format!("a step from {first} to {last}") }
+    }
+
     /// Where the buffers of a step lie.
     pub fn buffers(&self, step: usize) -> Buffers<'_> {
         let (inputs, layout, product_at) = (self.input_bytes.len(), self.layout, self.tasks[step].product_at());
@@ -114,7 +121,7 @@ impl GpuPlan {
         if let Some(idle) = flights.iter().find(|flight| Arc::strong_count(flight) == 1) {
             return Ok(idle.clone());
         }
-        let flight = Arc::new(Flight::new(&self.program.device.device, self.faults.clone())?);
+        let flight = Arc::new(Flight::new(&self.program.device, self.faults.clone())?);
         flights.push(flight.clone());
         Ok(flight)
     }
@@ -140,8 +147,10 @@ impl Prepared for GpuPlan {
 
     unsafe fn run(self: Arc<Self>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
         run.check(self.input_bytes.len(), self.plan.outputs.len())?;
+        let device = &self.program.device;
+        device.lost.check()?;
         // SAFETY: the caller's promise.
-        unsafe { run::run(&self, &run, order) }
+        unsafe { run::run(&self, &run, order) }.map_err(|error| device.lost.told(error, &device.name, || self.span()))
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -
             Ok(())
         }
         Order::Record(capture) => {
-            let flight = plan.reports_faults().then(|| Flight::new(&shared.device, plan.faults.clone())).transpose()?;
+            let flight = plan.reports_faults().then(|| Flight::new(shared, plan.faults.clone())).transpose()?;
             // SAFETY: the caller's promise, until the capture is dropped; what else it uses is kept with it.
             let block = unsafe { record(plan, run, flight.as_ref(), capture.stream()) }?;
             let kept = (plan.clone(), block);

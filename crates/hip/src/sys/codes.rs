@@ -25,6 +25,10 @@ pub const NOT_SUPPORTED: c_int = 801;
 /// A graph update did not fit; the result argument says why.
 pub const GRAPH_EXEC_UPDATE_FAILURE: c_int = 910;
 
+/// Statuses that stay: memory that can't be corrected, an illegal address, a kernel that took too long, an assertion, faults of
+/// the hardware, a kernel that failed. The same in HIP and CUDA.
+pub const DEVICE_LOST: [c_int; 9] = [214, 700, 702, 710, 714, 715, 716, 718, 719];
+
 /// Stream flag: does not wait for the default stream.
 pub const STREAM_NON_BLOCKING: u32 = 1;
 /// Event flag: no time stamps.
