@@ -1,88 +1,121 @@
 #!/usr/bin/env bash
 # Checks and measures everything on a real GPU: `cargo xtask gpu` builds the bundle and calls this.
-# On a machine without Rust, copy the repository with its target/gpu and run: bash bench/gpu.sh target/gpu nvidia|amd [--tiny]
-# --tiny: small sizes and few rounds, for slow or emulated devices.
+# On a machine without Rust, copy the repository with its target/gpu and run: bash bench/gpu.sh target/gpu amd|nvidia [--tiny]
+# --tiny: small sizes and few rounds, for slow or emulated devices; a section may take 10 minutes, else an hour.
+# Sections fail alone: the table at the end says how each ended, and the exit code is 1 if one failed. ONLY=name,name runs
+# some of them. Models are those under ../shared, if it is there.
 set -u
 bundle=$1
 driver=${2:-nvidia}
 tiny=${3:-}
+python=${PYTHON:-python3}
+limit=${SECTION_SECONDS:-$([ -n "$tiny" ] && echo 600 || echo 3600)}
+rows=()
 failed=0
 
 export AMDGPU_EP_HIP_HOST_LIBRARY=$PWD/$bundle/lib/libhip-host.so
 # The CUDA libraries of pip packages are on no loader path.
-wheels=$(python3 - <<'PY' 2>/dev/null
+wheels=$("$python" - <<'PY' 2>/dev/null
 import glob, os, site
 folders = [f for s in site.getsitepackages() for f in glob.glob(os.path.join(s, "nvidia", "*", "lib"))]
 print(os.pathsep.join(folders))
 PY
 )
 export AMDGPU_EP_CUDA_LIBRARY_PATH=${AMDGPU_EP_CUDA_LIBRARY_PATH:-$wheels}
+library=$PWD/$bundle/lib/libamdgpu-ep.so
+export AMDGPU_EP_LIBRARY=$library
 
-section() { printf '\n== %s\n' "$1"; }
-check() { "$@" || { failed=1; echo "FAILED: $*"; }; }
+wanted() { [ -z "${ONLY:-}" ] || [[ ",$ONLY," == *",$1,"* ]]; }
 
-section "doctor"
-"$bundle/bin/amdgpu-ep" doctor || true
+# section NAME TITLE COMMAND...: runs it under the time limit, and notes how it ended.
+section() {
+    local name=$1 title=$2 start=$SECONDS code
+    shift 2
+    wanted "$name" || return 0
+    printf '\n== %s: %s\n' "$name" "$title"
+    timeout --kill-after=30 "$limit" "$@"
+    code=$?
+    case $code in
+        0) rows+=("$name|passed|$((SECONDS - start))|") ;;
+        124 | 137) failed=1 && rows+=("$name|FAILED|$((SECONDS - start))|took longer than $limit s") ;;
+        *) failed=1 && rows+=("$name|FAILED|$((SECONDS - start))|exit code $code") ;;
+    esac
+    [ "$code" = 0 ] || echo "FAILED: $*"
+}
 
-section "driver rows (host and $driver)"
-check "$bundle/driver"
+skip() { wanted "$1" && rows+=("$1|skipped|0|$2") && printf '\n== %s\nskipped: %s\n' "$1" "$2"; }
 
-section "bandwidth of the $driver driver, against its own functions"
-check "$bundle/bandwidth" --driver "$driver" ${tiny:+--rounds 3 --max-mib 4}
+has() { "$python" -c "import $1" 2>/dev/null; }
 
-section "op cases on the device, and who ran their steps"
+section doctor "what is installed" bash -c '"$0/bin/amdgpu-ep" doctor || true' "$bundle"
+section driver "driver rows, host and $driver" "$bundle/driver"
+section bandwidth "copies by the $driver driver, against its own functions" \
+    "$bundle/bandwidth" --driver "$driver" ${tiny:+--rounds 3 --max-mib 4}
+
 counts=$(mktemp)
-check env EXEC_TEST_DEVICE=gpu EXEC_TEST_COUNTS="$counts" "$bundle/ops" --quiet
-cut -f1,2 "$counts" | sort | uniq -c | sort -rn
-section "op cases with their steps offered to hipDNN, and who ran them"
-: >"$counts"
-dnn_library=
-[ "$driver" = nvidia ] && dnn_library=$PWD/$bundle/lib/libhipdnn_cudnn.so
-if [ "$driver" = nvidia ] || ldconfig -p 2>/dev/null | grep -q libhipdnn_backend || [ -n "${AMDGPU_EP_HIPDNN_LIBRARY:-}" ]; then
-    check env EXEC_TEST_DEVICE=gpu EXEC_TEST_HIPDNN=1 EXEC_TEST_COUNTS="$counts" \
-        AMDGPU_EP_HIPDNN_LIBRARY="${AMDGPU_EP_HIPDNN_LIBRARY:-$dnn_library}" "$bundle/ops" --quiet
-    awk -F'\t' '{ print $1 "\t" ($2 == "device" && $3 ? "hipDNN: " $3 : $2) }' "$counts" | sort | uniq -c | sort -rn
+section ops "op cases on the device" env EXEC_TEST_DEVICE=gpu EXEC_TEST_COUNTS="$counts" "$bundle/ops" --quiet
+wanted ops && echo "who ran their steps:" && cut -f1,2 "$counts" | sort | uniq -c | sort -rn
+dnn_library=${AMDGPU_EP_HIPDNN_LIBRARY:-}
+[ "$driver" = nvidia ] && dnn_library=${dnn_library:-$PWD/$bundle/lib/libhipdnn_cudnn.so}
+if [ -n "$dnn_library" ] || ldconfig -p 2>/dev/null | grep -q libhipdnn_backend; then
+    : >"$counts"
+    section ops-hipdnn "op cases with their steps offered to hipDNN" env EXEC_TEST_DEVICE=gpu EXEC_TEST_HIPDNN=1 \
+        EXEC_TEST_COUNTS="$counts" ${dnn_library:+AMDGPU_EP_HIPDNN_LIBRARY="$dnn_library"} "$bundle/ops" --quiet
+    wanted ops-hipdnn && echo "who ran their steps:" &&
+        awk -F'\t' '{ print $1 "\t" ($2 == "device" && $3 ? "hipDNN: " $3 : $2) }' "$counts" | sort | uniq -c | sort -rn
 else
-    echo "skipped: there is no libhipdnn_backend on the loader's path, and AMDGPU_EP_HIPDNN_LIBRARY is not set"
+    skip ops-hipdnn "there is no libhipdnn_backend on the loader's path, and AMDGPU_EP_HIPDNN_LIBRARY is not set"
 fi
+rm -f "$counts"
 if [ "$driver" = nvidia ] && [ -z "$tiny" ] && command -v compute-sanitizer >/dev/null; then
-    section "op cases under compute-sanitizer"
     for tool in memcheck racecheck initcheck; do
-        check env EXEC_TEST_DEVICE=gpu timeout 300 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 \
-            "$bundle/ops" --quiet ${SANITIZED_OPS:-softmax norm reduce matmul}
+        section "$tool" "op cases under compute-sanitizer" env EXEC_TEST_DEVICE=gpu compute-sanitizer --tool "$tool" \
+            --error-exitcode 9 --print-limit 5 "$bundle/ops" --quiet ${SANITIZED_OPS:-softmax norm reduce matmul}
     done
+else
+    skip sanitizer "it is for the nvidia driver, large sizes, and needs compute-sanitizer"
 fi
-
-section "kernels that only move memory"
-check "$bundle/gpu_kernels" --driver "$driver" ${tiny:+--mib 1 --rounds 3}
+section kernels "kernels that only move memory, and their share of the driver's own copy" \
+    "$bundle/gpu_kernels" --driver "$driver" ${tiny:+--mib 1 --rounds 3}
 
 if [ "$driver" = nvidia ] && [ -z "$tiny" ]; then
-    section "hipDNN's sample and what the frontend costs, through cuDNN"
-    dnn=(env AMDGPU_EP_DRIVER=nvidia AMDGPU_EP_HIPDNN_LIBRARY="$PWD/$bundle/lib/libhipdnn_cudnn.so")
-    check "${dnn[@]}" "$bundle/conv_fprop_dynamic"
-    check "${dnn[@]}" "$bundle/overhead"
-
-    section "hipDNN's operations through cuDNN"
-    check "$bundle/hipdnn-suite" "$bundle/lib/libhipdnn_cudnn.so" --driver nvidia --share "${HIPDNN_SHARE:-10}"
+    dnn=(env AMDGPU_EP_DRIVER=nvidia AMDGPU_EP_HIPDNN_LIBRARY="$dnn_library")
+    section hipdnn-sample "hipDNN's sample, through cuDNN" "${dnn[@]}" "$bundle/conv_fprop_dynamic"
+    section hipdnn-overhead "what hipDNN's frontend costs" "${dnn[@]}" "$bundle/overhead"
+    section hipdnn-suite "hipDNN's operations, through cuDNN" \
+        "$bundle/hipdnn-suite" "$dnn_library" --driver nvidia --share "${HIPDNN_SHARE:-10}"
 fi
 
-section "ONNX Runtime on the $driver driver"
-export AMDGPU_EP_LIBRARY=$PWD/$bundle/lib/libamdgpu-ep.so
-check env AMDGPU_EP_DRIVER="$driver" python3 python/demo.py --library "$AMDGPU_EP_LIBRARY"
-
-section "networks in ONNX Runtime, beside PyTorch where it is installed"
-check env AMDGPU_EP_DRIVER="$driver" python3 bench/gpu_models.py "$AMDGPU_EP_LIBRARY" ${tiny:+--tiny}
-
-section "ONNX's node tests on the device"
-check env AMDGPU_EP_DRIVER="$driver" python3 python/conformance.py --library "$AMDGPU_EP_LIBRARY" \
-    --option profile=hip ${tiny:+--only Add,Conv,Gemm,LayerNormalization,MatMul,MaxPool,ReduceSum,Softmax,Transpose}
-
-section "integration suite"
-if python3 -c 'import pytest' 2>/dev/null; then
-    check env AMDGPU_EP_TEST_DRIVER="$driver" python3 -m pytest --quiet -rs -p no:cacheprovider \
-        tests/python/test_{registration,options,exports,sessions,memory}.py
+on_driver=(env AMDGPU_EP_DRIVER="$driver" AMDGPU_EP_TEST_DRIVER="$driver")
+if has onnxruntime; then
+    section demo "ONNX Runtime on the $driver driver" "${on_driver[@]}" "$python" python/demo.py --library "$library" \
+        --command "$bundle/bin/amdgpu-ep"
+    section sessions "session creation, host time of a run, 10,000 runs" "${on_driver[@]}" "$python" bench/gpu_sessions.py \
+        "$library" ${tiny:+--tiny}
+    section networks "networks, beside PyTorch where it is installed" "${on_driver[@]}" "$python" bench/gpu_models.py \
+        "$library" ${tiny:+--tiny}
+    if [ -d ../shared/tools ]; then
+        section models "public models against recorded answers" "${on_driver[@]}" "$python" tests/models.py \
+            --library "$library" --option profile=hip ${tiny:+--only bert_toy,mnist_cnn} $([ -z "$tiny" ] && echo --least-share 0.95)
+    else
+        skip models "there is no ../shared with models and recorded answers"
+    fi
+    section conformance "ONNX's node tests on the device" "${on_driver[@]}" "$python" python/conformance.py \
+        --library "$library" --option profile=hip \
+        ${tiny:+--only Add,Conv,Gemm,LayerNormalization,MatMul,MaxPool,ReduceSum,Softmax,Transpose}
+    if has pytest; then
+        section suite "integration suite" "${on_driver[@]}" "$python" -m pytest --quiet -rs -p no:cacheprovider \
+            tests/python/test_{registration,options,exports,sessions,memory}.py
+    else
+        skip suite "it needs pytest"
+    fi
 else
-    echo "skipped: the integration suite needs pytest"
+    skip onnxruntime "$python has no onnxruntime: demo, sessions, networks, models, conformance and suite were not run"
 fi
 
+printf '\n%-16s %-8s %7s  %s\n' section result seconds note
+for row in "${rows[@]}"; do
+    IFS='|' read -r name result seconds note <<<"$row"
+    printf '%-16s %-8s %7s  %s\n' "$name" "$result" "$seconds" "$note"
+done
 exit $failed

@@ -1,0 +1,175 @@
+"""Sessions on a GPU: what their creation takes with a cold and a warm kernel cache, what a warm run costs the host, and whether
+many runs leave memory behind.
+
+Sessions are created in processes of their own, the first on an empty cache. The host's time is that of a run that is queued and
+not waited for. Memory is what the driver says is free.
+
+usage: AMDGPU_EP_DRIVER=amd python bench/gpu_sessions.py LIBRARY [--tiny] [--runs N] [--option KEY=VALUE ...]
+"""
+import argparse
+import ctypes
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from networks import resnet50
+
+NAME = "AMDGPUExecutionProvider"
+AMD = 0x1002
+WARM_RUNS = 200
+# Drivers round what they say is free, and others use the device too.
+GROWTH_BYTES = 1 << 20
+
+
+def block(rows=8, size=64):
+    """A lookup, a product with a bias, a normalisation and a softmax."""
+    rng = np.random.default_rng(7)
+    constant = lambda name, *shape: onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) / 8, name)
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["x"]),
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Add", ["product", "bias"], ["sum"]),
+        helper.make_node("LayerNormalization", ["sum", "scale", "shift"], ["normal"], axis=-1),
+        helper.make_node("Softmax", ["normal"], ["y"], axis=-1),
+    ]
+    given = [helper.make_tensor_value_info("ids", TensorProto.INT64, [rows])]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, size])]
+    weights = [constant("table", 100, size), constant("w", size, size), *(constant(name, size) for name in ("bias", "scale", "shift"))]
+    graph = helper.make_graph(nodes, "block", given, made, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def session(model, options):
+    settings = ort.SessionOptions()
+    settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    device = next(device for device in ort.get_ep_devices() if device.ep_name == NAME)
+    for key, value in options.items():
+        if key.startswith("ep."):
+            settings.add_session_config_entry(key, value)
+    settings.add_provider_for_devices([device], {key: value for key, value in options.items() if not key.startswith("ep.")})
+    return ort.InferenceSession(model, sess_options=settings, enable_fallback=0)
+
+
+def on_device(array):
+    return ort.OrtValue.ortvalue_from_numpy(array, "gpu", 0, AMD)
+
+
+def free_memory(driver):
+    """A function that says how many bytes are free on the device; None where nobody can be asked."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    if driver == "nvidia":
+        names, call = ["libcuda.so.1"], "cuMemGetInfo_v2"
+    elif driver == "host":
+        beside = os.environ.get("AMDGPU_EP_HIP_HOST_LIBRARY", "")
+        names, call = [beside], "hipMemGetInfo"
+    else:
+        named = os.environ.get("AMDGPU_EP_HIP_LIBRARY", "")
+        names, call = [named, "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "/opt/rocm/lib/libamdhip64.so"], "hipMemGetInfo"
+    for name in filter(None, names):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        if driver == "nvidia":
+            context = ctypes.c_void_p()
+            library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+            library.cuCtxSetCurrent(context)
+
+        def ask(library=library):
+            return free.value if getattr(library, call)(ctypes.byref(free), ctypes.byref(total)) == 0 else None
+
+        return ask
+    return lambda: None
+
+
+def create(arguments, options):
+    """In a process of its own: seconds to create a session and to run it once."""
+    tiny = arguments.tiny
+    model = block() if tiny else resnet50.onnx_model(resnet50.weights(), 1)
+    feeds = {"ids": np.arange(8)} if tiny else resnet50.inputs(1)
+    ort.register_execution_provider_library(NAME, str(arguments.library.resolve()))
+    start = time.perf_counter()
+    running = session(model, options)
+    made = time.perf_counter()
+    running.run(None, feeds)
+    print(json.dumps([made - start, time.perf_counter() - made]))
+
+
+def creation(arguments):
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "AMDGPU_EP_CACHE_DIR": cache}
+        more = [word for option in arguments.option for word in ("--option", option)]
+        command = [sys.executable, __file__, str(arguments.library), "--create", *more, *(["--tiny"] if arguments.tiny else [])]
+        for cold in ("cold", "warm"):
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            made, first = json.loads(done.stdout.splitlines()[-1])
+            what = "a small block" if arguments.tiny else "ResNet-50, half precision, batch 1"
+            print(f"session of {what}, {cold} kernel cache: {made:.3f} s, and its first run {first:.3f} s")
+
+
+def runs(arguments, options, driver):
+    ort.register_execution_provider_library(NAME, str(arguments.library.resolve()))
+    running, free = session(block(), options), free_memory(driver)
+    binding, ids = running.io_binding(), on_device(np.arange(8))
+    result = ort.OrtValue.ortvalue_from_shape_and_type([8, 64], np.float32, "gpu", 0, AMD)
+    binding.bind_ortvalue_input("ids", ids)
+    binding.bind_ortvalue_output("y", result)
+    wanted = ort.InferenceSession(block(), providers=["CPUExecutionProvider"]).run(None, {"ids": np.arange(8)})[0]
+    for _ in range(WARM_RUNS):
+        running.run_with_iobinding(binding)
+    before, times = free(), []
+    unwaited = ort.RunOptions()
+    unwaited.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    limit = time.monotonic() + arguments.seconds
+    done = 0
+    while done < arguments.runs and time.monotonic() < limit:
+        start = time.perf_counter_ns()
+        running.run_with_iobinding(binding, unwaited)
+        times.append((time.perf_counter_ns() - start) / 1000)
+        done += 1
+        if done % 50 == 0:
+            # What is queued must not pile up: then a run would wait for room.
+            running.run_with_iobinding(binding)
+    running.run_with_iobinding(binding)
+    np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-4, atol=1e-5)
+    print(f"host time of a warm run: {statistics.median(times):.1f} us, median of {done} runs")
+    after = free()
+    if before is None or after is None:
+        print(f"{done} runs gave the right result; the driver does not say how much memory is free")
+        return True
+    grown = before - after
+    print(f"{done} runs: {grown} bytes of device memory more in use than before{'' if grown <= GROWTH_BYTES else ' TOO MUCH'}")
+    return grown <= GROWTH_BYTES
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library", type=Path)
+    parser.add_argument("--tiny", action="store_true", help="a small model instead of ResNet-50, and 200 runs")
+    parser.add_argument("--runs", type=int, default=0, help="10000 unless said otherwise")
+    parser.add_argument("--seconds", type=float, default=120, help="stop the runs after so long")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--create", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    arguments.runs = arguments.runs or (200 if arguments.tiny else 10_000)
+    options = {"profile": "hip", **dict(option.split("=", 1) for option in arguments.option)}
+    if arguments.create:
+        create(arguments, options)
+        return 0
+    creation(arguments)
+    return int(not runs(arguments, options, os.environ.get("AMDGPU_EP_DRIVER", "amd")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
