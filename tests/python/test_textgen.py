@@ -1,14 +1,7 @@
 """Text generation of the `amdgpu-ep` command, against ONNX Runtime GenAI token by token."""
-import json
-import os
-import subprocess
-from pathlib import Path
-
 import pytest
 from genai_support import folder_of, generate
-from support import LIBRARY
-
-COMMAND = Path(LIBRARY).parent.parent / "bin" / "amdgpu-ep"
+from textgen_support import command_tokens
 
 PROMPTS = [
     "Hello world, this is",
@@ -19,22 +12,6 @@ PROMPTS = [
 ]
 MODELS = ["nano-fp32", "nano-fp32-eos", "nano-int4", "nano-fp32-int32ids-rope"]
 NEW = 40
-
-
-def onnxruntime_library():
-    """The library of the package that this interpreter imports."""
-    import onnxruntime
-
-    capi = Path(onnxruntime.__file__).parent / "capi"
-    return next(path for path in capi.iterdir() if path.name.startswith("libonnxruntime.so."))
-
-
-def command_tokens(folder, prompt, *arguments):
-    command = [COMMAND, "generate", folder, "-", "--json", "--max-new-tokens", str(NEW), "--ort", onnxruntime_library()]
-    environment = {**os.environ, "AMDGPU_EP_DRIVER": "host", "AMDGPU_EP_PATH": LIBRARY}
-    done = subprocess.run([*command, *arguments], input=prompt.encode(), capture_output=True, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr.decode()
-    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("provider", ["cpu", "amdgpu"])
@@ -48,7 +25,7 @@ def test_greedy_tokens_are_those_of_genai(name, provider):
     for prompt in PROMPTS:
         ids = [int(token) for token in tokenizer.encode(prompt)]
         wanted = generate(og, model, ids, max_length=len(ids) + NEW, do_sample=False)
-        found = command_tokens(folder, prompt, "--provider", provider)
+        found = command_tokens(folder, prompt, NEW, "--provider", provider)
         assert found["prompt_tokens"] == ids, prompt
         assert found["tokens"] == wanted, prompt
         assert found["provider"].startswith("AMDGPU" if provider == "amdgpu" else "CPU")
@@ -67,6 +44,6 @@ def test_drawn_tokens_are_those_of_genai(sampling):
         ids = [int(token) for token in tokenizer.encode(PROMPTS[0])]
         options = dict(do_sample=True, random_seed=seed, max_length=len(ids) + NEW)
         wanted = generate(og, model, ids, **options, **sampling)
-        found = command_tokens(folder, PROMPTS[0], "--provider", "cpu", "--seed", str(seed), *flags)
+        found = command_tokens(folder, PROMPTS[0], NEW, "--provider", "cpu", "--seed", str(seed), *flags)
         assert found["tokens"] == wanted, (seed, sampling)
     del tokenizer, model

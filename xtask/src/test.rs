@@ -124,6 +124,9 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("genai", "text generation with ONNX Runtime GenAI", pytest::genai));
     steps.push(Step::new("docs", "generated pages, links and the summary of the book", docs::step));
     steps.push(Step::new("wheel", "the Python package in empty environments", wheel::step));
+    steps.push(Step::new("legacy", "text generation in an ONNX Runtime with AMD's own provider inside", |context| {
+        third_party::legacy(context.workspace, context.python()?, context.stage()?)
+    }));
     steps.push(Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", |context| {
         kernels::run(context.workspace, kernels::Page::Hold)
     }));

@@ -8,6 +8,9 @@ use crate::stage::Stage;
 use crate::test::Outcome;
 use crate::workspace::Workspace;
 
+/// AMD's provider inside of an ONNX Runtime of its own.
+const LEGACY: (&str, &str) = ("onnxruntime-migraphx", "1.27.1");
+
 const PACKAGE: &str = "onnxruntime-ep-openvino";
 const VERSION: &str = "1.8.1";
 const LIBRARY: &str = "onnxruntime_ep_openvino/libonnxruntime_providers_openvino_plugin.so";
@@ -42,4 +45,29 @@ pub fn run(workspace: &Workspace, python: &Python, stage: &Stage) -> Result<Outc
         versions.push(runtime.version);
     }
     Ok(Outcome::Passed(format!("{PACKAGE} {VERSION} in ONNX Runtime {}", versions.join(", "))))
+}
+
+/// Fetches an ONNX Runtime with AMD's provider inside, and generates text with it: ours, then that one, then the CPU.
+///
+/// # Errors
+/// When the order or a token is wrong. A package or a model that cannot be had here is a skip.
+pub fn legacy(workspace: &Workspace, python: &Python, stage: &Stage) -> Result<Outcome> {
+    let (package, version) = LEGACY;
+    let folder = match setup::third_party(workspace, python, package, version) {
+        Ok(RuntimeSource::Folder(folder)) => folder,
+        Ok(RuntimeSource::Unavailable(reason)) => return Ok(Outcome::Skipped(reason)),
+        Ok(RuntimeSource::Environment) => return Ok(Outcome::Skipped(format!("{package} is in no folder"))),
+        Err(error) => return Ok(Outcome::Skipped(format!("{package} cannot be fetched: {error}"))),
+    };
+    let model = workspace.target().join("test-models/nano-fp32");
+    if !model.exists() {
+        return Ok(Outcome::Skipped("the step genai has made no tiny model".into()));
+    }
+    let mut script = shell::user_program(&python.interpreter);
+    script.current_dir(workspace.root()).arg("tests/legacy_provider.py").env_remove("PYTHONPATH");
+    script.arg("--command").arg(stage.root.join("bin").join("amdgpu-ep")).arg("--library").arg(stage.umbrella());
+    script.arg("--onnxruntime").arg(folder.join(format!("onnxruntime/capi/libonnxruntime.so.{version}")));
+    script.arg("--model").arg(model);
+    let said = shell::capture(&mut script)?;
+    Ok(Outcome::Passed(format!("{package} {version}, {}", said.trim())))
 }

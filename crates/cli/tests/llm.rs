@@ -247,6 +247,27 @@ fn interrupt(child: &Child) {
 }
 
 #[test]
+fn answers_keep_to_a_form() {
+    let Some(bench) = Bench::new() else { return };
+    let text = |form: &[&str]| {
+        let arguments = [&["Hello", "--provider", "cpu", "--max-new-tokens", "200", "--seed", "3"], form].concat();
+        let output = feed(bench.command("generate", &arguments), b"");
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let word = text(&["--regex", "(yes|no), [0-9]{3}"]);
+    let word = word.trim_end();
+    assert!(word.starts_with("yes, ") || word.starts_with("no, "), "{word:?}");
+    assert!(word.chars().rev().take(3).all(|letter| letter.is_ascii_digit()), "{word:?}");
+    let schema = r#"{"type": "object", "properties": {"ok": {"type": "boolean"}, "n": {"enum": [1, 2, 3]}},
+        "required": ["ok", "n"], "additionalProperties": false}"#;
+    let document: Value = serde_json::from_str(&text(&["--json-schema", schema])).unwrap();
+    assert!(document["ok"].is_boolean() && (1..=3).contains(&document["n"].as_u64().unwrap()), "{document}");
+    let output = feed(bench.command("generate", &["x", "--provider", "cpu", "--regex", "("]), b"");
+    assert!(output.status.code() == Some(2) && stderr(&output).contains("refused"), "{}", stderr(&output));
+}
+
+#[test]
 fn completions_are_printed() {
     let output = Command::new(env!("CARGO_BIN_EXE_amdgpu-ep")).args(["completions", "bash"]).output().unwrap();
     assert!(output.status.success() && stdout(&output).contains("--max-new-tokens"));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie, TokenId};
 use llguidance::{Matcher, ParserFactory};
+use serde_json::{Value, json};
 
 use crate::sampler::{NEVER, TokenFilter};
 use crate::{Config, Error, Result, Tokenizer};
@@ -26,8 +27,14 @@ impl Form {
         match self {
             Form::Regex(text) => Ok(TopLevelGrammar::from_regex(text)),
             Form::Lark(text) => Ok(TopLevelGrammar::from_lark(text.clone())),
-            Form::JsonSchema(text) => match serde_json::from_str(text) {
-                Ok(schema) => Ok(TopLevelGrammar::from_json_schema(schema)),
+            Form::JsonSchema(text) => match serde_json::from_str::<Value>(text) {
+                Ok(mut schema) => {
+                    // Without this a small model may write blanks until there is no room left.
+                    if let Some(schema) = schema.as_object_mut() {
+                        schema.entry("x-guidance").or_insert_with(|| json!({"whitespace_flexible": false}));
+                    }
+                    Ok(TopLevelGrammar::from_json_schema(schema))
+                }
                 Err(error) => Err(Error::request(format!("the schema is not JSON: {error}"), "give a JSON schema")),
             },
         }

@@ -1,7 +1,7 @@
 //! Many conversations, one after the other, on one generator: pieces of text are appended, answers begun, cancelled and taken
 //! back at random. Every token is the one that plain loops give for its sequence, and memory does not grow.
 //!
-//! `TEXTGEN_SOAK_CHATS` says how many; without it, as many as a test may take.
+//! `TEXTGEN_SOAK_CHATS` says how many; a thousand without it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 mod common;
@@ -26,13 +26,9 @@ fn main() {
     let trial = |name: &str, on: On, chats: usize| {
         Trial::test(name, move || soak(on, chats).map_err(|error| Failed::from(format!("{error:#}"))))
     };
-    let chats = std::env::var("TEXTGEN_SOAK_CHATS").ok().and_then(|chats| chats.parse().ok());
+    let chats = std::env::var("TEXTGEN_SOAK_CHATS").ok().and_then(|chats| chats.parse().ok()).unwrap_or(1000);
     let trials = match testkit::place::onnxruntime() {
-        Ok(_) => vec![
-            trial("chats_on_cpu", On::Cpu, chats.unwrap_or(1000)),
-            // Its host device is there to be right, not fast.
-            trial("chats_on_device", On::Device, chats.unwrap_or(250)),
-        ],
+        Ok(_) => vec![trial("chats_on_cpu", On::Cpu, chats), trial("chats_on_device", On::Device, chats)],
         Err(reason) => {
             eprintln!("skipped: {reason}");
             Vec::new()

@@ -6,9 +6,9 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use textgen::{Answer, ChatTemplate, Message, TextStep, generate_text};
+use textgen::{Answer, ChatTemplate, Constraint, Message, TextStep, generate_text};
 
-use super::{FolderArguments, LimitArguments, Opening, SamplingArguments, open};
+use super::{FolderArguments, FormArguments, LimitArguments, Opening, SamplingArguments, open};
 
 /// The form of the JSON document.
 const SCHEMA: u32 = 1;
@@ -33,6 +33,8 @@ pub struct Arguments {
     limits: LimitArguments,
     #[command(flatten)]
     sampling: SamplingArguments,
+    #[command(flatten)]
+    form: FormArguments,
 }
 
 /// The whole answer.
@@ -58,6 +60,7 @@ struct Report {
 /// When the folder, the prompt or the model is refused.
 pub fn run(arguments: &Arguments) -> Result<u8> {
     let start = Instant::now();
+    let form = arguments.form.form()?;
     let opened = match open(&arguments.folder)? {
         Opening::Ready(opened) => opened,
         Opening::NoGpu(code) => return Ok(code),
@@ -82,6 +85,9 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let max_length = arguments.folder.max_length.unwrap_or(config.search.max_length).min(wanted.max(1));
     let mut generator = opened.generator(Some(max_length), arguments.sampling.sampling(config))?;
     generator.append(&prompt_tokens)?;
+    if let Some(form) = &form {
+        generator.constrain(Box::new(Constraint::new(config, &opened.tokenizer, form)?))?;
+    }
     let canceller = generator.canceller();
     let mut written = Ok(());
     let answer =

@@ -6,12 +6,12 @@ pub mod generate;
 mod plot;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use textgen::{Config, Generator, GeneratorOptions, Model, Runtime, Sampling, Tokenizer, normalise};
+use textgen::{Config, Form, Generator, GeneratorOptions, Model, Runtime, Sampling, Tokenizer, normalise};
 
 use crate::doctor;
 use crate::progress::Progress;
@@ -115,6 +115,36 @@ pub struct LimitArguments {
     /// End where this text comes; it is not shown
     #[arg(long = "stop", value_name = "TEXT")]
     stops: Vec<String>,
+}
+
+/// The form of an answer.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Form of the answer")]
+pub struct FormArguments {
+    /// Answer with a JSON document of this schema, which is JSON itself or a file that holds it
+    #[arg(long, value_name = "JSON|FILE", group = "form")]
+    json_schema: Option<String>,
+    /// Answer with a text that this regular expression takes as a whole
+    #[arg(long, value_name = "REGEX", group = "form")]
+    regex: Option<String>,
+    /// Answer with a text of this grammar, a file in the notation of Lark
+    #[arg(long, value_name = "FILE", group = "form")]
+    grammar: Option<PathBuf>,
+}
+
+impl FormArguments {
+    fn form(&self) -> Result<Option<Form>> {
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).with_context(|| format!("{} could not be read", path.display()))
+        };
+        Ok(match (&self.json_schema, &self.regex, &self.grammar) {
+            (Some(schema), ..) if schema.trim_start().starts_with('{') => Some(Form::JsonSchema(schema.clone())),
+            (Some(file), ..) => Some(Form::JsonSchema(read(file.as_ref())?)),
+            (_, Some(regex), _) => Some(Form::Regex(regex.clone())),
+            (.., Some(file)) => Some(Form::Lark(read(file)?)),
+            _ => None,
+        })
+    }
 }
 
 impl LimitArguments {
