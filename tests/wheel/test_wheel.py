@@ -114,3 +114,9 @@ def test_the_command_runs_a_model(release, model_folder):
     command = [environment.bin / "amdgpu-ep", "run", "model.onnx", "--compare", "cpu", "--json"]
     report = json.loads(environment.call(command, cwd=model_folder, env=HOST))
     assert report["good"] is True and report["device_nodes"] == report["total_nodes"] > 0
+
+
+def test_the_command_generates_text_on_the_device(newest, tiny_language_model):
+    command = [newest.bin / "amdgpu-ep", "generate", "model", "a b", "--greedy", "--max-new-tokens", "4", "--json"]
+    report = json.loads(newest.call(command, cwd=tiny_language_model, env=HOST))
+    assert report["provider"].startswith("AMDGPUExecutionProvider"), report
