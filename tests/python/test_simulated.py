@@ -179,3 +179,15 @@ def test_times_of_steps_are_written_for_each_run(tmp_path):
     # 5 rows of 24 by 24 of 24, at least.
     assert dense["flops"] >= 2 * 5 * 24 * 24 and dense["bytes"] >= 4 * (5 * 24 + 24 * 24 + 5 * 24), dense
     assert all(step["micros"] >= 0 and step["share_of_peak"] is None for run in runs for step in run)
+
+
+@pytest.mark.parametrize("rows", [4, "rows"])
+def test_plans_for_known_shapes_are_made_with_the_session(rows, tmp_path):
+    file = tmp_path / "explained"
+    plans = lambda: sum("steps" in json.loads(line) for line in file.read_text().splitlines())
+    with registered() as devices:
+        session = session_on(devices, encoder(rows), explain_file=str(file))
+        assert plans() == (1 if rows == 4 else 0)
+        session.run(None, {"ids": ids(4)})
+        assert plans() == 1
+        del session

@@ -2,7 +2,7 @@
 use graph::{DType, Declined, Tensor, ops::Attribute};
 use ort_ep::{
     ElementType, Error, Result,
-    view::{AttributeValue, Tensor as TensorView, ValueInfo, ValueType},
+    view::{AttributeValue, Dim, Tensor as TensorView, ValueInfo, ValueType},
 };
 
 /// The engine's name of an element type; `None` for types it does not know.
@@ -49,6 +49,16 @@ pub(crate) fn value_rank(value: ValueInfo<'_>) -> Result<Option<usize>> {
         ValueType::Tensor(tensor) => tensor.shape.map(|shape| shape.len()),
         _ => None,
     })
+}
+
+/// The extents of a value, if all are known before a run.
+pub(crate) fn value_shape(value: ValueInfo<'_>) -> Result<Option<Vec<usize>>> {
+    let ValueType::Tensor(tensor) = value.value_type()? else { return Ok(None) };
+    let fixed = |dim: &Dim| match dim {
+        Dim::Fixed(extent) => usize::try_from(*extent).ok(),
+        _ => None,
+    };
+    Ok(tensor.shape.and_then(|shape| shape.iter().map(fixed).collect()))
 }
 
 /// A copy of a tensor of ONNX Runtime.

@@ -1,7 +1,7 @@
 //! The execution provider of one session.
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
-use exec::{Device, Planned, Program, Settings};
+use exec::{Device, Input, Planned, Program, Settings};
 use ort_ep::{
     Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, GraphCapture, Profiling, Result, declined,
     saved::Save,
@@ -10,6 +10,7 @@ use ort_ep::{
 
 use crate::{
     claim::{self, Placement},
+    convert,
     explain::Explain,
     import::import,
     partition::{DevicePartition, Watched},
@@ -90,7 +91,32 @@ impl CompiledModels for HipEp {
 }
 
 impl HipEp {
-    /// Plans are made by the first run with a shape, so a session that only compiles makes none.
+    /// Makes the plan of a partition whose shapes are known, if the device is slow to do so: its first run then pays nothing. A
+    /// session that only compiles a model makes none. What goes wrong is told by the first run.
+    fn plan_ahead(&self, program: &Program, partition: &FusedPartition<'_>) -> Result<()> {
+        if !self.device.plans_ahead() || self.save.is_some() {
+            return Ok(());
+        }
+        let mut known = HashMap::new();
+        for value in partition.node.inputs()?.into_iter().flatten() {
+            if let Some(shape) = convert::value_shape(value)? {
+                known.insert(value.name()?.to_owned(), shape);
+            }
+        }
+        let graph = program.graph();
+        let shapes = graph.inputs().iter().enumerate().map(|(at, id)| match program.needs_value(at) {
+            true => None,
+            false => Some(Input { shape: known.get(&graph.value(*id).name)?, value: None }),
+        });
+        if let Some(inputs) = shapes.collect::<Option<Vec<_>>>()
+            && let Err(error) = program.plan(&inputs)
+        {
+            tracing::debug!(target: "amdgpu_ep::compile", %error, "no plan could be made before the first run");
+        }
+        Ok(())
+    }
+
+    /// Plans for shapes that are not known yet are made by the first run with them.
     fn compile_one(&self, partition: &FusedPartition<'_>) -> Result<Compiled> {
         let record = match partition.graph.nodes()?[..] {
             [node] if saved::is_ours(node, &self.name)? => saved::load(partition, node, self.folder.as_deref())?,
@@ -105,6 +131,7 @@ impl HipEp {
         if let Some(explain) = &self.explain {
             explain.record_passes(name, program.fired());
         }
+        self.plan_ahead(&program, partition)?;
         let watched = Watched {
             profiles: self.profiles.clone(),
             timed: self.timed.clone().map(|runs| (runs, name.into())),

@@ -45,6 +45,11 @@ pub trait Device: Send + Sync {
         None
     }
 
+    /// Whether making a plan ready takes so long that it is worth doing before the first run, where shapes are known.
+    fn plans_ahead(&self) -> bool {
+        false
+    }
+
     /// What the chip can do at most, if that is known.
     fn peak(&self) -> Option<Peak> {
         None

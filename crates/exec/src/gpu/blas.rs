@@ -1,7 +1,8 @@
 //! The vendor's library for matrix products.
 //!
-//! A product with an epilogue that the library has (a bias, something added, ReLU) is one call. With any other epilogue a
-//! large product is stored as it is, in scratch memory, and the epilogue is a map behind it.
+//! A product with an epilogue that the library has (a bias, something added, ReLU, GELU by tanh) is one call. With any other
+//! epilogue a large product is stored as it is, in scratch memory, and the epilogue is a map behind it. Products of signed
+//! bytes without zero points are summed in 32 bits.
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use graph::{
@@ -12,7 +13,7 @@ use graph::{
 };
 use hip::{BlasLt, Compute, DataType, Epilogue, HipError, Matmul, MatmulAddresses, MatmulDesc, Operand, RawStream};
 
-use super::sum::Sum;
+use super::sum::{Activation, Sum};
 use crate::{ExecError, Lru};
 
 /// Products with fewer multiplications than this go to our kernels, which take any epilogue along.
@@ -147,12 +148,8 @@ impl Blas {
     /// Offers a step. `None` if it is no product; a reason if the library does not do it, or it is not worth it.
     pub fn offer(&self, step: &Step, wish: Wish) -> Option<Result<Product, Declined>> {
         match &step.prim {
-            Prim::MatMul(prim) => Some(self.plain(prim, step, wish)),
-            Prim::Fused(fused) => match &*fused.product {
-                Prim::MatMul(prim) => Some(self.fused(prim, fused, step, wish)),
-                _ => None,
-            },
-            _ => None,
+            Prim::Fused(fused) => matmul(&fused.product).map(|prim| self.fused(prim?, fused, step, wish)),
+            prim => matmul(prim).map(|prim| self.plain(prim?, step, wish)),
         }
     }
 
@@ -172,11 +169,13 @@ impl Blas {
             && let Ok(mut desc) = describe(prim, a, b, d, wish.tf32)
         {
             wish.worth(&desc, SMALL_PRODUCT)?;
-            desc.epilogue = match (sum.bias, sum.relu) {
-                (None, false) => Epilogue::None,
-                (None, true) => Epilogue::Relu,
-                (Some(_), false) => Epilogue::Bias,
-                (Some(_), true) => Epilogue::BiasRelu,
+            desc.epilogue = match (sum.bias, sum.activation) {
+                (None, Activation::None) => Epilogue::None,
+                (None, Activation::Relu) => Epilogue::Relu,
+                (None, Activation::TanhGelu) => Epilogue::Gelu,
+                (Some(_), Activation::None) => Epilogue::Bias,
+                (Some(_), Activation::Relu) => Epilogue::BiasRelu,
+                (Some(_), Activation::TanhGelu) => Epilogue::BiasGelu,
             };
             desc.beta = if sum.added.is_some() { 1.0 } else { 0.0 };
             let place = |number: Option<usize>| number.map(|number| Place::of(&operands[number]));
@@ -259,12 +258,31 @@ fn aligned(view: &View) -> bool {
     Place::of(view).1.unsigned_abs().is_multiple_of(OPERAND_ALIGNMENT)
 }
 
+/// The product that a primitive is: of floats, or of bytes that the library takes as they are. `None` if it is no product of
+/// matrices.
+fn matmul(prim: &Prim) -> Option<Result<&MatMul, Declined>> {
+    match prim {
+        Prim::MatMul(prim) => Some(Ok(prim)),
+        Prim::Integer(integer) => match &*integer.product {
+            Prim::MatMul(_) if integer.zeros != [0, 0] => {
+                Some(Err(Declined::new("a product of bytes with zero points")))
+            }
+            Prim::MatMul(prim) => Some(Ok(prim)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// A product of views as the library is told of it.
 fn describe(prim: &MatMul, a: &View, b: &View, d: &View, tf32: bool) -> Result<MatmulDesc, Declined> {
-    let dtype = data_type(d.dtype)?;
-    if a.dtype != d.dtype || b.dtype != d.dtype {
-        return Err(Declined::new(format!("a product of {} and {} stored as {}", a.dtype, b.dtype, d.dtype)));
-    }
+    let (dtype, stored) = match (a.dtype, b.dtype, d.dtype) {
+        (DType::I8, DType::I8, DType::I32) => (DataType::I8, DataType::I32),
+        (one, other, stored) if one == stored && other == stored => (data_type(stored)?, data_type(stored)?),
+        (one, other, stored) => {
+            return Err(Declined::new(format!("a product of {one} and {other} stored as {stored}")));
+        }
+    };
     let ([batch, m, n], [_, _, k]) = (extents(d)?, extents(a)?);
     if ![a, b, d].into_iter().all(aligned) {
         return Err(Declined::new("an operand does not start at a multiple of 16 bytes"));
@@ -273,7 +291,10 @@ fn describe(prim: &MatMul, a: &View, b: &View, d: &View, tf32: bool) -> Result<M
     desc.batch = batch;
     desc.alpha = f64::from(prim.alpha);
     desc.workspace_bytes = WORKSPACE_BYTES;
-    (desc.a, desc.b, desc.d) = (operand(a, dtype)?, operand(b, dtype)?, operand(d, dtype)?);
+    (desc.a, desc.b, desc.d) = (operand(a, dtype)?, operand(b, dtype)?, operand(d, stored)?);
+    if stored == DataType::I32 {
+        desc.compute = Compute::I32;
+    }
     if desc.d.transposed {
         return Err(Declined::new("a result that is stored transposed"));
     }
@@ -328,6 +349,8 @@ fn operand(view: &View, dtype: DataType) -> Result<Operand, Declined> {
 
 #[cfg(test)]
 mod tests {
+    use graph::prim::Integer;
+
     use super::*;
 
     fn view(shape: [usize; 3], strides: [isize; 3], offset: isize) -> View {
@@ -358,6 +381,20 @@ mod tests {
         assert!(operand(&view([2, 16, 32], [512, 0, 1], 0), DataType::F16).is_err(), "rows on top of each other");
         let (a, b, d) = (view([1, 8, 16], [0, 16, 1], 1), dense([1, 16, 32]), dense([1, 8, 32]));
         assert!(describe(&MatMul { alpha: 1.0 }, &a, &b, &d, false).is_err_and(|why| why.0.contains("16 bytes")));
+    }
+
+    #[test]
+    fn signed_bytes_without_zero_points_are_summed_in_32_bits() {
+        let typed = |shape, dtype| View { dtype, ..dense(shape) };
+        let (a, b) = (typed([1, 8, 16], DType::I8), typed([1, 16, 32], DType::I8));
+        let desc = describe(&MatMul { alpha: 1.0 }, &a, &b, &typed([1, 8, 32], DType::I32), false).unwrap();
+        assert_eq!((desc.a.dtype, desc.d.dtype, desc.compute), (DataType::I8, DataType::I32, Compute::I32));
+        for (left, stored) in [(DType::U8, DType::I32), (DType::I8, DType::F32)] {
+            let (a, d) = (typed([1, 8, 16], left), typed([1, 8, 32], stored));
+            assert!(describe(&MatMul { alpha: 1.0 }, &a, &b, &d, false).is_err(), "{left} {stored}");
+        }
+        let integer = |zeros| Prim::Integer(Integer { product: Box::new(Prim::MatMul(MatMul { alpha: 1.0 })), zeros });
+        assert!(matmul(&integer([0, 0])).unwrap().is_ok() && matmul(&integer([0, 3])).unwrap().is_err());
     }
 
     #[test]

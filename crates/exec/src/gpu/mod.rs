@@ -178,6 +178,11 @@ impl Device for GpuDevice {
         self.shared.code.arch.matrix != kernels::Matrix::None
     }
 
+    /// Kernels are compiled, libraries asked, and weights uploaded.
+    fn plans_ahead(&self) -> bool {
+        true
+    }
+
     fn peak(&self) -> Option<Peak> {
         self.shared.code.arch.peak(&self.shared.device.info().name)
     }

@@ -1,18 +1,33 @@
 //! Epilogues that are sums: what the vendor's library for products does itself.
 use graph::{
     View,
-    expr::{Binary, Expr, Node, Ref},
+    expr::{Binary, Expr, Node, Ref, Unary},
 };
 
-/// `product + added + bias`, and the larger of that and zero.
+/// What a number of a model may differ by: it was rounded to single precision or less.
+const ROUNDING: f64 = 1e-3;
+
+/// `product + added + bias`, and an activation of that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     /// The operand, counted behind the product's own, that is a row.
     pub bias: Option<usize>,
     /// The operand that lies as the output does.
     pub added: Option<usize>,
-    /// Negative results are zero.
-    pub relu: bool,
+    /// What becomes of the sum.
+    pub activation: Activation,
+}
+
+/// What becomes of a sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Activation {
+    /// Nothing.
+    #[default]
+    None,
+    /// The larger of it and zero.
+    Relu,
+    /// GELU by tanh. The other one, by the error function, is none that the libraries have.
+    TanhGelu,
 }
 
 impl Sum {
@@ -31,7 +46,10 @@ impl Sum {
             } else {
                 return None;
             };
-            sum.relu = true;
+            sum.activation = Activation::Relu;
+        } else if let Some(x) = tanh_gelu(expr, last) {
+            last = x;
+            sum.activation = Activation::TanhGelu;
         }
         let mut products = 0;
         sum.add(expr, last, operands, output, &mut products)?;
@@ -64,6 +82,35 @@ impl Sum {
         }
         Some(())
     }
+}
+
+/// The operand of `x/2 · (1 + tanh(x · (a + b · x²)))`, if a value is that.
+fn tanh_gelu(expr: &Expr, at: Ref) -> Option<Ref> {
+    let node = |at: Ref| uncast(expr, at).map(|at| expr.nodes()[usize::from(at)].0);
+    let factors = |at: Ref, wanted: Binary| match node(at)? {
+        Node::Binary(op, a, b) if op == wanted => Some((uncast(expr, a)?, uncast(expr, b)?)),
+        _ => None,
+    };
+    let number = |at: Ref| match node(at) {
+        Some(Node::Const(value)) => Some(value.as_f64()),
+        _ => None,
+    };
+    // The other operand, where one is a number that was rounded to some type.
+    let with = |at: Ref, op: Binary, wanted: f64| {
+        let (a, b) = factors(at, op)?;
+        let is_wanted = |at: Ref| number(at).is_some_and(|found| (found - wanted).abs() <= ROUNDING * wanted);
+        if is_wanted(b) { Some(a) } else { is_wanted(a).then_some(b) }
+    };
+    let slope = (2.0 / std::f64::consts::PI).sqrt();
+    let (one, other) = factors(at, Binary::Mul)?;
+    [(one, other), (other, one)].into_iter().find_map(|(half, weight)| {
+        let (x, share) = (with(half, Binary::Mul, 0.5)?, with(weight, Binary::Add, 1.0)?);
+        let Node::Unary(Unary::Tanh, inner) = node(share)? else { return None };
+        let (a, b) = factors(inner, Binary::Mul)?;
+        let polynomial = if a == x { b } else { (b == x).then_some(a)? };
+        let square = with(with(polynomial, Binary::Add, slope)?, Binary::Mul, 0.044_715 * slope)?;
+        (factors(square, Binary::Mul)? == (x, x)).then_some(x)
+    })
 }
 
 /// What a value was before it was cast between floats; `None` for values that are no floats.
@@ -113,11 +160,44 @@ mod tests {
         let plain = expr.clone();
         let zero = expr.constant(Scalar::Float(0.0), DType::F16);
         expr.binary(Binary::Max, outer, zero);
-        let wanted = Sum { bias: Some(1), added: Some(0), relu: true };
+        let wanted = Sum { bias: Some(1), added: Some(0), activation: Activation::Relu };
         assert_eq!(Sum::of(&expr, &[residual.clone(), bias.clone()], &output), Some(wanted));
-        assert_eq!(Sum::of(&plain, &[residual.clone(), bias.clone()], &output), Some(Sum { relu: false, ..wanted }));
+        assert_eq!(
+            Sum::of(&plain, &[residual.clone(), bias.clone()], &output),
+            Some(Sum { activation: Activation::None, ..wanted })
+        );
         assert_eq!(Sum::of(&plain, &[bias.clone(), bias.clone()], &output), None, "two of a kind");
         assert_eq!(Sum::of(&plain, &[view(Some([0, 1, 0])), bias], &output), None, "a column");
+    }
+
+    /// `factor · x · (1 + tanh(x · (a + b · x²)))` of a product with a bias.
+    fn gelu(factor: f64) -> Expr {
+        let mut expr = Expr::new();
+        let number = |expr: &mut Expr, value: f64| expr.constant(Scalar::Float(value), DType::F32);
+        let (product, bias) = (expr.input(0, DType::F32), expr.input(1, DType::F32));
+        let x = expr.binary(Binary::Add, product, bias);
+        let slope = (2.0 / std::f64::consts::PI).sqrt();
+        let (half, one) = (number(&mut expr, factor), number(&mut expr, 1.0));
+        let (a, b) = (number(&mut expr, slope), number(&mut expr, 0.044_715 * slope));
+        let square = expr.binary(Binary::Mul, x, x);
+        let cubic = expr.binary(Binary::Mul, b, square);
+        let polynomial = expr.binary(Binary::Add, cubic, a);
+        let inner = expr.binary(Binary::Mul, x, polynomial);
+        let tanh = expr.unary(Unary::Tanh, inner);
+        let weight = expr.binary(Binary::Add, tanh, one);
+        let scaled = expr.binary(Binary::Mul, x, half);
+        let value = expr.binary(Binary::Mul, scaled, weight);
+        let stored = expr.cast(value, DType::F16);
+        expr.finish(stored);
+        expr
+    }
+
+    #[test]
+    fn gelu_by_tanh_is_an_activation_of_the_sum() {
+        let (bias, output) = (view(Some([0, 0, 1])), view(None));
+        let wanted = Sum { bias: Some(0), added: None, activation: Activation::TanhGelu };
+        assert_eq!(Sum::of(&gelu(0.5), std::slice::from_ref(&bias), &output), Some(wanted));
+        assert_eq!(Sum::of(&gelu(0.7), &[bias], &output), None, "another factor");
     }
 
     #[test]
