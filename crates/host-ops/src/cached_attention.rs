@@ -17,9 +17,11 @@ use crate::{
 };
 
 /// Rows of queries that share what is read of keys and values.
-const ROWS: usize = 32;
+const ROWS: usize = 64;
 /// Keys of a block.
 const KEYS: usize = 128;
+/// Rows from which on it pays to turn keys into columns: products then need no sums across a vector.
+const MANY_ROWS: usize = 8;
 /// Multiplications that are worth a task.
 const GRAIN: usize = 64 * 1024;
 
@@ -81,13 +83,15 @@ struct Memory<'a> {
     weights: &'a mut [f32],
     /// Keys or values of a block in single precision.
     block: &'a mut [f32],
+    /// Keys of a block as columns `[size, KEYS]`.
+    columns: &'a mut [f32],
     /// The bias of a row.
     bias: &'a mut [f32],
 }
 
 impl<'a> Memory<'a> {
     fn bytes(rows: usize, size: usize, width: usize) -> usize {
-        let numbers = [rows * size, rows * KEYS, rows * width, rows, rows, KEYS * size.max(width), KEYS];
+        let numbers = [rows * size, rows * KEYS, rows * width, rows, rows, KEYS * size.max(width), size * KEYS, KEYS];
         numbers.into_iter().map(piece::<f32>).sum()
     }
 
@@ -99,6 +103,7 @@ impl<'a> Memory<'a> {
             largest: carve(rest, rows),
             weights: carve(rest, rows),
             block: carve(rest, KEYS * size.max(width)),
+            columns: carve(rest, size * KEYS),
             bias: carve(rest, KEYS),
         }
     }
@@ -154,10 +159,15 @@ impl Work<'_> {
         while start < end {
             let keys = start..(start + KEYS).min(end);
             let count = keys.len();
-            let pitch = with_rows(&self.k, [batch, shared], keys.clone(), memory.block, |block, pitch| {
-                tiles::products(&memory.queries[..rows * size], size, block, pitch, count, memory.scores, KEYS);
+            with_rows(&self.k, [batch, shared], keys.clone(), memory.block, |block, pitch| {
+                let (queries, scores) = (&memory.queries[..rows * size], &mut memory.scores[..rows * KEYS]);
+                if rows < MANY_ROWS {
+                    return tiles::products(queries, size, block, pitch, count, scores, KEYS);
+                }
+                tiles::transpose(block, pitch, size, memory.columns, KEYS);
+                scores.fill(0.0);
+                tiles::add_weighted(queries, size, size, memory.columns, KEYS, scores, KEYS);
             });
-            debug_assert!(pitch >= size || count == 1, "rows of keys overlap");
             for row in 0..rows {
                 let scores = &mut memory.scores[row * KEYS..][..count];
                 self.adjust(scores, [batch, head(row), token(row)], keys.start, memory.bias);
@@ -223,7 +233,7 @@ fn with_rows(
     rows: Range<usize>,
     memory: &mut [f32],
     work: impl FnOnce(&[f32], usize),
-) -> usize {
+) {
     let (strides, size, count) = (tensor.strides(), tensor.shape()[3], rows.len());
     let (pitch, direct) = match usize::try_from(strides[2]) {
         Ok(pitch) if pitch >= size && tensor.dtype() == DType::F32 && (strides[3] == 1 || size == 1) => (pitch, true),
@@ -246,5 +256,4 @@ fn with_rows(
         }
         work(memory, pitch);
     }
-    pitch
 }

@@ -62,27 +62,45 @@ fn tiles_of<const WIDE: bool, const R: usize>(
     }
 }
 
+/// Rows of one length with each other.
 #[inline(always)]
 fn dots<const WIDE: bool, const R: usize, const K: usize>(a: [&[f32]; R], b: [&[f32]; K]) -> [[f32; K]; R] {
+    let size = a.iter().chain(&b).map(|row| row.len()).min().unwrap_or(0);
+    let whole = size - size % LANES;
     let mut sums = [[[0.0f32; LANES]; K]; R];
-    let (a, b) = (a.map(|row| row.as_chunks::<LANES>()), b.map(|row| row.as_chunks::<LANES>()));
-    for chunk in 0..a[0].0.len() {
-        for (sums, a) in sums.iter_mut().zip(&a) {
+    for at in (0..whole).step_by(LANES) {
+        // SAFETY: all rows have `size` numbers, and `at` and those behind it are below `whole`. Slices would be checked, and
+        // the sums then not be kept in registers.
+        let load = |row: &[f32]| unsafe { row.as_ptr().add(at).cast::<[f32; LANES]>().read_unaligned() };
+        let b = b.map(load);
+        for (sums, a) in sums.iter_mut().zip(a.map(load)) {
             for (sums, b) in sums.iter_mut().zip(&b) {
-                for ((sum, &x), &y) in sums.iter_mut().zip(&a.0[chunk]).zip(&b.0[chunk]) {
-                    *sum = fused::fma::<WIDE>(x, y, *sum);
-                }
+                *sums = from_fn(|lane| fused::fma::<WIDE>(a[lane], b[lane], sums[lane]));
             }
         }
     }
     from_fn(|row| {
         from_fn(|column| {
-            let tail = a[row].1.iter().zip(b[column].1).map(|(x, y)| x * y).sum::<f32>();
+            let tail = a[row][whole..].iter().zip(&b[column][whole..]).map(|(x, y)| x * y).sum::<f32>();
             let lanes = &sums[row][column];
             let half: [f32; 4] = from_fn(|lane| lanes[lane] + lanes[lane + 4]);
             (half[0] + half[2]) + (half[1] + half[3]) + tail
         })
     })
+}
+
+vectorised! {
+    /// Rows of `a`, which are `pitch` apart, as columns: `out[d · out_pitch + j] = a[j][d]`.
+    pub(crate) fn transpose(a: &[f32], pitch: usize, size: usize, out: &mut [f32], out_pitch: usize) {
+        for (number, rows) in a.chunks(LANES * pitch).enumerate() {
+            for (column, to) in out.chunks_mut(out_pitch).take(size).enumerate() {
+                let to = &mut to[number * LANES..];
+                for (to, from) in to.iter_mut().zip(rows[column..].iter().step_by(pitch)).take(LANES) {
+                    *to = *from;
+                }
+            }
+        }
+    }
 }
 
 vectorised! {
