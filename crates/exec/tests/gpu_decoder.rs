@@ -45,8 +45,9 @@ fn prepare(gpu: &dyn Device) -> Arc<dyn Prepared> {
     program.plan(&shapes).unwrap()
 }
 
-/// What a step reads and writes, which stays where it is.
+/// What a step reads and writes, which stays where it is. The caches begin behind `shift` elements.
 struct Memory {
+    shift: usize,
     tokens: Vec<f32>,
     caches: [Vec<f32>; 2],
     lengths: Vec<i32>,
@@ -54,9 +55,13 @@ struct Memory {
 }
 
 impl Memory {
-    fn new() -> Self {
-        let cache = |seed: u64| random(BATCH * SHARED * TOTAL * SIZE, seed).iter().map(|&x| x as f32).collect();
+    fn new(shift: usize) -> Self {
+        let cache = |seed: u64| {
+            let numbers = random(BATCH * SHARED * TOTAL * SIZE, seed).into_iter().map(|x| x as f32);
+            std::iter::repeat_n(0.0, shift).chain(numbers).collect()
+        };
         Self {
+            shift,
             tokens: vec![0.0; BATCH * (HEADS + 2 * SHARED) * SIZE],
             caches: [cache(3), cache(4)],
             lengths: vec![0; BATCH],
@@ -72,7 +77,8 @@ impl Memory {
     }
 
     fn run(&mut self, prepared: &Arc<dyn Prepared>, order: Order<'_>) {
-        let caches = self.caches.each_mut().map(|cache| cache.as_mut_ptr().cast::<u8>());
+        let shift = self.shift;
+        let caches = self.caches.each_mut().map(|cache| cache[shift..].as_mut_ptr().cast::<u8>());
         let inputs =
             [self.tokens.as_ptr().cast(), caches[0].cast_const(), caches[1].cast_const(), self.lengths.as_ptr().cast()];
         let outputs = [self.found.as_mut_ptr().cast(), caches[0], caches[1]];
@@ -90,7 +96,7 @@ fn one_recording_does_every_step_of_a_generation() {
         for at in 0..prepared.plan().steps.len() {
             assert!(!matches!(prepared.run_by(at), RunBy::Host { .. }), "{:?}", prepared.plan().steps[at]);
         }
-        let (mut memory, mut wanted) = (Memory::new(), Memory::new());
+        let (mut memory, mut wanted) = (Memory::new(0), Memory::new(0));
         let (stream, replays) = (gpu.device().stream().unwrap(), gpu.device().stream().unwrap());
         // SAFETY: the stream outlives the recording.
         let capture = unsafe { Capture::begin(gpu.device(), stream.raw()) }.unwrap();
@@ -112,6 +118,24 @@ fn one_recording_does_every_step_of_a_generation() {
             for (found, wanted) in memory.caches.iter().zip(&wanted.caches) {
                 assert_close(&numbers(found), &numbers(wanted), 2e-5);
             }
+        }
+    }
+}
+
+#[test]
+fn caches_that_are_not_aligned_are_updated_where_they_lie() {
+    let gpu = device::simulated("gfx1100");
+    let (prepared, on_host) = (prepare(&gpu), prepare(&HostDevice::new()));
+    let (mut memory, mut wanted) = (Memory::new(1), Memory::new(0));
+    for (seed, lengths) in [[40, 600], [41, 3]].into_iter().enumerate() {
+        memory.set(lengths, seed as u64);
+        memory.run(&prepared, Order::Now);
+        wanted.set(lengths, seed as u64);
+        wanted.run(&on_host, Order::Now);
+        let numbers = |list: &[f32]| list.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+        assert_close(&numbers(&memory.found), &numbers(&wanted.found), 2e-5);
+        for (found, wanted) in memory.caches.iter().zip(&wanted.caches) {
+            assert_close(&numbers(&found[1..]), &numbers(wanted), 2e-5);
         }
     }
 }

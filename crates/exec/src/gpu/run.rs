@@ -118,12 +118,26 @@ fn find_moved(plan: &GpuPlan, run: &Run<'_>, arguments: &mut Arguments) -> usize
     let outputs = run.outputs.iter().enumerate().map(|(at, address)| (address.addr(), output_bytes(&plan.plan, at)));
     let mut moved_bytes = 0;
     arguments.moved.clear();
-    arguments.moved.extend(inputs.chain(outputs).map(|(address, bytes)| {
+    for (at, (address, bytes)) in inputs.chain(outputs).enumerate() {
         let stays = bytes == 0 || address.is_multiple_of(PACK) && is_reached(device, address);
-        let place = plan.layout.bytes + moved_bytes;
-        moved_bytes += if stays { 0 } else { bytes.next_multiple_of(graph::plan::ALIGNMENT) };
-        (!stays).then_some(place)
-    }));
+        // A cache that is updated where it lies has one copy.
+        let same = run
+            .inputs
+            .iter()
+            .zip(&plan.input_bytes)
+            .take(at)
+            .position(|(input, &held)| at >= run.inputs.len() && input.addr() == address && held == bytes);
+        let place = match same.and_then(|input| arguments.moved[input]) {
+            Some(place) => Some(place),
+            None if stays => None,
+            None => {
+                let place = plan.layout.bytes + moved_bytes;
+                moved_bytes += bytes.next_multiple_of(graph::plan::ALIGNMENT);
+                Some(place)
+            }
+        };
+        arguments.moved.push(place);
+    }
     moved_bytes
 }
 
