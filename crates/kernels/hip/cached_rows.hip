@@ -11,6 +11,8 @@
 #define TEAMS (THREADS / LANES)
 typedef Pack<T, V> Chunk;
 struct __align__(16) Numbers { f32 at[E]; };
+// What a row sees, and where its bias begins.
+struct __align__(16) RowSpot { Range seen; i64 bias; };
 struct Part { Chunk at[E / V]; };
 
 // The elements of a lane: chunks of a row, with those of the other lanes between them.
@@ -33,6 +35,7 @@ DEV f32 part_at(const Part& p, int e) { return get(p.at[e / V].at[e % V]); }
 
 KERNEL(cached_rows, THREADS, CachedArgs) {
   SHARED(Numbers, queries, ROWS * LANES);
+  SHARED(RowSpot, spots, ROWS);
   SHARED(f32, tops, THREADS / MIN_WARP * ROWS);
   SHARED(f32, sums, THREADS / MIN_WARP * ROWS);
   SHARED(f32, parts, THREADS / MIN_WARP * ROOM);
@@ -50,15 +53,20 @@ KERNEL(cached_rows, THREADS, CachedArgs) {
 #pragma unroll
     for (int e = 0; e < E; e++) queries[at].at[e] = part_at(p, e) * factor_of(a);
   }
+  if (threadIdx.x < ROWS) {
+    u32 row = t.first + min_of(threadIdx.x, t.count - 1);
+    RowSpot spot;
+    spot.seen = seen_by(a, t.before, token_of(a, row));
+    spot.bias = bias_at(a, t, row);
+    spots[threadIdx.x] = spot;
+  }
   f32 o[ROWS][E], top[ROWS], sum[ROWS];
-  Range seen[ROWS];
 #pragma unroll
   for (u32 r = 0; r < ROWS; r++) {
 #pragma unroll
     for (int e = 0; e < E; e++) o[r][e] = 0;
     top[r] = -INFINITY_OF(f32);
     sum[r] = 0;
-    if (!ONE) seen[r] = seen_by(a, t.before, token_of(a, t.first + min_of(r, t.count - 1)));
   }
   __syncthreads();
   for (u32 base = t.keys.start; base < t.keys.end; base += TEAMS * KEYS) {
@@ -71,8 +79,9 @@ KERNEL(cached_rows, THREADS, CachedArgs) {
       x[j] = load_part(k + (i64)key * a.k_key, lane, a.size);
       y[j] = load_part(v + (i64)key * a.v_key, lane, a.width);
     }
-    // Compilers do not know that this is 0, and leave the queries of many rows where they are.
-    const Numbers* mine = queries + lane + (ROWS > 2 ? base >> 31 : 0);
+    // Compilers do not know that this is 0, and leave what belongs to many rows in LDS.
+    const u32 none = ROWS > 2 ? base >> 31 : 0;
+    const Numbers* mine = queries + lane + none;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
       const Numbers q = mine[r * LANES];
@@ -91,13 +100,13 @@ KERNEL(cached_rows, THREADS, CachedArgs) {
         for (int j = 0; j < KEYS; j++) s[r][j] += SHFL_XOR(s[r][j], mask);
 #pragma unroll
     for (u32 r = 0; r < ROWS; r++) {
+      const RowSpot spot = spots[r + none];
       f32 larger = top[r];
 #pragma unroll
       for (u32 j = 0; j < KEYS; j++) {
         u32 key = base + j * TEAMS + team;
-        bool is_seen = key < t.keys.end && (ONE || (key >= seen[r].start && key < seen[r].end));
-        i64 bias = EXTRA ? bias_at(a, t, t.first + min_of(r, t.count - 1)) : 0;
-        s[r][j] = is_seen ? score_of(a, s[r][j], bias, key) : -INFINITY_OF(f32);
+        bool is_seen = key < t.keys.end && (ONE || (key >= spot.seen.start && key < spot.seen.end));
+        s[r][j] = is_seen ? score_of(a, s[r][j], spot.bias, key) : -INFINITY_OF(f32);
         larger = max_of(larger, s[r][j]);
       }
       f32 shift = shift_of(larger), before = exp2f(top[r] - shift);
