@@ -56,7 +56,7 @@ fn launch(kernel: crate::Kernel, blocks: u64, parts: u32, product: &Product<'_>,
 }
 
 /// Adds the second pass, if there has to be one.
-fn finished(first: Launch, product: &Product<'_>, choice: &Choice) -> Result<Work, Declined> {
+pub(crate) fn finished(first: Launch, product: &Product<'_>, choice: &Choice) -> Result<Work, Declined> {
     if choice.splits == 1 {
         return Ok(Work::one(first));
     }

@@ -34,6 +34,7 @@ mod norm;
 mod place;
 mod pool;
 mod product;
+mod quant;
 mod recurrent;
 mod reduce;
 mod resize;

@@ -133,14 +133,7 @@ impl<'a> Product<'a> {
             other => return Err(Declined::new(format!("{} is no product", other.name()))),
         };
         if let Some(fused) = fused {
-            product.sum = fused.dtype;
-            let groups_rows = product.rows as i64;
-            let is_conv = product.spatial.is_some();
-            let place = |view: &View| if is_conv { window_place(view, groups_rows) } else { matrix_place(view) };
-            product.operands = (fused.operands..step.inputs.len())
-                .map(|number| (number, &step.inputs[number], place(&step.inputs[number])))
-                .collect();
-            product.fused = Some(fused);
+            product.fuse(fused, step);
         }
         product.check_types()?;
         product.flatten();
@@ -149,6 +142,41 @@ impl<'a> Product<'a> {
             return Err(Declined::new("an axis of 2^31 elements or more"));
         }
         Ok(product)
+    }
+
+    /// The product with packed weights that a step is: they are the right operand, whose columns lie `across` bytes apart.
+    ///
+    /// # Errors
+    /// Its types or extents are none that kernels are there for.
+    pub fn packed(step: &'a Step, across: usize) -> Result<Self, Declined> {
+        let mut product = Self::of_matrices(&MatMul { alpha: 1.0 }, step, [0; 2]);
+        product.right = Side { across: across as i64, k: 0, ..product.right };
+        if let Prim::Fused(fused) = &step.prim {
+            product.fuse(fused, step);
+        }
+        let dtype = product.left.view.dtype;
+        let is_float = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
+        let stored = product.fused.is_some() || product.out.0.dtype == dtype;
+        if !is_float || product.sum != dtype || !stored {
+            return Err(Declined::new(format!("a product of {dtype} and packed weights as {}", product.sum)));
+        }
+        let large = |extent: u64| extent >= 1 << 31;
+        if large(product.rows) || large(product.columns) || large(product.channels) {
+            return Err(Declined::new("an axis of 2^31 elements or more"));
+        }
+        Ok(product)
+    }
+
+    /// Takes an epilogue along.
+    fn fuse(&mut self, fused: &'a Fused, step: &'a Step) {
+        self.sum = fused.dtype;
+        let groups_rows = self.rows as i64;
+        let is_conv = self.spatial.is_some();
+        let place = |view: &View| if is_conv { window_place(view, groups_rows) } else { matrix_place(view) };
+        self.operands = (fused.operands..step.inputs.len())
+            .map(|number| (number, &step.inputs[number], place(&step.inputs[number])))
+            .collect();
+        self.fused = Some(fused);
     }
 
     fn of_matrices(prim: &MatMul, step: &'a Step, zeros: [i32; 2]) -> Self {

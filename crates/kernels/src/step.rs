@@ -3,7 +3,7 @@ use graph::{Declined, Prim, Step};
 
 use crate::{
     Arch, Work, append, arg_reduce, attention, cached_attention, cumulative, gather, gemm, lrn, map, norm, pool,
-    recurrent, reduce, resize, rotary, scatter, softmax, top_k,
+    quant, recurrent, reduce, resize, rotary, scatter, softmax, top_k,
 };
 
 /// What a step is on a GPU.
@@ -32,6 +32,8 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         Prim::ScatterNd(prim) => scatter::tuples(prim, step, arch),
         Prim::Softmax(prim) => softmax::work(prim, step, arch),
         Prim::TopK(prim) => top_k::work(prim, step),
+        Prim::QuantMatMul(prim) => quant::work(prim, step, arch),
+        Prim::Fused(fused) if let Prim::QuantMatMul(prim) = &*fused.product => quant::work(prim, step, arch),
         Prim::MatMul(_) | Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::Integer(_) | Prim::Fused(_) => {
             gemm::work(step, arch)
         }

@@ -1,0 +1,195 @@
+//! Products with packed weights under the simulator, against loops in double precision and the host's primitives.
+mod common;
+
+use common::{dense, on_host, random, random_ints, simulate, step, strided};
+use graph::{
+    DType, Prim, Scalar, Tensor, View,
+    expr::{Binary, Expr},
+    prim::{Fused, QuantMatMul, WeightLayout, Zeros},
+};
+
+/// Every kind of wave and of matrix instruction.
+const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
+
+#[derive(Clone, Copy, Debug)]
+struct Problem {
+    rows: usize,
+    depth: usize,
+    columns: usize,
+    bits: usize,
+    block: usize,
+    zeros: Zeros,
+    dtype: DType,
+    scales: DType,
+    /// Whether rows of a are a step apart that packs do not divide.
+    loose: bool,
+    fused: bool,
+}
+
+const PLAIN: Problem = Problem {
+    rows: 1,
+    depth: 192,
+    columns: 37,
+    bits: 4,
+    block: 32,
+    zeros: Zeros::Middle,
+    dtype: DType::F16,
+    scales: DType::F16,
+    loose: false,
+    fused: false,
+};
+
+/// The number at a place of a row of packed ones.
+fn field(bytes: &[u8], bits: usize, at: usize) -> f64 {
+    let bit = at * bits;
+    f64::from(bytes[bit / 8] >> (bit % 8) & (((1u32 << bits) - 1) as u8))
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f64> {
+    tensor.scalars().map(Scalar::as_f64).collect()
+}
+
+/// `sum + in1`, in the type of the output.
+fn added(dtype: DType) -> Expr {
+    let mut expr = Expr::new();
+    let (sum, other) = (expr.input(0, dtype), expr.input(1, dtype));
+    let value = expr.binary(Binary::Add, sum, other);
+    let value = expr.cast(value, dtype);
+    expr.finish(value);
+    expr
+}
+
+impl Problem {
+    fn check(&self) {
+        self.check_on(&TARGETS, 0..3);
+    }
+
+    fn check_on(&self, targets: &[&str], orders: std::ops::Range<i32>) {
+        let Problem { rows, depth, columns, bits, block, zeros, dtype, .. } = *self;
+        let blocks = depth.div_ceil(block);
+        let prim = QuantMatMul { bits, block, zeros, rounds_activations: false, layout: WeightLayout::Onnx };
+        let (row_bytes, zero_bytes) = (blocks * prim.block_bytes(), prim.zero_bytes(depth));
+        let pitch = depth + if self.loose { 3 } else { 0 };
+        let a = random(dtype, rows * pitch + 1, 3);
+        let weights = random_ints(DType::U8, columns * row_bytes, 256, 5);
+        let scales = random(self.scales, columns * blocks, 7);
+        let packed = random_ints(DType::U8, columns * zero_bytes, 256, 9);
+        let floats = random(self.scales, columns * blocks, 11);
+        let residual = random(dtype, rows * columns, 13);
+        let row_stride = pitch as isize;
+        let mut inputs: Vec<View> = vec![
+            strided(0, dtype, &[1, rows, depth], &[0, row_stride, 1], isize::from(self.loose)),
+            dense(1, DType::U8, &[columns, blocks, prim.block_bytes()]),
+            dense(2, self.scales, &[columns, blocks]),
+        ];
+        let mut data = vec![a.clone(), weights.clone(), scales.clone()];
+        match zeros {
+            Zeros::Middle => {}
+            Zeros::Packed => {
+                inputs.push(dense(3, DType::U8, &[columns, zero_bytes]));
+                data.push(packed.clone());
+            }
+            Zeros::Floats => {
+                inputs.push(dense(3, self.scales, &[columns, blocks]));
+                data.push(floats.clone());
+            }
+        }
+        let operands = inputs.len();
+        let mut made = Prim::QuantMatMul(prim.clone());
+        if self.fused {
+            inputs.push(dense(operands as u32, dtype, &[1, rows, columns]));
+            data.push(residual.clone());
+            made = Prim::Fused(Fused { product: Box::new(made), operands, dtype, epilogue: added(dtype) });
+        }
+        let y = dense(inputs.len() as u32, dtype, &[1, rows, columns]);
+        let step = step(made, inputs, vec![y]);
+        let (left, factors, bases, addends) = (numbers(&a), numbers(&scales), numbers(&floats), numbers(&residual));
+        let (weights, packed) = (weights.bytes(), packed.bytes());
+        let weight = |n: usize, k: usize| {
+            let zero = match zeros {
+                Zeros::Middle => prim.middle() as f64,
+                Zeros::Packed => field(&packed[n * zero_bytes..], bits, k / block),
+                Zeros::Floats => bases[n * blocks + k / block],
+            };
+            (field(&weights[n * row_bytes..], bits, k) - zero) * factors[n * blocks + k / block]
+        };
+        let mut wanted = Vec::new();
+        for m in 0..rows {
+            for n in 0..columns {
+                let term = |k: usize| left[usize::from(self.loose) + m * pitch + k] * weight(n, k);
+                let sum: f64 = (0..depth).map(term).sum();
+                let size: f64 = (0..depth).map(|k| term(k).abs()).sum();
+                wanted.push((sum + if self.fused { addends[m * columns + n] } else { 0.0 }, size.max(1.0)));
+            }
+        }
+        let relative = match dtype {
+            DType::F16 => 1e-3,
+            DType::Bf16 => 8e-3,
+            _ => 1e-6,
+        };
+        let compare = |found: &Tensor, by: &str| {
+            for (at, (found, (wanted, size))) in numbers(found).into_iter().zip(&wanted).enumerate() {
+                let error = (found - wanted).abs();
+                assert!(error <= relative * size, "{by}: {self:?}: element {at} is {found} instead of {wanted}");
+            }
+        };
+        compare(&on_host(&step, &data, &[rows * columns]).unwrap()[0], "host");
+        for target in targets {
+            for order in orders.clone() {
+                let (found, fault) = simulate(&step, &data, &[rows * columns], target, order).unwrap();
+                assert_eq!(fault, 0);
+                compare(&found[0], target);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_width_block_and_kind_of_zero() {
+    for bits in [2, 4, 8] {
+        for block in [16, 32, 64, 128, 256] {
+            for zeros in [Zeros::Middle, Zeros::Packed, Zeros::Floats] {
+                for depth in [2 * block, 2 * block + 24, 3 * block - 1] {
+                    Problem { bits, block, zeros, depth, columns: 19, ..PLAIN }
+                        .check_on(&["gfx1100", "gfx942", "sm_90"], 0..1);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_type_and_number_of_rows() {
+    for dtype in [DType::F32, DType::F16, DType::Bf16] {
+        for scales in [dtype, DType::F32] {
+            for rows in [1, 2, 3, 8, 13, 16] {
+                for bits in [4, 8] {
+                    let problem = Problem { dtype, scales, rows, bits, zeros: Zeros::Packed, ..PLAIN };
+                    problem.check_on(&TARGETS, 1..2);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn waves_and_blocks_share_deep_products() {
+    for rows in [1, 5] {
+        for dtype in [DType::F32, DType::F16] {
+            for (depth, columns) in [(4096, 3), (3000, 200), (8192, 16)] {
+                Problem { rows, depth, columns, dtype, scales: dtype, ..PLAIN }.check();
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_may_lie_anywhere_and_results_go_through_an_epilogue() {
+    for rows in [1, 4, 11] {
+        for dtype in [DType::F32, DType::F16] {
+            for loose in [false, true] {
+                Problem { rows, dtype, loose, fused: true, ..PLAIN }.check();
+            }
+        }
+    }
+}
