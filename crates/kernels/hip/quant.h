@@ -1,34 +1,31 @@
-// What the texts of products with packed weights share. See product.h, which comes before it.
+// Packed weights, for all texts that read them.
 //
-// Weights lie as in the model: weights[column] is a row of a.row_bytes bytes along k, the first number in the lowest bits
+// Weights lie as in the model: weights[column] is a row of row_bytes bytes along k, the first number in the lowest bits
 // of each; every 2^block_shift numbers share scales[column][block] and a zero point. BITS: 2, 4 or 8. ZEROS: what stands
 // for zero: 0 the middle of the range, 1 numbers of as many bits, 2 floats. SCALE_T, ZERO_T: how scales and zero points
 // are stored.
 #define PER_WORD (32 / BITS)
 
-struct QuantArgs {
-  ProductArgs product;
+struct Quant {
   const SCALE_T* scales;
   const ZERO_T* zeros;
-  u32 blocks;      // of a column
-  u32 zero_row;    // elements between the zero points of columns
-  u32 row_bytes;   // of weights
+  u32 blocks;     // of a column
+  u32 zero_row;   // elements between the zero points of columns
+  u32 row_bytes;  // of weights
   u32 block_shift;
-  u32 units;       // what lanes read at a time, in a column
-  u32 parts;       // waves of a block that share k
 };
 
-DEV f32 scale_of(const QuantArgs& a, u32 column, u32 block) {
-  return (f32)get(a.scales[(u64)column * a.blocks + block]);
+DEV f32 scale_of(const Quant& quant, u32 column, u32 block) {
+  return (f32)get(quant.scales[(u64)column * quant.blocks + block]);
 }
-DEV f32 zero_of(const QuantArgs& a, u32 column, u32 block) {
+DEV f32 zero_of(const Quant& quant, u32 column, u32 block) {
 #if ZEROS == 0
   return (f32)(1 << (BITS - 1));
 #elif ZEROS == 1
   u32 bit = block * BITS;
-  return (f32)((u32)a.zeros[(u64)column * a.zero_row + bit / 8] >> bit % 8 & ((1u << BITS) - 1));
+  return (f32)((u32)quant.zeros[(u64)column * quant.zero_row + bit / 8] >> bit % 8 & ((1u << BITS) - 1));
 #else
-  return (f32)get(a.zeros[(u64)column * a.zero_row + block]);
+  return (f32)get(quant.zeros[(u64)column * quant.zero_row + block]);
 #endif
 }
 
@@ -48,15 +45,5 @@ DEV f32 field_f32(u32 word, int at) {
   return byte_f32(word >> at % 2 * 4 & 0x0f0f0f0fu, at / 2);
 #else
   return byte_f32(word >> at % 4 * 2 & 0x03030303u, at / 4);
-#endif
-}
-
-// What becomes of the sum of a block's part of k.
-DEV void give(const ProductArgs& p, f32 sum, u32 row, u32 column) {
-#if PARTIAL
-  p.partial[((u64)blockIdx.y * p.rows + row) * p.columns + column] = sum;
-#else
-  Window w;
-  finish(p, sum, row, spot(p, w, 0, column));
 #endif
 }

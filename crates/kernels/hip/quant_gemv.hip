@@ -1,34 +1,45 @@
 // Products of few rows with packed weights: every byte of the weights is read once, 16 at a time where rows allow it.
-// See quant.h.
+// See quant_product.h.
 //
 // A lane reads a unit of BYTES bytes of COLUMNS columns; the lanes of a wave read neighbouring units, so that whole lines
 // of memory are used. Numbers stay as they are: sums of x * q and of x are scaled block by block,
 //     sum of x * (q - zero) * scale = scale * (sum of x * q - zero * sum of x),
 // so that a number costs its share of a mask, a conversion and a multiplication for each row. SPLIT: blocks of a unit.
-// ROWS: 1, 2, 4 or 8, those from blockIdx.z * ROWS on. LEFT_PACK: 1 if rows can be read in packs. The waves of a block share k
+// ROWS: 1, 2 or 4, those from blockIdx.z * ROWS on. LEFT_PACK: 1 if rows can be read in packs,
+// and their length is a multiple of 8. The waves of a block share k
 // in a.parts parts, and with splits blockIdx.y is a part of those; sums are added up in a fixed order.
 #define WORDS (BYTES / 4)
 #define UNIT (WORDS * PER_WORD)
 #define PART_WORDS (WORDS / SPLIT)
 #define CHUNK (PER_WORD < 8 ? PER_WORD : 8)
-#define LEFT_ELEMS (16 / (int)sizeof(LEFT_T) < CHUNK ? 16 / (int)sizeof(LEFT_T) : CHUNK)
+#define LEFT_WORDS (CHUNK * (int)sizeof(LEFT_T) / 4)
 
-// Elements of a row from k on; those behind its end are zeros. `whole` if they are all there.
-DEV void load_row(const ProductArgs& p, u32 row, u32 k, bool whole, f32* x) {
+// Elements of a row from k on; those behind its end are zeros. Without a branch, so that loads can be made ahead.
+DEV void load_row(const ProductArgs& p, u32 row, u32 k, f32* x) {
   const LEFT_T* from = p.left + (i64)row * p.left_row;
 #if LEFT_PACK
-  if (whole) {
+  const bool inside = k < p.depth;
+  const u32* words = (const u32*)(from + (inside ? k : 0));
+  u32 raw[LEFT_WORDS];
+  const int most = LEFT_WORDS < 4 ? LEFT_WORDS : 4;
 #pragma unroll
-    for (int i = 0; i < CHUNK; i += LEFT_ELEMS) {
-      Pack<LEFT_T, LEFT_ELEMS> pack = *(const Pack<LEFT_T, LEFT_ELEMS>*)(from + k + i);
+  for (int i = 0; i < LEFT_WORDS; i += most) {
+    Pack<u32, most> pack = *(const Pack<u32, most>*)(words + i);
 #pragma unroll
-      for (int e = 0; e < LEFT_ELEMS; e++) x[i + e] = (f32)get(pack.at[e]);
-    }
-    return;
+    for (int e = 0; e < most; e++) raw[i + e] = inside ? pack.at[e] : 0;
+  }
+  LEFT_T elems[CHUNK];
+  COPY_BYTES(elems, raw, sizeof(elems));
+#pragma unroll
+  for (int e = 0; e < CHUNK; e++) x[e] = (f32)get(elems[e]);
+#else
+#pragma unroll
+  for (int e = 0; e < CHUNK; e++) {
+    const bool inside = k + e < p.depth;
+    const f32 value = (f32)get(from[(i64)(inside ? k + e : 0) * p.left_k]);
+    x[e] = inside ? value : 0.0f;
   }
 #endif
-#pragma unroll
-  for (int e = 0; e < CHUNK; e++) x[e] = k + e < p.depth ? (f32)get(from[(i64)(k + e) * p.left_k]) : 0.0f;
 }
 
 KERNEL(quant_gemv, 256, QuantArgs) {
@@ -45,36 +56,36 @@ KERNEL(quant_gemv, 256, QuantArgs) {
   const u8* from[COLUMNS];
   // Columns beyond the last are the last once more.
 #pragma unroll
-  for (u32 c = 0; c < COLUMNS; c++) from[c] = p.right + (u64)min_of(first + c, p.columns - 1) * a.row_bytes;
+  for (u32 c = 0; c < COLUMNS; c++) from[c] = p.right + (u64)min_of(first + c, p.columns - 1) * a.quant.row_bytes;
   const u32 step = WARP * a.parts * p.splits;
   for (u32 unit = (blockIdx.y * a.parts + part) * WARP + lane; unit < a.units; unit += step) {
     const u32 begin = unit * UNIT;
-    const bool whole = begin + UNIT <= p.depth;
     Pack<u32, WORDS> y[COLUMNS];
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++) y[c] = *(const Pack<u32, WORDS>*)(from[c] + (u64)unit * BYTES);
+    f32 parts[ROWS][COLUMNS], totals[ROWS];
+    // One by one: of several rows, loads that are all made ahead would be spilled.
+#pragma unroll 1
+    for (u32 word = 0; word < WORDS; word++) {
+      if (word % PART_WORDS == 0) {
 #pragma unroll
-    for (int s = 0; s < SPLIT; s++) {
-      const u32 block = (begin + s * PART_WORDS * PER_WORD) >> a.block_shift;
-      f32 parts[ROWS][COLUMNS], totals[ROWS];
+        for (int r = 0; r < ROWS; r++) {
+          totals[r] = 0;
 #pragma unroll
-      for (int r = 0; r < ROWS; r++) {
-        totals[r] = 0;
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++) parts[r][c] = 0;
+          for (int c = 0; c < COLUMNS; c++) parts[r][c] = 0;
+        }
       }
-#pragma unroll
-      for (int at = 0; at < PART_WORDS * PER_WORD; at += CHUNK) {
-        const int word = s * PART_WORDS + at / PER_WORD;
+#pragma unroll 1
+      for (u32 at = 0; at < PER_WORD; at += CHUNK) {
         f32 q[COLUMNS][CHUNK];
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++)
 #pragma unroll
-          for (int e = 0; e < CHUNK; e++) q[c][e] = field_f32(y[c].at[word], at % PER_WORD + e);
+          for (int e = 0; e < CHUNK; e++) q[c][e] = field_f32(y[c].at[0] >> at * BITS, e);
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++) {
           f32 x[CHUNK];
-          load_row(p, min_of(top + r, p.rows - 1), begin + s * PART_WORDS * PER_WORD + at, whole, x);
+          load_row(p, min_of(top + r, p.rows - 1), begin + word * PER_WORD + at, x);
 #pragma unroll
           for (int e = 0; e < CHUNK; e++) {
             totals[r] += x[e];
@@ -84,11 +95,18 @@ KERNEL(quant_gemv, 256, QuantArgs) {
         }
       }
 #pragma unroll
-      for (u32 c = 0; c < COLUMNS; c++) {
-        const u32 column = min_of(first + c, p.columns - 1);
-        const f32 scale = scale_of(a, column, block), zero = zero_of(a, column, block);
+      for (int c = 0; c < COLUMNS; c++)
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) sums[r][c] += scale * (parts[r][c] - zero * totals[r]);
+        for (int i = 1; i < WORDS; i++) y[c].at[i - 1] = y[c].at[i];
+      if (word % PART_WORDS == PART_WORDS - 1) {
+        const u32 block = (begin + word * PER_WORD) >> a.quant.block_shift;
+#pragma unroll
+        for (u32 c = 0; c < COLUMNS; c++) {
+          const u32 column = min_of(first + c, p.columns - 1);
+          const f32 scale = scale_of(a.quant, column, block), zero = zero_of(a.quant, column, block);
+#pragma unroll
+          for (int r = 0; r < ROWS; r++) sums[r][c] += scale * (parts[r][c] - zero * totals[r]);
+        }
       }
     }
   }

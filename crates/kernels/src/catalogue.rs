@@ -6,8 +6,8 @@ use graph::{
     prim::{
         Activation, ActivationKind, Append, ArgReduce, Attention, Axis, BatchDims, BufferId, CachedAttention, Cell,
         Conv, Coordinates, Cumulative, Filled, Fused, Integer, Interpolation, Lrn, Map, MatMul, Nearest, Norm, Pool,
-        PoolKind, Positions, Recurrent, RecurrentInputs, Reduce, ReduceKind, Resize, Rotary, Scatter, ScatterKind,
-        Sinks, Softmax, TopK,
+        PoolKind, Positions, QuantMatMul, Recurrent, RecurrentInputs, Reduce, ReduceKind, Resize, Rotary, Scatter,
+        ScatterKind, Sinks, Softmax, TopK, WeightLayout, Zeros,
     },
     shape,
 };
@@ -29,6 +29,7 @@ pub fn catalogue() -> Vec<Sample> {
         elementwise(dtype, &mut samples);
         rows(dtype, &mut samples);
         products(dtype, &mut samples);
+        packed(dtype, &mut samples);
         attention(dtype, &mut samples);
         decoder(dtype, &mut samples);
         images(dtype, &mut samples);
@@ -253,6 +254,43 @@ fn products(dtype: DType, samples: &mut Vec<Sample>) {
         let mut by_columns = sample(label, prim.clone(), &inputs, &[(dtype, &[1, m, 256])]);
         by_columns.step.inputs[1].strides = [0isize, 1, 256].into_iter().collect();
         samples.push(by_columns);
+    }
+}
+
+/// Products with packed weights, of all their kernels.
+fn packed(dtype: DType, samples: &mut Vec<Sample>) {
+    let (k, n) = (2048usize, 2048usize);
+    for (bits, block, zeros, rows, add) in [
+        (4usize, 32usize, Zeros::Middle, 1usize, false),
+        (4, 32, Zeros::Middle, 1, true),
+        (4, 32, Zeros::Packed, 1, false),
+        (8, 32, Zeros::Packed, 1, false),
+        (2, 64, Zeros::Middle, 1, false),
+        (4, 32, Zeros::Packed, 4, false),
+        (4, 32, Zeros::Middle, 8, true),
+        (8, 128, Zeros::Packed, 16, false),
+        (4, 128, Zeros::Middle, 16, true),
+        (4, 32, Zeros::Packed, 512, false),
+        (8, 32, Zeros::Middle, 512, false),
+        (2, 64, Zeros::Middle, 512, false),
+    ] {
+        let prim = QuantMatMul { bits, block, zeros, rounds_activations: false, layout: WeightLayout::Onnx };
+        let weights = [n, k / block, prim.block_bytes()];
+        let (scales, points) = ([n, k / block], [n, prim.zero_bytes(k)]);
+        let (a, y): ([usize; 3], [usize; 3]) = ([1, rows, k], [1, rows, n]);
+        let mut inputs = vec![(dtype, &a[..]), (DType::U8, &weights[..]), (dtype, &scales[..])];
+        let word = if zeros == Zeros::Packed { " zeros" } else { "" };
+        if zeros == Zeros::Packed {
+            inputs.push((DType::U8, &points[..]));
+        }
+        let (mut made, operands) = (Prim::QuantMatMul(prim), inputs.len());
+        if add {
+            inputs.push((dtype, &y[..]));
+            made = fused(made, operands, dtype);
+        }
+        let end = if add { " add relu" } else { "" };
+        let label = format!("quant_matmul {bits} bits{word} {rows} rows{end} {dtype}");
+        samples.push(sample(label, made, &inputs, &[(dtype, &y)]));
     }
 }
 

@@ -3,7 +3,7 @@ use std::ffi::c_void;
 
 use graph::View;
 
-use crate::Kernel;
+use crate::{Kernel, quant::UNPACKED};
 
 /// What a step is on a GPU.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,7 +111,10 @@ impl Args {
     /// The address of the first element of input `number`, which `view` is.
     #[must_use]
     pub fn input(self, name: &'static str, number: usize, view: &View) -> Self {
-        self.pointer(name, Pointer::Input(number, view.offset * view.dtype.bytes() as isize))
+        let bytes = view.offset * view.dtype.bytes() as isize;
+        // What was made for this step alone lies in its scratch memory.
+        let made = view.buffer == UNPACKED;
+        self.pointer(name, if made { Pointer::Scratch(bytes as usize) } else { Pointer::Input(number, bytes) })
     }
 
     /// The address of the first element of output `number`, which `view` is.

@@ -55,4 +55,5 @@ pub use chip::Peak;
 pub use compile::{CompileError, Compiler, NoCompiler, RtcCompiler};
 pub use kernel::Kernel;
 pub use launch::{Args, Field, HostLaunch, Launch, Pointer, Work};
+pub use quant::{UNPACKED, Unpacked, unpacked};
 pub use step::{variants, work};

@@ -1,19 +1,40 @@
-//! Products with packed weights: `hip/quant_gemv.hip`.
+//! Products with packed weights: `hip/quant_mma.hip`, `hip/quant_gemv.hip`, and `hip/quant_unpack.hip` before a product of
+//! many rows.
+//!
+//! Weights are read as they lie in the model: along k, so that neighbouring lanes read neighbouring bytes, 16 each. Another
+//! layout would save no byte, and cost every session a pass over all weights.
 use graph::{
-    DType, Declined, Step, View,
-    prim::{QuantMatMul, WeightLayout, Zeros},
+    DType, Declined, Prim, Step, View,
+    prim::{BufferId, Fused, MatMul, QuantMatMul, WeightLayout, Zeros},
 };
 
 use crate::{
-    Arch, Args, Kernel, Launch, Work, gemm,
+    Arch, Args, Kernel, Launch, Matrix, Work, gemm,
     kernel::type_name,
     layout::grid_x,
     product::{Choice, Product},
 };
 
-const GEMV: &str =
-    concat!(include_str!("../hip/product.h"), include_str!("../hip/quant.h"), include_str!("../hip/quant_gemv.hip"));
+macro_rules! text {
+    ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };
+}
 
+const GEMV: &str = text!("product.h", "quant.h", "quant_product.h", "quant_gemv.hip");
+const MMA: &str = text!("product.h", "quant.h", "quant_product.h", "mma.h", "quant_mma.hip");
+const UNPACK: &str = text!("quant.h", "quant_unpack.hip");
+
+/// Stands among the buffers of a step for weights that were unpacked into scratch memory; offsets count from its start.
+pub const UNPACKED: BufferId = BufferId(u32::MAX - 1);
+
+/// Rows that are few where there are matrix instructions: the weights are read once for 16 of them, which is less than
+/// reading, writing and reading them again unpacked.
+const FEW_ROWS: u64 = 64;
+/// Rows that are few without such instructions.
+const FEW_ROWS_PLAIN: u64 = 16;
+/// Unpacked weights that there is room for: more are read packed, however many rows there are.
+const MOST_UNPACKED: usize = 512 << 20;
+/// Where unpacked weights begin.
+const ALIGNMENT: usize = 256;
 /// Threads of every block here.
 const THREADS: u32 = 256;
 /// Waves that a compute unit keeps enough reads of memory in flight with.
@@ -54,6 +75,31 @@ impl<'a> Weights<'a> {
         1 << places.trailing_zeros()
     }
 
+    /// Whether matrix instructions multiply them: they take the activations' type, and exponents go above each number.
+    fn suit_matrix(&self, product: &Product<'_>, arch: &Arch) -> bool {
+        let dtype = product.left.view.dtype;
+        let fits = match dtype {
+            DType::F16 => true,
+            DType::Bf16 => arch.matrix_bf16 && self.prim.bits < 8,
+            _ => false,
+        };
+        fits && arch.matrix != Matrix::None
+            && self.scales.dtype == dtype
+            && self.prim.zeros != Zeros::Floats
+            && self.unit_bytes(product.right.view) == 16
+            && reads_packs(product, 32 / self.prim.bits as u64)
+    }
+
+    /// Elements between unpacked columns.
+    fn pitch(&self, product: &Product<'_>) -> usize {
+        (product.channels as usize).next_multiple_of(8)
+    }
+
+    fn unpacked_bytes(&self, product: &Product<'_>) -> usize {
+        let elems = (product.columns as usize).saturating_mul(self.pitch(product));
+        elems.saturating_mul(product.left.bytes())
+    }
+
     fn set(&self, kernel: Kernel) -> Kernel {
         let zeros = match self.prim.zeros {
             Zeros::Middle => 0,
@@ -67,7 +113,7 @@ impl<'a> Weights<'a> {
             .set("ZERO_T", type_name(self.zeros.map_or(DType::U8, |zeros| zeros.dtype)))
     }
 
-    fn args(&self, args: Args, units: usize, parts: u32) -> Args {
+    fn args(&self, args: Args) -> Args {
         let args = args.input("scales", 2, self.scales);
         let args = match self.zeros {
             Some(zeros) => args.input("zeros", 3, zeros),
@@ -77,8 +123,62 @@ impl<'a> Weights<'a> {
             .u32("zero_row", self.zero_row as u32)
             .u32("row_bytes", self.row_bytes as u32)
             .u32("block_shift", self.prim.block.trailing_zeros())
-            .u32("units", units as u32)
-            .u32("parts", parts)
+    }
+}
+
+/// A product of many rows as two: the weights unpacked, then a product of floats.
+pub struct Unpacked {
+    /// Unpacks them into scratch memory.
+    pub launch: Launch,
+    /// The product, whose right operand lies in [`UNPACKED`]; its other operands have the numbers that they had.
+    pub step: Step,
+    /// Where the unpacked weights end in scratch memory.
+    pub end: usize,
+}
+
+/// What a step becomes on a target if it is a product of many rows with packed weights, which are unpacked at a place in
+/// scratch memory; `None` if it is anything else.
+pub fn unpacked(step: &Step, arch: &Arch, at: usize) -> Option<Unpacked> {
+    let prim = packed_product(step)?;
+    let weights = Weights::new(prim, step).ok()?;
+    let product = Product::packed(step, weights.row_bytes).ok()?;
+    let bytes = weights.unpacked_bytes(&product);
+    let few = if weights.suit_matrix(&product, arch) { FEW_ROWS } else { FEW_ROWS_PLAIN };
+    let is_aligned = step.inputs[1].offset % 8 == 0;
+    if product.rows <= few || product.columns == 0 || bytes > MOST_UNPACKED || !is_aligned {
+        return None;
+    }
+    let (dtype, columns, pitch) = (product.left.view.dtype, product.columns as usize, weights.pitch(&product));
+    let at = at.next_multiple_of(ALIGNMENT);
+    let kernel = weights.set(Kernel::new("quant_unpack", UNPACK).set("T", type_name(dtype)));
+    let args = weights.args(Args::new().input("packed", 1, &step.inputs[1]).scratch("out", at));
+    let args = args.u32("columns", columns as u32).u32("eights", (pitch / 8) as u32);
+    let blocks = grid_x((columns * pitch / 8).div_ceil(THREADS as usize) as u64).ok()?;
+    let launch = Launch { kernel, grid: [blocks, 1, 1], threads: THREADS, lds_bytes: 0, args };
+    let matmul = Prim::MatMul(MatMul { alpha: 1.0 });
+    let prim = match &step.prim {
+        Prim::Fused(fused) => Prim::Fused(Fused { product: Box::new(matmul), ..fused.clone() }),
+        _ => matmul,
+    };
+    let mut step = Step { prim, ..step.clone() };
+    step.inputs[1] = View {
+        buffer: UNPACKED,
+        dtype,
+        shape: [1, product.channels as usize, columns].as_slice().into(),
+        strides: [0, 1, pitch as isize].into_iter().collect(),
+        offset: (at / dtype.bytes()) as isize,
+    };
+    Some(Unpacked { launch, step, end: at + bytes })
+}
+
+fn packed_product(step: &Step) -> Option<&QuantMatMul> {
+    match &step.prim {
+        Prim::QuantMatMul(prim) => Some(prim),
+        Prim::Fused(fused) => match &*fused.product {
+            Prim::QuantMatMul(prim) => Some(prim),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -89,7 +189,19 @@ pub(crate) fn work(prim: &QuantMatMul, step: &Step, arch: &Arch) -> Result<Work,
     if product.rows * product.columns == 0 {
         return Ok(Work::nothing());
     }
-    gemv(&weights, &product, arch)
+    if let Some(first) = unpacked(step, arch, 0) {
+        // Behind what the product itself needs.
+        let own = gemm::work(&first.step, arch)?.scratch_bytes;
+        if let Some(made) = unpacked(step, arch, own) {
+            let mut work = gemm::work(&made.step, arch)?;
+            work.launches.insert(0, made.launch);
+            work.scratch_bytes = made.end;
+            return Ok(work);
+        }
+    }
+    // The twin converts slowly what the others do in passing, so one row is worth its matrix instructions there.
+    let suits = weights.suit_matrix(&product, arch) && (product.rows > 1 || arch.matrix == Matrix::Mma);
+    if suits { mma(&weights, &product, arch) } else { gemv(&weights, &product, arch) }
 }
 
 /// How the waves of a launch share the work.
@@ -117,6 +229,28 @@ impl Cut {
     }
 }
 
+/// Blocks along z, each with its rows.
+fn row_groups(product: &Product<'_>, rows: u64) -> Result<u32, Declined> {
+    let groups = u32::try_from(product.rows.div_ceil(rows)).ok().filter(|&groups| groups <= 65535);
+    groups.ok_or_else(|| Declined::new(format!("{} rows", product.rows)))
+}
+
+fn launch(
+    kernel: Kernel,
+    weights: &Weights<'_>,
+    product: &Product<'_>,
+    cut: &Cut,
+    how: [u32; 2],
+) -> Result<Work, Declined> {
+    let [units, groups] = how;
+    let mut choice = Choice::whole(product);
+    choice.splits = cut.splits;
+    let args = weights.args(product.args(&choice)).u32("units", units).u32("parts", cut.parts);
+    let grid = [cut.blocks, cut.splits, groups];
+    let first = Launch { kernel: weights.set(kernel), grid, threads: THREADS, lds_bytes: 0, args };
+    gemm::finished(first, product, &choice)
+}
+
 fn gemv(weights: &Weights<'_>, product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
     let bytes = weights.unit_bytes(product.right.view);
     if bytes < 4 {
@@ -124,24 +258,33 @@ fn gemv(weights: &Weights<'_>, product: &Product<'_>, arch: &Arch) -> Result<Wor
     }
     let unit = bytes * 8 / weights.prim.bits;
     let units = weights.row_bytes / bytes;
-    let rows = product.rows.next_power_of_two().min(8);
+    let rows = product.rows.next_power_of_two().min(4);
     let columns = if rows <= 2 { 4 } else { 2 };
     let cut = Cut::new(product, columns, (units as u64).div_ceil(u64::from(arch.wave)), arch)?;
-    let mut choice = Choice::whole(product);
-    choice.splits = cut.splits;
-    let pack = 16 / product.left.bytes();
-    let packs = product.left.k == 1 && product.left.is_aligned(pack, &[product.left.across]);
     let kernel = product
         .kernel("quant_gemv", GEMV, cut.splits > 1)
         .set("ROWS", rows)
         .set("COLUMNS", columns)
         .set("BYTES", bytes)
         .set("SPLIT", (unit / weights.prim.block).max(1))
-        .set("LEFT_PACK", u8::from(packs));
-    let groups = u32::try_from(product.rows.div_ceil(rows)).ok().filter(|&groups| groups <= 65535);
-    let groups = groups.ok_or_else(|| Declined::new(format!("{} rows", product.rows)))?;
-    let args = weights.args(product.args(&choice), units, cut.parts);
-    let grid = [cut.blocks, cut.splits, groups];
-    let first = Launch { kernel: weights.set(kernel), grid, threads: THREADS, lds_bytes: 0, args };
-    gemm::finished(first, product, &choice)
+        .set("LEFT_PACK", u8::from(reads_packs(product, 8)));
+    launch(kernel, weights, product, &cut, [units as u32, row_groups(product, rows)?])
+}
+
+fn mma(weights: &Weights<'_>, product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
+    let units = weights.row_bytes / 16;
+    let cut = Cut::new(product, 16, (units as u64).div_ceil(4), arch)?;
+    let unit = 128 / weights.prim.bits;
+    let kernel = product
+        .kernel("quant_mma", MMA, cut.splits > 1)
+        .set("SPLIT", (unit / weights.prim.block).max(1))
+        .set("FEW", u8::from(product.rows <= 8))
+        .set("MATRIX", gemm::matrix_number(arch.matrix));
+    launch(kernel, weights, product, &cut, [units as u32, row_groups(product, 16)?])
+}
+
+/// Whether rows of activations can be read 16 bytes at a time, and have a multiple of `elems`.
+fn reads_packs(product: &Product<'_>, elems: u64) -> bool {
+    let (left, pack) = (&product.left, 16 / product.left.bytes());
+    left.k == 1 && left.is_aligned(pack, &[left.across]) && product.channels.is_multiple_of(elems)
 }

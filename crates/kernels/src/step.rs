@@ -2,8 +2,8 @@
 use graph::{Declined, Prim, Step};
 
 use crate::{
-    Arch, Work, append, arg_reduce, attention, cached_attention, cumulative, gather, gemm, lrn, map, norm, pool,
-    quant, recurrent, reduce, resize, rotary, scatter, softmax, top_k,
+    Arch, Work, append, arg_reduce, attention, cached_attention, cumulative, gather, gemm, lrn, map, norm, pool, quant,
+    recurrent, reduce, resize, rotary, scatter, softmax, top_k,
 };
 
 /// What a step is on a GPU.

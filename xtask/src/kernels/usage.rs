@@ -68,7 +68,7 @@ impl Usage {
             "gemm" | "attention" | "cached_tiles" => REGISTERS_OF_TILES,
             "cached_rows" => REGISTERS_OF_CACHED_ROWS,
             "softmax" | "softmax_staged" | "normalise" | "recurrent_step" => REGISTERS_OF_ROWS,
-            "gemv" | "attend_rows" => REGISTERS_OF_FEW_ROWS,
+            "gemv" | "quant_gemv" | "quant_mma" | "attend_rows" => REGISTERS_OF_FEW_ROWS,
             _ => REGISTERS,
         };
         let mut faults = Vec::new();

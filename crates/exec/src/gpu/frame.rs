@@ -81,6 +81,9 @@ impl Buffers<'_> {
             let place = self.layout.scratch_at + self.product_at;
             return Origin::Base(self.block(), place.cast_signed() + bytes);
         }
+        if buffer == kernels::UNPACKED {
+            return Origin::Base(self.block(), self.layout.scratch_at.cast_signed() + bytes);
+        }
         match &self.plan.places[buffer.0 as usize] {
             Place::Input(number) => Origin::Base(*number, bytes),
             Place::Output(number) => Origin::Base(self.inputs + *number, bytes),

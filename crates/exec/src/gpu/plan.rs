@@ -67,8 +67,7 @@ impl GpuPlan {
             let product_at = task.product_at();
             let buffers = Buffers { plan: &plan, inputs, layout, constants: &constants, product_at };
             let fault = nodes.iter().position(|&node| node == at).unwrap_or(0);
-            let (launches, own) = task.launches();
-            for ready in launches {
+            for (ready, own) in task.launches() {
                 ready.args = template.add(&ready.launch, own.unwrap_or(step), fault, &buffers);
             }
         }

@@ -251,7 +251,9 @@ unsafe fn step(
         Task::Nothing => Ok(()),
         // SAFETY: the caller's promise.
         Task::Kernels { launches, .. } => unsafe { launch(plan, step.node, launches, arguments, stream) },
-        Task::Blas { product, behind } => {
+        Task::Blas { before, product, behind } => {
+            // SAFETY: the caller's promise.
+            unsafe { launch(plan, step.node, before, arguments, stream) }?;
             let bases = &arguments.bases;
             let workspace = address_of(bases.0[buffers.block()] + plan.layout.scratch_at);
             // SAFETY: as above; the workspace is the plan's scratch memory, which is large enough for every step.

@@ -22,8 +22,8 @@ pub(super) enum Task {
     Nothing,
     /// hipDNN.
     Dnn(DnnStep),
-    /// BLASLt, and our kernels for an epilogue that it does not have.
-    Blas { product: Box<Product>, behind: Vec<ReadyLaunch> },
+    /// BLASLt, and our kernels for packed weights before it and for an epilogue that it does not have.
+    Blas { before: Vec<ReadyLaunch>, product: Box<Product>, behind: Vec<ReadyLaunch> },
     /// Our kernels, one after the other.
     Kernels {
         launches: Vec<ReadyLaunch>,
@@ -66,12 +66,13 @@ impl Task {
     }
 
     /// The launches of our kernels, with the step that their arguments are of, if it is not the plan's own.
-    pub fn launches(&mut self) -> (&mut [ReadyLaunch], Option<&Step>) {
-        match self {
-            Self::Kernels { launches, .. } => (launches, None),
-            Self::Blas { product, behind } => (behind, product.behind.as_ref().map(|(step, _)| step)),
-            _ => (&mut [], None),
-        }
+    pub fn launches(&mut self) -> impl Iterator<Item = (&mut ReadyLaunch, Option<&Step>)> {
+        let (first, second, own): (&mut [ReadyLaunch], &mut [ReadyLaunch], _) = match self {
+            Self::Kernels { launches, .. } => (launches, &mut [], None),
+            Self::Blas { before, product, behind } => (before, behind, product.behind.as_ref().map(|(step, _)| step)),
+            _ => (&mut [], &mut [], None),
+        };
+        first.iter_mut().map(|ready| (ready, None)).chain(second.iter_mut().map(move |ready| (ready, own)))
     }
 }
 
@@ -79,9 +80,24 @@ impl Task {
 enum Choice {
     Nothing,
     Dnn(DnnStep),
-    Blas(Box<Product>, Option<Work>),
+    Blas(Box<Blas>),
     Kernels(Work, Option<String>),
     Host(String),
+}
+
+/// A product by BLASLt, with our launches around it.
+struct Blas {
+    /// Unpacks its weights, and where these end in scratch memory.
+    before: Option<(Launch, usize)>,
+    product: Product,
+    behind: Option<Work>,
+}
+
+impl Blas {
+    fn launches(&self) -> impl Iterator<Item = &Launch> {
+        let before = self.before.iter().map(|(launch, _)| launch);
+        before.chain(self.behind.iter().flat_map(|work| &work.launches))
+    }
 }
 
 /// The tasks of a plan.
@@ -97,11 +113,14 @@ pub(super) struct Tasks {
 pub(super) fn tasks(steps: &[Step], program: &Program) -> Tasks {
     let (device, chosen) = (&program.device, steps.iter().map(|step| choose(step, program)));
     let (choices, tuned): (Vec<Choice>, Vec<Option<Entry>>) = chosen.unzip();
-    let works = choices.iter().filter_map(|choice| match choice {
-        Choice::Kernels(work, _) | Choice::Blas(_, Some(work)) => Some(work),
-        _ => None,
+    let launches = choices.iter().flat_map(|choice| -> Vec<&Launch> {
+        match choice {
+            Choice::Kernels(work, _) => work.launches.iter().collect(),
+            Choice::Blas(blas) => blas.launches().collect(),
+            _ => Vec::new(),
+        }
     });
-    let wanted: Vec<&Kernel> = works.flat_map(|work| work.launches.iter().map(|launch| &launch.kernel)).collect();
+    let wanted: Vec<&Kernel> = launches.map(|launch| &launch.kernel).collect();
     let mut functions = device.code.functions(&wanted).into_iter();
     let mut scratch_bytes = 0;
     let tasks = choices.into_iter().map(|choice| match choice {
@@ -111,10 +130,14 @@ pub(super) fn tasks(steps: &[Step], program: &Program) -> Tasks {
             scratch_bytes = scratch_bytes.max(step.workspace_bytes());
             Task::Dnn(step)
         }
-        Choice::Blas(product, work) => {
-            scratch_bytes = scratch_bytes.max(product.scratch_bytes());
-            match ready(work.map_or_else(Vec::new, |work| work.launches), &mut functions) {
-                Ok(behind) => Task::Blas { product, behind },
+        Choice::Blas(blas) => {
+            let Blas { before, product, behind } = *blas;
+            let end = before.as_ref().map_or(0, |(_, end)| *end);
+            scratch_bytes = scratch_bytes.max(product.scratch_bytes()).max(end);
+            let before = ready(before.into_iter().map(|(launch, _)| launch).collect(), &mut functions);
+            let behind = ready(behind.map_or_else(Vec::new, |work| work.launches), &mut functions);
+            match before.and_then(|before| Ok((before, behind?))) {
+                Ok((before, behind)) => Task::Blas { before, product: Box::new(product), behind },
                 Err(why) => Task::Host { why: why.to_string() },
             }
         }
@@ -164,11 +187,8 @@ fn is_empty(step: &Step) -> bool {
 fn usual_choice(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice {
     let arch = &device.code.arch;
     let mut reasons: Vec<String> = Vec::new();
-    match device.blas.offer(step, Wish { tf32: settings.tf32, rank: None }) {
-        Some(Ok(product)) => match with_map(product, device) {
-            Ok(choice) => return choice,
-            Err(declined) => reasons.push(declined.0),
-        },
+    match offered(step, Wish { tf32: settings.tf32, rank: None }, device) {
+        Some(Ok(choice)) => return choice,
         Some(Err(declined)) => reasons.push(declined.0),
         None => {}
     }
@@ -183,13 +203,29 @@ fn usual_choice(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice 
     }
 }
 
+/// A step by BLASLt; `None` if it is no product.
+fn offered(step: &Step, wish: Wish, device: &Shared) -> Option<Result<Choice, Declined>> {
+    let arch = &device.code.arch;
+    let Some(unpacked) = kernels::unpacked(step, arch, 0) else {
+        return Some(device.blas.offer(step, wish)?.and_then(|product| with_launches(None, product, device)));
+    };
+    let first = match device.blas.offer(&unpacked.step, wish)? {
+        Ok(product) => product,
+        Err(declined) => return Some(Err(declined)),
+    };
+    // The weights lie behind what the library and the epilogue use.
+    let unpacked = kernels::unpacked(step, arch, first.scratch_bytes())?;
+    let before = Some((unpacked.launch, unpacked.end));
+    Some(device.blas.offer(&unpacked.step, wish)?.and_then(|product| with_launches(before, product, device)))
+}
+
 /// A product, with the map behind it if there is one.
-fn with_map(product: Product, device: &Shared) -> Result<Choice, Declined> {
-    let work = product.behind.as_ref().map(|(step, _)| kernels::work(step, &device.code.arch)).transpose()?;
-    if work.as_ref().is_some_and(|work| work.scratch_bytes > 0) {
+fn with_launches(before: Option<(Launch, usize)>, product: Product, device: &Shared) -> Result<Choice, Declined> {
+    let behind = product.behind.as_ref().map(|(step, _)| kernels::work(step, &device.code.arch)).transpose()?;
+    if behind.as_ref().is_some_and(|work| work.scratch_bytes > 0) {
         return Err(Declined::new("its epilogue needs scratch memory"));
     }
-    Ok(Choice::Blas(Box::new(product), work))
+    Ok(Choice::Blas(Box::new(Blas { before, product, behind })))
 }
 
 /// A step by one way.
@@ -201,8 +237,8 @@ fn choice_of(step: &Step, candidate: Candidate, settings: &GpuSettings, device: 
             Ok(Choice::Kernels(work, None))
         }
         Candidate::BlasLt(rank) => {
-            let product = device.blas.offer(step, Wish { tf32: settings.tf32, rank: Some(rank) });
-            with_map(product.ok_or_else(|| Declined::new("it is no product"))??, device)
+            let choice = offered(step, Wish { tf32: settings.tf32, rank: Some(rank) }, device);
+            choice.ok_or_else(|| Declined::new("it is no product"))?
         }
         Candidate::HipDnn(rank) => {
             let offering = settings.dnn.as_ref().ok_or_else(|| Declined::new("hipDNN is not wanted"))?;

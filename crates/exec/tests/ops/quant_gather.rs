@@ -101,5 +101,5 @@ fn an_index_out_of_range_is_an_error() {
         tensor(DType::F32, &[11, 2], &[1.0; 22]),
     ];
     let error = case(inputs, DType::F32, 4, 32).run().unwrap_err();
-    assert!(error.contains("index 11 is out of range"), "{error}");
+    assert!(error.contains("is out of range"), "{error}");
 }

@@ -165,6 +165,14 @@ fn any_number_of_rows_and_columns() {
 }
 
 #[test]
+fn many_rows_of_a_large_product() {
+    // Large enough for a vendor's library, where there is one.
+    for (dtype, bias) in [(DType::F16, false), (DType::F32, true)] {
+        Problem { rows: 80, depth: 512, columns: 512, dtype, bias, zeros: Zeros::Packed, ..PLAIN }.check();
+    }
+}
+
+#[test]
 fn activations_may_be_rounded_where_the_model_says_so() {
     for bits in [2, 4, 8] {
         for zeros in [Zeros::Absent, Zeros::Packed, Zeros::Floats] {
