@@ -15,17 +15,28 @@ struct Quant {
   u32 block_shift;
 };
 
-DEV f32 scale_of(const Quant& quant, u32 column, u32 block) {
-  return (f32)get(quant.scales[(u64)column * quant.blocks + block]);
+// What the numbers of a block share, as it is stored: it can be loaded long before it is used.
+struct Shared {
+  SCALE_T scale;
+  ZERO_T zero;
+};
+DEV Shared load_shared(const Quant& quant, u32 column, u32 block) {
+  Shared shared;
+  shared.scale = quant.scales[(u64)column * quant.blocks + block];
+#if ZEROS == 1
+  shared.zero = quant.zeros[(u64)column * quant.zero_row + block * BITS / 8];
+#elif ZEROS == 2
+  shared.zero = quant.zeros[(u64)column * quant.zero_row + block];
+#endif
+  return shared;
 }
-DEV f32 zero_of(const Quant& quant, u32 column, u32 block) {
+DEV f32 zero_of(const Shared& shared, u32 block) {
 #if ZEROS == 0
   return (f32)(1 << (BITS - 1));
 #elif ZEROS == 1
-  u32 bit = block * BITS;
-  return (f32)((u32)quant.zeros[(u64)column * quant.zero_row + bit / 8] >> bit % 8 & ((1u << BITS) - 1));
+  return (f32)((u32)shared.zero >> block * BITS % 8 & ((1u << BITS) - 1));
 #else
-  return (f32)get(quant.zeros[(u64)column * quant.zero_row + block]);
+  return (f32)get(shared.zero);
 #endif
 }
 

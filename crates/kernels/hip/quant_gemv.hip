@@ -43,7 +43,7 @@ DEV void load_row(const ProductArgs& p, u32 row, u32 k, f32* x) {
 }
 
 KERNEL(quant_gemv, 256, QuantArgs) {
-  SHARED(f32, shared, 256 / MIN_WARP * ROWS * COLUMNS);
+  SHARED(f32, staged, 256 / MIN_WARP * ROWS * COLUMNS);
   const ProductArgs& p = a.product;
   const u32 lane = threadIdx.x % WARP, wave = threadIdx.x / WARP, groups = 256 / WARP / a.parts;
   const u32 part = wave % a.parts, start = blockIdx.x * groups * COLUMNS, first = start + wave / a.parts * COLUMNS;
@@ -63,6 +63,12 @@ KERNEL(quant_gemv, 256, QuantArgs) {
     Pack<u32, WORDS> y[COLUMNS];
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++) y[c] = *(const Pack<u32, WORDS>*)(from[c] + (u64)unit * BYTES);
+#if SPLIT == 1
+    Shared shared[COLUMNS];
+#pragma unroll
+    for (u32 c = 0; c < COLUMNS; c++)
+      shared[c] = load_shared(a.quant, min_of(first + c, p.columns - 1), begin >> a.quant.block_shift);
+#endif
     f32 parts[ROWS][COLUMNS], totals[ROWS];
     // One by one: of several rows, loads that are all made ahead would be spilled.
 #pragma unroll 1
@@ -102,8 +108,12 @@ KERNEL(quant_gemv, 256, QuantArgs) {
         const u32 block = (begin + word * PER_WORD) >> a.quant.block_shift;
 #pragma unroll
         for (u32 c = 0; c < COLUMNS; c++) {
-          const u32 column = min_of(first + c, p.columns - 1);
-          const f32 scale = scale_of(a.quant, column, block), zero = zero_of(a.quant, column, block);
+#if SPLIT == 1
+          const Shared own = shared[c];
+#else
+          const Shared own = load_shared(a.quant, min_of(first + c, p.columns - 1), block);
+#endif
+          const f32 scale = (f32)get(own.scale), zero = zero_of(own, block);
 #pragma unroll
           for (int r = 0; r < ROWS; r++) sums[r][c] += scale * (parts[r][c] - zero * totals[r]);
         }
@@ -115,14 +125,14 @@ KERNEL(quant_gemv, 256, QuantArgs) {
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++) {
       f32 sum = wave_sum(sums[r][c]);
-      if (lane == 0) shared[(wave * ROWS + r) * COLUMNS + c] = sum;
+      if (lane == 0) staged[(wave * ROWS + r) * COLUMNS + c] = sum;
     }
   __syncthreads();
   const u32 width = groups * COLUMNS;
   for (u32 at = threadIdx.x; at < ROWS * width; at += 256) {
     const u32 row = at / width, across = at - row * width, column = start + across;
     if (top + row >= p.rows || column >= p.columns) continue;
-    const f32* sum = shared + (across / COLUMNS * a.parts * ROWS + row) * COLUMNS + across % COLUMNS;
+    const f32* sum = staged + (across / COLUMNS * a.parts * ROWS + row) * COLUMNS + across % COLUMNS;
     f32 total = sum[0];
     for (u32 i = 1; i < a.parts; i++) total += sum[i * ROWS * COLUMNS];
     give(p, total, top + row, column);

@@ -28,6 +28,11 @@
 #define FIELD_MASK (((1u << BITS) - 1) * 0x00010001u)
 
 typedef Pack<u32, 4> Word4;
+// What a lane reads in a round, before it is used.
+struct Round {
+  Word4 y[PACKS][OWNED];
+  Shared shared[PACKS][OWNED][SPLIT];
+};
 
 // Two floats of type LEFT_T in a word, with the whole number `magic` + q each, as (that - base) * scale.
 template <class T> struct Pair;
@@ -118,7 +123,7 @@ DEV void multiply(Sums& sums, const Fragment& x, const Fragment& w) {
 }
 
 KERNEL(quant_mma, 256, QuantArgs) {
-  SHARED(f32, shared, 256 / MIN_WARP * 256);
+  SHARED(f32, staged, 256 / MIN_WARP * 256);
   const ProductArgs& p = a.product;
   const u32 lane = threadIdx.x % WARP, wave = threadIdx.x / WARP, tiles = 256 / WARP / a.parts;
   const u32 top = blockIdx.z * 16, start = blockIdx.x * tiles * 16, first = start + wave / a.parts * 16;
@@ -134,32 +139,37 @@ KERNEL(quant_mma, 256, QuantArgs) {
     column[o] = min_of(first + line + o * 8, p.columns - 1);
     from[o] = p.right + (u64)column[o] * a.quant.row_bytes;
   }
-  // A pack beyond the last is another one, which meets zeros.
-  auto load = [&](u32 round, Word4 (&y)[PACKS][OWNED]) {
+  // A pack beyond the last is the last once more, which meets zeros.
+  auto unit_of = [&](u32 round, u32 i) { return min_of((round * PACKS + i) * GROUPS + group, a.units - 1); };
+  auto block_of = [&](u32 unit, u32 s) { return (unit * UNIT + s * PART_WORDS * PER_WORD) >> a.quant.block_shift; };
+  auto load = [&](u32 round, Round& to) {
 #pragma unroll
-    for (u32 i = 0; i < PACKS; i++) {
-      const u32 unit = min_of((round * PACKS + i) * GROUPS + group, a.units - 1);
+    for (u32 i = 0; i < PACKS; i++)
 #pragma unroll
-      for (u32 o = 0; o < OWNED; o++) y[i][o] = *(const Word4*)(from[o] + (u64)unit * 16);
-    }
+      for (u32 o = 0; o < OWNED; o++) {
+        const u32 unit = unit_of(round, i);
+        to.y[i][o] = *(const Word4*)(from[o] + (u64)unit * 16);
+#pragma unroll
+        for (u32 s = 0; s < SPLIT; s++) to.shared[i][o][s] = load_shared(a.quant, column[o], block_of(unit, s));
+      }
   };
-  Word4 y[PACKS][OWNED];
+  Round now;
   u32 round = blockIdx.y * a.parts + wave % a.parts;
-  if (round < rounds) load(round, y);
+  if (round < rounds) load(round, now);
   for (; round < rounds; round += step) {
-    Word4 next[PACKS][OWNED];
-    load(min_of(round + step, rounds - 1), next);
+    Round next;
+    load(round + step < rounds ? round + step : round, next);
 #pragma unroll
     for (u32 i = 0; i < PACKS; i++) {
-      const u32 unit = (round * PACKS + i) * GROUPS + group, begin = unit * UNIT;
+      const u32 begin = ((round * PACKS + i) * GROUPS + group) * UNIT;
       typename Two::Number base[OWNED][SPLIT], scale[OWNED][SPLIT];
 #pragma unroll
       for (u32 o = 0; o < OWNED; o++)
 #pragma unroll
         for (u32 s = 0; s < SPLIT; s++) {
-          const u32 block = min_of((begin + s * PART_WORDS * PER_WORD) >> a.quant.block_shift, a.quant.blocks - 1);
-          base[o][s] = Two::base(zero_of(a.quant, column[o], block));
-          scale[o][s] = Two::number(scale_of(a.quant, column[o], block));
+          const Shared& shared = now.shared[i][o][s];
+          base[o][s] = Two::base(zero_of(shared, block_of(unit_of(round, i), s)));
+          scale[o][s] = Two::number((f32)get(shared.scale));
         }
 #pragma unroll
       for (u32 word = 0; word < 4; word += STEP_WORDS) {
@@ -174,7 +184,7 @@ KERNEL(quant_mma, 256, QuantArgs) {
 #pragma unroll
             for (u32 e = 0; e < H; e++) {
               const u32 part = (word + more) / PART_WORDS;
-              const u32 bits = (y[i][o].at[word + more] >> e * BITS & FIELD_MASK) | Two::magic;
+              const u32 bits = (now.y[i][o].at[word + more] >> e * BITS & FIELD_MASK) | Two::magic;
               w[o][more * H + e] = Two::scaled(bits, base[o][part], scale[o][part]);
             }
         }
@@ -198,12 +208,9 @@ KERNEL(quant_mma, 256, QuantArgs) {
         MMA_FENCE();
       }
     }
-#pragma unroll
-    for (u32 i = 0; i < PACKS; i++)
-#pragma unroll
-      for (u32 o = 0; o < OWNED; o++) y[i][o] = next[i][o];
+    now = next;
   }
-  f32* tile = shared + wave * 256;
+  f32* tile = staged + wave * 256;
 #pragma unroll
   for (u32 r = 0; r < MMA_ROWS; r++)
 #pragma unroll
@@ -218,7 +225,7 @@ KERNEL(quant_mma, 256, QuantArgs) {
   for (u32 at = threadIdx.x; at < min_of(p.rows - top, 16u) * width; at += 256) {
     const u32 row = at / width, across = at - row * width;
     if (start + across >= p.columns) continue;
-    const f32* sum = shared + across / 16 * a.parts * 256 + row * 16 + across % 16;
+    const f32* sum = staged + across / 16 * a.parts * 256 + row * 16 + across % 16;
     f32 total = sum[0];
     for (u32 i = 1; i < a.parts; i++) total += sum[i * 256];
     give(p, total, top + row, start + across);

@@ -12,7 +12,8 @@ KERNEL(quant_unpack, 256, UnpackArgs) {
   if (at >= a.columns * a.eights) return;
   const u32 column = at / a.eights, k = (at - column * a.eights) * 8, block = k >> a.quant.block_shift;
   const u8* from = a.packed + (u64)column * a.quant.row_bytes + k * BITS / 8;
-  const f32 scale = scale_of(a.quant, column, block), zero = zero_of(a.quant, column, block);
+  const Shared shared = load_shared(a.quant, column, block);
+  const f32 scale = (f32)get(shared.scale), zero = zero_of(shared, block);
   const Pack<u8, BITS> raw = *(const Pack<u8, BITS>*)from;
   u32 words[(BITS + 3) / 4] = {0};
   COPY_BYTES(words, &raw, BITS);
