@@ -1,10 +1,11 @@
 """Shows the provider at work in ONNX Runtime: `cargo xtask demo` runs this.
 
-A picture is classified, and `amdgpu-ep explain` says which nodes ran where. On a machine without an AMD GPU it says so and
-goes on with the host device, which is plain memory and the CPU behind the same interface. Exits 0 only when everything
-shown was right.
+A picture is classified, `amdgpu-ep explain` says which nodes ran where, and the language model of `demo/` answers. On a machine
+without an AMD GPU it says so and goes on with the host device, which is plain memory and the CPU behind the same
+interface. Exits 0 only when everything shown was right.
 """
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import numpy as np
 import onnxruntime as ort
 
 EP = "AMDGPUExecutionProvider"
+ROOT = Path(__file__).resolve().parent.parent
+DEMO = ROOT / "demo"
 
 
 def main():
@@ -45,6 +48,8 @@ def main():
         good = picture(look, devices[0])
         ort.unregister_execution_provider_library(EP)
         good &= explain(chosen.command, library, look.model)
+        good &= explain(chosen.command, library, DEMO / "model" / "model.onnx")
+    good &= conversation(chosen.command, library)
     print("\neverything shown was right" if good else "\nsomething shown was WRONG")
     return 0 if good else 1
 
@@ -91,9 +96,35 @@ def chances(session, look):
 
 def explain(command, library, model):
     print(f"\n$ amdgpu-ep explain {model.name}", flush=True)
-    runtime = next((Path(ort.__file__).parent / "capi").glob("libonnxruntime.so.*"), None)
-    chosen = ["--ort", str(runtime)] if runtime else []
-    return subprocess.run([command, "explain", str(model), "--library", library, *chosen]).returncode == 0
+    return subprocess.run([command, "explain", str(model), "--library", library, *runtime()]).returncode == 0
+
+
+def conversation(command, library):
+    """A story and questions about it; what is said must be what was recorded."""
+    print("\n$ amdgpu-ep chat demo/model --greedy")
+    golden = max(json.loads((DEMO / "goldens.json").read_text()), key=lambda case: len(case["messages"]))
+    messages = [message["content"] for message in golden["messages"]] + [golden["text"]]
+    child = subprocess.Popen([command, "chat", str(DEMO / "model"), "--greedy", "--library", library, *runtime()],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    good = True
+    for question, wanted in zip(messages[::2], messages[1::2]):
+        print(f"> {question}", flush=True)
+        child.stdin.write(f"{question}\n")
+        child.stdin.flush()
+        said = ""
+        while (letter := child.stdout.read(1)) not in ("", "\n"):
+            said += letter
+            print(letter, end="", flush=True)
+        print()
+        good &= said == wanted
+    child.stdin.close()
+    return child.wait() == 0 and good
+
+
+def runtime():
+    """This process's ONNX Runtime as the command's option, where it is one library."""
+    found = next((Path(ort.__file__).parent / "capi").glob("libonnxruntime.so.*"), None)
+    return ["--ort", str(found)] if found else []
 
 
 def show(title, rows):

@@ -48,7 +48,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the execution provider working in ONNX Runtime: devices, a picture classified, what ran where
+    /// Show the execution provider working in ONNX Runtime: devices, a picture classified, what ran where, a chat
     Demo {
         /// Build with optimisations
         #[arg(long)]

@@ -12,7 +12,7 @@ use crate::workspace::Workspace;
 use crate::{shell, stage};
 
 /// Only the virtual environment's ONNX Runtime has GenAI beside it: test files whose names begin so.
-const GENAI_SUITE: [&str; 2] = ["test_genai", "test_textgen"];
+const GENAI_SUITE: [&str; 3] = ["test_genai", "test_textgen", "test_demo_model"];
 
 /// Files whose tests run on the MIGraphX that they are given: the stand-in, or a real one.
 const MIGRAPHX_SUITE: &str = "test_migraphx";
