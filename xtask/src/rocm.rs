@@ -18,7 +18,7 @@ struct Userland {
     suites: &'static [&'static str],
     packages: &'static [&'static str],
     library: &'static str,
-    /// A target that this version's hiprtc knows; 5.x aborts the process when given a newer one.
+    /// A target that this version's hiprtc knows, with its features where devices name them; 5.x aborts the process when given a newer one.
     rtc_arch: &'static str,
     /// Targets that it compiles all our kernels for.
     kernel_targets: &'static str,
@@ -30,7 +30,7 @@ const USERLANDS: [Userland; 3] = [
         suites: &["forky", "sid", "experimental"],
         packages: &["libhiprtc7", "libamdhip64-7"],
         library: "libamdhip64.so.7",
-        rtc_arch: "gfx1100",
+        rtc_arch: "gfx942:sramecc+:xnack-",
         kernel_targets: "gfx942,gfx1100,gfx1201",
     },
     Userland {
@@ -38,7 +38,7 @@ const USERLANDS: [Userland; 3] = [
         suites: &["forky", "sid"],
         packages: &["libhiprtc6", "libamdhip64-6"],
         library: "libamdhip64.so.6",
-        rtc_arch: "gfx1100",
+        rtc_arch: "gfx90a:sramecc+:xnack-",
         kernel_targets: "gfx90a,gfx1030",
     },
     Userland {
