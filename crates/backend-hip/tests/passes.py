@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper
 from support import cpu_session, path, run_checks, session, value
 
 ALL = (
-    *("no-ops", "common-subexpressions", "dead-code", "layer-norm", "rms-norm", "gelu", "silu", "attention"),
+    *("no-ops", "common-subexpressions", "dead-code", "layer-norm", "rms-norm", "gelu", "silu", "attention", "merged-products"),
     *("fused", "folded", "epilogues"),
 )
 

@@ -657,6 +657,10 @@ impl fmt::Debug for Step {
         if let Prim::Map(map) = &self.prim {
             write!(f, " {{ {:?} }}", map.expr)?;
         }
+        let product = if let Prim::Fused(fused) = &self.prim { &*fused.product } else { &self.prim };
+        if let Prim::QuantMatMul(product) = product {
+            write!(f, " {} bits by {}, zeros {:?}, {:?}", product.bits, product.block, product.zeros, product.layout)?;
+        }
         if let Prim::Fused(fused) = &self.prim {
             write!(f, " {} {{ {:?} }}", fused.dtype, fused.epilogue)?;
         }

@@ -1,5 +1,5 @@
-//! How fast products with packed weights are, beside plain ones: `cargo run --release -p host-ops --example quant_bench --
-//! [threads]`.
+//! How fast products with packed weights are, beside plain ones, on one thread:
+//! `cargo run --release -p host-ops --example quant_bench`.
 use std::time::Instant;
 
 use graph::{
@@ -14,24 +14,34 @@ fn view(buffer: u32, dtype: DType, shape: &[usize]) -> View {
     View { buffer: BufferId(buffer), dtype, shape: shape.into(), strides: dense_strides(shape), offset: 0 }
 }
 
-/// Seconds of a step, of which nine in ten runs took longer: other work on the machine shows in these.
-fn fast(step: &Step, addresses: &[*mut u8], pool: &Pool) -> f64 {
+/// Seconds that this thread has run so far: other work on the machine does not count.
+fn thread_seconds() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(text.split_whitespace().next()?.parse::<f64>().ok()? / 1e9)
+}
+
+/// Mean seconds of a step, of this thread's own time where the system tells it.
+fn mean(step: &Step, addresses: &[*mut u8], pool: &Pool) -> f64 {
     let mut scratch = Scratch::default();
     let mut cx = Context { parallel: pool, scratch: &mut scratch };
-    let mut times = Vec::new();
     let start = Instant::now();
-    while times.len() < 5 || start.elapsed().as_millis() < 400 {
-        let begin = Instant::now();
+    let now = || thread_seconds().unwrap_or_else(|| start.elapsed().as_secs_f64());
+    let mut begin = 0.0;
+    for run in 0.. {
+        if run == 1 {
+            begin = now();
+        }
+        // Asking for the time takes as long as a small step.
+        if run % 16 == 1 && now() - begin > 0.2 {
+            return (now() - begin) / f64::from(run - 1);
+        }
         // SAFETY: each buffer holds its view.
-        let done = unsafe { host_ops::run(step, |buffer| addresses[buffer.0 as usize], &mut cx) };
-        times.push(begin.elapsed().as_secs_f64());
-        if let Err(error) = done {
+        if let Err(error) = unsafe { host_ops::run(step, |buffer| addresses[buffer.0 as usize], &mut cx) } {
             eprintln!("{error}");
             std::process::exit(1);
         }
     }
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 10]
+    0.0
 }
 
 fn bytes(count: usize) -> Vec<u8> {
@@ -56,7 +66,7 @@ fn quantised(rows: usize, depth: usize, columns: usize, bits: usize, rounds: boo
     let outputs = vec![view(1, DType::F32, &[1, rows, columns])];
     let mut addresses: Vec<*mut u8> = vec![a.as_mut_ptr().cast(), out.as_mut_ptr().cast()];
     addresses.extend(weights.tensors.iter().map(|tensor| tensor.bytes().as_ptr().cast_mut()));
-    Some(fast(&Step { node: 0, prim: Prim::QuantMatMul(weights.product), inputs, outputs }, &addresses, pool))
+    Some(mean(&Step { node: 0, prim: Prim::QuantMatMul(weights.product), inputs, outputs }, &addresses, pool))
 }
 
 fn plain(rows: usize, depth: usize, columns: usize, pool: &Pool) -> f64 {
@@ -67,14 +77,21 @@ fn plain(rows: usize, depth: usize, columns: usize, pool: &Pool) -> f64 {
     let mut inputs: Vec<View> = (0..).zip(shapes).map(|(at, shape)| view(at, DType::F32, shape)).collect();
     let outputs: Vec<View> = inputs.pop().into_iter().collect();
     let addresses = [a.as_mut_ptr().cast(), b.as_mut_ptr().cast(), out.as_mut_ptr().cast()];
-    fast(&Step { node: 0, prim: Prim::MatMul(MatMul { alpha: 1.0 }), inputs, outputs }, &addresses, pool)
+    mean(&Step { node: 0, prim: Prim::MatMul(MatMul { alpha: 1.0 }), inputs, outputs }, &addresses, pool)
 }
 
 fn main() {
-    let threads = std::env::args().nth(1).and_then(|argument| argument.parse().ok()).unwrap_or(1);
-    let pool = Pool::with_threads(threads);
+    let pool = Pool::with_threads(1);
     println!("{:>5} {:>5} {:>6}  {:>28} {:>9} {:>9}", "rows", "depth", "cols", "weights", "ms", "GB/s or GFLOP/s");
-    for (rows, depth, columns) in [(1, 768, 768), (1, 768, 2304), (1, 2048, 8192), (16, 768, 2304), (512, 768, 2304)] {
+    for (rows, depth, columns) in [
+        (1, 768, 2304),
+        (1, 2048, 768),
+        (1, 768, 16384),
+        (16, 768, 4096),
+        (32, 768, 4096),
+        (64, 768, 4096),
+        (256, 768, 4096),
+    ] {
         let flops = 2.0 * (rows * depth * columns) as f64;
         let row = |name: &str, seconds: f64, size: f64| {
             let speed = if rows == 1 { size / 1e9 } else { flops / 1e9 } / seconds;

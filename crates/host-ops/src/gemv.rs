@@ -1,8 +1,8 @@
 //! A row times a matrix: every element of the matrix is read once, so memory sets the speed.
-use crate::{Parallel, microkernel::Compute, simd::vectorised};
+use crate::{Parallel, epilogue::BLOCK, microkernel::Compute, simd::vectorised};
 
-/// Columns whose sums stay in the first cache.
-const COLUMNS: usize = 1024;
+/// Columns whose sums stay in the first cache; fewer would be short runs of memory from each row.
+const COLUMNS: usize = 4096;
 /// Elements of the matrix that are worth a task.
 const GRAIN: usize = 1 << 15;
 
@@ -27,7 +27,7 @@ impl<C> Operand<C> {
 // SAFETY: only read, and nobody writes it during a step (see `run`).
 unsafe impl<C: Sync> Sync for Operand<C> {}
 
-/// Hands `vector · matrix` to `store`, some neighbouring columns at a time, as the first column and their values.
+/// Hands `vector · matrix` to `store`, at most [`BLOCK`] neighbouring columns at a time, as the first column and their values.
 ///
 /// # Safety
 /// The matrix has a row for each element of the vector and that many columns; its rows or its columns are contiguous.
@@ -69,7 +69,9 @@ pub(crate) unsafe fn gemv<C: Compute>(
                     *sum = dot(vector, unsafe { std::slice::from_raw_parts(from, vector.len()) });
                 }
             }
-            store(start, sums);
+            for (at, sums) in sums.chunks(BLOCK).enumerate() {
+                store(start + at * BLOCK, sums);
+            }
         }
     });
 }

@@ -155,7 +155,7 @@ fn every_type_with_and_without_a_bias() {
 
 #[test]
 fn any_number_of_rows_and_columns() {
-    for rows in [1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 40] {
+    for rows in [1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 50] {
         for columns in [1, 15, 16, 17, 32, 33, 48, 300] {
             for level in [0, 4] {
                 Problem { rows, columns, level, ..PLAIN }.check();
@@ -189,6 +189,17 @@ fn weights_may_come_at_run_time_and_scales_in_one_row() {
         for zeros in [Zeros::Absent, Zeros::Packed, Zeros::Floats] {
             for rows in [1, 13] {
                 Problem { rows, constant: false, flat_scales, zeros, ..PLAIN }.check();
+            }
+        }
+    }
+}
+
+#[test]
+fn many_rows_of_every_width_and_kind_of_zero() {
+    for bits in [2, 4, 8] {
+        for zeros in [Zeros::Absent, Zeros::Packed, Zeros::Floats] {
+            for (constant, dtype) in [(true, DType::F32), (false, DType::F32), (true, DType::F16)] {
+                Problem { rows: 53, depth: 50, columns: 70, bits, zeros, constant, dtype, ..PLAIN }.check();
             }
         }
     }

@@ -58,6 +58,16 @@ pub(super) struct Activations<'a> {
 }
 
 impl Activations<'_> {
+    /// Elements of a row.
+    pub fn width(&self) -> usize {
+        self.layout.width()
+    }
+
+    /// All rows, where they are not rounded.
+    pub fn floats(&self) -> *const f32 {
+        self.floats.as_ptr()
+    }
+
     /// The rows from one on.
     pub fn from(&self, row: usize) -> Left {
         let Layout { blocks, block, start, .. } = self.layout;
@@ -99,7 +109,7 @@ impl Layout {
     }
 
     /// Elements of a row.
-    fn width(&self) -> usize {
+    pub fn width(&self) -> usize {
         self.blocks * self.block
     }
 

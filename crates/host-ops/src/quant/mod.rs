@@ -5,9 +5,11 @@
 //! | `panel` | weights of 16 columns, so that a vector holds a word of each |
 //! | `activations` | the left operand as floats, or rounded to bytes block by block |
 //! | `kernel` | a few rows times one panel or two |
+//! | `wide` | many rows without rounding, by the kernels of plain products |
 mod activations;
 mod kernel;
 mod panel;
+mod wide;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -29,6 +31,7 @@ use crate::{
 use activations::{Activations, Layout};
 use kernel::{Job, Kernels};
 use panel::{COLUMNS, Panels};
+use wide::Wide;
 
 pub use panel::{INTERLEAVED, interleaved};
 
@@ -75,17 +78,23 @@ fn typed<T: Source<f32> + Target<f32>>(
     let (&[_, rows, depth], columns) = (inputs[0].shape(), to.out.shape()[2]) else { return };
     let kernels = kernel::best(prim.rounds_activations);
     let panels = Panels::new(prim, columns, depth, &inputs[1..]);
-    let width = if rows == 1 { ROW_WIDTH } else { WIDTH };
+    let is_wide = rows >= wide::ROWS && !kernels.rounds;
+    let width = match rows {
+        1 => ROW_WIDTH,
+        _ if is_wide => wide::WIDTH,
+        _ => WIDTH,
+    };
     let units = columns.div_ceil(width);
     let workers = if rows * columns * depth < SERIAL { 1 } else { cx.parallel.threads().min(units) };
     let layout = Layout::new(prim, rows, depth, kernels.rounds);
-    let share = panels.scratch_bytes();
+    let share = if is_wide { Wide::scratch_bytes(&panels, rows, layout.width()) } else { panels.scratch_bytes() };
     let (left, rest) = cx.scratch.get::<u8>(layout.bytes() + workers * share).split_at_mut(layout.bytes());
     // SAFETY: the view is there for its extents.
     let activations = unsafe { layout.fill::<T>(&inputs[0], left, cx.parallel) };
     let memory = Memory(rest.as_mut_ptr());
     let next = AtomicUsize::new(0);
     to.with_store::<f32, T, _>(false, |store| {
+        let many = is_wide.then(|| Wide::new(&panels, &activations, rows, columns));
         let product = Product { kernels, panels: &panels, activations: &activations, rows, columns, width, store };
         let work = |worker: usize| {
             let memory = &memory;
@@ -96,7 +105,10 @@ fn typed<T: Source<f32> + Target<f32>>(
                 if unit >= units {
                     return;
                 }
-                product.columns(unit * width, own);
+                match &many {
+                    Some(many) => many.run(unit * width, own, store),
+                    None => product.columns(unit * width, own),
+                }
             }
         };
         if workers == 1 { work(0) } else { cx.parallel.run(workers, &work) }
