@@ -54,7 +54,7 @@ KERNEL(cached_rows, THREADS, CachedArgs) {
     for (int e = 0; e < E; e++) queries[at].at[e] = part_at(p, e) * factor_of(a);
   }
   if (threadIdx.x < ROWS) {
-    u32 row = t.first + min_of(threadIdx.x, t.count - 1);
+    u32 row = t.first + min_of((u32)threadIdx.x, t.count - 1);
     RowSpot spot;
     spot.seen = seen_by(a, t.before, token_of(a, row));
     spot.bias = bias_at(a, t, row);

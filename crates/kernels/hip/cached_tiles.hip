@@ -44,7 +44,7 @@ KERNEL(cached_tiles, 4 * WAVE, CachedArgs) {
 
   if (threadIdx.x < 64) {
     // Rows beyond the last are the last once more.
-    u32 row = t.first + min_of(threadIdx.x, t.count - 1);
+    u32 row = t.first + min_of((u32)threadIdx.x, t.count - 1);
     RowSpot spot;
     spot.seen = seen_by(a, t.before, token_of(a, row));
     spot.bias = bias_at(a, t, row);
