@@ -16,28 +16,37 @@ pub(super) struct Candidate {
 
 /// The best token, the first of equals.
 pub(super) fn best(scores: &[f32]) -> u32 {
-    // Two passes: the first has no branches, the second ends early.
-    let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let most = maximum(scores);
     scores.iter().position(|&score| score == most).unwrap_or(0) as u32
+}
+
+/// The largest score. Each lane has its own, so that the loop has no chain of branches.
+fn maximum(scores: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    let chunks = scores.chunks_exact(lanes.len());
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (lane, &score) in lanes.iter_mut().zip(chunk) {
+            *lane = if score > *lane { score } else { *lane };
+        }
+    }
+    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
 }
 
 /// The tokens that can be drawn, the best first.
 pub(super) fn candidates(scores: &[f32], sampling: &Sampling, found: &mut Vec<Candidate>) {
-    found.clear();
-    let tokens = scores.iter().enumerate();
-    found.extend(tokens.map(|(token, &score)| Candidate { token: token as u32, score, weight: 0.0 }));
     let is_nucleus = sampling.top_p > 0.0 && sampling.top_p < 1.0;
     if sampling.top_k > 0 {
-        keep_best(found, sampling.top_k);
+        best_tokens(scores, sampling.top_k, found);
         weigh(found, sampling.temperature);
         if is_nucleus {
             let total: f32 = found.iter().map(|candidate| candidate.weight).sum();
             found.truncate(prefix(found, sampling.top_p * total));
         }
     } else if is_nucleus {
-        nucleus(found, sampling.top_p, sampling.temperature);
+        nucleus(scores, sampling.top_p, sampling.temperature, found);
     } else {
-        found.sort_unstable_by(order);
+        best_tokens(scores, scores.len(), found);
         weigh(found, sampling.temperature);
     }
     if sampling.min_p > 0.0 {
@@ -68,12 +77,24 @@ fn order(left: &Candidate, right: &Candidate) -> Ordering {
     right.score.total_cmp(&left.score).then(left.token.cmp(&right.token))
 }
 
-fn keep_best(found: &mut Vec<Candidate>, count: usize) {
-    if count < found.len() {
-        found.select_nth_unstable_by(count, order);
-        found.truncate(count);
+/// The best `count` tokens in order. One pass that keeps few: most scores are below those that are kept.
+fn best_tokens(scores: &[f32], count: usize, found: &mut Vec<Candidate>) {
+    found.clear();
+    let room = count.saturating_mul(2).max(64);
+    let mut least = f32::NEG_INFINITY;
+    for (token, &score) in scores.iter().enumerate() {
+        // A later token of the same score is not better.
+        if score > least {
+            found.push(Candidate { token: token as u32, score, weight: 0.0 });
+            if found.len() >= room && count > 0 {
+                found.select_nth_unstable_by(count - 1, order);
+                found.truncate(count);
+                least = found[count - 1].score;
+            }
+        }
     }
     found.sort_unstable_by(order);
+    found.truncate(count);
 }
 
 /// `found` is sorted.
@@ -101,21 +122,16 @@ fn prefix(found: &[Candidate], wanted: f32) -> usize {
 /// As ONNX Runtime GenAI does it, so that seeded texts are equal: the weight of what is not looked at is bounded by the last
 /// weight looked at, which keeps a few tokens more than needed; and the best 16, 64, 256, ... tokens are sorted at a time, an
 /// end exactly there not being taken for one.
-fn nucleus(found: &mut Vec<Candidate>, share: f32, temperature: f32) {
-    let all = found.len();
-    let best = found.iter().map(|candidate| candidate.score).fold(f32::NEG_INFINITY, f32::max);
-    let (mut sorted, mut step, mut reached) = (0, 16, 0.0);
+fn nucleus(scores: &[f32], share: f32, temperature: f32, found: &mut Vec<Candidate>) {
+    let all = scores.len();
+    let (mut known, mut step, mut reached) = (0, 16, 0.0);
     loop {
         let end = step.min(all);
-        if end < all {
-            found[sorted..].select_nth_unstable_by(end - sorted, order);
-        }
-        found[sorted..end].sort_unstable_by(order);
-        for index in sorted..end {
-            let weight = ((found[index].score - best) / temperature).exp();
-            found[index].weight = weight;
-            reached += weight;
-            let tail = (all - 1 - index) as f32 * weight;
+        best_tokens(scores, end, found);
+        weigh(found, temperature);
+        for index in known..found.len() {
+            reached += found[index].weight;
+            let tail = (all - 1 - index) as f32 * found[index].weight;
             let is_border = index + 1 == end && end < all;
             if reached >= share * (reached + tail) && !is_border {
                 found.truncate(index + 1);
@@ -125,7 +141,7 @@ fn nucleus(found: &mut Vec<Candidate>, share: f32, temperature: f32) {
         if end == all {
             return;
         }
-        (sorted, step) = (end, step * 4);
+        (known, step) = (end, step.saturating_mul(4));
     }
 }
 
