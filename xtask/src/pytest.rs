@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context as _, Result};
 
@@ -35,6 +36,8 @@ pub fn integration(context: &Context<'_>, version: &str) -> Result<Outcome> {
         pytest
             .arg("tests/python")
             .args(GENAI_SUITE.map(|start| format!("--ignore-glob=*/{start}*.py")))
+            .args(["--dist", "worksteal", "--numprocesses"])
+            .arg(workers().to_string())
             .env("AMDGPU_EP_TEST_ORT_VERSION", version)
             .env("AMDGPU_EP_TEST_MIGRAPHX", stand_in);
         if let Some(folder) = folder {
@@ -124,6 +127,11 @@ pub fn run(workspace: &Workspace, python: &Python, name: &str, arrange: impl FnO
     shell::run(&mut pytest)?;
     let report = fs::read_to_string(&report).with_context(|| format!("cannot read {}", report.display()))?;
     Ok(Counts::of(&report).map_or_else(|| Outcome::Passed(String::new()), Counts::outcome))
+}
+
+/// Every test has a process of its own, so tests can run side by side; more than a few would only wait for memory.
+fn workers() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).min(4)
 }
 
 /// Builds the SDK's example plugins, which the suites use as backends, and gives their folder.
