@@ -6,6 +6,7 @@ Prints the perplexity and the share of right answers as JSON; with --library, on
 """
 import argparse
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,7 @@ def main():
     chosen = parser.parse_args()
     devices = None
     if chosen.library:
-        ort.register_execution_provider_library(EP, chosen.library)
+        ort.register_execution_provider_library(EP, os.path.abspath(chosen.library))
         devices = [device for device in ort.get_ep_devices() if device.ep_name == EP][:1]
     exported = Exported(chosen.model, devices)
     tokenizer = Tokenizer.from_file(str(chosen.model / "tokenizer.json"))

@@ -44,8 +44,8 @@ def main():
 
     config = og.Config(str(chosen.model))
     if chosen.library:
-        # Where GenAI looks for the library of this provider.
-        os.environ["AMDGPU_EP_PATH"] = chosen.library
+        # Where GenAI looks for the library of this provider; ONNX Runtime would take a relative path for one beside itself.
+        os.environ["AMDGPU_EP_PATH"] = os.path.abspath(chosen.library)
         config.clear_providers()
         config.append_provider("amdgpu")
     model = og.Model(config)

@@ -1,6 +1,7 @@
 """The demo's language model: what it says on the CPU provider and on ours, and what its corpus promises."""
 import json
 import re
+import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
@@ -55,6 +56,15 @@ def test_says_what_was_recorded(provider):
         assert new == golden["new_ids"], f"{golden['search']}: {tokenizer.decode(np.array(new, np.int32))!r}"
         assert tokenizer.decode(np.array(new, np.int32)) == golden["text"]
     del tokenizer, model
+
+
+def test_script_takes_a_relative_path_of_the_library():
+    golden = GOLDENS[0]
+    library = Path(LIBRARY)
+    script = [sys.executable, str(DEMO / "generate.py"), "--library", library.name, golden["messages"][0]["content"]]
+    said = subprocess.run(script, cwd=library.parent, check=True, capture_output=True, text=True)
+    assert said.stdout == f"> {golden['messages'][0]['content']}\n{golden['text']}\n"
+    assert "AMDGPU" in said.stderr
 
 
 def test_greedy_goldens_leave_room_for_rounding():
