@@ -1,6 +1,6 @@
 //! Attention and rotary embeddings against loops in double precision.
 use crate::array::Array;
-use crate::common::{Case, assert_close, numbers, tensor};
+use crate::common::{Case, assert_close, device, numbers, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 
 const BATCH: usize = 2;
@@ -343,7 +343,9 @@ fn microsoft_attention_writes_behind_what_a_cache_holds() {
 #[test]
 fn a_position_without_angles_is_an_error() {
     let (x, angles) = (random(&[1, 2, 2, 4], 1), random(&[5, 2], 2));
-    for (position, tells) in [(5.0, "index 5 is out of range"), (-1.0, "is out of range")] {
+    // A kernel's fault does not say which.
+    let which = if device::is_host() { "index 5 is out of range" } else { "an index is out of range" };
+    for (position, tells) in [(5.0, which), (-1.0, "is out of range")] {
         let mut case = case("RotaryEmbedding", &[Some(&x), Some(&angles), Some(&angles)], 1);
         case.inputs.push(Some(tensor(DType::I64, &[1, 2], &[0.0, position])));
         let message = case.run().unwrap_err();
