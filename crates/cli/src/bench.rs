@@ -10,6 +10,7 @@ use crate::inputs::{self, InputArguments};
 use crate::ort::{Session, Value};
 use crate::profile::{self, TimedStep};
 use crate::progress::Progress;
+use crate::report;
 use crate::table;
 use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
 use crate::times::Times;
@@ -94,11 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
         Opened::Elsewhere(code) => return Ok((code, String::new())),
     };
     let report = measure(&target, arguments)?;
-    let text = if arguments.target.json {
-        serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
-    } else {
-        text(&report)
-    };
+    let text = report::written(&report, arguments.target.json, text)?;
     Ok((0, text))
 }
 

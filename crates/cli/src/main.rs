@@ -16,6 +16,7 @@ mod npz;
 mod ort;
 mod profile;
 mod progress;
+mod report;
 mod run;
 mod table;
 mod target;
@@ -148,11 +149,7 @@ fn execute(command: Command) -> Result<u8> {
         Command::Tune(arguments) => tune::run(&arguments)?,
         Command::Doctor { json, timeout } => {
             let report = doctor::examine(Duration::from_secs(timeout))?;
-            let text = if json {
-                serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
-            } else {
-                doctor::render::text(&report)
-            };
+            let text = report::written(&report, json, doctor::render::text)?;
             (report.verdict.exit_code, text)
         }
         // What they print comes piece by piece.

@@ -12,6 +12,7 @@ use crate::inputs::{self, InputArguments, InputFile};
 use crate::npy;
 use crate::ort::{Array, Environment, Session, Value};
 use crate::progress::Progress;
+use crate::report;
 use crate::table;
 use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
 
@@ -93,11 +94,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     };
     let report = examine(&target, arguments)?;
     let code = u8::from(report.good == Some(false));
-    let text = if arguments.target.json {
-        serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
-    } else {
-        text(&report)
-    };
+    let text = report::written(&report, arguments.target.json, text)?;
     Ok((code, text))
 }
 

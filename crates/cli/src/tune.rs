@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::explain::reasons::{Reasons, Step};
 use crate::inputs::{self, InputArguments};
 use crate::progress::Progress;
+use crate::report;
 use crate::table;
 use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
 
@@ -57,11 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
         Opened::Elsewhere(code) => return Ok((code, String::new())),
     };
     let report = examine(&target, arguments)?;
-    let text = if arguments.target.json {
-        serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
-    } else {
-        text(&report)
-    };
+    let text = report::written(&report, arguments.target.json, text)?;
     Ok((0, text))
 }
 

@@ -18,6 +18,7 @@ use crate::inputs::{self, InputArguments};
 use crate::ort::Assigned;
 use crate::profile::{self, TimedStep};
 use crate::progress::Progress;
+use crate::report;
 use crate::target::{self, Opened, PROVIDER, Place, Placed, Target, TargetArguments};
 
 /// The form of the JSON document.
@@ -91,11 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
         Opened::Elsewhere(code) => return Ok((code, String::new())),
     };
     let report = examine(&target, arguments)?;
-    let text = if arguments.target.json {
-        serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
-    } else {
-        render::text(&report, arguments.nodes)
-    };
+    let text = report::written(&report, arguments.target.json, |report| render::text(report, arguments.nodes))?;
     Ok((0, text))
 }
 

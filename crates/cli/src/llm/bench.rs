@@ -11,6 +11,7 @@ use textgen::{Config, Generator, GeneratorOptions, Model, Sampling};
 use super::plot::{Line, Plot};
 use super::{FolderArguments, Opened, Opening, note, open};
 use crate::progress::Progress;
+use crate::report;
 use crate::table;
 use crate::times::Times;
 
@@ -126,11 +127,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
         std::fs::write(path, plot(&report)).with_context(|| format!("{} could not be written", path.display()))?;
         note("note", &format!("the plot is in {}", path.display()));
     }
-    let text = if arguments.json {
-        serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n"
-    } else {
-        text(&report)
-    };
+    let text = report::written(&report, arguments.json, text)?;
     Ok((0, text))
 }
 

@@ -8,6 +8,8 @@ use clap::Args;
 use serde::Serialize;
 use textgen::{Answer, ChatTemplate, Constraint, Message, TextStep, generate_text};
 
+use crate::report;
+
 use super::{FolderArguments, FormArguments, LimitArguments, Opening, SamplingArguments, open};
 
 /// The form of the JSON document.
@@ -101,8 +103,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         })?;
     if arguments.json {
         let report = report(&opened, arguments, prompt_tokens, answer, load_seconds);
-        let text = serde_json::to_string_pretty(&report).context("the report could not be written as JSON")? + "\n";
-        written = write(&text);
+        written = write(&report::document(&report)?);
     } else if written.is_ok() {
         written = write("\n");
     }
