@@ -1,5 +1,8 @@
 //! Products of one value with several constant matrices become one: queries, keys and values, a gate and what it gates.
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use crate::{
     DType, Graph, Node, NodeId, Tensor, ValueId,
@@ -120,11 +123,24 @@ fn merged(graph: &mut Graph, group: &[NodeId]) -> Option<Node> {
     let name = nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(" + ");
     let mut inputs = vec![nodes[0].inputs[0]];
     for tensor in tensors {
-        let label = format!("{name} {}", inputs.len());
+        let label = unused_name(graph, &name);
         inputs.push(Some(graph.add_value(label, tensor.dtype(), Some(tensor))));
     }
     let outputs = nodes.iter().map(|node| node.outputs[0]).collect();
     Some(Node { name, op, inputs, outputs })
+}
+
+/// A name that no value has: those of a model's nodes may be empty, or the same.
+fn unused_name(graph: &Graph, node: &str) -> String {
+    let taken: HashSet<&str> = graph.values().iter().map(|value| value.name.as_str()).collect();
+    let mut number = 1;
+    loop {
+        let name = format!("{node} weights {number}");
+        if !taken.contains(name.as_str()) {
+            return name;
+        }
+        number += 1;
+    }
 }
 
 /// Matrices of one height in one.
@@ -175,6 +191,30 @@ mod tests {
         let first: Vec<f64> = tensor.scalars().take(6).map(crate::Scalar::as_f64).collect();
         assert_eq!(first, [0.0, 1.0, 0.0, 1.0, 2.0, 0.0]);
         assert_eq!(graph.values().len(), 5, "the old matrices are dropped");
+    }
+
+    #[test]
+    fn nodes_without_names_are_merged_too() {
+        let mut build = Build::new();
+        let x = build.input("x", DType::F32);
+        build.constant(" +  weights 1", row(&[1.0]));
+        let pairs = [1, 2].map(|_| {
+            let y = build.node("Relu", &[x]);
+            let weights = [2, 3].map(|columns| {
+                let values: Vec<f64> = (0..4 * columns).map(|at| at as f64).collect();
+                let number = build.number(0.0);
+                build.constant(&format!("w{}", number.0), row(&values).reshaped(&[4, columns]).unwrap())
+            });
+            weights.map(|w| build.node("MatMul", &[y, w]))
+        });
+        let mut graph = build.outputs(pairs.as_flattened());
+        for at in 0..graph.nodes().len() {
+            let id = NodeId(at as u32);
+            let node = Node { name: String::new(), ..graph.node(id).clone() };
+            graph.set_node(id, node);
+        }
+        assert_eq!(run(&mut graph), 2);
+        graph.verify().unwrap();
     }
 
     #[test]
