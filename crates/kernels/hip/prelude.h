@@ -276,16 +276,31 @@ template <> struct Infinity<f64> { DEV f64 value() { return (f64)bits_f32(0x7f80
 // Data broke an operator's rules: the word is read after the run, which then fails.
 DEV void report_fault(u32* fault, u32 code) { *fault = code; }
 
-// Counts blocks: gives how many came before. Behind a barrier, what all threads of a block wrote is seen by the blocks that
-// come after, behind a barrier of theirs.
+// Blocks that wait for nobody but learn who is last: all threads `publish`, then a barrier, one thread counts up, a barrier, and
+// in the last block all threads `receive`: it sees what all blocks wrote. Each wave waits for its own writes: a release by one
+// wave of AMD's does not wait for those of the others.
+DEV void publish() {
+#if defined(__CUDACC_RTC__)
+  __threadfence();
+#elif !defined(GPU_SIM)
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+#endif
+}
+
+DEV void receive() {
+#if defined(__CUDACC_RTC__)
+  __threadfence();
+#elif !defined(GPU_SIM)
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+#endif
+}
+
+// How many blocks came before.
 DEV u32 count_up(u32* counter) {
 #if defined(GPU_SIM)
   return (*counter)++;
 #elif defined(__CUDACC_RTC__)
-  __threadfence();
-  u32 before = atomicAdd(counter, 1u);
-  __threadfence();
-  return before;
+  return atomicAdd(counter, 1u);
 #else
   return __hip_atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
 #endif
