@@ -16,6 +16,7 @@
 //! This crate knows no ONNX Runtime, no driver and no kernel.
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod cost;
 pub mod dtype;
 pub mod expr;
