@@ -10,6 +10,7 @@ use crate::inputs::{self, InputArguments};
 use crate::ort::{Session, Value};
 use crate::profile::{self, TimedStep};
 use crate::progress::Progress;
+use crate::record::Record;
 use crate::report;
 use crate::table;
 use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
@@ -165,9 +166,8 @@ fn profile(
     named: &[(&str, &Value<'_>)],
     outputs: &[&str],
 ) -> Result<Vec<TimedStep>> {
-    let record = tempfile::NamedTempFile::new().context("a temporary file could not be made")?;
-    let path = record.path().to_str().context("the path of the temporary folder is no text")?;
-    let session = target.session(&[QUIET[0], QUIET[1], (profile::ENTRY, path)], arguments.threads)?;
+    let record = Record::new()?;
+    let session = target.session(&[QUIET[0], QUIET[1], (profile::ENTRY, record.path()?)], arguments.threads)?;
     let start = Instant::now();
     for _ in 0..PROFILED_RUNS {
         session.run(named, outputs).context("a profiled run")?;
@@ -176,8 +176,7 @@ fn profile(
         }
     }
     drop(session);
-    let lines = std::fs::read_to_string(record.path()).context("the backend's times could not be read")?;
-    profile::parse(&lines).context("the backend's times could not be understood")
+    record.read("times", profile::parse)
 }
 
 fn text(report: &Report) -> String {

@@ -16,6 +16,7 @@ mod npz;
 mod ort;
 mod profile;
 mod progress;
+mod record;
 mod report;
 mod run;
 mod table;

@@ -5,13 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
 use crate::explain::reasons::{Reasons, Step};
 use crate::inputs::{self, InputArguments};
 use crate::progress::Progress;
+use crate::record::Record;
 use crate::report;
 use crate::table;
 use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
@@ -63,19 +64,17 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 }
 
 fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
-    let record = tempfile::NamedTempFile::new().context("a temporary file could not be made")?;
-    let path = record.path().to_str().context("the path of the temporary folder is no text")?;
+    let record = Record::new()?;
     let progress = Progress::new("loading the model ...");
     let tune = if arguments.again { "again" } else { "on" };
-    let session = target.session(&[("ep.hip.explain_file", path), ("ep.hip.tune", tune)], None)?;
+    let session = target.session(&[("ep.hip.explain_file", record.path()?), ("ep.hip.tune", tune)], None)?;
     let ports = session.inputs()?;
     let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
     let arrays = inputs::make(&ports, &[], &arguments.inputs)?;
     progress.say("measuring the steps ...");
     crate::run::outputs(target.environment(), &session, &names, &arrays)
         .map_err(|error| inputs::failed("the run", error, &ports, &arrays))?;
-    let lines = std::fs::read_to_string(record.path()).context("the backend's record could not be read")?;
-    let reasons = Reasons::parse(&lines).context("the backend's record could not be understood")?;
+    let reasons = record.read("record", Reasons::parse)?;
     Ok(report(target.place.clone(), Placed::count(&session.assignment()?), reasons.steps))
 }
 

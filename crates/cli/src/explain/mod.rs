@@ -9,7 +9,7 @@ mod render;
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
@@ -18,6 +18,7 @@ use crate::inputs::{self, InputArguments};
 use crate::ort::Assigned;
 use crate::profile::{self, TimedStep};
 use crate::progress::Progress;
+use crate::record::Record;
 use crate::report;
 use crate::target::{self, Opened, PROVIDER, Place, Placed, Target, TargetArguments};
 
@@ -97,13 +98,12 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 }
 
 fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
-    let record = tempfile::NamedTempFile::new().context("a temporary file could not be made")?;
-    let path = record.path().to_str().context("the path of the temporary folder is no text")?;
+    let (record, times) = (Record::new()?, Record::new()?);
     let progress = Progress::new("loading the model ...");
-    let times = tempfile::NamedTempFile::new().context("a temporary file could not be made")?;
-    let times_path = times.path().to_str().context("the path of the temporary folder is no text")?;
-    let mut entries = vec![("ep.hip.explain_file", path)];
-    entries.extend(arguments.steps.then_some((profile::ENTRY, times_path)));
+    let mut entries = vec![("ep.hip.explain_file", record.path()?)];
+    if arguments.steps {
+        entries.push((profile::ENTRY, times.path()?));
+    }
     let session = target.session(&entries, None)?;
     let assignment = session.assignment()?;
     if arguments.steps {
@@ -116,14 +116,8 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
                 .map_err(|error| inputs::failed("the run", error, &ports, &arrays))?;
         }
     }
-    let profile = if arguments.steps {
-        let lines = std::fs::read_to_string(times.path()).context("the backend's times could not be read")?;
-        Some(profile::parse(&lines).context("the backend's times could not be understood")?)
-    } else {
-        None
-    };
-    let lines = std::fs::read_to_string(record.path()).context("the backend's record could not be read")?;
-    let reasons = Reasons::parse(&lines).context("the backend's record could not be understood")?;
+    let profile = arguments.steps.then(|| times.read("times", profile::parse)).transpose()?;
+    let reasons = record.read("record", Reasons::parse)?;
     Ok(Report { profile, ..report(target.place.clone(), &assignment, reasons, arguments.steps) })
 }
 
