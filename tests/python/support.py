@@ -2,6 +2,7 @@
 import contextlib
 import gc
 import os
+import sys
 import threading
 
 import numpy as np
@@ -19,6 +20,10 @@ HOST_ACCESSIBLE = ort.OrtDeviceMemoryType.HOST_ACCESSIBLE
 DEFAULT = ort.OrtDeviceMemoryType.DEFAULT
 
 
+# ONNX Runtime lists the devices of every registration by address: no other thread may unregister while one reads them.
+LISTING = threading.Lock()
+
+
 @contextlib.contextmanager
 def registered(name=EP, library=None):
     """The library registered under `name` for the length of the block; gives its devices."""
@@ -27,11 +32,13 @@ def registered(name=EP, library=None):
         yield devices(name)
     finally:
         gc.collect()
-        ort.unregister_execution_provider_library(name)
+        with LISTING:
+            ort.unregister_execution_provider_library(name)
 
 
 def devices(name=EP):
-    return [device for device in ort.get_ep_devices() if device.ep_name == name]
+    with LISTING:
+        return [device for device in ort.get_ep_devices() if device.ep_name == name]
 
 
 def on_device(array, index=0):
@@ -101,6 +108,7 @@ def sample(rows=5):
 
 def on_threads(count, work):
     """Runs `work(number)` on so many threads at once; what one of them raises fails the test."""
+    sys.setswitchinterval(1e-6)  # threads that change places often meet in more places
     failures = []
 
     def guarded(number):
@@ -115,7 +123,7 @@ def on_threads(count, work):
     for worker in workers:
         worker.join()
     gc.collect()
-    assert failures == []
+    assert not failures, "\n".join(failures)
 
 
 def mapped_libraries():

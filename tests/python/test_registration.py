@@ -205,7 +205,7 @@ def test_registering_again_and_again_grows_nothing():
 
 def test_registers_on_four_threads_at_once():
     def work(index):
-        for _ in range(10):
+        for _ in range(50):
             with registered(f"Name{index}") as found:
                 assert len(found) >= 1
 
