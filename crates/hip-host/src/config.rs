@@ -29,11 +29,58 @@ pub struct Config {
     pub seed: u64,
     /// Whether fresh memory is filled and overruns are looked for.
     pub poison: bool,
+    /// What the driver pretends not to have.
+    pub lacks: Vec<Feature>,
+}
+
+/// What drivers, old ones and those of emulated devices above all, may lack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Feature {
+    /// Every device attribute is refused.
+    Attributes,
+    /// Streams are not captured, nor asked about it.
+    Capture,
+    /// Elapsed times of events are refused.
+    EventTimes,
+    /// Graphs can be made, not launched.
+    GraphLaunch,
+    /// Memory sizes are told as 0.
+    MemoryInfo,
+    /// Devices do not reach each other's memory.
+    Peers,
+    /// Host memory is neither pinned nor registered.
+    Pinned,
+    /// Stream-ordered allocation and its pools are refused.
+    Pools,
+}
+
+impl Feature {
+    const NAMES: [(&str, Feature); 8] = [
+        ("attributes", Feature::Attributes),
+        ("capture", Feature::Capture),
+        ("event-times", Feature::EventTimes),
+        ("graph-launch", Feature::GraphLaunch),
+        ("memory-info", Feature::MemoryInfo),
+        ("peers", Feature::Peers),
+        ("pinned", Feature::Pinned),
+        ("pools", Feature::Pools),
+    ];
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(name, _)| *name == text.trim()).map(|(_, feature)| *feature)
+    }
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { memory: default_memory(), devices: 1, streams: StreamMode::Immediate, seed: 0, poison: false }
+        Config {
+            memory: default_memory(),
+            devices: 1,
+            streams: StreamMode::Immediate,
+            seed: 0,
+            poison: false,
+            lacks: Vec::new(),
+        }
     }
 }
 
@@ -79,6 +126,11 @@ impl Config {
                 "1" => true,
                 _ => return None,
             };
+            Some(())
+        });
+        let features = Feature::NAMES.map(|(name, _)| name).join(", ");
+        read("AMDGPU_EP_HOST_LACKS", &format!("a list of {features}, with commas between them"), &mut |text| {
+            config.lacks = text.split(',').map(Feature::parse).collect::<Option<_>>()?;
             Some(())
         });
         config
@@ -143,8 +195,10 @@ mod tests {
             ("AMDGPU_EP_HOST_STREAMS", "threads"),
             ("AMDGPU_EP_HOST_SEED", "7"),
             ("AMDGPU_EP_HOST_POISON", "1"),
+            ("AMDGPU_EP_HOST_LACKS", "pools, capture"),
         ]);
-        let want = Config { memory: 1 << 20, devices: 2, streams: StreamMode::Threads, seed: 7, poison: true };
+        let lacks = vec![Feature::Pools, Feature::Capture];
+        let want = Config { memory: 1 << 20, devices: 2, streams: StreamMode::Threads, seed: 7, poison: true, lacks };
         assert_eq!(config, want);
     }
 
@@ -156,6 +210,7 @@ mod tests {
             ("AMDGPU_EP_HOST_MEMORY", "lots"),
             ("AMDGPU_EP_HOST_POISON", "yes"),
             ("AMDGPU_EP_HOST_SEED", ""),
+            ("AMDGPU_EP_HOST_LACKS", "pools,money"),
         ]);
         assert_eq!(config, Config::default());
     }
@@ -163,7 +218,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_survived(text in ".*") {
-            for name in ["MEMORY", "DEVICES", "STREAMS", "SEED", "POISON"] {
+            for name in ["MEMORY", "DEVICES", "STREAMS", "SEED", "POISON", "LACKS"] {
                 let config = from(&[(&format!("AMDGPU_EP_HOST_{name}"), &text)]);
                 prop_assert!((1..=MAX_DEVICES).contains(&config.devices));
             }

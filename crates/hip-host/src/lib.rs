@@ -20,6 +20,7 @@
 //! | `AMDGPU_EP_HOST_STREAMS` | `immediate` or `threads` | `immediate` |
 //! | `AMDGPU_EP_HOST_SEED` | seed of the random delays of `threads` | 0 |
 //! | `AMDGPU_EP_HOST_POISON` | `1`: fresh device memory is filled with `0xCB`, overruns are found when memory is freed | 0 |
+//! | `AMDGPU_EP_HOST_LACKS` | what to answer "not supported" to, or nothing: `attributes`, `capture`, `event-times`, `graph-launch`, `memory-info`, `peers`, `pinned`, `pools`, with commas between them | none |
 //!
 //! # Streams
 //!
@@ -61,6 +62,6 @@ mod thread;
 #[allow(unsafe_code, reason = "moves bytes between the caller's pointers and calls the caller's functions")]
 mod work;
 
-pub use config::{Config, StreamMode};
+pub use config::{Config, Feature, StreamMode};
 pub use errors::Status;
 pub use runtime::configure;

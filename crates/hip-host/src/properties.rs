@@ -12,6 +12,9 @@ const MAX_GRID: i32 = i32::MAX;
 const SHARED_BYTES: i32 = 64 << 10;
 const REGISTERS: i32 = 64 << 10;
 
+/// The number of the attribute that says whether there are memory pools.
+pub(crate) const MEMORY_POOLS: i32 = 88;
+
 pub(crate) fn name(device: &Device) -> String {
     format!("Host CPU {}", device.index)
 }
@@ -38,7 +41,7 @@ pub(crate) fn attribute(number: i32) -> Option<i32> {
         63 | 10015 => processors(),
         25 => 1,
         // Unified addressing, host memory mapping and registration, memory pools, stream priorities.
-        85 | 3 | 90 | 88 | 78 => 1,
+        85 | 3 | 90 | MEMORY_POOLS | 78 => 1,
         // Capability, ECC, reserved shared memory, constant memory, clocks, bus width, L2, concurrent kernels, copy engines,
         // integrated, managed memory (two), pageable access, cooperative launch, virtual memory.
         23 | 61 | 0 | 73 | 83 | 5 | 60 | 59 | 19 | 8 | 2 | 16 | 24 | 9 | 65 | 10 | 89 => 0,

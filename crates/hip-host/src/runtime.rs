@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::capture::Captures;
 use crate::code::{Function, Module};
-use crate::config::Config;
+use crate::config::{Config, Feature};
 use crate::device::Device;
 use crate::errors::Status;
 use crate::event::Event;
@@ -60,6 +60,15 @@ impl Runtime {
             functions: Handles::default(),
             captures: Captures::default(),
         }
+    }
+
+    /// Refuses what the switches say the driver lacks.
+    pub(crate) fn need(&self, feature: Feature) -> Result<(), Status> {
+        if self.lacks(feature) { Err(Status::NotSupported) } else { Ok(()) }
+    }
+
+    pub(crate) fn lacks(&self, feature: Feature) -> bool {
+        self.config.lacks.contains(&feature)
     }
 
     pub(crate) fn device(&self, ordinal: c_int) -> Result<&Device, Status> {

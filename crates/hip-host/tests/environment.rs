@@ -74,3 +74,40 @@ fn end_with_work_pending() -> ! {
     }
     std::process::exit(42)
 }
+
+#[test]
+fn what_a_driver_lacks_is_not_supported_and_the_rest_works() {
+    const LACKS: &str = "pools, capture,event-times,graph-launch,memory-info,peers,pinned";
+    if is_child() {
+        return look_at_what_is_left();
+    }
+    let mut command = child("what_a_driver_lacks_is_not_supported_and_the_rest_works");
+    let output = command.env("AMDGPU_EP_HOST_LACKS", LACKS).env("AMDGPU_EP_HOST_DEVICES", "2").output();
+    let output = output.expect("the child starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn look_at_what_is_left() {
+    const NOT_SUPPORTED: i32 = 801;
+    const MEMORY_POOLS: i32 = 88;
+    let (mut address, mut stream, mut event) = ([std::ptr::null_mut(); 2], std::ptr::null_mut(), std::ptr::null_mut());
+    let (mut number, mut free, mut total, mut ms) = (1, 1, 1, 0.0);
+    // SAFETY: all results are writable.
+    unsafe {
+        assert_eq!((hipStreamCreate(&mut stream), hipEventCreate(&mut event)), (0, 0));
+        assert_eq!((hipDeviceGetAttribute(&mut number, MEMORY_POOLS, 0), number), (0, 0));
+        assert_eq!(hipMallocAsync(&mut address[0], 16, stream), NOT_SUPPORTED);
+        assert_eq!(hipDeviceGetDefaultMemPool(&mut address[0], 0), NOT_SUPPORTED);
+        assert_eq!(hipStreamBeginCapture(stream, 2), NOT_SUPPORTED);
+        assert_eq!(hipStreamIsCapturing(stream, &mut number), NOT_SUPPORTED);
+        assert_eq!(hipGraphLaunch(std::ptr::null_mut(), stream), NOT_SUPPORTED);
+        assert_eq!(hipHostMalloc(&mut address[0], 16, 0), NOT_SUPPORTED);
+        assert_eq!(hipHostRegister((&raw mut ms).cast(), 4, 0), NOT_SUPPORTED);
+        assert_eq!(hipDeviceEnablePeerAccess(1, 0), NOT_SUPPORTED);
+        assert_eq!((hipDeviceCanAccessPeer(&mut number, 0, 1), number), (0, 0));
+        assert_eq!((hipMemGetInfo(&mut free, &mut total), free, total), (0, 0, 0));
+        assert_eq!((hipEventRecord(event, stream), hipEventSynchronize(event)), (0, 0));
+        assert_eq!(hipEventElapsedTime(&mut ms, event, event), NOT_SUPPORTED);
+        assert_eq!((hipMalloc(&mut address[0], 16), hipFree(address[0])), (0, 0));
+    }
+}

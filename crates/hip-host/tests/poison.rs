@@ -9,7 +9,14 @@ use hip_host::{Config, StreamMode};
 
 #[test]
 fn fresh_memory_is_poisoned_and_an_overrun_fails_every_later_call() {
-    let _guard = start(&Config { memory: 1 << 20, devices: 1, streams: StreamMode::Immediate, seed: 0, poison: true });
+    let _guard = start(&Config {
+        memory: 1 << 20,
+        devices: 1,
+        streams: StreamMode::Immediate,
+        seed: 0,
+        poison: true,
+        lacks: Vec::new(),
+    });
     assert_eq!(Buffer::new(100).read(), [0xCB; 100]);
 
     let stream = Stream::non_blocking();

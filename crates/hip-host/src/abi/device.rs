@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use super::{guard, guard_release, require, store};
+use crate::config::Feature;
 use crate::errors::Status;
 use crate::{properties, thread};
 
@@ -87,7 +88,9 @@ pub unsafe extern "C" fn hipDeviceGetName(name: *mut c_char, bytes: c_int, devic
 pub unsafe extern "C" fn hipDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> c_int {
     guard(|runtime| {
         runtime.device(device)?;
-        let known = properties::attribute(attribute).ok_or(Status::InvalidValue)?;
+        runtime.need(Feature::Attributes)?;
+        let is_pools = attribute == properties::MEMORY_POOLS && runtime.lacks(Feature::Pools);
+        let known = if is_pools { Some(0) } else { properties::attribute(attribute) }.ok_or(Status::InvalidValue)?;
         // SAFETY: the module's contract.
         unsafe { store(value, known) }
     })
@@ -97,7 +100,7 @@ pub unsafe extern "C" fn hipDeviceGetAttribute(value: *mut c_int, attribute: c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipDeviceTotalMem(bytes: *mut usize, device: c_int) -> c_int {
     guard(|runtime| {
-        let total = runtime.device(device)?.budget.total;
+        let total = if runtime.lacks(Feature::MemoryInfo) { 0 } else { runtime.device(device)?.budget.total };
         // SAFETY: the module's contract.
         unsafe { store(bytes, total as usize) }
     })
@@ -109,10 +112,12 @@ pub unsafe extern "C" fn hipMemGetInfo(free: *mut usize, total: *mut usize) -> c
     guard(|runtime| {
         let budget = &runtime.current_device()?.budget;
         require(total)?;
+        let (left, all) = (budget.total.saturating_sub(budget.used()), budget.total);
+        let (left, all) = if runtime.lacks(Feature::MemoryInfo) { (0, 0) } else { (left, all) };
         // SAFETY: the module's contract.
         unsafe {
-            store(free, budget.total.saturating_sub(budget.used()) as usize)?;
-            store(total, budget.total as usize)
+            store(free, left as usize)?;
+            store(total, all as usize)
         }
     })
 }
@@ -177,7 +182,7 @@ pub unsafe extern "C" fn hipDeviceCanAccessPeer(can: *mut c_int, device: c_int, 
     guard(|runtime| {
         let (device, peer) = (runtime.device(device)?.index, runtime.device(peer)?.index);
         // SAFETY: the module's contract.
-        unsafe { store(can, c_int::from(device != peer)) }
+        unsafe { store(can, c_int::from(device != peer && !runtime.lacks(Feature::Peers))) }
     })
 }
 
@@ -188,6 +193,7 @@ pub extern "C" fn hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -> c_int
         if flags != 0 {
             return Err(Status::InvalidValue);
         }
+        runtime.need(Feature::Peers)?;
         runtime.current_device()?.enable_peer(runtime.device(peer)?.index)
     })
 }

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use super::{guard, guard_release, require, store};
+use crate::config::Feature;
 use crate::errors::Status;
 use crate::event::{Event, State, elapsed_ms};
 use crate::handles::{as_pointer, fresh};
@@ -98,6 +99,7 @@ pub extern "C" fn hipEventDestroy(event: *mut c_void) -> c_int {
 pub unsafe extern "C" fn hipEventElapsedTime(ms: *mut f32, start: *mut c_void, end: *mut c_void) -> c_int {
     guard(|runtime| {
         require(ms)?;
+        runtime.need(Feature::EventTimes)?;
         let (start, end) = (runtime.events.get(start)?, runtime.events.get(end)?);
         if start.device != end.device {
             return Err(Status::InvalidHandle);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{guard, guard_release, require, store};
 use crate::capture::{Capture, Mode, Phase};
+use crate::config::Feature;
 use crate::errors::Status;
 use crate::graph::{Exec, Graph, Node, UpdateFailure};
 use crate::handles::{as_pointer, fresh};
@@ -27,7 +28,10 @@ fn capture_status(capture: Option<&Arc<Capture>>) -> c_int {
 /// Starts recording the work of a stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipStreamBeginCapture(stream: *mut c_void, mode: c_int) -> c_int {
-    guard(|runtime| runtime.captures.begin(&runtime.stream(stream)?, mode.try_into()?))
+    guard(|runtime| {
+        runtime.need(Feature::Capture)?;
+        runtime.captures.begin(&runtime.stream(stream)?, mode.try_into()?)
+    })
 }
 
 /// Ends the recording that began in a stream. After a failure there is no graph (NULL), and the stream records no more.
@@ -48,6 +52,7 @@ pub unsafe extern "C" fn hipStreamEndCapture(stream: *mut c_void, graph: *mut *m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipStreamIsCapturing(stream: *mut c_void, status: *mut c_int) -> c_int {
     guard(|runtime| {
+        runtime.need(Feature::Capture)?;
         let stream = runtime.stream(stream)?;
         runtime.captures.refuse_implicit(&stream)?;
         let capture = runtime.captures.of(&stream);
@@ -175,6 +180,7 @@ pub unsafe extern "C" fn hipGraphInstantiateWithFlags(
 #[unsafe(no_mangle)]
 pub extern "C" fn hipGraphLaunch(exec: *mut c_void, stream: *mut c_void) -> c_int {
     guard(|runtime| {
+        runtime.need(Feature::GraphLaunch)?;
         let exec = runtime.execs.get(exec)?;
         let stream = runtime.stream(stream)?;
         if let Some(capture) = runtime.captures.of(&stream) {

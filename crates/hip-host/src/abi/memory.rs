@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use super::{guard, guard_release, require, store};
+use crate::config::Feature;
 use crate::device::Device;
 use crate::errors::{Status, check_fault};
 use crate::memory::{Charge, Kind};
@@ -119,6 +120,7 @@ pub(super) unsafe fn allocate_from_pool(
     bytes: usize,
     stream: *mut c_void,
 ) -> Result<(), Status> {
+    runtime.need(Feature::Pools)?;
     let stream = runtime.stream(stream)?;
     if let Some(capture) = runtime.captures.of(&stream) {
         return capture.refuse();
@@ -163,6 +165,7 @@ pub extern "C" fn hipFreeAsync(pointer: *mut c_void, stream: *mut c_void) -> c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipHostMalloc(out: *mut *mut c_void, bytes: usize, flags: c_uint) -> c_int {
     guard(|runtime| {
+        runtime.need(Feature::Pinned)?;
         runtime.captures.refuse_unsafe_call()?;
         if flags & !HOST_FLAGS != 0 {
             return Err(Status::InvalidValue);
@@ -195,6 +198,7 @@ pub unsafe extern "C" fn hipHostGetDevicePointer(out: *mut *mut c_void, host: *m
 #[unsafe(no_mangle)]
 pub extern "C" fn hipHostRegister(host: *mut c_void, bytes: usize, flags: c_uint) -> c_int {
     guard(|runtime| {
+        runtime.need(Feature::Pinned)?;
         runtime.captures.refuse_unsafe_call()?;
         if flags & !REGISTER_FLAGS != 0 {
             return Err(Status::InvalidValue);

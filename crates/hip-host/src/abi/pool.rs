@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::memory::allocate_from_pool;
 use super::{guard, require, store};
+use crate::config::Feature;
 use crate::device::Pool;
 use crate::errors::Status;
 use crate::handles::as_pointer;
@@ -20,6 +21,7 @@ fn pool(runtime: &Runtime, handle: *mut c_void) -> Result<(usize, &Pool), Status
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipDeviceGetDefaultMemPool(out: *mut *mut c_void, device: c_int) -> c_int {
     guard(|runtime| {
+        runtime.need(Feature::Pools)?;
         let handle = runtime.device(device)?.pool.handle;
         // SAFETY: the module's contract.
         unsafe { store(out, as_pointer(handle)) }

@@ -22,7 +22,14 @@ use proptest::prelude::*;
 const MEMORY: u64 = 16 << 20;
 
 fn start() -> MutexGuard<'static, ()> {
-    common::start(&Config { memory: MEMORY, devices: 2, streams: StreamMode::Immediate, seed: 0, poison: false })
+    common::start(&Config {
+        memory: MEMORY,
+        devices: 2,
+        streams: StreamMode::Immediate,
+        seed: 0,
+        poison: false,
+        lacks: Vec::new(),
+    })
 }
 
 proptest! {

@@ -12,7 +12,14 @@ use hip_host::{Config, StreamMode};
 use proptest::prelude::*;
 
 fn start() -> MutexGuard<'static, ()> {
-    common::start(&Config { memory: 64 << 20, devices: 2, streams: StreamMode::Threads, seed: 11, poison: true })
+    common::start(&Config {
+        memory: 64 << 20,
+        devices: 2,
+        streams: StreamMode::Threads,
+        seed: 11,
+        poison: true,
+        lacks: Vec::new(),
+    })
 }
 
 proptest! {
