@@ -37,7 +37,7 @@ mod weights;
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, Once, PoisonError},
 };
 
 use graph::{Declined, Graph, Op, Plan, Tensor};
@@ -87,6 +87,9 @@ struct Shared {
     blas: Blas,
     blocks: Blocks,
     lost: Lost,
+    /// That captures don't work, and that events have no times, is told once.
+    told_of_graphs: Once,
+    told_of_times: Once,
     /// Streams for runs that come without one, and for uploads.
     streams: Mutex<Vec<hip::Stream>>,
     device: hip::Device,
@@ -105,6 +108,8 @@ impl GpuDevice {
                 blas,
                 blocks,
                 lost: Lost::default(),
+                told_of_graphs: Once::new(),
+                told_of_times: Once::new(),
                 streams: Mutex::default(),
                 device,
             }),

@@ -97,19 +97,37 @@ impl Replays {
                 return Ok(false);
             }
             if let Err(error) = state.add(arguments, device, record) {
-                state.gave_up = true;
-                tracing::debug!(target: "amdgpu_ep::run", %error, "the plan can't be captured: it is launched step by step");
+                state.give_up(&error, device);
                 return Ok(false);
             }
         }
         let Some(kept) = state.graphs.last() else { return Ok(false) };
-        kept.exec.launch(stream)?;
-        kept.launched.record(stream)?;
-        Ok(true)
+        match kept.exec.launch(stream) {
+            Err(error) if !error.is_device_lost() => {
+                state.give_up(&error.into(), device);
+                Ok(false)
+            }
+            launched => {
+                launched?;
+                kept.launched.record(stream)?;
+                Ok(true)
+            }
+        }
     }
 }
 
 impl State {
+    /// Launches step by step from now on. A driver that has no graphs is told of once, not for each plan.
+    fn give_up(&mut self, error: &ExecError, device: &Shared) {
+        self.gave_up = true;
+        self.graphs.clear();
+        tracing::debug!(target: "amdgpu_ep::run", %error, "the plan can't be captured: it is launched step by step");
+        device.told_of_graphs.call_once(|| {
+            let name = &device.name;
+            tracing::warn!(target: "amdgpu_ep::run", "plans are launched step by step on {name}, not as graphs: {error}");
+        });
+    }
+
     /// Records a graph for new addresses. It takes the place of the oldest one where there are enough.
     fn add(
         &mut self,

@@ -334,13 +334,35 @@ impl<'a> Watch<'a> {
     fn report(self, plan: &GpuPlan) -> Result<(), ExecError> {
         let (Some(first), Some(last)) = (self.marks.first(), self.marks.last()) else { return Ok(()) };
         last.synchronize()?;
+        let shared = &plan.program.device;
+        let since = |since: &hip::Event, event: &hip::Event| {
+            event.elapsed_ms(since).map(duration).unwrap_or_else(|error| {
+                shared.told_of_times.call_once(|| {
+                    tracing::warn!(target: "amdgpu_ep::run", "steps on {} have no times: {error}", shared.name);
+                });
+                Duration::ZERO
+            })
+        };
         for (at, (step, pair)) in plan.plan.steps.iter().zip(self.marks.windows(2)).enumerate() {
-            let millis = |event: &hip::Event, since: &hip::Event| {
-                Ok::<_, ExecError>(Duration::from_secs_f32(event.elapsed_ms(since)? / 1e3))
-            };
-            let (start, took) = (self.start + millis(&pair[0], first)?, millis(&pair[1], &pair[0])?);
+            let (start, took) = (self.start + since(first, &pair[0]), since(&pair[0], &pair[1]));
             self.observer.step(step, plan.tasks[at].run_by(), start, took);
         }
         Ok(())
+    }
+}
+
+/// What an event's clock says. One that goes backwards, or says no number, says nothing.
+fn duration(ms: f32) -> Duration {
+    Duration::try_from_secs_f32(ms / 1e3).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_goes_backwards_says_nothing() {
+        assert_eq!([-1.0, f32::NAN, f32::INFINITY, 0.0].map(duration), [Duration::ZERO; 4]);
+        assert_eq!(duration(1.5), Duration::from_micros(1500));
     }
 }

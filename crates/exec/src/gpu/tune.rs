@@ -143,6 +143,9 @@ impl Operands {
         let mut times = std::mem::take(&mut *watch.0.lock().unwrap_or_else(PoisonError::into_inner));
         times.sort_unstable();
         let median = times.get(times.len() / 2).copied().unwrap_or_default();
+        if median.is_zero() {
+            return Err(ExecError::Untimed { why: "events of this driver have no times".to_owned() });
+        }
         Ok(median.as_secs_f32() * 1e6)
     }
 }

@@ -1,8 +1,10 @@
 //! Owned memory: on a device, pinned on the host, or in stream order.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
 use std::fmt;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
+use std::sync::Once;
 
 use super::device::Device;
 use super::report_leak;
@@ -19,11 +21,18 @@ pub struct DeviceBuffer {
 }
 
 /// Host memory that the device reaches at full speed, zeroed, freed when dropped.
+///
+/// Where the driver pins no memory at all this is plain memory: copies work, only slower, and kernels can't reach it.
 pub struct PinnedBuffer {
     device: Device,
     address: NonNull<u8>,
     bytes: usize,
+    /// How plain memory was allocated; `None` for pinned memory.
+    plain: Option<Layout>,
 }
+
+/// Plain memory in the place of pinned memory begins at a page, as that does.
+const PAGE_BYTES: usize = 4096;
 
 /// Device memory that comes and goes in stream order: valid for work after the point of its stream where it was
 /// allocated, until the point where it is freed. Dropping frees it at the end of the stream it came from, without
@@ -75,7 +84,8 @@ impl Device {
         Ok(StreamBuffer { device: self.clone(), stream, address, bytes })
     }
 
-    /// Allocates pinned host memory, usable from every device of the driver and coherent with it, and zeroes it.
+    /// Allocates pinned host memory, usable from every device of the driver and coherent with it, and zeroes it. From a
+    /// driver that can't comes plain memory, with one warning for the process.
     ///
     /// # Errors
     /// [`HipError::OutOfMemory`], or the driver's status.
@@ -83,11 +93,30 @@ impl Device {
         let _scope = self.enter()?;
         let runtime = self.driver().runtime();
         let flags = codes::HOST_MALLOC_PORTABLE | codes::HOST_MALLOC_MAPPED;
-        let address = memory::host_malloc(runtime, bytes.max(1), flags);
-        let address = self.allocated("hipHostMalloc", bytes, address)?;
+        let address = match memory::host_malloc(runtime, bytes.max(1), flags) {
+            Err(error) if !error.is_out_of_memory() && !error.is_device_lost() => {
+                return self.alloc_plain(bytes, &error);
+            }
+            other => self.allocated("hipHostMalloc", bytes, other)?,
+        };
         // SAFETY: the driver just gave this many bytes; zeroing is what lets `as_slice` be safe.
         unsafe { address.as_ptr().write_bytes(0, bytes) };
-        Ok(PinnedBuffer { device: self.clone(), address, bytes })
+        Ok(PinnedBuffer { device: self.clone(), address, bytes, plain: None })
+    }
+
+    fn alloc_plain(&self, bytes: usize, why: &HipError) -> Result<PinnedBuffer, HipError> {
+        static TOLD: Once = Once::new();
+        TOLD.call_once(|| {
+            tracing::warn!(target: "amdgpu_ep::memory", "copies are slower, host memory is not pinned: {why}");
+        });
+        let layout = Layout::from_size_align(bytes.max(1), PAGE_BYTES).ok();
+        // SAFETY: the layout has at least one byte.
+        let address = layout.map_or(ptr::null_mut(), |layout| unsafe { alloc_zeroed(layout) });
+        let address = NonNull::new(address).ok_or_else(|| {
+            let (driver, device) = (self.kind(), self.ordinal());
+            HipError::OutOfMemory { driver, device, bytes, free: 0, total: 0 }
+        })?;
+        Ok(PinnedBuffer { device: self.clone(), address, bytes, plain: layout })
     }
 
     fn allocated(
@@ -144,6 +173,11 @@ impl PinnedBuffer {
         &self.device
     }
 
+    /// False where the driver could not pin it.
+    pub fn is_pinned(&self) -> bool {
+        self.plain.is_none()
+    }
+
     /// The bytes. Work that was enqueued with [`PinnedBuffer::address`] must not be writing them.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: `bytes` zeroed bytes belong to this buffer; enqueued writers are the concern of whoever enqueued
@@ -176,7 +210,7 @@ impl StreamBuffer<'_> {
     pub fn free(self, stream: RawStream<'_>) -> Result<(), HipError> {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped, so the device is taken out exactly once.
-        let device = unsafe { std::ptr::read(&this.device) };
+        let device = unsafe { ptr::read(&this.device) };
         let _scope = device.enter()?;
         // SAFETY: the address came from `malloc_async`; owning `self` means that nobody else frees it, and work that
         // uses it was enqueued by unsafe calls whose callers vouch for its order.
@@ -200,6 +234,10 @@ impl Drop for DeviceBuffer {
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
+        if let Some(layout) = self.plain {
+            // SAFETY: the address came from `alloc_zeroed` with this layout and is freed only here.
+            return unsafe { dealloc(self.address.as_ptr(), layout) };
+        }
         let runtime = self.device.driver().runtime();
         // SAFETY: the address came from `host_malloc` of this driver and is freed only here.
         release(&self.device, || unsafe { memory::host_free(runtime, self.address.as_ptr().cast()) }, "pinned buffer");

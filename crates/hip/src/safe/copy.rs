@@ -188,9 +188,13 @@ impl DeviceBuffer {
         if bytes == 0 {
             return Ok(());
         }
-        let _scope = self.device().enter()?;
         let dst = self.address().as_ptr().wrapping_add(offset);
         let src = source.address().as_ptr().wrapping_add(source_offset);
+        if !source.is_pinned() {
+            // SAFETY: both ranges lie within their buffers.
+            return unsafe { self.device().copy_raw(dst, src, bytes, CopyKind::HostToDevice) };
+        }
+        let _scope = self.device().enter()?;
         // SAFETY: both ranges lie within their buffers. From pinned memory the plain call is complete.
         unsafe {
             let kind = CopyKind::HostToDevice.number();
