@@ -70,7 +70,7 @@ impl Gpus {
     /// kernels are kept.
     ///
     /// # Errors
-    /// There is no compiler for it.
+    /// There is no compiler for it, or it is none that code is compiled for.
     pub fn open(&self, device: &hip::Device, cache: Option<&str>) -> Result<Option<GpuDevice>> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |gpu: &&GpuDevice| {
@@ -90,6 +90,7 @@ impl Gpus {
 }
 
 fn real(device: &hip::Device, cache: Option<&str>) -> Result<GpuDevice> {
+    let arch = Arch::of(device.info()).map_err(|error| Error::ep_fail(error.to_string()))?;
     let sets = shipped_sets();
     let compiler: Arc<dyn Compiler> = match Rtc::load(device.kind()) {
         Ok(rtc) => {
@@ -104,8 +105,7 @@ fn real(device: &hip::Device, cache: Option<&str>) -> Result<GpuDevice> {
             with_cache(NoCompiler { reason }, cache, sets)
         }
     };
-    let info = device.info();
-    Ok(GpuDevice::new(device.clone(), Arch::new(&info.arch, info.compute_units), compiler))
+    Ok(GpuDevice::new(device.clone(), arch, compiler))
 }
 
 fn with_cache(compiler: impl Compiler + 'static, cache: Option<&str>, sets: Vec<PathBuf>) -> Arc<dyn Compiler> {

@@ -187,7 +187,7 @@ fn main() -> ExitCode {
 fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     let driver = Driver::load(options.driver)?;
     let device = driver.devices()?.into_iter().next().ok_or("the driver has no device")?;
-    let arch = Arch::new(&device.info().arch, device.info().compute_units);
+    let arch = Arch::of(device.info())?;
     let gpu = GpuDevice::new(device.clone(), arch, Arc::new(RtcCompiler(hip::Rtc::load(options.driver)?)));
     let stream = device.stream()?;
     let (start, end) = (device.timing_event()?, device.timing_event()?);

@@ -336,7 +336,7 @@ fn measure() -> Result<bool, Box<dyn Error>> {
     }
     let loaded = Driver::load(driver)?;
     let device = loaded.devices()?.into_iter().next().ok_or("the driver has no device")?;
-    let arch = Arch::new(&device.info().arch, device.info().compute_units);
+    let arch = Arch::of(device.info())?;
     let gpu = GpuDevice::new(device.clone(), arch, Arc::new(RtcCompiler(hip::Rtc::load(driver)?)));
     let (stream, events) = (device.stream()?, [device.timing_event()?, device.timing_event()?]);
     println!("{}", device.info().name);

@@ -1,4 +1,5 @@
-//! What targets can do, as a table.
+//! What targets can do, as a table, and what a device says of itself.
+use hip::DeviceInfo;
 
 /// Instructions for products of small matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,7 +79,59 @@ const TABLE: [Row; 15] = [
     row("", 32, Matrix::None, Dot4::None, 48),
 ];
 
+/// Why there are no kernels for a device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArchError {
+    /// The driver does not name the target.
+    #[error(
+        "the driver does not say which target {device} is (it says {target:?})\n  \
+         help: look at it with rocminfo, and update the driver"
+    )]
+    NoTarget {
+        /// The device's name.
+        device: String,
+        /// What the driver says instead.
+        target: String,
+    },
+    /// The device's waves are not those that compilers make code for.
+    #[error(
+        "{device} has waves of {found} lanes, and kernels for {target} are compiled for waves of {wanted}\n  \
+         help: update the driver, or choose another device"
+    )]
+    Wave {
+        /// The device's name.
+        device: String,
+        /// Its target.
+        target: String,
+        /// Lanes of its waves.
+        found: u32,
+        /// Lanes that code for the target expects.
+        wanted: u32,
+    },
+}
+
+/// How the names of targets begin that compilers know.
+const TARGETS: [&str; 2] = ["gfx", "sm_"];
+
 impl Arch {
+    /// The target of a device. What the device says of itself counts: of LDS the smaller number is used, and waves of
+    /// another width than code for its target expects are an error, because sums across lanes would be wrong.
+    ///
+    /// # Errors
+    /// There can be no kernels for the device.
+    pub fn of(info: &DeviceInfo) -> Result<Self, ArchError> {
+        let arch = Self::new(&info.arch, info.compute_units);
+        let (device, target) = (info.name.clone(), arch.target.clone());
+        if !TARGETS.iter().any(|start| target.starts_with(start)) {
+            return Err(ArchError::NoTarget { device, target });
+        }
+        if info.wave_size != arch.wave {
+            return Err(ArchError::Wave { device, target, found: info.wave_size, wanted: arch.wave });
+        }
+        Ok(Self { lds_bytes: arch.lds_bytes.min(info.lds_bytes), ..arch })
+    }
+
     /// The target with this name, such as `gfx90a:sramecc+:xnack-` or `sm_90`. Of unknown ones only what their family
     /// has for sure is used.
     pub fn new(target: &str, compute_units: u32) -> Self {
@@ -119,6 +172,37 @@ mod tests {
         }
         assert!(!Arch::new("gfx908", 1).matrix_bf16);
         assert!(Arch::new("gfx942", 1).matrix_bf16);
+    }
+
+    fn info(arch: &str, wave_size: u32, lds_bytes: u32) -> DeviceInfo {
+        DeviceInfo {
+            name: "a GPU".into(),
+            arch: arch.into(),
+            pci_bus_id: None,
+            total_memory: 0,
+            wave_size,
+            compute_units: 1,
+            lds_bytes,
+            integrated: false,
+            memory_pools: false,
+        }
+    }
+
+    #[test]
+    fn a_device_is_believed_before_the_table() {
+        let arch = Arch::of(&info("gfx942:sramecc+:xnack-", 64, 32 << 10)).unwrap();
+        assert_eq!((arch.wave, arch.lds_bytes, arch.compute_units), (64, 32 << 10, 1));
+        assert_eq!(Arch::of(&info("gfx1100", 32, 160 << 10)).unwrap().lds_bytes, 64 << 10);
+        let error = Arch::of(&info("gfx1100", 64, 64 << 10)).unwrap_err().to_string();
+        assert!(
+            error.starts_with("a GPU has waves of 64 lanes, and kernels for gfx1100 are compiled for waves of 32\n"),
+            "{error}"
+        );
+        assert!(Arch::of(&info("gfx90a", 32, 64 << 10)).is_err());
+        for unknown in ["unknown", "", "host"] {
+            let error = Arch::of(&info(unknown, 32, 64 << 10)).unwrap_err();
+            assert_eq!(error, ArchError::NoTarget { device: "a GPU".into(), target: unknown.into() });
+        }
     }
 
     #[test]

@@ -48,7 +48,7 @@ mod team;
 mod top_k;
 mod walk;
 
-pub use arch::{Arch, Dot4, Matrix};
+pub use arch::{Arch, ArchError, Dot4, Matrix};
 pub use cache::{CachedCompiler, Counts, ship};
 pub use catalogue::{Sample, catalogue};
 pub use chip::Peak;

@@ -87,7 +87,7 @@ fn gpu() -> GpuDevice {
     });
     let (kind, device) = found.unwrap_or_else(|| panic!("there is no GPU"));
     let compiler: Arc<dyn Compiler> = Arc::new(RtcCompiler(hip::Rtc::load(kind).unwrap()));
-    let arch = Arch::new(&device.info().arch, device.info().compute_units);
+    let arch = Arch::of(device.info()).unwrap();
     GpuDevice::new(device, arch, compiler)
 }
 
