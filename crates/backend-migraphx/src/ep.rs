@@ -178,7 +178,7 @@ impl MgxEp {
                 });
                 Some(saved.ok_or_else(|| {
                     Error::invalid_argument(
-                        "a partition has open shapes, so its program can't be saved\n  help: fix the shapes of the model's inputs (add_free_dimension_override_by_name), then compile it",
+                        "a partition has open shapes, so its program can't be saved\n  help: fix the shapes of the model's inputs (add_free_dimension_override_by_name, or --dim of `amdgpu-ep compile`), then compile it",
                     )
                 })??)
             }

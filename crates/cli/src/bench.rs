@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::record::Record;
 use crate::report;
 use crate::table;
-use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
+use crate::target::{self, Opened, Place, Placed, SourceArguments, Target, TargetArguments};
 use crate::times::Times;
 
 /// The form of the JSON document.
@@ -42,6 +42,8 @@ pub struct Arguments {
     target: TargetArguments,
     #[command(flatten)]
     inputs: InputArguments,
+    #[command(flatten)]
+    source: SourceArguments,
     /// How long to measure
     #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = seconds)]
     seconds: f64,
@@ -103,7 +105,8 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
     let progress = Progress::new("loading the model ...");
     let device = target.session(&QUIET, arguments.threads)?;
-    let cpu = target.cpu_session(&QUIET, arguments.threads)?;
+    let assignment = device.assignment()?;
+    let cpu = target.cpu_session(arguments.source.for_cpu(&assignment)?, &QUIET, arguments.threads)?;
     let ports = device.inputs()?;
     let arrays = inputs::make(&ports, &[], &arguments.inputs)?;
     let environment = target.environment();
@@ -149,7 +152,7 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
     Ok(Report {
         schema: SCHEMA,
         place: target.place.clone(),
-        placed: Placed::count(&device.assignment()?),
+        placed: Placed::count(&assignment),
         threads: arguments.threads,
         inputs: ports.iter().zip(&arrays).map(input).collect(),
         ratio: cpu_times.median_ms / device_times.median_ms,

@@ -1,6 +1,6 @@
 //! The inputs of a run: from files, or random in the shapes that the model and the user name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -24,7 +24,11 @@ pub struct InputArguments {
     pub seed: u64,
 }
 
-fn dim(text: &str) -> Result<(String, usize), String> {
+/// Parses `--dim NAME=N`.
+///
+/// # Errors
+/// When it is something else.
+pub fn dim(text: &str) -> Result<(String, usize), String> {
     let wrong = || format!("{text:?} is not of the form NAME=N");
     let (name, extent) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
     Ok((name.to_owned(), extent.parse().map_err(|_| wrong())?))
@@ -137,6 +141,23 @@ fn fitting(port: &Port, array: Array) -> Result<Array> {
             want.name(),
             want.name()
         ),
+    }
+}
+
+/// Checks that dimensions have names in the model, by which ONNX Runtime fixes them.
+///
+/// # Errors
+/// When one has not.
+pub fn check_named(ports: &[Port], asked: &[(String, usize)]) -> Result<()> {
+    let dims = ports.iter().flat_map(|port| match &port.kind {
+        PortKind::Tensor(_, dims) => dims.as_slice(),
+        PortKind::Other(_) => &[],
+    });
+    let known: BTreeSet<&str> =
+        dims.filter_map(|dim| if let Dim::Named(name) = dim { Some(name.as_str()) } else { None }).collect();
+    match asked.iter().find(|(name, _)| !known.contains(name.as_str())) {
+        None => Ok(()),
+        Some((name, _)) => bail!("the model names no dimension {name:?}\n  help: {}", list(ports)),
     }
 }
 

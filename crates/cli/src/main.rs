@@ -5,6 +5,7 @@
 mod bench;
 mod child;
 mod compare;
+mod compile;
 mod doctor;
 mod explain;
 #[allow(unsafe_code)]
@@ -62,6 +63,11 @@ const LLM_BENCH_EXIT_CODES: &str = "\
 Exit codes:
   0  the model was measured, however fast it is
   1  a GPU was required and cannot be used
+  2  wrong usage, or the command itself failed";
+
+const COMPILE_EXIT_CODES: &str = "\
+Exit codes:
+  0  the model was compiled, and a session loads it
   2  wrong usage, or the command itself failed";
 
 const TUNE_EXIT_CODES: &str = "\
@@ -122,6 +128,9 @@ enum Command {
     /// Measure the ways to run a model's steps on the device, and keep the fastest for later sessions
     #[command(after_help = TUNE_EXIT_CODES)]
     Tune(tune::Arguments),
+    /// Compile a model ahead of time, into one that loads without its source
+    #[command(after_help = COMPILE_EXIT_CODES)]
+    Compile(compile::Arguments),
     /// Answer one question in a process of its own, because opening a library may end it
     #[command(hide = true)]
     Probe {
@@ -148,6 +157,7 @@ fn execute(command: Command) -> Result<u8> {
         Command::Bench(arguments) => bench::run(&arguments)?,
         Command::BenchLlm(arguments) => llm::bench::run(&arguments)?,
         Command::Tune(arguments) => tune::run(&arguments)?,
+        Command::Compile(arguments) => compile::run(&arguments)?,
         Command::Doctor { json, timeout } => {
             let report = doctor::examine(Duration::from_secs(timeout))?;
             let text = report::written(&report, json, doctor::render::text)?;

@@ -14,7 +14,7 @@ use crate::ort::{Array, Environment, Session, Value};
 use crate::progress::Progress;
 use crate::report;
 use crate::table;
-use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
+use crate::target::{self, Opened, Place, Placed, SourceArguments, Target, TargetArguments};
 
 /// The form of the JSON document.
 const SCHEMA: u32 = 1;
@@ -29,6 +29,8 @@ pub struct Arguments {
     target: TargetArguments,
     #[command(flatten)]
     inputs: InputArguments,
+    #[command(flatten)]
+    source: SourceArguments,
     /// An input from a file of numpy, or all inputs that a file of numpy.savez names; the others are random
     #[arg(long = "input", value_name = "NAME=FILE.npy|FILE.npz", value_parser = inputs::file)]
     files: Vec<InputFile>,
@@ -113,7 +115,7 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
         None => None,
         Some(Rival::Cpu) => {
             progress.say("running the model on the CPU provider ...");
-            let session = target.cpu_session(&[], None)?;
+            let session = target.cpu_session(arguments.source.for_cpu(&assignment)?, &[], None)?;
             let found = outputs(target.environment(), &session, &names, &arrays);
             Some(found.map_err(|error| inputs::failed("the run on the CPU provider", error, &ports, &arrays))?)
         }

@@ -1,4 +1,4 @@
-//! What `explain`, `run` and `bench` work on: a model, an ONNX Runtime, our provider and its devices.
+//! What the commands on a model work on: a model, an ONNX Runtime, our provider and its devices.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use serde::Serialize;
 
@@ -98,6 +98,34 @@ impl Placed {
         let share = (device_nodes * 100 + total_nodes / 2).checked_div(total_nodes).unwrap_or(0);
         let plural = if partitions == 1 { "" } else { "s" };
         format!("{device_nodes} of {total_nodes} nodes ({share} %) in {partitions} partition{plural}")
+    }
+}
+
+/// True if a part of the model is compiled already.
+pub fn is_compiled(assignment: &[Assigned]) -> bool {
+    assignment.iter().flat_map(|part| &part.nodes).any(|node| node.op == "EPContext" && node.domain == "com.microsoft")
+}
+
+/// The model that a compiled one was made from.
+#[derive(Args, Clone, Debug)]
+pub struct SourceArguments {
+    /// The model that this one was compiled from: the CPU provider runs it instead
+    #[arg(long, value_name = "FILE")]
+    source: Option<PathBuf>,
+}
+
+impl SourceArguments {
+    /// What the CPU provider runs instead of the model; `None` is the model itself.
+    ///
+    /// # Errors
+    /// When the model is compiled and no source is named: only the provider that compiled a model runs it.
+    pub fn for_cpu(&self, assignment: &[Assigned]) -> Result<Option<&Path>> {
+        if self.source.is_none() && is_compiled(assignment) {
+            bail!(
+                "the model is a compiled one, and the CPU provider cannot run those\n  help: name the model that it was compiled from with --source"
+            );
+        }
+        Ok(self.source.as_deref())
     }
 }
 
@@ -210,19 +238,33 @@ impl Target {
     /// # Errors
     /// When the model cannot be loaded.
     pub fn session(&self, config: &[(&str, &str)], threads: Option<u16>) -> Result<Session> {
-        let mut entries = self.config(config);
-        entries.push(("session.record_ep_graph_assignment_info".to_owned(), "1".to_owned()));
-        let settings = SessionSettings { devices: &self.devices, options: &self.options, config: entries, threads };
-        self.load(&settings)
+        self.session_of(&self.model, config, threads, &[])
     }
 
-    /// A session on the CPU provider alone.
+    /// A session of `model` with the provider in front, and the extents of `dims` fixed.
     ///
     /// # Errors
     /// When the model cannot be loaded.
-    pub fn cpu_session(&self, config: &[(&str, &str)], threads: Option<u16>) -> Result<Session> {
+    pub fn session_of(
+        &self,
+        model: &Path,
+        config: &[(&str, &str)],
+        threads: Option<u16>,
+        dims: &[(String, usize)],
+    ) -> Result<Session> {
+        let mut entries = self.config(config);
+        entries.push(("session.record_ep_graph_assignment_info".to_owned(), "1".to_owned()));
+        let (devices, options) = (&*self.devices, &*self.options);
+        self.load(model, &SessionSettings { devices, options, config: entries, threads, dims })
+    }
+
+    /// A session on the CPU provider alone: of the model, or of its `source`.
+    ///
+    /// # Errors
+    /// When the model cannot be loaded.
+    pub fn cpu_session(&self, source: Option<&Path>, config: &[(&str, &str)], threads: Option<u16>) -> Result<Session> {
         let settings = SessionSettings { config: self.config(config), threads, ..SessionSettings::default() };
-        self.load(&settings).context("on the CPU provider alone")
+        self.load(source.unwrap_or(&self.model), &settings).context("on the CPU provider alone")
     }
 
     fn config(&self, more: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -230,10 +272,20 @@ impl Target {
         more.chain(self.config.iter().cloned()).collect()
     }
 
-    fn load(&self, settings: &SessionSettings<'_>) -> Result<Session> {
-        Session::new(&self.environment, &self.model, settings)
-            .with_context(|| format!("the model {} could not be loaded", self.model.display()))
+    fn load(&self, model: &Path, settings: &SessionSettings<'_>) -> Result<Session> {
+        let shown = || format!("the model {} could not be loaded", model.display());
+        Session::new(&self.environment, model, settings).map_err(refused).with_context(shown)
     }
+}
+
+/// ONNX Runtime asks the provider whether a compiled model fits, and passes on nothing but the answer.
+fn refused(error: anyhow::Error) -> anyhow::Error {
+    if error.to_string().contains("Compiled model is not supported") {
+        return anyhow!(
+            "{error}: it was made for another device, or by another version of the backend\n  help: compile its source again here"
+        );
+    }
+    error
 }
 
 impl Place {

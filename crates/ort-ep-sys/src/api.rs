@@ -173,6 +173,9 @@ functions! {
             model_metadata: *const OrtModelMetadata, allocator: *mut OrtAllocator, keys: *mut *mut *mut c_char,
             num_keys: *mut i64
         ) -> Status;
+        124 AddFreeDimensionOverrideByName(
+            options: *mut OrtSessionOptions, dim_name: *const c_char, dim_value: i64
+        ) -> Status;
         127 GetStringTensorElementLength(value: *const OrtValue, index: usize, out: *mut usize) -> Status;
         128 GetStringTensorElement(value: *const OrtValue, s_len: usize, index: usize, s: *mut c_void) -> Status;
         129 FillStringTensorElement(value: *mut OrtValue, s: *const c_char, index: usize) -> Status;

@@ -64,6 +64,8 @@ pub struct SessionSettings<'a> {
     pub config: Vec<(String, String)>,
     /// Threads inside an operator; ONNX Runtime chooses when absent.
     pub threads: Option<u16>,
+    /// Dynamic dimensions that the session fixes, by their names.
+    pub dims: &'a [(String, usize)],
 }
 
 /// The nodes that a provider took in one piece.

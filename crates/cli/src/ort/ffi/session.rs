@@ -54,6 +54,9 @@ impl Session {
         for (key, value) in &settings.config {
             options.config(key, value)?;
         }
+        for (name, extent) in settings.dims {
+            options.fix_dim(name, *extent)?;
+        }
         if let Some(threads) = settings.threads {
             options.threads(threads)?;
         }
@@ -150,6 +153,12 @@ impl<'e> Options<'e> {
         // SAFETY: the options are alive; both texts are valid for the call and copied.
         let status = unsafe { runtime.api.AddSessionConfigEntry(self.raw.as_ptr(), c_key.as_ptr(), c_value.as_ptr()) };
         runtime.check(status).with_context(|| format!("{key}={value} was refused"))
+    }
+
+    fn fix_dim(&self, name: &str, extent: usize) -> Result<()> {
+        let (runtime, c_name, extent) = (&self.environment.runtime, CString::new(name)?, i64::try_from(extent)?);
+        // SAFETY: the options are alive; the name is valid for the call and copied.
+        runtime.check(unsafe { runtime.api.AddFreeDimensionOverrideByName(self.raw.as_ptr(), c_name.as_ptr(), extent) })
     }
 
     fn threads(&self, threads: u16) -> Result<()> {

@@ -1,0 +1,244 @@
+//! `amdgpu-ep compile`: makes a compiled model ahead of time.
+//!
+//! ONNX Runtime does it while it makes a session: in the model that it writes, `EPContext` nodes stand for what the backend
+//! compiled. All files are made in a folder of their own and moved when they are complete, so nothing is left of what fails.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use indicatif::HumanBytes;
+use serde::Serialize;
+use tempfile::TempDir;
+
+use crate::inputs;
+use crate::progress::Progress;
+use crate::report;
+use crate::table;
+use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
+
+/// The form of the JSON document.
+const SCHEMA: u32 = 1;
+
+/// The arguments of `compile`.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    target: TargetArguments,
+    /// Where the compiled model goes; a file of this name is replaced
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Keep everything in one file, of two gigabytes at most (the default)
+    #[arg(long, conflicts_with = "external")]
+    embed: bool,
+    /// Keep what was compiled, and weights that are left, in files beside the compiled model
+    #[arg(long)]
+    external: bool,
+    /// Fix a dynamic dimension by its name: the compiled model takes this extent only
+    #[arg(long = "dim", value_name = "NAME=N", value_parser = inputs::dim)]
+    dims: Vec<(String, usize)>,
+}
+
+/// The whole answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Report {
+    schema: u32,
+    #[serde(flatten)]
+    place: Place,
+    #[serde(flatten)]
+    placed: Placed,
+    /// The profile that was asked for, which has to be asked for again when the model is run.
+    profile: Option<String>,
+    /// The compiled model, then the files that it names.
+    files: Vec<MadeFile>,
+    compile_seconds: f64,
+    /// What a session takes to load the compiled model.
+    load_seconds: f64,
+}
+
+/// A file that was made.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct MadeFile {
+    file: String,
+    bytes: u64,
+}
+
+/// Runs the command; gives the exit code and what to print.
+///
+/// # Errors
+/// When something that is needed is missing, or there is nothing to compile.
+pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
+    let place = Output::check(arguments)?;
+    let target = match target::open(&arguments.target)? {
+        Opened::Ready(target) => target,
+        Opened::Elsewhere(code) => return Ok((code, String::new())),
+    };
+    let report = compile(&target, &place, arguments)?;
+    let text = report::written(&report, arguments.target.json, text)?;
+    Ok((0, text))
+}
+
+/// Where the compiled model goes.
+struct Output<'a> {
+    file: &'a Path,
+    folder: &'a Path,
+    /// The model's name in the folder.
+    name: &'a str,
+}
+
+impl<'a> Output<'a> {
+    fn check(arguments: &'a Arguments) -> Result<Self> {
+        let output = &arguments.output;
+        let shown = output.display();
+        ensure!(!output.is_dir(), "the output {shown} is a folder\n  help: name an .onnx file");
+        let name = output.file_name().and_then(|name| name.to_str());
+        let name = name.with_context(|| format!("the output {shown} has no file name of text"))?;
+        let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        ensure!(
+            folder.is_dir(),
+            "there is no folder {} for the compiled model\n  help: make it first",
+            folder.display()
+        );
+        let real = |path: &Path| fs::canonicalize(path).ok();
+        if let (Some(output), Some(model)) = (real(output), real(&arguments.target.model)) {
+            ensure!(output != model, "the compiled model would replace its source\n  help: give it another name");
+        }
+        Ok(Self { file: output, folder, name })
+    }
+
+    /// Moves what was made to its place, the model last: where it is, its files are too.
+    fn take(&self, made: &TempDir) -> Result<Vec<MadeFile>> {
+        let mut files = fs::read_dir(made)
+            .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>())
+            .context("the files that were made could not be listed")?;
+        files.sort_by_key(|file| (file.ends_with(self.name), file.clone()));
+        let mut taken = Vec::with_capacity(files.len());
+        for file in files {
+            let place = self.file.with_file_name(file.file_name().unwrap_or_default());
+            let moved = fs::metadata(&file).and_then(|found| fs::rename(&file, &place).map(|()| found.len()));
+            let bytes = moved.with_context(|| format!("{} could not be written", place.display()))?;
+            taken.push(MadeFile { file: place.display().to_string(), bytes });
+        }
+        taken.rotate_right(1);
+        Ok(taken)
+    }
+}
+
+fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Result<Report> {
+    let progress = Progress::new("compiling the model ...");
+    if !arguments.dims.is_empty() {
+        inputs::check_named(&target.cpu_session(None, &[], None)?.inputs()?, &arguments.dims)?;
+    }
+    let model = &arguments.target.model;
+    let made = tempfile::Builder::new().prefix(".compiling-").tempdir_in(output.folder);
+    let made = made.with_context(|| format!("nothing can be written into {}", output.folder.display()))?;
+    let file = made.path().join(output.name);
+    let weights = format!("{}.weights", Path::new(output.name).with_extension("").display());
+    let mut entries = vec![
+        ("ep.context_enable", "1"),
+        ("ep.context_embed_mode", if arguments.external { "0" } else { "1" }),
+        ("ep.context_file_path", file.to_str().context("the output's path is no text")?),
+    ];
+    if arguments.external {
+        entries.push(("ep.context_model_external_initializers_file_name", &weights));
+    }
+    let start = Instant::now();
+    let assignment = target.session_of(model, &entries, None, &arguments.dims)?.assignment()?;
+    let compile_seconds = start.elapsed().as_secs_f64();
+    let (shown, placed) = (model.display(), Placed::count(&assignment));
+    if target::is_compiled(&assignment) {
+        bail!("the model {shown} is compiled already\n  help: compile the model that it was made from");
+    }
+    if placed.partitions == 0 {
+        bail!(
+            "nothing of {shown} runs on the device: there is nothing to compile\n  help: `amdgpu-ep explain` says why"
+        );
+    }
+    if !file.is_file() {
+        bail!(
+            "the backend runs {}, and keeps nothing that could be loaded again\n  help: --profile hip and --profile migraphx compile models; `amdgpu-ep tune` makes later sessions faster with any model",
+            placed.text()
+        );
+    }
+    progress.say("loading the compiled model ...");
+    let start = Instant::now();
+    // What would be compiled again is an error.
+    drop(target.session_of(&file, &[("session.disable_model_compile", "1")], None, &[])?);
+    let load_seconds = start.elapsed().as_secs_f64();
+    let files = output.take(&made)?;
+    let (place, profile) = (target.place.clone(), arguments.target.profile.clone());
+    Ok(Report { schema: SCHEMA, place, placed, profile, files, compile_seconds, load_seconds })
+}
+
+fn text(report: &Report) -> String {
+    let Report { place, placed, files, compile_seconds, load_seconds, .. } = report;
+    let mut out = format!("{}\n{}\ncompiled: {}\n\n", place.model, place.text(), placed.text());
+    let rows = files.iter().map(|file| [file.file.clone(), HumanBytes(file.bytes).to_string()]);
+    out += &table::text(["file", "size"], rows.collect());
+    out += &format!("\nCompiled in {compile_seconds:.2} s; a session loads it in {load_seconds:.2} s.\n");
+    if let Some(profile) = report.profile.as_ref().filter(|profile| *profile != "auto") {
+        out += &format!("It runs with the profile it was compiled with: --profile {profile}\n");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(profile: Option<&str>) -> Report {
+        let place = Place {
+            model: "m.onnx".into(),
+            onnxruntime: "libonnxruntime.so".into(),
+            onnxruntime_version: "1.31.1".into(),
+            library: "libamdgpu-ep.so".into(),
+            driver: "host".into(),
+            archs: vec!["host".into()],
+        };
+        Report {
+            schema: SCHEMA,
+            place,
+            placed: Placed { device_nodes: 3, total_nodes: 4, partitions: 2 },
+            profile: profile.map(str::to_owned),
+            files: vec![MadeFile { file: "c.onnx".into(), bytes: 2048 }],
+            compile_seconds: 0.5,
+            load_seconds: 0.25,
+        }
+    }
+
+    #[test]
+    fn text_says_what_was_made_and_how_to_run_it() {
+        let text = text(&sample(Some("migraphx")));
+        for want in ["3 of 4 nodes", "c.onnx", "2.00 KiB", "in 0.50 s", "in 0.25 s", "--profile migraphx"] {
+            assert!(text.contains(want), "{want}: {text}");
+        }
+        assert!(!super::text(&sample(None)).contains("--profile"));
+    }
+
+    #[test]
+    fn files_are_moved_and_the_model_comes_first() {
+        let (folder, made) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["z_0.mxr", "m.onnx", "a.weights"] {
+            fs::write(made.path().join(name), name).unwrap();
+        }
+        let file = folder.path().join("m.onnx");
+        let output = Output { file: &file, folder: folder.path(), name: "m.onnx" };
+        let taken = output.take(&made).unwrap();
+        let file =
+            |name: &str| MadeFile { file: folder.path().join(name).display().to_string(), bytes: name.len() as u64 };
+        assert_eq!(taken, ["m.onnx", "a.weights", "z_0.mxr"].map(file));
+        assert_eq!(fs::read_to_string(folder.path().join("m.onnx")).unwrap(), "m.onnx");
+        assert_eq!(fs::read_dir(made).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn every_field_is_in_the_manual() {
+        let manual = include_str!("../../../docs/cli.md");
+        let document = serde_json::to_value(sample(None)).unwrap();
+        for key in document.as_object().unwrap().keys() {
+            assert!(manual.contains(&format!("`{key}`")), "{key}");
+        }
+    }
+}
