@@ -7,16 +7,21 @@ one inner pytest per test and takes over its result.
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+# Without it, a failed assertion in one of these says nothing but its name.
+pytest.register_assert_rewrite("support", "backends_support", "capi", "genai_support", "textgen_support")
+
 import onnxruntime
 
 CHILD = "AMDGPU_EP_TEST_CHILD"
-TIMEOUT_SECONDS = 300
+# For a test that hangs: the slowest takes seconds, and shares a loaded machine.
+TIMEOUT_SECONDS = 900
 NOTHING_RAN = 5
 
 
@@ -55,11 +60,20 @@ def pytest_collection_modifyitems(items):
 def pytest_pyfunc_call(pyfuncitem):
     if CHILD in os.environ:
         return None
-    outcome = pyfuncitem.config.rootpath / "target" / "test-results" / f"child-{os.getpid()}.txt"
-    outcome.parent.mkdir(parents=True, exist_ok=True)
-    outcome.unlink(missing_ok=True)
+    results = pyfuncitem.config.rootpath / "target" / "test-results"
+    results.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="child-", dir=results, ignore_cleanup_errors=True) as folder:
+        run_child(pyfuncitem, Path(folder))
+    return True
+
+
+def run_child(pyfuncitem, folder):
+    """Runs the test in a process of its own, whose files go to `folder`: pytest's usual place is shared by all processes
+    of a user, which remove each other's."""
+    outcome = folder / "outcome.txt"
     interpreter = os.environ.get("AMDGPU_EP_TEST_PYTHON", sys.executable)
     command = [interpreter, "-X", "faulthandler", "-m", "pytest", "--quiet", "--no-header", "-p", "no:cacheprovider"]
+    command += ["--basetemp", str(folder / "files")]
     command += ["--rootdir", str(pyfuncitem.config.rootpath), str(pyfuncitem.path) + node_suffix(pyfuncitem)]
     try:
         child = subprocess.run(
@@ -75,13 +89,11 @@ def pytest_pyfunc_call(pyfuncitem):
     except subprocess.TimeoutExpired as expired:
         pytest.fail(f"no end after {TIMEOUT_SECONDS} s\n{expired.output}", pytrace=False)
     skipped = outcome.read_text() if outcome.exists() else ""
-    outcome.unlink(missing_ok=True)
     if child.returncode != 0 or "passed" not in child.stdout and not skipped:
         pytest.fail(f"the test's process ended with {child.returncode}\n{child.stdout}", pytrace=False)
     if skipped:
         pytest.skip(skipped)
     print(child.stdout)
-    return True
 
 
 def node_suffix(item):

@@ -4,6 +4,8 @@ import gc
 import os
 import sys
 import threading
+import time
+import traceback
 
 import numpy as np
 import onnx
@@ -109,19 +111,23 @@ def sample(rows=5):
 def on_threads(count, work):
     """Runs `work(number)` on so many threads at once; what one of them raises fails the test."""
     sys.setswitchinterval(1e-6)  # threads that change places often meet in more places
-    failures = []
+    failures, ids = [], []
 
     def guarded(number):
+        ids.append(threading.get_native_id())
         try:
             work(number)
-        except Exception as error:
-            failures.append(f"thread {number}: {error!r}")
+        except Exception:
+            failures.append(f"thread {number}: {traceback.format_exc()}")
 
     workers = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
+    # Python lets go of a thread a moment before the system does.
+    while any(os.path.exists(f"/proc/self/task/{number}") for number in ids):
+        time.sleep(0.001)
     gc.collect()
     assert not failures, "\n".join(failures)
 

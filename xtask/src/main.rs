@@ -12,6 +12,7 @@ mod docs;
 mod engine;
 mod gpu;
 mod hipdnn_link;
+mod junit;
 mod kernels;
 mod layers;
 mod migraphx;

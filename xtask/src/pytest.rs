@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use crate::setup::{Python, RuntimeSource};
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
-use crate::{shell, stage};
+use crate::{junit, shell, stage};
 
 /// Only the virtual environment's ONNX Runtime has GenAI beside it: test files whose names begin so.
 const GENAI_SUITE: [&str; 3] = ["test_genai", "test_textgen", "test_demo_model"];
@@ -117,14 +117,16 @@ pub fn run(workspace: &Workspace, python: &Python, name: &str, arrange: impl FnO
     let results = workspace.target().join("test-results");
     fs::create_dir_all(&results).with_context(|| format!("cannot create {}", results.display()))?;
     let report = results.join(format!("{name}.xml"));
+    // What an earlier run wrote must not speak for one that did not come so far.
+    let _ = fs::remove_file(&report);
     let mut pytest = shell::user_program(&python.interpreter);
     pytest
         .current_dir(workspace.root())
-        .args(["-m", "pytest", "--quiet", "-rs", "-p", "no:cacheprovider", "--junitxml"])
+        .args(["-m", "pytest", "--quiet", "-rfEs", "-p", "no:cacheprovider", "--junitxml"])
         .arg(&report)
         .env_remove("PYTHONPATH");
     arrange(&mut pytest);
-    shell::run(&mut pytest)?;
+    junit::explained(shell::run(&mut pytest), &report)?;
     let report = fs::read_to_string(&report).with_context(|| format!("cannot read {}", report.display()))?;
     Ok(Counts::of(&report).map_or_else(|| Outcome::Passed(String::new()), Counts::outcome))
 }
@@ -152,8 +154,9 @@ impl Counts {
     /// Reads pytest's JUnit report.
     fn of(report: &str) -> Option<Self> {
         let suite = &report[report.find("<testsuite ")?..];
-        let number = |name: &str| attribute(suite, name)?.parse().ok();
-        let reason = suite.find("<skipped").and_then(|at| attribute(&suite[at..], "message")).unwrap_or_default();
+        let number = |name: &str| junit::attribute(suite, name)?.parse().ok();
+        let reason =
+            suite.find("<skipped").and_then(|at| junit::attribute(&suite[at..], "message")).unwrap_or_default();
         Some(Self { tests: number("tests")?, skipped: number("skipped")?, reason: reason.to_owned() })
     }
 
@@ -167,13 +170,6 @@ impl Counts {
             }
         }
     }
-}
-
-fn attribute<'a>(element: &'a str, name: &str) -> Option<&'a str> {
-    let head = &element[..element.find('>')?];
-    let marker = format!(" {name}=\"");
-    let start = head.find(&marker)? + marker.len();
-    head[start..].split('"').next()
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! Running other programs: the command line is part of every error.
 
+use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 
@@ -12,6 +14,10 @@ pub fn cargo(root: &Path) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(root);
+    // It sees a pipe, whatever its words end up on.
+    if io::stderr().is_terminal() {
+        command.env("CARGO_TERM_COLOR", "always");
+    }
     command
 }
 
@@ -50,37 +56,56 @@ pub fn succeeds(program: impl AsRef<OsStr>, arguments: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Runs `command` with our own stdout and stderr; a non-zero exit is an error.
+/// Runs `command` and passes on what it prints; a non-zero exit is an error that ends with the last of it.
 pub fn run(command: &mut Command) -> Result<()> {
-    let line = line_of(command);
-    let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot start `{line}`"))?;
-    if !status.success() {
-        bail!("`{line}` failed ({status})");
-    }
-    Ok(())
+    run_to_last_line(command).map(drop)
 }
 
-/// Runs `command`, passes its stdout on line by line, and returns the last line that is not empty.
+/// As [`run`]; returns the last line of its stdout that is not empty.
 pub fn run_to_last_line(command: &mut Command) -> Result<String> {
     let line = line_of(command);
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start `{line}`"))?;
-    let mut last = String::new();
-    for text in child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
-        let text = text.with_context(|| format!("cannot read what `{line}` prints"))?;
-        println!("{text}");
-        if !text.trim().is_empty() {
-            last = text;
-        }
-    }
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (said, errors) = thread::scope(|scope| {
+        let errors = scope.spawn(|| stderr.map_or_else(|| Ok(Tail::new()), |from| pass_on(from, &mut io::stderr())));
+        let said = stdout.map_or_else(|| Ok(Tail::new()), |from| pass_on(from, &mut io::stdout()));
+        (said, errors.join().unwrap_or_else(|_| Ok(Tail::new())))
+    });
+    let unread = || format!("cannot pass on what `{line}` prints");
+    let (said, errors) = (said.with_context(unread)?, errors.with_context(unread)?);
     let status = child.wait().with_context(|| format!("cannot wait for `{line}`"))?;
     if !status.success() {
-        bail!("`{line}` failed ({status})\n  {last}");
+        let tail: String = said.iter().chain(&errors).map(|text| format!("\n    {text}")).collect();
+        bail!("`{line}` failed ({status}){tail}");
     }
-    Ok(last)
+    Ok(said.back().cloned().unwrap_or_default())
+}
+
+/// Lines of each stream that are worth repeating when all is over, long after they were printed.
+const TAIL_LINES: usize = 25;
+
+/// The last lines of a stream that are not empty.
+type Tail = VecDeque<String>;
+
+/// Copies a stream line by line.
+fn pass_on(from: impl Read, to: &mut impl Write) -> io::Result<Tail> {
+    let (mut from, mut bytes, mut tail) = (BufReader::new(from), Vec::new(), Tail::new());
+    while from.read_until(b'\n', &mut bytes)? > 0 {
+        to.write_all(&bytes)?;
+        let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+        if !text.is_empty() {
+            tail.push_back(text);
+            tail.drain(..tail.len().saturating_sub(TAIL_LINES));
+        }
+        bytes.clear();
+    }
+    to.flush()?;
+    Ok(tail)
 }
 
 /// Runs `command` and returns its stdout; a non-zero exit is an error that carries both streams.
@@ -109,7 +134,6 @@ pub fn capture_stdout(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The command as a person would type it: the program without its folder.
 /// The executable of the target `name` in cargo's JSON messages.
 pub fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     messages
@@ -119,6 +143,7 @@ pub fn executable(messages: &str, name: &str) -> Option<PathBuf> {
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 
+/// The command as a person would type it: the program without its folder.
 fn line_of(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let words = std::iter::once(program.file_name().unwrap_or(program.as_os_str())).chain(command.get_args());
@@ -153,8 +178,15 @@ mod tests {
     fn last_line_is_the_last_that_says_something() {
         let last = run_to_last_line(Command::new("sh").args(["-c", "echo one; echo two; echo"])).unwrap();
         assert_eq!(last, "two");
-        let error = run_to_last_line(Command::new("sh").args(["-c", "echo 3 of 4; exit 1"])).unwrap_err();
-        assert!(error.to_string().contains("3 of 4"), "{error}");
+    }
+
+    #[test]
+    fn failure_ends_with_the_last_lines_of_both_streams() {
+        let script = "for n in $(seq 100); do echo line $n; done; echo warned >&2; echo 3 of 4; exit 1";
+        let text = run(Command::new("sh").args(["-c", script])).unwrap_err().to_string();
+        assert!(text.starts_with("`sh -c for") && text.contains("exit status: 1"), "{text}");
+        assert!(["    line 100\n", "    warned", "    3 of 4"].iter().all(|wanted| text.contains(wanted)), "{text}");
+        assert_eq!(text.lines().count(), 1 + TAIL_LINES + 1, "{text}");
     }
 
     #[test]

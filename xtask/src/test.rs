@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::env;
+use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -11,7 +12,7 @@ use crate::setup::{self, ORT_VERSIONS, Python};
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
-    conformance, docs, engine, hipdnn_link, kernels, layers, migraphx, pytest, rocm, shell, simulator, symbols,
+    conformance, docs, engine, hipdnn_link, junit, kernels, layers, migraphx, pytest, rocm, shell, simulator, symbols,
     third_party, valgrind, wheel,
 };
 
@@ -181,6 +182,10 @@ pub fn run(workspace: &Workspace, only: &[String]) -> Result<()> {
         rows.push((step.name.as_str(), outcome, start.elapsed()));
     }
     println!("\n{}", table(&rows).trim_fmt());
+    // Where a log ends is where it is read first.
+    for (name, error) in rows.iter().filter_map(|(name, outcome, _)| Some((name, outcome.as_ref().err()?))) {
+        println!("\n{name} failed: {error:#}");
+    }
     let failed: Vec<&str> = rows.iter().filter(|(_, outcome, _)| outcome.is_err()).map(|&(name, ..)| name).collect();
     if !failed.is_empty() {
         bail!("failed: {}\n  help: cargo xtask test --only {}", failed.join(", "), failed[0]);
@@ -221,7 +226,11 @@ fn rust_tests(context: &Context<'_>) -> Result<Outcome> {
     let seed = env::var("PROPTEST_RNG_SEED").unwrap_or_else(|_| PROPTEST_SEED.into());
     let environment = [("PROPTEST_RNG_SEED", seed.as_str())];
     if shell::succeeds("cargo-nextest", &["nextest", "--version"]) {
-        cargo(context, &["nextest", "run", "--workspace"], &environment)
+        // Its place is in .config/nextest.toml.
+        let report = context.workspace.target().join("nextest/default/junit.xml");
+        let _ = fs::remove_file(&report);
+        let ran = cargo(context, &["nextest", "run", "--workspace"], &environment).map(drop);
+        junit::explained(ran, &report).map(|()| Outcome::Passed(String::new()))
     } else {
         // `cargo test --examples` would build the example plugins as test programs, not as the libraries tests load.
         cargo(context, &["build", "--workspace", "--examples"], &[])?;

@@ -1,7 +1,8 @@
 //! Missing synchronisation is found, and adding it mends it.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use hip_host::abi::*;
 
@@ -9,6 +10,9 @@ use crate::common::{Buffer, D2H, Event, Exec, Gate, H2D, NULL_STREAM, Stream, ma
 use crate::start;
 
 const ROUNDS: usize = 64;
+
+/// How long something that must come may take; a test that waits so long fails.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Rounds in which the consumer did not see what the producer wrote.
 fn stale_reads(producer: &Stream, consumer: *mut c_void, with_wait: bool) -> usize {
@@ -143,10 +147,16 @@ fn launches_of_one_instance_do_not_overlap() {
     /// Launches inside now, and how often another one was inside too.
     static INSIDE: AtomicUsize = AtomicUsize::new(0);
     static OVERLAPS: AtomicUsize = AtomicUsize::new(0);
+    /// Whether a launch stays until another one has come, and not a moment alone.
+    static STAYS: AtomicBool = AtomicBool::new(false);
 
     unsafe extern "C" fn stay_a_moment(_: *mut c_void) {
         OVERLAPS.fetch_add(INSIDE.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(2));
+        let start = Instant::now();
+        while STAYS.load(Ordering::SeqCst) && OVERLAPS.load(Ordering::SeqCst) == 0 && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         INSIDE.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -166,6 +176,7 @@ fn launches_of_one_instance_do_not_overlap() {
     };
     let (first, second) = (graph.instantiate(), graph.instantiate());
     assert_eq!(launch_twenty([&first, &first]), 0);
+    STAYS.store(true, Ordering::SeqCst);
     assert!(launch_twenty([&first, &second]) > 0, "two instances on two streams do");
 }
 
@@ -211,7 +222,7 @@ fn workers_start_with_work_and_end_without() {
     ok(hipDeviceSynchronize());
     // Waits for the state, not for a moment: if the workers stay, the runner's time limit ends the test.
     while workers() > 0 {
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
     streams[0].fill(&buffer, 2);
     streams[0].sync();
