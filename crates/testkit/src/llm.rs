@@ -29,6 +29,8 @@ pub const END: [u32; 2] = [258, 259];
 
 /// The weights.
 pub struct TinyDecoder {
+    vocabulary: usize,
+    logits: ElementType,
     embedding: Vec<f32>,
     packed: Vec<f32>,
     output: Vec<f32>,
@@ -38,17 +40,30 @@ pub struct TinyDecoder {
 impl TinyDecoder {
     /// Weights of a seed.
     pub fn new(seed: u64) -> TinyDecoder {
+        TinyDecoder::with_vocabulary(seed, VOCABULARY, 1.0)
+    }
+
+    /// Weights of a seed, with more tokens, which have no text, and scores that are `spread` times as far apart.
+    pub fn with_vocabulary(seed: u64, vocabulary: usize, spread: f32) -> TinyDecoder {
         let weights = |number: u64, count: usize, size: f32| -> Vec<f32> {
             let mut state = seed.wrapping_mul(31).wrapping_add(number);
             (0..count).map(|_| uniform(&mut state) * size).collect()
         };
         let scale = (3.0 / HIDDEN as f32).sqrt();
         TinyDecoder {
-            embedding: weights(1, VOCABULARY * HIDDEN, 1.0),
+            vocabulary,
+            logits: ElementType::Float,
+            embedding: weights(1, vocabulary * HIDDEN, 1.0),
             packed: weights(2, HIDDEN * PACKED, 2.0 * scale),
             output: weights(3, QUERY * HIDDEN, 2.0 * scale),
-            head: weights(4, HIDDEN * VOCABULARY, 4.0 * scale),
+            head: weights(4, HIDDEN * vocabulary, 4.0 * scale * spread),
         }
+    }
+
+    /// The same, with scores in 16-bit floats.
+    #[must_use]
+    pub fn half_logits(self) -> TinyDecoder {
+        TinyDecoder { logits: ElementType::Float16, ..self }
     }
 
     /// Writes the folder's files. With `shared`, keys and values stay in one buffer.
@@ -61,7 +76,7 @@ impl TinyDecoder {
             std::fs::write(folder.join(name), bytes).with_context(|| format!("{name} could not be written"))
         };
         write("model.onnx", &self.model().to_bytes())?;
-        write("genai_config.json", config(shared).to_string().as_bytes())?;
+        write("genai_config.json", config(shared, self.vocabulary).to_string().as_bytes())?;
         write("tokenizer.json", tokenizer().to_string().as_bytes())?;
         write("tokenizer_config.json", tokenizer_config().to_string().as_bytes())
     }
@@ -91,19 +106,19 @@ impl TinyDecoder {
             .attribute("kv_num_heads", int(1))
             .attribute("do_rotary", int(1))
             .attribute("scale", Attribute::Float(1.0 / (HEAD as f32).sqrt()));
-        let cast = |from: &str, to: &str| {
-            Node::new("Cast", [from], [to]).attribute("to", Attribute::Int(ElementType::Int32 as i64))
+        let cast = |from: &str, to: &str, element: ElementType| {
+            Node::new("Cast", [from], [to]).attribute("to", Attribute::Int(element as i64))
         };
-        let logits = ["batch".into(), "sequence".into(), Dim::Size(VOCABULARY as i64)];
+        let logits = ["batch".into(), "sequence".into(), Dim::Size(self.vocabulary as i64)];
         let graph = Graph::new("tiny")
             .input(ints("input_ids", "sequence"))
             .input(ints("attention_mask", "total"))
             .input(float("past_key_values.0.key", kv("past")))
             .input(float("past_key_values.0.value", kv("past")))
-            .initializer(matrix("embedding", VOCABULARY, HIDDEN, &self.embedding))
+            .initializer(matrix("embedding", self.vocabulary, HIDDEN, &self.embedding))
             .initializer(matrix("packed_weight", HIDDEN, PACKED, &self.packed))
             .initializer(matrix("output_weight", QUERY, HIDDEN, &self.output))
-            .initializer(matrix("head_weight", HIDDEN, VOCABULARY, &self.head))
+            .initializer(matrix("head_weight", HIDDEN, self.vocabulary, &self.head))
             .initializer(matrix("cos", CONTEXT, HEAD / 2, &table(f64::cos)))
             .initializer(matrix("sin", CONTEXT, HEAD / 2, &table(f64::sin)))
             .initializer(Tensor::int64s("axis", [1], &[1]))
@@ -111,17 +126,18 @@ impl TinyDecoder {
             .initializer(Tensor::int64s("index", [], &[1]))
             .node(Node::new("ReduceSum", ["attention_mask", "axis"], ["sums"]).attribute("keepdims", int(0)))
             .node(Node::new("Sub", ["sums", "one"], ["last"]))
-            .node(cast("last", "lengths"))
+            .node(cast("last", "lengths", ElementType::Int32))
             .node(Node::new("Shape", ["attention_mask"], ["shape"]))
             .node(Node::new("Gather", ["shape", "index"], ["width"]).attribute("axis", int(0)))
-            .node(cast("width", "total"))
+            .node(cast("width", "total", ElementType::Int32))
             .node(Node::new("Gather", ["embedding", "input_ids"], ["embedded"]))
             .node(Node::new("MatMul", ["embedded", "packed_weight"], ["packed"]))
             .node(attention)
             .node(Node::new("MatMul", ["attended", "output_weight"], ["projected"]))
             .node(Node::new("Add", ["embedded", "projected"], ["sum"]))
-            .node(Node::new("MatMul", ["sum", "head_weight"], ["logits"]))
-            .output(ValueInfo::tensor("logits", ElementType::Float, logits))
+            .node(Node::new("MatMul", ["sum", "head_weight"], ["scores"]))
+            .node(cast("scores", "logits", self.logits))
+            .output(ValueInfo::tensor("logits", self.logits, logits))
             .output(float("present.0.key", kv("total")))
             .output(float("present.0.value", kv("total")));
         Model::new(graph).opset("", 21).opset("com.microsoft", 1)
@@ -154,7 +170,7 @@ impl TinyDecoder {
         }
         let projected = product(attended.into_iter(), &self.output, HIDDEN);
         let sum = projected.into_iter().zip(embedded[last]).map(|(x, &y)| x + f64::from(y));
-        product(sum, &self.head, VOCABULARY)
+        product(sum, &self.head, self.vocabulary)
     }
 }
 
@@ -188,10 +204,10 @@ fn uniform(state: &mut u64) -> f32 {
     ((mixed ^ (mixed >> 31)) >> 40) as f32 / (1u64 << 23) as f32 - 1.0
 }
 
-fn config(shared: bool) -> Value {
+fn config(shared: bool, vocabulary: usize) -> Value {
     json!({
         "model": {
-            "type": "llama", "context_length": CONTEXT, "vocab_size": VOCABULARY,
+            "type": "llama", "context_length": CONTEXT, "vocab_size": vocabulary,
             "pad_token_id": PAD, "bos_token_id": 257, "eos_token_id": END,
             "decoder": {
                 "filename": "model.onnx", "num_hidden_layers": 1, "num_key_value_heads": 1, "head_size": HEAD,

@@ -3,6 +3,8 @@
 //! A sequence lives in *columns*. With one row a column is a token. With more rows the prompts are filled up at their ends
 //! to the longest one, and tokens that come later follow in columns of their own, so that a short row has a hole.
 
+use half::slice::HalfFloatSliceExt;
+
 use crate::Result;
 use crate::ffi::{HostTensor, Kind, Tensor};
 use crate::model::{Layout, Model};
@@ -120,14 +122,13 @@ impl Feed {
         (inputs.into_iter().chain([positions]).flatten(), &mut tokens.logits)
     }
 
-    /// Copies the scores that follow `column` of a row, after a run of `span`.
-    pub fn scores(&self, span: Span, row: usize, column: usize, scores: &mut Vec<f32>) {
-        let tokens = self.prompt.as_ref().unwrap_or(&self.single);
+    /// The scores that follow `column` of a row, after a run of `span`: where the run wrote them, or in `room` when they have
+    /// to be converted. The next run writes all of them anew, so they can be changed.
+    pub fn scores<'a>(&'a mut self, span: Span, row: usize, column: usize, room: &'a mut Vec<f32>) -> &'a mut [f32] {
+        let tokens = self.prompt.as_mut().unwrap_or(&mut self.single);
         let rows = if self.pruned { 1 } else { tokens.columns };
         let offset = if self.pruned { 0 } else { column - span.past };
-        let start = (row * rows + offset) * self.vocab_size;
-        scores.clear();
-        read_floats(&tokens.logits, start, self.vocab_size, scores);
+        floats(&mut tokens.logits, (row * rows + offset) * self.vocab_size, self.vocab_size, room)
     }
 }
 
@@ -220,13 +221,18 @@ fn set_integer(tensor: &mut HostTensor, index: usize, value: i64) {
     }
 }
 
-fn read_floats(tensor: &HostTensor, start: usize, count: usize, into: &mut Vec<f32>) {
-    let bytes = &tensor.bytes()[start * tensor.kind().bytes()..(start + count) * tensor.kind().bytes()];
-    match tensor.kind() {
-        Kind::Half => into.extend(bytemuck::cast_slice::<u8, half::f16>(bytes).iter().map(|value| value.to_f32())),
-        Kind::Bfloat => into.extend(bytemuck::cast_slice::<u8, half::bf16>(bytes).iter().map(|value| value.to_f32())),
-        _ => into.extend_from_slice(bytemuck::cast_slice(bytes)),
+fn floats<'a>(tensor: &'a mut HostTensor, start: usize, count: usize, room: &'a mut Vec<f32>) -> &'a mut [f32] {
+    let kind = tensor.kind();
+    let bytes = &mut tensor.bytes_mut()[start * kind.bytes()..(start + count) * kind.bytes()];
+    if kind == Kind::Float {
+        return bytemuck::cast_slice_mut(bytes);
     }
+    room.resize(count, 0.0);
+    match kind {
+        Kind::Half => bytemuck::cast_slice::<u8, half::f16>(bytes).convert_to_f32_slice(room),
+        _ => bytemuck::cast_slice::<u8, half::bf16>(bytes).convert_to_f32_slice(room),
+    }
+    room
 }
 
 #[cfg(test)]

@@ -78,6 +78,7 @@ pub struct Generator {
     sampler: Sampler,
     /// Only of one row.
     filter: Option<Box<dyn TokenFilter>>,
+    /// Room for scores that the decoder does not give as 32-bit floats.
     scores: Vec<f32>,
     newest: Vec<Option<u32>>,
     time_in_runs: Duration,
@@ -135,7 +136,7 @@ impl Generator {
             cached: 0,
             sampler,
             filter: None,
-            scores: Vec::with_capacity(config.vocab_size),
+            scores: Vec::new(),
             newest: Vec::with_capacity(batch),
             time_in_runs: Duration::ZERO,
         })
@@ -214,12 +215,8 @@ impl Generator {
         if self.rows.iter().all(|row| row.finish.is_some()) {
             return Ok(None);
         }
-        let ran = self.run();
-        if self.canceller.is_cancelled() {
-            self.canceller.reset();
-            return Err(Error::Cancelled);
-        }
-        self.choose(ran?)?;
+        let span = self.run()?;
+        self.choose(span)?;
         Ok(Some(&self.newest))
     }
 
@@ -307,12 +304,21 @@ impl Generator {
             return Err(Error::request("there is no prompt", "append a token at least"));
         }
         let span = self.run()?;
-        self.feed.scores(span, 0, self.last_column(0), &mut self.scores);
-        Ok(&self.scores)
+        let column = self.last_column(0);
+        Ok(self.feed.scores(span, 0, column, &mut self.scores))
     }
 
-    /// Runs what has not been run, and gives the last run.
+    /// Runs what has not been run, and gives the last run. A wish to cancel is obeyed here, whenever it came.
     fn run(&mut self) -> Result<Span> {
+        let ran = self.run_spans();
+        if self.canceller.is_cancelled() {
+            self.canceller.reset();
+            return Err(Error::Cancelled);
+        }
+        ran
+    }
+
+    fn run_spans(&mut self) -> Result<Span> {
         // The scores after the last column are wanted, so that one is run in any case.
         self.forget_after(self.total - 1);
         loop {
@@ -370,11 +376,11 @@ impl Generator {
                 self.newest.push(None);
                 continue;
             }
-            self.feed.scores(span, index, column, &mut self.scores);
+            let scores = self.feed.scores(span, index, column, &mut self.scores);
             if let Some(filter) = &mut self.filter {
-                filter.filter(&mut self.scores)?;
+                filter.filter(scores)?;
             }
-            let token = self.sampler.choose(&mut self.scores, &row.history, &self.end_tokens);
+            let token = self.sampler.choose(scores, &row.history, &self.end_tokens);
             if let Some(filter) = &mut self.filter {
                 filter.accept(token)?;
             }

@@ -156,17 +156,10 @@ impl HostTensor {
     }
 
     /// The elements as bytes.
-    pub fn bytes(&self) -> &[u8] {
-        let memory = &self.tensor.memory;
-        // SAFETY: the block is of this process, was zeroed, has at least this many bytes and is ours alone; runs that write
-        // it borrow this tensor mutably (`Call::run`).
-        unsafe { std::slice::from_raw_parts(memory.data().cast(), self.elems * self.kind.bytes()) }
-    }
-
-    /// The elements as bytes, to be written.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let memory = &self.tensor.memory;
-        // SAFETY: as in `bytes`, and `&mut self` makes it the only access.
+        // SAFETY: the block is of this process, was zeroed, has at least this many bytes and is ours alone; runs that write
+        // it borrow this tensor mutably (`Call::run`), and `&mut self` makes this the only access.
         unsafe { std::slice::from_raw_parts_mut(memory.data().cast(), self.elems * self.kind.bytes()) }
     }
 }

@@ -4,6 +4,8 @@
 mod history;
 mod random;
 mod select;
+mod weight;
+mod whole;
 
 pub(crate) use history::History;
 use random::MersenneTwister;
@@ -54,7 +56,7 @@ pub struct Sampling {
     pub min_length: usize,
     /// What is added to scores of tokens.
     pub logit_bias: Vec<(u32, f32)>,
-    /// Where drawing starts from; `None` is anywhere.
+    /// Where drawing starts from; `None` is anywhere. Rows of a batch draw in turn: they are not as if alone.
     pub seed: Option<u32>,
 }
 
@@ -130,6 +132,11 @@ impl Sampling {
         self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
 
+    /// Whether only a share of the probability can be drawn.
+    fn is_nucleus(&self) -> bool {
+        self.top_p > 0.0 && self.top_p < 1.0
+    }
+
     fn is_greedy(&self) -> bool {
         !self.do_sample || self.temperature == 0.0 || self.top_k == 1
     }
@@ -140,13 +147,13 @@ impl Sampling {
 pub(crate) struct Sampler {
     sampling: Sampling,
     random: MersenneTwister,
-    candidates: Vec<select::Candidate>,
+    room: whole::Room,
 }
 
 impl Sampler {
     pub fn new(sampling: Sampling) -> Sampler {
         let random = MersenneTwister::new(sampling.seed.unwrap_or_else(random::anywhere));
-        Sampler { sampling, random, candidates: Vec::new() }
+        Sampler { sampling, random, room: whole::Room::default() }
     }
 
     /// A history that counts only what the penalties need.
@@ -172,7 +179,6 @@ impl Sampler {
         if sampling.is_greedy() {
             return select::best(scores);
         }
-        select::candidates(scores, sampling, &mut self.candidates);
-        select::draw(&self.candidates, &mut self.random)
+        select::draw(scores, sampling, &mut self.random, &mut self.room)
     }
 }

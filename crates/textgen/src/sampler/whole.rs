@@ -1,0 +1,345 @@
+//! Drawing from the whole vocabulary without sorting it.
+//!
+//! Scores are cut into slices of falling value. Of each slice it is known how many tokens it has and what they weigh
+//! together, which says in which slice the tokens end that can be drawn, and in which one the token is that was drawn. Only
+//! these slices are sorted.
+
+use super::Sampling;
+use super::random::MersenneTwister;
+use super::select::{self, Candidate, maximum, order};
+use super::weight::{LEAST, weigh};
+
+/// Of a vocabulary of 128k tokens, even the fullest slice has a few hundred then.
+const SLICES: usize = 2048;
+
+const BLOCK: usize = 64;
+
+/// Memory of draws, kept from one to the next.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    pub found: Vec<Candidate>,
+    slices: Vec<Slice>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    tokens: u32,
+    /// The weight of its last token.
+    least: f32,
+    weight: f64,
+}
+
+const EMPTY: Slice = Slice { tokens: 0, least: f32::INFINITY, weight: 0.0 };
+
+/// The tokens that can be drawn.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    tokens: usize,
+    weight: f64,
+}
+
+/// Draws a token.
+pub(super) fn draw(scores: &[f32], sampling: &Sampling, random: &mut MersenneTwister, room: &mut Room) -> u32 {
+    let best = maximum(scores);
+    if !best.is_finite() {
+        return select::best(scores);
+    }
+    let (slicing, kept) = keep(scores, sampling, best, room);
+    if kept.tokens <= 1 {
+        return select::best(scores);
+    }
+    slicing.token_at(random.next_unit() * kept.weight, room)
+}
+
+/// Finds which tokens can be drawn.
+fn keep<'a>(scores: &'a [f32], sampling: &Sampling, best: f32, room: &mut Room) -> (Slicing<'a>, Kept) {
+    if sampling.is_nucleus() {
+        let slicing = Slicing::new(scores, sampling, best, nucleus_depth(sampling.top_p, scores.len()), room);
+        if let Some(kept) = slicing.nucleus(sampling.top_p, room) {
+            return (slicing, kept);
+        }
+    }
+    let slicing = Slicing::new(scores, sampling, best, LEAST, room);
+    let nucleus = if sampling.is_nucleus() { slicing.nucleus(sampling.top_p, room) } else { None };
+    let kept = nucleus.unwrap_or_else(|| slicing.all(room));
+    (slicing, kept)
+}
+
+/// How far below the best score, in temperatures, a nucleus ends at the latest: the best token alone weighs 1, which is
+/// enough where all tokens together would weigh no more than the share that can be left out. A little more for rounding.
+fn nucleus_depth(share: f32, tokens: usize) -> f32 {
+    let left_out = (1.0 - f64::from(share)) / (f64::from(share) * tokens as f64);
+    (0.99 * left_out).ln().min(0.0) as f32
+}
+
+/// How scores are cut.
+#[derive(Clone, Copy, Debug)]
+struct Slicing<'a> {
+    scores: &'a [f32],
+    best: f32,
+    temperature: f32,
+    /// Tokens of less are left out.
+    floor: f32,
+    /// As are those that weigh less.
+    min_p: f32,
+    slices_per_score: f32,
+}
+
+impl<'a> Slicing<'a> {
+    /// Cuts scores down to `depth` temperatures below the best.
+    fn new(scores: &'a [f32], sampling: &Sampling, best: f32, depth: f32, room: &mut Room) -> Slicing<'a> {
+        let &Sampling { temperature, min_p, .. } = sampling;
+        let depth = if min_p > 0.0 { depth.max(min_p.ln() - 0.01) } else { depth };
+        let floor = (best + depth * temperature).max(f32::MIN);
+        let range = best - lowest_from(scores, floor);
+        let slices_per_score = ((SLICES - 1) as f32 / range).min(1e30);
+        let slicing = Slicing { scores, best, temperature, floor, min_p, slices_per_score };
+        room.slices.clear();
+        room.slices.resize(SLICES, EMPTY);
+        slicing.each(
+            |_| true,
+            |slice, candidate| {
+                let slice = &mut room.slices[slice];
+                slice.tokens += 1;
+                slice.weight += f64::from(candidate.weight);
+                slice.least = slice.least.min(candidate.weight);
+            },
+        );
+        slicing
+    }
+
+    /// Shows every token that is not left out, with its slice, where `wanted` says so of one in its block.
+    fn each(&self, wanted: impl Fn(usize) -> bool, mut show: impl FnMut(usize, Candidate)) {
+        let (mut weights, mut slices) = ([0.0; BLOCK], [0; BLOCK]);
+        for (index, block) in self.scores.chunks(BLOCK).enumerate() {
+            if maximum(block) < self.floor {
+                continue;
+            }
+            self.cut(block, &mut slices);
+            if !slices[..block.len()].iter().any(|&slice| wanted(slice as usize)) {
+                continue;
+            }
+            weigh(block, self.best, self.temperature, &mut weights);
+            for (offset, ((&score, &weight), &slice)) in block.iter().zip(&weights).zip(&slices).enumerate() {
+                if score >= self.floor && weight >= self.min_p {
+                    show(slice as usize, Candidate { token: (index * BLOCK + offset) as u32, score, weight });
+                }
+            }
+        }
+    }
+
+    /// The slices of scores. Those of scores below the floor mean nothing.
+    fn cut(&self, scores: &[f32], slices: &mut [u32; BLOCK]) {
+        /// A number added to this stands in the low bits, rounded.
+        const WHOLE: f32 = 8_388_608.0;
+        for (slice, &score) in slices.iter_mut().zip(scores) {
+            let number = (self.best - score) * self.slices_per_score + WHOLE;
+            *slice = (number.to_bits() & 0x007f_ffff).min(SLICES as u32 - 1);
+        }
+    }
+
+    /// All of them.
+    fn all(&self, room: &Room) -> Kept {
+        let kept = Kept { tokens: 0, weight: 0.0 };
+        room.slices.iter().fold(kept, |kept, slice| Kept {
+            tokens: kept.tokens + slice.tokens as usize,
+            weight: kept.weight + slice.weight,
+        })
+    }
+
+    /// The best tokens that hold a share of the probability.
+    ///
+    /// As ONNX Runtime GenAI does it, so that seeded texts are equal: the weight of what comes later is bounded by the last
+    /// weight looked at, which keeps a few tokens more than needed; and an end at exactly 16, 64, 256, ... tokens is not
+    /// taken for one. `None` when the end is not among the slices.
+    fn nucleus(&self, share: f32, room: &mut Room) -> Option<Kept> {
+        let all = self.scores.len();
+        let is_enough = |reached: f64, tokens: usize, last: f32| {
+            let (reached, tail) = (reached as f32, (all - tokens) as f32 * last);
+            reached >= share * (reached + tail)
+        };
+        let is_border = |tokens: usize| {
+            tokens < all && tokens >= 16 && tokens.is_power_of_two() && tokens.trailing_zeros().is_multiple_of(2)
+        };
+        let mut kept = Kept { tokens: 0, weight: 0.0 };
+        for index in 0..SLICES {
+            let slice = room.slices[index];
+            let end = Kept { tokens: kept.tokens + slice.tokens as usize, weight: kept.weight + slice.weight };
+            if slice.tokens > 0 && is_enough(end.weight, end.tokens, slice.least) {
+                self.sort(index, &mut room.found);
+                for candidate in &room.found {
+                    kept = Kept { tokens: kept.tokens + 1, weight: kept.weight + f64::from(candidate.weight) };
+                    if is_enough(kept.weight, kept.tokens, candidate.weight) && !is_border(kept.tokens) {
+                        return Some(kept);
+                    }
+                }
+            }
+            kept = end;
+        }
+        None
+    }
+
+    /// The token at which the weights, the best first, reach one together.
+    fn token_at(&self, wanted: f64, room: &mut Room) -> u32 {
+        let mut reached = 0.0;
+        for index in 0..SLICES {
+            let slice = room.slices[index];
+            if slice.tokens > 0 && reached + slice.weight >= wanted {
+                self.sort(index, &mut room.found);
+                for candidate in &room.found {
+                    reached += f64::from(candidate.weight);
+                    if reached >= wanted {
+                        return candidate.token;
+                    }
+                }
+                return room.found.last().map_or(0, |candidate| candidate.token);
+            }
+            reached += slice.weight;
+        }
+        select::best(self.scores)
+    }
+
+    /// The tokens of a slice, the best first.
+    fn sort(&self, slice: usize, found: &mut Vec<Candidate>) {
+        found.clear();
+        self.each(
+            |other| other == slice,
+            |other, candidate| {
+                if other == slice {
+                    found.push(candidate);
+                }
+            },
+        );
+        found.sort_unstable_by(order);
+    }
+}
+
+/// The smallest score that is not below `floor`.
+fn lowest_from(scores: &[f32], floor: f32) -> f32 {
+    let mut lanes = [f32::INFINITY; 16];
+    let lower = |least: f32, score: f32| if score >= floor && score < least { score } else { least };
+    let chunks = scores.chunks_exact(lanes.len());
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (lane, &score) in lanes.iter_mut().zip(chunk) {
+            *lane = lower(*lane, score);
+        }
+    }
+    lanes.iter().chain(rest).copied().fold(f32::INFINITY, lower)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The same by definition: everything sorted, 64-bit floats.
+    struct Naive {
+        tokens: Vec<u32>,
+        weights: Vec<f64>,
+    }
+
+    impl Naive {
+        fn new(scores: &[f32], temperature: f32) -> Naive {
+            let mut tokens: Vec<u32> = (0..scores.len() as u32).collect();
+            tokens.sort_by(|&left, &right| scores[right as usize].total_cmp(&scores[left as usize]));
+            let score = |token: u32| f64::from(scores[token as usize]);
+            let best = score(tokens[0]);
+            let weights = tokens.iter().map(|&token| ((score(token) - best) / f64::from(temperature)).exp());
+            Naive { weights: weights.collect(), tokens }
+        }
+
+        /// How many tokens can be drawn, where sums may be wrong by a factor.
+        fn kept(&self, sampling: &Sampling, slack: f64) -> usize {
+            let all = self.tokens.len();
+            let (mut reached, mut kept) = (0.0, all);
+            for (index, weight) in self.weights.iter().enumerate().filter(|_| sampling.is_nucleus()) {
+                reached += weight;
+                let tail = (all - 1 - index) as f64 * weight;
+                let border = [16, 64, 256, 1024, 4096].contains(&(index + 1)) && index + 1 < all;
+                if reached * slack >= f64::from(sampling.top_p) * (reached + tail) && !border {
+                    kept = index + 1;
+                    break;
+                }
+            }
+            let likely = self.weights.iter().take_while(|&&weight| weight * slack >= f64::from(sampling.min_p)).count();
+            kept.min(likely.max(1))
+        }
+    }
+
+    fn scores() -> impl Strategy<Value = Vec<f32>> {
+        let smooth = (0.01f32..8.0, prop::collection::vec(-1.0f32..1.0, 1..3000))
+            .prop_map(|(spread, scores)| scores.into_iter().map(|score| score * spread).collect::<Vec<_>>());
+        let stepped = prop::collection::vec(-8i8..8, 1..600)
+            .prop_map(|scores| scores.into_iter().map(|score| f32::from(score) / 2.0).collect());
+        let masked = (prop::collection::vec(-3.0f32..3.0, 1..600), 1usize..50).prop_map(|(mut scores, every)| {
+            scores.iter_mut().step_by(every).for_each(|score| *score = f32::MIN);
+            scores.iter_mut().skip(1).step_by(7 * every).for_each(|score| *score = f32::NEG_INFINITY);
+            scores
+        });
+        let one_high = (prop::collection::vec(-0.1f32..0.1, 1..600), 0.0f32..40.0).prop_map(|(mut scores, high)| {
+            let middle = scores.len() / 2;
+            scores[middle] = high;
+            scores
+        });
+        prop_oneof![
+            smooth,
+            stepped,
+            masked,
+            one_high,
+            (1usize..600, -9.0f32..9.0).prop_map(|(n, score)| vec![score; n])
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn draws_are_those_of_a_sorted_vocabulary(
+            scores in scores(),
+            temperature in prop_oneof![Just(1.0f32), 0.05f32..3.0, Just(1e4)],
+            top_p in prop_oneof![Just(1.0f32), Just(0.9), 0.001f32..0.9999],
+            min_p in prop_oneof![3 => Just(0.0f32), 1 => 0.0001f32..1.0],
+            unit in prop_oneof![Just(0.0), Just(1.0), 0.0..1.0],
+        ) {
+            let sampling = Sampling { do_sample: true, temperature, top_p, min_p, ..Sampling::default() };
+            let best = maximum(&scores);
+            let mut room = Room::default();
+            let (slicing, kept) = keep(&scores, &sampling, best, &mut room);
+            let naive = Naive::new(&scores, temperature);
+            // Tokens that weigh nothing cannot be drawn, so that nobody sees whether they are counted.
+            let weighty = naive.weights.iter().filter(|&&weight| weight > f64::from(LEAST).exp()).count();
+            let least = naive.kept(&sampling, 1.0 + 1e-5).min(weighty);
+            let most = naive.kept(&sampling, 1.0 - 1e-5);
+            prop_assert!((least..=most).contains(&kept.tokens), "{} of {least} to {most}", kept.tokens);
+
+            let wanted = unit * kept.weight;
+            let token = slicing.token_at(wanted, &mut room);
+            let place = naive.tokens.iter().position(|&other| other == token).unwrap();
+            let before: f64 = naive.weights[..place].iter().sum();
+            let (slack, after) = (1e-6 * kept.weight, before + naive.weights[place]);
+            prop_assert!(place < kept.tokens, "{place} of {}", kept.tokens);
+            prop_assert!((before - slack..=after + slack).contains(&wanted), "{before} < {wanted} <= {after}");
+        }
+    }
+
+    #[test]
+    fn scores_without_an_order_give_a_token_all_the_same() {
+        let sampling = Sampling { do_sample: true, top_p: 0.9, ..Sampling::default() };
+        let (mut random, mut room) = (MersenneTwister::new(1), Room::default());
+        let mut drawn = |scores: &[f32]| draw(scores, &sampling, &mut random, &mut room);
+        assert_eq!(drawn(&[f32::NAN, f32::NAN]), 0);
+        assert_eq!(drawn(&[f32::NAN, -3.0, f32::NAN]), 1);
+        assert_eq!(drawn(&[f32::NEG_INFINITY; 3]), 0);
+        assert_eq!(drawn(&[1.0, f32::INFINITY, 2.0]), 1);
+        assert_eq!(drawn(&[f32::MIN, f32::MAX, f32::MIN]), 1);
+    }
+
+    #[test]
+    fn a_temperature_near_nothing_takes_the_best() {
+        let sampling = Sampling { do_sample: true, temperature: 1e-30, ..Sampling::default() };
+        let (mut random, mut room) = (MersenneTwister::new(1), Room::default());
+        assert_eq!(draw(&[1.0, 1.5, 1.4999999], &sampling, &mut random, &mut room), 1);
+    }
+}
