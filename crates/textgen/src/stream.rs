@@ -31,11 +31,20 @@ impl TokenStream {
     pub fn push(&mut self, token: u32) -> Result<String> {
         self.tokens.push(token);
         let (text, before) = self.texts()?;
-        let waits = text.ends_with(BROKEN) && self.tokens.len() - self.given < LONGEST_WAIT;
-        if waits || text.len() <= before.len() {
+        if text == before {
+            // Special tokens have no text, and do not wait for any.
+            self.given += usize::from(self.given + 1 == self.tokens.len());
             return Ok(String::new());
         }
-        Ok(self.give(&text, &before))
+        if !text.ends_with(BROKEN) {
+            return self.give(self.tokens.len(), &text, &before);
+        }
+        if self.tokens.len() - self.given < LONGEST_WAIT {
+            return Ok(String::new());
+        }
+        // The oldest is no part of a character that is still coming; the others may be.
+        let upto = self.given + 1;
+        self.give(upto, &self.tokenizer.decode(&self.tokens[..upto])?, &before)
     }
 
     /// Gives what is left, broken or not, and starts anew.
@@ -44,7 +53,7 @@ impl TokenStream {
     /// When the tokenizer refuses the tokens.
     pub fn finish(&mut self) -> Result<String> {
         let (text, before) = self.texts()?;
-        let rest = self.give(&text, &before);
+        let rest = self.give(self.tokens.len(), &text, &before)?;
         (self.tokens, self.given) = (Vec::new(), 0);
         Ok(rest)
     }
@@ -54,12 +63,15 @@ impl TokenStream {
         Ok((self.tokenizer.decode(&self.tokens)?, self.tokenizer.decode(&self.tokens[..self.given])?))
     }
 
-    fn give(&mut self, text: &str, before: &str) -> String {
-        // Where a later token changes how an earlier one is written, the common part was given already.
-        let same = text.chars().zip(before.chars()).take_while(|(new, old)| new == old).map(|(new, _)| new.len_utf8());
-        let new = text[same.sum::<usize>()..].to_owned();
+    /// Gives the text of the tokens up to `upto`; those that were given before are not needed any more.
+    fn give(&mut self, upto: usize, text: &str, before: &str) -> Result<String> {
+        let new = match text.strip_prefix(before) {
+            Some(new) => new.to_owned(),
+            // Later bytes made earlier ones unreadable, which cannot be taken back: the new ones speak for themselves.
+            None => self.tokenizer.decode(&self.tokens[self.given..upto])?,
+        };
         self.tokens.drain(..self.given);
-        self.given = self.tokens.len();
-        new
+        self.given = upto - self.given;
+        Ok(new)
     }
 }

@@ -51,6 +51,15 @@ impl TextFinish {
     }
 }
 
+impl From<Finish> for TextFinish {
+    fn from(finish: Finish) -> Self {
+        match finish {
+            Finish::EndToken => TextFinish::EndToken,
+            Finish::MaxLength => TextFinish::MaxLength,
+        }
+    }
+}
+
 /// What was generated.
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -93,13 +102,14 @@ pub fn generate_text(
     let mut text = String::new();
     let mut tokens = Vec::new();
     let (start, mut first_token) = (Instant::now(), Duration::ZERO);
-    let finish = loop {
+    let mut finish = loop {
         if tokens.len() >= most {
             break TextFinish::MaxNewTokens;
         }
         let token = match generator.step() {
             Ok(Some(newest)) => newest[0],
-            Ok(None) => break TextFinish::MaxLength,
+            // It had ended before.
+            Ok(None) => break generator.finish(0).map_or(TextFinish::MaxLength, TextFinish::from),
             Err(Error::Cancelled) => break TextFinish::Cancelled,
             Err(error) => return Err(error),
         };
@@ -119,10 +129,9 @@ pub fn generate_text(
             break TextFinish::StopString;
         }
         match generator.finish(0) {
-            Some(Finish::EndToken) => break TextFinish::EndToken,
             // Both at once is what was asked for.
-            Some(Finish::MaxLength) if tokens.len() < most => break TextFinish::MaxLength,
-            Some(Finish::MaxLength) => break TextFinish::MaxNewTokens,
+            Some(Finish::MaxLength) if tokens.len() == most => break TextFinish::MaxNewTokens,
+            Some(finish) => break finish.into(),
             None => {}
         }
     };
@@ -130,7 +139,10 @@ pub fn generate_text(
     if finish != TextFinish::StopString {
         let rest = match stops.push(&stream.finish()?) {
             Passed::Text(piece) => piece + &stops.finish(),
-            Passed::Stopped(piece) => piece,
+            Passed::Stopped(piece) => {
+                finish = TextFinish::StopString;
+                piece
+            }
         };
         if !rest.is_empty() {
             text += &rest;

@@ -4,67 +4,14 @@
 
 mod common;
 
+use common::tiny::{Tiny, steps};
 use common::{On, config, load};
 use proptest::prelude::*;
-use tempfile::TempDir;
-use testkit::llm::{END, PAD, TinyDecoder, VOCABULARY};
+use testkit::llm::{END, PAD, VOCABULARY};
 use textgen::{
-    ChatTemplate, Conversation, Error, Finish, Generator, GeneratorOptions, Limits, Message, Model, PromptShape,
-    Sampling, TextFinish, Tokenizer, generate_text,
+    ChatTemplate, Conversation, Error, Finish, Generator, GeneratorOptions, Limits, Message, PromptShape, Sampling,
+    TextFinish, generate_text,
 };
-
-/// The tiny decoder, loaded on the CPU.
-struct Tiny {
-    decoder: TinyDecoder,
-    model: Model,
-    tokenizer: Tokenizer,
-    _folder: TempDir,
-}
-
-impl Tiny {
-    /// `None`, with a printed reason, where ONNX Runtime is not installed.
-    fn new(shared: bool) -> Option<Tiny> {
-        let folder = tempfile::tempdir().unwrap();
-        let decoder = TinyDecoder::new(5);
-        decoder.write(folder.path(), shared).unwrap();
-        if let Err(reason) = testkit::place::onnxruntime() {
-            println!("skipped: {reason}");
-            return None;
-        }
-        let model = load(&config(folder.path(), On::Cpu).unwrap()).unwrap();
-        let tokenizer = Tokenizer::from_folder(model.config()).unwrap();
-        Some(Tiny { decoder, model, tokenizer, _folder: folder })
-    }
-
-    fn generator(&self, options: GeneratorOptions) -> Generator {
-        Generator::new(&self.model, options).unwrap()
-    }
-
-    /// What follows a sequence, by the loops.
-    fn reference(&self, tokens: &[u32], count: usize) -> Vec<u32> {
-        let mut tokens = tokens.to_vec();
-        let start = tokens.len();
-        for _ in 0..count {
-            let scores = self.decoder.scores(&tokens);
-            let best = (0..VOCABULARY).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap();
-            tokens.push(best as u32);
-            if END.contains(&(best as u32)) {
-                break;
-            }
-        }
-        tokens.split_off(start)
-    }
-}
-
-fn steps(generator: &mut Generator, count: usize) -> Vec<u32> {
-    let mut new = Vec::new();
-    while new.len() < count
-        && let Some(newest) = generator.step().unwrap()
-    {
-        new.extend(newest[0]);
-    }
-    new
-}
 
 #[test]
 fn tokens_are_those_of_plain_loops() {

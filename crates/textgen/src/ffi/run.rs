@@ -2,8 +2,7 @@
 
 use std::ffi::{CString, c_char};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ort::AsPointer;
 use ort::session::Session;
@@ -56,39 +55,47 @@ impl RunOptions {
 /// Stops a generation from anywhere: another thread, or a signal's handler thread.
 #[derive(Clone, Debug)]
 pub struct Canceller {
-    asked: Arc<AtomicBool>,
+    /// Locked while the options are told too: a run that ends by their flag finds the wish here, and taking it back leaves
+    /// none of them behind.
+    asked: Arc<Mutex<bool>>,
     options: Arc<[Arc<Handle>]>,
 }
 
 impl Canceller {
     pub(crate) fn new(options: &[&RunOptions]) -> Canceller {
         Canceller {
-            asked: Arc::new(AtomicBool::new(false)),
+            asked: Arc::new(Mutex::new(false)),
             options: options.iter().map(|options| Arc::clone(&options.options)).collect(),
         }
     }
 
     /// Makes the run in progress, or the next one, end with [`Error::Cancelled`].
     pub fn cancel(&self) {
-        self.asked.store(true, Ordering::SeqCst);
+        let mut asked = self.asked();
         for options in &*self.options {
             // SAFETY: the options are alive; setting the flag during a run is what it is for. It cannot fail.
             drop(check(unsafe { (ort::api().RunOptionsSetTerminate)(options.0.as_ptr()) }));
         }
+        *asked = true;
     }
 
     /// Whether it was asked for, and not yet obeyed.
     pub fn is_cancelled(&self) -> bool {
-        self.asked.load(Ordering::SeqCst)
+        *self.asked()
     }
 
     /// Takes back what was asked for and has not been obeyed: the next run goes on.
     pub fn reset(&self) {
+        let mut asked = self.asked();
         for options in &*self.options {
             // SAFETY: the options are alive. During a run this would only take the wish back, as asked.
             drop(check(unsafe { (ort::api().RunOptionsUnsetTerminate)(options.0.as_ptr()) }));
         }
-        self.asked.store(false, Ordering::SeqCst);
+        *asked = false;
+    }
+
+    fn asked(&self) -> MutexGuard<'_, bool> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
