@@ -47,6 +47,10 @@ pub struct Rotary {
 /// past, and rows behind `p + rows` are zeros. If `p + rows` is above `total`, or `p` above `held`, that is an index out of
 /// range.
 ///
+/// With `rotary` the new keys turn on their way, and so do the queries of the same tokens: four more inputs are queries
+/// `[batch, query heads, rows, size]`, cosines and sines `[count, half]`, then what its `positions` say, and a third output is
+/// the turned queries, of their shape. A position that is not below `count` is an index out of range.
+///
 /// # In place
 /// In a run an output may have its past's address, if both have the same shape: the caller's cache, updated where it lies.
 /// Then only the new rows are written, and all others stay as they are. A device compares the addresses when it runs the
@@ -59,6 +63,15 @@ pub struct Append {
     pub filled: Filled,
     /// There is a past.
     pub past: bool,
+    /// How keys and queries turn.
+    pub rotary: Option<Rotary>,
+}
+
+impl Append {
+    /// Where the inputs of the rotation begin.
+    pub fn turned_at(&self) -> usize {
+        if self.past { 5 } else { 3 }
+    }
 }
 
 /// What the denominator of a softmax has besides the scores.

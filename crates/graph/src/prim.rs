@@ -137,7 +137,7 @@ pub enum Prim {
     Attention(Attention),
     /// Turns pairs of elements by angles that follow from the tokens' positions: see [`Rotary`].
     Rotary(Rotary),
-    /// Puts the keys and values of new tokens behind those of a cache: see [`Append`].
+    /// Puts the keys and values of new tokens behind those of a cache, and may turn keys and queries: see [`Append`].
     Append(Append),
     /// Attention over caches that are filled to lengths of their own: see [`CachedAttention`].
     CachedAttention(CachedAttention),
@@ -183,6 +183,7 @@ impl Prim {
             },
             Self::Attention(_) => "attention",
             Self::Rotary(_) => "rotary",
+            Self::Append(append) if append.rotary.is_some() => "rotary_append",
             Self::Append(_) => "append",
             Self::CachedAttention(_) => "cached_attention",
         }

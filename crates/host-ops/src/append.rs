@@ -4,7 +4,11 @@ use graph::{DType, prim::Append};
 use crate::{
     Context, OpError, Tensor, TensorMut,
     index::{Bounds, Indices},
+    rotary::{HeadPlace, Heads, Turn},
 };
+
+/// Where the axes of tokens are: batch, row, head and element of `[batch, heads, rows, size]`.
+const BY_HEAD: [usize; 4] = [0, 2, 1, 3];
 
 /// Bytes that are worth a task.
 const GRAIN_BYTES: usize = 64 * 1024;
@@ -15,13 +19,14 @@ pub(crate) fn run(
     outputs: &[TensorMut<'_>],
     cx: &mut Context<'_>,
 ) -> Result<(), OpError> {
-    let (&[lengths, keys, values, ref past @ ..], &[present_keys, present_values]) = (inputs, outputs) else {
+    let (&[lengths, keys, values, ref past @ ..], &[present_keys, present_values, ref more @ ..]) = (inputs, outputs)
+    else {
         return Err(OpError::Unsupported { prim: "append", dtype: DType::F32 });
     };
     let (&[batch, heads, rows, _], &[_, _, total, _]) = (keys.shape(), present_keys.shape()) else {
         return Err(OpError::Unsupported { prim: "append", dtype: keys.dtype() });
     };
-    let past = if prim.past { past } else { &[] };
+    let (past, turning) = past.split_at_checked(prim.turned_at() - 3).unwrap_or((past, &[]));
     let held = past.first().map_or(total, |past| past.shape()[2]);
     let indices = Indices::new(lengths, "append")?;
     // SAFETY: the view is `[batch]`.
@@ -35,12 +40,36 @@ pub(crate) fn run(
             bounds.position(before as i64 - 1, held);
         }
     }
+    let turn = match (&prim.rotary, turning, more) {
+        (None, [], []) => None,
+        (Some(rotary), &[queries, cosines, sines, operand], &[turned]) => {
+            let turn = Turn::new(rotary, [cosines, sines, operand])?;
+            for token in 0..batch * rows {
+                turn.position(token / rows, token % rows, &bounds);
+            }
+            Some((turn, Heads::new(queries, BY_HEAD)?, Heads::new(keys, BY_HEAD)?, turned))
+        }
+        _ => return Err(OpError::Unsupported { prim: "append", dtype: keys.dtype() }),
+    };
     // Nothing is written unless all of it fits: a cache that is updated in place stays as it was.
     bounds.result()?;
+    if let Some((turn, queries, keys, turned)) = &turn {
+        let of = |out: TensorMut<'_>, [at, row, head]: HeadPlace| {
+            let places = [at, head, row].into_iter().zip(out.strides());
+            let elems: isize = places.map(|(at, &stride)| at as isize * stride).sum();
+            (out.start().wrapping_offset(elems * out.dtype().bytes() as isize), out.strides()[3])
+        };
+        // SAFETY: the outputs belong to this step, and what is filled was checked against the cache's extents.
+        unsafe {
+            turn.run(queries, &|place| of(*turned, place), &bounds, cx);
+            turn.run(keys, &|[at, row, head]| of(present_keys, [at, filled(at) + row, head]), &bounds, cx);
+        }
+    }
     for (number, (new, out)) in [(keys, present_keys), (values, present_values)].into_iter().enumerate() {
         let past = past.get(number).filter(|past| past.start() != out.start().cast_const());
         let in_place = prim.past && past.is_none();
-        let part = Part { new, past: past.copied(), out, in_place };
+        let is_there = number == 0 && turn.is_some();
+        let part = Part { new, is_there, past: past.copied(), out, in_place };
         let moved = if in_place { rows } else { total };
         let bytes = moved * out.shape()[3] * out.dtype().bytes();
         cx.parallel.ranges(batch * heads, (GRAIN_BYTES / bytes.max(1)).max(1), |range| {
@@ -56,6 +85,8 @@ pub(crate) fn run(
 /// Keys or values.
 struct Part<'a> {
     new: Tensor<'a>,
+    /// What is new is in the output already.
+    is_there: bool,
     /// The past, where it is copied.
     past: Option<Tensor<'a>>,
     out: TensorMut<'a>,
@@ -88,7 +119,7 @@ impl Part<'_> {
                 }
             }
         }
-        for row in 0..rows {
+        for row in if self.is_there { 0..0 } else { 0..rows } {
             let from = self.new.start().wrapping_offset(place(self.new.strides(), row));
             // SAFETY: the caller says so.
             unsafe { copy_row(from, self.new.strides()[3], to(before + row), size, bytes) };

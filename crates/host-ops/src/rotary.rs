@@ -21,52 +21,108 @@ pub(crate) fn run(
     let (&[x, cosines, sines, operand], &[out]) = (inputs, outputs) else {
         return Err(OpError::Unsupported { prim: "rotary", dtype: DType::F32 });
     };
-    if !matches!(x.dtype(), DType::F32 | DType::F16 | DType::Bf16) {
-        return Err(OpError::Unsupported { prim: "rotary", dtype: x.dtype() });
-    }
-    let (&[batch, rows, heads, size], &[count, half]) = (x.shape(), cosines.shape()) else {
-        return Err(OpError::Unsupported { prim: "rotary", dtype: x.dtype() });
-    };
-    let indices = Indices::new(operand, "rotary")?;
+    let turn = Turn::new(prim, [cosines, sines, operand])?;
     let bounds = Bounds::default();
-    let position = |at: usize, row: usize| {
-        let strides = operand.strides();
-        let found = match prim.positions {
+    let heads = Heads::new(x, [0, 1, 2, 3])?;
+    let to = |place: HeadPlace| {
+        let elems: isize = place.iter().zip(out.strides()).map(|(&at, &stride)| at as isize * stride).sum();
+        (out.start().wrapping_offset(elems * out.dtype().bytes() as isize), out.strides()[3])
+    };
+    // SAFETY: the output has x's shape, and belongs to this step.
+    unsafe { turn.run(&heads, &to, &bounds, cx) };
+    bounds.result()
+}
+
+/// Where a token's head is: batch, row and head.
+pub(crate) type HeadPlace = [usize; 3];
+
+/// Heads of tokens, and where the elements of one lie.
+pub(crate) struct Heads<'a> {
+    x: Tensor<'a>,
+    /// Of batch, row, head and element.
+    extents: [usize; 4],
+    strides: [isize; 4],
+}
+
+impl<'a> Heads<'a> {
+    /// A tensor whose axes with these numbers are batch, row, head and element.
+    pub(crate) fn new(x: Tensor<'a>, axes: [usize; 4]) -> Result<Self, OpError> {
+        if x.shape().len() != 4 || !matches!(x.dtype(), DType::F32 | DType::F16 | DType::Bf16) {
+            return Err(OpError::Unsupported { prim: "rotary", dtype: x.dtype() });
+        }
+        Ok(Self { x, extents: axes.map(|axis| x.shape()[axis]), strides: axes.map(|axis| x.strides()[axis]) })
+    }
+}
+
+/// What heads turn by.
+pub(crate) struct Turn<'a> {
+    prim: &'a Rotary,
+    cosines: Tensor<'a>,
+    sines: Tensor<'a>,
+    operand: Tensor<'a>,
+    indices: Indices<'a>,
+}
+
+impl<'a> Turn<'a> {
+    pub(crate) fn new(prim: &'a Rotary, [cosines, sines, operand]: [Tensor<'a>; 3]) -> Result<Self, OpError> {
+        if cosines.shape().len() != 2 {
+            return Err(OpError::Unsupported { prim: "rotary", dtype: cosines.dtype() });
+        }
+        Ok(Self { prim, cosines, sines, operand, indices: Indices::new(operand, "rotary")? })
+    }
+
+    /// The row of angles of a token.
+    pub(crate) fn position(&self, batch: usize, row: usize, bounds: &Bounds) -> Option<usize> {
+        let strides = self.operand.strides();
+        let found = match self.prim.positions {
             // SAFETY: the view is `[batch, rows]`.
-            Positions::Given => unsafe { indices.at(at as isize * strides[0] + row as isize * strides[1]) },
+            Positions::Given => unsafe { self.indices.at(batch as isize * strides[0] + row as isize * strides[1]) },
             Positions::Behind(filled) => {
                 // SAFETY: the view is `[batch]`.
-                let length = unsafe { indices.at(at as isize * strides[0]) };
+                let length = unsafe { self.indices.at(batch as isize * strides[0]) };
                 filled.before(length).saturating_add(row).min(i64::MAX as usize) as i64
             }
         };
         // Positions do not count from the end.
-        bounds.position(if found < 0 { i64::MAX } else { found }, count)
-    };
-    let (from, to) = (x.strides(), out.strides());
-    let each = 2 * half + 2 * size;
-    ranges_with::<f32>(cx, batch * rows, (GRAIN / (heads * size).max(1)).max(1), each, |range, scratch| {
-        let (angles, scratch) = scratch.split_at_mut(2 * half);
-        let (cosine, sine) = angles.split_at_mut(half);
-        let (head, turned) = scratch.split_at_mut(size);
-        for token in range {
-            let (at, row) = (token / rows, token % rows);
-            let Some(place) = position(at, row) else { continue };
-            load(&cosines, place as isize * cosines.strides()[0], cosines.strides()[1], cosine);
-            load(&sines, place as isize * sines.strides()[0], sines.strides()[1], sine);
-            for number in 0..heads {
-                let offset = |strides: &[isize]| {
-                    at as isize * strides[0] + row as isize * strides[1] + number as isize * strides[2]
-                };
-                load(&x, offset(from), from[3], head);
-                turn(prim.interleaved, head, cosine, sine, turned);
-                let to = (out.start().wrapping_offset(offset(to) * out.dtype().bytes() as isize), to[3]);
-                // SAFETY: the head lies within the view, and its token belongs to one task.
-                unsafe { f32::store(out.dtype(), to.0, to.1, turned) };
+        bounds.position(if found < 0 { i64::MAX } else { found }, self.cosines.shape()[0])
+    }
+
+    /// Turns heads, and writes each where `to` says: its first element, and the stride of the others. Tokens without angles
+    /// are left out.
+    ///
+    /// # Safety
+    /// Heads can be written where `to` says, and nobody else uses these places.
+    pub(crate) unsafe fn run(
+        &self,
+        heads: &Heads<'_>,
+        to: &(dyn Fn(HeadPlace) -> (*mut u8, isize) + Sync),
+        bounds: &Bounds,
+        cx: &mut Context<'_>,
+    ) {
+        let Self { cosines, sines, .. } = self;
+        let (&Heads { x, extents: [batch, rows, count, size], strides }, half) = (heads, cosines.shape()[1]);
+        let each = 2 * half + 2 * size;
+        ranges_with::<f32>(cx, batch * rows, (GRAIN / (count * size).max(1)).max(1), each, |range, scratch| {
+            let (angles, scratch) = scratch.split_at_mut(2 * half);
+            let (cosine, sine) = angles.split_at_mut(half);
+            let (head, turned) = scratch.split_at_mut(size);
+            for token in range {
+                let (at, row) = (token / rows, token % rows);
+                let Some(place) = self.position(at, row, bounds) else { continue };
+                load(cosines, place as isize * cosines.strides()[0], cosines.strides()[1], cosine);
+                load(sines, place as isize * sines.strides()[0], sines.strides()[1], sine);
+                for number in 0..count {
+                    let place = [at, row, number];
+                    let offset = place.iter().zip(strides).map(|(&at, stride)| at as isize * stride).sum();
+                    load(&x, offset, strides[3], head);
+                    turn(self.prim.interleaved, head, cosine, sine, turned);
+                    let (start, stride) = to(place);
+                    // SAFETY: the caller says so, and the token belongs to one task.
+                    unsafe { f32::store(x.dtype(), start, stride, turned) };
+                }
             }
-        }
-    });
-    bounds.result()
+        });
+    }
 }
 
 fn load(tensor: &Tensor<'_>, offset: isize, stride: isize, out: &mut [f32]) {

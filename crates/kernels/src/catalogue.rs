@@ -327,9 +327,18 @@ fn decoder(dtype: DType, samples: &mut Vec<Sample>) {
             samples.push(sample(format!("{name} {word} {dtype}"), prim, &[x, angles, angles, lengths], &[x]));
         }
         let (new, cache): (&[usize], &[usize]) = (&[2, 8, rows, 64], &[2, 8, 4096, 64]);
-        let prim = Prim::Append(Append { filled, past: true });
+        let prim = Prim::Append(Append { filled, past: true, rotary: None });
         let inputs = [lengths, (dtype, new), (dtype, new), (dtype, cache), (dtype, cache)];
         samples.push(sample(format!("append {word} {dtype}"), prim, &inputs, &[(dtype, cache), (dtype, cache)]));
+        for interleaved in [false, true] {
+            let rotary = Rotary { interleaved, positions: Positions::Behind(filled) };
+            let prim = Prim::Append(Append { filled, past: true, rotary: Some(rotary) });
+            let (queries, angles): (&[usize], &[usize]) = (&[2, 32, rows, 64], &[4096, 32]);
+            let more = [(dtype, queries), (dtype, angles), (dtype, angles), lengths];
+            let name = if interleaved { "rotary_append interleaved" } else { "rotary_append" };
+            let outputs = [(dtype, cache), (dtype, cache), (dtype, queries)];
+            samples.push(sample(format!("{name} {word} {dtype}"), prim, &[&inputs[..], &more].concat(), &outputs));
+        }
         for (heads, size, softcap) in [(8usize, 128usize, None), (32, 64, None), (64, 128, None), (16, 256, Some(50.0))]
         {
             let prim = Prim::CachedAttention(CachedAttention {

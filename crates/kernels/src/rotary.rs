@@ -62,7 +62,7 @@ pub(crate) fn work(rotary: &Rotary, step: &Step) -> Result<Work, Declined> {
 }
 
 /// The first `N` strides of a view; 0 where it has fewer.
-fn strides<const N: usize>(view: &View) -> [i64; N] {
+pub(crate) fn strides<const N: usize>(view: &View) -> [i64; N] {
     std::array::from_fn(|axis| view.strides.get(axis).map_or(0, |&stride| stride as i64))
 }
 

@@ -46,7 +46,7 @@ impl Case {
             .enumerate()
             .map(|(at, size)| dense(if in_place { 3 } else { 8 } + at as u32, dtype, &[2, heads, total, size]))
             .collect();
-        (step(Prim::Append(Append { filled, past: held.is_some() }), views, outputs), inputs)
+        (step(Prim::Append(Append { filled, past: held.is_some(), rotary: None }), views, outputs), inputs)
     }
 
     fn wanted(&self, inputs: &[Tensor], lengths: [i64; 2], in_place: bool) -> Vec<Vec<f64>> {

@@ -73,15 +73,28 @@ impl Build {
         attributes: &[(&str, Attribute)],
         dtype: DType,
     ) -> ValueId {
+        let inputs: Vec<_> = inputs.iter().map(|&id| Some(id)).collect();
+        self.outputs_of(domain, op_type, &inputs, attributes, &[Some(dtype)])[0]
+    }
+
+    /// As `with`, of any domain, with inputs and outputs that may be absent; gives the outputs that are there.
+    pub fn outputs_of(
+        &mut self,
+        domain: &str,
+        op_type: &str,
+        inputs: &[Option<ValueId>],
+        attributes: &[(&str, Attribute)],
+        dtypes: &[Option<DType>],
+    ) -> Vec<ValueId> {
         let attributes = Attributes::from(attributes);
-        let infos: Vec<_> = inputs.iter().map(|&id| Some(InputInfo::from(self.graph.value(id)))).collect();
-        let outputs = [Some(dtype)];
+        let infos: Vec<_> = inputs.iter().map(|id| id.map(|id| InputInfo::from(self.graph.value(id)))).collect();
         let info =
-            NodeInfo { domain, op_type, since_version: 18, attributes: &attributes, inputs: &infos, outputs: &outputs };
+            NodeInfo { domain, op_type, since_version: 18, attributes: &attributes, inputs: &infos, outputs: dtypes };
         let op = ops::parse(&info).unwrap().into();
-        let made = self.graph.add_value(format!("v{}", self.graph.values().len()), dtype, None);
-        let inputs = inputs.iter().map(|&id| Some(id)).collect();
-        self.graph.add_node(Node { name: format!("{op_type} {}", made.0), op, inputs, outputs: vec![Some(made)] });
+        let mut add = |dtype: DType| self.graph.add_value(format!("v{}", self.graph.values().len()), dtype, None);
+        let outputs: Vec<_> = dtypes.iter().map(|dtype| dtype.map(&mut add)).collect();
+        let made: Vec<ValueId> = outputs.iter().copied().flatten().collect();
+        self.graph.add_node(Node { name: format!("{op_type} {}", made[0].0), op, inputs: inputs.to_vec(), outputs });
         made
     }
 

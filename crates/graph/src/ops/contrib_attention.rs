@@ -83,7 +83,11 @@ impl Common {
         let lengths = cx.reshape(held, &[1])?;
         let lengths = cx.expand(&lengths, &[batch])?;
         let filled = Filled::default();
-        cx.emit(Prim::Append(Append { filled, past: true }), &[&lengths, k, v, past[0], past[1]], &present);
+        cx.emit(
+            Prim::Append(Append { filled, past: true, rotary: None }),
+            &[&lengths, k, v, past[0], past[1]],
+            &present,
+        );
         // Masks and biases say how many keys there are at most.
         let last = |value: &Val| value.shape().last().copied().filter(|_| value.rank() > 1);
         let seen = bias.and_then(last).or(mask.and_then(last)).unwrap_or(extent).min(extent);

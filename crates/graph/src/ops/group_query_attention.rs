@@ -89,7 +89,7 @@ impl Op for GroupQueryAttention {
         let present_keys = cx.fresh(keys.dtype(), &[batch, self.shared, extent, size])?;
         let present_values = cx.fresh(keys.dtype(), &[batch, self.shared, extent, size])?;
         if present_keys.elems() > 0 {
-            let prim = Prim::Append(Append { filled, past: past.is_some() });
+            let prim = Prim::Append(Append { filled, past: past.is_some(), rotary: None });
             let operands: Vec<&Val> = [&lengths].into_iter().chain(&new).chain(past.into_iter().flatten()).collect();
             cx.emit(prim, &operands, &[&present_keys, &present_values]);
         }

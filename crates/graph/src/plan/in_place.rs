@@ -85,7 +85,7 @@ mod tests {
     /// is made by what `others` do around the update. All three are outputs.
     fn draft(before: Vec<Step>, behind: Vec<Step>) -> Draft {
         let buffer = |origin| Buffer { dtype: DType::F32, elems: 8, origin };
-        let prim = Prim::Append(Append { filled: Filled::default(), past: true });
+        let prim = Prim::Append(Append { filled: Filled::default(), past: true, rotary: None });
         let inputs = vec![view(0), view(0), view(0), view(1), view(2)];
         let update = Step { node: 0, prim, inputs, outputs: vec![view(3), view(4)] };
         let mut buffers: Vec<Buffer> = (0..3).map(|at| buffer(Origin::Input(at))).collect();

@@ -8,6 +8,7 @@ mod fuse;
 mod in_place;
 mod integer;
 mod place;
+mod rotary_append;
 mod spec;
 
 use std::fmt;
@@ -24,7 +25,8 @@ pub use dump::PlanText;
 pub use place::ALIGNMENT;
 
 /// Stages of planning that can be left out.
-pub const OPTIONAL_STAGES: [&str; 6] = ["integer-products", "fused", "folded", ATTENTION, "epilogues", CHANNELS_LAST];
+pub const OPTIONAL_STAGES: [&str; 7] =
+    ["integer-products", "fused", "folded", ATTENTION, "epilogues", "rotary-append", CHANNELS_LAST];
 
 /// The stage that runs only for devices that want it ([`Selection::with_attention`]).
 pub(crate) const ATTENTION: &str = "fused-attention";
@@ -125,6 +127,7 @@ impl Plan {
             ("folded", &mut |draft| fold(draft)),
             (ATTENTION, &mut attention::merge),
             ("epilogues", &mut epilogue::merge),
+            ("rotary-append", &mut rotary_append::merge),
             (CHANNELS_LAST, &mut |draft| {
                 channels_last::relayout(draft);
                 fold(draft);

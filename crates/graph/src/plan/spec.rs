@@ -225,7 +225,7 @@ mod tests {
         };
         let update = || Step {
             node: 0,
-            prim: Prim::Append(Append { filled: Filled::default(), past: true }),
+            prim: Prim::Append(Append { filled: Filled::default(), past: true, rotary: None }),
             inputs: vec![view(0, 4, 0), cache(0), cache(0), cache(1), cache(2)],
             outputs: vec![cache(3), cache(4)],
         };

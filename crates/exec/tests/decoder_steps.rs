@@ -1,0 +1,201 @@
+//! What a decoder's nodes become: few steps, with the same numbers as more of them.
+#![allow(clippy::unwrap_used)]
+#[path = "common/build.rs"]
+mod build;
+mod common;
+
+use build::Build;
+use common::{random, tensor};
+use exec::{
+    Input, Program, Settings,
+    host::{HostDevice, run_program},
+};
+use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
+
+const CONTRIB: &str = "com.microsoft";
+const BATCH: usize = 2;
+const HEADS: usize = 6;
+const SHARED: usize = 2;
+const SIZE: usize = 16;
+const TOTAL: usize = 40;
+/// The width of tokens.
+const DEPTH: usize = HEADS * SIZE;
+
+fn without(names: &str) -> Selection {
+    let (selection, unknown) = Selection::without(names);
+    assert!(unknown.is_empty());
+    selection
+}
+
+fn int(name: &'static str, value: usize) -> (&'static str, Attribute) {
+    (name, Attribute::Int(value as i64))
+}
+
+fn floats(shape: &[usize], seed: u64) -> Tensor {
+    tensor(DType::F32, shape, &random(shape.iter().product(), seed))
+}
+
+/// The inputs that all graphs here have: caches, the last index of each row, and positions; behind them come tokens.
+struct Decoder {
+    build: Build,
+    caches: [ValueId; 2],
+    lengths: ValueId,
+    positions: ValueId,
+    angles: [ValueId; 2],
+}
+
+impl Decoder {
+    fn new() -> Self {
+        let mut build = Build::default();
+        let caches = [build.input(), build.input()];
+        let (lengths, positions) = (build.input_of(DType::I32), build.input_of(DType::I64));
+        let angles = [1, 2].map(|seed| build.constant(floats(&[TOTAL, SIZE / 2], seed)));
+        Self { build, caches, lengths, positions, angles }
+    }
+
+    /// The attention of queries, keys and values, or of all three in one, which turns them itself or not.
+    fn attention(&mut self, tokens: [Option<ValueId>; 3], turns: bool) -> Vec<ValueId> {
+        let total = self.build.constant(tensor(DType::I32, &[], &[TOTAL as f64]));
+        let mut inputs = tokens.to_vec();
+        inputs.extend([self.caches[0], self.caches[1], self.lengths, total].map(Some));
+        inputs.extend(self.angles.iter().filter(|_| turns).map(|&id| Some(id)));
+        let attributes = [int("num_heads", HEADS), int("kv_num_heads", SHARED), int("do_rotary", usize::from(turns))];
+        self.build.outputs_of(CONTRIB, "GroupQueryAttention", &inputs, &attributes, &[Some(DType::F32); 3])
+    }
+
+    fn rotary(&mut self, x: ValueId, heads: usize) -> ValueId {
+        let inputs = [x, self.positions, self.angles[0], self.angles[1]];
+        let attributes = [int("num_heads", heads), int("rotary_embedding_dim", SIZE)];
+        self.build.contrib("RotaryEmbedding", &inputs, &attributes)
+    }
+}
+
+/// The names of the steps, and the results, for tokens of these widths.
+fn run(graph: &Graph, passes: Selection, rows: usize, widths: &[usize]) -> (Vec<&'static str>, Vec<Vec<u8>>) {
+    let settings = Settings { passes, ..Settings::default() };
+    let program = Program::with(graph.clone(), &HostDevice::new(), settings).unwrap();
+    let cache = [BATCH, SHARED, TOTAL, SIZE];
+    let places: Vec<f64> = (0..BATCH * rows).map(|at| (at * 7 % TOTAL) as f64).collect();
+    let mut inputs = vec![
+        floats(&cache, 3),
+        floats(&cache, 4),
+        tensor(DType::I32, &[BATCH], &[30.0, 9.0]),
+        tensor(DType::I64, &[BATCH, rows], &places),
+    ];
+    inputs.extend(widths.iter().enumerate().map(|(at, &width)| floats(&[BATCH, rows, width], 5 + at as u64)));
+    let shapes: Vec<Input<'_>> = inputs.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
+    let plan = program.plan(&shapes).unwrap();
+    let steps = plan.plan().steps.iter().map(|step| step.prim.name()).collect();
+    (steps, run_program(&program, &inputs).unwrap().iter().map(|made| made.bytes().to_vec()).collect())
+}
+
+const KEYS: usize = SHARED * SIZE;
+
+#[test]
+fn rotations_and_the_update_of_a_cache_are_one_step() {
+    // Tokens in one tensor, in three, and turned by nodes of their own.
+    for kind in 0..3 {
+        let mut decoder = Decoder::new();
+        let widths: &[usize] = if kind == 0 { &[DEPTH + 2 * KEYS] } else { &[DEPTH, KEYS, KEYS] };
+        let mut tokens = [None; 3];
+        tokens.iter_mut().zip(widths).for_each(|(token, _)| *token = Some(decoder.build.input()));
+        if kind == 2 {
+            tokens[0] = tokens[0].map(|x| decoder.rotary(x, HEADS));
+            tokens[1] = tokens[1].map(|x| decoder.rotary(x, SHARED));
+        }
+        let made = decoder.attention(tokens, kind < 2);
+        let graph = decoder.build.outputs(&made);
+        for rows in [1, 5] {
+            let (steps, joined) = run(&graph, Selection::default(), rows, widths);
+            assert_eq!(steps, ["rotary_append", "cached_attention"], "kind {kind}");
+            let (steps, apart) = run(&graph, without("rotary-append"), rows, widths);
+            let first = if kind == 0 { &["rotary"][..] } else { &["rotary", "rotary"] };
+            assert_eq!(steps, [first, &["append", "cached_attention"]].concat());
+            assert_eq!(joined, apart, "kind {kind}: the same bits");
+        }
+    }
+}
+
+#[test]
+fn turned_keys_that_someone_else_reads_stay_a_step() {
+    // As values, as an output, and instead of the queries.
+    for kind in 0..3 {
+        let mut decoder = Decoder::new();
+        let [q, k, v] = [(); 3].map(|()| decoder.build.input());
+        let keys = decoder.rotary(k, SHARED);
+        let queries = if kind == 2 { q } else { decoder.rotary(q, HEADS) };
+        let values = if kind == 0 { keys } else { v };
+        let mut made = decoder.attention([Some(queries), Some(keys), Some(values)], false);
+        made.extend((kind == 1).then_some(keys));
+        made.extend((kind == 0).then_some(v).map(|v| decoder.build.node("Neg", &[v])));
+        let graph = decoder.build.outputs(&made);
+        let widths = [DEPTH, KEYS, KEYS];
+        let (steps, joined) = run(&graph, Selection::default(), 3, &widths);
+        assert!(steps.contains(&"append") && steps.contains(&"rotary"), "kind {kind}: {steps:?}");
+        assert_eq!(joined, run(&graph, without("rotary-append"), 3, &widths).1);
+    }
+}
+
+/// A product with 4-bit weights.
+fn product(build: &mut Build, x: ValueId, depth: usize, columns: usize, seed: u64) -> ValueId {
+    let blocks = depth.div_ceil(32);
+    let byte = |number: &f64| ((number + 2.0) * 64.0) as u8;
+    let bytes: Vec<u8> = random(columns * blocks * 16, seed).iter().map(byte).collect();
+    let weights = build.constant(Tensor::from_bytes(DType::U8, &[columns, blocks, 16], &bytes).unwrap());
+    let scales = build.constant(floats(&[columns, blocks], seed + 1));
+    let attributes = [int("K", depth), int("N", columns), int("bits", 4), int("block_size", 32)];
+    build.contrib("MatMulNBits", &[x, weights, scales], &attributes)
+}
+
+#[test]
+fn a_layer_is_nine_steps() {
+    let mut decoder = Decoder::new();
+    let x = decoder.build.input();
+    let norm = |build: &mut Build, x: ValueId, skip: Option<ValueId>, seed: u64| {
+        let weights = build.constant(floats(&[DEPTH], seed));
+        let epsilon = [("epsilon", Attribute::Float(1e-5))];
+        match skip {
+            None => [build.with("SimplifiedLayerNormalization", &[x, weights], &epsilon), x],
+            Some(skip) => {
+                let inputs = [Some(x), Some(skip), Some(weights)];
+                let name = "SkipSimplifiedLayerNormalization";
+                // The sum is the fourth output; those between are for training.
+                let made = build.outputs_of(
+                    CONTRIB,
+                    name,
+                    &inputs,
+                    &epsilon,
+                    &[Some(DType::F32), None, None, Some(DType::F32)],
+                );
+                [made[0], made[1]]
+            }
+        }
+    };
+    let [normed, sum] = norm(&mut decoder.build, x, None, 10);
+    let tokens = [(DEPTH, 11), (KEYS, 13), (KEYS, 15)]
+        .map(|(columns, seed)| Some(product(&mut decoder.build, normed, DEPTH, columns, seed)));
+    let made = decoder.attention(tokens, true);
+    let build = &mut decoder.build;
+    let attended = product(build, made[0], DEPTH, DEPTH, 17);
+    let [normed, sum] = norm(build, sum, Some(attended), 19);
+    let (gate, up) = (product(build, normed, DEPTH, 128, 20), product(build, normed, DEPTH, 128, 22));
+    let sigmoid = build.node("Sigmoid", &[gate]);
+    let silu = build.node("Mul", &[gate, sigmoid]);
+    let gated = build.node("Mul", &[silu, up]);
+    let down = product(build, gated, 128, DEPTH, 24);
+    let [last, sum] = norm(build, sum, Some(down), 26);
+    let graph = build.outputs(&[last, sum, made[1], made[2]]);
+    let (steps, _) = run(&graph, Selection::default(), 1, &[DEPTH]);
+    let expected = [
+        "norm",
+        "quant_matmul",
+        "rotary_append",
+        "cached_attention",
+        "fused_quant_matmul",
+        "norm",
+        "quant_matmul",
+        "map",
+        "fused_quant_matmul",
+    ];
+    assert_eq!(steps, [&expected[..], &["norm"]].concat());
+}
