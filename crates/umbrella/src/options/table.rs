@@ -105,7 +105,7 @@ options! {
     dump_subgraphs: Option<bool>, relayed, "MIGraphX: write each partition as an ONNX file";
     max_dynamic_batch: Option<u32>, relayed, "MIGraphX: largest batch of a dynamic batch axis; 0 is off";
     compile_batches: Option<String>, relayed, "MIGraphX: batch sizes to compile for, separated by commas";
-    coalesce_io: Option<bool>, relayed, "MIGraphX: copy all host inputs in one transfer";
+    coalesce_io: Option<bool>, relayed, "MIGraphX: taken for compatibility; tensors are on the device when a partition runs";
     precompile_at_load: Option<bool>, relayed, "MIGraphX: compile every batch size when the session is created";
     has_user_compute_stream: Option<bool>, relayed, "MIGraphX: run on the stream of user_compute_stream";
     user_compute_stream: Option<String>, relayed, "MIGraphX: address of the application's HIP stream, in decimal";
