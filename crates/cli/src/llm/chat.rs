@@ -1,6 +1,6 @@
 //! `amdgpu-ep chat`: a conversation, line by line.
 
-use std::io::{self, BufRead, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use textgen::{Answer, ChatTemplate, Conversation, TextFinish, TextStep};
 
+use super::lines::{Entered, Lines};
 use super::{FolderArguments, LimitArguments, Opening, SamplingArguments, note, open};
 
 const HELP: &str = "\
@@ -17,6 +18,8 @@ const HELP: &str = "\
 /help     show this
 /quit     end; so does the end of the input
 Ctrl-C    stop the answer";
+
+const HOW_TO_END: &str = "/quit or Ctrl-D ends the conversation";
 
 /// The arguments of `chat`.
 #[derive(Args, Clone, Debug)]
@@ -70,7 +73,7 @@ fn stop_answers(generator: &textgen::Generator, answering: Arc<AtomicBool>) -> R
         if answering.load(Ordering::SeqCst) {
             canceller.cancel();
         } else {
-            note("\nnote", "/quit or Ctrl-D ends the conversation");
+            note("\nnote", HOW_TO_END);
         }
     })
     .context("Ctrl-C could not be taken over")
@@ -85,17 +88,16 @@ struct Chat {
 
 impl Chat {
     fn talk(&mut self) -> Result<()> {
-        let stdin = io::stdin();
-        let mut line = String::new();
+        let mut lines = Lines::new()?;
         loop {
-            if stdin.is_terminal() {
-                // Nobody is left to tell when stderr is closed.
-                let _ = write!(io::stderr(), "> ").and_then(|()| io::stderr().flush());
-            }
-            line.clear();
-            if stdin.lock().read_line(&mut line).context("stdin could not be read")? == 0 {
-                return Ok(());
-            }
+            let line = match lines.next()? {
+                Entered::Line(line) => line,
+                Entered::Interrupted => {
+                    note("note", HOW_TO_END);
+                    continue;
+                }
+                Entered::End => return Ok(()),
+            };
             match line.trim() {
                 "" => {}
                 "/quit" | "/exit" => return Ok(()),

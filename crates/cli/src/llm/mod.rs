@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod chat;
 pub mod generate;
+mod lines;
 mod plot;
 
 use std::io::{self, Write};

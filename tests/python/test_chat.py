@@ -1,0 +1,107 @@
+"""`amdgpu-ep chat` on a terminal: lines are edited and brought back, Ctrl-C stops an answer, Ctrl-D ends."""
+import os
+import pty
+import select
+import time
+
+from command_support import COMMAND, onnxruntime_library
+from genai_support import folder_of
+from support import LIBRARY
+
+PROMPT, HOME, UP, LEFT = "> ", "\x1b[H", "\x1b[A", "\x1b[D"
+CTRL_C, CTRL_D = "\x03", "\x04"
+# How long nothing may come: a test that waits so long has failed.
+PATIENCE_SECONDS = 120
+
+
+class Terminal:
+    """The command on a terminal of its own; its answers go into `answers`, if that is given."""
+
+    def __init__(self, *arguments, answers=None, term="xterm"):
+        command = [str(COMMAND), "chat", str(folder_of("nano-fp32")), "--ort", str(onnxruntime_library()), *arguments]
+        environment = {**os.environ, "AMDGPU_EP_DRIVER": "host", "AMDGPU_EP_PATH": LIBRARY, "TERM": term}
+        self.child, self.master = pty.fork()
+        if self.child == 0:
+            if answers is not None:
+                os.dup2(os.open(answers, os.O_WRONLY | os.O_CREAT), 1)
+            os.execve(COMMAND, command, environment)
+        self.seen = ""
+
+    def wait_for(self, text):
+        """Everything up to `text`, which is then forgotten."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while text not in self.seen:
+            ready, _, _ = select.select([self.master], [], [], max(0, deadline - time.monotonic()))
+            assert ready, f"{text!r} never came, only {self.seen!r}"
+            try:
+                self.seen += os.read(self.master, 4096).decode(errors="replace")
+            except OSError:
+                raise AssertionError(f"it ended before {text!r} came: {self.seen!r}") from None
+        before, _, self.seen = self.seen.partition(text)
+        return before
+
+    def type(self, keys):
+        os.write(self.master, keys.encode())
+
+    def ended(self):
+        """The exit code, once it has ended."""
+        try:
+            while os.read(self.master, 4096):
+                pass
+        except OSError:
+            pass  # the terminal is gone with the command
+        os.close(self.master)
+        return os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
+
+
+def test_lines_are_edited_and_brought_back():
+    terminal = Terminal("--max-new-tokens", "4")
+    terminal.wait_for("/help lists the commands")
+    terminal.wait_for(PROMPT)
+    # Written without its beginning and with two letters the wrong way round, then mended.
+    terminal.type("sttas" + LEFT + "\x7f" + LEFT + "a\x1b[C" + HOME + "/" + "\r")
+    assert "there is no" not in terminal.wait_for("messages      0")
+    terminal.wait_for(PROMPT)
+    terminal.type("hello\r")
+    terminal.wait_for(PROMPT)
+    terminal.type(UP + UP + "\r")
+    terminal.wait_for("messages      2")
+    terminal.wait_for("last answer   4 tokens")
+    terminal.type(CTRL_D)
+    assert terminal.ended() == 0
+
+
+def test_ctrl_c_stops_the_answer_and_ctrl_d_ends():
+    terminal = Terminal("--max-new-tokens", "100000", "--logit-bias", "65=1000")
+    terminal.wait_for(PROMPT)
+    terminal.type(CTRL_C)
+    terminal.wait_for("/quit or Ctrl-D ends the conversation")
+    terminal.wait_for(PROMPT)
+    terminal.type("hello\r")
+    # The first of the answer, behind the line that was typed.
+    terminal.wait_for("\n")
+    while not terminal.seen.strip("\r\n\x1b[?204hl"):
+        terminal.seen += os.read(terminal.master, 4096).decode(errors="replace")
+    terminal.type(CTRL_C)
+    terminal.wait_for(PROMPT)
+    terminal.type("/stats\r")
+    terminal.wait_for("messages      2")
+    # Where the machine was faster than the key, the answer came to its end.
+    ending = terminal.wait_for("last prompt")
+    assert "ended by cancelled" in ending or "ended by max_length" in ending, ending
+    terminal.type(CTRL_D)
+    assert terminal.ended() == 0
+
+
+def test_answers_alone_go_to_the_standard_output(tmp_path):
+    for term in ("xterm", "dumb"):
+        answers = tmp_path / term
+        terminal = Terminal("--max-new-tokens", "4", "--logit-bias", "65=1000", answers=answers, term=term)
+        terminal.wait_for(PROMPT)
+        terminal.type("hello\r")
+        terminal.wait_for(PROMPT)
+        terminal.type("/quit\r")
+        assert terminal.ended() == 0
+        content = answers.read_bytes()
+        assert content.endswith(b"\n") and b"hello" not in content and b">" not in content, content
+        assert b"\x1b" not in content and len(set(content.strip())) == 1, content
