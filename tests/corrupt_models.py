@@ -42,7 +42,7 @@ from spoiled_context import Compiled
 
 NAME = "AMDGPUExecutionProvider"
 KEPT = ROOT / "target" / "corrupt-models"
-SECONDS_WITHOUT_A_WORD = 60
+SECONDS_WITHOUT_A_WORD = 300
 MEMORY_BYTES = 3 << 30
 BAD = ("CRASH", "MUTE")
 

@@ -21,7 +21,7 @@ def generate(driver, *flags):
     command += ["--ort", arguments.onnxruntime, "--library", arguments.library, *flags]
     # A driver that is not there: no device of ours, whatever the machine has.
     environment = {**os.environ, "AMDGPU_EP_DRIVER": driver, "AMDGPU_EP_HIP_LIBRARY": "there-is-no-such-library.so"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
 
 
 ours = json.loads(generate("host").stdout)

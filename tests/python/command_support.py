@@ -20,7 +20,7 @@ def call(*words, stdin="", **variables):
     """What the command did, with these environment variables on top."""
     environment = {**os.environ, "AMDGPU_EP_DRIVER": "host", "AMDGPU_EP_PATH": LIBRARY, **variables}
     command = [COMMAND, *words, "--ort", onnxruntime_library()]
-    return subprocess.run(command, input=stdin.encode(), capture_output=True, env=environment, timeout=300)
+    return subprocess.run(command, input=stdin.encode(), capture_output=True, env=environment, timeout=600)
 
 
 def document(*words, stdin="", **variables):

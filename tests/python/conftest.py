@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 # Without it, a failed assertion in one of these says nothing but its name.
-pytest.register_assert_rewrite("support", "backends_support", "capi", "genai_support", "textgen_support")
+pytest.register_assert_rewrite(*(file.stem for file in Path(__file__).parent.glob("*.py") if file.stem != "conftest"))
 
 import onnxruntime
 

@@ -353,7 +353,7 @@ with t.registered() as devices:
     command = [PYTHON, "-c", code]
     started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     for process in started:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=600)
         assert process.returncode == 0, errors
     assert len(entries(tmp_path)) == 1
 

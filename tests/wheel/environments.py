@@ -30,7 +30,8 @@ class Environment:
         self.pip("install", "--quiet", "--no-compile", "--only-binary", ":all:", *what)
 
     def pip(self, command, *arguments):
-        return self.call([*pip(), "--disable-pip-version-check", "--python", self.bin / "python", command, *arguments])
+        patient = ["--disable-pip-version-check", "--retries", "10", "--timeout", "60"]
+        return self.call([*pip(), *patient, "--python", self.bin / "python", command, *arguments])
 
     def python(self, *arguments, **call):
         return self.call([self.bin / "python", "-X", "faulthandler", *arguments], **call)

@@ -152,6 +152,7 @@ Dir::Cache "{folder}/cache";
 Dir::State::status "{folder}/status";
 APT::Sandbox::User "root";
 Acquire::Languages "none";
+Acquire::Retries "5";
 "#
     )
 }

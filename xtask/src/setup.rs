@@ -200,13 +200,12 @@ fn unpacked(interpreter: &Path, package: &str, version: &str, folder: PathBuf) -
 }
 
 fn pip_of(interpreter: &Path, host: &str) -> Command {
-    if shell::succeeds(interpreter, &["-m", "pip", "--version"]) {
-        let mut pip = Command::new(interpreter);
-        pip.args(["-m", "pip"]);
-        return pip;
+    let has_pip = shell::succeeds(interpreter, &["-m", "pip", "--version"]);
+    let mut pip = if has_pip { Command::new(interpreter) } else { Command::new(host) };
+    pip.args(["-m", "pip", "--retries", "10", "--timeout", "60"]);
+    if !has_pip {
+        pip.arg("--python").arg(interpreter);
     }
-    let mut pip = Command::new(host);
-    pip.args(["-m", "pip", "--python"]).arg(interpreter);
     pip
 }
 

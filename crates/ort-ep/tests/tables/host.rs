@@ -62,6 +62,8 @@ impl Host {
             return None;
         }
         let report = std::env::temp_dir().join(format!("ort-ep-tables-{}", std::process::id()));
+        // A process of the same number may have left one.
+        let _ = std::fs::remove_file(&report);
         // SAFETY: the two symbols of every plugin have these types. The tests of this process take turns, so nobody reads
         // variables while they are set.
         unsafe {
