@@ -14,7 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 NAME = "DynamicShapesExecutionProvider"
 LAYERS, HEADS, WIDTH, WORDS, LONGEST = 4, 4, 32, 20_000, 64
-GROWTH_MIB = 16
+# A plan that dequantised the word vectors for itself would take 2.4 MiB, and the 150 plans that are watched 366 MiB; what the
+# C library keeps of freed memory differs by some 10 MiB from run to run.
+GROWTH_MIB = 48
 TOLERANCE = 1e-4
 
 

@@ -9,11 +9,18 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
-/// The cargo that started us, so that a toolchain override stays in force.
+/// What proptest draws its cases from, so that two runs of one commit see the same ones.
+const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261115");
+
+/// The cargo that started us, so that a toolchain override stays in force. Property tests that it runs draw the same cases
+/// every time; set `PROPTEST_RNG_SEED` to look elsewhere and `PROPTEST_CASES` to look longer.
 pub fn cargo(root: &Path) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(root);
+    if std::env::var_os(SEED.0).is_none() {
+        command.env(SEED.0, SEED.1);
+    }
     // It sees a pipe, whatever its words end up on.
     if io::stderr().is_terminal() {
         command.env("CARGO_TERM_COLOR", "always");
@@ -165,6 +172,14 @@ mod tests {
         assert!(text.contains("`sh -c echo told;"), "{text}");
         assert!(text.contains("    told\n") && text.contains("    warned\n"), "{text}");
         assert!(text.contains("exit status: 3"), "{text}");
+    }
+
+    #[test]
+    fn property_tests_that_cargo_runs_draw_the_same_cases_every_time() {
+        let command = cargo(Path::new("."));
+        let given = command.get_envs().find(|(name, _)| *name == SEED.0).and_then(|(_, value)| value);
+        // Where the variable is set already, it is inherited.
+        assert_eq!(given.is_some(), std::env::var_os(SEED.0).is_none());
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Everything CI runs, as named steps with a table at the end. A step that cannot run here is listed as skipped.
 
 use std::cell::OnceCell;
-use std::env;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -215,26 +214,20 @@ fn cargo(context: &Context<'_>, arguments: &[&str], environment: &[(&str, &str)]
     shell::run(&mut command).map(|()| Outcome::Passed(String::new()))
 }
 
-/// What proptest draws its cases from, so that two runs of one commit see the same ones. Set `PROPTEST_RNG_SEED` to look
-/// elsewhere and `PROPTEST_CASES` to look longer.
-const PROPTEST_SEED: &str = "20261115";
-
 /// Tests find the staged libraries and the Python environment under `target/`, so both are made first.
 fn rust_tests(context: &Context<'_>) -> Result<Outcome> {
     context.stage()?;
     context.python()?;
-    let seed = env::var("PROPTEST_RNG_SEED").unwrap_or_else(|_| PROPTEST_SEED.into());
-    let environment = [("PROPTEST_RNG_SEED", seed.as_str())];
     if shell::succeeds("cargo-nextest", &["nextest", "--version"]) {
         // Its place is in .config/nextest.toml.
         let report = context.workspace.target().join("nextest/default/junit.xml");
         let _ = fs::remove_file(&report);
-        let ran = cargo(context, &["nextest", "run", "--workspace"], &environment).map(drop);
+        let ran = cargo(context, &["nextest", "run", "--workspace"], &[]).map(drop);
         junit::explained(ran, &report).map(|()| Outcome::Passed(String::new()))
     } else {
         // `cargo test --examples` would build the example plugins as test programs, not as the libraries tests load.
         cargo(context, &["build", "--workspace", "--examples"], &[])?;
-        cargo(context, &["test", "--workspace", "--lib", "--bins", "--tests"], &environment)
+        cargo(context, &["test", "--workspace", "--lib", "--bins", "--tests"], &[])
             .map(|_| Outcome::Passed("cargo-nextest is not installed: ran with cargo test, without time limits".into()))
     }
 }
