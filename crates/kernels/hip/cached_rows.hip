@@ -9,6 +9,11 @@
 #define V (16 / (int)sizeof(T))
 #define ROOM (LANES * E)
 #define TEAMS (THREADS / LANES)
+#if defined(__CUDACC_RTC__)
+// Left alone, the twin's compiler spills a few registers for blocks that the grid does not have.
+#undef KERNEL_BOUNDS
+#define KERNEL_BOUNDS(threads) __launch_bounds__(threads, ROWS > 4 ? 2 : 4)
+#endif
 typedef Pack<T, V> Chunk;
 struct __align__(16) Numbers { f32 at[E]; };
 // What a row sees, and where its bias begins.

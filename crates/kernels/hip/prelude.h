@@ -22,7 +22,8 @@
   static void name##_body(const Args& a)
 #elif defined(__CUDACC_RTC__)
 #define DEV static __device__ __forceinline__
-#define KERNEL(name, threads, Args) extern "C" __global__ void __launch_bounds__(threads) name(const Args a)
+#define KERNEL_BOUNDS(threads) __launch_bounds__(threads)
+#define KERNEL(name, threads, Args) extern "C" __global__ void KERNEL_BOUNDS(threads) name(const Args a)
 #define DYN_SHARED(T, name)                                                                                            \
   extern __shared__ __align__(16) unsigned char dyn_shared_bytes[];                                                    \
   T* name = (T*)dyn_shared_bytes
