@@ -13,11 +13,9 @@ fn exp(x: f32) -> f32 {
     let power = rounded - ROUND;
     let rest = within - power * LN_2_HIGH - power * LN_2_LOW;
     // The polynomial of the Cephes library, for at most ln 2 / 2 on either side of 0.
-    let mut sum = 1.987_569_1e-4;
-    for factor in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        sum = sum * rest + factor;
-    }
-    let of_rest = sum * rest * rest + rest + 1.0;
+    let square = rest * rest;
+    let high = (1.987_569_1e-4 * rest + 1.398_2e-3) * square + (8.333_452e-3 * rest + 4.166_579_6e-2);
+    let of_rest = (high * square + (1.666_666_5e-1 * rest + 0.5)) * square + (rest + 1.0);
     let power = (rounded.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
     let scale = f32::from_bits((power.wrapping_add(127) << 23) as u32);
     if x > LEAST { of_rest * scale } else { 0.0 }

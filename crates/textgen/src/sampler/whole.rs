@@ -7,12 +7,17 @@
 use super::Sampling;
 use super::random::MersenneTwister;
 use super::select::{self, Candidate, maximum, order};
-use super::weight::{LEAST, weigh};
+use super::weight::{LEAST, weigh, weight};
 
 /// Of a vocabulary of 128k tokens, even the fullest slice has a few hundred then.
 const SLICES: usize = 2048;
 
+/// Scores that are looked at together.
 const BLOCK: usize = 64;
+
+/// Slices behind the last one, for tokens that cannot be drawn. Each of a block has its own: adding to one place again and
+/// again takes the time of a wait.
+const LEFT_OUT: usize = SLICES;
 
 /// Memory of draws, kept from one to the next.
 #[derive(Debug, Default)]
@@ -95,53 +100,62 @@ impl<'a> Slicing<'a> {
         let slices_per_score = ((SLICES - 1) as f32 / range).min(1e30);
         let slicing = Slicing { scores, best, temperature, floor, min_p, slices_per_score };
         room.slices.clear();
-        room.slices.resize(SLICES, EMPTY);
-        slicing.each(
-            |_| true,
-            |slice, candidate| {
-                let slice = &mut room.slices[slice];
-                slice.tokens += 1;
-                slice.weight += f64::from(candidate.weight);
-                slice.least = slice.least.min(candidate.weight);
-            },
-        );
+        room.slices.resize(LEFT_OUT + BLOCK, EMPTY);
+        slicing.count(&mut room.slices);
         slicing
     }
 
-    /// Shows every token that is not left out, with its slice, where `wanted` says so of one in its block.
-    fn each(&self, wanted: impl Fn(usize) -> bool, mut show: impl FnMut(usize, Candidate)) {
-        let (mut weights, mut slices) = ([0.0; BLOCK], [0; BLOCK]);
-        for (index, block) in self.scores.chunks(BLOCK).enumerate() {
-            if maximum(block) < self.floor {
-                continue;
-            }
-            self.cut(block, &mut slices);
-            if !slices[..block.len()].iter().any(|&slice| wanted(slice as usize)) {
-                continue;
-            }
+    /// Counts the tokens of every slice.
+    fn count(&self, slices: &mut [Slice]) {
+        let (mut weights, mut places) = ([0.0; BLOCK], [0; BLOCK]);
+        for block in self.scores.chunks(BLOCK).filter(|block| maximum(block) >= self.floor) {
             weigh(block, self.best, self.temperature, &mut weights);
-            for (offset, ((&score, &weight), &slice)) in block.iter().zip(&weights).zip(&slices).enumerate() {
-                if score >= self.floor && weight >= self.min_p {
-                    show(slice as usize, Candidate { token: (index * BLOCK + offset) as u32, score, weight });
-                }
+            self.cut(block, &mut places);
+            for (&weight, &place) in weights.iter().zip(&places).take(block.len()) {
+                let place = if weight >= self.min_p { place as usize } else { LEFT_OUT };
+                let slice = &mut slices[place];
+                slice.tokens += 1;
+                slice.weight += f64::from(weight);
+                slice.least = if weight < slice.least { weight } else { slice.least };
             }
         }
     }
 
-    /// The slices of scores. Those of scores below the floor mean nothing.
-    fn cut(&self, scores: &[f32], slices: &mut [u32; BLOCK]) {
+    /// The tokens of a slice, the best first.
+    fn sort(&self, slice: usize, found: &mut Vec<Candidate>) {
+        found.clear();
+        let mut places = [0; BLOCK];
+        for (index, block) in self.scores.chunks(BLOCK).enumerate() {
+            self.cut(block, &mut places);
+            let places = &places[..block.len()];
+            if !places.iter().fold(false, |any, &place| any | (place == slice as u32)) {
+                continue;
+            }
+            for (offset, (&score, &place)) in block.iter().zip(places).enumerate() {
+                if place == slice as u32 {
+                    let weight = weight(score, self.best, self.temperature);
+                    found.push(Candidate { token: (index * BLOCK + offset) as u32, score, weight });
+                }
+            }
+        }
+        found.retain(|candidate| candidate.weight >= self.min_p);
+        found.sort_unstable_by(order);
+    }
+
+    /// The slices of scores.
+    fn cut(&self, scores: &[f32], places: &mut [u32; BLOCK]) {
         /// A number added to this stands in the low bits, rounded.
         const WHOLE: f32 = 8_388_608.0;
-        for (slice, &score) in slices.iter_mut().zip(scores) {
+        for ((place, &score), left_out) in places.iter_mut().zip(scores).zip(LEFT_OUT as u32..) {
             let number = (self.best - score) * self.slices_per_score + WHOLE;
-            *slice = (number.to_bits() & 0x007f_ffff).min(SLICES as u32 - 1);
+            *place = if score >= self.floor { number.to_bits() - WHOLE.to_bits() } else { left_out };
         }
     }
 
     /// All of them.
     fn all(&self, room: &Room) -> Kept {
         let kept = Kept { tokens: 0, weight: 0.0 };
-        room.slices.iter().fold(kept, |kept, slice| Kept {
+        room.slices[..SLICES].iter().fold(kept, |kept, slice| Kept {
             tokens: kept.tokens + slice.tokens as usize,
             weight: kept.weight + slice.weight,
         })
@@ -197,20 +211,6 @@ impl<'a> Slicing<'a> {
             reached += slice.weight;
         }
         select::best(self.scores)
-    }
-
-    /// The tokens of a slice, the best first.
-    fn sort(&self, slice: usize, found: &mut Vec<Candidate>) {
-        found.clear();
-        self.each(
-            |other| other == slice,
-            |other, candidate| {
-                if other == slice {
-                    found.push(candidate);
-                }
-            },
-        );
-        found.sort_unstable_by(order);
     }
 }
 
