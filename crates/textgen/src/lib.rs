@@ -11,6 +11,8 @@
 //! | words to token ids and back, piece by piece | [`Tokenizer`], [`TokenStream`] |
 //! | turns of a conversation as one prompt | [`ChatTemplate`], [`Conversation`] |
 //!
+//! Encoder models that turn sentences into vectors are in [`embed`].
+//!
 //! With the feature `constrained`, answers keep to a JSON schema, a regular expression or a grammar (`Constraint`).
 //!
 //! The provider is `amdgpu`: by its plugin library, else by the name it had inside ONNX Runtime (`MIGraphX`), else the
@@ -41,6 +43,7 @@ mod config;
 #[cfg(feature = "constrained")]
 mod constraint;
 mod conversation;
+pub mod embed;
 mod error;
 mod feed;
 #[allow(unsafe_code)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{Config, Error, Result, TokenStream};
 
-const FILE: &str = "tokenizer.json";
+pub(crate) const FILE: &str = "tokenizer.json";
 
 /// A model folder's tokenizer. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -28,24 +28,7 @@ impl Tokenizer {
     /// # Errors
     /// When the file is missing or damaged.
     pub fn from_file(path: &Path) -> Result<Tokenizer> {
-        let bytes = std::fs::read(path).map_err(|source| Error::File {
-            path: path.to_path_buf(),
-            source,
-            help: "the model folder needs a tokenizer.json; older folders have only tokenizer.model: make them again"
-                .to_owned(),
-        })?;
-        // Files come from anywhere: what the library does not take must not end the process.
-        let parsed = std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(&bytes));
-        let problem = match parsed {
-            Ok(Ok(inner)) => return Ok(Tokenizer { inner: Arc::new(inner), path: path.to_path_buf() }),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "the tokenizer's library failed on it".to_owned(),
-        };
-        Err(Error::Text {
-            path: path.to_path_buf(),
-            problem: format!("it is not a tokenizer: {problem}"),
-            help: "copy the file again from the model that the folder was made of".to_owned(),
-        })
+        Ok(Tokenizer { inner: Arc::new(read(path)?), path: path.to_path_buf() })
     }
 
     /// The token ids of a text, without any added at its ends.
@@ -87,4 +70,25 @@ impl Tokenizer {
             help: "the tokenizer does not take this text".to_owned(),
         }
     }
+}
+
+/// Reads a tokenizer's file.
+pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
+    let bytes = std::fs::read(path).map_err(|source| Error::File {
+        path: path.to_path_buf(),
+        source,
+        help: "the model folder needs a tokenizer.json; older folders have only tokenizer.model: make them again"
+            .to_owned(),
+    })?;
+    // Files come from anywhere: what the library does not take must not end the process.
+    let problem = match std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(&bytes)) {
+        Ok(Ok(tokenizer)) => return Ok(tokenizer),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "the tokenizer's library failed on it".to_owned(),
+    };
+    Err(Error::Text {
+        path: path.to_path_buf(),
+        problem: format!("it is not a tokenizer: {problem}"),
+        help: "copy the file again from the model that the folder was made of".to_owned(),
+    })
 }

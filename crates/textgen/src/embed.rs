@@ -1,0 +1,256 @@
+//! Sentences as vectors, by encoder models (`model.onnx` beside a `tokenizer.json`): close in meaning is close in angle.
+//!
+//! ```no_run
+//! use textgen::Runtime;
+//! use textgen::embed::{EmbedOptions, Embedder};
+//!
+//! # fn main() -> textgen::Result<()> {
+//! let runtime = Runtime::load("libonnxruntime.so".as_ref())?;
+//! let mut embedder = Embedder::load(&runtime, "models/sentences".as_ref(), EmbedOptions::default())?;
+//! let vectors = embedder.embed(&["A cat sits on the mat.", "There is a cat on the rug."])?;
+//! let likeness: f32 = vectors[0].iter().zip(&vectors[1]).map(|(a, b)| a * b).sum();
+//! # Ok(())
+//! # }
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use ort::session::Session;
+use ort::value::{DynTensor, Outlet, Tensor, TensorElementType, ValueType};
+use serde_json::Value as Json;
+use tokenizers::{PostProcessor, TruncationParams};
+
+use crate::error::Doing;
+use crate::provider::{self, Attached};
+use crate::tokenizer::{self, FILE as TOKENIZER};
+use crate::{Error, ProviderRequest, Result, Runtime};
+
+/// Where a model may be in its folder.
+const MODELS: [&str; 2] = ["model.onnx", "onnx/model.onnx"];
+
+/// What the sentence-transformers library writes about pooling.
+const POOLING: &str = "1_Pooling/config.json";
+
+/// How the vectors of a sentence's tokens become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// Their mean, padding left out.
+    Mean,
+    /// That of the first token, which such models put in front of a sentence (CLS).
+    First,
+}
+
+/// How sentences become vectors.
+#[derive(Clone, Debug)]
+pub struct EmbedOptions {
+    /// `None` is what `1_Pooling/config.json` says, and the mean without that file.
+    pub pooling: Option<Pooling>,
+    /// Whether vectors have the length 1.
+    pub normalise: bool,
+    /// Longer sentences are cut.
+    pub max_tokens: usize,
+    /// `None` is the CPU.
+    pub provider: Option<ProviderRequest>,
+}
+
+impl Default for EmbedOptions {
+    fn default() -> Self {
+        EmbedOptions { pooling: None, normalise: true, max_tokens: 512, provider: None }
+    }
+}
+
+/// An encoder that is ready to run.
+#[derive(Debug)]
+pub struct Embedder {
+    path: PathBuf,
+    session: Session,
+    tokenizer: tokenizers::Tokenizer,
+    pooling: Pooling,
+    normalise: bool,
+    attached: Attached,
+    notices: Vec<String>,
+}
+
+/// A batch of sentences as tokens, filled up to the longest one.
+struct Batch {
+    rows: usize,
+    columns: usize,
+    ids: Vec<u32>,
+    mask: Vec<u32>,
+    types: Vec<u32>,
+}
+
+impl Embedder {
+    /// Loads the encoder of a folder.
+    ///
+    /// # Errors
+    /// When a file is missing or damaged, or the model is no encoder of sentences.
+    pub fn load(runtime: &Runtime, folder: &Path, options: EmbedOptions) -> Result<Embedder> {
+        let path = MODELS.iter().map(|name| folder.join(name)).find(|path| path.exists());
+        let path = path.ok_or_else(|| Error::File {
+            path: folder.join(MODELS[0]),
+            source: std::io::ErrorKind::NotFound.into(),
+            help: "export the encoder to ONNX, and put it beside its tokenizer.json".to_owned(),
+        })?;
+        let pooling = options.pooling.map_or_else(|| pooling_of(&folder.join(POOLING)), Ok)?;
+        let tokenizer = tokenizer(&folder.join(TOKENIZER), options.max_tokens)?;
+        let builder = || Session::builder(runtime.environment()).doing("making options of a session");
+        let opened = provider::open(runtime, options.provider.as_ref(), &[], &path, builder)?;
+        for input in opened.session.inputs() {
+            if !matches!(input.name(), "input_ids" | "attention_mask" | "token_type_ids") {
+                let problem = format!("it has the input {:?}, which is not fed", input.name());
+                return Err(wrong(&path, problem, "use an encoder of input_ids, attention_mask and token_type_ids"));
+            }
+        }
+        let (attached, notices) = (opened.attached, opened.notices);
+        let normalise = options.normalise;
+        Ok(Embedder { path, session: opened.session, tokenizer, pooling, normalise, attached, notices })
+    }
+
+    /// The vectors of sentences, which are run together.
+    ///
+    /// # Errors
+    /// When the tokenizer refuses a sentence, or ONNX Runtime refuses the run.
+    pub fn embed(&mut self, sentences: &[&str]) -> Result<Vec<Vec<f32>>> {
+        if sentences.is_empty() {
+            return Ok(Vec::new());
+        }
+        let batch = Batch::new(&self.tokenizer, sentences).map_err(|problem| {
+            wrong(&self.path, format!("the tokenizer failed: {problem}"), "give every sentence a word at least")
+        })?;
+        let inputs = self.session.inputs().iter().map(|input| Ok((input.name().to_owned(), batch.tensor(input)?)));
+        let inputs = inputs.collect::<ort::Result<Vec<_>>>().doing("making the encoder's inputs")?;
+        let outputs = self.session.run(inputs).doing("running the encoder")?;
+        let (shape, values) = outputs[0].try_extract_tensor::<f32>().map_err(|error| {
+            wrong(&self.path, error.to_string(), "use an encoder whose first output is of 32-bit floats")
+        })?;
+        let rows = batch.rows as i64;
+        let mut vectors: Vec<Vec<f32>> = match shape[..] {
+            [found, columns, size] if found == rows && columns == batch.columns as i64 && size > 0 => {
+                let sentences = values.chunks(batch.columns * size as usize).zip(batch.mask.chunks(batch.columns));
+                sentences.map(|(tokens, mask)| pool(tokens, mask, size as usize, self.pooling)).collect()
+            }
+            // Pooled by the model itself.
+            [found, size] if found == rows && size > 0 => values.chunks(size as usize).map(<[f32]>::to_vec).collect(),
+            _ => {
+                let problem = format!("its first output has the shape {shape:?}");
+                return Err(wrong(
+                    &self.path,
+                    problem,
+                    "it should be [sentences, tokens, elements], or without tokens",
+                ));
+            }
+        };
+        if self.normalise {
+            vectors.iter_mut().for_each(|vector| normalise(vector));
+        }
+        Ok(vectors)
+    }
+
+    /// What it runs on.
+    pub fn attached(&self) -> &Attached {
+        &self.attached
+    }
+
+    /// Why it does not run on something better; for stderr.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+}
+
+impl Batch {
+    fn new(tokenizer: &tokenizers::Tokenizer, sentences: &[&str]) -> Result<Batch, String> {
+        let encodings = tokenizer.encode_batch_fast(sentences.to_vec(), true).map_err(|error| error.to_string())?;
+        let columns = encodings.iter().map(|encoding| encoding.len()).max().unwrap_or(0);
+        if encodings.iter().any(|encoding| encoding.is_empty()) {
+            return Err("a sentence has no tokens".to_owned());
+        }
+        let filled = |part: fn(&tokenizers::Encoding) -> &[u32]| -> Vec<u32> {
+            let rows = encodings.iter().map(part);
+            rows.flat_map(|row| row.iter().copied().chain(std::iter::repeat(0)).take(columns)).collect()
+        };
+        Ok(Batch {
+            rows: encodings.len(),
+            columns,
+            ids: filled(|encoding| encoding.get_ids()),
+            mask: filled(|encoding| encoding.get_attention_mask()),
+            types: filled(|encoding| encoding.get_type_ids()),
+        })
+    }
+
+    /// What an input is fed, in the integers that it takes.
+    fn tensor(&self, input: &Outlet) -> ort::Result<DynTensor> {
+        let values = match input.name() {
+            "input_ids" => &self.ids,
+            "attention_mask" => &self.mask,
+            _ => &self.types,
+        };
+        let shape = [self.rows, self.columns];
+        let narrow = matches!(input.dtype(), ValueType::Tensor { ty: TensorElementType::Int32, .. });
+        if narrow {
+            let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
+            return Ok(Tensor::from_array((shape, values))?.upcast());
+        }
+        let values: Vec<i64> = values.iter().map(|&value| value.into()).collect();
+        Ok(Tensor::from_array((shape, values))?.upcast())
+    }
+}
+
+/// One vector of a sentence's tokens. Sums are 64-bit floats: sentences may be long.
+fn pool(tokens: &[f32], mask: &[u32], size: usize, pooling: Pooling) -> Vec<f32> {
+    if pooling == Pooling::First {
+        return tokens[..size].to_vec();
+    }
+    let mut sums = vec![0.0f64; size];
+    let real = tokens.chunks(size).zip(mask).filter(|(_, mask)| **mask != 0);
+    let mut count = 0.0;
+    for (token, _) in real {
+        sums.iter_mut().zip(token).for_each(|(sum, &value)| *sum += f64::from(value));
+        count += 1.0;
+    }
+    sums.into_iter().map(|sum| (sum / f64::max(count, 1.0)) as f32).collect()
+}
+
+/// A vector of the same direction and the length 1; one without a direction stays.
+fn normalise(vector: &mut [f32]) {
+    let length = vector.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|value| *value = (f64::from(*value) / length) as f32);
+    }
+}
+
+fn pooling_of(path: &Path) -> Result<Pooling> {
+    let Ok(text) = std::fs::read_to_string(path) else { return Ok(Pooling::Mean) };
+    let config: Json = serde_json::from_str(&text).unwrap_or(Json::Null);
+    let is = |mode: &str| config[format!("pooling_mode_{mode}")] == Json::Bool(true);
+    match (is("cls_token"), is("mean_tokens")) {
+        (true, false) => Ok(Pooling::First),
+        (false, true) => Ok(Pooling::Mean),
+        _ => Err(Error::Text {
+            path: path.to_path_buf(),
+            problem: "it asks for neither pooling_mode_cls_token nor pooling_mode_mean_tokens alone".to_owned(),
+            help: "say which pooling to use (EmbedOptions::pooling)".to_owned(),
+        }),
+    }
+}
+
+fn tokenizer(path: &Path, max_tokens: usize) -> Result<tokenizers::Tokenizer> {
+    let wrong = |problem: String| Error::Text {
+        path: path.to_path_buf(),
+        problem: format!("sentences cannot be cut at {max_tokens} tokens: {problem}"),
+        help: "ask for more max_tokens".to_owned(),
+    };
+    let mut tokenizer = tokenizer::read(path)?;
+    let added = tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
+    if max_tokens <= added {
+        return Err(wrong(format!("{added} are added to each")));
+    }
+    let truncation = TruncationParams { max_length: max_tokens, ..TruncationParams::default() };
+    // Sentences are filled up here, to the longest of their batch.
+    tokenizer.with_padding(None).with_truncation(Some(truncation)).map_err(|error| wrong(error.to_string()))?;
+    Ok(tokenizer)
+}
+
+fn wrong(path: &Path, problem: String, help: &str) -> Error {
+    Error::Model { path: path.to_path_buf(), problem, help: help.to_owned() }
+}
