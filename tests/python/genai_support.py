@@ -1,6 +1,7 @@
 """The tiny language models and their golden tokens, made by tools that lie beside the repository."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,10 @@ def folder_of(name):
     if not (folder / "genai_config.json").exists():
         draft = MODELS / f".{name}.{os.getpid()}"
         subprocess.run([sys.executable, MAKER, draft, *GOLDENS[name]["args"]], check=True, stdout=subprocess.DEVNULL)
-        draft.rename(folder)
+        try:
+            draft.rename(folder)
+        except OSError:
+            shutil.rmtree(draft)  # another process was faster
     return folder
 
 
