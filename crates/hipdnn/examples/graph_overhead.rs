@@ -6,7 +6,7 @@
 //! ```sh
 //! cargo xtask stage --release
 //! AMDGPU_EP_HIPDNN_LIBRARY=target/stage/release/lib/libhipdnn_host.so \
-//!     cargo run --release -p hipdnn --example overhead
+//!     cargo run --release -p hipdnn --example graph_overhead
 //! ```
 
 use std::error::Error;
