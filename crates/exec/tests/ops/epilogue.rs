@@ -119,6 +119,15 @@ fn epilogues_of_convolutions_follow_channels_and_positions() {
     }
 }
 
+/// hipDNN's libraries have no such activation, and may take the convolution alone: then it is a step of theirs and a map of ours.
+#[test]
+fn an_epilogue_that_libraries_lack_is_merged_all_the_same() {
+    let found = check(conv(DType::F32, &[2, 3, 9, 8], &[5, 3, 3, 3], 1, 1), |chain, made| {
+        chain.node("Mish", &[made], DType::F32)
+    });
+    assert_eq!(found, ["fused_conv"]);
+}
+
 #[test]
 fn a_transposed_convolution_stores_every_lattice_through_its_epilogue() {
     let (x, w) = (noise(DType::F32, &[1, 4, 5, 6], 13), noise(DType::F32, &[4, 7, 3, 3], 14));
