@@ -41,7 +41,8 @@ impl Ep for AmdGpuEp {
     }
 
     fn available_bytes(&self) -> Option<u64> {
-        self.context.device.memory_info().ok().map(|memory| memory.free as u64)
+        // A driver that says 0 of 0 bytes does not know: a budget of nothing would leave every node to others.
+        self.context.device.memory_info().ok().filter(|memory| memory.total > 0).map(|memory| memory.free as u64)
     }
 }
 
