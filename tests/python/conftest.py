@@ -20,8 +20,8 @@ pytest.register_assert_rewrite(*(file.stem for file in Path(__file__).parent.glo
 import onnxruntime
 
 CHILD = "AMDGPU_EP_TEST_CHILD"
-# For a test that hangs: the slowest takes seconds, and shares a loaded machine.
-TIMEOUT_SECONDS = 900
+# For a test that hangs: the slowest takes seconds, and shares a loaded machine. Emulated devices take longer.
+TIMEOUT_SECONDS = int(os.environ.get("AMDGPU_EP_TEST_SECONDS", "900"))
 NOTHING_RAN = 5
 
 
@@ -102,8 +102,10 @@ def node_suffix(item):
 
 def environment_of(item, outcome):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("AMDGPU_EP_", "ORT_AMDGPU_"))}
-    tests = ("LIBRARY", "TEST_EXAMPLES", "TEST_STRESS_SECONDS", "TEST_PYTHON", "SIMULATE", "SIMULATE_DIR")
-    for kept in (f"AMDGPU_EP_{name}" for name in tests):
+    tests = ("LIBRARY", "TEST_EXAMPLES", "TEST_STRESS_SECONDS", "TEST_PYTHON", "TEST_REAL_HIP", "SIMULATE", "SIMULATE_DIR")
+    # Where the vendors' libraries are.
+    places = ("HIP_LIBRARY", "CUDA_LIBRARY_PATH")
+    for kept in (f"AMDGPU_EP_{name}" for name in (*tests, *places)):
         if kept in os.environ:
             environment[kept] = os.environ[kept]
     environment["AMDGPU_EP_DRIVER"] = os.environ.get("AMDGPU_EP_TEST_DRIVER", "host")

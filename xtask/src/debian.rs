@@ -141,6 +141,25 @@ impl Userland {
     }
 }
 
+impl Userland {
+    /// Writes a script that is a Python interpreter with this folder's libraries and those of `more` folders before the
+    /// system's, also for programs that start it in turn.
+    ///
+    /// # Errors
+    /// When there is no such interpreter, or the script cannot be written.
+    pub fn interpreter(&self, python: &Path, script: &Path, more: &[PathBuf]) -> Result<()> {
+        // The interpreter behind the environment's link; its name says which environment it is to use.
+        let program = fs::canonicalize(python).with_context(|| format!("there is no {}", python.display()))?;
+        let system = ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"].map(PathBuf::from);
+        let mut words = self.loader(&[more, &system].concat())?;
+        words.extend(["--argv0", &python.display().to_string(), &program.display().to_string()].map(str::to_owned));
+        let quoted: Vec<String> = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
+        fs::write(script, format!("#!/bin/sh\nexec {} \"$@\"\n", quoted.join(" ")))?;
+        shell::capture(Command::new("chmod").arg("+x").arg(script))?;
+        Ok(())
+    }
+}
+
 fn config(folder: &Path) -> String {
     let folder = folder.display();
     format!(

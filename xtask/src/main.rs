@@ -131,7 +131,7 @@ enum Command {
     ThirdParty,
     /// Check and measure everything on a real GPU
     Gpu {
-        /// The driver to check: nvidia or amd
+        /// The driver to check: nvidia, amd, or host for a rehearsal without a GPU
         #[arg(long, default_value = "nvidia")]
         driver: String,
         /// Only build target/gpu, to be carried to another machine
@@ -202,7 +202,7 @@ fn run(command: Command) -> Result<()> {
             kernels::run(&workspace, page).map(tell_skip)
         }
         Command::Docs => docs::write(&workspace),
-        Command::Rocm => rocm::run(&workspace).map(tell_skip),
+        Command::Rocm => rocm::run(&test::Context::new(&workspace)).map(tell_skip),
         Command::Migraphx => migraphx::run(&test::Context::new(&workspace)).map(tell_skip),
         Command::ThirdParty => {
             let stage = stage::run(&workspace, Profile::Dev)?;

@@ -93,35 +93,26 @@ impl Migraphx {
 
     /// A program that is started with these libraries. What it starts in turn is not.
     fn command(&self, program: &Path) -> Result<Command> {
-        let loader = self.loader(&[])?;
+        let loader = self.userland.loader(&self.own_folders())?;
         let mut command = shell::user_program(&loader[0]);
         command.args(&loader[1..]).arg(program);
         Ok(command)
     }
 
-    /// A script that is a Python interpreter with these libraries, also for programs that start it in turn.
+    /// A script that is a Python interpreter with these libraries.
     fn interpreter(&self, python: &Path) -> Result<PathBuf> {
-        // The interpreter behind the environment's link; its name says which environment it is to use.
-        let program = fs::canonicalize(python).with_context(|| format!("there is no {}", python.display()))?;
-        let system = ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"].map(PathBuf::from);
-        let mut words = self.loader(&system)?;
-        words.extend(["--argv0", &python.display().to_string(), &program.display().to_string()].map(str::to_owned));
-        let quoted: Vec<String> = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
         let script = self.folder.join("python");
-        fs::write(&script, format!("#!/bin/sh\nexec {} \"$@\"\n", quoted.join(" ")))?;
-        shell::capture(Command::new("chmod").arg("+x").arg(&script))?;
+        self.userland.interpreter(python, &script, &self.own_folders())?;
         Ok(script)
     }
 
-    fn loader(&self, more: &[PathBuf]) -> Result<Vec<String>> {
-        let mut folders = self.userland.library_folders().map(|folder| folder.join("migraphx/lib")).to_vec();
-        folders.extend_from_slice(more);
-        self.userland.loader(&folders)
+    fn own_folders(&self) -> [PathBuf; 2] {
+        self.userland.library_folders().map(|folder| folder.join("migraphx/lib"))
     }
 
     /// The release, for the report.
     fn name(&self) -> Result<String> {
-        let core = self.userland.library_folders().map(|folder| folder.join("migraphx/lib"));
+        let core = self.own_folders();
         let files = core.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
         let number = files.filter_map(|file| {
             let name = file.file_name().into_string().ok()?;

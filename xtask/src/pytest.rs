@@ -68,6 +68,20 @@ pub fn migraphx(context: &Context<'_>, interpreter: &Path, library: &Path) -> Re
     })
 }
 
+/// Runs sessions on a real HIP runtime that finds no GPU, each test in an interpreter that can load it.
+///
+/// # Errors
+/// When a test fails.
+pub fn without_gpu(context: &Context<'_>, interpreter: &Path, library: &Path) -> Result<Outcome> {
+    suite(context, "without-gpu", |pytest| {
+        pytest
+            .arg("tests/python/test_no_gpu.py")
+            .env("AMDGPU_EP_TEST_PYTHON", interpreter)
+            .env("AMDGPU_EP_TEST_REAL_HIP", "1")
+            .env("AMDGPU_EP_HIP_LIBRARY", library);
+    })
+}
+
 /// Runs sessions on the host driver whose kernels run under the wave simulator, as if for `target`.
 ///
 /// # Errors

@@ -1,15 +1,16 @@
-//! The real HIP runtimes from Debian's packages: the driver loader must take each of them.
+//! The real HIP runtimes from Debian's packages: the driver loader must take each of them, and ONNX Runtime must go on where
+//! they find no device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 
 use crate::debian::{self, Apt, Mirror};
-use crate::shell;
-use crate::test::Outcome;
+use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
+use crate::{pytest, shell};
 
 /// One HIP runtime to test against.
 struct Userland {
@@ -31,7 +32,7 @@ const USERLANDS: [Userland; 3] = [
         packages: &["libhiprtc7", "libamdhip64-7"],
         library: "libamdhip64.so.7",
         rtc_arch: "gfx942:sramecc+:xnack-",
-        kernel_targets: "gfx942,gfx1100,gfx1201",
+        kernel_targets: "gfx942:sramecc+:xnack-,gfx1100,gfx1201",
     },
     Userland {
         name: "rocm-6.4",
@@ -39,7 +40,7 @@ const USERLANDS: [Userland; 3] = [
         packages: &["libhiprtc6", "libamdhip64-6"],
         library: "libamdhip64.so.6",
         rtc_arch: "gfx90a:sramecc+:xnack-",
-        kernel_targets: "gfx90a,gfx1030",
+        kernel_targets: "gfx90a:sramecc+:xnack-,gfx1030",
     },
     Userland {
         name: "rocm-5.2",
@@ -51,11 +52,13 @@ const USERLANDS: [Userland; 3] = [
     },
 ];
 
-/// Unpacks what is missing, runs the driver tests of the `hip` crate in each userland, and compiles all kernels there.
+/// Unpacks what is missing, runs the driver tests of the `hip` crate in each userland, compiles all kernels there, and creates
+/// sessions of ONNX Runtime on the runtime that finds no device.
 ///
 /// # Errors
 /// When a test fails. A userland that cannot be had here is a skip.
-pub fn run(workspace: &Workspace) -> Result<Outcome> {
+pub fn run(context: &Context<'_>) -> Result<Outcome> {
+    let workspace = context.workspace;
     let mirror = match debian::mirror() {
         Ok(mirror) => mirror,
         Err(reason) => return Ok(Outcome::Skipped(reason)),
@@ -83,6 +86,7 @@ pub fn run(workspace: &Workspace) -> Result<Outcome> {
     let tests = [built_test(workspace, "hip", "driver")?, built_test(workspace, "kernels", "compilers")?];
     for (userland, folder) in unpacked {
         userland.test(&folder, &tests)?;
+        userland.sessions(&folder, context)?;
     }
     Ok(Outcome::Passed(notes))
 }
@@ -117,6 +121,15 @@ impl Userland {
             shell::run(&mut command)?;
         }
         Ok(())
+    }
+}
+
+impl Userland {
+    fn sessions(&self, folder: &Path, context: &Context<'_>) -> Result<()> {
+        println!("sessions of ONNX Runtime with {}", self.name);
+        let (userland, python) = (debian::Userland::of(folder), folder.join("python"));
+        userland.interpreter(&context.python()?.interpreter, &python, &[])?;
+        pytest::without_gpu(context, &python, &userland.library(self.library)?).map(|_| ())
     }
 }
 

@@ -144,8 +144,7 @@ fn steps() -> Vec<Step> {
         pytest::simulated(context, simulator::TARGETS[0])
     }));
     steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", kernels::nvrtc::run));
-    steps
-        .push(Step::new("rocm", "driver loader against Debian's HIP runtimes", |context| rocm::run(context.workspace)));
+    steps.push(Step::new("rocm", "driver loader and sessions on Debian's HIP runtimes", rocm::run));
     steps.push(Step::new("hipdnn-link", "hipDNN's samples, loaded at run time and linked", hipdnn_link::run));
     steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", migraphx::run));
     steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", valgrind::run));
