@@ -10,6 +10,14 @@ LAYERS, HIDDEN, HEADS, INNER, TOKENS, LENGTH = 12, 768, 12, 3072, 30522, 128
 HEAD = HIDDEN // HEADS
 
 
+def shrink():
+    """The same layers, few and narrow: about a million multiplications."""
+    global NAME, LAYERS, HIDDEN, HEADS, INNER, TOKENS, LENGTH, HEAD
+    NAME = "small BERT fp16"
+    LAYERS, HIDDEN, HEADS, INNER, TOKENS, LENGTH = 2, 64, 2, 128, 50, 16
+    HEAD = HIDDEN // HEADS
+
+
 def weights(seed=0):
     random = np.random.default_rng(seed)
     normal = lambda *shape: (random.standard_normal(shape) * 0.03).astype(np.float32)

@@ -6,14 +6,20 @@ from .onnx_graph import FLOAT16, Builder
 
 NAME = "ResNet-50 fp16"
 BATCHES = (1, 64)
-SHAPE = (3, 224, 224)
+SHAPE, STEM, CLASSES = (3, 224, 224), 64, 1000
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
+
+
+def shrink():
+    """The same layers, few and narrow: about two million multiplications."""
+    global NAME, SHAPE, STEM, CLASSES, STAGES
+    NAME, SHAPE, STEM, CLASSES, STAGES = "small ResNet fp16", (3, 32, 32), 16, 10, ((16, 1), (32, 1))
 
 
 def layers():
     """Every convolution: name, inputs, outputs, kernel, stride."""
-    yield "stem", 3, 64, 7, 2
-    width = 64
+    yield "stem", 3, STEM, 7, 2
+    width = STEM
     for stage, (inner, blocks) in enumerate(STAGES):
         for block in range(blocks):
             stride = 2 if stage and not block else 1
@@ -39,7 +45,8 @@ def weights(seed=0):
             (gain * random.uniform(0.8, 1.2, outputs)).astype(np.float32),
             random.uniform(-0.1, 0.1, outputs).astype(np.float32),
         )
-    made["classifier"] = (random.standard_normal((2048, 1000)) / np.sqrt(2048)).astype(np.float32)
+    width = 4 * STAGES[-1][0]
+    made["classifier"] = (random.standard_normal((width, CLASSES)) / np.sqrt(width)).astype(np.float32)
     return made
 
 
@@ -69,7 +76,7 @@ def onnx_model(made, batch):
     x = build.node("Flatten", build.node("GlobalAveragePool", x))
     build.node("MatMul", x, build.weight(made["classifier"].astype(np.float16)))
     build.nodes[-1].output[0] = "y"
-    return build.model({"x": (FLOAT16, [batch, *SHAPE])}, {"y": (FLOAT16, [batch, 1000])})
+    return build.model({"x": (FLOAT16, [batch, *SHAPE])}, {"y": (FLOAT16, [batch, CLASSES])})
 
 
 def torch_module(made):

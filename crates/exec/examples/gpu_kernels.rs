@@ -1,9 +1,11 @@
 //! How near to the memory's speed the kernels are that only move it: one primitive at a time on large tensors.
 //!
-//! `cargo run --release -p exec --example gpu_kernels -- --driver nvidia|amd [--mib 256] [--rounds 30]`
+//! `cargo run --release -p exec --example gpu_kernels -- --driver nvidia|amd|host [--kib 262144] [--rounds 30]`
 //!
-//! Times are medians between events on the device. Bytes are the fewest that the step has to read and write; the share is
-//! of the driver's own copy of as many bytes, in the same run. Host time is that of queueing one run of the plan.
+//! Times are medians between events on the device, or on the host's clock where events have none. Bytes are the fewest that
+//! the step has to read and write; the share is of the driver's own copy of as many bytes, in the same run. Host time is that
+//! of queueing one run of the plan. On the host driver kernels run under the wave simulator: that shows that everything runs,
+//! and nothing of its speed.
 use std::{error::Error, process::ExitCode, sync::Arc, time::Instant};
 
 use exec::{Device as _, Ledger, Loaded, Order, Prepared, Run, RunBy, Serial, gpu::GpuDevice};
@@ -14,29 +16,35 @@ use graph::{
     prim::{BufferId, Cumulative, Map, Norm, Pool, PoolKind, Reduce, ReduceKind, Softmax},
     shape,
 };
-use hip::{CopyKind, DeviceBuffer, Driver, DriverKind};
-use kernels::{Arch, RtcCompiler};
+use hip::{CopyKind, Device, DeviceBuffer, Driver, DriverKind};
+use kernels::{Arch, RtcCompiler, sim::Simulator};
+
+/// Below this some of the tensors would have no elements.
+const LEAST_KIB: usize = 64;
 
 struct Options {
     driver: DriverKind,
-    mib: usize,
+    kib: usize,
     rounds: usize,
 }
 
 fn options() -> Result<Options, Box<dyn Error>> {
-    let mut options = Options { driver: DriverKind::Amd, mib: 256, rounds: 30 };
+    let mut options = Options { driver: DriverKind::Amd, kib: 256 << 10, rounds: 30 };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
         match name.as_str() {
             "--driver" => options.driver = value.parse()?,
-            "--mib" => options.mib = value.parse::<usize>()?.max(1),
-            "--rounds" => options.rounds = value.parse::<usize>()?.max(3),
+            "--kib" => options.kib = value.parse::<usize>()?.max(LEAST_KIB),
+            "--rounds" => options.rounds = value.parse::<usize>()?.max(1),
             _ => return Err(format!("unknown option {name}").into()),
         }
     }
     Ok(options)
 }
+
+/// Tensors with fewer elements get smaller images.
+const SMALL: usize = 1 << 20;
 
 /// A step over whole tensors: inputs have the first numbers, then the output.
 fn step(prim: Prim, inputs: &[(DType, &[usize])], output: (DType, &[usize])) -> Step {
@@ -77,10 +85,10 @@ fn add(dtype: DType) -> Expr {
     expr
 }
 
-fn steps(mib: usize) -> Vec<(String, Step)> {
+fn steps(kib: usize) -> Vec<(String, Step)> {
     let mut steps = Vec::new();
     for dtype in [DType::F32, DType::F16] {
-        let elems = (mib << 20) / dtype.bytes();
+        let elems = (kib << 10) / dtype.bytes();
         for columns in [1024, 4096] {
             let extents = [elems / columns, columns];
             let (x, by_column, by_row) = ((dtype, &extents[..]), (dtype, &extents[1..]), (dtype, &extents[..1]));
@@ -107,7 +115,8 @@ fn steps(mib: usize) -> Vec<(String, Step)> {
         let mut turned = step(map(Expr::copy(dtype, dtype)), &[(dtype, &square)], (dtype, &square));
         turned.inputs[0].strides = [1, square[0] as isize].into_iter().collect();
         steps.push((format!("transpose {dtype}"), turned));
-        let image = [64, 64, 64, elems / (64 * 64 * 64)];
+        let side = if elems < SMALL { 8 } else { 64 };
+        let image = [side, 64, side, elems / (64 * side * side)];
         let mut biased = step(map(add(dtype)), &[(dtype, &image), (dtype, &image[1..2])], (dtype, &image));
         let bias = &mut biased.inputs[1];
         (bias.shape, bias.strides) = (image.as_slice().into(), [0, 1, 0, 0].into_iter().collect());
@@ -140,9 +149,9 @@ fn rows_and_windows(dtype: DType, elems: usize, steps: &mut Vec<(String, Step)>)
         turned.inputs[0].strides = [1, columns as isize].into_iter().collect();
         steps.push((format!("sum {dtype} of {} by column", extents[1]), turned));
     }
-    let channels = 64;
-    let (from, to) =
-        ([elems / (channels * 112 * 112), channels, 112, 112], [elems / (channels * 112 * 112), channels, 56, 56]);
+    let (channels, side) = if elems < SMALL { (16, 28) } else { (64, 112) };
+    let images = elems / (channels * side * side);
+    let (from, to) = ([images, channels, side, side], [images, channels, side / 2, side / 2]);
     let all = |value: isize| [value; 2].into_iter().collect::<graph::shape::Strides>();
     let extents = |value: usize| [value; 2].into_iter().collect::<graph::Shape>();
     let prim = Prim::Pool(Pool {
@@ -187,26 +196,27 @@ fn main() -> ExitCode {
 fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     let driver = Driver::load(options.driver)?;
     let device = driver.devices()?.into_iter().next().ok_or("the driver has no device")?;
-    let arch = Arch::of(device.info())?;
-    let gpu = GpuDevice::new(device.clone(), arch, Arc::new(RtcCompiler(hip::Rtc::load(options.driver)?)));
+    let gpu = open(&device)?;
     let stream = device.stream()?;
     let (start, end) = (device.timing_event()?, device.timing_event()?);
     let timed = |work: &mut dyn FnMut() -> Result<(), Box<dyn Error>>| -> Result<f64, Box<dyn Error>> {
-        let mut found = Vec::new();
-        for round in 0..options.rounds + 3 {
+        let (mut found, warm_ups) = (Vec::new(), options.rounds.min(4) - 1);
+        for round in 0..options.rounds + warm_ups {
+            let began = Instant::now();
             start.record(stream.raw())?;
             work()?;
             end.record(stream.raw())?;
             end.synchronize()?;
-            if round >= 3 {
-                found.push(f64::from(end.elapsed_ms(&start)?) / 1e3);
+            if round >= warm_ups {
+                let on_device = end.elapsed_ms(&start).ok().filter(|&ms| ms > 0.0).map(|ms| f64::from(ms) / 1e3);
+                found.push(on_device.unwrap_or_else(|| began.elapsed().as_secs_f64()));
             }
         }
         Ok(median(found))
     };
-    println!("{} with {} MiB a tensor", device.info().name, options.mib);
-    println!("{:<36}{:>10}{:>10}{:>16}{:>14}", "step", "ms", "GB/s", "share of copy", "host us");
-    for (label, step) in steps(options.mib) {
+    println!("{} with {} KiB a tensor", device.info().name, options.kib);
+    println!("{:<36}{:>10}{:>10}{:>16}{:>14}{:>12}", "step", "ms", "GB/s", "share of copy", "host us", "threads");
+    for (label, step) in steps(options.kib) {
         let views: Vec<&View> = step.inputs.iter().chain(&step.outputs).collect();
         let memory: Vec<DeviceBuffer> =
             views.iter().map(|view| device.alloc(buffer_bytes(view))).collect::<Result<_, _>>()?;
@@ -239,9 +249,21 @@ fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
         })?;
         let rate = moved as f64 / seconds / 1e9;
         let (share, host) = (copied / seconds * 100.0, median(host));
-        println!("{label:<36}{:>10.3}{rate:>10.0}{share:>15.0}%{host:>14.1}", seconds * 1e3);
+        let threads = kernels::work(&step, gpu.arch()).map_or(0, |work| work.threads());
+        println!("{label:<36}{:>10.3}{rate:>10.1}{share:>15.0}%{host:>14.1}{threads:>12}", seconds * 1e3);
     }
     Ok(())
+}
+
+/// The device with its compiler; of the host driver, with the simulator.
+fn open(device: &Device) -> Result<GpuDevice, Box<dyn Error>> {
+    if device.kind() != DriverKind::Host {
+        let compiler = RtcCompiler(hip::Rtc::load(device.kind())?);
+        return Ok(GpuDevice::new(device.clone(), Arch::of(device.info())?, Arc::new(compiler)));
+    }
+    let (arch, simulator) = (Arch::new("gfx1100", 4), Simulator::new(&std::env::temp_dir().join("amdgpu-ep-sim"))?);
+    simulator.set_wave(arch.wave)?;
+    Ok(GpuDevice::new(device.clone(), arch, Arc::new(simulator)))
 }
 
 /// A plan of one step whose tensors all are inputs and outputs.

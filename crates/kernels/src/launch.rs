@@ -20,6 +20,12 @@ impl Work {
         Self { launches: Vec::new(), scratch_bytes: 0 }
     }
 
+    /// Threads that the launches start, which is what slow and emulated devices take their time for.
+    pub fn threads(&self) -> u64 {
+        let blocks = |grid: &[u32; 3]| grid.iter().map(|&count| u64::from(count)).product::<u64>();
+        self.launches.iter().map(|launch| blocks(&launch.grid) * u64::from(launch.threads)).sum()
+    }
+
     /// One launch without scratch memory.
     pub fn one(launch: Launch) -> Self {
         Self { launches: vec![launch], scratch_bytes: 0 }

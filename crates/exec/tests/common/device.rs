@@ -2,9 +2,11 @@
 //!
 //! `EXEC_TEST_DEVICE` chooses it: `host` (the default), `sim:gfx1100` and the like, `gpu` (the first one of the AMD driver,
 //! else of the CUDA twin). With `EXEC_TEST_HIPDNN=1` it offers its steps to hipDNN: the library of its driver.
-//! `EXEC_TEST_COUNTS` names a file that gets a line for each step that ran on a GPU device, or by hipDNN.
+//! `EXEC_TEST_COUNTS` names a file that gets a line for each step that ran on a GPU device, or by hipDNN; `EXEC_TEST_THREADS` one
+//! that gets a line for each run on a GPU device: how many threads our kernels start for it, and the test's name.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 use std::{
+    ffi::OsStr,
     fs::OpenOptions,
     io::Write,
     path::PathBuf,
@@ -20,16 +22,21 @@ use exec::{
 use graph::{Graph, Tensor};
 use kernels::{Arch, Compiler, RtcCompiler, sim::Simulator};
 
-static DEVICE: LazyLock<Box<dyn Device>> = LazyLock::new(|| {
+static GPU: LazyLock<Option<GpuDevice>> = LazyLock::new(|| {
     let wanted = std::env::var("EXEC_TEST_DEVICE").unwrap_or_default();
     match wanted.as_str() {
-        "" | "host" => Box::new(host()),
-        "gpu" => Box::new(with_dnn(gpu())),
+        "" | "host" => None,
+        "gpu" => Some(with_dnn(gpu())),
         other => match other.strip_prefix("sim:") {
-            Some(target) => Box::new(with_dnn(simulated(target))),
+            Some(target) => Some(with_dnn(simulated(target))),
             None => panic!("EXEC_TEST_DEVICE is {other:?}, and none of host, gpu and sim:TARGET"),
         },
     }
+});
+
+static DEVICE: LazyLock<Box<dyn Device>> = LazyLock::new(|| match &*GPU {
+    Some(gpu) => Box::new(gpu.clone()),
+    None => Box::new(host()),
 });
 
 fn wants_dnn() -> bool {
@@ -99,20 +106,34 @@ pub fn run_once(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecErro
 /// Runs a program once.
 pub fn run(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecError> {
     let outputs = exec::host::run_program(program, inputs);
-    if let Some(file) = std::env::var_os("EXEC_TEST_COUNTS") {
-        let given = inputs.iter().enumerate().map(|(at, tensor)| {
-            let value = program.needs_value(at).then(|| tensor.bytes());
-            Input { shape: tensor.shape(), value }
+    let (counts, threads) = (std::env::var_os("EXEC_TEST_COUNTS"), std::env::var_os("EXEC_TEST_THREADS"));
+    if counts.is_none() && threads.is_none() {
+        return outputs;
+    }
+    let given = inputs.iter().enumerate().map(|(at, tensor)| {
+        let value = program.needs_value(at).then(|| tensor.bytes());
+        Input { shape: tensor.shape(), value }
+    });
+    let Ok(prepared) = program.plan(&given.collect::<Vec<_>>()) else { return outputs };
+    let steps = &prepared.plan().steps;
+    if let Some(file) = counts {
+        let lines = steps.iter().enumerate().map(|(at, step)| match prepared.run_by(at) {
+            RunBy::Host { why } => format!("{}\thost\t{}\n", step.prim.name(), why.lines().next().unwrap_or("")),
+            RunBy::HipDnn { engine } => format!("{}\tdevice\t{engine}\n", step.prim.name()),
+            _ => format!("{}\tdevice\n", step.prim.name()),
         });
-        if let Ok(prepared) = program.plan(&given.collect::<Vec<_>>()) {
-            let lines = prepared.plan().steps.iter().enumerate().map(|(at, step)| match prepared.run_by(at) {
-                RunBy::Host { why } => format!("{}\thost\t{}\n", step.prim.name(), why.lines().next().unwrap_or("")),
-                RunBy::HipDnn { engine } => format!("{}\tdevice\t{engine}\n", step.prim.name()),
-                _ => format!("{}\tdevice\n", step.prim.name()),
-            });
-            let mut file = OpenOptions::new().create(true).append(true).open(file).unwrap();
-            file.write_all(lines.collect::<String>().as_bytes()).unwrap();
-        }
+        append(&file, &lines.collect::<String>());
+    }
+    if let (Some(file), Some(gpu)) = (threads, &*GPU) {
+        let own = steps.iter().enumerate().filter(|(at, _)| matches!(prepared.run_by(*at), RunBy::Own { .. }));
+        let work = own.filter_map(|(_, step)| kernels::work(step, gpu.arch()).ok());
+        let (threads, thread) = (work.map(|work| work.threads()).sum::<u64>(), std::thread::current());
+        append(&file, &format!("{threads}\t{}\n", thread.name().unwrap_or_default()));
     }
     outputs
+}
+
+fn append(file: &OsStr, text: &str) {
+    let mut file = OpenOptions::new().create(true).append(true).open(file).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
 }
