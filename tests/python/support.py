@@ -22,14 +22,16 @@ HOST_ACCESSIBLE = ort.OrtDeviceMemoryType.HOST_ACCESSIBLE
 DEFAULT = ort.OrtDeviceMemoryType.DEFAULT
 
 
-# ONNX Runtime lists the devices of every registration by address: no other thread may unregister while one reads them.
+# ONNX Runtime lists the devices of every registration by address, out of a list that registering and unregistering change:
+# no other thread may do either while one reads them.
 LISTING = threading.Lock()
 
 
 @contextlib.contextmanager
 def registered(name=EP, library=None):
     """The library registered under `name` for the length of the block; gives its devices."""
-    ort.register_execution_provider_library(name, library or LIBRARY)
+    with LISTING:
+        ort.register_execution_provider_library(name, library or LIBRARY)
     try:
         yield devices(name)
     finally:
