@@ -23,6 +23,8 @@ pub fn faults(workspace: &Workspace, pages: &BTreeSet<PathBuf>) -> Result<Vec<St
         for (line, target) in targets(&text) {
             if !leads_somewhere(page, &text, &target) {
                 faults.push(format!("{}:{line}: {target} leads nowhere", workspace.relative(page)));
+            } else if pages.contains(page) && leaves(page, &workspace.path("docs"), &target) {
+                faults.push(format!("{}:{line}: {target} leads out of the book", workspace.relative(page)));
             }
         }
     }
@@ -66,6 +68,16 @@ fn leads_somewhere(page: &Path, text: &str, target: &str) -> bool {
     }
 }
 
+/// True for files outside of the book, which mdBook links to all the same.
+fn leaves(page: &Path, book: &Path, target: &str) -> bool {
+    let file = target.split('#').next().unwrap_or_default();
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    let path = page.parent().unwrap_or(Path::new("")).join(file);
+    !file.is_empty()
+        && !target.contains("://")
+        && real(&path).zip(real(book)).is_none_or(|(path, book)| !path.starts_with(book))
+}
+
 /// The anchors that both GitHub and mdBook give to the headings of a page.
 fn headings(text: &str) -> BTreeSet<String> {
     let titles = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
@@ -91,6 +103,21 @@ mod tests {
         let text = "[a](b.md) `[c](d.md)` ![e](f.svg)\n```\n[g](h.md)\n```\n[i](j.md#k)\n";
         let found: Vec<_> = targets(text);
         assert_eq!(found, [(1, "b.md".into()), (1, "f.svg".into()), (5, "j.md#k".into())]);
+    }
+
+    #[test]
+    fn a_book_ends_at_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let book = folder.path().join("docs");
+        fs::create_dir_all(book.join("adr")).unwrap();
+        for file in ["README.md", "docs/page.md", "docs/adr/one.md"] {
+            fs::write(folder.path().join(file), "# Title\n").unwrap();
+        }
+        let page = book.join("adr/one.md");
+        for inside in ["../page.md#title", "#title", "one.md", "https://example.org/x"] {
+            assert!(!leaves(&page, &book, inside), "{inside}");
+        }
+        assert!(leaves(&page, &book, "../../README.md#title"));
     }
 
     #[test]
