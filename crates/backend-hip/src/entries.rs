@@ -28,6 +28,7 @@ entries! {
     DISABLE_PASSES: "ep.hip.disable_passes", "names separated by commas", "", "passes and stages that shall not run ([engine.md](engine.md))";
     DUMP_DIR: "ep.hip.dump_dir", "a path", "", "a folder for text files, one for each stage of each partition";
     EXPLAIN_FILE: "ep.hip.explain_file", "a path", "", "a file to which the backend appends what it placed and why not the rest, as JSON lines ([cli.md](cli.md))";
+    PROGRESS_FILE: "ep.hip.progress_file", "a path", "", "a file to which the backend appends how many kernels are compiled and how many steps are measured, as JSON lines; on a GPU";
     PROFILE_FILE: "ep.hip.profile_file", "a path", "", "a file to which each run of a partition appends what its steps took, as a line of JSON; on a GPU by events of the device. Runs are slower for it ([cli.md](cli.md))";
 }
 

@@ -21,6 +21,7 @@ use crate::{
     gpu::{self, Gpus},
     hipdnn,
     profile::Profiles,
+    progress,
     runs::Runs,
     saved::{FILE_EXTENSION, compatibility},
     timed::TimedRuns,
@@ -127,6 +128,11 @@ impl Factory for HipFactory {
         let settings = GpuSettings {
             graphs: gpu::graphs(request.options.get(entries::GRAPH)?.as_deref()),
             tf32: gpu::tf32(request.options.get(entries::TF32)?.as_deref()),
+            progress: request
+                .options
+                .get(entries::PROGRESS_FILE)?
+                .filter(|file| !file.is_empty())
+                .map(progress::writer),
             ..GpuSettings::default()
         };
         let tune = gpu::tune(request.options.get(entries::TUNE)?.as_deref());

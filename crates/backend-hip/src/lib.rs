@@ -23,6 +23,7 @@ mod import;
 mod json;
 mod partition;
 mod profile;
+mod progress;
 mod record;
 mod runs;
 mod saved;

@@ -103,8 +103,9 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 }
 
 fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
-    let progress = Progress::new("loading the model ...");
-    let device = target.session(&QUIET, arguments.threads)?;
+    let progress = Progress::counted("loading the model ...")?;
+    let entries: Vec<_> = QUIET.into_iter().chain(progress.entry()?).collect();
+    let device = target.session(&entries, arguments.threads)?;
     let assignment = device.assignment()?;
     let cpu = target.cpu_session(arguments.source.for_cpu(&assignment)?, &QUIET, arguments.threads)?;
     let ports = device.inputs()?;

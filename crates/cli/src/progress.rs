@@ -1,9 +1,19 @@
 //! What is being done, on a terminal's stderr; nowhere else is anything shown.
 
 use std::borrow::Cow;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
+
+use crate::record::Record;
 
 /// How often a line moves, so that a long load does not look like a hang.
 const TICK: Duration = Duration::from_millis(100);
@@ -11,32 +21,55 @@ const TICK: Duration = Duration::from_millis(100);
 /// Parts of a second that a bar counts.
 const STEPS_PER_SECOND: f64 = 100.0;
 
+/// The session-config entry that names the file in which the backend says how far it is.
+const ENTRY: &str = "ep.hip.progress_file";
+
 /// One line that says what is being done; it goes when this does.
 pub struct Progress {
     bar: ProgressBar,
+    follower: Option<Follower>,
 }
 
 impl Progress {
     /// Work of unknown length.
     pub fn new(text: &'static str) -> Progress {
-        let progress = Progress { bar: ProgressBar::new_spinner() };
+        let progress = Progress { bar: ProgressBar::new_spinner(), follower: None };
         progress.bar.enable_steady_tick(TICK);
         progress.say(text);
         progress
     }
 
+    /// Work of unknown length, of which the backend counts some: kernels that are compiled, steps that are measured. The
+    /// session is made with [`entry`](Self::entry).
+    ///
+    /// # Errors
+    /// When there is no room for temporary files.
+    pub fn counted(text: &'static str) -> Result<Progress> {
+        let mut progress = Progress::new(text);
+        if !progress.bar.is_hidden() {
+            progress.follower = Some(Follower::new(&progress.bar)?);
+        }
+        Ok(progress)
+    }
+
+    /// The session-config entry by which the backend counts; none where nothing is shown.
+    ///
+    /// # Errors
+    /// When the folder of temporary files has a name that is no text.
+    pub fn entry(&self) -> Result<Option<(&'static str, &str)>> {
+        self.follower.as_ref().map(|follower| Ok((ENTRY, follower.record.path()?))).transpose()
+    }
+
     /// Goes on to other work of unknown length.
     pub fn say(&self, text: impl Into<Cow<'static, str>>) {
+        set_style(&self.bar, SPINNER);
         self.bar.set_message(text);
     }
 
     /// Goes on to work that takes `seconds`.
     pub fn measure(&self, seconds: f64) {
         self.bar.set_length((seconds * STEPS_PER_SECOND) as u64);
-        // A template is checked when it is read, and this one is read by a test.
-        if let Ok(style) = ProgressStyle::with_template(MEASURE) {
-            self.bar.set_style(style);
-        }
+        set_style(&self.bar, MEASURE);
     }
 
     /// Says how far the measured work is, in seconds and runs.
@@ -46,20 +79,140 @@ impl Progress {
     }
 }
 
+const SPINNER: &str = "{spinner} {msg}";
+const COUNT: &str = "{spinner} {msg} {bar:30} {pos} of {len} {prefix}";
 const MEASURE: &str = "{bar:30} {percent:>3} %  {msg}";
+
+fn set_style(bar: &ProgressBar, template: &str) {
+    // A template is checked when it is read, and a test reads all of them.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+}
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        self.follower = None;
         self.bar.finish_and_clear();
+    }
+}
+
+/// A line of the backend's.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+struct Count {
+    work: String,
+    done: u64,
+    of: u64,
+}
+
+impl Count {
+    /// The last whole line; nothing if that is not what the backend writes.
+    fn last(lines: &str) -> Option<Count> {
+        let (whole, _) = lines.rsplit_once('\n')?;
+        serde_json::from_str(whole.lines().last()?).ok()
+    }
+
+    fn show(&self, bar: &ProgressBar) {
+        let what = match self.work.as_str() {
+            "kernels" => "kernels compiled",
+            "steps" => "steps measured",
+            other => other,
+        };
+        bar.set_prefix(what.to_owned());
+        bar.set_length(self.of);
+        bar.set_position(self.done);
+        set_style(bar, if self.done < self.of { COUNT } else { SPINNER });
+    }
+}
+
+/// Shows what the backend writes into a file, for as long as this lives.
+struct Follower {
+    record: Record,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    fn new(bar: &ProgressBar) -> Result<Follower> {
+        let (record, stop) = (Record::new()?, Arc::new(AtomicBool::new(false)));
+        let (file, bar, stopped) = (PathBuf::from(record.path()?), bar.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            let mut read = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                // A line that cannot be read is one that is not shown.
+                if let Ok(lines) = lines_from(&file, read)
+                    && let Some(count) = Count::last(&lines)
+                {
+                    read += lines.rfind('\n').map_or(0, |end| end as u64 + 1);
+                    count.show(&bar);
+                }
+                std::thread::sleep(TICK);
+            }
+        });
+        Ok(Follower { record, stop, thread: Some(thread) })
+    }
+}
+
+fn lines_from(file: &Path, start: u64) -> std::io::Result<String> {
+    let (mut file, mut lines) = (File::open(file)?, String::new());
+    file.seek(SeekFrom::Start(start))?;
+    file.read_to_string(&mut lines)?;
+    Ok(lines)
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It only shows things: how it ended is nobody's business.
+            let _ = thread.join();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
-    fn the_template_is_one() {
-        assert!(ProgressStyle::with_template(MEASURE).is_ok());
+    fn the_templates_are_templates() {
+        for template in [SPINNER, COUNT, MEASURE] {
+            assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
+        }
+    }
+
+    #[test]
+    fn the_last_whole_line_counts() {
+        let line = |done| format!("{{\"work\":\"kernels\",\"done\":{done},\"of\":9}}\n");
+        let last = Count::last(&(line(1) + &line(4) + "{\"work\":\"ker")).unwrap();
+        assert_eq!(last, Count { work: "kernels".into(), done: 4, of: 9 });
+        assert_eq!((Count::last(""), Count::last("nonsense\n")), (None, None));
+    }
+
+    #[test]
+    fn what_the_backend_counts_is_followed() {
+        let bar = ProgressBar::hidden();
+        let follower = Follower::new(&bar).unwrap();
+        let mut file = File::options().append(true).open(follower.record.path().unwrap()).unwrap();
+        for done in [3, 5] {
+            writeln!(file, "{{\"work\":\"steps\",\"done\":{done},\"of\":7}}").unwrap();
+            let start = Instant::now();
+            while bar.position() != done {
+                assert!(start.elapsed() < Duration::from_secs(60), "the bar stays at {}", bar.position());
+                std::thread::sleep(TICK / 10);
+            }
+            assert_eq!((bar.length(), bar.prefix().as_str()), (Some(7), "steps measured"));
+        }
+        drop(follower);
+        assert!(bar.message().is_empty());
+    }
+
+    #[test]
+    fn nothing_is_counted_where_nothing_is_shown() {
+        let progress = Progress { bar: ProgressBar::hidden(), follower: None };
+        assert_eq!(progress.entry().unwrap(), None);
     }
 }

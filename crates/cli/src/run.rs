@@ -101,8 +101,8 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 }
 
 fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
-    let progress = Progress::new("loading the model ...");
-    let session = target.session(&[], None)?;
+    let progress = Progress::counted("loading the model ...")?;
+    let session = target.session(progress.entry()?.as_slice(), None)?;
     let assignment = session.assignment()?;
     let arithmetic = Arithmetic::of(assignment.iter().flat_map(|part| &part.nodes).map(|node| node.op.as_str()));
     let ports = session.inputs()?;

@@ -65,9 +65,11 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 
 fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     let record = Record::new()?;
-    let progress = Progress::new("loading the model ...");
+    let progress = Progress::counted("loading the model ...")?;
     let tune = if arguments.again { "again" } else { "on" };
-    let session = target.session(&[("ep.hip.explain_file", record.path()?), ("ep.hip.tune", tune)], None)?;
+    let mut entries = vec![("ep.hip.explain_file", record.path()?), ("ep.hip.tune", tune)];
+    entries.extend(progress.entry()?);
+    let session = target.session(&entries, None)?;
     let ports = session.inputs()?;
     let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
     let arrays = inputs::make(&ports, &[], &arguments.inputs)?;

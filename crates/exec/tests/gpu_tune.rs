@@ -2,13 +2,17 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use common::{Case, device::simulated, random, tensor};
 use exec::{
     Input, Prepared, Program, RunBy, TunedStep,
     dnn::{Libraries, Mode},
-    gpu::{GpuDevice, GpuSettings, TuneMode, Tuned},
+    gpu::{GpuDevice, GpuSettings, TuneMode, Tuned, Work},
 };
 use graph::{DType, Tensor};
 
@@ -55,6 +59,28 @@ fn steps_are_measured_once_and_later_sessions_use_what_was_found() {
     run(&session(folder.path(), TuneMode::On, GpuSettings::default()));
     assert_eq!(fs::read_to_string(file).unwrap(), written, "nothing is measured twice");
     assert_eq!(run(&session(folder.path(), TuneMode::Off, GpuSettings::default())).tuned(0), None);
+}
+
+#[test]
+fn a_plan_that_waits_says_how_far_it_is() {
+    let (folder, told) = (tempfile::tempdir().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let take = || std::mem::take(&mut *told.lock().unwrap());
+    let settings = || {
+        let told = told.clone();
+        let progress = move |work, done, of| told.lock().unwrap().push((work, done, of));
+        GpuSettings { progress: Some(Arc::new(progress)), ..GpuSettings::default() }
+    };
+    run(&session(folder.path(), TuneMode::Auto, settings()));
+    let kernels = take();
+    assert!(!kernels.is_empty());
+    for (at, &(work, _, of)) in kernels.iter().enumerate() {
+        assert_eq!((work, of), (Work::Kernels, kernels.len()));
+        assert!(kernels.iter().any(|&(_, done, _)| done == at + 1), "{kernels:?}");
+    }
+    run(&session(folder.path(), TuneMode::On, settings()));
+    assert_eq!(take()[0], (Work::Steps, 0, 1), "steps are measured before the plan is made");
+    run(&session(folder.path(), TuneMode::On, settings()));
+    assert!(take().iter().all(|&(work, ..)| work == Work::Kernels), "nothing is measured twice");
 }
 
 #[test]

@@ -99,8 +99,9 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 
 fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     let (record, times) = (Record::new()?, Record::new()?);
-    let progress = Progress::new("loading the model ...");
+    let progress = Progress::counted("loading the model ...")?;
     let mut entries = vec![("ep.hip.explain_file", record.path()?)];
+    entries.extend(progress.entry()?);
     if arguments.steps {
         entries.push((profile::ENTRY, times.path()?));
     }

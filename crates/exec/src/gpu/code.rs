@@ -10,6 +10,8 @@ use std::{
 
 use kernels::{Arch, Compiler, Counts, Kernel};
 
+use super::progress::{OnProgress, Work};
+
 /// A kernel on the device, or why there is none.
 pub(super) type Outcome = Result<Arc<hip::Function>, Arc<str>>;
 
@@ -32,7 +34,7 @@ impl Code {
     }
 
     /// All these kernels, in order. Those that are not known yet are compiled at the same time.
-    pub fn functions(&self, wanted: &[&Kernel]) -> Vec<Outcome> {
+    pub fn functions(&self, wanted: &[&Kernel], progress: Option<&OnProgress>) -> Vec<Outcome> {
         let slots: Vec<(&Kernel, Arc<OnceLock<Outcome>>)> = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             let mut slot = |kernel: &Kernel| match known.get(kernel) {
@@ -43,7 +45,7 @@ impl Code {
         };
         let open: Vec<_> = slots.iter().filter(|(_, slot)| slot.get().is_none()).collect();
         if !open.is_empty() {
-            self.compile(&open);
+            self.compile(&open, progress);
         }
         slots.iter().map(|(kernel, slot)| slot.get_or_init(|| self.build(kernel)).clone()).collect()
     }
@@ -53,11 +55,15 @@ impl Code {
         self.compiler.counts()
     }
 
-    fn compile(&self, open: &[&(&Kernel, Arc<OnceLock<Outcome>>)]) {
+    fn compile(&self, open: &[&(&Kernel, Arc<OnceLock<Outcome>>)], progress: Option<&OnProgress>) {
         let (start, next, before) = (Instant::now(), AtomicUsize::new(0), self.counts());
+        let done = AtomicUsize::new(0);
         let work = || {
             while let Some((kernel, slot)) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
                 slot.get_or_init(|| self.build(kernel));
+                if let Some(progress) = progress {
+                    progress(Work::Kernels, done.fetch_add(1, Ordering::Relaxed) + 1, open.len());
+                }
             }
         };
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(open.len());

@@ -15,6 +15,7 @@
 //! | `flight` | how a run that nobody waited for ended |
 //! | `replay` | plans as captured graphs |
 //! | `plan`, `run` | a plan that is ready, and running it |
+//! | `progress` | how far the work is that a new plan waits for |
 //!
 //! Nothing here knows which vendor's device it works with: that is the driver's and the compiler's business.
 mod bind;
@@ -27,6 +28,7 @@ mod frame;
 mod host_step;
 mod lost;
 mod plan;
+mod progress;
 mod replay;
 mod run;
 mod sum;
@@ -57,6 +59,7 @@ use lost::Lost;
 use plan::GpuPlan;
 use weights::Weights;
 
+pub use progress::{OnProgress, Work};
 pub use replay::{GraphMode, UnknownGraphMode};
 pub use tuned::{TuneMode, Tuned, UnknownTuneMode};
 
@@ -78,6 +81,8 @@ pub struct GpuSettings {
     pub tf32: bool,
     /// What was measured, and whether more is.
     pub tuned: Option<Arc<Tuned>>,
+    /// Who is told how far a new plan is.
+    pub progress: Option<OnProgress>,
 }
 
 /// What all sessions on a device share.

@@ -158,7 +158,7 @@ impl Program {
     /// tried.
     pub fn forced(&self, way: Candidate) -> Self {
         let (graph, device) = (self.graph.clone(), self.device.clone());
-        let settings = GpuSettings { tuned: None, ..self.settings.clone() };
+        let settings = GpuSettings { tuned: None, progress: None, ..self.settings.clone() };
         Self { graph, weights: Weights::default(), told: None, settings, forced: Some(way), device }
     }
 

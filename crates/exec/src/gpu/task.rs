@@ -121,7 +121,7 @@ pub(super) fn tasks(steps: &[Step], program: &Program) -> Tasks {
         }
     });
     let wanted: Vec<&Kernel> = launches.map(|launch| &launch.kernel).collect();
-    let mut functions = device.code.functions(&wanted).into_iter();
+    let mut functions = device.code.functions(&wanted, program.settings.progress.as_ref()).into_iter();
     let mut scratch_bytes = 0;
     let tasks = choices.into_iter().map(|choice| match choice {
         Choice::Nothing => Task::Nothing,

@@ -12,6 +12,7 @@ use super::{
     candidate::Candidate,
     host_step::view_range,
     plan::GpuPlan,
+    progress::Work,
     task,
     tuned::{Entry, Tuned, digest},
 };
@@ -34,10 +35,13 @@ pub(super) fn plan(steps: &[Step], program: &Program) {
     let Some(tuned) = &program.settings.tuned else { return };
     let start = Instant::now();
     let (mut measured, mut changed) = (0, 0);
-    for step in steps {
+    for (at, step) in steps.iter().enumerate() {
         let digest = digest(step, program.settings.tf32);
         if !tuned.wants(&digest) {
             continue;
+        }
+        if let Some(progress) = &program.settings.progress {
+            progress(Work::Steps, at, steps.len());
         }
         if let Some(entry) = best(step, program) {
             measured += 1;
