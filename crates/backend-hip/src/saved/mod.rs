@@ -72,7 +72,7 @@ mod kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SavedError {
     /// Something else was saved there.
-    #[error("it is no partition of the hip backend: it starts with {found:?}, not with {:?}", MAGIC.escape_ascii().to_string())]
+    #[error("it is no partition of the hip backend: it starts with {found:?}, not with {:?}\n  help: open the model with the profile it was compiled with", MAGIC.escape_ascii().to_string())]
     Foreign { found: String },
     /// Another library saved it.
     #[error(
