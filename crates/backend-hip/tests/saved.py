@@ -38,11 +38,11 @@ def is_compiled(file, embedded):
     assert sorted(node.op_type for node in model.graph.node) == sorted(OPERATORS), model.graph.node
     assert not model.graph.initializer, [one.name for one in model.graph.initializer]
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    assert metadata[f"ep_compatibility_info.{NAME}"] == "hip-backend;format=1;version=0.1.0;arch=host", metadata
+    assert metadata[f"ep_compatibility_info.{NAME}"] == "hip-backend;format=1;version=0.1.0;arch=any", metadata
     for node in contexts(model):
         assert attribute(node, "source").s.decode() == NAME
         assert attribute(node, "embed_mode").i == embedded
-        assert attribute(node, "hardware_architecture").s == b"host"
+        assert attribute(node, "hardware_architecture").s == b"any"
         context = attribute(node, "ep_cache_context").s
         if embedded:
             assert context.startswith(b"\x89HIPCTX\n"), context[:20]
@@ -105,9 +105,9 @@ def models_without_a_path_find_their_files():
 def compatibility():
     kinds = native.OrtCompiledModelCompatibility
     answers = {
-        "hip-backend;format=1;version=0.1.0;arch=host": kinds.EP_SUPPORTED_OPTIMAL,
-        "hip-backend;format=1;version=0.0.9;arch=host": kinds.EP_SUPPORTED_PREFER_RECOMPILATION,
-        "hip-backend;format=2;version=0.1.0;arch=host": kinds.EP_UNSUPPORTED,
+        "hip-backend;format=1;version=0.1.0;arch=any": kinds.EP_SUPPORTED_OPTIMAL,
+        "hip-backend;format=1;version=0.0.9;arch=any": kinds.EP_SUPPORTED_PREFER_RECOMPILATION,
+        "hip-backend;format=2;version=0.1.0;arch=any": kinds.EP_UNSUPPORTED,
         "hip-backend;format=1;version=0.1.0;arch=gfx942": kinds.EP_UNSUPPORTED,
         "somebody else's": kinds.EP_NOT_APPLICABLE,
     }

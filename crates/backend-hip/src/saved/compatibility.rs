@@ -46,9 +46,9 @@ mod tests {
     #[test]
     fn other_versions_devices_and_owners_are_told_apart() {
         for (text, want) in [
-            ("hip-backend;format=1;version=0.0.1;arch=host", ModelCompatibility::PreferRecompilation),
-            ("hip-backend;arch=host;more=1;format=1", ModelCompatibility::PreferRecompilation),
-            ("hip-backend;format=2;version=0.1.0;arch=host", ModelCompatibility::Unsupported),
+            ("hip-backend;format=1;version=0.0.1;arch=any", ModelCompatibility::PreferRecompilation),
+            ("hip-backend;arch=any;more=1;format=1", ModelCompatibility::PreferRecompilation),
+            ("hip-backend;format=2;version=0.1.0;arch=any", ModelCompatibility::Unsupported),
             ("hip-backend;format=1;version=0.1.0;arch=gfx1100", ModelCompatibility::Unsupported),
             ("hip-backend", ModelCompatibility::Unsupported),
             ("hip-backend2;format=1", ModelCompatibility::NotApplicable),

@@ -33,8 +33,8 @@ const FORMAT: u32 = 1;
 const HEADER_BYTES: usize = MAGIC.len() + size_of::<u32>() + size_of::<u64>();
 /// The library's own version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The device that partitions are saved for.
-const ARCH: &str = "host";
+/// The device that partitions are saved for: what is saved are nodes and weights, before anything is made of them for one.
+const ARCH: &str = "any";
 
 /// Stands for an unknown rank and for a value that is left out.
 const NOTHING: u32 = u32::MAX;
@@ -85,7 +85,9 @@ pub(crate) enum SavedError {
     )]
     Damaged { bytes: usize, found: u64, wanted: u64 },
     /// It is for another device.
-    #[error("it is for the device {found:?}, and this is {ARCH:?}\n  help: compile the model again on this device")]
+    #[error(
+        "it is for the device {found:?}, and this library reads partitions for {ARCH:?} only\n  help: compile the model again"
+    )]
     Arch { found: String },
     /// It breaks the rules of the format.
     #[error("it is malformed at byte {at}: {reason}")]
