@@ -2,7 +2,6 @@
 import os
 import pty
 import select
-import time
 
 from command_support import COMMAND, onnxruntime_library
 from genai_support import folder_of
@@ -27,14 +26,20 @@ class Terminal:
             os.execve(COMMAND, command, environment)
         self.seen = ""
 
+    def more(self, wanted):
+        """Adds what comes next to `seen`; an OSError says that the command has ended."""
+        ready, _, _ = select.select([self.master], [], [], PATIENCE_SECONDS)
+        assert ready, f"{wanted} never came, only {self.seen!r}"
+        read = os.read(self.master, 4096)
+        if not read:
+            raise OSError("the terminal is closed")
+        self.seen += read.decode(errors="replace")
+
     def wait_for(self, text):
         """Everything up to `text`, which is then forgotten."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
         while text not in self.seen:
-            ready, _, _ = select.select([self.master], [], [], max(0, deadline - time.monotonic()))
-            assert ready, f"{text!r} never came, only {self.seen!r}"
             try:
-                self.seen += os.read(self.master, 4096).decode(errors="replace")
+                self.more(repr(text))
             except OSError:
                 raise AssertionError(f"it ended before {text!r} came: {self.seen!r}") from None
         before, _, self.seen = self.seen.partition(text)
@@ -43,11 +48,18 @@ class Terminal:
     def type(self, keys):
         os.write(self.master, keys.encode())
 
+    def end(self):
+        """Types Ctrl-D and gives the exit code. Only behind a prompt: before, the key would not reach the command, because
+        the terminal takes it for the end of a line."""
+        self.wait_for(PROMPT)
+        self.type(CTRL_D)
+        return self.ended()
+
     def ended(self):
         """The exit code, once it has ended."""
         try:
-            while os.read(self.master, 4096):
-                pass
+            while True:
+                self.more("the end")
         except OSError:
             pass  # the terminal is gone with the command
         os.close(self.master)
@@ -67,8 +79,7 @@ def test_lines_are_edited_and_brought_back():
     terminal.type(UP + UP + "\r")
     terminal.wait_for("messages      2")
     terminal.wait_for("last answer   4 tokens")
-    terminal.type(CTRL_D)
-    assert terminal.ended() == 0
+    assert terminal.end() == 0
 
 
 def test_ctrl_c_stops_the_answer_and_ctrl_d_ends():
@@ -81,7 +92,7 @@ def test_ctrl_c_stops_the_answer_and_ctrl_d_ends():
     # The first of the answer, behind the line that was typed.
     terminal.wait_for("\n")
     while not terminal.seen.strip("\r\n\x1b[?204hl"):
-        terminal.seen += os.read(terminal.master, 4096).decode(errors="replace")
+        terminal.more("the answer")
     terminal.type(CTRL_C)
     terminal.wait_for(PROMPT)
     terminal.type("/stats\r")
@@ -89,8 +100,7 @@ def test_ctrl_c_stops_the_answer_and_ctrl_d_ends():
     # Where the machine was faster than the key, the answer came to its end.
     ending = terminal.wait_for("last prompt")
     assert "ended by cancelled" in ending or "ended by max_length" in ending, ending
-    terminal.type(CTRL_D)
-    assert terminal.ended() == 0
+    assert terminal.end() == 0
 
 
 def test_answers_alone_go_to_the_standard_output(tmp_path):
