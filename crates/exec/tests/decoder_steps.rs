@@ -4,13 +4,18 @@
 mod build;
 mod common;
 
+use std::sync::Mutex;
+
 use build::Build;
-use common::{random, tensor};
+use common::{assert_close, device, numbers, random, tensor};
 use exec::{
-    Input, Program, Settings,
+    Device, Input, Program, RunBy, Settings,
     host::{HostDevice, run_program},
 };
 use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
+
+/// Who simulates a GPU: the width of waves is the process's.
+static SIMULATOR: Mutex<()> = Mutex::new(());
 
 const CONTRIB: &str = "com.microsoft";
 const BATCH: usize = 2;
@@ -70,10 +75,22 @@ impl Decoder {
     }
 }
 
-/// The names of the steps, and the results, for tokens of these widths.
+/// The names of the steps on the host, and the bytes of the results, for tokens of these widths.
 fn run(graph: &Graph, passes: Selection, rows: usize, widths: &[usize]) -> (Vec<&'static str>, Vec<Vec<u8>>) {
+    let (steps, made) = run_on(&HostDevice::new(), graph, passes, rows, widths);
+    (steps, made.iter().map(|made| made.bytes().to_vec()).collect())
+}
+
+/// As `run`, on a device that runs all steps itself.
+fn run_on(
+    device: &dyn Device,
+    graph: &Graph,
+    passes: Selection,
+    rows: usize,
+    widths: &[usize],
+) -> (Vec<&'static str>, Vec<Tensor>) {
     let settings = Settings { passes, ..Settings::default() };
-    let program = Program::with(graph.clone(), &HostDevice::new(), settings).unwrap();
+    let program = Program::with(graph.clone(), device, settings).unwrap();
     let cache = [BATCH, SHARED, TOTAL, SIZE];
     let places: Vec<f64> = (0..BATCH * rows).map(|at| (at * 7 % TOTAL) as f64).collect();
     let mut inputs = vec![
@@ -85,8 +102,11 @@ fn run(graph: &Graph, passes: Selection, rows: usize, widths: &[usize]) -> (Vec<
     inputs.extend(widths.iter().enumerate().map(|(at, &width)| floats(&[BATCH, rows, width], 5 + at as u64)));
     let shapes: Vec<Input<'_>> = inputs.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
     let plan = program.plan(&shapes).unwrap();
-    let steps = plan.plan().steps.iter().map(|step| step.prim.name()).collect();
-    (steps, run_program(&program, &inputs).unwrap().iter().map(|made| made.bytes().to_vec()).collect())
+    let steps: Vec<&str> = plan.plan().steps.iter().map(|step| step.prim.name()).collect();
+    for (at, step) in steps.iter().enumerate().filter(|_| device.name() != "host") {
+        assert!(!matches!(plan.run_by(at), RunBy::Host { .. }), "{step}: {:?}", plan.run_by(at));
+    }
+    (steps, run_program(&program, &inputs).unwrap())
 }
 
 const KEYS: usize = SHARED * SIZE;
@@ -147,8 +167,8 @@ fn product(build: &mut Build, x: ValueId, depth: usize, columns: usize, seed: u6
     build.contrib("MatMulNBits", &[x, weights, scales], &attributes)
 }
 
-#[test]
-fn a_layer_is_nine_steps() {
+/// A layer whose weights have 4 bits, and the norm behind it.
+fn layer() -> Graph {
     let mut decoder = Decoder::new();
     let x = decoder.build.input();
     let norm = |build: &mut Build, x: ValueId, skip: Option<ValueId>, seed: u64| {
@@ -184,8 +204,13 @@ fn a_layer_is_nine_steps() {
     let gated = build.node("Mul", &[silu, up]);
     let down = product(build, gated, 128, DEPTH, 24);
     let [last, sum] = norm(build, sum, Some(down), 26);
-    let graph = build.outputs(&[last, sum, made[1], made[2]]);
-    let (steps, _) = run(&graph, Selection::default(), 1, &[DEPTH]);
+    build.outputs(&[last, sum, made[1], made[2]])
+}
+
+#[test]
+fn a_layer_is_nine_steps_and_seven_on_a_gpu() {
+    let graph = layer();
+    let (steps, wanted) = run_on(&HostDevice::new(), &graph, Selection::default(), 1, &[DEPTH]);
     let expected = [
         "norm",
         "quant_matmul",
@@ -198,4 +223,42 @@ fn a_layer_is_nine_steps() {
         "fused_quant_matmul",
     ];
     assert_eq!(steps, [&expected[..], &["norm"]].concat());
+    let _turn = SIMULATOR.lock().unwrap();
+    for target in ["gfx1100", "gfx942"] {
+        let gpu = device::simulated(target);
+        let (steps, found) = run_on(&gpu, &graph, Selection::default(), 1, &[DEPTH]);
+        let fewer = [
+            "normed_quant_matmul",
+            "rotary_append",
+            "cached_attention",
+            "fused_quant_matmul",
+            "normed_quant_matmul",
+            "map",
+            "fused_quant_matmul",
+            "norm",
+        ];
+        assert_eq!(steps, fewer);
+        let (steps, apart) = run_on(&gpu, &graph, without("normed-products"), 1, &[DEPTH]);
+        assert_eq!(steps, [&expected[..], &["norm"]].concat());
+        for ((found, apart), wanted) in found.iter().zip(&apart).zip(&wanted) {
+            assert_close(&numbers(found), &numbers(wanted), 1e-4);
+            assert_close(&numbers(apart), &numbers(wanted), 1e-4);
+        }
+    }
+}
+
+#[test]
+fn norms_of_many_rows_or_several_readers_stay_steps() {
+    let _turn = SIMULATOR.lock().unwrap();
+    let gpu = device::simulated("gfx1100");
+    let (steps, _) = run_on(&gpu, &layer(), Selection::default(), 9, &[DEPTH]);
+    assert_eq!(steps.iter().filter(|step| **step == "norm").count(), 3, "{steps:?}");
+    let mut decoder = Decoder::new();
+    let x = decoder.build.input();
+    let weights = decoder.build.constant(floats(&[DEPTH], 1));
+    let normed = decoder.build.with("SimplifiedLayerNormalization", &[x, weights], &[]);
+    let made = product(&mut decoder.build, normed, DEPTH, 32, 2);
+    let graph = decoder.build.outputs(&[made, normed]);
+    let (steps, _) = run_on(&gpu, &graph, Selection::default(), 1, &[DEPTH]);
+    assert_eq!(steps, ["norm", "quant_matmul"]);
 }

@@ -27,6 +27,7 @@ impl Step {
             self.prim,
             Prim::MatMul(_)
                 | Prim::QuantMatMul(_)
+                | Prim::Normed(_)
                 | Prim::Conv(_)
                 | Prim::ConvTranspose(_)
                 | Prim::Integer(_)
@@ -60,7 +61,7 @@ fn flops(prim: &Prim, step: &Step) -> u64 {
     let (inputs, out) = (&step.inputs, elems(step.outputs.first()));
     let (first, second) = (inputs.first(), inputs.get(1));
     match prim {
-        Prim::MatMul(_) | Prim::QuantMatMul(_) => 2 * out * extent(first, 1),
+        Prim::MatMul(_) | Prim::QuantMatMul(_) | Prim::Normed(_) => 2 * out * extent(first, 1),
         Prim::Conv(_) => 2 * out * elems(second) / first_extent(second),
         Prim::ConvTranspose(_) => 2 * elems(first) * elems(second) / first_extent(second),
         Prim::Integer(integer) => flops(&integer.product, step),

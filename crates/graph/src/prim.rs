@@ -133,6 +133,8 @@ pub enum Prim {
     Integer(Integer),
     /// A product whose result goes through an expression before it is stored: see [`Fused`].
     Fused(Fused),
+    /// A product of few rows, which are normalised on their way: see [`Normed`].
+    Normed(Normed),
     /// Values weighted by the softmax of a product, which is never stored: see [`Attention`].
     Attention(Attention),
     /// Turns pairs of elements by angles that follow from the tokens' positions: see [`Rotary`].
@@ -179,8 +181,10 @@ impl Prim {
                     _ => "fused_integer_matmul",
                 },
                 Self::QuantMatMul(_) => "fused_quant_matmul",
+                Self::Normed(_) => "fused_normed_quant_matmul",
                 _ => "fused_matmul",
             },
+            Self::Normed(_) => "normed_quant_matmul",
             Self::Attention(_) => "attention",
             Self::Rotary(_) => "rotary",
             Self::Append(append) if append.rotary.is_some() => "rotary_append",
@@ -295,7 +299,7 @@ pub struct Integer {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
     /// A [`MatMul`](Prim::MatMul), [`QuantMatMul`](Prim::QuantMatMul), [`Conv`](Prim::Conv),
-    /// [`ConvTranspose`](Prim::ConvTranspose) or [`Integer`](Prim::Integer).
+    /// [`ConvTranspose`](Prim::ConvTranspose), [`Integer`](Prim::Integer) or [`Normed`](Prim::Normed).
     pub product: Box<Prim>,
     /// How many of the inputs are the product's own.
     pub operands: usize,
@@ -303,6 +307,18 @@ pub struct Fused {
     pub dtype: DType,
     /// The output's element: input 0 is the product's, in its compute type and not rounded yet; the others follow.
     pub epilogue: Expr,
+}
+
+/// A product of few rows with packed weights, whose left operand goes through a norm and is not stored in between.
+///
+/// The inputs are the product's own, of which the first is what the norm reads, then the norm's scale `[k]`, of one type. The
+/// norm is over the last axis, with a scale, without a bias, and does not centre. What it makes is rounded to its type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Normed {
+    /// What is done to a row first.
+    pub norm: Norm,
+    /// What rows are multiplied with.
+    pub product: QuantMatMul,
 }
 
 /// Attention: the softmax of scores weights values, and neither scores nor weights are stored.
@@ -558,7 +574,7 @@ impl fmt::Debug for Step {
             write!(f, " {{ {:?} }}", map.expr)?;
         }
         let product = if let Prim::Fused(fused) = &self.prim { &*fused.product } else { &self.prim };
-        if let Prim::QuantMatMul(product) = product {
+        if let Prim::QuantMatMul(product) | Prim::Normed(Normed { product, .. }) = product {
             write!(f, " {} bits by {}, zeros {:?}, {:?}", product.bits, product.block, product.zeros, product.layout)?;
         }
         if let Prim::Fused(fused) = &self.prim {

@@ -15,8 +15,12 @@
 #define LEFT_WORDS (CHUNK * (int)sizeof(LEFT_T) / 4)
 
 // Elements of a row from k on; those behind its end are zeros. Without a branch, so that loads can be made ahead.
-DEV void load_row(const ProductArgs& p, u32 row, u32 k, f32* x) {
+DEV void load_row(const ProductArgs& p, const Rows& rows, u32 row, u32 k, f32* x) {
+#if NORM
+  const LEFT_T* from = rows.at + row_at(rows, row);
+#else
   const LEFT_T* from = p.left + (i64)row * p.left_row;
+#endif
 #if LEFT_PACK
   const bool inside = k < p.depth;
   const u32* words = (const u32*)(from + (inside ? k : 0));
@@ -36,7 +40,7 @@ DEV void load_row(const ProductArgs& p, u32 row, u32 k, f32* x) {
 #pragma unroll
   for (int e = 0; e < CHUNK; e++) {
     const bool inside = k + e < p.depth;
-    const f32 value = (f32)get(from[(i64)(inside ? k + e : 0) * p.left_k]);
+    const f32 value = (f32)get(from[(i64)(inside ? k + e : 0) * (NORM ? 1 : p.left_k)]);
     x[e] = inside ? value : 0.0f;
   }
 #endif
@@ -48,6 +52,13 @@ KERNEL(quant_gemv, 256, QuantArgs) {
   const u32 lane = threadIdx.x % WARP, wave = threadIdx.x / WARP, groups = 256 / WARP / a.parts;
   const u32 part = wave % a.parts, start = blockIdx.x * groups * COLUMNS, first = start + wave / a.parts * COLUMNS;
   const u32 top = blockIdx.z * ROWS;
+#if NORM
+  SHARED(f32, squares, ROWS * 256 / MIN_WARP);
+  DYN_SHARED(LEFT_T, normed);
+  const Rows rows = normed_rows(a, top, ROWS, normed, squares);
+#else
+  const Rows rows = {};
+#endif
   f32 sums[ROWS][COLUMNS];
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
@@ -91,7 +102,7 @@ KERNEL(quant_gemv, 256, QuantArgs) {
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++) {
           f32 x[CHUNK];
-          load_row(p, min_of(top + r, p.rows - 1), begin + word * PER_WORD + at, x);
+          load_row(p, rows, min_of(top + r, p.rows - 1), begin + word * PER_WORD + at, x);
 #pragma unroll
           for (int e = 0; e < CHUNK; e++) {
             totals[r] += x[e];

@@ -91,10 +91,14 @@ DEV void set_pair(Fragment& f, int at, u32 two) {
 
 // The pairs of a row that meet those of a word of weights from k on; zeros behind the row's end, which is a multiple of a
 // word's numbers. Without a branch, so that loads can be made ahead.
-DEV void load_pairs(const ProductArgs& p, u32 row, u32 k, u32* pairs) {
+DEV void load_pairs(const ProductArgs& p, const Rows& rows, u32 row, u32 k, u32* pairs) {
   u32 x[H];
   const bool inside = row < p.rows && k < p.depth;
+#if NORM
+  const u16* from = (const u16*)rows.at + (inside ? row_at(rows, row) + k : 0);
+#else
   const u16* from = (const u16*)p.left + (inside ? (i64)row * p.left_row + k : 0);
+#endif
   const int most = H < 4 ? H : 4;
 #pragma unroll
   for (int i = 0; i < H; i += most) {
@@ -156,6 +160,13 @@ KERNEL(quant_mma, 256, QuantArgs) {
   Round now;
   u32 round = blockIdx.y * a.parts + wave % a.parts;
   if (round < rounds) load(round, now);
+#if NORM
+  SHARED(f32, squares, 16 * 256 / MIN_WARP);
+  DYN_SHARED(LEFT_T, normed);
+  const Rows rows = normed_rows(a, top, 16, normed, squares);
+#else
+  const Rows rows = {};
+#endif
   for (; round < rounds; round += step) {
     Round next;
     load(round + step < rounds ? round + step : round, next);
@@ -178,7 +189,7 @@ KERNEL(quant_mma, 256, QuantArgs) {
         for (u32 more = 0; more < STEP_WORDS; more++) {
 #pragma unroll
           for (u32 h = 0; h < HALVES; h++)
-            load_pairs(p, top + line + h * 8, begin + (word + more) * PER_WORD, x[h] + more * H);
+            load_pairs(p, rows, top + line + h * 8, begin + (word + more) * PER_WORD, x[h] + more * H);
 #pragma unroll
           for (u32 o = 0; o < OWNED; o++)
 #pragma unroll

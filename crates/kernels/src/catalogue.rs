@@ -5,9 +5,9 @@ use graph::{
     expr::{Binary, Expr, Unary},
     prim::{
         Activation, ActivationKind, Append, ArgReduce, Attention, Axis, BatchDims, BufferId, CachedAttention, Cell,
-        Conv, Coordinates, Cumulative, Filled, Fused, Integer, Interpolation, Lrn, Map, MatMul, Nearest, Norm, Pool,
-        PoolKind, Positions, QuantMatMul, Recurrent, RecurrentInputs, Reduce, ReduceKind, Resize, Rotary, Scatter,
-        ScatterKind, Sinks, Softmax, TopK, WeightLayout, Zeros,
+        Conv, Coordinates, Cumulative, Filled, Fused, Integer, Interpolation, Lrn, Map, MatMul, Nearest, Norm, Normed,
+        Pool, PoolKind, Positions, QuantMatMul, Recurrent, RecurrentInputs, Reduce, ReduceKind, Resize, Rotary,
+        Scatter, ScatterKind, Sinks, Softmax, TopK, WeightLayout, Zeros,
     },
     shape,
 };
@@ -283,7 +283,16 @@ fn packed(dtype: DType, samples: &mut Vec<Sample>) {
         if zeros == Zeros::Packed {
             inputs.push((DType::U8, &points[..]));
         }
-        let (mut made, operands) = (Prim::QuantMatMul(prim), inputs.len());
+        let own = inputs.len();
+        if block == 32 && bits == 4 && rows <= 8 && !add {
+            let norm =
+                Norm { axes: 1, epsilon: 1e-5, centre: false, scale: true, bias: false, round_before_scale: false };
+            let normed = Prim::Normed(Normed { norm, product: prim.clone() });
+            let (label, scale) = (format!("normed_quant_matmul {bits} bits{word} {rows} rows {dtype}"), [k]);
+            let inputs = [&inputs[..], &[(dtype, &scale[..])]].concat();
+            samples.push(sample(label, normed, &inputs, &[(dtype, &y)]));
+        }
+        let (mut made, operands) = (Prim::QuantMatMul(prim), own);
         if add {
             inputs.push((dtype, &y[..]));
             made = fused(made, operands, dtype);

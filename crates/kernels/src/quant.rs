@@ -5,7 +5,7 @@
 //! layout would save no byte, and cost every session a pass over all weights.
 use graph::{
     DType, Declined, Prim, Step, View,
-    prim::{BufferId, Fused, MatMul, QuantMatMul, WeightLayout, Zeros},
+    prim::{BufferId, Fused, MatMul, Norm, Normed, QuantMatMul, WeightLayout, Zeros},
 };
 
 use crate::{
@@ -37,6 +37,8 @@ const MOST_UNPACKED: usize = 512 << 20;
 const ALIGNMENT: usize = 256;
 /// Threads of every block here.
 const THREADS: u32 = 256;
+/// Bytes of normalised rows, at most: beside them a block has its sums in LDS.
+const MOST_NORMED: u32 = 32 << 10;
 /// Waves that a compute unit keeps enough reads of memory in flight with.
 const BUSY_WAVES: u64 = 16;
 
@@ -126,6 +128,45 @@ impl<'a> Weights<'a> {
     }
 }
 
+/// A norm of the left operand, which every block does for itself.
+struct Prologue<'a> {
+    norm: &'a Norm,
+    /// The number of the scale among the inputs.
+    number: usize,
+    scale: &'a View,
+    /// Elements that are read as one.
+    pack: usize,
+}
+
+impl<'a> Prologue<'a> {
+    fn new(norm: &'a Norm, step: &'a Step, product: &Product<'_>) -> Result<Self, Declined> {
+        let number = match &step.prim {
+            Prim::Fused(fused) => fused.operands - 1,
+            _ => step.inputs.len() - 1,
+        };
+        let (scale, pack) = (&step.inputs[number], 16 / product.left.bytes());
+        let plain = !norm.centre && norm.scale && !norm.bias && norm.axes == 1;
+        if !plain || product.left.k != 1 || scale.dtype != product.left.view.dtype || !scale.is_dense() {
+            return Err(Declined::new("a norm of this kind as part of a product"));
+        }
+        let packs = reads_packs(product, pack as u64) && (scale.offset as usize).is_multiple_of(pack);
+        Ok(Self { norm, number, scale, pack: if packs { pack } else { 1 } })
+    }
+
+    /// Bytes of LDS for the rows of a block.
+    fn lds_bytes(product: &Product<'_>, rows: u64) -> Result<u32, Declined> {
+        let bytes = product.rows.min(rows) * product.channels * product.left.bytes() as u64;
+        let room = u32::try_from(bytes).ok().filter(|&bytes| bytes <= MOST_NORMED);
+        room.ok_or_else(|| Declined::new(format!("{bytes} bytes of rows to normalise, more than {MOST_NORMED}")))
+    }
+
+    fn args(&self, args: Args) -> Args {
+        args.input("scale", self.number, self.scale)
+            .f32("epsilon", self.norm.epsilon)
+            .u32("round", u32::from(self.norm.round_before_scale))
+    }
+}
+
 /// A product of many rows as two: the weights unpacked, then a product of floats.
 pub struct Unpacked {
     /// Unpacks them into scratch memory.
@@ -184,8 +225,18 @@ fn packed_product(step: &Step) -> Option<&QuantMatMul> {
 
 /// The launches of a product.
 pub(crate) fn work(prim: &QuantMatMul, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+    made(prim, None, step, arch)
+}
+
+/// As [`work`], with the norm before the product.
+pub(crate) fn normed(prim: &Normed, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+    made(&prim.product, Some(&prim.norm), step, arch)
+}
+
+fn made(prim: &QuantMatMul, norm: Option<&Norm>, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let weights = Weights::new(prim, step)?;
     let product = Product::packed(step, weights.row_bytes)?;
+    let prologue = norm.map(|norm| Prologue::new(norm, step, &product)).transpose()?;
     if product.rows * product.columns == 0 {
         return Ok(Work::nothing());
     }
@@ -201,7 +252,8 @@ pub(crate) fn work(prim: &QuantMatMul, step: &Step, arch: &Arch) -> Result<Work,
     }
     // The twin converts slowly what the others do in passing, so one row is worth its matrix instructions there.
     let suits = weights.suit_matrix(&product, arch) && (product.rows > 1 || arch.matrix == Matrix::Mma);
-    if suits { mma(&weights, &product, arch) } else { gemv(&weights, &product, arch) }
+    let task = Task { weights: &weights, product: &product, prologue: prologue.as_ref() };
+    if suits { task.mma(arch) } else { task.gemv(arch) }
 }
 
 /// How the waves of a launch share the work.
@@ -235,52 +287,63 @@ fn row_groups(product: &Product<'_>, rows: u64) -> Result<u32, Declined> {
     groups.ok_or_else(|| Declined::new(format!("{} rows", product.rows)))
 }
 
-fn launch(
-    kernel: Kernel,
-    weights: &Weights<'_>,
-    product: &Product<'_>,
-    cut: &Cut,
-    how: [u32; 2],
-) -> Result<Work, Declined> {
-    let [units, groups] = how;
-    let mut choice = Choice::whole(product);
-    choice.splits = cut.splits;
-    let args = weights.args(product.args(&choice)).u32("units", units).u32("parts", cut.parts);
-    let grid = [cut.blocks, cut.splits, groups];
-    let first = Launch { kernel: weights.set(kernel), grid, threads: THREADS, lds_bytes: 0, args };
-    gemm::finished(first, product, &choice)
+/// A product in one launch, and its sums in another where blocks share k.
+struct Task<'a> {
+    weights: &'a Weights<'a>,
+    product: &'a Product<'a>,
+    prologue: Option<&'a Prologue<'a>>,
 }
 
-fn gemv(weights: &Weights<'_>, product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
-    let bytes = weights.unit_bytes(product.right.view);
-    if bytes < 4 {
-        return Err(Declined::new("weights that do not begin at a word"));
+impl Task<'_> {
+    /// A launch whose blocks have that many rows each.
+    fn launch(&self, kernel: Kernel, cut: &Cut, units: usize, rows: u64) -> Result<Work, Declined> {
+        let Self { weights, product, prologue } = *self;
+        let mut choice = Choice::whole(product);
+        choice.splits = cut.splits;
+        let args = weights.args(product.args(&choice)).u32("units", units as u32).u32("parts", cut.parts);
+        let kernel = weights.set(kernel).set("NORM", prologue.map_or(0, |prologue| prologue.pack));
+        let (args, lds_bytes) = match prologue {
+            Some(prologue) => (prologue.args(args), Prologue::lds_bytes(product, rows)?),
+            None => (args, 0),
+        };
+        let grid = [cut.blocks, cut.splits, row_groups(product, rows)?];
+        let first = Launch { kernel, grid, threads: THREADS, lds_bytes, args };
+        gemm::finished(first, product, &choice)
     }
-    let unit = bytes * 8 / weights.prim.bits;
-    let units = weights.row_bytes / bytes;
-    let rows = product.rows.next_power_of_two().min(4);
-    let columns = if rows <= 2 { 4 } else { 2 };
-    let cut = Cut::new(product, columns, (units as u64).div_ceil(u64::from(arch.wave)), arch)?;
-    let kernel = product
-        .kernel("quant_gemv", GEMV, cut.splits > 1)
-        .set("ROWS", rows)
-        .set("COLUMNS", columns)
-        .set("BYTES", bytes)
-        .set("SPLIT", (unit / weights.prim.block).max(1))
-        .set("LEFT_PACK", u8::from(reads_packs(product, 8)));
-    launch(kernel, weights, product, &cut, [units as u32, row_groups(product, rows)?])
-}
 
-fn mma(weights: &Weights<'_>, product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
-    let units = weights.row_bytes / 16;
-    let cut = Cut::new(product, 16, (units as u64).div_ceil(4), arch)?;
-    let unit = 128 / weights.prim.bits;
-    let kernel = product
-        .kernel("quant_mma", MMA, cut.splits > 1)
-        .set("SPLIT", (unit / weights.prim.block).max(1))
-        .set("FEW", u8::from(product.rows <= 8))
-        .set("MATRIX", gemm::matrix_number(arch.matrix));
-    launch(kernel, weights, product, &cut, [units as u32, row_groups(product, 16)?])
+    fn gemv(&self, arch: &Arch) -> Result<Work, Declined> {
+        let Self { weights, product, .. } = *self;
+        let bytes = weights.unit_bytes(product.right.view);
+        if bytes < 4 {
+            return Err(Declined::new("weights that do not begin at a word"));
+        }
+        let unit = bytes * 8 / weights.prim.bits;
+        let units = weights.row_bytes / bytes;
+        let rows = product.rows.next_power_of_two().min(4);
+        let columns = if rows <= 2 { 4 } else { 2 };
+        let cut = Cut::new(product, columns, (units as u64).div_ceil(u64::from(arch.wave)), arch)?;
+        let kernel = product
+            .kernel("quant_gemv", GEMV, cut.splits > 1)
+            .set("ROWS", rows)
+            .set("COLUMNS", columns)
+            .set("BYTES", bytes)
+            .set("SPLIT", (unit / weights.prim.block).max(1))
+            .set("LEFT_PACK", u8::from(reads_packs(product, 8)));
+        self.launch(kernel, &cut, units, rows)
+    }
+
+    fn mma(&self, arch: &Arch) -> Result<Work, Declined> {
+        let Self { weights, product, .. } = *self;
+        let units = weights.row_bytes / 16;
+        let cut = Cut::new(product, 16, (units as u64).div_ceil(4), arch)?;
+        let unit = 128 / weights.prim.bits;
+        let kernel = product
+            .kernel("quant_mma", MMA, cut.splits > 1)
+            .set("SPLIT", (unit / weights.prim.block).max(1))
+            .set("FEW", u8::from(product.rows <= 8))
+            .set("MATRIX", gemm::matrix_number(arch.matrix));
+        self.launch(kernel, &cut, units, 16)
+    }
 }
 
 /// Whether rows of activations can be read 16 bytes at a time, and have a multiple of `elems`.

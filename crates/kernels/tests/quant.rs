@@ -6,7 +6,7 @@ use common::{dense, on_host, random, random_ints, simulate, step, strided};
 use graph::{
     DType, Prim, Scalar, Tensor, View,
     expr::{Binary, Expr},
-    prim::{Fused, QuantMatMul, WeightLayout, Zeros},
+    prim::{Fused, Norm, Normed, QuantMatMul, WeightLayout, Zeros},
 };
 
 /// Every kind of wave and of matrix instruction.
@@ -25,6 +25,8 @@ struct Problem {
     /// Whether rows of a are a step apart that packs do not divide.
     loose: bool,
     fused: bool,
+    /// Whether rows of a are normalised first.
+    normed: bool,
 }
 
 const PLAIN: Problem = Problem {
@@ -38,6 +40,7 @@ const PLAIN: Problem = Problem {
     scales: DType::F16,
     loose: false,
     fused: false,
+    normed: false,
 };
 
 /// The number at a place of a row of packed ones.
@@ -91,8 +94,17 @@ impl Problem {
                 data.push(floats.clone());
             }
         }
-        let operands = inputs.len();
         let mut made = Prim::QuantMatMul(prim.clone());
+        let gains = random(dtype, depth, 15);
+        if self.normed {
+            inputs.push(dense(inputs.len() as u32, dtype, &[depth]));
+            data.push(gains.clone());
+            let epsilon = 0.25;
+            let norm =
+                Norm { axes: 1, epsilon, centre: false, scale: true, bias: false, round_before_scale: self.fused };
+            made = Prim::Normed(Normed { norm, product: prim.clone() });
+        }
+        let operands = inputs.len();
         if self.fused {
             inputs.push(dense(operands as u32, dtype, &[1, rows, columns]));
             data.push(residual.clone());
@@ -100,7 +112,15 @@ impl Problem {
         }
         let y = dense(inputs.len() as u32, dtype, &[1, rows, columns]);
         let step = step(made, inputs, vec![y]);
-        let (left, factors, bases, addends) = (numbers(&a), numbers(&scales), numbers(&floats), numbers(&residual));
+        let (mut left, factors, bases, addends) = (numbers(&a), numbers(&scales), numbers(&floats), numbers(&residual));
+        if self.normed {
+            for m in 0..rows {
+                let row = &mut left[usize::from(self.loose) + m * pitch..][..depth];
+                let squares: f64 = row.iter().map(|x| x * x).sum();
+                let root = (squares / depth as f64 + 0.25).sqrt();
+                row.iter_mut().zip(numbers(&gains)).for_each(|(x, gain)| *x *= gain / root);
+            }
+        }
         let (weights, packed) = (weights.bytes(), packed.bytes());
         let weight = |n: usize, k: usize| {
             let zero = match zeros {
@@ -204,4 +224,27 @@ fn rows_may_lie_anywhere_and_results_go_through_an_epilogue() {
             }
         }
     }
+}
+
+#[test]
+fn rows_are_normalised_before_they_are_multiplied() {
+    for dtype in [DType::F32, DType::F16, DType::Bf16] {
+        for (rows, fused) in [(1, false), (3, true), (8, false)] {
+            let plain = Problem { dtype, scales: dtype, rows, fused, normed: true, ..PLAIN };
+            plain.check_on(&TARGETS, 0..3);
+            Problem { depth: 93, loose: true, bits: 8, ..plain }.check_on(&["gfx906", "gfx1100", "sm_90"], 1..2);
+        }
+    }
+    // Blocks share k, and rows fill what there is for them.
+    for (rows, depth) in [(1, 8192), (4, 4096)] {
+        Problem { rows, depth, columns: 20, normed: true, ..PLAIN }.check_on(&["gfx906", "gfx1100", "sm_90"], 0..2);
+    }
+}
+
+#[test]
+fn rows_that_do_not_fit_are_declined() {
+    let problem = Problem { rows: 8, depth: 4096, columns: 4, normed: true, ..PLAIN };
+    let panic = std::panic::catch_unwind(|| problem.check_on(&["gfx942"], 0..1)).unwrap_err();
+    let sentence = panic.downcast_ref::<String>().unwrap();
+    assert!(sentence.contains("65536 bytes of rows to normalise, more than 32768"), "{sentence}");
 }

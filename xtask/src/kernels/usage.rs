@@ -9,6 +9,8 @@ const LDS_LIMIT: u32 = 48 * 1024;
 const REGISTERS: u32 = 64;
 /// Products of few rows keep these and wide packs in registers.
 const REGISTERS_OF_FEW_ROWS: u32 = 128;
+/// Rows are normalised while the first weights are on their way to registers; four waves still share a SIMD.
+const REGISTERS_OF_NORMED_ROWS: u32 = 136;
 /// Rows that are read once, and the sums of a unit, stay in registers: fewer waves, each with more bytes on their way.
 const REGISTERS_OF_ROWS: u32 = 112;
 /// Sums of several heads, and keys and values on their way for all of them: few waves with many bytes each.
@@ -68,7 +70,8 @@ impl Usage {
             "gemm" | "attention" | "cached_tiles" => REGISTERS_OF_TILES,
             "cached_rows" => REGISTERS_OF_CACHED_ROWS,
             "softmax" | "softmax_staged" | "normalise" | "recurrent_step" => REGISTERS_OF_ROWS,
-            "gemv" | "quant_gemv" | "quant_mma" | "attend_rows" => REGISTERS_OF_FEW_ROWS,
+            "quant_mma" => REGISTERS_OF_NORMED_ROWS,
+            "gemv" | "quant_gemv" | "attend_rows" => REGISTERS_OF_FEW_ROWS,
             _ => REGISTERS,
         };
         let mut faults = Vec::new();

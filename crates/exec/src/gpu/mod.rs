@@ -188,6 +188,11 @@ impl Device for GpuDevice {
         self.shared.code.arch.matrix != kernels::Matrix::None
     }
 
+    /// A launch costs more than a norm of few rows, which every block of a product can do for itself.
+    fn wants_normed_products(&self) -> bool {
+        true
+    }
+
     /// Kernels are compiled, libraries asked, and weights uploaded.
     fn plans_ahead(&self) -> bool {
         true

@@ -1,7 +1,7 @@
 //! Which passes run.
 use crate::{
     pass::PASSES,
-    plan::{ATTENTION, CHANNELS_LAST, OPTIONAL_STAGES},
+    plan::{ATTENTION, CHANNELS_LAST, NORMED, OPTIONAL_STAGES},
 };
 
 /// The passes and the optional stages of planning that run: all but those switched off by name.
@@ -10,6 +10,7 @@ pub struct Selection {
     off: Vec<&'static str>,
     channels_last: bool,
     attention: bool,
+    normed_products: bool,
 }
 
 impl Selection {
@@ -50,11 +51,19 @@ impl Selection {
         self
     }
 
+    /// With norms of few rows as part of the product behind them, if the device wants that and it is not switched off.
+    #[must_use]
+    pub fn with_normed_products(mut self, wanted: bool) -> Self {
+        self.normed_products = wanted;
+        self
+    }
+
     /// True if the pass or stage of this name runs.
     pub fn runs(&self, name: &str) -> bool {
         let wanted = match name {
             CHANNELS_LAST => self.channels_last,
             ATTENTION => self.attention,
+            NORMED => self.normed_products,
             _ => true,
         };
         wanted && !self.off.contains(&name)

@@ -7,6 +7,7 @@ mod fold;
 mod fuse;
 mod in_place;
 mod integer;
+mod normed;
 mod place;
 mod rotary_append;
 mod spec;
@@ -25,11 +26,14 @@ pub use dump::PlanText;
 pub use place::ALIGNMENT;
 
 /// Stages of planning that can be left out.
-pub const OPTIONAL_STAGES: [&str; 7] =
-    ["integer-products", "fused", "folded", ATTENTION, "epilogues", "rotary-append", CHANNELS_LAST];
+pub const OPTIONAL_STAGES: [&str; 8] =
+    ["integer-products", "fused", "folded", ATTENTION, "epilogues", NORMED, "rotary-append", CHANNELS_LAST];
 
 /// The stage that runs only for devices that want it ([`Selection::with_attention`]).
 pub(crate) const ATTENTION: &str = "fused-attention";
+
+/// The stage that runs only for devices that want it ([`Selection::with_normed_products`]).
+pub(crate) const NORMED: &str = "normed-products";
 
 /// The stage that runs only for devices that want it ([`Selection::with_channels_last`]).
 pub(crate) const CHANNELS_LAST: &str = "channels-last";
@@ -127,6 +131,7 @@ impl Plan {
             ("folded", &mut |draft| fold(draft)),
             (ATTENTION, &mut attention::merge),
             ("epilogues", &mut epilogue::merge),
+            (NORMED, &mut normed::merge),
             ("rotary-append", &mut rotary_append::merge),
             (CHANNELS_LAST, &mut |draft| {
                 channels_last::relayout(draft);

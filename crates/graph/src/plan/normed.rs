@@ -1,0 +1,69 @@
+//! Norms of few rows become part of the product with packed weights that alone reads them, where the device wants that.
+//!
+//! Of one token, a norm moves a few kilobytes and costs a launch; the product behind it reads megabytes, and each of its
+//! blocks can normalise the row for itself.
+use crate::{
+    Step, View,
+    lower::{Origin, Val},
+    plan::{Draft, fuse::Uses},
+    prim::{Fused, Norm, Normed, Prim},
+};
+
+/// Rows, and bytes of all rows: what every device that wants this has room for beside its sums.
+const MOST_ROWS: usize = 8;
+const MOST_BYTES: usize = 32 * 1024;
+
+/// Merges norms into products.
+pub(super) fn merge(draft: &mut Draft) {
+    let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
+    let uses = Uses::count(&steps, draft);
+    for at in 0..steps.len() {
+        let Some((from, made)) = candidate(&steps, at, &uses, draft) else { continue };
+        steps[from] = None;
+        steps[at] = Some(made);
+    }
+    draft.steps = steps.into_iter().flatten().collect();
+}
+
+/// The product at `at` with the norm before it, and where that is.
+fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> Option<(usize, Step)> {
+    let product = steps[at].as_ref()?;
+    let (inner, operands) = match &product.prim {
+        Prim::Fused(fused) => (&*fused.product, fused.operands),
+        prim => (prim, product.inputs.len()),
+    };
+    let Prim::QuantMatMul(quant) = inner else { return None };
+    let (left, others) = product.inputs.split_first()?;
+    let [_, rows, depth] = left.shape[..] else { return None };
+    let is_small = rows <= MOST_ROWS && rows * depth * left.dtype.bytes() <= MOST_BYTES;
+    if !is_small || others.iter().any(|view| view.buffer == left.buffer) {
+        return None;
+    }
+    let id = left.buffer.0 as usize;
+    let buffer = &draft.buffers[id];
+    let alone = buffer.origin == Origin::Step && uses.readers[id] == 1 && uses.writers[id] == 1;
+    let from = uses.last_writer[id].filter(|&from| alone && from < at)?;
+    let step = steps[from].as_ref()?;
+    let Prim::Norm(norm @ Norm { axes: 1, centre: false, scale: true, bias: false, .. }) = &step.prim else {
+        return None;
+    };
+    let ([x, scale], [made]) = (&step.inputs[..], &step.outputs[..]) else { return None };
+    let whole = |view: &View| view.is_dense() && view.offset == 0 && view.elems() == buffer.elems;
+    let one_type = [x, scale, made].iter().all(|view| view.dtype == left.dtype);
+    if !whole(left) || !whole(made) || !one_type || made.shape.last() != Some(&depth) {
+        return None;
+    }
+    let x = Val::from(x).reshaped_in_place(&left.shape)?.view_of(x.buffer);
+    if x.strides[2] != 1 || !scale.is_dense() || scale.elems() != depth {
+        return None;
+    }
+    let normed = Prim::Normed(Normed { norm: norm.clone(), product: quant.clone() });
+    let prim = match &product.prim {
+        Prim::Fused(fused) => Prim::Fused(Fused { product: Box::new(normed), operands: operands + 1, ..fused.clone() }),
+        _ => normed,
+    };
+    let mut inputs = product.inputs.clone();
+    inputs[0] = x;
+    inputs.insert(operands, scale.clone());
+    Some((from, Step { prim, inputs, ..product.clone() }))
+}
