@@ -22,6 +22,7 @@ pub mod dtype;
 pub mod expr;
 pub mod ir;
 pub mod lower;
+pub mod memory;
 pub mod ops;
 pub mod pass;
 pub mod plan;

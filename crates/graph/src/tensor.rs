@@ -1,16 +1,14 @@
 //! Tensors whose values are known: weights, and what the planner computes.
 use std::{fmt, sync::Arc};
 
-use crate::{DType, Scalar, Shape, shape};
+use crate::{DType, Scalar, Shape, memory::Memory, shape};
 
 /// A dense tensor. Clones share its bytes.
 #[derive(Clone)]
 pub struct Tensor {
     dtype: DType,
     shape: Shape,
-    // In words of 16 bytes, so that every element type is aligned.
-    words: Arc<[u128]>,
-    bytes: usize,
+    memory: Arc<Memory>,
 }
 
 impl Tensor {
@@ -20,9 +18,7 @@ impl Tensor {
         if want != bytes.len() {
             return None;
         }
-        let mut words = vec![0u128; want.div_ceil(16)];
-        bytemuck::cast_slice_mut::<u128, u8>(&mut words)[..want].copy_from_slice(bytes);
-        Some(Self { dtype, shape: shape.into(), words: words.into(), bytes: want })
+        Some(Self { dtype, shape: shape.into(), memory: Arc::new(Memory::copy_of(bytes)) })
     }
 
     /// A tensor from values that are put into `dtype` as ONNX's Cast does; `None` if their number does not fit the shape.
@@ -36,29 +32,15 @@ impl Tensor {
 
     /// A vector of 64-bit integers, as shapes and axes are.
     pub fn from_i64s(values: &[i64]) -> Self {
-        let words: Vec<u128> = values
-            .chunks(2)
-            .map(|pair| {
-                let mut word = [0i64; 2];
-                word[..pair.len()].copy_from_slice(pair);
-                bytemuck::cast(word)
-            })
-            .collect();
-        Self {
-            dtype: DType::I64,
-            shape: Shape::from_slice(&[values.len()]),
-            words: words.into(),
-            bytes: values.len() * 8,
-        }
+        let memory = Arc::new(Memory::copy_of(bytemuck::cast_slice(values)));
+        Self { dtype: DType::I64, shape: Shape::from_slice(&[values.len()]), memory }
     }
 
     /// One value without axes.
     pub fn scalar(dtype: DType, value: Scalar) -> Self {
         let mut bytes = Vec::new();
         push(&mut bytes, value, dtype);
-        let mut word = [0u8; 16];
-        word[..bytes.len()].copy_from_slice(&bytes);
-        Self { dtype, shape: Shape::new(), words: Arc::new([bytemuck::cast(word)]), bytes: bytes.len() }
+        Self { dtype, shape: Shape::new(), memory: Arc::new(Memory::copy_of(&bytes)) }
     }
 
     /// The element type.
@@ -73,17 +55,17 @@ impl Tensor {
 
     /// How many elements it has.
     pub fn elems(&self) -> usize {
-        self.bytes / self.dtype.bytes()
+        self.bytes().len() / self.dtype.bytes()
     }
 
     /// All bytes, aligned for the element type.
     pub fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.bytes]
+        self.memory.bytes()
     }
 
     /// True if there are other clones, which share its bytes.
     pub fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.words) > 1
+        Arc::strong_count(&self.memory) > 1
     }
 
     /// The element at a flat position.
@@ -121,7 +103,7 @@ impl Tensor {
 
     /// True if both share the same bytes.
     pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.words, &other.words) && self.bytes == other.bytes && self.dtype == other.dtype
+        Arc::ptr_eq(&self.memory, &other.memory) && self.dtype == other.dtype
     }
 
     /// The same elements under another shape; `None` if their number differs.
@@ -142,7 +124,7 @@ impl PartialEq for Tensor {
     /// Equal to the last bit.
     fn eq(&self, other: &Self) -> bool {
         let same_type = self.dtype == other.dtype && self.shape == other.shape;
-        same_type && (Arc::ptr_eq(&self.words, &other.words) || self.bytes() == other.bytes())
+        same_type && (Arc::ptr_eq(&self.memory, &other.memory) || self.bytes() == other.bytes())
     }
 }
 

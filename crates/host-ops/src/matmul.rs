@@ -166,7 +166,7 @@ fn oriented<C, A, B>(
     } else {
         extents
     };
-    if extents.rows == 1 && B::SAME && (right.column == 1 || right.row == 1) {
+    if extents.rows == 1 && (right.column == 1 || right.row == 1) {
         return vector_times_matrix::<C, A, B>(extents, left, right, store, cx);
     }
     let schedule = Schedule::<C>::new(extents, cx.parallel, !A::SAME);
@@ -202,7 +202,7 @@ fn vector_times_matrix<C, A, B>(
     }
     let vectors: &[C] = vectors;
     let right_batch = right.batch;
-    let right = Operand { start: right.start.cast::<C>(), row: right.row, column: right.column };
+    let right = Operand { start: right.start, row: right.row, column: right.column };
     let one = |at: usize, parallel: &dyn Parallel| {
         let matrix = right.offset(at as isize * right_batch);
         // SAFETY: the views are there for their extents, and each element is stored once.

@@ -59,6 +59,12 @@ pub(crate) trait Compute: Plain + Send + Sync + PartialOrd + 'static {
     /// `self * factor + term`, wrapping for integers.
     fn mul_add(self, factor: Self, term: Self) -> Self;
 
+    /// As [`mul_add`](Self::mul_add), in one instruction where the code around it is compiled for machines that have one.
+    #[inline(always)]
+    fn fused<const WIDE: bool>(self, factor: Self, term: Self) -> Self {
+        self.mul_add(factor, term)
+    }
+
     /// The sum, wrapping for integers.
     fn plus(self, term: Self) -> Self;
 
@@ -88,6 +94,11 @@ macro_rules! compute_float {
             } else {
                 self * factor + term
             }
+        }
+
+        #[inline(always)]
+        fn fused<const WIDE: bool>(self, factor: Self, term: Self) -> Self {
+            if WIDE { <$type>::mul_add(self, factor, term) } else { Compute::mul_add(self, factor, term) }
         }
 
         #[inline(always)]

@@ -62,9 +62,18 @@ fn cuts_deep_and_wide_products_into_blocks() {
 
 #[test]
 fn multiplies_vectors_and_matrices() {
-    for extents in [[1, 1, 3000, 70], [1, 3000, 1, 70], [4, 1, 50, 33], [4, 50, 1, 33], [1, 1, 1, 100], [1, 1, 5, 0]] {
+    for extents in [
+        [1, 1, 3000, 70],
+        [1, 1, 4200, 40],
+        [1, 1, 300, 600],
+        [1, 3000, 1, 70],
+        [4, 1, 50, 33],
+        [4, 50, 1, 33],
+        [1, 1, 1, 100],
+        [1, 1, 5, 0],
+    ] {
         for layout in Layout::ALL {
-            for dtype in [DType::F32, DType::F64, DType::F16, DType::I32] {
+            for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I32] {
                 check([dtype; 3], extents, [Layout::Dense, layout, Layout::Dense], 1.0, 5);
                 check([dtype; 3], extents, [layout, Layout::Dense, Layout::Gaps], 1.0, 6);
             }
@@ -76,7 +85,9 @@ fn multiplies_vectors_and_matrices() {
 fn adds_bytes_up_in_32_bits() {
     for a in [DType::I8, DType::U8] {
         for b in [DType::I8, DType::U8] {
-            check([a, b, DType::I32], [2, 7, 19, 65], [Layout::Dense; 3], 1.0, 9);
+            for extents in [[2, 7, 19, 65], [1, 1, 300, 65]] {
+                check([a, b, DType::I32], extents, [Layout::Dense; 3], 1.0, 9);
+            }
         }
     }
 }
