@@ -29,6 +29,7 @@ entries! {
     DUMP_DIR: "ep.hip.dump_dir", "a path", "", "a folder for text files, one for each stage of each partition";
     EXPLAIN_FILE: "ep.hip.explain_file", "a path", "", "a file to which the backend appends what it placed and why not the rest, as JSON lines ([cli.md](cli.md))";
     PROGRESS_FILE: "ep.hip.progress_file", "a path", "", "a file to which the backend appends how many kernels are compiled and how many steps are measured, as JSON lines; on a GPU";
+    MEMORY_FILE: "ep.hip.memory_file", "a path", "", "a file to which the backend appends, when the session ends, how much memory it held and what for, as a line of JSON ([cli.md](cli.md#memory))";
     PROFILE_FILE: "ep.hip.profile_file", "a path", "", "a file to which each run of a partition appends what its steps took, as a line of JSON; on a GPU by events of the device. Runs are slower for it ([cli.md](cli.md))";
 }
 

@@ -13,6 +13,7 @@ use crate::{
     convert,
     explain::Explain,
     import::import,
+    memory::MemoryFile,
     partition::{DevicePartition, Watched},
     profile::Profiles,
     runs::Runs,
@@ -41,6 +42,8 @@ pub(crate) struct HipEp {
     pub timed: Option<Arc<TimedRuns>>,
     /// How partitions are made ready.
     pub tuning: Tuning,
+    /// Where it is written how much memory was held, when somebody asked for it.
+    pub _memory: Option<MemoryFile>,
 }
 
 impl Ep for HipEp {

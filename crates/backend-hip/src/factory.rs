@@ -20,6 +20,7 @@ use crate::{
     explain::Explain,
     gpu::{self, Gpus},
     hipdnn,
+    memory::MemoryFile,
     profile::Profiles,
     progress,
     runs::Runs,
@@ -136,8 +137,11 @@ impl Factory for HipFactory {
             ..GpuSettings::default()
         };
         let tune = gpu::tune(request.options.get(entries::TUNE)?.as_deref());
+        let memory = request.options.get(entries::MEMORY_FILE)?.filter(|file| !file.is_empty());
+        let device = self.device(&runs, driver, mode, settings, cache.as_deref(), tune)?;
         Ok(HipEp {
-            device: self.device(&runs, driver, mode, settings, cache.as_deref(), tune)?,
+            _memory: memory.map(|file| MemoryFile::new(file, device.name())),
+            device,
             runs: Arc::new(runs),
             explain: file.map(|file| Arc::new(Explain::new(file))),
             name: request.name.to_string_lossy().into_owned(),

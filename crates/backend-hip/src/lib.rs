@@ -21,6 +21,7 @@ mod gpu;
 mod hipdnn;
 mod import;
 mod json;
+mod memory;
 mod partition;
 mod profile;
 mod progress;

@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::inputs::{self, InputArguments};
+use crate::memory::{self, Memory};
 use crate::ort::{Session, Value};
 use crate::profile::{self, TimedStep};
 use crate::progress::Progress;
@@ -79,6 +80,8 @@ struct Report {
     ratio: f64,
     /// The steps with their times, slowest first; absent without `--steps`.
     profile: Option<Vec<TimedStep>>,
+    /// What the backend counted; absent if it was not the hip backend.
+    memory: Option<Memory>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -104,7 +107,9 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 
 fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
     let progress = Progress::counted("loading the model ...")?;
-    let entries: Vec<_> = QUIET.into_iter().chain(progress.entry()?).collect();
+    let record = Record::new()?;
+    let held = (memory::ENTRY, record.path()?);
+    let entries: Vec<_> = QUIET.into_iter().chain(progress.entry()?).chain([held]).collect();
     let device = target.session(&entries, arguments.threads)?;
     let assignment = device.assignment()?;
     let cpu = target.cpu_session(arguments.source.for_cpu(&assignment)?, &QUIET, arguments.threads)?;
@@ -150,10 +155,13 @@ fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
         kind: array.element().name(),
         shape: array.shape().to_vec(),
     };
+    // It is counted until the session ends.
+    drop(device);
     Ok(Report {
         schema: SCHEMA,
         place: target.place.clone(),
         placed: Placed::count(&assignment),
+        memory: record.read("record of memory", memory::parse)?,
         threads: arguments.threads,
         inputs: ports.iter().zip(&arrays).map(input).collect(),
         ratio: cpu_times.median_ms / device_times.median_ms,
@@ -202,6 +210,9 @@ fn text(report: &Report) -> String {
     out += &table::text(["session", "runs", "median", "p95", "min"], rows);
     if let Some(steps) = &report.profile {
         out += &format!("\n{}", profile::text(steps, SHOWN_STEPS));
+    }
+    if let Some(memory) = &report.memory {
+        out += &format!("\n{}", memory::text(memory, &[]));
     }
     out + &format!("\nSpeed against the CPU provider: {:.2}×\n", report.ratio)
 }

@@ -12,6 +12,7 @@ mod explain;
 mod ffi;
 mod inputs;
 mod llm;
+mod memory;
 mod npy;
 mod npz;
 mod ort;

@@ -10,6 +10,7 @@
 //! | [`dnn`] | hipDNN for steps that a vendor's library runs better |
 //! | [`host`] | the host device: RAM and the CPU |
 //! | [`gpu`] | the GPU device: kernels on the streams of a driver |
+//! | [`memory`] | how much memory all this holds, by what it is for |
 mod assignment;
 mod cache;
 mod capture;
@@ -19,6 +20,7 @@ mod error;
 pub mod gpu;
 pub mod host;
 mod ledger;
+pub mod memory;
 mod program;
 mod recorded;
 mod thread_id;

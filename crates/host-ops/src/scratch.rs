@@ -10,6 +10,11 @@ pub struct Scratch {
 }
 
 impl Scratch {
+    /// How much it holds.
+    pub fn bytes(&self) -> usize {
+        self.words.len() * size_of::<u128>()
+    }
+
     /// At least `count` elements of a plain type, with any contents. Where there is not that much memory it unwinds to
     /// `or_no_memory`.
     pub fn get<T: Plain>(&mut self, count: usize) -> &mut [T] {

@@ -112,6 +112,12 @@ impl Model {
         caches.map(|cache| cache.heads * cache.head_size * cache.kind.bytes()).sum()
     }
 
+    /// The most bytes that were taken from the allocator of the caches at once; `None` if they lie in this process's memory,
+    /// or if nobody counts.
+    pub fn device_bytes_at_most(&self) -> Option<u64> {
+        self.inner.layout.cache_place.as_ref()?.most_in_use()
+    }
+
     pub(crate) fn session(&self) -> &Session {
         &self.inner.session
     }

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use self::reasons::{Reasons, Step};
 use crate::inputs::{self, InputArguments};
+use crate::memory::{self, Memory};
 use crate::ort::Assigned;
 use crate::profile::{self, TimedStep};
 use crate::progress::Progress;
@@ -59,6 +60,8 @@ struct Report {
     steps: Option<Vec<Step>>,
     /// The steps with their times, slowest first; absent when none was asked for.
     profile: Option<Vec<TimedStep>>,
+    /// What the backend counted; absent if it was not the hip backend, and when no run was asked for.
+    memory: Option<Memory>,
 }
 
 /// The nodes of one operator.
@@ -98,12 +101,12 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 }
 
 fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
-    let (record, times) = (Record::new()?, Record::new()?);
+    let (record, times, memory) = (Record::new()?, Record::new()?, Record::new()?);
     let progress = Progress::counted("loading the model ...")?;
     let mut entries = vec![("ep.hip.explain_file", record.path()?)];
     entries.extend(progress.entry()?);
     if arguments.steps {
-        entries.push((profile::ENTRY, times.path()?));
+        entries.extend([(profile::ENTRY, times.path()?), (memory::ENTRY, memory.path()?)]);
     }
     let session = target.session(&entries, None)?;
     let assignment = session.assignment()?;
@@ -117,9 +120,12 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
                 .map_err(|error| inputs::failed("the run", error, &ports, &arrays))?;
         }
     }
+    // Memory is counted until the session ends.
+    drop(session);
+    let memory = memory.read("record of memory", memory::parse)?;
     let profile = arguments.steps.then(|| times.read("times", profile::parse)).transpose()?;
     let reasons = record.read("record", Reasons::parse)?;
-    Ok(Report { profile, ..report(target.place.clone(), &assignment, reasons, arguments.steps) })
+    Ok(Report { profile, memory, ..report(target.place.clone(), &assignment, reasons, arguments.steps) })
 }
 
 fn report(place: Place, assignment: &[Assigned], mut reasons: Reasons, with_steps: bool) -> Report {
@@ -155,7 +161,17 @@ fn report(place: Place, assignment: &[Assigned], mut reasons: Reasons, with_step
     // What needs attention comes first.
     operators.sort_by_key(|operator| (std::cmp::Reverse(operator.elsewhere), std::cmp::Reverse(operator.device)));
     let (placed, steps) = (Placed::count(assignment), with_steps.then_some(reasons.steps));
-    Report { schema: SCHEMA, place, placed, passes: reasons.passes, operators, nodes, steps, profile: None }
+    Report {
+        schema: SCHEMA,
+        place,
+        placed,
+        passes: reasons.passes,
+        operators,
+        nodes,
+        steps,
+        profile: None,
+        memory: None,
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{Node, Operator, Report, Step};
+use crate::memory;
 use crate::profile;
 use crate::table;
 
@@ -35,6 +36,9 @@ pub fn text(report: &Report, all_nodes: bool) -> String {
     }
     if let Some(steps) = &report.profile {
         out += &format!("\n{}", profile::text(steps, if all_nodes { usize::MAX } else { SHOWN_STEPS }));
+    }
+    if let Some(memory) = &report.memory {
+        out += &format!("\n{}", memory::text(memory, &[]));
     }
     // Writing to a string cannot fail.
     let _ = writeln!(out, "\nOn the device: {}", report.placed.text());

@@ -10,7 +10,9 @@ use textgen::{Config, Generator, GeneratorOptions, Model, Sampling};
 
 use super::plot::{Line, Plot};
 use super::{FolderArguments, Opened, Opening, note, open};
+use crate::memory::{self, Memory};
 use crate::progress::Progress;
+use crate::record::Record;
 use crate::report;
 use crate::table;
 use crate::times::Times;
@@ -61,6 +63,12 @@ struct Report {
     weight_bytes: u64,
     bandwidth_gb_s: Option<f64>,
     measurements: Vec<Measurement>,
+    /// Bytes of the largest cache of keys and values.
+    cache_bytes: u64,
+    /// The most that was taken from the device's allocator at once, caches included; absent where they lie in this process.
+    allocator_bytes: Option<u64>,
+    /// What the backend counted; absent if it was not the hip backend.
+    memory: Option<Memory>,
 }
 
 /// One length of prompt and one batch on one provider.
@@ -90,7 +98,9 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     check(arguments)?;
     let mut sides = Vec::new();
     let mut load_seconds = Vec::new();
+    let record = Record::new()?;
     let mut requests = vec![arguments.folder.clone()];
+    requests[0].options.push((memory::ENTRY.to_owned(), record.path()?.to_owned()));
     if arguments.cpu {
         requests.push(FolderArguments { provider: "cpu".to_owned(), require_gpu: false, ..arguments.folder.clone() });
     }
@@ -113,6 +123,9 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
         weight_bytes: decoder_bytes(first.model.config())?,
         bandwidth_gb_s: arguments.bandwidth,
         measurements: Vec::new(),
+        cache_bytes: arguments.cache_tokens() as u64 * first.model.cache_bytes_per_token() as u64,
+        allocator_bytes: None,
+        memory: None,
     };
     let progress = Progress::new("warming up ...");
     for &batch in &arguments.batches {
@@ -123,12 +136,24 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
         }
     }
     drop(progress);
+    report.allocator_bytes = first.model.device_bytes_at_most();
+    // The backend counts until the session ends.
+    drop(sides);
+    report.memory = record.read("record of memory", memory::parse)?;
     if let Some(path) = &arguments.plot {
         std::fs::write(path, plot(&report)).with_context(|| format!("{} could not be written", path.display()))?;
         note("note", &format!("the plot is in {}", path.display()));
     }
     let text = report::written(&report, arguments.json, text)?;
     Ok((0, text))
+}
+
+impl Arguments {
+    /// Tokens that the largest cache has room for.
+    fn cache_tokens(&self) -> usize {
+        let longest = self.prompts.iter().max().map_or(0, |prompt| prompt + self.new_tokens);
+        longest * self.batches.iter().max().unwrap_or(&0)
+    }
 }
 
 fn check(arguments: &Arguments) -> Result<()> {
@@ -266,7 +291,16 @@ fn text(report: &Report) -> String {
         ]
     });
     let head = ["provider", "batch", "prompt", "first token", "reading", "step", "p95", "writing", "of the bandwidth"];
-    out + &table::text(head, rows.collect())
+    out += &table::text(head, rows.collect());
+    if let Some(memory) = &report.memory {
+        let allocator = report.allocator_bytes.unwrap_or(0);
+        let more = [
+            ("cache", report.cache_bytes, "keys and values of the largest measurement"),
+            ("allocator", allocator, "caches, inputs and outputs: what was taken of the device's allocator at once"),
+        ];
+        out += &format!("\n{}", memory::text(memory, &more));
+    }
+    out
 }
 
 fn plot(report: &Report) -> String {

@@ -3,7 +3,11 @@ use std::sync::{Mutex, PoisonError};
 
 use hip::{DeviceBuffer, Event, RawStream};
 
-use crate::{ExecError, recorded};
+use crate::{
+    ExecError,
+    memory::{Counted, Purpose},
+    recorded,
+};
 
 /// Sizes are rounded up to this, and larger ones to an eighth of their power of two, so that inputs that grow a little do
 /// not need new memory each time.
@@ -11,7 +15,7 @@ const GRAIN: usize = 64 << 10;
 
 /// Memory of one run. It is given back when the run's work is queued, and taken again by work behind it.
 pub(super) struct Block {
-    buffer: DeviceBuffer,
+    buffer: Counted<DeviceBuffer>,
     /// Reached when the last run is done with it.
     free: Event,
     /// The stream of the last run: only to compare.
@@ -112,7 +116,8 @@ impl Blocks {
 
     fn alloc_block(&self, bytes: usize) -> Result<Block, ExecError> {
         let grain = (bytes.next_power_of_two() / 8).max(GRAIN);
-        let buffer = self.alloc(bytes.next_multiple_of(grain))?;
+        let bytes = bytes.next_multiple_of(grain);
+        let buffer = Counted::new(self.alloc(bytes)?, Purpose::Arena, bytes);
         Ok(Block { buffer, free: self.device.event()?, stream: 0 })
     }
 }

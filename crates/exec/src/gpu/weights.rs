@@ -8,7 +8,10 @@ use graph::{Tensor, plan::ALIGNMENT};
 use hip::{CopyKind, DeviceBuffer};
 
 use super::Shared;
-use crate::ExecError;
+use crate::{
+    ExecError,
+    memory::{Counted, Purpose, Share},
+};
 
 /// Pinned memory that an upload goes through, in two halves: one is filled while the other is copied.
 const STAGE_BYTES: usize = 8 << 20;
@@ -29,14 +32,14 @@ unsafe impl Sync for Weights {}
 struct Known {
     /// Holds the bytes, so that no other tensor comes to lie there.
     _tensor: Tensor,
-    memory: Weak<DeviceBuffer>,
+    memory: Weak<Counted<DeviceBuffer>>,
     offset: usize,
 }
 
 /// A constant on the device.
 #[derive(Clone)]
 pub(super) struct Resident {
-    memory: Arc<DeviceBuffer>,
+    memory: Arc<Counted<DeviceBuffer>>,
     offset: usize,
 }
 
@@ -66,7 +69,7 @@ impl Weights {
             made.push(resident);
         }
         if !missing.is_empty() {
-            let memory = Arc::new(device.blocks.alloc(bytes)?);
+            let memory = Arc::new(Counted::new(device.blocks.alloc(bytes)?, Purpose::Weights, bytes));
             let parts: Vec<_> = missing.iter().map(|&(at, offset)| (tensors[at].bytes(), offset)).collect();
             upload(&parts, &memory, device)?;
             for (at, offset) in missing {
@@ -85,6 +88,7 @@ fn upload(parts: &[(&[u8], usize)], memory: &DeviceBuffer, device: &Shared) -> R
     let half = STAGE_BYTES.min(total).max(1);
     let stream = device.stream()?;
     let mut stages = [device.device.alloc_pinned(half)?, device.device.alloc_pinned(half)?];
+    let _share = Share::new(Purpose::Staging, 2 * half);
     let events = [device.device.event()?, device.device.event()?];
     let mut turn = 0;
     let mut copy = || {

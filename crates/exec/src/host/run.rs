@@ -12,15 +12,27 @@ use super::HostDevice;
 use crate::{
     ExecError, Program,
     device::{Observer, Order, Run, RunBy},
+    memory::{Purpose, Share},
 };
 
 /// What a run needs besides its inputs and outputs; kept from run to run, so that a warm run allocates nothing.
-#[derive(Default)]
 pub(super) struct RunState {
     arena: Vec<Line>,
     /// Memory of hipDNN engines.
     workspace: Vec<Line>,
     scratch: Scratch,
+    /// Of arena and workspace.
+    held: Share,
+    /// Of scratch memory.
+    working: Share,
+}
+
+impl Default for RunState {
+    fn default() -> Self {
+        let (arena, workspace) = (Vec::new(), Vec::new());
+        let (held, working) = (Share::new(Purpose::Arena, 0), Share::new(Purpose::Working, 0));
+        Self { arena, workspace, scratch: Scratch::default(), held, working }
+    }
 }
 
 /// A cache line, which aligns the arena for every element type.
@@ -31,7 +43,9 @@ struct Line([u8; 64]);
 impl RunState {
     /// The arena, grown to this many bytes.
     pub fn arena(&mut self, bytes: usize) -> Result<*mut u8, ExecError> {
-        grown(&mut self.arena, bytes)
+        let start = grown(&mut self.arena, bytes)?;
+        self.count();
+        Ok(start)
     }
 
     /// The workspace, grown to this many bytes and aligned as devices align memory; null if there are none.
@@ -40,7 +54,12 @@ impl RunState {
             return Ok(std::ptr::null_mut());
         }
         let start = grown(&mut self.workspace, bytes.saturating_add(ALIGNMENT))?;
+        self.count();
         Ok(start.wrapping_add(start.align_offset(ALIGNMENT)))
+    }
+
+    fn count(&mut self) {
+        self.held.set((self.arena.len() + self.workspace.len()) * size_of::<Line>());
     }
 }
 
@@ -128,6 +147,7 @@ pub(super) unsafe fn execute_part(
             observer.step(step, RunBy::Own { why: None }, start, start.elapsed());
         }
     }
+    state.working.set(state.scratch.bytes());
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! the session: no order of drops can free into a dead one.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -78,6 +78,22 @@ impl Place {
                 let device = OnDevice { allocator, environment: environment.clone(), _session: session.inner() };
                 Some(Arc::new(Place { info, device: Some(device) }))
             })
+    }
+
+    /// The most bytes that were taken from the device's allocator at once, if it counts them.
+    pub fn most_in_use(&self) -> Option<u64> {
+        let device = self.device.as_ref()?;
+        let mut counters = ptr::null_mut();
+        // SAFETY: the allocator is alive as long as the place; the counters are ours to release when the call succeeds.
+        check(unsafe { (ort::api().AllocatorGetStats)(device.allocator.as_ptr(), &mut counters) }).ok()?;
+        let counters = NonNull::new(counters)?;
+        // SAFETY: the counters are alive until they are released below, and their texts with them.
+        unsafe {
+            let text = (ort::api().GetKeyValue)(counters.as_ptr(), c"MaxInUse".as_ptr());
+            let text = (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());
+            (ort::api().ReleaseKeyValuePairs)(counters.as_ptr());
+            text?.parse().ok()
+        }
     }
 
     pub(super) fn info(&self) -> *const OrtMemoryInfo {

@@ -1,0 +1,84 @@
+//! How much memory the backend held, and what for.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::table;
+
+/// The session-config entry that names the backend's file.
+pub const ENTRY: &str = "ep.hip.memory_file";
+
+/// What the backend counted, in bytes.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Memory {
+    /// What ran the model.
+    device: String,
+    #[serde(alias = "memory")]
+    purposes: Purposes,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+struct Purposes {
+    constants: Usage,
+    weights: Usage,
+    arena: Usage,
+    working: Usage,
+    staging: Usage,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+struct Usage {
+    /// When the session ended.
+    now: u64,
+    /// The most at once.
+    peak: u64,
+}
+
+/// The backend's record; none if the session was not the hip backend's.
+///
+/// # Errors
+/// When the record is no such JSON.
+pub fn parse(lines: &str) -> Result<Option<Memory>> {
+    let last = lines.lines().last();
+    last.map(|line| serde_json::from_str(line).with_context(|| format!("in the line {line:?}"))).transpose()
+}
+
+/// A table of the peaks, with rows of the caller's own at its end: what, bytes, and what that is.
+pub fn text(memory: &Memory, more: &[(&str, u64, &str)]) -> String {
+    let Purposes { constants, weights, arena, working, staging } = &memory.purposes;
+    let on_host = memory.device == "host";
+    let of_constants = if on_host { "weights, as steps read them" } else { "weights in the host's memory" };
+    let rows = [
+        ("constants", constants.peak, of_constants),
+        ("weights", weights.peak, "weights in the memory of the GPU"),
+        ("arena", arena.peak, "what steps hand to each other, for as many runs as were under way at once"),
+        ("working", working.peak, "what single steps need on the host"),
+        ("staging", staging.peak, "pinned memory of uploads; given back"),
+    ];
+    let rows = rows.iter().chain(more).filter(|(_, bytes, _)| *bytes > 0);
+    let rows = rows.map(|(what, bytes, meaning)| {
+        [(*what).to_owned(), format!("{:.1} MB", *bytes as f64 / 1e6), (*meaning).to_owned()]
+    });
+    table::text(["memory", "at most", ""], rows.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"device":"host","memory":{"constants":{"now":0,"peak":2500000},"weights":{"now":0,"peak":0},"arena":{"now":1,"peak":400000},"working":{"now":0,"peak":0},"staging":{"now":0,"peak":0}}}"#;
+
+    #[test]
+    fn peaks_are_shown_and_what_was_not_used_is_not() {
+        let memory = parse(&format!("{LINE}\n")).unwrap().unwrap();
+        let text = text(&memory, &[("cache", 1_600_000, "keys and values")]);
+        assert!(text.contains("constants  2.5 MB") && text.contains("arena      0.4 MB"), "{text}");
+        assert!(text.contains("cache      1.6 MB") && !text.contains("staging"), "{text}");
+    }
+
+    #[test]
+    fn another_backend_leaves_no_record_and_nonsense_is_an_error() {
+        assert!(parse("").unwrap().is_none());
+        assert!(parse("{}\n").is_err());
+    }
+}

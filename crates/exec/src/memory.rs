@@ -1,0 +1,137 @@
+//! How much memory the engine holds, by what it is for: counted where it is taken, for all sessions of this library.
+use std::{
+    ops::Deref,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+/// What memory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Constants of the model in the host's memory. The host device reads them there; a GPU has a copy of its own.
+    Constants,
+    /// Constants in the memory of a GPU.
+    Weights,
+    /// What steps of a run hand to each other, one block for each run that is under way at once, and what libraries need
+    /// besides.
+    Arena,
+    /// What a step needs for itself on the host.
+    Working,
+    /// Pinned memory that uploads go through; given back when they are done.
+    Staging,
+}
+
+/// Memory for one purpose, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Held at this moment.
+    pub now: usize,
+    /// The most that was held at once.
+    pub peak: usize,
+}
+
+static NOW: [AtomicUsize; Purpose::ALL.len()] = [const { AtomicUsize::new(0) }; Purpose::ALL.len()];
+static PEAK: [AtomicUsize; Purpose::ALL.len()] = [const { AtomicUsize::new(0) }; Purpose::ALL.len()];
+
+impl Purpose {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Constants, Self::Weights, Self::Arena, Self::Working, Self::Staging];
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Constants => "constants",
+            Self::Weights => "weights",
+            Self::Arena => "arena",
+            Self::Working => "working",
+            Self::Staging => "staging",
+        }
+    }
+
+    /// How much is held for it.
+    pub fn usage(self) -> Usage {
+        if self == Self::Constants {
+            let graph::memory::Held { now, peak } = graph::memory::held();
+            return Usage { now, peak };
+        }
+        let at = self as usize;
+        Usage { now: NOW[at].load(Ordering::Relaxed), peak: PEAK[at].load(Ordering::Relaxed) }
+    }
+
+    fn change(self, from: usize, to: usize) {
+        let counter = &NOW[self as usize];
+        let before = if to >= from {
+            counter.fetch_add(to - from, Ordering::Relaxed)
+        } else {
+            counter.fetch_sub(from - to, Ordering::Relaxed)
+        };
+        PEAK[self as usize].fetch_max(before.wrapping_add(to).wrapping_sub(from), Ordering::Relaxed);
+    }
+}
+
+/// Bytes that are counted for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Share {
+    purpose: Purpose,
+    bytes: usize,
+}
+
+impl Share {
+    pub fn new(purpose: Purpose, bytes: usize) -> Self {
+        purpose.change(0, bytes);
+        Self { purpose, bytes }
+    }
+
+    /// From now on it is so many.
+    pub fn set(&mut self, bytes: usize) {
+        if bytes != self.bytes {
+            self.purpose.change(self.bytes, bytes);
+            self.bytes = bytes;
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.purpose.change(self.bytes, 0);
+    }
+}
+
+/// A piece of memory that is counted.
+pub(crate) struct Counted<T> {
+    inner: T,
+    _share: Share,
+}
+
+impl<T> Counted<T> {
+    pub fn new(inner: T, purpose: Purpose, bytes: usize) -> Self {
+        Self { inner, _share: Share::new(purpose, bytes) }
+    }
+}
+
+impl<T> Deref for Counted<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No other test of this crate's units uploads anything.
+    #[test]
+    fn what_is_dropped_counts_no_more_and_the_peak_stays() {
+        let before = Purpose::Staging.usage();
+        let mut share = Share::new(Purpose::Staging, 100);
+        share.set(1000);
+        share.set(10);
+        let counted = Counted::new((), Purpose::Staging, 7);
+        assert_eq!(Purpose::Staging.usage().now, before.now + 17);
+        drop((share, counted));
+        let after = Purpose::Staging.usage();
+        assert_eq!(after.now, before.now);
+        assert!(after.peak >= before.now + 1000);
+    }
+}
