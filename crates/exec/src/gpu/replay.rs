@@ -97,14 +97,14 @@ impl Replays {
                 return Ok(false);
             }
             if let Err(error) = state.add(arguments, device, record) {
-                state.give_up(&error, device);
+                state.give_up("recorded", &error, device);
                 return Ok(false);
             }
         }
         let Some(kept) = state.graphs.last() else { return Ok(false) };
         match kept.exec.launch(stream) {
             Err(error) if !error.is_device_lost() => {
-                state.give_up(&error.into(), device);
+                state.give_up("launched", &error.into(), device);
                 Ok(false)
             }
             launched => {
@@ -117,14 +117,21 @@ impl Replays {
 }
 
 impl State {
-    /// Launches step by step from now on. A driver that has no graphs is told of once, not for each plan.
-    fn give_up(&mut self, error: &ExecError, device: &Shared) {
+    /// Launches step by step from now on, because the driver refused that a graph is recorded or launched. The first plan
+    /// of a device is told of aloud: where a driver has no graphs, all would say the same.
+    fn give_up(&mut self, refused: &str, error: &ExecError, device: &Shared) {
         self.gave_up = true;
-        self.graphs.clear();
-        tracing::debug!(target: "amdgpu_ep::run", %error, "the plan can't be captured: it is launched step by step");
+        for kept in self.graphs.drain(..) {
+            // A graph is not destroyed while it runs; what went wrong in it is reported to those who wait for its run.
+            let _ = kept.launched.synchronize();
+        }
+        tracing::debug!(target: "amdgpu_ep::run", "a plan can't be {refused} as a graph: it is launched step by step: {error}");
         device.told_of_graphs.call_once(|| {
             let name = &device.name;
-            tracing::warn!(target: "amdgpu_ep::run", "plans are launched step by step on {name}, not as graphs: {error}");
+            tracing::warn!(
+                target: "amdgpu_ep::run",
+                "a plan can't be {refused} as a graph on {name}, which launches it step by step: {error}"
+            );
         });
     }
 
