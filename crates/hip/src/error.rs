@@ -165,6 +165,11 @@ impl HipError {
         self.code().is_some_and(|code| codes::DEVICE_LOST.contains(&code))
     }
 
+    /// Whether the call was refused because of a stream that is being captured.
+    pub fn is_capture(&self) -> bool {
+        self.code().is_some_and(|code| codes::CAPTURE.contains(&code))
+    }
+
     /// Whether this is an allocation that found no room.
     pub fn is_out_of_memory(&self) -> bool {
         self.code() == Some(codes::OUT_OF_MEMORY)

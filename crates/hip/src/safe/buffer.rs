@@ -88,13 +88,13 @@ impl Device {
     /// driver that can't comes plain memory, with one warning for the process.
     ///
     /// # Errors
-    /// [`HipError::OutOfMemory`], or the driver's status.
+    /// [`HipError::OutOfMemory`], or the driver's status where the device is lost or a stream is being captured.
     pub fn alloc_pinned(&self, bytes: usize) -> Result<PinnedBuffer, HipError> {
         let _scope = self.enter()?;
         let runtime = self.driver().runtime();
         let flags = codes::HOST_MALLOC_PORTABLE | codes::HOST_MALLOC_MAPPED;
         let address = match memory::host_malloc(runtime, bytes.max(1), flags) {
-            Err(error) if !error.is_out_of_memory() && !error.is_device_lost() => {
+            Err(error) if !error.is_out_of_memory() && !error.is_device_lost() && !error.is_capture() => {
                 return self.alloc_plain(bytes, &error);
             }
             other => self.allocated("hipHostMalloc", bytes, other)?,

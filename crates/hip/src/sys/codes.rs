@@ -1,6 +1,7 @@
 //! HIP's numbers. They are the interface: the twin translates where CUDA's differ.
 
 use std::ffi::c_int;
+use std::ops::RangeInclusive;
 
 /// Success.
 pub const SUCCESS: c_int = 0;
@@ -22,6 +23,8 @@ pub const NOT_READY: c_int = 600;
 pub const PEER_ACCESS_ALREADY_ENABLED: c_int = 704;
 /// The driver does not do this.
 pub const NOT_SUPPORTED: c_int = 801;
+/// What a stream that is being captured, or one that waits for it, refuses. The same in HIP and CUDA.
+pub const CAPTURE: RangeInclusive<c_int> = 900..=908;
 /// A graph update did not fit; the result argument says why.
 pub const GRAPH_EXEC_UPDATE_FAILURE: c_int = 910;
 

@@ -14,6 +14,10 @@ pub const ROWS: &[Row] = &[
     Row::new("captured_host_functions_run_at_every_launch", captured_host_functions_run_at_every_launch),
     Row::new("functions_recorded_by_stream_name_live_as_long_as_their_graph", functions_recorded_by_stream_name),
     Row::new("a_function_that_runs_once_cannot_be_captured", a_function_that_runs_once_cannot_be_captured),
+    Row::new("pinned_memory_is_refused_not_replaced_in_a_capture", pinned_memory_is_refused_not_replaced_in_a_capture)
+        .skip_where(|device| {
+            (device.kind() != hip::DriverKind::Host).then_some("only the host driver is sure to refuse it")
+        }),
     Row::new("a_fork_and_join_is_captured_whole", a_fork_and_join_is_captured_whole),
     Row::new("a_stream_dropped_in_a_capture_ends_it", a_stream_dropped_in_a_capture_ends_it),
 ];
@@ -161,6 +165,16 @@ fn a_function_that_runs_once_cannot_be_captured(device: &Device) -> Outcome {
     let refused = stream.launch_host_fn(|| ());
     assert!(matches!(refused, Err(HipError::Invalid { .. })), "{refused:?}");
     assert_eq!(stream.end_capture()?.node_count()?, 0);
+    Ok(())
+}
+
+fn pinned_memory_is_refused_not_replaced_in_a_capture(device: &Device) -> Outcome {
+    let stream = device.stream()?;
+    stream.begin_capture(CaptureMode::ThreadLocal)?;
+    let refused = device.alloc_pinned(BYTES).map(|pinned| pinned.is_pinned());
+    assert!(matches!(&refused, Err(error) if error.is_capture()), "{refused:?}");
+    assert!(matches!(stream.end_capture(), Err(error) if error.is_capture()));
+    assert!(device.alloc_pinned(BYTES)?.is_pinned());
     Ok(())
 }
 
