@@ -89,23 +89,33 @@ fn what_a_driver_lacks_is_not_supported_and_the_rest_works() {
 
 fn look_at_what_is_left() {
     const NOT_SUPPORTED: i32 = 801;
+    const INVALID_DEVICE: i32 = 101;
     const MEMORY_POOLS: i32 = 88;
     let (mut address, mut stream, mut event) = ([std::ptr::null_mut(); 2], std::ptr::null_mut(), std::ptr::null_mut());
-    let (mut number, mut free, mut total, mut ms) = (1, 1, 1, 0.0);
+    let (mut number, mut free, mut total, mut ms, mut id) = (1, 1, 1, 0.0, 0);
     // SAFETY: all results are writable.
     unsafe {
         assert_eq!((hipStreamCreate(&mut stream), hipEventCreate(&mut event)), (0, 0));
         assert_eq!((hipDeviceGetAttribute(&mut number, MEMORY_POOLS, 0), number), (0, 0));
         assert_eq!(hipMallocAsync(&mut address[0], 16, stream), NOT_SUPPORTED);
         assert_eq!(hipDeviceGetDefaultMemPool(&mut address[0], 0), NOT_SUPPORTED);
+        assert_eq!(hipDeviceGetMemPool(&mut address[0], 0), NOT_SUPPORTED);
+        assert_eq!(hipDeviceSetMemPool(0, std::ptr::null_mut()), NOT_SUPPORTED);
+        assert_eq!(hipMemPoolTrimTo(std::ptr::null_mut(), 0), NOT_SUPPORTED);
+        assert_eq!(hipMemPoolGetAttribute(std::ptr::null_mut(), 4, (&raw mut total).cast()), NOT_SUPPORTED);
+        assert_eq!(hipMemPoolSetAttribute(std::ptr::null_mut(), 4, (&raw mut total).cast()), NOT_SUPPORTED);
+        assert_eq!(hipMallocFromPoolAsync(&mut address[0], 16, std::ptr::null_mut(), stream), NOT_SUPPORTED);
         assert_eq!(hipStreamBeginCapture(stream, 2), NOT_SUPPORTED);
         assert_eq!(hipStreamIsCapturing(stream, &mut number), NOT_SUPPORTED);
+        assert_eq!(hipStreamGetCaptureInfo(stream, &mut number, &mut id), NOT_SUPPORTED);
         assert_eq!(hipGraphLaunch(std::ptr::null_mut(), stream), NOT_SUPPORTED);
         assert_eq!(hipHostMalloc(&mut address[0], 16, 0), NOT_SUPPORTED);
         assert_eq!(hipHostRegister((&raw mut ms).cast(), 4, 0), NOT_SUPPORTED);
         assert_eq!(hipDeviceEnablePeerAccess(1, 0), NOT_SUPPORTED);
         assert_eq!((hipDeviceCanAccessPeer(&mut number, 0, 1), number), (0, 0));
         assert_eq!((hipMemGetInfo(&mut free, &mut total), free, total), (0, 0, 0));
+        assert_eq!((hipDeviceTotalMem(&mut total, 1), total), (0, 0));
+        assert_eq!(hipDeviceTotalMem(&mut total, 2), INVALID_DEVICE);
         assert_eq!((hipEventRecord(event, stream), hipEventSynchronize(event)), (0, 0));
         assert_eq!(hipEventElapsedTime(&mut ms, event, event), NOT_SUPPORTED);
         assert_eq!((hipMalloc(&mut address[0], 16), hipFree(address[0])), (0, 0));

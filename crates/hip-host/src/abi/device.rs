@@ -100,7 +100,8 @@ pub unsafe extern "C" fn hipDeviceGetAttribute(value: *mut c_int, attribute: c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipDeviceTotalMem(bytes: *mut usize, device: c_int) -> c_int {
     guard(|runtime| {
-        let total = if runtime.lacks(Feature::MemoryInfo) { 0 } else { runtime.device(device)?.budget.total };
+        let total = runtime.device(device)?.budget.total;
+        let total = if runtime.lacks(Feature::MemoryInfo) { 0 } else { total };
         // SAFETY: the module's contract.
         unsafe { store(bytes, total as usize) }
     })

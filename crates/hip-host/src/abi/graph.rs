@@ -85,6 +85,7 @@ pub unsafe extern "C" fn hipStreamGetCaptureInfo_v2(
     count: *mut usize,
 ) -> c_int {
     guard(|runtime| {
+        runtime.need(Feature::Capture)?;
         let stream = runtime.stream(stream)?;
         runtime.captures.refuse_implicit(&stream)?;
         let capture = runtime.captures.of(&stream);

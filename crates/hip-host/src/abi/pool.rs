@@ -11,8 +11,9 @@ use crate::errors::Status;
 use crate::handles::as_pointer;
 use crate::runtime::Runtime;
 
-/// The pool behind a handle. An unknown one is an invalid value, since pools are no resources with an end.
+/// The pool behind a handle, where there are pools. An unknown one is an invalid value, since pools are no resources with an end.
 fn pool(runtime: &Runtime, handle: *mut c_void) -> Result<(usize, &Pool), Status> {
+    runtime.need(Feature::Pools)?;
     let owner = runtime.devices.iter().find(|device| device.pool.handle == handle.addr());
     owner.map(|device| (device.index, &device.pool)).ok_or(Status::InvalidValue)
 }
