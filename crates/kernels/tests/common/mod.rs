@@ -162,33 +162,47 @@ pub fn simulate(
 
 /// Runs a step on the host device's primitives.
 pub fn on_host(step: &Step, inputs: &[Tensor], output_elems: &[usize]) -> Result<Vec<Tensor>, String> {
+    let (outputs, done) = left_by_host(step, inputs, output_elems);
+    done.map(|()| outputs)
+}
+
+/// What a step leaves in its outputs on the host, and how it went. Outputs in an input's buffer begin as a copy of it, as
+/// for [`simulate`].
+pub fn left_by_host(step: &Step, inputs: &[Tensor], output_elems: &[usize]) -> (Vec<Tensor>, Result<(), String>) {
+    let shared = |view: &View| step.inputs.iter().position(|input| input.buffer == view.buffer);
     let mut targets: Vec<Vec<u64>> = step
         .outputs
         .iter()
         .zip(output_elems)
-        .map(|(view, &elems)| vec![0xA5A5_A5A5_A5A5_A5A5; (elems * view.dtype.bytes()).div_ceil(8) + 1])
+        .map(|(view, &elems)| {
+            let own = shared(view).map_or(&[][..], |number| inputs[number].bytes());
+            let whole = own.len().max(elems * view.dtype.bytes()).div_ceil(8) * 8 + 8;
+            let mut bytes = vec![0xA5; whole];
+            bytes[..own.len()].copy_from_slice(own);
+            bytes.as_chunks().0.iter().map(|&word| u64::from_ne_bytes(word)).collect()
+        })
         .collect();
     let addresses: Vec<*mut u8> = targets.iter_mut().map(|memory| memory.as_mut_ptr().cast()).collect();
     let address = |buffer: BufferId| {
         let input = step.inputs.iter().position(|view| view.buffer == buffer);
         let output = step.outputs.iter().position(|view| view.buffer == buffer);
         match (input, output) {
-            (Some(number), _) => inputs[number].bytes().as_ptr().cast_mut(),
             (_, Some(number)) => addresses[number],
+            (Some(number), None) => inputs[number].bytes().as_ptr().cast_mut(),
             _ => std::ptr::null_mut(),
         }
     };
     let mut scratch = host_ops::Scratch::default();
     let mut cx = host_ops::Context { parallel: &host_ops::Serial, scratch: &mut scratch };
-    // SAFETY: every buffer is a whole tensor, or fresh memory as large as the view's.
-    unsafe { host_ops::run(step, address, &mut cx) }.map_err(|error| error.to_string())?;
+    // SAFETY: every buffer is a whole tensor, which is then only read, or memory of its own as large as the view's.
+    let done = unsafe { host_ops::run(step, address, &mut cx) }.map_err(|error| error.to_string());
     let outputs = step.outputs.iter().zip(&targets).zip(output_elems);
     let made = outputs.map(|((view, memory), &elems)| {
         let bytes: Vec<u8> =
             memory.iter().flat_map(|word| word.to_ne_bytes()).take(elems * view.dtype.bytes()).collect();
         Tensor::from_bytes(view.dtype, &[elems], &bytes).unwrap()
     });
-    Ok(made.collect())
+    (made.collect(), done)
 }
 
 /// Targets that stand for the kinds of wave: 32 and 64 lanes, without and with matrix instructions.
