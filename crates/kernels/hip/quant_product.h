@@ -24,7 +24,7 @@ struct Rows {
 DEV u32 row_at(const Rows& rows, u32 row) { return (row - rows.first) * rows.pitch; }
 
 typedef Pack<LEFT_T, NORM> Some;
-// `out` has room for the rows, `squares` for a number of each row and wave; there are fewer than `most` rows.
+// `out` has room for the rows, `squares` for a number of each row and wave; at most `most` rows are made.
 DEV Rows normed_rows(const QuantArgs& a, u32 top, u32 most, LEFT_T* out, f32* squares) {
   const ProductArgs& p = a.product;
   const u32 count = min_of(p.rows - top, most), waves = 256 / WARP, wave = threadIdx.x / WARP;
