@@ -8,6 +8,17 @@ use crate::shell;
 use crate::stage::{self, Profile, copy_atomically};
 use crate::workspace::Workspace;
 
+/// The programs of a bundle: each one's name, its crate, and how cargo builds it.
+const PROGRAMS: [(&str, &str, &[&str]); 7] = [
+    ("driver", "hip", &["test", "--no-run", "--test"]),
+    ("bandwidth", "hip", &["build", "--example"]),
+    ("hipdnn-suite", "hipdnn-suite", &["build", "--bin"]),
+    ("conv_fprop_dynamic", "hipdnn", &["build", "--example"]),
+    ("graph_overhead", "hipdnn", &["build", "--example"]),
+    ("ops", "exec", &["test", "--no-run", "--test"]),
+    ("gpu_kernels", "exec", &["build", "--example"]),
+];
+
 /// Builds the bundle under `target/gpu` and, unless only the bundle is wanted, runs `bench/gpu.sh` on it.
 ///
 /// # Errors
@@ -15,17 +26,9 @@ use crate::workspace::Workspace;
 pub fn run(workspace: &Workspace, driver: &str, bundle_only: bool, tiny: bool) -> Result<()> {
     let bundle = workspace.target().join("gpu");
     stage::run_into(workspace, Profile::Release, bundle.clone())?;
-    for (name, package, arguments) in [
-        ("driver", "hip", &["test", "--no-run", "--test", "driver"][..]),
-        ("bandwidth", "hip", &["build", "--example", "bandwidth"]),
-        ("hipdnn-suite", "hipdnn-suite", &["build", "--bin", "hipdnn-suite"]),
-        ("conv_fprop_dynamic", "hipdnn", &["build", "--example", "conv_fprop_dynamic"]),
-        ("overhead", "hipdnn", &["build", "--example", "overhead"]),
-        ("ops", "exec", &["test", "--no-run", "--test", "ops"]),
-        ("gpu_kernels", "exec", &["build", "--example", "gpu_kernels"]),
-    ] {
+    for (name, package, arguments) in PROGRAMS {
         let mut build = shell::cargo(workspace.root());
-        build.args(arguments);
+        build.args(arguments).arg(name);
         build.args(["--release", "--package", package, "--message-format", "json-render-diagnostics"]);
         let messages = shell::capture_stdout(&mut build)?;
         let built = shell::executable(&messages, name).with_context(|| format!("cargo built no {name}"))?;
@@ -41,4 +44,30 @@ pub fn run(workspace: &Workspace, driver: &str, bundle_only: bool, tiny: bool) -
         script.arg("--tiny");
     }
     shell::run(&mut script)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_program_has_a_source_and_a_place_in_the_script() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let script = std::fs::read_to_string(root.join("bench/gpu.sh")).unwrap();
+        for (name, package, arguments) in PROGRAMS {
+            let package = root.join("crates").join(package);
+            let kind = arguments.last().unwrap();
+            let sources = match *kind {
+                "--example" => {
+                    [package.join(format!("examples/{name}.rs")), package.join(format!("examples/{name}/main.rs"))]
+                }
+                "--test" => [package.join(format!("tests/{name}.rs")), package.join(format!("tests/{name}/main.rs"))],
+                _ => [package.join("src/main.rs"), package.join(format!("src/bin/{name}.rs"))],
+            };
+            assert!(sources.iter().any(|source| source.is_file()), "{kind} {name}: none of {sources:?}");
+            assert!(script.contains(&format!("$bundle/{name}")), "bench/gpu.sh does not run {name}");
+        }
+    }
 }
