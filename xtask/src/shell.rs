@@ -84,8 +84,8 @@ pub fn run_to_last_line(command: &mut Command) -> Result<String> {
         (said, errors.join().unwrap_or_else(|_| Ok(Tail::new())))
     });
     let unread = || format!("cannot pass on what `{line}` prints");
-    let (said, errors) = (said.with_context(unread)?, errors.with_context(unread)?);
     let status = child.wait().with_context(|| format!("cannot wait for `{line}`"))?;
+    let (said, errors) = (said.with_context(unread)?, errors.with_context(unread)?);
     if !status.success() {
         let tail: String = said.iter().chain(&errors).map(|text| format!("\n    {text}")).collect();
         bail!("`{line}` failed ({status}){tail}");
@@ -99,20 +99,36 @@ const TAIL_LINES: usize = 25;
 /// The last lines of a stream that are not empty.
 type Tail = VecDeque<String>;
 
-/// Copies a stream line by line.
+/// Copies a stream as it comes, also half a line: the dots of a test run say that it goes on.
 fn pass_on(from: impl Read, to: &mut impl Write) -> io::Result<Tail> {
-    let (mut from, mut bytes, mut tail) = (BufReader::new(from), Vec::new(), Tail::new());
-    while from.read_until(b'\n', &mut bytes)? > 0 {
-        to.write_all(&bytes)?;
-        let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
-        if !text.is_empty() {
-            tail.push_back(text);
-            tail.drain(..tail.len().saturating_sub(TAIL_LINES));
+    let (mut from, mut line, mut tail) = (BufReader::new(from), Vec::new(), Tail::new());
+    loop {
+        let bytes = from.fill_buf()?;
+        let count = bytes.len();
+        to.write_all(bytes)?;
+        to.flush()?;
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            line.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                keep(&mut tail, &mut line);
+            }
         }
-        bytes.clear();
+        if count == 0 {
+            keep(&mut tail, &mut line);
+            return Ok(tail);
+        }
+        from.consume(count);
     }
-    to.flush()?;
-    Ok(tail)
+}
+
+/// Moves a line, if it says anything, to the end of the tail.
+fn keep(tail: &mut Tail, line: &mut Vec<u8>) {
+    let text = String::from_utf8_lossy(line).trim_end().to_owned();
+    line.clear();
+    if !text.is_empty() {
+        tail.push_back(text);
+        tail.drain(..tail.len().saturating_sub(TAIL_LINES));
+    }
 }
 
 /// Runs `command` and returns its stdout; a non-zero exit is an error that carries both streams.
