@@ -46,6 +46,32 @@ def test_a_compiled_model_runs_as_its_source_does(tmp_path, form):
         del session, reference
 
 
+def resizing_model():
+    """A node of the CPU provider whose constant operand ONNX's shape inference reads, between two of the device."""
+    floats = lambda name, *shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Resize", ["r", "", "scales"], ["s"], mode="cubic", antialias=1),
+        helper.make_node("Exp", ["s"], ["y"]),
+    ]
+    scales = onnx.numpy_helper.from_array(np.array([1, 1, 0.5, 0.5], dtype=np.float32), "scales")
+    return bytes_of(helper.make_graph(nodes, "resizing", [floats("x", 1, 2, 8, 8)], [floats("y", 1, 2, 4, 4)], [scales]), 19)
+
+
+@pytest.mark.parametrize("form", ["--embed", "--external"])
+def test_constants_of_the_cpu_provider_stay_readable(tmp_path, form):
+    source, compiled = tmp_path / "source.onnx", tmp_path / "compiled.onnx"
+    source.write_bytes(resizing_model())
+    report = document("compile", source, "-o", compiled, form)
+    assert (report["device_nodes"], report["total_nodes"]) == (2, 3)
+    x = np.random.default_rng(5).standard_normal((1, 2, 8, 8), dtype=np.float32)
+    wanted = ort.InferenceSession(str(source), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    with registered() as devices:
+        session = session_on(devices[:1], str(compiled))
+        close(session.run(None, {"x": x})[0], wanted)
+        del session
+
+
 def test_a_dimension_is_fixed_in_the_compiled_model(tmp_path):
     source, compiled = tmp_path / "source.onnx", tmp_path / "compiled.onnx"
     source.write_bytes(affine_model())
@@ -65,6 +91,7 @@ def test_what_cannot_be_compiled_is_said(tmp_path):
     assert "there is no folder" in error("compile", source, "-o", tmp_path / "none" / "compiled.onnx")
     document("compile", source, "-o", compiled)
     assert "is compiled already" in error("compile", compiled, "-o", tmp_path / "again.onnx")
+    assert "is compiled already" in error("compile", compiled, "-o", tmp_path / "again.onnx", "--dim", "rows=3")
     assert "cannot run those" in error("bench", compiled)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compiled.onnx", "source.onnx"]
 
