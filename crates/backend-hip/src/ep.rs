@@ -42,8 +42,9 @@ pub(crate) struct HipEp {
     pub timed: Option<Arc<TimedRuns>>,
     /// How partitions are made ready.
     pub tuning: Tuning,
-    /// Where it is written how much memory was held, when somebody asked for it.
-    pub _memory: Option<MemoryFile>,
+    /// Writes how much memory was held when it is dropped, if somebody asked for it.
+    #[expect(dead_code, reason = "it works by being dropped")]
+    pub memory: Option<MemoryFile>,
 }
 
 impl Ep for HipEp {

@@ -139,13 +139,14 @@ impl Factory for HipFactory {
         let tune = gpu::tune(request.options.get(entries::TUNE)?.as_deref());
         let memory = request.options.get(entries::MEMORY_FILE)?.filter(|file| !file.is_empty());
         let device = self.device(&runs, driver, mode, settings, cache.as_deref(), tune)?;
+        let save = Save::from_entries(&given, FILE_EXTENSION, false)?;
         Ok(HipEp {
-            _memory: memory.map(|file| MemoryFile::new(file, device.name())),
+            memory: memory.map(|file| MemoryFile::new(file, device.name())),
             device,
             runs: Arc::new(runs),
             explain: file.map(|file| Arc::new(Explain::new(file))),
             name: request.name.to_string_lossy().into_owned(),
-            save: Save::from_entries(&given, FILE_EXTENSION, false)?,
+            save,
             folder: saved::folder(&given),
             profiles: Profiles::default(),
             timed: times.map(|file| Arc::new(TimedRuns::new(file))),
