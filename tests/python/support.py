@@ -128,7 +128,8 @@ def on_threads(count, work):
     for worker in workers:
         worker.join()
     # Python lets go of a thread a moment before the system does.
-    while any(os.path.exists(f"/proc/self/task/{number}") for number in ids):
+    deadline = time.monotonic() + 10
+    while any(os.path.exists(f"/proc/self/task/{number}") for number in ids) and time.monotonic() < deadline:
         time.sleep(0.001)
     gc.collect()
     assert not failures, "\n".join(failures)

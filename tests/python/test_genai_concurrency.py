@@ -83,7 +83,7 @@ def test_memory_does_not_grow_over_a_thousand_generations(tmp_path):
         del model
         gc.collect()
         # A cache of these generators has 160 KiB: one that stayed in each would be 150 MiB.
-        assert not check or grown < 4 * 1024
+        assert not check or grown < 32 * 1024
         (line,) = file.read_text().splitlines()
         return {purpose: held["peak"] for purpose, held in json.loads(line)["memory"].items()}
 
