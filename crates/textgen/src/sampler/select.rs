@@ -50,6 +50,10 @@ pub(super) fn draw(scores: &[f32], sampling: &Sampling, random: &mut MersenneTwi
     }
     let found = &mut room.found;
     best_tokens(scores, sampling.top_k, found);
+    // Beside an infinite score nothing has a weight.
+    if !found.first().is_some_and(|best| best.score.is_finite()) {
+        return best(scores);
+    }
     keep(found, sampling);
     pick(found, random)
 }

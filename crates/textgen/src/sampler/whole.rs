@@ -326,14 +326,17 @@ mod tests {
 
     #[test]
     fn scores_without_an_order_give_a_token_all_the_same() {
-        let sampling = Sampling { do_sample: true, top_p: 0.9, ..Sampling::default() };
-        let (mut random, mut room) = (MersenneTwister::new(1), Room::default());
-        let mut drawn = |scores: &[f32]| draw(scores, &sampling, &mut random, &mut room);
-        assert_eq!(drawn(&[f32::NAN, f32::NAN]), 0);
-        assert_eq!(drawn(&[f32::NAN, -3.0, f32::NAN]), 1);
-        assert_eq!(drawn(&[f32::NEG_INFINITY; 3]), 0);
-        assert_eq!(drawn(&[1.0, f32::INFINITY, 2.0]), 1);
-        assert_eq!(drawn(&[f32::MIN, f32::MAX, f32::MIN]), 1);
+        for (top_k, top_p) in [(0, 0.9), (0, 1.0), (2, 0.9), (2, 1.0)] {
+            let sampling = Sampling { do_sample: true, top_k, top_p, ..Sampling::default() };
+            let (mut random, mut room) = (MersenneTwister::new(1), Room::default());
+            let mut drawn = |scores: &[f32]| select::draw(scores, &sampling, &mut random, &mut room);
+            assert_eq!(drawn(&[f32::NAN, f32::NAN]), 0);
+            assert_eq!(drawn(&[f32::NAN, -3.0, f32::NAN]), 1);
+            assert_eq!(drawn(&[f32::NEG_INFINITY; 3]), 0);
+            assert_eq!(drawn(&[1.0, f32::INFINITY, 2.0]), 1, "{top_k}, {top_p}");
+            assert_eq!(drawn(&[f32::INFINITY, 1.0, f32::INFINITY]), 0, "{top_k}, {top_p}");
+            assert_eq!(drawn(&[f32::MIN, f32::MAX, f32::MIN]), 1, "{top_k}, {top_p}");
+        }
     }
 
     #[test]
