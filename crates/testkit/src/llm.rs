@@ -251,7 +251,7 @@ fn tokenizer() -> Value {
 }
 
 /// The letter that byte-level vocabularies write for a byte.
-fn printable(byte: u8) -> char {
+pub fn printable(byte: u8) -> char {
     let is_printable = |byte: u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
     if is_printable(byte) {
         return byte.into();

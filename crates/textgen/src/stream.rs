@@ -6,8 +6,8 @@ use crate::{Result, Tokenizer};
 /// What decoders write for bytes that are no character yet.
 const BROKEN: char = '\u{fffd}';
 
-/// Characters have at most four bytes: a broken end that is older is no beginning of a character.
-const LONGEST_WAIT: usize = 4;
+/// Characters have at most four bytes: what is broken and is not among the last three bytes, or tokens, stays so.
+const LONGEST_WAIT: usize = 3;
 
 /// Decodes token by token; gives whole characters only.
 #[derive(Clone, Debug)]
@@ -17,11 +17,13 @@ pub struct TokenStream {
     tokens: Vec<u32>,
     /// How many of them were given.
     given: usize,
+    /// Bytes at the end of their text that were not, because they may be the beginning of a character.
+    held: usize,
 }
 
 impl TokenStream {
     pub(crate) fn new(tokenizer: Tokenizer) -> TokenStream {
-        TokenStream { tokenizer, tokens: Vec::new(), given: 0 }
+        TokenStream { tokenizer, tokens: Vec::new(), given: 0, held: 0 }
     }
 
     /// Takes a token, and gives the characters that are complete now.
@@ -30,21 +32,7 @@ impl TokenStream {
     /// When the tokenizer refuses the token.
     pub fn push(&mut self, token: u32) -> Result<String> {
         self.tokens.push(token);
-        let (text, before) = self.texts()?;
-        if text == before {
-            // Special tokens have no text, and do not wait for any.
-            self.given += usize::from(self.given + 1 == self.tokens.len());
-            return Ok(String::new());
-        }
-        if !text.ends_with(BROKEN) {
-            return self.give(self.tokens.len(), &text, &before);
-        }
-        if self.tokens.len() - self.given < LONGEST_WAIT {
-            return Ok(String::new());
-        }
-        // The oldest is no part of a character that is still coming; the others may be.
-        let upto = self.given + 1;
-        self.give(upto, &self.tokenizer.decode(&self.tokens[..upto])?, &before)
+        self.give(LONGEST_WAIT)
     }
 
     /// Gives what is left, broken or not, and starts anew.
@@ -52,26 +40,160 @@ impl TokenStream {
     /// # Errors
     /// When the tokenizer refuses the tokens.
     pub fn finish(&mut self) -> Result<String> {
-        let (text, before) = self.texts()?;
-        let rest = self.give(self.tokens.len(), &text, &before)?;
-        (self.tokens, self.given) = (Vec::new(), 0);
+        let rest = self.give(0)?;
+        (self.tokens, self.given, self.held) = (Vec::new(), 0, 0);
         Ok(rest)
     }
 
-    /// The text of all tokens, and of those that were given.
-    fn texts(&self) -> Result<(String, String)> {
-        Ok((self.tokenizer.decode(&self.tokens)?, self.tokenizer.decode(&self.tokens[..self.given])?))
+    /// Gives what the tokens say more than those that were given; a broken end of up to `wait` marks is held back.
+    fn give(&mut self, wait: usize) -> Result<String> {
+        let text = self.tokenizer.decode(&self.tokens)?;
+        let held = broken_end(&text).min(wait * BROKEN.len_utf8());
+        let before = self.tokenizer.decode(&self.tokens[..self.given])?;
+        let Some(new) = text[..text.len() - held].strip_prefix(&before[..before.len() - self.held]) else {
+            // Some decoders find a character unreadable when a broken one follows. Either the rest of that one is coming, or
+            // what was given cannot be taken back: the new tokens speak for themselves.
+            if held > 0 && self.tokens.len() - self.given <= wait {
+                return Ok(String::new());
+            }
+            self.forget(self.given, 0);
+            self.given = 0;
+            return self.give(wait);
+        };
+        if !new.is_empty() {
+            // Tokens that were given before are not needed any more, unless what is held back began in them.
+            let mut start = self.given;
+            while start > 0 && held > 0 && broken_end(&self.tokenizer.decode(&self.tokens[start..])?) < held {
+                start -= 1;
+            }
+            self.forget(start, held);
+        }
+        Ok(new.to_owned())
     }
 
-    /// Gives the text of the tokens up to `upto`; those that were given before are not needed any more.
-    fn give(&mut self, upto: usize, text: &str, before: &str) -> Result<String> {
-        let new = match text.strip_prefix(before) {
-            Some(new) => new.to_owned(),
-            // Later bytes made earlier ones unreadable, which cannot be taken back: the new ones speak for themselves.
-            None => self.tokenizer.decode(&self.tokens[self.given..upto])?,
+    /// Takes all tokens for given, and forgets the first ones.
+    fn forget(&mut self, count: usize, held: usize) {
+        self.tokens.drain(..count);
+        (self.given, self.held) = (self.tokens.len(), held);
+    }
+}
+
+/// Bytes of the marks of broken characters at the end.
+fn broken_end(text: &str) -> usize {
+    text.len() - text.trim_end_matches(BROKEN).len()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+    use testkit::llm::printable;
+
+    use super::*;
+
+    /// A tokenizer with these tokens and this decoder.
+    fn tokenizer(vocabulary: &HashMap<String, u32>, decoder: &Value) -> Tokenizer {
+        let file = json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "pre_tokenizer": null,
+            "post_processor": null, "added_tokens": [], "decoder": decoder,
+            "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "?"}
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.json");
+        std::fs::write(&path, file.to_string()).unwrap();
+        Tokenizer::from_file(&path).unwrap()
+    }
+
+    /// What comes when these tokens are decoded one by one, and when they are decoded at once.
+    fn decoded(words: impl Iterator<Item = String>, decoder: &Value) -> (Vec<String>, String) {
+        let mut vocabulary = HashMap::new();
+        let mut id = |word| {
+            let next = vocabulary.len() as u32;
+            *vocabulary.entry(word).or_insert(next)
         };
-        self.tokens.drain(..self.given);
-        self.given = upto - self.given;
-        Ok(new)
+        let tokens: Vec<u32> = words.map(&mut id).collect();
+        let tokenizer = tokenizer(&vocabulary, decoder);
+        let mut stream = tokenizer.stream();
+        let mut given: Vec<String> = tokens.iter().map(|&token| stream.push(token).unwrap()).collect();
+        given.push(stream.finish().unwrap());
+        (given, tokenizer.decode(&tokens).unwrap())
+    }
+
+    /// Tokens of a byte-level vocabulary.
+    fn byte_level(pieces: &[&[u8]]) -> Vec<String> {
+        let decoder = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+        let words = pieces.iter().map(|piece| piece.iter().copied().map(printable).collect());
+        decoded(words, &decoder).0
+    }
+
+    /// Tokens of one byte each, as vocabularies write them that have most characters whole.
+    fn byte_fallback(bytes: &[u8]) -> (String, String) {
+        let decoder = json!({"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]});
+        let (given, whole) = decoded(bytes.iter().map(|byte| format!("<0x{byte:02X}>")), &decoder);
+        (given.concat(), whole)
+    }
+
+    /// Bytes in pieces of these lengths, and what is left.
+    fn cut<'a>(mut bytes: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
+        let mut pieces = Vec::new();
+        for &length in lengths.iter().cycle() {
+            if bytes.is_empty() {
+                break;
+            }
+            let (piece, rest) = bytes.split_at(length.min(bytes.len()));
+            pieces.push(piece);
+            bytes = rest;
+        }
+        pieces
+    }
+
+    #[test]
+    fn characters_come_with_the_token_that_completes_them() {
+        let pieces: [&[u8]; 5] = [b"\xe2", b"\x82\xac\xe2", b"\x82\xac\xe2", b"\x82\xac\xe2", b"\x82\xac"];
+        assert_eq!(byte_level(&pieces), ["", "€", "€", "€", "€", ""]);
+        // A character may be the mark of broken ones.
+        assert_eq!(byte_level(&cut("\u{fffd}".repeat(5).as_bytes(), &[1])).concat(), "\u{fffd}".repeat(5));
+    }
+
+    #[test]
+    fn what_was_given_stays_when_broken_bytes_follow() {
+        assert_eq!(byte_fallback("€€".as_bytes()).0, "€€");
+        assert_eq!(byte_fallback(b"\xe2\x82\xac\xff").0, "€\u{fffd}");
+        assert_eq!(byte_fallback(b"\xe2\x82\xac\xff\xff\xff\xff\xff").0, "€\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}");
+    }
+
+    fn pieces() -> impl Strategy<Value = Vec<usize>> {
+        prop::collection::vec(1usize..7, 1..12)
+    }
+
+    proptest! {
+        #[test]
+        fn texts_in_pieces_come_back(
+            text in prop_oneof![".{0,40}", "[aé€🦀\u{fffd} ]{0,40}"], lengths in pieces(),
+        ) {
+            prop_assert_eq!(byte_level(&cut(text.as_bytes(), &lengths)).concat(), text);
+        }
+
+        #[test]
+        fn broken_bytes_in_pieces_are_marked_as_in_a_whole(
+            parts in prop::collection::vec(prop_oneof![
+                any::<u8>().prop_map(|byte| vec![byte]),
+                "[aé€🦀\u{fffd}]".prop_map(String::into_bytes),
+                ("[é€🦀]", 1usize..4).prop_map(|(text, length)| text.into_bytes().into_iter().take(length).collect()),
+            ], 0..40),
+            lengths in pieces(),
+        ) {
+            let bytes = parts.concat();
+            prop_assert_eq!(byte_level(&cut(&bytes, &lengths)).concat(), String::from_utf8_lossy(&bytes));
+        }
+
+        #[test]
+        fn texts_of_single_bytes_come_back(text in "[aé€🦀漢]{0,40}") {
+            let (given, whole) = byte_fallback(text.as_bytes());
+            prop_assert_eq!(&given, &text);
+            prop_assert_eq!(given, whole);
+        }
     }
 }
