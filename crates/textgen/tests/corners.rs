@@ -5,6 +5,7 @@
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use common::tiny::{Tiny, steps};
 use proptest::prelude::*;
@@ -260,6 +261,15 @@ fn scores_of_sixteen_bits_choose_the_same_tokens() {
     }
 }
 
+/// Ends a thread of a scope, even where the scope is left by a failing assertion.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_wish_to_cancel_at_any_moment_is_obeyed_and_nothing_else_happens() {
     let Some(tiny) = Tiny::new(true) else { return };
@@ -268,12 +278,18 @@ fn a_wish_to_cancel_at_any_moment_is_obeyed_and_nothing_else_happens() {
     let (canceller, done) = (generator.canceller(), AtomicBool::new(false));
     let (mut tokens, mut cancelled) = (0, 0);
     std::thread::scope(|scope| {
+        let _done = Done(&done);
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 canceller.cancel();
                 std::thread::yield_now();
             }
         });
+        let start = Instant::now();
+        while !canceller.is_cancelled() {
+            assert!(start.elapsed() < Duration::from_secs(60), "the other thread does not run");
+            std::thread::yield_now();
+        }
         while tokens < 100 && cancelled < 20_000 {
             generator.rewind(0).unwrap();
             generator.append(&[1, 2, 3]).unwrap();
@@ -291,15 +307,11 @@ fn a_wish_to_cancel_at_any_moment_is_obeyed_and_nothing_else_happens() {
                         cancelled += 1;
                         break;
                     }
-                    Err(other) => {
-                        done.store(true, Ordering::Relaxed);
-                        panic!("after {cancelled}: {other}");
-                    }
+                    Err(other) => panic!("after {cancelled}: {other}"),
                 }
                 tokens += 1;
             }
         }
-        done.store(true, Ordering::Relaxed);
     });
     assert!(cancelled > 0);
     generator.canceller().reset();
