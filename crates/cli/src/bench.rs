@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 }
 
 fn measure(target: &Target, arguments: &Arguments) -> Result<Report> {
-    let progress = Progress::counted("loading the model ...")?;
+    let mut progress = Progress::counted("loading the model ...")?;
     let record = Record::new()?;
     let held = (memory::ENTRY, record.path()?);
     let entries: Vec<_> = QUIET.into_iter().chain(progress.entry()?).chain([held]).collect();

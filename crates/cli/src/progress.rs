@@ -66,8 +66,12 @@ impl Progress {
         self.bar.set_message(text);
     }
 
-    /// Goes on to work that takes `seconds`.
-    pub fn measure(&self, seconds: f64) {
+    /// Goes on to work that takes `seconds`; what the backend counts is not shown any more.
+    pub fn measure(&mut self, seconds: f64) {
+        // A line that it read late would replace the bar.
+        if let Some(follower) = &mut self.follower {
+            follower.stop();
+        }
         self.bar.set_length((seconds * STEPS_PER_SECOND) as u64);
         set_style(&self.bar, MEASURE);
     }
@@ -125,7 +129,7 @@ impl Count {
     }
 }
 
-/// Shows what the backend writes into a file, for as long as this lives.
+/// Shows what the backend writes into a file, until it is stopped.
 struct Follower {
     record: Record,
     stop: Arc<AtomicBool>,
@@ -151,6 +155,15 @@ impl Follower {
         });
         Ok(Follower { record, stop, thread: Some(thread) })
     }
+
+    /// Shows no more. The file stays, because the session may write on.
+    fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It only shows things: how it ended is nobody's business.
+            let _ = thread.join();
+        }
+    }
 }
 
 fn lines_from(file: &Path, start: u64) -> std::io::Result<String> {
@@ -162,11 +175,7 @@ fn lines_from(file: &Path, start: u64) -> std::io::Result<String> {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It only shows things: how it ended is nobody's business.
-            let _ = thread.join();
-        }
+        self.stop();
     }
 }
 
@@ -208,6 +217,19 @@ mod tests {
         }
         drop(follower);
         assert!(bar.message().is_empty());
+    }
+
+    #[test]
+    fn a_late_count_leaves_the_measuring_bar_alone() {
+        let bar = ProgressBar::hidden();
+        let mut progress = Progress { follower: Some(Follower::new(&bar).unwrap()), bar: bar.clone() };
+        progress.measure(2.0);
+        let (_, path) = progress.entry().unwrap().unwrap();
+        let mut file = File::options().append(true).open(path).unwrap();
+        writeln!(file, "{{\"work\":\"steps\",\"done\":3,\"of\":7}}").unwrap();
+        // As long as a follower would need to see it.
+        std::thread::sleep(TICK * 3);
+        assert_eq!((bar.length(), bar.prefix().as_str()), (Some(200), ""));
     }
 
     #[test]
