@@ -130,6 +130,21 @@ fn a_measurement_counts_every_step_of_every_side() {
 }
 
 #[test]
+fn a_record_of_memory_that_the_user_names_is_written() {
+    let Some(bench) = Bench::new() else { return };
+    let file = bench.folder.path().join("memory.jsonl");
+    let option = format!("ep.hip.memory_file={}", file.display());
+    let arguments = ["--prompts", "3", "--new-tokens", "2", "--rounds", "1", "--json"];
+    let counted = json(&feed(bench.with_provider("bench-llm", &arguments), b""));
+    assert!(counted["memory"].is_object(), "{counted}");
+    let named = json(&feed(bench.with_provider("bench-llm", &[&arguments[..], &["--option", &option]].concat()), b""));
+    assert!(named["memory"].is_null(), "{named}");
+    let lines = std::fs::read_to_string(file).unwrap();
+    let line: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!(line["device"], "host");
+}
+
+#[test]
 fn drawing_is_repeated_by_its_seed() {
     let Some(bench) = Bench::new() else { return };
     let tokens = |extra: &[&str]| {

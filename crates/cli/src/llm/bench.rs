@@ -100,7 +100,8 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     let mut load_seconds = Vec::new();
     let record = Record::new()?;
     let mut requests = vec![arguments.folder.clone()];
-    requests[0].options.push((memory::ENTRY.to_owned(), record.path()?.to_owned()));
+    // In front: where the user names another file, that one is written.
+    requests[0].options.insert(0, (memory::ENTRY.to_owned(), record.path()?.to_owned()));
     if arguments.cpu {
         requests.push(FolderArguments { provider: "cpu".to_owned(), require_gpu: false, ..arguments.folder.clone() });
     }
