@@ -1,12 +1,11 @@
 //! `amdgpu-ep chat`: a conversation, line by line.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use textgen::{Answer, ChatTemplate, Conversation, TextFinish, TextStep};
+use textgen::{Answer, Canceller, ChatTemplate, Conversation, TextFinish, TextStep};
 
 use super::lines::{Entered, Lines};
 use super::{FolderArguments, LimitArguments, Opening, SamplingArguments, note, open};
@@ -47,11 +46,11 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     let config = opened.model.config();
     let template = ChatTemplate::from_folder(config)?;
     let generator = opened.generator(arguments.folder.max_length, arguments.sampling.sampling(config))?;
-    let answering = Arc::new(AtomicBool::new(false));
-    stop_answers(&generator, Arc::clone(&answering))?;
+    let turn = Turn::new(generator.canceller());
+    stop_answers(turn.clone())?;
     let system = arguments.system.clone();
     let conversation = Conversation::new(generator, opened.tokenizer.clone(), template, system);
-    let mut chat = Chat { conversation, limits: arguments.limits.limits(), answering, last: None };
+    let mut chat = Chat { conversation, limits: arguments.limits.limits(), turn, last: None };
     if io::stdin().is_terminal() {
         note("note", &format!("{}; /help lists the commands", opened.model.attached()));
     }
@@ -67,22 +66,57 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Ctrl-C stops an answer. Where there is none, it says how to end.
-fn stop_answers(generator: &textgen::Generator, answering: Arc<AtomicBool>) -> Result<()> {
-    let canceller = generator.canceller();
+fn stop_answers(turn: Turn) -> Result<()> {
     ctrlc::set_handler(move || {
-        if answering.load(Ordering::SeqCst) {
-            canceller.cancel();
-        } else {
+        if !turn.stop() {
             note("\nnote", HOW_TO_END);
         }
     })
     .context("Ctrl-C could not be taken over")
 }
 
+/// Whose turn it is, and how to end the model's.
+#[derive(Clone)]
+struct Turn {
+    canceller: Canceller,
+    /// Locked while an answer is cancelled: a wish never comes so late that the next answer ends by it.
+    answering: Arc<Mutex<bool>>,
+}
+
+impl Turn {
+    fn new(canceller: Canceller) -> Turn {
+        Turn { canceller, answering: Arc::default() }
+    }
+
+    fn begin(&self) {
+        *self.answering() = true;
+    }
+
+    fn end(&self) {
+        let mut answering = self.answering();
+        *answering = false;
+        // Asked for just as the answer ended, it is not meant for the next one.
+        self.canceller.reset();
+    }
+
+    /// Stops the answer; `false` if there is none.
+    fn stop(&self) -> bool {
+        let answering = self.answering();
+        if *answering {
+            self.canceller.cancel();
+        }
+        *answering
+    }
+
+    fn answering(&self) -> MutexGuard<'_, bool> {
+        self.answering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 struct Chat {
     conversation: Conversation,
     limits: textgen::Limits,
-    answering: Arc<AtomicBool>,
+    turn: Turn,
     last: Option<Answer>,
 }
 
@@ -113,19 +147,16 @@ impl Chat {
 
     fn answer(&mut self, text: &str) -> Result<()> {
         let mut written = Ok(());
-        let canceller = self.conversation.generator().canceller();
-        self.answering.store(true, Ordering::SeqCst);
+        self.turn.begin();
         let answer = self.conversation.ask(text, &self.limits, |TextStep { text, .. }| {
             if written.is_ok() {
                 written = write(text);
                 if written.is_err() {
-                    canceller.cancel();
+                    self.turn.stop();
                 }
             }
         });
-        self.answering.store(false, Ordering::SeqCst);
-        // Asked for just as the answer ended, it is not meant for the next one.
-        canceller.reset();
+        self.turn.end();
         written?;
         match answer {
             Ok(answer) => {
@@ -173,4 +204,61 @@ fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use testkit::llm::TinyDecoder;
+    use testkit::place;
+    use textgen::{Config, Generator, GeneratorOptions, Model, Runtime};
+
+    use super::*;
+
+    #[test]
+    fn a_wish_to_stop_never_outlives_its_answer() {
+        let library = match place::onnxruntime() {
+            Ok(library) => library,
+            Err(reason) => return println!("skipped: {reason}"),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        TinyDecoder::new(5).write(folder.path(), true).unwrap();
+        let config = Config::from_folder(folder.path()).unwrap();
+        let model = Model::load(&Runtime::load(&library).unwrap(), &config).unwrap();
+        let canceller = Generator::new(&model, GeneratorOptions::default()).unwrap().canceller();
+        let turn = Turn::new(canceller.clone());
+        assert!(!turn.stop() && !canceller.is_cancelled(), "there is no answer yet");
+        turn.begin();
+        assert!(turn.stop() && canceller.is_cancelled());
+        turn.end();
+        let (done, tried) = (AtomicBool::new(false), AtomicUsize::new(0));
+        // Until a wish that was under way has been heard or refused.
+        let wait = || {
+            let (start, before) = (Instant::now(), tried.load(Ordering::SeqCst));
+            while tried.load(Ordering::SeqCst) < before + 2 && start.elapsed() < Duration::from_secs(60) {
+                thread::yield_now();
+            }
+        };
+        let late = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    turn.stop();
+                    tried.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            let answers = (0..5_000).filter(|_| {
+                turn.begin();
+                turn.end();
+                wait();
+                canceller.is_cancelled()
+            });
+            let late = answers.count();
+            done.store(true, Ordering::SeqCst);
+            late
+        });
+        assert_eq!(late, 0, "answers that would have ended at once");
+    }
 }
