@@ -233,6 +233,16 @@ fn a_conversation_ends_with_its_input() {
 }
 
 #[test]
+fn a_byte_that_is_no_text_does_not_end_a_conversation() {
+    let Some(bench) = Bench::new() else { return };
+    let arguments = ["--provider", "cpu", "--max-new-tokens", "2"];
+    let output = feed(bench.command("chat", &arguments), b"hi\nh\xe9llo\nagain\n/history\n");
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+    let shown = stdout(&output);
+    assert!(["hi", "h\u{fffd}llo", "again"].iter().all(|said| shown.contains(&format!("user: {said}\n"))), "{shown}");
+}
+
+#[test]
 fn ctrl_c_stops_the_answer_and_not_the_program() {
     let Some(bench) = Bench::new() else { return };
     // An answer that does not end by itself before the signal comes: the longest there is room for, on the slow device.

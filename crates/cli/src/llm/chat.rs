@@ -130,6 +130,10 @@ impl Chat {
                     note("note", HOW_TO_END);
                     continue;
                 }
+                Entered::Unreadable => {
+                    note("note", "what was typed up to here is not UTF-8, and was not sent");
+                    continue;
+                }
                 Entered::End => return Ok(()),
             };
             match line.trim() {

@@ -27,6 +27,8 @@ pub enum Entered {
     Line(String),
     /// Ctrl-C, and nothing was sent.
     Interrupted,
+    /// Bytes that are no UTF-8; nothing was sent.
+    Unreadable,
     /// Ctrl-D, or there is no more.
     End,
 }
@@ -60,6 +62,7 @@ impl Lines {
                 Ok(line) => Ok(Entered::Line(line)),
                 Err(ReadlineError::Interrupted) => Ok(Entered::Interrupted),
                 Err(ReadlineError::Eof) => Ok(Entered::End),
+                Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => Ok(Entered::Unreadable),
                 Err(error) => Err(error).context(FAILED),
             },
             Self::Plain { prompts } => {
@@ -67,10 +70,11 @@ impl Lines {
                     // Nobody is left to tell when stderr is closed.
                     let _ = write!(io::stderr(), "{PROMPT}").and_then(|()| io::stderr().flush());
                 }
-                let mut line = String::new();
-                match io::stdin().lock().read_line(&mut line).context(FAILED)? {
+                let mut line = Vec::new();
+                match io::stdin().lock().read_until(b'\n', &mut line).context(FAILED)? {
                     0 => Ok(Entered::End),
-                    _ => Ok(Entered::Line(line)),
+                    // One bad byte is no reason to end: the model is told that there was one.
+                    _ => Ok(Entered::Line(String::from_utf8_lossy(&line).into_owned())),
                 }
             }
         }
