@@ -12,8 +12,9 @@ use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{junit, shell, stage};
 
-/// Only the virtual environment's ONNX Runtime has GenAI beside it: test files whose names begin so.
-const GENAI_SUITE: [&str; 3] = ["test_genai", "test_textgen", "test_demo_model"];
+/// Test files whose names begin so run once, in the virtual environment's ONNX Runtime: no other has GenAI beside it, and
+/// terminals are the same with all of them.
+const GENAI_SUITE: [&str; 4] = ["test_genai", "test_textgen", "test_demo_model", "test_chat"];
 
 /// Files whose tests run on the MIGraphX that they are given: the stand-in, or a real one.
 const MIGRAPHX_SUITE: &str = "test_migraphx";

@@ -121,7 +121,11 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("third-party", "OpenVINO's plugin from PyPI as a backend of the umbrella", |context| {
         third_party::run(context.workspace, context.python()?, context.stage()?)
     }));
-    steps.push(Step::new("genai", "text generation with ONNX Runtime GenAI", pytest::genai));
+    steps.push(Step::new(
+        "genai",
+        "text generation with ONNX Runtime GenAI, conversations on a terminal",
+        pytest::genai,
+    ));
     steps.push(Step::new("docs", "generated pages, links and the summary of the book", docs::step));
     steps.push(Step::new("wheel", "the Python package in empty environments", wheel::step));
     steps.push(Step::new("legacy", "text generation in an ONNX Runtime with AMD's own provider inside", |context| {
