@@ -40,8 +40,6 @@ pub struct Arch {
     pub matrix_bf16: bool,
     /// Dot products of bytes.
     pub dot4: Dot4,
-    /// LDS bytes of a block.
-    pub lds_bytes: u32,
     /// Compute units, to size grids.
     pub compute_units: u32,
 }
@@ -52,31 +50,30 @@ struct Row {
     wave: u32,
     matrix: Matrix,
     dot4: Dot4,
-    lds_kib: u32,
 }
 
-const fn row(name: &'static str, wave: u32, matrix: Matrix, dot4: Dot4, lds_kib: u32) -> Row {
-    Row { name, wave, matrix, dot4, lds_kib }
+const fn row(name: &'static str, wave: u32, matrix: Matrix, dot4: Dot4) -> Row {
+    Row { name, wave, matrix, dot4 }
 }
 
 const TABLE: [Row; 15] = [
-    row("gfx9", 64, Matrix::None, Dot4::None, 64),
-    row("gfx906", 64, Matrix::None, Dot4::Same, 64),
-    row("gfx908", 64, Matrix::Mfma, Dot4::Same, 64),
-    row("gfx90a", 64, Matrix::Mfma, Dot4::Same, 64),
-    row("gfx942", 64, Matrix::Mfma, Dot4::Same, 64),
-    row("gfx950", 64, Matrix::Mfma, Dot4::Same, 160),
-    row("gfx10", 32, Matrix::None, Dot4::None, 64),
-    row("gfx101", 32, Matrix::None, Dot4::None, 64),
-    row("gfx103", 32, Matrix::None, Dot4::Same, 64),
-    row("gfx11", 32, Matrix::Wmma11, Dot4::Mixed, 64),
-    row("gfx12", 32, Matrix::None, Dot4::Mixed, 64),
-    row("gfx120", 32, Matrix::Wmma12, Dot4::Mixed, 64),
+    row("gfx9", 64, Matrix::None, Dot4::None),
+    row("gfx906", 64, Matrix::None, Dot4::Same),
+    row("gfx908", 64, Matrix::Mfma, Dot4::Same),
+    row("gfx90a", 64, Matrix::Mfma, Dot4::Same),
+    row("gfx942", 64, Matrix::Mfma, Dot4::Same),
+    row("gfx950", 64, Matrix::Mfma, Dot4::Same),
+    row("gfx10", 32, Matrix::None, Dot4::None),
+    row("gfx101", 32, Matrix::None, Dot4::None),
+    row("gfx103", 32, Matrix::None, Dot4::Same),
+    row("gfx11", 32, Matrix::Wmma11, Dot4::Mixed),
+    row("gfx12", 32, Matrix::None, Dot4::Mixed),
+    row("gfx120", 32, Matrix::Wmma12, Dot4::Mixed),
     // Its matrix instructions are others than gfx120x's.
-    row("gfx125", 32, Matrix::None, Dot4::None, 64),
-    row("sm_", 32, Matrix::Mma, Dot4::Mixed, 48),
+    row("gfx125", 32, Matrix::None, Dot4::None),
+    row("sm_", 32, Matrix::Mma, Dot4::Mixed),
     // Whatever it is, plain code runs on it.
-    row("", 32, Matrix::None, Dot4::None, 48),
+    row("", 32, Matrix::None, Dot4::None),
 ];
 
 /// Why there are no kernels for a device.
@@ -109,14 +106,27 @@ pub enum ArchError {
         /// Lanes that code for the target expects.
         wanted: u32,
     },
+    /// Blocks of the device have too little LDS.
+    #[error(
+        "{device} has {found} bytes of LDS for a block, and kernels use up to {LDS_BYTES}\n  help: choose another device"
+    )]
+    Lds {
+        /// The device's name.
+        device: String,
+        /// Bytes that a block may use.
+        found: u32,
+    },
 }
+
+/// Bytes of LDS that the text of a kernel may use (see `hip/prelude.h`).
+const LDS_BYTES: u32 = 48 << 10;
 
 /// How the names of targets begin that compilers know.
 const TARGETS: [&str; 2] = ["gfx", "sm_"];
 
 impl Arch {
-    /// The target of a device. What the device says of itself counts: of LDS the smaller number is used, and waves of
-    /// another width than code for its target expects are an error, because sums across lanes would be wrong.
+    /// The target of a device. What the device says of itself counts: waves of another width than code for its target
+    /// expects are an error, because sums across lanes would be wrong, and so is less LDS than kernels use.
     ///
     /// # Errors
     /// There can be no kernels for the device.
@@ -129,7 +139,10 @@ impl Arch {
         if info.wave_size != arch.wave {
             return Err(ArchError::Wave { device, target, found: info.wave_size, wanted: arch.wave });
         }
-        Ok(Self { lds_bytes: arch.lds_bytes.min(info.lds_bytes), ..arch })
+        if info.lds_bytes < LDS_BYTES {
+            return Err(ArchError::Lds { device, found: info.lds_bytes });
+        }
+        Ok(arch)
     }
 
     /// The target with this name, such as `gfx90a:sramecc+:xnack-` or `sm_90`. Of unknown ones only what their family
@@ -144,7 +157,6 @@ impl Arch {
             matrix: row.matrix,
             matrix_bf16: row.matrix != Matrix::None && name != "gfx908",
             dot4: row.dot4,
-            lds_bytes: row.lds_kib * 1024,
             compute_units,
         }
     }
@@ -190,9 +202,13 @@ mod tests {
 
     #[test]
     fn a_device_is_believed_before_the_table() {
-        let arch = Arch::of(&info("gfx942:sramecc+:xnack-", 64, 32 << 10)).unwrap();
-        assert_eq!((arch.wave, arch.lds_bytes, arch.compute_units), (64, 32 << 10, 1));
-        assert_eq!(Arch::of(&info("gfx1100", 32, 160 << 10)).unwrap().lds_bytes, 64 << 10);
+        let arch = Arch::of(&info("gfx942:sramecc+:xnack-", 64, 48 << 10)).unwrap();
+        assert_eq!((arch.wave, arch.compute_units), (64, 1));
+        let error = Arch::of(&info("gfx1100", 32, 32 << 10)).unwrap_err().to_string();
+        assert!(
+            error.starts_with("a GPU has 32768 bytes of LDS for a block, and kernels use up to 49152\n"),
+            "{error}"
+        );
         let error = Arch::of(&info("gfx1100", 64, 64 << 10)).unwrap_err().to_string();
         assert!(
             error.starts_with("a GPU has waves of 64 lanes, and kernels for gfx1100 are compiled for waves of 32\n"),

@@ -2,7 +2,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`Arch`] | what a target can do: wave width, matrix instructions, LDS |
+//! | [`Arch`] | what a target can do: wave width, matrix instructions, dot products of bytes |
 //! | [`Peak`] | what a chip can do at most, where that is known |
 //! | [`Kernel`] | code: a family's text with its settings, behind the prelude |
 //! | [`Launch`], [`Args`] | one launch: grid, block, and the one structure the kernel takes |
