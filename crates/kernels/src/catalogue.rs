@@ -284,7 +284,8 @@ fn packed(dtype: DType, samples: &mut Vec<Sample>) {
             inputs.push((DType::U8, &points[..]));
         }
         let own = inputs.len();
-        if block == 32 && bits == 4 && rows <= 8 && !add {
+        // As few rows as `graph` lets a product normalise for itself.
+        if rows <= 8 && !add {
             let norm =
                 Norm { axes: 1, epsilon: 1e-5, centre: false, scale: true, bias: false, round_before_scale: false };
             let normed = Prim::Normed(Normed { norm, product: prim.clone() });
@@ -328,25 +329,30 @@ fn decoder(dtype: DType, samples: &mut Vec<Sample>) {
     let filled = Filled { shift: 0 };
     let lengths: (DType, &[usize]) = (DType::I32, &[2]);
     for (rows, word) in [(512usize, "prompt"), (1, "token")] {
-        for interleaved in [false, true] {
-            let prim = Prim::Rotary(Rotary { interleaved, positions: Positions::Behind(filled) });
+        let given = [2, rows];
+        let behind = (Positions::Behind(filled), lengths, "");
+        let turns = [behind, (Positions::Given, (DType::I64, &given[..]), " given")].into_iter().flat_map(
+            |(positions, operand, end)| {
+                [(false, ""), (true, " interleaved")].map(|(interleaved, kind)| {
+                    (Rotary { interleaved, positions }, operand, format!("{kind}{end} {word} {dtype}"))
+                })
+            },
+        );
+        for (rotary, operand, label) in turns.clone() {
             let x: (DType, &[usize]) = (dtype, &[2, rows, 40, 64]);
             let angles: (DType, &[usize]) = (dtype, &[4096, 32]);
-            let name = if interleaved { "rotary interleaved" } else { "rotary" };
-            samples.push(sample(format!("{name} {word} {dtype}"), prim, &[x, angles, angles, lengths], &[x]));
+            samples.push(sample(format!("rotary{label}"), Prim::Rotary(rotary), &[x, angles, angles, operand], &[x]));
         }
         let (new, cache): (&[usize], &[usize]) = (&[2, 8, rows, 64], &[2, 8, 4096, 64]);
         let prim = Prim::Append(Append { filled, past: true, rotary: None });
         let inputs = [lengths, (dtype, new), (dtype, new), (dtype, cache), (dtype, cache)];
         samples.push(sample(format!("append {word} {dtype}"), prim, &inputs, &[(dtype, cache), (dtype, cache)]));
-        for interleaved in [false, true] {
-            let rotary = Rotary { interleaved, positions: Positions::Behind(filled) };
+        for (rotary, operand, label) in turns {
             let prim = Prim::Append(Append { filled, past: true, rotary: Some(rotary) });
             let (queries, angles): (&[usize], &[usize]) = (&[2, 32, rows, 64], &[4096, 32]);
-            let more = [(dtype, queries), (dtype, angles), (dtype, angles), lengths];
-            let name = if interleaved { "rotary_append interleaved" } else { "rotary_append" };
+            let more = [(dtype, queries), (dtype, angles), (dtype, angles), operand];
             let outputs = [(dtype, cache), (dtype, cache), (dtype, queries)];
-            samples.push(sample(format!("{name} {word} {dtype}"), prim, &[&inputs[..], &more].concat(), &outputs));
+            samples.push(sample(format!("rotary_append{label}"), prim, &[&inputs[..], &more].concat(), &outputs));
         }
         for (heads, size, softcap) in [(8usize, 128usize, None), (32, 64, None), (64, 128, None), (16, 256, Some(50.0))]
         {
@@ -473,4 +479,34 @@ fn indexing(dtype: DType, samples: &mut Vec<Sample>) {
     let inputs: [(DType, &[usize]); 3] = [(dtype, &[1000]), (DType::I64, &[4096, 1]), (dtype, &[4096])];
     let prim = Prim::ScatterNd(Scatter { kind: ScatterKind::Add, axis: 0 });
     samples.push(sample(format!("scatter_nd add {dtype}"), prim, &inputs, &[(dtype, &[1000])]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_of_few_rows_ship_with_a_norm_and_turning_appends_with_all_positions() {
+        let samples = catalogue();
+        let has = |wanted: &Prim| samples.iter().any(|sample| sample.step.prim == *wanted);
+        let (mut products, mut appends) = (0, 0);
+        for sample in &samples {
+            match &sample.step.prim {
+                Prim::QuantMatMul(product) if sample.step.inputs[0].shape[1] <= 8 => {
+                    let mut normed = samples.iter().filter(|other| other.step.inputs[0] == sample.step.inputs[0]);
+                    let is_twin = |prim: &Prim| matches!(prim, Prim::Normed(normed) if normed.product == *product);
+                    assert!(normed.any(|other| is_twin(&other.step.prim)), "{}", sample.label);
+                    products += 1;
+                }
+                Prim::Append(Append { rotary: Some(rotary), .. }) => {
+                    let plain = Rotary { positions: Positions::Given, ..*rotary };
+                    let append = Append { filled: Filled { shift: 0 }, past: true, rotary: Some(plain) };
+                    assert!(has(&Prim::Append(append)) && has(&Prim::Rotary(plain)), "{}", sample.label);
+                    appends += 1;
+                }
+                _ => {}
+            }
+        }
+        assert!(products >= 15 && appends >= 24, "{products} products, {appends} appends");
+    }
 }
