@@ -44,10 +44,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("progress");
         let progress = writer(&file);
-        progress(Work::Steps, 0, 2);
+        progress(Work::Steps, 1, 2);
         progress(Work::Kernels, 1, 7);
-        let lines = "{\"work\":\"steps\",\"done\":0,\"of\":2}\n{\"work\":\"kernels\",\"done\":1,\"of\":7}\n";
+        let lines = "{\"work\":\"steps\",\"done\":1,\"of\":2}\n{\"work\":\"kernels\",\"done\":1,\"of\":7}\n";
         assert_eq!(std::fs::read_to_string(file).unwrap(), lines);
-        writer(folder.path().join("none/progress"))(Work::Steps, 0, 1);
+        writer(folder.path().join("none/progress"))(Work::Steps, 1, 1);
     }
 }

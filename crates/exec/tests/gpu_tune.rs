@@ -78,7 +78,7 @@ fn a_plan_that_waits_says_how_far_it_is() {
         assert!(kernels.iter().any(|&(_, done, _)| done == at + 1), "{kernels:?}");
     }
     run(&session(folder.path(), TuneMode::On, settings()));
-    assert_eq!(take()[0], (Work::Steps, 0, 1), "steps are measured before the plan is made");
+    assert_eq!(take()[0], (Work::Steps, 1, 1), "steps are measured before the plan is made");
     run(&session(folder.path(), TuneMode::On, settings()));
     assert!(take().iter().all(|&(work, ..)| work == Work::Kernels), "nothing is measured twice");
 }

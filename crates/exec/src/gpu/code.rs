@@ -1,6 +1,6 @@
 //! Kernels on a device.
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -43,7 +43,10 @@ impl Code {
             };
             wanted.iter().map(|&kernel| (kernel, slot(kernel))).collect()
         };
-        let open: Vec<_> = slots.iter().filter(|(_, slot)| slot.get().is_none()).collect();
+        // Steps often share kernels.
+        let mut seen = HashSet::new();
+        let mut is_open = |slot: &Arc<OnceLock<Outcome>>| slot.get().is_none() && seen.insert(Arc::as_ptr(slot));
+        let open: Vec<_> = slots.iter().filter(|(_, slot)| is_open(slot)).collect();
         if !open.is_empty() {
             self.compile(&open, progress);
         }
@@ -86,5 +89,30 @@ impl Code {
         let image = self.compiler.compile(kernel, &self.arch).map_err(|error| error.to_string())?;
         let function = self.device.module(&image).and_then(|module| module.function(kernel.name));
         Ok(Arc::new(function.map_err(|error| error.to_string())?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernels::NoCompiler;
+
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_several_launches_share_is_one_piece_of_work() {
+        let device = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
+        let none = NoCompiler { reason: "there is none".into() };
+        let code = Code::new(device, Arch::new("gfx1100", 1), Arc::new(none));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let progress: OnProgress = {
+            let told = told.clone();
+            Arc::new(move |work, done, of| told.lock().unwrap().push((work, done, of)))
+        };
+        let (kernel, other) = (Kernel::new("one", "text"), Kernel::new("other", "text"));
+        let made = code.functions(&[&kernel, &kernel, &other, &kernel], Some(&progress));
+        assert!(made.len() == 4 && made.iter().all(Result::is_err));
+        let mut told = told.lock().unwrap().clone();
+        told.sort_by_key(|&(_, done, _)| done);
+        assert_eq!(told, [(Work::Kernels, 1, 2), (Work::Kernels, 2, 2)]);
     }
 }

@@ -1,5 +1,6 @@
 //! Measuring the ways to run a step.
 use std::{
+    collections::HashSet,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -35,14 +36,11 @@ pub(super) fn plan(steps: &[Step], program: &Program) {
     let Some(tuned) = &program.settings.tuned else { return };
     let start = Instant::now();
     let (mut measured, mut changed) = (0, 0);
-    for (at, step) in steps.iter().enumerate() {
-        let digest = digest(step, program.settings.tf32);
-        if !tuned.wants(&digest) {
-            continue;
-        }
-        if let Some(progress) = &program.settings.progress {
-            progress(Work::Steps, at, steps.len());
-        }
+    let mut seen = HashSet::new();
+    let all = steps.iter().map(|step| (step, digest(step, program.settings.tf32)));
+    let open: Vec<_> = all.filter(|(_, digest)| tuned.wants(digest) && seen.insert(digest.clone())).collect();
+    let count = open.len();
+    for (at, (step, digest)) in open.into_iter().enumerate() {
         if let Some(entry) = best(step, program) {
             measured += 1;
             changed += usize::from(entry.micros < entry.usual_micros);
@@ -50,6 +48,9 @@ pub(super) fn plan(steps: &[Step], program: &Program) {
                 (step.prim.name(), entry.candidate, entry.micros, entry.usual_micros);
             tracing::debug!(target: "amdgpu_ep::compile", "{prim} by {candidate}: {micros:.1} µs, as usual {usual:.1} µs");
             tuned.put(digest, entry);
+        }
+        if let Some(progress) = &program.settings.progress {
+            progress(Work::Steps, at + 1, count);
         }
     }
     if measured > 0 {
@@ -62,6 +63,9 @@ pub(super) fn plan(steps: &[Step], program: &Program) {
 /// The best of all ways; `None` if there is only one, or none can be measured.
 fn best(step: &Step, program: &Program) -> Option<Entry> {
     let (settings, device) = (&program.settings, &*program.device);
+    if device.told_of_times.is_completed() {
+        return None;
+    }
     let usual = task::usual(step, settings, device)?;
     let mut candidates = task::candidates(step, settings, device);
     candidates.retain(|candidate| *candidate != usual);
@@ -83,6 +87,10 @@ fn best(step: &Step, program: &Program) -> Option<Entry> {
 
 fn told(error: ExecError) {
     tracing::debug!(target: "amdgpu_ep::compile", "a way to run a step was not measured: {error}");
+}
+
+fn untimed() -> ExecError {
+    ExecError::Untimed { why: "events of this driver have no times".to_owned() }
 }
 
 /// A step on memory of its own, which is zero: a valid index everywhere.
@@ -137,6 +145,9 @@ impl Operands {
                 Ok(()) | Err(ExecError::Fault { .. }) => {}
                 Err(error) => return Err(error),
             }
+            if program.device.told_of_times.is_completed() {
+                return Err(untimed());
+            }
             if turn >= WARM_UPS && start.elapsed() > LIMIT {
                 break;
             }
@@ -148,7 +159,7 @@ impl Operands {
         times.sort_unstable();
         let median = times.get(times.len() / 2).copied().unwrap_or_default();
         if median.is_zero() {
-            return Err(ExecError::Untimed { why: "events of this driver have no times".to_owned() });
+            return Err(untimed());
         }
         Ok(median.as_secs_f32() * 1e6)
     }
