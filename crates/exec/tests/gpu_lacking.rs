@@ -1,6 +1,6 @@
 //! Drivers that lack what others have, as those of emulated devices may: the host driver with a switch, and kernels under the
 //! wave simulator. Each in a process of its own, because the driver reads the switch when it is loaded.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
 use std::{
@@ -18,6 +18,9 @@ use graph::{DType, Step, Tensor};
 
 const CHILD: &str = "EXEC_TEST_LACKING_CHILD";
 const SWITCH: &str = "AMDGPU_EP_HOST_LACKS";
+/// A device attribute, by HIP's number.
+const MULTIPROCESSOR_COUNT: i32 = 63;
+const NOT_SUPPORTED: i32 = 801;
 
 /// Runs `test` in a process whose driver lacks these.
 fn child(test: &str, lacks: &str) {
@@ -28,6 +31,35 @@ fn child(test: &str, lacks: &str) {
 
 fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
+}
+
+/// Fails unless the driver of this process lacks what the switch names.
+fn assert_lacking() {
+    let device = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
+    let stream = device.stream().unwrap();
+    for feature in std::env::var(SWITCH).unwrap().split(',') {
+        let is_refused = match feature {
+            "attributes" => device.attribute(MULTIPROCESSOR_COUNT).is_none(),
+            "capture" => stream.begin_capture(hip::CaptureMode::Relaxed).is_err(),
+            "event-times" => {
+                let event = device.timing_event().unwrap();
+                event.record(stream.raw()).unwrap();
+                event.synchronize().unwrap();
+                event.elapsed_ms(&event).is_err()
+            }
+            "graph-launch" => {
+                stream.begin_capture(hip::CaptureMode::Relaxed).unwrap();
+                let exec = stream.end_capture().unwrap().instantiate().unwrap();
+                exec.launch(stream.raw()).is_err()
+            }
+            "memory-info" => device.memory_info().unwrap().total == 0,
+            "peers" => device.enable_peer_access(&device).is_err_and(|error| error.code() == Some(NOT_SUPPORTED)),
+            "pinned" => !device.alloc_pinned(1).unwrap().is_pinned(),
+            "pools" => device.alloc_async(1, stream.raw()).is_err(),
+            other => panic!("{other} is no switch"),
+        };
+        assert!(is_refused, "{feature} is not lacking");
+    }
 }
 
 /// A product with a constant, which is uploaded.
@@ -77,6 +109,7 @@ fn runs(gpu: &GpuDevice) -> Vec<Duration> {
 #[test]
 fn results_are_right_whatever_the_driver_lacks() {
     if is_child() {
+        assert_lacking();
         for graphs in [GraphMode::Auto, GraphMode::On] {
             runs(&simulated("gfx1100").with(GpuSettings { graphs, ..GpuSettings::default() }));
         }
@@ -96,6 +129,7 @@ fn without_event_times_steps_take_no_time_and_nothing_is_chosen_by_it() {
     if !is_child() {
         return child("without_event_times_steps_take_no_time_and_nothing_is_chosen_by_it", "event-times");
     }
+    assert_lacking();
     let folder = tempfile::tempdir().unwrap();
     let tuned = Tuned::open(Some(folder.path()), "simulated", TuneMode::On);
     let settings = GpuSettings { tuned: Some(Arc::new(tuned)), ..GpuSettings::default() };
