@@ -5,7 +5,7 @@ mod common;
 use std::{path::PathBuf, sync::Arc};
 
 use common::{Case, random, tensor};
-use exec::{Input, Program, RunBy, gpu::GpuDevice};
+use exec::{Input, Program, RunBy, gpu::GpuDevice, memory::Purpose};
 use graph::{DType, ops::Attribute};
 use kernels::{Arch, CachedCompiler, Compiler, Counts, NoCompiler, catalogue, sim::Simulator};
 
@@ -74,5 +74,7 @@ fn a_kernel_that_is_neither_shipped_nor_compilable_leaves_its_step_to_the_host()
     assert!(why.ends_with("is not in the shipped set, and there is no compiler: libhiprtc is not installed"), "{why}");
     let found = exec::host::run_program(&program, &given).unwrap();
     assert_eq!(found, exec::host::run_once(graph, &given).unwrap());
+    let copies = 2 * given[0].bytes().len();
+    assert!(Purpose::Working.usage().peak >= copies, "operands on the host are counted");
     assert_eq!(gpu.counts(), Some(Counts { shipped: 0, kept: 0, compiled: 1 }));
 }

@@ -5,7 +5,10 @@ use graph::{Plan, Step, View, plan::Place, prim::BufferId};
 use hip::{CopyKind, RawStream};
 use host_ops::{Context, Parallel, Scratch};
 
-use crate::ExecError;
+use crate::{
+    ExecError,
+    memory::{Purpose, Share},
+};
 
 /// Host memory for a part of a buffer.
 struct Copy {
@@ -67,7 +70,8 @@ pub(super) unsafe fn run(
         }
     }
     device.stream_synchronize(stream)?;
-    let mut scratch = Scratch::default();
+    let copied = copies.iter().map(|copy| size_of_val(&copy.words[..])).sum();
+    let (mut working, mut scratch) = (Share::new(Purpose::Working, copied), Scratch::default());
     let mut cx = Context { parallel, scratch: &mut scratch };
     let on_host = |buffer: BufferId| {
         let copy = copies.iter().find(|copy| same(copy.buffer, buffer));
@@ -80,6 +84,7 @@ pub(super) unsafe fn run(
     };
     // SAFETY: every view of a buffer lies in its copy, aligned as the buffer is; constants are only read.
     let done = unsafe { host_ops::run(step, on_host, &mut cx) };
+    working.set(copied + scratch.bytes());
     done.map_err(|source| ExecError::Step { node: node(), source })?;
     for view in &step.outputs {
         let range = view_range(view);

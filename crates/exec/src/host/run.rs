@@ -134,7 +134,7 @@ pub(super) unsafe fn execute_part(
 ) -> Result<(), ExecError> {
     let address = |buffer| bound.address(buffer);
     let mut cx = Context { parallel, scratch: &mut state.scratch };
-    for step in &bound.plan.steps[steps] {
+    let done = bound.plan.steps[steps].iter().try_for_each(|step| {
         let start = observer.is_some().then(Instant::now);
         // SAFETY: the planner keeps live buffers apart and every view within its buffer; the caller vouches for inputs
         // and outputs. Constants and inputs are only read: no step writes a buffer that it did not make.
@@ -146,9 +146,10 @@ pub(super) unsafe fn execute_part(
         if let (Some(observer), Some(start)) = (observer, start) {
             observer.step(step, RunBy::Own { why: None }, start, start.elapsed());
         }
-    }
+        Ok(())
+    });
     state.working.set(state.scratch.bytes());
-    Ok(())
+    done
 }
 
 /// Runs a plan without inputs and gives its outputs; `None` if a step fails, which the run itself will then report.
