@@ -1,4 +1,6 @@
 //! A row times a matrix: every element of the matrix is read once, so memory sets the speed.
+use std::ops::Range;
+
 use crate::{Parallel, epilogue::BLOCK, microkernel::Compute, operand::Source, simd::vectorised};
 
 /// Columns whose sums stay in the first cache; fewer would be short runs of memory from each row.
@@ -9,6 +11,8 @@ const ROWS: usize = 16;
 const LANES: usize = 16;
 /// Elements of a row that are converted at a time, where the matrix is of another type than the sums.
 const CHUNK: usize = 256;
+/// Columns of matrices that are so small that buffers for larger ones would cost more than the product.
+const FEW: usize = 64;
 /// Elements of the matrix that are worth a task.
 const GRAIN: usize = 1 << 15;
 
@@ -46,45 +50,70 @@ pub(crate) unsafe fn gemv<C: Compute, B: Source<C>>(
 ) {
     let grain = GRAIN.div_ceil(vector.len().max(1)).next_multiple_of(64);
     parallel.ranges(columns, grain, |range| {
-        let matrix = &matrix;
-        let mut sums = [C::ZERO; COLUMNS];
-        for start in range.clone().step_by(COLUMNS) {
-            let sums = &mut sums[..COLUMNS.min(range.end - start)];
-            let from = matrix.offset(start as isize * matrix.column);
-            // SAFETY: the caller vouches for all rows and columns.
-            unsafe { if matrix.column == 1 { sum_rows(vector, from, sums) } else { sum_columns(vector, from, sums) } }
-            for (at, sums) in sums.chunks(BLOCK).enumerate() {
-                store(start + at * BLOCK, sums);
+        // SAFETY: the caller vouches for all rows and columns.
+        unsafe {
+            if range.len() <= FEW {
+                some_columns::<FEW, FEW, C, B>(vector, &matrix, range, &store);
+            } else {
+                some_columns::<COLUMNS, CHUNK, C, B>(vector, &matrix, range, &store);
             }
         }
     });
+}
+
+/// These columns, `MOST` at a time.
+///
+/// # Safety
+/// As for [`gemv`], of these columns.
+unsafe fn some_columns<const MOST: usize, const CHUNK: usize, C: Compute, B: Source<C>>(
+    vector: &[C],
+    matrix: &Operand<B>,
+    range: Range<usize>,
+    store: &impl Fn(usize, &[C]),
+) {
+    let mut sums = [C::ZERO; MOST];
+    for start in range.clone().step_by(MOST) {
+        let sums = &mut sums[..MOST.min(range.end - start)];
+        let from = matrix.offset(start as isize * matrix.column);
+        // SAFETY: the caller vouches for all rows and columns.
+        unsafe {
+            if matrix.column == 1 {
+                sum_rows::<CHUNK, C, B>(vector, from, sums);
+            } else {
+                sum_columns(vector, from, sums);
+            }
+        }
+        for (at, sums) in sums.chunks(BLOCK).enumerate() {
+            store(start + at * BLOCK, sums);
+        }
+    }
 }
 
 /// The sum of all rows, each times an element of the vector.
 ///
 /// # Safety
 /// The matrix has that many rows, each of as many neighbours as there are sums.
-unsafe fn sum_rows<C: Compute, B: Source<C>>(vector: &[C], matrix: Operand<B>, sums: &mut [C]) {
+unsafe fn sum_rows<const CHUNK: usize, C: Compute, B: Source<C>>(vector: &[C], matrix: Operand<B>, sums: &mut [C]) {
     sums.fill(C::ZERO);
     let mut converted = [[C::ZERO; CHUNK]; ROWS];
     for (at, factors) in vector.chunks(ROWS).enumerate() {
         let row = |number: usize| matrix.offset((at * ROWS + number) as isize * matrix.row).start;
-        let mut rows = [std::ptr::null(); ROWS];
         if B::SAME {
-            rows.iter_mut().take(factors.len()).enumerate().for_each(|(number, to)| *to = row(number).cast());
-            // SAFETY: the caller vouches for the rows, whose elements are stored as `C` is.
-            unsafe { add_rows(sums, factors, &rows) };
+            let mut rows: [&[C]; ROWS] = [&[]; ROWS];
+            for (number, place) in rows.iter_mut().take(factors.len()).enumerate() {
+                // SAFETY: the caller vouches for the row, whose elements are stored as `C` is.
+                *place = unsafe { std::slice::from_raw_parts(row(number).cast(), sums.len()) };
+            }
+            add_rows(sums, factors, &rows);
             continue;
         }
         for (at, sums) in sums.chunks_mut(CHUNK).enumerate() {
-            for (number, (to, place)) in converted.iter_mut().zip(&mut rows).take(factors.len()).enumerate() {
-                // SAFETY: as above.
+            for (number, to) in converted.iter_mut().take(factors.len()).enumerate() {
+                // SAFETY: the caller vouches for the row, of which this is a part.
                 let from = unsafe { std::slice::from_raw_parts(row(number).wrapping_add(at * CHUNK), sums.len()) };
                 B::read_all(from, &mut to[..sums.len()]);
-                *place = to.as_ptr();
             }
-            // SAFETY: so many elements were just converted.
-            unsafe { add_rows(sums, factors, &rows) };
+            add_rows(sums, factors, &converted.each_ref().map(|row| &row[..sums.len()]));
         }
     }
 }
@@ -112,36 +141,28 @@ unsafe fn sum_columns<C: Compute, B: Source<C>>(vector: &[C], matrix: Operand<B>
     }
 }
 
-/// Adds rows times their factors to as many sums as there are.
-///
-/// # Safety
-/// For each factor there is a row, of as many elements as there are sums.
-unsafe fn add_rows<C: Compute>(sums: &mut [C], factors: &[C], rows: &[*const C; ROWS]) {
-    vectorised! {
-        fn add<C: Compute>(sums: &mut [C], factors: &[C], rows: &[*const C; ROWS]) {
-            // A count that the compiler knows is worth a fifth of the time.
-            match factors.first_chunk::<ROWS>() {
-                // SAFETY: by the word of `add_rows`'s caller.
-                Some(all) => unsafe { add_blocks::<WIDE, C>(sums, all, rows) },
-                // SAFETY: as above.
-                None => unsafe { add_blocks::<WIDE, C>(sums, factors, rows) },
-            }
+vectorised! {
+    /// Adds rows times their factors to sums, as far as all of these rows reach.
+    fn add_rows<C: Compute>(sums: &mut [C], factors: &[C], rows: &[&[C]; ROWS]) {
+        // A count that the compiler knows is worth a fifth of the time.
+        match factors.first_chunk::<ROWS>() {
+            Some(all) => add_blocks::<WIDE, C>(sums, all, rows),
+            None => add_blocks::<WIDE, C>(sums, factors, rows),
         }
     }
-    add(sums, factors, rows);
 }
 
-/// # Safety
-/// As for [`add_rows`].
 #[inline(always)]
-unsafe fn add_blocks<const WIDE: bool, C: Compute>(sums: &mut [C], factors: &[C], rows: &[*const C; ROWS]) {
+fn add_blocks<const WIDE: bool, C: Compute>(sums: &mut [C], factors: &[C], rows: &[&[C]; ROWS]) {
+    let reach = rows.iter().take(factors.len()).fold(sums.len(), |reach, row| reach.min(row.len()));
+    let sums = &mut sums[..reach];
     let (blocks, rest) = sums.as_chunks_mut::<LANES>();
     let done = blocks.len() * LANES;
     for (at, block) in blocks.iter_mut().enumerate() {
         let mut held = *block;
         for (&factor, row) in factors.iter().zip(rows) {
-            // SAFETY: the caller's.
-            let values = unsafe { row.add(at * LANES).cast::<[C; LANES]>().read_unaligned() };
+            // SAFETY: each of these rows has `reach` elements or more, and the block ends at `done` or before.
+            let values = unsafe { row.as_ptr().add(at * LANES).cast::<[C; LANES]>().read_unaligned() };
             for (sum, value) in held.iter_mut().zip(values) {
                 *sum = factor.fused::<WIDE>(value, *sum);
             }
@@ -150,8 +171,8 @@ unsafe fn add_blocks<const WIDE: bool, C: Compute>(sums: &mut [C], factors: &[C]
     }
     for (at, sum) in rest.iter_mut().enumerate() {
         for (&factor, row) in factors.iter().zip(rows) {
-            // SAFETY: the caller's.
-            *sum = factor.fused::<WIDE>(unsafe { row.add(done + at).read() }, *sum);
+            // SAFETY: each of these rows has `reach` elements or more, and `done + at` is below that.
+            *sum = factor.fused::<WIDE>(unsafe { *row.get_unchecked(done + at) }, *sum);
         }
     }
 }
