@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 use std::path::{Path, PathBuf};
 
-/// What the crate may use; all of it is about data and text.
-const ALLOWED: [&str; 4] = ["bytemuck", "half", "smallvec", "thiserror"];
+/// What the crate may use; all of it is about data, its memory and text.
+const ALLOWED: [&str; 5] = ["bytemuck", "half", "memmap2", "smallvec", "thiserror"];
 
 /// Starts of names that belong to others: crates of this workspace, the C types of ONNX Runtime, HIP and CUDA, and what loads
 /// libraries.
