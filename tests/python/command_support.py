@@ -16,10 +16,16 @@ def onnxruntime_library():
     return next(path for path in capi.iterdir() if path.name.startswith("libonnxruntime.so."))
 
 
+def loader():
+    """The loader that this interpreter was started by, with its folders, if that is another one than the system's."""
+    words = Path("/proc/self/cmdline").read_text().split("\0")
+    return words[:3] if words[1] == "--library-path" else []
+
+
 def call(*words, stdin="", **variables):
     """What the command did, with these environment variables on top."""
     environment = {**os.environ, "AMDGPU_EP_DRIVER": "host", "AMDGPU_EP_PATH": LIBRARY, **variables}
-    command = [COMMAND, *words, "--ort", onnxruntime_library()]
+    command = [*loader(), COMMAND, *words, "--ort", onnxruntime_library()]
     return subprocess.run(command, input=stdin.encode(), capture_output=True, env=environment, timeout=600)
 
 
