@@ -99,6 +99,11 @@ fn driver(request: &EpRequest<'_>) -> Result<DriverKind> {
     name.parse().map_err(|error: hip::UnknownDriver| Error::invalid_argument(error.to_string()))
 }
 
+/// The path that a session-config entry names; an empty one names none.
+fn path(request: &EpRequest<'_>, entry: &str) -> Result<Option<String>> {
+    Ok(request.options.get(entry)?.filter(|path| !path.is_empty()))
+}
+
 impl Factory for HipFactory {
     fn vendor(&self) -> &str {
         "AMD"
@@ -119,25 +124,21 @@ impl Factory for HipFactory {
 
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
         let driver = driver(request)?;
-        let file = request.options.get(entries::EXPLAIN_FILE)?.filter(|file| !file.is_empty());
+        let file = path(request, entries::EXPLAIN_FILE)?;
         let (passes, dump) = (request.options.get(entries::DISABLE_PASSES)?, request.options.get(entries::DUMP_DIR)?);
-        let times = request.options.get(entries::PROFILE_FILE)?.filter(|file| !file.is_empty());
+        let times = path(request, entries::PROFILE_FILE)?;
         let given = request.options.config_entries()?;
         let mode = hipdnn::mode(request.options.get(entries::HIPDNN)?.as_deref());
         let runs = self.runs(request, driver)?;
-        let cache = request.options.get(entries::CACHE_DIR)?.filter(|folder| !folder.is_empty());
+        let cache = path(request, entries::CACHE_DIR)?;
         let settings = GpuSettings {
             graphs: gpu::graphs(request.options.get(entries::GRAPH)?.as_deref()),
             tf32: gpu::tf32(request.options.get(entries::TF32)?.as_deref()),
-            progress: request
-                .options
-                .get(entries::PROGRESS_FILE)?
-                .filter(|file| !file.is_empty())
-                .map(progress::writer),
+            progress: path(request, entries::PROGRESS_FILE)?.map(progress::writer),
             ..GpuSettings::default()
         };
         let tune = gpu::tune(request.options.get(entries::TUNE)?.as_deref());
-        let memory = request.options.get(entries::MEMORY_FILE)?.filter(|file| !file.is_empty());
+        let memory = path(request, entries::MEMORY_FILE)?;
         let device = self.device(&runs, driver, mode, settings, cache.as_deref(), tune)?;
         let save = Save::from_entries(&given, FILE_EXTENSION, false)?;
         Ok(HipEp {
