@@ -5,7 +5,7 @@ graph, eagerly written and compiled. Results are compared with PyTorch in single
 provider. Who runs the steps of a network is what the backend recorded (`ep.hip.explain_file`). With --tiny the networks are
 small ones with the same layers.
 
-usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_models.py LIBRARY [--tiny] [--compile] [--option KEY=VALUE ...] [--only NAME]
+usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_models.py LIBRARY [--tiny] [--compile] [--steps] [--option KEY=VALUE ...] [--only NAME]
 """
 import argparse
 import collections
@@ -20,6 +20,7 @@ import numpy as np
 import onnxruntime as ort
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import step_times
 from networks import bert, resnet50
 
 NAME = "AMDGPUExecutionProvider"
@@ -108,11 +109,20 @@ def on_cpu(model, feeds):
     return ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)[0].astype(np.float64)
 
 
+def profile(model, feeds, options, record):
+    running, _ = session(model, {**options, step_times.ENTRY: str(record)})
+    run, _ = bound(running, feeds)
+    for _ in range(4):
+        run()
+    step_times.show(record)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("library", type=Path)
     parser.add_argument("--tiny", action="store_true", help="small networks and few rounds, for slow devices")
     parser.add_argument("--compile", action="store_true", help="PyTorch compiled too, which takes a minute")
+    parser.add_argument("--steps", action="store_true", help="what the steps take, in a session of their own")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
@@ -149,6 +159,8 @@ def main():
                 print(f"{label:<28}{name:<20}{milliseconds:>9.3f}{ratio:>10}   {error if not ratio else ''}")
             print(f"{'':<28}session made in {seconds:.2f} s; steps: {runners(record)}")
             del running, run, result, runs
+            if arguments.steps:
+                profile(model, feeds, options, Path(folder) / "times")
     return int(failed)
 
 

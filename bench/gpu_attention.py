@@ -1,0 +1,117 @@
+"""Attention of a whole prompt on a GPU, beside PyTorch's scaled_dot_product_attention, in half precision.
+
+One node in a session of ONNX Runtime with tensors bound to the device, and PyTorch as a CUDA graph, run in turn in one process,
+each run waited for; medians. `attention` is softmax(q·kᵀ)·v, `decoder` is GroupQueryAttention into a cache, which is causal and
+copies keys and values into the cache besides. Without PyTorch results are compared with ONNX Runtime's CPU provider.
+
+usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_attention.py LIBRARY [--tiny] [--option KEY=VALUE ...]
+"""
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import gpu_models
+
+HALF, WHOLE = TensorProto.FLOAT16, TensorProto.INT32
+# What it is, queries' heads, keys' heads, tokens, size of a head.
+CASES = [("attention", 32, 32, 2048, 64), ("attention", 32, 32, 2048, 128), ("decoder", 32, 8, 2048, 64), ("decoder", 32, 8, 2048, 128)]
+TINY = [("attention", 2, 2, 64, 64), ("decoder", 4, 2, 64, 64)]
+
+
+def model(kind, heads, shared, length, size):
+    value = helper.make_tensor_value_info
+    inputs = [value("q", HALF, [1, length, heads * size]), *(value(name, HALF, [1, length, shared * size]) for name in "kv")]
+    outputs = [value("y", HALF, [1, length, heads * size])]
+    if kind == "attention":
+        node = helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["y"], domain="com.microsoft", num_heads=heads)
+    else:
+        cache = [1, shared, length, size]
+        inputs += [*(value(f"past_{name}", HALF, cache) for name in "kv"), value("last", WHOLE, [1]), value("total", WHOLE, [])]
+        outputs += [value(f"present_{name}", HALF, cache) for name in "kv"]
+        node = helper.make_node("GroupQueryAttention", [info.name for info in inputs], [info.name for info in outputs],
+                                domain="com.microsoft", num_heads=heads, kv_num_heads=shared)
+    graph = helper.make_graph([node], kind, inputs, outputs)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def feeds(kind, heads, shared, length, size):
+    random = np.random.default_rng(3)
+    normal = lambda count: random.standard_normal((1, length, count * size), np.float32).astype(np.float16)
+    made = {"q": normal(heads), "k": normal(shared), "v": normal(shared)}
+    if kind == "decoder":
+        made |= {f"past_{name}": np.zeros((1, shared, length, size), np.float16) for name in "kv"}
+        made |= {"last": np.array([length - 1], np.int32), "total": np.array(length, np.int32)}
+    return made
+
+
+def bound(running, made):
+    binding, device = running.io_binding(), ("gpu", 0, gpu_models.AMD)
+    values = {name: ort.OrtValue.ortvalue_from_numpy(array, *device) for name, array in made.items()}
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    result = ort.OrtValue.ortvalue_from_numpy(np.full(made["q"].shape, np.nan, np.float16), *device)
+    binding.bind_ortvalue_output("y", result)
+    for name in "kv" if "past_k" in values else "":
+        binding.bind_ortvalue_output(f"present_{name}", values[f"past_{name}"])
+    return lambda: running.run_with_iobinding(binding), lambda: result.numpy()
+
+
+def by_torch(torch, kind, made, heads, shared, size):
+    """PyTorch's run, and the same in single precision without its fused kernels."""
+    from torch.nn.functional import scaled_dot_product_attention as attend
+    split = lambda name, count: torch.from_numpy(made[name]).cuda().view(1, -1, count, size).transpose(1, 2)
+    arguments = split("q", heads), split("k", shared), split("v", shared)
+    call = lambda q, k, v: attend(q, k, v, is_causal=kind == "decoder", enable_gqa=heads != shared)
+    q, k, v = (each.double() for each in arguments)
+    k, v = (each.repeat_interleave(heads // shared, 1) for each in (k, v))
+    scores = q @ k.transpose(2, 3) / size**0.5
+    if kind == "decoder":
+        scores += torch.full(scores.shape[2:], -torch.inf, device="cuda", dtype=torch.float64).triu(1)
+    exact = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2).cpu().numpy()
+    return gpu_models.as_graph(torch, call, arguments), exact
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library", type=Path)
+    parser.add_argument("--tiny", action="store_true", help="few tokens and rounds, for slow devices")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
+    given = parser.parse_args()
+    try:
+        import torch
+        torch = torch if torch.cuda.is_available() else None
+    except ImportError:
+        torch = None
+    ort.register_execution_provider_library(gpu_models.NAME, str(given.library.resolve()))
+    options = {"profile": "hip", **dict(option.split("=", 1) for option in given.option)}
+    wrong = False
+    print(f"{'':44}{'ms':>9}{'Tflop/s':>9}{'PyTorch ms':>12}{'ours is':>9}  error")
+    for kind, heads, shared, length, size in TINY if given.tiny else CASES:
+        made = feeds(kind, heads, shared, length, size)
+        text = model(kind, heads, shared, length, size)
+        run, result = bound(gpu_models.session(text, options)[0], made)
+        run()
+        if torch:
+            theirs, exact = by_torch(torch, kind, made, heads, shared, size)
+        else:
+            theirs, exact = None, gpu_models.on_cpu(text, made)
+        error = np.linalg.norm(result().astype(np.float64) - exact) / np.linalg.norm(exact)
+        wrong |= not error < 5e-3
+        runs = {"ours": run} | ({"theirs": theirs} if theirs else {})
+        found = gpu_models.medians(runs, 3 if given.tiny else 100, 1 if given.tiny else 5)
+        flops = 4 * heads * length**2 * size / (2 if kind == "decoder" else 1)
+        beside = f"{found['theirs']:>12.3f}{found['theirs'] / found['ours']:>8.2f}x" if theirs else f"{'':21}"
+        title = f"{kind}, {heads} heads of {size} on {shared}, {length} tokens"
+        print(f"{title:44}{found['ours']:>9.3f}{flops / found['ours'] / 1e9:>9.1f}{beside}  {error:.1e}{'' if error < 5e-3 else ' WRONG'}",
+              flush=True)
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
