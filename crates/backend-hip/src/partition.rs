@@ -44,13 +44,12 @@ pub(crate) struct Watched {
 
 impl DevicePartition {
     pub fn new(program: Program, runs: Arc<Runs>, watched: Watched) -> Self {
-        let reads_values = (0..program.graph().inputs().len()).any(|at| program.needs_value(at));
+        let reads_values = (0..program.inputs()).any(|at| program.needs_value(at));
         Self { program, reads_values, runs, watched }
     }
 
     fn inputs<'a>(&self, context: &KernelContext<'a>) -> Result<PerValue<Tensor<'a>>> {
-        let count = self.program.graph().inputs().len();
-        (0..count)
+        (0..self.program.inputs())
             .map(|at| context.input(at)?.ok_or_else(|| Error::invalid_argument(format!("input {at} is missing"))))
             .collect()
     }
@@ -81,7 +80,7 @@ impl DevicePartition {
             return None;
         }
         let timed = self.watched.timed.as_ref().map(|(runs, partition)| TimedRun::new(runs, partition));
-        Some(Arc::new(Watch { graph: self.program.graph().clone(), recorders, timed, peak: self.watched.peak }))
+        Some(Arc::new(Watch { graph: self.program.graph(), recorders, timed, peak: self.watched.peak }))
     }
 }
 

@@ -60,7 +60,7 @@ impl NodeRecord {
             inputs.push(value(id)?.map(|value| InputInfo {
                 dtype: value.dtype,
                 rank: value.rank,
-                constant: value.constant.as_ref().filter(|constant| constant.bytes().len() <= SMALL_CONSTANT_BYTES),
+                constant: value.constant.as_ref().filter(|constant| constant.len_bytes() <= SMALL_CONSTANT_BYTES),
             }));
         }
         let mut outputs = Vec::with_capacity(self.outputs.len());

@@ -98,7 +98,7 @@ mod tests {
         let shapes: [&[usize]; 2] = [&[1, 1, 4], &[2, 1, 1]];
         let prepared = program.plan(&shapes.map(|shape| Input { shape, value: None })).unwrap();
         assert_eq!(
-            line("p", program.graph(), &*prepared),
+            line("p", &program.graph(), &*prepared),
             "{\"partition\":\"p\",\"steps\":[{\"node\":\"a \\\"node\\\"\",\"op\":\"Conv\",\"step\":\"conv\",\"run_by\":\"hipDNN: HOST_CPU_ENGINE\",\"reason\":null,\"tuned\":null}]}\n"
         );
         assert_eq!(summary(&*prepared), "1 steps, 1 by hipDNN (HOST_CPU_ENGINE)");
@@ -109,6 +109,6 @@ mod tests {
         let program = program("Softmax", &[2], &HostDevice::new());
         let prepared = program.plan(&[Input { shape: &[2, 3], value: None }]).unwrap();
         assert_eq!(summary(&*prepared), "1 steps, 1 by our own code");
-        assert!(line("p", program.graph(), &*prepared).contains("\"run_by\":\"own: softmax\",\"reason\":null"));
+        assert!(line("p", &program.graph(), &*prepared).contains("\"run_by\":\"own: softmax\",\"reason\":null"));
     }
 }

@@ -79,6 +79,12 @@ pub trait Loaded: Send + Sync {
     /// # Errors
     /// The device has no room for it.
     fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError>;
+
+    /// The constant, if the device has its bytes by now and can give them back: the host then need not keep them.
+    fn stored(&self, constant: &Tensor) -> Option<Tensor> {
+        let _ = constant;
+        None
+    }
 }
 
 /// A plan that is ready to run, any number of times at once.

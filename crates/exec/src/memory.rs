@@ -7,7 +7,8 @@ use std::{
 /// What memory is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Constants of the model in the host's memory. The host device reads them there; a GPU has a copy of its own.
+    /// Constants of the model in the host's memory. The host device reads them there; large ones that a GPU has count here only
+    /// where the host needs them too.
     Constants,
     /// Constants in the memory of a GPU.
     Weights,

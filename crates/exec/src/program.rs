@@ -2,7 +2,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -47,7 +47,8 @@ pub struct Settings {
 
 /// A partition with the plans made for it so far.
 pub struct Program {
-    graph: Arc<Graph>,
+    /// Replaced when the device has taken constants over.
+    graph: RwLock<Arc<Graph>>,
     fired: Vec<Fired>,
     passes: Selection,
     watcher: Option<Watcher>,
@@ -99,6 +100,7 @@ impl Program {
         let (needs_value, graph) = (graph.inputs_with_needed_values(), Arc::new(graph));
         let loaded = device.load(graph.clone())?;
         let plans = Mutex::new(Lru::new(KEPT_PLANS));
+        let graph = RwLock::new(graph);
         Ok(Self { graph, fired, passes, watcher, planned, made: AtomicUsize::new(0), needs_value, plans, loaded })
     }
 
@@ -108,8 +110,13 @@ impl Program {
     }
 
     /// The partition, as the passes left it.
-    pub fn graph(&self) -> &Arc<Graph> {
-        &self.graph
+    pub fn graph(&self) -> Arc<Graph> {
+        self.graph.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many inputs it has.
+    pub fn inputs(&self) -> usize {
+        self.needs_value.len()
     }
 
     /// True for inputs whose values decide about shapes: the caller must give them.
@@ -122,7 +129,7 @@ impl Program {
     /// # Errors
     /// The shapes break an operator's rules, or the device has no room for the plan.
     pub fn plan(&self, inputs: &[Input<'_>]) -> Result<Arc<dyn Prepared>, ExecError> {
-        let wanted = self.graph.inputs().len();
+        let wanted = self.inputs();
         if inputs.len() != wanted {
             return Err(ExecError::Count { what: "inputs", found: inputs.len(), wanted });
         }
@@ -131,16 +138,14 @@ impl Program {
             return Ok(plan);
         }
         // Made outside the lock: another run with other shapes need not wait. Two threads may make the same plan once.
-        let specs: Vec<InputSpec> = self
-            .graph
+        let graph = self.graph();
+        let specs: Vec<InputSpec> = graph
             .inputs()
             .iter()
             .zip(inputs)
             .map(|(id, input)| InputSpec {
                 shape: input.shape.into(),
-                known: input
-                    .value
-                    .and_then(|bytes| Tensor::from_bytes(self.graph.value(*id).dtype, input.shape, bytes)),
+                known: input.value.and_then(|bytes| Tensor::from_bytes(graph.value(*id).dtype, input.shape, bytes)),
             })
             .collect();
         let mut fold = |prologue: &Plan| self.loaded.evaluate(prologue);
@@ -148,17 +153,25 @@ impl Program {
         let mut watch = |stage: &str, text: &dyn fmt::Display| {
             self.watcher.iter().for_each(|watcher| watcher(&format!("plan-{number}-{stage}"), text));
         };
-        let plan = self.loaded.prepare(Plan::watched(&self.graph, &specs, &self.passes, &mut fold, &mut watch)?)?;
-        let assignment = Assignment { graph: &self.graph, prepared: &*plan };
+        let plan = self.loaded.prepare(Plan::watched(&graph, &specs, &self.passes, &mut fold, &mut watch)?)?;
+        self.let_go();
+        let assignment = Assignment { graph: &graph, prepared: &*plan };
         if self.watcher.is_some() && assignment.was_asked() {
             watch("run-by", &assignment);
         }
-        self.planned.iter().for_each(|planned| planned(&self.graph, &*plan));
+        self.planned.iter().for_each(|planned| planned(&graph, &*plan));
         let signature = Signature {
             shapes: inputs.iter().map(|input| input.shape.into()).collect(),
             values: inputs.iter().map(|input| input.value.map(Into::into)).collect(),
         };
         self.plans.lock().unwrap_or_else(PoisonError::into_inner).insert(signature, plan.clone());
         Ok(plan)
+    }
+    /// Lets go of constants that the device has by now.
+    fn let_go(&self) {
+        let mut graph = self.graph.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(smaller) = graph.with_constants(|constant| self.loaded.stored(constant)) {
+            *graph = Arc::new(smaller);
+        }
     }
 }

@@ -109,6 +109,25 @@ impl Graph {
         &self.outputs
     }
 
+    /// The graph with other tensors in place of constants, where `other` has some; `None` if it has none at all.
+    pub fn with_constants(&self, other: impl Fn(&Tensor) -> Option<Tensor>) -> Option<Self> {
+        let others = self.values.iter().map(|value| value.constant.as_ref().and_then(&other));
+        let others: Vec<(usize, Tensor)> = others.enumerate().filter_map(|(at, other)| Some((at, other?))).collect();
+        if others.is_empty() {
+            return None;
+        }
+        let mut graph = self.clone();
+        others.into_iter().for_each(|(at, other)| graph.values[at].constant = Some(other));
+        Some(graph)
+    }
+
+    /// The graph without its constants: what is needed to name its nodes and values.
+    #[must_use]
+    pub fn without_constants(&self) -> Self {
+        let bare = |value: &Value| Value { constant: None, ..value.clone() };
+        Self { values: self.values.iter().map(bare).collect(), ..self.clone() }
+    }
+
     /// For each input, whether an operator must know its value when shapes are planned.
     pub fn inputs_with_needed_values(&self) -> Vec<bool> {
         let needed = self.needed_values();

@@ -42,4 +42,4 @@ pub use ops::Op;
 pub use plan::Plan;
 pub use prim::{Prim, Step, View};
 pub use shape::Shape;
-pub use tensor::Tensor;
+pub use tensor::{Tensor, WeakTensor};

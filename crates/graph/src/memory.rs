@@ -1,11 +1,15 @@
 //! Where the bytes of constants lie.
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
 
 /// A large page. Weights on such pages are streamed nearly twice as fast: the processor reads ahead across small ones badly.
 const HUGE_PAGE: usize = 2 << 20;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes that the tensors of this library hold in the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +25,72 @@ pub fn held() -> Held {
     Held { now: NOW.load(Ordering::Relaxed), peak: PEAK.load(Ordering::Relaxed) }
 }
 
+/// Memory elsewhere that has the bytes of a constant.
+pub trait Store: Send + Sync {
+    /// Copies all of them. A store that can't leaves zeros and remembers it: whoever made it asks before anything that may
+    /// have come of them is used.
+    fn fetch(&self, bytes: &mut [u8]);
+}
+
 /// Bytes that do not change, aligned for every element type.
 pub(crate) struct Memory {
+    id: u64,
+    len: usize,
+    state: State,
+}
+
+enum State {
+    Here(Block),
+    /// In a store, and here once somebody has read them.
+    Away {
+        store: Box<dyn Store>,
+        fetched: OnceLock<Block>,
+    },
+}
+
+impl Memory {
+    /// A copy of these bytes.
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        let block = Block::filled(bytes.len(), |copy| copy.copy_from_slice(bytes));
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), len: bytes.len(), state: State::Here(block) }
+    }
+
+    /// The same bytes, which a store has.
+    pub fn away(&self, store: Box<dyn Store>) -> Self {
+        Self { id: self.id, len: self.len, state: State::Away { store, fetched: OnceLock::new() } }
+    }
+
+    /// What all memory of the same bytes has in common.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if the bytes take room in the host's memory.
+    pub fn is_here(&self) -> bool {
+        match &self.state {
+            State::Here(_) => true,
+            State::Away { fetched, .. } => fetched.get().is_some(),
+        }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        match &self.state {
+            State::Here(block) => block.bytes(),
+            State::Away { store, fetched } => {
+                fetched.get_or_init(|| Block::filled(self.len, |bytes| store.fetch(bytes))).bytes()
+            }
+        }
+    }
+}
+
+/// A piece of the host's memory, which is counted.
+struct Block {
     place: Place,
-    bytes: usize,
+    len: usize,
 }
 
 enum Place {
@@ -34,46 +100,46 @@ enum Place {
     Pages { map: memmap2::Mmap, start: usize },
 }
 
-impl Memory {
-    /// A copy of these bytes.
-    pub fn copy_of(bytes: &[u8]) -> Self {
-        let place = Place::pages(bytes).unwrap_or_else(|| {
-            let mut words = vec![0u128; bytes.len().div_ceil(16)];
-            bytemuck::cast_slice_mut::<u128, u8>(&mut words)[..bytes.len()].copy_from_slice(bytes);
+impl Block {
+    /// Memory that was zero before it was filled.
+    fn filled(len: usize, fill: impl Fn(&mut [u8])) -> Self {
+        let place = Place::pages(len, &fill).unwrap_or_else(|| {
+            let mut words = vec![0u128; len.div_ceil(16)];
+            fill(&mut bytemuck::cast_slice_mut::<u128, u8>(&mut words)[..len]);
             Place::Words(words.into())
         });
-        let now = NOW.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len();
+        let now = NOW.fetch_add(len, Ordering::Relaxed) + len;
         PEAK.fetch_max(now, Ordering::Relaxed);
-        Self { place, bytes: bytes.len() }
+        Self { place, len }
     }
 
-    pub fn bytes(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         match &self.place {
-            Place::Words(words) => &bytemuck::cast_slice(words)[..self.bytes],
-            Place::Pages { map, start } => &map[*start..][..self.bytes],
+            Place::Words(words) => &bytemuck::cast_slice(words)[..self.len],
+            Place::Pages { map, start } => &map[*start..][..self.len],
         }
     }
 }
 
-impl Drop for Memory {
+impl Drop for Block {
     fn drop(&mut self) {
-        NOW.fetch_sub(self.bytes, Ordering::Relaxed);
+        NOW.fetch_sub(self.len, Ordering::Relaxed);
     }
 }
 
 impl Place {
-    /// A copy on large pages; `None` if it would not fill one, or if the system has none to give.
-    fn pages(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < HUGE_PAGE {
+    /// Large pages; `None` if one would not be filled, or if the system has none to give.
+    fn pages(len: usize, fill: impl Fn(&mut [u8])) -> Option<Self> {
+        if len < HUGE_PAGE {
             return None;
         }
         // What is mapped beyond the bytes is never touched, so that no memory stands behind it.
-        let mut map = memmap2::MmapMut::map_anon(bytes.len().checked_add(HUGE_PAGE)?).ok()?;
+        let mut map = memmap2::MmapMut::map_anon(len.checked_add(HUGE_PAGE)?).ok()?;
         let start = map.as_ptr().align_offset(HUGE_PAGE);
         #[cfg(target_os = "linux")]
         // Refused where the kernel was built without them; the memory is then as good as any.
-        let _ = map.advise_range(memmap2::Advice::HugePage, start, bytes.len());
-        map.get_mut(start..start + bytes.len())?.copy_from_slice(bytes);
+        let _ = map.advise_range(memmap2::Advice::HugePage, start, len);
+        fill(map.get_mut(start..start + len)?);
         Some(Self::Pages { map: map.make_read_only().ok()?, start })
     }
 }
@@ -89,8 +155,31 @@ mod tests {
             let memory = Memory::copy_of(&bytes);
             assert_eq!(memory.bytes(), bytes);
             // The system may refuse to map any.
-            let wanted = if matches!(memory.place, Place::Pages { .. }) { HUGE_PAGE } else { 16 };
+            let State::Here(block) = &memory.state else { unreachable!() };
+            let wanted = if matches!(block.place, Place::Pages { .. }) { HUGE_PAGE } else { 16 };
             assert!(len == 0 || memory.bytes().as_ptr().addr().is_multiple_of(wanted), "{len}");
+        }
+    }
+
+    struct Counting(AtomicUsize);
+
+    impl Store for std::sync::Arc<Counting> {
+        fn fetch(&self, bytes: &mut [u8]) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            bytes.fill(7);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_away_are_fetched_once_and_only_if_somebody_reads_them() {
+        for len in [5, HUGE_PAGE] {
+            let store = std::sync::Arc::new(Counting(AtomicUsize::new(0)));
+            let here = Memory::copy_of(&vec![7; len]);
+            let away = here.away(Box::new(store.clone()));
+            assert_eq!((away.id(), away.len(), away.is_here()), (here.id(), len, false));
+            assert_eq!(store.0.load(Ordering::Relaxed), 0);
+            assert_eq!((away.bytes(), away.bytes()), (here.bytes(), here.bytes()));
+            assert_eq!((store.0.load(Ordering::Relaxed), away.is_here()), (1, true));
         }
     }
 }

@@ -1,7 +1,14 @@
 //! Tensors whose values are known: weights, and what the planner computes.
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+};
 
-use crate::{DType, Scalar, Shape, memory::Memory, shape};
+use crate::{
+    DType, Scalar, Shape,
+    memory::{Memory, Store},
+    shape,
+};
 
 /// A dense tensor. Clones share its bytes.
 #[derive(Clone)]
@@ -9,6 +16,18 @@ pub struct Tensor {
     dtype: DType,
     shape: Shape,
     memory: Arc<Memory>,
+}
+
+/// A tensor that others hold.
+#[derive(Clone, Debug, Default)]
+pub struct WeakTensor(Weak<Memory>);
+
+impl WeakTensor {
+    /// The tensor with the memory that others still hold; `None` if nobody does.
+    pub fn upgrade(&self, tensor: &Tensor) -> Option<Tensor> {
+        let memory = self.0.upgrade().filter(|memory| memory.id() == tensor.id())?;
+        Some(Tensor { memory, ..tensor.clone() })
+    }
 }
 
 impl Tensor {
@@ -55,7 +74,33 @@ impl Tensor {
 
     /// How many elements it has.
     pub fn elems(&self) -> usize {
-        self.bytes().len() / self.dtype.bytes()
+        self.len_bytes() / self.dtype.bytes()
+    }
+
+    /// How many bytes it has.
+    pub fn len_bytes(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// What tensors of the same bytes have in common, wherever these are; no others have it.
+    pub fn id(&self) -> u64 {
+        self.memory.id()
+    }
+
+    /// The same tensor, whose bytes a store has. They are fetched when somebody reads them, and then stay.
+    #[must_use]
+    pub fn stored(&self, store: Box<dyn Store>) -> Self {
+        Self { memory: Arc::new(self.memory.away(store)), ..self.clone() }
+    }
+
+    /// True if its bytes take room in the host's memory.
+    pub fn is_here(&self) -> bool {
+        self.memory.is_here()
+    }
+
+    /// The tensor, without holding it.
+    pub fn downgrade(&self) -> WeakTensor {
+        WeakTensor(Arc::downgrade(&self.memory))
     }
 
     /// All bytes, aligned for the element type.
@@ -101,9 +146,9 @@ impl Tensor {
         self.scalars().map(Scalar::as_i64).collect()
     }
 
-    /// True if both share the same bytes.
+    /// True if both are of the same bytes.
     pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.memory, &other.memory) && self.dtype == other.dtype
+        self.id() == other.id() && self.dtype == other.dtype
     }
 
     /// The same elements under another shape; `None` if their number differs.
@@ -124,7 +169,7 @@ impl PartialEq for Tensor {
     /// Equal to the last bit.
     fn eq(&self, other: &Self) -> bool {
         let same_type = self.dtype == other.dtype && self.shape == other.shape;
-        same_type && (Arc::ptr_eq(&self.memory, &other.memory) || self.bytes() == other.bytes())
+        same_type && (self.id() == other.id() || self.bytes() == other.bytes())
     }
 }
 

@@ -6,7 +6,7 @@
 //! | `task` | who runs a step: BLASLt, hipDNN, our kernels, or the host where there is none |
 //! | `candidate`, `tune`, `tuned` | the ways to run a step, which of them is fastest, and what was found so far |
 //! | `blas`, `sum` | products by the vendor's library, and the epilogues it has |
-//! | `weights` | constants are uploaded once for all plans of a program |
+//! | `weights` | constants are uploaded once for all plans of a program, and large ones are then kept nowhere else |
 //! | `frame` | the one block of device memory of a run, and how operands are found in it |
 //! | `blocks` | these blocks come and go in stream order |
 //! | `bind` | the arguments of all launches of a plan, and where addresses go |
@@ -204,7 +204,7 @@ impl Device for GpuDevice {
 
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
         let program = Arc::new(Program {
-            graph,
+            graph: Arc::new(graph.without_constants()),
             weights: Weights::default(),
             told: Some(Mutex::default()),
             settings: self.settings.clone(),
@@ -217,6 +217,7 @@ impl Device for GpuDevice {
 
 /// What the plans of a program share.
 struct Program {
+    /// For names: who plans has the constants, for as long as they are kept.
     graph: Arc<Graph>,
     weights: Weights,
     /// Primitives that run on the host, and why: each is told once.
@@ -247,6 +248,12 @@ impl Loaded for GpuProgram {
         let (device, count) = (&self.program.device, plan.steps.len());
         device.lost.check()?;
         let told = |error| device.lost.told(error, &device.name, || format!("a new plan of {count} steps"));
-        Ok(Arc::new(GpuPlan::new(plan, &self.program).map_err(told)?))
+        let plan = GpuPlan::new(plan, &self.program).map_err(told)?;
+        self.folded.replace(|tensor| self.stored(tensor));
+        Ok(Arc::new(plan))
+    }
+
+    fn stored(&self, constant: &Tensor) -> Option<Tensor> {
+        self.program.weights.stored(constant, &self.program.device)
     }
 }

@@ -55,10 +55,10 @@ impl GpuPlan {
     }
 
     /// A plan with this many inputs.
-    pub fn of(plan: Plan, program: &Arc<Program>, inputs: usize) -> Result<Self, ExecError> {
+    pub fn of(mut plan: Plan, program: &Arc<Program>, inputs: usize) -> Result<Self, ExecError> {
         let Tasks { mut tasks, tuned, scratch_bytes } = task::tasks(&plan.steps, program);
         warn_of_host_steps(&plan, &tasks, program);
-        let constants = constants(&plan, &tasks, program)?;
+        let constants = constants(&mut plan, &tasks, program)?;
         let nodes: Vec<usize> = (0..tasks.len()).filter(|&at| reports_faults(&tasks[at])).collect();
         let counters = tasks.iter().map(counters).max().unwrap_or(0);
         let layout = Layout::new(plan.arena_bytes, scratch_bytes, nodes.len(), counters);
@@ -195,22 +195,35 @@ fn pointers(task: &Task) -> impl Iterator<Item = Pointer> + '_ {
     launches.iter().flat_map(|ready| ready.launch.args.pointers()).map(|&(_, pointer)| pointer)
 }
 
-/// The constants that the device reads, on the device.
-fn constants(plan: &Plan, tasks: &[Task], program: &Program) -> Result<Vec<Option<Resident>>, ExecError> {
-    let mut wanted = vec![false; plan.constants.len()];
+/// The constants that the device reads, on the device. The plan keeps the bytes of large ones only where the host reads them too.
+fn constants(plan: &mut Plan, tasks: &[Task], program: &Program) -> Result<Vec<Option<Resident>>, ExecError> {
+    let count = plan.constants.len();
+    let (mut on_device, mut on_host) = (vec![false; count], vec![false; count]);
     for (step, task) in plan.steps.iter().zip(tasks) {
-        if matches!(task, Task::Host { .. } | Task::Nothing) {
-            continue;
-        }
+        let read = match task {
+            Task::Nothing => continue,
+            Task::Host { .. } => &mut on_host,
+            _ => &mut on_device,
+        };
         for view in &step.inputs {
             if let Place::Constant(number) = plan.place(view) {
-                wanted[*number] = true;
+                read[*number] = true;
             }
         }
     }
-    let tensors: Vec<_> = plan.constants.iter().zip(&wanted).filter(|(_, wanted)| **wanted).map(|(t, _)| t).collect();
-    let mut resident = program.weights.resident(&tensors, &program.device)?.into_iter();
-    Ok(wanted.iter().map(|wanted| if *wanted { resident.next() } else { None }).collect())
+    let wanted = plan.constants.iter().zip(&on_device).filter(|(_, wanted)| **wanted).map(|(tensor, _)| tensor);
+    let mut resident = program.weights.resident(&wanted.collect::<Vec<_>>(), &program.device)?.into_iter();
+    let resident = on_device.iter().map(|wanted| if *wanted { resident.next() } else { None }).collect();
+    for (tensor, on_host) in plan.constants.iter_mut().zip(on_host) {
+        if on_host {
+            // Now, if an earlier plan left it to the device: runs can't fail for want of it.
+            *tensor = program.weights.here(tensor);
+        } else if let Some(stored) = program.weights.stored(tensor, &program.device) {
+            *tensor = stored;
+        }
+    }
+    program.weights.check()?;
+    Ok(resident)
 }
 
 fn input_bytes(plan: &Plan, inputs: usize) -> Vec<usize> {

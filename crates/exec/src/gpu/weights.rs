@@ -1,10 +1,10 @@
 //! Constants on the device.
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
 };
 
-use graph::{Tensor, plan::ALIGNMENT};
+use graph::{Tensor, WeakTensor, memory::Store, plan::ALIGNMENT};
 use hip::{CopyKind, DeviceBuffer};
 
 use super::Shared;
@@ -16,24 +16,25 @@ use crate::{
 /// Pinned memory that an upload goes through, in two halves: one is filled while the other is copied.
 const STAGE_BYTES: usize = 8 << 20;
 
+/// Constants from this size on are held by the device alone once they are there; planning wants the values of small ones.
+const STORED_BYTES: usize = 64 << 10;
+
 /// The constants of a program that plans use now. A constant is uploaded once, with all others that are new to a plan in
 /// one piece of memory.
 #[derive(Default)]
 pub(super) struct Weights {
-    /// By where the tensor's bytes lie on the host.
-    known: Mutex<HashMap<*const u8, Known>>,
+    /// By the tensor's number.
+    known: Mutex<HashMap<u64, Known>>,
+    /// Why a constant could not be fetched back. What was planned since may have come of zeros.
+    failure: Arc<OnceLock<ExecError>>,
 }
 
-// SAFETY: the addresses are keys, and never followed.
-unsafe impl Send for Weights {}
-// SAFETY: as above.
-unsafe impl Sync for Weights {}
-
 struct Known {
-    /// Holds the bytes, so that no other tensor comes to lie there.
-    _tensor: Tensor,
     memory: Weak<Counted<DeviceBuffer>>,
     offset: usize,
+    /// The tensor that stands for it on the host, and one with its bytes there, if somebody holds them.
+    stored: WeakTensor,
+    here: WeakTensor,
 }
 
 /// A constant on the device.
@@ -59,12 +60,10 @@ impl Weights {
         let mut missing: Vec<(usize, usize)> = Vec::new();
         let mut bytes = 0usize;
         for (at, tensor) in tensors.iter().enumerate() {
-            let entry = known.get(&tensor.bytes().as_ptr());
-            let resident =
-                entry.and_then(|entry| Some(Resident { memory: entry.memory.upgrade()?, offset: entry.offset }));
+            let resident = known.get(&tensor.id()).and_then(Known::resident);
             if resident.is_none() {
                 missing.push((at, bytes));
-                bytes += tensor.bytes().len().next_multiple_of(ALIGNMENT);
+                bytes += tensor.len_bytes().next_multiple_of(ALIGNMENT);
             }
             made.push(resident);
         }
@@ -73,13 +72,87 @@ impl Weights {
             let parts: Vec<_> = missing.iter().map(|&(at, offset)| (tensors[at].bytes(), offset)).collect();
             upload(&parts, &memory, device)?;
             for (at, offset) in missing {
-                let entry = Known { _tensor: tensors[at].clone(), memory: Arc::downgrade(&memory), offset };
-                known.insert(tensors[at].bytes().as_ptr(), entry);
+                let (stored, here) = (WeakTensor::default(), WeakTensor::default());
+                let entry = Known { memory: Arc::downgrade(&memory), offset, stored, here };
+                known.insert(tensors[at].id(), entry);
                 made[at] = Some(Resident { memory: memory.clone(), offset });
             }
         }
         Ok(made.into_iter().flatten().collect())
     }
+
+    /// A large constant that takes no room on the host, if it is on the device: it holds the memory there, and is copied back
+    /// if somebody reads it. `None` for others, and for what is such a tensor already.
+    pub fn stored(&self, tensor: &Tensor, device: &Arc<Shared>) -> Option<Tensor> {
+        if tensor.len_bytes() < STORED_BYTES || !tensor.is_here() {
+            return None;
+        }
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = known.get_mut(&tensor.id())?;
+        let resident = entry.resident()?;
+        entry.here = tensor.downgrade();
+        // One that was read is left to those who did: the others need no bytes.
+        if let Some(stored) = entry.stored.upgrade(tensor).filter(|stored| !stored.is_here()) {
+            return Some(stored);
+        }
+        let stored =
+            tensor.stored(Box::new(OnDevice { resident, device: device.clone(), failure: self.failure.clone() }));
+        entry.stored = stored.downgrade();
+        Some(stored)
+    }
+
+    /// The constant with its bytes on the host: those that another plan holds, or else fetched back. Whether that went well,
+    /// [`check`](Self::check) tells.
+    pub fn here(&self, tensor: &Tensor) -> Tensor {
+        let held = || {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.get(&tensor.id())?.here.upgrade(tensor)
+        };
+        let here = if tensor.is_here() { None } else { held() };
+        let here = here.unwrap_or_else(|| tensor.clone());
+        here.bytes();
+        here
+    }
+
+    /// Fails if a constant could not be fetched back.
+    pub fn check(&self) -> Result<(), ExecError> {
+        self.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+}
+
+impl Known {
+    fn resident(&self) -> Option<Resident> {
+        Some(Resident { memory: self.memory.upgrade()?, offset: self.offset })
+    }
+}
+
+/// A constant that only the device has.
+struct OnDevice {
+    resident: Resident,
+    failure: Arc<OnceLock<ExecError>>,
+    device: Arc<Shared>,
+}
+
+impl Store for OnDevice {
+    fn fetch(&self, bytes: &mut [u8]) {
+        tracing::debug!(target: "amdgpu_ep::memory", "a constant of {} bytes is copied back from the device", bytes.len());
+        if let Err(error) = download(&self.resident, bytes, &self.device) {
+            bytes.fill(0);
+            self.failure.get_or_init(|| error);
+        }
+    }
+}
+
+fn download(from: &Resident, bytes: &mut [u8], device: &Shared) -> Result<(), ExecError> {
+    let stream = device.stream()?;
+    // SAFETY: a constant has its bytes on the device, which nobody changes; both sides live until the stream is waited for.
+    let copied = unsafe {
+        let (to, from) = (bytes.as_mut_ptr(), from.address());
+        device.device.copy_raw_async(to, from, bytes.len(), CopyKind::DeviceToHost, stream.raw())
+    };
+    let waited = stream.synchronize();
+    device.give_back(stream);
+    Ok(copied.and(waited)?)
 }
 
 /// Copies pieces of host memory to their places, through pinned memory.

@@ -60,7 +60,7 @@ fn constants(graph: &Graph) -> Vec<ValueId> {
     for (at, value) in graph.values().iter().enumerate() {
         let id = ValueId(at as u32);
         // An input with a default is not a constant.
-        let small = value.constant.as_ref().filter(|tensor| tensor.bytes().len() <= COMPARED_BYTES);
+        let small = value.constant.as_ref().filter(|tensor| tensor.len_bytes() <= COMPARED_BYTES);
         instead.push(match small.filter(|_| !graph.inputs().contains(&id)) {
             Some(tensor) => *known.entry((tensor.dtype(), tensor.shape().into(), tensor.bytes())).or_insert(id),
             None => id,

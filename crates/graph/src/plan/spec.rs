@@ -85,9 +85,7 @@ pub(super) fn placed(plan: &Plan, bytes: &[usize]) -> Result<(), String> {
         let Some(life) = *life else { continue };
         match plan.places[at] {
             Place::Unused => return Err(format!("b{at} is used and has no place")),
-            Place::Constant(number)
-                if plan.constants.get(number).is_none_or(|held| held.bytes().len() != bytes[at]) =>
-            {
+            Place::Constant(number) if plan.constants.get(number).is_none_or(|held| held.len_bytes() != bytes[at]) => {
                 return Err(format!("b{at} is constant {number}, which there is not or of another size"));
             }
             Place::Output(number) if number >= plan.outputs.len() => {
