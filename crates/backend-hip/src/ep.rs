@@ -1,5 +1,5 @@
 //! The execution provider of one session.
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Instant};
 
 use exec::{Device, Input, Planned, Program, Settings};
 use ort_ep::{
@@ -122,20 +122,27 @@ impl HipEp {
 
     /// Plans for shapes that are not known yet are made by the first run with them.
     fn compile_one(&self, partition: &FusedPartition<'_>) -> Result<Compiled> {
+        let start = Instant::now();
         let record = match partition.graph.nodes()?[..] {
             [node] if saved::is_ours(node, &self.name)? => saved::load(partition, node, self.folder.as_deref())?,
             _ => import(partition)?,
         };
         let context_node = self.save.as_ref().map(|save| saved::node(save, &record, partition)).transpose()?;
         let graph = record.into_graph().map_err(|reason| Error::new(ErrorCode::InvalidGraph, reason))?;
-        let name = partition.node.name()?;
+        let (name, imported) = (partition.node.name()?, start.elapsed());
         let settings = Settings { planned: Some(self.planned(name)), ..self.tuning.settings(name) };
         let program = Program::with(graph, &*self.device, settings);
         let program = program.map_err(|error| Error::ep_fail(error.to_string()))?;
         if let Some(explain) = &self.explain {
             explain.record_passes(name, program.fired());
         }
+        let passed = start.elapsed() - imported;
         self.plan_ahead(&program, partition)?;
+        let (took, planned) = (start.elapsed(), start.elapsed() - imported - passed);
+        tracing::debug!(
+            target: "amdgpu_ep::compile",
+            "{name} compiled in {took:.1?}: import {imported:.1?}, passes {passed:.1?}, a plan ahead {planned:.1?}"
+        );
         let watched = Watched {
             profiles: self.profiles.clone(),
             timed: self.timed.clone().map(|runs| (runs, name.into())),

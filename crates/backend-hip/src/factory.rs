@@ -1,5 +1,5 @@
 //! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use exec::{
     Device,
@@ -123,7 +123,7 @@ impl Factory for HipFactory {
     }
 
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
-        let driver = driver(request)?;
+        let (driver, start) = (driver(request)?, Instant::now());
         let file = path(request, entries::EXPLAIN_FILE)?;
         let (passes, dump) = (request.options.get(entries::DISABLE_PASSES)?, request.options.get(entries::DUMP_DIR)?);
         let times = path(request, entries::PROFILE_FILE)?;
@@ -140,6 +140,7 @@ impl Factory for HipFactory {
         let tune = gpu::tune(request.options.get(entries::TUNE)?.as_deref());
         let memory = path(request, entries::MEMORY_FILE)?;
         let device = self.device(&runs, driver, mode, settings, cache.as_deref(), tune)?;
+        tracing::debug!(target: "amdgpu_ep::load", "the {} device was opened in {:.1?}", device.name(), start.elapsed());
         let save = Save::from_entries(&given, FILE_EXTENSION, false)?;
         Ok(HipEp {
             memory: memory.map(|file| MemoryFile::new(file, device.name())),

@@ -33,6 +33,7 @@ mod sketch;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
 use graph::{Declined, Step, View, prim::BufferId};
@@ -163,10 +164,12 @@ struct Built {
 
 impl Dnn {
     fn open(device: &hip::Device) -> Result<Self, DnnError> {
+        let start = Instant::now();
         let backend: Arc<dyn Backend> = Arc::new(library::open(device)?);
         let description = backend.describe();
         let _scope = device.enter()?;
         let handle = Handle::new(backend)?;
+        tracing::debug!(target: "amdgpu_ep::load", "{description} opened in {:.1?}", start.elapsed());
         // A library without a list of engines still runs graphs.
         let engines = handle.engines().unwrap_or_default().into_iter().map(|engine| (engine.id, engine.name)).collect();
         let outcomes = Mutex::new(Lru::new(KEPT_OUTCOMES));
@@ -193,7 +196,10 @@ impl Dnn {
             return outcome;
         }
         // Made outside the lock: two threads may make the same plan once.
+        let start = Instant::now();
         let outcome = self.compile(step, rank).map(Arc::new);
+        let (prim, took) = (step.prim.name(), start.elapsed());
+        tracing::trace!(target: "amdgpu_ep::compile", "hipDNN was asked for a {prim} for {took:.1?}");
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).insert(signature, outcome.clone());
         outcome
     }

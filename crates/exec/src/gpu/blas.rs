@@ -3,7 +3,10 @@
 //! A product with an epilogue that the library has (a bias, something added, ReLU, GELU by tanh) is one call. With any other
 //! epilogue a large product is stored as it is, in scratch memory, and the epilogue is a map behind it. Products of signed
 //! bytes without zero points are summed in 32 bits.
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Instant,
+};
 
 use graph::{
     DType, Declined, Prim, Step, View,
@@ -244,7 +247,10 @@ impl Blas {
     fn ask(&self, key: Key) -> Answer {
         let library = self.library.get_or_init(|| {
             let first_line = |error: HipError| error.to_string().lines().next().unwrap_or_default().to_owned();
-            self.device.blas_lt().map_err(|error| Declined(first_line(error)))
+            let start = Instant::now();
+            let opened = self.device.blas_lt().map_err(|error| Declined(first_line(error)));
+            tracing::debug!(target: "amdgpu_ep::load", "BLASLt was looked for for {:.1?}", start.elapsed());
+            opened
         });
         let answer = library.as_ref().map_err(Clone::clone).and_then(|library| {
             Ok(Arc::new(library.prepare(&key.0, key.1).map_err(|error| Declined::new(error.to_string()))?))

@@ -1,5 +1,8 @@
 //! A plan that is ready to run on a GPU.
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
 
 use graph::{Plan, plan::Place};
 use kernels::Pointer;
@@ -56,9 +59,12 @@ impl GpuPlan {
 
     /// A plan with this many inputs.
     pub fn of(mut plan: Plan, program: &Arc<Program>, inputs: usize) -> Result<Self, ExecError> {
-        let Tasks { mut tasks, tuned, scratch_bytes } = task::tasks(&plan.steps, program);
+        let start = Instant::now();
+        let Tasks { mut tasks, tuned, scratch_bytes, asked, coded } = task::tasks(&plan.steps, program);
         warn_of_host_steps(&plan, &tasks, program);
+        let before = start.elapsed();
         let constants = constants(&mut plan, &tasks, program)?;
+        let uploaded = start.elapsed() - before;
         let nodes: Vec<usize> = (0..tasks.len()).filter(|&at| reports_faults(&tasks[at])).collect();
         let counters = tasks.iter().map(counters).max().unwrap_or(0);
         let layout = Layout::new(plan.arena_bytes, scratch_bytes, nodes.len(), counters);
@@ -70,6 +76,13 @@ impl GpuPlan {
             for (ready, own) in task.launches() {
                 ready.args = template.add(&ready.launch, own.unwrap_or(step), fault, &buffers);
             }
+        }
+        if program.forced.is_none() {
+            let (steps, took) = (tasks.len(), start.elapsed());
+            tracing::debug!(
+                target: "amdgpu_ep::compile",
+                "{steps} steps made ready in {took:.1?}: asking who runs them {asked:.1?}, their code {coded:.1?}, constants {uploaded:.1?}"
+            );
         }
         let label = |at: &usize| program.label(plan.steps[*at].node);
         Ok(Self {

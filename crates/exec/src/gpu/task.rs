@@ -2,7 +2,10 @@
 //!
 //! What was measured decides. Where nothing was, candidates are asked in turn: BLASLt for products, hipDNN, our kernels, and
 //! the host, which takes everything. The reasons of those that declined are kept for `explain`.
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use graph::{Declined, Step};
 use kernels::{Kernel, Launch, Work};
@@ -107,12 +110,16 @@ pub(super) struct Tasks {
     pub tuned: Vec<Option<Entry>>,
     /// The scratch memory that they need.
     pub scratch_bytes: usize,
+    /// How long it took to ask who runs the steps, and to have their code.
+    pub asked: Duration,
+    pub coded: Duration,
 }
 
 /// Finds who runs each step, and compiles what has to be.
 pub(super) fn tasks(steps: &[Step], program: &Program) -> Tasks {
-    let (device, chosen) = (&program.device, steps.iter().map(|step| choose(step, program)));
-    let (choices, tuned): (Vec<Choice>, Vec<Option<Entry>>) = chosen.unzip();
+    let (device, start) = (&program.device, Instant::now());
+    let (choices, tuned): (Vec<Choice>, Vec<Option<Entry>>) = steps.iter().map(|step| choose(step, program)).unzip();
+    let asked = start.elapsed();
     let launches = choices.iter().flat_map(|choice| -> Vec<&Launch> {
         match choice {
             Choice::Kernels(work, _) => work.launches.iter().collect(),
@@ -122,6 +129,7 @@ pub(super) fn tasks(steps: &[Step], program: &Program) -> Tasks {
     });
     let wanted: Vec<&Kernel> = launches.map(|launch| &launch.kernel).collect();
     let mut functions = device.code.functions(&wanted, program.settings.progress.as_ref()).into_iter();
+    let coded = start.elapsed() - asked;
     let mut scratch_bytes = 0;
     let tasks = choices.into_iter().map(|choice| match choice {
         Choice::Nothing => Task::Nothing,
@@ -150,7 +158,7 @@ pub(super) fn tasks(steps: &[Step], program: &Program) -> Tasks {
         }
     });
     let tasks = tasks.collect();
-    Tasks { tasks, tuned, scratch_bytes }
+    Tasks { tasks, tuned, scratch_bytes, asked, coded }
 }
 
 /// Launches with their code, which comes in the same order.
