@@ -112,10 +112,17 @@ if has onnxruntime; then
         "$library" ${tiny:+--tiny}
     section networks "networks, beside PyTorch where it is installed" "${on_driver[@]}" "$python" bench/gpu_models.py \
         "$library" ${tiny:+--tiny}
+    section attention "attention of a prompt, beside PyTorch's" "${on_driver[@]}" "$python" bench/gpu_attention.py \
+        "$library" ${tiny:+--tiny}
+    section faults "too little memory, two threads, a lost device" "${on_driver[@]}" "$python" bench/gpu_faults.py \
+        "$library" ${tiny:+--tiny}
     if [ -d ../shared/tools ]; then
+        section decoders "tokens and prompts of decoders" "${on_driver[@]}" "$python" bench/gpu_llm.py "$library" \
+            --maker ../shared/tools/make_tiny_llm.py ${tiny:+--tiny}
         section models "public models against recorded answers" "${on_driver[@]}" "$python" tests/models.py \
             --library "$library" --option profile=hip ${tiny:+--only bert_toy,mnist_cnn} $([ -z "$tiny" ] && echo --least-share 0.95)
     else
+        skip decoders "there is no ../shared with a maker of decoders"
         skip models "there is no ../shared with models and recorded answers"
     fi
     section conformance "ONNX's node tests on the device" "${on_driver[@]}" "$python" python/conformance.py \
@@ -128,7 +135,7 @@ if has onnxruntime; then
         skip suite "it needs pytest"
     fi
 else
-    skip onnxruntime "$python has no onnxruntime: demo, sessions, networks, models, conformance and suite were not run"
+    skip onnxruntime "$python has no onnxruntime: what needs it was not run"
 fi
 
 printf '\n%-16s %-8s %7s  %s\n' section result seconds note

@@ -1,16 +1,18 @@
 """Decoders on a GPU: how long a token and a prompt take through a session of ONNX Runtime, and whether they are right.
 
-A decoder is a folder that ONNX Runtime GenAI loads. It is run without GenAI, with every tensor bound to the device, a cache whose
+A decoder is a folder that ONNX Runtime GenAI loads; with --maker, a program that writes such folders, ones in the shape of a Llama
+of a billion weights are made, in half precision and of 4 bits. It is run without GenAI, with every tensor bound to the device, a cache whose
 pasts and presents are the same buffers, and a mask of the cache's width, as GenAI runs it. Each run is waited for; medians are of
 the time on the host's clock. The bytes are those of the weights and of the cached rows that a token reads at least.
-A prompt of 32 tokens and the token behind it are compared with ONNX Runtime's CPU provider. --long compares the attention of a
-long cache with NumPy in double precision, too.
+A prompt of 32 tokens and the token behind it are compared with ONNX Runtime's CPU provider, and the attention over a cache of
+--long tokens with NumPy in double precision.
 
-usage: AMDGPU_EP_DRIVER=amd python bench/gpu_llm.py LIBRARY FOLDER ... [--contexts 512,2048] [--prompts 512,2048] [--batches 1,8]
+usage: AMDGPU_EP_DRIVER=amd python bench/gpu_llm.py LIBRARY [FOLDER ...] [--maker PROGRAM] [--tiny] [--contexts 512,2048] [--prompts 512,2048] [--batches 1,8]
            [--long 32768] [--rounds N] [--steps] [--no-check] [--option KEY=VALUE ...]
 """
 import argparse
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -187,6 +189,15 @@ def long_attention(length, options):
     return np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
 
 
+def make(maker, folder, tiny):
+    """Decoders with random weights, in half precision and of 4 bits."""
+    preset = ["--preset", "nano"] if tiny else ["--preset", "1b-shape", "--context", "40960"]
+    for precision in ("fp16", "int4"):
+        path = Path(folder) / f"{preset[1]}-{precision}"
+        subprocess.run([sys.executable, maker, path, *preset, "--precision", precision, "--io", "fp16"], check=True)
+        yield path
+
+
 def numbers(text):
     return [int(part) for part in text.split(",") if part]
 
@@ -194,20 +205,24 @@ def numbers(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", type=Path)
-    parser.add_argument("decoders", nargs="+")
+    parser.add_argument("decoders", nargs="*")
+    parser.add_argument("--maker", type=Path, help="a program that writes decoders, to measure those of two precisions")
+    parser.add_argument("--tiny", action="store_true", help="small decoders of the maker, short contexts and few rounds")
     parser.add_argument("--contexts", type=numbers, default=[512, 2048])
     parser.add_argument("--prompts", type=numbers, default=[512, 2048])
     parser.add_argument("--batches", type=numbers, default=[1, 8])
-    parser.add_argument("--long", type=int, default=0, help="a long context, too, for batch 1")
+    parser.add_argument("--long", type=int, default=32768, help="a long context, too, for batch 1")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--steps", action="store_true", help="what the steps take, by kind, in sessions of their own")
     parser.add_argument("--no-check", action="store_true", help="no comparison with the CPU provider")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
+    if given.tiny:
+        given.contexts, given.prompts, given.batches, given.long, given.rounds = [32], [32], [1, 2], 64, 2
     options = {"profile": "llm", **dict(option.split("=", 1) for option in given.option)}
     ort.register_execution_provider_library(NAME, str(given.library.resolve()))
-    wrong = False
-    for folder in given.decoders:
+    wrong, made = False, tempfile.TemporaryDirectory()
+    for folder in [*given.decoders, *(make(given.maker, made.name, given.tiny) if given.maker else [])]:
         decoder = Decoder(folder)
         seconds = []
         for _ in range(2):

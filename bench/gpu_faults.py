@@ -1,0 +1,140 @@
+"""What goes wrong on a GPU, and what is left then: each case in a process of its own, which must come back in time.
+
+- memory: a run that needs more memory than the device has fails with a status; then the session still gives right results.
+- threads: two sessions on two threads, each with a stream of its own, give right results.
+- lost: a kernel that reads where there is nothing fails its run with a status, and later runs, too. It ruins the device for the
+  process alone. The host driver has no such fault, and an emulated device may not have it: then the case says so.
+
+usage: AMDGPU_EP_DRIVER=amd python bench/gpu_faults.py LIBRARY [--tiny] [--only memory,threads,lost]
+"""
+import argparse
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import gpu_models
+
+FLOAT = TensorProto.FLOAT
+CASES = ("memory", "threads", "lost")
+SECONDS = int(os.environ.get("AMDGPU_EP_TEST_SECONDS", "120"))
+
+
+def outer():
+    """The largest elements of the rows of x·xᵀ, which has the square of x's elements."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["wide"]), helper.make_node("Transpose", ["x"], ["turned"], perm=[1, 0]),
+             helper.make_node("MatMul", ["wide", "turned"], ["square"]), helper.make_node("ReduceMax", ["square"], ["y"], axes=[1])]
+    weights = [numpy_helper.from_array(np.array([[2.0]], np.float32), "w")]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "outer", [value("x", FLOAT, ["n", 1])], [value("y", FLOAT, ["n", 1])], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def expected(x):
+    # A row is 2·x[i]·x[j]: the largest is at one end or the other.
+    return np.maximum(2 * x * x.max(), 2 * x * x.min())
+
+
+def sessions(library, options):
+    ort.register_execution_provider_library(gpu_models.NAME, str(library.resolve()))
+    return lambda model: gpu_models.session(model, options)[0]
+
+
+def memory(made, tiny):
+    running = made(outer())
+    x = np.random.default_rng(1).standard_normal((64, 1), np.float32)
+    np.testing.assert_allclose(running.run(None, {"x": x})[0], expected(x), rtol=1e-5)
+    # The square of 2^20 elements has 4 TiB: more than any device, and than a host that runs the rehearsal, has.
+    large = np.ones((1 << 20, 1), np.float32)
+    for _ in range(2):
+        try:
+            running.run(None, {"x": large})
+        except Exception as error:
+            print(f"memory: {str(error)[:400]}")
+        else:
+            raise AssertionError("a run with 4 TiB between its steps did not fail")
+        np.testing.assert_allclose(running.run(None, {"x": x})[0], expected(x), rtol=1e-5)
+
+
+def threads(made, tiny):
+    failures = []
+
+    def work(seed):
+        random = np.random.default_rng(seed)
+        running = made(outer())
+        for _ in range(3 if tiny else 300):
+            x = random.standard_normal((int(random.integers(1, 200)), 1), np.float32)
+            try:
+                np.testing.assert_allclose(running.run(None, {"x": x})[0], expected(x), rtol=1e-5)
+            except Exception as error:
+                failures.append(error)
+                return
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if failures:
+        raise failures[0]
+    print("threads: two sessions on two threads were right")
+
+
+def lost(made, tiny):
+    if os.environ.get("AMDGPU_EP_DRIVER") == "host":
+        print("lost: skipped, the host driver reads the process's own memory")
+        return
+    running = made(outer())
+    count = 4096
+    value = ort.OrtValue.ortvalue_from_numpy(np.ones((count, 1), np.float32), "gpu", 0, gpu_models.AMD)
+    result = ort.OrtValue.ortvalue_from_numpy(np.zeros((count, 1), np.float32), "gpu", 0, gpu_models.AMD)
+    device = ort.OrtDevice.make("gpu", 0, gpu_models.AMD)._get_c_device()
+    binding = running.io_binding()
+    binding.bind_ortvalue_output("y", result)
+    # Far behind what was allocated, still an address that the driver takes for the device's.
+    binding._iobinding.bind_input("x", device, np.float32, [count, 1], value.data_ptr() + (1 << 40))
+    for _ in range(2):
+        try:
+            running.run_with_iobinding(binding)
+        except Exception as error:
+            print(f"lost: {str(error)[:400]}")
+        else:
+            print("lost: the device read where there is nothing, and did not mind")
+            return
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library", type=Path)
+    parser.add_argument("--tiny", action="store_true", help="few runs, for slow devices")
+    parser.add_argument("--only", default=",".join(CASES))
+    parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
+    given = parser.parse_args()
+    if given.case:
+        options = {"profile": "hip", **dict(option.split("=", 1) for option in given.option)}
+        globals()[given.case](sessions(given.library, options), given.tiny)
+        sys.stdout.flush()
+        # A lost device has nothing to give back.
+        os._exit(0)
+    failed = False
+    for case in given.only.split(","):
+        try:
+            done = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--case", case], timeout=SECONDS)
+            if done.returncode:
+                print(f"{case}: FAILED with exit code {done.returncode}")
+            failed |= done.returncode != 0
+        except subprocess.TimeoutExpired:
+            failed = True
+            print(f"{case}: FAILED, did not come back in {SECONDS} s")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
