@@ -52,6 +52,47 @@ def test_golden_tokens(name, backend, tmp_path, monkeypatch):
     del model
 
 
+@pytest.mark.parametrize("name", GOLDENS)
+def test_golden_tokens_with_the_logits_of_last_tokens_alone(name, tmp_path):
+    import onnxruntime_genai as og
+
+    if not shares_its_cache(name):
+        pytest.skip("GenAI takes only models with a shared key/value buffer on this provider, and this one has none")
+    record = tmp_path / "explain"
+    model = model_on_device(name, og, entries={"ep.hip.explain_file": str(record), "ep.hip.last_logits": "on"})
+    for case in cases_of(name, "greedy"):
+        assert greedy(og, model, case) == case["new_ids"][0]
+    for case in cases_of(name, "greedy_batch_right_padded"):
+        pad = GOLDENS[name]["pad_token_id"]
+        generator = generator_for(og, model, case["prompt_ids"], pad, max_length=case["max_length"], do_sample=False)
+        found = [row[: len(wanted)] for row, wanted in zip(rest_of(generator), case["new_ids"])]
+        assert found == case["new_ids"]
+        del generator
+    del model
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    assert [line["passes"].get("last-rows") for line in lines if "passes" in line] == [1]
+
+
+def test_all_logits_of_a_prompt_can_be_read_unless_the_session_says_otherwise():
+    import numpy as np
+    import onnxruntime_genai as og
+
+    prompt = [5, 60, 7, 81, 9]
+    models = [og.Model(str(folder_of("nano-fp32"))), model_on_device("nano-fp32", og)]
+    wanted, found = [logits_of_prompt(og, model, prompt) for model in models]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    promised = model_on_device("nano-fp32", og, entries={"ep.hip.last_logits": "on"})
+    found = logits_of_prompt(og, promised, prompt)
+    np.testing.assert_allclose(found[0, -1], wanted[0, -1], rtol=1e-4, atol=1e-4)
+    assert found.shape == wanted.shape and not found[0, :-1].any()
+    del models, promised
+
+
+def logits_of_prompt(og, model, prompt):
+    generator = generator_for(og, model, [prompt], max_length=20, do_sample=False)
+    return generator.get_output("logits").copy()
+
+
 def assert_whole(record):
     """One partition has all nodes, and the number of plans does not grow with the tokens."""
     lines = [json.loads(line) for line in record.read_text().splitlines()]

@@ -49,6 +49,7 @@ pub(crate) struct HipEp {
 
 impl Ep for HipEp {
     fn claim(&self, graph: Graph<'_>, claims: &mut Claims<'_>) -> Result<()> {
+        self.tuning.see(graph)?;
         let placement = claim::place(graph, &self.name, &*self.device)?;
         report(&placement, self.device.name())?;
         if let Some(explain) = &self.explain {
@@ -128,7 +129,8 @@ impl HipEp {
             _ => import(partition)?,
         };
         let context_node = self.save.as_ref().map(|save| saved::node(save, &record, partition)).transpose()?;
-        let graph = record.into_graph().map_err(|reason| Error::new(ErrorCode::InvalidGraph, reason))?;
+        let mut graph = record.into_graph().map_err(|reason| Error::new(ErrorCode::InvalidGraph, reason))?;
+        self.tuning.mark(&mut graph);
         let (name, imported) = (partition.node.name()?, start.elapsed());
         let settings = Settings { planned: Some(self.planned(name)), ..self.tuning.settings(name) };
         let program = Program::with(graph, &*self.device, settings);

@@ -126,6 +126,7 @@ impl Factory for HipFactory {
         let (driver, start) = (driver(request)?, Instant::now());
         let file = path(request, entries::EXPLAIN_FILE)?;
         let (passes, dump) = (request.options.get(entries::DISABLE_PASSES)?, request.options.get(entries::DUMP_DIR)?);
+        let last_logits = request.options.get(entries::LAST_LOGITS)?;
         let times = path(request, entries::PROFILE_FILE)?;
         let given = request.options.config_entries()?;
         let mode = hipdnn::mode(request.options.get(entries::HIPDNN)?.as_deref());
@@ -152,7 +153,7 @@ impl Factory for HipFactory {
             folder: saved::folder(&given),
             profiles: Profiles::default(),
             timed: times.map(|file| Arc::new(TimedRuns::new(file))),
-            tuning: Tuning::new(passes.as_deref(), dump.as_deref()),
+            tuning: Tuning::new(passes.as_deref(), dump.as_deref(), last_logits.as_deref()),
         }
         .into())
     }

@@ -1,4 +1,8 @@
-//! How partitions are made ready: which passes run, and where the stages are written.
+//! How partitions are made ready: which passes run, what is wanted of outputs, and where the stages are written.
+//!
+//! The entry `ep.hip.last_logits` promises that nobody reads more of a decoder's logits than the rows of last tokens. What
+//! leaves a partition may be read by nodes of other providers, so only outputs of the model that no node reads are told to the
+//! engine.
 //!
 //! The session-config entry `ep.hip.disable_passes` names passes and stages that shall not run, separated by commas. The entry
 //! `ep.hip.dump_dir` names a folder, made if it is not there; each stage of each partition becomes a text file in it, named by
@@ -7,15 +11,16 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use exec::{Settings, Watcher};
-use graph::pass::Selection;
+use graph::{Graph, pass::Selection};
+use ort_ep::{Result, view};
 
-use crate::entries::DISABLE_PASSES;
+use crate::entries::{DISABLE_PASSES, LAST_LOGITS};
 
 /// Files written per partition: a session that sees ever new shapes must not fill a disk.
 const MOST_FILES: usize = 100;
@@ -25,23 +30,66 @@ const MOST_FILES: usize = 100;
 pub(crate) struct Tuning {
     passes: Selection,
     dump: Option<PathBuf>,
+    /// The outputs of the model that no node reads, if of logits only the rows of last tokens are read.
+    last_rows: Option<Mutex<Vec<String>>>,
 }
 
 impl Tuning {
     /// Reads the values of the entries. What can't be followed is told, and no reason to refuse a session.
-    pub fn new(disable_passes: Option<&str>, dump_dir: Option<&str>) -> Self {
+    pub fn new(disable_passes: Option<&str>, dump_dir: Option<&str>, last_logits: Option<&str>) -> Self {
         let (passes, unknown) = Selection::without(disable_passes.unwrap_or_default());
         if !unknown.is_empty() {
             let (unknown, names) = (unknown.join(", "), Selection::names().collect::<Vec<_>>().join(", "));
             tracing::warn!(target: "amdgpu_ep::compile", "{DISABLE_PASSES} names {unknown}, which no pass is called\n  help: the passes are {names}");
         }
-        Self { passes, dump: dump_dir.filter(|folder| !folder.is_empty()).map(PathBuf::from) }
+        let dump = dump_dir.filter(|folder| !folder.is_empty()).map(PathBuf::from);
+        Self { passes, dump, last_rows: is_promised(last_logits).then(Mutex::default) }
+    }
+
+    /// Looks at a graph of the model before its partitions are compiled.
+    ///
+    /// # Errors
+    /// ONNX Runtime refused to describe it.
+    pub fn see(&self, graph: view::Graph<'_>) -> Result<()> {
+        let Some(names) = &self.last_rows else { return Ok(()) };
+        if graph.parent_node()?.is_some() {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        for output in graph.outputs()? {
+            if output.consumers()?.is_empty() {
+                found.push(output.name()?.to_owned());
+            }
+        }
+        *names.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        Ok(())
+    }
+
+    /// Tells a partition what is wanted of its outputs.
+    pub fn mark(&self, graph: &mut Graph) {
+        let Some(names) = &self.last_rows else { return };
+        let names = names.lock().unwrap_or_else(PoisonError::into_inner);
+        let outputs = graph.outputs().iter().map(|&id| &graph.value(id).name);
+        let marked = outputs.enumerate().filter(|(_, name)| names.contains(name)).map(|(at, _)| at).collect();
+        graph.set_last_rows(marked);
     }
 
     /// How the partition of this name is made ready.
     pub fn settings(&self, partition: &str) -> Settings {
         let watcher = self.dump.as_deref().map(|folder| writer(folder, partition));
         Settings { passes: self.passes.clone(), watcher, planned: None }
+    }
+}
+
+/// Whether only the rows of last tokens are read.
+fn is_promised(value: Option<&str>) -> bool {
+    match value {
+        None | Some("" | "off") => false,
+        Some("on") => true,
+        Some(other) => {
+            tracing::warn!(target: "amdgpu_ep::load", "{LAST_LOGITS} is {other:?}, and ignored\n  help: set it to on or off");
+            false
+        }
     }
 }
 
@@ -77,17 +125,17 @@ mod tests {
 
     #[test]
     fn listed_passes_are_off_and_strangers_ignored() {
-        let settings = Tuning::new(Some("gelu, no-such-pass"), None).settings("p");
+        let settings = Tuning::new(Some("gelu, no-such-pass"), None, None).settings("p");
         assert!(!settings.passes.runs("gelu") && settings.passes.runs("attention"));
         assert!(settings.watcher.is_none());
-        assert_eq!(Tuning::new(None, Some("")).settings("p").passes, Selection::default());
+        assert_eq!(Tuning::new(None, Some(""), None).settings("p").passes, Selection::default());
     }
 
     #[test]
     fn stages_become_numbered_files_and_not_without_end() {
         let folder = tempfile::tempdir().unwrap();
         let below = folder.path().join("made").join("here");
-        let watcher = Tuning::new(None, below.to_str()).settings("../a b").watcher.unwrap();
+        let watcher = Tuning::new(None, below.to_str(), None).settings("../a b").watcher.unwrap();
         (0..MOST_FILES + 3).for_each(|_| watcher("plan-0/x", &"text"));
         let mut names: Vec<_> =
             std::fs::read_dir(&below).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -100,6 +148,6 @@ mod tests {
     fn a_folder_that_cannot_be_made_fails_nothing() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let below = file.path().join("folder");
-        Tuning::new(None, below.to_str()).settings("p").watcher.unwrap()("stage", &"text");
+        Tuning::new(None, below.to_str(), None).settings("p").watcher.unwrap()("stage", &"text");
     }
 }

@@ -1,5 +1,5 @@
 //! Nodes and values of one partition, before shapes are known.
-use std::{fmt, sync::Arc};
+use std::{collections::HashSet, fmt, sync::Arc};
 
 use crate::{DType, Tensor, ops::Op};
 
@@ -49,6 +49,7 @@ pub struct Graph {
     nodes: Vec<Node>,
     inputs: Vec<ValueId>,
     outputs: Vec<ValueId>,
+    last_rows: Vec<usize>,
 }
 
 impl Graph {
@@ -77,6 +78,12 @@ impl Graph {
     /// Says which values are wanted outside, in order.
     pub fn set_outputs(&mut self, outputs: Vec<ValueId>) {
         self.outputs = outputs;
+    }
+
+    /// Says by number of which outputs `[batch, tokens, …]` nobody reads more than the row of each sequence's last token:
+    /// the others may come out as zeros.
+    pub fn set_last_rows(&mut self, outputs: Vec<usize>) {
+        self.last_rows = outputs;
     }
 
     /// A value.
@@ -128,6 +135,24 @@ impl Graph {
         Self { values: self.values.iter().map(bare).collect(), ..self.clone() }
     }
 
+    /// Values wanted outside of which the rows of last tokens will do.
+    pub fn last_rows(&self) -> impl Iterator<Item = ValueId> {
+        self.last_rows.iter().filter_map(|&output| self.outputs.get(output).copied())
+    }
+
+    /// A name that no value has, which begins as given.
+    pub(crate) fn unused_name(&self, start: &str) -> String {
+        let taken: HashSet<&str> = self.values.iter().map(|value| value.name.as_str()).collect();
+        let mut number = 1;
+        loop {
+            let name = format!("{start} {number}");
+            if !taken.contains(name.as_str()) {
+                return name;
+            }
+            number += 1;
+        }
+    }
+
     /// For each input, whether an operator must know its value when shapes are planned.
     pub fn inputs_with_needed_values(&self) -> Vec<bool> {
         let needed = self.needed_values();
@@ -153,6 +178,11 @@ impl Graph {
     /// Puts another node in a node's place.
     pub(crate) fn set_node(&mut self, id: NodeId, node: Node) {
         self.nodes[id.0 as usize] = node;
+    }
+
+    /// Puts other nodes, in topological order, in the place of all.
+    pub(crate) fn set_nodes(&mut self, nodes: Vec<Node>) {
+        self.nodes = nodes;
     }
 
     /// All nodes, to be changed in place.

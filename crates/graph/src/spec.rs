@@ -71,7 +71,7 @@ impl Graph {
     fn verify_signature(&self, node: &Node) -> Result<(), String> {
         let meaning = node.op.meaning();
         let (least, most) = match meaning {
-            Meaning::Opaque => return Ok(()),
+            Meaning::Opaque | Meaning::CachedAttention { .. } => return Ok(()),
             Meaning::Same | Meaning::Reshaped | Meaning::Cast(_) => (1, usize::MAX),
             Meaning::Unary(_) | Meaning::Transpose(_) | Meaning::Softmax { .. } => (1, 1),
             Meaning::Reduce { .. } => (1, 2),

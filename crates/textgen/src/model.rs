@@ -127,7 +127,10 @@ impl Model {
     }
 }
 
-/// What the provider's plugin may want to know: the same hints that ONNX Runtime GenAI gives.
+/// The entry that promises to read no logits but those of last tokens.
+const LAST_LOGITS: &str = "ep.hip.last_logits";
+
+/// What the provider's plugin may want to know: the same hints that ONNX Runtime GenAI gives, and which logits are read.
 fn provider_entries(config: &Config) -> Vec<(String, String)> {
     let Names { input_ids, position_ids, logits, .. } = &config.names;
     let hints = [
@@ -138,7 +141,14 @@ fn provider_entries(config: &Config) -> Vec<(String, String)> {
         ("ep.migraphx.hip_graph_enable", "1".to_owned()),
         ("ep.amdgpuexecutionprovider.model_arch", config.kind.clone()),
     ];
-    hints.map(|(key, value)| (key.to_owned(), value)).to_vec()
+    let mut entries = hints.map(|(key, value)| (key.to_owned(), value)).to_vec();
+    // Scores are read of each row's last real token. Without a shared cache rows of a batch may be run again as a whole, with
+    // holes that the lengths do not show.
+    let is_set = config.session_entries.iter().any(|(key, _)| key == LAST_LOGITS);
+    if config.search.share_buffer && !is_set {
+        entries.push((LAST_LOGITS.to_owned(), "on".to_owned()));
+    }
+    entries
 }
 
 fn session_builder(runtime: &Runtime, config: &Config) -> Result<SessionBuilder> {

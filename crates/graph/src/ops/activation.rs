@@ -5,7 +5,7 @@ use crate::{
     DType, Declined, LowerError, Scalar, Val,
     expr::{Binary, Expr, Ref, Unary},
     lower::Lower,
-    ops::{Entry, NodeInfo, Op},
+    ops::{Entry, NodeInfo, Op, RowWise},
 };
 
 /// A function of one operand.
@@ -299,6 +299,10 @@ struct ActivationOp {
 impl Op for ActivationOp {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn row_wise(&self) -> RowWise {
+        RowWise::Elements
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

@@ -2,7 +2,7 @@
 use crate::{
     DType, Declined, LowerError, Tensor, Val,
     lower::Lower,
-    ops::{Entry, Meaning, NodeInfo, Op},
+    ops::{Entry, Meaning, NodeInfo, Op, RowWise},
 };
 
 /// The element type with a number of ONNX's `TensorProto.DataType`, if it is one of ours.
@@ -48,6 +48,10 @@ impl Op for Cast {
 
     fn meaning(&self) -> Meaning<'_> {
         Meaning::Cast(self.to)
+    }
+
+    fn row_wise(&self) -> RowWise {
+        RowWise::Elements
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

@@ -3,7 +3,7 @@ use crate::{
     DType, Declined, LowerError, Val,
     expr::{Binary, Unary},
     lower::Lower,
-    ops::{Entry, Meaning, NodeInfo, Op},
+    ops::{Entry, Meaning, NodeInfo, Op, RowWise},
 };
 
 /// An operator that is one unary operation.
@@ -20,6 +20,10 @@ impl Op for UnaryOp {
 
     fn meaning(&self) -> Meaning<'_> {
         Meaning::Unary(self.op)
+    }
+
+    fn row_wise(&self) -> RowWise {
+        RowWise::Elements
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
@@ -42,6 +46,10 @@ impl Op for BinaryOp {
 
     fn meaning(&self) -> Meaning<'_> {
         Meaning::Binary(self.op)
+    }
+
+    fn row_wise(&self) -> RowWise {
+        RowWise::Elements
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

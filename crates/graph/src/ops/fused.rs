@@ -6,7 +6,7 @@ use crate::{
     expr::Binary,
     lower::Lower,
     ops::{
-        Op,
+        Op, RowWise,
         activation::Activation,
         attention::{scores, weighted},
         norm::Layer,
@@ -91,6 +91,16 @@ impl Op for Fused {
 
     fn follows_known_values(&self) -> bool {
         false
+    }
+
+    fn row_wise(&self) -> RowWise {
+        match &self.whole {
+            Whole::Gelu | Whole::TanhGelu | Whole::Swish { .. } if self.number_rank() <= 3 => RowWise::Elements,
+            Whole::LayerNorm { axes, .. } | Whole::RmsNorm { axes, .. } if *axes == [-1] && self.number_rank() <= 3 => {
+                RowWise::Norm(1)
+            }
+            _ => RowWise::No,
+        }
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

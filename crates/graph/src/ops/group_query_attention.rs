@@ -2,7 +2,7 @@
 use crate::{
     DType, Declined, LowerError, Prim, Scalar, Tensor, Val,
     lower::{Lower, Storage},
-    ops::{Entry, NodeInfo, Op, norm::Layer},
+    ops::{Entry, Meaning, NodeInfo, Op, norm::Layer},
     prim::{Append, CachedAttention, Filled, Positions, Rotary, Sinks},
 };
 
@@ -61,6 +61,10 @@ impl Op for GroupQueryAttention {
 
     fn follows_known_values(&self) -> bool {
         false
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::CachedAttention { lengths: input::LENGTHS }
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

@@ -3,7 +3,7 @@ use crate::{
     DType, Declined, LowerError, Scalar, Val,
     expr::{Binary, Unary},
     lower::Lower,
-    ops::{Entry, Meaning, NodeInfo, Op, quantized},
+    ops::{Entry, Meaning, NodeInfo, Op, RowWise, quantized},
 };
 
 /// `MatMul` and `FusedMatMul`.
@@ -50,6 +50,10 @@ impl Op for MatMulOp {
         if self.name == "MatMul" { Meaning::MatMul } else { Meaning::Opaque }
     }
 
+    fn row_wise(&self) -> RowWise {
+        if self.name == "MatMul" { RowWise::Product } else { RowWise::No }
+    }
+
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let a = self.a.turned(cx.required(inputs, 0)?);
         let b = self.b.turned(cx.required(inputs, 1)?);
@@ -82,6 +86,10 @@ pub(crate) struct MergedMatMul {
 impl Op for MergedMatMul {
     fn name(&self) -> &'static str {
         "MatMul"
+    }
+
+    fn row_wise(&self) -> RowWise {
+        RowWise::Product
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

@@ -3,7 +3,7 @@ use crate::{
     DType, Declined, Graph, LowerError, Node, Prim, Shape, Val,
     expr::Binary,
     lower::Lower,
-    ops::{Entry, Meaning, NodeInfo, Op, matmul::in_parts},
+    ops::{Entry, Meaning, NodeInfo, Op, RowWise, matmul::in_parts},
     quant::{QuantMatMul, QuantWeights, WeightLayout, Zeros},
     shape,
 };
@@ -72,6 +72,10 @@ impl Op for QuantProduct {
 
     fn meaning(&self) -> Meaning<'_> {
         Meaning::QuantMatMul(self)
+    }
+
+    fn row_wise(&self) -> RowWise {
+        RowWise::Product
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

@@ -48,4 +48,23 @@ pub enum Meaning<'a> {
     MatMul,
     /// A product with quantised weights.
     QuantMatMul(&'a QuantProduct),
+    /// Attention of new tokens, the first input `[batch, tokens, …]`, over a cache.
+    CachedAttention {
+        /// The input that has the index of each sequence's last token.
+        lengths: usize,
+    },
+}
+
+/// Whether an operator works on each row by itself: a result's row, along the last axis, is made of the same row of the
+/// inputs, and of inputs that are the same for all rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowWise {
+    /// It does not, or it depends on more than the operator.
+    No,
+    /// It works on elements: inputs are broadcast to each other.
+    Elements,
+    /// It normalises rows: the sum of so many inputs. The others are broadcast to it.
+    Norm(usize),
+    /// It multiplies the first input by the others: a matrix, or quantised weights and what belongs to them.
+    Product,
 }

@@ -26,6 +26,7 @@ mod generate;
 mod group_query_attention;
 mod identity;
 mod join;
+mod last_rows;
 mod loss;
 mod matmul;
 mod matmul_nbits;
@@ -52,9 +53,10 @@ mod trial;
 mod window;
 
 pub use attributes::{Attribute, Attributes};
+pub(crate) use last_rows::{LastRows, PlacedRows};
 pub(crate) use matmul::MergedMatMul;
 pub use matmul_nbits::QuantProduct;
-pub use meaning::Meaning;
+pub use meaning::{Meaning, RowWise};
 
 /// An ONNX node with its attributes read and checked.
 ///
@@ -84,6 +86,11 @@ pub trait Op: fmt::Debug + Send + Sync {
     /// What passes may know of it.
     fn meaning(&self) -> Meaning<'_> {
         Meaning::Opaque
+    }
+
+    /// Whether it works on each row by itself.
+    fn row_wise(&self) -> RowWise {
+        RowWise::No
     }
 
     /// Emits the steps for concrete inputs; one value for each of ONNX's outputs, trailing unwanted ones may be missing.

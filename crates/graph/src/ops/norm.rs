@@ -3,7 +3,7 @@ use crate::{
     DType, Declined, LowerError, Prim, Scalar, Shape, Val,
     expr::{Binary, Unary},
     lower::Lower,
-    ops::{Entry, NodeInfo, Op},
+    ops::{Entry, NodeInfo, Op, RowWise},
     prim::{Norm, ReduceKind},
     shape,
 };
@@ -25,6 +25,11 @@ impl Op for LayerNormOp {
 
     fn follows_known_values(&self) -> bool {
         false
+    }
+
+    fn row_wise(&self) -> RowWise {
+        let plain = self.axis == -1 && self.statistics == [None; 2];
+        if plain { RowWise::Norm(1) } else { RowWise::No }
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

@@ -5,7 +5,7 @@ use crate::{
     expr::Binary,
     lower::Lower,
     ops::{
-        Entry, NodeInfo, Op,
+        Entry, NodeInfo, Op, RowWise,
         norm::{Layer, one_float_type},
     },
     prim::ReduceKind,
@@ -31,6 +31,10 @@ impl Op for SkipNormOp {
 
     fn follows_known_values(&self) -> bool {
         false
+    }
+
+    fn row_wise(&self) -> RowWise {
+        RowWise::Norm(2)
     }
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {

@@ -12,6 +12,7 @@ mod attention;
 mod common;
 mod dead_code;
 mod gelu;
+mod last_rows;
 mod layer_norm;
 mod links;
 mod no_ops;
@@ -45,6 +46,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "silu", run: silu::run },
     Pass { name: "attention", run: attention::run },
     Pass { name: "merged-products", run: products::run },
+    Pass { name: "last-rows", run: last_rows::run },
 ];
 
 /// How often a pass changed a graph.

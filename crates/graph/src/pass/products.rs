@@ -1,8 +1,5 @@
 //! Products of one value with several constant matrices become one: queries, keys and values, a gate and what it gates.
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use crate::{
     DType, Graph, Node, NodeId, Tensor, ValueId,
@@ -123,24 +120,12 @@ fn merged(graph: &mut Graph, group: &[NodeId]) -> Option<Node> {
     let name = nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(" + ");
     let mut inputs = vec![nodes[0].inputs[0]];
     for tensor in tensors {
-        let label = unused_name(graph, &name);
+        // Names of a model's nodes may be empty, or the same.
+        let label = graph.unused_name(&format!("{name} weights"));
         inputs.push(Some(graph.add_value(label, tensor.dtype(), Some(tensor))));
     }
     let outputs = nodes.iter().map(|node| node.outputs[0]).collect();
     Some(Node { name, op, inputs, outputs })
-}
-
-/// A name that no value has: those of a model's nodes may be empty, or the same.
-fn unused_name(graph: &Graph, node: &str) -> String {
-    let taken: HashSet<&str> = graph.values().iter().map(|value| value.name.as_str()).collect();
-    let mut number = 1;
-    loop {
-        let name = format!("{node} weights {number}");
-        if !taken.contains(name.as_str()) {
-            return name;
-        }
-        number += 1;
-    }
 }
 
 /// Matrices of one height in one.

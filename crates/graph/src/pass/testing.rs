@@ -66,11 +66,22 @@ impl Build {
         outputs: &[DType],
         attributes: &[(&str, Attribute)],
     ) -> Vec<ValueId> {
+        self.of(("", op_type, since_version), inputs, outputs, attributes)
+    }
+
+    /// As `add`, with the operator's domain, name and version.
+    pub fn of(
+        &mut self,
+        (domain, op_type, since_version): (&str, &str, i32),
+        inputs: &[ValueId],
+        outputs: &[DType],
+        attributes: &[(&str, Attribute)],
+    ) -> Vec<ValueId> {
         let attributes = Attributes::from(attributes);
         let infos: Vec<_> = inputs.iter().map(|&id| Some(InputInfo::from(self.graph.value(id)))).collect();
         let wanted: Vec<_> = outputs.iter().map(|&dtype| Some(dtype)).collect();
         let info =
-            NodeInfo { domain: "", op_type, since_version, attributes: &attributes, inputs: &infos, outputs: &wanted };
+            NodeInfo { domain, op_type, since_version, attributes: &attributes, inputs: &infos, outputs: &wanted };
         let op = ops::parse(&info).unwrap().into();
         let at = self.graph.nodes().len();
         let name = |number: usize| {

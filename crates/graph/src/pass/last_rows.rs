@@ -1,0 +1,291 @@
+//! Of a decoder's logits the rows that are read: what stands behind the last attention works on the last token of each
+//! sequence alone.
+use std::sync::Arc;
+
+use crate::{
+    Graph, Node, NodeId, Tensor, ValueId,
+    ops::{LastRows, Meaning, PlacedRows, RowWise},
+    pass::links::Links,
+};
+
+/// The first input of a product with quantised weights that is not part of these.
+const BIAS: usize = 5;
+
+pub(super) fn run(graph: &mut Graph) -> usize {
+    let links = Links::new(graph);
+    let Some(tokens) = Tokens::of(graph) else { return 0 };
+    let mut found = graph.last_rows().filter_map(|output| Tail::before(output, graph, &links));
+    // Of several it is not clear which ones are logits.
+    let (Some(tail), None) = (found.next(), found.next()) else { return 0 };
+    drop(found);
+    tail.rewrite(graph, tokens);
+    1
+}
+
+/// The new tokens of a decoder, as its attention sees them.
+struct Tokens {
+    /// The index of each sequence's last token.
+    lengths: ValueId,
+    /// What the attention reads: it has a row for each token.
+    read: ValueId,
+}
+
+impl Tokens {
+    /// Those that all attention with a cache is told of.
+    fn of(graph: &Graph) -> Option<Self> {
+        let mut found: Option<Self> = None;
+        for node in graph.nodes() {
+            let Meaning::CachedAttention { lengths } = node.op.meaning() else { continue };
+            let input = |at: usize| node.inputs.get(at).copied().flatten();
+            let tokens = Self { lengths: input(lengths)?, read: input(0)? };
+            if found.is_some_and(|found| found.lengths != tokens.lengths) {
+                return None;
+            }
+            found = Some(tokens);
+        }
+        found
+    }
+}
+
+/// Nodes that work on rows and lead to one output only.
+struct Tail {
+    output: ValueId,
+    nodes: Vec<bool>,
+    /// What they read of others, a row for each token.
+    given: Vec<ValueId>,
+}
+
+impl Tail {
+    /// The longest one with a product in it that ends in an output which nobody else reads.
+    fn before(output: ValueId, graph: &Graph, links: &Links) -> Option<Self> {
+        let last = links.maker(output).filter(|_| links.readers(output).is_empty())?;
+        let mut nodes = vec![false; graph.nodes().len()];
+        let mut has_product = false;
+        for at in (0..=last.0 as usize).rev() {
+            let id = NodeId(at as u32);
+            let node = graph.node(id);
+            let inside = |value: &ValueId| {
+                let mut readers = links.readers(*value).iter();
+                *value == output || !links.is_wanted(*value) && readers.all(|reader| nodes[reader.0 as usize])
+            };
+            if (id == last || node.outputs.iter().flatten().any(|value| !links.readers(*value).is_empty()))
+                && node.outputs.iter().flatten().all(inside)
+                && rows_of(graph, node).is_some()
+            {
+                nodes[at] = true;
+                has_product |= node.op.row_wise() == RowWise::Product;
+            }
+        }
+        if !has_product {
+            return None;
+        }
+        let mut given = Vec::new();
+        for (node, _) in graph.nodes().iter().zip(&nodes).filter(|(_, inside)| **inside) {
+            for value in rows_of(graph, node)? {
+                let made_inside = links.maker(value).is_some_and(|maker| nodes[maker.0 as usize]);
+                if !made_inside && !given.contains(&value) {
+                    given.push(value);
+                }
+            }
+        }
+        Some(Self { output, nodes, given })
+    }
+
+    /// Lets the nodes read rows of last tokens, and puts what they make back in its place.
+    fn rewrite(self, graph: &mut Graph, Tokens { lengths, read }: Tokens) {
+        let rows_of = |graph: &mut Graph, id: ValueId| {
+            let (name, dtype) =
+                (graph.unused_name(&format!("{} of last tokens", graph.value(id).name)), graph.value(id).dtype);
+            graph.add_value(name, dtype, None)
+        };
+        let taken: Vec<ValueId> = self.given.iter().map(|&id| rows_of(graph, id)).collect();
+        let made = rows_of(graph, self.output);
+        let name = graph.value(self.output).name.clone();
+        let some = |ids: &[ValueId]| ids.iter().map(|&id| Some(id)).collect::<Vec<_>>();
+        let first = Node {
+            name: format!("{name} rows"),
+            op: Arc::new(LastRows),
+            inputs: some(&[&[lengths, read], &self.given[..]].concat()),
+            outputs: some(&taken),
+        };
+        let last = Node {
+            name: format!("{name} places"),
+            op: Arc::new(PlacedRows),
+            inputs: some(&[&[lengths, read, made], &self.given[..]].concat()),
+            outputs: some(&[self.output]),
+        };
+        let (mut before, mut behind) = (Vec::new(), Vec::new());
+        for (node, &inside) in graph.nodes().iter().zip(&self.nodes) {
+            let mut node = node.clone();
+            if !inside {
+                before.push(node);
+                continue;
+            }
+            for input in node.inputs.iter_mut().flatten() {
+                if let Some(at) = self.given.iter().position(|given| given == input) {
+                    *input = taken[at];
+                }
+            }
+            node.outputs
+                .iter_mut()
+                .flatten()
+                .filter(|output| **output == self.output)
+                .for_each(|output| *output = made);
+            behind.push(node);
+        }
+        // Nobody outside the tail reads what it makes, so all others can come first.
+        before.push(first);
+        before.append(&mut behind);
+        before.push(last);
+        graph.set_nodes(before);
+    }
+}
+
+/// The inputs of a node that have a row for each token, if each row of its results is made of the same rows of these and of
+/// constants that are the same for all.
+fn rows_of(graph: &Graph, node: &Node) -> Option<Vec<ValueId>> {
+    let constant = |id: ValueId| graph.value(id).constant.as_ref().filter(|_| !graph.inputs().contains(&id));
+    let kind = node.op.row_wise();
+    let mut rows = Vec::new();
+    for (at, &id) in node.inputs.iter().enumerate().filter_map(|(at, id)| Some((at, id.as_ref()?))) {
+        let may_have_rows = match kind {
+            RowWise::No => return None,
+            RowWise::Elements => true,
+            RowWise::Norm(count) => at < count,
+            RowWise::Product => at == 0,
+        };
+        let is_same_for_all = |tensor: &Tensor| match kind {
+            RowWise::Product if matches!(node.op.meaning(), Meaning::MatMul | Meaning::Opaque) => {
+                tensor.shape().len() == 2
+            }
+            RowWise::Product if at < BIAS => true,
+            _ => tensor.shape().len() <= 3 && tensor.shape().iter().rev().skip(1).all(|&extent| extent == 1),
+        };
+        match constant(id) {
+            Some(tensor) => is_same_for_all(tensor).then_some(())?,
+            None => may_have_rows.then(|| rows.push(id))?,
+        }
+    }
+    (!rows.is_empty()).then_some(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        DType,
+        ops::Attribute,
+        pass::testing::{Build, names, row},
+    };
+
+    /// A decoder in the making: tokens, and their attention.
+    struct Decoder {
+        build: Build,
+        x: ValueId,
+        attended: ValueId,
+    }
+
+    fn attention(build: &mut Build, x: ValueId, lengths: ValueId) -> ValueId {
+        let caches = ["keys", "values"].map(|name| build.input(&format!("{name} of {x:?}"), DType::F32));
+        let total = build.input(&format!("total of {x:?}"), DType::I32);
+        let heads = [("num_heads", Attribute::Int(1)), ("kv_num_heads", Attribute::Int(1))];
+        let inputs = [x, x, x, caches[0], caches[1], lengths, total];
+        build.of(("com.microsoft", "GroupQueryAttention", 1), &inputs, &[DType::F32; 3], &heads)[0]
+    }
+
+    fn decoder() -> Decoder {
+        let mut build = Build::new();
+        let (x, lengths) = (build.input("x", DType::F32), build.input("lengths", DType::I32));
+        let attended = attention(&mut build, x, lengths);
+        Decoder { build, x, attended }
+    }
+
+    impl Decoder {
+        fn constant(&mut self, shape: &[usize]) -> ValueId {
+            let elems: usize = shape.iter().product();
+            let name = format!("c{elems} {:?}", self.build.outputs(&[]).values().len());
+            self.build.constant(&name, row(&vec![1.0; elems]).reshaped(shape).unwrap())
+        }
+
+        fn product(&mut self, x: ValueId) -> ValueId {
+            let weights = self.constant(&[4, 4]);
+            self.build.node("MatMul", &[x, weights])
+        }
+
+        /// The graph with all outputs marked, after the pass, and how often it fired.
+        fn run(&self, outputs: &[ValueId]) -> (Graph, usize) {
+            let mut graph = self.build.outputs(outputs);
+            graph.set_last_rows((0..outputs.len()).collect());
+            let count = run(&mut graph);
+            graph.verify().unwrap();
+            (graph, count)
+        }
+    }
+
+    #[test]
+    fn all_that_only_logits_are_made_of_works_on_rows() {
+        let mut decoder = decoder();
+        let out = decoder.product(decoder.attended);
+        let sum = decoder.build.node("Add", &[decoder.x, out]);
+        let scale = decoder.constant(&[4]);
+        let normed = decoder.build.with("SimplifiedLayerNormalization", &[sum, scale], &[]);
+        let logits = decoder.product(normed);
+        let bias = decoder.constant(&[1, 1, 4]);
+        let biased = decoder.build.node("Add", &[logits, bias]);
+        let (graph, count) = decoder.run(&[biased]);
+        let tail = ["MatMul", "Add", "SimplifiedLayerNormalization", "MatMul", "Add", "PlacedRows"];
+        assert_eq!((count, names(&graph)), (1, [&["GroupQueryAttention", "LastRows"], &tail[..]].concat()));
+        let name = |id: Option<ValueId>| graph.value(id.unwrap()).name.as_str();
+        let rows: Vec<&str> = graph.nodes()[1].inputs.iter().map(|&id| name(id)).collect();
+        assert_eq!(rows, ["lengths", "x", "groupqueryattention0", "x"]);
+        assert_eq!(name(graph.nodes().last().unwrap().outputs[0]), name(Some(biased)), "it keeps its name");
+    }
+
+    #[test]
+    fn what_others_read_too_is_made_of_all_rows() {
+        let mut decoder = decoder();
+        let scale = decoder.constant(&[4]);
+        let hidden = decoder.build.with("SimplifiedLayerNormalization", &[decoder.attended, scale], &[]);
+        let logits = decoder.product(hidden);
+        let (graph, count) = decoder.run(&[hidden, logits]);
+        let wanted = ["GroupQueryAttention", "SimplifiedLayerNormalization", "LastRows", "MatMul", "PlacedRows"];
+        assert_eq!((count, names(&graph)), (1, wanted.to_vec()));
+    }
+
+    #[test]
+    fn nothing_is_left_out_where_it_is_not_clear_that_it_can_be() {
+        let mut two = decoder();
+        let outputs = [two.product(two.attended), two.product(two.attended)];
+        assert_eq!(two.run(&outputs).1, 0, "one of two outputs may be no logits");
+        assert_eq!(two.run(&outputs[..1]).1, 1);
+
+        let mut other = decoder();
+        let lengths = other.build.input("others", DType::I32);
+        let attended = attention(&mut other.build, other.attended, lengths);
+        let logits = other.product(attended);
+        assert_eq!(other.run(&[logits]).1, 0, "attention disagrees about lengths");
+
+        let mut build = Build::new();
+        let x = build.input("x", DType::F32);
+        let weights = build.constant("w", row(&[1.0; 16]).reshaped(&[4, 4]).unwrap());
+        let logits = build.node("MatMul", &[x, weights]);
+        let mut graph = build.outputs(&[logits]);
+        graph.set_last_rows(vec![0]);
+        assert_eq!(run(&mut graph), 0, "there is no attention");
+
+        let mut mixed = decoder();
+        let logits = mixed.product(mixed.attended);
+        let turned = mixed.build.node("Transpose", &[logits]);
+        assert_eq!(mixed.run(&[turned]).1, 0, "rows are no rows any more");
+        let by_token = mixed.constant(&[3, 4]);
+        let sum = mixed.build.node("Add", &[logits, by_token]);
+        assert_eq!(mixed.run(&[sum]).1, 0, "each token has a constant of its own");
+        let stack = mixed.constant(&[2, 4, 4]);
+        let many = mixed.build.node("MatMul", &[mixed.attended, stack]);
+        assert_eq!(mixed.run(&[many]).1, 0, "each sequence has a matrix of its own");
+
+        let mut unmarked = decoder();
+        let logits = unmarked.product(unmarked.attended);
+        assert_eq!(run(&mut unmarked.build.outputs(&[logits])), 0, "nobody has promised anything");
+    }
+}
