@@ -7,7 +7,7 @@
 //!    The `Libraries` belong to whoever lives as long as the process's sessions do (a factory): handles and plans are
 //!    shared by all sessions on a device. A library that is wanted and absent is told by [`Offering::fault`], and is no
 //!    reason to refuse a session.
-//! 2. When a plan is prepared: [`Offering::parted`] takes convolutions apart from epilogues that hipDNN can't do. Then
+//! 2. When a plan is prepared: [`Offering::make_ready`] makes the plans of many steps at the same time. [`Offering::parted`] takes convolutions apart from epilogues that hipDNN can't do. Then
 //!    [`Offering::offer`] gives for each step `None` (hipDNN has no such operation), a reason, or a [`DnnStep`]. Plans are
 //!    kept by what the step looks like without its buffers, so a graph that occurs often is built once. Keep the reason:
 //!    `explain` shows it ([`RunBy`](crate::RunBy)).
@@ -22,6 +22,7 @@
 //!
 //! Sums are kept in single precision (double for f64) from the product to the end of its epilogue. Our own primitives
 //! round what the model stores in half precision in between, so results may differ in the last bit.
+mod ahead;
 mod attention;
 mod epilogue;
 mod library;
@@ -144,9 +145,10 @@ type Look = (Step, Option<usize>);
 
 /// A hipDNN library at work on one device.
 struct Dnn {
-    // Before the handle: plans go first.
     outcomes: Mutex<Lru<Look, Result<Arc<Built>, Declined>>>,
-    handle: Mutex<Handle>,
+    /// One for each thread that makes plans.
+    handles: Mutex<Vec<Arc<Mutex<Handle>>>>,
+    backend: Arc<dyn Backend>,
     /// Names of hipDNN engines by their ids.
     engines: BTreeMap<i64, String>,
     description: String,
@@ -156,6 +158,8 @@ struct Dnn {
 /// A graph on a hipDNN engine.
 struct Built {
     plan: Mutex<hipdnn::Plan>,
+    /// What it was made with. Behind the plan, which goes first.
+    handle: Arc<Mutex<Handle>>,
     engine: String,
     workspace_bytes: usize,
     /// Which of a step's views, inputs first, has which number in the graph.
@@ -168,18 +172,20 @@ impl Dnn {
         let backend: Arc<dyn Backend> = Arc::new(library::open(device)?);
         let description = backend.describe();
         let _scope = device.enter()?;
-        let handle = Handle::new(backend)?;
+        let handle = Handle::new(backend.clone())?;
         tracing::debug!(target: "amdgpu_ep::load", "{description} opened in {:.1?}", start.elapsed());
         // A library without a list of engines still runs graphs.
         let engines = handle.engines().unwrap_or_default().into_iter().map(|engine| (engine.id, engine.name)).collect();
         let outcomes = Mutex::new(Lru::new(KEPT_OUTCOMES));
-        Ok(Self { outcomes, handle: Mutex::new(handle), engines, description, device: device.clone() })
+        let handles = Mutex::new(vec![Arc::new(Mutex::new(handle))]);
+        Ok(Self { outcomes, handles, backend, engines, description, device: device.clone() })
     }
 
     /// The step as the library runs it, or why it does not.
     fn take(self: &Arc<Self>, step: &Step, rank: Option<usize>) -> Result<DnnStep, Declined> {
         let views: Vec<&View> = step.inputs.iter().chain(&step.outputs).collect();
-        let built = self.build(step, rank)?;
+        let handle = self.handle(0).map_err(|error| Declined::new(first_line(&error)))?;
+        let built = self.build(step, rank, &handle)?;
         let operand = |&(at, uid): &(usize, i64)| {
             let view = views[at];
             let offset = view.offset.wrapping_mul(view.dtype.bytes().cast_signed());
@@ -188,27 +194,32 @@ impl Dnn {
         Ok(DnnStep { operands: built.operands.iter().map(operand).collect(), built, dnn: self.clone() })
     }
 
-    /// The plan for all steps that look like this one.
-    fn build(&self, step: &Step, rank: Option<usize>) -> Result<Arc<Built>, Declined> {
+    /// What is known of steps that look like this.
+    fn known(&self, look: &Look) -> Option<Result<Arc<Built>, Declined>> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).get(|known| known == look)
+    }
+
+    /// The plan for all steps that look like this one. If it is new, it is made with the handle.
+    fn build(&self, step: &Step, rank: Option<usize>, handle: &Arc<Mutex<Handle>>) -> Result<Arc<Built>, Declined> {
         let signature = (signature(step), rank);
-        let known = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).get(|known| *known == signature);
-        if let Some(outcome) = known {
+        if let Some(outcome) = self.known(&signature) {
             return outcome;
         }
         // Made outside the lock: two threads may make the same plan once.
         let start = Instant::now();
-        let outcome = self.compile(step, rank).map(Arc::new);
+        let outcome = self.compile(step, rank, handle).map(Arc::new);
         let (prim, took) = (step.prim.name(), start.elapsed());
         tracing::trace!(target: "amdgpu_ep::compile", "hipDNN was asked for a {prim} for {took:.1?}");
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).insert(signature, outcome.clone());
         outcome
     }
 
-    fn compile(&self, step: &Step, rank: Option<usize>) -> Result<Built, Declined> {
+    fn compile(&self, step: &Step, rank: Option<usize>, handle: &Arc<Mutex<Handle>>) -> Result<Built, Declined> {
         let mut sketch = operations::sketch(step)?;
         let refused = |error: hipdnn::Error| Declined::new(first_line(&error));
         let _scope = self.device.enter().map_err(|error| Declined::new(error.to_string()))?;
-        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let made_with = handle.clone();
+        let handle = handle.lock().unwrap_or_else(PoisonError::into_inner);
         let graph = sketch.graph.build(&handle);
         let plan =
             graph.and_then(|graph| rank.map_or_else(|| graph.plan(), |rank| graph.plan_at(rank))).map_err(refused)?;
@@ -219,6 +230,7 @@ impl Dnn {
             engine: engine.unwrap_or_else(|| format!("{:#018x}", plan.engine())),
             workspace_bytes: plan.workspace_bytes(),
             plan: Mutex::new(plan),
+            handle: made_with,
             operands,
         })
     }
@@ -282,7 +294,7 @@ impl DnnStep {
         stream: RawStream<'_>,
     ) -> Result<(), ExecError> {
         let _scope = self.dnn.device.enter()?;
-        let handle = self.dnn.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let handle = self.built.handle.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = self.built.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let tensors = self.operands.iter().map(|operand| (operand.uid, operand.address(&address).cast()));
         let failed =

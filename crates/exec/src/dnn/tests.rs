@@ -2,7 +2,7 @@
 use graph::{
     DType, Prim, Scalar, Shape, Step, View,
     expr::{Binary, Expr, Ref, Unary},
-    prim::{BufferId, Fused, MatMul},
+    prim::{BufferId, Fused, MatMul, Pool, PoolKind},
     shape::dense_strides,
 };
 use hipdnn::sys::PointwiseMode as M;
@@ -142,4 +142,47 @@ fn small_products_are_not_worth_it() {
     let mut large = small;
     large.inputs[0].shape[2] = 1 << 20;
     assert_eq!(Offers::Worthwhile.check(&large), Ok(()));
+}
+
+#[test]
+fn plans_made_at_the_same_time_are_found_and_each_runs_by_the_handle_it_was_made_with() {
+    let driver = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
+    let libraries = Libraries::default();
+    let session = libraries.offering(&driver, Mode::On).unwrap();
+    let pool = |extent: usize| {
+        let two = Shape::from_slice(&[2, 2]);
+        let average = Pool {
+            kind: PoolKind::Average { count_pad: false },
+            kernel: two.clone(),
+            strides: two,
+            pads: [0, 0].as_slice().into(),
+            pads_end: [0, 0].as_slice().into(),
+            dilations: Shape::from_slice(&[1, 1]),
+        };
+        let (from, to) = (view(&[1, 2, 2 * extent, 4]), view(&[1, 2, extent, 2]));
+        let to = View { buffer: BufferId(1), ..to };
+        Step { node: 0, prim: Prim::Pool(average), inputs: vec![from], outputs: vec![to] }
+    };
+    let steps: Vec<Step> = (0..40).map(|at| pool(at % 20 + 1)).collect();
+    session.make_ready(&steps);
+    let made = session.library.as_ref().unwrap().outcomes.lock().unwrap().len();
+    assert!(made == 20 || std::thread::available_parallelism().unwrap().get() == 1, "{made} plans");
+    let stream = driver.stream().unwrap();
+    for step in &steps {
+        let extent = step.outputs[0].shape[2];
+        let mut from: Vec<f32> = (0..extent * 16).map(|number| number as f32).collect();
+        let mut to = vec![0.0f32; extent * 4];
+        let addresses = [from.as_mut_ptr().cast::<u8>(), to.as_mut_ptr().cast()];
+        let taken = session.offer(step).unwrap().unwrap();
+        assert_eq!(taken.workspace_bytes(), 0);
+        #[allow(unsafe_code, reason = "the test is the device")]
+        // SAFETY: both vectors hold their views, and the stream is waited for before they are read.
+        unsafe { taken.execute(|buffer| addresses[buffer.0 as usize], std::ptr::null_mut(), stream.raw()) }.unwrap();
+        stream.synchronize().unwrap();
+        for (at, found) in to.iter().enumerate() {
+            let first = (at / 2 * 8 + at % 2 * 2) as f32;
+            assert_eq!(*found, first + 2.5, "element {at} of {extent}");
+        }
+    }
+    assert_eq!(session.library.as_ref().unwrap().outcomes.lock().unwrap().len(), 20, "twins share a plan");
 }

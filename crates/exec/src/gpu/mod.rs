@@ -242,7 +242,10 @@ impl Loaded for GpuProgram {
     fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError> {
         self.folded.forget_unused();
         let plan = match &self.program.settings.dnn {
-            Some(offering) => offering.parted(plan),
+            Some(offering) => {
+                offering.make_ready(&plan.steps);
+                offering.parted(plan)
+            }
             None => plan,
         };
         let (device, count) = (&self.program.device, plan.steps.len());

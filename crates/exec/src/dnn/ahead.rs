@@ -1,0 +1,78 @@
+//! Plans for many steps, made at the same time.
+//!
+//! A library takes tens of milliseconds to choose an engine for a convolution and to make it ready, and a network has dozens that
+//! differ. Handles are for one thread at a time, so every thread has its own, and a plan is executed with the one it was made
+//! with.
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use graph::{Prim, Step};
+use hipdnn::Handle;
+
+use super::{Dnn, DnnError, Offering, operations, signature};
+
+/// Threads that make plans, and so handles: each holds memory of the device.
+const MOST_THREADS: usize = 8;
+
+impl Offering {
+    /// Makes the plans of steps that will be offered, for [`offer`](Self::offer) to find. Products of matrices are left out: a
+    /// device may have something better for them.
+    pub fn make_ready(&self, steps: &[Step]) {
+        let Ok(dnn) = &self.library else { return };
+        let mut open: Vec<(Step, &Step)> = Vec::new();
+        for step in steps.iter().filter(|step| is_asked_first(&step.prim) && self.offers.check(step).is_ok()) {
+            let look = signature(step);
+            if open.iter().all(|(known, _)| *known != look) && dnn.known(&(look.clone(), None)).is_none() {
+                open.push((look, step));
+            }
+        }
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(open.len());
+        if threads < 2 {
+            return;
+        }
+        let (start, next) = (Instant::now(), AtomicUsize::new(0));
+        let work = |number: usize| {
+            // A thread without a handle leaves its work to the others.
+            let Ok(handle) = dnn.handle(number) else { return };
+            while let Some((_, step)) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let _ = dnn.build(step, None, &handle);
+            }
+        };
+        std::thread::scope(|scope| {
+            for number in 1..threads {
+                scope.spawn(move || work(number));
+            }
+            work(0);
+        });
+        let (count, took) = (open.len(), start.elapsed());
+        tracing::debug!(target: "amdgpu_ep::compile", "hipDNN was asked for {count} graphs by {threads} threads in {took:.1?}");
+    }
+}
+
+/// True if hipDNN is asked before anybody else.
+fn is_asked_first(prim: &Prim) -> bool {
+    match prim {
+        Prim::MatMul(_) => false,
+        Prim::Fused(fused) => is_asked_first(&fused.product),
+        other => operations::is_known(other),
+    }
+}
+
+impl Dnn {
+    /// The handle with this number, made now if there are not as many yet.
+    pub(super) fn handle(&self, number: usize) -> Result<Arc<Mutex<Handle>>, DnnError> {
+        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = handles.get(number).or(handles.last().filter(|_| handles.len() >= MOST_THREADS)) {
+            return Ok(handle.clone());
+        }
+        let _scope = self.device.enter()?;
+        let handle = Arc::new(Mutex::new(Handle::new(self.backend.clone())?));
+        handles.push(handle.clone());
+        Ok(handle)
+    }
+}
