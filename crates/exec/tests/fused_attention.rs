@@ -88,6 +88,51 @@ fn attention_that_is_spelled_out_is_one_step() {
     assert!(steps.len() == 1 && is_attention(&steps[0]), "{steps:#?}");
 }
 
+/// A layer of an encoder up to where its heads are together, as exporters write it, in half precision.
+fn encoder() -> Graph {
+    let (heads, size) = (3, 8);
+    let mut build = Build::default();
+    let x = build.input_of(DType::F16);
+    let halves = |shape: &[usize], seed: u64| tensor(DType::F16, shape, &random(shape.iter().product(), seed));
+    let split = build.constant(Tensor::from_i64s(&[0, 0, heads as i64, size as i64]));
+    let turns = [[0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]];
+    let parts: Vec<_> = (0..3u64)
+        .zip(turns)
+        .map(|(seed, turn)| {
+            let weights = build.constant(halves(&[16, heads * size], seed));
+            let bias = build.constant(halves(&[heads * size], seed + 4));
+            let made = build.node("MatMul", &[x, weights]);
+            let made = build.node("Add", &[made, bias]);
+            let made = build.node("Reshape", &[made, split]);
+            build.with("Transpose", &[made], &[("perm", Attribute::Ints(turn.to_vec()))])
+        })
+        .collect();
+    let scores = build.node("MatMul", &[parts[0], parts[1]]);
+    let scale = build.constant(tensor(DType::F16, &[], &[3.0]));
+    let scores = build.node("Div", &[scores, scale]);
+    let weights = build.with("Softmax", &[scores], &[("axis", Attribute::Int(-1))]);
+    let mixed = build.node("MatMul", &[weights, parts[2]]);
+    let turned = build.with("Transpose", &[mixed], &[("perm", Attribute::Ints(vec![0, 2, 1, 3]))]);
+    let to = build.constant(Tensor::from_i64s(&[0, 0, -1]));
+    let joined = build.node("Reshape", &[turned, to]);
+    build.outputs(&[joined])
+}
+
+#[test]
+fn heads_are_read_and_stored_where_they_lie() {
+    for batch in 1..2 {
+        let shape = [batch, 5, 16];
+        let x = tensor(DType::F16, &shape, &random(shape.iter().product(), 9));
+        let plain = Program::new(encoder(), &HostDevice::new()).unwrap();
+        let whole = Program::new(encoder(), &Whole(HostDevice::new())).unwrap();
+        let made = [&plain, &whole].map(|program| run_program(program, std::slice::from_ref(&x)).unwrap());
+        assert_close(&numbers(&made[1][0]), &numbers(&made[0][0]), 4e-3);
+        let plan = whole.plan(&[Input { shape: &shape, value: None }]).unwrap();
+        let steps: Vec<&str> = plan.plan().steps.iter().map(|step| step.prim.name()).collect();
+        assert_eq!(steps, ["fused_matmul", "attention"], "of a batch of {batch}");
+    }
+}
+
 #[test]
 fn operators_with_masks_and_shared_heads_are_one_step() {
     for (causal, softcap, with_mask) in [(1, 0.0, false), (0, 2.0, true), (1, 0.0, true)] {

@@ -83,6 +83,37 @@ fn queries_keys_and_values_are_one_product() {
 }
 
 #[test]
+fn products_with_biases_are_one_that_adds_them() {
+    for kind in 0..2 {
+        let mut build = Build::default();
+        let x = build.input();
+        let read: Vec<ValueId> = [(40, 1u64), (16, 10), (23, 20)]
+            .into_iter()
+            .map(|(columns, seed)| {
+                let bias = build.constant(tensor(DType::F32, &[columns], &random(columns, seed + 5)));
+                let part = match kind {
+                    0 => plain(&mut build, x, columns, seed),
+                    _ => quantised(&mut build, x, columns, false, seed),
+                };
+                let sum = build.node("Add", &[part, bias]);
+                build.node("Tanh", &[sum])
+            })
+            .collect();
+        let graph = build.outputs(&read);
+        for rows in [1, 7] {
+            let (prims, merged) = run(&graph, Selection::default(), rows);
+            let products: Vec<_> = prims.iter().filter(|prim| prim.contains("matmul")).collect();
+            assert!(products.len() == 1 && products[0].starts_with("fused"), "{prims:?}");
+            let (prims, apart) = run(&graph, without("merged-products"), rows);
+            assert_eq!(prims.len(), 3, "each with its epilogue: {prims:?}");
+            for (merged, apart) in merged.iter().zip(&apart) {
+                assert_close(merged, apart, 1e-6);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_gate_and_what_it_gates_are_one_product_and_one_map() {
     let mut build = Build::default();
     let x = build.input();

@@ -99,6 +99,29 @@ impl Op for MergedMatMul {
     }
 }
 
+/// The sum of a value and a row, in parts along its last axis: what is added to products that are one.
+#[derive(Debug)]
+pub(crate) struct BiasedParts {
+    /// The columns of each.
+    pub(crate) parts: Vec<usize>,
+}
+
+impl Op for BiasedParts {
+    fn name(&self) -> &'static str {
+        "Add"
+    }
+
+    fn row_wise(&self) -> RowWise {
+        RowWise::Elements
+    }
+
+    fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
+        let (whole, row) = (cx.required(inputs, 0)?, cx.required(inputs, 1)?);
+        let sum = cx.binary(Binary::Add, whole, row)?;
+        Ok(in_parts(&sum, &self.parts))
+    }
+}
+
 /// Parts of a value along its last axis, of these extents; all of it if there are none.
 pub(super) fn in_parts(whole: &Val, parts: &[usize]) -> Vec<Val> {
     if parts.is_empty() {

@@ -54,7 +54,7 @@ mod window;
 
 pub use attributes::{Attribute, Attributes};
 pub(crate) use last_rows::{LastRows, PlacedRows};
-pub(crate) use matmul::MergedMatMul;
+pub(crate) use matmul::{BiasedParts, MergedMatMul};
 pub use matmul_nbits::QuantProduct;
 pub use meaning::{Meaning, RowWise};
 

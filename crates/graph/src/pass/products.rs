@@ -4,31 +4,29 @@ use std::{collections::HashMap, sync::Arc};
 use crate::{
     DType, Graph, Node, NodeId, Tensor, ValueId,
     expr::Binary,
-    ops::{Meaning, MergedMatMul, QuantProduct},
+    ops::{BiasedParts, Meaning, MergedMatMul, QuantProduct},
     pass::links::Links,
     prim::{QuantMatMul, WeightLayout},
 };
 
 pub(super) fn run(graph: &mut Graph) -> usize {
     let links = Links::new(graph);
-    let mut groups: Vec<Vec<NodeId>> = Vec::new();
+    let mut groups: Vec<Vec<Product>> = Vec::new();
     let mut known: HashMap<Key, usize> = HashMap::new();
     for at in 0..graph.nodes().len() {
-        let id = NodeId(at as u32);
-        let Some(key) = key(graph, &links, id) else { continue };
+        let Some((key, product)) = product(graph, &links, NodeId(at as u32)) else { continue };
         let group = *known.entry(key).or_insert(groups.len());
         match groups.get_mut(group) {
-            Some(group) => group.push(id),
-            None => groups.push(vec![id]),
+            Some(group) => group.push(product),
+            None => groups.push(vec![product]),
         }
     }
     let mut gone = vec![false; graph.nodes().len()];
     let mut count = 0;
     for group in groups.iter().filter(|group| group.len() > 1) {
-        let Some(node) = merged(graph, group) else { continue };
-        graph.set_node(group[0], node);
-        group[1..].iter().for_each(|id| gone[id.0 as usize] = true);
-        count += 1;
+        if merge(graph, group, &mut gone).is_some() {
+            count += 1;
+        }
     }
     if count > 0 {
         graph.keep_nodes(|NodeId(at)| !gone[at as usize]);
@@ -41,6 +39,18 @@ pub(super) fn run(graph: &mut Graph) -> usize {
 struct Key {
     a: ValueId,
     kind: Kind,
+    is_biased: bool,
+}
+
+/// A product, and the addition of a row to it, if nothing else reads it.
+struct Product {
+    node: NodeId,
+    bias: Option<Bias>,
+}
+
+struct Bias {
+    sum: NodeId,
+    row: ValueId,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -51,7 +61,7 @@ enum Kind {
     Quantised(usize, QuantMatMul, DType),
 }
 
-fn key(graph: &Graph, links: &Links, id: NodeId) -> Option<Key> {
+fn product(graph: &Graph, links: &Links, id: NodeId) -> Option<(Key, Product)> {
     let node = graph.node(id);
     let a = (*node.inputs.first()?)?;
     let [Some(made)] = node.outputs[..] else { return None };
@@ -59,47 +69,87 @@ fn key(graph: &Graph, links: &Links, id: NodeId) -> Option<Key> {
     let own = node.inputs[1..].iter().flatten().all(|input| {
         graph.value(*input).constant.is_some() && links.readers(*input) == [id] && !graph.inputs().contains(input)
     });
-    if !own || graph.value(a).constant.is_some() || is_biased(graph, links, made) {
+    if !own || graph.value(a).constant.is_some() {
         return None;
     }
-    let kind = match node.op.meaning() {
+    let (kind, columns) = match node.op.meaning() {
         Meaning::MatMul => {
             let b = constant(graph, node, 1)?;
-            let &[depth, _] = b.shape() else { return None };
-            matches!(b.dtype(), DType::F32 | DType::F16 | DType::Bf16).then_some(Kind::Plain(depth, b.dtype()))?
+            let &[depth, columns] = b.shape() else { return None };
+            let is_float = matches!(b.dtype(), DType::F32 | DType::F16 | DType::Bf16);
+            (is_float.then_some(Kind::Plain(depth, b.dtype()))?, columns)
         }
         Meaning::QuantMatMul(op) => {
             let weights = op.weights(graph, node)?;
             let plain = op.parts.is_empty() && node.inputs.iter().skip(4).all(Option::is_none);
             let fits = plain && weights.product.layout == WeightLayout::Onnx;
-            fits.then(|| Kind::Quantised(op.depth, op.product.clone(), weights.tensors[1].dtype()))?
+            let kind = fits.then(|| Kind::Quantised(op.depth, op.product.clone(), weights.tensors[1].dtype()))?;
+            (kind, weights.columns)
         }
         _ => return None,
     };
-    Some(Key { a, kind })
+    let bias = bias(graph, links, made, columns).ok()?;
+    Some((Key { a, kind, is_biased: bias.is_some() }, Product { node: id, bias }))
 }
 
 fn constant<'g>(graph: &'g Graph, node: &Node, input: usize) -> Option<&'g Tensor> {
     graph.value((*node.inputs.get(input)?)?).constant.as_ref()
 }
 
-/// True if nothing but the addition of a constant reads a product: a device adds it before it stores the product, which it
-/// could not do to a part.
-fn is_biased(graph: &Graph, links: &Links, made: ValueId) -> bool {
-    let Some(reader) = links.only_reader(made) else { return false };
-    let node = graph.node(reader);
-    let is_sum = matches!(node.op.meaning(), Meaning::Binary(Binary::Add));
-    is_sum && node.inputs.iter().flatten().any(|input| graph.value(*input).constant.is_some())
+/// The addition of a row to a product that nothing else reads. An error if another constant is added: a device adds it before it
+/// stores the product, which it could not do to a part.
+fn bias(graph: &Graph, links: &Links, made: ValueId, columns: usize) -> Result<Option<Bias>, ()> {
+    let Some(sum) = links.only_reader(made) else { return Ok(None) };
+    let node = graph.node(sum);
+    let added = node.inputs.iter().flatten().find(|&input| graph.value(*input).constant.is_some());
+    let (Meaning::Binary(Binary::Add), Some(&row)) = (node.op.meaning(), added) else { return Ok(None) };
+    let shape = graph.value(row).constant.as_ref().map(Tensor::shape);
+    let fits = shape == Some(&[columns]) && !graph.inputs().contains(&row);
+    if fits { Ok(Some(Bias { sum, row })) } else { Err(()) }
 }
 
-/// One node for a group.
-fn merged(graph: &mut Graph, group: &[NodeId]) -> Option<Node> {
-    let nodes: Vec<Node> = group.iter().map(|&id| graph.node(id).clone()).collect();
-    let (op, tensors): (Arc<dyn crate::Op>, Vec<Tensor>) = match nodes[0].op.meaning() {
+/// One node for a group, or two if each has a bias: the product, and the sum in parts. What else there was is gone.
+fn merge(graph: &mut Graph, group: &[Product], gone: &mut [bool]) -> Option<()> {
+    let (product, parts) = merged(graph, group)?;
+    let biases: Vec<&Bias> = group.iter().filter_map(|product| product.bias.as_ref()).collect();
+    let Some(first) = biases.iter().map(|bias| bias.sum).min() else {
+        graph.set_node(group[0].node, product);
+        group[1..].iter().for_each(|product| gone[product.node.0 as usize] = true);
+        return Some(());
+    };
+    let rows: Vec<&Tensor> =
+        biases.iter().map(|bias| graph.value(bias.row).constant.as_ref()).collect::<Option<_>>()?;
+    let row = one_after_the_other(&rows)?;
+    let sums: Vec<Node> = biases.iter().map(|bias| graph.node(bias.sum).clone()).collect();
+    let made = product.outputs[0].map(|part| graph.value(part).dtype)?;
+    let whole = graph.add_value(graph.unused_name(&format!("{} made", product.name)), made, None);
+    let name = sums.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(" + ");
+    let row = graph.add_value(graph.unused_name(&format!("{name} biases")), row.dtype(), Some(row));
+    let outputs = sums.iter().map(|node| node.outputs[0]).collect();
+    group.iter().for_each(|product| gone[product.node.0 as usize] = true);
+    biases.iter().for_each(|bias| gone[bias.sum.0 as usize] = true);
+    // The first of the sums stands behind its product, and before all that reads any of them.
+    for (id, node) in [
+        (group[0].node, Node { outputs: vec![Some(whole)], ..product }),
+        (first, Node { name, op: Arc::new(BiasedParts { parts }), inputs: vec![Some(whole), Some(row)], outputs }),
+    ] {
+        gone[id.0 as usize] = false;
+        graph.set_node(id, node);
+    }
+    Some(())
+}
+
+/// One product for a group, and the columns of its parts. It makes the parts if they have no biases, else all of them in one.
+fn merged(graph: &mut Graph, group: &[Product]) -> Option<(Node, Vec<usize>)> {
+    let nodes: Vec<Node> = group.iter().map(|product| graph.node(product.node).clone()).collect();
+    let in_one = group[0].bias.is_some();
+    let (op, tensors, parts): (Arc<dyn crate::Op>, Vec<Tensor>, Vec<usize>) = match nodes[0].op.meaning() {
         Meaning::MatMul => {
             let all: Vec<&Tensor> = nodes.iter().map(|node| constant(graph, node, 1)).collect::<Option<_>>()?;
-            let parts = all.iter().map(|tensor| tensor.shape()[1]).collect();
-            (Arc::new(MergedMatMul { parts }), vec![side_by_side(&all)?])
+            let parts: Vec<usize> = all.iter().map(|tensor| tensor.shape()[1]).collect();
+            let weights = vec![side_by_side(&all)?];
+            let op = Arc::new(MergedMatMul { parts: if in_one { Vec::new() } else { parts.clone() } });
+            (op, weights, parts)
         }
         Meaning::QuantMatMul(first) => {
             let all: Vec<_> = nodes
@@ -113,7 +163,8 @@ fn merged(graph: &mut Graph, group: &[NodeId]) -> Option<Node> {
             let columns = parts.iter().sum();
             let joined = |at: usize| one_after_the_other(&all.iter().map(|it| &it.tensors[at]).collect::<Vec<_>>());
             let tensors = (0..all[0].tensors.len()).map(joined).collect::<Option<_>>()?;
-            (Arc::new(QuantProduct { columns, parts, ..first.clone() }), tensors)
+            let of_op = if in_one { Vec::new() } else { parts.clone() };
+            (Arc::new(QuantProduct { columns, parts: of_op, ..first.clone() }), tensors, parts)
         }
         _ => return None,
     };
@@ -125,7 +176,7 @@ fn merged(graph: &mut Graph, group: &[NodeId]) -> Option<Node> {
         inputs.push(Some(graph.add_value(label, tensor.dtype(), Some(tensor))));
     }
     let outputs = nodes.iter().map(|node| node.outputs[0]).collect();
-    Some(Node { name, op, inputs, outputs })
+    Some((Node { name, op, inputs, outputs }, parts))
 }
 
 /// Matrices of one height in one.
@@ -218,8 +269,41 @@ mod tests {
         let x = build.input("x", DType::F32);
         let (a, b) = (matrix(&mut build, 2), matrix(&mut build, 3));
         let (one, two) = (build.node("MatMul", &[x, a]), build.node("MatMul", &[x, b]));
-        let bias = build.number(1.0);
-        let sums = [build.node("Add", &[one, bias]), build.node("Add", &[bias, two])];
-        assert_eq!(run(&mut build.outputs(&sums)), 0);
+        let number = build.number(1.0);
+        let sums = [build.node("Add", &[one, number]), build.node("Add", &[number, two])];
+        assert_eq!(run(&mut build.outputs(&sums)), 0, "a number is no row");
+    }
+
+    #[test]
+    fn products_with_biases_are_one_with_one_bias() {
+        let mut build = Build::new();
+        let x = build.input("x", DType::F32);
+        let (a, b) = (matrix(&mut build, 2), matrix(&mut build, 3));
+        let (first, second) = (build.constant("b2", row(&[7.0, 8.0])), build.constant("b3", row(&[9.0, 10.0, 11.0])));
+        // The second sum stands before the first one, and is read before it too.
+        let (one, two) = (build.node("MatMul", &[x, a]), build.node("MatMul", &[x, b]));
+        let second = build.node("Add", &[second, two]);
+        let read = build.node("Relu", &[second]);
+        let first = build.node("Add", &[one, first]);
+        let mut graph = build.outputs(&[first, read]);
+        assert_eq!(run(&mut graph), 1);
+        graph.verify().unwrap();
+        assert_eq!(names(&graph), ["MatMul", "Add", "Relu"]);
+        let sum = &graph.nodes()[1];
+        let biases: Vec<f64> = constant(&graph, sum, 1).unwrap().scalars().map(crate::Scalar::as_f64).collect();
+        assert_eq!(biases, [7.0, 8.0, 9.0, 10.0, 11.0]);
+        assert_eq!(sum.outputs.len(), 2);
+        assert_eq!(graph.values().len(), 7, "the old matrices, products and biases are dropped");
+    }
+
+    #[test]
+    fn products_with_biases_and_without_are_apart() {
+        let mut build = Build::new();
+        let x = build.input("x", DType::F32);
+        let (a, b) = (matrix(&mut build, 2), matrix(&mut build, 3));
+        let (one, two) = (build.node("MatMul", &[x, a]), build.node("MatMul", &[x, b]));
+        let bias = build.constant("b2", row(&[7.0, 8.0]));
+        let sum = build.node("Add", &[one, bias]);
+        assert_eq!(run(&mut build.outputs(&[sum, two])), 0);
     }
 }

@@ -5,7 +5,7 @@
 //! often a copy that brings the heads together. The scores in between are the largest tensor, and only this step uses them.
 use crate::{
     DType, Scalar, Shape, Step, View,
-    expr::{Binary, Expr, Ref},
+    expr::{Binary, Expr, Node, Ref},
     lower::Origin,
     plan::{
         Draft,
@@ -178,8 +178,7 @@ impl Finder<'_> {
             let copy = self.steps[place].as_ref()?;
             let Prim::Map(map) = &copy.prim else { return None };
             let ([from], [to]) = (&copy.inputs[..], &copy.outputs[..]) else { return None };
-            let plain = map.expr == Expr::copy(from.dtype, to.dtype) && from.dtype == to.dtype;
-            if !plain || from.elems() != output.elems() {
+            if !is_copy(&map.expr, from, to) || from.elems() != output.elems() {
                 return None;
             }
             Some((place, reordered(to, &dense_order(from)?, &output.shape)?))
@@ -192,6 +191,20 @@ impl Finder<'_> {
             None => (at, made),
         }
     }
+}
+
+/// True if an expression stores what it reads: halves may or may not be cast to what they are computed in, and back.
+fn is_copy(expr: &Expr, from: &View, to: &View) -> bool {
+    let dtypes = [from.dtype, from.dtype.compute()];
+    let same = |(at, &(node, dtype)): (usize, &(Node, DType))| {
+        dtypes.contains(&dtype)
+            && match node {
+                Node::Input(0) => at == 0,
+                Node::Cast(from) => usize::from(from) + 1 == at,
+                _ => false,
+            }
+    };
+    from.dtype == to.dtype && expr.nodes().iter().enumerate().all(same)
 }
 
 /// True if an expression is another one, with its result stored in a type.
