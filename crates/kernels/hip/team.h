@@ -9,7 +9,10 @@
 #endif
 
 struct Sum { template <class V> DEV V of(V a, V b) { return a + b; } };
-struct Largest { template <class V> DEV V of(V a, V b) { return max_of(a, b); } };
+struct Largest {
+  template <class V> DEV V of(V a, V b) { return max_of(a, b); }
+  DEV f32 of(f32 a, f32 b) { return fmaxf(a, b); }
+};
 
 // All values of a team as one, which every thread gets. All threads of the block call it; `lds` holds 256 elements. Calls
 // use the halves of it in turns, so that a barrier in front of the writes is not needed: `turn` says which.

@@ -63,6 +63,7 @@ pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Dec
         .set("TY", type_name(y.dtype))
         .set("LOG", u8::from(prim.log))
         .set("VEC", vec)
+        .set("FAST", u8::from(x.dtype.bytes() == 2 && y.dtype.bytes() == 2))
         .set("HELD", team.held)
         .set("AHEAD", u8::from(team.resident.is_some()))
         .set("STAGED", u8::from(staged.is_some()))
