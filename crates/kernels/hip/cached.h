@@ -31,10 +31,27 @@ struct CachedArgs {
   u32 parts;   // at most MOST_PARTS
 };
 
+// All rows are of one token.
+#ifndef ONE
+#define ONE 0
+#endif
 #define LOG2_E 1.44269504088896340736f
 #define MOST_PARTS 64
 
 struct Range { u32 start, end; };
+
+// Weights too small for a normal number are 0.
+DEV f32 power_of_two(f32 v) {
+#if defined(GPU_SIM)
+  return exp2f(v);
+#elif defined(__CUDACC_RTC__)
+  f32 r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+  return r;
+#else
+  return __builtin_amdgcn_exp2f(v);
+#endif
+}
 
 // The keys that a token sees.
 DEV Range seen_by(const CachedArgs& a, u32 before, u32 token) {
@@ -45,6 +62,8 @@ DEV Range seen_by(const CachedArgs& a, u32 before, u32 token) {
   return r;
 }
 
+DEV u32 token_of(const CachedArgs& a, u32 row) { return ONE ? 0 : row / a.group; }
+
 // What a block works on.
 struct Task {
   u32 batch, head;   // of keys
@@ -54,18 +73,26 @@ struct Task {
   u32 parts;   // that these rows need
 };
 
-// STEP: keys that are worth a part.
-template <int STEP> DEV Task task_of(const CachedArgs& a) {
+// The rows of a block, and all keys that they see.
+DEV Task rows_of(const CachedArgs& a) {
   Task t;
-  u32 number = blockIdx.x / a.groups;
+  u32 number = a.groups == 1 ? blockIdx.x : blockIdx.x / a.groups;
   t.batch = number / a.shared;
   t.head = number - t.batch * a.shared;
   // The last rows of a causal prompt see most, so they come first.
   t.first = (a.groups - 1 - (blockIdx.x - number * a.groups)) * BLOCK_ROWS;
   t.count = min_of((u32)BLOCK_ROWS, a.rows * a.group - t.first);
   t.before = filled_before((i64)a.lengths[(i64)t.batch * a.lengths_step], a.shift);
-  u32 start = seen_by(a, t.before, t.first / a.group).start;
-  u32 end = seen_by(a, t.before, (t.first + t.count - 1) / a.group).end;
+  t.keys.start = seen_by(a, t.before, token_of(a, t.first)).start;
+  t.keys.end = seen_by(a, t.before, token_of(a, t.first + t.count - 1)).end;
+  t.parts = 1;
+  return t;
+}
+
+// STEP: keys that are worth a part.
+template <int STEP> DEV Task task_of(const CachedArgs& a) {
+  Task t = rows_of(a);
+  const u32 start = t.keys.start, end = t.keys.end;
   u32 keys = end > start ? end - start : 0, share = ((keys + a.parts - 1) / a.parts + STEP - 1) / STEP * STEP;
   t.parts = keys > share ? (keys + share - 1) / share : 1;
   t.keys.start = min_of(end, start + blockIdx.y * share);
@@ -73,8 +100,7 @@ template <int STEP> DEV Task task_of(const CachedArgs& a) {
   return t;
 }
 
-DEV u32 token_of(const CachedArgs& a, u32 row) { return row / a.group; }
-DEV u32 head_of(const CachedArgs& a, const Task& t, u32 row) { return t.head * a.group + row % a.group; }
+DEV u32 head_of(const CachedArgs& a, const Task& t, u32 row) { return t.head * a.group + (ONE ? row : row % a.group); }
 DEV i64 query_at(const CachedArgs& a, const Task& t, u32 row) {
   return (i64)t.batch * a.q_batch + (i64)head_of(a, t, row) * a.q_head + (i64)token_of(a, row) * a.q_row;
 }

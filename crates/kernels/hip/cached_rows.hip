@@ -1,24 +1,38 @@
 // Attention of few rows over a cache, or without matrix instructions: a block reads the keys and values of its part once for
 // all of its rows. LANES lanes share a key, 16 bytes of it each or twice that, and every such team has a softmax of its own,
-// until they meet at the end.
+// until they meet at the end. A token waits for this kernel alone, mostly: waves do little each, and what they load next is
+// on its way while they compute.
 //
 // ROWS: rows of a block. KEYS: keys of a team at a time. LANES: a power of two, at most 32. E: elements of a lane.
 // PACKED: 16 bytes of a key or value are read at once. ONE: all rows are of one token, and see the same keys. Queries lie in
-// LDS; those of few rows are kept in registers too.
-#define THREADS 128
+// LDS. Of N parts, part p takes STEP keys from p * STEP on, and from every N * STEP behind them.
+#define BLOCK 128
 #define V (16 / (int)sizeof(T))
 #define ROOM (LANES * E)
-#define TEAMS (THREADS / LANES)
+#define TEAMS (BLOCK / LANES)
+#define STEP (TEAMS * KEYS)
+#if defined(GPU_SIM)
+#define WAVES (BLOCK / MIN_WARP)
+#else
+#define WAVES (BLOCK / WARP)
+#endif
+#define QUADS (ROWS * ROOM / 4)
+// Threads that share the parts of a row when these are added up.
+#define SPLIT (QUADS < BLOCK ? BLOCK / QUADS : 1)
+#define SUM_QUADS (WAVES * QUADS > BLOCK ? WAVES * QUADS : BLOCK)
 #if defined(__CUDACC_RTC__)
 // Left alone, the twin's compiler spills a few registers for blocks that the grid does not have.
 #undef KERNEL_BOUNDS
 #define KERNEL_BOUNDS(threads) __launch_bounds__(threads, ROWS > 4 ? 2 : 4)
 #endif
 typedef Pack<T, V> Chunk;
+typedef Pack<f32, 4> Quad;
 struct __align__(16) Numbers { f32 at[E]; };
 // What a row sees, and where its bias begins.
 struct __align__(16) RowSpot { Range seen; i64 bias; };
 struct Part { Chunk at[E / V]; };
+// The largest score of a row, and the sum of its weights.
+struct __align__(8) Scale { f32 top, sum; };
 
 // The elements of a lane: chunks of a row, with those of the other lanes between them.
 DEV Part load_part(const T* row, u32 lane, u32 extent) {
@@ -38,26 +52,74 @@ DEV Part load_part(const T* row, u32 lane, u32 extent) {
 }
 DEV f32 part_at(const Part& p, int e) { return get(p.at[e / V].at[e % V]); }
 
-KERNEL(cached_rows, THREADS, CachedArgs) {
+// The keys of a team from `base` on; those beyond the last are the last once more, and weigh nothing.
+DEV void load_keys(Part* parts, const T* rows, i64 pitch, u32 base, u32 end, u32 extent) {
+#pragma unroll
+  for (u32 j = 0; j < KEYS; j++) {
+    u32 key = min_of(base + j * TEAMS + threadIdx.x / LANES, end - 1);
+    parts[j] = load_part(rows + (i64)key * pitch, threadIdx.x % LANES, extent);
+  }
+}
+
+// Sums of four elements relative to a largest score, and those of others added to them.
+struct Summed {
+  Quad value;
+  Scale scale;
+};
+DEV void rescale(Summed& s, f32 top) {
+  f32 share = power_of_two(s.scale.top - shift_of(top));
+  s.scale.top = top;
+  s.scale.sum *= share;
+#pragma unroll
+  for (int i = 0; i < 4; i++) s.value.at[i] *= share;
+}
+DEV void add(Summed& s, const Quad& value, Scale scale) {
+  f32 share = power_of_two(scale.top - shift_of(s.scale.top));
+  s.scale.sum += scale.sum * share;
+#pragma unroll
+  for (int i = 0; i < 4; i++) s.value.at[i] += value.at[i] * share;
+}
+DEV Summed no_sums() {
+  Summed s = {};
+  s.scale.top = -INFINITY_OF(f32);
+  return s;
+}
+// Quad `at` of the block's rows.
+DEV void store(const CachedArgs& a, const Task& t, u32 at, const Summed& s) {
+  u32 row = at / (ROOM / 4), e = at % (ROOM / 4) * 4;
+  if (row >= t.count) return;
+  f32 factor = share_of(a, t, t.first + row, s.scale.top, s.scale.sum);
+  T* out = a.out + out_at(a, t, t.first + row) + e;
+#pragma unroll
+  for (u32 i = 0; i < 4; i++)
+    if (e + i < a.width) out[i] = put<T>(s.value.at[i] * factor);
+}
+
+KERNEL(cached_rows, BLOCK, CachedArgs) {
   SHARED(Numbers, queries, ROWS * LANES);
   SHARED(RowSpot, spots, ROWS);
-  SHARED(f32, tops, THREADS / MIN_WARP * ROWS);
-  SHARED(f32, sums, THREADS / MIN_WARP * ROWS);
-  SHARED(f32, parts, THREADS / MIN_WARP * ROOM);
-  SHARED(f32, shares, ROWS * MOST_PARTS);
+  SHARED(Scale, scales, BLOCK > WAVES * ROWS ? BLOCK : WAVES * ROWS);
+  SHARED(Quad, sums, SUM_QUADS);
   SHARED(u32, is_last, 1);
-  const Task t = task_of<TEAMS * KEYS>(a);
+  Task t = rows_of(a);
+  const u32 end = t.keys.end;
+  t.parts = max_of(1u, min_of(a.parts, (end - t.keys.start + STEP - 1) / STEP));
   if (blockIdx.y >= t.parts) return;
-  const u32 team = threadIdx.x / LANES, lane = threadIdx.x % LANES;
+  const u32 lane = threadIdx.x % LANES, team = threadIdx.x / LANES;
   const T* k = a.k + (i64)t.batch * a.k_batch + (i64)t.head * a.k_head;
   const T* v = a.v + (i64)t.batch * a.v_batch + (i64)t.head * a.v_head;
+  u32 base = t.keys.start + blockIdx.y * STEP;
+  Part x[KEYS], y[KEYS];
+  load_keys(x, k, a.k_key, base, end, a.size);
+  load_keys(y, v, a.v_key, base, end, a.width);
 
   // Rows beyond the last are the last once more.
-  for (u32 at = threadIdx.x; at < ROWS * LANES; at += THREADS) {
+  for (u32 at = threadIdx.x; at < ROWS * LANES; at += BLOCK) {
     Part p = load_part(a.q + query_at(a, t, t.first + min_of(at / LANES, t.count - 1)), at % LANES, a.size);
 #pragma unroll
     for (int e = 0; e < E; e++) queries[at].at[e] = part_at(p, e) * factor_of(a);
   }
+#if !ONE || EXTRA
   if (threadIdx.x < ROWS) {
     u32 row = t.first + min_of((u32)threadIdx.x, t.count - 1);
     RowSpot spot;
@@ -65,25 +127,21 @@ KERNEL(cached_rows, THREADS, CachedArgs) {
     spot.bias = bias_at(a, t, row);
     spots[threadIdx.x] = spot;
   }
-  f32 o[ROWS][E], top[ROWS], sum[ROWS];
+#endif
+  f32 o[ROWS][E];
+  Scale scale[ROWS];
 #pragma unroll
   for (u32 r = 0; r < ROWS; r++) {
 #pragma unroll
-    for (int e = 0; e < E; e++) o[r][e] = 0;
-    top[r] = -INFINITY_OF(f32);
-    sum[r] = 0;
+    for (u32 e = 0; e < E; e++) o[r][e] = 0;
+    scale[r].top = -INFINITY_OF(f32);
+    scale[r].sum = 0;
   }
   __syncthreads();
-  for (u32 base = t.keys.start; base < t.keys.end; base += TEAMS * KEYS) {
-    Part x[KEYS], y[KEYS];
+#pragma unroll 1
+  while (base < end) {
+    const u32 next = base + a.parts * STEP;
     f32 s[ROWS][KEYS];
-    // Keys beyond the last are the last once more, and weigh nothing.
-#pragma unroll
-    for (u32 j = 0; j < KEYS; j++) {
-      u32 key = min_of(base + j * TEAMS + team, t.keys.end - 1);
-      x[j] = load_part(k + (i64)key * a.k_key, lane, a.size);
-      y[j] = load_part(v + (i64)key * a.v_key, lane, a.width);
-    }
     // Compilers do not know that this is 0, and leave what belongs to many rows in LDS.
     const u32 none = ROWS > 2 ? base >> 31 : 0;
     const Numbers* mine = queries + lane + none;
@@ -97,6 +155,7 @@ KERNEL(cached_rows, THREADS, CachedArgs) {
         for (int e = 0; e < E; e++) s[r][j] += q.at[e] * part_at(x[j], e);
       }
     }
+    if (next < end) load_keys(x, k, a.k_key, next, end, a.size);
 #pragma unroll
     for (int mask = LANES / 2; mask; mask >>= 1)
 #pragma unroll
@@ -105,24 +164,27 @@ KERNEL(cached_rows, THREADS, CachedArgs) {
         for (int j = 0; j < KEYS; j++) s[r][j] += SHFL_XOR(s[r][j], mask);
 #pragma unroll
     for (u32 r = 0; r < ROWS; r++) {
-      const RowSpot spot = spots[r + none];
-      f32 larger = top[r];
+      RowSpot spot = {};
+#if !ONE || EXTRA
+      spot = spots[r + none];
+#endif
+      f32 larger = scale[r].top;
 #pragma unroll
       for (u32 j = 0; j < KEYS; j++) {
         u32 key = base + j * TEAMS + team;
-        bool is_seen = key < t.keys.end && (ONE || (key >= spot.seen.start && key < spot.seen.end));
+        bool is_seen = key < end && (ONE || (key >= spot.seen.start && key < spot.seen.end));
         s[r][j] = is_seen ? score_of(a, s[r][j], spot.bias, key) : -INFINITY_OF(f32);
         larger = max_of(larger, s[r][j]);
       }
-      f32 shift = shift_of(larger), before = exp2f(top[r] - shift);
-      top[r] = larger;
-      sum[r] *= before;
+      f32 shift = shift_of(larger), before = power_of_two(scale[r].top - shift);
+      scale[r].top = larger;
+      scale[r].sum *= before;
 #pragma unroll
       for (int e = 0; e < E; e++) o[r][e] *= before;
 #pragma unroll
       for (int j = 0; j < KEYS; j++) {
-        s[r][j] = exp2f(s[r][j] - shift);
-        sum[r] += s[r][j];
+        s[r][j] = power_of_two(s[r][j] - shift);
+        scale[r].sum += s[r][j];
       }
     }
 #pragma unroll
@@ -135,56 +197,113 @@ KERNEL(cached_rows, THREADS, CachedArgs) {
 #pragma unroll
         for (int e = 0; e < E; e++) o[r][e] += s[r][j] * value[e];
     }
+    if (next < end) load_keys(y, v, a.v_key, next, end, a.width);
+    base = next;
   }
-  // The teams of a wave meet, then the waves.
-  for (int mask = LANES; mask < WARP; mask <<= 1)
+
+  // The teams of a wave meet. At each step a lane keeps half of what it holds, and gives the other half away for its partner's.
+  const u32 wave = threadIdx.x / WARP, waves = BLOCK / WARP;
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-      f32 larger = max_of(top[r], SHFL_XOR(top[r], mask)), share = exp2f(top[r] - shift_of(larger));
-      top[r] = larger;
-      sum[r] *= share;
-      sum[r] += SHFL_XOR(sum[r], mask);
+  for (int r = 0; r < ROWS; r++) {
+    const f32 own = scale[r].top;
 #pragma unroll
-      for (int e = 0; e < E; e++) {
-        o[r][e] *= share;
-        o[r][e] += SHFL_XOR(o[r][e], mask);
+    for (int mask = LANES; mask < WARP; mask <<= 1) scale[r].top = max_of(scale[r].top, SHFL_XOR(scale[r].top, mask));
+    const f32 share = power_of_two(own - shift_of(scale[r].top));
+    scale[r].sum *= share;
+#pragma unroll
+    for (int mask = LANES; mask < WARP; mask <<= 1) scale[r].sum += SHFL_XOR(scale[r].sum, mask);
+#pragma unroll
+    for (int e = 0; e < E; e++) o[r][e] *= share;
+    if (threadIdx.x % WARP == 0) scales[wave * ROWS + r] = scale[r];
+  }
+  f32 kept[ROWS * E];
+#pragma unroll
+  for (u32 i = 0; i < ROWS * E; i++) kept[i] = o[i / E][i % E];
+  u32 first = 0;
+#pragma unroll
+  for (u32 mask = LANES; mask < WARP; mask <<= 1) {
+    const u32 half = ROWS * E * LANES / 2 / mask;
+    const bool is_upper = (threadIdx.x & mask) != 0;
+#pragma unroll
+    for (u32 i = 0; i < ROWS * E / 2; i++)
+      if (i < half) {
+        const f32 lower = kept[i], upper = kept[i + half];
+        kept[i] = (is_upper ? upper : lower) + SHFL_XOR(is_upper ? lower : upper, mask);
       }
-    }
-  const u32 wave = threadIdx.x / WARP, waves = THREADS / WARP;
-  if (threadIdx.x % WARP == 0)
-    for (int r = 0; r < ROWS; r++) {
-      tops[wave * ROWS + r] = top[r];
-      sums[wave * ROWS + r] = sum[r];
+    if (half == 0) kept[0] += SHFL_XOR(kept[0], mask);
+    if (is_upper) first += half;
+  }
+  f32* own = (f32*)(sums + wave * QUADS);
+#pragma unroll
+  for (u32 i = 0; i < ROWS * E; i++)
+    if (i < max_of(1u, (u32)(ROWS * E * LANES / WARP))) {
+      u32 at = first + i, e = at % E;
+      own[at / E * ROOM + (e / V * LANES + lane) * V + e % V] = kept[i];
     }
   __syncthreads();
+
+  // The waves meet, then the parts: [blocks, parts, QUADS] sums, then [blocks, parts, ROWS] scales.
+  const u64 parts_before = (u64)blockIdx.x * a.parts;
+  Quad* partial = (Quad*)a.partial + parts_before * QUADS;
+  Scale* partial_scales = (Scale*)((Quad*)a.partial + (u64)gridDim.x * a.parts * QUADS) + parts_before * ROWS;
+  for (u32 at = threadIdx.x; at < QUADS; at += BLOCK) {
+    const u32 row = at / (ROOM / 4);
+    Summed s = no_sums();
 #pragma unroll
-  for (u32 r = 0; r < ROWS; r++) {
-    f32 largest = tops[r], weights = 0;
-    for (u32 w = 1; w < waves; w++) largest = max_of(largest, tops[w * ROWS + r]);
-    f32 shift = shift_of(largest), share = exp2f(top[r] - shift);
-    for (u32 w = 0; w < waves; w++) weights += sums[w * ROWS + r] * exp2f(tops[w * ROWS + r] - shift);
-    if (threadIdx.x % WARP < LANES)
+    for (u32 w = 0; w < waves; w++) s.scale.top = max_of(s.scale.top, scales[w * ROWS + row].top);
 #pragma unroll
-      for (u32 e = 0; e < E; e++) parts[wave * ROOM + (e / V * LANES + lane) * V + e % V] = o[r][e] * share;
-    __syncthreads();
-    if (r < t.count) {
-      f32 factor = t.parts == 1 ? share_of(a, t, t.first + r, largest, weights) : 1.0f;
-      T* out = a.out + out_at(a, t, t.first + r);
-      f32* partial = partial_at(a, blockIdx.y, r);
-      for (u32 e = threadIdx.x; e < a.width; e += THREADS) {
-        f32 value = parts[e];
-        for (u32 w = 1; w < waves; w++) value += parts[w * ROOM + e];
-        if (t.parts == 1)
-          out[e] = put<T>(value * factor);
-        else
-          partial[e] = value;
-      }
-      if (t.parts > 1 && threadIdx.x == 0) {
-        partial[a.width] = largest;
-        partial[a.width + 1] = weights;
-      }
+    for (u32 w = 0; w < waves; w++) add(s, sums[w * QUADS + at], scales[w * ROWS + row]);
+    if (t.parts == 1) {
+      store(a, t, at, s);
+    } else {
+      partial[blockIdx.y * QUADS + at] = s.value;
+      if (at % (ROOM / 4) == 0) partial_scales[blockIdx.y * ROWS + row] = s.scale;
     }
-    __syncthreads();
   }
-  if (t.parts > 1) merge<THREADS>(a, t, shares, is_last);
+  if (t.parts == 1) return;
+  publish();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    is_last[0] = count_up(a.counters + blockIdx.x) == t.parts - 1;
+    if (is_last[0]) a.counters[blockIdx.x] = 0;
+  }
+  __syncthreads();
+  if (!is_last[0]) return;
+  receive();
+  for (u32 at = threadIdx.x; at < SPLIT * QUADS; at += BLOCK) {
+    const u32 quad = at % QUADS, row = quad / (ROOM / 4);
+    Summed s = no_sums();
+    for (u32 part = at / QUADS; part < t.parts; part += 8 * SPLIT) {
+      Quad value[8];
+      Scale other[8];
+      f32 top = s.scale.top;
+#pragma unroll
+      for (u32 i = 0; i < 8; i++) {
+        u32 from = min_of(part + i * SPLIT, t.parts - 1);
+        value[i] = partial[from * QUADS + quad];
+        other[i] = partial_scales[from * ROWS + row];
+      }
+#pragma unroll
+      for (u32 i = 0; i < 8; i++) {
+        if (part + i * SPLIT >= t.parts) other[i].top = -INFINITY_OF(f32);
+        top = max_of(top, other[i].top);
+      }
+      rescale(s, top);
+#pragma unroll
+      for (u32 i = 0; i < 8; i++) add(s, value[i], other[i]);
+    }
+#if QUADS < BLOCK
+    sums[at] = s.value;
+    scales[at] = s.scale;
+    __syncthreads();
+    if (at >= QUADS) return;
+    f32 top = s.scale.top;
+#pragma unroll
+    for (u32 i = 1; i < SPLIT; i++) top = max_of(top, scales[i * QUADS + quad].top);
+    rescale(s, top);
+#pragma unroll
+    for (u32 i = 1; i < SPLIT; i++) add(s, sums[i * QUADS + quad], scales[i * QUADS + quad]);
+#endif
+    store(a, t, quad, s);
+  }
 }

@@ -292,19 +292,15 @@ DEV void report_fault(u32* fault, u32 code) { *fault = code; }
 
 // Blocks that wait for nobody but learn who is last: all threads `publish`, then a barrier, one thread counts up, a barrier, and
 // in the last block all threads `receive`: it sees what all blocks wrote. Each wave waits for its own writes: a release by one
-// wave of AMD's does not wait for those of the others.
+// wave of AMD's does not wait for those of the others. The twin's does, for all writes before a barrier.
 DEV void publish() {
-#if defined(__CUDACC_RTC__)
-  __threadfence();
-#elif !defined(GPU_SIM)
+#if !defined(GPU_SIM) && !defined(__CUDACC_RTC__)
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
 #endif
 }
 
 DEV void receive() {
-#if defined(__CUDACC_RTC__)
-  __threadfence();
-#elif !defined(GPU_SIM)
+#if !defined(GPU_SIM) && !defined(__CUDACC_RTC__)
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
 #endif
 }
@@ -314,7 +310,9 @@ DEV u32 count_up(u32* counter) {
 #if defined(GPU_SIM)
   return (*counter)++;
 #elif defined(__CUDACC_RTC__)
-  return atomicAdd(counter, 1u);
+  u32 before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
 #else
   return __hip_atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
 #endif

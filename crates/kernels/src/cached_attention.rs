@@ -18,6 +18,8 @@ const TILES: &str = text!("lengths.h", "cached.h", "mma.h", "cached_tiles.hip");
 
 /// Rows of a block without tiles, at most: keys and values are read once for all of them.
 const MOST_ROWS: usize = 8;
+/// Elements of these rows, at most.
+const MOST_ROOM: usize = 1024;
 /// Threads of the kernel without tiles.
 const THREADS: u32 = 128;
 /// Its blocks that share a compute unit.
@@ -101,6 +103,9 @@ impl<'a> Job<'a> {
         if size.max(width) > 256 {
             return Err(Declined::new(format!("attention with heads of {size}")));
         }
+        if total == 0 {
+            return Err(Declined::new("attention over no keys"));
+        }
         if tokens * heads >= 1 << 31 || total >= 1 << 31 {
             return Err(Declined::new("an axis of 2^31 elements or more"));
         }
@@ -173,26 +178,27 @@ impl<'a> Job<'a> {
         self.batches * self.shared * division.groups
     }
 
-    fn launch(&self, kernel: Kernel, threads: u32, division: Division) -> Result<Work, Declined> {
+    /// `room`: elements of a row of what the parts leave, beside two numbers.
+    fn launch(&self, kernel: Kernel, threads: u32, room: usize, division: Division) -> Result<Work, Declined> {
         let blocks = self.blocks(division);
         let grid = [grid_x(blocks as u64)?, division.parts as u32, 1];
         let kernel = kernel.set("BLOCK_ROWS", division.rows);
         let launch = Launch { kernel, grid, threads, lds_bytes: 0, args: self.args(division) };
-        let partial = division.parts * blocks * division.rows * (self.width + 2) * 4;
+        let partial = division.parts * blocks * division.rows * (room + 2) * 4;
         Ok(Work { launches: vec![launch], scratch_bytes: if division.parts > 1 { partial } else { 0 } })
     }
 
     fn rows(&self, arch: &Arch) -> Result<Work, Declined> {
-        let rows = self.all_rows().next_power_of_two().min(MOST_ROWS);
-        let groups = self.all_rows().div_ceil(rows);
-        let keys = if rows == MOST_ROWS { 2 } else { 4 };
         let chunk = 16 / self.q.dtype.bytes();
         let chunks = self.size.max(self.width).div_ceil(chunk).next_power_of_two();
-        let lanes = chunks.min(32);
+        let (lanes, room) = (chunks.min(32), chunks * chunk);
+        let rows = self.all_rows().next_power_of_two().min(MOST_ROWS).min(MOST_ROOM / room);
+        let groups = self.all_rows().div_ceil(rows);
+        let keys = if rows == MOST_ROWS { 2 } else { 4 };
         // The kernel finds out how many of them a length is worth.
         let least = THREADS as usize / lanes * keys;
         let blocks = self.batches * self.shared * groups;
-        let wanted = (BLOCKS * arch.compute_units as usize).div_ceil(blocks);
+        let wanted = BLOCKS * arch.compute_units as usize / blocks;
         let parts = wanted.min(MOST_PARTS).min(self.total.div_ceil(least)).max(1);
         let kernel = self
             .kernel("cached_rows", ROWS)
@@ -202,7 +208,7 @@ impl<'a> Job<'a> {
             .set("E", chunks / lanes * chunk)
             .set("PACKED", self.is_packed())
             .set("ONE", u8::from(self.tokens == 1));
-        self.launch(kernel, THREADS, Division { rows, groups, parts })
+        self.launch(kernel, THREADS, room, Division { rows, groups, parts })
     }
 
     fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
@@ -217,6 +223,6 @@ impl<'a> Job<'a> {
             .set("PACKED", self.is_packed())
             .set("MATRIX", matrix_number(matrix))
             .set("WAVE", arch.wave);
-        self.launch(kernel, 4 * arch.wave, Division { rows: TILE, groups, parts })
+        self.launch(kernel, 4 * arch.wave, self.width, Division { rows: TILE, groups, parts })
     }
 }

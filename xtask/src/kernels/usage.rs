@@ -14,7 +14,7 @@ const REGISTERS_OF_NORMED_ROWS: u32 = 136;
 /// Rows that are read once, and the sums of a unit, stay in registers: fewer waves, each with more bytes on their way.
 const REGISTERS_OF_ROWS: u32 = 112;
 /// Sums of several heads, and keys and values on their way for all of them: few waves with many bytes each.
-const REGISTERS_OF_CACHED_ROWS: u32 = 208;
+const REGISTERS_OF_CACHED_ROWS: u32 = 224;
 /// Kernels that keep tiles of a product in registers: two blocks of 256 threads still share a compute unit.
 const REGISTERS_OF_TILES: u32 = 256;
 
