@@ -92,8 +92,8 @@ impl Runs {
             self.ledger.wait();
         }
         // Work that a thread of ONNX Runtime's own queued belongs to some run, and this one is as good as any.
-        let others: Vec<ThreadId> = self.lock().iter().map(|run| run.thread).filter(|&other| other != thread).collect();
-        let failure = self.ledger.take_failure(|queued_by| !others.contains(&queued_by));
+        let is_of_other = |queued_by| self.lock().iter().any(|run| run.thread == queued_by);
+        let failure = self.ledger.take_failure(|queued_by| queued_by == thread || !is_of_other(queued_by));
         failure.map_or(Ok(()), |error| Err(Error::ep_fail(error.to_string())))
     }
 

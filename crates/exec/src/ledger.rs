@@ -19,36 +19,39 @@ pub struct Ledger {
 struct Entries {
     next: u64,
     pending: Vec<Entry>,
-    /// Work that is asked whether it has ended.
-    watched: Vec<(ThreadId, Arc<dyn Pending>)>,
+    /// Work that is asked how it goes.
+    watched: Vec<Watched>,
     failed: Vec<(ThreadId, ExecError)>,
 }
 
-/// Queued work that can be asked whether it has ended.
+/// Queued work that can be asked how it goes. What is queued behind it may be the same work again.
 pub(crate) trait Pending: Send + Sync {
-    /// How it ended; `None` while it is under way.
-    fn poll(&self) -> Option<Result<(), ExecError>>;
+    /// What went wrong since this was asked last.
+    fn failure(&self) -> Option<ExecError>;
 
-    /// Waits for its end.
+    /// Waits for the end of what was queued.
     fn wait(&self);
 }
 
-impl Entries {
-    /// Asks all work that is watched.
-    fn poll(&mut self) {
-        let failed = &mut self.failed;
-        self.watched.retain(|(thread, work)| match work.poll() {
-            None => true,
-            Some(outcome) => {
-                failed.extend(outcome.err().map(|error| (*thread, error)));
-                false
-            }
-        });
-    }
+struct Watched {
+    /// Of the last time that it was queued.
+    number: u64,
+    thread: ThreadId,
+    work: Arc<dyn Pending>,
 }
 
-/// Watched work is asked at the latest when this much is there.
-const MOST_WATCHED: usize = 64;
+impl Entries {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Asks all work that is watched.
+    fn poll(&mut self) {
+        let failures = self.watched.iter().filter_map(|watched| Some((watched.thread, watched.work.failure()?)));
+        self.failed.extend(failures);
+    }
+}
 
 struct Entry {
     number: u64,
@@ -59,19 +62,19 @@ impl Ledger {
     /// Enters work that this thread queues.
     pub(crate) fn enter(self: &Arc<Self>) -> Ticket {
         let mut entries = self.lock();
-        let number = entries.next;
-        entries.next += 1;
+        let number = entries.number();
         entries.pending.push(Entry { number, thread: ThreadId::current() });
         self.recount(&entries);
         Ticket { ledger: self.clone(), number, is_open: true }
     }
 
-    /// Enters work that this thread queued and that tells how it ended when it is asked.
+    /// Enters work that this thread queued, maybe again, and that tells how it goes when it is asked.
     pub(crate) fn watch(&self, work: Arc<dyn Pending>) {
         let mut entries = self.lock();
-        entries.watched.push((ThreadId::current(), work));
-        if entries.watched.len() > MOST_WATCHED {
-            entries.poll();
+        let (number, thread) = (entries.number(), ThreadId::current());
+        match entries.watched.iter_mut().find(|known| Arc::ptr_eq(&known.work, &work)) {
+            Some(known) => (known.number, known.thread) = (number, thread),
+            None => entries.watched.push(Watched { number, thread, work }),
         }
         self.recount(&entries);
     }
@@ -88,11 +91,13 @@ impl Ledger {
         while entries.pending.iter().any(|entry| entry.number < end) {
             entries = self.changed.wait(entries).unwrap_or_else(PoisonError::into_inner);
         }
-        let watched: Vec<_> = entries.watched.iter().map(|(_, work)| work.clone()).collect();
+        let watched: Vec<_> = entries.watched.iter().map(|watched| watched.work.clone()).collect();
         drop(entries);
         watched.iter().for_each(|work| work.wait());
         let mut entries = self.lock();
         entries.poll();
+        // What was queued again meanwhile was not waited for.
+        entries.watched.retain(|watched| watched.number >= end);
         self.recount(&entries);
     }
 

@@ -36,8 +36,8 @@ impl Template {
                     Origin::Base(buffers.block(), (buffers.layout.scratch_at + bytes).cast_signed())
                 }
                 Pointer::Fault => {
-                    let word = buffers.layout.faults_at + fault * size_of::<u32>();
-                    Origin::Base(buffers.block(), word.cast_signed())
+                    let word = fault * size_of::<u32>();
+                    Origin::Base(buffers.faults(), word.cast_signed())
                 }
                 // Steps follow one another, so that all may count in one place.
                 Pointer::Counters(_) => Origin::Base(buffers.block(), buffers.layout.counters_at.cast_signed()),

@@ -1,5 +1,5 @@
 //! Device memory for runs.
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hip::{DeviceBuffer, Event, RawStream};
 
@@ -17,7 +17,7 @@ const GRAIN: usize = 64 << 10;
 pub(super) struct Block {
     buffer: Counted<DeviceBuffer>,
     /// Reached when the last run is done with it.
-    free: Event,
+    free: Arc<Event>,
     /// The stream of the last run: only to compare.
     stream: usize,
 }
@@ -25,6 +25,11 @@ pub(super) struct Block {
 impl Block {
     pub fn address(&self) -> *mut u8 {
         self.buffer.address().as_ptr()
+    }
+
+    /// Reached when the last run is done with it, or later.
+    pub fn end(&self) -> &Arc<Event> {
+        &self.free
     }
 }
 
@@ -40,14 +45,11 @@ impl Blocks {
     }
 
     /// A block of at least this many bytes for work on a stream: everything that is queued there from now on comes behind
-    /// the work of the block's last user.
+    /// the work of the block's last user. Another stream of the same name is no other: streams are waited for before they are
+    /// closed.
     pub fn take(&self, bytes: usize, stream: RawStream<'_>) -> Result<Block, ExecError> {
-        if let Some(block) = self.find(bytes, |block| block.stream == stream.as_ptr().addr())? {
-            // The same name may be another stream by now, and waiting for oneself costs nothing.
-            self.device.stream_wait(stream, &block.free)?;
-            return Ok(block);
-        }
-        self.make(bytes)
+        let found = self.find(bytes, |block| block.stream == stream.as_ptr().addr())?;
+        found.map_or_else(|| self.make(bytes), Ok)
     }
 
     /// A block that nobody uses any more, for work that is recorded: a recording can't wait for work outside of it.
@@ -61,9 +63,11 @@ impl Blocks {
         Ok(answer.transpose()?.unwrap_or(false))
     }
 
-    /// Gives a block back behind all work that is queued on a stream.
-    pub fn give_back(&self, mut block: Block, stream: RawStream<'_>) -> Result<(), ExecError> {
-        block.free.record(stream)?;
+    /// Gives a block back behind all work that is queued on a stream, whose end may be marked already.
+    pub fn give_back(&self, mut block: Block, stream: RawStream<'_>, is_marked: bool) -> Result<(), ExecError> {
+        if !is_marked {
+            block.free.record(stream)?;
+        }
         block.stream = stream.as_ptr().addr();
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(block);
         Ok(())
@@ -118,6 +122,6 @@ impl Blocks {
         let grain = (bytes.next_power_of_two() / 8).max(GRAIN);
         let bytes = bytes.next_multiple_of(grain);
         let buffer = Counted::new(self.alloc(bytes)?, Purpose::Arena, bytes);
-        Ok(Block { buffer, free: self.device.event()?, stream: 0 })
+        Ok(Block { buffer, free: Arc::new(self.device.event()?), stream: 0 })
     }
 }

@@ -8,16 +8,16 @@ use graph::{
 
 use super::{blas::PRODUCT, weights::Resident};
 
-/// What lies where in the block of a run: what lives between steps, scratch memory, fault words and counters, which are zero
-/// at first, then copies of inputs and outputs that kernels can't reach where they are.
+/// What lies where in the block of a run: what lives between steps, scratch memory, counters, which are zero at first, then copies
+/// of inputs and outputs that kernels can't reach where they are. Before the counters is room for the fault words of runs that
+/// have none on the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Layout {
     pub scratch_at: usize,
     pub faults_at: usize,
     pub fault_bytes: usize,
     pub counters_at: usize,
-    /// Of fault words and counters.
-    pub zeroed_bytes: usize,
+    pub counter_bytes: usize,
     pub bytes: usize,
 }
 
@@ -26,26 +26,27 @@ impl Layout {
         let scratch_at = arena_bytes.next_multiple_of(ALIGNMENT);
         let faults_at = (scratch_at + scratch_bytes).next_multiple_of(ALIGNMENT);
         let fault_bytes = faults * size_of::<u32>();
-        let zeroed_bytes = fault_bytes + counters * size_of::<u32>();
+        let counters_at = faults_at + fault_bytes;
+        let counter_bytes = counters * size_of::<u32>();
         Self {
             scratch_at,
             faults_at,
             fault_bytes,
-            counters_at: faults_at + fault_bytes,
-            zeroed_bytes,
-            bytes: (faults_at + zeroed_bytes).next_multiple_of(ALIGNMENT),
+            counters_at,
+            counter_bytes,
+            bytes: (counters_at + counter_bytes).next_multiple_of(ALIGNMENT),
         }
     }
 }
 
-/// The addresses that change from run to run: inputs, then outputs, then the block.
+/// The addresses that change from run to run: inputs, then outputs, then the fault words, then the block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bases(pub Vec<usize>);
 
 impl Bases {
     /// How many there are for a plan.
     pub fn count(inputs: usize, outputs: usize) -> usize {
-        inputs + outputs + 1
+        inputs + outputs + 2
     }
 }
 
@@ -73,6 +74,11 @@ impl Buffers<'_> {
     /// The number of the block among the bases.
     pub fn block(&self) -> usize {
         Bases::count(self.inputs, self.plan.outputs.len()) - 1
+    }
+
+    /// The number of the fault words among the bases.
+    pub fn faults(&self) -> usize {
+        self.block() - 1
     }
 
     /// Where a byte of a buffer is.

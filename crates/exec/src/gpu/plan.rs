@@ -5,6 +5,7 @@ use std::{
 };
 
 use graph::{Plan, plan::Place};
+use hip::RawStream;
 use kernels::Pointer;
 
 use super::{
@@ -27,6 +28,9 @@ use crate::{
     device::{Order, Prepared, Run, RunBy, TunedStep},
 };
 
+/// Streams whose flights are kept. More are there only while they are in use.
+const MOST_FLIGHTS: usize = 8;
+
 /// A plan whose code and constants are on the device.
 pub(super) struct GpuPlan {
     pub plan: Plan,
@@ -46,7 +50,8 @@ pub(super) struct GpuPlan {
     constants: Vec<Option<Resident>>,
     /// Those of runs that have been queued.
     arguments: Mutex<Vec<Arguments>>,
-    flights: Mutex<Vec<Arc<Flight>>>,
+    /// Those of runs on a stream, by its name.
+    flights: Mutex<Vec<(usize, Arc<Flight>)>>,
     pub program: Arc<Program>,
 }
 
@@ -127,14 +132,23 @@ impl GpuPlan {
         self.arguments.lock().unwrap_or_else(PoisonError::into_inner).push(arguments);
     }
 
-    /// A flight that nobody looks at any more.
-    pub fn flight(&self) -> Result<Arc<Flight>, ExecError> {
+    /// The flight of runs on a stream, where one comes behind the other.
+    pub fn flight(&self, stream: RawStream<'_>) -> Result<Arc<Flight>, ExecError> {
+        let name = stream.as_ptr().addr();
         let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(idle) = flights.iter().find(|flight| Arc::strong_count(flight) == 1) {
+        if let Some((_, flight)) = flights.iter().find(|(known, _)| *known == name) {
+            return Ok(flight.clone());
+        }
+        // One that nobody looks at any more has no run under way.
+        let is_idle = |flight: &Arc<Flight>| Arc::strong_count(flight) == 1;
+        if flights.len() >= MOST_FLIGHTS
+            && let Some((known, idle)) = flights.iter_mut().find(|(_, flight)| is_idle(flight))
+        {
+            *known = name;
             return Ok(idle.clone());
         }
         let flight = Arc::new(Flight::new(&self.program.device, self.faults.clone())?);
-        flights.push(flight.clone());
+        flights.push((name, flight.clone()));
         Ok(flight)
     }
 

@@ -4,7 +4,7 @@
 //! anew, which costs more than it saves if addresses never come back, so a plan that sees that gives up.
 use std::{
     str::FromStr,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use hip::{CaptureMode, Event, GraphExec, RawStream, UpdateResult};
@@ -67,18 +67,19 @@ struct Kept {
     bases: Bases,
     exec: GraphExec,
     /// Behind the last launch: a graph is not changed while it runs.
-    launched: Event,
+    launched: Arc<Event>,
 }
 
 impl Replays {
     /// Replays the plan on a stream; `false` if its work has to be queued step by step. `record` queues it on a stream
-    /// that is being recorded.
+    /// that is being recorded, and `end` marks the end of a replay.
     pub fn replay(
         &self,
         mode: GraphMode,
         arguments: &mut Arguments,
         device: &Shared,
         stream: RawStream<'_>,
+        end: &Arc<Event>,
         record: impl FnOnce(&mut Arguments, RawStream<'_>) -> Result<(), ExecError>,
     ) -> Result<bool, ExecError> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,12 +97,12 @@ impl Replays {
                 tracing::debug!(target: "amdgpu_ep::run", "addresses keep changing: the plan is launched step by step");
                 return Ok(false);
             }
-            if let Err(error) = state.add(arguments, device, record) {
+            if let Err(error) = state.add(arguments, device, end, record) {
                 state.give_up("recorded", &error, device);
                 return Ok(false);
             }
         }
-        let Some(kept) = state.graphs.last() else { return Ok(false) };
+        let Some(kept) = state.graphs.last_mut() else { return Ok(false) };
         match kept.exec.launch(stream) {
             Err(error) if !error.is_device_lost() => {
                 state.give_up("launched", &error.into(), device);
@@ -109,7 +110,9 @@ impl Replays {
             }
             launched => {
                 launched?;
-                kept.launched.record(stream)?;
+                // Under the lock: nobody may find the graph idle before this.
+                end.record(stream)?;
+                kept.launched = end.clone();
                 Ok(true)
             }
         }
@@ -140,6 +143,7 @@ impl State {
         &mut self,
         arguments: &mut Arguments,
         device: &Shared,
+        end: &Arc<Event>,
         record: impl FnOnce(&mut Arguments, RawStream<'_>) -> Result<(), ExecError>,
     ) -> Result<(), ExecError> {
         let stream = device.stream()?;
@@ -162,7 +166,7 @@ impl State {
                 return Ok(());
             }
         }
-        let (exec, launched) = (graph.instantiate()?, device.device.event()?);
+        let (exec, launched) = (graph.instantiate()?, end.clone());
         self.graphs.push(Kept { bases: arguments.bases.clone(), exec, launched });
         Ok(())
     }

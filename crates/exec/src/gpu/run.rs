@@ -48,9 +48,14 @@ pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -
                 return Ok(());
             }
             // SAFETY: the caller's promise, until the stream has passed this point.
-            if let Some(flight) = unsafe { queue(plan, run, stream) }? {
-                flight.ends(stream)?;
-                ledger.watch(flight);
+            match unsafe { queue(plan, run, stream) }? {
+                Some(flight) if flight.is_reached() => ledger.watch(flight),
+                // The next run would write over what this one says.
+                Some(flight) => {
+                    device.stream_synchronize(stream)?;
+                    flight.outcome()?;
+                }
+                None => {}
             }
             Ok(())
         }
@@ -74,13 +79,17 @@ pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -
 /// As for [`run`], until the stream has passed this point.
 unsafe fn queue(plan: &Arc<GpuPlan>, run: &Run<'_>, stream: RawStream<'_>) -> Result<Option<Arc<Flight>>, ExecError> {
     let blocks = &plan.program.device.blocks;
-    let flight = plan.reports_faults().then(|| plan.flight()).transpose()?;
+    let flight = plan.reports_faults().then(|| plan.flight(stream)).transpose()?;
     let mut arguments = plan.take_arguments();
     let moved_bytes = find_moved(plan, run, &mut arguments);
     let queued = blocks.take(plan.layout.bytes + moved_bytes, stream).and_then(|block| {
+        if let Some(flight) = &flight {
+            flight.ends(block.end());
+        }
         // SAFETY: the caller's promise; the block is given back behind the work.
         let done = unsafe { work(plan, run, &block, &mut arguments, flight.as_deref(), stream, true) };
-        done.and(blocks.give_back(block, stream))
+        let is_marked = *done.as_ref().unwrap_or(&false);
+        done.and(blocks.give_back(block, stream, is_marked))
     });
     plan.give_back(arguments);
     queued.map(|()| flight)
@@ -142,11 +151,12 @@ fn find_moved(plan: &GpuPlan, run: &Run<'_>, arguments: &mut Arguments) -> usize
 }
 
 /// Whether kernels can use an address. Those of the host driver run on the host, and reach everything.
-fn is_reached(device: &hip::Device, address: usize) -> bool {
+pub(super) fn is_reached(device: &hip::Device, address: usize) -> bool {
     device.kind() == DriverKind::Host || device.driver().pointer_info(address).kind != PointerKind::Unknown
 }
 
-/// Queues everything: copies in, steps, fault words, copies out. With `may_replay` the steps may be one graph.
+/// Queues everything: copies in, steps, fault words, copies out. With `may_replay` the steps may be one graph. Tells whether the
+/// end is marked by the block's event.
 ///
 /// # Safety
 /// As for [`run`]; the block and the flight stay until the stream has passed this point, or the capture is dropped.
@@ -158,7 +168,7 @@ unsafe fn work(
     flight: Option<&Flight>,
     stream: RawStream<'_>,
     may_replay: bool,
-) -> Result<(), ExecError> {
+) -> Result<bool, ExecError> {
     let shared = &plan.program.device;
     let device = &shared.device;
     let given = run.inputs.iter().map(|address| address.cast_mut()).chain(run.outputs.iter().copied());
@@ -166,7 +176,10 @@ unsafe fn work(
         let address = place.map_or(address, |place| block.address().wrapping_add(place));
         *base = address.expose_provenance();
     }
-    if let Some(last) = arguments.bases.0.last_mut() {
+    let in_block = block.address().wrapping_add(plan.layout.faults_at);
+    if let [.., faults, last] = &mut arguments.bases.0[..] {
+        let reached = flight.filter(|flight| flight.is_reached());
+        *faults = reached.map_or(in_block, Flight::address).expose_provenance();
         *last = block.address().expose_provenance();
     }
     arguments.set(&plan.template);
@@ -185,7 +198,7 @@ unsafe fn work(
         let record = |arguments: &mut Arguments, stream: RawStream<'_>| unsafe {
             steps(plan, run, block, arguments, stream, None)
         };
-        plan.replays.replay(mode, arguments, shared, stream, record)?
+        plan.replays.replay(mode, arguments, shared, stream, block.end(), record)?
     };
     if !replays {
         // Steps of a recording happen at its replays, which nobody can watch from here.
@@ -193,19 +206,22 @@ unsafe fn work(
         // SAFETY: the caller's promise.
         unsafe { steps(plan, run, block, arguments, stream, observer)? };
     }
-    if let Some(flight) = flight {
-        let (words, kind) = (block.address().wrapping_add(plan.layout.faults_at), CopyKind::DeviceToHost);
+    let mut is_marked = replays;
+    if let Some(flight) = flight.filter(|flight| !flight.is_reached()) {
+        let kind = CopyKind::DeviceToHost;
         // SAFETY: the flight has room for all words, and stays as the caller promises.
-        unsafe { device.copy_raw_async(flight.address(), words, plan.layout.fault_bytes, kind, stream)? };
+        unsafe { device.copy_raw_async(flight.address(), in_block, plan.layout.fault_bytes, kind, stream)? };
+        is_marked = false;
     }
     for at in 0..run.outputs.len() {
         if let Some(place) = arguments.moved[inputs + at] {
             let (from, bytes) = (block.address().wrapping_add(place), output_bytes(&plan.plan, at));
             // SAFETY: the caller vouches for the output; the copy has its place in the block.
             unsafe { device.copy_raw_async(run.outputs[at], from, bytes, CopyKind::Default, stream)? };
+            is_marked = false;
         }
     }
-    Ok(())
+    Ok(is_marked)
 }
 
 /// Queues the steps.
@@ -221,9 +237,17 @@ unsafe fn steps(
     observer: Option<&dyn Observer>,
 ) -> Result<(), ExecError> {
     let device = &plan.program.device.device;
-    let words = block.address().wrapping_add(plan.layout.faults_at);
-    // SAFETY: the words have their place in the block.
-    unsafe { device.fill_raw_async(words, 0, plan.layout.zeroed_bytes, stream)? };
+    let layout = &plan.layout;
+    // Fault words on the host are zero unless somebody is still to be told.
+    let is_in_block = arguments.bases.0.iter().rev().nth(1) == Some(&(block.address().addr() + layout.faults_at));
+    let (at, bytes) = match is_in_block {
+        true => (layout.faults_at, layout.fault_bytes + layout.counter_bytes),
+        false => (layout.counters_at, layout.counter_bytes),
+    };
+    if bytes > 0 {
+        // SAFETY: the words have their place in the block.
+        unsafe { device.fill_raw_async(block.address().wrapping_add(at), 0, bytes, stream)? };
+    }
     let mut watch = observer.map(|observer| Watch::new(observer, device, stream)).transpose()?;
     for at in 0..plan.tasks.len() {
         // SAFETY: the caller's promise.
