@@ -120,7 +120,7 @@ fn encoder() -> Graph {
 
 #[test]
 fn heads_are_read_and_stored_where_they_lie() {
-    for batch in 1..2 {
+    for batch in [1, BATCH] {
         let shape = [batch, 5, 16];
         let x = tensor(DType::F16, &shape, &random(shape.iter().product(), 9));
         let plain = Program::new(encoder(), &HostDevice::new()).unwrap();

@@ -324,7 +324,8 @@ pub struct Normed {
 /// Attention: the softmax of scores weights values, and neither scores nor weights are stored.
 ///
 /// The inputs are queries `[batch, rows, size]`, keys `[batch, size, total]` and values `[batch, total, width]`, as two
-/// [`MatMul`]s would read them, then the further operands of `scores`, each of `shape`. The output has `shape`'s leading
+/// [`MatMul`]s would read them, then the further operands of `scores`, each of `shape`. The batches of each of the three may be
+/// two axes, the first as long as `shape`'s: heads of several sequences that lie side by side. The output has `shape`'s leading
 /// axes, then `width`: the rows of all batches, one after the other, in another order of axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
@@ -336,6 +337,24 @@ pub struct Attention {
     pub scores: Expr,
     /// Rows that may look nowhere, with minus infinity for all scores, give zeros instead of NaN.
     pub zero_if_hidden: bool,
+}
+
+impl Attention {
+    /// Queries, keys or values with two axes of batches, the first as long as that of the others that have two; all are in the
+    /// second if none has.
+    pub fn batches(&self, views: [&View; 3]) -> [View; 3] {
+        let outer = views.iter().find_map(|view| (view.shape.len() == 4).then(|| view.shape[0])).unwrap_or(1);
+        views.map(|view| {
+            let mut view = view.clone();
+            if view.shape.len() == 3 {
+                let inner = view.shape[0] / outer.max(1);
+                view.strides.insert(0, inner.cast_signed() * view.strides[0]);
+                view.shape[0] = inner;
+                view.shape.insert(0, outer);
+            }
+            view
+        })
+    }
 }
 
 /// What a pool makes of its window.

@@ -25,8 +25,8 @@ pub(crate) fn run(
     if out.elems() == 0 {
         return Ok(());
     }
-    let (&[_, rows, size], &[_, total, width]) = (q.shape(), v.shape()) else { return Ok(()) };
-    let count = q.shape()[0] * rows;
+    let (&[.., rows, size], &[.., total, width]) = (q.shape(), v.shape()) else { return Ok(()) };
+    let count = q.elems() / size.max(1);
     let grain = GRAIN / (total * (size + width)).max(1);
     ranges_with::<f32>(cx, count, grain.max(1), 2 * size + total + 2 * width, |range, scratch| {
         let (query, scratch) = scratch.split_at_mut(size);
@@ -36,16 +36,19 @@ pub(crate) fn run(
         for row in range {
             let (batch, at) = (row / rows, row % rows);
             let index = index_of(row, &attention.shape);
-            row_of(q, batch, at as isize * q.strides()[1], q.strides()[2], query);
+            let [row, column] = matrix_strides(q);
+            row_of(q, batch, at as isize * row, column, query);
+            let [column, key_step] = matrix_strides(k);
             for (number, score) in scores.iter_mut().enumerate() {
-                row_of(k, batch, number as isize * k.strides()[2], k.strides()[1], key);
+                row_of(k, batch, number as isize * key_step, column, key);
                 let sum: f32 = query.iter().zip(&*key).map(|(q, k)| q * k).sum();
                 *score = score_of(attention, sum * attention.alpha, operands, &index, number);
             }
             soften(scores, attention.zero_if_hidden);
             result.fill(0.0);
+            let [row, column] = matrix_strides(v);
             for (number, &weight) in scores.iter().enumerate() {
-                row_of(v, batch, number as isize * v.strides()[1], v.strides()[2], value);
+                row_of(v, batch, number as isize * row, column, value);
                 result.iter_mut().zip(&*value).for_each(|(to, value)| *to += weight * value);
             }
             let strides = out.strides();
@@ -69,9 +72,22 @@ fn index_of(mut row: usize, shape: &[usize]) -> SmallVec<[usize; 6]> {
     index
 }
 
+/// The strides of the last two axes.
+fn matrix_strides(tensor: &Tensor<'_>) -> [isize; 2] {
+    let strides = tensor.strides();
+    [strides[strides.len() - 2], strides[strides.len() - 1]]
+}
+
 /// Reads elements of a batch, from `start` on and `step` apart.
 fn row_of(tensor: &Tensor<'_>, batch: usize, start: isize, step: isize, out: &mut [f32]) {
-    let offset = batch as isize * tensor.strides()[0] + start;
+    let at = match tensor.strides() {
+        [outer, inner, _, _] => {
+            let count = tensor.shape()[1];
+            (batch / count) as isize * outer + (batch % count) as isize * inner
+        }
+        strides => batch as isize * strides[0],
+    };
+    let offset = at + start;
     let from = tensor.start().wrapping_offset(offset * tensor.dtype().bytes() as isize);
     // SAFETY: the elements lie within the view.
     unsafe { f32::load(tensor.dtype(), from, step, out) };

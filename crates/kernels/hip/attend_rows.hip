@@ -11,12 +11,13 @@ KERNEL(attend_rows, 256, AttentionArgs) {
   SHARED(RowSpot, spots, ROWS);
   const u32 lane = threadIdx.x % WARP, wave = threadIdx.x / WARP, waves = 256 / WARP;
   const u32 batch = blockIdx.x / a.groups, first = (blockIdx.x - batch * a.groups) * ROWS;
-  const T* k = a.k + (i64)batch * a.k_batch;
-  const T* v = a.v + (i64)batch * a.v_batch;
+  const T* queries = a.q + batch_at(a, batch, a.q_outer, a.q_batch);
+  const T* k = a.k + batch_at(a, batch, a.k_outer, a.k_batch);
+  const T* v = a.v + batch_at(a, batch, a.v_outer, a.v_batch);
   for (u32 at = threadIdx.x; at < ROWS * SIZE; at += 256) {
     u32 row = first + at / SIZE, d = at % SIZE;
     bool is_in = row < a.rows && d < a.size;
-    q[at] = is_in ? get(a.q[(i64)batch * a.q_batch + (i64)row * a.q_row + (i64)d * a.q_at]) * a.alpha : 0.0f;
+    q[at] = is_in ? get(queries[(i64)row * a.q_row + (i64)d * a.q_at]) * a.alpha : 0.0f;
   }
   // Rows beyond the last are the last once more.
   if (threadIdx.x < ROWS) spots[threadIdx.x] = row_spot(a, batch, min_of(first + threadIdx.x, a.rows - 1));

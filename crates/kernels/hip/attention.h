@@ -1,7 +1,8 @@
 // What the texts of attention share. out[r] = sum over keys of softmax(score(alpha * q[r] . k[key], r, key)) * v[key].
 //
-// Rows come in batches that share keys and values. The scores have up to three leading axes, whose index a row's number
-// gives, and the key as the last; `score` is written for each kernel, and reads OPERANDS tensors of that shape.
+// Rows come in batches that share keys and values. Of these, `inner` lie a stride `*_batch` apart, the next as many
+// `*_outer` behind. The scores have up to three leading axes, whose index a row's number gives, and the key as the last;
+// `score` is written for each kernel, and reads OPERANDS tensors of that shape.
 // T: the stored type; sums and scores are f32. Strides are in elements. Rows of all batches and keys are below 2^31.
 struct AttentionArgs {
   const T* q;
@@ -15,6 +16,7 @@ struct AttentionArgs {
   i64 q_batch, q_row, q_at;
   i64 k_batch, k_at, k_key;
   i64 v_batch, v_key, v_at;
+  i64 q_outer, k_outer, v_outer;
   i64 out_axis[3], out_at;
 #if OPERANDS
   i64 operand_axis[OPERANDS][4];  // the key's stride is the last
@@ -26,7 +28,13 @@ struct AttentionArgs {
   u32 axis[3];
   u32 groups;  // of rows, in a batch
   u32 splits, split_keys;
+  u32 inner;   // batches
 };
+
+// Where a batch begins.
+DEV i64 batch_at(const AttentionArgs& a, u32 batch, i64 outer, i64 stride) {
+  return (i64)(batch / a.inner) * outer + (i64)(batch % a.inner) * stride;
+}
 
 #define LOG2_E 1.44269504088896340736f
 

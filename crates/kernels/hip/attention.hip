@@ -36,9 +36,9 @@ KERNEL(attention, 4 * WAVE, AttentionArgs) {
   const u32 lane = threadIdx.x % WAVE, wave = threadIdx.x / WAVE, threads = 4 * WAVE;
   u16* weights = (u16*)p_tile + wave * 16 * V_PITCH;
   const u32 batch = blockIdx.x / a.groups, first = (blockIdx.x - batch * a.groups) * 64;
-  const T* q = a.q + (i64)batch * a.q_batch;
-  const T* k = a.k + (i64)batch * a.k_batch;
-  const T* v = a.v + (i64)batch * a.v_batch;
+  const T* q = a.q + batch_at(a, batch, a.q_outer, a.q_batch);
+  const T* k = a.k + batch_at(a, batch, a.k_outer, a.k_batch);
+  const T* v = a.v + batch_at(a, batch, a.v_outer, a.v_batch);
 
   if (threadIdx.x < 64) row_spots[threadIdx.x] = row_spot(a, batch, min_of(first + threadIdx.x, a.rows - 1));
   // The queries go through the keys' place.

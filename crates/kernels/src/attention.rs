@@ -41,9 +41,10 @@ pub(crate) fn work(attention: &Attention, step: &Step, arch: &Arch) -> Result<Wo
 /// A step's views and extents.
 struct Job<'a> {
     attention: &'a Attention,
-    q: &'a View,
-    k: &'a View,
-    v: &'a View,
+    /// Queries, keys and values, whose batches are two axes.
+    q: View,
+    k: View,
+    v: View,
     operands: &'a [View],
     out: &'a View,
     batches: usize,
@@ -58,10 +59,13 @@ impl<'a> Job<'a> {
         let ([q, k, v, operands @ ..], [out]) = (&step.inputs[..], &step.outputs[..]) else {
             return Err(Declined::new("attention without queries, keys and values"));
         };
-        let (&[batches, rows, size], &[_, total, width]) = (&q.shape[..], &v.shape[..]) else {
+        if ![q, k, v].iter().all(|view| matches!(view.shape.len(), 3 | 4)) {
             return Err(Declined::new("attention over other axes"));
-        };
-        let one_type = [k, v, out].iter().all(|view| view.dtype == q.dtype);
+        }
+        let [q, k, v] = attention.batches([q, k, v]);
+        let (rows, size, total, width) = (q.shape[2], q.shape[3], v.shape[2], v.shape[3]);
+        let batches = q.shape[0] * q.shape[1];
+        let one_type = [&k, &v, out].iter().all(|view| view.dtype == q.dtype);
         if !one_type || !matches!(q.dtype, DType::F32 | DType::F16 | DType::Bf16) {
             return Err(Declined::new(format!("attention of {}", q.dtype)));
         }
@@ -111,15 +115,18 @@ impl<'a> Job<'a> {
     }
 
     fn args(&self, groups: usize, splits: usize, split_keys: usize) -> Args {
-        let mut args = Args::new().input("q", 0, self.q).input("k", 1, self.k).input("v", 2, self.v);
+        let mut args = Args::new().input("q", 0, &self.q).input("k", 1, &self.k).input("v", 2, &self.v);
         args = args.output("out", 0, self.out);
         args = if splits > 1 { args.scratch("partial", 0) } else { args.null("partial") };
         for (at, view) in self.operands.iter().enumerate() {
             args = args.input("operand", 3 + at, view);
         }
         let strides = |view: &View| -> Vec<i64> { view.strides.iter().map(|&stride| stride as i64).collect() };
-        args = args.i64s("q_batch", &strides(self.q)).i64s("k_batch", &strides(self.k));
-        args = args.i64s("v_batch", &strides(self.v));
+        let parts = [&self.q, &self.k, &self.v];
+        for (name, view) in ["q_batch", "k_batch", "v_batch"].into_iter().zip(parts) {
+            args = args.i64s(name, &strides(view)[1..]);
+        }
+        args = args.i64s("q_outer", &parts.map(|view| view.strides[0] as i64));
         let last = |view: &View| view.strides.last().map_or(0, |&stride| stride as i64);
         args = args.i64s("out_axis", &self.axes(&strides(self.out), 0)).i64("out_at", last(self.out));
         for view in self.operands {
@@ -129,7 +136,7 @@ impl<'a> Job<'a> {
             .u32("zero_if_hidden", u32::from(self.attention.zero_if_hidden))
             .u32s("batches", &[self.batches, self.rows, self.total, self.size, self.width].map(|extent| extent as u32))
             .u32s("axis", &self.axes(&self.attention.shape, 1).map(|extent| extent as u32))
-            .u32s("groups", &[groups, splits, split_keys].map(|count| count as u32))
+            .u32s("groups", &[groups, splits, split_keys, self.q.shape[1]].map(|count| count as u32))
     }
 
     /// True if rows of a view whose elements lie `step` apart can be read `elems` at a time.
@@ -148,8 +155,8 @@ impl<'a> Job<'a> {
             .kernel("attention", TILES)
             .set("SIZE", self.size.next_multiple_of(16))
             .set("WIDTH", self.width.next_multiple_of(16))
-            .set("K_CHUNKS", u8::from(Self::is_packed(self.k, 1, self.size, 8)))
-            .set("V_CHUNKS", u8::from(Self::is_packed(self.v, 2, self.width, 8)))
+            .set("K_CHUNKS", u8::from(Self::is_packed(&self.k, 2, self.size, 8)))
+            .set("V_CHUNKS", u8::from(Self::is_packed(&self.v, 3, self.width, 8)))
             .set("MATRIX", matrix_number(matrix))
             .set("WAVE", arch.wave);
         let grid = [grid_x((self.batches * groups) as u64)?, 1, 1];
@@ -166,7 +173,7 @@ impl<'a> Job<'a> {
         let split_keys = self.total.div_ceil(wanted).next_multiple_of(THREADS).max(2 * THREADS);
         let splits = self.total.div_ceil(split_keys);
         let pack = 16 / self.k.dtype.bytes();
-        let pack = if Self::is_packed(self.k, 1, self.size, pack) { pack } else { 1 };
+        let pack = if Self::is_packed(&self.k, 2, self.size, pack) { pack } else { 1 };
         let kernel = self
             .kernel("attend_rows", ROWS)
             .set("ROWS", rows)

@@ -123,3 +123,28 @@ fn rows_that_look_nowhere_give_zeros_if_asked() {
         }
     }
 }
+
+/// Queries, keys and values of several sequences as one product gives them: tokens one below the other, heads side by side.
+#[test]
+fn heads_side_by_side_are_read_where_they_lie() {
+    let (batch, heads, total, size) = (2, 3, 21, 16);
+    let hidden = heads * size;
+    for (dtype, relative) in TYPES {
+        for rows in [2, total] {
+            let (of_batch, row) = ((total * 3 * hidden) as isize, 3 * hidden as isize);
+            let (tokens, turned) = ([of_batch, size as isize, row, 1], [of_batch, size as isize, 1, row]);
+            let part = |shape: [usize; 2], strides: &[isize; 4], at: usize| {
+                let shape = [batch, heads, shape[0], shape[1]];
+                strided(0, dtype, &shape, strides, (at * hidden) as isize)
+            };
+            let inputs =
+                vec![part([rows, size], &tokens, 0), part([size, total], &turned, 1), part([total, size], &tokens, 2)];
+            let strides = [(rows * hidden) as isize, size as isize, hidden as isize, 1];
+            let out = strided(9, dtype, &[batch, heads, rows, size], &strides, 0);
+            let (shape, scores) = ([batch, heads, rows, total].into_iter().collect(), Expr::copy(dtype, dtype));
+            let prim = Prim::Attention(Attention { alpha: 0.25, shape, scores, zero_if_hidden: false });
+            let data: Vec<Tensor> = (0..3).map(|_| random(dtype, batch * total * 3 * hidden, 3)).collect();
+            check_on(&TARGETS, &step(prim, inputs, vec![out]), &data, &[batch * rows * hidden], relative);
+        }
+    }
+}

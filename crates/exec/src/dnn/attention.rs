@@ -17,10 +17,14 @@ pub(super) fn attention(sketch: &mut Sketch, prim: &Attention, inputs: &[View]) 
     if prim.zero_if_hidden && scores.mask.is_some() {
         return Err(Declined::new("rows that its mask hides are zero"));
     }
-    let heads = Heads::of(prim, queries)?;
-    let q = sketch.read(0, &heads.queries(queries)?, 4, Repeats::Never)?;
-    let k = sketch.read(1, &heads.shared(keys, [2, 1]), 4, Repeats::Never)?;
-    let v = sketch.read(2, &heads.shared(values, [1, 2]), 4, Repeats::Never)?;
+    if ![queries, keys, values].iter().all(|view| matches!(view.shape.len(), 3 | 4)) {
+        return Err(Declined::new("its queries, keys or values have other axes"));
+    }
+    let [queries, keys, values] = prim.batches([queries, keys, values]);
+    let heads = Heads::of(prim, &queries)?;
+    let q = sketch.read(0, &heads.queries(&queries)?, 4, Repeats::Never)?;
+    let k = sketch.read(1, &heads.shared(&keys, [3, 2]), 4, Repeats::Never)?;
+    let v = sketch.read(2, &heads.shared(&values, [2, 3]), 4, Repeats::Never)?;
     let mask = match scores.mask {
         None => None,
         Some(number) => {
@@ -28,7 +32,7 @@ pub(super) fn attention(sketch: &mut Sketch, prim: &Attention, inputs: &[View]) 
             Some(sketch.read(3 + number - 1, &four_axes(mask), 4, Repeats::Anywhere)?)
         }
     };
-    let (rows, columns) = (heads.rows as i64, keys.shape[2] as i64);
+    let (rows, columns) = (heads.rows as i64, keys.shape[3] as i64);
     let what = hipdnn::Attention {
         scale: Some((f64::from(prim.alpha) * scores.scale) as f32),
         is_causal: scores.causal.is_some(),
@@ -75,7 +79,7 @@ impl Heads {
             [batch, heads, rows, _] => (batch, heads, rows),
             _ => return Err(unknown()),
         };
-        let (products, rows_of_one) = (queries.shape[0], queries.shape[1]);
+        let (products, rows_of_one) = (queries.shape[0] * queries.shape[1], queries.shape[2]);
         // Heads that share keys are one below the other in one product.
         let group = rows_of_one.checked_div(rows).filter(|&group| group > 0 && group * rows == rows_of_one);
         let group = group.filter(|group| heads % group == 0).ok_or_else(unknown)?;
@@ -84,14 +88,14 @@ impl Heads {
     }
 
     fn queries(&self, view: &View) -> Result<View, Declined> {
-        let &[products, row, column] = &view.strides[..] else { return Err(Declined::new("its queries")) };
+        let &[_, products, row, column] = &view.strides[..] else { return Err(Declined::new("its queries")) };
         let below = self.rows.cast_signed() * row;
         if self.group > 1 && self.batch * self.shared > 1 && products != self.group.cast_signed() * below {
             return Err(Declined::new("heads that share keys do not lie one behind the other"));
         }
         let head = if self.group > 1 { below } else { products };
-        let batch = self.shared.cast_signed() * products;
-        let (heads, size) = (self.shared * self.group, view.shape[2]);
+        let batch = self.batch_stride(view);
+        let (heads, size) = (self.shared * self.group, view.shape[3]);
         Ok(View {
             shape: [self.batch, heads, self.rows, size].as_slice().into(),
             strides: [batch, head, row, column].as_slice().into(),
@@ -99,13 +103,18 @@ impl Heads {
         })
     }
 
+    /// From one batch to the next, where products are one axis or two.
+    fn batch_stride(&self, view: &View) -> isize {
+        if view.shape[0] == 1 { self.shared.cast_signed() * view.strides[1] } else { view.strides[0] }
+    }
+
     /// Keys or values, with the product's axes in this order.
     fn shared(&self, view: &View, order: [usize; 2]) -> View {
         let [row, column] = order;
-        let batch = self.shared.cast_signed() * view.strides[0];
+        let batch = self.batch_stride(view);
         View {
             shape: [self.batch, self.shared, view.shape[row], view.shape[column]].as_slice().into(),
-            strides: [batch, view.strides[0], view.strides[row], view.strides[column]].as_slice().into(),
+            strides: [batch, view.strides[1], view.strides[row], view.strides[column]].as_slice().into(),
             ..view.clone()
         }
     }

@@ -78,12 +78,12 @@ impl Finder<'_> {
         let scores = maker.inputs.first()?;
         let (at_scores, made) = self.maker(from, scores, if zero_if_hidden { 2 } else { 1 })?;
         gone.push(at_scores);
-        let (expr, operands, product) = match &made.prim {
-            Prim::MatMul(_) if !zero_if_hidden => (Expr::copy(dtype, dtype), Vec::new(), made),
+        let (expr, operands, at_product, product) = match &made.prim {
+            Prim::MatMul(_) if !zero_if_hidden => (Expr::copy(dtype, dtype), Vec::new(), at_scores, made),
             Prim::Map(_) => {
-                let (expr, operands, at_product, product) = self.scores(at_scores, made)?;
-                gone.push(at_product);
-                (expr, operands, product)
+                let found = self.scores(at_scores, made)?;
+                gone.push(found.2);
+                found
             }
             _ => return None,
         };
@@ -106,10 +106,35 @@ impl Finder<'_> {
         let mut output = last.outputs[0].clone();
         output.strides = crate::shape::dense_strides(&out);
         output.shape = out;
-        let mut inputs = vec![queries.clone(), keys.clone(), values.clone()];
+        let mut inputs = Vec::with_capacity(3 + operands.len());
+        for (from, view) in [(at_product, queries), (at_product, keys), (at, values)] {
+            let source = self.source(from, view, shape[0]);
+            inputs.push(source.map_or_else(
+                || view.clone(),
+                |(copy, source)| {
+                    gone.push(copy);
+                    source
+                },
+            ));
+        }
         inputs.extend(operands);
         let prim = Prim::Attention(Attention { alpha, shape, scores: expr, zero_if_hidden });
         Some((Step { node: last.node, prim, inputs, outputs: vec![output] }, gone))
+    }
+
+    /// What a view of whole heads was copied from, and where the copy is, if the step at `at` alone reads it. Heads of several
+    /// sequences lie side by side there: their batches are two axes, the first with this extent.
+    fn source(&self, at: usize, view: &View, outer: usize) -> Option<(usize, View)> {
+        let (copy, step) = self.maker(at, view, 1)?;
+        let Prim::Map(map) = &step.prim else { return None };
+        let ([from], [to]) = (&step.inputs[..], &step.outputs[..]) else { return None };
+        let batches = view.shape[0];
+        let fits = is_copy(&map.expr, from, to) && self.uses.writers[from.buffer.0 as usize] <= 1;
+        if !fits || outer == 0 || !batches.is_multiple_of(outer) {
+            return None;
+        }
+        let shape: Shape = [outer, batches / outer, view.shape[1], view.shape[2]].as_slice().into();
+        Some((copy, reordered(from, &dense_order(to)?, &shape)?))
     }
 
     fn is_whole(&self, view: &View) -> bool {
