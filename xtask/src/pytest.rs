@@ -91,7 +91,7 @@ pub fn simulated(context: &Context<'_>, target: &str) -> Result<Outcome> {
     // First: what is staged is built without the simulator, and each change of features builds the backend again.
     context.stage()?;
     let stage = stage::simulating(context.workspace)?;
-    let files = ["simulated", "sessions", "capture"].map(|name| format!("tests/python/test_{name}.py"));
+    let files = ["simulated", "sessions", "capture", "weights"].map(|name| format!("tests/python/test_{name}.py"));
     suite(context, "simulated", |pytest| {
         pytest
             .args(files)

@@ -61,11 +61,15 @@ pub(crate) fn value_shape(value: ValueInfo<'_>) -> Result<Option<Vec<usize>>> {
     Ok(tensor.shape.and_then(|shape| shape.iter().map(fixed).collect()))
 }
 
+/// The extents of a tensor of ONNX Runtime; `None` if one is negative.
+pub(crate) fn extents(view: TensorView<'_>) -> Result<Option<Vec<usize>>> {
+    Ok(view.shape()?.iter().map(|&extent| usize::try_from(extent).ok()).collect())
+}
+
 /// A copy of a tensor of ONNX Runtime.
 pub(crate) fn tensor(view: TensorView<'_>) -> Result<Tensor> {
     let element = view.element_type()?;
-    let shape = view.shape()?.iter().map(|&extent| usize::try_from(extent)).collect::<Result<Vec<_>, _>>();
-    let shape = shape.map_err(|_| Error::invalid_argument("a constant has a negative extent"))?;
+    let shape = extents(view)?.ok_or_else(|| Error::invalid_argument("a constant has a negative extent"))?;
     let packed = view.bytes()?;
     let made = match element {
         ElementType::I4 => Tensor::from_bytes(DType::I8, &shape, &unpacked(packed, &shape, |nibble| nibble << 4 >> 4)),

@@ -1,6 +1,9 @@
-//! The backend's only unsafe code: streams and tensors of ONNX Runtime for the engine.
+//! The backend's only unsafe code: streams, tensors and files of ONNX Runtime for the engine.
 use std::{
     borrow::Cow,
+    fs::File,
+    io,
+    path::Path,
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
@@ -61,6 +64,13 @@ pub(crate) fn value<'a>(tensor: &Tensor<'a>, place: &Place<'_>) -> Result<Cow<'a
 /// Whether the host can read a tensor where it is. All memory of the host driver is RAM.
 fn is_readable(device: &hip::Device, tensor: &Tensor<'_>) -> bool {
     device.kind() == DriverKind::Host || tensor.memory().device == DeviceKind::Cpu
+}
+
+/// A file of the model, mapped to be read.
+pub(crate) fn map(file: &Path) -> io::Result<memmap2::Mmap> {
+    // SAFETY: whoever may change the model's files while a session is made can make it compute anything: docs/security.md
+    // says that they must not, for ONNX Runtime maps the same files.
+    unsafe { memmap2::Mmap::map(&File::open(file)?) }
 }
 
 /// Runs a plan on tensors of ONNX Runtime.

@@ -1,14 +1,15 @@
 //! Nodes of ONNX Runtime become records.
 use std::collections::HashMap;
 
-use graph::{Declined, Op, ops::Attributes};
+use graph::{Declined, Op, Tensor, ops::Attributes};
 use ort_ep::{
     Error, ErrorCode, FusedPartition, Result,
-    view::{Node, ValueInfo},
+    view::{Node, Tensor as TensorView, ValueInfo},
 };
 
 use crate::{
     convert,
+    external::ExternalFiles,
     record::{NodeRecord, Record, SMALL_CONSTANT_BYTES, ValueRecord},
 };
 
@@ -18,6 +19,7 @@ use crate::{
 /// The partition is not what was claimed.
 pub(crate) fn import(partition: &FusedPartition<'_>) -> Result<Record> {
     let mut reader = Reader::new(usize::MAX);
+    reader.files = Some(ExternalFiles::of(partition.graph)?);
     reader.partition(partition).map_err(|stop| match stop {
         Stop::Declined(reason) => {
             Error::new(ErrorCode::InvalidGraph, format!("a node was claimed and is declined now: {reason}"))
@@ -68,11 +70,13 @@ struct Reader {
     ids: HashMap<String, u32>,
     /// Constants above this size are not read.
     constant_bytes: usize,
+    /// Where large ones may stay.
+    files: Option<ExternalFiles>,
 }
 
 impl Reader {
     fn new(constant_bytes: usize) -> Self {
-        Self { record: Record::default(), ids: HashMap::new(), constant_bytes }
+        Self { record: Record::default(), ids: HashMap::new(), constant_bytes, files: None }
     }
 
     fn partition(&mut self, partition: &FusedPartition<'_>) -> Result<(), Stop> {
@@ -115,7 +119,7 @@ impl Reader {
         let dtype = if is_constant { convert::constant_dtype(value)?? } else { convert::value_dtype(value)?? };
         let initializer = if is_constant { value.initializer()? } else { None };
         let constant = match initializer {
-            Some(view) if view.size_bytes()? <= self.constant_bytes => Some(convert::tensor(view)?),
+            Some(view) if view.size_bytes()? <= self.constant_bytes => Some(self.constant(value, view)?),
             _ => None,
         };
         let id = self.record.values.len() as u32;
@@ -123,5 +127,10 @@ impl Reader {
         self.record.values.push(ValueRecord { name: name.to_owned(), dtype, rank, constant });
         self.ids.insert(name.to_owned(), id);
         Ok(id)
+    }
+
+    fn constant(&mut self, value: ValueInfo<'_>, view: TensorView<'_>) -> Result<Tensor> {
+        let lent = self.files.as_mut().map(|files| files.tensor(value, view)).transpose()?.flatten();
+        lent.map_or_else(|| convert::tensor(view), Ok)
     }
 }

@@ -14,6 +14,7 @@ mod convert;
 mod entries;
 mod ep;
 mod explain;
+mod external;
 mod factory;
 #[allow(unsafe_code)]
 mod ffi;

@@ -1,7 +1,7 @@
 //! How much memory was held, for `amdgpu-ep bench`, `bench-llm` and `explain`.
 //!
 //! The session-config entry `ep.hip.memory_file` names a file. When the session ends, a line of JSON is appended:
-//! `{"device":…,"memory":{"constants":{"now":…,"peak":…},"weights":…,"arena":…,"working":…,"staging":…}}`, in bytes. The
+//! `{"device":…,"memory":{"constants":{"now":…,"peak":…},"mapped":…,"weights":…,"arena":…,"working":…,"staging":…}}`, in bytes. The
 //! counters are the library's: sessions beside this one count too.
 use std::path::PathBuf;
 
@@ -50,6 +50,6 @@ mod tests {
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(text.starts_with("{\"device\":\"host\",\"memory\":{\"constants\":{\"now\":"), "{text}");
         let counted = line("gfx1100", |purpose| Usage { now: 1, peak: 2 + purpose as usize });
-        assert!(counted.contains("\"staging\":{\"now\":1,\"peak\":6}}}\n"), "{counted}");
+        assert!(counted.contains("\"staging\":{\"now\":1,\"peak\":7}}}\n"), "{counted}");
     }
 }

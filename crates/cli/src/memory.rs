@@ -20,13 +20,16 @@ pub struct Memory {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 struct Purposes {
     constants: Usage,
+    /// Older backends do not count it.
+    #[serde(default)]
+    mapped: Usage,
     weights: Usage,
     arena: Usage,
     working: Usage,
     staging: Usage,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 struct Usage {
     /// When the session ended.
     now: u64,
@@ -45,11 +48,12 @@ pub fn parse(lines: &str) -> Result<Option<Memory>> {
 
 /// A table of the peaks, with rows of the caller's own at its end: what, bytes, and what that is.
 pub fn text(memory: &Memory, more: &[(&str, u64, &str)]) -> String {
-    let Purposes { constants, weights, arena, working, staging } = &memory.purposes;
+    let Purposes { constants, mapped, weights, arena, working, staging } = &memory.purposes;
     let on_host = memory.device == "host";
     let of_constants = if on_host { "weights, as steps read them" } else { "weights in the host's memory" };
     let rows = [
         ("constants", constants.peak, of_constants),
+        ("mapped", mapped.peak, "weights read in the model's files, in pages that the system can drop"),
         ("weights", weights.peak, "weights in the memory of the GPU"),
         ("arena", arena.peak, "what steps hand to each other, for as many runs as were under way at once"),
         ("working", working.peak, "what single steps need on the host"),
@@ -66,7 +70,7 @@ pub fn text(memory: &Memory, more: &[(&str, u64, &str)]) -> String {
 mod tests {
     use super::*;
 
-    const LINE: &str = r#"{"device":"host","memory":{"constants":{"now":0,"peak":2500000},"weights":{"now":0,"peak":0},"arena":{"now":1,"peak":400000},"working":{"now":0,"peak":0},"staging":{"now":0,"peak":0}}}"#;
+    const LINE: &str = r#"{"device":"host","memory":{"constants":{"now":0,"peak":2500000},"mapped":{"now":0,"peak":0},"weights":{"now":0,"peak":0},"arena":{"now":1,"peak":400000},"working":{"now":0,"peak":0},"staging":{"now":0,"peak":0}}}"#;
 
     #[test]
     fn peaks_are_shown_and_what_was_not_used_is_not() {

@@ -80,7 +80,8 @@ pub trait Loaded: Send + Sync {
     /// The device has no room for it.
     fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError>;
 
-    /// The constant, if the device has its bytes by now and can give them back: the host then need not keep them.
+    /// The constant where the device has it, if that is another place by now: the one given is then let go. Asked for all
+    /// constants when the partition is loaded, and when a plan is ready.
     fn stored(&self, constant: &Tensor) -> Option<Tensor> {
         let _ = constant;
         None

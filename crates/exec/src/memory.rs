@@ -10,6 +10,8 @@ pub enum Purpose {
     /// Constants of the model in the host's memory. The host device reads them there; large ones that a GPU has count here only
     /// where the host needs them too.
     Constants,
+    /// Constants that are read in mapped files of the model. The system drops these pages when it needs the room.
+    Mapped,
     /// Constants in the memory of a GPU.
     Weights,
     /// What steps of a run hand to each other, one block for each run that is under way at once, and what libraries need
@@ -35,12 +37,14 @@ static PEAK: [AtomicUsize; Purpose::ALL.len()] = [const { AtomicUsize::new(0) };
 
 impl Purpose {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Constants, Self::Weights, Self::Arena, Self::Working, Self::Staging];
+    pub const ALL: [Self; 6] =
+        [Self::Constants, Self::Mapped, Self::Weights, Self::Arena, Self::Working, Self::Staging];
 
     /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Constants => "constants",
+            Self::Mapped => "mapped",
             Self::Weights => "weights",
             Self::Arena => "arena",
             Self::Working => "working",
@@ -50,8 +54,12 @@ impl Purpose {
 
     /// How much is held for it.
     pub fn usage(self) -> Usage {
-        if self == Self::Constants {
-            let graph::memory::Held { now, peak } = graph::memory::held();
+        let of_tensors = match self {
+            Self::Constants => Some(graph::memory::held()),
+            Self::Mapped => Some(graph::memory::lent()),
+            _ => None,
+        };
+        if let Some(graph::memory::Held { now, peak }) = of_tensors {
             return Usage { now, peak };
         }
         let at = self as usize;

@@ -47,7 +47,7 @@ pub struct Settings {
 
 /// A partition with the plans made for it so far.
 pub struct Program {
-    /// Replaced when the device has taken constants over.
+    /// Replaced when the device has constants elsewhere.
     graph: RwLock<Arc<Graph>>,
     fired: Vec<Fired>,
     passes: Selection,
@@ -100,8 +100,10 @@ impl Program {
         let (needs_value, graph) = (graph.inputs_with_needed_values(), Arc::new(graph));
         let loaded = device.load(graph.clone())?;
         let plans = Mutex::new(Lru::new(KEPT_PLANS));
-        let graph = RwLock::new(graph);
-        Ok(Self { graph, fired, passes, watcher, planned, made: AtomicUsize::new(0), needs_value, plans, loaded })
+        let (graph, made) = (RwLock::new(graph), AtomicUsize::new(0));
+        let program = Self { graph, fired, passes, watcher, planned, made, needs_value, plans, loaded };
+        program.let_go();
+        Ok(program)
     }
 
     /// The passes that changed the partition.
@@ -167,7 +169,7 @@ impl Program {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner).insert(signature, plan.clone());
         Ok(plan)
     }
-    /// Lets go of constants that the device has by now.
+    /// Lets go of constants that the device has elsewhere by now.
     fn let_go(&self) {
         let mut graph = self.graph.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(smaller) = graph.with_constants(|constant| self.loaded.stored(constant)) {

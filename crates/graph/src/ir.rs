@@ -1,5 +1,9 @@
 //! Nodes and values of one partition, before shapes are known.
-use std::{collections::HashSet, fmt, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+};
 
 use crate::{DType, Tensor, ops::Op};
 
@@ -116,10 +120,16 @@ impl Graph {
         &self.outputs
     }
 
-    /// The graph with other tensors in place of constants, where `other` has some; `None` if it has none at all.
+    /// The graph with other tensors in place of constants, where `other` has some; `None` if it has none at all. It is asked
+    /// once for values that share their bytes.
     pub fn with_constants(&self, other: impl Fn(&Tensor) -> Option<Tensor>) -> Option<Self> {
-        let others = self.values.iter().map(|value| value.constant.as_ref().and_then(&other));
-        let others: Vec<(usize, Tensor)> = others.enumerate().filter_map(|(at, other)| Some((at, other?))).collect();
+        let mut known: HashMap<u64, Option<Tensor>> = HashMap::new();
+        let mut others = Vec::new();
+        for (at, value) in self.values.iter().enumerate() {
+            let Some(constant) = &value.constant else { continue };
+            let found = known.entry(constant.id()).or_insert_with(|| other(constant)).as_ref();
+            others.extend(found.and_then(|found| found.reshaped(constant.shape())).map(|found| (at, found)));
+        }
         if others.is_empty() {
             return None;
         }

@@ -7,11 +7,14 @@ use std::sync::{
 /// A large page. Weights on such pages are streamed nearly twice as fast: the processor reads ahead across small ones badly.
 const HUGE_PAGE: usize = 2 << 20;
 
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// All bytes begin at a multiple of this.
+const ALIGNMENT: usize = 16;
+
+static OWN: Counter = Counter::new();
+static LENT: Counter = Counter::new();
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes that the tensors of this library hold in the host's memory.
+/// Bytes of the tensors of this library in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     /// At this moment.
@@ -20,9 +23,37 @@ pub struct Held {
     pub peak: usize,
 }
 
-/// What all tensors hold together; clones share their bytes and count once.
+/// What all tensors hold in the host's memory together; clones share their bytes and count once.
 pub fn held() -> Held {
-    Held { now: NOW.load(Ordering::Relaxed), peak: PEAK.load(Ordering::Relaxed) }
+    OWN.held()
+}
+
+/// What all tensors read where somebody else keeps it, as in mapped files.
+pub fn lent() -> Held {
+    LENT.held()
+}
+
+/// Bytes that somebody else keeps: always the same ones.
+pub type Lender = Box<dyn AsRef<[u8]> + Send + Sync>;
+
+struct Counter {
+    now: AtomicUsize,
+    peak: AtomicUsize,
+}
+
+impl Counter {
+    const fn new() -> Self {
+        Self { now: AtomicUsize::new(0), peak: AtomicUsize::new(0) }
+    }
+
+    fn held(&self) -> Held {
+        Held { now: self.now.load(Ordering::Relaxed), peak: self.peak.load(Ordering::Relaxed) }
+    }
+
+    fn add(&self, bytes: usize) {
+        let now = self.now.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.peak.fetch_max(now, Ordering::Relaxed);
+    }
 }
 
 /// Memory elsewhere that has the bytes of a constant.
@@ -51,8 +82,26 @@ enum State {
 impl Memory {
     /// A copy of these bytes.
     pub fn copy_of(bytes: &[u8]) -> Self {
-        let block = Block::filled(bytes.len(), |copy| copy.copy_from_slice(bytes));
-        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), len: bytes.len(), state: State::Here(block) }
+        Self::new(Block::filled(bytes.len(), |copy| copy.copy_from_slice(bytes)))
+    }
+
+    /// Bytes that somebody else keeps; `None` if they are not aligned.
+    pub fn lent(lender: Lender) -> Option<Self> {
+        let bytes = (*lender).as_ref();
+        let len = bytes.len();
+        bytes.as_ptr().addr().is_multiple_of(ALIGNMENT).then(|| Self::new(Block::new(Place::Lent(lender), len)))
+    }
+
+    fn new(block: Block) -> Self {
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), len: block.len, state: State::Here(block) }
+    }
+
+    /// The same bytes, in memory of their own, if somebody else keeps them.
+    pub fn own(&self) -> Option<Self> {
+        let State::Here(block) = &self.state else { return None };
+        let Place::Lent(lender) = &block.place else { return None };
+        let copy = Block::filled(self.len, |copy| copy.copy_from_slice((**lender).as_ref()));
+        Some(Self { id: self.id, len: self.len, state: State::Here(copy) })
     }
 
     /// The same bytes, which a store has.
@@ -69,7 +118,7 @@ impl Memory {
         self.len
     }
 
-    /// True if the bytes take room in the host's memory.
+    /// True if the bytes can be read without being fetched.
     pub fn is_here(&self) -> bool {
         match &self.state {
             State::Here(_) => true,
@@ -94,40 +143,52 @@ struct Block {
 }
 
 enum Place {
-    /// In words of 16 bytes, for their alignment.
+    /// In words, for their alignment.
     Words(Box<[u128]>),
     /// From `start` on, which begins a large page.
-    Pages { map: memmap2::Mmap, start: usize },
+    Pages {
+        map: memmap2::Mmap,
+        start: usize,
+    },
+    Lent(Lender),
 }
 
 impl Block {
+    fn new(place: Place, len: usize) -> Self {
+        place.counter().add(len);
+        Self { place, len }
+    }
+
     /// Memory that was zero before it was filled.
     fn filled(len: usize, fill: impl Fn(&mut [u8])) -> Self {
         let place = Place::pages(len, &fill).unwrap_or_else(|| {
-            let mut words = vec![0u128; len.div_ceil(16)];
+            let mut words = vec![0u128; len.div_ceil(ALIGNMENT)];
             fill(&mut bytemuck::cast_slice_mut::<u128, u8>(&mut words)[..len]);
             Place::Words(words.into())
         });
-        let now = NOW.fetch_add(len, Ordering::Relaxed) + len;
-        PEAK.fetch_max(now, Ordering::Relaxed);
-        Self { place, len }
+        Self::new(place, len)
     }
 
     fn bytes(&self) -> &[u8] {
         match &self.place {
             Place::Words(words) => &bytemuck::cast_slice(words)[..self.len],
             Place::Pages { map, start } => &map[*start..][..self.len],
+            Place::Lent(lender) => (**lender).as_ref(),
         }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        NOW.fetch_sub(self.len, Ordering::Relaxed);
+        self.place.counter().now.fetch_sub(self.len, Ordering::Relaxed);
     }
 }
 
 impl Place {
+    fn counter(&self) -> &'static Counter {
+        if matches!(self, Self::Lent(_)) { &LENT } else { &OWN }
+    }
+
     /// Large pages; `None` if one would not be filled, or if the system has none to give.
     fn pages(len: usize, fill: impl Fn(&mut [u8])) -> Option<Self> {
         if len < HUGE_PAGE {
@@ -156,7 +217,7 @@ mod tests {
             assert_eq!(memory.bytes(), bytes);
             // The system may refuse to map any.
             let State::Here(block) = &memory.state else { unreachable!() };
-            let wanted = if matches!(block.place, Place::Pages { .. }) { HUGE_PAGE } else { 16 };
+            let wanted = if matches!(block.place, Place::Pages { .. }) { HUGE_PAGE } else { ALIGNMENT };
             assert!(len == 0 || memory.bytes().as_ptr().addr().is_multiple_of(wanted), "{len}");
         }
     }
@@ -181,5 +242,18 @@ mod tests {
             assert_eq!((away.bytes(), away.bytes()), (here.bytes(), here.bytes()));
             assert_eq!((store.0.load(Ordering::Relaxed), away.is_here()), (1, true));
         }
+    }
+
+    #[test]
+    fn lent_bytes_are_read_where_they_lie_until_a_copy_is_wanted() {
+        let words: &'static [u128] = &[7, 8, 9];
+        let bytes: &'static [u8] = bytemuck::cast_slice(words);
+        let lent = Memory::lent(Box::new(bytes)).unwrap();
+        assert_eq!(lent.bytes().as_ptr(), bytes.as_ptr());
+        let own = lent.own().unwrap();
+        assert_eq!((own.id(), own.bytes()), (lent.id(), bytes));
+        assert_ne!(own.bytes().as_ptr(), bytes.as_ptr());
+        assert!(own.own().is_none(), "it has its own already");
+        assert!(Memory::lent(Box::new(&bytes[1..])).is_none(), "not aligned");
     }
 }

@@ -6,7 +6,7 @@ use std::{
 
 use crate::{
     DType, Scalar, Shape,
-    memory::{Memory, Store},
+    memory::{Lender, Memory, Store},
     shape,
 };
 
@@ -38,6 +38,20 @@ impl Tensor {
             return None;
         }
         Some(Self { dtype, shape: shape.into(), memory: Arc::new(Memory::copy_of(bytes)) })
+    }
+
+    /// A tensor whose bytes somebody else keeps; `None` if their number does not fit the shape, or their alignment the widest
+    /// element type.
+    pub fn lent(dtype: DType, shape: &[usize], lender: Lender) -> Option<Self> {
+        let want = shape::elems(shape)?.checked_mul(dtype.bytes())?;
+        let memory = Memory::lent(lender).filter(|memory| memory.len() == want)?;
+        Some(Self { dtype, shape: shape.into(), memory: Arc::new(memory) })
+    }
+
+    /// The same tensor with bytes of its own, if somebody else keeps them.
+    #[must_use]
+    pub fn own(&self) -> Option<Self> {
+        Some(Self { memory: Arc::new(self.memory.own()?), ..self.clone() })
     }
 
     /// A tensor from values that are put into `dtype` as ONNX's Cast does; `None` if their number does not fit the shape.
@@ -93,7 +107,7 @@ impl Tensor {
         Self { memory: Arc::new(self.memory.away(store)), ..self.clone() }
     }
 
-    /// True if its bytes take room in the host's memory.
+    /// True if its bytes are in the host's memory, or mapped there.
     pub fn is_here(&self) -> bool {
         self.memory.is_here()
     }

@@ -65,6 +65,7 @@ impl Device for HostDevice {
 
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
         let (pool, mixed) = (self.pool.clone(), self.mixed.clone());
+        let graph = Arc::new(graph.without_constants());
         let shared = Arc::new(Shared { graph, idle: Mutex::default(), pool, mixed });
         Ok(Box::new(HostProgram { folded: Folded::default(), shared }))
     }
@@ -78,6 +79,7 @@ struct HostProgram {
 
 /// What runs need of their partition.
 struct Shared {
+    /// For names.
     graph: Arc<Graph>,
     /// The memory of runs that have ended, for the next ones.
     idle: Mutex<Vec<RunState>>,
@@ -108,6 +110,11 @@ impl Loaded for HostProgram {
         };
         let mixed = self.shared.mixed.as_ref().map(|mixed| MixedPlan::new(mixed, &plan));
         Ok(Arc::new(HostPlan { plan, mixed, shared: self.shared.clone() }))
+    }
+
+    /// A copy of what lies in a mapped file: on large pages it is read nearly twice as fast.
+    fn stored(&self, constant: &Tensor) -> Option<Tensor> {
+        constant.own()
     }
 }
 

@@ -1,0 +1,130 @@
+//! Constants that lie in files of their own are read there: nothing is copied before a device wants it.
+use std::{
+    collections::HashMap,
+    ops::Range,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+use graph::Tensor;
+use memmap2::Mmap;
+use ort_ep::{
+    Result,
+    view::{ExternalData, Graph, Tensor as TensorView, ValueInfo},
+};
+
+use crate::{convert, ffi};
+
+/// Smaller constants are copied: a GPU's sessions keep those for the plans to come.
+const SMALLEST_BYTES: usize = 64 << 10;
+
+/// The files of a model beside the model itself.
+pub(crate) struct ExternalFiles {
+    folder: Option<PathBuf>,
+    /// Those that can't be mapped are not tried again.
+    maps: HashMap<PathBuf, Option<Arc<Mmap>>>,
+}
+
+impl ExternalFiles {
+    /// The files of the model that a graph belongs to; none if it came without a path.
+    pub fn of(graph: Graph<'_>) -> Result<Self> {
+        let folder = graph.model_path()?.and_then(|path| Some(path.parent()?.to_owned()));
+        Ok(Self { folder, maps: HashMap::new() })
+    }
+
+    /// A constant where it lies in its file; `None` if it is small, not aligned, in no file, or if the file holds something
+    /// else than ONNX Runtime has. Releases 1.24 to 1.31 name no file where a caller gave other data; to compare costs less
+    /// than to trust in that.
+    pub fn tensor(&mut self, value: ValueInfo<'_>, view: TensorView<'_>) -> Result<Option<Tensor>> {
+        let bytes = view.size_bytes()?;
+        if self.folder.is_none() || bytes < SMALLEST_BYTES {
+            return Ok(None);
+        }
+        let Some(dtype) = convert::dtype(view.element_type()?) else { return Ok(None) };
+        let Some(shape) = convert::extents(view)? else { return Ok(None) };
+        let Some(place) = value.external_data()?.filter(|place| place.bytes == bytes) else { return Ok(None) };
+        let given = view.bytes()?;
+        let part = self.part(&place).filter(|part| part.as_ref() == given);
+        Ok(part.and_then(|part| Tensor::lent(dtype, &shape, Box::new(part))))
+    }
+
+    fn part(&mut self, place: &ExternalData) -> Option<Part> {
+        let is_below = place.path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let file = self.folder.as_ref().filter(|_| is_below)?.join(&place.path);
+        let map = self.maps.entry(file).or_insert_with_key(|file| map(file)).clone()?;
+        let start = usize::try_from(place.offset).ok()?;
+        let range = start..start.checked_add(place.bytes)?;
+        (range.end <= map.len()).then_some(Part { map, range })
+    }
+}
+
+fn map(file: &Path) -> Option<Arc<Mmap>> {
+    // To open a pipe would wait for a writer.
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let map = ffi::map(file).inspect_err(|error| {
+        tracing::debug!(target: "amdgpu_ep::memory", "{} is not mapped, but copied: {error}", file.display());
+    });
+    Some(Arc::new(map.ok()?))
+}
+
+/// A part of a mapped file.
+struct Part {
+    map: Arc<Mmap>,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.map[self.range.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use graph::DType;
+
+    use super::*;
+
+    fn files(folder: &Path) -> ExternalFiles {
+        ExternalFiles { folder: Some(folder.to_owned()), maps: HashMap::new() }
+    }
+
+    fn place(path: &str, offset: u64, bytes: usize) -> ExternalData {
+        ExternalData { path: path.into(), offset, bytes }
+    }
+
+    #[test]
+    fn parts_are_read_where_they_lie_also_after_the_file_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let contents: Vec<u8> = (0..=255).collect();
+        std::fs::write(folder.path().join("data"), &contents).unwrap();
+        let mut files = files(folder.path());
+        let part = files.part(&place("data", 16, 64)).unwrap();
+        std::fs::remove_file(folder.path().join("data")).unwrap();
+        let tensor = Tensor::lent(DType::F32, &[4, 4], Box::new(part)).unwrap();
+        assert_eq!(tensor.bytes(), &contents[16..80]);
+        assert_eq!(files.part(&place("data", 0, 256)).unwrap().as_ref(), contents);
+    }
+
+    #[test]
+    fn what_is_not_aligned_beyond_the_end_or_outside_of_the_folder_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("model");
+        std::fs::create_dir(&inner).unwrap();
+        for file in [inner.join("data"), folder.path().join("data")] {
+            std::fs::write(file, [7; 256]).unwrap();
+        }
+        let mut files = files(&inner);
+        for (offset, elems) in [(4, 4), (16, 5)] {
+            let part = files.part(&place("data", offset, 16)).unwrap();
+            assert!(Tensor::lent(DType::F32, &[elems], Box::new(part)).is_none());
+        }
+        let outside = folder.path().join("data");
+        let bad = [("data", 241, 16), ("data", u64::MAX, 16), ("../data", 0, 16), ("none", 0, 16), (".", 0, 16)];
+        for (path, offset, bytes) in bad.into_iter().chain([(outside.to_str().unwrap(), 0, 16)]) {
+            assert!(files.part(&place(path, offset, bytes)).is_none(), "{path}");
+        }
+    }
+}
