@@ -1,7 +1,7 @@
 //! The vendor's library for matrix products.
 //!
 //! A product with an epilogue that the library has (a bias, something added, ReLU, GELU by tanh) is one call. With any other
-//! epilogue a large product is stored as it is, in scratch memory, and the epilogue is a map behind it. Products of signed
+//! epilogue a large product is stored in scratch memory, with a bias that comes first, and the rest is a map behind it. Products of signed
 //! bytes without zero points are summed in 32 bits.
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -16,7 +16,7 @@ use graph::{
 };
 use hip::{BlasLt, Compute, DataType, Epilogue, HipError, Matmul, MatmulAddresses, MatmulDesc, Operand, RawStream};
 
-use super::sum::{Activation, Sum};
+use super::sum::{Activation, Behind, Sum};
 use crate::{ExecError, Lru};
 
 /// Products with fewer multiplications than this go to our kernels, which take any epilogue along.
@@ -201,6 +201,24 @@ impl Blas {
                 });
             }
         }
+        // A row that comes first is the library's too, so that the pass reads the product alone.
+        let stored = View { dtype: fused.dtype, ..d.clone() };
+        let behind = Behind::of(&fused.epilogue, operands, &stored).filter(|behind| aligned(&operands[behind.bias]));
+        let with_bias = behind.and_then(|behind| self.with_pass(prim, fused, step, Some(behind), wish).ok());
+        with_bias.map_or_else(|| self.with_pass(prim, fused, step, None, wish), Ok)
+    }
+
+    /// A product in scratch memory, with a bias or without, and the rest of its epilogue as a map behind it.
+    fn with_pass(
+        &self,
+        prim: &MatMul,
+        fused: &Fused,
+        step: &Step,
+        behind: Option<Behind>,
+        wish: Wish,
+    ) -> Result<Product, Declined> {
+        let (a, b, d) = (&step.inputs[0], &step.inputs[1], &step.outputs[0]);
+        let operands = &step.inputs[fused.operands..];
         let stored = View {
             buffer: PRODUCT,
             dtype: fused.dtype,
@@ -208,25 +226,35 @@ impl Blas {
             strides: shape::dense_strides(&d.shape),
             offset: 0,
         };
-        let desc = describe(prim, a, b, &stored, wish.tf32)?;
+        let mut desc = describe(prim, a, b, &stored, wish.tf32)?;
         wish.worth(&desc, SMALL_WITH_PASS)?;
+        let bias = behind.as_ref().map(|behind| Place::of(&operands[behind.bias]));
+        if bias.is_some() {
+            desc.epilogue = Epilogue::Bias;
+        }
         let matmul = self.prepare(desc, wish)?;
         let bytes = stored.elems() * stored.dtype.bytes();
+        let place = Place::of(&stored);
+        let (expr, read) = match behind {
+            Some(Behind { epilogue, operands: numbers, .. }) => {
+                (epilogue, numbers.into_iter().map(|number| operands[number].clone()).collect())
+            }
+            None => (fused.epilogue.clone(), operands.to_vec()),
+        };
         let behind = Step {
             node: step.node,
-            prim: Prim::Map(Map { expr: fused.epilogue.clone() }),
-            inputs: [std::slice::from_ref(&stored), operands].concat(),
+            prim: Prim::Map(Map { expr }),
+            inputs: [vec![stored], read].concat(),
             outputs: step.outputs.clone(),
         };
-        let (a, b, d) = (Place::of(a), Place::of(b), Place::of(&stored));
         Ok(Product {
             matmul,
             rank: wish.rank.unwrap_or(0),
-            a,
-            b,
+            a: Place::of(a),
+            b: Place::of(b),
             c: None,
-            bias: None,
-            d,
+            bias,
+            d: place,
             behind: Some((behind, bytes)),
         })
     }

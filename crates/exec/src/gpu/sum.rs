@@ -18,6 +18,17 @@ pub(super) struct Sum {
     pub activation: Activation,
 }
 
+/// An epilogue that reads a product with a row added, and nothing else of it.
+#[derive(Debug)]
+pub(super) struct Behind {
+    /// The operand, counted behind the product's own, that is the row.
+    pub bias: usize,
+    /// What is done to the sum, which is its input 0; the operands follow that are no row.
+    pub epilogue: Expr,
+    /// The numbers of these operands.
+    pub operands: Vec<usize>,
+}
+
 /// What becomes of a sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Activation {
@@ -81,6 +92,79 @@ impl Sum {
             _ => return None,
         }
         Some(())
+    }
+}
+
+impl Behind {
+    /// The epilogue in two parts, if its first one is the addition of a row: a library adds that before it stores the product, in
+    /// the type that `output` has.
+    pub fn of(expr: &Expr, operands: &[View], output: &View) -> Option<Self> {
+        let added = |at: usize| {
+            let (mut sum, mut products) = (Sum::default(), 0);
+            sum.add(expr, at as Ref, operands, output, &mut products)?;
+            (products == 1 && sum.added.is_none()).then_some((at as Ref, sum.bias?))
+        };
+        let is_sum = |at: &usize| matches!(expr.nodes()[*at].0, Node::Binary(Binary::Add, ..));
+        let (at, bias) = (0..expr.nodes().len()).filter(is_sum).find_map(added)?;
+        if expr.dtype(at) != output.dtype.compute() {
+            return None;
+        }
+        let mut rest =
+            Rest { from: expr, bias, dtypes: operands, made: Expr::new(), moved: Vec::new(), operands: Vec::new() };
+        rest.moved.resize(expr.nodes().len(), None);
+        let sum = rest.made.input(0, output.dtype);
+        rest.moved[usize::from(at)] = Some(sum);
+        let value = rest.take((expr.nodes().len() - 1) as Ref)?;
+        rest.made.finish(value);
+        Some(Self { bias, epilogue: rest.made, operands: rest.operands })
+    }
+}
+
+/// The part of an expression behind a sum.
+struct Rest<'a> {
+    from: &'a Expr,
+    bias: usize,
+    dtypes: &'a [View],
+    made: Expr,
+    /// Where each operation went.
+    moved: Vec<Option<Ref>>,
+    operands: Vec<usize>,
+}
+
+impl Rest<'_> {
+    /// Brings an operation over, with all that it needs; `None` if that reads the product or the row by another way.
+    fn take(&mut self, at: Ref) -> Option<Ref> {
+        if let Some(known) = self.moved[usize::from(at)] {
+            return Some(known);
+        }
+        let (node, dtype) = self.from.nodes()[usize::from(at)];
+        let made = match node {
+            Node::Input(number) => {
+                let number = usize::from(number).checked_sub(1).filter(|number| *number != self.bias)?;
+                self.operands.push(number);
+                self.made.input(self.operands.len() as u16, self.dtypes.get(number)?.dtype)
+            }
+            Node::Const(value) => self.made.constant(value, dtype),
+            Node::Index(axis) => self.made.index(axis),
+            Node::Unary(op, a) => {
+                let a = self.take(a)?;
+                self.made.unary(op, a)
+            }
+            Node::Binary(op, a, b) => {
+                let (a, b) = (self.take(a)?, self.take(b)?);
+                self.made.binary(op, a, b)
+            }
+            Node::Select(c, a, b) => {
+                let (c, a, b) = (self.take(c)?, self.take(a)?, self.take(b)?);
+                self.made.select(c, a, b)
+            }
+            Node::Cast(a) => {
+                let a = self.take(a)?;
+                self.made.cast(a, dtype)
+            }
+        };
+        self.moved[usize::from(at)] = Some(made);
+        Some(made)
     }
 }
 
@@ -198,6 +282,38 @@ mod tests {
         let wanted = Sum { bias: Some(0), added: None, activation: Activation::TanhGelu };
         assert_eq!(Sum::of(&gelu(0.5), std::slice::from_ref(&bias), &output), Some(wanted));
         assert_eq!(Sum::of(&gelu(0.7), &[bias], &output), None, "another factor");
+    }
+
+    /// GELU by the error function of a product with a bias, as a model of halves rounds it, times another operand.
+    fn gated(product_again: bool) -> Expr {
+        let mut expr = Expr::new();
+        let (product, bias, gate) = (expr.input(0, DType::F16), expr.input(1, DType::F16), expr.input(2, DType::F16));
+        let sum = expr.binary(Binary::Add, product, bias);
+        let rounded = expr.cast(sum, DType::F16);
+        let x = expr.cast(rounded, DType::F32);
+        let slope = expr.constant(Scalar::Float(std::f64::consts::FRAC_1_SQRT_2), DType::F16);
+        let scaled = expr.binary(Binary::Mul, x, slope);
+        let erf = expr.unary(Unary::Erf, scaled);
+        let weighted = expr.binary(Binary::Mul, erf, x);
+        let value = expr.binary(Binary::Mul, weighted, if product_again { product } else { gate });
+        expr.finish(value);
+        expr
+    }
+
+    #[test]
+    fn what_comes_behind_a_bias_is_the_same_of_the_sum() {
+        let (bias, gate, output) = (view(Some([0, 0, 1])), view(None), view(None));
+        let whole = gated(false);
+        let found = Behind::of(&whole, &[bias.clone(), gate.clone()], &output).unwrap();
+        assert_eq!((found.bias, found.operands.as_slice()), (0, &[1][..]));
+        let float = Scalar::Float;
+        for (product, row) in [(0.5, 0.25), (-1.5, 0.125), (2.0, -0.5)] {
+            let wanted = whole.eval(&[float(product), float(row), float(3.0)], &[]);
+            assert_eq!(found.epilogue.eval(&[float(product + row), float(3.0)], &[]), wanted);
+        }
+        let again = gated(true);
+        assert!(Behind::of(&again, &[bias, gate.clone()], &output).is_none(), "the product is read beside the sum");
+        assert!(Behind::of(&whole, &[gate.clone(), gate], &output).is_none(), "nothing is a row");
     }
 
     #[test]
