@@ -152,7 +152,7 @@ pub enum Order<'a> {
     Stream {
         /// The driver's device that the stream belongs to.
         device: &'a hip::Device,
-        /// The stream.
+        /// The stream. It is waited for before it is closed: another one may get its name.
         stream: hip::RawStream<'a>,
         /// Where failures go that come after the call.
         ledger: &'a Arc<Ledger>,

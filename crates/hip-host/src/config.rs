@@ -1,6 +1,7 @@
 //! The switches of the library and where they come from.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 
 /// Most devices one process can ask for.
 const MAX_DEVICES: usize = 8;
@@ -31,6 +32,8 @@ pub struct Config {
     pub poison: bool,
     /// What the driver pretends not to have.
     pub lacks: Vec<Feature>,
+    /// Where calls are recorded.
+    pub calls: Option<PathBuf>,
 }
 
 /// What drivers, old ones and those of emulated devices above all, may lack.
@@ -80,6 +83,7 @@ impl Default for Config {
             seed: 0,
             poison: false,
             lacks: Vec::new(),
+            calls: None,
         }
     }
 }
@@ -131,6 +135,10 @@ impl Config {
         let features = Feature::NAMES.map(|(name, _)| name).join(", ");
         read("AMDGPU_EP_HOST_LACKS", &format!("a list of {features}, with commas between them"), &mut |text| {
             config.lacks = text.split(',').map(Feature::parse).collect::<Option<_>>()?;
+            Some(())
+        });
+        read("AMDGPU_EP_HOST_CALLS", "the path of a file", &mut |text| {
+            config.calls = Some(text.into());
             Some(())
         });
         config
@@ -196,9 +204,11 @@ mod tests {
             ("AMDGPU_EP_HOST_SEED", "7"),
             ("AMDGPU_EP_HOST_POISON", "1"),
             ("AMDGPU_EP_HOST_LACKS", "pools, capture"),
+            ("AMDGPU_EP_HOST_CALLS", "calls.txt"),
         ]);
         let lacks = vec![Feature::Pools, Feature::Capture];
-        let want = Config { memory: 1 << 20, devices: 2, streams: StreamMode::Threads, seed: 7, poison: true, lacks };
+        let (streams, calls) = (StreamMode::Threads, Some("calls.txt".into()));
+        let want = Config { memory: 1 << 20, devices: 2, streams, seed: 7, poison: true, lacks, calls };
         assert_eq!(config, want);
     }
 

@@ -21,6 +21,7 @@
 //! | `AMDGPU_EP_HOST_SEED` | seed of the random delays of `threads` | 0 |
 //! | `AMDGPU_EP_HOST_POISON` | `1`: fresh device memory is filled with `0xCB`, overruns are found when memory is freed | 0 |
 //! | `AMDGPU_EP_HOST_LACKS` | what to answer "not supported" to, or nothing: `attributes`, `capture`, `event-times`, `graph-launch`, `memory-info`, `peers`, `pinned`, `pools`, with commas between them | none |
+//! | `AMDGPU_EP_HOST_CALLS` | a file that gets a line for each call: the function's name | none |
 //!
 //! # Streams
 //!
@@ -43,6 +44,7 @@
 
 #[allow(unsafe_code, reason = "the exported C functions read and write the caller's pointers")]
 pub mod abi;
+mod calls;
 mod capture;
 #[allow(unsafe_code, reason = "loads libraries and calls their functions")]
 mod code;

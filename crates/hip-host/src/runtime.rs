@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, OnceLock};
 
+use crate::calls::Calls;
 use crate::capture::Captures;
 use crate::code::{Function, Module};
 use crate::config::{Config, Feature};
@@ -19,6 +20,8 @@ use crate::work::{Pins, Step, Task};
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
 pub(crate) struct Runtime {
+    /// Where calls are recorded, if somebody wants to know.
+    pub(crate) calls: Option<Calls>,
     pub(crate) config: Config,
     pub(crate) devices: Vec<Device>,
     pub(crate) memory: Memory,
@@ -51,6 +54,7 @@ impl Runtime {
         Runtime {
             devices: (0..config.devices).map(|index| Device::new(&config, index)).collect(),
             memory: Memory::new(config.poison),
+            calls: config.calls.as_deref().and_then(Calls::open),
             config,
             streams: Handles::default(),
             events: Handles::default(),

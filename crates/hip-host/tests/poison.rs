@@ -16,6 +16,7 @@ fn fresh_memory_is_poisoned_and_an_overrun_fails_every_later_call() {
         seed: 0,
         poison: true,
         lacks: Vec::new(),
+        calls: None,
     });
     assert_eq!(Buffer::new(100).read(), [0xCB; 100]);
 

@@ -77,7 +77,7 @@ const MIGRAPHX_PREFIX: &str = "ORT_MIGRAPHX_";
 pub const HIDING: [&str; 4] =
     ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"];
 
-const KNOWN: [(&str, &str); 34] = [
+const KNOWN: [(&str, &str); 35] = [
     ("AMDGPU_EP_DRIVER", "auto or amd (AMD GPUs), nvidia (the CUDA twin), host (RAM and CPU)"),
     ("AMDGPU_EP_LOG", "error, warn, info, debug or trace: what is written to stderr"),
     ("AMDGPU_EP_CACHE_DIR", "where compiled kernels are kept"),
@@ -99,6 +99,7 @@ const KNOWN: [(&str, &str); 34] = [
     ("AMDGPU_EP_HOST_SEED", "seed of the host device's delays"),
     ("AMDGPU_EP_HOST_POISON", "1: the host device looks for overruns"),
     ("AMDGPU_EP_HOST_LACKS", "what the host device pretends not to have"),
+    ("AMDGPU_EP_HOST_CALLS", "a file that gets a line for each call of the host driver"),
     ("ROCM_PATH", "where ROCm is installed"),
     ("HIP_PATH", "where HIP is installed"),
     ("HIP_VISIBLE_DEVICES", "the only devices that HIP shows"),

@@ -38,12 +38,24 @@ pub use crate::work::{HostFn, StreamCallback};
 
 /// Runs an exported function: a panic becomes 999, a failure is kept for `hipGetLastError`, and after damage was found
 /// nothing but 719 is returned.
-fn guard(body: impl FnOnce(&'static Runtime) -> Result<(), Status>) -> c_int {
-    guard_release(|runtime| check_fault().and_then(|()| body(runtime)))
+fn guard<F: FnOnce(&'static Runtime) -> Result<(), Status>>(body: F) -> c_int {
+    note_call::<F>();
+    guarded(|runtime| check_fault().and_then(|()| body(runtime)))
 }
 
 /// [`guard`] for what must work after damage too, so that a caller can still clean up.
-fn guard_release(body: impl FnOnce(&'static Runtime) -> Result<(), Status>) -> c_int {
+fn guard_release<F: FnOnce(&'static Runtime) -> Result<(), Status>>(body: F) -> c_int {
+    note_call::<F>();
+    guarded(body)
+}
+
+fn note_call<F>() {
+    if let Some(calls) = &runtime().calls {
+        calls.note::<F>();
+    }
+}
+
+fn guarded(body: impl FnOnce(&'static Runtime) -> Result<(), Status>) -> c_int {
     // The state behind `runtime` is only changed inside its own short critical sections, so a panic leaves it whole.
     let outcome = catch_unwind(AssertUnwindSafe(|| body(runtime()))).unwrap_or(Err(Status::Unknown));
     let code = outcome.map_or_else(Status::code, |()| 0);

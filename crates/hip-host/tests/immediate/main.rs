@@ -29,6 +29,7 @@ fn start() -> MutexGuard<'static, ()> {
         seed: 0,
         poison: false,
         lacks: Vec::new(),
+        calls: None,
     })
 }
 

@@ -19,6 +19,7 @@ fn start() -> MutexGuard<'static, ()> {
         seed: 11,
         poison: true,
         lacks: Vec::new(),
+        calls: None,
     })
 }
 

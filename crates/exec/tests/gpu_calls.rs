@@ -1,0 +1,59 @@
+//! What a warm run on a GPU asks of the driver, as the host driver records it.
+#![allow(clippy::unwrap_used)]
+#[path = "common/lookup.rs"]
+mod lookup;
+
+mod common;
+
+use std::{fs, path::Path, sync::Arc};
+
+use exec::{ExecError, Ledger, Order};
+use lookup::{Lookup, Memory, gpu};
+
+/// The calls that are recorded while something is done, but for the question which device is current, which every call
+/// asks first.
+fn calls(record: &Path, work: impl FnOnce()) -> Vec<String> {
+    let read = || fs::read_to_string(record).unwrap();
+    let before = read().len();
+    work();
+    let mut names: Vec<String> = read()[before..].lines().map(str::to_owned).collect();
+    names.retain(|name| name != "hipGetDevice");
+    names
+}
+
+#[test]
+fn a_warm_run_is_one_launch_and_one_mark() {
+    let record = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("calls-{}", std::process::id()));
+    // SAFETY: the only test of this program, and nothing else runs yet; the driver reads it when it is loaded.
+    unsafe { std::env::set_var("AMDGPU_EP_HOST_CALLS", &record) };
+    let gpu = gpu();
+    let (lookup, mut memory) = (Lookup::new(&gpu, 6), Memory::new(&[5, 1]));
+    let (stream, ledger) = (gpu.device().stream().unwrap(), Arc::<Ledger>::default());
+    let order = || Order::Stream { device: gpu.device(), stream: stream.raw(), ledger: &ledger };
+    for _ in 0..4 {
+        memory.run(&lookup, order()).unwrap();
+    }
+    let run = ["hipStreamIsCapturing", "hipGraphLaunch", "hipEventRecord"];
+    for _ in 0..3 {
+        assert_eq!(calls(&record, || memory.run(&lookup, order()).unwrap()), run);
+        assert_eq!(
+            calls(&record, || assert_eq!(ledger.take_failure(|_| true), None)),
+            [""; 0],
+            "a run that nobody waits for"
+        );
+    }
+    assert_eq!(calls(&record, || ledger.wait()), ["hipEventSynchronize"], "one that somebody waits for");
+    memory.check(&lookup);
+    assert!(ledger.is_clear());
+    // What is wrong is seen without more.
+    memory.indices[1] = 6;
+    assert_eq!(calls(&record, || memory.run(&lookup, order()).unwrap()), run);
+    ledger.wait();
+    assert!(matches!(ledger.take_failure(|_| true), Some(ExecError::Fault { .. })));
+    memory.indices[1] = 2;
+    assert_eq!(calls(&record, || memory.run(&lookup, order()).unwrap()), run);
+    ledger.wait();
+    assert_eq!(ledger.take_failure(|_| true), None);
+    memory.check(&lookup);
+    fs::remove_file(record).unwrap();
+}

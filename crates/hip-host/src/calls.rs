@@ -1,0 +1,54 @@
+//! A record of the functions that were called.
+
+use std::any::type_name;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// A file that gets a line for each call: the function's name.
+pub struct Calls(Mutex<File>);
+
+impl Calls {
+    /// Appends to a file. One that can't be opened is told of, and none.
+    pub fn open(file: &Path) -> Option<Self> {
+        match OpenOptions::new().create(true).append(true).open(file) {
+            Ok(file) => Some(Self(Mutex::new(file))),
+            Err(error) => {
+                eprintln!("hip-host: calls are not recorded in {}: {error}", file.display());
+                None
+            }
+        }
+    }
+
+    /// Notes the function that a closure is written in.
+    pub fn note<F>(&self) {
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A record with a gap is of no use, and nobody can be told.
+        let _ = writeln!(file, "{}", function_of::<F>());
+    }
+}
+
+fn function_of<F>() -> &'static str {
+    let path = type_name::<F>();
+    let path = path.split("::{{closure}}").next().unwrap_or(path);
+    path.rsplit("::").next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name<F: Fn()>(_: F) -> &'static str {
+        function_of::<F>()
+    }
+
+    #[test]
+    fn a_closure_is_called_after_its_function() {
+        fn outer() -> [&'static str; 2] {
+            let inner = || name(|| ());
+            [name(|| ()), inner()]
+        }
+        assert_eq!(outer(), ["outer", "outer"]);
+    }
+}
