@@ -1,8 +1,12 @@
 // One product of 16 x 16 x 16 by a wave, for every family of matrix instructions: f16 or bf16, summed in f32.
 //
 // MATRIX: 1 MFMA of gfx9 (64 lanes), 2 WMMA of gfx11, 3 WMMA of gfx12, 4 mma.sync of the twin (32 lanes each). Both
-// operands are read from LDS as rows of k: left[row][k] and right[column][k]. A lane holds MMA_ROWS rows of MMA_COLUMNS
-// columns of the sums. In the simulator the lanes of a wave show one another their fragments and add up by themselves.
+// operands are read from LDS as rows of k, which are aligned to 16 bytes: left[row][k] and right[column][k]. A lane holds
+// MMA_ROWS rows of MMA_COLUMNS columns of the sums. In the simulator the lanes of a wave show one another their fragments and
+// add up by themselves.
+//
+// A chain is two products of which the first one's sums, 16 rows of 16 columns, become an operand of the second without
+// leaving their lanes. On AMD's the operands change places for it, so that a lane has one row of the sums.
 #if MATRIX == 1
 #define FRAGMENT 4
 #define MMA_ROWS 4
@@ -21,6 +25,10 @@
 #define MMA_COLUMNS 4
 #endif
 #define MMA_SUMS (MMA_ROWS * MMA_COLUMNS)
+// Columns of a chain's row (see below) that a lane has side by side.
+#define CHAIN_RUN (MATRIX == 1 ? 4 : MATRIX == 2 ? 1 : MATRIX == 3 ? 8 : 2)
+#define CHAIN_ROWS (MATRIX == 4 ? 2 : 1)
+#define CHAIN_COLUMNS (MMA_SUMS / CHAIN_ROWS)
 // Loads behind it are not moved before it: where many fragments are held, those read too early would be spilled.
 #if MATRIX == 2 && !defined(GPU_SIM)
 #define MMA_FENCE() __builtin_amdgcn_sched_barrier(0)
@@ -57,8 +65,60 @@ template <int BYTES> DEV void move_bytes(void* to, const void* from) {
   *(Whole*)to = *(const Whole*)from;
 }
 
+#if MATRIX == 4 && !defined(GPU_SIM)
+template <class T> struct Twin;
+template <> struct Twin<f16> {
+  DEV void mma(f32* d, const u32* a, const u32* b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+  DEV u32 two(f32 x, f32 y) {
+    u32 r;
+    asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(r) : "f"(x), "f"(y));
+    return r;
+  }
+};
+template <> struct Twin<bf16> {
+  DEV void mma(f32* d, const u32* a, const u32* b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+  DEV u32 two(f32 x, f32 y) {
+    u32 r;
+    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(r) : "f"(x), "f"(y));
+    return r;
+  }
+};
+
+// Four squares of 8 x 8: lane n says where row n % 8 of square n / 8 is.
+DEV Fragment load_squares(const u16* row) {
+  u32 words[4];
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"((u32)__cvta_generic_to_shared(row)));
+  Fragment f;
+  COPY_BYTES(f.at, words, 16);
+  return f;
+}
+DEV Fragment load_turned_squares(const u16* row) {
+  u32 words[4];
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"((u32)__cvta_generic_to_shared(row)));
+  Fragment f;
+  COPY_BYTES(f.at, words, 16);
+  return f;
+}
+#endif
+
 // The fragments of 16 rows, each `pitch` elements behind the one before, at k = 0.
 DEV Fragment load_left(const u16* rows, u32 pitch, u32 lane) {
+#if MATRIX == 4 && !defined(GPU_SIM)
+  return load_squares(rows + lane % 16 * pitch + lane / 16 * 8);
+#else
   Fragment f;
 #if MATRIX == 1
   move_bytes<8>(f.at, rows + lane % 16 * pitch + lane / 16 * 4);
@@ -71,15 +131,79 @@ DEV Fragment load_left(const u16* rows, u32 pitch, u32 lane) {
   for (u32 i = 0; i < 4; i++) move_bytes<4>(f.at + i * 2, rows + (lane / 4 + i % 2 * 8) * pitch + lane % 4 * 2 + i / 2 * 8);
 #endif
   return f;
+#endif
 }
 DEV Fragment load_right(const u16* rows, u32 pitch, u32 lane) {
-#if MATRIX == 4
+#if MATRIX == 4 && !defined(GPU_SIM)
+  return load_squares(rows + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8);
+#elif MATRIX == 4
   Fragment f;
   for (u32 i = 0; i < 4; i++) move_bytes<4>(f.at + i * 2, rows + (lane / 4 + i / 2 * 8) * pitch + lane % 4 * 2 + i % 2 * 8);
   return f;
 #else
   return load_left(rows, pitch, lane);
 #endif
+}
+
+// The second factor of a chain's second product, of 16 columns. The twin turns it while it reads it: `rows` are those of k. For
+// the others they are the columns.
+#define CHAIN_TURNS (MATRIX == 4)
+DEV Fragment load_chained(const u16* rows, u32 pitch, u32 lane) {
+#if MATRIX == 4 && !defined(GPU_SIM)
+  return load_turned_squares(rows + lane % 16 * pitch + lane / 16 * 8);
+#elif MATRIX == 4
+  Fragment f;
+  for (u32 i = 0; i < 8; i++) f.at[i] = rows[(lane % 4 * 2 + i % 2 + i / 2 % 2 * 8) * pitch + lane / 4 + i / 4 * 8];
+  return f;
+#else
+  return load_left(rows, pitch, lane);
+#endif
+}
+
+// Where a lane's row r and column c of a chain's sums are, and which of its sums that is.
+DEV u32 chain_row(u32 lane, u32 r) { return MATRIX == 4 ? mma_row(lane, r) : lane % 16; }
+DEV u32 chain_column(u32 lane, u32 c) { return MATRIX == 4 ? mma_column(lane, c) : mma_row(lane, c); }
+DEV constexpr u32 chain_at(u32 r, u32 c) { return MATRIX == 4 ? mma_at(r, c) : c; }
+// Over the lanes that share a chain's rows: a power of two apart, below this.
+#define CHAIN_LANES (MATRIX == 1 ? 64 : MATRIX == 4 ? 4 : 32)
+DEV f32 chain_max(f32 v) {
+#pragma unroll
+  for (int mask = MATRIX == 4 ? 1 : 16; mask < CHAIN_LANES; mask *= 2) v = fmaxf(v, SHFL_XOR(v, mask));
+  return v;
+}
+DEV f32 chain_sum(f32 v) {
+#pragma unroll
+  for (int mask = MATRIX == 4 ? 1 : 16; mask < CHAIN_LANES; mask *= 2) v += SHFL_XOR(v, mask);
+  return v;
+}
+
+// Two numbers of a fragment.
+template <class T> DEV u32 two_of(f32 x, f32 y) {
+#if MATRIX == 4 && !defined(GPU_SIM)
+  return Twin<T>::two(x, y);
+#else
+  return put<T>(x).bits | (u32)put<T>(y).bits << 16;
+#endif
+}
+
+// Sums of a chain's first product as an operand of the second.
+template <class T> DEV Fragment chain(const Sums& sums, u32 lane) {
+  Fragment f;
+  u32 words[MMA_SUMS / 2];
+  for (int i = 0; i < MMA_SUMS / 2; i++) words[i] = two_of<T>(sums.at[2 * i], sums.at[2 * i + 1]);
+#if MATRIX == 2
+  // Every other column is in the lane 16 further on.
+  for (int i = 0; i < 4; i++) {
+    u32 other = SHFL_XOR(words[i], 16), even = lane < 16 ? words[i] : other, odd = lane < 16 ? other : words[i];
+    f.at[4 * i] = (u16)even;
+    f.at[4 * i + 1] = (u16)odd;
+    f.at[4 * i + 2] = (u16)(even >> 16);
+    f.at[4 * i + 3] = (u16)(odd >> 16);
+  }
+#else
+  COPY_BYTES(f.at, words, sizeof(words));
+#endif
+  return f;
 }
 
 #ifdef GPU_SIM
@@ -111,28 +235,10 @@ template <class T> DEV void mma(Sums& sums, const Fragment& left, const Fragment
   SHFL(lane, 0);
 }
 #elif MATRIX == 4
-template <class T> struct Twin;
-template <> struct Twin<f16> {
-  DEV void mma(f32* d, const u32* a, const u32* b) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  }
-};
-template <> struct Twin<bf16> {
-  DEV void mma(f32* d, const u32* a, const u32* b) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-        "%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  }
-};
 template <class T> DEV void mma(Sums& sums, const Fragment& left, const Fragment& right) {
   u32 a[4], b[4];
-  for (int i = 0; i < 4; i++) {
-    a[i] = left.at[2 * i] | (u32)left.at[2 * i + 1] << 16;
-    b[i] = right.at[2 * i] | (u32)right.at[2 * i + 1] << 16;
-  }
+  COPY_BYTES(a, left.at, 16);
+  COPY_BYTES(b, right.at, 16);
   Twin<T>::mma(sums.at, a, b);
   Twin<T>::mma(sums.at + 4, a, b + 2);
 }
@@ -177,3 +283,11 @@ template <class T> DEV void mma(Sums& sums, const Fragment& left, const Fragment
   __builtin_memcpy(sums.at, &s, sizeof(s));
 }
 #endif
+
+// A product of a chain: of 16 rows, and of the columns' factor.
+template <class T> DEV void mma_chain(Sums& sums, const Fragment& rows, const Fragment& columns) {
+  if (MATRIX == 4)
+    mma<T>(sums, rows, columns);
+  else
+    mma<T>(sums, columns, rows);
+}

@@ -1,15 +1,24 @@
 //! Attention in one step: `hip/attention.hip`, `hip/attend_rows.hip`, `hip/attend_merge.hip`.
 use std::fmt::Write;
 
-use graph::{DType, Declined, Step, View, prim::Attention};
+use graph::{
+    DType, Declined, Step, View,
+    expr::{Expr, Node},
+    prim::Attention,
+};
 
-use crate::{Arch, Args, Kernel, Launch, Matrix, Work, expr, gemm::matrix_number, kernel::type_name, layout::grid_x};
+use crate::{
+    Arch, Args, Kernel, Launch, Matrix, Work, expr,
+    kernel::type_name,
+    layout::grid_x,
+    tiles::{MOST_SIZE, Tile, keeps_order},
+};
 
 macro_rules! text {
     ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };
 }
 
-const TILES: &str = text!("attention.h", "mma.h", "attention.hip");
+const TILES: &str = text!("attention.h", "mma.h", "tiles.h", "attention.hip");
 const ROWS: &str = text!("attention.h", "attend_rows.hip");
 const MERGE: &str = text!("attention.h", "attend_merge.hip");
 
@@ -17,8 +26,6 @@ const MERGE: &str = text!("attention.h", "attend_merge.hip");
 const AXES: usize = 3;
 /// Rows that a tile of queries is worth for.
 const FEW_ROWS: usize = 16;
-/// Rows and keys of a tile.
-const TILE: usize = 64;
 /// Threads of the kernels without tiles.
 const THREADS: usize = 256;
 
@@ -32,10 +39,16 @@ pub(crate) fn work(attention: &Attention, step: &Step, arch: &Arch) -> Result<Wo
         DType::Bf16 if arch.matrix_bf16 => arch.matrix,
         _ => Matrix::None,
     };
-    if matrix != Matrix::None && job.rows > FEW_ROWS && job.size.max(job.width) <= 128 {
+    if matrix != Matrix::None && job.rows > FEW_ROWS && job.size.max(job.width) <= MOST_SIZE {
         return job.tiles(matrix, arch);
     }
     job.rows(arch)
+}
+
+/// Whether scores are the products themselves.
+fn is_product(scores: &Expr) -> bool {
+    let [(Node::Input(0), dtype), rest @ ..] = scores.nodes() else { return false };
+    rest.iter().all(|(node, to)| matches!(node, Node::Cast(_)) && (to == dtype || *to == DType::F32))
 }
 
 /// A step's views and extents.
@@ -150,18 +163,20 @@ impl<'a> Job<'a> {
     }
 
     fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
-        let groups = self.rows.div_ceil(TILE);
-        let kernel = self
-            .kernel("attention", TILES)
-            .set("SIZE", self.size.next_multiple_of(16))
-            .set("WIDTH", self.width.next_multiple_of(16))
-            .set("K_CHUNKS", u8::from(Self::is_packed(&self.k, 2, self.size, 8)))
-            .set("V_CHUNKS", u8::from(Self::is_packed(&self.v, 3, self.width, 8)))
-            .set("MATRIX", matrix_number(matrix))
-            .set("WAVE", arch.wave);
+        let sizes = [self.size, self.width];
+        let tile = Tile::new(matrix, arch, self.batches, self.rows, sizes);
+        let groups = self.rows.div_ceil(tile.rows);
+        let is_plain = is_product(&self.attention.scores) && keeps_order(self.attention.alpha);
+        let packed = |view, step, extent| u8::from(Self::is_packed(view, step, extent, 8));
+        let kernel = tile
+            .set(self.kernel("attention", TILES), matrix, arch, sizes, is_plain)
+            .set("Q_PACKED", packed(&self.q, 3, self.size))
+            .set("K_PACKED", packed(&self.k, 2, self.size))
+            .set("V_PACKED", packed(&self.v, 3, self.width))
+            .set("OUT_PACKED", packed(self.out, self.out.shape.len() - 1, self.width));
         let grid = [grid_x((self.batches * groups) as u64)?, 1, 1];
         let args = self.args(groups, 1, self.total);
-        Ok(Work::one(Launch { kernel, grid, threads: 4 * arch.wave, lds_bytes: 0, args }))
+        Ok(Work::one(Launch { kernel, grid, threads: tile.threads(arch), lds_bytes: 0, args }))
     }
 
     fn rows(&self, arch: &Arch) -> Result<Work, Declined> {

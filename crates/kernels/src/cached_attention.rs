@@ -5,7 +5,11 @@ use graph::{
 };
 
 use crate::{
-    Arch, Args, Kernel, Launch, Matrix, Work, gemm::matrix_number, kernel::type_name, layout::grid_x, walk::pack,
+    Arch, Args, Kernel, Launch, Matrix, Work,
+    kernel::type_name,
+    layout::grid_x,
+    tiles::{MOST_SIZE, Tile, keeps_order},
+    walk::pack,
 };
 
 macro_rules! text {
@@ -14,7 +18,7 @@ macro_rules! text {
 
 const MATH: &str = include_str!("../hip/math.h");
 const ROWS: &str = text!("lengths.h", "cached.h", "cached_rows.hip");
-const TILES: &str = text!("lengths.h", "cached.h", "mma.h", "cached_tiles.hip");
+const TILES: &str = text!("lengths.h", "cached.h", "mma.h", "tiles.h", "cached_tiles.hip");
 
 /// Rows of a block without tiles, at most: keys and values are read once for all of them.
 const MOST_ROWS: usize = 8;
@@ -26,8 +30,6 @@ const THREADS: u32 = 128;
 const BLOCKS: usize = 4;
 /// Parts of the keys, at most.
 const MOST_PARTS: usize = 64;
-/// Rows and keys of a tile.
-const TILE: usize = 64;
 /// Rows that a tile is worth for.
 const FEW_ROWS: usize = 16;
 /// Parts of the keys for tiles, at most: the block that adds them up has as many numbers for each of its rows.
@@ -43,7 +45,7 @@ pub(crate) fn work(attention: &CachedAttention, step: &Step, arch: &Arch) -> Res
         DType::Bf16 if arch.matrix_bf16 => arch.matrix,
         _ => Matrix::None,
     };
-    if matrix != Matrix::None && job.all_rows() > FEW_ROWS && job.size.max(job.width) <= 128 {
+    if matrix != Matrix::None && job.all_rows() > FEW_ROWS && job.size.max(job.width) <= MOST_SIZE {
         return job.tiles(matrix, arch);
     }
     job.rows(arch)
@@ -118,8 +120,13 @@ impl<'a> Job<'a> {
         self.tokens * self.group
     }
 
+    /// Whether scores are bounded, or have a bias.
+    fn is_extra(&self) -> bool {
+        self.attention.softcap.is_some() || self.bias.is_some()
+    }
+
     fn kernel(&self, name: &'static str, family: &'static str) -> Kernel {
-        let extra = self.attention.softcap.is_some() || self.bias.is_some();
+        let extra = self.is_extra();
         let headers = if extra { &[MATH][..] } else { &[] };
         Kernel::new(name, family)
             .with(headers.iter().copied())
@@ -130,7 +137,7 @@ impl<'a> Job<'a> {
 
     /// Whether rows of queries, keys and values can be read 16 bytes at a time, as a setting.
     fn is_packed(&self) -> u8 {
-        let numbers = [self.q, self.k, self.v].into_iter().flat_map(|view| {
+        let numbers = [self.q, self.k, self.v, self.out].into_iter().flat_map(|view| {
             let outer = (0..3).filter(|&axis| view.shape[axis] > 1).map(|axis| view.strides[axis] as i64);
             outer.chain([view.offset as i64, view.shape[3] as i64])
         });
@@ -182,7 +189,6 @@ impl<'a> Job<'a> {
     fn launch(&self, kernel: Kernel, threads: u32, room: usize, division: Division) -> Result<Work, Declined> {
         let blocks = self.blocks(division);
         let grid = [grid_x(blocks as u64)?, division.parts as u32, 1];
-        let kernel = kernel.set("BLOCK_ROWS", division.rows);
         let launch = Launch { kernel, grid, threads, lds_bytes: 0, args: self.args(division) };
         let partial = division.parts * blocks * division.rows * (room + 2) * 4;
         Ok(Work { launches: vec![launch], scratch_bytes: if division.parts > 1 { partial } else { 0 } })
@@ -207,22 +213,21 @@ impl<'a> Job<'a> {
             .set("LANES", lanes)
             .set("E", chunks / lanes * chunk)
             .set("PACKED", self.is_packed())
-            .set("ONE", u8::from(self.tokens == 1));
+            .set("ONE", u8::from(self.tokens == 1))
+            .set("BLOCK_ROWS", rows);
         self.launch(kernel, THREADS, room, Division { rows, groups, parts })
     }
 
     fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
-        let groups = self.all_rows().div_ceil(TILE);
+        let sizes = [self.size, self.width];
+        let tile = Tile::new(matrix, arch, self.batches * self.shared, self.all_rows(), sizes);
+        let groups = self.all_rows().div_ceil(tile.rows);
         let blocks = self.batches * self.shared * groups;
         let wanted = arch.compute_units as usize / blocks;
-        let parts = wanted.min(MOST_TILE_PARTS).min(self.total.div_ceil(TILE)).max(1);
-        let kernel = self
-            .kernel("cached_tiles", TILES)
-            .set("SIZE", self.size.next_multiple_of(16))
-            .set("WIDTH", self.width.next_multiple_of(16))
-            .set("PACKED", self.is_packed())
-            .set("MATRIX", matrix_number(matrix))
-            .set("WAVE", arch.wave);
-        self.launch(kernel, 4 * arch.wave, self.width, Division { rows: TILE, groups, parts })
+        let parts = wanted.min(MOST_TILE_PARTS).min(self.total.div_ceil(tile.keys)).max(1);
+        let is_plain = !self.is_extra() && keeps_order(self.attention.alpha);
+        let kernel =
+            tile.set(self.kernel("cached_tiles", TILES), matrix, arch, sizes, is_plain).set("PACKED", self.is_packed());
+        self.launch(kernel, tile.threads(arch), self.width, Division { rows: tile.rows, groups, parts })
     }
 }

@@ -45,6 +45,7 @@ pub mod sim;
 mod softmax;
 mod step;
 mod team;
+mod tiles;
 mod top_k;
 mod walk;
 

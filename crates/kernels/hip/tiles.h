@@ -1,0 +1,269 @@
+// Attention of many rows with matrix instructions, as both families of attention do it: a block of WAVES waves has
+// BLOCK_ROWS rows, and walks over the keys, KEYS at a time. A wave has 16 * QUERIES rows; what it has summed up is scaled down
+// whenever a larger score turns up. Weights stay in their lanes between the two products (see mma.h).
+//
+// SIZE, WIDTH: of a query and of a value, rounded up to multiples of 16. PLAIN: 1 if scores are products times a factor above
+// 0. Keys lie in LDS as they are, values so that they can be the second factor of a chain. While products with the keys are
+// made, values are on their way, and while these are multiplied, the next keys are: in registers, or on the twin by the
+// copies it has for that.
+#define QUERIES (BLOCK_ROWS / 16 / WAVES)
+#define THREADS (WAVES * WAVE)
+#define K_PITCH (SIZE + 8)
+#define V_PITCH ((CHAIN_TURNS ? WIDTH : KEYS) + 8)
+// Chunks of eight elements. Queries go through the values' place, 16 of each wave at a time.
+#define KEY_CHUNKS (KEYS * K_PITCH / 8)
+#define QUERY_CHUNKS (16 * WAVES * K_PITCH / 8)
+#define VALUE_CHUNKS ((CHAIN_TURNS ? KEYS : WIDTH) * V_PITCH / 8)
+#define VALUE_PLACE (VALUE_CHUNKS > QUERY_CHUNKS ? VALUE_CHUNKS : QUERY_CHUNKS)
+// Nothing is moved across it: WMMA's fragments leave no room for what would be read too early.
+#if (MATRIX == 2 || MATRIX == 3) && !defined(GPU_SIM)
+#define TILE_FENCE() __builtin_amdgcn_sched_barrier(0)
+#else
+#define TILE_FENCE()
+#endif
+typedef Pack<T, 8> Eight;
+
+// Rows of `elems` elements, of which those from `end` on are zeros. EIGHTS: eight elements can be read at once.
+template <bool EIGHTS> struct Rows {
+  const T* start;
+  i64 row, at;
+  u32 end, elems;
+};
+template <bool EIGHTS> DEV Eight eight_of(const Rows<EIGHTS>& from, u32 row, u32 at) {
+  Eight r = {};
+  if (row >= from.end) return r;
+  const T* start = from.start + (i64)row * from.row;
+  if (EIGHTS) {
+    if (at < from.elems) r = *(const Eight*)(start + at);
+    return r;
+  }
+#pragma unroll
+  for (u32 i = 0; i < 8; i++)
+    if (at + i < from.elems) r.at[i] = start[(i64)(at + i) * from.at];
+  return r;
+}
+
+// A tile on its way into LDS: COUNT rows of ELEMS elements. TURNED: elements become rows, and two rows two elements. What can't be
+// read in chunks, or has no room, is read when it is needed.
+template <int COUNT, int ELEMS, int PITCH, bool TURNED, bool EIGHTS> struct Flight {
+  static constexpr int ROWS = COUNT, LENGTH = ELEMS, LDS_PITCH = PITCH;
+  static constexpr bool IS_TURNED = TURNED, IS_LATE = !EIGHTS || (MATRIX == 2 && !PLAIN && ELEMS > 64);
+#ifdef __CUDACC_RTC__
+  static constexpr bool IS_DIRECT = EIGHTS && !TURNED;
+#else
+  static constexpr bool IS_DIRECT = false;
+#endif
+  static constexpr int TOGETHER = TURNED ? 2 : 1;
+  static constexpr int TASKS = COUNT / TOGETHER * (ELEMS / 8);
+  static constexpr int EACH = (TASKS + THREADS - 1) / THREADS;
+  Eight held[IS_DIRECT || IS_LATE ? 1 : EACH][TOGETHER];
+};
+// A task's row and element: neighbours write neighbours.
+template <class F> DEV void place_of(const F&, u32 task, u32& row, u32& at) {
+  row = F::IS_TURNED ? task % (F::ROWS / 2) * 2 : task / (F::LENGTH / 8);
+  at = (F::IS_TURNED ? task / (F::ROWS / 2) : task % (F::LENGTH / 8)) * 8;
+}
+template <class F> DEV void put_task(const F&, u16* tile, u32 row, u32 at, const Eight* held) {
+  if (!F::IS_TURNED) {
+    *(Eight*)(tile + row * F::LDS_PITCH + at) = held[0];
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 8; i++)
+    *(u32*)(tile + (at + i) * F::LDS_PITCH + row) = (u32)held[0].at[i].bits | (u32)held[F::TOGETHER - 1].at[i].bits << 16;
+}
+template <class F, bool EIGHTS> DEV void start(F& flight, u16* tile, const Rows<EIGHTS>& from, u32 first) {
+  if (F::IS_LATE) return;
+#pragma unroll
+  for (int n = 0; n < F::EACH; n++) {
+    u32 task = threadIdx.x + n * THREADS, row, at;
+    place_of(flight, task, row, at);
+    if (F::TASKS % THREADS && task >= F::TASKS) continue;
+    if (!F::IS_DIRECT) {
+#pragma unroll
+      for (int i = 0; i < F::TOGETHER; i++) flight.held[n][i] = eight_of(from, first + row + i, at);
+      continue;
+    }
+#ifdef __CUDACC_RTC__
+    u32 bytes = first + row < from.end && at < from.elems ? 16 : 0;
+    const T* source = bytes ? from.start + (i64)(first + row) * from.row + at : from.start;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"((u32)__cvta_generic_to_shared(tile + row * F::LDS_PITCH + at)), "l"(source), "r"(bytes)
+                 : "memory");
+#endif
+  }
+}
+// What start() was given, once more.
+template <class F, bool EIGHTS> DEV void land(const F& flight, u16* tile, const Rows<EIGHTS>& from, u32 first) {
+#ifdef __CUDACC_RTC__
+  if (F::IS_DIRECT) asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+  if (F::IS_DIRECT) return;
+  if (F::IS_LATE) {
+#pragma unroll 1
+    for (u32 task = threadIdx.x; task < F::TASKS; task += THREADS) {
+      u32 row, at;
+      place_of(flight, task, row, at);
+      Eight held[F::TOGETHER];
+#pragma unroll
+      for (int i = 0; i < F::TOGETHER; i++) held[i] = eight_of(from, first + row + i, at);
+      put_task(flight, tile, row, at, held);
+    }
+    return;
+  }
+#pragma unroll
+  for (int n = 0; n < F::EACH; n++) {
+    u32 task = threadIdx.x + n * THREADS, row, at;
+    place_of(flight, task, row, at);
+    if (F::TASKS % THREADS == 0 || task < F::TASKS) put_task(flight, tile, row, at, flight.held[n]);
+  }
+}
+
+// A wave's rows: their largest scores, sums of weights and of weighted values, by a chain's rows and columns.
+struct Attended {
+  f32 top[QUERIES][CHAIN_ROWS], sum[QUERIES][CHAIN_ROWS];
+  Sums result[QUERIES][WIDTH / 16];
+};
+
+// Keys from `start` to `end`; of these from inner_start to inner_end all rows of the block see all.
+struct Seen { u32 start, end, inner_start, inner_end; };
+
+// A block's rows over the keys that they see. `query(row, at)` gives eight elements of one of the block's rows, and `score(product, row,
+// key)` a score; of inner keys it is the product if scores are plain. Powers of two of scores times `unit` are weights.
+template <class Query, bool K_EIGHTS, bool V_EIGHTS, class Score>
+DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<K_EIGHTS>& k, const Rows<V_EIGHTS>& v,
+                const Seen& seen, f32 unit, Score score) {
+  const u32 lane = threadIdx.x % WAVE, wave = threadIdx.x / WAVE;
+  Flight<KEYS, SIZE, K_PITCH, false, K_EIGHTS> k_flight;
+  Flight<KEYS, WIDTH, V_PITCH, !CHAIN_TURNS, V_EIGHTS> v_flight;
+  start(k_flight, keys, k, seen.start);
+  Fragment query[QUERIES][SIZE / 16];
+#pragma unroll
+  for (int f = 0; f < QUERIES; f++) {
+    if (f) __syncthreads();
+#pragma unroll 1
+    for (u32 task = threadIdx.x; task < 16 * WAVES * SIZE / 8; task += THREADS) {
+      u32 row = task / (SIZE / 8), at = task % (SIZE / 8) * 8;
+      *(Eight*)(values + row * K_PITCH + at) = query_of((row / 16 * QUERIES + f) * 16 + row % 16, at);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < SIZE / 16; i++) query[f][i] = load_left(values + wave * 16 * K_PITCH + i * 16, K_PITCH, lane);
+  }
+#pragma unroll
+  for (int f = 0; f < QUERIES; f++) {
+#pragma unroll
+    for (int r = 0; r < CHAIN_ROWS; r++) {
+      s.top[f][r] = -INFINITY_OF(f32);
+      s.sum[f][r] = 0;
+    }
+#pragma unroll
+    for (int n = 0; n < WIDTH / 16; n++) s.result[f][n] = {};
+  }
+#pragma unroll 1
+  for (u32 base = seen.start; base < seen.end; base += KEYS) {
+    land(k_flight, keys, k, base);
+    __syncthreads();
+    start(v_flight, values, v, base);
+    TILE_FENCE();
+    Sums scores[QUERIES][KEYS / 16] = {};
+#pragma unroll
+    for (int i = 0; i < SIZE / 16; i++) {
+#pragma unroll
+      for (int j = 0; j < KEYS / 16; j++) {
+        Fragment key = load_right(keys + j * 16 * K_PITCH + i * 16, K_PITCH, lane);
+#pragma unroll
+        for (int f = 0; f < QUERIES; f++) mma_chain<T>(scores[f][j], query[f][i], key);
+      }
+      TILE_FENCE();
+    }
+    if (!PLAIN || base < seen.inner_start || base + KEYS > seen.inner_end) {
+#pragma unroll
+      for (int f = 0; f < QUERIES; f++)
+#pragma unroll
+        for (int j = 0; j < KEYS / 16; j++) {
+#pragma unroll
+          for (int r = 0; r < CHAIN_ROWS; r++)
+#pragma unroll
+            for (int c = 0; c < CHAIN_COLUMNS; c++) {
+              f32& at = scores[f][j].at[chain_at(r, c)];
+              at = score(at, (wave * QUERIES + f) * 16 + chain_row(lane, r), base + j * 16 + chain_column(lane, c));
+              if (c % 4 == 3) TILE_FENCE();
+            }
+        }
+    }
+    Fragment weights[QUERIES][KEYS / 16];
+#pragma unroll
+    for (int f = 0; f < QUERIES; f++) {
+#pragma unroll
+      for (int r = 0; r < CHAIN_ROWS; r++) {
+        f32 top = s.top[f][r];
+#pragma unroll
+        for (int j = 0; j < KEYS / 16; j++)
+#pragma unroll
+          for (int c = 0; c < CHAIN_COLUMNS; c++) top = fmaxf(top, scores[f][j].at[chain_at(r, c)]);
+        top = chain_max(top);
+        const f32 shift = shift_of(top) * unit, before = exp2_near(s.top[f][r] * unit - shift);
+        s.top[f][r] = top;
+        f32 sum = s.sum[f][r] * before;
+#pragma unroll
+        for (int j = 0; j < KEYS / 16; j++)
+#pragma unroll
+          for (int c = 0; c < CHAIN_COLUMNS; c++) {
+            f32& at = scores[f][j].at[chain_at(r, c)];
+            at = exp2_near(at * unit - shift);
+            sum += at;
+          }
+        // Summed over the lanes of the row at the end.
+        s.sum[f][r] = sum;
+#pragma unroll
+        for (int n = 0; n < WIDTH / 16; n++)
+#pragma unroll
+          for (int c = 0; c < CHAIN_COLUMNS; c++) s.result[f][n].at[chain_at(r, c)] *= before;
+      }
+#pragma unroll
+      for (int j = 0; j < KEYS / 16; j++) weights[f][j] = chain<T>(scores[f][j], lane);
+    }
+    TILE_FENCE();
+    land(v_flight, values, v, base);
+    __syncthreads();
+    if (base + KEYS < seen.end) start(k_flight, keys, k, base + KEYS);
+    TILE_FENCE();
+#pragma unroll
+    for (int j = 0; j < KEYS / 16; j++)
+#pragma unroll
+      for (int n = 0; n < WIDTH / 16; n++) {
+        Fragment value = load_chained(CHAIN_TURNS ? values + j * 16 * V_PITCH + n * 16 : values + n * 16 * V_PITCH + j * 16,
+                                      V_PITCH, lane);
+#pragma unroll
+        for (int f = 0; f < QUERIES; f++) mma_chain<T>(s.result[f][n], weights[f][j], value);
+        if (n % 4 == 3) TILE_FENCE();
+      }
+  }
+#pragma unroll
+  for (int f = 0; f < QUERIES; f++)
+#pragma unroll
+    for (int r = 0; r < CHAIN_ROWS; r++) s.sum[f][r] = chain_sum(s.sum[f][r]);
+}
+
+// Writes the results of a wave's row, which is row r of fragment f, times `factor`. EIGHTS: rows are aligned to eight elements.
+template <bool EIGHTS, class To> DEV void put_row(const Attended& s, int f, int r, To* to, i64 step, u32 width, f32 factor) {
+  const u32 lane = threadIdx.x % WAVE;
+#pragma unroll
+  for (int n = 0; n < WIDTH / 16; n++)
+#pragma unroll
+    for (int c = 0; c < CHAIN_COLUMNS; c += CHAIN_RUN) {
+      const u32 e = n * 16 + chain_column(lane, c);
+      Pack<To, CHAIN_RUN> run;
+#pragma unroll
+      for (int i = 0; i < CHAIN_RUN; i++) run.at[i] = put<To>(s.result[f][n].at[chain_at(r, c + i)] * factor);
+      if (EIGHTS) {
+        if (e < width) *(Pack<To, CHAIN_RUN>*)(to + e) = run;
+        continue;
+      }
+#pragma unroll
+      for (int i = 0; i < CHAIN_RUN; i++)
+        if (e + i < width) to[(i64)(e + i) * step] = run.at[i];
+    }
+}
