@@ -124,18 +124,21 @@ def test_rows_of_last_tokens_are_those_of_the_cpu_provider(case, tmp_path):
         last = session(found, model, "on", record)
         all_rows = session(found, model)
         (logits, *present), (whole, *same) = last.run(None, given), all_rows.run(None, given)
-        assert logits.shape == whole.shape == (batch, rows, WORDS)
+        alone = session(found, model, "alone")
+        rows_alone = alone.run(None, given)[0]
+        assert logits.shape == whole.shape == (batch, rows, WORDS) and rows_alone.shape == (batch, 1, WORDS)
         for at, length in enumerate(lengths):
             place = min(length, rows) - 1
             np.testing.assert_allclose(logits[at, place], wanted[at], rtol=1e-4, atol=1e-4)
             np.testing.assert_allclose(whole[at, place], wanted[at], rtol=1e-4, atol=1e-4)
+            np.testing.assert_array_equal(rows_alone[at, 0], logits[at, place])
             assert not np.delete(logits[at], place, axis=0).any()
             assert np.abs(whole[at]).max(axis=-1).all()
         for found_cache, wanted_cache in zip(present, same):
             np.testing.assert_array_equal(found_cache, wanted_cache)
         one = feed(x[:, :1], caches, lengths, ROOM)
         np.testing.assert_array_equal(last.run(None, one)[0], all_rows.run(None, one)[0])
-        del last, all_rows
+        del last, all_rows, alone
     assert "last-rows" in passes_of(record)
 
 

@@ -1,4 +1,6 @@
 """Text generation of the `amdgpu-ep` command, against ONNX Runtime GenAI token by token."""
+import json
+
 import pytest
 from genai_support import folder_of, generate
 from textgen_support import command_tokens
@@ -30,6 +32,24 @@ def test_greedy_tokens_are_those_of_genai(name, provider):
         assert found["tokens"] == wanted, prompt
         assert found["provider"].startswith("AMDGPU" if provider == "amdgpu" else "CPU")
     del tokenizer, model
+
+
+@pytest.mark.parametrize("entry", [None, "alone", "on", "off"])
+@pytest.mark.parametrize("name", ["nano-fp32", "nano-int4-io16"])
+def test_prompts_make_the_logits_of_last_tokens_alone(name, entry, tmp_path):
+    """One row comes, or all of them: the tokens are the same. They are few, as half precision rounds otherwise elsewhere."""
+    import onnxruntime_genai as og
+
+    folder, record = folder_of(name), tmp_path / "explain"
+    model = og.Model(str(folder))
+    ids = [int(token) for token in og.Tokenizer(model).encode(PROMPTS[2])]
+    wanted = generate(og, model, ids, max_length=len(ids) + 12, do_sample=False)
+    entries = {"ep.hip.explain_file": record} | ({"ep.hip.last_logits": entry} if entry else {})
+    options = [part for key, value in entries.items() for part in ("--option", f"{key}={value}")]
+    assert command_tokens(folder, PROMPTS[2], 12, "--provider", "amdgpu", *options)["tokens"] == wanted
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    assert [line["passes"].get("last-rows", 0) for line in lines if "passes" in line] == [int(entry != "off")]
+    del model
 
 
 @pytest.mark.parametrize("sampling", [dict(top_k=8, temperature=0.8), dict(top_k=0, top_p=0.7), dict(top_k=30, top_p=0.9)])

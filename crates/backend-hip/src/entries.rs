@@ -25,7 +25,7 @@ entries! {
     TF32: "ep.hip.tf32", "`0`, `1`", "`0`", "`1` lets a GPU round the operands of single-precision products to TF32";
     TUNE: "ep.hip.tune", "`auto`, `on`, `again`, `off`", "`auto`", "on a GPU: `auto` uses what was measured before, `on` measures steps that were not, `again` measures all, `off` looks at nothing ([engine.md](engine.md#tuning))";
     CACHE_DIR: "ep.hip.cache_dir", "a path", "`AMDGPU_EP_CACHE_DIR`, then the user's cache folder", "where compiled kernels and measurements are kept; the umbrella's `cache_dir` is the same";
-    LAST_LOGITS: "ep.hip.last_logits", "`on`, `off`", "`off`", "`on` promises that of a decoder's logits only the row of each sequence's last token is read: the others are not computed, and come out as zeros ([engine.md](engine.md#decoders))";
+    LAST_LOGITS: "ep.hip.last_logits", "`on`, `alone`, `off`", "`off`", "`on` promises that of a decoder's logits only the row of each sequence's last token is read: the others are not computed, and come out as zeros. With `alone` they are left out ([engine.md](engine.md#decoders))";
     DISABLE_PASSES: "ep.hip.disable_passes", "names separated by commas", "", "passes and stages that shall not run ([engine.md](engine.md))";
     DUMP_DIR: "ep.hip.dump_dir", "a path", "", "a folder for text files, one for each stage of each partition";
     EXPLAIN_FILE: "ep.hip.explain_file", "a path", "", "a file to which the backend appends what it placed and why not the rest, as JSON lines ([cli.md](cli.md))";

@@ -1,7 +1,7 @@
 //! How partitions are made ready: which passes run, what is wanted of outputs, and where the stages are written.
 //!
-//! The entry `ep.hip.last_logits` promises that nobody reads more of a decoder's logits than the rows of last tokens. What
-//! leaves a partition may be read by nodes of other providers, so only outputs of the model that no node reads are told to the
+//! The entry `ep.hip.last_logits` promises that nobody reads more of a decoder's logits than the rows of last tokens: the
+//! others are zeros, or left out. What leaves a partition may be read by nodes of other providers, so only outputs of the model that no node reads are told to the
 //! engine.
 //!
 //! The session-config entry `ep.hip.disable_passes` names passes and stages that shall not run, separated by commas. The entry
@@ -17,7 +17,7 @@ use std::{
 };
 
 use exec::{Settings, Watcher};
-use graph::{Graph, pass::Selection};
+use graph::{Graph, Unread, pass::Selection};
 use ort_ep::{Result, view};
 
 use crate::entries::{DISABLE_PASSES, LAST_LOGITS};
@@ -30,8 +30,10 @@ const MOST_FILES: usize = 100;
 pub(crate) struct Tuning {
     passes: Selection,
     dump: Option<PathBuf>,
-    /// The outputs of the model that no node reads, if of logits only the rows of last tokens are read.
-    last_rows: Option<Mutex<Vec<String>>>,
+    /// What becomes of logits that nobody reads; `None` if all of them may be.
+    unread: Option<Unread>,
+    /// The outputs of the model that no node reads.
+    ends: Mutex<Vec<String>>,
 }
 
 impl Tuning {
@@ -43,7 +45,7 @@ impl Tuning {
             tracing::warn!(target: "amdgpu_ep::compile", "{DISABLE_PASSES} names {unknown}, which no pass is called\n  help: the passes are {names}");
         }
         let dump = dump_dir.filter(|folder| !folder.is_empty()).map(PathBuf::from);
-        Self { passes, dump, last_rows: is_promised(last_logits).then(Mutex::default) }
+        Self { passes, dump, unread: unread(last_logits), ends: Mutex::default() }
     }
 
     /// Looks at a graph of the model before its partitions are compiled.
@@ -51,8 +53,7 @@ impl Tuning {
     /// # Errors
     /// ONNX Runtime refused to describe it.
     pub fn see(&self, graph: view::Graph<'_>) -> Result<()> {
-        let Some(names) = &self.last_rows else { return Ok(()) };
-        if graph.parent_node()?.is_some() {
+        if self.unread.is_none() || graph.parent_node()?.is_some() {
             return Ok(());
         }
         let mut found = Vec::new();
@@ -61,17 +62,17 @@ impl Tuning {
                 found.push(output.name()?.to_owned());
             }
         }
-        *names.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = found;
         Ok(())
     }
 
     /// Tells a partition what is wanted of its outputs.
     pub fn mark(&self, graph: &mut Graph) {
-        let Some(names) = &self.last_rows else { return };
-        let names = names.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(unread) = self.unread else { return };
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let outputs = graph.outputs().iter().map(|&id| &graph.value(id).name);
-        let marked = outputs.enumerate().filter(|(_, name)| names.contains(name)).map(|(at, _)| at).collect();
-        graph.set_last_rows(marked);
+        let marked = outputs.enumerate().filter(|(_, name)| ends.contains(name)).map(|(at, _)| at).collect();
+        graph.set_last_rows(marked, unread);
     }
 
     /// How the partition of this name is made ready.
@@ -81,14 +82,15 @@ impl Tuning {
     }
 }
 
-/// Whether only the rows of last tokens are read.
-fn is_promised(value: Option<&str>) -> bool {
+/// What becomes of logits that nobody reads.
+fn unread(value: Option<&str>) -> Option<Unread> {
     match value {
-        None | Some("" | "off") => false,
-        Some("on") => true,
+        None | Some("" | "off") => None,
+        Some("on") => Some(Unread::Zeros),
+        Some("alone") => Some(Unread::LeftOut),
         Some(other) => {
-            tracing::warn!(target: "amdgpu_ep::load", "{LAST_LOGITS} is {other:?}, and ignored\n  help: set it to on or off");
-            false
+            tracing::warn!(target: "amdgpu_ep::load", "{LAST_LOGITS} is {other:?}, and ignored\n  help: set it to on, alone or off");
+            None
         }
     }
 }

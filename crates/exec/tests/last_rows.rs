@@ -12,7 +12,7 @@ use exec::{
     Device, Input, Program, RunBy, Settings,
     host::{HostDevice, run_program},
 };
-use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
+use graph::{DType, Graph, Tensor, Unread, ValueId, ops::Attribute, pass::Selection};
 
 /// Who simulates a GPU: the width of waves is the process's.
 static SIMULATOR: Mutex<()> = Mutex::new(());
@@ -124,8 +124,8 @@ fn ready(device: &dyn Device, graph: Graph, inputs: &[Tensor]) -> (Program, Vec<
     (program, steps)
 }
 
-fn marked(mut graph: Graph) -> Graph {
-    graph.set_last_rows(vec![0, 1, 2]);
+fn marked(mut graph: Graph, unread: Unread) -> Graph {
+    graph.set_last_rows(vec![0, 1, 2], unread);
     graph
 }
 
@@ -135,12 +135,13 @@ fn check(device: &dyn Device, total: usize, tokens: usize, lengths: &[[i64; BATC
         let graph = decoder(head, total);
         let shapes = inputs(tokens, lengths[0], total);
         let (whole, _) = ready(&HostDevice::new(), graph.clone(), &shapes);
-        let (program, steps) = ready(device, marked(graph), &shapes);
+        let (program, steps) = ready(device, marked(graph.clone(), Unread::Zeros), &shapes);
         assert_eq!(program.fired().iter().filter(|fired| fired.pass == "last-rows").count(), 1);
         // Keys and values are made of all tokens; nothing behind them is multiplied but the rows that are read.
         let behind = steps.iter().skip_while(|(name, _)| *name != "cached_attention");
         let mut products = behind.filter(|(name, _)| name.contains("matmul"));
         assert!(products.all(|(_, elems)| *elems <= BATCH * 256), "{head:?}: {steps:?}");
+        let (alone, _) = ready(device, marked(graph, Unread::LeftOut), &shapes);
         for &lengths in lengths {
             let inputs = inputs(tokens, lengths, total);
             let (wanted, found) = (run_program(&whole, &inputs).unwrap(), run_program(&program, &inputs).unwrap());
@@ -148,7 +149,9 @@ fn check(device: &dyn Device, total: usize, tokens: usize, lengths: &[[i64; BATC
                 assert_close(&numbers(&found[cache]), &numbers(&wanted[cache]), 1e-4);
             }
             assert_eq!((found[2].shape(), found[2].dtype()), (wanted[2].shape(), wanted[2].dtype()));
-            let (found, wanted) = (numbers(&found[2]), numbers(&wanted[2]));
+            let alone = run_program(&alone, &inputs).unwrap();
+            assert_eq!(alone[2].shape(), [BATCH, 1, WORDS]);
+            let (found, wanted, alone) = (numbers(&found[2]), numbers(&wanted[2]), numbers(&alone[2]));
             for row in 0..BATCH * tokens {
                 let past = if tokens == total { 0 } else { (lengths[row / tokens] - tokens as i64).max(0) };
                 let is_last = row as i64 % tokens as i64 == lengths[row / tokens] - 1 - past;
@@ -156,6 +159,7 @@ fn check(device: &dyn Device, total: usize, tokens: usize, lengths: &[[i64; BATC
                 if is_last {
                     let close = if head == Head::Capped { 2e-3 } else { 1e-3 };
                     assert_close(&of(&found), &of(&wanted), close);
+                    assert_eq!(of(&found), alone[row / tokens * WORDS..][..WORDS]);
                 } else {
                     assert!(of(&found).iter().all(|number| *number == 0.0), "{head:?}: row {row} of {lengths:?}");
                 }
@@ -188,7 +192,7 @@ fn nothing_changes_for_one_new_token_or_without_the_mark() {
     let host = HostDevice::new();
     for head in [Head::Plain, Head::FourBits, Head::Capped] {
         let (plain, steps) = ready(&host, decoder(head, TOTAL), &one);
-        let (program, same) = ready(&host, marked(decoder(head, TOTAL)), &one);
+        let (program, same) = ready(&host, marked(decoder(head, TOTAL), Unread::Zeros), &one);
         assert_eq!(steps, same);
         let bytes = |program: &Program| {
             run_program(program, &one).unwrap().iter().map(|tensor| tensor.bytes().to_vec()).collect::<Vec<_>>()
@@ -200,6 +204,6 @@ fn nothing_changes_for_one_new_token_or_without_the_mark() {
     let (passes, unknown) = Selection::without("last-rows");
     assert!(unknown.is_empty());
     let settings = Settings { passes, ..Settings::default() };
-    let program = Program::with(marked(decoder(Head::Plain, TOTAL)), &host, settings).unwrap();
+    let program = Program::with(marked(decoder(Head::Plain, TOTAL), Unread::Zeros), &host, settings).unwrap();
     assert!(program.fired().iter().all(|fired| fired.pass != "last-rows"));
 }

@@ -54,6 +54,17 @@ pub struct Graph {
     inputs: Vec<ValueId>,
     outputs: Vec<ValueId>,
     last_rows: Vec<usize>,
+    unread: Unread,
+}
+
+/// What becomes of an output's rows that nobody reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unread {
+    /// They are zeros.
+    #[default]
+    Zeros,
+    /// They are left out: the output has one row for each sequence.
+    LeftOut,
 }
 
 impl Graph {
@@ -84,10 +95,10 @@ impl Graph {
         self.outputs = outputs;
     }
 
-    /// Says by number of which outputs `[batch, tokens, …]` nobody reads more than the row of each sequence's last token:
-    /// the others may come out as zeros.
-    pub fn set_last_rows(&mut self, outputs: Vec<usize>) {
-        self.last_rows = outputs;
+    /// Says by number of which outputs `[batch, tokens, …]` nobody reads more than the row of each sequence's last token, and
+    /// what may become of the others.
+    pub fn set_last_rows(&mut self, outputs: Vec<usize>, unread: Unread) {
+        (self.last_rows, self.unread) = (outputs, unread);
     }
 
     /// A value.
@@ -148,6 +159,11 @@ impl Graph {
     /// Values wanted outside of which the rows of last tokens will do.
     pub fn last_rows(&self) -> impl Iterator<Item = ValueId> {
         self.last_rows.iter().filter_map(|&output| self.outputs.get(output).copied())
+    }
+
+    /// What may become of their other rows.
+    pub fn unread(&self) -> Unread {
+        self.unread
     }
 
     /// A name that no value has, which begins as given.

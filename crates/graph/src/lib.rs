@@ -36,7 +36,7 @@ mod spec;
 
 pub use dtype::{DType, Scalar};
 pub use error::{Declined, LowerError};
-pub use ir::{Graph, Node, NodeId, Value, ValueId};
+pub use ir::{Graph, Node, NodeId, Unread, Value, ValueId};
 pub use lower::{Lower, Val};
 pub use ops::Op;
 pub use plan::Plan;

@@ -5,9 +5,9 @@
 
 use half::slice::HalfFloatSliceExt;
 
-use crate::Result;
-use crate::ffi::{HostTensor, Kind, Tensor};
+use crate::ffi::{HostTensor, Kind, MadeTensor, Output, Tensor};
 use crate::model::{Layout, Model};
+use crate::{Error, Result};
 
 /// Which columns are real, and at which position.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ struct Tokens {
     columns: usize,
     ids: HostTensor,
     positions: Option<HostTensor>,
-    logits: HostTensor,
+    logits: Output,
 }
 
 /// The columns of a run.
@@ -115,19 +115,31 @@ impl Feed {
     }
 
     /// The inputs in the order of [`input_names`], without the cache; and where logits go.
-    pub fn tensors(&mut self) -> (impl Iterator<Item = &Tensor>, &mut HostTensor) {
+    pub fn tensors(&mut self) -> (impl Iterator<Item = &Tensor>, &mut Output) {
         let tokens = self.prompt.as_mut().unwrap_or(&mut self.single);
         let inputs = [Some(tokens.ids.tensor()), self.mask.as_ref().map(|mask| mask.tensor.tensor())];
         let positions = tokens.positions.as_ref().map(HostTensor::tensor);
         (inputs.into_iter().chain([positions]).flatten(), &mut tokens.logits)
     }
 
+    /// Checks the shape of logits that a run has made.
+    pub fn check(&self) -> Result<()> {
+        let tokens = self.prompt.as_ref().unwrap_or(&self.single);
+        let Output::Made(made) = &tokens.logits else { return Ok(()) };
+        let (batch, columns, words) = (self.batch as i64, tokens.columns as i64, self.vocab_size as i64);
+        if [1, columns].iter().any(|&rows| made.shape() == [batch, rows, words]) {
+            return Ok(());
+        }
+        let problem = format!("the model made logits of shape {:?} for {columns} tokens", made.shape());
+        Err(Error::request(problem, format!("[{batch}, {columns}, {words}] or [{batch}, 1, {words}] was expected")))
+    }
+
     /// The scores that follow `column` of a row, after a run of `span`: where the run wrote them, or in `room` when they have
     /// to be converted. The next run writes all of them anew, so they can be changed.
     pub fn scores<'a>(&'a mut self, span: Span, row: usize, column: usize, room: &'a mut Vec<f32>) -> &'a mut [f32] {
         let tokens = self.prompt.as_mut().unwrap_or(&mut self.single);
-        let rows = if self.pruned { 1 } else { tokens.columns };
-        let offset = if self.pruned { 0 } else { column - span.past };
+        let rows = tokens.rows(self.pruned);
+        let offset = if rows == 1 { 0 } else { column - span.past };
         floats(&mut tokens.logits, (row * rows + offset) * self.vocab_size, self.vocab_size, room)
     }
 }
@@ -144,12 +156,26 @@ impl Tokens {
     fn new(layout: &Layout, batch: usize, columns: usize, vocab_size: usize) -> Result<Tokens> {
         let (batch, width) = (batch as i64, columns as i64);
         let logits = [batch, if layout.pruned { 1 } else { width }, vocab_size as i64];
+        // How many rows come is the provider's choice; with one column there is none.
+        let logits = match layout.last_alone && columns > 1 {
+            true => Output::Made(MadeTensor::new(layout.logits)),
+            false => Output::Given(HostTensor::new(layout.logits, &logits)?),
+        };
         Ok(Tokens {
             columns,
             ids: HostTensor::new(layout.ids, &[batch, width])?,
             positions: layout.positions.map(|kind| HostTensor::new(kind, &[batch, width])).transpose()?,
-            logits: HostTensor::new(layout.logits, &logits)?,
+            logits,
         })
+    }
+
+    /// Rows of logits for each sequence.
+    fn rows(&self, pruned: bool) -> usize {
+        match &self.logits {
+            Output::Made(made) => made.shape().get(1).map_or(0, |&rows| rows as usize),
+            Output::Given(_) if pruned => 1,
+            Output::Given(_) => self.columns,
+        }
     }
 }
 
@@ -221,7 +247,7 @@ fn set_integer(tensor: &mut HostTensor, index: usize, value: i64) {
     }
 }
 
-fn floats<'a>(tensor: &'a mut HostTensor, start: usize, count: usize, room: &'a mut Vec<f32>) -> &'a mut [f32] {
+fn floats<'a>(tensor: &'a mut Output, start: usize, count: usize, room: &'a mut Vec<f32>) -> &'a mut [f32] {
     let kind = tensor.kind();
     let bytes = &mut tensor.bytes_mut()[start * kind.bytes()..(start + count) * kind.bytes()];
     if kind == Kind::Float {

@@ -362,6 +362,7 @@ impl Generator {
         let ran = self.call.run(self.model.session(), options, &self.canceller, inputs, logits, self.cache.present());
         self.time_in_runs += start.elapsed();
         ran?;
+        self.feed.check()?;
         self.cache.advance();
         self.cached = span.total;
         Ok(())

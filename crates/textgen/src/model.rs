@@ -39,6 +39,8 @@ pub(crate) struct Layout {
     pub logits: Kind,
     /// Whether logits are those of the last token alone.
     pub pruned: bool,
+    /// Whether the provider may leave out the logits of all tokens of a prompt but the last.
+    pub last_alone: bool,
     /// Past and present of each layer that has them.
     pub caches: Vec<CacheLayout>,
     /// Where the session wants keys and values; `None` is memory of this process.
@@ -80,7 +82,9 @@ impl Model {
             },
             other => other,
         })?;
-        let layout = Reader { path, config, session: &opened.session }.layout(runtime)?;
+        let mut layout = Reader { path, config, session: &opened.session }.layout(runtime)?;
+        let is_plugin = matches!(opened.attached, Attached::Plugin { .. });
+        layout.last_alone = is_plugin && last_logits(config) == Some(ALONE);
         let inner = Inner {
             config: config.clone(),
             session: opened.session,
@@ -129,6 +133,8 @@ impl Model {
 
 /// The entry that promises to read no logits but those of last tokens.
 const LAST_LOGITS: &str = "ep.hip.last_logits";
+/// Its value if there may be one row for each sequence.
+const ALONE: &str = "alone";
 
 /// What the provider's plugin may want to know: the same hints that ONNX Runtime GenAI gives, and which logits are read.
 fn provider_entries(config: &Config) -> Vec<(String, String)> {
@@ -142,13 +148,16 @@ fn provider_entries(config: &Config) -> Vec<(String, String)> {
         ("ep.amdgpuexecutionprovider.model_arch", config.kind.clone()),
     ];
     let mut entries = hints.map(|(key, value)| (key.to_owned(), value)).to_vec();
-    // Scores are read of each row's last real token. Without a shared cache rows of a batch may be run again as a whole, with
-    // holes that the lengths do not show.
-    let is_set = config.session_entries.iter().any(|(key, _)| key == LAST_LOGITS);
-    if config.search.share_buffer && !is_set {
-        entries.push((LAST_LOGITS.to_owned(), "on".to_owned()));
-    }
+    entries.extend(last_logits(config).map(|value| (LAST_LOGITS.to_owned(), value.to_owned())));
     entries
+}
+
+/// What the session is told of logits that nobody reads: what the folder says, else that they can be left out. Scores are read of
+/// each row's last real token. Without a shared cache rows of a batch may be run again as a whole, with holes that the lengths do
+/// not show, so then nothing is said.
+fn last_logits(config: &Config) -> Option<&str> {
+    let said = config.session_entries.iter().rfind(|(key, _)| key == LAST_LOGITS).map(|(_, value)| value.as_str());
+    said.or_else(|| config.search.share_buffer.then_some(ALONE))
 }
 
 fn session_builder(runtime: &Runtime, config: &Config) -> Result<SessionBuilder> {
@@ -225,7 +234,7 @@ impl Reader<'_> {
         let (caches, first) = self.caches()?;
         self.all_inputs_are_fed(&caches)?;
         let cache_place = Place::of_input(runtime.environment(), self.session, first)?;
-        Ok(Layout { ids, mask, positions, logits, pruned, caches, cache_place })
+        Ok(Layout { ids, mask, positions, logits, pruned, last_alone: false, caches, cache_place })
     }
 
     /// Layers without keys and values are passed over; a model without any cannot be continued token by token.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Graph, Node, NodeId, Tensor, ValueId,
+    Graph, Node, NodeId, Tensor, Unread, ValueId,
     ops::{LastRows, Meaning, PlacedRows, RowWise},
     pass::links::Links,
 };
@@ -91,7 +91,7 @@ impl Tail {
         Some(Self { output, nodes, given })
     }
 
-    /// Lets the nodes read rows of last tokens, and puts what they make back in its place.
+    /// Lets the nodes read rows of last tokens, and puts what they make back in its place if it is wanted there.
     fn rewrite(self, graph: &mut Graph, Tokens { lengths, read }: Tokens) {
         let rows_of = |graph: &mut Graph, id: ValueId| {
             let (name, dtype) =
@@ -99,7 +99,6 @@ impl Tail {
             graph.add_value(name, dtype, None)
         };
         let taken: Vec<ValueId> = self.given.iter().map(|&id| rows_of(graph, id)).collect();
-        let made = rows_of(graph, self.output);
         let name = graph.value(self.output).name.clone();
         let some = |ids: &[ValueId]| ids.iter().map(|&id| Some(id)).collect::<Vec<_>>();
         let first = Node {
@@ -108,12 +107,13 @@ impl Tail {
             inputs: some(&[&[lengths, read], &self.given[..]].concat()),
             outputs: some(&taken),
         };
-        let last = Node {
+        let placed = (graph.unread() == Unread::Zeros).then(|| rows_of(graph, self.output));
+        let last = placed.map(|made| Node {
             name: format!("{name} places"),
             op: Arc::new(PlacedRows),
             inputs: some(&[&[lengths, read, made], &self.given[..]].concat()),
             outputs: some(&[self.output]),
-        };
+        });
         let (mut before, mut behind) = (Vec::new(), Vec::new());
         for (node, &inside) in graph.nodes().iter().zip(&self.nodes) {
             let mut node = node.clone();
@@ -126,17 +126,15 @@ impl Tail {
                     *input = taken[at];
                 }
             }
-            node.outputs
-                .iter_mut()
-                .flatten()
-                .filter(|output| **output == self.output)
-                .for_each(|output| *output = made);
+            for output in node.outputs.iter_mut().flatten().filter(|output| **output == self.output) {
+                *output = placed.unwrap_or(self.output);
+            }
             behind.push(node);
         }
         // Nobody outside the tail reads what it makes, so all others can come first.
         before.push(first);
         before.append(&mut behind);
-        before.push(last);
+        before.extend(last);
         graph.set_nodes(before);
     }
 }
@@ -215,7 +213,7 @@ mod tests {
         /// The graph with all outputs marked, after the pass, and how often it fired.
         fn run(&self, outputs: &[ValueId]) -> (Graph, usize) {
             let mut graph = self.build.outputs(outputs);
-            graph.set_last_rows((0..outputs.len()).collect());
+            graph.set_last_rows((0..outputs.len()).collect(), Unread::Zeros);
             let count = run(&mut graph);
             graph.verify().unwrap();
             (graph, count)
@@ -253,6 +251,17 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_may_be_left_out_are_put_nowhere() {
+        let mut decoder = decoder();
+        let logits = decoder.product(decoder.attended);
+        let mut graph = decoder.build.outputs(&[logits]);
+        graph.set_last_rows(vec![0], Unread::LeftOut);
+        assert_eq!(run(&mut graph), 1);
+        graph.verify().unwrap();
+        assert_eq!(names(&graph), ["GroupQueryAttention", "LastRows", "MatMul"]);
+    }
+
+    #[test]
     fn nothing_is_left_out_where_it_is_not_clear_that_it_can_be() {
         let mut two = decoder();
         let outputs = [two.product(two.attended), two.product(two.attended)];
@@ -270,7 +279,7 @@ mod tests {
         let weights = build.constant("w", row(&[1.0; 16]).reshaped(&[4, 4]).unwrap());
         let logits = build.node("MatMul", &[x, weights]);
         let mut graph = build.outputs(&[logits]);
-        graph.set_last_rows(vec![0]);
+        graph.set_last_rows(vec![0], Unread::Zeros);
         assert_eq!(run(&mut graph), 0, "there is no attention");
 
         let mut mixed = decoder();

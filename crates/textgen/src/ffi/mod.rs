@@ -3,6 +3,7 @@
 //!
 //! All calls go through `ort::api()`, ONNX Runtime's own table, which is static once the library is loaded.
 
+mod made;
 mod memory;
 mod run;
 mod tensor;
@@ -13,6 +14,7 @@ use ort::AsPointer;
 use ort::device::Device;
 use ort::sys::{OrtHardwareDeviceType, OrtSessionOptions, OrtStatusPtr};
 
+pub(crate) use made::{MadeTensor, Output};
 pub(crate) use memory::{Memory, Place};
 pub use run::Canceller;
 pub(crate) use run::{Call, RunOptions};

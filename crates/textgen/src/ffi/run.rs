@@ -8,7 +8,7 @@ use ort::AsPointer;
 use ort::session::Session;
 use ort::sys::{OrtRunOptions, OrtValue};
 
-use super::{HostTensor, Tensor, check};
+use super::{Output, Tensor, check};
 use crate::error::Doing;
 use crate::{Error, Result};
 
@@ -136,7 +136,7 @@ impl Call {
         })
     }
 
-    /// Runs the session. The first output is `logits`; the others may be inputs too, where the model is made for that.
+    /// Runs the session. The first output is the logits; the others may be inputs too, where the model is made for that.
     ///
     /// # Errors
     /// When the numbers of tensors are wrong, ONNX Runtime refuses, or `canceller` was used.
@@ -146,20 +146,20 @@ impl Call {
         options: &RunOptions,
         canceller: &Canceller,
         inputs: impl IntoIterator<Item = &'a Tensor>,
-        logits: &mut HostTensor,
+        logits: &mut Output,
         others: impl IntoIterator<Item = &'a Tensor>,
     ) -> Result<()> {
         self.inputs.clear();
         self.inputs.extend(inputs.into_iter().map(Tensor::as_ptr));
         self.outputs.clear();
-        self.outputs.push(logits.tensor().as_ptr().cast_mut());
+        self.outputs.push(logits.before_run());
         self.outputs.extend(others.into_iter().map(|tensor| tensor.as_ptr().cast_mut()));
         if self.inputs.len() != self.input_names.len() || self.outputs.len() != self.output_names.len() {
             return Err(Error::request("the wrong number of tensors", "this is a mistake in textgen"));
         }
         // SAFETY: names and values have the lengths given and are alive over the call. Every output is a tensor, which ONNX
-        // Runtime writes in place and does not take: the logits are borrowed mutably, and of the others nobody in this
-        // process can see the elements (`Tensor` gives no access to them).
+        // Runtime writes in place and does not take, or null where it makes one: the logits are borrowed mutably, and of the
+        // others nobody in this process can see the elements (`Tensor` gives no access to them).
         let status = unsafe {
             (ort::api().Run)(
                 session.ptr().cast_mut(),
@@ -172,9 +172,12 @@ impl Call {
                 self.outputs.as_mut_ptr(),
             )
         };
-        match check(status) {
+        let ran = check(status);
+        // SAFETY: the first place is the logits', and what a run leaves there is the caller's.
+        let taken = unsafe { logits.after_run(self.outputs[0]) };
+        match ran {
             Err(_) if canceller.is_cancelled() => Err(Error::Cancelled),
-            other => other.doing("running the model"),
+            other => other.doing("running the model").and(taken),
         }
     }
 }
