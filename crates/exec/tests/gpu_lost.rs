@@ -1,11 +1,19 @@
 //! A device that stops working, on the host driver: once it finds damaged memory, every call gives the same status.
 #![allow(clippy::unwrap_used, clippy::panic)]
+#[path = "common/build.rs"]
+mod build;
+#[path = "common/fickle.rs"]
+mod fickle;
 #[path = "common/lookup.rs"]
 mod lookup;
 
 mod common;
 
-use exec::{ExecError, Input, Order};
+use build::Build;
+use common::{random, tensor};
+use exec::{ExecError, Input, Order, Program};
+use fickle::fickle;
+use graph::DType;
 use lookup::{Lookup, Memory, gpu};
 
 #[test]
@@ -18,6 +26,16 @@ fn a_lost_device_is_told_in_one_sentence_to_all_sessions_and_nothing_hangs() {
     memory.run(&one, Order::Now).unwrap();
     memory.check(&one);
     later.run(&other, Order::Now).unwrap();
+    // On a device of its own, which does not know of the loss yet, with a weight that is held nowhere else.
+    let (third, compiler) = fickle();
+    let mut build = Build::default();
+    let (x, weight) = (build.input(), build.constant(tensor(DType::F32, &[96, 200], &random(96 * 200, 5))));
+    let product = build.node("MatMul", &[x, weight]);
+    let product = Program::new(build.outputs(&[product]), &third).unwrap();
+    drop(build);
+    let planned = |rows| product.plan(&[Input { shape: &[rows, 96], value: None }]).map(|_| ());
+    planned(1).unwrap();
+    compiler.refuse("");
     let damaged = gpu.device().alloc(64).unwrap();
     // SAFETY: not sound, as a kernel's fault is not; the driver keeps room behind each buffer to find out.
     unsafe { damaged.address().as_ptr().add(64).write(1) };
@@ -33,5 +51,9 @@ fn a_lost_device_is_told_in_one_sentence_to_all_sessions_and_nothing_hangs() {
             error,
             "a new shape"
         );
+    }
+    for rows in [40, 41] {
+        let error = planned(rows).unwrap_err();
+        assert!(matches!(error, ExecError::DeviceLost { .. }), "a step on the host without its weight: {error}");
     }
 }

@@ -1,27 +1,25 @@
 //! Large constants that a GPU has are kept nowhere else, and come back to the host where it needs them.
 #![allow(clippy::unwrap_used, clippy::panic)]
+#[path = "common/build.rs"]
+mod build;
+#[path = "common/fickle.rs"]
+mod fickle;
 #[path = "common/lookup.rs"]
 mod lookup;
 
 mod common;
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{Case, numbers, random, tensor};
+use build::Build;
+use common::{numbers, random, tensor};
 use exec::{
     Input, Order, Program, RunBy,
-    gpu::GpuDevice,
     host::{HostDevice, run_program},
     memory::Purpose,
 };
-use graph::{DType, Graph, Node, Tensor};
-use kernels::{Arch, CompileError, Compiler, Kernel, sim::Simulator};
+use fickle::fickle;
+use graph::{DType, Graph, Tensor, ops::Attribute};
 use lookup::{COLUMNS, Lookup, Memory, gpu};
 
 /// All count bytes, which are the process's, not a test's.
@@ -42,70 +40,53 @@ const DEPTH: usize = 96;
 const WIDTH: usize = 200;
 const WEIGHT: usize = DEPTH * WIDTH * 4;
 
-/// `x · weight`, or `x · exp(weight)`, with `x` of any number of rows.
-fn product(is_folded: bool) -> Graph {
-    let weight = tensor(DType::F32, &[DEPTH, WIDTH], &random(DEPTH * WIDTH, 5));
-    let mut case = Case::new("MatMul", 13, vec![rows(1), weight.clone()], &[DType::F32]);
-    case.constants.push(1);
-    let mut graph = case.graph().unwrap().0;
-    if is_folded {
-        let (exp, _) = Case::new("Exp", 13, vec![weight], &[DType::F32]).graph().unwrap();
-        let product = graph.nodes()[0].clone();
-        let mut whole = Graph::new();
-        let ids: Vec<_> =
-            graph.values().iter().map(|it| whole.add_value(&it.name, it.dtype, it.constant.clone())).collect();
-        let result = whole.add_value("exp", DType::F32, None);
-        let of_exp = Node { inputs: vec![product.inputs[1]], outputs: vec![Some(result)], ..exp.nodes()[0].clone() };
-        whole.add_node(of_exp);
-        whole.add_node(Node { inputs: vec![product.inputs[0], Some(result)], ..product });
-        whole.set_inputs(vec![ids[0]]);
-        whole.set_outputs(graph.outputs().to_vec());
-        graph = whole;
-    }
-    graph
+/// What is made of the weight.
+#[derive(Clone, Copy, PartialEq)]
+enum Model {
+    /// `x · weight`.
+    Plain,
+    /// `x · exp(weight)`.
+    Folded,
+    /// `x · exp(weight)`, and two rows of `exp(weight)`.
+    ReadTwice,
 }
 
-fn rows(count: usize) -> Tensor {
-    tensor(DType::F32, &[count, DEPTH], &random(count * DEPTH, 7))
-}
-
-/// Runs on some rows and compares with the host device. Says whether the device ran the product.
-fn check(program: &Program, is_folded: bool, count: usize) -> bool {
-    let given = [rows(count)];
-    let found = run_program(program, &given).unwrap();
-    let wanted = run_program(&Program::new(product(is_folded), &HostDevice::new()).unwrap(), &given).unwrap();
-    common::assert_close(&numbers(&found[0]), &numbers(&wanted[0]), 1e-4);
-    let prepared = program.plan(&[Input { shape: given[0].shape(), value: None }]).unwrap();
-    assert_eq!(prepared.plan().steps.len(), 1);
-    !matches!(prepared.run_by(0), RunBy::Host { .. })
-}
-
-/// The simulator, until it is broken.
-struct Fickle {
-    simulator: Simulator,
-    is_broken: AtomicBool,
-}
-
-impl Compiler for Fickle {
-    fn version(&self) -> String {
-        self.simulator.version()
-    }
-
-    fn compile(&self, kernel: &Kernel, arch: &Arch) -> Result<Vec<u8>, CompileError> {
-        if self.is_broken.load(Ordering::Relaxed) {
-            return kernels::NoCompiler { reason: "it broke".into() }.compile(kernel, arch);
+impl Model {
+    fn graph(self) -> Graph {
+        let mut build = Build::default();
+        let x = build.input();
+        let mut weight = build.constant(tensor(DType::F32, &[DEPTH, WIDTH], &random(DEPTH * WIDTH, 5)));
+        if self != Self::Plain {
+            weight = build.node("Exp", &[weight]);
         }
-        self.simulator.compile(kernel, arch)
+        let mut outputs = vec![build.node("MatMul", &[x, weight])];
+        if self == Self::ReadTwice {
+            let indices = build.input_of(DType::I64);
+            outputs.push(build.with("Gather", &[weight, indices], &[("axis", Attribute::Int(0))]));
+        }
+        build.outputs(&outputs)
     }
-}
 
-fn fickle() -> (GpuDevice, Arc<Fickle>) {
-    let simulator = Simulator::new(&PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sim")).unwrap();
-    let arch = Arch::new("gfx1100", 4);
-    simulator.set_wave(arch.wave).unwrap();
-    let compiler = Arc::new(Fickle { simulator, is_broken: AtomicBool::new(false) });
-    let device = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
-    (GpuDevice::new(device, arch, compiler.clone()), compiler)
+    fn given(self, rows: usize) -> Vec<Tensor> {
+        let x = tensor(DType::F32, &[rows, DEPTH], &random(rows * DEPTH, 7));
+        let indices = (self == Self::ReadTwice).then(|| Tensor::from_i64s(&[3, 90]));
+        [x].into_iter().chain(indices).collect()
+    }
+
+    /// Runs on some rows and compares with the host device. Says how many steps the host ran.
+    fn check(self, program: &Program, rows: usize) -> usize {
+        let given = self.given(rows);
+        let found = run_program(program, &given).unwrap();
+        let wanted = run_program(&Program::new(self.graph(), &HostDevice::new()).unwrap(), &given).unwrap();
+        for (found, wanted) in found.iter().zip(&wanted) {
+            common::assert_close(&numbers(found), &numbers(wanted), 1e-4);
+        }
+        let shapes: Vec<Input<'_>> = given.iter().map(|it| Input { shape: it.shape(), value: None }).collect();
+        let prepared = program.plan(&shapes).unwrap();
+        let steps = prepared.plan().steps.len();
+        assert_eq!(steps, wanted.len(), "nothing is left of what is done to constants alone");
+        (0..steps).filter(|&step| matches!(prepared.run_by(step), RunBy::Host { .. })).count()
+    }
 }
 
 #[test]
@@ -141,16 +122,16 @@ fn steps_that_fall_back_to_the_host_get_their_constant_back_once() {
     let _turn = turn();
     let (gpu, compiler) = fickle();
     let before = held();
-    let program = Program::new(product(false), &gpu).unwrap();
-    assert!(check(&program, false, 1), "one row has a kernel");
+    let program = Program::new(Model::Plain.graph(), &gpu).unwrap();
+    assert_eq!(Model::Plain.check(&program, 1), 0, "one row has a kernel");
     assert!(held() < before + SMALL);
-    compiler.is_broken.store(true, Ordering::Relaxed);
-    for count in [40, 70, 100] {
-        assert!(!check(&program, false, count), "many rows have another one, which can't be compiled");
+    compiler.refuse("");
+    for rows in [40, 70, 100] {
+        assert_eq!(Model::Plain.check(&program, rows), 1, "many rows have another one, which can't be compiled");
         let more = held() - before;
         assert!((WEIGHT..WEIGHT + SMALL).contains(&more), "{more} bytes are held for steps on the host");
     }
-    assert!(check(&program, false, 1));
+    assert_eq!(Model::Plain.check(&program, 1), 0);
     drop(program);
     assert_eq!(held(), before);
 }
@@ -159,12 +140,28 @@ fn steps_that_fall_back_to_the_host_get_their_constant_back_once() {
 fn what_is_computed_from_constants_is_held_by_the_device_alone_and_computed_once() {
     let _turn = turn();
     let (gpu, before) = (gpu(), held());
-    let program = Program::new(product(true), &gpu).unwrap();
+    let program = Program::new(Model::Folded.graph(), &gpu).unwrap();
     let weights = Purpose::Weights.usage().now;
-    for count in [1, 3, 40] {
-        assert!(check(&program, true, count));
+    for rows in [1, 3, 40] {
+        assert_eq!(Model::Folded.check(&program, rows), 0);
         let more = held() - before;
         assert!((WEIGHT..WEIGHT + SMALL).contains(&more), "{more} bytes: the weight that it was computed from stays");
+        let uploaded = Purpose::Weights.usage().now - weights;
+        assert!(uploaded < WEIGHT + SMALL, "{uploaded} bytes were uploaded");
+    }
+}
+
+#[test]
+fn what_host_and_device_both_read_is_computed_once_and_held_by_both() {
+    let _turn = turn();
+    let (gpu, compiler) = fickle();
+    let (before, weights) = (held(), Purpose::Weights.usage().now);
+    compiler.refuse("gather");
+    let program = Program::new(Model::ReadTwice.graph(), &gpu).unwrap();
+    for rows in [1, 3, 40] {
+        assert_eq!(Model::ReadTwice.check(&program, rows), 1);
+        let more = held() - before;
+        assert!((2 * WEIGHT..2 * WEIGHT + SMALL).contains(&more), "{more} bytes: the weight, and what came of it");
         let uploaded = Purpose::Weights.usage().now - weights;
         assert!(uploaded < WEIGHT + SMALL, "{uploaded} bytes were uploaded");
     }
@@ -174,11 +171,11 @@ fn what_is_computed_from_constants_is_held_by_the_device_alone_and_computed_once
 fn plans_made_at_once_upload_a_constant_once() {
     let _turn = turn();
     let (gpu, before, weights) = (gpu(), held(), Purpose::Weights.usage().now);
-    let program = Program::new(product(false), &gpu).unwrap();
+    let program = Program::new(Model::Plain.graph(), &gpu).unwrap();
     std::thread::scope(|scope| {
-        for count in 1..5 {
+        for rows in 1..5 {
             let program = &program;
-            scope.spawn(move || assert!(check(program, false, count)));
+            scope.spawn(move || assert_eq!(Model::Plain.check(program, rows), 0));
         }
     });
     assert!(held() < before + SMALL);
@@ -189,8 +186,7 @@ fn plans_made_at_once_upload_a_constant_once() {
 fn the_host_device_keeps_its_constants() {
     let _turn = turn();
     let before = held();
-    let host = HostDevice::new();
-    let program = Program::new(product(false), &host).unwrap();
-    check(&program, false, 2);
+    let program = Program::new(Model::Plain.graph(), &HostDevice::new()).unwrap();
+    Model::Plain.check(&program, 2);
     assert_eq!(held(), before + WEIGHT);
 }

@@ -36,13 +36,16 @@ impl Folded {
         Some(results)
     }
 
-    /// Puts other tensors in place of constants and results, where `other` has some.
+    /// Puts other tensors in place of constants and results, where `other` has some; not of results that a plan has as they
+    /// are, by which it would not be known any more that they are used.
     pub fn replace(&self, other: impl Fn(&Tensor) -> Option<Tensor>) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        for tensor in entries.iter_mut().flat_map(|entry| entry.prologue.constants.iter_mut().chain(&mut entry.results))
-        {
-            if let Some(other) = other(tensor) {
-                *tensor = other;
+        for Entry { prologue, results } in entries.iter_mut() {
+            let results = results.iter_mut().filter(|result| !result.is_shared());
+            for tensor in prologue.constants.iter_mut().chain(results) {
+                if let Some(other) = other(tensor) {
+                    *tensor = other;
+                }
             }
         }
     }
