@@ -7,7 +7,9 @@ mod common;
 
 use std::{fs, path::Path, sync::Arc};
 
-use exec::{ExecError, Ledger, Order};
+use common::Case;
+use exec::{ExecError, Input, Ledger, Order, Program, Run, Serial};
+use graph::DType;
 use lookup::{Lookup, Memory, gpu};
 
 /// The calls that are recorded while something is done, but for the question which device is current, which every call
@@ -55,5 +57,16 @@ fn a_warm_run_is_one_launch_and_one_mark() {
     ledger.wait();
     assert_eq!(ledger.take_failure(|_| true), None);
     memory.check(&lookup);
+    // A run that can find nothing wrong is waited for all the same: a lost device is seen at its end.
+    let (x, mut y) = ([-1.0_f32, 2.0, -3.0, 4.0], [0.0_f32; 4]);
+    let case = Case::new("Relu", 14, vec![common::tensor(DType::F32, &[4], &[0.0; 4])], &[DType::F32]);
+    let program = Program::new(case.graph().unwrap().0, &gpu).unwrap();
+    let plan = program.plan(&[Input { shape: &[4], value: None }]).unwrap();
+    let (inputs, outputs) = ([x.as_ptr().cast()], [y.as_mut_ptr().cast()]);
+    // SAFETY: the arrays have the planned sizes, and stay until the work is over.
+    unsafe { plan.run(Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None }, order()) }
+        .unwrap();
+    assert_eq!(calls(&record, || ledger.wait()), ["hipEventSynchronize"]);
+    assert_eq!(y, [0.0, 2.0, 0.0, 4.0]);
     fs::remove_file(record).unwrap();
 }

@@ -31,7 +31,8 @@ pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Dec
         1
     };
     let packs = extent / vec;
-    let staged = if vec == 1 && x.dtype == y.dtype {
+    // Lanes read whole numbers side by side well enough; halves they do not.
+    let staged = if vec == 1 && x.dtype == y.dtype && x.dtype.bytes() == 2 {
         Staged::new(&rows, &columns, [x.offset, y.offset], x.dtype, arch)
     } else {
         None

@@ -16,7 +16,8 @@ pub(super) type FaultNodes = Arc<[String]>;
 /// wrong, and again when that has been told, so a run that goes well neither clears nor copies them. Who looks at them while
 /// several runs are under way may be told of the later one's fault.
 pub(super) struct Flight {
-    words: PinnedBuffer,
+    /// None where no step reports a fault: then a flight only knows when the runs are over.
+    words: Option<PinnedBuffer>,
     /// Whether kernels write to the words where they are. Where not, they are copied at the end of a run.
     is_reached: bool,
     nodes: FaultNodes,
@@ -34,14 +35,15 @@ struct State {
 
 impl Flight {
     pub fn new(shared: &Arc<Shared>, nodes: FaultNodes) -> Result<Self, ExecError> {
-        let words = shared.device.alloc_pinned(nodes.len() * size_of::<u32>())?;
-        let is_reached = is_reached(&shared.device, words.address().as_ptr().addr());
+        let wanted = (!nodes.is_empty()).then(|| shared.device.alloc_pinned(nodes.len() * size_of::<u32>()));
+        let words = wanted.transpose()?;
+        let is_reached = words.as_ref().is_none_or(|words| is_reached(&shared.device, words.address().as_ptr().addr()));
         Ok(Self { words, is_reached, nodes, state: Mutex::default(), shared: shared.clone() })
     }
 
     /// Where the words are.
     pub fn address(&self) -> *mut u8 {
-        self.words.address().as_ptr()
+        self.words.as_ref().map_or(std::ptr::null_mut(), |words| words.address().as_ptr())
     }
 
     /// Whether kernels write to the words where they are.
@@ -81,7 +83,10 @@ impl Pending for Flight {
     fn wait(&self) {
         let ended = self.state.lock().unwrap_or_else(PoisonError::into_inner).ended.clone();
         if let Some(Err(error)) = ended.map(|ended| ended.synchronize()) {
-            let place = || format!("the end of a run with {}", self.nodes.first().map_or("", String::as_str));
+            let place = || match self.nodes.first() {
+                Some(node) => format!("the end of a run with {node}"),
+                None => "the end of a run".to_owned(),
+            };
             let error = self.shared.lost.told(error.into(), &self.shared.name, place);
             self.state.lock().unwrap_or_else(PoisonError::into_inner).failure = Some(error);
         }

@@ -38,7 +38,7 @@ pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -
             shared.give_back(stream);
             let flight = queued?;
             waited?;
-            flight.map_or(Ok(()), |flight| flight.outcome())
+            flight.outcome()
         }
         Order::Stream { device, stream, ledger } => {
             if device.capture_status(stream)? != CaptureStatus::None {
@@ -48,16 +48,14 @@ pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -
                 return Ok(());
             }
             // SAFETY: the caller's promise, until the stream has passed this point.
-            match unsafe { queue(plan, run, stream) }? {
-                Some(flight) if flight.is_reached() => ledger.watch(flight),
-                // The next run would write over what this one says.
-                Some(flight) => {
-                    device.stream_synchronize(stream)?;
-                    flight.outcome()?;
-                }
-                None => {}
+            let flight = unsafe { queue(plan, run, stream) }?;
+            if flight.is_reached() {
+                ledger.watch(flight);
+                return Ok(());
             }
-            Ok(())
+            // The next run would write over what this one says.
+            device.stream_synchronize(stream)?;
+            flight.outcome()
         }
         Order::Record(capture) => {
             let flight = plan.reports_faults().then(|| Flight::new(shared, plan.faults.clone())).transpose()?;
@@ -77,17 +75,15 @@ pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -
 ///
 /// # Safety
 /// As for [`run`], until the stream has passed this point.
-unsafe fn queue(plan: &Arc<GpuPlan>, run: &Run<'_>, stream: RawStream<'_>) -> Result<Option<Arc<Flight>>, ExecError> {
+unsafe fn queue(plan: &Arc<GpuPlan>, run: &Run<'_>, stream: RawStream<'_>) -> Result<Arc<Flight>, ExecError> {
     let blocks = &plan.program.device.blocks;
-    let flight = plan.reports_faults().then(|| plan.flight(stream)).transpose()?;
+    let flight = plan.flight(stream)?;
     let mut arguments = plan.take_arguments();
     let moved_bytes = find_moved(plan, run, &mut arguments);
     let queued = blocks.take(plan.layout.bytes + moved_bytes, stream).and_then(|block| {
-        if let Some(flight) = &flight {
-            flight.ends(block.end());
-        }
+        flight.ends(block.end());
         // SAFETY: the caller's promise; the block is given back behind the work.
-        let done = unsafe { work(plan, run, &block, &mut arguments, flight.as_deref(), stream, true) };
+        let done = unsafe { work(plan, run, &block, &mut arguments, Some(&flight), stream, true) };
         let is_marked = *done.as_ref().unwrap_or(&false);
         done.and(blocks.give_back(block, stream, is_marked))
     });
