@@ -5,7 +5,8 @@ of a billion weights are made, in half precision and of 4 bits. It is run withou
 pasts and presents are the same buffers, and a mask of the cache's width, as GenAI runs it. Each run is waited for; medians are of
 the time on the host's clock. The bytes are those of the weights and of the cached rows that a token reads at least.
 A prompt of 32 tokens and the token behind it are compared with ONNX Runtime's CPU provider, and the attention over a cache of
---long tokens with NumPy in double precision.
+--long tokens with NumPy in double precision. Prompts are measured once more with a session that promises to read the logits of the
+last token only (ep.hip.last_logits); these are compared with what they were among all.
 
 usage: AMDGPU_EP_DRIVER=amd python bench/gpu_llm.py LIBRARY [FOLDER ...] [--maker PROGRAM] [--tiny] [--contexts 512,2048] [--prompts 512,2048] [--batches 1,8]
            [--long 32768] [--rounds N] [--steps] [--no-check] [--option KEY=VALUE ...]
@@ -117,6 +118,9 @@ class Bound:
 
     def result(self):
         return self.logits.numpy().astype(np.float64)
+
+    def last(self):
+        return self.logits.numpy()[:, -1].astype(np.float64)
 
 
 def milliseconds(run, rounds, warm_ups=5):
@@ -244,11 +248,20 @@ def main():
                 print(f"  token, batch {batch}, context {context:6}: {time_ms:8.3f} ms, {size / 1e6:7.0f} MB, "
                       f"{size / time_ms / 1e6:6.0f} GB/s", flush=True)
                 del bound
-        for prompt in given.prompts:
-            bound = Bound(running, decoder, decoder.feeds(1, prompt, 0, prompt + 64), 1, prompt, prompt + 64)
-            time_ms = milliseconds(bound.run, max(3, given.rounds // 5), 2)
-            print(f"  prompt of {prompt:6}: {time_ms:8.3f} ms", flush=True)
-            del bound
+        wanted = {}
+        for last_only in (False, True):
+            if last_only:
+                del running
+                running = session(decoder.path, {**options, "ep.hip.last_logits": "on"})
+            for prompt in given.prompts:
+                bound = Bound(running, decoder, decoder.feeds(1, prompt, 0, prompt + 64), 1, prompt, prompt + 64)
+                time_ms = milliseconds(bound.run, max(3, given.rounds // 5), 2)
+                found = bound.last()
+                error = np.abs(found - wanted.setdefault(prompt, found)).max() / np.abs(found).max()
+                wrong |= not error < 0.05
+                beside = f", logits of the last token only, {error:.1e} from before" if last_only else ""
+                print(f"  prompt of {prompt:6}: {time_ms:8.3f} ms{beside}{'' if error < 0.05 else ' WRONG'}", flush=True)
+                del bound
         del running
         if given.steps:
             context, prompt = given.contexts[0], given.prompts[-1]
