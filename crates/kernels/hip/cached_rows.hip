@@ -16,23 +16,17 @@
 #else
 #define WAVES (BLOCK / WARP)
 #endif
-#define QUADS (ROWS * ROOM / 4)
-// Threads that share the parts of a row when these are added up.
-#define SPLIT (QUADS < BLOCK ? BLOCK / QUADS : 1)
-#define SUM_QUADS (WAVES * QUADS > BLOCK ? WAVES * QUADS : BLOCK)
 #if defined(__CUDACC_RTC__)
 // Left alone, the twin's compiler spills a few registers for blocks that the grid does not have.
 #undef KERNEL_BOUNDS
-#define KERNEL_BOUNDS(threads) __launch_bounds__(threads, ROWS > 4 ? 2 : 4)
+#define KERNEL_BOUNDS(threads) __launch_bounds__(threads, ROWS > 4 ? 2 : ROWS > 2 ? 3 : 4)
 #endif
 typedef Pack<T, V> Chunk;
-typedef Pack<f32, 4> Quad;
 struct __align__(16) Numbers { f32 at[E]; };
 // What a row sees, and where its bias begins.
 struct __align__(16) RowSpot { Range seen; i64 bias; };
 struct Part { Chunk at[E / V]; };
-// The largest score of a row, and the sum of its weights.
-struct __align__(8) Scale { f32 top, sum; };
+typedef Meeting<BLOCK, WAVES, ROOM> Ends;
 
 // The elements of a lane: chunks of a row, with those of the other lanes between them.
 DEV Part load_part(const T* row, u32 lane, u32 extent) {
@@ -61,45 +55,11 @@ DEV void load_keys(Part* parts, const T* rows, i64 pitch, u32 base, u32 end, u32
   }
 }
 
-// Sums of four elements relative to a largest score, and those of others added to them.
-struct Summed {
-  Quad value;
-  Scale scale;
-};
-DEV void rescale(Summed& s, f32 top) {
-  f32 share = power_of_two(s.scale.top - shift_of(top));
-  s.scale.top = top;
-  s.scale.sum *= share;
-#pragma unroll
-  for (int i = 0; i < 4; i++) s.value.at[i] *= share;
-}
-DEV void add(Summed& s, const Quad& value, Scale scale) {
-  f32 share = power_of_two(scale.top - shift_of(s.scale.top));
-  s.scale.sum += scale.sum * share;
-#pragma unroll
-  for (int i = 0; i < 4; i++) s.value.at[i] += value.at[i] * share;
-}
-DEV Summed no_sums() {
-  Summed s = {};
-  s.scale.top = -INFINITY_OF(f32);
-  return s;
-}
-// Quad `at` of the block's rows.
-DEV void store(const CachedArgs& a, const Task& t, u32 at, const Summed& s) {
-  u32 row = at / (ROOM / 4), e = at % (ROOM / 4) * 4;
-  if (row >= t.count) return;
-  f32 factor = share_of(a, t, t.first + row, s.scale.top, s.scale.sum);
-  T* out = a.out + out_at(a, t, t.first + row) + e;
-#pragma unroll
-  for (u32 i = 0; i < 4; i++)
-    if (e + i < a.width) out[i] = put<T>(s.value.at[i] * factor);
-}
-
 KERNEL(cached_rows, BLOCK, CachedArgs) {
   SHARED(Numbers, queries, ROWS * LANES);
   SHARED(RowSpot, spots, ROWS);
-  SHARED(Scale, scales, BLOCK > WAVES * ROWS ? BLOCK : WAVES * ROWS);
-  SHARED(Quad, sums, SUM_QUADS);
+  SHARED(Scale, scales, Ends::SCALES);
+  SHARED(Quad, sums, Ends::SUMS);
   SHARED(u32, is_last, 1);
   Task t = rows_of(a);
   const u32 end = t.keys.end;
@@ -233,7 +193,7 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
     if (half == 0) kept[0] += SHFL_XOR(kept[0], mask);
     if (is_upper) first += half;
   }
-  f32* own = (f32*)(sums + wave * QUADS);
+  f32* own = (f32*)(sums + wave * Ends::QUADS);
 #pragma unroll
   for (u32 i = 0; i < ROWS * E; i++)
     if (i < max_of(1u, (u32)(ROWS * E * LANES / WARP))) {
@@ -241,69 +201,5 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
       own[at / E * ROOM + (e / V * LANES + lane) * V + e % V] = kept[i];
     }
   __syncthreads();
-
-  // The waves meet, then the parts: [blocks, parts, QUADS] sums, then [blocks, parts, ROWS] scales.
-  const u64 parts_before = (u64)blockIdx.x * a.parts;
-  Quad* partial = (Quad*)a.partial + parts_before * QUADS;
-  Scale* partial_scales = (Scale*)((Quad*)a.partial + (u64)gridDim.x * a.parts * QUADS) + parts_before * ROWS;
-  for (u32 at = threadIdx.x; at < QUADS; at += BLOCK) {
-    const u32 row = at / (ROOM / 4);
-    Summed s = no_sums();
-#pragma unroll
-    for (u32 w = 0; w < waves; w++) s.scale.top = max_of(s.scale.top, scales[w * ROWS + row].top);
-#pragma unroll
-    for (u32 w = 0; w < waves; w++) add(s, sums[w * QUADS + at], scales[w * ROWS + row]);
-    if (t.parts == 1) {
-      store(a, t, at, s);
-    } else {
-      partial[blockIdx.y * QUADS + at] = s.value;
-      if (at % (ROOM / 4) == 0) partial_scales[blockIdx.y * ROWS + row] = s.scale;
-    }
-  }
-  if (t.parts == 1) return;
-  publish();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    is_last[0] = count_up(a.counters + blockIdx.x) == t.parts - 1;
-    if (is_last[0]) a.counters[blockIdx.x] = 0;
-  }
-  __syncthreads();
-  if (!is_last[0]) return;
-  receive();
-  for (u32 at = threadIdx.x; at < SPLIT * QUADS; at += BLOCK) {
-    const u32 quad = at % QUADS, row = quad / (ROOM / 4);
-    Summed s = no_sums();
-    for (u32 part = at / QUADS; part < t.parts; part += 8 * SPLIT) {
-      Quad value[8];
-      Scale other[8];
-      f32 top = s.scale.top;
-#pragma unroll
-      for (u32 i = 0; i < 8; i++) {
-        u32 from = min_of(part + i * SPLIT, t.parts - 1);
-        value[i] = partial[from * QUADS + quad];
-        other[i] = partial_scales[from * ROWS + row];
-      }
-#pragma unroll
-      for (u32 i = 0; i < 8; i++) {
-        if (part + i * SPLIT >= t.parts) other[i].top = -INFINITY_OF(f32);
-        top = max_of(top, other[i].top);
-      }
-      rescale(s, top);
-#pragma unroll
-      for (u32 i = 0; i < 8; i++) add(s, value[i], other[i]);
-    }
-#if QUADS < BLOCK
-    sums[at] = s.value;
-    scales[at] = s.scale;
-    __syncthreads();
-    if (at >= QUADS) return;
-    f32 top = s.scale.top;
-#pragma unroll
-    for (u32 i = 1; i < SPLIT; i++) top = max_of(top, scales[i * QUADS + quad].top);
-    rescale(s, top);
-#pragma unroll
-    for (u32 i = 1; i < SPLIT; i++) add(s, sums[i * QUADS + quad], scales[i * QUADS + quad]);
-#endif
-    store(a, t, quad, s);
-  }
+  Ends::meet(a, t, waves, sums, scales, is_last);
 }

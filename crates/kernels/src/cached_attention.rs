@@ -1,4 +1,4 @@
-//! Attention over caches: `hip/cached_rows.hip`, `hip/cached_tiles.hip`.
+//! Attention over caches: `hip/cached_rows.hip`, `hip/cached_few.hip`, `hip/cached_tiles.hip`.
 use graph::{
     DType, Declined, Step, View,
     prim::{CachedAttention, Sinks},
@@ -17,7 +17,8 @@ macro_rules! text {
 }
 
 const MATH: &str = include_str!("../hip/math.h");
-const ROWS: &str = text!("lengths.h", "cached.h", "cached_rows.hip");
+const ROWS: &str = text!("lengths.h", "cached.h", "cached_parts.h", "cached_rows.hip");
+const FEW: &str = text!("lengths.h", "cached.h", "cached_parts.h", "mma.h", "cached_few.hip");
 const TILES: &str = text!("lengths.h", "cached.h", "mma.h", "tiles.h", "cached_tiles.hip");
 
 /// Rows of a block without tiles, at most: keys and values are read once for all of them.
@@ -47,6 +48,9 @@ pub(crate) fn work(attention: &CachedAttention, step: &Step, arch: &Arch) -> Res
     };
     if matrix != Matrix::None && job.all_rows() > FEW_ROWS && job.size.max(job.width) <= MOST_SIZE {
         return job.tiles(matrix, arch);
+    }
+    if matrix != Matrix::None && job.is_few(matrix) {
+        return job.few(matrix, arch);
     }
     job.rows(arch)
 }
@@ -216,6 +220,29 @@ impl<'a> Job<'a> {
             .set("ONE", u8::from(self.tokens == 1))
             .set("BLOCK_ROWS", rows);
         self.launch(kernel, THREADS, room, Division { rows, groups, parts })
+    }
+
+    /// Whether a wave can take keys and values right into its fragments. Those of WMMA would fill its registers.
+    fn is_few(&self, matrix: Matrix) -> bool {
+        let fits = |size| matches!(size, 64 | 128);
+        let kind = matches!(matrix, Matrix::Mfma | Matrix::Mma);
+        kind && self.all_rows() <= FEW_ROWS && fits(self.size) && fits(self.width) && self.is_packed() == 1
+    }
+
+    fn few(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
+        let blocks = self.batches * self.shared;
+        let wanted = BLOCKS * arch.compute_units as usize / blocks;
+        let parts = wanted.min(MOST_PARTS).min(self.total.div_ceil(TILE)).max(1);
+        let rows = self.all_rows().next_power_of_two();
+        let kernel = self
+            .kernel("cached_few", FEW)
+            .set("ROWS", rows)
+            .set("SIZE", self.size)
+            .set("WIDTH", self.width)
+            .set("ONE", u8::from(self.tokens == 1))
+            .set("MATRIX", matrix_number(matrix))
+            .set("WAVE", arch.wave);
+        self.launch(kernel, 4 * arch.wave, self.width, Division { rows, groups: 1, parts })
     }
 
     fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {

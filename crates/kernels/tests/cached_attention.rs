@@ -181,6 +181,28 @@ fn few_tokens_see_each_what_they_may() {
 }
 
 #[test]
+fn few_rows_go_from_memory_to_fragments() {
+    let targets = ["gfx942", "sm_90"];
+    let plain = Case { lengths: vec![330, 1, 130], total: 340, shared: 1, size: 64, width: 64, ..Case::default() };
+    for case in [
+        Case { group: 4, shared: 2, ..plain.clone() },
+        Case { dtype: DType::Bf16, size: 128, width: 64, group: 7, ..plain.clone() },
+        Case { size: 64, width: 128, group: 16, ..plain.clone() },
+        Case { group: 1, tokens: 3, ..plain.clone() },
+        Case { group: 4, tokens: 4, size: 128, width: 128, causal: false, ..plain.clone() },
+        Case { window: Some(2), ..plain.clone() },
+        Case { window: Some(100), tokens: 5, sinks: Sinks::Zero, ..plain.clone() },
+        Case { softcap: Some(1.5), bias: true, tokens: 2, ..plain.clone() },
+        Case { bias: true, sinks: Sinks::Given, ..plain.clone() },
+        // Fewer tokens than rows.
+        Case { lengths: vec![2, 340], tokens: 3, ..plain.clone() },
+        Case { lengths: vec![i64::from(i32::MAX), 341], ..plain.clone() },
+    ] {
+        case.check(&targets);
+    }
+}
+
+#[test]
 fn prompts_go_tile_by_tile() {
     let plain = Case { tokens: 45, lengths: vec![45, 170], total: 170, ..Case::default() };
     plain.check(&TARGETS);

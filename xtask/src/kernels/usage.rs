@@ -67,7 +67,7 @@ impl Usage {
     /// What is beyond the budget, or not as the launcher has it.
     pub fn faults(&self, kernel: &str, args_bytes: u32, threads: u32, dynamic_lds: u32) -> Vec<String> {
         let registers = match kernel {
-            "gemm" | "attention" | "cached_tiles" => REGISTERS_OF_TILES,
+            "gemm" | "attention" | "cached_tiles" | "cached_few" => REGISTERS_OF_TILES,
             "cached_rows" => REGISTERS_OF_CACHED_ROWS,
             "softmax" | "softmax_staged" | "normalise" | "recurrent_step" => REGISTERS_OF_ROWS,
             "quant_mma" => REGISTERS_OF_NORMED_ROWS,

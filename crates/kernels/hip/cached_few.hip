@@ -1,0 +1,223 @@
+// Attention of up to 16 rows over a cache with matrix instructions: the 16 keys of a wave go from memory to fragments, with no
+// LDS between them, and those of the next turn are on their way while these are computed. Waves meet at the end.
+//
+// SIZE, WIDTH: size and width, 64 or 128. ROWS: rows of a block, a power of two; rows of a matrix beyond these count for
+// nothing. MATRIX: 1 or 4, whose lanes hold four keys of a value's fragment; WAVE: lanes. Products are summed up in any order
+// of a row's elements, so lanes take 16 bytes of queries and keys at a time. The columns of the result may have any order, too:
+// a lane takes neighbouring elements of a value, one for each of the tiles that it has a column of. Of N parts, part p takes STEP keys from p * STEP on, and from every N * STEP behind them.
+#define THREADS (4 * WAVE)
+#define STEP 64
+#if defined(GPU_SIM)
+#define WAVE_SYNC() SHFL(0u, 0)
+#elif !defined(__CUDACC_RTC__)
+#define WAVE_SYNC()                                                                                                    \
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");                                                               \
+  __builtin_amdgcn_wave_barrier()
+#endif
+typedef Pack<T, 8> Eight;
+typedef Meeting<THREADS, 4, WIDTH> Ends;
+// Rows that a lane has sums of.
+constexpr int LIVE = MATRIX == 4 && ROWS <= 8 ? 1 : MMA_ROWS;
+
+// How a lane reads an operand of 16 rows: LINES rows of it, as packs of 8.
+constexpr int LINES = MATRIX == 4 ? 2 : 1;
+constexpr int PACKS = SIZE / 32;
+struct Operand { Eight at[LINES][PACKS]; };
+// The row of line `line`, and where its pack `pack` begins.
+DEV u32 line_of(u32 lane, u32 line) { return MATRIX == 4 ? lane / 4 + line * 8 : lane % 16; }
+DEV u32 pack_at(u32 lane, u32 pack) { return pack * 32 + (MATRIX == 4 ? lane % 4 : lane / 16) * 8; }
+// The fragment of 16 elements of each row.
+DEV Fragment left_of(const Operand& x, int i) {
+  Fragment f;
+#pragma unroll
+  for (int at = 0; at < FRAGMENT; at++) {
+#if MATRIX == 4
+    f.at[at] = x.at[at / 2 % 2][i / 2].at[i % 2 * 4 + at / 4 * 2 + at % 2].bits;
+#else
+    f.at[at] = x.at[0][i / 2].at[i % 2 * 4 + at].bits;
+#endif
+  }
+  return f;
+}
+DEV Fragment right_of(const Operand& x, int i) {
+#if MATRIX == 4
+  Fragment f;
+#pragma unroll
+  for (int at = 0; at < FRAGMENT; at++) f.at[at] = x.at[at / 4][i / 2].at[i % 2 * 4 + at / 2 % 2 * 2 + at % 2].bits;
+  return f;
+#else
+  return left_of(x, i);
+#endif
+}
+
+// How a lane reads 16 values: those of its keys, SPAN neighbouring elements at a time.
+constexpr int VALUE_KEYS = 4;
+constexpr int SPAN = MATRIX == 4 ? 8 : WIDTH / 16;
+constexpr int SPANS = MATRIX == 4 ? WIDTH / 64 : 1;
+struct Values { Pack<T, SPAN> at[VALUE_KEYS][SPANS]; };
+DEV u32 value_key(u32 lane, u32 i) { return MATRIX == 4 ? lane % 4 * 2 + i % 2 + i / 2 * 8 : lane / 16 * 4 + i; }
+DEV u32 span_at(u32 lane, u32 span) { return MATRIX == 4 ? span * 64 + lane / 4 * 8 : lane % 16 * SPAN; }
+// The fragment of tile n: a column of it is an element of each span.
+DEV Fragment values_of(const Values& v, int n) {
+  Fragment f;
+#pragma unroll
+  for (int at = 0; at < FRAGMENT; at++) {
+#if MATRIX == 4
+    f.at[at] = v.at[at / 2 % 2 * 2 + at % 2][n / 4].at[n % 4 * 2 + at / 4].bits;
+#else
+    f.at[at] = v.at[at][0].at[n].bits;
+#endif
+  }
+  return f;
+}
+
+DEV Operand load_rows(const T* rows, i64 pitch, u32 first, u32 end, u32 lane) {
+  Operand x;
+#pragma unroll
+  for (int line = 0; line < LINES; line++) {
+    const T* row = rows + (i64)min_of(first + line_of(lane, line), end - 1) * pitch;
+#pragma unroll
+    for (int pack = 0; pack < PACKS; pack++) x.at[line][pack] = *(const Eight*)(row + pack_at(lane, pack));
+  }
+  return x;
+}
+DEV Values load_values(const T* rows, i64 pitch, u32 first, u32 end, u32 lane) {
+  Values v;
+#pragma unroll
+  for (int i = 0; i < VALUE_KEYS; i++) {
+    const T* row = rows + (i64)min_of(first + value_key(lane, i), end - 1) * pitch;
+#pragma unroll
+    for (int span = 0; span < SPANS; span++) v.at[i][span] = *(const Pack<T, SPAN>*)(row + span_at(lane, span));
+  }
+  return v;
+}
+
+// Four neighbouring sums of a lane's row r, and which elements these are.
+constexpr int LANE_QUADS = WIDTH / 16 * MMA_COLUMNS / 4;
+DEV Quad quad_of(const Sums* result, int r, int i) {
+  Quad quad;
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+#if MATRIX == 4
+    quad.at[e] = result[i / 4 * 4 + i % 2 * 2 + e / 2].at[mma_at(r, i / 2 % 2 + e % 2 * 2)];
+#else
+    quad.at[e] = result[i * 4 + e].at[r];
+#endif
+  }
+  return quad;
+}
+DEV u32 quad_at(u32 lane, u32 i) {
+  return MATRIX == 4 ? i / 4 * 64 + (lane % 4 * 2 + i / 2 % 2) * 8 + i % 2 * 4 : lane % 16 * SPAN + i * 4;
+}
+
+// Weights become a left operand. They pass through the wave's own LDS where lanes hold other elements of it than of sums.
+DEV Fragment weights_of(const Sums& s, u16* lds, u32 lane) {
+  Fragment f = {};
+#if MATRIX == 4
+#pragma unroll
+  for (int r = 0; r < LIVE; r++)
+#pragma unroll
+    for (int c = 0; c < 4; c++) f.at[(r + c / 2 * 2) * 2 + c % 2] = put<T>(s.at[mma_at(r, c)]).bits;
+#else
+#pragma unroll
+  for (int r = 0; r < MMA_ROWS; r++) lds[mma_row(lane, r) * 24 + lane % 16] = put<T>(s.at[r]).bits;
+  WAVE_SYNC();
+  f = load_left(lds, 24, lane);
+  WAVE_SYNC();
+#endif
+  return f;
+}
+
+KERNEL(cached_few, THREADS, CachedArgs) {
+  SHARED(Quad, sums, Ends::SUMS);
+  SHARED(Scale, scales, Ends::SCALES);
+  SHARED(Eight, p_tile, MATRIX == 4 ? 1 : 4 * 16 * 24 / 8);
+  SHARED(u32, is_last, 1);
+  Task t = rows_of(a);
+  const u32 end = t.keys.end, lane = threadIdx.x % WAVE, wave = threadIdx.x / WAVE;
+  t.parts = max_of(1u, min_of(a.parts, (end - t.keys.start + STEP - 1) / STEP));
+  if (blockIdx.y >= t.parts) return;
+  u16* weights = (u16*)p_tile + (MATRIX == 4 ? 0 : wave * 16 * 24);
+  const T* k = a.k + (i64)t.batch * a.k_batch + (i64)t.head * a.k_head;
+  const T* v = a.v + (i64)t.batch * a.v_batch + (i64)t.head * a.v_head;
+  u32 base = t.keys.start + blockIdx.y * STEP;
+  Operand x = load_rows(k, a.k_key, base + wave * 16, end, lane);
+  Values y = load_values(v, a.v_key, base + wave * 16, end, lane);
+  Operand q;
+#pragma unroll
+  for (int line = 0; line < LINES; line++) {
+    const T* row = a.q + query_at(a, t, t.first + min_of(line_of(lane, line), t.count - 1));
+#pragma unroll
+    for (int pack = 0; pack < PACKS; pack++) {
+      q.at[line][pack] = {};
+      if (line < LIVE) q.at[line][pack] = *(const Eight*)(row + pack_at(lane, pack));
+    }
+  }
+  Range seen[LIVE];
+  i64 bias[LIVE];
+  f32 top[LIVE], sum[LIVE];
+#pragma unroll
+  for (int r = 0; r < LIVE; r++) {
+    u32 row = t.first + min_of(mma_row(lane, r), t.count - 1);
+    seen[r] = ONE ? t.keys : seen_by(a, t.before, token_of(a, row));
+    bias[r] = EXTRA ? bias_at(a, t, row) : 0;
+    top[r] = -INFINITY_OF(f32);
+    sum[r] = 0;
+  }
+  const f32 factor = factor_of(a);
+  Sums result[WIDTH / 16] = {};
+#pragma unroll 1
+  while (base < end) {
+    const u32 next = base + a.parts * STEP, first = base + wave * 16;
+    Sums s = {};
+#pragma unroll
+    for (int i = 0; i < SIZE / 16; i++) mma<T>(s, left_of(q, i), right_of(x, i));
+    if (next < end) x = load_rows(k, a.k_key, next + wave * 16, end, lane);
+#pragma unroll
+    for (int r = 0; r < LIVE; r++) {
+      f32 larger = top[r];
+#pragma unroll
+      for (int c = 0; c < MMA_COLUMNS; c++) {
+        u32 key = first + mma_column(lane, c);
+        f32& at = s.at[mma_at(r, c)];
+        f32 value = score_of(a, at * factor, bias[r], min_of(key, end - 1));
+        at = key >= seen[r].start && key < min_of(end, seen[r].end) ? value : -INFINITY_OF(f32);
+        larger = max_of(larger, at);
+      }
+#pragma unroll
+      for (int mask = MMA_COLUMNS == 1 ? 8 : 2; mask; mask >>= 1) larger = max_of(larger, SHFL_XOR(larger, mask));
+      f32 shift = shift_of(larger), before = power_of_two(top[r] - shift);
+      top[r] = larger;
+      // Summed over the lanes of the row at the end.
+      sum[r] *= before;
+#pragma unroll
+      for (int c = 0; c < MMA_COLUMNS; c++) {
+        f32& at = s.at[mma_at(r, c)];
+        at = power_of_two(at - shift);
+        sum[r] += at;
+      }
+#pragma unroll
+      for (int n = 0; n < WIDTH / 16; n++)
+#pragma unroll
+        for (int c = 0; c < MMA_COLUMNS; c++) result[n].at[mma_at(r, c)] *= before;
+    }
+    const Fragment p = weights_of(s, weights, lane);
+#pragma unroll
+    for (int n = 0; n < WIDTH / 16; n++) mma<T>(result[n], p, values_of(y, n));
+    if (next < end) y = load_values(v, a.v_key, next + wave * 16, end, lane);
+    base = next;
+  }
+#pragma unroll
+  for (int r = 0; r < LIVE; r++) {
+#pragma unroll
+    for (int mask = MMA_COLUMNS == 1 ? 8 : 2; mask; mask >>= 1) sum[r] += SHFL_XOR(sum[r], mask);
+    const u32 row = mma_row(lane, r);
+    if (row >= ROWS) continue;
+    Quad* own = sums + wave * Ends::QUADS + row * (WIDTH / 4);
+#pragma unroll
+    for (int i = 0; i < LANE_QUADS; i++) own[quad_at(lane, i) / 4] = quad_of(result, r, i);
+    if (mma_column(lane, 0) == 0) scales[wave * ROWS + row] = {top[r], sum[r]};
+  }
+  __syncthreads();
+  Ends::meet(a, t, 4, sums, scales, is_last);
+}
