@@ -48,6 +48,28 @@ template <int THREADS, int WAVES, int ROOM> struct Meeting {
       if (e + i < a.width) out[i] = put<T>(s.value.at[i] * factor);
   }
 
+  // Adds COUNT parts from `part` on, all on their way at once; those beyond the last are the last once more, and count for 0.
+  template <int COUNT>
+  DEV void add_parts(Summed& s, const Task& t, const Quad* partial, const Scale* scales, u32 part, u32 quad) {
+    Quad value[COUNT];
+    Scale other[COUNT];
+#pragma unroll
+    for (u32 i = 0; i < COUNT; i++) {
+      u32 from = min_of(part + i * SPLIT, t.parts - 1);
+      value[i] = partial[from * QUADS + quad];
+      other[i] = scales[from * ROWS + quad / (ROOM / 4)];
+    }
+    f32 top = s.scale.top;
+#pragma unroll
+    for (u32 i = 0; i < COUNT; i++) {
+      if (part + i * SPLIT >= t.parts) other[i].top = -INFINITY_OF(f32);
+      top = max_of(top, other[i].top);
+    }
+    rescale(s, top);
+#pragma unroll
+    for (u32 i = 0; i < COUNT; i++) add(s, value[i], other[i]);
+  }
+
   // Behind a barrier: `sums` has [waves, QUADS], `scales` [waves, ROWS]. Both and `is_last` are LDS.
   DEV void meet(const CachedArgs& a, const Task& t, u32 waves, Quad* sums, Scale* scales, u32* is_last) {
     // [blocks, parts, QUADS] sums, then [blocks, parts, ROWS] scales.
@@ -79,27 +101,11 @@ template <int THREADS, int WAVES, int ROOM> struct Meeting {
     if (!is_last[0]) return;
     receive();
     for (u32 at = threadIdx.x; at < SPLIT * QUADS; at += THREADS) {
-      const u32 quad = at % QUADS, row = quad / (ROOM / 4);
+      const u32 quad = at % QUADS;
       Summed s = no_sums();
-      for (u32 part = at / QUADS; part < t.parts; part += 8 * SPLIT) {
-        Quad value[8];
-        Scale other[8];
-        f32 top = s.scale.top;
-#pragma unroll
-        for (u32 i = 0; i < 8; i++) {
-          u32 from = min_of(part + i * SPLIT, t.parts - 1);
-          value[i] = partial[from * QUADS + quad];
-          other[i] = partial_scales[from * ROWS + row];
-        }
-#pragma unroll
-        for (u32 i = 0; i < 8; i++) {
-          if (part + i * SPLIT >= t.parts) other[i].top = -INFINITY_OF(f32);
-          top = max_of(top, other[i].top);
-        }
-        rescale(s, top);
-#pragma unroll
-        for (u32 i = 0; i < 8; i++) add(s, value[i], other[i]);
-      }
+      u32 part = at / QUADS;
+      for (; part + 8 * SPLIT < t.parts; part += 16 * SPLIT) add_parts<16>(s, t, partial, partial_scales, part, quad);
+      if (part < t.parts) add_parts<8>(s, t, partial, partial_scales, part, quad);
       if constexpr (SPLIT > 1) {
         sums[at] = s.value;
         scales[at] = s.scale;

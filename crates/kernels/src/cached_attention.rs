@@ -6,6 +6,7 @@ use graph::{
 
 use crate::{
     Arch, Args, Kernel, Launch, Matrix, Work,
+    gemm::matrix_number,
     kernel::type_name,
     layout::grid_x,
     tiles::{MOST_SIZE, Tile, keeps_order},
@@ -33,6 +34,8 @@ const BLOCKS: usize = 4;
 const MOST_PARTS: usize = 64;
 /// Rows that a tile is worth for.
 const FEW_ROWS: usize = 16;
+/// Keys that a block of fewer rows takes at a time.
+const FEW_KEYS: usize = 64;
 /// Parts of the keys for tiles, at most: the block that adds them up has as many numbers for each of its rows.
 const MOST_TILE_PARTS: usize = 16;
 
@@ -232,10 +235,11 @@ impl<'a> Job<'a> {
     fn few(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
         let blocks = self.batches * self.shared;
         let wanted = BLOCKS * arch.compute_units as usize / blocks;
-        let parts = wanted.min(MOST_PARTS).min(self.total.div_ceil(TILE)).max(1);
+        let parts = wanted.min(MOST_PARTS).min(self.total.div_ceil(FEW_KEYS)).max(1);
         let rows = self.all_rows().next_power_of_two();
         let kernel = self
             .kernel("cached_few", FEW)
+            .set("BLOCK_ROWS", rows)
             .set("ROWS", rows)
             .set("SIZE", self.size)
             .set("WIDTH", self.width)
