@@ -6,7 +6,7 @@ use graph::{
     plan::{ALIGNMENT, OutputSpec, Place},
     prim::BufferId,
 };
-use host_ops::{Context, Parallel, Scratch, Serial};
+use host_ops::{Context, Parallel, Pool, Scratch, Serial};
 
 use super::HostDevice;
 use crate::{
@@ -156,8 +156,10 @@ pub(super) unsafe fn execute_part(
 pub(super) fn run_prologue(graph: &Graph, plan: &Plan) -> Option<Vec<Tensor>> {
     let mut made = Made::new(plan);
     let outputs = made.addresses();
+    // Its threads start with work that is worth them, and end here: all weights of a model may be laid out anew.
+    let pool = Pool::new();
     // SAFETY: there are no inputs, and outputs are fresh memory of the sizes the plan names.
-    unsafe { execute(graph, plan, &[], &outputs, &mut RunState::default(), &Serial, None) }.ok()?;
+    unsafe { execute(graph, plan, &[], &outputs, &mut RunState::default(), &pool, None) }.ok()?;
     Some(made.tensors(plan))
 }
 
@@ -207,7 +209,9 @@ impl Made {
 
     fn tensors(&self, plan: &Plan) -> Vec<Tensor> {
         let tensors = plan.outputs.iter().zip(&self.0).map(|(output, lines)| {
-            let flat: Vec<u8> = lines.iter().flat_map(|line| line.0).take(output_bytes(output)).collect();
+            let mut flat = Vec::with_capacity(size_of_val(&**lines));
+            lines.iter().for_each(|line| flat.extend_from_slice(&line.0));
+            flat.truncate(output_bytes(output));
             Tensor::from_bytes(output.dtype, &output.shape, &flat)
         });
         tensors.flatten().collect()
