@@ -167,8 +167,15 @@ fn product(build: &mut Build, x: ValueId, depth: usize, columns: usize, seed: u6
     build.contrib("MatMulNBits", &[x, weights, scales], &attributes)
 }
 
-/// A layer whose weights have 4 bits, and the norm behind it.
-fn layer() -> Graph {
+/// A product with weights of single precision.
+fn plain_product(build: &mut Build, x: ValueId, depth: usize, columns: usize, seed: u64) -> ValueId {
+    let numbers: Vec<f64> = random(depth * columns, seed).iter().map(|number| number / 16.0).collect();
+    let weights = build.constant(tensor(DType::F32, &[depth, columns], &numbers));
+    build.node("MatMul", &[x, weights])
+}
+
+/// A layer with products of a kind, and the norm behind it.
+fn layer(product: fn(&mut Build, ValueId, usize, usize, u64) -> ValueId) -> Graph {
     let mut decoder = Decoder::new();
     let x = decoder.build.input();
     let norm = |build: &mut Build, x: ValueId, skip: Option<ValueId>, seed: u64| {
@@ -209,8 +216,17 @@ fn layer() -> Graph {
 
 #[test]
 fn a_layer_is_nine_steps_and_seven_on_a_gpu() {
-    let graph = layer();
-    let (steps, wanted) = run_on(&HostDevice::new(), &graph, Selection::default(), 1, &[DEPTH]);
+    check_layer(&layer(product), &str::to_owned);
+}
+
+#[test]
+fn a_layer_of_floats_is_as_many() {
+    check_layer(&layer(plain_product), &|name| name.replace("quant_", ""));
+}
+
+/// `named`: what a step of a quantised layer is called.
+fn check_layer(graph: &Graph, named: &dyn Fn(&str) -> String) {
+    let (steps, wanted) = run_on(&HostDevice::new(), graph, Selection::default(), 1, &[DEPTH]);
     let expected = [
         "norm",
         "quant_matmul",
@@ -222,11 +238,12 @@ fn a_layer_is_nine_steps_and_seven_on_a_gpu() {
         "map",
         "fused_quant_matmul",
     ];
-    assert_eq!(steps, [&expected[..], &["norm"]].concat());
+    let expected: Vec<String> = expected.into_iter().chain(["norm"]).map(named).collect();
+    assert_eq!(steps, expected);
     let _turn = SIMULATOR.lock().unwrap();
     for target in ["gfx1100", "gfx942"] {
         let gpu = device::simulated(target);
-        let (steps, found) = run_on(&gpu, &graph, Selection::default(), 1, &[DEPTH]);
+        let (steps, found) = run_on(&gpu, graph, Selection::default(), 1, &[DEPTH]);
         let fewer = [
             "normed_quant_matmul",
             "rotary_append",
@@ -237,9 +254,9 @@ fn a_layer_is_nine_steps_and_seven_on_a_gpu() {
             "fused_quant_matmul",
             "norm",
         ];
-        assert_eq!(steps, fewer);
-        let (steps, apart) = run_on(&gpu, &graph, without("normed-products"), 1, &[DEPTH]);
-        assert_eq!(steps, [&expected[..], &["norm"]].concat());
+        assert_eq!(steps, fewer.map(named));
+        let (steps, apart) = run_on(&gpu, graph, without("normed-products"), 1, &[DEPTH]);
+        assert_eq!(steps, expected);
         for ((found, apart), wanted) in found.iter().zip(&apart).zip(&wanted) {
             assert_close(&numbers(found), &numbers(wanted), 1e-4);
             assert_close(&numbers(apart), &numbers(wanted), 1e-4);
@@ -251,8 +268,10 @@ fn a_layer_is_nine_steps_and_seven_on_a_gpu() {
 fn norms_of_many_rows_or_several_readers_stay_steps() {
     let _turn = SIMULATOR.lock().unwrap();
     let gpu = device::simulated("gfx1100");
-    let (steps, _) = run_on(&gpu, &layer(), Selection::default(), 9, &[DEPTH]);
-    assert_eq!(steps.iter().filter(|step| **step == "norm").count(), 3, "{steps:?}");
+    for (graph, rows) in [(layer(product), 9), (layer(plain_product), 2)] {
+        let (steps, _) = run_on(&gpu, &graph, Selection::default(), rows, &[DEPTH]);
+        assert_eq!(steps.iter().filter(|step| **step == "norm").count(), 3, "{steps:?}");
+    }
     let mut decoder = Decoder::new();
     let x = decoder.build.input();
     let weights = decoder.build.constant(floats(&[DEPTH], 1));

@@ -181,10 +181,12 @@ impl Prim {
                     _ => "fused_integer_matmul",
                 },
                 Self::QuantMatMul(_) => "fused_quant_matmul",
-                Self::Normed(_) => "fused_normed_quant_matmul",
+                Self::Normed(normed) if matches!(*normed.product, Self::QuantMatMul(_)) => "fused_normed_quant_matmul",
+                Self::Normed(_) => "fused_normed_matmul",
                 _ => "fused_matmul",
             },
-            Self::Normed(_) => "normed_quant_matmul",
+            Self::Normed(normed) if matches!(*normed.product, Self::QuantMatMul(_)) => "normed_quant_matmul",
+            Self::Normed(_) => "normed_matmul",
             Self::Attention(_) => "attention",
             Self::Rotary(_) => "rotary",
             Self::Append(append) if append.rotary.is_some() => "rotary_append",
@@ -309,16 +311,17 @@ pub struct Fused {
     pub epilogue: Expr,
 }
 
-/// A product of few rows with packed weights, whose left operand goes through a norm and is not stored in between.
+/// A product of few rows, whose left operand goes through a norm and is not stored in between.
 ///
 /// The inputs are the product's own, of which the first is what the norm reads, then the norm's scale `[k]`, of one type. The
-/// norm is over the last axis, with a scale, without a bias, and does not centre. What it makes is rounded to its type.
+/// norm is over the last axis, with a scale, without a bias, and does not centre. What it makes may be rounded to its type, or
+/// stay as it is computed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Normed {
     /// What is done to a row first.
     pub norm: Norm,
-    /// What rows are multiplied with.
-    pub product: QuantMatMul,
+    /// What rows are multiplied with: [`MatMul`](Prim::MatMul) or [`QuantMatMul`](Prim::QuantMatMul).
+    pub product: Box<Prim>,
 }
 
 /// Attention: the softmax of scores weights values, and neither scores nor weights are stored.
@@ -593,7 +596,8 @@ impl fmt::Debug for Step {
             write!(f, " {{ {:?} }}", map.expr)?;
         }
         let product = if let Prim::Fused(fused) = &self.prim { &*fused.product } else { &self.prim };
-        if let Prim::QuantMatMul(product) | Prim::Normed(Normed { product, .. }) = product {
+        let product = if let Prim::Normed(normed) = product { &*normed.product } else { product };
+        if let Prim::QuantMatMul(product) = product {
             write!(f, " {} bits by {}, zeros {:?}, {:?}", product.bits, product.block, product.zeros, product.layout)?;
         }
         if let Prim::Fused(fused) = &self.prim {

@@ -29,6 +29,7 @@ mod math;
 mod matmul;
 mod microkernel;
 mod norm;
+mod normed;
 mod number;
 mod operand;
 mod pairs;
@@ -114,7 +115,7 @@ fn dispatch(
         Prim::ArgReduce(search) => arg_reduce::run(search, inputs, outputs, cx),
         Prim::MatMul(prim) => matmul::run(prim, inputs, outputs[0], None, cx),
         Prim::QuantMatMul(prim) => quant::run(prim, inputs, outputs[0], None, cx),
-        Prim::Normed(prim) => quant::run_normed(prim, inputs, outputs[0], None, cx),
+        Prim::Normed(prim) => normed::run(prim, inputs, outputs[0], None, cx),
         Prim::Conv(prim) => conv::run(prim, inputs, outputs[0], None, cx),
         Prim::ConvTranspose(prim) => conv_transpose::run(prim, inputs, outputs[0], None, cx),
         Prim::Gather => gather::run(inputs, outputs, cx),
@@ -146,7 +147,7 @@ fn run_fused(fused: &Fused, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &mut 
     match &*fused.product {
         Prim::MatMul(prim) => matmul::run(prim, own, out, epilogue, cx),
         Prim::QuantMatMul(prim) => quant::run(prim, own, out, epilogue, cx),
-        Prim::Normed(prim) => quant::run_normed(prim, own, out, epilogue, cx),
+        Prim::Normed(prim) => normed::run(prim, own, out, epilogue, cx),
         Prim::Conv(prim) => conv::run(prim, own, out, epilogue, cx),
         Prim::ConvTranspose(prim) => conv_transpose::run(prim, own, out, epilogue, cx),
         Prim::Integer(integer) => integer::run(integer, own, out, epilogue, cx),

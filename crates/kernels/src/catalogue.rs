@@ -255,6 +255,22 @@ fn products(dtype: DType, samples: &mut Vec<Sample>) {
         by_columns.step.inputs[1].strides = [0isize, 1, 256].into_iter().collect();
         samples.push(by_columns);
     }
+    // As wide as layers are, which decides how a row is cut up.
+    for rows in [1usize, 2] {
+        let (k, n) = (2048usize, 3072usize);
+        let (a, b, scale, y): ([usize; 3], [usize; 3], [usize; 1], [usize; 3]) =
+            ([1, rows, k], [1, k, n], [k], [1, rows, n]);
+        let inputs = [(dtype, &a[..]), (dtype, &b[..])];
+        samples.push(sample(format!("matmul wide {rows} rows {dtype}"), prim.clone(), &inputs, &[(dtype, &y)]));
+        let normed = Prim::Normed(Normed { norm: rms_norm(), product: Box::new(prim.clone()) });
+        let inputs = [(dtype, &a[..]), (dtype, &b[..]), (dtype, &scale[..])];
+        samples.push(sample(format!("normed_matmul {rows} rows {dtype}"), normed, &inputs, &[(dtype, &y)]));
+    }
+}
+
+/// The norm that products do for themselves.
+fn rms_norm() -> Norm {
+    Norm { axes: 1, epsilon: 1e-5, centre: false, scale: true, bias: false, round_before_scale: false }
 }
 
 /// Products with packed weights, of all their kernels.
@@ -286,9 +302,7 @@ fn packed(dtype: DType, samples: &mut Vec<Sample>) {
         let own = inputs.len();
         // As few rows as `graph` lets a product normalise for itself.
         if rows <= 8 && !add {
-            let norm =
-                Norm { axes: 1, epsilon: 1e-5, centre: false, scale: true, bias: false, round_before_scale: false };
-            let normed = Prim::Normed(Normed { norm, product: prim.clone() });
+            let normed = Prim::Normed(Normed { norm: rms_norm(), product: Box::new(Prim::QuantMatMul(prim.clone())) });
             let (label, scale) = (format!("normed_quant_matmul {bits} bits{word} {rows} rows {dtype}"), [k]);
             let inputs = [&inputs[..], &[(dtype, &scale[..])]].concat();
             samples.push(sample(label, normed, &inputs, &[(dtype, &y)]));
@@ -492,9 +506,10 @@ mod tests {
         let (mut products, mut appends) = (0, 0);
         for sample in &samples {
             match &sample.step.prim {
-                Prim::QuantMatMul(product) if sample.step.inputs[0].shape[1] <= 8 => {
+                Prim::QuantMatMul(_) if sample.step.inputs[0].shape[1] <= 8 => {
                     let mut normed = samples.iter().filter(|other| other.step.inputs[0] == sample.step.inputs[0]);
-                    let is_twin = |prim: &Prim| matches!(prim, Prim::Normed(normed) if normed.product == *product);
+                    let is_twin =
+                        |prim: &Prim| matches!(prim, Prim::Normed(normed) if *normed.product == sample.step.prim);
                     assert!(normed.any(|other| is_twin(&other.step.prim)), "{}", sample.label);
                     products += 1;
                 }

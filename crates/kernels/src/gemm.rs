@@ -1,8 +1,9 @@
-//! Which kernels make a product: `hip/gemm.hip`, `hip/gemv.hip`, `hip/direct.hip`, `hip/combine.hip`.
-use graph::{DType, Declined, Step, View};
+//! Which kernels make a product: `hip/gemm.hip`, `hip/direct.hip`, `hip/combine.hip`.
+use graph::{DType, Declined, Prim, Step, View};
 
 use crate::{
     Arch, Launch, Matrix, Work,
+    gemv::{self, FEW_ROWS, Few},
     layout::Layout,
     product::{Choice, Product, Side, Spatial},
 };
@@ -13,7 +14,6 @@ macro_rules! text {
 
 const GEMM: &str = text!("product.h", "gemm.hip");
 const GEMM_MATRIX: &str = text!("product.h", "mma.h", "gemm.hip");
-const GEMV: &str = text!("product.h", "gemv.hip");
 const DIRECT: &str = text!("product.h", "direct.hip");
 const COMBINE: &str = text!("product.h", "combine.hip");
 
@@ -21,8 +21,6 @@ const COMBINE: &str = text!("product.h", "combine.hip");
 const MOST_BLOCKS: u64 = (1 << 22) - 1;
 /// Threads of every block here.
 const THREADS: u32 = 256;
-/// Rows that are few.
-const FEW_ROWS: u64 = 8;
 
 /// The launches of a product.
 pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
@@ -40,17 +38,25 @@ pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     // The output's neighbours belong to neighbouring lanes.
     let (column, row) = (product.out.1.at[2], product.out.1.row);
     let product = if column != 1 && row == 1 { product.turned() } else { product };
-    let suits = |side: &Side<'_>| (side.k == 1 || side.across == 1) && product.channels >= 32;
-    if product.rows <= FEW_ROWS && suits(&product.right) {
-        return few_rows(&product, arch);
+    match Few::of(&product) {
+        Some(Few::Rows) => gemv::work(&product, arch),
+        _ if product.norm.is_some() => Err(Declined::new("a norm as part of a product of many rows")),
+        Some(Few::Columns) => gemv::work(&product.turned(), arch),
+        None => tiled(&product, arch),
     }
-    if product.columns <= FEW_ROWS && suits(&product.left) {
-        return few_rows(&product.turned(), arch);
-    }
-    tiled(&product, arch)
 }
 
-fn launch(kernel: crate::Kernel, blocks: u64, parts: u32, product: &Product<'_>, choice: &Choice) -> Launch {
+/// True of a product of two matrices that takes as long as reading the larger one, which our kernel does once. With more
+/// rows, it is matrix instructions that count.
+pub fn has_few_rows(step: &Step) -> bool {
+    let prim = if let Prim::Fused(fused) = &step.prim { &*fused.product } else { &step.prim };
+    matches!(prim, Prim::MatMul(_))
+        && Product::new(step).is_ok_and(|product| {
+            product.batches() == 1 && product.rows.min(product.columns) <= 2 && Few::of(&product).is_some()
+        })
+}
+
+pub(crate) fn launch(kernel: crate::Kernel, blocks: u64, parts: u32, product: &Product<'_>, choice: &Choice) -> Launch {
     let grid = [blocks.min(MOST_BLOCKS) as u32, parts, blocks.div_ceil(MOST_BLOCKS).max(1) as u32];
     Launch { kernel, grid, threads: THREADS, lds_bytes: 0, args: product.args(choice) }
 }
@@ -92,32 +98,6 @@ fn split(choice: &mut Choice, blocks: u64, depth: u64, unit: u64, least: u64, ar
     let each = depth.div_ceil(wanted).max(least).next_multiple_of(unit);
     choice.splits = depth.div_ceil(each) as u32;
     choice.split_depth = each as u32;
-}
-
-fn few_rows(product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
-    let right = &product.right;
-    let along_k = right.k == 1;
-    let elems = 16 / right.bytes();
-    let packed = if along_k {
-        product.channels.is_multiple_of(elems as u64) && right.is_aligned(elems, &[right.across])
-    } else {
-        product.columns.is_multiple_of(elems as u64) && right.is_aligned(elems, &[right.k])
-    };
-    let pack = if packed { elems as u64 } else { 1 };
-    let rows = product.rows.next_power_of_two();
-    let across = if along_k { u64::from(THREADS / arch.wave) * if rows <= 2 { 4 } else { 2 } } else { 32 * pack };
-    let mut choice = Choice::whole(product);
-    choice.tiles = [1, product.columns.div_ceil(across) as u32];
-    let blocks = u64::from(choice.tiles[1]) * product.batches();
-    // A part is worth a wave's read, or some steps of each of eight groups.
-    let (unit, least) = if along_k { (64 * pack, 128 * pack) } else { (8, 64) };
-    split(&mut choice, blocks, product.channels, unit, least, arch);
-    let kernel = product
-        .kernel("gemv", GEMV, choice.splits > 1)
-        .set("ROWS", rows)
-        .set("ALONG_K", u8::from(along_k))
-        .set("PACK", pack);
-    finished(launch(kernel, blocks, choice.splits, product, &choice), product, &choice)
 }
 
 /// How an operand's tiles are read: the modes of `hip/gemm.hip`.

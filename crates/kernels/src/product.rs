@@ -3,7 +3,7 @@ use std::fmt::Write;
 
 use graph::{
     DType, Declined, Prim, Step, View,
-    prim::{Conv, Fused, MatMul},
+    prim::{Conv, Fused, MatMul, Norm},
 };
 
 use crate::{Args, Kernel, expr, kernel::type_name, layout::Layout};
@@ -41,6 +41,26 @@ impl Side<'_> {
     pub fn is_aligned(&self, elems: usize, strides: &[i64]) -> bool {
         let fits = |stride: i64| stride % elems as i64 == 0;
         fits(self.view.offset as i64) && fits(self.high) && fits(self.low) && strides.iter().all(|&stride| fits(stride))
+    }
+}
+
+/// A norm of the left operand's rows: they are scaled, and divided by the root of the mean of their squares.
+#[derive(Clone, Debug)]
+pub(crate) struct Prologue<'a> {
+    pub epsilon: f32,
+    /// The number of the scale among the inputs.
+    pub number: usize,
+    pub scale: &'a View,
+}
+
+impl<'a> Prologue<'a> {
+    fn new(norm: &Norm, number: usize, step: &'a Step) -> Result<Self, Declined> {
+        let (left, scale) = (&step.inputs[0], &step.inputs[number]);
+        let plain = !norm.centre && norm.scale && !norm.bias && norm.axes == 1;
+        if !plain || left.strides.last() != Some(&1) || scale.dtype != left.dtype || !scale.is_dense() {
+            return Err(Declined::new("a norm of this kind as part of a product"));
+        }
+        Ok(Self { epsilon: norm.epsilon, number, scale })
     }
 }
 
@@ -106,6 +126,7 @@ pub(crate) struct Product<'a> {
     pub spatial: Option<Spatial>,
     pub out: (&'a View, Place),
     pub operands: Vec<(usize, &'a View, Place)>,
+    pub norm: Option<Prologue<'a>>,
     pub alpha: f32,
     pub fused: Option<&'a Fused>,
     /// What the sums are, as elements.
@@ -122,6 +143,11 @@ impl<'a> Product<'a> {
             Prim::Fused(fused) => (&*fused.product, Some(fused)),
             other => (other, None),
         };
+        let own = fused.map_or(step.inputs.len(), |fused| fused.operands);
+        let (prim, norm) = match prim {
+            Prim::Normed(normed) => (&*normed.product, Some(Prologue::new(&normed.norm, own - 1, step)?)),
+            other => (other, None),
+        };
         let (prim, zeros) = match prim {
             Prim::Integer(integer) => (&*integer.product, integer.zeros),
             other => (other, [0; 2]),
@@ -135,6 +161,7 @@ impl<'a> Product<'a> {
         if let Some(fused) = fused {
             product.fuse(fused, step);
         }
+        product.norm = norm;
         product.check_types()?;
         product.flatten();
         let large = |extent: u64| extent >= 1 << 31;
@@ -199,6 +226,7 @@ impl<'a> Product<'a> {
             spatial: None,
             out: (out, matrix_place(out)),
             operands: Vec::new(),
+            norm: None,
             alpha: prim.alpha,
             fused: None,
             sum: out.dtype,
@@ -270,6 +298,7 @@ impl<'a> Product<'a> {
             spatial: Some(spatial),
             out: (out, window_place(out, rows as i64)),
             operands: Vec::new(),
+            norm: None,
             alpha: 1.0,
             fused: None,
             sum: out.dtype,

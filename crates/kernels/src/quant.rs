@@ -5,7 +5,7 @@
 //! layout would save no byte, and cost every session a pass over all weights.
 use graph::{
     DType, Declined, Prim, Step, View,
-    prim::{BufferId, Fused, MatMul, Norm, Normed, QuantMatMul, WeightLayout, Zeros},
+    prim::{BufferId, Fused, MatMul, Norm, QuantMatMul, WeightLayout, Zeros},
 };
 
 use crate::{
@@ -229,8 +229,8 @@ pub(crate) fn work(prim: &QuantMatMul, step: &Step, arch: &Arch) -> Result<Work,
 }
 
 /// As [`work`], with the norm before the product.
-pub(crate) fn normed(prim: &Normed, step: &Step, arch: &Arch) -> Result<Work, Declined> {
-    made(&prim.product, Some(&prim.norm), step, arch)
+pub(crate) fn normed(prim: &QuantMatMul, norm: &Norm, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+    made(prim, Some(norm), step, arch)
 }
 
 fn made(prim: &QuantMatMul, norm: Option<&Norm>, step: &Step, arch: &Arch) -> Result<Work, Declined> {

@@ -34,11 +34,21 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         Prim::TopK(prim) => top_k::work(prim, step),
         Prim::QuantMatMul(prim) => quant::work(prim, step, arch),
         Prim::Fused(fused) if let Prim::QuantMatMul(prim) = &*fused.product => quant::work(prim, step, arch),
-        Prim::Normed(prim) => quant::normed(prim, step, arch),
-        Prim::Fused(fused) if let Prim::Normed(prim) = &*fused.product => quant::normed(prim, step, arch),
-        Prim::MatMul(_) | Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::Integer(_) | Prim::Fused(_) => {
-            gemm::work(step, arch)
+        Prim::Normed(normed) if let Prim::QuantMatMul(prim) = &*normed.product => {
+            quant::normed(prim, &normed.norm, step, arch)
         }
+        Prim::Fused(fused)
+            if let Prim::Normed(normed) = &*fused.product
+                && let Prim::QuantMatMul(prim) = &*normed.product =>
+        {
+            quant::normed(prim, &normed.norm, step, arch)
+        }
+        Prim::MatMul(_)
+        | Prim::Normed(_)
+        | Prim::Conv(_)
+        | Prim::ConvTranspose(_)
+        | Prim::Integer(_)
+        | Prim::Fused(_) => gemm::work(step, arch),
         other => Err(Declined::new(format!("no kernel for {}", other.name()))),
     }
 }

@@ -1,8 +1,11 @@
 //! Matrix products under the simulator.
 mod common;
 
-use common::{check_on, dense, random, random_ints, step, strided};
-use graph::{DType, Prim, Step, Tensor, View, prim::MatMul};
+use common::{check_numbers, check_on, dense, random, random_ints, step, strided};
+use graph::{
+    DType, Prim, Step, Tensor, View,
+    prim::{MatMul, Norm, Normed},
+};
 
 /// Every kind of wave and of matrix instruction.
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
@@ -109,6 +112,32 @@ fn few_rows_by_all_ways() {
             check_on(&TARGETS, &step, &inputs, &[m * n], relative);
         }
         product(dtype, dtype, [1, 70, 64, 3], relative);
+    }
+}
+
+#[test]
+fn few_rows_are_normalised_on_their_way() {
+    let norm = Norm { axes: 1, epsilon: 1e-3, centre: false, scale: true, bias: false, round_before_scale: false };
+    let prim = Prim::Normed(Normed { norm, product: Box::new(Prim::MatMul(MatMul { alpha: 0.125 })) });
+    for (dtype, relative) in [(DType::F32, 2e-5), (DType::F16, 1e-3), (DType::Bf16, 8e-3)] {
+        // Of which some are read in packs, and the long ones by several blocks.
+        for (m, k, n, turned) in [(1, 64, 40, 0), (2, 2100, 41, 0), (1, 2304, 64, 0), (5, 601, 48, 1), (1, 3008, 33, 1)]
+        {
+            let (row, column) = if turned == 1 { (1, k) } else { (n, 1) };
+            let (a, y) = (dense(0, dtype, &[1, m, k]), dense(3, dtype, &[1, m, n]));
+            let b = strided(1, dtype, &[1, k, n], &[0, row as isize, column as isize], 0);
+            let made = step(prim.clone(), vec![a, b, dense(2, dtype, &[k])], vec![y]);
+            let inputs = [values(dtype, m * k, 3), values(dtype, n * k, 5), values(dtype, k, 7)];
+            let [x, weights, scale] =
+                inputs.each_ref().map(|of| of.scalars().map(|at| at.as_f64()).collect::<Vec<_>>());
+            let wanted = (0..m * n).map(|at| {
+                let (x, column) = (&x[at / n * k..][..k], at % n * column);
+                let square = x.iter().map(|x| x * x).sum::<f64>() / k as f64;
+                let sum: f64 = (0..k).map(|at| x[at] * scale[at] * weights[at * row + column]).sum();
+                sum / (square + 1e-3).sqrt() / 8.0
+            });
+            check_numbers(&TARGETS, &made, &inputs, &[wanted.collect()], relative);
+        }
     }
 }
 

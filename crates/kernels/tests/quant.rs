@@ -102,7 +102,7 @@ impl Problem {
             let epsilon = 0.25;
             let norm =
                 Norm { axes: 1, epsilon, centre: false, scale: true, bias: false, round_before_scale: self.fused };
-            made = Prim::Normed(Normed { norm, product: prim.clone() });
+            made = Prim::Normed(Normed { norm, product: Box::new(Prim::QuantMatMul(prim.clone())) });
         }
         let operands = inputs.len();
         if self.fused {

@@ -23,7 +23,7 @@ pub enum Mode {
 /// Which steps are offered to the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offers {
-    /// Convolutions, products of some size, normalisations and pooling.
+    /// Convolutions, pooling, and products of some size and more than a few rows.
     Worthwhile,
     /// Everything that hipDNN has operations for.
     Everything,
@@ -72,6 +72,10 @@ impl Offers {
             // Measured on an H200: cuDNN without its fused engine takes five times as long.
             return Err(Declined::new("our own attention is one launch"));
         }
+        if matches!(product, Prim::Norm(_)) {
+            // Measured on an H200: one row by cuDNN takes longer than ours, and many are read at half the speed of memory.
+            return Err(Declined::new("our own normalisation reads rows once"));
+        }
         if !matches!(product, Prim::MatMul(_)) {
             return Ok(());
         }
@@ -79,6 +83,9 @@ impl Offers {
         let multiplications = made.elems().saturating_mul(a.shape.last().copied().unwrap_or(1));
         if multiplications < SMALL_PRODUCT {
             return Err(Declined::new(format!("it is small: {multiplications} multiplications")));
+        }
+        if kernels::has_few_rows(step) {
+            return Err(Declined::new("its rows are few: our own kernel reads the other operand once"));
         }
         Ok(())
     }

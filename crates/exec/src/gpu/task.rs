@@ -1,6 +1,6 @@
 //! Who runs a step.
 //!
-//! What was measured decides. Where nothing was, candidates are asked in turn: BLASLt for products, hipDNN, our kernels, and
+//! What was measured decides. Where nothing was, candidates are asked in turn: BLASLt for products of more than a few rows, hipDNN, our kernels, and
 //! the host, which takes everything. The reasons of those that declined are kept for `explain`.
 use std::{
     sync::Arc,
@@ -195,7 +195,9 @@ fn is_empty(step: &Step) -> bool {
 fn usual_choice(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice {
     let arch = &device.code.arch;
     let mut reasons: Vec<String> = Vec::new();
-    match offered(step, Wish { tf32: settings.tf32, rank: None }, device) {
+    // Measured on an H200: libraries read the weights of one row at half the speed of memory, and less.
+    let few_rows = kernels::has_few_rows(step).then(|| Err(Declined::new("its rows are few: BLASLt is made for many")));
+    match few_rows.or_else(|| offered(step, Wish { tf32: settings.tf32, rank: None }, device)) {
         Some(Ok(choice)) => return choice,
         Some(Err(declined)) => reasons.push(declined.0),
         None => {}

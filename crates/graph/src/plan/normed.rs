@@ -1,9 +1,9 @@
-//! Norms of few rows become part of the product with packed weights that alone reads them, where the device wants that.
+//! Norms of few rows become part of the product that alone reads them, where the device wants that.
 //!
 //! Of one token, a norm moves a few kilobytes and costs a launch; the product behind it reads megabytes, and each of its
 //! blocks can normalise the row for itself.
 use crate::{
-    Step, View,
+    DType, Step, View,
     lower::{Origin, Val},
     plan::{Draft, fuse::Uses},
     prim::{Fused, Norm, Normed, Prim},
@@ -12,6 +12,10 @@ use crate::{
 /// Rows, and bytes of all rows: what every device that wants this has room for beside its sums.
 const MOST_ROWS: usize = 8;
 const MOST_BYTES: usize = 32 * 1024;
+/// Rows where weights are not packed: with more, libraries with matrix instructions are faster than one pass over the weights.
+const MOST_PLAIN_ROWS: usize = 2;
+/// Weights with fewer rows or columns are multiplied in other ways.
+const LEAST_EXTENT: usize = 32;
 
 /// Merges norms into products.
 pub(super) fn merge(draft: &mut Draft) {
@@ -32,10 +36,14 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
         Prim::Fused(fused) => (&*fused.product, fused.operands),
         prim => (prim, product.inputs.len()),
     };
-    let Prim::QuantMatMul(quant) = inner else { return None };
     let (left, others) = product.inputs.split_first()?;
-    let [_, rows, depth] = left.shape[..] else { return None };
-    let is_small = rows <= MOST_ROWS && rows * depth * left.dtype.bytes() <= MOST_BYTES;
+    let [batch, rows, depth] = left.shape[..] else { return None };
+    let suits = match inner {
+        Prim::QuantMatMul(_) => true,
+        Prim::MatMul(_) => batch == 1 && rows <= MOST_PLAIN_ROWS && is_read_once(product),
+        _ => false,
+    };
+    let is_small = suits && rows <= MOST_ROWS && rows * depth * left.dtype.bytes() <= MOST_BYTES;
     if !is_small || others.iter().any(|view| view.buffer == left.buffer) {
         return None;
     }
@@ -57,7 +65,7 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
     if x.strides[2] != 1 || !scale.is_dense() || scale.elems() != depth {
         return None;
     }
-    let normed = Prim::Normed(Normed { norm: norm.clone(), product: quant.clone() });
+    let normed = Prim::Normed(Normed { norm: norm.clone(), product: Box::new(inner.clone()) });
     let prim = match &product.prim {
         Prim::Fused(fused) => Prim::Fused(Fused { product: Box::new(normed), operands: operands + 1, ..fused.clone() }),
         _ => normed,
@@ -66,4 +74,14 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
     inputs[0] = x;
     inputs.insert(operands, scale.clone());
     Some((from, Step { prim, inputs, ..product.clone() }))
+}
+
+/// True if a product of floats can be made by reading its weights once, row by row or column by column.
+fn is_read_once(product: &Step) -> bool {
+    let ([_, weights, ..], [made]) = (&product.inputs[..], &product.outputs[..]) else { return false };
+    let ([_, depth, columns], [_, row, column]) = (&weights.shape[..], &weights.strides[..]) else { return false };
+    matches!(weights.dtype, DType::F32 | DType::F16 | DType::Bf16)
+        && *depth.min(columns) >= LEAST_EXTENT
+        && (*row == 1 || *column == 1)
+        && made.strides.last() == Some(&1)
 }

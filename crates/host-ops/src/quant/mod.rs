@@ -16,17 +16,15 @@ mod x86;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use graph::{
-    DType, View,
-    prim::{BufferId, Normed, QuantMatMul, WeightLayout},
+    DType,
+    prim::{QuantMatMul, WeightLayout},
 };
 use half::{bf16, f16};
-use smallvec::SmallVec;
 
 use crate::{
     Context, OpError, Tensor, TensorMut,
     epilogue::Epilogue,
     matmul::Output,
-    norm,
     operand::{Source, Target},
     product::{Store, Tile},
 };
@@ -69,29 +67,6 @@ pub(crate) fn run(
         _ => return Err(unsupported),
     }
     Ok(())
-}
-
-/// As [`run`], with rows of a normalised first. GPUs want such steps; here the rows are memory of their own.
-pub(crate) fn run_normed(
-    prim: &Normed,
-    inputs: &[Tensor<'_>],
-    out: TensorMut<'_>,
-    epilogue: Option<Epilogue<'_>>,
-    cx: &mut Context<'_>,
-) -> Result<(), OpError> {
-    let Some((&scale, own)) = inputs.split_last() else {
-        return Err(OpError::Unsupported { prim: "normed_quant_matmul", dtype: out.dtype() });
-    };
-    let (dtype, shape) = (own[0].dtype(), own[0].shape());
-    let mut memory = vec![0u128; (own[0].elems() * dtype.bytes()).div_ceil(16)];
-    let strides = graph::shape::dense_strides(shape);
-    let view = View { buffer: BufferId(0), dtype, shape: shape.into(), strides, offset: 0 };
-    // SAFETY: the memory is as large as the view, and outlives both tensors.
-    let (to, from) =
-        unsafe { (TensorMut::new(&view, memory.as_mut_ptr().cast()), Tensor::new(&view, memory.as_ptr().cast())) };
-    norm::run(&prim.norm, &[own[0], scale], &[to], cx)?;
-    let own: SmallVec<[Tensor<'_>; 4]> = std::iter::once(from).chain(own[1..].iter().copied()).collect();
-    run(&prim.product, &own, out, epilogue, cx)
 }
 
 fn typed<T: Source<f32> + Target<f32>>(

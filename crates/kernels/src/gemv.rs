@@ -1,0 +1,156 @@
+//! Products of few rows: `hip/gemv.hip`.
+use graph::Declined;
+
+use crate::{
+    Arch, Kernel, Work,
+    gemm::launch,
+    product::{Choice, Product, Side},
+};
+
+macro_rules! text {
+    ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };
+}
+
+const GEMV: &str = text!("product.h", "gemv.hip");
+
+/// Rows that are few.
+pub(crate) const FEW_ROWS: u64 = 8;
+/// Bytes that are read at once, and those of a line of memory.
+const PACK_BYTES: usize = 16;
+const LINE_BYTES: usize = 128;
+/// Threads that every device takes in a block.
+const MOST_THREADS: u32 = 1024;
+
+/// What a product of matrices has few of.
+pub(crate) enum Few {
+    Rows,
+    /// Which are rows of the same product, turned.
+    Columns,
+}
+
+impl Few {
+    /// `None` if there are many of both, or if no axis of what is read most lies in memory without gaps.
+    pub fn of(product: &Product<'_>) -> Option<Self> {
+        let suits = |side: &Side<'_>| (side.k == 1 || side.across == 1) && product.channels >= 32;
+        if product.rows <= FEW_ROWS && suits(&product.right) {
+            Some(Self::Rows)
+        } else {
+            (product.columns <= FEW_ROWS && suits(&product.left)).then_some(Self::Columns)
+        }
+    }
+}
+
+/// How a product of few rows is cut up.
+struct Cut {
+    threads: u32,
+    /// Elements of the right operand, and of the left, that are read at once.
+    pack: u64,
+    left_pack: u64,
+    shape: Shape,
+    choice: Choice,
+}
+
+/// What the threads of a block do, by what lies in memory without gaps.
+#[derive(Clone, Copy)]
+enum Shape {
+    /// The k of a column: each wave makes so many.
+    AlongK { columns: u64 },
+    /// Columns: so many threads lie side by side, each with so many neighbours along k.
+    Across { lanes: u64, deep: u64 },
+}
+
+impl Cut {
+    fn new(product: &Product<'_>, rows: u64, arch: &Arch) -> Self {
+        let (left, right, depth) = (&product.left, &product.right, product.channels);
+        let along_k = right.k == 1;
+        let elems = PACK_BYTES / right.bytes();
+        let (near, apart) = if along_k { (depth, right.across) } else { (product.columns, right.k) };
+        let is_packed = near.is_multiple_of(elems as u64) && right.is_aligned(elems, &[apart]);
+        let pack = if is_packed { elems as u64 } else { 1 };
+        let (threads, shape) = if along_k {
+            (256, Shape::AlongK { columns: if rows <= 2 { 4 } else { 2 } })
+        } else {
+            across(product, rows, pack, arch)
+        };
+        // The columns of a block, what it reads of k at a time, and what a thread does.
+        let (width, round, own) = match shape {
+            Shape::AlongK { columns } => (u64::from(threads / arch.wave) * columns, u64::from(arch.wave) * pack, pack),
+            Shape::Across { lanes, deep } => (lanes * pack, u64::from(threads) / lanes * deep, deep),
+        };
+        let mut choice = Choice::whole(product);
+        choice.tiles = [1, product.columns.div_ceil(width) as u32];
+        let blocks = u64::from(choice.tiles[1]) * product.batches();
+        let wanted = 2 * u64::from(arch.compute_units);
+        if threads < MOST_THREADS && 2 * blocks <= wanted && depth >= 2 * round {
+            let each = depth.div_ceil((wanted / blocks).min(64)).next_multiple_of(round);
+            choice.splits = depth.div_ceil(each) as u32;
+            choice.split_depth = each as u32;
+        }
+        let elems = own.min((PACK_BYTES / left.bytes()) as u64);
+        let scale_at = product.norm.as_ref().map_or(0, |norm| norm.scale.offset as u64);
+        let is_packed = left.k == 1
+            && depth.is_multiple_of(elems)
+            && scale_at.is_multiple_of(elems)
+            && left.is_aligned(elems as usize, &[left.across]);
+        Self { threads, pack, left_pack: if is_packed { elems } else { 1 }, shape, choice }
+    }
+
+    fn set(&self, kernel: Kernel) -> Kernel {
+        let kernel = kernel
+            .set("BLOCK", self.threads)
+            .set("PACK", self.pack)
+            .set("LEFT_PACK", self.left_pack)
+            .set("SPLIT", u8::from(self.choice.splits > 1));
+        match self.shape {
+            Shape::AlongK { columns } => kernel.set("ALONG_K", 1).set("COLUMNS", columns),
+            Shape::Across { lanes, deep } => kernel.set("ALONG_K", 0).set("LANES", lanes).set("DEEP", deep),
+        }
+    }
+}
+
+/// The threads of a block, and what they do, where columns lie without gaps.
+///
+/// A block reads whole lines where that gives all compute units a block. Of short columns, which the blocks would share for no
+/// more than a round of reads each, it is better that each makes few columns alone: adding parts up takes longer.
+fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Shape) {
+    const DEEP: u64 = 4;
+    let units = u64::from(arch.compute_units);
+    let line = (LINE_BYTES / PACK_BYTES) as u64;
+    let blocks = |lanes: u64| product.columns.div_ceil(lanes * pack) * product.batches();
+    if pack == 1 {
+        (256, Shape::Across { lanes: 32, deep: DEEP })
+    } else if blocks(line) >= units || rows > 2 {
+        (if rows * pack > 64 { 256 } else { 512 }, Shape::Across { lanes: line, deep: DEEP })
+    } else if 3 * blocks(line / 2) >= units && product.channels <= 2 * u64::from(MOST_THREADS) {
+        (MOST_THREADS, Shape::Across { lanes: line / 2, deep: DEEP })
+    } else {
+        (512, Shape::Across { lanes: line, deep: DEEP })
+    }
+}
+
+/// One launch, also where blocks share k.
+pub(crate) fn work(product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
+    let rows = product.rows.next_power_of_two();
+    let cut = Cut::new(product, rows, arch);
+    let choice = &cut.choice;
+    let (blocks, splits) = (u64::from(choice.tiles[1]) * product.batches(), choice.splits);
+    let is_split = splits > 1;
+    let norm = product.norm.as_ref();
+    let kernel = product.kernel("gemv", GEMV, false).set("ROWS", rows).set("NORM", u8::from(norm.is_some()));
+    let mut launch = launch(cut.set(kernel), blocks, splits, product, choice);
+    launch.threads = cut.threads;
+    let sums = (product.rows * product.columns * product.batches()) as usize * splits as usize;
+    let partial_bytes = if is_split { sums * product.sum_type().2 } else { 0 };
+    let mut args = launch.args;
+    args = if is_split { args.counters("counters", blocks as usize) } else { args.null("counters") };
+    let mut square_bytes = 0;
+    if let Some(norm) = norm {
+        args = args.input("scale", norm.number, norm.scale);
+        args = if is_split { args.scratch("squares", partial_bytes) } else { args.null("squares") };
+        args = args.f32("epsilon", norm.epsilon);
+        square_bytes =
+            if is_split { blocks as usize * splits as usize * product.rows as usize * size_of::<f32>() } else { 0 };
+    }
+    launch.args = args;
+    Ok(Work { launches: vec![launch], scratch_bytes: partial_bytes + square_bytes })
+}
