@@ -1,5 +1,6 @@
 // Attention of many rows with matrix instructions. See tiles.h for how, and its settings. Q_PACKED, K_PACKED, V_PACKED,
-// OUT_PACKED: 1 if eight elements of a row are read or written at once.
+// OUT_PACKED: 1 if eight elements of a row are read or written at once. BY_KEY: 1 if scores of all rows of a batch are made in
+// the same way, so that what a mask says of a key is read once for all rows of a lane.
 KERNEL(attention, THREADS, AttentionArgs) {
   SHARED(Eight, k_tile, KEY_CHUNKS);
   SHARED(Eight, v_tile, VALUE_PLACE);
@@ -13,7 +14,7 @@ KERNEL(attention, THREADS, AttentionArgs) {
   auto query = [&](u32 row, u32 at) { return eight_of(q, first + row, at); };
   auto score_at = [&](f32 product, u32 row, u32 key) {
     // Without a branch: keys beyond the last are the last once more.
-    f32 value = PLAIN ? product : score(a, product * a.alpha, spots[row], min_of(key, a.total - 1));
+    f32 value = PLAIN ? product : score(a, product * a.alpha, spots[BY_KEY ? 0 : row], min_of(key, a.total - 1));
     return key < a.total ? value : -INFINITY_OF(f32);
   };
   const Seen seen = {0, a.total, 0, a.total};

@@ -76,11 +76,12 @@ struct Task {
 // The rows of a block, and all keys that they see.
 DEV Task rows_of(const CachedArgs& a) {
   Task t;
-  u32 number = a.groups == 1 ? blockIdx.x : blockIdx.x / a.groups;
+  // The last rows of a causal prompt see most, so those of all heads come first.
+  const u32 heads = gridDim.x / a.groups, behind = a.groups == 1 ? 0 : blockIdx.x / heads;
+  const u32 number = blockIdx.x - behind * heads;
   t.batch = number / a.shared;
   t.head = number - t.batch * a.shared;
-  // The last rows of a causal prompt see most, so they come first.
-  t.first = (a.groups - 1 - (blockIdx.x - number * a.groups)) * BLOCK_ROWS;
+  t.first = (a.groups - 1 - behind) * BLOCK_ROWS;
   t.count = min_of((u32)BLOCK_ROWS, a.rows * a.group - t.first);
   t.before = filled_before((i64)a.lengths[(i64)t.batch * a.lengths_step], a.shift);
   t.keys.start = seen_by(a, t.before, token_of(a, t.first)).start;

@@ -21,7 +21,22 @@
 #else
 #define TILE_FENCE()
 #endif
+// How far above what weights are relative to a score may be, in powers of two: weights of f16 have room for more.
+#define NEAR 8.0f
 typedef Pack<T, 8> Eight;
+
+// Whether it is true for any lane.
+DEV bool wave_any(bool v) {
+#if defined(GPU_SIM)
+  return wave_max((u32)v) != 0;
+#elif defined(__CUDACC_RTC__)
+  return __any_sync(0xffffffffu, v);
+#elif MATRIX == 1
+  return __builtin_amdgcn_ballot_w64(v) != 0;
+#else
+  return __builtin_amdgcn_ballot_w32(v) != 0;
+#endif
+}
 
 // Rows of `elems` elements, of which those from `end` on are zeros. EIGHTS: eight elements can be read at once.
 template <bool EIGHTS> struct Rows {
@@ -56,6 +71,9 @@ template <int COUNT, int ELEMS, int PITCH, bool TURNED, bool EIGHTS> struct Flig
   static constexpr int TOGETHER = TURNED ? 2 : 1;
   static constexpr int TASKS = COUNT / TOGETHER * (ELEMS / 8);
   static constexpr int EACH = (TASKS + THREADS - 1) / THREADS;
+  // Whether a thread's tasks are the same elements of every STEP-th row.
+  static constexpr bool IS_EVEN = TASKS % THREADS == 0 && THREADS % (ELEMS / 8) == 0;
+  static constexpr int STEP = THREADS / (ELEMS / 8);
   Eight held[IS_DIRECT || IS_LATE ? 1 : EACH][TOGETHER];
 };
 // A task's row and element: neighbours write neighbours.
@@ -63,6 +81,12 @@ template <class F> DEV void place_of(const F&, u32 task, u32& row, u32& at) {
   row = F::IS_TURNED ? task % (F::ROWS / 2) * 2 : task / (F::LENGTH / 8);
   at = (F::IS_TURNED ? task / (F::ROWS / 2) : task % (F::LENGTH / 8)) * 8;
 }
+#ifdef __CUDACC_RTC__
+// A chunk, or zeros, into LDS; nothing waits for it.
+DEV void copy_chunk(u32 to, const T* from, bool is_in) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(is_in ? 16 : 0) : "memory");
+}
+#endif
 template <class F> DEV void put_task(const F&, u16* tile, u32 row, u32 at, const Eight* held) {
   if (!F::IS_TURNED) {
     *(Eight*)(tile + row * F::LDS_PITCH + at) = held[0];
@@ -74,6 +98,21 @@ template <class F> DEV void put_task(const F&, u16* tile, u32 row, u32 at, const
 }
 template <class F, bool EIGHTS> DEV void start(F& flight, u16* tile, const Rows<EIGHTS>& from, u32 first) {
   if (F::IS_LATE) return;
+#ifdef __CUDACC_RTC__
+  if (F::IS_DIRECT && F::IS_EVEN) {
+    u32 row, at;
+    place_of(flight, threadIdx.x, row, at);
+    const T* source = from.start + (i64)(first + row) * from.row + at;
+    u32 left = at < from.elems && first + row < from.end ? from.end - first - row : 0;
+    const u32 target = (u32)__cvta_generic_to_shared(tile + row * F::LDS_PITCH + at);
+#pragma unroll
+    for (int n = 0; n < F::EACH; n++) {
+      copy_chunk(target + n * F::STEP * F::LDS_PITCH * 2, source, n * F::STEP < left);
+      source += F::STEP * from.row;
+    }
+    return;
+  }
+#endif
 #pragma unroll
   for (int n = 0; n < F::EACH; n++) {
     u32 task = threadIdx.x + n * THREADS, row, at;
@@ -85,12 +124,8 @@ template <class F, bool EIGHTS> DEV void start(F& flight, u16* tile, const Rows<
       continue;
     }
 #ifdef __CUDACC_RTC__
-    u32 bytes = first + row < from.end && at < from.elems ? 16 : 0;
-    const T* source = bytes ? from.start + (i64)(first + row) * from.row + at : from.start;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :
-                 : "r"((u32)__cvta_generic_to_shared(tile + row * F::LDS_PITCH + at)), "l"(source), "r"(bytes)
-                 : "memory");
+    copy_chunk((u32)__cvta_generic_to_shared(tile + row * F::LDS_PITCH + at), from.start + (i64)(first + row) * from.row + at,
+               first + row < from.end && at < from.elems);
 #endif
   }
 }
@@ -193,20 +228,42 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
             }
         }
     }
+    // What weights are relative to need not be the largest score: as long as it is near, all that was summed up stays.
+    f32 top[QUERIES][CHAIN_ROWS];
+    bool is_far = false;
+#pragma unroll
+    for (int f = 0; f < QUERIES; f++)
+#pragma unroll
+      for (int r = 0; r < CHAIN_ROWS; r++) {
+        f32 most = s.top[f][r];
+#pragma unroll
+        for (int j = 0; j < KEYS / 16; j++)
+#pragma unroll
+          for (int c = 0; c < CHAIN_COLUMNS; c++) most = fmaxf(most, scores[f][j].at[chain_at(r, c)]);
+        top[f][r] = chain_max(most);
+        is_far = is_far || (top[f][r] - s.top[f][r]) * unit > NEAR;
+      }
+    if (wave_any(is_far)) {
+#pragma unroll
+      for (int f = 0; f < QUERIES; f++)
+#pragma unroll
+        for (int r = 0; r < CHAIN_ROWS; r++) {
+          const f32 before = exp2_near((s.top[f][r] - shift_of(top[f][r])) * unit);
+          s.top[f][r] = top[f][r];
+          s.sum[f][r] *= before;
+#pragma unroll
+          for (int n = 0; n < WIDTH / 16; n++)
+#pragma unroll
+            for (int c = 0; c < CHAIN_COLUMNS; c++) s.result[f][n].at[chain_at(r, c)] *= before;
+        }
+    }
     Fragment weights[QUERIES][KEYS / 16];
 #pragma unroll
     for (int f = 0; f < QUERIES; f++) {
 #pragma unroll
       for (int r = 0; r < CHAIN_ROWS; r++) {
-        f32 top = s.top[f][r];
-#pragma unroll
-        for (int j = 0; j < KEYS / 16; j++)
-#pragma unroll
-          for (int c = 0; c < CHAIN_COLUMNS; c++) top = fmaxf(top, scores[f][j].at[chain_at(r, c)]);
-        top = chain_max(top);
-        const f32 shift = shift_of(top) * unit, before = exp2_near(s.top[f][r] * unit - shift);
-        s.top[f][r] = top;
-        f32 sum = s.sum[f][r] * before;
+        const f32 shift = shift_of(s.top[f][r]) * unit;
+        f32 sum = 0;
 #pragma unroll
         for (int j = 0; j < KEYS / 16; j++)
 #pragma unroll
@@ -216,11 +273,7 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
             sum += at;
           }
         // Summed over the lanes of the row at the end.
-        s.sum[f][r] = sum;
-#pragma unroll
-        for (int n = 0; n < WIDTH / 16; n++)
-#pragma unroll
-          for (int c = 0; c < CHAIN_COLUMNS; c++) s.result[f][n].at[chain_at(r, c)] *= before;
+        s.sum[f][r] += sum;
       }
 #pragma unroll
       for (int j = 0; j < KEYS / 16; j++) weights[f][j] = chain<T>(scores[f][j], lane);

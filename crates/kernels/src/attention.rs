@@ -162,6 +162,16 @@ impl<'a> Job<'a> {
             && others.map(|axis| view.strides[axis]).all(fits)
     }
 
+    /// Whether scores of all rows of a batch are made in the same way, whatever they read besides products.
+    fn is_by_key(&self) -> bool {
+        let leading = self.attention.shape.len() - 1;
+        let Some(row) = leading.checked_sub(1) else { return false };
+        let same = |view: &View| view.strides[row] == 0;
+        self.attention.shape[row] == self.rows
+            && self.operands.iter().all(same)
+            && !expr::axes(&self.attention.scores).contains(&(row as u16))
+    }
+
     fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
         let sizes = [self.size, self.width];
         let tile = Tile::new(matrix, arch, self.batches, self.rows, sizes);
@@ -173,6 +183,7 @@ impl<'a> Job<'a> {
             .set("Q_PACKED", packed(&self.q, 3, self.size))
             .set("K_PACKED", packed(&self.k, 2, self.size))
             .set("V_PACKED", packed(&self.v, 3, self.width))
+            .set("BY_KEY", u8::from(self.is_by_key()))
             .set("OUT_PACKED", packed(self.out, self.out.shape.len() - 1, self.width));
         let grid = [grid_x((self.batches * groups) as u64)?, 1, 1];
         let args = self.args(groups, 1, self.total);

@@ -1,4 +1,5 @@
 //! Attention under the simulator.
+#![allow(clippy::unwrap_used)]
 mod common;
 
 use common::{check_on, dense, random, random_ints, step, strided};
@@ -9,6 +10,8 @@ use graph::{
 };
 
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
+/// Those with matrix instructions.
+const MATRIX: [&str; 4] = ["gfx1100", "gfx942", "gfx1201", "sm_90"];
 
 /// Extents: batches of keys, heads that share them, rows of a head, keys, sizes.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +70,33 @@ fn many_rows_and_keys() {
 }
 
 #[test]
+fn waves_have_two_fragments_of_rows_where_there_is_enough_to_do() {
+    for (dtype, relative) in &TYPES[1..] {
+        let case = Case { batch: 4, heads: 1, rows: 104, total: 70, size: 32, width: 48 };
+        case.check(*dtype, Expr::copy(*dtype, *dtype), Vec::new(), false, *relative);
+    }
+}
+
+/// Weights are relative to a score that is not the largest as long as it is near.
+#[test]
+fn scores_that_grow_from_key_to_key() {
+    let (rows, total, size) = (20, 200, 16);
+    let case = Case { batch: 1, heads: 1, rows, total, size, width: 16 };
+    for step in [0.5, 0.06] {
+        let (inputs, out) = case.views(DType::F16);
+        let of = |count: usize, value: &dyn Fn(usize) -> f64| {
+            Tensor::from_scalars(DType::F16, &[count], (0..count).map(|at| Scalar::Float(value(at)))).unwrap()
+        };
+        let q = of(rows * size, &|at| 1.0 + (at / size % 3) as f64 * 0.25);
+        let k = of(total * size, &|at| (at / size) as f64 * step * 0.25);
+        let data = [q, k, random(DType::F16, total * 16, 9)];
+        let (shape, scores) = (case.shape().into_iter().collect(), Expr::copy(DType::F16, DType::F16));
+        let prim = Prim::Attention(Attention { alpha: 0.25, shape, scores, zero_if_hidden: false });
+        check_on(&MATRIX, &common::step(prim, inputs, vec![out]), &data, &[rows * 16], 4e-3);
+    }
+}
+
+#[test]
 fn few_rows_split_the_keys() {
     for (dtype, relative) in TYPES {
         let plain = Expr::copy(dtype, dtype);
@@ -75,6 +105,26 @@ fn few_rows_split_the_keys() {
             case.check(dtype, plain.clone(), Vec::new(), false, relative);
         }
     }
+}
+
+/// A mask for each key.
+#[test]
+fn masks_of_keys_are_the_same_for_all_rows() {
+    let mut expr = Expr::new();
+    let (product, mask) = (expr.input(0, DType::F16), expr.input(1, DType::F16));
+    let sum = expr.binary(Binary::Add, product, mask);
+    expr.finish(sum);
+    let heads_apart = Case { batch: 6, heads: 1, rows: 40, total: 70, size: 16, width: 16 };
+    let shape = [3, 2, 40, 70];
+    let (inputs, _) = heads_apart.views(DType::F16);
+    let mask = strided(3, DType::F16, &shape, &[70, 0, 0, 1], 0);
+    let out = dense(9, DType::F16, &[3, 2, 40, 16]);
+    let mut data: Vec<Tensor> =
+        inputs.iter().zip(3..).map(|(view, seed)| random(DType::F16, view.elems(), seed)).collect();
+    data.push(random(DType::F16, 210, 8));
+    let attention = Attention { alpha: 0.25, shape: shape.into_iter().collect(), scores: expr, zero_if_hidden: false };
+    let inputs = inputs.into_iter().chain([mask]).collect();
+    check_on(&MATRIX, &step(Prim::Attention(attention), inputs, vec![out]), &data, &[6 * 40 * 16], 4e-3);
 }
 
 /// A mask for each key, and no looking ahead.
