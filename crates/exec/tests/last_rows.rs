@@ -207,3 +207,23 @@ fn nothing_changes_for_one_new_token_or_without_the_mark() {
     let program = Program::with(marked(decoder(Head::Plain, TOTAL), Unread::Zeros), &host, settings).unwrap();
     assert!(program.fired().iter().all(|fired| fired.pass != "last-rows"));
 }
+
+#[test]
+fn prompts_of_all_lengths_have_the_same_expressions() {
+    let expressions = |tokens: usize| {
+        let inputs = inputs(tokens, [30, 9], TOTAL);
+        let (program, _) = ready(&HostDevice::new(), marked(decoder(Head::Capped, TOTAL), Unread::Zeros), &inputs);
+        let shapes: Vec<Input<'_>> = inputs.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
+        let prepared = program.plan(&shapes).unwrap();
+        prepared
+            .plan()
+            .steps
+            .iter()
+            .map(|step| format!("{:?}", step.prim))
+            .filter(|text| text.starts_with("Map"))
+            .collect()
+    };
+    let few: Vec<String> = expressions(6);
+    assert!(!few.is_empty());
+    assert_eq!(few, expressions(9));
+}

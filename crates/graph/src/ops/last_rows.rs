@@ -3,22 +3,26 @@
 //! Both operators read the index of each sequence's last token, which is device data, what the attention reads, whose
 //! shape says how many tokens there are, and the values that come from before. They agree by shapes alone whether there is
 //! anything to leave out; if there is not, each gives what it gets.
+//!
+//! How many tokens there are is data too, and no number in an expression: prompts of all lengths have the same kernels.
 use crate::{
-    DType, LowerError, Scalar, Val,
-    expr::{Binary, Expr, Ref},
+    DType, LowerError, Prim, Scalar, Tensor, Val,
+    expr::{Binary, Expr},
     lower::Lower,
     ops::Op,
+    prim::Map,
 };
 
 /// The row of each sequence's last token, of each of several values.
 ///
-/// Inputs are the lengths, what the attention reads, and the values; the outputs are `[batch, 1, …]`.
+/// Inputs are the lengths, what the attention reads, and the values; the outputs are the places of the rows among the new
+/// tokens, and the rows, `[batch, 1, …]`.
 #[derive(Debug)]
 pub(crate) struct LastRows;
 
 /// Rows made of what [`LastRows`] gives, back in their places among zeros.
 ///
-/// Inputs are the lengths, what the attention reads, the rows, and the values that `LastRows` got.
+/// Inputs are the lengths, what the attention reads, the rows, their places, and the values that `LastRows` got.
 #[derive(Debug)]
 pub(crate) struct PlacedRows;
 
@@ -35,24 +39,15 @@ impl Op for LastRows {
         let (lengths, read) = (cx.required(inputs, 0)?, cx.required(inputs, 1)?);
         let values = &inputs[2..];
         let Some([batch, tokens]) = extents(lengths, read, values) else {
-            return Ok(values.iter().flatten().cloned().collect());
+            return Ok([lengths].into_iter().chain(values.iter().flatten()).cloned().collect());
         };
-        let lengths = cx.reshape(lengths, &[batch])?;
-        let places = cx.map(&[&lengths], DType::I64, |expr, arguments| {
-            let last = last_token(expr, arguments[0], tokens);
-            let sequence = expr.index(0);
-            let rows = expr.constant(Scalar::Int(tokens as i64), DType::I64);
-            let before = expr.binary(Binary::Mul, sequence, rows);
-            expr.binary(Binary::Add, before, last)
-        })?;
-        let mut taken = Vec::with_capacity(values.len());
+        let places = places(cx, lengths, [batch, tokens])?;
+        let indices = places.unsqueezed(1);
+        let mut made = vec![places];
         for value in values.iter().flatten() {
-            let width = value.shape()[2];
-            let rows = cx.reshape(value, &[batch * tokens, width])?;
-            let rows = cx.gather(&rows, &places, 0)?;
-            taken.push(cx.reshape(&rows, &[batch, 1, width])?);
+            made.push(cx.gather_nd(value, &indices, 1)?.unsqueezed(1));
         }
-        Ok(taken)
+        Ok(made)
     }
 }
 
@@ -67,16 +62,15 @@ impl Op for PlacedRows {
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let (lengths, read, rows) = (cx.required(inputs, 0)?, cx.required(inputs, 1)?, cx.required(inputs, 2)?);
-        let Some([batch, tokens]) = extents(lengths, read, &inputs[3..]) else { return Ok(vec![rows.clone()]) };
+        let Some([batch, tokens]) = extents(lengths, read, &inputs[4..]) else { return Ok(vec![rows.clone()]) };
         let &[_, 1, width] = rows.shape() else {
             return Err(cx.invalid(format!("rows of shape {:?} instead of [{batch}, 1, …]", rows.shape())));
         };
-        let lengths = cx.reshape(lengths, &[batch, 1, 1])?;
+        let places = cx.required(inputs, 3)?.unsqueezed(1).unsqueezed(2);
         let dtype = rows.dtype();
-        let placed = cx.map_to(&[rows, &lengths], dtype, &[batch, tokens, width], |expr, arguments| {
-            let last = last_token(expr, arguments[1], tokens);
-            let token = expr.index(1);
-            let is_last = expr.binary(Binary::Eq, token, last);
+        let placed = cx.map_to(&[rows, &places], dtype, &[batch, tokens, width], |expr, arguments| {
+            let (token, place) = (expr.index(1), expr.cast(arguments[1], DType::I64));
+            let is_last = expr.binary(Binary::Eq, token, place);
             let zero = expr.constant(Scalar::zero(dtype), dtype);
             expr.select(is_last, arguments[0], zero)
         })?;
@@ -93,12 +87,17 @@ fn extents(lengths: &Val, read: &Val, values: &[Option<Val>]) -> Option<[usize; 
     fits.then_some([batch, tokens])
 }
 
-/// The place of a sequence's last token among its new ones. The attention has `past = max(0, length - tokens)` of them in the
+/// The place of each sequence's last token among its new ones. The attention has `past = max(0, length - tokens)` of them in the
 /// cache, and none in a first prompt, so it is the last one, or the one that the length says if that is less.
-fn last_token(expr: &mut Expr, last: Ref, tokens: usize) -> Ref {
-    let last = expr.cast(last, DType::I64);
-    let most = expr.constant(Scalar::Int(tokens as i64 - 1), DType::I64);
-    let zero = expr.constant(Scalar::Int(0), DType::I64);
-    let last = expr.binary(Binary::Min, last, most);
-    expr.binary(Binary::Max, last, zero)
+fn places(cx: &mut Lower<'_>, lengths: &Val, [batch, tokens]: [usize; 2]) -> Result<Val, LowerError> {
+    let last = Tensor::from_scalars(DType::I32, &[1], [Scalar::Int(tokens as i64 - 1)]);
+    let last = Val::known(last.ok_or_else(|| cx.invalid(format!("{tokens} tokens")))?);
+    let (lengths, last) = (cx.reshape(lengths, &[batch])?, cx.expand(&last, &[batch])?);
+    let mut expr = Expr::new();
+    let [length, last_token] = [0, 1].map(|number| expr.input(number, DType::I32));
+    let zero = expr.constant(Scalar::Int(0), DType::I32);
+    let place = expr.binary(Binary::Min, length, last_token);
+    let place = expr.binary(Binary::Max, place, zero);
+    expr.finish(place);
+    cx.apply(Prim::Map(Map { expr }), &[&lengths, &last], DType::I32, &[batch])
 }

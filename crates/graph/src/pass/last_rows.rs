@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Graph, Node, NodeId, Tensor, Unread, ValueId,
+    DType, Graph, Node, NodeId, Tensor, Unread, ValueId,
     ops::{LastRows, Meaning, PlacedRows, RowWise},
     pass::links::Links,
 };
@@ -93,11 +93,12 @@ impl Tail {
 
     /// Lets the nodes read rows of last tokens, and puts what they make back in its place if it is wanted there.
     fn rewrite(self, graph: &mut Graph, Tokens { lengths, read }: Tokens) {
-        let rows_of = |graph: &mut Graph, id: ValueId| {
-            let (name, dtype) =
-                (graph.unused_name(&format!("{} of last tokens", graph.value(id).name)), graph.value(id).dtype);
+        let named = |graph: &mut Graph, what: &str, id: ValueId, dtype: DType| {
+            let name = graph.unused_name(&format!("{} {what}", graph.value(id).name));
             graph.add_value(name, dtype, None)
         };
+        let rows_of = |graph: &mut Graph, id: ValueId| named(graph, "of last tokens", id, graph.value(id).dtype);
+        let places = named(graph, "places", self.output, DType::I32);
         let taken: Vec<ValueId> = self.given.iter().map(|&id| rows_of(graph, id)).collect();
         let name = graph.value(self.output).name.clone();
         let some = |ids: &[ValueId]| ids.iter().map(|&id| Some(id)).collect::<Vec<_>>();
@@ -105,13 +106,13 @@ impl Tail {
             name: format!("{name} rows"),
             op: Arc::new(LastRows),
             inputs: some(&[&[lengths, read], &self.given[..]].concat()),
-            outputs: some(&taken),
+            outputs: some(&[&[places], &taken[..]].concat()),
         };
         let placed = (graph.unread() == Unread::Zeros).then(|| rows_of(graph, self.output));
         let last = placed.map(|made| Node {
-            name: format!("{name} places"),
+            name: format!("{name} in place"),
             op: Arc::new(PlacedRows),
-            inputs: some(&[&[lengths, read, made], &self.given[..]].concat()),
+            inputs: some(&[&[lengths, read, made, places], &self.given[..]].concat()),
             outputs: some(&[self.output]),
         });
         let (mut before, mut behind) = (Vec::new(), Vec::new());
@@ -171,7 +172,6 @@ fn rows_of(graph: &Graph, node: &Node) -> Option<Vec<ValueId>> {
 mod tests {
     use super::*;
     use crate::{
-        DType,
         ops::Attribute,
         pass::testing::{Build, names, row},
     };
