@@ -233,8 +233,9 @@ impl<'a> Job<'a> {
     }
 
     fn few(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
-        let blocks = self.batches * self.shared;
-        let wanted = BLOCKS * arch.compute_units as usize / blocks;
+        // A block with twice the elements has twice the registers.
+        let share = BLOCKS * 64 / self.size.max(self.width);
+        let wanted = share * arch.compute_units as usize / (self.batches * self.shared);
         let parts = wanted.min(MOST_PARTS).min(self.total.div_ceil(FEW_KEYS)).max(1);
         let rows = self.all_rows().next_power_of_two();
         let kernel = self
