@@ -4,9 +4,10 @@ All run in turn in one process, each run is waited for, medians are of the time 
 graph, eagerly written and compiled; the row "PyTorch" is the module of the network's own file, "BertModel" that of the
 package transformers where it is installed, by both kinds of attention. Results are compared with PyTorch in single
 precision, without it with ONNX Runtime's CPU provider. Who runs the steps of a network is what the backend recorded
-(`ep.hip.explain_file`). With --tiny the networks are small ones with the same layers.
+(`ep.hip.explain_file`). With --tuned there is a row for a session whose steps were measured first (`ep.hip.tune`). With
+--tiny the networks are small ones with the same layers.
 
-usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_models.py LIBRARY [--tiny] [--compile] [--steps] [--option KEY=VALUE ...] [--only NAME]
+usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_models.py LIBRARY [--tiny] [--compile] [--tuned] [--steps] [--option KEY=VALUE ...] [--only NAME]
 """
 import argparse
 import collections
@@ -134,6 +135,7 @@ def main():
     parser.add_argument("library", type=Path)
     parser.add_argument("--tiny", action="store_true", help="small networks and few rounds, for slow devices")
     parser.add_argument("--compile", action="store_true", help="PyTorch compiled too, which takes a minute")
+    parser.add_argument("--tuned", action="store_true", help="a session with measured steps too, which takes some seconds to make")
     parser.add_argument("--steps", action="store_true", help="what the steps take, in a session of their own")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--only", default="")
@@ -157,20 +159,29 @@ def main():
             feeds = network.inputs(batch)
             record = Path(folder) / f"{network.NAME} {batch}"
             model = network.onnx_model(made, batch)
-            running, seconds = session(model, {**options, "ep.hip.explain_file": str(record)})
+            untuned = {"ep.hip.tune": "off"} if arguments.tuned else {}
+            running, seconds = session(model, {**options, **untuned, "ep.hip.explain_file": str(record)})
             run, result = bound(running, feeds)
             run()
             others, exact = with_torch(torch, network, made, feeds, arguments.compile) if torch else ({}, on_cpu(model, feeds))
-            all_runs = {"amdgpu-ep": (run, result), **others}
+            all_runs = {"amdgpu-ep": (run, result)}
+            if arguments.tuned:
+                tuned_record = Path(f"{record} tuned")
+                tuned, _ = session(model, {**options, "ep.hip.tune": "on", "ep.hip.explain_file": str(tuned_record)})
+                all_runs["amdgpu-ep tuned"] = bound(tuned, feeds)
+            all_runs |= others
             found = medians({name: run for name, (run, _) in all_runs.items()}, 3 if arguments.tiny else 100, 1 if arguments.tiny else 5)
             for name, (_, made_by) in all_runs.items():
                 distance = np.linalg.norm(made_by().astype(np.float64) - exact) / np.linalg.norm(exact)
                 failed |= not distance < 1e-2
                 error = f"{distance:.1e} of the norm" + ("" if distance < 1e-2 else " WRONG")
-                ratio = f"{found[name] / found['amdgpu-ep']:.2f}x" if name != "amdgpu-ep" else ""
+                ratio = "" if name.startswith("amdgpu-ep") else f"{found[name] / found['amdgpu-ep']:.2f}x"
                 label = f"{network.NAME}, batch {batch}" if name == "amdgpu-ep" else ""
                 print(f"{label:<28}{name:<25}{found[name]:>9.3f}{ratio:>10}   {error}")
             print(f"{'':<28}session made in {seconds:.2f} s; steps: {runners(record)}")
+            if arguments.tuned:
+                print(f"{'':<28}tuned: {runners(tuned_record)}")
+                del tuned
             del running, run, result, all_runs, made_by
             if arguments.steps:
                 profile(model, feeds, options, Path(folder) / "times")
