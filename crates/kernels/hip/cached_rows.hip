@@ -19,7 +19,7 @@
 #if defined(__CUDACC_RTC__)
 // Left alone, the twin's compiler spills a few registers for blocks that the grid does not have.
 #undef KERNEL_BOUNDS
-#define KERNEL_BOUNDS(threads) __launch_bounds__(threads, ROWS > 4 ? 2 : ROWS > 2 ? 3 : 4)
+#define KERNEL_BOUNDS(threads) __launch_bounds__(threads, ROWS > 4 ? 2 : 4)
 #endif
 typedef Pack<T, V> Chunk;
 struct __align__(16) Numbers { f32 at[E]; };
