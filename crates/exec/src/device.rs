@@ -42,6 +42,11 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// Whether it puts both halves of a product's columns together while it multiplies few rows with packed weights.
+    fn wants_gated_products(&self) -> bool {
+        false
+    }
+
     /// Constant weights of a quantised product in the layout that its code reads best; `None` leaves them as they are. Asked
     /// once for each product when a partition is made ready, before any shape is known: plans and runs see the new layout
     /// only.

@@ -92,7 +92,8 @@ impl Program {
         let passes = passes
             .with_channels_last(device.wants_channels_last())
             .with_attention(device.wants_attention())
-            .with_normed_products(device.wants_normed_products());
+            .with_normed_products(device.wants_normed_products())
+            .with_gated_products(device.wants_gated_products());
         let show = |stage: &str, graph: &Graph| watcher.iter().for_each(|watcher| watcher(stage, graph));
         show("imported", &graph);
         let fired = pass::run(&mut graph, &passes, &mut |pass, graph| show(pass.name, graph));

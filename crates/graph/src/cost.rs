@@ -32,6 +32,7 @@ impl Step {
                 | Prim::ConvTranspose(_)
                 | Prim::Integer(_)
                 | Prim::Fused(_)
+                | Prim::Gated(_)
                 | Prim::Attention(_)
         )
     }
@@ -66,6 +67,8 @@ fn flops(prim: &Prim, step: &Step) -> u64 {
         Prim::ConvTranspose(_) => 2 * elems(first) * elems(second) / first_extent(second),
         Prim::Integer(integer) => flops(&integer.product, step),
         Prim::Fused(fused) => flops(&fused.product, step) + out * operations(&fused.epilogue),
+        // The product has twice the output's columns.
+        Prim::Gated(gated) => 2 * flops(&gated.product, step) + out * operations(&gated.epilogue),
         // Queries `[batch, rows, size]`, and values `[batch, keys, width]`.
         Prim::Attention(_) => {
             let values = inputs.get(2);

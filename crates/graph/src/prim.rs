@@ -135,6 +135,8 @@ pub enum Prim {
     Fused(Fused),
     /// A product of few rows, which are normalised on their way: see [`Normed`].
     Normed(Normed),
+    /// A product of few rows, whose columns are put together in pairs before they are stored: see [`Gated`].
+    Gated(Gated),
     /// Values weighted by the softmax of a product, which is never stored: see [`Attention`].
     Attention(Attention),
     /// Turns pairs of elements by angles that follow from the tokens' positions: see [`Rotary`].
@@ -187,6 +189,10 @@ impl Prim {
             },
             Self::Normed(normed) if matches!(*normed.product, Self::QuantMatMul(_)) => "normed_quant_matmul",
             Self::Normed(_) => "normed_matmul",
+            Self::Gated(gated) => match &*gated.product {
+                Self::Normed(_) => "gated_normed_quant_matmul",
+                _ => "gated_quant_matmul",
+            },
             Self::Attention(_) => "attention",
             Self::Rotary(_) => "rotary",
             Self::Append(append) if append.rotary.is_some() => "rotary_append",
@@ -322,6 +328,20 @@ pub struct Normed {
     pub norm: Norm,
     /// What rows are multiplied with: [`MatMul`](Prim::MatMul) or [`QuantMatMul`](Prim::QuantMatMul).
     pub product: Box<Prim>,
+}
+
+/// A product of few rows that has twice as many columns as the output: column n of the output is made of the product's
+/// columns n and n + half of them, such as a gate and what it gates.
+///
+/// The inputs are the product's own. The output has its type, and strides of which the innermost is 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gated {
+    /// A [`QuantMatMul`](Prim::QuantMatMul), or a [`Normed`](Prim::Normed) one.
+    pub product: Box<Prim>,
+    /// The type that the product's result would be stored in.
+    pub dtype: DType,
+    /// The output's element: inputs 0 and 1 are the product's, in its compute type and not rounded yet.
+    pub epilogue: Expr,
 }
 
 /// Attention: the softmax of scores weights values, and neither scores nor weights are stored.
@@ -595,13 +615,20 @@ impl fmt::Debug for Step {
         if let Prim::Map(map) = &self.prim {
             write!(f, " {{ {:?} }}", map.expr)?;
         }
-        let product = if let Prim::Fused(fused) = &self.prim { &*fused.product } else { &self.prim };
+        let product = match &self.prim {
+            Prim::Fused(fused) => &*fused.product,
+            Prim::Gated(gated) => &*gated.product,
+            other => other,
+        };
         let product = if let Prim::Normed(normed) = product { &*normed.product } else { product };
         if let Prim::QuantMatMul(product) = product {
             write!(f, " {} bits by {}, zeros {:?}, {:?}", product.bits, product.block, product.zeros, product.layout)?;
         }
         if let Prim::Fused(fused) = &self.prim {
             write!(f, " {} {{ {:?} }}", fused.dtype, fused.epilogue)?;
+        }
+        if let Prim::Gated(gated) = &self.prim {
+            write!(f, " {} {{ {:?} }}", gated.dtype, gated.epilogue)?;
         }
         if let Prim::Attention(attention) = &self.prim {
             write!(f, " {:?} {{ {:?} }}", attention.shape.as_slice(), attention.scores)?;

@@ -59,8 +59,8 @@ mod top_k;
 mod walk;
 
 use graph::{
-    DType, Prim, Step,
-    prim::{BufferId, Fused},
+    DType, Prim, Step, View,
+    prim::{BufferId, Fused, Gated, Map},
 };
 use smallvec::SmallVec;
 
@@ -131,6 +131,7 @@ fn dispatch(
         Prim::Recurrent(prim) => recurrent::run(prim, inputs, outputs, cx),
         Prim::Integer(integer) => integer::run(integer, inputs, outputs[0], None, cx),
         Prim::Fused(fused) => run_fused(fused, inputs, outputs[0], cx),
+        Prim::Gated(gated) => run_gated(gated, inputs, outputs, cx),
         Prim::Attention(prim) => attention::run(prim, inputs, outputs[0], cx),
         Prim::Rotary(prim) => rotary::run(prim, inputs, outputs, cx),
         Prim::Append(prim) => append::run(prim, inputs, outputs, cx),
@@ -153,4 +154,32 @@ fn run_fused(fused: &Fused, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &mut 
         Prim::Integer(integer) => integer::run(integer, own, out, epilogue, cx),
         other => Err(OpError::Unsupported { prim: other.name(), dtype: out.dtype() }),
     }
+}
+
+/// GPUs want such steps; here the product is memory of its own.
+fn run_gated(
+    gated: &Gated,
+    inputs: &[Tensor<'_>],
+    outputs: &[TensorMut<'_>],
+    cx: &mut Context<'_>,
+) -> Result<(), OpError> {
+    let (dtype, made) = (gated.dtype, outputs[0].shape());
+    let unsupported = OpError::Unsupported { prim: "gated_quant_matmul", dtype };
+    let &[batch, rows, columns] = made else { return Err(unsupported) };
+    if !matches!(&*gated.product, Prim::QuantMatMul(_) | Prim::Normed(_)) {
+        return Err(unsupported);
+    }
+    let shape = [batch, rows, 2 * columns];
+    let strides = graph::shape::dense_strides(&shape);
+    let whole = View { buffer: BufferId(0), dtype, shape: shape.as_slice().into(), strides, offset: 0 };
+    let half = |half: usize| View { shape: made.into(), offset: (half * columns) as isize, ..whole.clone() };
+    let (first, second) = (half(0), half(1));
+    let mut memory = vec![0u128; (whole.elems() * dtype.bytes()).div_ceil(16)];
+    // SAFETY: the memory is as large as the view of the product, of which the others show parts, and outlives all of them.
+    let (to, parts) = unsafe {
+        let from = memory.as_ptr().cast();
+        (TensorMut::new(&whole, memory.as_mut_ptr().cast()), [Tensor::new(&first, from), Tensor::new(&second, from)])
+    };
+    dispatch(&gated.product, inputs, &[to], cx)?;
+    map::run(&Map { expr: gated.epilogue.clone() }, &parts, outputs, cx)
 }

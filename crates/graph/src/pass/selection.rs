@@ -1,7 +1,7 @@
 //! Which passes run.
 use crate::{
     pass::PASSES,
-    plan::{ATTENTION, CHANNELS_LAST, NORMED, OPTIONAL_STAGES},
+    plan::{ATTENTION, CHANNELS_LAST, GATED, NORMED, OPTIONAL_STAGES},
 };
 
 /// The passes and the optional stages of planning that run: all but those switched off by name.
@@ -11,6 +11,7 @@ pub struct Selection {
     channels_last: bool,
     attention: bool,
     normed_products: bool,
+    gated_products: bool,
 }
 
 impl Selection {
@@ -58,12 +59,21 @@ impl Selection {
         self
     }
 
+    /// With what is done to both halves of a product's columns as part of it, if the device wants that and it is not switched
+    /// off.
+    #[must_use]
+    pub fn with_gated_products(mut self, wanted: bool) -> Self {
+        self.gated_products = wanted;
+        self
+    }
+
     /// True if the pass or stage of this name runs.
     pub fn runs(&self, name: &str) -> bool {
         let wanted = match name {
             CHANNELS_LAST => self.channels_last,
             ATTENTION => self.attention,
             NORMED => self.normed_products,
+            GATED => self.gated_products,
             _ => true,
         };
         wanted && !self.off.contains(&name)

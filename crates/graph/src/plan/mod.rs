@@ -5,6 +5,7 @@ mod dump;
 mod epilogue;
 mod fold;
 mod fuse;
+mod gated;
 mod in_place;
 mod integer;
 mod normed;
@@ -26,14 +27,17 @@ pub use dump::PlanText;
 pub use place::ALIGNMENT;
 
 /// Stages of planning that can be left out.
-pub const OPTIONAL_STAGES: [&str; 8] =
-    ["integer-products", "fused", "folded", ATTENTION, "epilogues", NORMED, "rotary-append", CHANNELS_LAST];
+pub const OPTIONAL_STAGES: [&str; 9] =
+    ["integer-products", "fused", "folded", ATTENTION, "epilogues", NORMED, GATED, "rotary-append", CHANNELS_LAST];
 
 /// The stage that runs only for devices that want it ([`Selection::with_attention`]).
 pub(crate) const ATTENTION: &str = "fused-attention";
 
 /// The stage that runs only for devices that want it ([`Selection::with_normed_products`]).
 pub(crate) const NORMED: &str = "normed-products";
+
+/// The stage that runs only for devices that want it ([`Selection::with_gated_products`]).
+pub(crate) const GATED: &str = "gated-products";
 
 /// The stage that runs only for devices that want it ([`Selection::with_channels_last`]).
 pub(crate) const CHANNELS_LAST: &str = "channels-last";
@@ -132,6 +136,7 @@ impl Plan {
             (ATTENTION, &mut attention::merge),
             ("epilogues", &mut epilogue::merge),
             (NORMED, &mut normed::merge),
+            (GATED, &mut gated::merge),
             ("rotary-append", &mut rotary_append::merge),
             (CHANNELS_LAST, &mut |draft| {
                 channels_last::relayout(draft);

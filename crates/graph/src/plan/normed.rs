@@ -9,8 +9,9 @@ use crate::{
     prim::{Fused, Norm, Normed, Prim},
 };
 
-/// Rows, and bytes of all rows: what every device that wants this has room for beside its sums.
-const MOST_ROWS: usize = 8;
+/// Rows: of more, what every block does again costs more than a launch.
+const MOST_ROWS: usize = 2;
+/// Bytes of all rows: what every device that wants this has room for beside its sums.
 const MOST_BYTES: usize = 32 * 1024;
 /// Rows where weights are not packed: with more, libraries with matrix instructions are faster than one pass over the weights.
 const MOST_PLAIN_ROWS: usize = 2;

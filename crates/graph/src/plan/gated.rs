@@ -1,0 +1,78 @@
+//! What is done to both halves of a product's columns becomes part of the product, where the device wants that.
+//!
+//! A gate and what it gates are one product of one row (pass `merged-products`). A block that makes column n of both halves
+//! can store one element for the two, and the launch that would read them again is saved.
+use crate::{
+    DType, Shape, Step, View,
+    expr::{Expr, Node},
+    lower::{Origin, Val},
+    plan::{Draft, fuse::Uses},
+    prim::{Gated, Prim},
+};
+
+/// Rows: of more, products are other kernels', and one launch is little beside them.
+const MOST_ROWS: usize = 8;
+
+/// Merges maps of both halves into products.
+pub(super) fn merge(draft: &mut Draft) {
+    let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
+    let uses = Uses::count(&steps, draft);
+    for at in 0..steps.len() {
+        let Some((from, made)) = candidate(&steps, at, &uses, draft) else { continue };
+        steps[from] = None;
+        steps[at] = Some(made);
+    }
+    draft.steps = steps.into_iter().flatten().collect();
+}
+
+/// The map at `at` as part of the product whose halves it reads, and where that is.
+fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> Option<(usize, Step)> {
+    let map = steps[at].as_ref()?;
+    let Prim::Map(work) = &map.prim else { return None };
+    let first = map.inputs.first()?;
+    let id = first.buffer.0 as usize;
+    let buffer = &draft.buffers[id];
+    let alone = buffer.origin == Origin::Step && uses.readers[id] == 1 && uses.writers[id] == 1;
+    let from = uses.last_writer[id].filter(|&from| alone && from < at)?;
+    let product = steps[from].as_ref()?;
+    let [made] = &product.outputs[..] else { return None };
+    let [1, rows, columns] = made.shape[..] else { return None };
+    let inner = if let Prim::Normed(normed) = &product.prim { &*normed.product } else { &product.prim };
+    let is_product = matches!(inner, Prim::QuantMatMul(_));
+    let is_float = matches!(made.dtype, DType::F32 | DType::F16 | DType::Bf16);
+    let whole = made.is_dense() && made.offset == 0 && made.elems() == buffer.elems;
+    let counts = work.expr.nodes().iter().any(|(node, _)| matches!(node, Node::Index(_)));
+    if !is_product || !is_float || !whole || counts || rows > MOST_ROWS || columns % 2 != 0 {
+        return None;
+    }
+    let shape: Shape = [1, rows, columns / 2].into_iter().collect();
+    let halves: Vec<usize> = map.inputs.iter().map(|view| half(view, made, &shape)).collect::<Option<_>>()?;
+    let output = map.outputs.first().filter(|output| output.dtype == made.dtype)?;
+    let output = Val::from(output).reshaped_in_place(&shape)?.view_of(output.buffer);
+    if !(halves.contains(&0) && halves.contains(&1)) || (output.strides[2] != 1 && columns > 2) {
+        return None;
+    }
+    let mut expr = Expr::new();
+    let parts = [0, 1].map(|number| {
+        let part = expr.input(number, made.dtype);
+        // What would have been stored in half precision is rounded to it.
+        if made.dtype == made.dtype.compute() { part } else { expr.cast(part, made.dtype) }
+    });
+    let arguments: Vec<_> = halves.into_iter().map(|half| parts[half]).collect();
+    let value = expr.inline(&work.expr, &arguments);
+    expr.finish(value);
+    let prim = Prim::Gated(Gated { product: Box::new(product.prim.clone()), dtype: made.dtype, epilogue: expr });
+    Some((from, Step { node: map.node, prim, inputs: product.inputs.clone(), outputs: vec![output] }))
+}
+
+/// Which half of a product's columns a view shows, row by row.
+fn half(view: &View, made: &View, shape: &Shape) -> Option<usize> {
+    if view.buffer != made.buffer || view.dtype != made.dtype {
+        return None;
+    }
+    let seen = Val::from(view).reshaped_in_place(shape)?.view_of(view.buffer);
+    let (rows, columns) = (shape[1], shape[2]);
+    let fits = |axis: usize, stride: usize| shape[axis] == 1 || seen.strides[axis] == stride as isize;
+    let half = (0..2).find(|half| seen.offset == (half * columns) as isize)?;
+    (fits(1, 2 * columns) && fits(2, 1) && rows * columns > 0).then_some(half)
+}
