@@ -215,17 +215,31 @@ fn layer(product: fn(&mut Build, ValueId, usize, usize, u64) -> ValueId) -> Grap
 }
 
 #[test]
-fn a_layer_is_nine_steps_and_seven_on_a_gpu() {
-    check_layer(&layer(product), &str::to_owned);
+fn a_quantised_layer_is_nine_steps_and_six_on_a_gpu() {
+    let graph = layer(product);
+    check_layer(&graph, "gated-products", &str::to_owned);
+    let (_, wanted) = run_on(&HostDevice::new(), &graph, Selection::default(), 1, &[DEPTH]);
+    let _turn = SIMULATOR.lock().unwrap();
+    for target in ["gfx1100", "gfx942"] {
+        let gpu = device::simulated(target);
+        for (off, gate) in [("", "gated_normed_quant_matmul"), ("normed-products", "gated_quant_matmul")] {
+            let (steps, found) = run_on(&gpu, &graph, without(off), 1, &[DEPTH]);
+            assert!(steps.contains(&gate) && !steps.contains(&"map"), "{steps:?}");
+            assert_eq!(steps.len(), if off.is_empty() { 7 } else { 9 }, "{steps:?}");
+            for (found, wanted) in found.iter().zip(&wanted) {
+                assert_close(&numbers(found), &numbers(wanted), 1e-4);
+            }
+        }
+    }
 }
 
 #[test]
-fn a_layer_of_floats_is_as_many() {
-    check_layer(&layer(plain_product), &|name| name.replace("quant_", ""));
+fn a_layer_of_floats_is_nine_steps_and_seven_on_a_gpu() {
+    check_layer(&layer(plain_product), "", &|name| name.replace("quant_", ""));
 }
 
-/// `named`: what a step of a quantised layer is called.
-fn check_layer(graph: &Graph, named: &dyn Fn(&str) -> String) {
+/// `off`: stages that are left out; `named`: what a step of a quantised layer is called.
+fn check_layer(graph: &Graph, off: &str, named: &dyn Fn(&str) -> String) {
     let (steps, wanted) = run_on(&HostDevice::new(), graph, Selection::default(), 1, &[DEPTH]);
     let expected = [
         "norm",
@@ -243,7 +257,7 @@ fn check_layer(graph: &Graph, named: &dyn Fn(&str) -> String) {
     let _turn = SIMULATOR.lock().unwrap();
     for target in ["gfx1100", "gfx942"] {
         let gpu = device::simulated(target);
-        let (steps, found) = run_on(&gpu, graph, Selection::default(), 1, &[DEPTH]);
+        let (steps, found) = run_on(&gpu, graph, without(off), 1, &[DEPTH]);
         let fewer = [
             "normed_quant_matmul",
             "rotary_append",
@@ -255,7 +269,7 @@ fn check_layer(graph: &Graph, named: &dyn Fn(&str) -> String) {
             "norm",
         ];
         assert_eq!(steps, fewer.map(named));
-        let (steps, apart) = run_on(&gpu, graph, without("normed-products"), 1, &[DEPTH]);
+        let (steps, apart) = run_on(&gpu, graph, without(&format!("normed-products,{off}")), 1, &[DEPTH]);
         assert_eq!(steps, expected);
         for ((found, apart), wanted) in found.iter().zip(&apart).zip(&wanted) {
             assert_close(&numbers(found), &numbers(wanted), 1e-4);
@@ -271,6 +285,7 @@ fn norms_of_many_rows_or_several_readers_stay_steps() {
     for (graph, rows) in [(layer(product), 9), (layer(plain_product), 2)] {
         let (steps, _) = run_on(&gpu, &graph, Selection::default(), rows, &[DEPTH]);
         assert_eq!(steps.iter().filter(|step| **step == "norm").count(), 3, "{steps:?}");
+        assert!(steps.contains(&"map"), "{steps:?}");
     }
     let mut decoder = Decoder::new();
     let x = decoder.build.input();

@@ -15,14 +15,9 @@
 #define LEFT_WORDS (CHUNK * (int)sizeof(LEFT_T) / 4)
 
 // Elements of a row from k on; those behind its end are zeros. Without a branch, so that loads can be made ahead.
-DEV void load_row(const ProductArgs& p, const Rows& rows, u32 row, u32 k, f32* x) {
-#if NORM
-  const LEFT_T* from = rows.at + row_at(rows, row);
-#else
-  const LEFT_T* from = p.left + (i64)row * p.left_row;
-#endif
+DEV void load_row(const QuantArgs& a, const LEFT_T* from, u32 k, f32* x) {
 #if LEFT_PACK
-  const bool inside = k < p.depth;
+  const bool inside = k < a.depth;
   const u32* words = (const u32*)(from + (inside ? k : 0));
   u32 raw[LEFT_WORDS];
   const int most = LEFT_WORDS < 4 ? LEFT_WORDS : 4;
@@ -39,36 +34,52 @@ DEV void load_row(const ProductArgs& p, const Rows& rows, u32 row, u32 k, f32* x
 #else
 #pragma unroll
   for (int e = 0; e < CHUNK; e++) {
-    const bool inside = k + e < p.depth;
-    const f32 value = (f32)get(from[(i64)(inside ? k + e : 0) * (NORM ? 1 : p.left_k)]);
+    const bool inside = k + e < a.depth;
+    const f32 value = (f32)get(from[(i64)(inside ? k + e : 0) * (NORM ? 1 : a.left_k)]);
     x[e] = inside ? value : 0.0f;
   }
 #endif
 }
 
-KERNEL(quant_gemv, 256, QuantArgs) {
-  SHARED(f32, staged, 256 / MIN_WARP * ROWS * COLUMNS);
-  const ProductArgs& p = a.product;
-  const u32 lane = threadIdx.x % WARP, wave = threadIdx.x / WARP, groups = 256 / WARP / a.parts;
-  const u32 part = wave % a.parts, start = blockIdx.x * groups * COLUMNS, first = start + wave / a.parts * COLUMNS;
+KERNEL(quant_gemv, THREADS, QuantArgs) {
+  SHARED(f32, staged, THREADS / MIN_WARP * ROWS * COLUMNS);
+  const u32 lane = threadIdx.x % WARP, wave = threadIdx.x / WARP, groups = THREADS / WARP / a.parts;
+  const u32 part = wave % a.parts, group = blockIdx.x * groups + wave / a.parts;
+#if GATED
+  const u32 first = group / 2 * COLUMNS, half = group % 2 * a.columns;
+#else
+  const u32 first = group * COLUMNS, half = 0;
+#endif
   const u32 top = blockIdx.z * ROWS;
 #if NORM
-  SHARED(f32, squares, ROWS * 256 / MIN_WARP);
+  SHARED(f32, squares, ROWS * THREADS / MIN_WARP);
   DYN_SHARED(LEFT_T, normed);
-  const Rows rows = normed_rows(a, top, ROWS, normed, squares);
-#else
-  const Rows rows = {};
+  normed_rows(a, top, ROWS, squares, [&](u32 r, u32 k, const Some& made) { *(Some*)(normed + r * a.depth + k) = made; });
 #endif
+  const LEFT_T* row[ROWS];
+#pragma unroll
+  for (u32 r = 0; r < ROWS; r++) {
+    const u32 own = min_of(top + r, a.rows - 1);
+#if NORM
+    row[r] = normed + (own - top) * a.depth;
+#else
+    row[r] = a.left + (i64)own * a.left_row;
+#endif
+  }
   f32 sums[ROWS][COLUMNS];
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++) sums[r][c] = 0;
+  u32 column[COLUMNS];
   const u8* from[COLUMNS];
   // Columns beyond the last are the last once more.
 #pragma unroll
-  for (u32 c = 0; c < COLUMNS; c++) from[c] = p.right + (u64)min_of(first + c, p.columns - 1) * a.quant.row_bytes;
-  const u32 step = WARP * a.parts * p.splits;
+  for (u32 c = 0; c < COLUMNS; c++) {
+    column[c] = min_of(first + c, a.columns - 1) + half;
+    from[c] = a.right + (u64)column[c] * a.quant.row_bytes;
+  }
+  const u32 step = WARP * a.parts * a.splits;
   for (u32 unit = (blockIdx.y * a.parts + part) * WARP + lane; unit < a.units; unit += step) {
     const u32 begin = unit * UNIT;
     Pack<u32, WORDS> y[COLUMNS];
@@ -78,7 +89,7 @@ KERNEL(quant_gemv, 256, QuantArgs) {
     Shared shared[COLUMNS];
 #pragma unroll
     for (u32 c = 0; c < COLUMNS; c++)
-      shared[c] = load_shared(a.quant, min_of(first + c, p.columns - 1), begin >> a.quant.block_shift);
+      shared[c] = load_shared(a.quant, column[c], begin >> a.quant.block_shift);
 #endif
     f32 parts[ROWS][COLUMNS], totals[ROWS];
     // One by one: of several rows, loads that are all made ahead would be spilled.
@@ -102,7 +113,7 @@ KERNEL(quant_gemv, 256, QuantArgs) {
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++) {
           f32 x[CHUNK];
-          load_row(p, rows, min_of(top + r, p.rows - 1), begin + word * PER_WORD + at, x);
+          load_row(a, row[r], begin + word * PER_WORD + at, x);
 #pragma unroll
           for (int e = 0; e < CHUNK; e++) {
             totals[r] += x[e];
@@ -122,7 +133,7 @@ KERNEL(quant_gemv, 256, QuantArgs) {
 #if SPLIT == 1
           const Shared own = shared[c];
 #else
-          const Shared own = load_shared(a.quant, min_of(first + c, p.columns - 1), block);
+          const Shared own = load_shared(a.quant, column[c], block);
 #endif
           const f32 scale = (f32)get(own.scale), zero = zero_of(own, block);
 #pragma unroll
@@ -139,13 +150,18 @@ KERNEL(quant_gemv, 256, QuantArgs) {
       if (lane == 0) staged[(wave * ROWS + r) * COLUMNS + c] = sum;
     }
   __syncthreads();
-  const u32 width = groups * COLUMNS;
-  for (u32 at = threadIdx.x; at < ROWS * width; at += 256) {
-    const u32 row = at / width, across = at - row * width, column = start + across;
-    if (top + row >= p.rows || column >= p.columns) continue;
-    const f32* sum = staged + (across / COLUMNS * a.parts * ROWS + row) * COLUMNS + across % COLUMNS;
-    f32 total = sum[0];
-    for (u32 i = 1; i < a.parts; i++) total += sum[i * ROWS * COLUMNS];
-    give(p, total, top + row, column);
+  const u32 width = groups * COLUMNS / MADE_OF, start = blockIdx.x * width;
+  for (u32 at = threadIdx.x; at < ROWS * width; at += THREADS) {
+    const u32 row = at / width, across = at - row * width;
+    if (top + row >= a.rows || start + across >= a.columns) continue;
+    f32 made[MADE_OF];
+#pragma unroll
+    for (u32 half = 0; half < MADE_OF; half++) {
+      const u32 from = (across / COLUMNS * MADE_OF + half) * a.parts;
+      const f32* sum = staged + (from * ROWS + row) * COLUMNS + across % COLUMNS;
+      made[half] = sum[0];
+      for (u32 i = 1; i < a.parts; i++) made[half] += sum[i * ROWS * COLUMNS];
+    }
+    give(a, made, top + row, start + across);
   }
 }

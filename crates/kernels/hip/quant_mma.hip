@@ -7,6 +7,10 @@
 // pairs: number i and number i + H of a word lie 16 bits apart, and with an exponent above them they are two floats. They
 // are rounded once, when they are scaled, to the type of the activations: far below the rounding of the result. FEW: 1 if
 // there are 8 rows at most. Rows are those from blockIdx.z * 16 on. Waves and blocks share k as in quant_gemv.hip.
+//
+// A round is read while the one before is multiplied. SHORT: 1 if nothing is read behind the last round, which is worth a
+// branch where there are few; 0 reads the last once more. STAGED: 1 if rows are put into LDS first, in the order in which
+// lanes want them; rows that are normalised always are.
 #define H (PER_WORD / 2)
 #define UNIT (4 * PER_WORD)
 #define PART_WORDS (4 / SPLIT)
@@ -19,12 +23,15 @@
 #else
 #define GROUPS 4
 #endif
-#define PACKS (MATRIX == 1 || MATRIX == 4 ? 1 : 2)
 #define OWNED (MATRIX == 4 ? 2 : 1)
 #define HALVES (MATRIX == 4 && !FEW ? 2 : 1)
 // Pairs of a column in one instruction, and words that make a whole number of instructions.
 #define PAIRS (8 / GROUPS)
 #define STEP_WORDS (PAIRS > H ? PAIRS / H : 1)
+// Sums of a wave that are kept.
+#define TILE (FEW ? 128 : 256)
+// Elements between rows in LDS beside their own, so that lanes of different rows reach different banks.
+#define ROW_PAD (MATRIX == 4 ? 32 : 8)
 #define FIELD_MASK (((1u << BITS) - 1) * 0x00010001u)
 
 typedef Pack<u32, 4> Word4;
@@ -34,32 +41,40 @@ struct Round {
   Shared shared[PACKS][OWNED][SPLIT];
 };
 
-// Two floats of type LEFT_T in a word, with the whole number `magic` + q each, as (that - base) * scale.
+// Two floats of type LEFT_T in a word: fields of the word below an exponent are whole numbers `magic` + q, or that with q
+// times a power of two where the field stands higher, which saves shifts. FIELDS of them stand below the exponent. They become
+// (q - zero) * scale; `base` is what is added to take `magic` and the zero point away.
 template <class T> struct Pair;
 template <> struct Pair<f16> {
   static const u32 magic = 0x64006400u;
+  static const int FIELDS = BITS == 8 ? 1 : 8 / BITS;
   typedef u32 Number;
   DEV Number number(f32 v) { return to_f16(v).bits * 0x00010001u; }
-  DEV Number base(f32 zero) { return number(1024.0f + zero); }
-  DEV u32 scaled(u32 bits, Number base, Number scale) {
+  DEV Number base(f32 zero, int field) { return number(-zero - (f32)(1024 >> field * BITS)); }
+  DEV u32 scaled(u32 bits, int field, Number base, Number scale) {
+    const u32 part = field == 0 ? 0x3c003c00u : number(1.0f / (f32)(1 << field * BITS));
 #if defined(__CUDACC_RTC__)
     u32 r;
-    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(bits), "r"(base));
+    if (field == 0)
+      asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(bits), "r"(base));
+    else
+      asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(bits), "r"(part), "r"(base));
     asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(r), "r"(scale));
     return r;
 #elif defined(GPU_SIM)
     u32 r = 0;
     for (int i = 0; i < 32; i += 16) {
-      f16 x, b, s;
-      x.bits = (u16)(bits >> i), b.bits = (u16)(base >> i), s.bits = (u16)(scale >> i);
-      r |= (u32)to_f16(get(to_f16(get(x) - get(b))) * get(s)).bits << i;
+      f16 x, p, b, s;
+      x.bits = (u16)(bits >> i), p.bits = (u16)(part >> i), b.bits = (u16)(base >> i), s.bits = (u16)(scale >> i);
+      r |= (u32)to_f16(get(to_f16(get(x) * get(p) + get(b))) * get(s)).bits << i;
     }
     return r;
 #else
     typedef _Float16 Two __attribute__((ext_vector_type(2)));
-    Two x, b, s;
-    __builtin_memcpy(&x, &bits, 4), __builtin_memcpy(&b, &base, 4), __builtin_memcpy(&s, &scale, 4);
-    x = (x - b) * s;
+    Two x, p, b, s;
+    __builtin_memcpy(&x, &bits, 4), __builtin_memcpy(&p, &part, 4);
+    __builtin_memcpy(&b, &base, 4), __builtin_memcpy(&s, &scale, 4);
+    x = (field == 0 ? x + b : x * p + b) * s;
     u32 r;
     __builtin_memcpy(&r, &x, 4);
     return r;
@@ -68,11 +83,12 @@ template <> struct Pair<f16> {
 };
 template <> struct Pair<bf16> {
   static const u32 magic = 0x43004300u;
+  static const int FIELDS = 1;
   typedef f32 Number;
   DEV Number number(f32 v) { return v; }
-  DEV Number base(f32 zero) { return 128.0f + zero; }
-  DEV u32 scaled(u32 bits, Number base, Number scale) {
-    f32 low = (bits_f32(bits << 16) - base) * scale, high = (bits_f32(bits & 0xffff0000u) - base) * scale;
+  DEV Number base(f32 zero, int) { return -128.0f - zero; }
+  DEV u32 scaled(u32 bits, int, Number base, Number scale) {
+    f32 low = (bits_f32(bits << 16) + base) * scale, high = (bits_f32(bits & 0xffff0000u) + base) * scale;
 #if defined(__CUDACC_RTC__)
     u32 r;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
@@ -89,16 +105,12 @@ DEV void set_pair(Fragment& f, int at, u32 two) {
   f.at[2 * at + 1] = (u16)(two >> 16);
 }
 
-// The pairs of a row that meet those of a word of weights from k on; zeros behind the row's end, which is a multiple of a
-// word's numbers. Without a branch, so that loads can be made ahead.
-DEV void load_pairs(const ProductArgs& p, const Rows& rows, u32 row, u32 k, u32* pairs) {
-  u32 x[H];
-  const bool inside = row < p.rows && k < p.depth;
-#if NORM
-  const u16* from = (const u16*)rows.at + (inside ? row_at(rows, row) + k : 0);
-#else
-  const u16* from = (const u16*)p.left + (inside ? (i64)row * p.left_row + k : 0);
-#endif
+// What a row holds for a word of weights from k on, as it lies; zeros behind the row's end, which is a multiple of a word's
+// numbers. Without a branch, so that loads can be made ahead. Rows behind the last are the first once more: nobody reads
+// what they make.
+DEV void load_word(const QuantArgs& a, u32 row, u32 k, u32* x) {
+  const bool inside = k < a.depth;
+  const u16* from = (const u16*)a.left + (i64)row * a.left_row + (inside ? k : 0);
   const int most = H < 4 ? H : 4;
 #pragma unroll
   for (int i = 0; i < H; i += most) {
@@ -106,12 +118,60 @@ DEV void load_pairs(const ProductArgs& p, const Rows& rows, u32 row, u32 k, u32*
 #pragma unroll
     for (int e = 0; e < most; e++) x[i + e] = inside ? pack.at[e] : 0;
   }
+}
+// The same in the order of the word's pairs.
+DEV void pairs_of(const u32* x, u32* pairs) {
 #pragma unroll
   for (int i = 0; i < H; i++) {
     u32 low = x[i / 2], high = x[i / 2 + H / 2];
     pairs[i] = i % 2 ? low >> 16 | (high & 0xffff0000u) : (low & 0xffffu) | high << 16;
   }
 }
+
+#if STAGED
+// Rows lie in LDS in the order in which they are read: words that lanes of a group read at the same time are neighbours, and
+// numbers of a word stand in its pairs. Behind a row's end there are zeros.
+DEV u32 word_at(u32 word) {
+  const u32 unit = word / 4;
+  return ((unit / GROUPS * 4 + word % 4) * GROUPS + unit % GROUPS) * PER_WORD;
+}
+DEV void store_pairs(const u32* x, u16* to) {
+  u32 pairs[H];
+  pairs_of(x, pairs);
+  Pack<u32, H> pack;
+  COPY_BYTES(&pack, pairs, sizeof(pack));
+  *(Pack<u32, H>*)to = pack;
+}
+DEV void stage_rows(const QuantArgs& a, u32 top, u32 pitch, u16* out, f32* squares) {
+  const u32 most = FEW ? 8 : 16, words = (pitch - ROW_PAD) / PER_WORD;
+#if NORM
+  for (u32 r = 0, count = min_of(a.rows - top, most); r < count; r++)
+    for (u32 k = a.depth + threadIdx.x; k < words * PER_WORD; k += THREADS) out[r * pitch + word_at(k / PER_WORD) + k % PER_WORD] = 0;
+  normed_rows(a, top, most, squares, [&](u32 r, u32 k, const Some& made) {
+    u16* row = out + r * pitch;
+#if PER_WORD == NORM
+    u32 x[H];
+    COPY_BYTES(x, &made, sizeof(x));
+    store_pairs(x, row + word_at(k / PER_WORD));
+#else
+#pragma unroll
+    for (u32 i = 0; i < NORM; i++) {
+      const u32 at = (k + i) % PER_WORD;
+      row[word_at((k + i) / PER_WORD) + at % H * 2 + at / H] = made.at[i].bits;
+    }
+#endif
+  });
+#else
+  for (u32 r = 0, count = min_of(a.rows - top, most); r < count; r++)
+    for (u32 word = threadIdx.x; word < words; word += THREADS) {
+      u32 x[H];
+      load_word(a, top + r, word * PER_WORD, x);
+      store_pairs(x, out + r * pitch + word_at(word));
+    }
+  __syncthreads();
+#endif
+}
+#endif
 
 DEV void multiply(Sums& sums, const Fragment& x, const Fragment& w) {
 #if MATRIX == 4 && FEW && !defined(GPU_SIM)
@@ -126,23 +186,29 @@ DEV void multiply(Sums& sums, const Fragment& x, const Fragment& w) {
 #endif
 }
 
-KERNEL(quant_mma, 256, QuantArgs) {
-  SHARED(f32, staged, 256 / MIN_WARP * 256);
-  const ProductArgs& p = a.product;
-  const u32 lane = threadIdx.x % WARP, wave = threadIdx.x / WARP, tiles = 256 / WARP / a.parts;
-  const u32 top = blockIdx.z * 16, start = blockIdx.x * tiles * 16, first = start + wave / a.parts * 16;
+KERNEL(quant_mma, THREADS, QuantArgs) {
+  SHARED(f32, staged, THREADS / MIN_WARP * TILE);
+  const u32 lane = threadIdx.x % WARP, wave = threadIdx.x / WARP, tiles = THREADS / WARP / a.parts;
+  const u32 top = blockIdx.z * 16, tile = blockIdx.x * tiles + wave / a.parts;
+#if GATED
+  const u32 first = tile / 2 * 16, half = tile % 2 * a.columns;
+#else
+  const u32 first = tile * 16, half = 0;
+#endif
   const u32 line = MATRIX == 4 ? lane / 4 : lane % 16, group = MATRIX == 4 ? lane % 4 : MATRIX == 2 ? 0 : lane / 16;
   Sums sums[2];
 #pragma unroll
   for (int i = 0; i < MMA_SUMS; i++) sums[0].at[i] = sums[1].at[i] = 0;
-  const u32 rounds = (a.units + PACKS * GROUPS - 1) / (PACKS * GROUPS), step = a.parts * p.splits;
-  u32 column[OWNED];
+  const u32 rounds = (a.units + PACKS * GROUPS - 1) / (PACKS * GROUPS), step = a.parts * a.splits;
+  u32 column[OWNED], row[HALVES];
   const u8* from[OWNED];
 #pragma unroll
   for (u32 o = 0; o < OWNED; o++) {
-    column[o] = min_of(first + line + o * 8, p.columns - 1);
-    from[o] = p.right + (u64)column[o] * a.quant.row_bytes;
+    column[o] = min_of(first + line + o * 8, a.columns - 1) + half;
+    from[o] = a.right + (u64)column[o] * a.quant.row_bytes;
   }
+#pragma unroll
+  for (u32 h = 0; h < HALVES; h++) row[h] = top + line + h * 8 < a.rows ? top + line + h * 8 : top;
   // A pack beyond the last is the last once more, which meets zeros.
   auto unit_of = [&](u32 round, u32 i) { return min_of((round * PACKS + i) * GROUPS + group, a.units - 1); };
   auto block_of = [&](u32 unit, u32 s) { return (unit * UNIT + s * PART_WORDS * PER_WORD) >> a.quant.block_shift; };
@@ -160,26 +226,31 @@ KERNEL(quant_mma, 256, QuantArgs) {
   Round now;
   u32 round = blockIdx.y * a.parts + wave % a.parts;
   if (round < rounds) load(round, now);
-#if NORM
-  SHARED(f32, squares, 16 * 256 / MIN_WARP);
-  DYN_SHARED(LEFT_T, normed);
-  const Rows rows = normed_rows(a, top, 16, normed, squares);
-#else
-  const Rows rows = {};
+#if STAGED
+  SHARED(f32, squares, NORM ? (FEW ? 8 : 16) * THREADS / MIN_WARP : 1);
+  DYN_SHARED(u16, lines);
+  const u32 pitch = rounds * PACKS * GROUPS * UNIT + ROW_PAD;
+  stage_rows(a, top, pitch, lines, squares);
 #endif
   for (; round < rounds; round += step) {
     Round next;
+#if SHORT
+    if (round + step < rounds) load(round + step, next);
+#else
     load(round + step < rounds ? round + step : round, next);
+#endif
 #pragma unroll
     for (u32 i = 0; i < PACKS; i++) {
       const u32 begin = ((round * PACKS + i) * GROUPS + group) * UNIT;
-      typename Two::Number base[OWNED][SPLIT], scale[OWNED][SPLIT];
+      typename Two::Number base[OWNED][SPLIT][Two::FIELDS], scale[OWNED][SPLIT];
 #pragma unroll
       for (u32 o = 0; o < OWNED; o++)
 #pragma unroll
         for (u32 s = 0; s < SPLIT; s++) {
           const Shared& shared = now.shared[i][o][s];
-          base[o][s] = Two::base(zero_of(shared, block_of(unit_of(round, i), s)));
+          const f32 zero = zero_of(shared, block_of(unit_of(round, i), s));
+#pragma unroll
+          for (int f = 0; f < Two::FIELDS; f++) base[o][s][f] = Two::base(zero, f);
           scale[o][s] = Two::number((f32)get(shared.scale));
         }
 #pragma unroll
@@ -188,15 +259,25 @@ KERNEL(quant_mma, 256, QuantArgs) {
 #pragma unroll
         for (u32 more = 0; more < STEP_WORDS; more++) {
 #pragma unroll
-          for (u32 h = 0; h < HALVES; h++)
-            load_pairs(p, rows, top + line + h * 8, begin + (word + more) * PER_WORD, x[h] + more * H);
+          for (u32 h = 0; h < HALVES; h++) {
+#if STAGED
+            const u32 at = ((round * PACKS + i) * 4 + word + more) * GROUPS + group;
+            const Pack<u32, H> pack = *(const Pack<u32, H>*)(lines + (row[h] - top) * pitch + at * PER_WORD);
+            COPY_BYTES(x[h] + more * H, &pack, sizeof(pack));
+#else
+            u32 raw[H];
+            load_word(a, row[h], begin + (word + more) * PER_WORD, raw);
+            pairs_of(raw, x[h] + more * H);
+#endif
+          }
 #pragma unroll
           for (u32 o = 0; o < OWNED; o++)
 #pragma unroll
             for (u32 e = 0; e < H; e++) {
-              const u32 part = (word + more) / PART_WORDS;
-              const u32 bits = (now.y[i][o].at[word + more] >> e * BITS & FIELD_MASK) | Two::magic;
-              w[o][more * H + e] = Two::scaled(bits, base[o][part], scale[o][part]);
+              const u32 part = (word + more) / PART_WORDS, field = e % Two::FIELDS;
+              const u32 moved = now.y[i][o].at[word + more] >> (e - field) * BITS;
+              const u32 bits = (moved & FIELD_MASK << field * BITS) | Two::magic;
+              w[o][more * H + e] = Two::scaled(bits, field, base[o][part][field], scale[o][part]);
             }
         }
 #pragma unroll
@@ -221,24 +302,29 @@ KERNEL(quant_mma, 256, QuantArgs) {
     }
     now = next;
   }
-  f32* tile = staged + wave * 256;
+  f32* own = staged + wave * TILE;
 #pragma unroll
   for (u32 r = 0; r < MMA_ROWS; r++)
 #pragma unroll
     for (u32 c = 0; c < MMA_COLUMNS; c++) {
-      const u32 down = mma_row(lane, r), across = mma_column(lane, c);
-      const f32 sum = sums[0].at[mma_at(r, c)] + sums[1].at[mma_at(r, c)];
       // Of a tile as [row of the product][column].
-      tile[MATRIX == 4 ? across * 16 + down : down * 16 + across] = sum;
+      const u32 down = mma_row(lane, r), across = mma_column(lane, c);
+      const u32 at = MATRIX == 4 ? across * 16 + down : down * 16 + across;
+      if (at < TILE) own[at] = sums[0].at[mma_at(r, c)] + sums[1].at[mma_at(r, c)];
     }
   __syncthreads();
-  const u32 width = tiles * 16;
-  for (u32 at = threadIdx.x; at < min_of(p.rows - top, 16u) * width; at += 256) {
+  const u32 width = tiles * 16 / MADE_OF, start = blockIdx.x * width;
+  for (u32 at = threadIdx.x; at < min_of(a.rows - top, 16u) * width; at += THREADS) {
     const u32 row = at / width, across = at - row * width;
-    if (start + across >= p.columns) continue;
-    const f32* sum = staged + across / 16 * a.parts * 256 + row * 16 + across % 16;
-    f32 total = sum[0];
-    for (u32 i = 1; i < a.parts; i++) total += sum[i * 256];
-    give(p, total, top + row, start + across);
+    if (start + across >= a.columns) continue;
+    f32 sums[MADE_OF];
+#pragma unroll
+    for (u32 half = 0; half < MADE_OF; half++) {
+      const f32* sum = staged + (across / 16 * MADE_OF + half) * a.parts * TILE + row * 16 + across % 16;
+      sums[half] = sum[0];
+#pragma unroll 4
+      for (u32 i = 1; i < a.parts; i++) sums[half] += sum[i * TILE];
+    }
+    give(a, sums, top + row, start + across);
   }
 }

@@ -1,13 +1,33 @@
-// Products of few rows with packed weights. See product.h and quant.h, which come before it.
+// Products of few rows with packed weights. See quant.h, which comes before it.
 //
-// NORM: 0, or rows of the left operand are normalised first, that many elements at a time: each is divided by the root of the
-// mean of its squares, and scaled. Every block does so for all rows that it reads, in LDS, while its first weights are on
-// their way: rows are short, and stay in caches that all blocks share.
+// LEFT_T, OUT_T: stored types. OPERANDS: how many further tensors `epilogue` reads, which is there if FUSED is 1. PARTIAL: 1
+// to store plain sums. Strides are in elements. NORM: 0, or rows of the left operand are normalised first, that many
+// elements at a time: each is divided by the root of the mean of its squares, and scaled. Every block does so for all rows
+// that it reads, in LDS, while its first weights are on their way: rows are short, and stay in caches that all blocks share.
+//
+// GATED: 1 if the weights have twice as many columns as the output, and `gated` makes an element of the sums of column n and of
+// column n + columns.
+//
+// Arguments are few, so that a block has them after one or two reads of memory.
+#define MADE_OF (GATED + 1)
+
+struct Place { i64 row, column; };
 struct QuantArgs {
-  ProductArgs product;
+  const LEFT_T* left;
+  const u8* right;
+  OUT_T* out;
+  f32* partial;  // [splits, rows, columns]
   Quant quant;
-  u32 units;  // what lanes read at a time, in a column
-  u32 parts;  // waves of a block that share k
+#if OPERANDS
+  const void* operand[OPERANDS];
+  Place operand_place[OPERANDS];
+#endif
+  Place out_place;
+  i64 left_row, left_k;
+  u32 rows, columns, depth;
+  u32 units;   // what lanes read at a time, in a column
+  u32 parts;   // waves of a block that share k
+  u32 splits;  // blocks that share k
 #if NORM
   const LEFT_T* scale;
   f32 epsilon;
@@ -16,23 +36,18 @@ struct QuantArgs {
 };
 
 #if NORM
-// Where normalised rows lie, those from `first` on.
-struct Rows {
-  const LEFT_T* at;
-  u32 pitch, first;
-};
-DEV u32 row_at(const Rows& rows, u32 row) { return (row - rows.first) * rows.pitch; }
-
 typedef Pack<LEFT_T, NORM> Some;
-// `out` has room for the rows, `squares` for a number of each row and wave; at most `most` rows are made.
-DEV Rows normed_rows(const QuantArgs& a, u32 top, u32 most, LEFT_T* out, f32* squares) {
-  const ProductArgs& p = a.product;
-  const u32 count = min_of(p.rows - top, most), waves = 256 / WARP, wave = threadIdx.x / WARP;
-  const LEFT_T* left = p.left + (i64)top * p.left_row;
+// Calls `keep(row, k, elements)` for all elements of at most `most` rows; `squares` has room for a number of each row and wave.
+template <class Keep> DEV void normed_rows(const QuantArgs& a, u32 top, u32 most, f32* squares, const Keep& keep) {
+  const u32 count = min_of(a.rows - top, most), waves = THREADS / WARP, wave = threadIdx.x / WARP;
+  const LEFT_T* left = a.left + (i64)top * a.left_row;
+  // Most rows are no longer than this: their scale is on its way while squares are summed.
+  const u32 own = threadIdx.x * NORM;
+  const Some first = *(const Some*)(a.scale + (own < a.depth ? own : 0));
   for (u32 r = 0; r < count; r++) {
     f32 sum = 0;
-    for (u32 k = threadIdx.x * NORM; k < p.depth; k += 256 * NORM) {
-      Some x = *(const Some*)(left + (i64)r * p.left_row + k);
+    for (u32 k = own; k < a.depth; k += THREADS * NORM) {
+      Some x = *(const Some*)(left + (i64)r * a.left_row + k);
 #pragma unroll
       for (int i = 0; i < NORM; i++) sum += (f32)get(x.at[i]) * (f32)get(x.at[i]);
     }
@@ -43,35 +58,45 @@ DEV Rows normed_rows(const QuantArgs& a, u32 top, u32 most, LEFT_T* out, f32* sq
   for (u32 r = 0; r < count; r++) {
     f32 sum = 0;
     for (u32 w = 0; w < waves; w++) sum += squares[r * waves + w];
-    const f32 factor = rsqrtf(sum / (f32)p.depth + a.epsilon);
-    for (u32 k = threadIdx.x * NORM; k < p.depth; k += 256 * NORM) {
-      Some x = *(const Some*)(left + (i64)r * p.left_row + k), scale = *(const Some*)(a.scale + k);
+    const f32 factor = rsqrtf(sum / (f32)a.depth + a.epsilon);
+    for (u32 k = own; k < a.depth; k += THREADS * NORM) {
+      Some x = *(const Some*)(left + (i64)r * a.left_row + k), scale = first;
+      if (k != own) scale = *(const Some*)(a.scale + k);
 #pragma unroll
       for (int i = 0; i < NORM; i++) {
         f32 made = (f32)get(x.at[i]) * factor;
         if (a.round) made = (f32)get(put<LEFT_T>(made));
         x.at[i] = put<LEFT_T>(made * (f32)get(scale.at[i]));
       }
-      *(Some*)(out + r * p.depth + k) = x;
+      keep(r, k, x);
     }
   }
   __syncthreads();
-  Rows rows;
-  rows.at = out;
-  rows.pitch = p.depth;
-  rows.first = top;
-  return rows;
 }
-#else
-struct Rows {};
 #endif
 
-// What becomes of the sum of a block's part of k.
-DEV void give(const ProductArgs& p, f32 sum, u32 row, u32 column) {
+// Where a column of what is read beside the output is.
+struct Spot {
+#if OPERANDS
+  i64 operand[OPERANDS];
+#endif
+};
+// What becomes of the sums of a block's part of k.
+DEV void give(const QuantArgs& a, const f32* sums, u32 row, u32 column) {
 #if PARTIAL
-  p.partial[((u64)blockIdx.y * p.rows + row) * p.columns + column] = sum;
+  a.partial[((u64)blockIdx.y * a.rows + row) * a.columns + column] = sums[0];
 #else
-  Window w;
-  finish(p, sum, row, spot(p, w, 0, column));
+  OUT_T* out = a.out + (i64)row * a.out_place.row + (i64)column * a.out_place.column;
+#if GATED
+  *out = gated(sums[0], sums[1]);
+#elif FUSED
+  Spot s;
+#if OPERANDS
+  for (int i = 0; i < OPERANDS; i++) s.operand[i] = (i64)column * a.operand_place[i].column;
+#endif
+  *out = epilogue(a, sums[0], row, s);
+#else
+  *out = put<OUT_T>(sums[0]);
+#endif
 #endif
 }

@@ -5,8 +5,8 @@ use graph::{
     expr::{Binary, Expr, Unary},
     prim::{
         Activation, ActivationKind, Append, ArgReduce, Attention, Axis, BatchDims, BufferId, CachedAttention, Cell,
-        Conv, Coordinates, Cumulative, Filled, Fused, Integer, Interpolation, Lrn, Map, MatMul, Nearest, Norm, Normed,
-        Pool, PoolKind, Positions, QuantMatMul, Recurrent, RecurrentInputs, Reduce, ReduceKind, Resize, Rotary,
+        Conv, Coordinates, Cumulative, Filled, Fused, Gated, Integer, Interpolation, Lrn, Map, MatMul, Nearest, Norm,
+        Normed, Pool, PoolKind, Positions, QuantMatMul, Recurrent, RecurrentInputs, Reduce, ReduceKind, Resize, Rotary,
         Scatter, ScatterKind, Sinks, Softmax, TopK, WeightLayout, Zeros,
     },
     shape,
@@ -273,6 +273,23 @@ fn rms_norm() -> Norm {
     Norm { axes: 1, epsilon: 1e-5, centre: false, scale: true, bias: false, round_before_scale: false }
 }
 
+/// `in0 * sigmoid(in0) * in1`, each rounded to the type.
+fn silu(dtype: DType) -> Expr {
+    let mut expr = Expr::new();
+    let parts = [0, 1].map(|number| {
+        let part = expr.input(number, dtype);
+        expr.cast(part, dtype)
+    });
+    let mut value = expr.unary(Unary::Sigmoid, parts[0]);
+    for part in parts {
+        value = expr.cast(value, dtype);
+        value = expr.binary(Binary::Mul, part, value);
+    }
+    let value = expr.cast(value, dtype);
+    expr.finish(value);
+    expr
+}
+
 /// Products with packed weights, of all their kernels.
 fn packed(dtype: DType, samples: &mut Vec<Sample>) {
     let (k, n) = (2048usize, 2048usize);
@@ -305,6 +322,9 @@ fn packed(dtype: DType, samples: &mut Vec<Sample>) {
             let normed = Prim::Normed(Normed { norm: rms_norm(), product: Box::new(Prim::QuantMatMul(prim.clone())) });
             let (label, scale) = (format!("normed_quant_matmul {bits} bits{word} {rows} rows {dtype}"), [k]);
             let inputs = [&inputs[..], &[(dtype, &scale[..])]].concat();
+            let half: [usize; 3] = [1, rows, n / 2];
+            let gated = Gated { product: Box::new(normed.clone()), dtype, epilogue: silu(dtype) };
+            samples.push(sample(format!("gated_{label}"), Prim::Gated(gated), &inputs, &[(dtype, &half)]));
             samples.push(sample(label, normed, &inputs, &[(dtype, &y)]));
         }
         let (mut made, operands) = (Prim::QuantMatMul(prim), own);

@@ -5,22 +5,22 @@
 //! layout would save no byte, and cost every session a pass over all weights.
 use graph::{
     DType, Declined, Prim, Step, View,
-    prim::{BufferId, Fused, MatMul, Norm, QuantMatMul, WeightLayout, Zeros},
+    prim::{BufferId, Fused, Gated, MatMul, Norm, QuantMatMul, WeightLayout, Zeros},
 };
 
 use crate::{
-    Arch, Args, Kernel, Launch, Matrix, Work, gemm,
+    Arch, Args, Kernel, Launch, Matrix, Work, expr, gemm,
     kernel::type_name,
     layout::grid_x,
-    product::{Choice, Product},
+    product::{Choice, Place, Product},
 };
 
 macro_rules! text {
     ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };
 }
 
-const GEMV: &str = text!("product.h", "quant.h", "quant_product.h", "quant_gemv.hip");
-const MMA: &str = text!("product.h", "quant.h", "quant_product.h", "mma.h", "quant_mma.hip");
+const GEMV: &str = text!("quant.h", "quant_product.h", "quant_gemv.hip");
+const MMA: &str = text!("quant.h", "quant_product.h", "mma.h", "quant_mma.hip");
 const UNPACK: &str = text!("quant.h", "quant_unpack.hip");
 
 /// Stands among the buffers of a step for weights that were unpacked into scratch memory; offsets count from its start.
@@ -35,12 +35,15 @@ const FEW_ROWS_PLAIN: u64 = 16;
 const MOST_UNPACKED: usize = 512 << 20;
 /// Where unpacked weights begin.
 const ALIGNMENT: usize = 256;
-/// Threads of every block here.
+/// Threads of a block, where nothing else is said.
 const THREADS: u32 = 256;
-/// Bytes of normalised rows, at most: beside them a block has its sums in LDS.
-const MOST_NORMED: u32 = 32 << 10;
-/// Waves that a compute unit keeps enough reads of memory in flight with.
+/// Bytes of rows in LDS, at most: beside them a block has its sums in LDS.
+const MOST_STAGED: u32 = 36 << 10;
+/// Waves that a compute unit keeps enough reads of memory in flight with, and those that read a round ahead.
 const BUSY_WAVES: u64 = 16;
+const BUSY_AHEAD: u64 = 12;
+/// Rounds of a wave that are few.
+const SHORT: u64 = 4;
 
 /// The weights of a product as kernels read them.
 struct Weights<'a> {
@@ -153,13 +156,6 @@ impl<'a> Prologue<'a> {
         Ok(Self { norm, number, scale, pack: if packs { pack } else { 1 } })
     }
 
-    /// Bytes of LDS for the rows of a block.
-    fn lds_bytes(product: &Product<'_>, rows: u64) -> Result<u32, Declined> {
-        let bytes = product.rows.min(rows) * product.channels * product.left.bytes() as u64;
-        let room = u32::try_from(bytes).ok().filter(|&bytes| bytes <= MOST_NORMED);
-        room.ok_or_else(|| Declined::new(format!("{bytes} bytes of rows to normalise, more than {MOST_NORMED}")))
-    }
-
     fn args(&self, args: Args) -> Args {
         args.input("scale", self.number, self.scale)
             .f32("epsilon", self.norm.epsilon)
@@ -225,15 +221,32 @@ fn packed_product(step: &Step) -> Option<&QuantMatMul> {
 
 /// The launches of a product.
 pub(crate) fn work(prim: &QuantMatMul, step: &Step, arch: &Arch) -> Result<Work, Declined> {
-    made(prim, None, step, arch)
+    made(prim, None, None, step, arch)
 }
 
 /// As [`work`], with the norm before the product.
 pub(crate) fn normed(prim: &QuantMatMul, norm: &Norm, step: &Step, arch: &Arch) -> Result<Work, Declined> {
-    made(prim, Some(norm), step, arch)
+    made(prim, Some(norm), None, step, arch)
 }
 
-fn made(prim: &QuantMatMul, norm: Option<&Norm>, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+/// As [`work`] or [`normed`], with columns put together in pairs.
+pub(crate) fn gated(prim: &Gated, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+    match &*prim.product {
+        Prim::QuantMatMul(product) => made(product, None, Some(prim), step, arch),
+        Prim::Normed(normed) if let Prim::QuantMatMul(product) = &*normed.product => {
+            made(product, Some(&normed.norm), Some(prim), step, arch)
+        }
+        other => Err(Declined::new(format!("columns of {} in pairs", other.name()))),
+    }
+}
+
+fn made(
+    prim: &QuantMatMul,
+    norm: Option<&Norm>,
+    gated: Option<&Gated>,
+    step: &Step,
+    arch: &Arch,
+) -> Result<Work, Declined> {
     let weights = Weights::new(prim, step)?;
     let product = Product::packed(step, weights.row_bytes)?;
     let prologue = norm.map(|norm| Prologue::new(norm, step, &product)).transpose()?;
@@ -252,12 +265,14 @@ fn made(prim: &QuantMatMul, norm: Option<&Norm>, step: &Step, arch: &Arch) -> Re
     }
     // The twin converts slowly what the others do in passing, so one row is worth its matrix instructions there.
     let suits = weights.suit_matrix(&product, arch) && (product.rows > 1 || arch.matrix == Matrix::Mma);
-    let task = Task { weights: &weights, product: &product, prologue: prologue.as_ref() };
+    let task = Task { weights: &weights, product: &product, prologue: prologue.as_ref(), gated };
     if suits { task.mma(arch) } else { task.gemv(arch) }
 }
 
 /// How the waves of a launch share the work.
 struct Cut {
+    /// Threads of a block.
+    threads: u32,
     /// Blocks of columns.
     blocks: u32,
     /// Waves of a block that share k.
@@ -267,17 +282,40 @@ struct Cut {
 }
 
 impl Cut {
-    /// For waves that make `columns` columns each and walk a column in `rounds`: as many waves as keep the device busy.
-    fn new(product: &Product<'_>, columns: u64, rounds: u64, arch: &Arch) -> Result<Self, Declined> {
-        let waves = u64::from(THREADS / arch.wave);
-        let (groups, units) = (product.columns.div_ceil(columns), u64::from(arch.compute_units));
+    /// For `groups` of columns, each of which a wave walks down in `rounds`: as many waves as keep the device busy, `busy` for
+    /// each compute unit. `made_of` groups belong to the same block.
+    fn new(groups: u64, made_of: u64, rounds: u64, busy: u64, threads: u32, arch: &Arch) -> Result<Self, Declined> {
+        let (waves, units) = (u64::from(threads / arch.wave), u64::from(arch.compute_units));
         let mut parts = 1;
-        while parts < waves && 2 * parts <= rounds && groups * parts < BUSY_WAVES * units {
+        while parts < waves / made_of && 2 * parts <= rounds && groups * parts < busy * units {
             parts *= 2;
         }
         let blocks = (groups * parts).div_ceil(waves);
-        let splits = if blocks < units { (2 * units / blocks).min(rounds / parts).clamp(1, 64) } else { 1 };
-        Ok(Self { blocks: grid_x(blocks)?, parts: parts as u32, splits: splits as u32 })
+        // Sums of several blocks cost a launch more, so each of them has to have work for long.
+        let splits = if made_of == 1 && 2 * blocks <= units { (units / blocks).min(rounds / parts / 2) } else { 1 };
+        Ok(Self { threads, blocks: grid_x(blocks)?, parts: parts as u32, splits: splits.clamp(1, 64) as u32 })
+    }
+}
+
+/// How waves read weights that matrix instructions multiply.
+struct Form {
+    /// Packs of 16 bytes that a lane reads of a column at a time.
+    packs: u64,
+    /// Lanes that share a column: `GROUPS` of `hip/quant_mma.hip`.
+    groups: u64,
+    /// Elements between normalised rows beside their own: `ROW_PAD`.
+    row_pad: u64,
+}
+
+impl Form {
+    fn new(arch: &Arch) -> Self {
+        let (packs, groups, row_pad) = match arch.matrix {
+            Matrix::Mma => (2, 4, 32),
+            Matrix::Mfma => (1, 4, 8),
+            Matrix::Wmma12 => (2, 2, 8),
+            Matrix::Wmma11 | Matrix::None => (2, 1, 8),
+        };
+        Self { packs, groups, row_pad }
     }
 }
 
@@ -292,23 +330,66 @@ struct Task<'a> {
     weights: &'a Weights<'a>,
     product: &'a Product<'a>,
     prologue: Option<&'a Prologue<'a>>,
+    gated: Option<&'a Gated>,
 }
 
 impl Task<'_> {
-    /// A launch whose blocks have that many rows each.
-    fn launch(&self, kernel: Kernel, cut: &Cut, units: usize, rows: u64) -> Result<Work, Declined> {
-        let Self { weights, product, prologue } = *self;
-        let mut choice = Choice::whole(product);
+    /// Columns of the weights for one of the output.
+    fn made_of(&self) -> u64 {
+        1 + u64::from(self.gated.is_some())
+    }
+
+    /// Of so many columns each.
+    fn groups(&self, columns: u64) -> u64 {
+        self.product.columns.div_ceil(columns) * self.made_of()
+    }
+
+    fn args(&self, cut: &Cut, units: usize) -> Args {
+        let Self { weights, product, prologue, .. } = *self;
+        let args = Args::new().input("left", product.left.number, product.left.view);
+        let args = args.input("right", product.right.number, product.right.view).output("out", 0, product.out.0);
+        let args = if cut.splits > 1 { args.scratch("partial", 0) } else { args.null("partial") };
+        let args = product
+            .operands
+            .iter()
+            .fold(weights.args(args), |args, (number, view, _)| args.input("operand", *number, view));
+        let place = |args: Args, name, place: &Place| args.i64s(name, &[place.row, place.at[2]]);
+        let args = product.operands.iter().fold(args, |args, (_, _, of)| place(args, "operand_place", of));
+        let args = place(args, "out_place", &product.out.1)
+            .i64s("left_row", &[product.left.across, product.left.k])
+            .u32s("rows", &[product.rows as u32, product.columns as u32, product.channels as u32])
+            .u32("units", units as u32)
+            .u32("parts", cut.parts)
+            .u32("splits", cut.splits);
+        prologue.iter().fold(args, |args, prologue| prologue.args(args))
+    }
+
+    fn kernel(&self, name: &'static str, family: &'static str, cut: &Cut) -> Kernel {
+        let Self { weights, product, prologue, gated } = *self;
+        let mut kernel = weights.set(product.kernel(name, family, cut.splits > 1));
+        if let Some(gated) = gated {
+            kernel = kernel.with(expr::headers([&gated.epilogue]));
+            kernel.generated = gate(gated, product.out.0.dtype);
+        }
+        kernel
+            .set("NORM", prologue.map_or(0, |prologue| prologue.pack))
+            .set("GATED", u8::from(gated.is_some()))
+            .set("THREADS", cut.threads)
+    }
+
+    fn launch(&self, kernel: Kernel, cut: &Cut, units: usize, rows: u64, lds_bytes: u32) -> Result<Work, Declined> {
+        let mut choice = Choice::whole(self.product);
         choice.splits = cut.splits;
-        let args = weights.args(product.args(&choice)).u32("units", units as u32).u32("parts", cut.parts);
-        let kernel = weights.set(kernel).set("NORM", prologue.map_or(0, |prologue| prologue.pack));
-        let (args, lds_bytes) = match prologue {
-            Some(prologue) => (prologue.args(args), Prologue::lds_bytes(product, rows)?),
-            None => (args, 0),
-        };
-        let grid = [cut.blocks, cut.splits, row_groups(product, rows)?];
-        let first = Launch { kernel, grid, threads: THREADS, lds_bytes, args };
-        gemm::finished(first, product, &choice)
+        let grid = [cut.blocks, cut.splits, row_groups(self.product, rows)?];
+        let first = Launch { kernel, grid, threads: cut.threads, lds_bytes, args: self.args(cut, units) };
+        gemm::finished(first, self.product, &choice)
+    }
+
+    /// Bytes of LDS for rows of a block that lie so many elements apart, if there is room.
+    fn lds_bytes(&self, rows: u64, pitch: u64) -> Result<u32, Declined> {
+        let bytes = self.product.rows.min(rows) * pitch * self.product.left.bytes() as u64;
+        let room = u32::try_from(bytes).ok().filter(|&bytes| bytes <= MOST_STAGED);
+        room.ok_or_else(|| Declined::new(format!("{bytes} bytes of rows to normalise, more than {MOST_STAGED}")))
     }
 
     fn gemv(&self, arch: &Arch) -> Result<Work, Declined> {
@@ -321,29 +402,62 @@ impl Task<'_> {
         let units = weights.row_bytes / bytes;
         let rows = product.rows.next_power_of_two().min(4);
         let columns = if rows <= 2 { 4 } else { 2 };
-        let cut = Cut::new(product, columns, (units as u64).div_ceil(u64::from(arch.wave)), arch)?;
-        let kernel = product
-            .kernel("quant_gemv", GEMV, cut.splits > 1)
+        let rounds = (units as u64).div_ceil(u64::from(arch.wave));
+        let cut = Cut::new(self.groups(columns), self.made_of(), rounds, BUSY_WAVES, THREADS, arch)?;
+        let kernel = self
+            .kernel("quant_gemv", GEMV, &cut)
             .set("ROWS", rows)
             .set("COLUMNS", columns)
             .set("BYTES", bytes)
             .set("SPLIT", (unit / weights.prim.block).max(1))
             .set("LEFT_PACK", u8::from(reads_packs(product, 8)));
-        self.launch(kernel, &cut, units, rows)
+        let lds_bytes = if self.prologue.is_some() { self.lds_bytes(rows, product.channels)? } else { 0 };
+        self.launch(kernel, &cut, units, rows, lds_bytes)
     }
 
     fn mma(&self, arch: &Arch) -> Result<Work, Declined> {
         let Self { weights, product, .. } = *self;
-        let units = weights.row_bytes / 16;
-        let cut = Cut::new(product, 16, (units as u64).div_ceil(4), arch)?;
-        let unit = 128 / weights.prim.bits;
-        let kernel = product
-            .kernel("quant_mma", MMA, cut.splits > 1)
+        let form = Form::new(arch);
+        let (units, unit) = (weights.row_bytes / 16, 128 / weights.prim.bits);
+        let rounds = (units as u64).div_ceil(form.packs * form.groups);
+        let is_few = product.rows <= 8;
+        let cut = |threads| Cut::new(self.groups(16), self.made_of(), rounds, BUSY_AHEAD, threads, arch);
+        let mut cut_up = cut(THREADS)?;
+        // Where a block has one tile and much to read for it, more waves read more at a time.
+        if is_few && cut_up.parts * arch.wave == THREADS && rounds >= SHORT * u64::from(cut_up.parts) {
+            cut_up = cut(2 * THREADS)?;
+        }
+        let cut = cut_up;
+        let shared = u64::from(cut.parts * cut.splits);
+        // A row as waves read it is worth its way through LDS if many waves read it.
+        let lds_bytes = self.lds_bytes(16, rounds * form.packs * form.groups * unit as u64 + form.row_pad);
+        let lds_bytes = match (lds_bytes, self.prologue) {
+            (lds_bytes, Some(_)) => lds_bytes?,
+            (Ok(lds_bytes), None) if product.rows == 1 || shared == 1 => lds_bytes,
+            _ => 0,
+        };
+        let is_short = self.prologue.is_some() || rounds.div_ceil(shared) <= SHORT;
+        let kernel = self
+            .kernel("quant_mma", MMA, &cut)
             .set("SPLIT", (unit / weights.prim.block).max(1))
-            .set("FEW", u8::from(product.rows <= 8))
+            .set("FEW", u8::from(is_few))
+            .set("SHORT", u8::from(is_short))
+            .set("PACKS", form.packs)
+            .set("STAGED", u8::from(lds_bytes > 0))
             .set("MATRIX", gemm::matrix_number(arch.matrix));
-        self.launch(kernel, &cut, units, 16)
+        self.launch(kernel, &cut, units, 16, lds_bytes)
     }
+}
+
+/// The function that makes an element of two sums.
+fn gate(gated: &Gated, dtype: DType) -> String {
+    let mut text = expr::function("stored_of", &gated.epilogue, dtype);
+    let names =
+        expr::inputs(&gated.epilogue).into_iter().map(|(number, _)| if number == 0 { "first" } else { "second" });
+    let values: Vec<&str> = names.collect();
+    text.push_str("template <class V> DEV OUT_T gated(V first, V second) {\n");
+    text.push_str(&format!("  return put<OUT_T>(stored_of({}));\n}}\n", values.join(", ")));
+    text
 }
 
 /// Whether rows of activations can be read 16 bytes at a time, and have a multiple of `elems`.

@@ -43,6 +43,7 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         {
             quant::normed(prim, &normed.norm, step, arch)
         }
+        Prim::Gated(prim) => quant::gated(prim, step, arch),
         Prim::MatMul(_)
         | Prim::Normed(_)
         | Prim::Conv(_)

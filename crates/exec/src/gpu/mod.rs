@@ -193,6 +193,11 @@ impl Device for GpuDevice {
         true
     }
 
+    /// Another launch would read again what blocks have in LDS.
+    fn wants_gated_products(&self) -> bool {
+        true
+    }
+
     /// Kernels are compiled, libraries asked, and weights uploaded.
     fn plans_ahead(&self) -> bool {
         true
