@@ -1,6 +1,6 @@
 // Matrix products of few rows: the right operand is read once, as fast as memory gives it. See product.h.
 //
-// ROWS: 1, 2, 4 or 8, of which p.rows are there. PACK: elements of the right operand that are read at once. LEFT_PACK: the
+// ROWS: 1, 2, 4 or 8, of which a.rows are there. PACK: elements of the right operand that are read at once. LEFT_PACK: the
 // same of the left one, whose k then lie one behind the other. With SPLIT, blockIdx.y is a part of k, and the last block of a
 // tile to come that far adds the parts up in order: one launch makes the product.
 //
@@ -11,14 +11,36 @@
 // NORM: 1 if rows of the left operand are scaled, and divided by the root of the mean of their squares. That is one number
 // for a row, so it is the sums that are divided: whoever walks along k sums the squares on the way. What lies between the norm
 // and the product is not rounded.
+//
+// Arguments are few, and come in the order of their use: a block has those that it begins with after one read of memory.
+struct GemvPlace { i64 high, low, row, column; };
 struct GemvArgs {
-  ProductArgs product;
-  u32* counters;  // [batches, tiles_across]: zero before and after
+  const LEFT_T* left;
+  const RIGHT_T* right;
+  i64 left_row, left_k;
+  i64 right_next;  // between what lies without gaps: rows of the right operand, or columns
+  u32 rows, columns, depth, split_depth, splits, tiles;
+  u32 batches, low_extent;  // batch = high * low_extent + low
+  i32 left_zero, right_zero;
+  f32 alpha;
+  OUT_T* out;
+  GemvPlace out_place;
+  SUM* partial;   // [splits, batches, rows, columns]
+  u32* counters;  // [batches, tiles]: zero before and after
 #if NORM
   const LEFT_T* scale;
-  f32* squares;  // [splits, tiles_across, rows]
+  f32* squares;  // [splits, tiles, rows]
   f32 epsilon;
 #endif
+#if OPERANDS
+  const void* operand[OPERANDS];
+  GemvPlace operand_place[OPERANDS];
+#endif
+#if BIAS
+  const BIAS_T* bias;
+  i64 bias_low, bias_row, bias_column;
+#endif
+  i64 left_high, left_low, right_high, right_low;
 };
 
 typedef Pack<LEFT_T, LEFT_PACK> LeftSome;
@@ -27,20 +49,19 @@ typedef Pack<RIGHT_T, PACK> Some;
 // COUNT elements of a row from k on; those from `end` on are zeros.
 template <int COUNT>
 DEV void load_left(const GemvArgs& a, const LEFT_T* left, u32 row, u32 k, u32 end, SUM* x, SUM& squares) {
-  const ProductArgs& p = a.product;
-  const LEFT_T* from = left + (i64)row * p.left_row;
+  const LEFT_T* from = left + (i64)row * a.left_row;
 #pragma unroll
   for (int i = 0; i < COUNT; i += LEFT_PACK) {
     const bool inside = k + i < end;
     LeftSome some;
-    if (inside) some = *(const LeftSome*)(from + (i64)(k + i) * (LEFT_PACK > 1 ? 1 : p.left_k));
+    if (inside) some = *(const LeftSome*)(from + (i64)(k + i) * (LEFT_PACK > 1 ? 1 : a.left_k));
 #if NORM
     LeftSome scale;
     if (inside) scale = *(const LeftSome*)(a.scale + k + i);
 #endif
 #pragma unroll
     for (int e = 0; e < LEFT_PACK; e++) {
-      x[i + e] = inside ? (SUM)get(some.at[e]) - (SUM)p.left_zero : 0;
+      x[i + e] = inside ? (SUM)get(some.at[e]) - (SUM)a.left_zero : 0;
 #if NORM
       squares += x[i + e] * x[i + e];
       if (inside) x[i + e] *= (SUM)get(scale.at[e]);
@@ -52,23 +73,49 @@ DEV void load_left(const GemvArgs& a, const LEFT_T* left, u32 row, u32 k, u32 en
 // What the sums of a row with these squares are multiplied with.
 DEV SUM factor_of(const GemvArgs& a, SUM squares) {
 #if NORM
-  return rsqrtf(squares / (f32)a.product.depth + a.epsilon);
+  return rsqrtf(squares / (f32)a.depth + a.epsilon);
 #else
   return 1;
 #endif
 }
 
-DEV void finish_sum(const ProductArgs& p, SUM sum, SUM factor, u32 batch, u32 row, u32 column) {
-  Window w;
-  finish(p, NORM ? sum * factor : sum, row, spot(p, w, batch, column));
+struct GemvSpot {
+#if OPERANDS
+  i64 operand[OPERANDS];
+#else
+  u32 none;
+#endif
+};
+
+DEV i64 place_at(const GemvPlace& place, u32 high, u32 low, u32 column) {
+  return (i64)high * place.high + (i64)low * place.low + (i64)column * place.column;
+}
+
+// Stores what a sum makes.
+DEV void store_sum(const GemvArgs& a, SUM sum, SUM factor, u32 batch, u32 row, u32 column) {
+  const u32 high = batch ? batch / a.low_extent : 0, low = batch - high * a.low_extent;
+  sum = scaled(NORM ? sum * factor : sum, a.alpha);
+#if BIAS
+  sum += (SUM)get(a.bias[(i64)low * a.bias_low + (i64)row * a.bias_row + (i64)column * a.bias_column]);
+#endif
+  OUT_T* out = a.out + place_at(a.out_place, high, low, column) + (i64)row * a.out_place.row;
+#if FUSED
+  GemvSpot s;
+#if OPERANDS
+  for (int i = 0; i < OPERANDS; i++) s.operand[i] = place_at(a.operand_place[i], high, low, column);
+#endif
+  *out = epilogue(a, (SIGNED)sum, row, s);
+#else
+  *out = put<OUT_T>((SIGNED)sum);
+#endif
 }
 
 // A block's sum of its part of k.
-DEV void give(const ProductArgs& p, SUM sum, SUM factor, u32 batch, u32 row, u32 column) {
+DEV void give(const GemvArgs& a, SUM sum, SUM factor, u32 batch, u32 row, u32 column) {
 #if SPLIT
-  p.partial[(((u64)blockIdx.y * p.batches + batch) * p.rows + row) * p.columns + column] = sum;
+  a.partial[(((u64)blockIdx.y * a.batches + batch) * a.rows + row) * a.columns + column] = sum;
 #else
-  finish_sum(p, sum, factor, batch, row, column);
+  store_sum(a, sum, factor, batch, row, column);
 #endif
 }
 
@@ -76,44 +123,46 @@ DEV void give(const ProductArgs& p, SUM sum, SUM factor, u32 batch, u32 row, u32
 // Behind all of a block's sums, of `width` columns from `first` on.
 DEV void add_parts(const GemvArgs& a, u32 batch, u64 block, u32 first, u32 width) {
   SHARED(u32, is_last, 1);
-  const ProductArgs& p = a.product;
   publish();
   __syncthreads();
   if (threadIdx.x == 0) {
-    is_last[0] = count_up(a.counters + block) == p.splits - 1;
+    is_last[0] = count_up(a.counters + block) == a.splits - 1;
     if (is_last[0]) a.counters[block] = 0;
   }
   __syncthreads();
   if (!is_last[0]) return;
   receive();
-  for (u32 at = threadIdx.x; at < p.rows * width; at += BLOCK) {
+  for (u32 at = threadIdx.x; at < a.rows * width; at += BLOCK) {
     const u32 row = at / width, column = first + at - row * width;
-    if (column >= p.columns) continue;
-    const SUM* from = p.partial + ((u64)batch * p.rows + row) * p.columns + column;
+    if (column >= a.columns) continue;
+    const SUM* from = a.partial + ((u64)batch * a.rows + row) * a.columns + column;
     SUM sum = 0, squares = 0;
 #pragma unroll 8
-    for (u32 part = 0; part < p.splits; part++) {
-      sum += from[(u64)part * p.batches * p.rows * p.columns];
+    for (u32 part = 0; part < a.splits; part++) {
+      sum += from[(u64)part * a.batches * a.rows * a.columns];
 #if NORM
-      squares += a.squares[(part * p.tiles_across + block) * p.rows + row];
+      squares += a.squares[(part * a.tiles + block) * a.rows + row];
 #endif
     }
-    finish_sum(p, sum, factor_of(a, squares), batch, row, column);
+    store_sum(a, sum, factor_of(a, squares), batch, row, column);
   }
 }
 #endif
 
 KERNEL(gemv, BLOCK, GemvArgs) {
-  const ProductArgs& p = a.product;
-  const u32 begin = blockIdx.y * p.split_depth, end = min_of(p.depth, begin + p.split_depth);
+  const u32 begin = blockIdx.y * a.split_depth, end = min_of(a.depth, begin + a.split_depth);
   const u64 block = block_number();
-  if (block >= (u64)p.tiles_across * p.batches) return;
-  // A division of 64 bits takes as long as a read of memory.
-  const u32 batch = p.batches == 1 ? 0 : (u32)(block / p.tiles_across);
-  const u32 across = (u32)(block - (u64)batch * p.tiles_across);
-  const u32 high = batch / p.low_extent, low = batch - high * p.low_extent;
-  const LEFT_T* left = p.left + (i64)high * p.left_high + (i64)low * p.left_low;
-  const RIGHT_T* right = p.right + (i64)high * p.right_high + (i64)low * p.right_low;
+  if (block >= (u64)a.tiles * a.batches) return;
+  u32 batch = 0;
+  const LEFT_T* left = a.left;
+  const RIGHT_T* right = a.right;
+  if (a.batches > 1) {
+    batch = (u32)(block / a.tiles);
+    const u32 high = batch / a.low_extent, low = batch - high * a.low_extent;
+    left += (i64)high * a.left_high + (i64)low * a.left_low;
+    right += (i64)high * a.right_high + (i64)low * a.right_low;
+  }
+  const u32 across = (u32)(block - (u64)batch * a.tiles);
 #if ALONG_K
   const u32 width = BLOCK / WARP * COLUMNS, lane = threadIdx.x % WARP;
   const u32 first = across * width + threadIdx.x / WARP * COLUMNS;
@@ -124,7 +173,7 @@ KERNEL(gemv, BLOCK, GemvArgs) {
   }
   const RIGHT_T* column[COLUMNS];
   // Columns beyond the last are the last once more.
-  for (u32 c = 0; c < COLUMNS; c++) column[c] = right + (i64)min_of(first + c, p.columns - 1) * p.right_at[2];
+  for (u32 c = 0; c < COLUMNS; c++) column[c] = right + (i64)min_of(first + c, a.columns - 1) * a.right_next;
 #pragma unroll (COLUMNS > 4 ? 1 : 8 / COLUMNS)
   for (u32 k = begin + lane * PACK; k < end; k += WARP * PACK) {
     Some y[COLUMNS];
@@ -133,11 +182,11 @@ KERNEL(gemv, BLOCK, GemvArgs) {
 #pragma unroll
     for (u32 r = 0; r < ROWS; r++) {
       SUM x[PACK];
-      load_left<PACK>(a, left, min_of(r, p.rows - 1), k, end, x, squares[r]);
+      load_left<PACK>(a, left, min_of(r, a.rows - 1), k, end, x, squares[r]);
 #pragma unroll
       for (int e = 0; e < PACK; e++)
 #pragma unroll
-        for (int c = 0; c < COLUMNS; c++) sums[r][c] += x[e] * ((SUM)get(y[c].at[e]) - (SUM)p.right_zero);
+        for (int c = 0; c < COLUMNS; c++) sums[r][c] += x[e] * ((SUM)get(y[c].at[e]) - (SUM)a.right_zero);
     }
   }
 #pragma unroll
@@ -145,13 +194,13 @@ KERNEL(gemv, BLOCK, GemvArgs) {
 #if NORM
     squares[r] = wave_sum(squares[r]);
 #if SPLIT
-    if (threadIdx.x == 0 && r < p.rows) a.squares[(blockIdx.y * p.tiles_across + block) * p.rows + r] = squares[r];
+    if (threadIdx.x == 0 && r < a.rows) a.squares[(blockIdx.y * a.tiles + block) * a.rows + r] = squares[r];
 #endif
 #endif
 #pragma unroll
     for (u32 c = 0; c < COLUMNS; c++) {
       SUM sum = wave_sum(sums[r][c]);
-      if (lane == 0 && r < p.rows && first + c < p.columns) give(p, sum, factor_of(a, squares[r]), batch, r, first + c);
+      if (lane == 0 && r < a.rows && first + c < a.columns) give(a, sum, factor_of(a, squares[r]), batch, r, first + c);
     }
   }
 #else
@@ -166,22 +215,22 @@ KERNEL(gemv, BLOCK, GemvArgs) {
     squares[r] = 0;
     for (int c = 0; c < PACK; c++) sums[r][c] = 0;
   }
-  if (first < p.columns) {
+  if (first < a.columns) {
     for (u32 k = begin + threadIdx.x / LANES * DEEP; k < end; k += BLOCK / LANES * DEEP) {
       Some y[DEEP];
-      const RIGHT_T* from = right + (i64)k * p.right_k + first;
+      const RIGHT_T* from = right + (i64)k * a.right_next + first;
 #pragma unroll
       for (int d = 0; d < DEEP; d++)
-        if (k + d < end) y[d] = *(const Some*)(from + (i64)d * p.right_k);
+        if (k + d < end) y[d] = *(const Some*)(from + (i64)d * a.right_next);
 #pragma unroll
       for (u32 r = 0; r < ROWS; r++) {
         SUM x[DEEP];
-        load_left<DEEP>(a, left, min_of(r, p.rows - 1), k, end, x, squares[r]);
+        load_left<DEEP>(a, left, min_of(r, a.rows - 1), k, end, x, squares[r]);
 #pragma unroll
         for (int d = 0; d < DEEP; d++)
           if (k + d < end)
 #pragma unroll
-            for (int c = 0; c < PACK; c++) sums[r][c] += x[d] * ((SUM)get(y[d].at[c]) - (SUM)p.right_zero);
+            for (int c = 0; c < PACK; c++) sums[r][c] += x[d] * ((SUM)get(y[d].at[c]) - (SUM)a.right_zero);
       }
     }
   }
@@ -200,7 +249,7 @@ KERNEL(gemv, BLOCK, GemvArgs) {
 #endif
   }
   __syncthreads();
-  for (u32 at = threadIdx.x; at < p.rows * width; at += BLOCK) {
+  for (u32 at = threadIdx.x; at < a.rows * width; at += BLOCK) {
     const u32 row = at / width, c = at - row * width;
     SUM sum = 0, square = 0;
     for (u32 w = 0; w < BLOCK / WARP; w++) {
@@ -210,9 +259,9 @@ KERNEL(gemv, BLOCK, GemvArgs) {
 #endif
     }
 #if NORM && SPLIT
-    if (c == 0) a.squares[(blockIdx.y * p.tiles_across + block) * p.rows + row] = square;
+    if (c == 0) a.squares[(blockIdx.y * a.tiles + block) * a.rows + row] = square;
 #endif
-    if (across * width + c < p.columns) give(p, sum, factor_of(a, square), batch, row, across * width + c);
+    if (across * width + c < a.columns) give(a, sum, factor_of(a, square), batch, row, across * width + c);
   }
 #endif
 #if SPLIT

@@ -56,9 +56,13 @@ pub fn has_few_rows(step: &Step) -> bool {
         })
 }
 
-pub(crate) fn launch(kernel: crate::Kernel, blocks: u64, parts: u32, product: &Product<'_>, choice: &Choice) -> Launch {
-    let grid = [blocks.min(MOST_BLOCKS) as u32, parts, blocks.div_ceil(MOST_BLOCKS).max(1) as u32];
-    Launch { kernel, grid, threads: THREADS, lds_bytes: 0, args: product.args(choice) }
+/// So many blocks along x, and along z as far as they do not fit, `parts` times.
+pub(crate) fn grid(blocks: u64, parts: u32) -> [u32; 3] {
+    [blocks.min(MOST_BLOCKS) as u32, parts, blocks.div_ceil(MOST_BLOCKS).max(1) as u32]
+}
+
+fn launch(kernel: crate::Kernel, blocks: u64, parts: u32, product: &Product<'_>, choice: &Choice) -> Launch {
+    Launch { kernel, grid: grid(blocks, parts), threads: THREADS, lds_bytes: 0, args: product.args(choice) }
 }
 
 /// Adds the second pass, if there has to be one.

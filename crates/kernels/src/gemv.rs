@@ -2,9 +2,9 @@
 use graph::Declined;
 
 use crate::{
-    Arch, Kernel, Work,
-    gemm::launch,
-    product::{Choice, Product, Side},
+    Arch, Args, Kernel, Launch, Work,
+    gemm::grid,
+    product::{Choice, Place, Product, Side},
 };
 
 macro_rules! text {
@@ -132,25 +132,47 @@ fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Sha
 pub(crate) fn work(product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
     let rows = product.rows.next_power_of_two();
     let cut = Cut::new(product, rows, arch);
-    let choice = &cut.choice;
-    let (blocks, splits) = (u64::from(choice.tiles[1]) * product.batches(), choice.splits);
-    let is_split = splits > 1;
-    let norm = product.norm.as_ref();
-    let kernel = product.kernel("gemv", GEMV, false).set("ROWS", rows).set("NORM", u8::from(norm.is_some()));
-    let mut launch = launch(cut.set(kernel), blocks, splits, product, choice);
-    launch.threads = cut.threads;
-    let sums = (product.rows * product.columns * product.batches()) as usize * splits as usize;
-    let partial_bytes = if is_split { sums * product.sum_type().2 } else { 0 };
-    let mut args = launch.args;
+    let (blocks, splits) = (u64::from(cut.choice.tiles[1]) * product.batches(), cut.choice.splits);
+    let kernel = product.kernel("gemv", GEMV, false).set("ROWS", rows).set("NORM", u8::from(product.norm.is_some()));
+    // Sums of all parts, then the squares of their rows.
+    let sums = product.rows * product.columns * product.batches() * u64::from(splits);
+    let partial_bytes = sums as usize * product.sum_type().2;
+    let squares = if product.norm.is_some() { blocks * u64::from(splits) * product.rows } else { 0 };
+    let scratch_bytes = if splits > 1 { partial_bytes + squares as usize * size_of::<f32>() } else { 0 };
+    let args = args(product, &cut, blocks, partial_bytes);
+    let (kernel, grid) = (cut.set(kernel), grid(blocks, splits));
+    let launch = Launch { kernel, grid, threads: cut.threads, lds_bytes: 0, args };
+    Ok(Work { launches: vec![launch], scratch_bytes })
+}
+
+fn args(product: &Product<'_>, cut: &Cut, blocks: u64, partial_bytes: usize) -> Args {
+    let (left, right, choice) = (&product.left, &product.right, &cut.choice);
+    let is_split = choice.splits > 1;
+    let place = |args: Args, name, of: &Place| args.i64s(name, &[of.high, of.low, of.row, of.at[2]]);
+    let next = if right.k == 1 { right.across } else { right.k };
+    let args = Args::new()
+        .input("left", left.number, left.view)
+        .input("right", right.number, right.view)
+        .i64s("left_row", &[left.across, left.k])
+        .i64("right_next", next)
+        .u32s("rows", &[product.rows as u32, product.columns as u32, product.channels as u32])
+        .u32s("split_depth", &[choice.split_depth, choice.splits, choice.tiles[1]])
+        .u32s("batches", &[product.batches() as u32, product.batch[1] as u32])
+        .u32s("left_zero", &[left.zero as u32, right.zero as u32])
+        .f32("alpha", product.alpha)
+        .output("out", 0, product.out.0);
+    let mut args = place(args, "out_place", &product.out.1);
+    args = if is_split { args.scratch("partial", 0) } else { args.null("partial") };
     args = if is_split { args.counters("counters", blocks as usize) } else { args.null("counters") };
-    let mut square_bytes = 0;
-    if let Some(norm) = norm {
+    if let Some(norm) = &product.norm {
         args = args.input("scale", norm.number, norm.scale);
         args = if is_split { args.scratch("squares", partial_bytes) } else { args.null("squares") };
         args = args.f32("epsilon", norm.epsilon);
-        square_bytes =
-            if is_split { blocks as usize * splits as usize * product.rows as usize * size_of::<f32>() } else { 0 };
     }
-    launch.args = args;
-    Ok(Work { launches: vec![launch], scratch_bytes: partial_bytes + square_bytes })
+    args = product.operands.iter().fold(args, |args, (number, view, _)| args.input("operand", *number, view));
+    args = product.operands.iter().fold(args, |args, (_, _, of)| place(args, "operand_place", of));
+    if let Some((number, view)) = product.bias {
+        args = args.input("bias", number, view).i64s("bias_low", &product.bias_strides);
+    }
+    args.i64s("left_high", &[left.high, left.low, right.high, right.low])
 }
