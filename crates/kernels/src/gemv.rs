@@ -110,7 +110,7 @@ impl Cut {
 
 /// The threads of a block, and what they do, where columns lie without gaps.
 ///
-/// A block reads whole lines where that gives all compute units a block. Of short columns, which the blocks would share for no
+/// A block reads whole lines where that gives all compute units a block, and two at a time where it gives them several. Of short columns, which the blocks would share for no
 /// more than a round of reads each, it is better that each makes few columns alone: adding parts up takes longer.
 fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Shape) {
     const DEEP: u64 = 4;
@@ -119,6 +119,8 @@ fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Sha
     let blocks = |lanes: u64| product.columns.div_ceil(lanes * pack) * product.batches();
     if pack == 1 {
         (256, Shape::Across { lanes: 32, deep: DEEP })
+    } else if rows <= 2 && blocks(2 * line) >= 4 * units {
+        (512, Shape::Across { lanes: 2 * line, deep: DEEP })
     } else if blocks(line) >= units || rows > 2 {
         (if rows * pack > 64 { 256 } else { 512 }, Shape::Across { lanes: line, deep: DEEP })
     } else if 3 * blocks(line / 2) >= units && product.channels <= 2 * u64::from(MOST_THREADS) {
