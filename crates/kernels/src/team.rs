@@ -33,8 +33,10 @@ impl Team {
         let held = [8, 16, 32].into_iter().filter(|&elems| elems <= most).map(|elems| elems / pack);
         let most = most / pack;
         let mut lanes = packs.div_ceil(most).next_power_of_two().min(THREADS);
-        // Few rows: more threads with less each.
-        while lanes < THREADS && lanes < packs && u64::from(rows) * u64::from(lanes) < busy(arch) {
+        // Few rows: more threads with less each. Teams of more than 32 wait at barriers, which only a device with little to do
+        // has the time for.
+        let enough = |lanes: u32| if lanes < 32 { busy(arch) } else { busy(arch) / 4 };
+        while lanes < THREADS && lanes < packs && u64::from(rows) * u64::from(lanes) < enough(lanes) {
             lanes *= 2;
         }
         let mut held = held.into_iter().find(|held| packs <= held * lanes).unwrap_or(0);
@@ -77,4 +79,17 @@ pub(crate) fn busy(arch: &Arch) -> u64 {
 /// Says what can't be done about a type.
 pub(crate) fn floats_only(what: &str, dtype: graph::DType) -> Result<(), Declined> {
     if dtype.is_float() { Ok(()) } else { Err(Declined::new(format!("{what} of {dtype}"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn teams_that_fill_a_quarter_of_a_device_need_no_barrier() {
+        let arch = Arch::new("gfx942", 132);
+        let lanes = |rows| Team::new(rows, 96, 8, 2, &arch).lanes;
+        assert_eq!([1 << 20, 4096, 1056].map(lanes), [32; 3]);
+        assert_eq!([1055, 128, 1].map(lanes), [64, 128, 128]);
+    }
 }
