@@ -21,22 +21,7 @@
 #else
 #define TILE_FENCE()
 #endif
-// How far above what weights are relative to a score may be, in powers of two: weights of f16 have room for more.
-#define NEAR 8.0f
 typedef Pack<T, 8> Eight;
-
-// Whether it is true for any lane.
-DEV bool wave_any(bool v) {
-#if defined(GPU_SIM)
-  return wave_max((u32)v) != 0;
-#elif defined(__CUDACC_RTC__)
-  return __any_sync(0xffffffffu, v);
-#elif MATRIX == 1
-  return __builtin_amdgcn_ballot_w64(v) != 0;
-#else
-  return __builtin_amdgcn_ballot_w32(v) != 0;
-#endif
-}
 
 // Rows of `elems` elements, of which those from `end` on are zeros. EIGHTS: eight elements can be read at once.
 template <bool EIGHTS> struct Rows {
@@ -176,11 +161,19 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
   Fragment query[QUERIES][SIZE / 16];
 #pragma unroll
   for (int f = 0; f < QUERIES; f++) {
+    // All are read before the first is put.
+    constexpr int TASKS = 16 * WAVES * SIZE / 8, EACH = (TASKS + THREADS - 1) / THREADS;
+    Eight held[EACH];
+#pragma unroll
+    for (int n = 0; n < EACH; n++) {
+      u32 task = threadIdx.x + n * THREADS, row = task / (SIZE / 8);
+      if (task < TASKS) held[n] = query_of((row / 16 * QUERIES + f) * 16 + row % 16, task % (SIZE / 8) * 8);
+    }
     if (f) __syncthreads();
-#pragma unroll 1
-    for (u32 task = threadIdx.x; task < 16 * WAVES * SIZE / 8; task += THREADS) {
-      u32 row = task / (SIZE / 8), at = task % (SIZE / 8) * 8;
-      *(Eight*)(values + row * K_PITCH + at) = query_of((row / 16 * QUERIES + f) * 16 + row % 16, at);
+#pragma unroll
+    for (int n = 0; n < EACH; n++) {
+      u32 task = threadIdx.x + n * THREADS;
+      if (task < TASKS) *(Eight*)(values + task / (SIZE / 8) * K_PITCH + task % (SIZE / 8) * 8) = held[n];
     }
     __syncthreads();
 #pragma unroll
@@ -228,52 +221,34 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
             }
         }
     }
-    // What weights are relative to need not be the largest score: as long as it is near, all that was summed up stays.
-    f32 top[QUERIES][CHAIN_ROWS];
-    bool is_far = false;
-#pragma unroll
-    for (int f = 0; f < QUERIES; f++)
-#pragma unroll
-      for (int r = 0; r < CHAIN_ROWS; r++) {
-        f32 most = s.top[f][r];
-#pragma unroll
-        for (int j = 0; j < KEYS / 16; j++)
-#pragma unroll
-          for (int c = 0; c < CHAIN_COLUMNS; c++) most = fmaxf(most, scores[f][j].at[chain_at(r, c)]);
-        top[f][r] = chain_max(most);
-        is_far = is_far || (top[f][r] - s.top[f][r]) * unit > NEAR;
-      }
-    if (wave_any(is_far)) {
-#pragma unroll
-      for (int f = 0; f < QUERIES; f++)
-#pragma unroll
-        for (int r = 0; r < CHAIN_ROWS; r++) {
-          const f32 before = exp2_near((s.top[f][r] - shift_of(top[f][r])) * unit);
-          s.top[f][r] = top[f][r];
-          s.sum[f][r] *= before;
-#pragma unroll
-          for (int n = 0; n < WIDTH / 16; n++)
-#pragma unroll
-            for (int c = 0; c < CHAIN_COLUMNS; c++) s.result[f][n].at[chain_at(r, c)] *= before;
-        }
-    }
     Fragment weights[QUERIES][KEYS / 16];
 #pragma unroll
     for (int f = 0; f < QUERIES; f++) {
 #pragma unroll
       for (int r = 0; r < CHAIN_ROWS; r++) {
-        const f32 shift = shift_of(s.top[f][r]) * unit;
-        f32 sum = 0;
+        f32 top = s.top[f][r];
+#pragma unroll
+        for (int j = 0; j < KEYS / 16; j++)
+#pragma unroll
+          for (int c = 0; c < CHAIN_COLUMNS; c++) top = fmaxf(top, scores[f][j].at[chain_at(r, c)]);
+        top = chain_max(top);
+        const f32 shift = shift_of(top) * unit, before = exp2_near(fmaf(s.top[f][r], unit, -shift));
+        s.top[f][r] = top;
+        f32 sum = s.sum[f][r] * before;
 #pragma unroll
         for (int j = 0; j < KEYS / 16; j++)
 #pragma unroll
           for (int c = 0; c < CHAIN_COLUMNS; c++) {
             f32& at = scores[f][j].at[chain_at(r, c)];
-            at = exp2_near(at * unit - shift);
+            at = exp2_near(fmaf(at, unit, -shift));
             sum += at;
           }
         // Summed over the lanes of the row at the end.
-        s.sum[f][r] += sum;
+        s.sum[f][r] = sum;
+#pragma unroll
+        for (int n = 0; n < WIDTH / 16; n++)
+#pragma unroll
+          for (int c = 0; c < CHAIN_COLUMNS; c++) s.result[f][n].at[chain_at(r, c)] *= before;
       }
 #pragma unroll
       for (int j = 0; j < KEYS / 16; j++) weights[f][j] = chain<T>(scores[f][j], lane);

@@ -174,7 +174,7 @@ impl<'a> Job<'a> {
 
     fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
         let sizes = [self.size, self.width];
-        let tile = Tile::new(matrix, arch, self.batches, self.rows, sizes);
+        let tile = Tile::new(matrix, arch, [self.batches, self.rows, self.total], sizes);
         let groups = self.rows.div_ceil(tile.rows);
         let is_plain = is_product(&self.attention.scores) && keeps_order(self.attention.alpha);
         let packed = |view, step, extent| u8::from(Self::is_packed(view, step, extent, 8));

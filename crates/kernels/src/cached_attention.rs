@@ -252,7 +252,7 @@ impl<'a> Job<'a> {
 
     fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
         let sizes = [self.size, self.width];
-        let tile = Tile::new(matrix, arch, self.batches * self.shared, self.all_rows(), sizes);
+        let tile = Tile::new(matrix, arch, [self.batches * self.shared, self.all_rows(), self.total], sizes);
         let groups = self.all_rows().div_ceil(tile.rows);
         let blocks = self.batches * self.shared * groups;
         let wanted = arch.compute_units as usize / blocks;

@@ -5,6 +5,8 @@ use crate::{Arch, Kernel, Matrix, gemm::matrix_number};
 pub(crate) const MOST_SIZE: usize = 128;
 /// Rows of a fragment.
 const FRAGMENT: usize = 16;
+/// Keys that are walked in so few steps that more blocks at a time are worth more than larger steps.
+const FEW_KEYS: usize = 256;
 
 /// How many rows a block has, how many waves, and how many keys it takes at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,23 +17,24 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    /// The block for `batches` of so many rows, with heads of `size` and `width`: the largest that leaves no compute unit
-    /// without one.
-    pub(crate) fn new(matrix: Matrix, arch: &Arch, batches: usize, rows: usize, [size, width]: [usize; 2]) -> Self {
+    /// The block for `batches` of so many rows over `total` keys, with heads of `size` and `width`: the largest that leaves no
+    /// compute unit without one.
+    pub(crate) fn new(matrix: Matrix, arch: &Arch, extents: [usize; 3], [size, width]: [usize; 2]) -> Self {
+        let [batches, rows, total] = extents;
         let is_small = size.max(width) <= 64;
-        // Keys and values are read from LDS once for all fragments of a wave. What there is room for in registers, of keys in
-        // flight too, was found by compiling.
-        let (keys, sizes): (_, &[(usize, usize)]) = match matrix {
-            Matrix::Wmma11 => (32, &[(1, 4)]),
-            Matrix::Wmma12 if is_small => (32, &[(2, 4), (1, 4)]),
-            Matrix::Wmma12 => (32, &[(1, 4)]),
-            Matrix::Mma if !is_small => (64, &[(1, 4), (1, 2)]),
-            _ => (64, &[(2, 4), (1, 4), (1, 2)]),
+        // Fragments of a wave, waves and keys. Keys and values are read from LDS once for all fragments of a wave. What there
+        // is room for in registers, of keys on their way too, was found by compiling, and the twin's by measuring.
+        let sizes: &[(usize, usize, usize)] = match matrix {
+            Matrix::Wmma12 if is_small => &[(2, 4, 32), (1, 4, 32)],
+            Matrix::Wmma11 | Matrix::Wmma12 => &[(1, 4, 32)],
+            Matrix::Mma if !is_small => &[(2, 4, 32), (1, 4, 64), (1, 2, 64)],
+            Matrix::Mma if total <= FEW_KEYS => &[(2, 4, 32), (1, 4, 32), (1, 2, 32)],
+            _ => &[(2, 4, 64), (1, 4, 64), (1, 2, 64)],
         };
-        let tiles = sizes.iter().map(|&(fragments, waves)| Self { rows: FRAGMENT * fragments * waves, waves, keys });
+        let tile = |&(fragments, waves, keys)| Self { rows: FRAGMENT * fragments * waves, waves, keys };
         let is_enough = |tile: &Self| batches * rows.div_ceil(tile.rows) >= arch.compute_units as usize;
-        let smallest = tiles.clone().next_back();
-        tiles.clone().find(is_enough).or(smallest).unwrap_or(Self { rows: 4 * FRAGMENT, waves: 4, keys })
+        let smallest = sizes.last().map_or(Self { rows: 4 * FRAGMENT, waves: 4, keys: 32 }, tile);
+        sizes.iter().map(tile).find(is_enough).unwrap_or(smallest)
     }
 
     /// A kernel with the settings of `hip/tiles.h`. Plain scores are products times `alpha`.
@@ -63,4 +66,19 @@ impl Tile {
 /// Whether a factor leaves the order of scores and makes nothing of none.
 pub(crate) fn keeps_order(alpha: f32) -> bool {
     alpha > 0.0 && alpha.is_normal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_get_smaller_until_every_compute_unit_has_one() {
+        let arch = Arch::new("sm_90", 132);
+        let rows = |batches, rows| Tile::new(Matrix::Mma, &arch, [batches, rows, 2048], [64, 64]).rows;
+        assert_eq!([rows(32, 2048), rows(12, 1024), rows(12, 128)], [128, 64, 32]);
+        let arch = Arch::new("gfx1100", 96);
+        let tile = Tile::new(Matrix::Wmma11, &arch, [1, 17, 17], [128, 128]);
+        assert_eq!(tile, Tile { rows: 64, waves: 4, keys: 32 });
+    }
 }

@@ -77,7 +77,7 @@ fn waves_have_two_fragments_of_rows_where_there_is_enough_to_do() {
     }
 }
 
-/// Weights are relative to a score that is not the largest as long as it is near.
+/// What has been summed up is scaled down with every tile.
 #[test]
 fn scores_that_grow_from_key_to_key() {
     let (rows, total, size) = (20, 200, 16);
