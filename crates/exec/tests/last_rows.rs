@@ -13,6 +13,7 @@ use exec::{
     host::{HostDevice, run_program},
 };
 use graph::{DType, Graph, Tensor, Unread, ValueId, ops::Attribute, pass::Selection};
+use proptest::prelude::*;
 
 /// Who simulates a GPU: the width of waves is the process's.
 static SIMULATOR: Mutex<()> = Mutex::new(());
@@ -176,6 +177,15 @@ fn rows_of_last_tokens_are_right_and_others_are_zeros() {
     check(&HostDevice::new(), TOTAL, 6, &LENGTHS);
     // A prompt as long as the cache finds it empty.
     check(&HostDevice::new(), 6, 6, &[[6, 6], [2, 5]]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn rows_of_last_tokens_are_right_for_any_lengths(tokens in 2usize..12, lengths in [1..=TOTAL as i64, 1..=TOTAL as i64]) {
+        check(&HostDevice::new(), TOTAL, tokens, &[lengths]);
+    }
 }
 
 #[test]
