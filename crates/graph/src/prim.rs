@@ -190,8 +190,10 @@ impl Prim {
             Self::Normed(normed) if matches!(*normed.product, Self::QuantMatMul(_)) => "normed_quant_matmul",
             Self::Normed(_) => "normed_matmul",
             Self::Gated(gated) => match &*gated.product {
-                Self::Normed(_) => "gated_normed_quant_matmul",
-                _ => "gated_quant_matmul",
+                Self::Normed(normed) if matches!(*normed.product, Self::QuantMatMul(_)) => "gated_normed_quant_matmul",
+                Self::Normed(_) => "gated_normed_matmul",
+                Self::QuantMatMul(_) => "gated_quant_matmul",
+                _ => "gated_matmul",
             },
             Self::Attention(_) => "attention",
             Self::Rotary(_) => "rotary",
@@ -336,7 +338,7 @@ pub struct Normed {
 /// The inputs are the product's own. The output has its type, and strides of which the innermost is 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gated {
-    /// A [`QuantMatMul`](Prim::QuantMatMul), or a [`Normed`](Prim::Normed) one.
+    /// A [`MatMul`](Prim::MatMul) or [`QuantMatMul`](Prim::QuantMatMul), or a [`Normed`](Prim::Normed) one.
     pub product: Box<Prim>,
     /// The type that the product's result would be stored in.
     pub dtype: DType,

@@ -164,9 +164,9 @@ fn run_gated(
     cx: &mut Context<'_>,
 ) -> Result<(), OpError> {
     let (dtype, made) = (gated.dtype, outputs[0].shape());
-    let unsupported = OpError::Unsupported { prim: "gated_quant_matmul", dtype };
+    let unsupported = OpError::Unsupported { prim: "gated product", dtype };
     let &[batch, rows, columns] = made else { return Err(unsupported) };
-    if !matches!(&*gated.product, Prim::QuantMatMul(_) | Prim::Normed(_)) {
+    if !matches!(&*gated.product, Prim::MatMul(_) | Prim::QuantMatMul(_) | Prim::Normed(_)) {
         return Err(unsupported);
     }
     let shape = [batch, rows, 2 * columns];

@@ -12,6 +12,9 @@
 // for a row, so it is the sums that are divided: whoever walks along k sums the squares on the way. What lies between the norm
 // and the product is not rounded.
 //
+// GATED: 1 if the right operand has twice as many columns as the output, and `gated` makes an element of the sums of column n
+// and of column n + a.columns: half of the lanes read the one, half the other. Not with ALONG_K or SPLIT.
+//
 // Arguments are few, and come in the order of their use: a block has those that it begins with after one read of memory.
 struct GemvPlace { i64 high, low, row, column; };
 struct GemvArgs {
@@ -91,15 +94,19 @@ DEV i64 place_at(const GemvPlace& place, u32 high, u32 low, u32 column) {
   return (i64)high * place.high + (i64)low * place.low + (i64)column * place.column;
 }
 
-// Stores what a sum makes.
-DEV void store_sum(const GemvArgs& a, SUM sum, SUM factor, u32 batch, u32 row, u32 column) {
+#define MADE_OF (GATED + 1)
+
+// Stores what sums make.
+DEV void store_sum(const GemvArgs& a, const SUM* sums, SUM factor, u32 batch, u32 row, u32 column) {
   const u32 high = batch ? batch / a.low_extent : 0, low = batch - high * a.low_extent;
-  sum = scaled(NORM ? sum * factor : sum, a.alpha);
+  SUM sum = scaled(NORM ? sums[0] * factor : sums[0], a.alpha);
 #if BIAS
   sum += (SUM)get(a.bias[(i64)low * a.bias_low + (i64)row * a.bias_row + (i64)column * a.bias_column]);
 #endif
   OUT_T* out = a.out + place_at(a.out_place, high, low, column) + (i64)row * a.out_place.row;
-#if FUSED
+#if GATED
+  *out = gated(sum, scaled(NORM ? sums[1] * factor : sums[1], a.alpha));
+#elif FUSED
   GemvSpot s;
 #if OPERANDS
   for (int i = 0; i < OPERANDS; i++) s.operand[i] = place_at(a.operand_place[i], high, low, column);
@@ -110,12 +117,12 @@ DEV void store_sum(const GemvArgs& a, SUM sum, SUM factor, u32 batch, u32 row, u
 #endif
 }
 
-// A block's sum of its part of k.
-DEV void give(const GemvArgs& a, SUM sum, SUM factor, u32 batch, u32 row, u32 column) {
+// A block's sums of its part of k.
+DEV void give(const GemvArgs& a, const SUM* sums, SUM factor, u32 batch, u32 row, u32 column) {
 #if SPLIT
-  a.partial[(((u64)blockIdx.y * a.batches + batch) * a.rows + row) * a.columns + column] = sum;
+  a.partial[(((u64)blockIdx.y * a.batches + batch) * a.rows + row) * a.columns + column] = sums[0];
 #else
-  store_sum(a, sum, factor, batch, row, column);
+  store_sum(a, sums, factor, batch, row, column);
 #endif
 }
 
@@ -144,7 +151,7 @@ DEV void add_parts(const GemvArgs& a, u32 batch, u64 block, u32 first, u32 width
       squares += a.squares[(part * a.tiles + block) * a.rows + row];
 #endif
     }
-    store_sum(a, sum, factor_of(a, squares), batch, row, column);
+    store_sum(a, &sum, factor_of(a, squares), batch, row, column);
   }
 }
 #endif
@@ -200,16 +207,16 @@ KERNEL(gemv, BLOCK, GemvArgs) {
 #pragma unroll
     for (u32 c = 0; c < COLUMNS; c++) {
       SUM sum = wave_sum(sums[r][c]);
-      if (lane == 0 && r < a.rows && first + c < a.columns) give(a, sum, factor_of(a, squares[r]), batch, r, first + c);
+      if (lane == 0 && r < a.rows && first + c < a.columns) give(a, &sum, factor_of(a, squares[r]), batch, r, first + c);
     }
   }
 #else
-  const u32 width = LANES * PACK;
+  const u32 width = LANES * PACK / MADE_OF;
   SHARED(SUM, parts, BLOCK / MIN_WARP * ROWS * LANES * PACK);
 #if NORM
   SHARED(SUM, row_squares, BLOCK / MIN_WARP * ROWS);
 #endif
-  const u32 lane = threadIdx.x % LANES, first = across * width + lane * PACK;
+  const u32 lane = threadIdx.x % LANES, first = across * width + lane % (LANES / MADE_OF) * PACK;
   SUM sums[ROWS][PACK], squares[ROWS];
   for (int r = 0; r < ROWS; r++) {
     squares[r] = 0;
@@ -218,7 +225,7 @@ KERNEL(gemv, BLOCK, GemvArgs) {
   if (first < a.columns) {
     for (u32 k = begin + threadIdx.x / LANES * DEEP; k < end; k += BLOCK / LANES * DEEP) {
       Some y[DEEP];
-      const RIGHT_T* from = right + (i64)k * a.right_next + first;
+      const RIGHT_T* from = right + (i64)k * a.right_next + lane / (LANES / MADE_OF) * a.columns + first;
 #pragma unroll
       for (int d = 0; d < DEEP; d++)
         if (k + d < end) y[d] = *(const Some*)(from + (i64)d * a.right_next);
@@ -241,7 +248,7 @@ KERNEL(gemv, BLOCK, GemvArgs) {
 #pragma unroll
     for (int c = 0; c < PACK; c++) {
       for (int mask = LANES; mask < WARP; mask <<= 1) sums[r][c] += SHFL_XOR(sums[r][c], mask);
-      if (threadIdx.x % WARP < LANES) parts[(wave * ROWS + r) * width + lane * PACK + c] = sums[r][c];
+      if (threadIdx.x % WARP < LANES) parts[(wave * ROWS + r) * (LANES * PACK) + lane * PACK + c] = sums[r][c];
     }
 #if NORM
     for (int mask = LANES; mask < WARP; mask <<= 1) squares[r] += SHFL_XOR(squares[r], mask);
@@ -251,9 +258,11 @@ KERNEL(gemv, BLOCK, GemvArgs) {
   __syncthreads();
   for (u32 at = threadIdx.x; at < a.rows * width; at += BLOCK) {
     const u32 row = at / width, c = at - row * width;
-    SUM sum = 0, square = 0;
+    SUM made[MADE_OF], square = 0;
+    for (int m = 0; m < MADE_OF; m++) made[m] = 0;
     for (u32 w = 0; w < BLOCK / WARP; w++) {
-      sum += parts[w * ROWS * width + at];
+#pragma unroll
+      for (int m = 0; m < MADE_OF; m++) made[m] += parts[(w * ROWS + row) * (LANES * PACK) + m * width + c];
 #if NORM
       square += row_squares[w * ROWS + row];
 #endif
@@ -261,7 +270,7 @@ KERNEL(gemv, BLOCK, GemvArgs) {
 #if NORM && SPLIT
     if (c == 0) a.squares[(blockIdx.y * a.tiles + block) * a.rows + row] = square;
 #endif
-    if (across * width + c < a.columns) give(a, sum, factor_of(a, square), batch, row, across * width + c);
+    if (across * width + c < a.columns) give(a, made, factor_of(a, square), batch, row, across * width + c);
   }
 #endif
 #if SPLIT

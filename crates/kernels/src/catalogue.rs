@@ -264,6 +264,10 @@ fn products(dtype: DType, samples: &mut Vec<Sample>) {
         samples.push(sample(format!("matmul wide {rows} rows {dtype}"), prim.clone(), &inputs, &[(dtype, &y)]));
         let normed = Prim::Normed(Normed { norm: rms_norm(), product: Box::new(prim.clone()) });
         let inputs = [(dtype, &a[..]), (dtype, &b[..]), (dtype, &scale[..])];
+        let (gated, half) =
+            (Gated { product: Box::new(normed.clone()), dtype, epilogue: silu(dtype) }, [1, rows, n / 2]);
+        let label = format!("gated_normed_matmul {rows} rows {dtype}");
+        samples.push(sample(label, Prim::Gated(gated), &inputs, &[(dtype, &half)]));
         samples.push(sample(format!("normed_matmul {rows} rows {dtype}"), normed, &inputs, &[(dtype, &y)]));
     }
 }

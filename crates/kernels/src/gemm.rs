@@ -40,7 +40,9 @@ pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let product = if column != 1 && row == 1 { product.turned() } else { product };
     match Few::of(&product) {
         Some(Few::Rows) => gemv::work(&product, arch),
-        _ if product.norm.is_some() => Err(Declined::new("a norm as part of a product of many rows")),
+        _ if product.norm.is_some() || product.gated.is_some() => {
+            Err(Declined::new("a product of many rows with a norm or a gate"))
+        }
         Some(Few::Columns) => gemv::work(&product.turned(), arch),
         None => tiled(&product, arch),
     }

@@ -2,9 +2,10 @@
 use graph::Declined;
 
 use crate::{
-    Arch, Args, Kernel, Launch, Work,
+    Arch, Args, Kernel, Launch, Work, expr,
     gemm::grid,
     product::{Choice, Place, Product, Side},
+    quant::gate,
 };
 
 macro_rules! text {
@@ -60,7 +61,7 @@ enum Shape {
 }
 
 impl Cut {
-    fn new(product: &Product<'_>, rows: u64, arch: &Arch) -> Self {
+    fn new(product: &Product<'_>, rows: u64, arch: &Arch) -> Result<Self, Declined> {
         let (left, right, depth) = (&product.left, &product.right, product.channels);
         let along_k = right.k == 1;
         let elems = PACK_BYTES / right.bytes();
@@ -68,20 +69,24 @@ impl Cut {
         let is_packed = near.is_multiple_of(elems as u64) && right.is_aligned(elems, &[apart]);
         let pack = if is_packed { elems as u64 } else { 1 };
         let (threads, shape) = if along_k {
+            if product.gated.is_some() {
+                return Err(Declined::new("a gate of columns that lie apart"));
+            }
             (256, Shape::AlongK { columns: if rows <= 2 { 4 } else { 2 } })
         } else {
             across(product, rows, pack, arch)
         };
+        let made_of = 1 + u64::from(product.gated.is_some());
         // The columns of a block, what it reads of k at a time, and what a thread does.
         let (width, round, own) = match shape {
             Shape::AlongK { columns } => (u64::from(threads / arch.wave) * columns, u64::from(arch.wave) * pack, pack),
-            Shape::Across { lanes, deep } => (lanes * pack, u64::from(threads) / lanes * deep, deep),
+            Shape::Across { lanes, deep } => (lanes * pack / made_of, u64::from(threads) / lanes * deep, deep),
         };
         let mut choice = Choice::whole(product);
         choice.tiles = [1, product.columns.div_ceil(width) as u32];
         let blocks = u64::from(choice.tiles[1]) * product.batches();
         let wanted = 2 * u64::from(arch.compute_units);
-        if threads < MOST_THREADS && 2 * blocks <= wanted && depth >= 2 * round {
+        if threads < MOST_THREADS && made_of == 1 && 2 * blocks <= wanted && depth >= 2 * round {
             let each = depth.div_ceil((wanted / blocks).min(64)).next_multiple_of(round);
             choice.splits = depth.div_ceil(each) as u32;
             choice.split_depth = each as u32;
@@ -92,7 +97,7 @@ impl Cut {
             && depth.is_multiple_of(elems)
             && scale_at.is_multiple_of(elems)
             && left.is_aligned(elems as usize, &[left.across]);
-        Self { threads, pack, left_pack: if is_packed { elems } else { 1 }, shape, choice }
+        Ok(Self { threads, pack, left_pack: if is_packed { elems } else { 1 }, shape, choice })
     }
 
     fn set(&self, kernel: Kernel) -> Kernel {
@@ -117,7 +122,11 @@ fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Sha
     let units = u64::from(arch.compute_units);
     let line = (LINE_BYTES / PACK_BYTES) as u64;
     let blocks = |lanes: u64| product.columns.div_ceil(lanes * pack) * product.batches();
-    if pack == 1 {
+    if product.gated.is_some() && pack > 1 && rows <= 2 {
+        // Half of the lanes read columns of either half.
+        let lanes = if 8 * blocks(line) >= 7 * units { 2 * line } else { line };
+        (if pack > 8 { 512 } else { MOST_THREADS }, Shape::Across { lanes, deep: DEEP })
+    } else if pack == 1 {
         (256, Shape::Across { lanes: 32, deep: DEEP })
     } else if rows <= 2 && blocks(2 * line) >= 4 * units {
         (512, Shape::Across { lanes: 2 * line, deep: DEEP })
@@ -133,9 +142,15 @@ fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Sha
 /// One launch, also where blocks share k.
 pub(crate) fn work(product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
     let rows = product.rows.next_power_of_two();
-    let cut = Cut::new(product, rows, arch);
+    let cut = Cut::new(product, rows, arch)?;
     let (blocks, splits) = (u64::from(cut.choice.tiles[1]) * product.batches(), cut.choice.splits);
-    let kernel = product.kernel("gemv", GEMV, false).set("ROWS", rows).set("NORM", u8::from(product.norm.is_some()));
+    let mut kernel = product.kernel("gemv", GEMV, false);
+    if let Some(gated) = product.gated {
+        kernel = kernel.with(expr::headers([&gated.epilogue]));
+        kernel.generated = gate(gated, product.out.0.dtype);
+    }
+    let (norm, gated) = (u8::from(product.norm.is_some()), u8::from(product.gated.is_some()));
+    let kernel = kernel.set("ROWS", rows).set("NORM", norm).set("GATED", gated);
     // Sums of all parts, then the squares of their rows.
     let sums = product.rows * product.columns * product.batches() * u64::from(splits);
     let partial_bytes = sums as usize * product.sum_type().2;

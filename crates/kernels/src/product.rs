@@ -3,7 +3,7 @@ use std::fmt::Write;
 
 use graph::{
     DType, Declined, Prim, Step, View,
-    prim::{Conv, Fused, MatMul, Norm},
+    prim::{Conv, Fused, Gated, MatMul, Norm},
 };
 
 use crate::{Args, Kernel, expr, kernel::type_name, layout::Layout};
@@ -127,6 +127,8 @@ pub(crate) struct Product<'a> {
     pub out: (&'a View, Place),
     pub operands: Vec<(usize, &'a View, Place)>,
     pub norm: Option<Prologue<'a>>,
+    /// What makes an element of two columns, the second of which lies `columns` further.
+    pub gated: Option<&'a Gated>,
     pub alpha: f32,
     pub fused: Option<&'a Fused>,
     /// What the sums are, as elements.
@@ -139,9 +141,10 @@ impl<'a> Product<'a> {
     /// # Errors
     /// Its types or extents are none that kernels are there for.
     pub fn new(step: &'a Step) -> Result<Self, Declined> {
-        let (prim, fused) = match &step.prim {
-            Prim::Fused(fused) => (&*fused.product, Some(fused)),
-            other => (other, None),
+        let (prim, fused, gated) = match &step.prim {
+            Prim::Fused(fused) => (&*fused.product, Some(fused), None),
+            Prim::Gated(gated) => (&*gated.product, None, Some(gated)),
+            other => (other, None, None),
         };
         let own = fused.map_or(step.inputs.len(), |fused| fused.operands);
         let (prim, norm) = match prim {
@@ -161,7 +164,7 @@ impl<'a> Product<'a> {
         if let Some(fused) = fused {
             product.fuse(fused, step);
         }
-        product.norm = norm;
+        (product.norm, product.gated) = (norm, gated);
         product.check_types()?;
         product.flatten();
         let large = |extent: u64| extent >= 1 << 31;
@@ -227,6 +230,7 @@ impl<'a> Product<'a> {
             out: (out, matrix_place(out)),
             operands: Vec::new(),
             norm: None,
+            gated: None,
             alpha: prim.alpha,
             fused: None,
             sum: out.dtype,
@@ -299,6 +303,7 @@ impl<'a> Product<'a> {
             out: (out, window_place(out, rows as i64)),
             operands: Vec::new(),
             norm: None,
+            gated: None,
             alpha: 1.0,
             fused: None,
             sum: out.dtype,

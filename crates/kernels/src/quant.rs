@@ -450,7 +450,7 @@ impl Task<'_> {
 }
 
 /// The function that makes an element of two sums.
-fn gate(gated: &Gated, dtype: DType) -> String {
+pub(crate) fn gate(gated: &Gated, dtype: DType) -> String {
     let mut text = expr::function("stored_of", &gated.epilogue, dtype);
     let names =
         expr::inputs(&gated.epilogue).into_iter().map(|(number, _)| if number == 0 { "first" } else { "second" });

@@ -43,14 +43,22 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         {
             quant::normed(prim, &normed.norm, step, arch)
         }
-        Prim::Gated(prim) => quant::gated(prim, step, arch),
+        Prim::Gated(prim) if has_packed_weights(&prim.product) => quant::gated(prim, step, arch),
         Prim::MatMul(_)
         | Prim::Normed(_)
+        | Prim::Gated(_)
         | Prim::Conv(_)
         | Prim::ConvTranspose(_)
         | Prim::Integer(_)
         | Prim::Fused(_) => gemm::work(step, arch),
         other => Err(Declined::new(format!("no kernel for {}", other.name()))),
+    }
+}
+
+fn has_packed_weights(product: &Prim) -> bool {
+    match product {
+        Prim::Normed(normed) => has_packed_weights(&normed.product),
+        other => matches!(other, Prim::QuantMatMul(_)),
     }
 }
 

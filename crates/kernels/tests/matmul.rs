@@ -4,7 +4,8 @@ mod common;
 use common::{check_numbers, check_on, dense, random, random_ints, step, strided};
 use graph::{
     DType, Prim, Step, Tensor, View,
-    prim::{MatMul, Norm, Normed},
+    expr::{Binary, Expr},
+    prim::{Gated, MatMul, Norm, Normed},
 };
 
 /// Every kind of wave and of matrix instruction.
@@ -135,6 +136,45 @@ fn few_rows_are_normalised_on_their_way() {
                 let square = x.iter().map(|x| x * x).sum::<f64>() / k as f64;
                 let sum: f64 = (0..k).map(|at| x[at] * scale[at] * weights[at * row + column]).sum();
                 sum / (square + 1e-3).sqrt() / 8.0
+            });
+            check_numbers(&TARGETS, &made, &inputs, &[wanted.collect()], relative);
+        }
+    }
+}
+
+#[test]
+fn columns_of_both_halves_make_one() {
+    let norm = Norm { axes: 1, epsilon: 1e-3, centre: false, scale: true, bias: false, round_before_scale: false };
+    let product = Prim::MatMul(MatMul { alpha: 0.0625 });
+    let normed = Prim::Normed(Normed { norm, product: Box::new(product.clone()) });
+    for (dtype, relative) in [(DType::F32, 2e-5), (DType::F16, 1e-3), (DType::Bf16, 8e-3)] {
+        let mut epilogue = Expr::new();
+        let parts = [0, 1].map(|number| epilogue.input(number, dtype));
+        let sum = epilogue.binary(Binary::Add, parts[0], parts[0]);
+        let made = epilogue.binary(Binary::Sub, sum, parts[1]);
+        let made = epilogue.cast(made, dtype);
+        epilogue.finish(made);
+        for (m, k, n, is_normed) in [(1, 64, 40, true), (2, 600, 41, true), (1, 1100, 136, false), (2, 96, 64, false)] {
+            let inner = if is_normed { &normed } else { &product };
+            let prim = Prim::Gated(Gated { product: Box::new(inner.clone()), dtype, epilogue: epilogue.clone() });
+            let (a, b) = (dense(0, dtype, &[1, m, k]), dense(1, dtype, &[1, k, 2 * n]));
+            let mut views = vec![a, b];
+            let mut inputs = vec![values(dtype, m * k, 3), values(dtype, 2 * n * k, 5)];
+            if is_normed {
+                views.push(dense(2, dtype, &[k]));
+                inputs.push(values(dtype, k, 7));
+            }
+            let made = step(prim, views, vec![dense(3, dtype, &[1, m, n])]);
+            let numbers: Vec<Vec<f64>> = inputs.iter().map(|of| of.scalars().map(|at| at.as_f64()).collect()).collect();
+            let wanted = (0..m * n).map(|at| {
+                let x = &numbers[0][at / n * k..][..k];
+                let square = x.iter().map(|x| x * x).sum::<f64>() / k as f64;
+                let scale = |at: usize| if is_normed { numbers[2][at] / (square + 1e-3).sqrt() } else { 1.0 };
+                let sum = |half: usize| {
+                    let column = half * n + at % n;
+                    (0..k).map(|at| x[at] * scale(at) * numbers[1][at * 2 * n + column]).sum::<f64>() / 16.0
+                };
+                2.0 * sum(0) - sum(1)
             });
             check_numbers(&TARGETS, &made, &inputs, &[wanted.collect()], relative);
         }

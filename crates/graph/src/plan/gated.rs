@@ -6,7 +6,7 @@ use crate::{
     DType, Shape, Step, View,
     expr::{Expr, Node},
     lower::{Origin, Val},
-    plan::{Draft, fuse::Uses},
+    plan::{Draft, fuse::Uses, normed},
     prim::{Gated, Prim},
 };
 
@@ -38,7 +38,13 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
     let [made] = &product.outputs[..] else { return None };
     let [1, rows, columns] = made.shape[..] else { return None };
     let inner = if let Prim::Normed(normed) = &product.prim { &*normed.product } else { &product.prim };
-    let is_product = matches!(inner, Prim::QuantMatMul(_));
+    let is_product = match inner {
+        Prim::QuantMatMul(_) => true,
+        Prim::MatMul(_) => {
+            rows <= normed::MOST_PLAIN_ROWS && normed::is_read_once(product) && product.inputs[1].strides[2] == 1
+        }
+        _ => false,
+    };
     let is_float = matches!(made.dtype, DType::F32 | DType::F16 | DType::Bf16);
     let whole = made.is_dense() && made.offset == 0 && made.elems() == buffer.elems;
     let counts = work.expr.nodes().iter().any(|(node, _)| matches!(node, Node::Index(_)));

@@ -14,7 +14,7 @@ const MOST_ROWS: usize = 2;
 /// Bytes of all rows: what every device that wants this has room for beside its sums.
 const MOST_BYTES: usize = 32 * 1024;
 /// Rows where weights are not packed: with more, libraries with matrix instructions are faster than one pass over the weights.
-const MOST_PLAIN_ROWS: usize = 2;
+pub(super) const MOST_PLAIN_ROWS: usize = 2;
 /// Weights with fewer rows or columns are multiplied in other ways.
 const LEAST_EXTENT: usize = 32;
 
@@ -78,7 +78,7 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
 }
 
 /// True if a product of floats can be made by reading its weights once, row by row or column by column.
-fn is_read_once(product: &Step) -> bool {
+pub(super) fn is_read_once(product: &Step) -> bool {
     let ([_, weights, ..], [made]) = (&product.inputs[..], &product.outputs[..]) else { return false };
     let ([_, depth, columns], [_, row, column]) = (&weights.shape[..], &weights.strides[..]) else { return false };
     matches!(weights.dtype, DType::F32 | DType::F16 | DType::Bf16)
