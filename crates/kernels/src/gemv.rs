@@ -19,7 +19,7 @@ pub(crate) const FEW_ROWS: u64 = 8;
 /// Bytes that are read at once, and those of a line of memory.
 const PACK_BYTES: usize = 16;
 const LINE_BYTES: usize = 128;
-/// Threads that every device takes in a block.
+/// Threads that every device takes in a block; there are 64 registers for each, enough for 8 sums.
 const MOST_THREADS: u32 = 1024;
 
 /// What a product of matrices has few of.
@@ -125,14 +125,14 @@ fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Sha
     if product.gated.is_some() && pack > 1 && rows <= 2 {
         // Half of the lanes read columns of either half.
         let lanes = if 8 * blocks(line) >= 7 * units { 2 * line } else { line };
-        (if pack > 8 { 512 } else { MOST_THREADS }, Shape::Across { lanes, deep: DEEP })
+        (if rows * pack > 8 { 512 } else { MOST_THREADS }, Shape::Across { lanes, deep: DEEP })
     } else if pack == 1 {
         (256, Shape::Across { lanes: 32, deep: DEEP })
     } else if rows <= 2 && blocks(2 * line) >= 4 * units {
         (512, Shape::Across { lanes: 2 * line, deep: DEEP })
     } else if blocks(line) >= units || rows > 2 {
         (if rows * pack > 64 { 256 } else { 512 }, Shape::Across { lanes: line, deep: DEEP })
-    } else if 3 * blocks(line / 2) >= units && product.channels <= 2 * u64::from(MOST_THREADS) {
+    } else if rows * pack <= 8 && 3 * blocks(line / 2) >= units && product.channels <= 2 * u64::from(MOST_THREADS) {
         (MOST_THREADS, Shape::Across { lanes: line / 2, deep: DEEP })
     } else {
         (512, Shape::Across { lanes: line, deep: DEEP })
