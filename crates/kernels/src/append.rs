@@ -67,11 +67,9 @@ pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Work, De
         Some(turn) => (turn.set(kernel), turn.args(args, elems), 3),
         None => (kernel.set("T", word_name(keys.dtype)).set("TURN", 0), args, 2),
     };
-    // Enough for a copy of all rows. Where past and output may be one, they mostly are: blocks without work would only make
-    // the others wait.
+    // Enough for a copy of all rows; where only new ones are written, most leave at once.
     let tasks = total * sizes[0].max(sizes[1]) / elems;
-    let blocks = if append.past && held == total { 1 } else { BLOCKS };
-    let wanted = (blocks * arch.compute_units as usize).div_ceil(2 * batches * heads);
+    let wanted = (BLOCKS * arch.compute_units as usize).div_ceil(2 * batches * heads);
     let x = tasks.div_ceil(THREADS).min(wanted).max(1);
     let grid = [x as u32, (batches * heads).min(MOST_HEADS) as u32, parts];
     Ok(Work::one(Launch { kernel, grid, threads: THREADS as u32, lds_bytes: 0, args }))
