@@ -140,6 +140,25 @@ impl Descriptor {
         Ok(value)
     }
 
+    /// Reads a text.
+    pub fn text(&self, name: AttributeName) -> Outcome<String> {
+        let attempted = || format!("reading {name:?} of {:?}", self.kind);
+        let mut count = 0;
+        // SAFETY: without room only the count is written.
+        let status = unsafe { (self.cudnn.get_attribute)(self.raw, name, T::CHAR, 0, &mut count, ptr::null_mut()) };
+        check(self.cudnn, attempted, status)?;
+        let mut bytes = vec![0u8; usize::try_from(count).unwrap_or(0)];
+        let (room, into) = (bytes.len() as i64, bytes.as_mut_ptr().cast());
+        // SAFETY: there is room for the characters asked for.
+        let status = unsafe { (self.cudnn.get_attribute)(self.raw, name, T::CHAR, room, &mut count, into) };
+        check(self.cudnn, attempted, status)?;
+        bytes.truncate(usize::try_from(count).unwrap_or(0));
+        while bytes.last() == Some(&0) {
+            bytes.pop();
+        }
+        String::from_utf8(bytes).map_err(|_| Fault::bad(format!("{}: it is no text", attempted())))
+    }
+
     /// Reads up to 64 values of an enumeration.
     pub fn codes(&self, name: AttributeName, kind: T) -> Outcome<Vec<i32>> {
         let (mut values, mut count) = ([0i32; 64], 0);

@@ -1,13 +1,15 @@
 //! cuDNN as a library behind hipDNN's C ABI.
 
 use std::any::Any;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hipdnn::sys::{BehaviorNote, DescriptorType, Status};
 use hipdnn_abi::{Descriptor, Engine, Fault, Handle, Identity, Implementation, Outcome, Plan, Program};
 
 use crate::arrange;
+use crate::descriptor::Descriptor as CudnnDescriptor;
 use crate::graph::Graph;
+use crate::kept::Entry;
 use crate::lower::{self, Variant};
 use crate::piece::Piece;
 use crate::plan::{self, Part};
@@ -79,10 +81,10 @@ impl Implementation for Bridge {
         let apart = lower::lower(operations, Variant::Apart);
         let arranged = apart.as_ref().map(arrange::arranged).ok();
         let mut refusals = Vec::new();
-        let piece = whole.as_ref().map_err(Clone::clone).and_then(|graph| {
-            let piece = Piece::new(&worker, graph, 0..graph.operations.len()).and_then(|piece| piece.proved(&worker));
-            piece.map(|piece| (graph.clone(), piece)).map_err(|fault| fault.text)
-        });
+        let piece = whole
+            .as_ref()
+            .map_err(Clone::clone)
+            .and_then(|graph| Whole::new(&worker, graph.clone()).map_err(|fault| fault.text));
         let piece = piece.map_err(|reason| refusals.push(reason)).ok();
         if let Err(reason) = &apart
             && !refusals.contains(reason)
@@ -108,11 +110,79 @@ impl Implementation for Bridge {
     }
 }
 
+/// A graph that cuDNN runs as a whole.
+struct Whole {
+    graph: Arc<Graph>,
+    /// The plan on the first configuration, if it was made before.
+    kept: Option<Restored>,
+    /// All configurations, asked for when they are wanted.
+    piece: OnceLock<Option<Piece>>,
+}
+
+struct Restored {
+    entry: Entry,
+    workspace: usize,
+    /// For whoever asks first.
+    plan: Mutex<Option<CudnnDescriptor>>,
+}
+
+impl Whole {
+    fn new(worker: &Worker, graph: Arc<Graph>) -> Outcome<Self> {
+        if let Some(entry) = worker.kept.as_ref().and_then(|kept| kept.find(&graph)) {
+            match entry.restore(worker, &graph) {
+                Ok((plan, workspace)) => {
+                    let kept = Some(Restored { entry, workspace, plan: Mutex::new(Some(plan)) });
+                    return Ok(Self { graph, kept, piece: OnceLock::new() });
+                }
+                Err(fault) => tracing::debug!(target: "hipdnn::cudnn", "a kept plan is made anew: {}", fault.text),
+            }
+        }
+        let piece = Self::ask(worker, &graph)?;
+        if let Some(kept) = &worker.kept
+            && let Some(entry) = piece.entry()
+        {
+            kept.put(&graph, &entry);
+        }
+        Ok(Self { graph, kept: None, piece: OnceLock::from(Some(piece)) })
+    }
+
+    fn ask(worker: &Worker, graph: &Graph) -> Outcome<Piece> {
+        Piece::new(worker, graph, 0..graph.operations.len()).and_then(|piece| piece.proved(worker))
+    }
+
+    fn piece(&self, worker: &Worker) -> Option<&Piece> {
+        self.piece.get_or_init(|| Self::ask(worker, &self.graph).ok()).as_ref()
+    }
+
+    fn choices(&self) -> usize {
+        let made = self.piece.get().and_then(Option::as_ref).map(|piece| piece.configs.len());
+        made.or(self.kept.as_ref().map(|kept| kept.entry.choices)).unwrap_or(0)
+    }
+
+    fn workspace_bytes(&self, worker: &Worker, choice: usize) -> Option<usize> {
+        if let (0, Some(kept)) = (choice, &self.kept) {
+            return Some(kept.workspace);
+        }
+        let config = self.piece(worker)?.configs.get(choice)?;
+        usize::try_from(config.i64(crate::sys::AttributeName::ENGINECFG_WORKSPACE_SIZE).ok()?).ok()
+    }
+
+    fn part(&self, worker: &Worker, choice: usize) -> Outcome<Part> {
+        if let (0, Some(kept)) = (choice, &self.kept) {
+            let first = kept.plan.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let plan = first.map_or_else(|| Ok(kept.entry.restore(worker, &self.graph)?.0), Ok)?;
+            return Ok(Part::restored(plan, kept.workspace, &kept.entry.bound));
+        }
+        let piece = self.piece(worker).ok_or_else(|| Fault::bad("no such engine runs the graph"))?;
+        Part::new(worker, piece, choice)
+    }
+}
+
 /// A graph that cuDNN runs.
 struct Compiled {
     worker: Arc<Worker>,
     /// The graph as a whole, if some engine runs it so.
-    whole: Option<(Arc<Graph>, Piece)>,
+    whole: Option<Whole>,
     /// The graphs to cut into pieces, the best first.
     graphs: Vec<Arc<Graph>>,
     pieces: OnceLock<Result<Arc<plan::Plan>, (Status, String)>>,
@@ -136,8 +206,8 @@ impl Compiled {
 
 impl Program for Compiled {
     fn engines(&self) -> Vec<Engine> {
-        let choices = self.whole.as_ref().map_or(0, |(_, piece)| piece.configs.len());
-        let is_alone = self.whole.as_ref().is_some_and(|(graph, _)| graph.operations.len() == 1);
+        let choices = self.whole.as_ref().map_or(0, Whole::choices);
+        let is_alone = self.whole.as_ref().is_some_and(|whole| whole.graph.operations.len() == 1);
         let pieces = (!is_alone && !self.graphs.is_empty()).then_some(*PIECES);
         ENGINES[..ENGINES.len() - 1].iter().take(choices).copied().chain(pieces).collect()
     }
@@ -146,18 +216,16 @@ impl Program for Compiled {
         if engine == PIECES {
             return self.pieces().map_or(0, |plan| plan.workspace_bytes());
         }
-        let config = self.whole.as_ref().and_then(|(_, piece)| piece.configs.get(choice_of(engine)));
-        let bytes = config.and_then(|config| config.i64(crate::sys::AttributeName::ENGINECFG_WORKSPACE_SIZE).ok());
-        bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
+        self.whole.as_ref().and_then(|whole| whole.workspace_bytes(&self.worker, choice_of(engine))).unwrap_or(0)
     }
 
     fn plan(self: Arc<Self>, engine: &Engine) -> Outcome<Arc<dyn Plan>> {
         if engine == PIECES {
             return Ok(self.pieces()?);
         }
-        let (graph, piece) = self.whole.as_ref().ok_or_else(|| Fault::bad("no such engine runs the graph"))?;
-        let part = Part::new(&self.worker, piece, choice_of(engine))?;
-        Ok(Arc::new(plan::Plan::new(graph.clone(), vec![part])?))
+        let whole = self.whole.as_ref().ok_or_else(|| Fault::bad("no such engine runs the graph"))?;
+        let part = whole.part(&self.worker, choice_of(engine))?;
+        Ok(Arc::new(plan::Plan::new(whole.graph.clone(), vec![part])?))
     }
 }
 

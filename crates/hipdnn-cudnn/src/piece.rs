@@ -8,6 +8,7 @@ use hipdnn_abi::{Fault, Outcome};
 
 use crate::descriptor::{Descriptor, Setting};
 use crate::graph::{Graph, Home, Operation, View};
+use crate::kept::Entry;
 use crate::layout;
 use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D, HeurMode, NumericalNote};
 use crate::worker::Worker;
@@ -93,6 +94,12 @@ impl Piece {
             }
         }
         Err(Fault::unsupported(last.text))
+    }
+
+    /// The plan on the first configuration, to be kept.
+    pub fn entry(&self) -> Option<Entry> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        Entry::of(&first.as_ref()?.0, self.configs.len(), &self.bound)
     }
 
     /// A plan on one of the configurations, and the memory it wants for itself.

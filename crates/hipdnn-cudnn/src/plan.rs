@@ -75,6 +75,11 @@ impl Part {
         Ok(Self { work: Work::Plan(plan), workspace, bound: piece.bound.clone() })
     }
 
+    /// A plan that was made before.
+    pub fn restored(plan: Descriptor, workspace: usize, bound: &[usize]) -> Self {
+        Self { work: Work::Plan(plan), workspace, bound: bound.to_vec() }
+    }
+
     /// An operation through the older interface.
     fn older(worker: &Worker, graph: &Graph, operation: usize) -> Outcome<Self> {
         let call = Call::new(worker, graph, &graph.operations[operation])?;

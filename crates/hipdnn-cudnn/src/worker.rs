@@ -6,6 +6,7 @@ use hipdnn::sys::Status;
 use hipdnn_abi::{Fault, Outcome};
 
 use crate::descriptor::{Descriptor, check};
+use crate::kept::Kept;
 use crate::sys::{self, AttributeName, Cudnn, DescriptorType};
 
 /// Describes, as cuDNN writes it, a device that plans are made for where there is none.
@@ -18,6 +19,8 @@ pub struct Worker {
     /// The handle and the stream it is set to; one call at a time may use it.
     handle: Option<Mutex<Bound>>,
     described: Option<Descriptor>,
+    /// Plans that were made before, where cuDNN can say what device this is.
+    pub kept: Option<Kept>,
 }
 
 struct Bound {
@@ -39,13 +42,15 @@ impl Worker {
             let described = Descriptor::new(cudnn, DescriptorType::DEVICEPROP_DESCRIPTOR)?;
             described.set_text(AttributeName::DEVICEPROP_JSON_REPRESENTATION, &text)?;
             described.finalize()?;
-            return Ok(Self { cudnn, handle: None, described: Some(described) });
+            let kept = Kept::new(made_for(cudnn, &text));
+            return Ok(Self { cudnn, handle: None, described: Some(described), kept });
         }
         let mut handle = std::ptr::null_mut();
         // SAFETY: a valid out-pointer.
         let status = unsafe { (cudnn.create)(&mut handle) };
         check(cudnn, || "cuDNN made no handle".into(), status)?;
-        Ok(Self { cudnn, handle: Some(Mutex::new(Bound { handle, stream: 0 })), described: None })
+        let kept = device_of(cudnn, handle).ok().and_then(|device| Kept::new(made_for(cudnn, &device)));
+        Ok(Self { cudnn, handle: Some(Mutex::new(Bound { handle, stream: 0 })), described: None, kept })
     }
 
     /// Says for which device a graph is.
@@ -95,6 +100,20 @@ impl Worker {
         }
         call(bound.handle)
     }
+}
+
+/// The device of a handle, as cuDNN describes it.
+fn device_of(cudnn: &'static Cudnn, handle: sys::Handle) -> Outcome<String> {
+    let device = Descriptor::new(cudnn, DescriptorType::DEVICEPROP_DESCRIPTOR)?;
+    device.set_handle(AttributeName::DEVICEPROP_HANDLE, handle)?;
+    device.finalize()?;
+    device.text(AttributeName::DEVICEPROP_JSON_REPRESENTATION)
+}
+
+fn made_for(cudnn: &Cudnn, device: &str) -> String {
+    // SAFETY: takes nothing.
+    let version = unsafe { (cudnn.version)() };
+    format!("cuDNN {version}\n{device}")
 }
 
 impl Drop for Worker {

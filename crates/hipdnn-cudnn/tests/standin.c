@@ -2,6 +2,7 @@
  *
  *   CUDNN_STANDIN_FINALIZE=KIND:STATUS   finalizing descriptors of that kind gives the status
  *   CUDNN_STANDIN_EXECUTE=STATUS         executing gives the status
+ *   CUDNN_STANDIN_RESTORE=STATUS         setting the text of a plan gives the status
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -12,7 +13,8 @@ typedef struct {
     int kind;
 } descriptor;
 
-static long made, alive, executed;
+static long made, alive, executed, asked, restored;
+static const char written[] = "{\"plan\": 1}";
 static void *stream;
 static _Thread_local const char *words = "";
 
@@ -54,6 +56,7 @@ int cudnnBackendDestroyDescriptor(void *which) {
 
 int cudnnBackendFinalize(void *which) {
     const char *wanted = getenv("CUDNN_STANDIN_FINALIZE");
+    asked += ((descriptor *)which)->kind == 4; /* heuristics */
     int kind, status;
     if (wanted && sscanf(wanted, "%d:%d", &kind, &status) == 2 && ((descriptor *)which)->kind == kind) {
         words = "the stand-in was told to";
@@ -63,7 +66,15 @@ int cudnnBackendFinalize(void *which) {
 }
 
 int cudnnBackendSetAttribute(void *which, int name, int type, int64_t count, const void *elements) {
-    (void)which, (void)name, (void)type, (void)count, (void)elements;
+    (void)which, (void)type;
+    if (name == 405) { /* a plan's text */
+        const char *status = getenv("CUDNN_STANDIN_RESTORE");
+        if (status || count != (int64_t)strlen(written) || memcmp(elements, written, (size_t)count) != 0) {
+            words = "the stand-in was told to";
+            return status ? atoi(status) : 2000;
+        }
+        restored++;
+    }
     return 0;
 }
 
@@ -74,6 +85,9 @@ int cudnnBackendGetAttribute(void *which, int name, int type, int64_t room, int6
     } else if (name == 402 && elements) { /* a plan's workspace */
         *(int64_t *)elements = 64;
         *count = 1;
+    } else if (name == 405 || name == 2702) { /* texts of a plan and of the device */
+        *count = (int64_t)strlen(written);
+        if (elements && room >= *count) memcpy(elements, written, (size_t)*count);
     } else {
         *count = 0;
     }
@@ -95,4 +109,6 @@ int cudnnBackendExecute(void *handle, void *plan, void *pack) {
 long standin_made(void) { return made; }
 long standin_alive(void) { return alive; }
 long standin_executed(void) { return executed; }
+long standin_asked(void) { return asked; }
+long standin_restored(void) { return restored; }
 void *standin_stream(void) { return stream; }

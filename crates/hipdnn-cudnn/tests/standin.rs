@@ -43,7 +43,7 @@ fn run(test: &str, with_blas: bool, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--ignored", "--nocapture"]).env_remove("AMDGPU_EP_CUDNN_DEVICE_FILE");
     command.env("AMDGPU_EP_CUDNN_LIBRARY", folder.join("libcudnn.so.9"));
-    command.env("AMDGPU_EP_CUDA_LIBRARY_PATH", &folder);
+    command.env("AMDGPU_EP_CUDA_LIBRARY_PATH", &folder).env("AMDGPU_EP_CACHE_DIR", &folder);
     let output = command.envs(variables.iter().copied()).output().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     output
@@ -172,4 +172,34 @@ fn without_cublas_a_handle_is_refused_before_cudnn_ends_the_process() {
     let said = said(&output);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("status NOT_INITIALIZED: cuDNN 90900 needs libcublasLt.so.99"), "{said}");
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn plans() {
+    let handle = Handle::new(backend()).unwrap();
+    let (built, uids) = graph(&handle).unwrap();
+    let plan = built.plan().unwrap();
+    // SAFETY: the stand-in touches no memory.
+    unsafe { plan.execute(&handle, uids.into_iter().map(|uid| (uid, address(0x1000))), address(0x4000)) }.unwrap();
+    let counts = ["standin_asked", "standin_restored", "standin_executed"].map(count);
+    println!("counts {counts:?}, {} engines, {} bytes", built.candidates().unwrap().len(), plan.workspace_bytes());
+    // One that is not kept is asked for.
+    built.plan_at(1).unwrap();
+    println!("then asked {}", count("standin_asked"));
+}
+
+#[test]
+fn a_plan_that_was_kept_is_restored_without_asking_for_engines() {
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("standin-cache-{}", std::process::id()));
+    let cache_dir = ("AMDGPU_EP_CACHE_DIR", cache.to_str().unwrap());
+    let again = |variables: &[(&str, &str)]| said(&run("plans", true, &[&[cache_dir], variables].concat()));
+    let first = again(&[]);
+    assert!(first.contains("counts [2, 0, 1], 7 engines, 64 bytes") && first.contains("then asked 2"), "{first}");
+    let second = again(&[]);
+    assert!(second.contains("counts [0, 1, 1], 7 engines, 64 bytes") && second.contains("then asked 2"), "{second}");
+    // One that cuDNN does not take any more is made anew.
+    let refused = again(&[("CUDNN_STANDIN_RESTORE", "3000")]);
+    assert!(refused.contains("counts [2, 0, 1], 7 engines, 64 bytes"), "{refused}");
+    std::fs::remove_dir_all(&cache).unwrap();
 }
