@@ -99,7 +99,7 @@ def free_memory(driver):
 
 
 def create(arguments, options):
-    """In a process of its own: seconds to create a session and to run it once."""
+    """In a process of its own: seconds to create a session and to run it once, and what it gives."""
     tiny = arguments.tiny
     model = block() if tiny else resnet50.onnx_model(resnet50.weights(), 1)
     feeds = {"ids": np.arange(8)} if tiny else resnet50.inputs(1)
@@ -107,8 +107,8 @@ def create(arguments, options):
     start = time.perf_counter()
     running = session(model, options)
     made = time.perf_counter()
-    running.run(None, feeds)
-    print(json.dumps([made - start, time.perf_counter() - made]))
+    result = running.run(None, feeds)[0]
+    print(json.dumps([made - start, time.perf_counter() - made, result.astype(np.float64).ravel().tolist()]))
 
 
 def creation(arguments):
@@ -116,11 +116,16 @@ def creation(arguments):
         environment = {**os.environ, "AMDGPU_EP_CACHE_DIR": cache}
         more = [word for option in arguments.option for word in ("--option", option)]
         command = [sys.executable, __file__, str(arguments.library), "--create", *more, *(["--tiny"] if arguments.tiny else [])]
+        results = []
         for cold in ("cold", "warm"):
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-            made, first = json.loads(done.stdout.splitlines()[-1])
+            made, first, result = json.loads(done.stdout.splitlines()[-1])
+            results.append(np.array(result))
             what = "a small block" if arguments.tiny else "ResNet-50, half precision, batch 1"
             print(f"session of {what}, {cold} kernel cache: {made:.3f} s, and its first run {first:.3f} s")
+        distance = np.linalg.norm(results[1] - results[0]) / np.linalg.norm(results[0])
+        print(f"both give the same but for {distance:.1e} of the norm{'' if distance < 1e-2 else ' WRONG'}")
+    return bool(distance < 1e-2)
 
 
 def host_times(running, binding, runs, seconds):
@@ -196,8 +201,8 @@ def main():
     if arguments.create:
         create(arguments, options)
         return 0
-    creation(arguments)
-    is_right = runs(arguments, options, os.environ.get("AMDGPU_EP_DRIVER", "amd"))
+    is_right = creation(arguments)
+    is_right &= runs(arguments, options, os.environ.get("AMDGPU_EP_DRIVER", "amd"))
     networks(arguments, options)
     return int(not is_right)
 
