@@ -73,8 +73,8 @@ impl Offers {
             return Err(Declined::new("our own attention is one launch"));
         }
         if matches!(product, Prim::Norm(_)) {
-            // Measured on an H200: one row by cuDNN takes longer than ours, and many are read at half the speed of memory.
-            return Err(Declined::new("our own normalisation reads rows once"));
+            // Measured on an H200: cuDNN takes as long, 8.4 µs for 2048 rows of 2048 halves and ours 8.6, and has plans to make.
+            return Err(Declined::new("our own normalisation is as fast"));
         }
         if !matches!(product, Prim::MatMul(_)) {
             return Ok(());
