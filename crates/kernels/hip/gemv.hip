@@ -181,7 +181,7 @@ KERNEL(gemv, BLOCK, GemvArgs) {
   const RIGHT_T* column[COLUMNS];
   // Columns beyond the last are the last once more.
   for (u32 c = 0; c < COLUMNS; c++) column[c] = right + (i64)min_of(first + c, a.columns - 1) * a.right_next;
-#pragma unroll (COLUMNS > 4 ? 1 : 8 / COLUMNS)
+#pragma unroll 2
   for (u32 k = begin + lane * PACK; k < end; k += WARP * PACK) {
     Some y[COLUMNS];
 #pragma unroll
