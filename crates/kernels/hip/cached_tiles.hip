@@ -32,10 +32,10 @@ KERNEL(cached_tiles, THREADS, CachedArgs) {
     return eight_of(q, 0, at);
   };
   auto score = [&](f32 product, u32 row, u32 key) {
-    const RowSpot& spot = spots[row];
+    const RowSpot spot = spots[row];
     // Without a branch: keys beyond the last are the last once more.
     f32 value = PLAIN ? product : score_of(a, product * factor_of(a), spot.bias, min_of(key, t.keys.end - 1));
-    return key >= spot.seen.start && key < spot.seen.end ? value : -INFINITY_OF(f32);
+    return (key >= spot.seen.start) & (key < spot.seen.end) ? value : -INFINITY_OF(f32);
   };
   // The first token sees the least at the end, the last one at the start.
   const Seen seen = {t.keys.start, t.keys.end, seen_by(a, t.before, token_of(a, t.first + t.count - 1)).start,

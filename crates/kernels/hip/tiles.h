@@ -226,25 +226,26 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
     for (int f = 0; f < QUERIES; f++) {
 #pragma unroll
       for (int r = 0; r < CHAIN_ROWS; r++) {
-        f32 top = s.top[f][r];
+        // Two of each, so that fewer wait for one another.
+        f32 tops[2] = {s.top[f][r], s.top[f][r]};
 #pragma unroll
         for (int j = 0; j < KEYS / 16; j++)
 #pragma unroll
-          for (int c = 0; c < CHAIN_COLUMNS; c++) top = fmaxf(top, scores[f][j].at[chain_at(r, c)]);
-        top = chain_max(top);
+          for (int c = 0; c < CHAIN_COLUMNS; c++) tops[j % 2] = fmaxf(tops[j % 2], scores[f][j].at[chain_at(r, c)]);
+        const f32 top = chain_max(fmaxf(tops[0], tops[1]));
         const f32 shift = shift_of(top) * unit, before = exp2_near(fmaf(s.top[f][r], unit, -shift));
         s.top[f][r] = top;
-        f32 sum = s.sum[f][r] * before;
+        f32 sums[2] = {s.sum[f][r] * before, 0};
 #pragma unroll
         for (int j = 0; j < KEYS / 16; j++)
 #pragma unroll
           for (int c = 0; c < CHAIN_COLUMNS; c++) {
             f32& at = scores[f][j].at[chain_at(r, c)];
             at = exp2_near(fmaf(at, unit, -shift));
-            sum += at;
+            sums[j % 2] += at;
           }
         // Summed over the lanes of the row at the end.
-        s.sum[f][r] = sum;
+        s.sum[f][r] = sums[0] + sums[1];
 #pragma unroll
         for (int n = 0; n < WIDTH / 16; n++)
 #pragma unroll
