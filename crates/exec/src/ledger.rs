@@ -74,9 +74,26 @@ impl Ledger {
         let (number, thread) = (entries.number(), ThreadId::current());
         match entries.watched.iter_mut().find(|known| Arc::ptr_eq(&known.work, &work)) {
             Some(known) => (known.number, known.thread) = (number, thread),
-            None => entries.watched.push(Watched { number, thread, work }),
+            None => {
+                entries.watched.push(Watched { number, thread, work });
+                entries = self.without_left(entries);
+            }
         }
         self.recount(&entries);
+    }
+
+    /// Asks work for the last time that nobody else holds any more: it is not queued again. Runs that nobody ever waits for
+    /// would leave it here for good.
+    fn without_left<'a>(&'a self, mut entries: MutexGuard<'a, Entries>) -> MutexGuard<'a, Entries> {
+        let left: Vec<_> = entries.watched.extract_if(.., |watched| Arc::strong_count(&watched.work) == 1).collect();
+        if left.is_empty() {
+            return entries;
+        }
+        drop(entries);
+        left.iter().for_each(|watched| watched.work.wait());
+        let mut entries = self.lock();
+        entries.failed.extend(left.iter().filter_map(|watched| Some((watched.thread, watched.work.failure()?))));
+        entries
     }
 
     /// True if no work is pending and no failure unreported.
@@ -195,5 +212,35 @@ mod tests {
             waiter.join().unwrap();
         });
         assert!(ledger.is_clear());
+    }
+
+    /// Work that fails once it is waited for.
+    #[derive(Default)]
+    struct Failing(AtomicUsize);
+
+    impl Pending for Failing {
+        fn failure(&self) -> Option<ExecError> {
+            let waited = self.0.swap(0, Ordering::Relaxed);
+            (waited > 0).then_some(ExecError::OutOfMemory { bytes: waited })
+        }
+
+        fn wait(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn work_of_plans_that_are_gone_is_not_watched_for_good() {
+        let ledger = Ledger::default();
+        let kept = Arc::new(Failing::default());
+        ledger.watch(kept.clone());
+        for _ in 0..100 {
+            let plan = Arc::new(Failing::default());
+            ledger.watch(plan.clone());
+        }
+        assert_eq!(ledger.lock().watched.len(), 2, "one that is kept, and the last");
+        assert_eq!(ledger.lock().failed.len(), 99, "what went wrong with the others is still told");
+        assert_eq!(ledger.take_failure(|_| true), Some(ExecError::OutOfMemory { bytes: 1 }));
+        assert_eq!(kept.0.load(Ordering::Relaxed), 0, "nobody waits for what may be queued again");
     }
 }

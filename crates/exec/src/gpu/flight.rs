@@ -12,9 +12,9 @@ use crate::{ExecError, ledger::Pending};
 /// The nodes that own the fault words of a plan.
 pub(super) type FaultNodes = Arc<[String]>;
 
-/// The fault words of a plan's runs on one stream, in host memory that kernels write to. They are zero until a run finds something
-/// wrong, and again when that has been told, so a run that goes well neither clears nor copies them. Who looks at them while
-/// several runs are under way may be told of the later one's fault.
+/// The fault words of a plan's runs on one stream, in host memory that kernels write to. They are zero until a run finds
+/// something wrong, and again when that has been told, so a run that goes well neither clears nor copies them. Who looks at
+/// them while several runs are under way may be told of the later one's fault.
 pub(super) struct Flight {
     /// None where no step reports a fault: then a flight only knows when the runs are over.
     words: Option<PinnedBuffer>,
@@ -51,20 +51,17 @@ impl Flight {
         self.is_reached
     }
 
-    /// The event that marks the end of a run.
-    pub fn ends(&self, event: &Arc<Event>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.ended.as_ref().is_none_or(|known| !Arc::ptr_eq(known, event)) {
-            state.ended = Some(event.clone());
-        }
+    /// The event that marks the end of a run, which is queued.
+    pub fn ends(&self, event: Arc<Event>) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).ended = Some(event);
     }
 
     /// What the words say, once.
     pub fn outcome(&self) -> Result<(), ExecError> {
         let first = self.address().cast::<u32>();
         let told = self.nodes.iter().enumerate().filter(|(at, _)| {
-            // SAFETY: the flight has a word for each node, aligned as pinned memory is. Kernels may write to it meanwhile, which is
-            // why it is read and cleared in one.
+            // SAFETY: the flight has a word for each node, aligned as pinned memory is. Kernels may write to it meanwhile,
+            // which is why it is read and cleared in one.
             let word = unsafe { AtomicU32::from_ptr(first.wrapping_add(*at)) };
             word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::Acquire) != 0
         });

@@ -28,7 +28,7 @@ use crate::{
     device::{Order, Prepared, Run, RunBy, TunedStep},
 };
 
-/// Streams whose flights are kept. More are there only while they are in use.
+/// Streams whose flights are kept. If there are more, a flight that nobody looks at any more is used for another stream.
 const MOST_FLIGHTS: usize = 8;
 
 /// A plan whose code and constants are on the device.
@@ -86,7 +86,8 @@ impl GpuPlan {
             let (steps, took) = (tasks.len(), start.elapsed());
             tracing::debug!(
                 target: "amdgpu_ep::compile",
-                "{steps} steps made ready in {took:.1?}: asking who runs them {asked:.1?}, their code {coded:.1?}, constants {uploaded:.1?}"
+                "{steps} steps made ready in {took:.1?}: asking who runs them {asked:.1?}, their code {coded:.1?}, \
+                 constants {uploaded:.1?}"
             );
         }
         let label = |at: &usize| program.label(plan.steps[*at].node);

@@ -81,11 +81,14 @@ unsafe fn queue(plan: &Arc<GpuPlan>, run: &Run<'_>, stream: RawStream<'_>) -> Re
     let mut arguments = plan.take_arguments();
     let moved_bytes = find_moved(plan, run, &mut arguments);
     let queued = blocks.take(plan.layout.bytes + moved_bytes, stream).and_then(|block| {
-        flight.ends(block.end());
+        let end = block.end().clone();
         // SAFETY: the caller's promise; the block is given back behind the work.
         let done = unsafe { work(plan, run, &block, &mut arguments, Some(&flight), stream, true) };
         let is_marked = *done.as_ref().unwrap_or(&false);
-        done.and(blocks.give_back(block, stream, is_marked))
+        done.and(blocks.give_back(block, stream, is_marked))?;
+        // Not before it is marked: who waits for the flight's last run meanwhile must not find this event idle.
+        flight.ends(end);
+        Ok(())
     });
     plan.give_back(arguments);
     queued.map(|()| flight)
