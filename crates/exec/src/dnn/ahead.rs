@@ -1,8 +1,8 @@
 //! Plans for many steps, made at the same time.
 //!
-//! A library takes tens of milliseconds to choose an engine for a convolution and to make it ready, and a network has dozens that
-//! differ. Handles are for one thread at a time, so every thread has its own, and a plan is executed with the one it was made
-//! with.
+//! A library takes tens of milliseconds to choose an engine for a convolution and to make it ready, and a network has dozens
+//! that differ. Handles are for one thread at a time, so every thread has its own, and a plan is executed with the one it was
+//! made with.
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -64,15 +64,15 @@ fn is_asked_first(prim: &Prim) -> bool {
 }
 
 impl Dnn {
-    /// The handle with this number, made now if there are not as many yet.
+    /// The handle with this number. It is made now, with all before it, if there are not as many yet.
     pub(super) fn handle(&self, number: usize) -> Result<Arc<Mutex<Handle>>, DnnError> {
         let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = handles.get(number).or(handles.last().filter(|_| handles.len() >= MOST_THREADS)) {
-            return Ok(handle.clone());
+        loop {
+            if let Some(handle) = handles.get(number) {
+                return Ok(handle.clone());
+            }
+            let _scope = self.device.enter()?;
+            handles.push(Arc::new(Mutex::new(Handle::new(self.backend.clone())?)));
         }
-        let _scope = self.device.enter()?;
-        let handle = Arc::new(Mutex::new(Handle::new(self.backend.clone())?));
-        handles.push(handle.clone());
-        Ok(handle)
     }
 }

@@ -186,3 +186,14 @@ fn plans_made_at_the_same_time_are_found_and_each_runs_by_the_handle_it_was_made
     }
     assert_eq!(session.library.as_ref().unwrap().outcomes.lock().unwrap().len(), 20, "twins share a plan");
 }
+
+#[test]
+fn every_thread_has_a_handle_of_its_own_whichever_asks_first() {
+    let driver = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
+    let session = Libraries::default().offering(&driver, Mode::On).unwrap();
+    let dnn = session.library.as_ref().unwrap();
+    let handles = [3, 1, 2, 0].map(|number| dnn.handle(number).unwrap());
+    for (at, one) in handles.iter().enumerate() {
+        assert!(handles[..at].iter().all(|other| !std::sync::Arc::ptr_eq(one, other)), "handle {at} is shared");
+    }
+}

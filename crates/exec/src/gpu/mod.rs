@@ -245,6 +245,8 @@ impl Loaded for GpuProgram {
     }
 
     fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError> {
+        let device = &self.program.device;
+        device.lost.check()?;
         self.folded.forget_unused();
         let plan = match &self.program.settings.dnn {
             Some(offering) => {
@@ -253,8 +255,7 @@ impl Loaded for GpuProgram {
             }
             None => plan,
         };
-        let (device, count) = (&self.program.device, plan.steps.len());
-        device.lost.check()?;
+        let count = plan.steps.len();
         let told = |error| device.lost.told(error, &device.name, || format!("a new plan of {count} steps"));
         let plan = GpuPlan::new(plan, &self.program).map_err(told)?;
         self.folded.replace(|tensor| self.stored(tensor));
