@@ -1,8 +1,8 @@
 //! How partitions are made ready: which passes run, what is wanted of outputs, and where the stages are written.
 //!
 //! The entry `ep.hip.last_logits` promises that nobody reads more of a decoder's logits than the rows of last tokens: the
-//! others are zeros, or left out. What leaves a partition may be read by nodes of other providers, so only outputs of the model that no node reads are told to the
-//! engine.
+//! others are zeros, or left out. What leaves a partition may be read by nodes of other providers, so only outputs of the
+//! model that no node reads are told to the engine.
 //!
 //! The session-config entry `ep.hip.disable_passes` names passes and stages that shall not run, separated by commas. The entry
 //! `ep.hip.dump_dir` names a folder, made if it is not there; each stage of each partition becomes a text file in it, named by

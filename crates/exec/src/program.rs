@@ -170,6 +170,7 @@ impl Program {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner).insert(signature, plan.clone());
         Ok(plan)
     }
+
     /// Lets go of constants that the device has elsewhere by now.
     fn let_go(&self) {
         let mut graph = self.graph.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,8 @@
 //! The vendor's library for matrix products.
 //!
 //! A product with an epilogue that the library has (a bias, something added, ReLU, GELU by tanh) is one call. With any other
-//! epilogue a large product is stored in scratch memory, with a bias that comes first, and the rest is a map behind it. Products of signed
-//! bytes without zero points are summed in 32 bits.
+//! epilogue a large product is stored in scratch memory, with a bias that comes first, and the rest is a map behind it.
+//! Products of signed bytes without zero points are summed in 32 bits.
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Instant,

@@ -8,9 +8,9 @@ use graph::{
 
 use super::{blas::PRODUCT, weights::Resident};
 
-/// What lies where in the block of a run: what lives between steps, scratch memory, counters, which are zero at first, then copies
-/// of inputs and outputs that kernels can't reach where they are. Before the counters is room for the fault words of runs that
-/// have none on the host.
+/// What lies where in the block of a run: what lives between steps, scratch memory, counters, which are zero at first, then
+/// copies of inputs and outputs that kernels can't reach where they are. Before the counters is room for the fault words of
+/// runs that have none on the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Layout {
     pub scratch_at: usize,

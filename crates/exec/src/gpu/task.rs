@@ -1,7 +1,7 @@
 //! Who runs a step.
 //!
-//! What was measured decides. Where nothing was, candidates are asked in turn: BLASLt for products of more than a few rows, hipDNN, our kernels, and
-//! the host, which takes everything. The reasons of those that declined are kept for `explain`.
+//! What was measured decides. Where nothing was, candidates are asked in turn: BLASLt for products of more than a few rows,
+//! hipDNN, our kernels, and the host, which takes everything. The reasons of those that declined are kept for `explain`.
 use std::{
     sync::Arc,
     time::{Duration, Instant},
