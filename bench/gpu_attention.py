@@ -63,7 +63,7 @@ def bound(running, made):
 
 
 def by_torch(torch, kind, made, heads, shared, size):
-    """PyTorch's run, and the same in single precision without its fused kernels."""
+    """PyTorch's run, and the result in double precision without its fused kernels."""
     from torch.nn.functional import scaled_dot_product_attention as attend
     split = lambda name, count: torch.from_numpy(made[name]).cuda().view(1, -1, count, size).transpose(1, 2)
     arguments = split("q", heads), split("k", shared), split("v", shared)

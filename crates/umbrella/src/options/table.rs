@@ -82,7 +82,7 @@ macro_rules! options {
 options! {
     profile: Profile, kept, "which backend runs the session; auto chooses by device and hints";
     device_id: Option<u32>, relayed, "HIP ordinal of the device; must agree with the device ONNX Runtime selected";
-    cache_dir: Option<PathBuf>, relayed, "folder for compiled programs; without it AMDGPU_EP_CACHE_DIR, and without that no cache";
+    cache_dir: Option<PathBuf>, relayed, "folder for compiled programs; without it AMDGPU_EP_CACHE_DIR, and without that what the backend says";
     disable_caching: Option<bool>, relayed, "compile without saving to the cache";
     force_recompile: Option<bool>, relayed, "compile even when the cache holds the program";
     exhaustive_tune: Option<bool>, relayed, "MIGraphX: try every kernel variant while compiling";
