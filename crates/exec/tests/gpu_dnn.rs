@@ -64,3 +64,49 @@ fn a_network_runs_through_hipdnn_between_our_kernels() {
     assert_eq!(taken, 6, "three convolutions, a pool, a norm and a product: {by:#?}");
     assert!(by.iter().all(|by| by.starts_with("hipDNN: ") || by.starts_with("own: ")), "{by:#?}");
 }
+
+/// Attention of heads that lie side by side in one product, as exporters write it.
+fn encoder(heads: usize) -> Graph {
+    let size = 8;
+    let mut build = Build::default();
+    let x = build.input();
+    let split = build.constant(Tensor::from_i64s(&[0, 0, heads as i64, size as i64]));
+    let turns = [[0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]];
+    let parts: Vec<_> = (0..3u64)
+        .zip(turns)
+        .map(|(seed, turn)| {
+            let weights = build.constant(floats(&[16, heads * size], seed));
+            let bias = build.constant(floats(&[heads * size], seed + 4));
+            let made = build.node("MatMul", &[x, weights]);
+            let made = build.node("Add", &[made, bias]);
+            let made = build.node("Reshape", &[made, split]);
+            build.with("Transpose", &[made], &[("perm", Attribute::Ints(turn.to_vec()))])
+        })
+        .collect();
+    let scores = build.node("MatMul", &[parts[0], parts[1]]);
+    let scale = build.number(3.0);
+    let scores = build.node("Div", &[scores, scale]);
+    let weights = build.with("Softmax", &[scores], &[("axis", Attribute::Int(-1))]);
+    let mixed = build.node("MatMul", &[weights, parts[2]]);
+    let turned = build.with("Transpose", &[mixed], &[("perm", Attribute::Ints(vec![0, 2, 1, 3]))]);
+    let to = build.constant(Tensor::from_i64s(&[0, 0, -1]));
+    let joined = build.node("Reshape", &[turned, to]);
+    build.outputs(&[joined])
+}
+
+#[test]
+fn hipdnn_reads_heads_of_several_sequences_where_they_lie() {
+    let settings = GpuSettings { dnn: Some(Arc::new(dnn::offering())), ..GpuSettings::default() };
+    let gpu = common::device::simulated("gfx1100").with(settings);
+    for heads in [1, 3] {
+        let on_gpu = Program::new(encoder(heads), &gpu).unwrap();
+        let on_host = Program::new(encoder(heads), &HostDevice::new()).unwrap();
+        for batch in [1, 2, 3] {
+            let x = [floats(&[batch, 5, 16], 9)];
+            let (found, wanted) = (run_program(&on_gpu, &x).unwrap(), run_program(&on_host, &x).unwrap());
+            assert_close(&numbers(&found[0]), &numbers(&wanted[0]), 1e-4);
+            let by = dnn::run_by(&on_gpu, &x);
+            assert_eq!(by, ["hipDNN: HOST_CPU_ENGINE"; 2], "a product and an attention, {heads} heads, batch {batch}");
+        }
+    }
+}
