@@ -28,6 +28,7 @@ pub mod pass;
 pub mod plan;
 pub mod prim;
 pub mod quant;
+pub mod recurrent;
 pub mod shape;
 pub mod tensor;
 
