@@ -37,12 +37,12 @@ pub trait Device: Send + Sync {
         false
     }
 
-    /// Whether it normalises few rows while it multiplies them with packed weights.
+    /// Whether it normalises few rows while it multiplies them.
     fn wants_normed_products(&self) -> bool {
         false
     }
 
-    /// Whether it puts both halves of a product's columns together while it multiplies few rows with packed weights.
+    /// Whether it puts both halves of a product's columns together while it multiplies few rows.
     fn wants_gated_products(&self) -> bool {
         false
     }

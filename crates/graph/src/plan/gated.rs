@@ -1,6 +1,6 @@
 //! What is done to both halves of a product's columns becomes part of the product, where the device wants that.
 //!
-//! A gate and what it gates are one product of one row (pass `merged-products`). A block that makes column n of both halves
+//! A gate and what it gates are one product (pass `merged-products`). A block that makes column n of both halves of few rows
 //! can store one element for the two, and the launch that would read them again is saved.
 use crate::{
     DType, Shape, Step, View,
