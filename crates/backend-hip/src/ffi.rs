@@ -68,8 +68,8 @@ fn is_readable(device: &hip::Device, tensor: &Tensor<'_>) -> bool {
 
 /// A file of the model, mapped to be read.
 pub(crate) fn map(file: &Path) -> io::Result<memmap2::Mmap> {
-    // SAFETY: whoever may change the model's files while a session is made can make it compute anything: docs/security.md
-    // says that they must not, for ONNX Runtime maps the same files.
+    // SAFETY: nobody changes the model's files while a session uses them. That is the user's part, and docs/security.md says so:
+    // ONNX Runtime maps the same files.
     unsafe { memmap2::Mmap::map(&File::open(file)?) }
 }
 
