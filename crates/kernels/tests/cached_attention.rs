@@ -56,6 +56,17 @@ impl Case {
         (self.lengths[batch] - self.tokens as i64).max(0) as usize
     }
 
+    /// Keys or values, with NaN behind those that the tokens see: fresh memory may hold anything.
+    fn cache(&self, elems: usize, seed: u64) -> Tensor {
+        let rows = self.shared * self.total;
+        let numbers = random(self.dtype, self.lengths.len() * rows * elems, seed);
+        let filled = numbers.scalars().enumerate().map(|(at, value)| {
+            let (batch, key) = (at / elems / rows, at / elems % self.total);
+            if key < self.before(batch) + self.tokens { value } else { Scalar::Float(f64::NAN) }
+        });
+        Tensor::from_scalars(self.dtype, numbers.shape(), filled).unwrap()
+    }
+
     fn check(&self, targets: &[&str]) {
         let &Self { dtype, shared, group, tokens, total, size, width, .. } = self;
         let (batch, heads, of) = (self.lengths.len(), shared * group, self.dtype);
@@ -66,8 +77,8 @@ impl Case {
         };
         let mut inputs = vec![
             random(of, batch * tokens * heads * size, 1),
-            random(of, batch * shared * total * size, 2),
-            random(of, batch * shared * total * width, 3),
+            self.cache(size, 2),
+            self.cache(width, 3),
             Tensor::from_scalars(DType::I32, &[batch], self.lengths.iter().map(|&n| Scalar::Int(n))).unwrap(),
         ];
         let mut views = vec![
@@ -200,6 +211,16 @@ fn few_rows_go_from_memory_to_fragments() {
     ] {
         case.check(&targets);
     }
+}
+
+/// So that one block adds up more than eight, and several threads of it the same elements.
+#[test]
+fn many_parts_of_the_keys_are_added_up() {
+    let plain = Case { lengths: vec![1020], total: 1024, shared: 1, size: 64, width: 64, ..Case::default() };
+    for group in [1, 8, 16] {
+        Case { group, ..plain.clone() }.check(&TARGETS);
+    }
+    Case { dtype: DType::F32, group: 3, ..plain }.check(&PLAIN);
 }
 
 #[test]

@@ -142,6 +142,17 @@ fn few_rows_are_normalised_on_their_way() {
     }
 }
 
+/// Of so many columns a block reads two lines of memory at a time.
+#[test]
+fn few_rows_of_many_columns() {
+    for (dtype, n, relative) in [(DType::F32, 1032, 2e-5), (DType::F16, 2064, 3e-3), (DType::I8, 4128, 0.0)] {
+        let sum = if dtype == DType::I8 { DType::I32 } else { dtype };
+        for m in [1, 2] {
+            product(dtype, sum, [1, m, 71, n], relative);
+        }
+    }
+}
+
 #[test]
 fn columns_of_both_halves_make_one() {
     let norm = Norm { axes: 1, epsilon: 1e-3, centre: false, scale: true, bias: false, round_before_scale: false };
@@ -154,7 +165,10 @@ fn columns_of_both_halves_make_one() {
         let made = epilogue.binary(Binary::Sub, sum, parts[1]);
         let made = epilogue.cast(made, dtype);
         epilogue.finish(made);
-        for (m, k, n, is_normed) in [(1, 64, 40, true), (2, 600, 41, true), (1, 1100, 136, false), (2, 96, 64, false)] {
+        let shapes = [(1, 64, 40, true), (2, 600, 41, true), (1, 1100, 136, false), (2, 96, 64, false)];
+        // Of these a block reads two lines of memory at a time.
+        let wide = [(1, 96, 264, true), (2, 97, 200, true)];
+        for (m, k, n, is_normed) in shapes.into_iter().chain(wide) {
             let inner = if is_normed { &normed } else { &product };
             let prim = Prim::Gated(Gated { product: Box::new(inner.clone()), dtype, epilogue: epilogue.clone() });
             let (a, b) = (dense(0, dtype, &[1, m, k]), dense(1, dtype, &[1, k, 2 * n]));

@@ -240,7 +240,7 @@ fn waves_and_blocks_share_deep_products() {
         for dtype in [DType::F32, DType::F16] {
             for (depth, columns) in [(4096, 3), (3000, 200), (8192, 16)] {
                 let problem = Problem { rows, depth, columns, dtype, scales: dtype, ..PLAIN };
-                problem.check_on(&["gfx906", "gfx1100", "sm_90"], 0..2);
+                problem.check_on(&["gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"], 0..2);
             }
         }
     }
@@ -268,7 +268,8 @@ fn rows_are_normalised_before_they_are_multiplied() {
     }
     // Blocks share k, and rows fill what there is for them.
     for (rows, depth) in [(1, 8192), (4, 4096)] {
-        Problem { rows, depth, columns: 20, normed: true, ..PLAIN }.check_on(&["gfx906", "gfx1100", "sm_90"], 0..2);
+        let problem = Problem { rows, depth, columns: 20, normed: true, ..PLAIN };
+        problem.check_on(&["gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"], 0..2);
     }
 }
 
@@ -288,7 +289,7 @@ fn columns_are_put_together_in_pairs() {
             plain.check_on(&TARGETS, 0..1);
             // Few columns, for which all waves of a block share k as far as pairs allow it.
             if !normed || rows == 1 {
-                Problem { depth: 2048, columns: 3, ..plain }.check_on(&["gfx906", "gfx1100", "sm_90"], 1..2);
+                Problem { depth: 2048, columns: 3, ..plain }.check_on(&["gfx906", "gfx1100", "gfx942", "sm_90"], 1..2);
             }
         }
     }
