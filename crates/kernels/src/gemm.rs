@@ -26,7 +26,14 @@ const THREADS: u32 = 256;
 pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let product = Product::new(step)?;
     if product.rows * product.columns * product.batches() == 0 {
-        return Ok(Work { launches: Vec::new(), scratch_bytes: 0 });
+        return Ok(Work::nothing());
+    }
+    if product.norm.is_some() || product.gated.is_some() {
+        // No other kernel has either, and turned, the rows would be those of the other operand.
+        return match Few::of(&product) {
+            Some(Few::Rows) if product.spatial.is_none() && product.batches() == 1 => gemv::work(&product, arch),
+            _ => Err(Declined::new("a norm or a gate of many rows, or of several products")),
+        };
     }
     if product.spatial.is_some() {
         let is_small = product.rows <= FEW_ROWS || product.depth() <= FEW_ROWS;
@@ -40,9 +47,6 @@ pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let product = if column != 1 && row == 1 { product.turned() } else { product };
     match Few::of(&product) {
         Some(Few::Rows) => gemv::work(&product, arch),
-        _ if product.norm.is_some() || product.gated.is_some() => {
-            Err(Declined::new("a product of many rows with a norm or a gate"))
-        }
         Some(Few::Columns) => gemv::work(&product.turned(), arch),
         None => tiled(&product, arch),
     }

@@ -142,6 +142,20 @@ fn few_rows_are_normalised_on_their_way() {
     }
 }
 
+#[test]
+fn norms_of_other_products_are_declined() {
+    let norm = Norm { axes: 1, epsilon: 1e-3, centre: false, scale: true, bias: false, round_before_scale: false };
+    let prim = Prim::Normed(Normed { norm, product: Box::new(Prim::MatMul(MatMul { alpha: 1.0 })) });
+    // Small ones that do not share weights, and many rows.
+    for [batch, m, k, n] in [[2, 1, 32, 40], [2, 1, 2100, 40], [1, 20, 64, 40]] {
+        let b = dense(1, DType::F32, &[batch, k, n]);
+        let inputs = vec![dense(0, DType::F32, &[batch, m, k]), b, dense(2, DType::F32, &[k])];
+        let made = step(prim.clone(), inputs, vec![dense(3, DType::F32, &[batch, m, n])]);
+        let declined = kernels::work(&made, &kernels::Arch::new("gfx942", 4)).unwrap_err();
+        assert_eq!(declined.0, "a norm or a gate of many rows, or of several products", "{batch} {m} {k} {n}");
+    }
+}
+
 /// Of so many columns a block reads two lines of memory at a time.
 #[test]
 fn few_rows_of_many_columns() {
