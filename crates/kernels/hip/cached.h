@@ -28,7 +28,7 @@ struct CachedArgs {
   u32 shared, group, rows;
   u32 total, size, width;
   u32 groups;  // blocks of a head of keys
-  u32 parts;   // at most MOST_PARTS
+  u32 parts;   // of the keys, at most
 };
 
 // All rows are of one token.
@@ -36,22 +36,8 @@ struct CachedArgs {
 #define ONE 0
 #endif
 #define LOG2_E 1.44269504088896340736f
-#define MOST_PARTS 64
 
 struct Range { u32 start, end; };
-
-// Weights too small for a normal number are 0.
-DEV f32 power_of_two(f32 v) {
-#if defined(GPU_SIM)
-  return exp2f(v);
-#elif defined(__CUDACC_RTC__)
-  f32 r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
-  return r;
-#else
-  return __builtin_amdgcn_exp2f(v);
-#endif
-}
 
 // The keys that a token sees.
 DEV Range seen_by(const CachedArgs& a, u32 before, u32 token) {

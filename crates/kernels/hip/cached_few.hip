@@ -4,7 +4,8 @@
 // SIZE, WIDTH: size and width, 64 or 128. ROWS: rows of a block, a power of two; rows of a matrix beyond these count for
 // nothing. MATRIX: 1 or 4, whose lanes hold four keys of a value's fragment; WAVE: lanes. Products are summed up in any order
 // of a row's elements, so lanes take 16 bytes of queries and keys at a time. The columns of the result may have any order, too:
-// a lane takes neighbouring elements of a value, one for each of the tiles that it has a column of. Of N parts, part p takes STEP keys from p * STEP on, and from every N * STEP behind them.
+// a lane takes neighbouring elements of a value, one for each of the tiles that it has a column of. Of N parts, part p takes
+// STEP keys from p * STEP on, and from every N * STEP behind them.
 #define THREADS (4 * WAVE)
 #define STEP 64
 #if defined(GPU_SIM)
@@ -186,14 +187,14 @@ KERNEL(cached_few, THREADS, CachedArgs) {
       }
 #pragma unroll
       for (int mask = MMA_COLUMNS == 1 ? 8 : 2; mask; mask >>= 1) larger = max_of(larger, SHFL_XOR(larger, mask));
-      f32 shift = shift_of(larger), before = power_of_two(top[r] - shift);
+      f32 shift = shift_of(larger), before = exp2_near(top[r] - shift);
       top[r] = larger;
       // Summed over the lanes of the row at the end.
       sum[r] *= before;
 #pragma unroll
       for (int c = 0; c < MMA_COLUMNS; c++) {
         f32& at = s.at[mma_at(r, c)];
-        at = power_of_two(at - shift);
+        at = exp2_near(at - shift);
         sum[r] += at;
       }
 #pragma unroll

@@ -15,7 +15,7 @@ DEV Summed no_sums() {
   return s;
 }
 DEV void rescale(Summed& s, f32 top) {
-  f32 share = power_of_two(s.scale.top - shift_of(top));
+  f32 share = exp2_near(s.scale.top - shift_of(top));
   s.scale.top = top;
   s.scale.sum *= share;
 #pragma unroll
@@ -23,7 +23,7 @@ DEV void rescale(Summed& s, f32 top) {
 }
 // Sums whose largest score is not above this one's.
 DEV void add(Summed& s, const Quad& value, Scale scale) {
-  f32 share = power_of_two(scale.top - shift_of(s.scale.top));
+  f32 share = exp2_near(scale.top - shift_of(s.scale.top));
   s.scale.sum += scale.sum * share;
 #pragma unroll
   for (int i = 0; i < 4; i++) s.value.at[i] += value.at[i] * share;

@@ -136,14 +136,14 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
         s[r][j] = is_seen ? score_of(a, s[r][j], spot.bias, key) : -INFINITY_OF(f32);
         larger = max_of(larger, s[r][j]);
       }
-      f32 shift = shift_of(larger), before = power_of_two(scale[r].top - shift);
+      f32 shift = shift_of(larger), before = exp2_near(scale[r].top - shift);
       scale[r].top = larger;
       scale[r].sum *= before;
 #pragma unroll
       for (int e = 0; e < E; e++) o[r][e] *= before;
 #pragma unroll
       for (int j = 0; j < KEYS; j++) {
-        s[r][j] = power_of_two(s[r][j] - shift);
+        s[r][j] = exp2_near(s[r][j] - shift);
         scale[r].sum += s[r][j];
       }
     }
@@ -168,7 +168,7 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
     const f32 own = scale[r].top;
 #pragma unroll
     for (int mask = LANES; mask < WARP; mask <<= 1) scale[r].top = max_of(scale[r].top, SHFL_XOR(scale[r].top, mask));
-    const f32 share = power_of_two(own - shift_of(scale[r].top));
+    const f32 share = exp2_near(own - shift_of(scale[r].top));
     scale[r].sum *= share;
 #pragma unroll
     for (int mask = LANES; mask < WARP; mask <<= 1) scale[r].sum += SHFL_XOR(scale[r].sum, mask);

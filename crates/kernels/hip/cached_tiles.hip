@@ -35,7 +35,8 @@ KERNEL(cached_tiles, THREADS, CachedArgs) {
     const RowSpot spot = spots[row];
     // Without a branch: keys beyond the last are the last once more.
     f32 value = PLAIN ? product : score_of(a, product * factor_of(a), spot.bias, min_of(key, t.keys.end - 1));
-    return (key >= spot.seen.start) & (key < spot.seen.end) ? value : -INFINITY_OF(f32);
+    const bool is_seen = (key >= spot.seen.start) & (key < spot.seen.end);
+    return is_seen ? value : -INFINITY_OF(f32);
   };
   // The first token sees the least at the end, the last one at the start.
   const Seen seen = {t.keys.start, t.keys.end, seen_by(a, t.before, token_of(a, t.first + t.count - 1)).start,

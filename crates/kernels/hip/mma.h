@@ -36,7 +36,8 @@
 #define MMA_FENCE()
 #endif
 
-struct __align__(8) Fragment { u16 at[FRAGMENT]; };
+// Aligned to what is moved at once.
+struct __align__(MATRIX == 2 || MATRIX == 3 ? 16 : 8) Fragment { u16 at[FRAGMENT]; };
 struct Sums { f32 at[MMA_SUMS]; };
 
 // Where in the 16 x 16 sums a lane's row r and column c are, and which of its sums that is.

@@ -231,7 +231,6 @@ template <int N, class T> DEV bool is_pack(const T* p) { return ((u64)p & (sizeo
 template <class T> DEV T min_of(T a, T b) { return b < a ? b : a; }
 template <class T> DEV T max_of(T a, T b) { return a < b ? b : a; }
 
-
 template <class T> DEV T wave_sum(T v) {
   for (int mask = WARP / 2; mask; mask >>= 1) v += SHFL_XOR(v, mask);
   return v;

@@ -5,9 +5,9 @@
 // of memory are used. Numbers stay as they are: sums of x * q and of x are scaled block by block,
 //     sum of x * (q - zero) * scale = scale * (sum of x * q - zero * sum of x),
 // so that a number costs its share of a mask, a conversion and a multiplication for each row. SPLIT: blocks of a unit.
-// ROWS: 1, 2 or 4, those from blockIdx.z * ROWS on. LEFT_PACK: 1 if rows can be read in packs,
-// and their length is a multiple of 8. The waves of a block share k
-// in a.parts parts, and with splits blockIdx.y is a part of those; sums are added up in a fixed order.
+// ROWS: 1, 2 or 4, those from blockIdx.z * ROWS on. LEFT_PACK: 1 if rows can be read in packs, and their length is a multiple
+// of 8. The waves of a block share k in a.parts parts, and with splits blockIdx.y is a part of those; sums are added up in a
+// fixed order.
 #define WORDS (BYTES / 4)
 #define UNIT (WORDS * PER_WORD)
 #define PART_WORDS (WORDS / SPLIT)

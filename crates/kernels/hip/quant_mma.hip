@@ -2,11 +2,11 @@
 // and a number costs little more than what makes it a float, however many rows there are. See quant_product.h and mma.h.
 //
 // A wave makes 16 columns. In a round a lane reads PACKS packs of 16 bytes of the columns that it owns (OWNED of them), and
-// the lanes that share a column (GROUPS of them) read neighbouring packs. Which k an instruction
-// multiplies is free as long as both operands agree, so the numbers of a word are taken in the order in which they come in
-// pairs: number i and number i + H of a word lie 16 bits apart, and with an exponent above them they are two floats. They
-// are rounded once, when they are scaled, to the type of the activations: far below the rounding of the result. FEW: 1 if
-// there are 8 rows at most. Rows are those from blockIdx.z * 16 on. Waves and blocks share k as in quant_gemv.hip.
+// the lanes that share a column (GROUPS of them) read neighbouring packs. Which k an instruction multiplies is free as long as
+// both operands agree, so the numbers of a word are taken in the order in which they come in pairs: number i and number i + H
+// of a word lie 16 bits apart, and with an exponent above them they are two floats. They are rounded once, when they are
+// scaled, to the type of the activations: far below the rounding of the result. FEW: 1 if there are 8 rows at most. Rows are
+// those from blockIdx.z * 16 on. Waves and blocks share k as in quant_gemv.hip.
 //
 // A round is read while the one before is multiplied. SHORT: 1 if nothing is read behind the last round, which is worth a
 // branch where there are few; 0 reads the last once more. STAGED: 1 if rows are put into LDS first, in the order in which
@@ -146,7 +146,8 @@ DEV void stage_rows(const QuantArgs& a, u32 top, u32 pitch, u16* out, f32* squar
   const u32 most = FEW ? 8 : 16, words = (pitch - ROW_PAD) / PER_WORD;
 #if NORM
   for (u32 r = 0, count = min_of(a.rows - top, most); r < count; r++)
-    for (u32 k = a.depth + threadIdx.x; k < words * PER_WORD; k += THREADS) out[r * pitch + word_at(k / PER_WORD) + k % PER_WORD] = 0;
+    for (u32 k = a.depth + threadIdx.x; k < words * PER_WORD; k += THREADS)
+      out[r * pitch + word_at(k / PER_WORD) + k % PER_WORD] = 0;
   normed_rows(a, top, most, squares, [&](u32 r, u32 k, const Some& made) {
     u16* row = out + r * pitch;
 #if PER_WORD == NORM

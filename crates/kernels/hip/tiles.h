@@ -43,8 +43,8 @@ template <bool EIGHTS> DEV Eight eight_of(const Rows<EIGHTS>& from, u32 row, u32
   return r;
 }
 
-// A tile on its way into LDS: COUNT rows of ELEMS elements. TURNED: elements become rows, and two rows two elements. What can't be
-// read in chunks, or has no room, is read when it is needed.
+// A tile on its way into LDS: COUNT rows of ELEMS elements. TURNED: elements become rows, and two rows two elements. What
+// can't be read in chunks, or has no room, is read when it is needed.
 template <int COUNT, int ELEMS, int PITCH, bool TURNED, bool EIGHTS> struct Flight {
   static constexpr int ROWS = COUNT, LENGTH = ELEMS, LDS_PITCH = PITCH;
   static constexpr bool IS_TURNED = TURNED, IS_LATE = !EIGHTS || (MATRIX == 2 && !PLAIN && ELEMS > 64);
@@ -149,8 +149,9 @@ struct Attended {
 // Keys from `start` to `end`; of these from inner_start to inner_end all rows of the block see all.
 struct Seen { u32 start, end, inner_start, inner_end; };
 
-// A block's rows over the keys that they see. `query(row, at)` gives eight elements of one of the block's rows, and `score(product, row,
-// key)` a score; of inner keys it is the product if scores are plain. Powers of two of scores times `unit` are weights.
+// A block's rows over the keys that they see. `query_of(row, at)` gives eight elements of one of the block's rows, and
+// `score(product, row, key)` a score; of inner keys it is the product if scores are plain. Powers of two of scores times `unit`
+// are weights.
 template <class Query, bool K_EIGHTS, bool V_EIGHTS, class Score>
 DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<K_EIGHTS>& k, const Rows<V_EIGHTS>& v,
                 const Seen& seen, f32 unit, Score score) {

@@ -115,8 +115,9 @@ impl Cut {
 
 /// The threads of a block, and what they do, where columns lie without gaps.
 ///
-/// A block reads whole lines where that gives all compute units a block, and two at a time where it gives them several. Of short columns, which the blocks would share for no
-/// more than a round of reads each, it is better that each makes few columns alone: adding parts up takes longer.
+/// A block reads whole lines where that gives all compute units a block, and two at a time where it gives them several. Of
+/// short columns, which the blocks would share for no more than a round of reads each, it is better that each makes few
+/// columns alone: adding parts up takes longer.
 fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Shape) {
     const DEEP: u64 = 4;
     let units = u64::from(arch.compute_units);
