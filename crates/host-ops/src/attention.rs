@@ -26,7 +26,7 @@ pub(crate) fn run(
         return Ok(());
     }
     let (&[.., rows, size], &[.., total, width]) = (q.shape(), v.shape()) else { return Ok(()) };
-    let count = q.elems() / size.max(1);
+    let count = q.shape().iter().rev().skip(1).product::<usize>();
     let grain = GRAIN / (total * (size + width)).max(1);
     ranges_with::<f32>(cx, count, grain.max(1), 2 * size + total + 2 * width, |range, scratch| {
         let (query, scratch) = scratch.split_at_mut(size);

@@ -39,18 +39,22 @@ pub use crate::work::{HostFn, StreamCallback};
 /// Runs an exported function: a panic becomes 999, a failure is kept for `hipGetLastError`, and after damage was found
 /// nothing but 719 is returned.
 fn guard<F: FnOnce(&'static Runtime) -> Result<(), Status>>(body: F) -> c_int {
-    note_call::<F>();
-    guarded(|runtime| check_fault().and_then(|()| body(runtime)))
+    guarded(|runtime| {
+        note_call::<F>(runtime);
+        check_fault().and_then(|()| body(runtime))
+    })
 }
 
 /// [`guard`] for what must work after damage too, so that a caller can still clean up.
 fn guard_release<F: FnOnce(&'static Runtime) -> Result<(), Status>>(body: F) -> c_int {
-    note_call::<F>();
-    guarded(body)
+    guarded(|runtime| {
+        note_call::<F>(runtime);
+        body(runtime)
+    })
 }
 
-fn note_call<F>() {
-    if let Some(calls) = &runtime().calls {
+fn note_call<F>(runtime: &Runtime) {
+    if let Some(calls) = &runtime.calls {
         calls.note::<F>();
     }
 }
