@@ -27,6 +27,8 @@ impl Tile {
         let sizes: &[(usize, usize, usize)] = match matrix {
             Matrix::Wmma12 if is_small => &[(2, 4, 32), (1, 4, 32)],
             Matrix::Wmma11 | Matrix::Wmma12 => &[(1, 4, 32)],
+            // Two waves on a SIMD: two fragments of these leave room for one.
+            Matrix::Mfma if !is_small => &[(1, 4, 32), (1, 2, 32)],
             Matrix::Mma if !is_small || total <= FEW_KEYS => &[(2, 4, 32), (1, 4, 64), (1, 2, 64)],
             _ => &[(2, 4, 64), (1, 4, 64), (1, 2, 64)],
         };
