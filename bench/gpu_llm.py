@@ -25,25 +25,14 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import gpu_models
 import step_times
 
-NAME = "AMDGPUExecutionProvider"
-AMD = 0x1002
 CHECKED_PROMPT = 32
 
 
-def session(model, options, ours=True):
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 3
-    if not ours:
-        return ort.InferenceSession(model, sess_options=settings, providers=["CPUExecutionProvider"])
-    settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    for key, value in options.items():
-        if key.startswith("ep."):
-            settings.add_session_config_entry(key, value)
-    device = next(device for device in ort.get_ep_devices() if device.ep_name == NAME)
-    settings.add_provider_for_devices([device], {key: value for key, value in options.items() if not key.startswith("ep.")})
-    return ort.InferenceSession(model, sess_options=settings, enable_fallback=0)
+def session(model, options):
+    return gpu_models.session(model, options)[0]
 
 
 class Decoder:
@@ -99,7 +88,7 @@ class Bound:
     """A session's run on tensors where the provider has them; presents are written over their pasts."""
 
     def __init__(self, running, decoder, feeds, batch, length, total, ours=True):
-        place = ("gpu", 0, AMD) if ours else ("cpu", 0)
+        place = ("gpu", 0, gpu_models.AMD) if ours else ("cpu", 0)
         self.running, self.binding = running, running.io_binding()
         self.values = {name: ort.OrtValue.ortvalue_from_numpy(array, *place) for name, array in feeds.items()}
         for name, value in self.values.items():
@@ -137,7 +126,7 @@ def milliseconds(run, rounds, warm_ups=5):
 def check(decoder, running):
     """The largest difference from the CPU provider's logits, in parts of the largest one: of a prompt and of a token."""
     total, errors = CHECKED_PROMPT + 1, []
-    theirs = session(decoder.path, {}, ours=False)
+    theirs = ort.InferenceSession(decoder.path, providers=["CPUExecutionProvider"])
     for length, context in ((CHECKED_PROMPT, 0), (1, CHECKED_PROMPT)):
         feeds = decoder.feeds(1, length, context, total)
         found, wanted = (Bound(each, decoder, feeds, 1, length, total, ours) for each, ours in ((running, True), (theirs, False)))
@@ -224,7 +213,7 @@ def main():
     if given.tiny:
         given.contexts, given.prompts, given.batches, given.long, given.rounds = [32], [32], [1, 2], 64, 2
     options = {"profile": "llm", **dict(option.split("=", 1) for option in given.option)}
-    ort.register_execution_provider_library(NAME, str(given.library.resolve()))
+    ort.register_execution_provider_library(gpu_models.NAME, str(given.library.resolve()))
     wrong, made = False, tempfile.TemporaryDirectory()
     for folder in [*given.decoders, *(make(given.maker, made.name, given.tiny) if given.maker else [])]:
         decoder = Decoder(folder)

@@ -23,10 +23,9 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import gpu_models
 from networks import bert, resnet50
 
-NAME = "AMDGPUExecutionProvider"
-AMD = 0x1002
 WARM_RUNS = 200
 TINY_RUNS = 12
 # Runs that are queued before one is waited for: a run must not wait for room behind others.
@@ -53,19 +52,8 @@ def block(rows=8, size=64):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
 
 
-def session(model, options):
-    settings = ort.SessionOptions()
-    settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    device = next(device for device in ort.get_ep_devices() if device.ep_name == NAME)
-    for key, value in options.items():
-        if key.startswith("ep."):
-            settings.add_session_config_entry(key, value)
-    settings.add_provider_for_devices([device], {key: value for key, value in options.items() if not key.startswith("ep.")})
-    return ort.InferenceSession(model, sess_options=settings, enable_fallback=0)
-
-
 def on_device(array):
-    return ort.OrtValue.ortvalue_from_numpy(array, "gpu", 0, AMD)
+    return ort.OrtValue.ortvalue_from_numpy(array, "gpu", 0, gpu_models.AMD)
 
 
 def free_memory(driver):
@@ -103,9 +91,9 @@ def create(arguments, options):
     tiny = arguments.tiny
     model = block() if tiny else resnet50.onnx_model(resnet50.weights(), 1)
     feeds = {"ids": np.arange(8)} if tiny else resnet50.inputs(1)
-    ort.register_execution_provider_library(NAME, str(arguments.library.resolve()))
+    ort.register_execution_provider_library(gpu_models.NAME, str(arguments.library.resolve()))
     start = time.perf_counter()
-    running = session(model, options)
+    running, _ = gpu_models.session(model, options)
     made = time.perf_counter()
     result = running.run(None, feeds)[0]
     print(json.dumps([made - start, time.perf_counter() - made, result.astype(np.float64).ravel().tolist()]))
@@ -149,13 +137,13 @@ def networks(arguments, options):
     for network in (resnet50, bert):
         if arguments.tiny:
             network.shrink()
-        running = session(network.onnx_model(network.weights(), 1), options)
+        running, _ = gpu_models.session(network.onnx_model(network.weights(), 1), options)
         binding = running.io_binding()
         inputs = {name: on_device(array) for name, array in network.inputs(1).items()}
         for name, value in inputs.items():
             binding.bind_ortvalue_input(name, value)
         made = running.get_outputs()[0]
-        result = ort.OrtValue.ortvalue_from_shape_and_type(made.shape, np.float16, "gpu", 0, AMD)
+        result = ort.OrtValue.ortvalue_from_shape_and_type(made.shape, np.float16, "gpu", 0, gpu_models.AMD)
         binding.bind_ortvalue_output(made.name, result)
         warm_ups, count = (3, 5) if arguments.tiny else (WARM_RUNS, 5 * WARM_RUNS)
         host_times(running, binding, warm_ups, arguments.seconds)
@@ -164,10 +152,10 @@ def networks(arguments, options):
 
 
 def runs(arguments, options, driver):
-    ort.register_execution_provider_library(NAME, str(arguments.library.resolve()))
-    running, free = session(block(), options), free_memory(driver)
+    ort.register_execution_provider_library(gpu_models.NAME, str(arguments.library.resolve()))
+    running, free = gpu_models.session(block(), options)[0], free_memory(driver)
     binding, ids = running.io_binding(), on_device(np.arange(8))
-    result = ort.OrtValue.ortvalue_from_shape_and_type([8, 64], np.float32, "gpu", 0, AMD)
+    result = ort.OrtValue.ortvalue_from_shape_and_type([8, 64], np.float32, "gpu", 0, gpu_models.AMD)
     binding.bind_ortvalue_input("ids", ids)
     binding.bind_ortvalue_output("y", result)
     wanted = ort.InferenceSession(block(), providers=["CPUExecutionProvider"]).run(None, {"ids": np.arange(8)})[0]
