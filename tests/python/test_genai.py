@@ -20,6 +20,16 @@ from support import EP, LIBRARY, options_for, registered
 pytestmark = pytest.mark.environment(AMDGPU_EP_PATH=LIBRARY)
 
 
+def assert_padded_batches(og, model, name):
+    for case in cases_of(name, "greedy_batch_right_padded"):
+        pad = GOLDENS[name]["pad_token_id"]
+        generator = generator_for(og, model, case["prompt_ids"], pad, max_length=case["max_length"], do_sample=False)
+        # A row that has ended goes on with padding until all have.
+        found = [row[: len(wanted)] for row, wanted in zip(rest_of(generator), case["new_ids"])]
+        assert found == case["new_ids"]
+        del generator
+
+
 @pytest.mark.parametrize("backend", ["hip", "none"])
 @pytest.mark.parametrize("name", GOLDENS)
 def test_golden_tokens(name, backend, tmp_path, monkeypatch):
@@ -41,13 +51,7 @@ def test_golden_tokens(name, backend, tmp_path, monkeypatch):
         assert new == case["new_ids"][0], case["options"]
     if backend == "hip":
         # ONNX Runtime's own attention refuses batches on a cache of fixed length.
-        for case in cases_of(name, "greedy_batch_right_padded"):
-            pad = GOLDENS[name]["pad_token_id"]
-            generator = generator_for(og, model, case["prompt_ids"], pad, max_length=case["max_length"], do_sample=False)
-            # A row that has ended goes on with padding until all have.
-            found = [row[: len(wanted)] for row, wanted in zip(rest_of(generator), case["new_ids"])]
-            assert found == case["new_ids"]
-            del generator
+        assert_padded_batches(og, model, name)
         assert_whole(record)
     del model
 
@@ -62,12 +66,7 @@ def test_golden_tokens_with_the_logits_of_last_tokens_alone(name, tmp_path):
     model = model_on_device(name, og, entries={"ep.hip.explain_file": str(record), "ep.hip.last_logits": "on"})
     for case in cases_of(name, "greedy"):
         assert greedy(og, model, case) == case["new_ids"][0]
-    for case in cases_of(name, "greedy_batch_right_padded"):
-        pad = GOLDENS[name]["pad_token_id"]
-        generator = generator_for(og, model, case["prompt_ids"], pad, max_length=case["max_length"], do_sample=False)
-        found = [row[: len(wanted)] for row, wanted in zip(rest_of(generator), case["new_ids"])]
-        assert found == case["new_ids"]
-        del generator
+    assert_padded_batches(og, model, name)
     del model
     lines = [json.loads(line) for line in record.read_text().splitlines()]
     assert [line["passes"].get("last-rows") for line in lines if "passes" in line] == [1]
