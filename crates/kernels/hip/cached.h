@@ -132,15 +132,7 @@ DEV f32* partial_at(const CachedArgs& a, u32 part, u32 row) {
 // Behind all parts' writes to `partial`: the last block of these rows adds them up. `shares` is LDS for a number for each
 // row and part, `is_last` for one.
 template <int THREADS> DEV void merge(const CachedArgs& a, const Task& t, f32* shares, u32* is_last) {
-  publish();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    is_last[0] = count_up(a.counters + blockIdx.x) == t.parts - 1;
-    if (is_last[0]) a.counters[blockIdx.x] = 0;
-  }
-  __syncthreads();
-  if (!is_last[0]) return;
-  receive();
+  if (!is_last_block(a.counters + blockIdx.x, t.parts, is_last)) return;
   for (u32 row = threadIdx.x; row < t.count; row += THREADS) {
     f32 top = -INFINITY_OF(f32), sum = 0;
 #pragma unroll 4

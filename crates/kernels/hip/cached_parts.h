@@ -91,15 +91,7 @@ template <int THREADS, int WAVES, int ROOM> struct Meeting {
       }
     }
     if (t.parts == 1) return;
-    publish();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      is_last[0] = count_up(a.counters + blockIdx.x) == t.parts - 1;
-      if (is_last[0]) a.counters[blockIdx.x] = 0;
-    }
-    __syncthreads();
-    if (!is_last[0]) return;
-    receive();
+    if (!is_last_block(a.counters + blockIdx.x, t.parts, is_last)) return;
     for (u32 at = threadIdx.x; at < SPLIT * QUADS; at += THREADS) {
       const u32 quad = at % QUADS;
       Summed s = no_sums();

@@ -289,9 +289,8 @@ template <> struct Infinity<f64> { DEV f64 value() { return (f64)bits_f32(0x7f80
 // Data broke an operator's rules: the word is read after the run, which then fails.
 DEV void report_fault(u32* fault, u32 code) { *fault = code; }
 
-// Blocks that wait for nobody but learn who is last: all threads `publish`, then a barrier, one thread counts up, a barrier, and
-// in the last block all threads `receive`: it sees what all blocks wrote. Each wave waits for its own writes: a release by one
-// wave of AMD's does not wait for those of the others. The twin's does, for all writes before a barrier.
+// Each wave waits for its own writes: a release by one wave of AMD's does not wait for those of the others. The twin's does, for
+// all writes before a barrier.
 DEV void publish() {
 #if !defined(GPU_SIM) && !defined(__CUDACC_RTC__)
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
@@ -315,4 +314,19 @@ DEV u32 count_up(u32* counter) {
 #else
   return __hip_atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
 #endif
+}
+
+// Blocks that wait for nobody but learn who is last: true in the block that comes here as the last one of so many, which sees
+// what all of them wrote before. For all threads of a block. The counter is zero before and after, `lds` is a word of LDS.
+DEV bool is_last_block(u32* counter, u32 blocks, u32* lds) {
+  publish();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    lds[0] = count_up(counter) == blocks - 1;
+    if (lds[0]) *counter = 0;
+  }
+  __syncthreads();
+  if (!lds[0]) return false;
+  receive();
+  return true;
 }

@@ -6,11 +6,10 @@
 use crate::{
     DType, Scalar, Shape, Step, View,
     expr::{Binary, Expr, Node, Ref},
-    lower::Origin,
     plan::{
         Draft,
         epilogue::{dense_order, reordered},
-        fuse::Uses,
+        uses::Uses,
     },
     prim::{Attention, MatMul, Prim, Softmax},
 };
@@ -46,11 +45,9 @@ struct Finder<'a> {
 impl Finder<'_> {
     /// The step before `at` that makes all of a view's buffer for this many readers.
     fn maker(&self, at: usize, view: &View, readers: u32) -> Option<(usize, &Step)> {
-        let id = view.buffer.0 as usize;
-        let buffer = &self.draft.buffers[id];
+        let buffer = &self.draft.buffers[view.buffer.0 as usize];
         let whole = |view: &View| view.is_dense() && view.offset == 0 && view.elems() == buffer.elems;
-        let alone = buffer.origin == Origin::Step && self.uses.readers[id] == readers && self.uses.writers[id] == 1;
-        let made = self.uses.last_writer[id].filter(|&made| alone && made < at)?;
+        let made = self.uses.maker(at, view).filter(|_| self.uses.readers_of(view) == readers)?;
         let step = self.steps[made].as_ref()?;
         let fits = whole(view) && whole(step.outputs.first()?) && view.dtype == buffer.dtype;
         fits.then_some((made, step))
@@ -196,7 +193,7 @@ impl Finder<'_> {
             step.as_ref().is_some_and(|step| step.inputs.iter().any(|view| view.buffer == output.buffer))
         };
         let copied = || -> Option<(usize, View)> {
-            if self.uses.readers[output.buffer.0 as usize] != 1 {
+            if self.uses.readers_of(output) != 1 {
                 return None;
             }
             let place = self.steps.iter().skip(at + 1).position(reads)? + at + 1;

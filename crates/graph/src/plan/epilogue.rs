@@ -2,8 +2,11 @@
 use crate::{
     DType, Shape, Step, View,
     expr::{Expr, Node, Ref},
-    lower::{Origin, Val},
-    plan::{Draft, fuse::Uses},
+    lower::Val,
+    plan::{
+        Draft,
+        uses::{Uses, take_in},
+    },
     prim::{Fused, Prim},
 };
 
@@ -12,14 +15,7 @@ const MAX_OPERANDS: usize = 4;
 
 /// Merges every map into the product whose result it alone reads.
 pub(super) fn merge(draft: &mut Draft) {
-    let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
-    let uses = Uses::count(&steps, draft);
-    for at in 0..steps.len() {
-        let Some((producer, fused)) = candidate(&steps, at, &uses, draft) else { continue };
-        steps[producer] = None;
-        steps[at] = Some(fused);
-    }
-    draft.steps = steps.into_iter().flatten().collect();
+    take_in(draft, candidate);
 }
 
 /// The step that does both what the map at `at` does and the product it reads, and where that product is.
@@ -39,10 +35,8 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
 
 /// The product that makes all of a view's buffer for nobody else than the step at `at`.
 fn product_of(steps: &[Option<Step>], at: usize, view: &View, uses: &Uses, draft: &Draft) -> Option<usize> {
-    let id = view.buffer.0 as usize;
-    let buffer = &draft.buffers[id];
-    let alone = buffer.origin == Origin::Step && uses.readers[id] == 1 && uses.writers[id] == 1;
-    let made = uses.last_writer[id].filter(|&made| alone && made < at)?;
+    let buffer = &draft.buffers[view.buffer.0 as usize];
+    let made = uses.maker_for(at, view)?;
     let step = steps[made].as_ref()?;
     let output = step.outputs.first()?;
     let summed = matches!(output.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::F64 | DType::I32 | DType::I64);

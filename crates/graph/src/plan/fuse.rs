@@ -2,9 +2,9 @@
 use crate::{
     Shape, Step, View,
     expr::{Expr, Node, Ref},
-    lower::{Origin, Val},
-    plan::Draft,
-    prim::{BufferId, Map, Prim},
+    lower::Val,
+    plan::{Draft, uses::Uses},
+    prim::{Map, Prim},
 };
 
 /// Beyond this a map reads more than it saves.
@@ -16,7 +16,7 @@ pub(super) fn fuse(draft: &mut Draft) {
     let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
     let uses = Uses::count(&steps, draft);
     for at in 0..steps.len() {
-        while let Some((input, made, producer)) = candidate(&steps, at, &uses, draft) {
+        while let Some((input, made, producer)) = candidate(&steps, at, &uses) {
             let Some(consumer) = steps[at].take() else { break };
             steps[made] = None;
             steps[at] = Some(merge(consumer, input, producer));
@@ -25,56 +25,18 @@ pub(super) fn fuse(draft: &mut Draft) {
     draft.steps = steps.into_iter().flatten().collect();
 }
 
-/// How often each buffer is written and by whom, and how many steps read it. Merging two steps never adds a reader, so
-/// the counts stay upper bounds.
-pub(super) struct Uses {
-    pub writers: Vec<u32>,
-    pub last_writer: Vec<Option<usize>>,
-    pub readers: Vec<u32>,
-}
-
-impl Uses {
-    pub(super) fn count(steps: &[Option<Step>], draft: &Draft) -> Self {
-        let count = draft.buffers.len();
-        let mut uses = Self { writers: vec![0; count], last_writer: vec![None; count], readers: vec![0; count] };
-        for (at, step) in steps.iter().enumerate() {
-            let Some(step) = step else { continue };
-            let mut seen: Vec<BufferId> = Vec::new();
-            for view in &step.inputs {
-                if !seen.contains(&view.buffer) {
-                    seen.push(view.buffer);
-                    uses.readers[view.buffer.0 as usize] += 1;
-                }
-            }
-            for view in &step.outputs {
-                uses.writers[view.buffer.0 as usize] += 1;
-                uses.last_writer[view.buffer.0 as usize] = Some(at);
-            }
-        }
-        // Whoever wants the outputs reads them too.
-        for buffer in &draft.output_buffers {
-            uses.readers[buffer.0 as usize] += 1;
-        }
-        uses
-    }
-}
-
 /// An input of the step at `at` that a map makes for it alone, where that map is, and what it does in the input's shape.
-fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> Option<(usize, usize, Step)> {
+fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses) -> Option<(usize, usize, Step)> {
     let consumer = steps[at].as_ref()?;
     let Prim::Map(outer) = &consumer.prim else { return None };
     consumer.inputs.iter().enumerate().find_map(|(input, view)| {
-        let id = view.buffer.0 as usize;
-        if draft.buffers[id].origin != Origin::Step || uses.readers[id] != 1 || uses.writers[id] != 1 {
-            return None;
-        }
-        let made = uses.last_writer[id]?;
+        let made = uses.maker_for(at, view)?;
         let producer = steps[made].as_ref()?;
         let Prim::Map(inner) = &producer.prim else { return None };
         let same = consumer.inputs.iter().all(|v| v.buffer != view.buffer || v == view);
         let small = consumer.inputs.len() + producer.inputs.len() <= MAX_INPUTS
             && outer.expr.nodes().len() + inner.expr.nodes().len() <= MAX_OPERATIONS;
-        (same && small && made < at).then(|| Some((input, made, in_shape_of(producer, inner, view)?)))?
+        (same && small).then(|| Some((input, made, in_shape_of(producer, inner, view)?)))?
     })
 }
 
@@ -134,8 +96,9 @@ mod tests {
     use crate::{
         DType,
         expr::{Binary, Unary},
-        lower::Buffer,
+        lower::{Buffer, Origin},
         plan::OutputSpec,
+        prim::BufferId,
         shape::dense_strides,
     };
 

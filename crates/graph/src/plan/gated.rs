@@ -5,8 +5,11 @@
 use crate::{
     DType, Shape, Step, View,
     expr::{Expr, Node},
-    lower::{Origin, Val},
-    plan::{Draft, fuse::Uses, normed},
+    lower::Val,
+    plan::{
+        Draft, normed,
+        uses::{Uses, take_in},
+    },
     prim::{Gated, Prim},
 };
 
@@ -15,14 +18,7 @@ const MOST_ROWS: usize = 8;
 
 /// Merges maps of both halves into products.
 pub(super) fn merge(draft: &mut Draft) {
-    let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
-    let uses = Uses::count(&steps, draft);
-    for at in 0..steps.len() {
-        let Some((from, made)) = candidate(&steps, at, &uses, draft) else { continue };
-        steps[from] = None;
-        steps[at] = Some(made);
-    }
-    draft.steps = steps.into_iter().flatten().collect();
+    take_in(draft, candidate);
 }
 
 /// The map at `at` as part of the product whose halves it reads, and where that is.
@@ -30,10 +26,8 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
     let map = steps[at].as_ref()?;
     let Prim::Map(work) = &map.prim else { return None };
     let first = map.inputs.first()?;
-    let id = first.buffer.0 as usize;
-    let buffer = &draft.buffers[id];
-    let alone = buffer.origin == Origin::Step && uses.readers[id] == 1 && uses.writers[id] == 1;
-    let from = uses.last_writer[id].filter(|&from| alone && from < at)?;
+    let buffer = &draft.buffers[first.buffer.0 as usize];
+    let from = uses.maker_for(at, first)?;
     let product = steps[from].as_ref()?;
     let [made] = &product.outputs[..] else { return None };
     let [1, rows, columns] = made.shape[..] else { return None };

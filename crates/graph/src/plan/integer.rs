@@ -7,7 +7,7 @@ use crate::{
     DType, Scalar, Step, Tensor, View,
     expr::{Binary, Expr, Node, Ref},
     lower::{Buffer, Origin},
-    plan::{Draft, fuse::Uses},
+    plan::{Draft, uses::Uses},
     prim::{BufferId, Integer, Map, Prim},
     shape::{Strides, dense_strides},
 };

@@ -12,6 +12,7 @@ mod normed;
 mod place;
 mod rotary_append;
 mod spec;
+mod uses;
 
 use std::fmt;
 

@@ -4,8 +4,11 @@
 //! blocks can normalise the row for itself.
 use crate::{
     DType, Step, View,
-    lower::{Origin, Val},
-    plan::{Draft, fuse::Uses},
+    lower::Val,
+    plan::{
+        Draft,
+        uses::{Uses, take_in},
+    },
     prim::{Fused, Norm, Normed, Prim},
 };
 
@@ -20,14 +23,7 @@ const LEAST_EXTENT: usize = 32;
 
 /// Merges norms into products.
 pub(super) fn merge(draft: &mut Draft) {
-    let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
-    let uses = Uses::count(&steps, draft);
-    for at in 0..steps.len() {
-        let Some((from, made)) = candidate(&steps, at, &uses, draft) else { continue };
-        steps[from] = None;
-        steps[at] = Some(made);
-    }
-    draft.steps = steps.into_iter().flatten().collect();
+    take_in(draft, candidate);
 }
 
 /// The product at `at` with the norm before it, and where that is.
@@ -48,10 +44,8 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
     if !is_small || others.iter().any(|view| view.buffer == left.buffer) {
         return None;
     }
-    let id = left.buffer.0 as usize;
-    let buffer = &draft.buffers[id];
-    let alone = buffer.origin == Origin::Step && uses.readers[id] == 1 && uses.writers[id] == 1;
-    let from = uses.last_writer[id].filter(|&from| alone && from < at)?;
+    let buffer = &draft.buffers[left.buffer.0 as usize];
+    let from = uses.maker_for(at, left)?;
     let step = steps[from].as_ref()?;
     let Prim::Norm(norm @ Norm { axes: 1, centre: false, scale: true, bias: false, .. }) = &step.prim else {
         return None;

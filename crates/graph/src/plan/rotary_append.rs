@@ -1,8 +1,8 @@
 //! Keys that turn and go into a cache, and the queries that turn beside them, are one step.
 use crate::{
     Step, View,
-    lower::{Origin, Val},
-    plan::{Draft, fuse::Uses},
+    lower::Val,
+    plan::{Draft, uses::Uses},
     prim::{Append, Prim, Rotary},
 };
 
@@ -11,7 +11,7 @@ pub(super) fn merge(draft: &mut Draft) {
     let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
     let uses = Uses::count(&steps, draft);
     for at in 0..steps.len() {
-        let finder = Finder { steps: &steps, uses: &uses, draft };
+        let finder = Finder { steps: &steps, uses: &uses };
         let Some(Found { step, gone }) = finder.joined(at) else { continue };
         gone.into_iter().for_each(|gone| steps[gone] = None);
         steps[at] = Some(step);
@@ -28,7 +28,6 @@ struct Found {
 struct Finder<'a> {
     steps: &'a [Option<Step>],
     uses: &'a Uses,
-    draft: &'a Draft,
 }
 
 impl Finder<'_> {
@@ -51,7 +50,7 @@ impl Finder<'_> {
         if others_read.any(|view| view.buffer == made.buffer || view.buffer == asked.buffer) {
             return None;
         }
-        let readers = self.uses.readers[made.buffer.0 as usize];
+        let readers = self.uses.readers_of(made);
         let (queries, turned, mut gone) = if others > 0 {
             let turned = heads(made, 0, others);
             let alone = readers == 2 && is_same(&asked, &turned);
@@ -77,9 +76,7 @@ impl Finder<'_> {
 
     /// The rotation before `at` that alone writes a view's buffer.
     fn rotation(&self, at: usize, view: &View) -> Option<(usize, &Step, &Rotary)> {
-        let id = view.buffer.0 as usize;
-        let alone = self.draft.buffers[id].origin == Origin::Step && self.uses.writers[id] == 1;
-        let from = self.uses.last_writer[id].filter(|&from| alone && from < at)?;
+        let from = self.uses.maker(at, view)?;
         let step = self.steps[from].as_ref()?;
         let Prim::Rotary(rotary) = &step.prim else { return None };
         Some((from, step, rotary))
