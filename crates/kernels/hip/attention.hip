@@ -21,12 +21,11 @@ KERNEL(attention, THREADS, AttentionArgs) {
   Attended s;
   attend(s, (u16*)k_tile, (u16*)v_tile, query, k, v, seen, PLAIN ? a.alpha * LOG2_E : LOG2_E, score_at);
 
-  const u32 lane = threadIdx.x % WAVE, wave = threadIdx.x / WAVE;
 #pragma unroll
   for (int f = 0; f < QUERIES; f++)
 #pragma unroll
     for (int r = 0; r < CHAIN_ROWS; r++) {
-      const u32 row = (wave * QUERIES + f) * 16 + chain_row(lane, r);
+      const u32 row = row_of(f, r);
       if (first + row >= a.rows) continue;
       put_row<OUT_PACKED>(s, f, r, a.out + spots[row].out, a.out_at, a.width, factor_of(a, s.sum[f][r]));
     }

@@ -45,12 +45,11 @@ KERNEL(cached_tiles, THREADS, CachedArgs) {
   Attended s;
   attend(s, (u16*)k_tile, (u16*)v_tile, query, k, v, seen, unit, score);
 
-  const u32 lane = threadIdx.x % WAVE, wave = threadIdx.x / WAVE;
 #pragma unroll
   for (int f = 0; f < QUERIES; f++)
 #pragma unroll
     for (int r = 0; r < CHAIN_ROWS; r++) {
-      const u32 row = (wave * QUERIES + f) * 16 + chain_row(lane, r);
+      const u32 row = row_of(f, r);
       if (row >= t.count) continue;
       f32* partial = partial_at(a, blockIdx.y, row);
       const f32 top = s.top[f][r] * unit;
@@ -60,7 +59,7 @@ KERNEL(cached_tiles, THREADS, CachedArgs) {
         continue;
       }
       put_row<false>(s, f, r, partial, 1, a.width, 1.0f);
-      if (chain_column(lane, 0) == 0) {
+      if (part_of() == 0 && chain_column(threadIdx.x % WAVE, 0) == 0) {
         partial[a.width] = top;
         partial[a.width + 1] = s.sum[f][r];
       }

@@ -94,21 +94,17 @@ template <> struct Twin<bf16> {
   }
 };
 
-// Four squares of 8 x 8: lane n says where row n % 8 of square n / 8 is.
-DEV Fragment load_squares(const u16* row) {
+// Four squares of 8 x 8, as they are or turned: lane n says where row n % 8 of square n / 8 is.
+#define LOAD_SQUARES(how)                                                                                              \
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16 {%0, %1, %2, %3}, [%4];"                               \
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])                                        \
+               : "r"((u32)__cvta_generic_to_shared(row)))
+template <bool TURNED> DEV Fragment load_squares(const u16* row) {
   u32 words[4];
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-               : "r"((u32)__cvta_generic_to_shared(row)));
-  Fragment f;
-  COPY_BYTES(f.at, words, 16);
-  return f;
-}
-DEV Fragment load_turned_squares(const u16* row) {
-  u32 words[4];
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-               : "r"((u32)__cvta_generic_to_shared(row)));
+  if (TURNED)
+    LOAD_SQUARES(".trans");
+  else
+    LOAD_SQUARES("");
   Fragment f;
   COPY_BYTES(f.at, words, 16);
   return f;
@@ -118,7 +114,7 @@ DEV Fragment load_turned_squares(const u16* row) {
 // The fragments of 16 rows, each `pitch` elements behind the one before, at k = 0.
 DEV Fragment load_left(const u16* rows, u32 pitch, u32 lane) {
 #if MATRIX == 4 && !defined(GPU_SIM)
-  return load_squares(rows + lane % 16 * pitch + lane / 16 * 8);
+  return load_squares<false>(rows + lane % 16 * pitch + lane / 16 * 8);
 #else
   Fragment f;
 #if MATRIX == 1
@@ -136,7 +132,7 @@ DEV Fragment load_left(const u16* rows, u32 pitch, u32 lane) {
 }
 DEV Fragment load_right(const u16* rows, u32 pitch, u32 lane) {
 #if MATRIX == 4 && !defined(GPU_SIM)
-  return load_squares(rows + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8);
+  return load_squares<false>(rows + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8);
 #elif MATRIX == 4
   Fragment f;
   for (u32 i = 0; i < 4; i++) move_bytes<4>(f.at + i * 2, rows + (lane / 4 + i / 2 * 8) * pitch + lane % 4 * 2 + i % 2 * 8);
@@ -151,7 +147,7 @@ DEV Fragment load_right(const u16* rows, u32 pitch, u32 lane) {
 #define CHAIN_TURNS (MATRIX == 4)
 DEV Fragment load_chained(const u16* rows, u32 pitch, u32 lane) {
 #if MATRIX == 4 && !defined(GPU_SIM)
-  return load_turned_squares(rows + lane % 16 * pitch + lane / 16 * 8);
+  return load_squares<true>(rows + lane % 16 * pitch + lane / 16 * 8);
 #elif MATRIX == 4
   Fragment f;
   for (u32 i = 0; i < 8; i++) f.at[i] = rows[(lane % 4 * 2 + i % 2 + i / 2 % 2 * 8) * pitch + lane / 4 + i / 4 * 8];

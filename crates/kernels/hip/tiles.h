@@ -2,17 +2,29 @@
 // BLOCK_ROWS rows, and walks over the keys, KEYS at a time. A wave has 16 * QUERIES rows; what it has summed up is scaled down
 // whenever a larger score turns up. Weights stay in their lanes between the two products (see mma.h).
 //
-// SIZE, WIDTH: of a query and of a value, rounded up to multiples of 16. PLAIN: 1 if scores are products times a factor above
-// 0. Keys lie in LDS as they are, values so that they can be the second factor of a chain. While products with the keys are
+// SPLIT: 2 if two waves have their rows together, because one has no room for them: each has half of a query's elements, and of
+// a value's. What each one's products with a key add up to, both add up.
+//
+// SIZE, WIDTH: of a query and of a value, rounded up to multiples of 16, and of 32 where either is above 128. PLAIN: 1 if
+// scores are products times a factor above 0. Keys lie in LDS as they are, values so that they can be the second factor of a chain. While products with the keys are
 // made, values are on their way, and while these are multiplied, the next keys are: in registers, or on the twin by the
 // copies it has for that.
-#define QUERIES (BLOCK_ROWS / 16 / WAVES)
+#define QUERIES (BLOCK_ROWS * SPLIT / 16 / WAVES)
 #define THREADS (WAVES * WAVE)
 #define K_PITCH (SIZE + 8)
 #define V_PITCH ((CHAIN_TURNS ? WIDTH : KEYS) + 8)
-// Chunks of eight elements. Queries go through the values' place, 16 of each wave at a time.
-#define KEY_CHUNKS (KEYS * K_PITCH / 8)
-#define QUERY_CHUNKS (16 * WAVES * K_PITCH / 8)
+// Elements that a wave has of its rows.
+#define OWN_SIZE (SIZE / SPLIT)
+#define OWN_WIDTH (WIDTH / SPLIT)
+// Chunks of eight elements. Sums go through the keys' place if both waves need them, and queries through the values', 16 of
+// each wave at a time, of long ones half.
+#define SUM_CHUNKS (SPLIT > 1 ? BLOCK_ROWS * SPLIT * KEYS / 4 : 0)
+#define KEY_CHUNKS (KEYS * K_PITCH / 8 > SUM_CHUNKS ? KEYS * K_PITCH / 8 : SUM_CHUNKS)
+#define QUERY_ROWS (16 * WAVES / SPLIT)
+#define QUERY_PARTS (SIZE > 128 || SPLIT > 1 ? 2 : 1)
+#define PART_SIZE (SIZE / QUERY_PARTS)
+#define PART_PITCH (PART_SIZE + 8)
+#define QUERY_CHUNKS (QUERY_ROWS * PART_PITCH / 8)
 #define VALUE_CHUNKS ((CHAIN_TURNS ? KEYS : WIDTH) * V_PITCH / 8)
 #define VALUE_PLACE (VALUE_CHUNKS > QUERY_CHUNKS ? VALUE_CHUNKS : QUERY_CHUNKS)
 // Nothing is moved across it: WMMA's fragments leave no room for what would be read too early.
@@ -47,7 +59,8 @@ template <bool EIGHTS> DEV Eight eight_of(const Rows<EIGHTS>& from, u32 row, u32
 // can't be read in chunks, or has no room, is read when it is needed.
 template <int COUNT, int ELEMS, int PITCH, bool TURNED, bool EIGHTS> struct Flight {
   static constexpr int ROWS = COUNT, LENGTH = ELEMS, LDS_PITCH = PITCH;
-  static constexpr bool IS_TURNED = TURNED, IS_LATE = !EIGHTS || (MATRIX == 2 && !PLAIN && ELEMS > 64);
+  static constexpr bool IS_TURNED = TURNED, IS_FULL = !PLAIN || (SPLIT > 1 && !TURNED);
+  static constexpr bool IS_LATE = !EIGHTS || (MATRIX == 2 && IS_FULL && ELEMS > 64);
 #ifdef __CUDACC_RTC__
   static constexpr bool IS_DIRECT = EIGHTS && !TURNED;
 #else
@@ -143,11 +156,38 @@ template <class F, bool EIGHTS> DEV void land(const F& flight, u16* tile, const 
 // A wave's rows: their largest scores, sums of weights and of weighted values, by a chain's rows and columns.
 struct Attended {
   f32 top[QUERIES][CHAIN_ROWS], sum[QUERIES][CHAIN_ROWS];
-  Sums result[QUERIES][WIDTH / 16];
+  Sums result[QUERIES][OWN_WIDTH / 16];
 };
+// Which rows a wave has, and which part of their elements.
+DEV u32 team_of() { return threadIdx.x / WAVE / SPLIT; }
+DEV u32 part_of() { return threadIdx.x / WAVE % SPLIT; }
+// A lane's row r of fragment f, as the block's rows count.
+DEV u32 row_of(int f, int r) { return (team_of() * QUERIES + f) * 16 + chain_row(threadIdx.x % WAVE, r); }
 
 // Keys from `start` to `end`; of these from inner_start to inner_end all rows of the block see all.
 struct Seen { u32 start, end, inner_start, inner_end; };
+
+// Adds up what two waves have of the same scores. All have read the keys before.
+DEV void join(Sums (&scores)[QUERIES][KEYS / 16], u16* keys) {
+  typedef Pack<f32, 4> Four;
+  constexpr int EACH = MMA_SUMS / 4, FRAGMENTS = QUERIES * KEYS / 16;
+  Four* places = (Four*)keys + threadIdx.x % WAVE;
+  const u32 wave = threadIdx.x / WAVE;
+  __syncthreads();
+#pragma unroll
+  for (int n = 0; n < FRAGMENTS * EACH; n++) {
+    const f32* sums = scores[n / EACH / (KEYS / 16)][n / EACH % (KEYS / 16)].at + n % EACH * 4;
+    places[(wave * FRAGMENTS * EACH + n) * WAVE] = {{sums[0], sums[1], sums[2], sums[3]}};
+  }
+  __syncthreads();
+#pragma unroll
+  for (int n = 0; n < FRAGMENTS * EACH; n++) {
+    f32* sums = scores[n / EACH / (KEYS / 16)][n / EACH % (KEYS / 16)].at + n % EACH * 4;
+    const Four others = places[((wave ^ 1) * FRAGMENTS * EACH + n) * WAVE];
+#pragma unroll
+    for (int i = 0; i < 4; i++) sums[i] += others.at[i];
+  }
+}
 
 // A block's rows over the keys that they see. `query_of(row, at)` gives eight elements of one of the block's rows, and
 // `score(product, row, key)` a score; of inner keys it is the product if scores are plain. Powers of two of scores times `unit`
@@ -155,31 +195,36 @@ struct Seen { u32 start, end, inner_start, inner_end; };
 template <class Query, bool K_EIGHTS, bool V_EIGHTS, class Score>
 DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<K_EIGHTS>& k, const Rows<V_EIGHTS>& v,
                 const Seen& seen, f32 unit, Score score) {
-  const u32 lane = threadIdx.x % WAVE, wave = threadIdx.x / WAVE;
+  const u32 lane = threadIdx.x % WAVE, part = part_of();
   Flight<KEYS, SIZE, K_PITCH, false, K_EIGHTS> k_flight;
   Flight<KEYS, WIDTH, V_PITCH, !CHAIN_TURNS, V_EIGHTS> v_flight;
   start(k_flight, keys, k, seen.start);
-  Fragment query[QUERIES][SIZE / 16];
+  Fragment query[QUERIES][OWN_SIZE / 16];
 #pragma unroll
-  for (int f = 0; f < QUERIES; f++) {
-    // All are read before the first is put.
-    constexpr int TASKS = 16 * WAVES * SIZE / 8, EACH = (TASKS + THREADS - 1) / THREADS;
-    Eight held[EACH];
+  for (int f = 0; f < QUERIES; f++)
 #pragma unroll
-    for (int n = 0; n < EACH; n++) {
-      u32 task = threadIdx.x + n * THREADS, row = task / (SIZE / 8);
-      if (task < TASKS) held[n] = query_of((row / 16 * QUERIES + f) * 16 + row % 16, task % (SIZE / 8) * 8);
+    for (int p = 0; p < QUERY_PARTS; p++) {
+      // All are read before the first is put.
+      constexpr int CHUNKS = PART_SIZE / 8, TASKS = QUERY_ROWS * CHUNKS, EACH = (TASKS + THREADS - 1) / THREADS;
+      Eight held[EACH];
+#pragma unroll
+      for (int n = 0; n < EACH; n++) {
+        u32 task = threadIdx.x + n * THREADS, row = task / CHUNKS;
+        if (task < TASKS) held[n] = query_of((row / 16 * QUERIES + f) * 16 + row % 16, p * PART_SIZE + task % CHUNKS * 8);
+      }
+      if (f || p) __syncthreads();
+#pragma unroll
+      for (int n = 0; n < EACH; n++) {
+        u32 task = threadIdx.x + n * THREADS;
+        if (task < TASKS) *(Eight*)(values + task / CHUNKS * PART_PITCH + task % CHUNKS * 8) = held[n];
+      }
+      __syncthreads();
+      if (SPLIT > 1 && part != p) continue;
+#pragma unroll
+      for (int i = 0; i < PART_SIZE / 16; i++)
+        query[f][(SPLIT > 1 ? 0 : p * PART_SIZE / 16) + i] =
+            load_left(values + team_of() * 16 * PART_PITCH + i * 16, PART_PITCH, lane);
     }
-    if (f) __syncthreads();
-#pragma unroll
-    for (int n = 0; n < EACH; n++) {
-      u32 task = threadIdx.x + n * THREADS;
-      if (task < TASKS) *(Eight*)(values + task / (SIZE / 8) * K_PITCH + task % (SIZE / 8) * 8) = held[n];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < SIZE / 16; i++) query[f][i] = load_left(values + wave * 16 * K_PITCH + i * 16, K_PITCH, lane);
-  }
 #pragma unroll
   for (int f = 0; f < QUERIES; f++) {
 #pragma unroll
@@ -188,7 +233,7 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
       s.sum[f][r] = 0;
     }
 #pragma unroll
-    for (int n = 0; n < WIDTH / 16; n++) s.result[f][n] = {};
+    for (int n = 0; n < OWN_WIDTH / 16; n++) s.result[f][n] = {};
   }
 #pragma unroll 1
   for (u32 base = seen.start; base < seen.end; base += KEYS) {
@@ -198,15 +243,16 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
     TILE_FENCE();
     Sums scores[QUERIES][KEYS / 16] = {};
 #pragma unroll
-    for (int i = 0; i < SIZE / 16; i++) {
+    for (int i = 0; i < OWN_SIZE / 16; i++) {
 #pragma unroll
       for (int j = 0; j < KEYS / 16; j++) {
-        Fragment key = load_right(keys + j * 16 * K_PITCH + i * 16, K_PITCH, lane);
+        Fragment key = load_right(keys + j * 16 * K_PITCH + part * OWN_SIZE + i * 16, K_PITCH, lane);
 #pragma unroll
         for (int f = 0; f < QUERIES; f++) mma_chain<T>(scores[f][j], query[f][i], key);
       }
       TILE_FENCE();
     }
+    if (SPLIT > 1) join(scores, keys);
     if (!PLAIN || base < seen.inner_start || base + KEYS > seen.inner_end) {
 #pragma unroll
       for (int f = 0; f < QUERIES; f++)
@@ -217,7 +263,7 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
 #pragma unroll
             for (int c = 0; c < CHAIN_COLUMNS; c++) {
               f32& at = scores[f][j].at[chain_at(r, c)];
-              at = score(at, (wave * QUERIES + f) * 16 + chain_row(lane, r), base + j * 16 + chain_column(lane, c));
+              at = score(at, row_of(f, r), base + j * 16 + chain_column(lane, c));
               if (c % 4 == 3) TILE_FENCE();
             }
         }
@@ -248,7 +294,7 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
         // Summed over the lanes of the row at the end.
         s.sum[f][r] = sums[0] + sums[1];
 #pragma unroll
-        for (int n = 0; n < WIDTH / 16; n++)
+        for (int n = 0; n < OWN_WIDTH / 16; n++)
 #pragma unroll
           for (int c = 0; c < CHAIN_COLUMNS; c++) s.result[f][n].at[chain_at(r, c)] *= before;
       }
@@ -263,9 +309,10 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
 #pragma unroll
     for (int j = 0; j < KEYS / 16; j++)
 #pragma unroll
-      for (int n = 0; n < WIDTH / 16; n++) {
-        Fragment value = load_chained(CHAIN_TURNS ? values + j * 16 * V_PITCH + n * 16 : values + n * 16 * V_PITCH + j * 16,
-                                      V_PITCH, lane);
+      for (int n = 0; n < OWN_WIDTH / 16; n++) {
+        const u32 at = part * OWN_WIDTH + n * 16;
+        Fragment value = load_chained(CHAIN_TURNS ? values + j * 16 * V_PITCH + at : values + at * V_PITCH + j * 16, V_PITCH,
+                                      lane);
 #pragma unroll
         for (int f = 0; f < QUERIES; f++) mma_chain<T>(s.result[f][n], weights[f][j], value);
         if (n % 4 == 3) TILE_FENCE();
@@ -281,10 +328,10 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
 template <bool EIGHTS, class To> DEV void put_row(const Attended& s, int f, int r, To* to, i64 step, u32 width, f32 factor) {
   const u32 lane = threadIdx.x % WAVE;
 #pragma unroll
-  for (int n = 0; n < WIDTH / 16; n++)
+  for (int n = 0; n < OWN_WIDTH / 16; n++)
 #pragma unroll
     for (int c = 0; c < CHAIN_COLUMNS; c += CHAIN_RUN) {
-      const u32 e = n * 16 + chain_column(lane, c);
+      const u32 e = part_of() * OWN_WIDTH + n * 16 + chain_column(lane, c);
       Pack<To, CHAIN_RUN> run;
 #pragma unroll
       for (int i = 0; i < CHAIN_RUN; i++) run.at[i] = put<To>(s.result[f][n].at[chain_at(r, c + i)] * factor);

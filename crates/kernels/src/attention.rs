@@ -11,7 +11,7 @@ use crate::{
     Arch, Args, Kernel, Launch, Matrix, Work, expr,
     kernel::type_name,
     layout::grid_x,
-    tiles::{MOST_SIZE, Tile, keeps_order},
+    tiles::{Tile, keeps_order},
 };
 
 macro_rules! text {
@@ -39,7 +39,7 @@ pub(crate) fn work(attention: &Attention, step: &Step, arch: &Arch) -> Result<Wo
         DType::Bf16 if arch.matrix_bf16 => arch.matrix,
         _ => Matrix::None,
     };
-    if matrix != Matrix::None && job.rows > FEW_ROWS && job.size.max(job.width) <= MOST_SIZE {
+    if matrix != Matrix::None && job.rows > FEW_ROWS {
         return job.tiles(matrix, arch);
     }
     job.rows(arch)
@@ -174,9 +174,9 @@ impl<'a> Job<'a> {
 
     fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
         let sizes = [self.size, self.width];
-        let tile = Tile::new(matrix, arch, [self.batches, self.rows, self.total], sizes);
-        let groups = self.rows.div_ceil(tile.rows);
         let is_plain = is_product(&self.attention.scores) && keeps_order(self.attention.alpha);
+        let tile = Tile::new(matrix, arch, [self.batches, self.rows, self.total], sizes, is_plain);
+        let groups = self.rows.div_ceil(tile.rows);
         let packed = |view, step, extent| u8::from(Self::is_packed(view, step, extent, 8));
         let kernel = tile
             .set(self.kernel("attention", TILES), matrix, arch, sizes, is_plain)

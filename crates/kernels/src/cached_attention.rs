@@ -9,7 +9,7 @@ use crate::{
     gemm::matrix_number,
     kernel::type_name,
     layout::grid_x,
-    tiles::{MOST_SIZE, Tile, keeps_order},
+    tiles::{Tile, keeps_order},
     walk::pack,
 };
 
@@ -49,7 +49,7 @@ pub(crate) fn work(attention: &CachedAttention, step: &Step, arch: &Arch) -> Res
         DType::Bf16 if arch.matrix_bf16 => arch.matrix,
         _ => Matrix::None,
     };
-    if matrix != Matrix::None && job.all_rows() > FEW_ROWS && job.size.max(job.width) <= MOST_SIZE {
+    if matrix != Matrix::None && job.all_rows() > FEW_ROWS {
         return job.tiles(matrix, arch);
     }
     if matrix != Matrix::None && job.is_few(matrix) {
@@ -252,12 +252,12 @@ impl<'a> Job<'a> {
 
     fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
         let sizes = [self.size, self.width];
-        let tile = Tile::new(matrix, arch, [self.batches * self.shared, self.all_rows(), self.total], sizes);
+        let is_plain = !self.is_extra() && keeps_order(self.attention.alpha);
+        let tile = Tile::new(matrix, arch, [self.batches * self.shared, self.all_rows(), self.total], sizes, is_plain);
         let groups = self.all_rows().div_ceil(tile.rows);
         let blocks = self.batches * self.shared * groups;
         let wanted = arch.compute_units as usize / blocks;
         let parts = wanted.min(MOST_TILE_PARTS).min(self.total.div_ceil(tile.keys)).max(1);
-        let is_plain = !self.is_extra() && keeps_order(self.attention.alpha);
         let kernel =
             tile.set(self.kernel("cached_tiles", TILES), matrix, arch, sizes, is_plain).set("PACKED", self.is_packed());
         self.launch(kernel, tile.threads(arch), self.width, Division { rows: tile.rows, groups, parts })

@@ -344,7 +344,7 @@ fn packed(dtype: DType, samples: &mut Vec<Sample>) {
 
 /// Attention with a mask for each key.
 fn attention(dtype: DType, samples: &mut Vec<Sample>) {
-    for (name, rows) in [("", 512usize), ("one row ", 1)] {
+    for (name, rows, size) in [("", 512usize, 64usize), ("one row ", 1, 64), ("heads of 160 ", 512, 160)] {
         let shape: [usize; 4] = [2, 12, rows, 4096];
         let prim = Prim::Attention(Attention {
             alpha: 0.125,
@@ -352,11 +352,11 @@ fn attention(dtype: DType, samples: &mut Vec<Sample>) {
             scores: expression(dtype, 2),
             zero_if_hidden: false,
         });
-        let (k, v): (&[usize], &[usize]) = (&[24, 64, 4096], &[24, 4096, 64]);
-        let inputs = [(dtype, &[24, rows, 64][..]), (dtype, k), (dtype, v), (dtype, &shape[..])];
+        let (k, v): (&[usize], &[usize]) = (&[24, size, 4096], &[24, 4096, size]);
+        let inputs = [(dtype, &[24, rows, size][..]), (dtype, k), (dtype, v), (dtype, &shape[..])];
         let label = format!("attention {name}{dtype}");
-        let mut made = sample(label, prim, &inputs, &[(dtype, &[2, 12, rows, 64])]);
-        made.step.inputs[1].strides = [64 * 4096isize, 1, 64].into_iter().collect();
+        let mut made = sample(label, prim, &inputs, &[(dtype, &[2, 12, rows, size])]);
+        made.step.inputs[1].strides = [size as isize * 4096, 1, size as isize].into_iter().collect();
         made.step.inputs[3].strides = [4096isize, 0, 0, 1].into_iter().collect();
         samples.push(made);
     }
@@ -392,7 +392,8 @@ fn decoder(dtype: DType, samples: &mut Vec<Sample>) {
             let outputs = [(dtype, cache), (dtype, cache), (dtype, queries)];
             samples.push(sample(format!("rotary_append{label}"), prim, &[&inputs[..], &more].concat(), &outputs));
         }
-        for (heads, size, softcap) in [(8usize, 128usize, None), (32, 64, None), (64, 128, None), (16, 256, Some(50.0))]
+        for (heads, size, softcap) in
+            [(8usize, 128usize, None), (32, 64, None), (64, 128, None), (16, 256, None), (16, 256, Some(50.0))]
         {
             let prim = Prim::CachedAttention(CachedAttention {
                 alpha: 0.125,

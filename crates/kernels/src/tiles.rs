@@ -1,8 +1,8 @@
 //! Blocks of attention with matrix instructions: `hip/tiles.h`.
 use crate::{Arch, Kernel, Matrix, gemm::matrix_number};
 
-/// Sizes of heads, at most.
-pub(crate) const MOST_SIZE: usize = 128;
+/// Sizes of heads beyond which a wave has room for half of the elements.
+const MOST_SIZE: usize = 128;
 /// Rows of a fragment.
 const FRAGMENT: usize = 16;
 /// Keys that are walked in so few steps that more blocks at a time are worth more than larger steps.
@@ -14,17 +14,30 @@ pub(crate) struct Tile {
     pub rows: usize,
     pub waves: usize,
     pub keys: usize,
+    /// Waves that have their rows together.
+    pub split: usize,
 }
 
 impl Tile {
     /// The block for `batches` of so many rows over `total` keys, with heads of `size` and `width`: the largest that leaves no
-    /// compute unit without one.
-    pub(crate) fn new(matrix: Matrix, arch: &Arch, extents: [usize; 3], [size, width]: [usize; 2]) -> Self {
+    /// compute unit without one. Plain scores are products times `alpha`.
+    pub(crate) fn new(
+        matrix: Matrix,
+        arch: &Arch,
+        extents: [usize; 3],
+        [size, width]: [usize; 2],
+        is_plain: bool,
+    ) -> Self {
         let [batches, rows, total] = extents;
-        let is_small = size.max(width) <= 64;
+        let (is_small, is_large) = (size.max(width) <= 64, size.max(width) > MOST_SIZE);
+        // The twin has room for whole ones.
+        let split = if is_large && matrix != Matrix::Mma { 2 } else { 1 };
         // Fragments of a wave, waves and keys. Keys and values are read from LDS once for all fragments of a wave. What there
         // is room for in registers, of keys on their way too, was found by compiling, and the twin's by measuring.
         let sizes: &[(usize, usize, usize)] = match matrix {
+            Matrix::Mma if is_large && !is_plain => &[(1, 4, 16)],
+            Matrix::Mma if is_large => &[(1, 4, 32)],
+            _ if is_large => &[(1, 8, 32)],
             Matrix::Wmma12 if is_small => &[(2, 4, 32), (1, 4, 32)],
             Matrix::Wmma11 | Matrix::Wmma12 => &[(1, 4, 32)],
             // Two waves on a SIMD: two fragments of these leave room for one.
@@ -32,13 +45,13 @@ impl Tile {
             Matrix::Mma if !is_small || total <= FEW_KEYS => &[(2, 4, 32), (1, 4, 64), (1, 2, 64)],
             _ => &[(2, 4, 64), (1, 4, 64), (1, 2, 64)],
         };
-        let tile = |&(fragments, waves, keys)| Self { rows: FRAGMENT * fragments * waves, waves, keys };
+        let tile = |&(fragments, waves, keys)| Self { rows: FRAGMENT * fragments * waves / split, waves, keys, split };
         let is_enough = |tile: &Self| batches * rows.div_ceil(tile.rows) >= arch.compute_units as usize;
-        let smallest = sizes.last().map_or(Self { rows: 4 * FRAGMENT, waves: 4, keys: 32 }, tile);
+        let smallest = sizes.last().map_or(Self { rows: 4 * FRAGMENT, waves: 4, keys: 32, split: 1 }, tile);
         sizes.iter().map(tile).find(is_enough).unwrap_or(smallest)
     }
 
-    /// A kernel with the settings of `hip/tiles.h`. Plain scores are products times `alpha`.
+    /// A kernel with the settings of `hip/tiles.h`.
     pub(crate) fn set(
         self,
         kernel: Kernel,
@@ -47,9 +60,11 @@ impl Tile {
         [size, width]: [usize; 2],
         is_plain: bool,
     ) -> Kernel {
+        let step = if size.max(width) > MOST_SIZE { 2 * FRAGMENT } else { FRAGMENT };
         kernel
-            .set("SIZE", size.next_multiple_of(FRAGMENT))
-            .set("WIDTH", width.next_multiple_of(FRAGMENT))
+            .set("SIZE", size.next_multiple_of(step))
+            .set("WIDTH", width.next_multiple_of(step))
+            .set("SPLIT", self.split)
             .set("MATRIX", matrix_number(matrix))
             .set("WAVE", arch.wave)
             .set("WAVES", self.waves)
@@ -76,10 +91,11 @@ mod tests {
     #[test]
     fn blocks_get_smaller_until_every_compute_unit_has_one() {
         let arch = Arch::new("sm_90", 132);
-        let rows = |batches, rows| Tile::new(Matrix::Mma, &arch, [batches, rows, 2048], [64, 64]).rows;
+        let rows = |batches, rows| Tile::new(Matrix::Mma, &arch, [batches, rows, 2048], [64, 64], true).rows;
         assert_eq!([rows(32, 2048), rows(12, 1024), rows(12, 128)], [128, 64, 32]);
         let arch = Arch::new("gfx1100", 96);
-        let tile = Tile::new(Matrix::Wmma11, &arch, [1, 17, 17], [128, 128]);
-        assert_eq!(tile, Tile { rows: 64, waves: 4, keys: 32 });
+        let tile = |sizes| Tile::new(Matrix::Wmma11, &arch, [1, 17, 17], sizes, true);
+        assert_eq!(tile([128, 128]), Tile { rows: 64, waves: 4, keys: 32, split: 1 });
+        assert_eq!(tile([64, 192]), Tile { rows: 64, waves: 8, keys: 32, split: 2 });
     }
 }

@@ -69,6 +69,18 @@ fn many_rows_and_keys() {
     case.check(DType::F16, Expr::copy(DType::F16, DType::F16), Vec::new(), false, 4e-3);
 }
 
+/// Two waves of AMD's have such rows together.
+#[test]
+fn heads_that_a_wave_has_no_room_for() {
+    for (dtype, relative) in TYPES {
+        let case = Case { batch: 1, heads: 2, rows: 35, total: 70, size: 160, width: 192 };
+        case.check(dtype, Expr::copy(dtype, dtype), Vec::new(), false, relative);
+        let case = Case { batch: 2, heads: 1, rows: 20, total: 45, size: 251, width: 97 };
+        let mask = strided(3, DType::F32, &case.shape(), &[45, 0, 0, 1], 0);
+        case.check(dtype, masked(dtype), vec![(mask, random(DType::F32, 90, 8))], false, relative);
+    }
+}
+
 #[test]
 fn waves_have_two_fragments_of_rows_where_there_is_enough_to_do() {
     for (dtype, relative) in &TYPES[1..] {

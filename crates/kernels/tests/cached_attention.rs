@@ -246,6 +246,31 @@ fn prompts_go_tile_by_tile() {
     Case { size: 128, width: 128, group: 1, tokens: 20, lengths: vec![130], total: 140, ..plain }.check(&MATRIX);
 }
 
+/// Two waves of AMD's have such rows together.
+#[test]
+fn prompts_with_large_heads_go_tile_by_tile() {
+    let lengths = vec![20, 75];
+    let plain = Case { tokens: 20, lengths, total: 80, shared: 1, size: 256, width: 256, ..Case::default() };
+    plain.check(&MATRIX);
+    for (number, case) in [
+        Case { dtype: DType::Bf16, softcap: Some(2.0), bias: true, tokens: 17, ..plain.clone() },
+        Case { softcap: Some(2.0), window: Some(9), group: 1, ..plain.clone() },
+        Case { window: Some(30), sinks: Sinks::Given, causal: false, ..plain.clone() },
+        Case { size: 192, width: 128, bias: true, sinks: Sinks::Zero, ..plain.clone() },
+        // No packs, and parts that end in different ways.
+        Case { size: 147, width: 131, group: 3, tokens: 7, ..plain.clone() },
+        Case { size: 40, width: 168, group: 9, tokens: 3, ..plain.clone() },
+        // So few rows that blocks have parts of the keys.
+        Case { group: 1, tokens: 18, lengths: vec![200], total: 230, ..plain.clone() },
+        Case { group: 1, tokens: 18, lengths: vec![230], total: 230, softcap: Some(3.0), ..plain.clone() },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        case.check(&[MATRIX[number % 4], MATRIX[(number + 1) % 4]]);
+    }
+}
+
 #[test]
 fn lengths_beyond_the_cache_are_bounded() {
     let case = Case { lengths: vec![80, 80], ..Case::default() };
