@@ -5,7 +5,7 @@ use crate::sys::{DataType, DescriptorType as D, PointwiseMode};
 
 /// A graph with copies before and after the operations that need them.
 pub fn arranged(graph: &Graph) -> Graph {
-    let mut made = Graph { tensors: graph.tensors.clone(), operations: Vec::new() };
+    let mut made = Graph { tensors: graph.tensors.clone(), ..Graph::default() };
     for operation in &graph.operations {
         let wanted = wanted(operation);
         let mut operation = operation.clone();

@@ -166,6 +166,8 @@ pub struct Graph {
     pub tensors: Vec<Tensor>,
     /// Its operations, in the order of their dependence.
     pub operations: Vec<Operation>,
+    /// Whether they are one attention, in the pattern of cuDNN's fused engines.
+    pub is_attention: bool,
 }
 
 impl Graph {

@@ -140,7 +140,7 @@ mod tests {
             ],
             writes: vec![(AttributeName::OPERATION_POINTWISE_YDESC, view(2))],
         };
-        Graph { tensors: vec![tensor; 3], operations: vec![operation] }
+        Graph { tensors: vec![tensor; 3], operations: vec![operation], is_attention: false }
     }
 
     fn forms(graph: &Graph) -> Option<Vec<(Vec<i64>, Vec<i64>)>> {

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use hipdnn_abi::{Fault, Outcome};
 
 use crate::descriptor::{Descriptor, Setting};
+use crate::fused;
 use crate::graph::{Graph, Home, Operation, View};
 use crate::kept::Entry;
 use crate::layout;
@@ -43,6 +44,9 @@ impl Piece {
 
     fn of(worker: &Worker, graph: &Graph, range: &Range<usize>, operations: &[Operation]) -> Outcome<Self> {
         trusted(graph, range, operations)?;
+        if graph.is_attention {
+            fused::trusted(graph, worker.cudnn.release())?;
+        }
         let (mut nodes, mut parts) = (Vec::new(), Vec::new());
         let mut tensors: HashMap<usize, (&View, Descriptor)> = HashMap::new();
         let mut bound = Vec::new();
@@ -55,8 +59,8 @@ impl Piece {
             }
             let is_bound = graph.is_bound(view.tensor, range);
             if is_bound {
-                // Some engines take strides with gaps and read or write in the gaps.
-                if !view.is_dense() {
+                // Some engines take strides with gaps and read or write in the gaps; those of attention are made for them.
+                if !view.is_dense() && !graph.is_attention {
                     return Err(Fault::unsupported("cuDNN's engines want tensors without gaps"));
                 }
                 bound.push(view.tensor);

@@ -111,9 +111,7 @@ fn device_of(cudnn: &'static Cudnn, handle: sys::Handle) -> Outcome<String> {
 }
 
 fn made_for(cudnn: &Cudnn, device: &str) -> String {
-    // SAFETY: takes nothing.
-    let version = unsafe { (cudnn.version)() };
-    format!("cuDNN {version}\n{device}")
+    format!("cuDNN {}\n{device}", cudnn.release())
 }
 
 impl Drop for Worker {

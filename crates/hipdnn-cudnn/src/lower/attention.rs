@@ -97,13 +97,20 @@ impl Lowering {
         let less = self.mapped(C::SUB, &[&scores, &largest]);
         let powers = self.mapped(C::EXP, &[&less]);
         let sums = self.reduced(ReduceOp::ADD, &powers, &[3]);
-        if let Some(statistics) = self.view_optional(operation, H::OPERATION_SDPA_FWD_STATSDESC)? {
+        let statistics = self.view_optional(operation, H::OPERATION_SDPA_FWD_STATSDESC)?;
+        // cuDNN's fused engines know only the pattern that has them, whether or not somebody wants them.
+        if statistics.is_some() || self.variant == Variant::Whole {
             let logarithm = self.mapped(C::LOG, &[&sums]);
-            if self.data_type(&statistics) == self.compute {
-                self.map(C::ADD, &[&logarithm, &largest], &statistics);
-            } else {
-                let wide = self.mapped(C::ADD, &[&logarithm, &largest]);
-                self.map(C::IDENTITY, &[&wide], &statistics);
+            match statistics {
+                Some(statistics) if self.data_type(&statistics) == self.compute => {
+                    self.map(C::ADD, &[&largest, &logarithm], &statistics);
+                }
+                statistics => {
+                    let wide = self.mapped(C::ADD, &[&largest, &logarithm]);
+                    if let Some(statistics) = statistics {
+                        self.map(C::IDENTITY, &[&wide], &statistics);
+                    }
+                }
             }
         }
         // Products read what the queries are made of.
@@ -215,39 +222,62 @@ impl Lowering {
         if (0..rows).any(|row| first(row) > last(row)) {
             return Err("cuDNN gives no numbers for a query that sees no key".into());
         }
+        if self.variant == Variant::Whole && left.is_some() && rows > columns {
+            return Err("cuDNN bounds only queries that are no more than keys".into());
+        }
+        if self.variant == Variant::Whole && shift != 0 && operation.descriptor(names.mask).is_some() {
+            return Err("cuDNN has no mask for queries that are the last ones".into());
+        }
         // Column `c` is seen by row `r` if r + shift + right >= c, and if r + shift - left < c.
         if let Some(right) = right {
-            scores = self.masked(scores, C::CMP_GE, shift + right);
+            scores = match self.variant {
+                Variant::Whole => self.bounded_behind(&scores, from_the_end && shift != 0, right),
+                Variant::Apart => self.penalized(scores, C::CMP_GE, shift + right),
+            };
         }
         if let Some(left) = left {
-            scores = self.masked(scores, C::CMP_LT, shift - left);
+            scores = match self.variant {
+                Variant::Whole => self.bounded_before(&scores, left - shift),
+                Variant::Apart => self.penalized(scores, C::CMP_LT, shift - left),
+            };
         }
         Ok(scores)
     }
 
-    /// Scores where `row + offset` compares with the column, minus infinity elsewhere.
-    fn masked(&mut self, scores: View, compare: C, offset: i64) -> View {
-        if self.variant == Variant::Apart {
-            return self.penalized(scores, compare, offset);
+    /// Scores of the columns up to `right` behind a row's own. This, and the bound before, are written as cuDNN's own
+    /// frontend writes them: its engines leave out tiles that nobody sees where they recognise the pattern.
+    fn bounded_behind(&mut self, scores: &View, from_the_end: bool, right: i64) -> View {
+        let (mut row, column) = (self.indices(scores, 2, DataType::INT32), self.indices(scores, 3, DataType::INT32));
+        let ends = [(C::ADD, scores.dims[3]), (C::SUB, scores.dims[2])];
+        let ends = if from_the_end { &ends[..] } else { &[] };
+        let bound = [(C::ADD, right)];
+        for &(mode, by) in ends.iter().chain(bound.iter().filter(|_| right != 0)) {
+            let (by, shifted) = (self.whole_number(by), self.packed(DataType::INT32, &scores.dims));
+            self.map_with(mode, &[&row, &by], &shifted, DataType::INT32, Vec::new());
+            row = shifted;
         }
-        let (rows, columns) = (self.indices(&scores, 2, DataType::INT32), self.indices(&scores, 3, DataType::INT32));
-        let rows = if offset == 0 {
-            rows
-        } else {
-            let offset = self.whole_number(offset);
-            let shifted = self.packed(DataType::INT32, &scores.dims);
-            self.map_with(C::ADD, &[&rows, &offset], &shifted, DataType::INT32, Vec::new());
-            shifted
-        };
+        self.seen(scores, C::CMP_GE, [&row, &column])
+    }
+
+    /// Scores of the last `left` columns up to a row's own.
+    fn bounded_before(&mut self, scores: &View, left: i64) -> View {
+        let (row, column) = (self.indices(scores, 2, DataType::INT32), self.indices(scores, 3, DataType::INT32));
+        let left = self.number(left as f64);
+        let near = self.mapped(C::ADD, &[&column, &left]);
+        self.seen(scores, C::CMP_GT, [&near, &row])
+    }
+
+    /// Scores where the first index compares with the second, minus infinity elsewhere.
+    fn seen(&mut self, scores: &View, compare: C, indices: [&View; 2]) -> View {
         let sees = self.packed(DataType::BOOLEAN, &scores.dims);
-        self.map_with(compare, &[&rows, &columns], &sees, DataType::INT32, Vec::new());
+        self.map_with(compare, &indices, &sees, DataType::BOOLEAN, Vec::new());
         let nothing = self.number(f64::NEG_INFINITY);
         let masked = self.packed(self.compute, &scores.dims);
-        self.map(C::BINARY_SELECT, &[&scores, &nothing, &sees], &masked);
+        self.map(C::BINARY_SELECT, &[scores, &nothing, &sees], &masked);
         masked
     }
 
-    /// As `masked`, without booleans, which cuDNN's engines take for multiples of eight elements only: the logarithm of 1
+    /// As `seen`, without booleans, which cuDNN's engines take for multiples of eight elements only: the logarithm of 1
     /// where a key is seen and of 0 where it is not.
     fn penalized(&mut self, scores: View, compare: C, offset: i64) -> View {
         let (rows, columns) = (self.indices(&scores, 2, self.compute), self.indices(&scores, 3, self.compute));
@@ -266,7 +296,7 @@ impl Lowering {
     fn indices(&mut self, like: &View, axis: i64, data_type: DataType) -> View {
         let to = self.packed(data_type, &like.dims);
         let axis = vec![(A::POINTWISE_AXIS, Setting::I64s(vec![axis]))];
-        self.map_with(C::GEN_INDEX, &[like], &to, data_type, axis);
+        self.map_with(C::GEN_INDEX, &[like], &to, self.compute, axis);
         to
     }
 }

@@ -43,6 +43,10 @@ pub fn lower(operations: &[Arc<Descriptor>], variant: Variant) -> Answer<Graph> 
     for operation in operations {
         lowering.operation(operation)?;
     }
+    let is_attention =
+        |operation: &Arc<Descriptor>| operation.kind.descriptor == DescriptorType::OPERATION_SDPA_FWD_DESCRIPTOR;
+    lowering.graph.is_attention =
+        variant == Variant::Whole && operations.len() == 1 && operations.iter().all(is_attention);
     Ok(lowering.graph)
 }
 

@@ -180,6 +180,12 @@ impl Cudnn {
         Ok(cudnn)
     }
 
+    /// Its version as cuDNN numbers them: 91902 is 9.19.2.
+    pub fn release(&self) -> usize {
+        // SAFETY: takes nothing and gives a number.
+        unsafe { (self.version)() }
+    }
+
     /// cuDNN's own words for a failure of this thread's last call.
     pub fn words(&self, status: Status) -> String {
         let mut text = [0u8; 1024];
