@@ -159,3 +159,77 @@ def test_a_file_in_memory_wins_over_the_one_on_disk(tmp_path, source):
         buffer = bytes(contents)
         options.add_external_initializers_from_files_in_memory(["weights.bin"], [buffer], [len(buffer)])
         check(opened(devices, str(model) if source == "path" else model.read_bytes(), options), seed=2)
+
+
+WORDS, BLOCK = 1100, 32
+
+
+def model_of(nodes, constants, dtype):
+    """A model from numbers of words to logits."""
+    graph = helper.make_graph(
+        nodes,
+        "tied",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["count"])],
+        [helper.make_tensor_value_info("logits", dtype, ["count", WORDS])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def tied_floats(dtype):
+    """A decoder's ends: words are rows of the transposed head, which ONNX Runtime makes a constant of its own."""
+    head = np.random.default_rng(5).standard_normal((512, WORDS)).astype(dtype) / 16
+    nodes = [
+        helper.make_node("Transpose", ["head"], ["table"], "turned", perm=[1, 0]),
+        helper.make_node("Gather", ["table", "ids"], ["rows"], "lookup"),
+        helper.make_node("MatMul", ["rows", "head"], ["logits"], "product"),
+    ]
+    return model_of(nodes, {"head": head.astype(dtype)}, helper.np_dtype_to_tensor_dtype(np.dtype(dtype))), head.nbytes
+
+
+def tied_bytes():
+    """As `tied_floats`, with 4 bits for a number: the lookup sees bytes and scales of the head in its own shapes."""
+    rng = np.random.default_rng(6)
+    constants = {
+        "head": rng.integers(0, 256, (WORDS, WIDTH // BLOCK, BLOCK // 2), np.uint8),
+        "scales": rng.standard_normal((WORDS, WIDTH // BLOCK), np.float32) / 64,
+    }
+    shapes = {"rows_shape": np.array([WORDS, WIDTH // 2])}
+    nodes = [
+        helper.make_node("Reshape", ["head", "rows_shape"], ["table"], "flat"),
+        helper.make_node("GatherBlockQuantized", ["table", "ids", "scales"], ["rows"], "lookup", domain="com.microsoft",
+                         bits=4, block_size=BLOCK, gather_axis=0, quantize_axis=1),
+        helper.make_node("MatMulNBits", ["rows", "head", "scales"], ["logits"], "product", domain="com.microsoft",
+                         K=WIDTH, N=WORDS, bits=4, block_size=BLOCK),
+    ]
+    return model_of(nodes, constants | shapes, TensorProto.FLOAT), sum(array.nbytes for array in constants.values())
+
+
+def check_tied(session, model, tolerance):
+    cpu = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for count in (1, 3, 20):
+        feeds = {"ids": np.random.default_rng(count).integers(-WORDS, WORDS, count)}
+        found, wanted = session.run(None, feeds)[0], cpu.run(None, feeds)[0]
+        np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-4), (np.float16, 1e-2)])
+def test_a_head_tied_to_the_embedding_is_held_once(tmp_path, dtype, tolerance):
+    model, head = tied_floats(dtype)
+    with registered() as devices:
+        session = opened(devices, model)
+        check_tied(session, model, tolerance)
+        memory = counted(devices, tmp_path)
+        held, other = ("weights", "constants") if ON_GPU_DEVICE else ("constants", "weights")
+        assert head <= memory[held]["now"] < head + SMALL and memory[other]["now"] < SMALL, memory
+
+
+def test_a_packed_head_that_is_also_the_embedding_is_held_once_by_a_gpu(tmp_path):
+    model, head = tied_bytes()
+    with registered() as devices:
+        session = opened(devices, model)
+        check_tied(session, model, 1e-3)
+        if ON_GPU_DEVICE:
+            memory = counted(devices, tmp_path)
+            assert head <= memory["weights"]["now"] < head + SMALL, memory

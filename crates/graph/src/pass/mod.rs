@@ -24,6 +24,7 @@ mod selection;
 mod silu;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tied_weights;
 
 pub use selection::Selection;
 
@@ -45,6 +46,8 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "gelu", run: gelu::run },
     Pass { name: "silu", run: silu::run },
     Pass { name: "attention", run: attention::run },
+    // Before products hold their matrices anew, so that all that is left out is left out first.
+    Pass { name: "tied-weights", run: tied_weights::run },
     Pass { name: "merged-products", run: products::run },
     Pass { name: "last-rows", run: last_rows::run },
 ];

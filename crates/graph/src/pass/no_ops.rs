@@ -74,7 +74,7 @@ fn merged(graph: &Graph, links: &Links, node: &Node) -> Option<Node> {
     Some(Node { op, inputs, ..node.clone() })
 }
 
-fn transpose(graph: &Graph, input: ValueId, order: Vec<i64>) -> Option<Arc<dyn Op>> {
+pub(super) fn transpose(graph: &Graph, input: ValueId, order: Vec<i64>) -> Option<Arc<dyn Op>> {
     let dtype = graph.value(input).dtype;
     let attributes = Attributes([("perm".to_owned(), Attribute::Ints(order))].into());
     let node = NodeInfo {

@@ -1,0 +1,146 @@
+//! A head that is tied to an embedding takes no room of its own on a GPU, and neither gives other results for that.
+#![allow(clippy::unwrap_used)]
+#[path = "common/build.rs"]
+mod build;
+mod common;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use build::Build;
+use common::{assert_close, device, numbers, random, tensor};
+use exec::{
+    Input, Program, RunBy, Settings,
+    host::{HostDevice, run_program},
+    memory::Purpose,
+};
+use graph::{DType, Graph, Tensor, ops::Attribute, pass::Selection};
+
+/// Words of a vocabulary, and numbers that stand for each.
+const WORDS: usize = 1100;
+const WIDTH: usize = 512;
+/// What else a decoder of these tests holds: a scale, and what planning makes.
+const SMALL: usize = 8 << 10;
+
+/// All count bytes, which are the process's, not a test's.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn weights() -> usize {
+    Purpose::Weights.usage().now
+}
+
+/// How a head comes that is tied to an embedding.
+#[derive(Clone, Copy, Debug)]
+enum Tie {
+    /// As the transposed table, by name and bytes a constant of its own.
+    Turned,
+    /// As the table once more.
+    Copied,
+}
+
+fn table() -> Vec<f64> {
+    random(WORDS * WIDTH, 3).iter().map(|number| number / 16.0).collect()
+}
+
+/// Words are looked up, normalised, and multiplied by the head.
+fn decoder(dtype: DType, tie: Tie) -> Graph {
+    let (mut build, table) = (Build::default(), table());
+    let ids = build.input_of(DType::I64);
+    let rows = build.constant(tensor(dtype, &[WORDS, WIDTH], &table));
+    let scale = build.constant(tensor(dtype, &[WIDTH], &random(WIDTH, 5)));
+    let gathered = build.node("Gather", &[rows, ids]);
+    let normed = build.with("SimplifiedLayerNormalization", &[gathered, scale], &[("axis", Attribute::Int(-1))]);
+    let logits = match tie {
+        Tie::Turned => {
+            let turned: Vec<f64> = (0..WORDS * WIDTH).map(|at| table[at % WORDS * WIDTH + at / WORDS]).collect();
+            let head = build.constant(tensor(dtype, &[WIDTH, WORDS], &turned));
+            build.node("MatMul", &[normed, head])
+        }
+        Tie::Copied => {
+            let head = build.constant(tensor(dtype, &[WORDS, WIDTH], &table));
+            build.with("Gemm", &[normed, head], &[("transB", Attribute::Int(1))])
+        }
+    };
+    build.outputs(&[gathered, logits])
+}
+
+/// As `decoder`, with 4 bits for a number: bytes and scales of the table are also those of the head, under other shapes.
+fn packed_decoder() -> Graph {
+    const BLOCK: usize = 32;
+    let mut build = Build::default();
+    let ids = build.input_of(DType::I64);
+    let bytes: Vec<u8> = random(WORDS * WIDTH / 2, 7).iter().map(|number| ((number + 2.0) * 64.0) as u8).collect();
+    let scales: Vec<f64> = random(WORDS * WIDTH / BLOCK, 8).iter().map(|number| number / 32.0).collect();
+    let packed = |shape: &[usize]| Tensor::from_bytes(DType::U8, shape, &bytes).unwrap();
+    let scaled = |shape: &[usize]| tensor(DType::F32, shape, &scales);
+    let (rows, row_scales) = (packed(&[WORDS, WIDTH / 2]), scaled(&[WORDS, WIDTH / BLOCK]));
+    let inputs = [build.constant(rows), ids, build.constant(row_scales)].map(Some);
+    let int = |name, value: usize| (name, Attribute::Int(value as i64));
+    let gather = [int("bits", 4), int("block_size", BLOCK)];
+    let gathered = build.outputs_of("com.microsoft", "GatherBlockQuantized", &inputs, &gather, &[Some(DType::F32)])[0];
+    let head = packed(&[WORDS, WIDTH / BLOCK, BLOCK / 2]);
+    let inputs = [gathered, build.constant(head), build.constant(scaled(&[WORDS * WIDTH / BLOCK]))];
+    let attributes = [int("K", WIDTH), int("N", WORDS), int("bits", 4), int("block_size", BLOCK)];
+    let logits = build.contrib("MatMulNBits", &inputs, &attributes);
+    build.outputs(&[gathered, logits])
+}
+
+/// Runs a decoder on the simulated GPU for several numbers of tokens, compares it with the host device without any pass, and
+/// gives the bytes of weights that the GPU then has, and the names of the steps for one token.
+fn run(graph: &Graph, passes: Selection, relative: f64) -> (usize, Vec<&'static str>) {
+    let (gpu, before) = (device::simulated("gfx1100"), weights());
+    let program = Program::with(graph.clone(), &gpu, Settings { passes, ..Settings::default() }).unwrap();
+    let plain = Settings { passes: Selection::none(), ..Settings::default() };
+    let reference = Program::with(graph.clone(), &HostDevice::new(), plain).unwrap();
+    let mut prims = Vec::new();
+    for ids in [&[WORDS as i64 - 1][..], &[0, 7, -1, 7, 1000, 31, 32, 33, 512, 513]] {
+        let given = [Tensor::from_i64s(ids)];
+        let (found, wanted) = (run_program(&program, &given).unwrap(), run_program(&reference, &given).unwrap());
+        assert_eq!(found[0], wanted[0], "rows are copies, or dequantised in the same way");
+        assert_close(&numbers(&found[1]), &numbers(&wanted[1]), relative);
+        let prepared = program.plan(&[Input { shape: &[ids.len()], value: None }]).unwrap();
+        let steps = &prepared.plan().steps;
+        assert!((0..steps.len()).all(|step| matches!(prepared.run_by(step), RunBy::Own { .. })));
+        if ids.len() == 1 {
+            prims = steps.iter().map(|step| step.prim.name()).collect();
+        }
+    }
+    (weights() - before, prims)
+}
+
+fn without_the_pass() -> Selection {
+    let (selection, unknown) = Selection::without("tied-weights");
+    assert!(unknown.is_empty());
+    selection
+}
+
+#[test]
+fn a_head_of_floats_is_held_once_and_multiplied_as_before() {
+    let _turn = turn();
+    for (dtype, tie, relative) in [
+        (DType::F16, Tie::Turned, 4e-3),
+        (DType::F16, Tie::Copied, 4e-3),
+        (DType::Bf16, Tie::Turned, 3e-2),
+        (DType::F32, Tie::Turned, 1e-4),
+    ] {
+        let (graph, table) = (decoder(dtype, tie), WORDS * WIDTH * dtype.bytes());
+        let (apart, steps) = run(&graph, without_the_pass(), relative);
+        assert!((2 * table..2 * table + SMALL).contains(&apart), "{dtype} {tie:?}: {apart} bytes");
+        let (tied, tied_steps) = run(&graph, Selection::default(), relative);
+        assert!((table..table + SMALL).contains(&tied), "{dtype} {tie:?}: {tied} bytes for a table of {table}");
+        assert_eq!(tied_steps, steps);
+    }
+}
+
+#[test]
+fn packed_rows_and_their_scales_are_held_once() {
+    let _turn = turn();
+    let held = WORDS * WIDTH / 2 + WORDS * WIDTH / 32 * 4;
+    let (apart, steps) = run(&packed_decoder(), without_the_pass(), 1e-4);
+    assert!((2 * held..2 * held + SMALL).contains(&apart), "{apart} bytes");
+    let (tied, tied_steps) = run(&packed_decoder(), Selection::default(), 1e-4);
+    assert!((held..held + SMALL).contains(&tied), "{tied} bytes for {held}");
+    assert_eq!(tied_steps, steps);
+}
