@@ -156,33 +156,27 @@ KERNEL(reduce_join, 256, ReduceArgs) {
       finish(a, a.y + offset_at(result, a.kept, a.y_kept), sum, shift_of(a, result));
   }
 }
-#elif STAGED
-// Short rows that lie one behind the other: a block loads several, whole packs at a time, then teams fold them from LDS.
-// `segment` is the number of rows, a power of two and of packs; `results` rows of `elems` elements lie from x on.
-KERNEL(reduce_staged, 256, ReduceArgs) {
-  typedef Pack<T, VEC> P;
-  DYN_SHARED(T, lds);
-  u32 team = threadIdx.x / a.lanes, lane = threadIdx.x % a.lanes;
-  u32 blocks = (a.results + a.segment - 1) / a.segment;
+#elif RAGGED
+// Short rows that lie one behind the other, but not each at a multiple of a pack: see ragged.h. `results` rows of `elems`
+// elements lie from x on; `lanes` are at most 32.
+KERNEL(reduce_ragged, 256, ReduceArgs) {
+  enum { HELD = 2 };
+  u32 teams = 256 / a.lanes, team = threadIdx.x / a.lanes, lane = threadIdx.x % a.lanes;
+  u32 blocks = (a.results + teams - 1) / teams;
   for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
-    u32 rows = min_of(a.segment, a.results - block * a.segment), elems = rows * a.elems;
-    const T* x = a.x + (u64)block * a.segment * a.elems;
-    __syncthreads();
-    u32 whole = elems / VEC;
-#pragma unroll 2
-    for (u32 i = threadIdx.x; i < whole; i += 256) *(P*)(lds + i * VEC) = *(const P*)(x + i * VEC);
-    for (u32 i = whole * VEC + threadIdx.x; i < elems; i += 256) lds[i] = x[i];
-    __syncthreads();
-    u32 result = block * a.segment + team;
-    N shift = team < rows ? shift_of(a, result) : 0;
+    const u32 result = block * teams + team;
+    const RaggedRow row = ragged_row(result, a.results, a.elems);
     // Rows are short enough for one stretch.
     N sum = first_value<N>();
-    if (team < rows)
-#pragma unroll 4
-      for (u32 i = lane; i < a.elems; i += a.lanes) sum = folded(sum, get(lds[team * a.elems + i]), shift);
+    for (u32 first = lane * VEC; first < row.end; first += HELD * a.lanes * VEC) {
+      N values[HELD * VEC];
+      load_row<HELD>(row, a.x, first, a.lanes * VEC, first_value<N>(), values);
+#pragma unroll
+      for (int i = 0; i < HELD * VEC; i++) sum = folded(sum, values[i], 0);
+    }
     W wide = (W)sum;
     for (u32 mask = a.lanes / 2; mask; mask >>= 1) wide = joined(wide, SHFL_XOR(wide, mask));
-    if (team < rows && lane == 0) finish(a, a.y + offset_at(result, a.kept, a.y_kept), wide, shift);
+    if (row.end && lane == 0) finish(a, a.y + offset_at(result, a.kept, a.y_kept), wide, 0);
   }
 }
 #else

@@ -13,7 +13,7 @@ struct SoftmaxArgs {
   u32 row_count;
   u32 packs;  // of a row
   u32 lanes;
-  u32 staged;  // rows of a block, where STAGED
+  u32 columns;  // elements of a row
 };
 
 // Where a pack lies.
@@ -32,51 +32,36 @@ DEV f32 power_of(f32 v) { return exp2_near(v * 1.44269504f); }
 // A shift of infinity would make everything NaN where only some is.
 template <class C> DEV C shift_of(C largest) { return largest == -INFINITY_OF(C) ? 0 : largest; }
 
-#if STAGED
-// Short rows that lie one behind the other in x and y, but not each at a multiple of a pack: a block loads `staged` rows,
-// whole packs of VEC at a time, and stores them likewise; in between teams work in LDS, HELD elements a thread.
-KERNEL(softmax_staged, 256, SoftmaxArgs) {
+#if RAGGED
+// Rows that lie one behind the other in x and y, but not each at a multiple of a pack: see ragged.h. HELD is not 0.
+KERNEL(softmax_ragged, 256, SoftmaxArgs) {
   typedef COMPUTE(T) C;
-  typedef Pack<T, VEC> P;
-  SHARED(C, sums, 256);
-  DYN_SHARED(T, lds);
-  u32 turn = 0, lanes = a.lanes, lane = LANE(lanes), columns = a.packs;
-  u32 blocks = (a.row_count + a.staged - 1) / a.staged;
-  T* own = lds + TEAM(lanes) * columns;
+  SHARED(C, lds, 256);
+  u32 lanes = a.lanes, lane = LANE(lanes), teams = 256 / lanes, blocks = (a.row_count + teams - 1) / teams;
+  u32 turn = 0;
   for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
-    u32 rows = min_of(a.staged, a.row_count - block * a.staged), elems = rows * columns, whole = elems / VEC;
-    u64 start = (u64)block * a.staged * columns;
-    u32 count = TEAM(lanes) < rows ? columns : 0;
-    __syncthreads();
-#pragma unroll 2
-    for (u32 i = threadIdx.x; i < whole; i += 256) *(P*)(lds + i * VEC) = *(const P*)(a.x + start + i * VEC);
-    for (u32 i = whole * VEC + threadIdx.x; i < elems; i += 256) lds[i] = a.x[start + i];
-    __syncthreads();
-    C values[HELD];
+    const RaggedRow row = ragged_row(block * teams + TEAM(lanes), a.row_count, a.columns);
+    C values[HELD * VEC];
     C top = -INFINITY_OF(C), sum = 0;
+    load_row<HELD>(row, a.x, lane * VEC, lanes * VEC, top, values);
 #pragma unroll
-    for (u32 h = 0; h < HELD; h++) {
-      u32 at = lane + h * lanes;
-      values[h] = at < count ? get(own[at]) : -INFINITY_OF(C);
-      top = Largest::of(top, values[h]);
-    }
-    C shift = shift_of(team_all<Largest>(top, lanes, sums, turn));
+    for (int i = 0; i < HELD * VEC; i++) top = Largest::of(top, values[i]);
+    C shift = shift_of(team_all<Largest>(top, lanes, lds, turn));
 #pragma unroll
-    for (int h = 0; h < HELD; h++) {
-      C power = power_of(values[h] - shift);
+    for (int i = 0; i < HELD * VEC; i++) {
+      C power = power_of(values[i] - shift);
       sum += power;
-      values[h] = LOG ? values[h] - shift : power;
+      values[i] = LOG ? values[i] - shift : power;
     }
-    sum = team_all<Sum>(sum, lanes, sums, turn);
+    sum = team_all<Sum>(sum, lanes, lds, turn);
     C rest = LOG ? log_of(sum) : 1 / sum;
 #pragma unroll
     for (u32 h = 0; h < HELD; h++) {
-      u32 at = lane + h * lanes;
-      if (at < count) own[at] = put<T>(LOG ? values[h] - rest : values[h] * rest);
+      RowPack pack;
+#pragma unroll
+      for (int v = 0; v < VEC; v++) pack.at[v] = put<T>(LOG ? values[h * VEC + v] - rest : values[h * VEC + v] * rest);
+      store_pack(row, a.y, (lane + h * lanes) * VEC, pack);
     }
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < whole; i += 256) *(P*)(a.y + start + i * VEC) = *(const P*)(lds + i * VEC);
-    for (u32 i = whole * VEC + threadIdx.x; i < elems; i += 256) a.y[start + i] = lds[i];
   }
 }
 #else

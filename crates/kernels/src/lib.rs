@@ -36,6 +36,7 @@ mod place;
 mod pool;
 mod product;
 mod quant;
+mod ragged;
 mod recurrent;
 mod reduce;
 mod resize;

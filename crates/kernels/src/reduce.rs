@@ -7,11 +7,14 @@ use graph::{
 use crate::{
     Arch, Args, Kernel, Launch, Work,
     kernel::type_name,
-    team::{MOST_BLOCKS, STAGED_ELEMS, THREADS, busy},
+    ragged::{ragged_pack, ragged_packs},
+    team::{MOST_BLOCKS, THREADS, busy},
     walk::{HEADER, Walk, pack},
 };
 
-const TEXT: &str = include_str!("../hip/reduce.hip");
+const TEXT: &str = concat!(include_str!("../hip/ragged.h"), include_str!("../hip/reduce.hip"));
+/// Elements of rows that do not begin at multiples of a pack, at most: a thread adds up its share in one stretch.
+const MOST_RAGGED: u32 = 4096;
 /// Results of one kind of launch may be made of this many parts.
 const MOST_SEGMENTS: u32 = 256;
 
@@ -110,8 +113,8 @@ struct Geometry {
     pack: u32,
     lanes: u32,
     segments: u32,
-    /// Rows that a block stages in LDS, where it does.
-    staged: Option<u32>,
+    /// Rows do not begin at multiples of a pack.
+    ragged: bool,
 }
 
 #[derive(Clone)]
@@ -137,9 +140,9 @@ impl Job<'_> {
         let mut pack = if near_step == 1 { pack(self.x.dtype, most, outer) } else { 1 };
         if !columns
             && pack == 1
-            && let Some(staged) = self.staged(fold, arch)
+            && let Some(ragged) = self.ragged(fold, arch)
         {
-            return staged;
+            return ragged;
         }
         // Threads that keep a device busy, each with a few loads.
         let wanted = busy(arch);
@@ -165,29 +168,23 @@ impl Job<'_> {
         }
         // All segments but the last are full, and none is empty.
         let segment = elems.div_ceil(segments).max(1);
-        Geometry { columns, pack, lanes, segments: elems.div_ceil(segment).max(1), staged: None }
+        Geometry { columns, pack, lanes, segments: elems.div_ceil(segment).max(1), ragged: false }
     }
 
     /// For many short rows that lie one behind the other, but not each at a multiple of a pack.
-    fn staged(&self, fold: Fold, arch: &Arch) -> Option<Geometry> {
+    fn ragged(&self, fold: Fold, arch: &Arch) -> Option<Geometry> {
         let ((results, [row, _]), (elems, [1])) = (self.kept.last(), self.gone.last()) else { return None };
         let is_dense = self.kept.rank() == 1 && self.gone.rank() == 1 && row == i64::from(elems);
-        let pack = pack(self.x.dtype, 8, [self.x.offset as i64]);
-        let rows = (STAGED_ELEMS / elems).min(THREADS);
-        let rows = if rows.is_power_of_two() { rows } else { rows.next_power_of_two() / 2 };
-        let is_busy = u64::from(results / rows.max(1)) * u64::from(THREADS) >= busy(arch);
-        let is_exact = fold != Fold::Exponentials && self.x.dtype.is_float();
-        (is_dense && pack > 1 && rows >= 8 && elems > 1 && is_busy && is_exact).then(|| Geometry {
-            columns: false,
-            pack,
-            lanes: THREADS / rows,
-            segments: 1,
-            staged: Some(rows),
-        })
+        let pack = ragged_pack(self.x.dtype, results, elems, [self.x.offset])?;
+        // Two packs a thread.
+        let lanes = ragged_packs(elems, pack).div_ceil(2).next_power_of_two().min(32);
+        let is_busy = u64::from(results) * u64::from(lanes) >= busy(arch);
+        let fits = elems <= MOST_RAGGED && fold != Fold::Exponentials && self.x.dtype.is_float();
+        (is_dense && is_busy && fits).then_some(Geometry { columns: false, pack, lanes, segments: 1, ragged: true })
     }
 
     fn launch(&self, work: &mut Work, fold: Fold, finish: Finish, target: Target<'_>) {
-        let Geometry { columns, pack, lanes, segments, staged } = self.geometry;
+        let Geometry { columns, pack, lanes, segments, ragged } = self.geometry;
         let number = number(self.x.dtype);
         let is_sum = !matches!(fold, Fold::Largest | Fold::Smallest);
         let wide = if number == DType::F32 && is_sum { DType::F64 } else { number };
@@ -195,7 +192,7 @@ impl Job<'_> {
             Target::Output(y, _) => y.dtype,
             Target::Shifts(_) => number,
         };
-        let (kept, gone) = if staged.is_some() {
+        let (kept, gone) = if ragged {
             (self.kept.clone(), self.gone.clone())
         } else if columns {
             (self.kept.clone().packed(pack), self.gone.clone())
@@ -215,7 +212,7 @@ impl Job<'_> {
                 .set("VEC", if join { 1 } else { pack })
                 .set("LINE", u8::from(self.gone.rank() <= 1))
                 .set("JOIN", u8::from(join))
-                .set("STAGED", u8::from(staged.is_some()))
+                .set("RAGGED", u8::from(ragged))
         };
         let args = |kept: &Walk<2>, segment: u32, is_part: bool| {
             let args = Args::new().input("x", 0, self.x);
@@ -241,20 +238,10 @@ impl Job<'_> {
                 .u32("segment", segment)
                 .u32("finish", finish as u32)
         };
-        if let Some(rows) = staged {
-            work.launches.push(Launch {
-                kernel: kernel("reduce_staged", false),
-                grid: [kept.elems().div_ceil(rows).min(MOST_BLOCKS), 1, 1],
-                threads: THREADS,
-                lds_bytes: rows * gone.elems() * self.x.dtype.bytes() as u32,
-                args: args(&kept, rows, false),
-            });
-            return;
-        }
         let blocks = kept.elems().div_ceil(THREADS / lanes).min(MOST_BLOCKS);
         let segment = gone.elems().div_ceil(segments).max(1);
         work.launches.push(Launch {
-            kernel: kernel("reduce", false),
+            kernel: kernel(if ragged { "reduce_ragged" } else { "reduce" }, false),
             grid: [blocks, segments, 1],
             threads: THREADS,
             lds_bytes: 0,

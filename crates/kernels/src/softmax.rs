@@ -4,11 +4,13 @@ use graph::{DType, Declined, Step, prim::Softmax};
 use crate::{
     Arch, Args, Kernel, Launch, Work,
     kernel::type_name,
-    team::{STAGED_ELEMS, THREADS, Team, busy, floats_only},
+    ragged::{ragged_pack, ragged_packs},
+    team::{THREADS, Team, floats_only},
     walk::{HEADER, Walk, pack},
 };
 
-const TEXT: &str = concat!(include_str!("../hip/team.h"), include_str!("../hip/softmax.hip"));
+const TEXT: &str =
+    concat!(include_str!("../hip/team.h"), include_str!("../hip/ragged.h"), include_str!("../hip/softmax.hip"));
 
 pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let (x, y) = (&step.inputs[0], &step.outputs[0]);
@@ -30,16 +32,14 @@ pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Dec
     } else {
         1
     };
-    let packs = extent / vec;
-    // Lanes read whole numbers side by side well enough; halves they do not.
-    let staged = if vec == 1 && x.dtype == y.dtype && x.dtype.bytes() == 2 {
-        Staged::new(&rows, &columns, [x.offset, y.offset], x.dtype, arch)
+    let ragged = if vec == 1 && x.dtype == y.dtype && (x_step, y_step) == (1, 1) {
+        ragged(&rows, extent, [x.offset, y.offset], x.dtype, arch)
     } else {
         None
     };
-    let (vec, packs) = staged.as_ref().map_or((vec, packs), |staged| (staged.pack, extent));
-    let team = if let Some(staged) = &staged {
-        staged.team
+    let (vec, packs) = (ragged.map_or(vec, |(vec, _)| vec), extent / vec);
+    let team = if let Some((_, team)) = ragged {
+        team
     } else if is_turned {
         Team::turned(rows.elems(), packs, arch)
     } else {
@@ -56,8 +56,8 @@ pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Dec
         .u32("row_count", rows.elems())
         .u32("packs", packs)
         .u32("lanes", team.lanes)
-        .u32("staged", staged.as_ref().map_or(0, |staged| staged.rows));
-    let name = if staged.is_some() { "softmax_staged" } else { "softmax" };
+        .u32("columns", extent);
+    let name = if ragged.is_some() { "softmax_ragged" } else { "softmax" };
     let kernel = Kernel::new(name, TEXT)
         .with([HEADER])
         .set("T", type_name(x.dtype))
@@ -67,31 +67,19 @@ pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Dec
         .set("FAST", u8::from(x.dtype.bytes() == 2 && y.dtype.bytes() == 2))
         .set("HELD", team.held)
         .set("AHEAD", u8::from(team.resident.is_some()))
-        .set("STAGED", u8::from(staged.is_some()))
-        .set("TURNED", u8::from(is_turned && staged.is_none()));
-    let lds_bytes = staged.as_ref().map_or(0, |staged| staged.rows * extent * x.dtype.bytes() as u32);
-    Ok(Work::one(Launch { kernel, grid: [team.blocks(rows.elems()), 1, 1], threads: THREADS, lds_bytes, args }))
+        .set("RAGGED", u8::from(ragged.is_some()))
+        .set("TURNED", u8::from(is_turned && ragged.is_none()));
+    Ok(Work::one(Launch { kernel, grid: [team.blocks(rows.elems()), 1, 1], threads: THREADS, lds_bytes: 0, args }))
 }
 
-/// Short rows by way of LDS: see the text.
-struct Staged {
-    pack: u32,
-    rows: u32,
-    team: Team,
-}
-
-impl Staged {
-    /// For many rows that lie one behind the other in both views.
-    fn new(rows: &Walk<2>, columns: &Walk<2>, offsets: [isize; 2], dtype: DType, arch: &Arch) -> Option<Self> {
-        let ((_, row_steps), (extent, steps)) = (rows.last(), columns.last());
-        let is_dense = rows.rank() == 1 && steps == [1; 2] && row_steps == [i64::from(extent); 2];
-        let pack = pack(dtype, 8, offsets.map(|offset| offset as i64));
-        let fitting = (STAGED_ELEMS / extent).min(THREADS);
-        let count = if fitting.is_power_of_two() { fitting } else { fitting.next_power_of_two() / 2 };
-        let is_busy = u64::from(rows.elems() / count.max(1)) * u64::from(THREADS) >= busy(arch);
-        let lanes = THREADS / count.max(1);
-        let held = extent.div_ceil(lanes).next_power_of_two().max(4);
-        let fits = is_dense && pack > 1 && (8..=THREADS).contains(&count) && held <= 16;
-        (fits && is_busy).then_some(Self { pack, rows: count, team: Team { lanes, held, resident: None } })
+/// Packs and teams for rows that lie one behind the other in both views, where a team can hold a row.
+fn ragged(rows: &Walk<2>, extent: u32, offsets: [isize; 2], dtype: DType, arch: &Arch) -> Option<(u32, Team)> {
+    let is_dense = rows.rank() == 1 && rows.last().1 == [i64::from(extent); 2];
+    let vec = ragged_pack(dtype, rows.elems(), extent, offsets)?;
+    let mut team = Team::new(rows.elems(), ragged_packs(extent, vec), vec, dtype.bytes(), arch);
+    // What is whose in a pack costs scalar registers.
+    while team.held > 4 && team.lanes < THREADS {
+        (team.lanes, team.held) = (team.lanes * 2, team.held / 2);
     }
+    (is_dense && (1..=4).contains(&team.held)).then_some((vec, Team { resident: None, ..team }))
 }

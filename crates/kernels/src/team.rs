@@ -8,9 +8,6 @@ pub(crate) const THREADS: u32 = 256;
 /// Blocks along x; kernels loop over the rest. HIP wants grid times block below 2³².
 pub(crate) const MOST_BLOCKS: u32 = (1 << 22) - 1;
 
-/// Elements of rows that a block has room for in LDS.
-pub(crate) const STAGED_ELEMS: u32 = 4096;
-
 /// How rows are spread over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Team {

@@ -71,11 +71,14 @@ fn rows_of_all_lengths() {
 #[test]
 fn many_short_rows_one_behind_the_other() {
     for dtype in [DType::F32, DType::F16, DType::F64] {
-        for (rows, length) in [(1200, 49), (300, 197), (5001, 3), (150, 511)] {
+        for (rows, length) in [(1200, 49), (300, 197), (5001, 3), (150, 511), (130, 1001)] {
             reduce(ReduceKind::Mean, 1, dense(0, dtype, &[rows, length]), rows * length);
         }
     }
     reduce(ReduceKind::Max, 1, strided(0, DType::F16, &[1200, 49], &[49, 1], 8), 1200 * 49 + 8);
+    for kind in [ReduceKind::Prod, ReduceKind::Min, ReduceKind::L1, ReduceKind::L2] {
+        reduce(kind, 1, dense(0, DType::Bf16, &[2100, 21]), 2100 * 21);
+    }
 }
 
 #[test]

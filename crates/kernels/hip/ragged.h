@@ -1,0 +1,73 @@
+// Rows of `columns` elements that lie one behind the other, but not each at a multiple of a pack of VEC. A row's packs are
+// those that it has a share in; the first and the last one may be its neighbours' too. Places count from the first pack on.
+// All rows together have a pack at least.
+typedef Pack<T, VEC> RowPack;
+struct RaggedRow {
+  u64 start;      // of the first pack, as elements of all rows count
+  u32 skip, end;  // elements of the row before in it, and where the row ends; 0 if there is no row
+  i32 last;       // the row's last pack; not the very last one if that is no whole one
+};
+
+// Rows from `rows` on have nothing.
+DEV RaggedRow ragged_row(u32 row, u32 rows, u32 columns) {
+  RaggedRow r;
+  const u64 all = (u64)rows * columns, from = row < rows ? (u64)row * columns : 0;
+  r.skip = (u32)from % VEC;
+  r.start = from - r.skip;
+  r.end = row < rows ? r.skip + columns : 0;
+  const i32 last = (i32)((r.skip + columns - 1) / VEC * VEC);
+  r.last = r.start + last + VEC <= all ? last : last - VEC;
+  return r;
+}
+// A row's elements of a pack.
+struct Share { u32 first, end; };
+DEV Share share_of(const RaggedRow& r, u32 at) {
+  Share s;
+  s.first = at ? 0 : r.skip;
+  s.end = at < r.end ? min_of(r.end - at, (u32)VEC) : 0;
+  return s;
+}
+DEV bool is_in(u32 v, const Share& s) { return (v >= s.first) & (v < s.end); }
+
+// A row's elements in COUNT packs that lie `step` apart, and `other` for what is not its own.
+template <int COUNT, class C>
+DEV void load_row(const RaggedRow& r, const T* x, u32 first, u32 step, C other, C (&values)[COUNT * VEC]) {
+  // The very last elements may be no whole pack: they are read one by one, ahead of all packs, which then need no branch.
+  constexpr int WORDS = sizeof(RowPack) / 4;
+  Pack<u32, WORDS> words[COUNT], tail = {};
+  const u32 behind = (u32)(r.last + VEC);
+  x += r.start;
+  if (behind < r.end) {
+    RowPack pack;
+#pragma unroll
+    for (u32 v = 0; v < VEC; v++) pack.at[v] = x[min_of(behind + v, r.end - 1)];
+    COPY_BYTES(&tail, &pack, sizeof(pack));
+  }
+#pragma unroll
+  for (int n = 0; n < COUNT; n++) words[n] = *(const Pack<u32, WORDS>*)(x + min_of((i32)(first + n * step), r.last));
+#pragma unroll
+  for (int n = 0; n < COUNT; n++) {
+    const Share share = share_of(r, first + n * step);
+    RowPack pack;
+#pragma unroll
+    for (int w = 0; w < WORDS; w++) words[n].at[w] = first + n * step == behind ? tail.at[w] : words[n].at[w];
+    COPY_BYTES(&pack, &words[n], sizeof(pack));
+#pragma unroll
+    for (u32 v = 0; v < VEC; v++) {
+      const C value = get(pack.at[v]);
+      values[n * VEC + v] = is_in(v, share) ? value : other;
+    }
+  }
+}
+// What is the row's own of a pack.
+DEV void store_pack(const RaggedRow& r, T* y, u32 at, const RowPack& pack) {
+  const Share share = share_of(r, at);
+  y += r.start + at;
+  if ((share.first == 0) & (share.end == VEC)) {
+    *(RowPack*)y = pack;
+    return;
+  }
+#pragma unroll
+  for (u32 v = 0; v < VEC; v++)
+    if (is_in(v, share)) y[v] = pack.at[v];
+}
