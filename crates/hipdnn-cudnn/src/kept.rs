@@ -6,11 +6,12 @@
 //! digest of the rest, is written beside its place and renamed; what was used longest ago goes first. A plan that can't be
 //! kept or restored is made anew: that is slower, and all.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use std::{env, process};
 
 use hipdnn_abi::{Fault, Outcome};
@@ -23,6 +24,9 @@ use crate::worker::Worker;
 /// Another one when files, or what is asked of cuDNN for a graph, change.
 const FORMAT: &str = "1";
 const EXTENSION: &str = "plan";
+/// What is being written, and after how long nobody does so any more.
+const UNFINISHED: &str = "new";
+const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 const DIGEST_BYTES: usize = 32;
 /// The most bytes of plans that are kept.
 const MOST_BYTES: u64 = 256 << 20;
@@ -148,7 +152,7 @@ fn cache_root() -> Option<PathBuf> {
 fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let beside = file.with_extension(format!("{}-{number}.new", process::id()));
+    let beside = file.with_extension(format!("{}-{number}.{UNFINISHED}", process::id()));
     fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, file)).inspect_err(|_| {
         // What is left of it is of no use; nothing more can be done if it stays.
         let _ = fs::remove_file(&beside);
@@ -163,16 +167,22 @@ fn touch(file: &Path) {
     }
 }
 
-/// Removes what was used longest ago until the folder is within its limit; `newest` stays.
+/// Removes what was used longest ago until the folder is within its limit; `newest` stays. What a process left
+/// unfinished that ended while it wrote goes too.
 fn make_room(folder: &Path, newest: &Path, most: u64) -> io::Result<()> {
-    let mut files: Vec<(SystemTime, u64, PathBuf)> = fs::read_dir(folder)?
-        .flatten()
-        .filter(|entry| entry.path().extension().is_some_and(|extension| extension == EXTENSION))
-        .filter_map(|entry| {
-            let facts = entry.metadata().ok()?;
-            Some((facts.modified().ok()?, facts.len(), entry.path()))
-        })
-        .collect();
+    let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(folder)?.flatten() {
+        let (file, Ok(facts)) = (entry.path(), entry.metadata()) else { continue };
+        let Ok(used) = facts.modified() else { continue };
+        match file.extension().and_then(OsStr::to_str) {
+            Some(EXTENSION) => files.push((used, facts.len(), file)),
+            Some(UNFINISHED) if used.elapsed().is_ok_and(|age| age > ABANDONED) => {
+                // Another process may have removed it already.
+                let _ = fs::remove_file(&file);
+            }
+            _ => {}
+        }
+    }
     let mut total: u64 = files.iter().map(|file| file.1).sum();
     files.sort();
     for (_, bytes, file) in files {
@@ -238,7 +248,7 @@ mod tests {
         let here = kept("room", "");
         for extent in 1..=4 {
             here.put(&graph(extent), &entry("text"));
-            let old = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(extent as u64);
+            let old = SystemTime::UNIX_EPOCH + Duration::from_secs(extent as u64);
             File::options().append(true).open(here.file(&graph(extent))).unwrap().set_modified(old).unwrap();
         }
         assert!(here.find(&graph(1)).is_some(), "used now");
@@ -246,6 +256,22 @@ mod tests {
         make_room(&here.folder, &here.file(&graph(2)), 2 * bytes).unwrap();
         let left: Vec<i64> = (1..=4).filter(|&extent| here.find(&graph(extent)).is_some()).collect();
         assert_eq!(left, [1, 2], "the newest and the one in use");
+        fs::remove_dir_all(&here.folder).unwrap();
+    }
+
+    #[test]
+    fn what_a_process_left_unfinished_goes_after_a_day() {
+        let here = kept("unfinished", "");
+        fs::create_dir_all(&here.folder).unwrap();
+        let unfinished = |name: &str, age: Duration| {
+            let file = here.folder.join(name);
+            File::create(&file).unwrap().set_modified(SystemTime::now() - age).unwrap();
+            file
+        };
+        let old = unfinished("0123.7-0.new", ABANDONED + Duration::from_secs(60));
+        let young = unfinished("0123.8-0.new", Duration::from_secs(60));
+        here.put(&graph(8), &entry("text"));
+        assert!(!old.exists() && young.exists());
         fs::remove_dir_all(&here.folder).unwrap();
     }
 }

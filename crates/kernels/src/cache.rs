@@ -10,17 +10,21 @@
 //!
 //! The cache never fails a compilation: what goes wrong with a file costs a warning.
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicUsize, Ordering},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use crate::{Arch, CompileError, Compiler, Kernel};
 
 const EXTENSION: &str = "co";
+/// What is being written, and after how long nobody does so any more.
+const UNFINISHED: &str = "new";
+const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 const DIGEST_BYTES: usize = 32;
 
 /// A compiler whose results are kept.
@@ -180,7 +184,7 @@ fn read_entry(file: &Path) -> io::Result<Vec<u8>> {
 fn write_entry(file: &Path, code: &[u8]) -> io::Result<()> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let beside = file.with_extension(format!("{}-{number}.new", process::id()));
+    let beside = file.with_extension(format!("{}-{number}.{UNFINISHED}", process::id()));
     let written = File::create(&beside).and_then(|mut new| {
         new.write_all(blake3::hash(code).as_bytes())?;
         new.write_all(code)
@@ -199,16 +203,22 @@ fn touch(file: &Path) {
     }
 }
 
-/// Removes what was used longest ago until the folder is within its limit; `newest` stays.
+/// Removes what was used longest ago until the folder is within its limit; `newest` stays. What a process left
+/// unfinished that ended while it wrote goes too.
 fn make_room(folder: &Path, newest: &Path, max_bytes: u64) -> io::Result<()> {
-    let mut entries: Vec<(SystemTime, u64, PathBuf)> = fs::read_dir(folder)?
-        .flatten()
-        .filter(|entry| entry.path().extension().is_some_and(|extension| extension == EXTENSION))
-        .filter_map(|entry| {
-            let facts = entry.metadata().ok()?;
-            Some((facts.modified().ok()?, facts.len(), entry.path()))
-        })
-        .collect();
+    let mut entries: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(folder)?.flatten() {
+        let (file, Ok(facts)) = (entry.path(), entry.metadata()) else { continue };
+        let Ok(used) = facts.modified() else { continue };
+        match file.extension().and_then(OsStr::to_str) {
+            Some(EXTENSION) => entries.push((used, facts.len(), file)),
+            Some(UNFINISHED) if used.elapsed().is_ok_and(|age| age > ABANDONED) => {
+                // Another process may have removed it already.
+                let _ = fs::remove_file(&file);
+            }
+            _ => {}
+        }
+    }
     let mut total: u64 = entries.iter().map(|entry| entry.1).sum();
     entries.sort();
     for (_, bytes, file) in entries {
@@ -294,6 +304,22 @@ mod tests {
         }
         cached.compile(&kernel(9), &arch).unwrap();
         assert_eq!(cached.compiled(), 10);
+    }
+
+    #[test]
+    fn what_a_process_left_unfinished_goes_after_a_day() {
+        let folder = tempfile::tempdir().unwrap();
+        let unfinished = |name: &str, age: Duration| {
+            let file = folder.path().join(name);
+            File::create(&file).unwrap().set_modified(SystemTime::now() - age).unwrap();
+            file
+        };
+        let old = unfinished("k-0123.7-0.new", ABANDONED + Duration::from_secs(60));
+        let others = [unfinished("k-0123.8-0.new", Duration::from_secs(60)), unfinished("notes.txt", 2 * ABANDONED)];
+        let cached = CachedCompiler::new(Fake, folder.path().to_owned(), 1 << 20);
+        cached.compile(&kernel(1), &Arch::new("gfx90a", 1)).unwrap();
+        assert!(!old.exists());
+        assert!(others.iter().all(|file| file.exists()), "one may be written now, and the other is not ours");
     }
 
     fn with_set(folder: &Path) -> CachedCompiler<Fake> {
