@@ -2,7 +2,10 @@
 use graph::DType;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
-use crate::simd::{each, vectorised};
+use crate::{
+    operand::LANES,
+    simd::{each, vectorised},
+};
 
 /// Elements a conversion holds on the stack.
 const CHUNK: usize = 256;
@@ -27,6 +30,23 @@ pub(crate) fn f32_to_f16(from: &[f32], to: &mut [f16]) {
     to.convert_from_f32_slice(from);
 }
 
+/// Widens some f16 that are used at once. `WIDE` says that the code around has the machine's conversion.
+#[inline(always)]
+pub(crate) fn f16_lanes<const WIDE: bool>(from: &[f16; LANES]) -> [f32; LANES] {
+    #[cfg(target_arch = "x86_64")]
+    if WIDE {
+        // SAFETY: whoever compiles for wide vectors has seen to it that the machine has the features.
+        return unsafe { wide::f16_lanes(from) };
+    }
+    from.map(f16::to_f32)
+}
+
+/// Widens some bf16 that are used at once.
+#[inline(always)]
+pub(crate) fn bf16_lanes<const WIDE: bool>(from: &[bf16; LANES]) -> [f32; LANES] {
+    from.map(widened)
+}
+
 /// The machine's own conversions, eight at a time: the compiler does not find them by itself.
 #[cfg(target_arch = "x86_64")]
 mod wide {
@@ -36,6 +56,19 @@ mod wide {
     };
 
     use half::f16;
+
+    use crate::operand::LANES;
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn f16_lanes(from: &[f16; LANES]) -> [f32; LANES] {
+        let mut to = [0.0; LANES];
+        for (from, to) in from.as_chunks::<8>().0.iter().zip(to.as_chunks_mut::<8>().0) {
+            // SAFETY: both arrays have eight elements.
+            unsafe { _mm256_storeu_ps(to.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast()))) };
+        }
+        to
+    }
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn f16_to_f32(from: &[f16], to: &mut [f32]) {
@@ -70,7 +103,7 @@ mod wide {
 vectorised! {
     /// Widens bf16.
     pub(crate) fn bf16_to_f32(from: &[bf16], to: &mut [f32]) {
-        each(from, to, |x| f32::from_bits(u32::from(x.to_bits()) << 16));
+        each(from, to, widened);
     }
 }
 
@@ -79,6 +112,12 @@ vectorised! {
     pub(crate) fn f32_to_bf16(from: &[f32], to: &mut [bf16]) {
         each(from, to, |x| bf16::from_bits(bf16_bits(x)));
     }
+}
+
+/// A bf16 is the upper half of an f32.
+#[inline(always)]
+fn widened(x: bf16) -> f32 {
+    f32::from_bits(u32::from(x.to_bits()) << 16)
 }
 
 /// The nearest bf16, ties to even.
@@ -130,6 +169,23 @@ mod tests {
             bf16_to_f32(&brain, &mut wide);
             f32_to_bf16(&wide, &mut brain_back);
             assert!(brain_back == brain || brain[0].is_nan() && brain_back[0].is_nan(), "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn neighbours_are_widened_as_the_half_crate_does() {
+        let is_same = |got: [f32; LANES], want: [f32; LANES]| {
+            got.iter().zip(want).all(|(&got, want)| got == want || got.is_nan() && want.is_nan())
+        };
+        for first in (0..=u16::MAX).step_by(LANES) {
+            let bits: [u16; LANES] = std::array::from_fn(|at| first + at as u16);
+            let (halves, brains) = (bits.map(f16::from_bits), bits.map(bf16::from_bits));
+            assert!(is_same(f16_lanes::<false>(&halves), halves.map(f16::to_f32)), "{first:#x}");
+            assert!(is_same(bf16_lanes::<false>(&brains), brains.map(bf16::to_f32)), "{first:#x}");
+            #[cfg(target_arch = "x86_64")]
+            if crate::simd::is_wide() {
+                assert!(is_same(f16_lanes::<true>(&halves), halves.map(f16::to_f32)), "{first:#x}");
+            }
         }
     }
 

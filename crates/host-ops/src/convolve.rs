@@ -178,6 +178,7 @@ where
                 depth: &right_depth[..depth],
                 column: 1,
                 in_place: true,
+                is_far: false,
             };
             job.with_store::<C, O>(
                 n,

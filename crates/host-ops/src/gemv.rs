@@ -1,16 +1,19 @@
 //! A row times a matrix: every element of the matrix is read once, so memory sets the speed.
 use std::ops::Range;
 
-use crate::{Parallel, epilogue::BLOCK, microkernel::Compute, operand::Source, simd::vectorised};
+use crate::{
+    Parallel,
+    epilogue::BLOCK,
+    microkernel::Compute,
+    operand::{LANES, Source},
+    simd::{prefetch, vectorised},
+};
 
 /// Columns whose sums stay in the first cache; fewer would be short runs of memory from each row.
 const COLUMNS: usize = 4096;
-/// Rows that are added at a time. Sums are loaded and stored once for all of them, and memory is read ahead in as many places.
-const ROWS: usize = 16;
-/// Columns that are summed up in registers.
-const LANES: usize = 16;
-/// Elements of a row that are converted at a time, where the matrix is of another type than the sums.
-const CHUNK: usize = 256;
+/// Rows that are added at a time: sums are loaded and stored once for all of them. More would push each other out of the first
+/// cache where they lie a multiple of its size apart.
+const ROWS: usize = 8;
 /// Columns of matrices that are so small that buffers for larger ones would cost more than the product.
 const FEW: usize = 64;
 /// Elements of the matrix that are worth a task.
@@ -53,9 +56,9 @@ pub(crate) unsafe fn gemv<C: Compute, B: Source<C>>(
         // SAFETY: the caller vouches for all rows and columns.
         unsafe {
             if range.len() <= FEW {
-                some_columns::<FEW, FEW, C, B>(vector, &matrix, range, &store);
+                some_columns::<FEW, C, B>(vector, &matrix, range, &store);
             } else {
-                some_columns::<COLUMNS, CHUNK, C, B>(vector, &matrix, range, &store);
+                some_columns::<COLUMNS, C, B>(vector, &matrix, range, &store);
             }
         }
     });
@@ -65,7 +68,7 @@ pub(crate) unsafe fn gemv<C: Compute, B: Source<C>>(
 ///
 /// # Safety
 /// As for [`gemv`], of these columns.
-unsafe fn some_columns<const MOST: usize, const CHUNK: usize, C: Compute, B: Source<C>>(
+unsafe fn some_columns<const MOST: usize, C: Compute, B: Source<C>>(
     vector: &[C],
     matrix: &Operand<B>,
     range: Range<usize>,
@@ -78,7 +81,7 @@ unsafe fn some_columns<const MOST: usize, const CHUNK: usize, C: Compute, B: Sou
         // SAFETY: the caller vouches for all rows and columns.
         unsafe {
             if matrix.column == 1 {
-                sum_rows::<CHUNK, C, B>(vector, from, sums);
+                sum_rows(vector, from, sums);
             } else {
                 sum_columns(vector, from, sums);
             }
@@ -93,28 +96,16 @@ unsafe fn some_columns<const MOST: usize, const CHUNK: usize, C: Compute, B: Sou
 ///
 /// # Safety
 /// The matrix has that many rows, each of as many neighbours as there are sums.
-unsafe fn sum_rows<const CHUNK: usize, C: Compute, B: Source<C>>(vector: &[C], matrix: Operand<B>, sums: &mut [C]) {
+unsafe fn sum_rows<C: Compute, B: Source<C>>(vector: &[C], matrix: Operand<B>, sums: &mut [C]) {
     sums.fill(C::ZERO);
-    let mut converted = [[C::ZERO; CHUNK]; ROWS];
     for (at, factors) in vector.chunks(ROWS).enumerate() {
-        let row = |number: usize| matrix.offset((at * ROWS + number) as isize * matrix.row).start;
-        if B::SAME {
-            let mut rows: [&[C]; ROWS] = [&[]; ROWS];
-            for (number, place) in rows.iter_mut().take(factors.len()).enumerate() {
-                // SAFETY: the caller vouches for the row, whose elements are stored as `C` is.
-                *place = unsafe { std::slice::from_raw_parts(row(number).cast(), sums.len()) };
-            }
-            add_rows(sums, factors, &rows);
-            continue;
+        let mut rows: [&[B]; ROWS] = [&[]; ROWS];
+        for (number, place) in rows.iter_mut().take(factors.len()).enumerate() {
+            let start = matrix.offset((at * ROWS + number) as isize * matrix.row).start;
+            // SAFETY: the caller vouches for the row.
+            *place = unsafe { std::slice::from_raw_parts(start, sums.len()) };
         }
-        for (at, sums) in sums.chunks_mut(CHUNK).enumerate() {
-            for (number, to) in converted.iter_mut().take(factors.len()).enumerate() {
-                // SAFETY: the caller vouches for the row, of which this is a part.
-                let from = unsafe { std::slice::from_raw_parts(row(number).wrapping_add(at * CHUNK), sums.len()) };
-                B::read_all(from, &mut to[..sums.len()]);
-            }
-            add_rows(sums, factors, &converted.each_ref().map(|row| &row[..sums.len()]));
-        }
+        add_rows(sums, factors, &rows, ROWS as isize * matrix.row);
     }
 }
 
@@ -123,37 +114,31 @@ unsafe fn sum_rows<const CHUNK: usize, C: Compute, B: Source<C>>(vector: &[C], m
 /// # Safety
 /// The matrix has a column of as many neighbours as the vector has elements for each sum.
 unsafe fn sum_columns<C: Compute, B: Source<C>>(vector: &[C], matrix: Operand<B>, sums: &mut [C]) {
-    let mut converted = [C::ZERO; CHUNK];
     for (column, sum) in sums.iter_mut().enumerate() {
         let from = matrix.offset(column as isize * matrix.column).start;
-        if B::SAME {
-            // SAFETY: the caller vouches for the column, whose elements are stored as `C` is.
-            *sum = dot(vector, unsafe { std::slice::from_raw_parts(from.cast(), vector.len()) });
-            continue;
-        }
-        *sum = C::ZERO;
-        for (at, factors) in vector.chunks(CHUNK).enumerate() {
-            let converted = &mut converted[..factors.len()];
-            // SAFETY: as above.
-            B::read_all(unsafe { std::slice::from_raw_parts(from.wrapping_add(at * CHUNK), factors.len()) }, converted);
-            *sum = sum.plus(dot(factors, converted));
-        }
+        // SAFETY: the caller vouches for the column.
+        *sum = dot(vector, unsafe { std::slice::from_raw_parts(from, vector.len()) });
     }
 }
 
 vectorised! {
-    /// Adds rows times their factors to sums, as far as all of these rows reach.
-    fn add_rows<C: Compute>(sums: &mut [C], factors: &[C], rows: &[&[C]; ROWS]) {
+    /// Adds rows times their factors to sums, as far as all of these rows reach. Those added next lie `ahead` elements on.
+    fn add_rows<C: Compute, B: Source<C>>(sums: &mut [C], factors: &[C], rows: &[&[B]; ROWS], ahead: isize) {
         // A count that the compiler knows is worth a fifth of the time.
         match factors.first_chunk::<ROWS>() {
-            Some(all) => add_blocks::<WIDE, C>(sums, all, rows),
-            None => add_blocks::<WIDE, C>(sums, factors, rows),
+            Some(all) => add_blocks::<WIDE, C, B>(sums, all, rows, ahead),
+            None => add_blocks::<WIDE, C, B>(sums, factors, rows, ahead),
         }
     }
 }
 
 #[inline(always)]
-fn add_blocks<const WIDE: bool, C: Compute>(sums: &mut [C], factors: &[C], rows: &[&[C]; ROWS]) {
+fn add_blocks<const WIDE: bool, C: Compute, B: Source<C>>(
+    sums: &mut [C],
+    factors: &[C],
+    rows: &[&[B]; ROWS],
+    ahead: isize,
+) {
     let reach = rows.iter().take(factors.len()).fold(sums.len(), |reach, row| reach.min(row.len()));
     let sums = &mut sums[..reach];
     let (blocks, rest) = sums.as_chunks_mut::<LANES>();
@@ -162,7 +147,9 @@ fn add_blocks<const WIDE: bool, C: Compute>(sums: &mut [C], factors: &[C], rows:
         let mut held = *block;
         for (&factor, row) in factors.iter().zip(rows) {
             // SAFETY: each of these rows has `reach` elements or more, and the block ends at `done` or before.
-            let values = unsafe { row.as_ptr().add(at * LANES).cast::<[C; LANES]>().read_unaligned() };
+            let values = unsafe { &*row.as_ptr().add(at * LANES).cast::<[B; LANES]>() };
+            prefetch(values.as_ptr().wrapping_offset(ahead).cast());
+            let values = B::lanes::<WIDE>(values);
             for (sum, value) in held.iter_mut().zip(values) {
                 *sum = factor.fused::<WIDE>(value, *sum);
             }
@@ -172,23 +159,26 @@ fn add_blocks<const WIDE: bool, C: Compute>(sums: &mut [C], factors: &[C], rows:
     for (at, sum) in rest.iter_mut().enumerate() {
         for (&factor, row) in factors.iter().zip(rows) {
             // SAFETY: each of these rows has `reach` elements or more, and `done + at` is below that.
-            *sum = factor.fused::<WIDE>(unsafe { *row.get_unchecked(done + at) }, *sum);
+            *sum = factor.fused::<WIDE>(unsafe { *row.get_unchecked(done + at) }.read(), *sum);
         }
     }
 }
 
 vectorised! {
     /// The dot product of slices of one length.
-    pub(crate) fn dot<C: Compute>(a: &[C], b: &[C]) -> C {
+    fn dot<C: Compute, B: Source<C>>(a: &[C], b: &[B]) -> C {
         // As many chains as hide the latency of an addition.
-        let mut sums = [C::ZERO; 32];
-        let (mut a, mut b) = (a.chunks_exact(32), b.chunks_exact(32));
-        for (a, b) in (&mut a).zip(&mut b) {
-            for ((sum, &x), &y) in sums.iter_mut().zip(a).zip(b) {
-                *sum = x.mul_add(y, *sum);
+        let mut sums = [[C::ZERO; LANES]; 2];
+        let (a_blocks, a_rest) = a.as_chunks::<LANES>();
+        let (b_blocks, b_rest) = b.as_chunks::<LANES>();
+        for (a, b) in a_blocks.chunks(2).zip(b_blocks.chunks(2)) {
+            for (sums, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+                for ((sum, &x), y) in sums.iter_mut().zip(a).zip(B::lanes::<WIDE>(b)) {
+                    *sum = x.fused::<WIDE>(y, *sum);
+                }
             }
         }
-        let tail = a.remainder().iter().zip(b.remainder()).fold(C::ZERO, |sum, (&x, &y)| x.mul_add(y, sum));
-        sums.into_iter().fold(tail, C::plus)
+        let tail = a_rest.iter().zip(b_rest).fold(C::ZERO, |sum, (&x, &y)| x.fused::<WIDE>(y.read(), sum));
+        sums.into_iter().flatten().fold(tail, C::plus)
     }
 }

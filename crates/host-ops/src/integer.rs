@@ -174,6 +174,7 @@ fn multiply<A: Source<i16>, B: Source<i16>>(
         depth: right_depth,
         column: 1,
         in_place: true,
+        is_far: false,
     };
     // SAFETY: both operands were laid out for these extents, and each sum is stored once.
     unsafe { product(&schedule, &left, &right, scratch, cx.parallel, &as_sums(store)) };
@@ -237,7 +238,8 @@ fn convolve_bytes<X: Source<i16>, W: Source<i16>>(job: &Job<'_>, cx: &mut Contex
             cx.parallel.run(tasks, &fill)
         }
         let left = Left { start: weights.as_ptr(), batch: 0, row: depth as isize, depth: left_depth };
-        let right = Right { start: image.as_ptr(), batch: 0, depth: right_depth, column: 1, in_place: true };
+        let right =
+            Right { start: image.as_ptr(), batch: 0, depth: right_depth, column: 1, in_place: true, is_far: false };
         job.with_store::<i32, i32>(
             n,
             lattice,

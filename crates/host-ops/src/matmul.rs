@@ -12,6 +12,9 @@ use crate::{
     product::{Extents, Left, Right, Schedule, Store, Tile, product, read_row},
 };
 
+/// Bytes of a right operand that the second cache does not hold beside everything else.
+const FAR_BYTES: usize = 1 << 19;
+
 /// `a [batch, m, k]` times `b [batch, k, n]`.
 pub(crate) fn run(
     prim: &MatMul,
@@ -175,9 +178,10 @@ fn oriented<C, A, B>(
     let left_depth = table(carve(&mut rest, depth), left.column);
     let right_depth = table(carve(&mut rest, depth), right.row);
     let left = Left { start: left.start, batch: left.batch, row: left.row, depth: left_depth };
-    // Few rows go over the right operand too seldom for a packed copy to pay.
-    let in_place = right.column == 1 && extents.rows <= C::kernels().rows * 2;
-    let right = Right { start: right.start, batch: right.batch, depth: right_depth, column: right.column, in_place };
+    let in_place = right.column == 1;
+    let is_far = in_place && extents.columns * depth * size_of::<B>() >= FAR_BYTES;
+    let right =
+        Right { start: right.start, batch: right.batch, depth: right_depth, column: right.column, in_place, is_far };
     // SAFETY: the views are there for their extents, and each element is stored once.
     unsafe { product(&schedule, &left, &right, scratch, cx.parallel, store) };
 }

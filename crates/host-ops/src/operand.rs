@@ -2,7 +2,7 @@
 use half::{bf16, f16};
 
 use crate::{
-    convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16},
+    convert::{bf16_lanes, bf16_to_f32, f16_lanes, f16_to_f32, f32_to_bf16, f32_to_f16},
     microkernel::Compute,
     scratch::Plain,
     simd::each,
@@ -11,6 +11,8 @@ use crate::{
 
 /// Elements that are converted at a time.
 const CHUNK: usize = 64;
+/// Neighbours that are read at a time where they are used at once.
+pub(crate) const LANES: usize = 16;
 
 /// An element that can be read as `C`.
 pub(crate) trait Source<C: Plain>: Element {
@@ -22,6 +24,13 @@ pub(crate) trait Source<C: Plain>: Element {
 
     /// The values of as many neighbours.
     fn read_all(from: &[Self], to: &mut [C]);
+
+    /// The values of some neighbours, for a loop that is compiled for wide vectors if `WIDE` says so
+    /// (see [`vectorised`](crate::simd::vectorised)).
+    #[inline(always)]
+    fn lanes<const WIDE: bool>(from: &[Self; LANES]) -> [C; LANES] {
+        from.map(Self::read)
+    }
 }
 
 /// An element that can be written from `C`.
@@ -34,7 +43,8 @@ pub(crate) trait Target<C: Compute>: Element {
 }
 
 macro_rules! operand {
-    ($($type:ty as $compute:ty, $same:literal: $read:expr, $write:expr $(, $read_all:path, $write_all:path)?;)*) => {
+    ($($type:ty as $compute:ty, $same:literal: $read:expr, $write:expr
+        $(, $read_all:path, $write_all:path, $lanes:ident)?;)*) => {
         $(
             impl Source<$compute> for $type {
                 const SAME: bool = $same;
@@ -50,6 +60,13 @@ macro_rules! operand {
                     $(return $read_all(from, to);)?
                     each(from, to, $read);
                 }
+
+                $(
+                    #[inline(always)]
+                    fn lanes<const WIDE: bool>(from: &[Self; LANES]) -> [$compute; LANES] {
+                        $lanes::<WIDE>(from)
+                    }
+                )?
             }
 
             impl Target<$compute> for $type {
@@ -78,8 +95,8 @@ macro_rules! operand {
 
 operand! {
     f32 as f32, true: |x| x, |x| x;
-    f16 as f32, false: f16::to_f32, f16::from_f32, f16_to_f32, f32_to_f16;
-    bf16 as f32, false: bf16::to_f32, bf16::from_f32, bf16_to_f32, f32_to_bf16;
+    f16 as f32, false: f16::to_f32, f16::from_f32, f16_to_f32, f32_to_f16, f16_lanes;
+    bf16 as f32, false: bf16::to_f32, bf16::from_f32, bf16_to_f32, f32_to_bf16, bf16_lanes;
     f64 as f64, true: |x| x, |x| x;
     i8 as i32, false: i32::from, |x| x as i8;
     u8 as i32, false: i32::from, |x| x as u8;

@@ -13,6 +13,7 @@ use crate::{
     microkernel::{Compute, Kernels, Strip},
     operand::Source,
     scratch::Plain,
+    simd::prefetch,
 };
 
 /// Depths that one strip of the right operand has at most.
@@ -20,6 +21,10 @@ const DEPTH: usize = 256;
 /// Strips of rows and of columns that a cell has at most.
 const CELL_ROWS: usize = 20;
 const CELL_COLUMNS: usize = 8;
+/// Bytes that memory is fetched in.
+const LINE: usize = 64;
+/// Strips of rows of a cell that take so long that asking for the next strip of columns meanwhile costs little.
+const FETCHED_ROWS: usize = 4;
 /// Multiplications below which one thread is faster than several.
 const SERIAL: usize = 1 << 16;
 
@@ -62,6 +67,8 @@ pub(crate) struct Right<'a, S> {
     pub column: isize,
     /// Columns are neighbours, and reading whole strips of them in place beats packing.
     pub in_place: bool,
+    /// Columns are neighbours, and no cache holds all of them: strips are asked for before their turn comes.
+    pub is_far: bool,
 }
 
 // SAFETY: operands are only read, and nobody writes them during a step (see `run`).
@@ -289,9 +296,17 @@ impl<C: Compute> Cell<'_, C> {
                 let columns = kernels.columns.min(extents.columns - column);
                 // SAFETY: the caller's.
                 let (right_start, right_depth) = unsafe { self.right(right, column..column + columns, &depth, strip) };
+                let next = if column_at + 1 < self.columns.len() {
+                    self.ahead(right, column_strip + 1, &depth)
+                } else if !is_last {
+                    self.ahead(right, self.columns.start, &(depth.end..(depth.end + block).min(extents.depth)))
+                } else {
+                    self.ahead(right, self.columns.end, &(0..block))
+                };
                 for (row_at, row_strip) in self.rows.clone().enumerate() {
                     let row = row_strip * kernels.rows;
                     let rows = kernels.rows.min(extents.rows - row);
+                    next.fetch(row_at, self.rows.len());
                     let place = if blocks > 1 { (column_at * self.rows.len() + row_at) * tile_elems } else { 0 };
                     let tile = &mut tiles[place..place + tile_elems];
                     let (left_start, left_depth, kernel) = if pack_left {
@@ -324,6 +339,20 @@ impl<C: Compute> Cell<'_, C> {
         }
     }
 
+    /// A strip of the right operand, if it is there and worth fetching.
+    fn ahead<'a, B: Source<C>>(&self, right: &Right<'a, B>, strip: usize, depth: &Range<usize>) -> Ahead<'a, B> {
+        let Schedule { extents, kernels, .. } = *self.schedule;
+        let column = strip * kernels.columns;
+        let is_worth_it = right.is_far && column < extents.columns && self.rows.len() >= FETCHED_ROWS;
+        let depth = if is_worth_it { &right.depth[depth.clone()] } else { &[] };
+        let width = kernels.columns.min(extents.columns.saturating_sub(column));
+        Ahead { start: self.strip_start(right, column), depth, width }
+    }
+
+    fn strip_start<B>(&self, right: &Right<'_, B>, column: usize) -> *const B {
+        right.start.wrapping_offset(self.batch as isize * right.batch + column as isize * right.column)
+    }
+
     /// Where a strip of the right operand can be read: in place, or packed into `strip`.
     ///
     /// # Safety
@@ -336,8 +365,7 @@ impl<C: Compute> Cell<'_, C> {
         strip: &mut [C],
     ) -> (*const C, *const isize) {
         let width = self.schedule.kernels.columns;
-        let start =
-            right.start.wrapping_offset(self.batch as isize * right.batch + columns.start as isize * right.column);
+        let start = self.strip_start(right, columns.start);
         if B::SAME && right.in_place && columns.len() == width {
             return (start.cast(), right.depth[depth.clone()].as_ptr());
         }
@@ -349,6 +377,26 @@ impl<C: Compute> Cell<'_, C> {
             rest.fill(C::ZERO);
         }
         (strip.as_ptr(), self.steps.table.as_ptr())
+    }
+}
+
+/// The strip that comes next. Its rows are far apart, where the processor does not look ahead by itself, so they are
+/// fetched while kernels run on the strip before.
+struct Ahead<'a, B> {
+    start: *const B,
+    depth: &'a [isize],
+    width: usize,
+}
+
+impl<B> Ahead<'_, B> {
+    /// Asks for one of so many parts.
+    #[inline(always)]
+    fn fetch(&self, part: usize, parts: usize) {
+        let bound = |part: usize| self.depth.len() * part / parts;
+        for &offset in &self.depth[bound(part)..bound(part + 1)] {
+            let row = self.start.wrapping_offset(offset).cast::<u8>();
+            (0..self.width * size_of::<B>()).step_by(LINE).for_each(|at| prefetch(row.wrapping_add(at)));
+        }
     }
 }
 

@@ -145,6 +145,7 @@ where
         depth: &right_depth[..width],
         column: w.strides()[0],
         in_place: false,
+        is_far: false,
     };
     // SAFETY: the views and the scratch memory are there for these extents, and each element is stored once.
     unsafe {

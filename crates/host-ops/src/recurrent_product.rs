@@ -56,7 +56,7 @@ impl<C: Real + Source<C> + Target<C>> StepProduct<'_, C> {
         }
         let schedule = Schedule::<C>::new(size.extents(columns), parallel, false);
         let left = Left { start: state.as_ptr(), batch: 0, row: size.hidden as isize, depth: depth[0] };
-        let right = Right { start, batch: 0, depth: depth[1], column: 1, in_place: true };
+        let right = Right { start, batch: 0, depth: depth[1], column: 1, in_place: true, is_far: false };
         // SAFETY: the slices hold these extents, and each sum is stored once.
         unsafe {
             product(&schedule, &left, &right, scratch, parallel, &|tile| {

@@ -64,7 +64,8 @@ impl<'a> Wide<'a> {
         }
         let rows = self.activations.floats();
         let left = Left { start: rows, batch: 0, row: depth as isize, depth: left_depth };
-        let right = Right { start: weights.as_ptr(), batch: 0, depth: right_depth, column: 1, in_place: true };
+        let right =
+            Right { start: weights.as_ptr(), batch: 0, depth: right_depth, column: 1, in_place: true, is_far: false };
         let shifted = |tile: &Tile<'_, f32>| {
             let columns = tile.columns.min(end.saturating_sub(first + tile.column));
             if columns > 0 {

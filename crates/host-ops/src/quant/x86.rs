@@ -6,6 +6,7 @@ use super::{
     kernel::{Job, Kernels, floats, tables},
     panel::COLUMNS,
 };
+use crate::simd::prefetch;
 
 static VNNI: Kernels = Kernels::new(true, 6, tables!(vnni: 1 2 3 4 5 6));
 static BYTES: Kernels = Kernels::new(true, 2, tables!(bytes: 1 2));
@@ -38,7 +39,7 @@ unsafe fn floats_avx2<const BITS: u32, const ROWS: usize, const PANELS: usize>(j
     unsafe { floats::<BITS, ROWS, PANELS>(job) }
 }
 
-/// Products of bytes, four to a lane.
+/// Products of bytes, four to a lane. A single row waits for memory, so the panels behind these are asked for meanwhile.
 ///
 /// # Safety
 /// As for [`Kernel`](super::kernel::Kernel).
@@ -58,8 +59,13 @@ unsafe fn vnni<const BITS: u32, const ROWS: usize, const PANELS: usize>(job: &Jo
                 *dots = [_mm512_set1_epi32(*starts.add(r * blocks + b)); PANELS];
             }
             for w in b * words..(b + 1) * words {
-                let mut word: [__m512i; PANELS] =
-                    std::array::from_fn(|p| _mm512_loadu_si512(job.panels[p].weights.add(w * 64).cast()));
+                let mut word: [__m512i; PANELS] = std::array::from_fn(|p| {
+                    let from = job.panels[p].weights.add(w * 64);
+                    if ROWS == 1 {
+                        prefetch(from.wrapping_add(PANELS * blocks * words * 64));
+                    }
+                    _mm512_loadu_si512(from.cast())
+                });
                 for part in 0..parts {
                     let weights = word.map(|word| if BITS == 8 { word } else { _mm512_and_si512(word, mask) });
                     word = word.map(|word| if BITS == 8 { word } else { _mm512_srli_epi32::<BITS>(word) });
@@ -74,7 +80,11 @@ unsafe fn vnni<const BITS: u32, const ROWS: usize, const PANELS: usize>(job: &Jo
             }
             for p in 0..PANELS {
                 let panel = &job.panels[p];
-                let scale = _mm512_loadu_ps(panel.scales.add(b * COLUMNS));
+                let from = panel.scales.add(b * COLUMNS);
+                if ROWS == 1 {
+                    prefetch(from.wrapping_add(PANELS * blocks * COLUMNS).cast());
+                }
+                let scale = _mm512_loadu_ps(from);
                 for (r, (totals, dots)) in totals.iter_mut().zip(&dots).enumerate() {
                     let factor = _mm512_mul_ps(scale, _mm512_set1_ps(*scales.add(r * blocks + b)));
                     totals[p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[p]), factor, totals[p]);
