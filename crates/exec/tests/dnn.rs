@@ -194,6 +194,39 @@ proptest! {
     }
 
     #[test]
+    fn prompts_over_an_empty_cache_agree(
+        dtype in prop::sample::select(vec![DType::F32, DType::F16]), batch in 1usize..3, shared in 1usize..3,
+        group in 1usize..3, rows in 1usize..6, room in 0usize..4, window in prop::option::of(1usize..7), softcap: bool,
+        seed in 0u64..1000,
+    ) {
+        let (heads, size) = (shared * group, 8);
+        let mut build = Build::default();
+        let tokens = [heads, shared, shared].map(|_| Some(build.input_of(dtype)));
+        let caches = [(); 2].map(|()| Some(build.input_of(dtype)));
+        let lengths = build.input_of(DType::I32);
+        let total = build.constant(tensor(DType::I32, &[], &[rows as f64]));
+        let inputs = [&tokens[..], &caches, &[Some(lengths), Some(total)]].concat();
+        let attributes = [
+            ("num_heads", Attribute::Int(heads as i64)),
+            ("kv_num_heads", Attribute::Int(shared as i64)),
+            ("local_window_size", Attribute::Int(window.map_or(-1, |window| window as i64))),
+            ("softcap", Attribute::Float(if softcap { 2.0 } else { 0.0 })),
+        ];
+        let made = build.outputs_of("com.microsoft", "GroupQueryAttention", &inputs, &attributes, &[Some(dtype); 3]);
+        let cache = [batch, shared, rows + room, size];
+        let mut given: Vec<Tensor> = (seed..)
+            .zip([heads, shared, shared])
+            .map(|(seed, heads)| filled(dtype, &[batch, rows, heads * size], seed))
+            .collect();
+        // What a cache holds before is nothing to a first prompt.
+        given.extend([3, 4].map(|further| filled(dtype, &cache, seed + further)));
+        given.push(tensor(DType::I32, &[batch], &vec![rows as f64 - 1.0; batch]));
+        let (with, without, by) = both(&build.outputs(&made), &given);
+        assert_agree(&with, &without);
+        prop_assert_eq!(by.last().is_some_and(|by| by == TAKEN), !softcap, "{:?}", by);
+    }
+
+    #[test]
     fn attention_that_is_spelled_out_agrees(
         heads in 1usize..4, rows in 1usize..5, total in 1usize..6, divides: bool, joins: bool,
         mask in prop::sample::select(vec!["none", "keys", "all"]), seed in 0u64..1000,

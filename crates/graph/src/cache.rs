@@ -12,6 +12,9 @@ pub struct Filled {
 }
 
 impl Filled {
+    /// A cache that holds nothing, whatever its length says.
+    pub const EMPTY: Self = Self { shift: i64::MIN / 2 };
+
     /// The rows that a cache of this length holds before the step.
     pub fn before(self, length: i64) -> usize {
         usize::try_from(length.saturating_add(self.shift)).unwrap_or(0)

@@ -1,8 +1,8 @@
-//! Attention: its views with four axes, and its scores in hipDNN's terms.
+//! Attention, of a prompt over its cache too: its views with four axes, and its scores in hipDNN's terms.
 use graph::{
     Declined, View,
     expr::{Binary, Expr, Node, Ref},
-    prim::Attention,
+    prim::{Attention, CachedAttention, Sinks},
 };
 use hipdnn::TensorId;
 
@@ -43,6 +43,36 @@ pub(super) fn attention(sketch: &mut Sketch, prim: &Attention, inputs: &[View]) 
             Some(past) => return Err(Declined::new(format!("it looks {past} back beyond its own place"))),
         },
         mask,
+        ..hipdnn::Attention::default()
+    };
+    Ok(sketch.graph.attention(what, [q, k, v]))
+}
+
+/// The graph of attention over a cache that was empty before the rows at hand, and holds theirs now.
+pub(super) fn prompt(sketch: &mut Sketch, prim: &CachedAttention, inputs: &[View]) -> Result<TensorId, Declined> {
+    let [queries, keys, values, ..] = inputs else {
+        return Err(Declined::new("its queries, keys or values are missing"));
+    };
+    if prim.bias || prim.softcap.is_some() || prim.sinks != Sinks::None {
+        return Err(Declined::new("its scores are more than a scale and a look back"));
+    }
+    let rows = queries.shape[2];
+    // Behind the keys of these rows the cache holds nothing that anybody sees.
+    let seen = |view: &View| {
+        let mut seen = view.clone();
+        seen.shape[2] = rows;
+        seen
+    };
+    if !prim.causal && prim.window.is_some() || keys.shape[2] < rows || values.shape[2] < rows {
+        return Err(Declined::new("it sees other keys than those up to its own"));
+    }
+    let q = sketch.read(0, queries, 4, Repeats::Never)?;
+    let k = sketch.read(1, &seen(keys), 4, Repeats::Never)?;
+    let v = sketch.read(2, &seen(values), 4, Repeats::Never)?;
+    let what = hipdnn::Attention {
+        scale: Some(prim.alpha),
+        is_causal: prim.causal,
+        left_bound: prim.window.filter(|&window| window < rows).map(|window| window as i64),
         ..hipdnn::Attention::default()
     };
     Ok(sketch.graph.attention(what, [q, k, v]))

@@ -1,7 +1,7 @@
 //! Steps as hipDNN graphs.
 use graph::{
     Declined, Prim, Step, View,
-    prim::{Conv, Fused, MatMul, Norm, Pool, PoolKind},
+    prim::{Conv, Filled, Fused, MatMul, Norm, Pool, PoolKind},
 };
 use hipdnn::{
     Convolution, Resample, Scalar, Tensor, TensorId,
@@ -19,6 +19,8 @@ pub(super) fn is_known(prim: &Prim) -> bool {
     match prim {
         Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::MatMul(_) | Prim::Pool(_) | Prim::Norm(_) => true,
         Prim::Attention(_) => true,
+        // How full a cache is says the device, unless it is empty.
+        Prim::CachedAttention(prim) => prim.filled == Filled::EMPTY,
         Prim::Fused(fused) => is_known(&fused.product),
         _ => false,
     }
@@ -62,6 +64,7 @@ fn operation(sketch: &mut Sketch, prim: &Prim, inputs: &[View], y: &View) -> Res
         Prim::Pool(pool) => window(sketch, pool, &inputs[0], y),
         Prim::Norm(norm) => normalisation(sketch, norm, inputs),
         Prim::Attention(prim) => attention::attention(sketch, prim, inputs),
+        Prim::CachedAttention(prim) => attention::prompt(sketch, prim, inputs),
         other => Err(Declined::new(format!("hipDNN has no operation for {}", other.name()))),
     }
 }

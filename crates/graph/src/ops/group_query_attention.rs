@@ -178,7 +178,7 @@ impl GroupQueryAttention {
         if rows == total {
             let zeros = Tensor::from_scalars(DType::I32, &[batch], std::iter::repeat_n(Scalar::Int(0), batch));
             return zeros
-                .map(|zeros| (Val::known(zeros), Filled::default()))
+                .map(|zeros| (Val::known(zeros), Filled::EMPTY))
                 .ok_or_else(|| cx.invalid(format!("a batch of {batch}")));
         }
         Ok((cx.reshape(last, &[batch])?, Filled { shift: 1 - rows as i64 }))
