@@ -17,8 +17,12 @@ impl Step {
     /// What the step costs at least. Operations are exact for products and elementwise work; for other steps one for each
     /// element that is read or written, whichever are more.
     pub fn cost(&self) -> Cost {
-        let bytes = self.inputs.iter().chain(&self.outputs).map(bytes).sum();
-        Cost { bytes, flops: flops(&self.prim, self) }
+        let written: u64 = self.outputs.iter().map(bytes).sum();
+        let read = self.inputs.iter().enumerate().map(|(at, view)| {
+            // Of what it gathers from, a step sees no more than it makes.
+            if at == 0 && gathers(&self.prim) { bytes(view).min(written) } else { bytes(view) }
+        });
+        Cost { bytes: read.sum::<u64>() + written, flops: flops(&self.prim, self) }
     }
 
     /// True if the step is a product, in which chips with matrix instructions have another peak.
@@ -36,6 +40,10 @@ impl Step {
                 | Prim::Attention(_)
         )
     }
+}
+
+fn gathers(prim: &Prim) -> bool {
+    matches!(prim, Prim::Gather | Prim::GatherElements(_) | Prim::GatherNd(_))
 }
 
 /// Bytes of the elements that a view shows, those that it repeats once.
@@ -78,6 +86,7 @@ fn flops(prim: &Prim, step: &Step) -> u64 {
         Prim::Map(map) => out * operations(&map.expr),
         // Steps in time and sequences, each with the weights of input and state.
         Prim::Recurrent(_) => 2 * elems(first) / extent(first, 1) * (elems(second) + elems(inputs.get(2))),
+        prim if gathers(prim) => out,
         _ => inputs.iter().chain(&step.outputs).map(|view| view.elems() as u64).max().unwrap_or(0),
     }
 }
@@ -146,5 +155,14 @@ mod tests {
         assert_eq!(map.cost(), Cost { bytes: 2 * (32 + 8 + 32), flops: 32 });
         let softmax = step(Prim::Softmax(Softmax { log: false }), &[&[4, 0]], &[4, 0]);
         assert_eq!(softmax.cost(), Cost::default());
+    }
+
+    #[test]
+    fn a_gather_reads_what_it_makes_and_not_the_whole_table() {
+        let mut gather = step(Prim::Gather, &[&[1, 1000, 8], &[3]], &[1, 3, 8]);
+        gather.inputs[1].dtype = DType::I64;
+        assert_eq!(gather.cost(), Cost { bytes: 2 * 24 + 3 * 8 + 2 * 24, flops: 24 });
+        let repeated = step(Prim::Gather, &[&[1, 2, 8], &[3]], &[1, 3, 8]);
+        assert_eq!(repeated.cost().bytes, 2 * (16 + 3 + 24));
     }
 }
