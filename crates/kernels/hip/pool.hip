@@ -5,6 +5,9 @@
 // comes first where INDEX asks for the place as well. Average: the sum over the number of elements that count. Lp: the
 // p-norm.
 //
+// WINDOW: 2 or 3 for windows of so many rows and columns, STRIDE apart, of largest elements or averages: a thread makes RUN
+// elements of y, one below the other, and what a row of x gives for them is found once. Or 0.
+//
 // KIND: 0 max, 1 average, 2 Lp. INDEX: 1 with places. CHANNELS_LAST: 1 where channels are innermost in y. T: the stored
 // type; C: what is computed in. Below 2^31 elements of y and along each axis; strides are in elements.
 struct PoolArgs {
@@ -15,11 +18,12 @@ struct PoolArgs {
   i64 plane;                                         // elements of a channel
   i64 channels;
   i64 counts[3];  // what a step along d, h, w adds to a place
-  Axes order;     // n, c, d, h, w or, CHANNELS_LAST, n, d, h, w, c, behind one axis of extent 1
-  u32 elems;      // of y, in packs
+  Axes order;     // n, c, d, h, w or, CHANNELS_LAST, n, d, h, w, c, behind one axis of extent 1; without d where WINDOW
+  u32 elems;      // of y, in packs and runs
   i32 input[3], kernel[3], step[3], dilation[3], pad[3];
   i32 first[3], end[3];  // what counts for an average
   f32 p;
+  u32 rows;  // of y, where WINDOW
 };
 
 #if KIND == 2
@@ -34,6 +38,79 @@ DEV i32 before(i32 bound, i32 start, i32 dilation, i32 kernel) {
   return min_of(dilation == 1 ? distance : (distance + dilation - 1) / dilation, kernel);
 }
 
+#if WINDOW
+template <class V> DEV V larger(V a, V b) { return max_of(a, b); }
+DEV f32 larger(f32 a, f32 b) { return fmaxf(a, b); }
+
+// The nearest place of x.
+DEV u32 near(i32 at, i32 extent) { return (u32)max_of(0, min_of(at, extent - 1)); }
+// Elements of a window that count.
+DEV i32 counted(const PoolArgs& a, int axis, i32 start) {
+  return max_of(before(a.end[axis], start, 1, WINDOW) - before(a.first[axis], start, 1, WINDOW), 0);
+}
+
+KERNEL(pool_window, 256, PoolArgs) {
+  typedef Pack<T, VEC> P;
+  u64 number = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * 256 + threadIdx.x;
+  if (number >= a.elems) return;
+  u32 at[AXES], rest = (u32)number;
+#pragma unroll
+  for (int axis = AXES - 1; axis > AXES - 4; axis--) {
+    u32 above = quotient(rest, a.order, axis);
+    at[axis] = rest - above * a.order.extent[axis];
+    rest = above;
+  }
+#if CHANNELS_LAST
+  const u32 c = at[5] * VEC, h = at[3] * RUN, w = at[4];
+#else
+  const u32 c = at[3], h = at[4] * RUN, w = at[5];
+#endif
+  const T* x = a.x + (i64)rest * a.x_strides[0] + (i64)c * a.x_strides[1];
+  T* y = a.y + (i64)rest * a.y_strides[0] + (i64)c * a.y_strides[1] + (i64)w * a.y_strides[4];
+  const i32 top = (i32)h * STRIDE - a.pad[1], left = (i32)w * STRIDE - a.pad[2];
+  u32 columns[WINDOW];
+#pragma unroll
+  for (int k = 0; k < WINDOW; k++) columns[k] = near(left + k, a.input[2]);
+  // A place beyond x is the nearest one once more, which is in the window too unless that has none of x. Averages leave it out.
+  enum { ROWS = (RUN - 1) * STRIDE + WINDOW };
+  C rows[ROWS][VEC];
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    const u32 row = near(top + r, a.input[1]), from = row * (u32)a.x_strides[3];
+    P packs[WINDOW];
+#pragma unroll
+    for (int k = 0; k < WINDOW; k++) packs[k] = *(const P*)(x + (from + columns[k] * (u32)a.x_strides[4]));
+#pragma unroll
+    for (int v = 0; v < VEC; v++) {
+      rows[r][v] = KIND == 0 ? LOWEST : (C)0;
+#pragma unroll
+      for (int k = 0; k < WINDOW; k++) {
+        const C value = get(packs[k].at[v]);
+        const bool is_in = ((i32)row == top + r) & ((i32)columns[k] == left + k);
+        rows[r][v] = KIND == 0 ? larger(rows[r][v], value) : rows[r][v] + (is_in ? value : (C)0);
+      }
+    }
+  }
+#pragma unroll
+  for (u32 n = 0; n < RUN; n++) {
+    const i32 start = top + (i32)n * STRIDE;
+    const bool is_empty = (start <= -WINDOW) | (start >= a.input[1]) | (left <= -WINDOW) | (left >= a.input[2]);
+    const i32 count = KIND == 1 ? max_of(counted(a, 1, start) * counted(a, 2, left), 1) : 1;
+    P pack;
+#pragma unroll
+    for (int v = 0; v < VEC; v++) {
+      C made = rows[n * STRIDE][v];
+#pragma unroll
+      for (int k = 1; k < WINDOW; k++) {
+        const C row = rows[n * STRIDE + k][v];
+        made = KIND == 0 ? larger(made, row) : made + row;
+      }
+      pack.at[v] = put<T>(KIND == 1 ? made / (C)count : is_empty ? LOWEST : made);
+    }
+    if (h + n < a.rows) *(P*)(y + (i64)(h + n) * a.y_strides[3]) = pack;
+  }
+}
+#else
 KERNEL(pool, 256, PoolArgs) {
   typedef Pack<T, VEC> P;
   u64 number = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * 256 + threadIdx.x;
@@ -118,3 +195,4 @@ KERNEL(pool, 256, PoolArgs) {
   *(P*)(a.y + y_at) = pack;
   if (INDEX) a.index[index_at] = ((i64)o[0] * a.channels + o[1]) * a.plane + place;
 }
+#endif

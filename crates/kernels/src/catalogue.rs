@@ -432,6 +432,19 @@ fn bytes(samples: &mut Vec<Sample>) {
     }
 }
 
+/// Pooling over square windows, with as much padding as leaves them in the middle.
+fn pool(kind: PoolKind, window: usize, stride: usize) -> Prim {
+    let pads: graph::shape::Strides = [(window / 2) as isize; 2].into_iter().collect();
+    Prim::Pool(Pool {
+        kind,
+        kernel: [window; 2].into_iter().collect(),
+        strides: [stride; 2].into_iter().collect(),
+        pads: pads.clone(),
+        pads_end: pads,
+        dilations: [1usize, 1].into_iter().collect(),
+    })
+}
+
 fn conv(groups: usize) -> Prim {
     Prim::Conv(Conv {
         strides: [1usize, 1].into_iter().collect(),
@@ -464,15 +477,7 @@ fn images(dtype: DType, samples: &mut Vec<Sample>) {
     for (kind, word) in
         [(PoolKind::Max { column_major: false }, "max"), (PoolKind::Average { count_pad: false }, "average")]
     {
-        let prim = Prim::Pool(Pool {
-            kind,
-            kernel: [3usize, 3].into_iter().collect(),
-            strides: [2usize, 2].into_iter().collect(),
-            pads: [1isize, 1].into_iter().collect(),
-            pads_end: [1isize, 1].into_iter().collect(),
-            dilations: [1usize, 1].into_iter().collect(),
-        });
-        let mut pool = sample(format!("pool {word} {dtype}"), prim, &[x], &[(dtype, &[2, 64, 14, 14])]);
+        let mut pool = sample(format!("pool {word} {dtype}"), pool(kind, 3, 2), &[x], &[(dtype, &[2, 64, 14, 14])]);
         samples.push(Sample { label: pool.label.clone(), step: pool.step.clone() });
         pool.label = format!("pool {word} channels last {dtype}");
         for view in pool.step.inputs.iter_mut().chain(&mut pool.step.outputs) {
@@ -480,6 +485,11 @@ fn images(dtype: DType, samples: &mut Vec<Sample>) {
             view.strides = [c * h * w, 1, w * c, c].into_iter().collect();
         }
         samples.push(pool);
+        // So many that threads make several elements, and windows of any size.
+        let (from, to): ([usize; 4], [usize; 4]) = ([32, 64, 112, 112], [32, 64, 56, 56]);
+        let prim = self::pool(kind, 3, 2);
+        samples.push(sample(format!("pool {word} many {dtype}"), prim, &[(dtype, &from)], &[(dtype, &to)]));
+        samples.push(sample(format!("pool {word} wide {dtype}"), self::pool(kind, 5, 1), &[x], &[x]));
     }
     for (interpolation, word) in
         [(Interpolation::Nearest(Nearest::Floor), "nearest"), (Interpolation::Linear, "linear")]

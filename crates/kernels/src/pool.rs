@@ -5,10 +5,10 @@ use graph::{
 };
 
 use crate::{
-    Args, Kernel, Launch, Work,
+    Arch, Args, Kernel, Launch, Work,
     expr::MATH,
     kernel::type_name,
-    team::{THREADS, grid},
+    team::{THREADS, busy, grid},
     walk::{HEADER, Walk, pack},
 };
 
@@ -53,7 +53,21 @@ fn compute(prim: &Pool, dtype: DType) -> Result<(DType, &'static str), Declined>
     }
 }
 
-pub(crate) fn work(prim: &Pool, step: &Step) -> Result<Work, Declined> {
+/// Windows of as many rows as columns, 2 or 3, one or two steps apart along two axes: both numbers. `strides` are x's.
+fn window(prim: &Pool, input: [usize; SPATIAL], strides: &[i64; 2 + SPATIAL]) -> Option<(usize, usize)> {
+    let (&[height, width], &[down, right]) = (&prim.kernel[..], &prim.strides[..]) else { return None };
+    let reach = (1..SPATIAL).map(|axis| (input[axis] as i64 - 1).checked_mul(strides[2 + axis]));
+    let reach = reach.sum::<Option<i64>>()?;
+    let is_near = strides[3] >= 0 && strides[4] >= 0 && reach < 1 << 31 && input.iter().all(|&extent| extent > 0);
+    let is_square = height == width && down == right && prim.dilations.iter().all(|&dilation| dilation == 1);
+    let fits = matches!(height, 2 | 3) && matches!(down, 1 | 2) && !matches!(prim.kind, PoolKind::Lp { .. });
+    (is_near && is_square && fits).then_some((height, down))
+}
+
+/// Elements of y, one below the other, that a thread makes where channels are not innermost and there are enough of them.
+const RUN: usize = 4;
+
+pub(crate) fn work(prim: &Pool, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let (x, y, index) = (&step.inputs[0], &step.outputs[0], step.outputs.get(1));
     if x.shape.len() > 2 + SPATIAL {
         return Err(Declined::new("pooling over more than three axes"));
@@ -74,8 +88,16 @@ pub(crate) fn work(prim: &Pool, step: &Step) -> Result<Work, Declined> {
     } else {
         1
     };
-    let spatial_axes = output.map(|extent| (extent, []));
+    let window = window(prim, input, &x_strides).filter(|_| index.is_none());
+    let has_runs = window.is_some() && !is_last && (y.elems() / RUN) as u64 >= busy(arch);
+    let run = if has_runs { RUN } else { 1 };
+    let mut spatial_axes = output.map(|extent| (extent, [])).to_vec();
     let mut order = vec![(1, []), (x.shape[0], [])];
+    if window.is_some() {
+        // One axis less, and runs of rows.
+        spatial_axes[1].0 = output[1].div_ceil(run);
+        (spatial_axes, order) = (spatial_axes[1..].to_vec(), order[1..].to_vec());
+    }
     let channel_axis = (channels / vec as usize, []);
     if is_last {
         order.extend(spatial_axes);
@@ -118,13 +140,15 @@ pub(crate) fn work(prim: &Pool, step: &Step) -> Result<Work, Declined> {
         .u32s("pad", &smalls(pads)?)
         .u32s("first", &smalls(first)?)
         .u32s("end", &smalls(end)?)
-        .f32("p", if let PoolKind::Lp { p } = prim.kind { p } else { 0.0 });
+        .f32("p", if let PoolKind::Lp { p } = prim.kind { p } else { 0.0 })
+        .u32("rows", output[1] as u32);
     let kind = match prim.kind {
         PoolKind::Max { .. } => 0,
         PoolKind::Average { .. } => 1,
         PoolKind::Lp { .. } => 2,
     };
-    let kernel = Kernel::new("pool", include_str!("../hip/pool.hip"))
+    let (name, (window, stride)) = window.map_or(("pool", (0, 0)), |window| ("pool_window", window));
+    let kernel = Kernel::new(name, include_str!("../hip/pool.hip"))
         .with([HEADER])
         .with((kind == 2).then_some(MATH))
         .set("T", type_name(x.dtype))
@@ -133,6 +157,9 @@ pub(crate) fn work(prim: &Pool, step: &Step) -> Result<Work, Declined> {
         .set("KIND", kind)
         .set("INDEX", u8::from(index.is_some()))
         .set("CHANNELS_LAST", u8::from(is_last))
-        .set("VEC", vec);
+        .set("VEC", vec)
+        .set("WINDOW", window)
+        .set("STRIDE", stride)
+        .set("RUN", run);
     Ok(Work::one(Launch { kernel, grid: grid(order.elems()), threads: THREADS, lds_bytes: 0, args }))
 }

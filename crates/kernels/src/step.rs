@@ -23,7 +23,7 @@ pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         Prim::Lrn(prim) => lrn::work(prim, step),
         Prim::Map(prim) => map::work(prim, step, arch),
         Prim::Norm(prim) => norm::work(prim, step, arch),
-        Prim::Pool(prim) => pool::work(prim, step),
+        Prim::Pool(prim) => pool::work(prim, step, arch),
         Prim::Recurrent(prim) => recurrent::work(prim, step),
         Prim::Reduce(prim) => reduce::work(prim, step, arch),
         Prim::Resize(prim) => resize::work(prim, step),

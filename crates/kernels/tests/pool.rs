@@ -3,7 +3,7 @@ mod common;
 
 use common::{check, dense, random, random_ints, step, strided};
 use graph::{
-    DType, Prim, Shape, View,
+    DType, Prim, Scalar, Shape, Tensor, View,
     prim::{Pool, PoolKind},
 };
 
@@ -112,6 +112,36 @@ fn channels_innermost() {
             check_pool(*kind, x.clone(), &[(3, 2, 1, 1, 1); 2], |y| strided(1, dtype, y, &channels_last(y), 0), false);
             check_pool(*kind, x, &[(3, 2, 1, 1, 1); 2], |y| dense(1, dtype, y), false);
         }
+    }
+}
+
+/// So many that threads make runs of rows, which do not end together.
+#[test]
+fn square_windows_of_many_elements() {
+    let windows: [Window; 4] = [(3, 2, 1, 1, 1), (2, 2, 1, 0, 0), (3, 1, 1, 1, 1), (2, 1, 1, 1, 2)];
+    for (number, window) in windows.into_iter().enumerate() {
+        for (kind, dtype) in [(MAX, DType::F16), (KINDS[1 + number % 2], DType::F32), (MAX, DType::I8)] {
+            let x = dense(0, dtype, &[2, 50, 27, 31]);
+            check_pool(kind, x, &[window; 2], |y| dense(1, dtype, y), false);
+        }
+    }
+    // Rows of x lie apart, and the channels of y are innermost.
+    let x = strided(0, DType::F32, &[3, 40, 27, 31], &[40 * 900, 900, 33, 1], 0);
+    check_pool(MAX, x.clone(), &[(3, 2, 1, 1, 1); 2], |y| dense(1, DType::F32, y), false);
+    check_pool(MAX, x, &[(3, 2, 1, 1, 1); 2], |y| strided(1, DType::F32, y, &channels_last(y), 0), false);
+}
+
+#[test]
+fn nan_never_wins() {
+    let numbers = (0..81).map(|at| Scalar::Float(if at % 2 == 0 || at < 30 { f64::NAN } else { f64::from(at) - 60.0 }));
+    let x = Tensor::from_scalars(DType::F32, &[81], numbers).unwrap();
+    for window in [(3, 2, 1, 1, 1), (2, 1, 1, 0, 0)] {
+        let view = dense(0, DType::F32, &[1, 1, 9, 9]);
+        let shape = output(&view, &[window; 2]);
+        let y = dense(1, DType::F32, &shape);
+        let elems = y.elems();
+        let step = step(Prim::Pool(pool(MAX, &[window; 2])), vec![view], vec![y]);
+        check(&step, std::slice::from_ref(&x), &[elems], 0.0);
     }
 }
 
