@@ -1,13 +1,17 @@
 """Attention of a whole prompt on a GPU, beside PyTorch's scaled_dot_product_attention, in half precision.
 
-One node in a session of ONNX Runtime with tensors bound to the device, and PyTorch as a CUDA graph, run in turn in one process,
-each run waited for; medians. `attention` is softmax(q·kᵀ)·v, `decoder` is GroupQueryAttention into a cache, which is causal and
-copies keys and values into the cache besides. Without PyTorch results are compared with ONNX Runtime's CPU provider.
+One node in a session of ONNX Runtime with tensors bound to the device, once by our own kernels and once with its steps offered to
+hipDNN, and PyTorch as a CUDA graph, run in turn in one process, each run waited for; medians. `attention` is softmax(q·kᵀ)·v,
+`decoder` is GroupQueryAttention into a cache, which is causal and copies keys and values into the cache besides. Who ran the
+steps that were offered is what the backend recorded (`ep.hip.explain_file`), with its reason where that was not hipDNN. With
+`--option ep.hip.hipdnn=…` there is only a session with that. Without PyTorch results are compared with ONNX Runtime's CPU provider.
 
 usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_attention.py LIBRARY [--tiny] [--option KEY=VALUE ...]
 """
 import argparse
+import json
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +81,13 @@ def by_torch(torch, kind, made, heads, shared, size):
     return gpu_models.as_graph(torch, call, arguments)[0], exact
 
 
+def ran(record):
+    """Who ran the steps of the plans made so far, and why not somebody else."""
+    steps = [step for line in Path(record).read_text().splitlines() for step in json.loads(line).get("steps", [])]
+    said = [step["run_by"] + (f" ({step['reason']})" if step.get("reason") else "") for step in steps]
+    return ", ".join(dict.fromkeys(said))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", type=Path)
@@ -90,26 +101,38 @@ def main():
         torch = None
     ort.register_execution_provider_library(gpu_models.NAME, str(given.library.resolve()))
     options = {"profile": "hip", **dict(option.split("=", 1) for option in given.option)}
+    chosen = options.get("ep.hip.hipdnn")
+    ways = {f"hipdnn={chosen}": chosen} if chosen else {"ours": "off", "hipDNN": "on"}
     wrong = False
-    print(f"{'':44}{'ms':>9}{'Tflop/s':>9}{'PyTorch ms':>12}{'ours is':>9}  error")
-    for kind, heads, shared, length, size in TINY if given.tiny else CASES:
-        made = feeds(kind, heads, shared, length, size)
-        text = model(kind, heads, shared, length, size)
-        run, result = bound(gpu_models.session(text, options)[0], made)
-        run()
-        if torch:
-            theirs, exact = by_torch(torch, kind, made, heads, shared, size)
-        else:
-            theirs, exact = None, gpu_models.on_cpu(text, made)
-        error = np.linalg.norm(result().astype(np.float64) - exact) / np.linalg.norm(exact)
-        wrong |= not error < 5e-3
-        runs = {"ours": run} | ({"theirs": theirs} if theirs else {})
-        found = gpu_models.medians(runs, 3 if given.tiny else 100, 1 if given.tiny else 5)
-        flops = 4 * heads * length**2 * size / (2 if kind == "decoder" else 1)
-        beside = f"{found['theirs']:>12.3f}{found['theirs'] / found['ours']:>8.2f}x" if theirs else f"{'':21}"
-        title = f"{kind}, {heads} heads of {size} on {shared}, {length} tokens"
-        print(f"{title:44}{found['ours']:>9.3f}{flops / found['ours'] / 1e9:>9.1f}{beside}  {error:.1e}{'' if error < 5e-3 else ' WRONG'}",
-              flush=True)
+    print(f"{'':44}{'':12}{'ms':>9}{'Tflop/s':>9}{'ours is':>12}  error")
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, heads, shared, length, size in TINY if given.tiny else CASES:
+            made = feeds(kind, heads, shared, length, size)
+            text = model(kind, heads, shared, length, size)
+            runs, results, records = {}, {}, {}
+            for name, mode in ways.items():
+                records[name] = Path(folder) / f"{kind} {size} {mode}"
+                own = {**options, "ep.hip.hipdnn": mode, "ep.hip.explain_file": str(records[name])}
+                runs[name], results[name] = bound(gpu_models.session(text, own)[0], made)
+                runs[name]()
+            if torch:
+                runs["PyTorch"], exact = by_torch(torch, kind, made, heads, shared, size)
+            else:
+                exact = gpu_models.on_cpu(text, made)
+            found = gpu_models.medians(runs, 3 if given.tiny else 100, 1 if given.tiny else 5)
+            flops = 4 * heads * length**2 * size / (2 if kind == "decoder" else 1)
+            title = f"{kind}, {heads} heads of {size} on {shared}, {length} tokens"
+            for name, took in found.items():
+                ratio, error = "", ""
+                if name in results:
+                    distance = np.linalg.norm(results[name]().astype(np.float64) - exact) / np.linalg.norm(exact)
+                    wrong |= not distance < 5e-3
+                    error = f"{distance:.1e}{'' if distance < 5e-3 else ' WRONG'}"
+                    ratio = f"{found['PyTorch'] / took:.2f}x" if torch else ""
+                print(f"{title:44}{name:12}{took:>9.3f}{flops / took / 1e9:>9.1f}{ratio:>12}  {error}", flush=True)
+                title = ""
+            for name in [name for name, mode in ways.items() if mode != "off"]:
+                print(f"{'':44}{name}: {ran(records[name])}", flush=True)
     return int(wrong)
 
 
