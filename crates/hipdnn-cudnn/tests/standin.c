@@ -3,6 +3,8 @@
  *   CUDNN_STANDIN_FINALIZE=KIND:STATUS   finalizing descriptors of that kind gives the status
  *   CUDNN_STANDIN_EXECUTE=STATUS         executing gives the status
  *   CUDNN_STANDIN_RESTORE=STATUS         setting the text of a plan gives the status
+ *   CUDNN_STANDIN_VERSION=NUMBER         the release it is
+ *   CUDNN_STANDIN_TRACE=1                prints the kinds of operations, and the modes of elementwise ones
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +20,10 @@ static const char written[] = "{\"plan\": 1}";
 static void *stream;
 static _Thread_local const char *words = "";
 
-size_t cudnnGetVersion(void) { return 90900; }
+size_t cudnnGetVersion(void) {
+    const char *version = getenv("CUDNN_STANDIN_VERSION");
+    return version ? (size_t)atol(version) : 90900;
+}
 size_t cudnnGetCudartVersion(void) { return 99000; }
 const char *cudnnGetErrorString(int status) { return status == 0 ? "CUDNN_STATUS_SUCCESS" : "CUDNN_STATUS_STANDIN"; }
 void cudnnGetLastErrorString(char *text, size_t size) { snprintf(text, size, "%s", words); }
@@ -67,6 +72,11 @@ int cudnnBackendFinalize(void *which) {
 
 int cudnnBackendSetAttribute(void *which, int name, int type, int64_t count, const void *elements) {
     (void)which, (void)type;
+    if (getenv("CUDNN_STANDIN_TRACE")) {
+        if (name == 0) printf("mode %d\n", *(const int *)elements); /* of an elementwise operation */
+        if (name == 801) printf("graph of %d\n", (int)count);
+        fflush(stdout);
+    }
     if (name == 405) { /* a plan's text */
         const char *status = getenv("CUDNN_STANDIN_RESTORE");
         if (status || count != (int64_t)strlen(written) || memcmp(elements, written, (size_t)count) != 0) {

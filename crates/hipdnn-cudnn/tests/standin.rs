@@ -10,7 +10,7 @@ use std::time::Instant;
 use hip::RawStream;
 use hip::sys::Library;
 use hipdnn::sys::{Backend, DataType, PointwiseMode};
-use hipdnn::{Convolution, Error, Graph, Handle, Loaded, Search, Tensor};
+use hipdnn::{Attention, Convolution, Error, Graph, Handle, Loaded, Search, Tensor};
 
 /// The library that was built with these tests.
 fn library() -> PathBuf {
@@ -202,4 +202,35 @@ fn a_plan_that_was_kept_is_restored_without_asking_for_engines() {
     let refused = again(&[("CUDNN_STANDIN_RESTORE", "3000")]);
     assert!(refused.contains("counts [2, 0, 1], 7 engines, 64 bytes"), "{refused}");
     std::fs::remove_dir_all(&cache).unwrap();
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn asks_for_attention() {
+    let handle = Handle::new(backend()).unwrap();
+    let mut graph = Graph::new(DataType::HALF, DataType::FLOAT);
+    let q = graph.tensor(Tensor::new(&[1, 4, 64, 64]));
+    // Keys and values with room for twice as many.
+    let [k, v] = [(); 2].map(|()| graph.tensor(Tensor::new(&[1, 2, 64, 64]).strides(&[16384, 8192, 64, 1])));
+    let what = Attention { scale: Some(0.125), is_causal: true, ..Attention::default() };
+    let o = graph.attention(what, [q, k, v]);
+    graph.output(o, Tensor::default());
+    match graph.build(&handle).and_then(|built| built.plan()) {
+        Ok(plan) => println!("taken, {} bytes", plan.workspace_bytes()),
+        Err(error) => println!("refused: {error}"),
+    }
+}
+
+#[test]
+fn attention_is_the_pattern_that_cudnns_fused_engines_know() {
+    let trace = ("CUDNN_STANDIN_TRACE", "1");
+    let taken = said(&run("asks_for_attention", true, &[trace, ("CUDNN_STANDIN_VERSION", "91900")]));
+    let modes: Vec<i32> = taken.lines().filter_map(|line| line.strip_prefix("mode ")?.parse().ok()).collect();
+    // A product, its scale, indices of queries and keys, which see which, minus infinity for the rest; less the maximum, powers;
+    // the statistics, which nobody asked for; divided by the sum, and a product.
+    assert_eq!(modes, [1, 501, 501, 303, 601, 9, 13, 15, 0, 6], "{taken}");
+    assert!(taken.contains("graph of 14\n") && taken.contains("taken, 64 bytes"), "{taken}");
+    let refused = said(&run("asks_for_attention", true, &[trace]));
+    assert!(refused.contains("refused: ") && refused.contains("can be trusted from 9.10.2 on"), "{refused}");
+    assert!(!refused.contains("graph of"), "{refused}");
 }
