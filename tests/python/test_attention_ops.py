@@ -91,6 +91,10 @@ def test_group_query_attention():
         check_decoder(found, make, 1, ragged, packed=True)
         check_decoder(found, make, 1, ragged, do_rotary=1, packed=True)
         check_decoder(found, make, 1, ragged, do_rotary=1, rotary_interleaved=1)
+        check_decoder(found, make, 1, [0, 11, 4], do_rotary=1, softcap=2.0)
+        check_decoder(found, make, 1, ragged, do_rotary=1, local_window_size=4, packed=True)
+        check_decoder(found, make, 1, ragged, do_rotary=1, local_window_size=1, smooth_softmax=1, half=4)
+        check_decoder(found, make, 1, [4, 4, 4], do_rotary=1, shared=False)
         check_decoder(found, make, 1, ragged, softcap=2.0)
         check_decoder(found, make, 1, ragged, local_window_size=4)
         check_decoder(found, make, 1, ragged, smooth_softmax=1)
@@ -112,6 +116,8 @@ def test_group_query_attention_with_biases_positions_and_sinks():
         check_decoder(found, make, 1, [4, 4, 4], options=[None, make(3, HEADS, 1, 5)], softcap=2.0)
         places = np.array([[7], [2], [11]], np.int64)
         check_decoder(found, make, 1, [3, 5, 9], options=[places], do_rotary=1)
+        check_decoder(found, make, 1, [4, 4, 4], options=[places, make(3, HEADS, 1, 5)], do_rotary=1)
+        check_decoder(found, make, 1, [3, 5, 9], options=[None, None, make(HEADS)], do_rotary=1, softcap=3.0, packed=True)
         check_decoder(found, make, 1, [3, 5, 9], options=[None, None, make(HEADS)], local_window_size=4, softcap=3.0)
 
 

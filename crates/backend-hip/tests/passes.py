@@ -10,7 +10,7 @@ from support import cpu_session, path, run_checks, session, value
 
 ALL = (
     *("no-ops", "common-subexpressions", "dead-code", "layer-norm", "rms-norm", "gelu", "silu", "attention", "merged-products"),
-    *("fused", "folded", "epilogues", "normed-products", "rotary-append"),
+    *("fused", "folded", "epilogues", "normed-products", "rotary-append", "append-attention"),
 )
 
 

@@ -47,6 +47,11 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// Whether it puts a token's key and value into the cache while it attends to those before.
+    fn wants_append_attention(&self) -> bool {
+        false
+    }
+
     /// Constant weights of a quantised product in the layout that its code reads best; `None` leaves them as they are. Asked
     /// once for each product when a partition is made ready, before any shape is known: plans and runs see the new layout
     /// only.

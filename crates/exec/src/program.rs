@@ -93,7 +93,8 @@ impl Program {
             .with_channels_last(device.wants_channels_last())
             .with_attention(device.wants_attention())
             .with_normed_products(device.wants_normed_products())
-            .with_gated_products(device.wants_gated_products());
+            .with_gated_products(device.wants_gated_products())
+            .with_append_attention(device.wants_append_attention());
         let show = |stage: &str, graph: &Graph| watcher.iter().for_each(|watcher| watcher(stage, graph));
         show("imported", &graph);
         let fired = pass::run(&mut graph, &passes, &mut |pass, graph| show(pass.name, graph));

@@ -4,15 +4,16 @@
 mod build;
 mod common;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use build::Build;
 use common::{assert_close, device, numbers, random, tensor};
 use exec::{
-    Device, Input, Program, RunBy, Settings,
+    Device, Input, Prepared, Program, RunBy, Settings,
     host::{HostDevice, run_program},
 };
 use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
+use kernels::Arch;
 
 /// Who simulates a GPU: the width of waves is the process's.
 static SIMULATOR: Mutex<()> = Mutex::new(());
@@ -81,14 +82,14 @@ fn run(graph: &Graph, passes: Selection, rows: usize, widths: &[usize]) -> (Vec<
     (steps, made.iter().map(|made| made.bytes().to_vec()).collect())
 }
 
-/// As `run`, on a device that runs all steps itself.
-fn run_on(
+/// A program for a device, its plan for tokens of these widths, and inputs of it.
+fn plan_on(
     device: &dyn Device,
     graph: &Graph,
     passes: Selection,
     rows: usize,
     widths: &[usize],
-) -> (Vec<&'static str>, Vec<Tensor>) {
+) -> (Program, Arc<dyn Prepared>, Vec<Tensor>) {
     let settings = Settings { passes, ..Settings::default() };
     let program = Program::with(graph.clone(), device, settings).unwrap();
     let cache = [BATCH, SHARED, TOTAL, SIZE];
@@ -102,6 +103,18 @@ fn run_on(
     inputs.extend(widths.iter().enumerate().map(|(at, &width)| floats(&[BATCH, rows, width], 5 + at as u64)));
     let shapes: Vec<Input<'_>> = inputs.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
     let plan = program.plan(&shapes).unwrap();
+    (program, plan, inputs)
+}
+
+/// As `run`, on a device that runs all steps itself.
+fn run_on(
+    device: &dyn Device,
+    graph: &Graph,
+    passes: Selection,
+    rows: usize,
+    widths: &[usize],
+) -> (Vec<&'static str>, Vec<Tensor>) {
+    let (program, plan, inputs) = plan_on(device, graph, passes, rows, widths);
     let steps: Vec<&str> = plan.plan().steps.iter().map(|step| step.prim.name()).collect();
     for (at, step) in steps.iter().enumerate().filter(|_| device.name() != "host") {
         assert!(!matches!(plan.run_by(at), RunBy::Host { .. }), "{step}: {:?}", plan.run_by(at));
@@ -111,20 +124,24 @@ fn run_on(
 
 const KEYS: usize = SHARED * SIZE;
 
+/// An attention whose tokens are in one tensor, in three, or turned by nodes of their own, and their widths.
+fn attention_of(kind: usize) -> (Graph, &'static [usize]) {
+    let mut decoder = Decoder::new();
+    let widths: &[usize] = if kind == 0 { &[DEPTH + 2 * KEYS] } else { &[DEPTH, KEYS, KEYS] };
+    let mut tokens = [None; 3];
+    tokens.iter_mut().zip(widths).for_each(|(token, _)| *token = Some(decoder.build.input()));
+    if kind == 2 {
+        tokens[0] = tokens[0].map(|x| decoder.rotary(x, HEADS));
+        tokens[1] = tokens[1].map(|x| decoder.rotary(x, SHARED));
+    }
+    let made = decoder.attention(tokens, kind < 2);
+    (decoder.build.outputs(&made), widths)
+}
+
 #[test]
 fn rotations_and_the_update_of_a_cache_are_one_step() {
-    // Tokens in one tensor, in three, and turned by nodes of their own.
     for kind in 0..3 {
-        let mut decoder = Decoder::new();
-        let widths: &[usize] = if kind == 0 { &[DEPTH + 2 * KEYS] } else { &[DEPTH, KEYS, KEYS] };
-        let mut tokens = [None; 3];
-        tokens.iter_mut().zip(widths).for_each(|(token, _)| *token = Some(decoder.build.input()));
-        if kind == 2 {
-            tokens[0] = tokens[0].map(|x| decoder.rotary(x, HEADS));
-            tokens[1] = tokens[1].map(|x| decoder.rotary(x, SHARED));
-        }
-        let made = decoder.attention(tokens, kind < 2);
-        let graph = decoder.build.outputs(&made);
+        let (graph, widths) = attention_of(kind);
         for rows in [1, 5] {
             let (steps, joined) = run(&graph, Selection::default(), rows, widths);
             assert_eq!(steps, ["rotary_append", "cached_attention"], "kind {kind}");
@@ -133,6 +150,38 @@ fn rotations_and_the_update_of_a_cache_are_one_step() {
             assert_eq!(steps, [first, &["append", "cached_attention"]].concat());
             assert_eq!(joined, apart, "kind {kind}: the same bits");
         }
+    }
+}
+
+#[test]
+fn a_token_joins_the_cache_and_sees_it_in_one_step_of_a_gpu() {
+    let _turn = SIMULATOR.lock().unwrap();
+    for (kind, target) in [0, 1, 2].into_iter().flat_map(|kind| ["gfx1100", "gfx942"].map(|target| (kind, target))) {
+        let (graph, widths) = attention_of(kind);
+        let gpu = device::simulated(target);
+        let two = ["rotary_append", "cached_attention"];
+        let (steps, joined) = run_on(&gpu, &graph, Selection::default(), 1, widths);
+        assert_eq!(steps, ["rotary_append_attention"], "kind {kind}");
+        let (steps, apart) = run_on(&gpu, &graph, without("append-attention"), 1, widths);
+        assert_eq!(steps, two);
+        assert_close(&numbers(&joined[0]), &numbers(&apart[0]), 1e-5);
+        for (joined, apart) in joined[1..].iter().zip(&apart[1..]) {
+            assert_eq!(joined.bytes(), apart.bytes(), "kind {kind}: the same bits in caches");
+        }
+        assert_eq!(run_on(&gpu, &graph, Selection::default(), 2, widths).0, two, "of two tokens");
+    }
+}
+
+#[test]
+fn a_layer_is_five_launches_for_a_token() {
+    let _turn = SIMULATOR.lock().unwrap();
+    for (graph, target) in [layer(product), layer(plain_product)].iter().zip(["gfx1100", "gfx942"]) {
+        let gpu = device::simulated(target);
+        let (_, plan, _) = plan_on(&gpu, graph, Selection::default(), 1, &[DEPTH]);
+        let work = plan.plan().steps.iter().map(|step| kernels::work(step, &Arch::new(target, 4)).unwrap());
+        let launches: Vec<&str> = work.flat_map(|work| work.launches).map(|launch| launch.kernel.name).collect();
+        // The last one is the norm behind the layer.
+        assert_eq!(launches.len(), 5 + 1, "{target}: {launches:?}");
     }
 }
 
@@ -215,7 +264,7 @@ fn layer(product: fn(&mut Build, ValueId, usize, usize, u64) -> ValueId) -> Grap
 }
 
 #[test]
-fn a_quantised_layer_is_nine_steps_and_six_on_a_gpu() {
+fn a_quantised_layer_is_nine_steps_and_five_on_a_gpu() {
     check_gated(&layer(product), &str::to_owned);
 }
 
@@ -235,7 +284,8 @@ fn check_gated(graph: &Graph, named: &dyn Fn(&str) -> String) {
             let (steps, found) = run_on(&gpu, graph, without(off), 1, &[DEPTH]);
             let gate = named(gate);
             assert!(steps.contains(&gate.as_str()) && !steps.contains(&"map"), "{steps:?}");
-            assert_eq!(steps.len(), if off.is_empty() { 7 } else { 9 }, "{steps:?}");
+            // Five of the layer, and the norm behind it.
+            assert_eq!(steps.len(), if off.is_empty() { 6 } else { 8 }, "{steps:?}");
             for (found, wanted) in found.iter().zip(&wanted) {
                 assert_close(&numbers(found), &numbers(wanted), 1e-4);
             }
@@ -265,8 +315,7 @@ fn check_layer(graph: &Graph, off: &str, named: &dyn Fn(&str) -> String) {
         let (steps, found) = run_on(&gpu, graph, without(off), 1, &[DEPTH]);
         let fewer = [
             "normed_quant_matmul",
-            "rotary_append",
-            "cached_attention",
+            "rotary_append_attention",
             "fused_quant_matmul",
             "normed_quant_matmul",
             "map",
@@ -274,7 +323,8 @@ fn check_layer(graph: &Graph, off: &str, named: &dyn Fn(&str) -> String) {
             "norm",
         ];
         assert_eq!(steps, fewer.map(named));
-        let (steps, apart) = run_on(&gpu, graph, without(&format!("normed-products,{off}")), 1, &[DEPTH]);
+        let (steps, apart) =
+            run_on(&gpu, graph, without(&format!("normed-products,append-attention,{off}")), 1, &[DEPTH]);
         assert_eq!(steps, expected);
         for ((found, apart), wanted) in found.iter().zip(&apart).zip(&wanted) {
             assert_close(&numbers(found), &numbers(wanted), 1e-4);

@@ -1,4 +1,5 @@
 //! What decoders do with the keys and values of tokens that came before.
+use crate::{Prim, Step};
 
 /// How full a cache is before a step: of each batch `max(0, lengths[batch] + shift)` rows, where `lengths [batch]`, i32 or
 /// i64, is an operand of the step.
@@ -77,6 +78,18 @@ impl Append {
     }
 }
 
+impl Step {
+    /// The pairs of a past and an output, as numbers of inputs and outputs, that may have one address in a run.
+    pub fn updates(&self) -> &'static [(usize, usize)] {
+        match &self.prim {
+            Prim::Append(append) | Prim::AppendAttention(AppendAttention { append, .. }) if append.past => {
+                &[(3, 0), (4, 1)]
+            }
+            _ => &[],
+        }
+    }
+}
+
 /// What the denominator of a softmax has besides the scores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sinks {
@@ -116,4 +129,33 @@ pub struct CachedAttention {
     pub bias: bool,
     /// What the denominator has besides.
     pub sinks: Sinks,
+}
+
+/// A turning [`Append`] of one token, and the [`CachedAttention`] over the cache that it leaves, as one.
+///
+/// The inputs are those of the append, which has a past as long as what it makes of it, then a bias and sinks where the
+/// attention has them. The outputs are the append's, then the attention's. A device need not store the turned queries: nobody
+/// else reads them. An append in place stays one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AppendAttention {
+    /// What becomes of the token's keys, values and queries.
+    pub append: Append,
+    /// What the queries see.
+    pub attention: CachedAttention,
+}
+
+impl AppendAttention {
+    /// The two as steps of their own; `None` if the step has other operands.
+    pub fn parts(&self, step: &Step) -> Option<[Step; 2]> {
+        let (own, more) = step.inputs.split_at_checked(self.append.turned_at() + 4)?;
+        let [keys, values, queries, out] = &step.outputs[..] else { return None };
+        let of = |prim, inputs, outputs| Step { node: step.node, prim, inputs, outputs };
+        let made = vec![keys.clone(), values.clone(), queries.clone()];
+        let mut seen = vec![queries.clone(), keys.clone(), values.clone(), own[0].clone()];
+        seen.extend_from_slice(more);
+        Some([
+            of(Prim::Append(self.append), own.to_vec(), made),
+            of(Prim::CachedAttention(self.attention), seen, vec![out.clone()]),
+        ])
+    }
 }

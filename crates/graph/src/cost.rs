@@ -17,6 +17,12 @@ impl Step {
     /// What the step costs at least. Operations are exact for products and elementwise work; for other steps one for each
     /// element that is read or written, whichever are more.
     pub fn cost(&self) -> Cost {
+        // The cache is read once, and of what goes into it there is little.
+        if let Prim::AppendAttention(both) = &self.prim
+            && let Some([_, attention]) = both.parts(self)
+        {
+            return attention.cost();
+        }
         let written: u64 = self.outputs.iter().map(bytes).sum();
         let read = self.inputs.iter().enumerate().map(|(at, view)| {
             // Of what it gathers from, a step sees no more than it makes.

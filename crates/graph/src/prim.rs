@@ -10,7 +10,7 @@ use crate::{
     shape::{self, Strides},
 };
 
-pub use crate::cache::{Append, CachedAttention, Filled, Positions, Rotary, Sinks};
+pub use crate::cache::{Append, AppendAttention, CachedAttention, Filled, Positions, Rotary, Sinks};
 pub use crate::quant::{QuantMatMul, WeightLayout, Zeros};
 pub use crate::recurrent::{Activation, ActivationKind, Cell, Recurrent, RecurrentInputs};
 
@@ -146,6 +146,8 @@ pub enum Prim {
     Append(Append),
     /// Attention over caches that are filled to lengths of their own: see [`CachedAttention`].
     CachedAttention(CachedAttention),
+    /// Both of one token: see [`AppendAttention`].
+    AppendAttention(AppendAttention),
 }
 
 impl Prim {
@@ -201,6 +203,7 @@ impl Prim {
             Self::Append(append) if append.rotary.is_some() => "rotary_append",
             Self::Append(_) => "append",
             Self::CachedAttention(_) => "cached_attention",
+            Self::AppendAttention(_) => "rotary_append_attention",
         }
     }
 }

@@ -18,8 +18,6 @@ const ROWS: usize = 8;
 const FEW: usize = 64;
 /// Elements of the matrix that are worth a task.
 const GRAIN: usize = 1 << 15;
-/// Columns of a task at least: shorter runs of memory from each row are read slowly.
-const GRAIN_COLUMNS: usize = 128;
 
 /// A matrix one of whose strides is 1.
 #[derive(Clone, Copy)]
@@ -53,7 +51,7 @@ pub(crate) unsafe fn gemv<C: Compute, B: Source<C>>(
     parallel: &dyn Parallel,
     store: impl Fn(usize, &[C]) + Sync,
 ) {
-    let grain = GRAIN.div_ceil(vector.len().max(1)).next_multiple_of(GRAIN_COLUMNS);
+    let grain = GRAIN.div_ceil(vector.len().max(1)).next_multiple_of(64);
     parallel.ranges(columns, grain, |range| {
         // SAFETY: the caller vouches for all rows and columns.
         unsafe {

@@ -92,6 +92,19 @@ pub struct Context<'a> {
 /// input only where both are read and written element by element in the same layout, as the planner arranges for maps, and
 /// an [`Append`](graph::prim::Append)'s outputs may lie where its past lies.
 pub unsafe fn run(step: &Step, address: impl Fn(BufferId) -> *mut u8, cx: &mut Context<'_>) -> Result<(), OpError> {
+    if let Prim::AppendAttention(both) = &step.prim
+        && let Some(parts) = both.parts(step)
+    {
+        // SAFETY: the parts have the step's views. The second reads what the first has written.
+        return parts.iter().try_for_each(|part| unsafe { run_one(part, &address, cx) });
+    }
+    // SAFETY: the caller vouches for every view's memory.
+    unsafe { run_one(step, &address, cx) }
+}
+
+/// # Safety
+/// As for [`run`].
+unsafe fn run_one(step: &Step, address: &impl Fn(BufferId) -> *mut u8, cx: &mut Context<'_>) -> Result<(), OpError> {
     let inputs: SmallVec<[Tensor<'_>; 8]> =
         // SAFETY: the caller vouches for every view's memory.
         step.inputs.iter().map(|view| unsafe { Tensor::new(view, address(view.buffer)) }).collect();

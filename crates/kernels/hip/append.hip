@@ -3,7 +3,7 @@
 // keys turn on their way by the angles of their tokens' positions, and so do queries, which have an output of their own.
 //
 // T: the type of elements; without TURN any that is as wide. I, P: i32 or i64, of lengths and positions. V: elements moved
-// as one: of rows whose elements are neighbours and multiples of it, else 1. BEHIND, INTERLEAVED: as in rotary.hip.
+// as one: of rows whose elements are neighbours and multiples of it, else 1. BEHIND, INTERLEAVED: as in turn.h.
 // blockIdx.z is 0 for keys, 1 for values and 2 for queries, blockIdx.y counts heads of all batches; those of queries share
 // all blocks of their z. A batch whose rows do not fit stays as it was. Fewer than 2^31 packs in a head, and of queries.
 struct AppendArgs {
@@ -36,43 +36,17 @@ typedef Pack<T, V> Some;
 #if TURN
 // The row of angles of a token; below 0 if there is none.
 DEV i64 position_of(const AppendArgs& a, u32 batch, u32 row) {
-  i64 position = (i64)a.positions[(i64)batch * a.position_axis[0] + (BEHIND ? 0 : (i64)row * a.position_axis[1])];
-  if (BEHIND) position = (i64)filled_before(position, a.position_shift) + row;
-  if (position >= 0 && position < a.count) return position;
-  report_fault(a.fault, 1);
-  return -1;
+  const i64 at = (i64)batch * a.position_axis[0] + (BEHIND ? 0 : (i64)row * a.position_axis[1]);
+  i64 position = position_from((i64)a.positions[at], a.position_shift, row, a.count);
+  if (position < 0) report_fault(a.fault, 1);
+  return position;
 }
 
-// Elements of a head from `at` on as they are when it has turned. Each is the sum of its own share and its partner's, which
-// neighbouring threads read too.
-DEV Some turned_pack(const AppendArgs& a, const T* head, i64 step, u32 at, i64 position) {
-  Some x = *(const Some*)(head + (i64)at * step);
-  if (at >= 2 * a.half) return x;
-  const T* cosines = a.cosines + position * a.cosine_axis[0];
-  const T* sines = a.sines + position * a.sine_axis[0];
-#if INTERLEAVED && V > 1
-  Pack<T, V / 2> c = *(const Pack<T, V / 2>*)(cosines + (i64)(at / 2) * a.cosine_axis[1]);
-  Pack<T, V / 2> s = *(const Pack<T, V / 2>*)(sines + (i64)(at / 2) * a.sine_axis[1]);
-#pragma unroll
-  for (int i = 0; i < V; i += 2) {
-    f32 u = get(x.at[i]), v = get(x.at[i + 1]), cosine = get(c.at[i / 2]), sine = get(s.at[i / 2]);
-    x.at[i] = put<T>(u * cosine - v * sine);
-    x.at[i + 1] = put<T>(v * cosine + u * sine);
-  }
-#else
-  const bool second = INTERLEAVED ? at % 2 : at >= a.half;
-  const u32 distance = INTERLEAVED ? 1 : a.half, first = second ? at - distance : at;
-  const i64 angle = INTERLEAVED ? first / 2 : first;
-  Some y = *(const Some*)(head + (i64)(second ? first : at + distance) * step);
-  Some c = *(const Some*)(cosines + angle * a.cosine_axis[1]);
-  Some s = *(const Some*)(sines + angle * a.sine_axis[1]);
-#pragma unroll
-  for (int i = 0; i < V; i++) {
-    f32 own = get(x.at[i]) * get(c.at[i]), other = get(y.at[i]) * get(s.at[i]);
-    x.at[i] = put<T>(second ? own + other : own - other);
-  }
-#endif
-  return x;
+// Elements of a head from `at` on as they are when it has turned.
+DEV Some turned_at(const AppendArgs& a, const T* head, i64 step, u32 at, i64 position) {
+  const Angles angles = {a.cosines + position * a.cosine_axis[0], a.sines + position * a.sine_axis[0], a.cosine_axis[1],
+                         a.sine_axis[1], a.half};
+  return turned_pack<V>(head, step, at, angles);
 }
 
 DEV void turn_queries(const AppendArgs& a) {
@@ -85,7 +59,7 @@ DEV void turn_queries(const AppendArgs& a) {
     if (position < 0) continue;
     const T* from = a.queries + (i64)batch * a.query_axis[0] + (i64)head * a.query_axis[1] + (i64)row * a.query_axis[2];
     T* to = a.turned + (i64)batch * a.turned_axis[0] + (i64)head * a.turned_axis[1] + (i64)row * a.turned_axis[2];
-    *(Some*)(to + (i64)at * a.turned_axis[3]) = turned_pack(a, from, a.query_axis[3], at, position);
+    *(Some*)(to + (i64)at * a.turned_axis[3]) = turned_at(a, from, a.query_axis[3], at, position);
   }
 }
 #endif
@@ -125,7 +99,7 @@ KERNEL(append, 256, AppendArgs) {
         if (part == 0) {
           i64 position = position_of(a, batch, row - before);
           if (position < 0) continue;
-          value = turned_pack(a, from, fresh_axis[3], at, position);
+          value = turned_at(a, from, fresh_axis[3], at, position);
         } else
 #endif
           value = *(const Some*)(from + (i64)at * fresh_axis[3]);

@@ -5,7 +5,11 @@
 // T: the stored type; sums and scores are f32. I: i32 or i64. EXTRA: scores are bounded, or have a bias. Elements of a row
 // are neighbours. BLOCK_ROWS: rows of a block, which is blockIdx.x; blockIdx.y is its part of the keys that these rows see.
 // The grid follows from extents alone. Lengths are read here: parts that are not needed leave at once, and the block that
-// is the last one of its rows adds up what the others left in `partial`.
+// is the last one of its rows adds up what the others left in `partial`. NEWEST: the keys and values of the token at hand are not
+// in the cache yet (newest.h).
+#ifndef NEWEST
+#define NEWEST 0
+#endif
 struct CachedArgs {
   const T* q;
   const T* k;
@@ -29,6 +33,22 @@ struct CachedArgs {
   u32 total, size, width;
   u32 groups;  // blocks of a head of keys
   u32 parts;   // of the keys, at most
+#if NEWEST
+  const T* new_k;
+  const T* new_v;
+  const T* cosines;
+  const T* sines;
+  const P* positions;
+  T* out_k;
+  T* out_v;
+  u32* fault;
+  i64 new_k_batch, new_k_head;
+  i64 new_v_batch, new_v_head;
+  i64 cosine_row, sine_row;
+  i64 position_step, position_shift;
+  i64 count;  // of positions
+  u32 half;
+#endif
 };
 
 // All rows are of one token.
@@ -59,7 +79,7 @@ struct Task {
   u32 parts;   // that these rows need
 };
 
-// The rows of a block, and all keys that they see.
+// The rows of a block, and all keys that they see in the cache.
 DEV Task rows_of(const CachedArgs& a) {
   Task t;
   // The last rows of a causal prompt see most, so those of all heads come first.
@@ -72,6 +92,7 @@ DEV Task rows_of(const CachedArgs& a) {
   t.before = filled_before((i64)a.lengths[(i64)t.batch * a.lengths_step], a.shift);
   t.keys.start = seen_by(a, t.before, token_of(a, t.first)).start;
   t.keys.end = seen_by(a, t.before, token_of(a, t.first + t.count - 1)).end;
+  if (NEWEST) t.keys.end = min_of(t.keys.end, t.before);
   t.parts = 1;
   return t;
 }

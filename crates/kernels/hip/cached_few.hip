@@ -15,6 +15,11 @@
   __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");                                                               \
   __builtin_amdgcn_wave_barrier()
 #endif
+#if NEWEST && defined(__CUDACC_RTC__)
+// Four blocks share a multiprocessor, or two with twice the elements, as they do without what is turned here.
+#undef KERNEL_BOUNDS
+#define KERNEL_BOUNDS(threads) __launch_bounds__(threads, SIZE + WIDTH > 128 ? 2 : 4)
+#endif
 typedef Pack<T, 8> Eight;
 typedef Meeting<THREADS, 4, WIDTH> Ends;
 // Rows that a lane has sums of.
@@ -72,21 +77,21 @@ DEV Fragment values_of(const Values& v, int n) {
   return f;
 }
 
-DEV Operand load_rows(const T* rows, i64 pitch, u32 first, u32 end, u32 lane) {
+DEV Operand load_rows(const T* rows, i64 pitch, u32 first, u32 last, u32 lane) {
   Operand x;
 #pragma unroll
   for (int line = 0; line < LINES; line++) {
-    const T* row = rows + (i64)min_of(first + line_of(lane, line), end - 1) * pitch;
+    const T* row = rows + (i64)min_of(first + line_of(lane, line), last) * pitch;
 #pragma unroll
     for (int pack = 0; pack < PACKS; pack++) x.at[line][pack] = *(const Eight*)(row + pack_at(lane, pack));
   }
   return x;
 }
-DEV Values load_values(const T* rows, i64 pitch, u32 first, u32 end, u32 lane) {
+DEV Values load_values(const T* rows, i64 pitch, u32 first, u32 last, u32 lane) {
   Values v;
 #pragma unroll
   for (int i = 0; i < VALUE_KEYS; i++) {
-    const T* row = rows + (i64)min_of(first + value_key(lane, i), end - 1) * pitch;
+    const T* row = rows + (i64)min_of(first + value_key(lane, i), last) * pitch;
 #pragma unroll
     for (int span = 0; span < SPANS; span++) v.at[i][span] = *(const Pack<T, SPAN>*)(row + span_at(lane, span));
   }
@@ -129,21 +134,58 @@ DEV Fragment weights_of(const Sums& s, u16* lds, u32 lane) {
   return f;
 }
 
+#if NEWEST
+// What the newest key weighs for each row, whose elements four lanes have. The lanes of the first row store the key.
+DEV void meet_newest(const CachedArgs& a, const Task& t, const Newest& n, const Operand& q, Scale* scales, u32 lane) {
+  f32 product[LINES] = {};
+#pragma unroll
+  for (int pack = 0; pack < PACKS; pack++) {
+    const Eight key = turned_pack<8>(n.key, 1, pack_at(lane, pack), n.angles);
+    if (n.is_stored && line_of(lane, 0) == 0) *(Eight*)(newest_row(a, t, a.out_k, SIZE) + pack_at(lane, pack)) = key;
+#pragma unroll
+    for (int line = 0; line < LINES; line++)
+#pragma unroll
+      for (int e = 0; e < 8; e++) product[line] += get(q.at[line][pack].at[e]) * get(key.at[e]);
+  }
+  if (n.is_stored && lane < WIDTH / 8) {
+    const Eight value = *(const Eight*)(n.value + lane * 8);
+    *(Eight*)(newest_row(a, t, a.out_v, WIDTH) + lane * 8) = value;
+  }
+  const u32 step = MATRIX == 4 ? 1 : 16;
+#pragma unroll
+  for (int line = 0; line < LINES; line++) {
+    product[line] += SHFL_XOR(product[line], step);
+    product[line] += SHFL_XOR(product[line], 2 * step);
+    const u32 row = line_of(lane, line);
+    if (row >= ROWS || lane / step % 4 != 0) continue;
+    const i64 bias = EXTRA ? bias_at(a, t, t.first + min_of(row, t.count - 1)) : 0;
+    scales[row] = {newest_score(a, t, product[line] * factor_of(a), bias), 1.0f};
+  }
+}
+#endif
+
 KERNEL(cached_few, THREADS, CachedArgs) {
   SHARED(Quad, sums, Ends::SUMS);
   SHARED(Scale, scales, Ends::SCALES);
   SHARED(Eight, p_tile, MATRIX == 4 ? 1 : 4 * 16 * 24 / 8);
   SHARED(u32, is_last, 1);
   Task t = rows_of(a);
-  const u32 end = t.keys.end, lane = threadIdx.x % WAVE, wave = threadIdx.x / WAVE;
+  const u32 end = t.keys.end, last = NEWEST && end == 0 ? 0 : end - 1;
+  const u32 lane = threadIdx.x % WAVE, wave = threadIdx.x / WAVE;
   t.parts = max_of(1u, min_of(a.parts, (end - t.keys.start + STEP - 1) / STEP));
+#if NEWEST
+  copy_past<THREADS, 8>(a, t);
+#endif
   if (blockIdx.y >= t.parts) return;
   u16* weights = (u16*)p_tile + (MATRIX == 4 ? 0 : wave * 16 * 24);
   const T* k = a.k + (i64)t.batch * a.k_batch + (i64)t.head * a.k_head;
   const T* v = a.v + (i64)t.batch * a.v_batch + (i64)t.head * a.v_head;
   u32 base = t.keys.start + blockIdx.y * STEP;
-  Operand x = load_rows(k, a.k_key, base + wave * 16, end, lane);
-  Values y = load_values(v, a.v_key, base + wave * 16, end, lane);
+  Operand x = load_rows(k, a.k_key, base + wave * 16, last, lane);
+  Values y = load_values(v, a.v_key, base + wave * 16, last, lane);
+#if NEWEST
+  const Newest newest = newest_of(a, t);
+#endif
   Operand q;
 #pragma unroll
   for (int line = 0; line < LINES; line++) {
@@ -151,7 +193,11 @@ KERNEL(cached_few, THREADS, CachedArgs) {
 #pragma unroll
     for (int pack = 0; pack < PACKS; pack++) {
       q.at[line][pack] = {};
+#if NEWEST
+      if (line < LIVE) q.at[line][pack] = turned_pack<8>(row, 1, pack_at(lane, pack), newest.angles);
+#else
       if (line < LIVE) q.at[line][pack] = *(const Eight*)(row + pack_at(lane, pack));
+#endif
     }
   }
   Range seen[LIVE];
@@ -166,6 +212,9 @@ KERNEL(cached_few, THREADS, CachedArgs) {
     sum[r] = 0;
   }
   const f32 factor = factor_of(a);
+#if NEWEST
+  if (has_newest(t) && wave == 0) meet_newest(a, t, newest, q, scales + 4 * ROWS, lane);
+#endif
   Sums result[WIDTH / 16] = {};
 #pragma unroll 1
   while (base < end) {
@@ -173,7 +222,7 @@ KERNEL(cached_few, THREADS, CachedArgs) {
     Sums s = {};
 #pragma unroll
     for (int i = 0; i < SIZE / 16; i++) mma<T>(s, left_of(q, i), right_of(x, i));
-    if (next < end) x = load_rows(k, a.k_key, next + wave * 16, end, lane);
+    if (next < end) x = load_rows(k, a.k_key, next + wave * 16, last, lane);
 #pragma unroll
     for (int r = 0; r < LIVE; r++) {
       f32 larger = top[r];
@@ -205,7 +254,7 @@ KERNEL(cached_few, THREADS, CachedArgs) {
     const Fragment p = weights_of(s, weights, lane);
 #pragma unroll
     for (int n = 0; n < WIDTH / 16; n++) mma<T>(result[n], p, values_of(y, n));
-    if (next < end) y = load_values(v, a.v_key, next + wave * 16, end, lane);
+    if (next < end) y = load_values(v, a.v_key, next + wave * 16, last, lane);
     base = next;
   }
 #pragma unroll

@@ -36,7 +36,8 @@ template <int THREADS, int WAVES, int ROOM> struct Meeting {
   static constexpr u32 SPLIT = QUADS < THREADS ? THREADS / QUADS : 1;
   // What LDS has room for.
   static constexpr u32 SUMS = WAVES * QUADS > THREADS ? WAVES * QUADS : THREADS;
-  static constexpr u32 SCALES = WAVES * ROWS > THREADS ? WAVES * ROWS : THREADS;
+  static constexpr u32 WAVE_SCALES = (WAVES + NEWEST) * ROWS;
+  static constexpr u32 SCALES = WAVE_SCALES > THREADS ? WAVE_SCALES : THREADS;
 
   DEV void store(const CachedArgs& a, const Task& t, u32 quad, const Summed& s) {
     u32 row = quad / (ROOM / 4), e = quad % (ROOM / 4) * 4;
@@ -70,7 +71,8 @@ template <int THREADS, int WAVES, int ROOM> struct Meeting {
     for (u32 i = 0; i < COUNT; i++) add(s, value[i], other[i]);
   }
 
-  // Behind a barrier: `sums` has [waves, QUADS], `scales` [waves, ROWS]. Both and `is_last` are LDS.
+  // Behind a barrier: `sums` has [waves, QUADS], `scales` [waves, ROWS], and behind these what the newest key weighs in blocks that
+  // have it. Both and `is_last` are LDS.
   DEV void meet(const CachedArgs& a, const Task& t, u32 waves, Quad* sums, Scale* scales, u32* is_last) {
     // [blocks, parts, QUADS] sums, then [blocks, parts, ROWS] scales.
     const u64 parts_before = (u64)blockIdx.x * a.parts;
@@ -81,6 +83,20 @@ template <int THREADS, int WAVES, int ROOM> struct Meeting {
       Summed s = no_sums();
 #pragma unroll
       for (u32 w = 0; w < waves; w++) s.scale.top = max_of(s.scale.top, scales[w * ROWS + row].top);
+#if NEWEST
+      if (has_newest(t)) {
+        const u32 e = at % (ROOM / 4) * 4;
+        const Scale newest = scales[waves * ROWS + row];
+        s.scale.top = max_of(s.scale.top, newest.top);
+        Quad value = {};
+        if (e < a.width) {
+          const Pack<T, 4> stored = *(const Pack<T, 4>*)(newest_value(a, t) + e);
+#pragma unroll
+          for (int i = 0; i < 4; i++) value.at[i] = get(stored.at[i]);
+        }
+        add(s, value, newest);
+      }
+#endif
 #pragma unroll
       for (u32 w = 0; w < waves; w++) add(s, sums[w * QUADS + at], scales[w * ROWS + row]);
       if (t.parts == 1) {

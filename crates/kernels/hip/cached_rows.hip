@@ -44,13 +44,31 @@ DEV Part load_part(const T* row, u32 lane, u32 extent) {
   }
   return r;
 }
+#if NEWEST
+DEV Part turned_part(const T* row, u32 lane, u32 extent, const Angles& angles) {
+  Part r = {};
+#pragma unroll
+  for (u32 c = 0; c < E / V; c++) {
+    const u32 d = (c * LANES + lane) * V;
+    if (d < extent) r.at[c] = turned_pack<V>(row, 1, d, angles);
+  }
+  return r;
+}
+DEV void store_part(T* row, const Part& p, u32 lane, u32 extent) {
+#pragma unroll
+  for (u32 c = 0; c < E / V; c++) {
+    const u32 d = (c * LANES + lane) * V;
+    if (d < extent) *(Chunk*)(row + d) = p.at[c];
+  }
+}
+#endif
 DEV f32 part_at(const Part& p, int e) { return get(p.at[e / V].at[e % V]); }
 
 // The keys of a team from `base` on; those beyond the last are the last once more, and weigh nothing.
-DEV void load_keys(Part* parts, const T* rows, i64 pitch, u32 base, u32 end, u32 extent) {
+DEV void load_keys(Part* parts, const T* rows, i64 pitch, u32 base, u32 last, u32 extent) {
 #pragma unroll
   for (u32 j = 0; j < KEYS; j++) {
-    u32 key = min_of(base + j * TEAMS + threadIdx.x / LANES, end - 1);
+    u32 key = min_of(base + j * TEAMS + threadIdx.x / LANES, last);
     parts[j] = load_part(rows + (i64)key * pitch, threadIdx.x % LANES, extent);
   }
 }
@@ -62,20 +80,33 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
   SHARED(Quad, sums, Ends::SUMS);
   SHARED(u32, is_last, 1);
   Task t = rows_of(a);
-  const u32 end = t.keys.end;
+  const u32 end = t.keys.end, last = NEWEST && end == 0 ? 0 : end - 1;
   t.parts = max_of(1u, min_of(a.parts, (end - t.keys.start + STEP - 1) / STEP));
+#if NEWEST
+  copy_past<BLOCK, V>(a, t);
+#endif
   if (blockIdx.y >= t.parts) return;
   const u32 lane = threadIdx.x % LANES, team = threadIdx.x / LANES;
   const T* k = a.k + (i64)t.batch * a.k_batch + (i64)t.head * a.k_head;
   const T* v = a.v + (i64)t.batch * a.v_batch + (i64)t.head * a.v_head;
   u32 base = t.keys.start + blockIdx.y * STEP;
   Part x[KEYS], y[KEYS];
-  load_keys(x, k, a.k_key, base, end, a.size);
-  load_keys(y, v, a.v_key, base, end, a.width);
+  load_keys(x, k, a.k_key, base, last, a.size);
+  load_keys(y, v, a.v_key, base, last, a.width);
 
+#if NEWEST
+  const Newest newest = newest_of(a, t);
+  Part newest_key = {};
+  if (has_newest(t)) newest_key = turned_part(newest.key, lane, a.size, newest.angles);
+#endif
   // Rows beyond the last are the last once more.
   for (u32 at = threadIdx.x; at < ROWS * LANES; at += BLOCK) {
-    Part p = load_part(a.q + query_at(a, t, t.first + min_of(at / LANES, t.count - 1)), at % LANES, a.size);
+    const T* row = a.q + query_at(a, t, t.first + min_of(at / LANES, t.count - 1));
+#if NEWEST
+    Part p = turned_part(row, at % LANES, a.size, newest.angles);
+#else
+    Part p = load_part(row, at % LANES, a.size);
+#endif
 #pragma unroll
     for (int e = 0; e < E; e++) queries[at].at[e] = part_at(p, e) * factor_of(a);
   }
@@ -98,6 +129,27 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
     scale[r].sum = 0;
   }
   __syncthreads();
+  const u32 wave = threadIdx.x / WARP, waves = BLOCK / WARP;
+#if NEWEST
+  if (has_newest(t)) {
+    // What it weighs for each row; a team takes one at a time.
+#pragma unroll
+    for (u32 first = 0; first < ROWS; first += TEAMS) {
+      const u32 row = min_of(first + team, ROWS - 1u);
+      f32 product = 0;
+#pragma unroll
+      for (int e = 0; e < E; e++) product += queries[row * LANES + lane].at[e] * part_at(newest_key, e);
+#pragma unroll
+      for (int mask = LANES / 2; mask; mask >>= 1) product += SHFL_XOR(product, mask);
+      const i64 bias = EXTRA ? spots[row].bias : 0;
+      if (lane == 0) scales[waves * ROWS + row] = {newest_score(a, t, product, bias), 1.0f};
+    }
+    if (newest.is_stored && team == 0) {
+      store_part(newest_row(a, t, a.out_k, a.size), newest_key, lane, a.size);
+      store_part(newest_row(a, t, a.out_v, a.width), load_part(newest.value, lane, a.width), lane, a.width);
+    }
+  }
+#endif
 #pragma unroll 1
   while (base < end) {
     const u32 next = base + a.parts * STEP;
@@ -115,7 +167,7 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
         for (int e = 0; e < E; e++) s[r][j] += q.at[e] * part_at(x[j], e);
       }
     }
-    if (next < end) load_keys(x, k, a.k_key, next, end, a.size);
+    if (next < end) load_keys(x, k, a.k_key, next, last, a.size);
 #pragma unroll
     for (int mask = LANES / 2; mask; mask >>= 1)
 #pragma unroll
@@ -157,12 +209,11 @@ KERNEL(cached_rows, BLOCK, CachedArgs) {
 #pragma unroll
         for (int e = 0; e < E; e++) o[r][e] += s[r][j] * value[e];
     }
-    if (next < end) load_keys(y, v, a.v_key, next, end, a.width);
+    if (next < end) load_keys(y, v, a.v_key, next, last, a.width);
     base = next;
   }
 
   // The teams of a wave meet. At each step a lane keeps half of what it holds, and gives the other half away for its partner's.
-  const u32 wave = threadIdx.x / WARP, waves = BLOCK / WARP;
 #pragma unroll
   for (int r = 0; r < ROWS; r++) {
     const f32 own = scale[r].top;

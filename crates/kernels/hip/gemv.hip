@@ -130,7 +130,17 @@ DEV void give(const GemvArgs& a, const SUM* sums, SUM factor, u32 batch, u32 row
 // Behind all of a block's sums, of `width` columns from `first` on.
 DEV void add_parts(const GemvArgs& a, u32 batch, u64 block, u32 first, u32 width) {
   SHARED(u32, is_last, 1);
-  if (!is_last_block(a.counters + block, a.splits, is_last)) return;
+  // As `is_last_block` of the prelude, but what is read behind the first barrier stays in memory until then: scalar registers are
+  // few here.
+  publish();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    is_last[0] = count_up(a.counters + block) == a.splits - 1;
+    if (is_last[0]) a.counters[block] = 0;
+  }
+  __syncthreads();
+  if (!is_last[0]) return;
+  receive();
   for (u32 at = threadIdx.x; at < a.rows * width; at += BLOCK) {
     const u32 row = at / width, column = first + at - row * width;
     if (column >= a.columns) continue;

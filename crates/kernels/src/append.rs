@@ -12,6 +12,8 @@ use crate::{
 };
 
 const TEXT: &str = concat!(include_str!("../hip/lengths.h"), include_str!("../hip/append.hip"));
+const TURNING: &str =
+    concat!(include_str!("../hip/lengths.h"), include_str!("../hip/turn.h"), include_str!("../hip/append.hip"));
 const THREADS: usize = 256;
 /// Blocks of a compute unit that keep its memory busy.
 const BLOCKS: usize = 4;
@@ -62,7 +64,8 @@ pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Work, De
         .u32s("packs", &sizes.map(|size| (size / elems) as u32))
         .u32s("batches", &[batches, heads, rows, held, total].map(|extent| extent as u32))
         .u32("same_shape", u32::from(append.past && held == total));
-    let kernel = Kernel::new("append", TEXT).set("I", type_name(lengths.dtype)).set("V", elems);
+    let text = if turn.is_some() { TURNING } else { TEXT };
+    let kernel = Kernel::new("append", text).set("I", type_name(lengths.dtype)).set("V", elems);
     let (kernel, args, parts) = match &turn {
         Some(turn) => (turn.set(kernel), turn.args(args, elems), 3),
         None => (kernel.set("T", word_name(keys.dtype)).set("TURN", 0), args, 2),
@@ -76,7 +79,7 @@ pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Work, De
 }
 
 /// Elements that are moved as one; with those of a rotation, `half` of a head at most.
-fn pack_of(views: &[&View], half: Option<i64>) -> u32 {
+pub(crate) fn pack_of(views: &[&View], half: Option<i64>) -> u32 {
     if views.iter().any(|view| view.strides.last() != Some(&1)) {
         return 1;
     }
@@ -89,19 +92,19 @@ fn pack_of(views: &[&View], half: Option<i64>) -> u32 {
 }
 
 /// What turns keys and queries.
-struct Turn<'a> {
+pub(crate) struct Turn<'a> {
     rotary: &'a Rotary,
     /// The number of the first input.
-    first: usize,
-    queries: &'a View,
-    cosines: &'a View,
-    sines: &'a View,
-    positions: &'a View,
+    pub first: usize,
+    pub queries: &'a View,
+    pub cosines: &'a View,
+    pub sines: &'a View,
+    pub positions: &'a View,
     turned: &'a View,
 }
 
 impl<'a> Turn<'a> {
-    fn new(rotary: &'a Rotary, append: &Append, step: &'a Step) -> Result<Self, Declined> {
+    pub fn new(rotary: &'a Rotary, append: &Append, step: &'a Step) -> Result<Self, Declined> {
         let first = append.turned_at();
         let (Some([queries, cosines, sines, positions]), Some(turned)) =
             (step.inputs.get(first..), step.outputs.get(2))
@@ -120,19 +123,26 @@ impl<'a> Turn<'a> {
     }
 
     fn set(&self, kernel: Kernel) -> Kernel {
+        self.set_angles(kernel.set("T", type_name(self.queries.dtype)).set("TURN", 1))
+    }
+
+    /// A kernel with what `hip/turn.h` wants to know.
+    pub fn set_angles(&self, kernel: Kernel) -> Kernel {
         kernel
-            .set("T", type_name(self.queries.dtype))
-            .set("TURN", 1)
             .set("P", type_name(self.positions.dtype))
             .set("BEHIND", u8::from(self.rotary.positions != Positions::Given))
             .set("INTERLEAVED", u8::from(self.rotary.interleaved))
     }
 
-    fn args(&self, args: Args, elems: usize) -> Args {
-        let shift = match self.rotary.positions {
+    /// What is added to lengths.
+    pub fn shift(&self) -> i64 {
+        match self.rotary.positions {
             Positions::Given => 0,
             Positions::Behind(filled) => filled.shift,
-        };
+        }
+    }
+
+    fn args(&self, args: Args, elems: usize) -> Args {
         let (count, half) = (self.cosines.shape[0], self.cosines.shape[1]);
         args.input("queries", self.first, self.queries)
             .input("cosines", self.first + 1, self.cosines)
@@ -144,7 +154,7 @@ impl<'a> Turn<'a> {
             .i64s("cosine_axis", &strides::<2>(self.cosines))
             .i64s("sine_axis", &strides::<2>(self.sines))
             .i64s("position_axis", &strides::<2>(self.positions))
-            .i64("position_shift", shift)
+            .i64("position_shift", self.shift())
             .i64("count", count as i64)
             .u32s("query_packs", &[self.queries.shape[3] / elems, self.queries.shape[1], half].map(|it| it as u32))
     }

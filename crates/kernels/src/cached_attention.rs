@@ -20,6 +20,9 @@ macro_rules! text {
 const MATH: &str = include_str!("../hip/math.h");
 const ROWS: &str = text!("lengths.h", "cached.h", "cached_parts.h", "cached_rows.hip");
 const FEW: &str = text!("lengths.h", "cached.h", "cached_parts.h", "mma.h", "cached_few.hip");
+const NEWEST_ROWS: &str = text!("lengths.h", "turn.h", "cached.h", "newest.h", "cached_parts.h", "cached_rows.hip");
+const NEWEST_FEW: &str =
+    text!("lengths.h", "turn.h", "cached.h", "newest.h", "cached_parts.h", "mma.h", "cached_few.hip");
 const TILES: &str = text!("lengths.h", "cached.h", "mma.h", "tiles.h", "cached_tiles.hip");
 
 /// Rows of a block without tiles, at most: keys and values are read once for all of them.
@@ -44,18 +47,25 @@ pub(crate) fn work(attention: &CachedAttention, step: &Step, arch: &Arch) -> Res
     if step.outputs[0].elems() == 0 {
         return Ok(Work::nothing());
     }
-    let matrix = match job.q.dtype {
-        DType::F16 => arch.matrix,
-        DType::Bf16 if arch.matrix_bf16 => arch.matrix,
-        _ => Matrix::None,
-    };
-    if matrix != Matrix::None && job.all_rows() > FEW_ROWS {
+    let matrix = job.matrix(arch);
+    if job.is_tiled(matrix) {
         return job.tiles(matrix, arch);
     }
-    if matrix != Matrix::None && job.is_few(matrix) {
-        return job.few(matrix, arch);
+    job.few_or_rows(matrix, arch)
+}
+
+/// The attention of one token over the keys before it, as one launch that lacks what it needs to know of the newest key
+/// (`hip/newest.h`).
+///
+/// # Errors
+/// It is another kernel's, or nothing at all.
+pub(crate) fn of_newest(attention: &CachedAttention, step: &Step, arch: &Arch) -> Result<Work, Declined> {
+    let job = Job { newest: true, ..Job::new(attention, step)? };
+    let matrix = job.matrix(arch);
+    if step.outputs[0].elems() == 0 || job.is_packed() == 0 || job.is_tiled(matrix) {
+        return Err(Declined::new("attention of another kernel"));
     }
-    job.rows(arch)
+    job.few_or_rows(matrix, arch)
 }
 
 /// A step's views and extents.
@@ -77,6 +87,8 @@ struct Job<'a> {
     total: usize,
     size: usize,
     width: usize,
+    /// The newest key is not in the cache yet.
+    newest: bool,
 }
 
 /// How a launch shares out the rows and the keys.
@@ -119,7 +131,41 @@ impl<'a> Job<'a> {
             return Err(Declined::new("an axis of 2^31 elements or more"));
         }
         let group = heads / shared.max(1);
-        Ok(Self { attention, q, k, v, lengths, bias, sinks, out, batches, shared, group, tokens, total, size, width })
+        Ok(Self {
+            attention,
+            q,
+            k,
+            v,
+            lengths,
+            bias,
+            sinks,
+            out,
+            batches,
+            shared,
+            group,
+            tokens,
+            total,
+            size,
+            width,
+            newest: false,
+        })
+    }
+
+    /// The matrix instructions for its type.
+    fn matrix(&self, arch: &Arch) -> Matrix {
+        match self.q.dtype {
+            DType::F16 => arch.matrix,
+            DType::Bf16 if arch.matrix_bf16 => arch.matrix,
+            _ => Matrix::None,
+        }
+    }
+
+    fn is_tiled(&self, matrix: Matrix) -> bool {
+        matrix != Matrix::None && self.all_rows() > FEW_ROWS
+    }
+
+    fn few_or_rows(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
+        if self.is_few(matrix) { self.few(matrix, arch) } else { self.rows(arch) }
     }
 
     /// Rows of a head of keys.
@@ -214,7 +260,7 @@ impl<'a> Job<'a> {
         let wanted = BLOCKS * arch.compute_units as usize / blocks;
         let parts = wanted.min(MOST_PARTS).min(self.total.div_ceil(least)).max(1);
         let kernel = self
-            .kernel("cached_rows", ROWS)
+            .kernel("cached_rows", if self.newest { NEWEST_ROWS } else { ROWS })
             .set("ROWS", rows)
             .set("KEYS", keys)
             .set("LANES", lanes)
@@ -239,7 +285,7 @@ impl<'a> Job<'a> {
         let parts = wanted.min(MOST_PARTS).min(self.total.div_ceil(FEW_KEYS)).max(1);
         let rows = self.all_rows().next_power_of_two();
         let kernel = self
-            .kernel("cached_few", FEW)
+            .kernel("cached_few", if self.newest { NEWEST_FEW } else { FEW })
             .set("BLOCK_ROWS", rows)
             .set("ROWS", rows)
             .set("SIZE", self.size)

@@ -4,10 +4,10 @@ use graph::{
     DType, Prim, Step, View,
     expr::{Binary, Expr, Unary},
     prim::{
-        Activation, ActivationKind, Append, ArgReduce, Attention, Axis, BatchDims, BufferId, CachedAttention, Cell,
-        Conv, Coordinates, Cumulative, Filled, Fused, Gated, Integer, Interpolation, Lrn, Map, MatMul, Nearest, Norm,
-        Normed, Pool, PoolKind, Positions, QuantMatMul, Recurrent, RecurrentInputs, Reduce, ReduceKind, Resize, Rotary,
-        Scatter, ScatterKind, Sinks, Softmax, TopK, WeightLayout, Zeros,
+        Activation, ActivationKind, Append, AppendAttention, ArgReduce, Attention, Axis, BatchDims, BufferId,
+        CachedAttention, Cell, Conv, Coordinates, Cumulative, Filled, Fused, Gated, Integer, Interpolation, Lrn, Map,
+        MatMul, Nearest, Norm, Normed, Pool, PoolKind, Positions, QuantMatMul, Recurrent, RecurrentInputs, Reduce,
+        ReduceKind, Resize, Rotary, Scatter, ScatterKind, Sinks, Softmax, TopK, WeightLayout, Zeros,
     },
     shape,
 };
@@ -385,7 +385,7 @@ fn decoder(dtype: DType, samples: &mut Vec<Sample>) {
         let prim = Prim::Append(Append { filled, past: true, rotary: None });
         let inputs = [lengths, (dtype, new), (dtype, new), (dtype, cache), (dtype, cache)];
         samples.push(sample(format!("append {word} {dtype}"), prim, &inputs, &[(dtype, cache), (dtype, cache)]));
-        for (rotary, operand, label) in turns {
+        for (rotary, operand, label) in turns.clone() {
             let prim = Prim::Append(Append { filled, past: true, rotary: Some(rotary) });
             let (queries, angles): (&[usize], &[usize]) = (&[2, 32, rows, 64], &[4096, 32]);
             let more = [(dtype, queries), (dtype, angles), (dtype, angles), operand];
@@ -395,7 +395,7 @@ fn decoder(dtype: DType, samples: &mut Vec<Sample>) {
         for (heads, size, softcap) in
             [(8usize, 128usize, None), (32, 64, None), (64, 128, None), (16, 256, None), (16, 256, Some(50.0))]
         {
-            let prim = Prim::CachedAttention(CachedAttention {
+            let attention = CachedAttention {
                 alpha: 0.125,
                 filled,
                 causal: true,
@@ -403,12 +403,22 @@ fn decoder(dtype: DType, samples: &mut Vec<Sample>) {
                 softcap,
                 bias: false,
                 sinks: Sinks::None,
-            });
+            };
             let (q, cache): (&[usize], &[usize]) = (&[2, heads, rows, size], &[2, 8, 4096, size]);
             let inputs = [(dtype, q), (dtype, cache), (dtype, cache), lengths];
-            let name = if softcap.is_some() { "cached_attention softcap" } else { "cached_attention" };
-            let label = format!("{name} {word} {heads} heads of {size} {dtype}");
-            samples.push(sample(label, prim, &inputs, &[(dtype, q)]));
+            let name = if softcap.is_some() { "attention softcap" } else { "attention" };
+            let label = format!("cached_{name} {word} {heads} heads of {size} {dtype}");
+            samples.push(sample(label, Prim::CachedAttention(attention), &inputs, &[(dtype, q)]));
+            // Of one token, both are one launch.
+            for (rotary, operand, label) in turns.clone().filter(|_| rows == 1) {
+                let append = Append { filled, past: true, rotary: Some(rotary) };
+                let prim = Prim::AppendAttention(AppendAttention { append, attention });
+                let (new, angles): (&[usize], &[usize]) = (&[2, 8, 1, size], &[4096, size / 2]);
+                let [new, cache, angles, q] = [new, cache, angles, q].map(|extents| (dtype, extents));
+                let inputs = [lengths, new, new, cache, cache, q, angles, angles, operand];
+                let label = format!("rotary_append_{name} {heads} heads of {size}{label}");
+                samples.push(sample(label, prim, &inputs, &[cache, cache, q, q]));
+            }
         }
     }
 }

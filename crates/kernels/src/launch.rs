@@ -129,6 +129,13 @@ impl Args {
         self.pointer(name, Pointer::Output(number, view.offset * view.dtype.bytes() as isize))
     }
 
+    /// The same fields with other memory behind the addresses so far.
+    #[must_use]
+    pub fn moved(mut self, to: impl Fn(Pointer) -> Pointer) -> Self {
+        self.pointers.iter_mut().for_each(|(_, pointer)| *pointer = to(*pointer));
+        self
+    }
+
     /// An address in the scratch memory.
     #[must_use]
     pub fn scratch(self, name: &'static str, offset: usize) -> Self {

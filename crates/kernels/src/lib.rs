@@ -13,6 +13,7 @@
 //!
 //! The texts are in `hip/`, one op family a file, in the dialect that `hip/prelude.h` describes.
 mod append;
+mod append_attention;
 mod arch;
 mod arg_reduce;
 mod attention;

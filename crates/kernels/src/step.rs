@@ -2,8 +2,8 @@
 use graph::{Declined, Prim, Step};
 
 use crate::{
-    Arch, Work, append, arg_reduce, attention, cached_attention, cumulative, gather, gemm, lrn, map, norm, pool, quant,
-    recurrent, reduce, resize, rotary, scatter, softmax, top_k,
+    Arch, Work, append, append_attention, arg_reduce, attention, cached_attention, cumulative, gather, gemm, lrn, map,
+    norm, pool, quant, recurrent, reduce, resize, rotary, scatter, softmax, top_k,
 };
 
 /// What a step is on a GPU.
@@ -13,6 +13,7 @@ use crate::{
 pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     match &step.prim {
         Prim::Append(prim) => append::work(prim, step, arch),
+        Prim::AppendAttention(prim) => append_attention::work(prim, step, arch),
         Prim::ArgReduce(prim) => arg_reduce::work(prim, step, arch),
         Prim::Attention(prim) => attention::work(prim, step, arch),
         Prim::CachedAttention(prim) => cached_attention::work(prim, step, arch),

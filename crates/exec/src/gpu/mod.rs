@@ -198,6 +198,11 @@ impl Device for GpuDevice {
         true
     }
 
+    /// A launch costs as much as the attention of a short cache.
+    fn wants_append_attention(&self) -> bool {
+        true
+    }
+
     /// Kernels are compiled, libraries asked, and weights uploaded.
     fn plans_ahead(&self) -> bool {
         true

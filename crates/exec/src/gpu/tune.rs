@@ -103,6 +103,12 @@ impl Operands {
     fn new(step: &Step, device: &Shared) -> Result<Self, ExecError> {
         let mut buffers: Vec<(BufferId, usize)> = Vec::new();
         let mut step = step.clone();
+        // Decoders update their caches where they lie.
+        for &(past, present) in step.updates() {
+            if step.inputs[past].shape == step.outputs[present].shape {
+                step.outputs[present].buffer = step.inputs[past].buffer;
+            }
+        }
         for view in step.inputs.iter_mut().chain(&mut step.outputs) {
             let end = view_range(view).end;
             let at = buffers.iter().position(|(buffer, _)| *buffer == view.buffer).unwrap_or_else(|| {

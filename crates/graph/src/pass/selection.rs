@@ -1,7 +1,7 @@
 //! Which passes run.
 use crate::{
     pass::PASSES,
-    plan::{ATTENTION, CHANNELS_LAST, GATED, NORMED, OPTIONAL_STAGES},
+    plan::{APPEND_ATTENTION, ATTENTION, CHANNELS_LAST, GATED, NORMED, OPTIONAL_STAGES},
 };
 
 /// The passes and the optional stages of planning that run: all but those switched off by name.
@@ -12,6 +12,7 @@ pub struct Selection {
     attention: bool,
     normed_products: bool,
     gated_products: bool,
+    append_attention: bool,
 }
 
 impl Selection {
@@ -67,6 +68,14 @@ impl Selection {
         self
     }
 
+    /// With a token's attention and the update of the cache that it reads as one step, if the device wants that and it is not
+    /// switched off.
+    #[must_use]
+    pub fn with_append_attention(mut self, wanted: bool) -> Self {
+        self.append_attention = wanted;
+        self
+    }
+
     /// True if the pass or stage of this name runs.
     pub fn runs(&self, name: &str) -> bool {
         let wanted = match name {
@@ -74,6 +83,7 @@ impl Selection {
             ATTENTION => self.attention,
             NORMED => self.normed_products,
             GATED => self.gated_products,
+            APPEND_ATTENTION => self.append_attention,
             _ => true,
         };
         wanted && !self.off.contains(&name)

@@ -8,19 +8,11 @@ use crate::{
     shape::dense_strides,
 };
 
-/// The pairs of a step's past and output, as numbers of inputs and outputs, that may have one address in a run.
-pub(super) fn pairs(step: &Step) -> &'static [(usize, usize)] {
-    match &step.prim {
-        Prim::Append(append) if append.past => &[(3, 0), (4, 1)],
-        _ => &[],
-    }
-}
-
 /// Gives readers of a past that come behind its update, or are part of it, a copy that is made before all other work.
 pub(super) fn keep_apart(draft: &mut Draft) {
     let mut copies = Vec::new();
     for at in 0..draft.steps.len() {
-        for &(input, output) in pairs(&draft.steps[at]) {
+        for &(input, output) in draft.steps[at].updates() {
             let (past, present) = (draft.steps[at].inputs[input].buffer, draft.steps[at].outputs[output].buffer);
             let given = matches!(draft.buffers[past.0 as usize].origin, Origin::Input(_));
             if given && draft.output_buffers.contains(&present) && readers(draft, at, input).next().is_some() {
@@ -38,7 +30,7 @@ pub(super) fn keep_apart(draft: &mut Draft) {
 fn readers(draft: &mut Draft, at: usize, own: usize) -> impl Iterator<Item = &mut View> {
     let past = &draft.steps[at].inputs[own];
     let (buffer, offset) = (past.buffer, past.offset);
-    let pasts = pairs(&draft.steps[at]);
+    let pasts = draft.steps[at].updates();
     let views = draft.steps[at..].iter_mut().enumerate().flat_map(move |(number, step)| {
         let views = step.inputs.iter_mut().enumerate();
         let others = views.filter(move |(input, view)| !(number == 0 && is_apart(pasts, own, offset, *input, view)));

@@ -1,4 +1,5 @@
 //! Plans: fused steps and one arena.
+mod append_attention;
 mod attention;
 mod channels_last;
 mod dump;
@@ -28,8 +29,18 @@ pub use dump::PlanText;
 pub use place::ALIGNMENT;
 
 /// Stages of planning that can be left out.
-pub const OPTIONAL_STAGES: [&str; 9] =
-    ["integer-products", "fused", "folded", ATTENTION, "epilogues", NORMED, GATED, "rotary-append", CHANNELS_LAST];
+pub const OPTIONAL_STAGES: [&str; 10] = [
+    "integer-products",
+    "fused",
+    "folded",
+    ATTENTION,
+    "epilogues",
+    NORMED,
+    GATED,
+    "rotary-append",
+    APPEND_ATTENTION,
+    CHANNELS_LAST,
+];
 
 /// The stage that runs only for devices that want it ([`Selection::with_attention`]).
 pub(crate) const ATTENTION: &str = "fused-attention";
@@ -39,6 +50,9 @@ pub(crate) const NORMED: &str = "normed-products";
 
 /// The stage that runs only for devices that want it ([`Selection::with_gated_products`]).
 pub(crate) const GATED: &str = "gated-products";
+
+/// The stage that runs only for devices that want it ([`Selection::with_append_attention`]).
+pub(crate) const APPEND_ATTENTION: &str = "append-attention";
 
 /// The stage that runs only for devices that want it ([`Selection::with_channels_last`]).
 pub(crate) const CHANNELS_LAST: &str = "channels-last";
@@ -139,6 +153,7 @@ impl Plan {
             (NORMED, &mut normed::merge),
             (GATED, &mut gated::merge),
             ("rotary-append", &mut rotary_append::merge),
+            (APPEND_ATTENTION, &mut append_attention::merge),
             (CHANNELS_LAST, &mut |draft| {
                 channels_last::relayout(draft);
                 fold(draft);

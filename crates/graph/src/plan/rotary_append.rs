@@ -101,7 +101,7 @@ fn heads(view: &View, first: usize, count: usize) -> View {
 }
 
 /// True if two views show the same elements in the same order.
-fn is_same(a: &View, b: &View) -> bool {
+pub(super) fn is_same(a: &View, b: &View) -> bool {
     let strides = |view: &View| -> Vec<isize> {
         let extents = view.shape.iter().zip(&view.strides);
         extents.filter(|(extent, _)| **extent > 1).map(|(_, &stride)| stride).collect()

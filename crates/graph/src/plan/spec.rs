@@ -119,12 +119,12 @@ pub(super) fn placed(plan: &Plan, bytes: &[usize]) -> Result<(), String> {
 /// Checks the rule of [`Append`](crate::prim::Append): an output of the run may be its past, an input of the run.
 fn updates(plan: &Plan) -> Result<(), String> {
     for (at, step) in plan.steps.iter().enumerate() {
-        for &(input, output) in in_place::pairs(step) {
+        for &(input, output) in step.updates() {
             let (past, present) = (&step.inputs[input], &step.outputs[output]);
             if !matches!((plan.place(past), plan.place(present)), (Place::Input(_), Place::Output(_))) {
                 continue;
             }
-            let apart = |at: usize, view| in_place::is_apart(in_place::pairs(step), input, past.offset, at, view);
+            let apart = |at: usize, view| in_place::is_apart(step.updates(), input, past.offset, at, view);
             let own = step.inputs.iter().enumerate().filter(|(at, view)| !apart(*at, view)).map(|(_, view)| view);
             let behind = plan.steps[at + 1..].iter().flat_map(|step| &step.inputs);
             if own.chain(behind).any(|view| view.buffer == past.buffer) {
