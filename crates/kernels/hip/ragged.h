@@ -1,6 +1,7 @@
 // Rows of `columns` elements that lie one behind the other, but not each at a multiple of a pack of VEC. A row's packs are
 // those that it has a share in; the first and the last one may be its neighbours' too. Places count from the first pack on.
 // All rows together have a pack at least.
+#if RAGGED
 typedef Pack<T, VEC> RowPack;
 struct RaggedRow {
   u64 start;      // of the first pack, as elements of all rows count
@@ -71,3 +72,4 @@ DEV void store_pack(const RaggedRow& r, T* y, u32 at, const RowPack& pack) {
   for (u32 v = 0; v < VEC; v++)
     if (is_in(v, share)) y[v] = pack.at[v];
 }
+#endif
