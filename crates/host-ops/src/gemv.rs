@@ -18,6 +18,8 @@ const ROWS: usize = 8;
 const FEW: usize = 64;
 /// Elements of the matrix that are worth a task.
 const GRAIN: usize = 1 << 15;
+/// Columns of a task at least: shorter runs of memory from each row are read slowly.
+const GRAIN_COLUMNS: usize = 128;
 
 /// A matrix one of whose strides is 1.
 #[derive(Clone, Copy)]
@@ -51,7 +53,7 @@ pub(crate) unsafe fn gemv<C: Compute, B: Source<C>>(
     parallel: &dyn Parallel,
     store: impl Fn(usize, &[C]) + Sync,
 ) {
-    let grain = GRAIN.div_ceil(vector.len().max(1)).next_multiple_of(64);
+    let grain = GRAIN.div_ceil(vector.len().max(1)).next_multiple_of(GRAIN_COLUMNS);
     parallel.ranges(columns, grain, |range| {
         // SAFETY: the caller vouches for all rows and columns.
         unsafe {

@@ -115,7 +115,13 @@ impl Output<'_> {
         body(&|tile| {
             tile.each_row(|row, values| {
                 // SAFETY: as above.
-                unsafe { to.store(tile.batch, row, tile.column, values.iter().map(|value| value.scaled(alpha))) };
+                unsafe {
+                    if alpha == 1.0 && column == 1 {
+                        to.store_neighbours(tile.batch, row, tile.column, values);
+                    } else {
+                        to.store(tile.batch, row, tile.column, values.iter().map(|value| value.scaled(alpha)));
+                    }
+                }
             });
         })
     }
@@ -247,6 +253,21 @@ unsafe impl<O> Send for Destination<O> {}
 unsafe impl<O> Sync for Destination<O> {}
 
 impl<O> Destination<O> {
+    /// Stores neighbours of a row, whose columns are neighbours in memory.
+    ///
+    /// # Safety
+    /// They are there, and no one else stores them.
+    #[inline(always)]
+    unsafe fn store_neighbours<C: Compute>(&self, batch: usize, row: usize, column: usize, values: &[C])
+    where
+        O: Target<C>,
+    {
+        let offset = batch as isize * self.batch + row as isize * self.row + column as isize;
+        // SAFETY: the caller's.
+        let to = unsafe { std::slice::from_raw_parts_mut(self.start.wrapping_offset(offset), values.len()) };
+        O::write_sums(values, C::NOTHING, to);
+    }
+
     /// Stores neighbours of a row.
     ///
     /// # Safety

@@ -26,7 +26,10 @@ impl Parallel for Serial {
 impl dyn Parallel + '_ {
     /// Cuts `0..count` into ranges of at least `grain` and runs them.
     pub fn ranges(&self, count: usize, grain: usize, body: impl Fn(std::ops::Range<usize>) + Sync) {
-        let tasks = count.div_ceil(grain.max(1)).min(self.threads() * 4).max(1);
+        let threads = self.threads();
+        // Several for each thread even out their different speeds; one alone has nobody to wait for.
+        let most = if threads == 1 { 1 } else { threads * 4 };
+        let tasks = count.div_ceil(grain.max(1)).min(most).max(1);
         if tasks == 1 {
             return body(0..count);
         }
@@ -54,6 +57,17 @@ mod tests {
         fn run(&self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
             std::thread::scope(|scope| (0..tasks).for_each(|task| drop(scope.spawn(move || body(task)))));
         }
+    }
+
+    #[test]
+    fn one_thread_takes_everything_at_once() {
+        let calls = AtomicUsize::new(0);
+        let parallel: &dyn Parallel = &Serial;
+        parallel.ranges(1000, 1, |range| {
+            assert_eq!(range, 0..1000);
+            calls.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(calls.into_inner(), 1);
     }
 
     #[test]

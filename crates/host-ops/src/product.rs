@@ -21,6 +21,8 @@ const DEPTH: usize = 256;
 /// Strips of rows and of columns that a cell has at most.
 const CELL_ROWS: usize = 20;
 const CELL_COLUMNS: usize = 8;
+/// Depths of the left operand that are packed at a time.
+const PACKED: usize = 64;
 /// Bytes that memory is fetched in.
 const LINE: usize = 64;
 /// Strips of rows of a cell that take so long that asking for the next strip of columns meanwhile costs little.
@@ -450,9 +452,18 @@ unsafe fn pack_left<C: Compute, A: Source<C>>(
             let rows = kernels.rows.min(extents.rows - row);
             let start = left.start.wrapping_offset(batch as isize * left.batch + row as isize * left.row);
             // Blocks of depths keep the lines that are written in the cache while rows are read along their length.
-            for (block, depths) in strip.chunks_mut(kernels.rows * 64).zip(left.depth.chunks(64)) {
+            for (block, depths) in strip.chunks_mut(kernels.rows * PACKED).zip(left.depth.chunks(PACKED)) {
+                let are_neighbours = !A::SAME && depths.windows(2).all(|pair| pair[1] == pair[0] + 1);
                 for r in 0..rows {
                     let from = start.wrapping_offset(r as isize * left.row);
+                    if are_neighbours {
+                        let mut values = [C::ZERO; PACKED];
+                        let values = &mut values[..depths.len()];
+                        // SAFETY: the caller's.
+                        unsafe { read_row(from.wrapping_offset(depths[0]), 1, values) };
+                        block[r..].iter_mut().step_by(kernels.rows).zip(values).for_each(|(to, value)| *to = *value);
+                        continue;
+                    }
                     for (to, &offset) in block[r..].iter_mut().step_by(kernels.rows).zip(depths) {
                         // SAFETY: the caller's.
                         *to = unsafe { from.offset(offset).read() }.read();

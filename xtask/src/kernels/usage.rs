@@ -11,7 +11,7 @@ const REGISTERS: u32 = 64;
 const REGISTERS_OF_FEW_ROWS: u32 = 128;
 /// Rows are normalised while the first weights are on their way to registers; four waves still share a SIMD.
 const REGISTERS_OF_NORMED_ROWS: u32 = 136;
-/// Rows that are read once, and the sums of a unit, stay in registers: fewer waves, each with more bytes on their way.
+/// Rows that are read once, windows, and the sums of a unit stay in registers: fewer waves, each with more bytes on their way.
 const REGISTERS_OF_ROWS: u32 = 112;
 /// Sums of several heads, and keys and values on their way for all of them: few waves with many bytes each.
 const REGISTERS_OF_CACHED_ROWS: u32 = 224;
@@ -70,7 +70,7 @@ impl Usage {
         let registers = match kernel {
             "gemm" | "attention" | "cached_tiles" | "cached_few" => REGISTERS_OF_TILES,
             "cached_rows" => REGISTERS_OF_CACHED_ROWS,
-            "softmax" | "softmax_staged" | "normalise" | "recurrent_step" => REGISTERS_OF_ROWS,
+            "softmax" | "softmax_ragged" | "normalise" | "pool_window" | "recurrent_step" => REGISTERS_OF_ROWS,
             "quant_mma" => REGISTERS_OF_NORMED_ROWS,
             "gemv" | "quant_gemv" | "attend_rows" => REGISTERS_OF_FEW_ROWS,
             _ => REGISTERS,

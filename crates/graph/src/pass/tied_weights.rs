@@ -105,7 +105,9 @@ fn matrix(graph: &Graph, id: ValueId) -> Option<(&Tensor, [usize; 2])> {
 
 /// True if nothing but gathers reads a value.
 fn is_table(graph: &Graph, links: &Links, id: ValueId) -> bool {
-    let gathers = |node: &Node| node.op.name() == "Gather" && node.inputs[0] == Some(id) && node.inputs[1] != Some(id);
+    let gathers = |node: &Node| {
+        node.op.name() == "Gather" && matches!(node.inputs[..], [Some(data), Some(by)] if data == id && by != id)
+    };
     !links.is_wanted(id)
         && !links.readers(id).is_empty()
         && links.readers(id).iter().all(|reader| gathers(graph.node(*reader)))
@@ -113,7 +115,7 @@ fn is_table(graph: &Graph, links: &Links, id: ValueId) -> bool {
 
 /// True if the node is a product that reads a value as its matrix, as it is.
 fn multiplies(node: &Node, id: ValueId) -> bool {
-    matches!(node.op.name(), "MatMul" | "FusedMatMul" | "Gemm" | "FusedGemm") && node.inputs[1] == Some(id)
+    matches!(node.op.name(), "MatMul" | "FusedMatMul" | "Gemm" | "FusedGemm") && node.inputs.get(1) == Some(&Some(id))
 }
 
 /// True if one large constant is the other's transpose.
