@@ -111,37 +111,40 @@ fn hipdnn_reads_heads_of_several_sequences_where_they_lie() {
     }
 }
 
-/// A decoder's attention over as many tokens as there are now.
-fn decoder(total: usize) -> Graph {
+/// A decoder's attention; its last input says how many tokens there are with those at hand.
+fn decoder() -> Graph {
     let mut build = Build::default();
-    let tokens = [(); 3].map(|()| Some(build.input()));
-    let caches = [(); 2].map(|()| Some(build.input()));
-    let (lengths, total) = (build.input_of(DType::I32), build.constant(tensor(DType::I32, &[], &[total as f64])));
-    let inputs = [&tokens[..], &caches, &[Some(lengths), Some(total)]].concat();
+    let floats = [(); 5].map(|()| Some(build.input()));
+    let inputs = [&floats[..], &[(); 2].map(|()| Some(build.input_of(DType::I32)))].concat();
     let attributes = [("num_heads", Attribute::Int(4)), ("kv_num_heads", Attribute::Int(2))];
     let made = build.outputs_of("com.microsoft", "GroupQueryAttention", &inputs, &attributes, &[Some(DType::F32); 3]);
     build.outputs(&made)
 }
 
+/// One program runs all: what it keeps of a prompt must not serve the tokens behind it, which have the same shapes as a
+/// prompt of one or two.
 #[test]
 fn a_prompt_is_hipdnns_and_the_tokens_behind_it_are_ours() {
+    const DNN: &str = "hipDNN: HOST_CPU_ENGINE";
+    const OWN: &str = "own: cached_attention";
     let settings = GpuSettings { dnn: Some(Arc::new(dnn::offering())), ..GpuSettings::default() };
-    let gpu = common::device::simulated("gfx1100").with(settings);
-    let mut caches = [floats(&[1, 2, 8, 16], 7), floats(&[1, 2, 8, 16], 8)];
-    for (rows, total, by) in
-        [(5, 5, "hipDNN: HOST_CPU_ENGINE"), (1, 6, "own: cached_attention"), (2, 8, "own: cached_attention")]
+    let on_gpu = Program::new(decoder(), &common::device::simulated("gfx1100").with(settings)).unwrap();
+    let on_host = Program::new(decoder(), &HostDevice::new()).unwrap();
+    let mut caches = [floats(&[2, 2, 8, 16], 7), floats(&[2, 2, 8, 16], 8)];
+    // The second sequence is two tokens shorter than the first, and padded behind its end.
+    for (rows, total, by) in [(5, 5, DNN), (1, 6, OWN), (2, 8, OWN), (1, 1, DNN), (1, 2, OWN), (2, 2, DNN), (5, 5, DNN)]
     {
-        let on_gpu = Program::new(decoder(total), &gpu).unwrap();
-        let on_host = Program::new(decoder(total), &HostDevice::new()).unwrap();
-        let mut given: Vec<Tensor> = [64, 32, 32].map(|width| floats(&[1, rows, width], width as u64)).to_vec();
+        let mut given: Vec<Tensor> = [64, 32, 32].map(|width| floats(&[2, rows, width], width as u64)).to_vec();
         given.extend(caches.clone());
-        given.push(tensor(DType::I32, &[1], &[total as f64 - 1.0]));
+        let last = total as f64 - 1.0;
+        given.push(tensor(DType::I32, &[2], &[last, (last - 2.0).max(0.0)]));
+        given.push(tensor(DType::I32, &[], &[total as f64]));
         let (found, wanted) = (run_program(&on_gpu, &given).unwrap(), run_program(&on_host, &given).unwrap());
         for (found, wanted) in found.iter().zip(&wanted) {
             assert_close(&numbers(found), &numbers(wanted), 1e-4);
         }
         let steps = dnn::run_by(&on_gpu, &given);
-        assert_eq!(steps.last().map(String::as_str), Some(by), "{steps:?}");
+        assert_eq!(steps.last().map(String::as_str), Some(by), "{rows} of {total}: {steps:?}");
         caches = [found[1].clone(), found[2].clone()];
     }
 }

@@ -7,11 +7,11 @@ use hip::DriverKind;
 /// Products with fewer multiplications than this are not worth a vendor's library: a launch costs as much.
 const SMALL_PRODUCT: usize = 1 << 20;
 
-/// Devices whose hipDNN runs long attention faster than our own kernel, by the start of their names: where queries and keys
-/// are a multiple of this many, because a library makes code for each length, which took cuDNN a second.
+/// Devices where a library's kernels run long attention faster than our own, by the start of their names: where queries and
+/// keys are a multiple of this many, because a library makes code for each length, which took cuDNN a second.
 ///
-/// Measured on an H200, 2048 tokens in heads of 64 and 128: the kernels that cuDNN makes reach 373 and 533 Tflop/s (in PyTorch),
-/// our own 211 and 252. No AMD device was measured.
+/// Measured on an H200, 2048 tokens in heads of 64 and 128: the kernels that cuDNN makes reach 373 and 533 Tflop/s, our own 211
+/// and 252. Theirs ran in PyTorch; by way of hipDNN they have been made and not run yet. No AMD device was measured.
 const LONG_ATTENTION: [(&str, usize); 1] = [("sm_90", 512)];
 
 /// What a session wants of hipDNN.

@@ -30,7 +30,9 @@ pub fn device() -> HostDevice {
 
 /// Who runs each step of the plan for these inputs: `own: map`, with the reason after a comma.
 pub fn run_by(program: &Program, given: &[Tensor]) -> Vec<String> {
-    let inputs: Vec<Input<'_>> = given.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
+    let value = |at: usize| program.needs_value(at).then(|| given[at].bytes());
+    let inputs: Vec<Input<'_>> =
+        given.iter().enumerate().map(|(at, tensor)| Input { shape: tensor.shape(), value: value(at) }).collect();
     let prepared = program.plan(&inputs).unwrap();
     let steps = prepared.plan().steps.iter().enumerate();
     steps
