@@ -93,7 +93,7 @@ def test_group_query_attention():
         check_decoder(found, make, 1, ragged, do_rotary=1, rotary_interleaved=1)
         check_decoder(found, make, 1, [0, 11, 4], do_rotary=1, softcap=2.0)
         check_decoder(found, make, 1, ragged, do_rotary=1, local_window_size=4, packed=True)
-        check_decoder(found, make, 1, ragged, do_rotary=1, local_window_size=1, smooth_softmax=1, half=4)
+        check_decoder(found, make, 1, ragged, do_rotary=1, local_window_size=1, smooth_softmax=1)
         check_decoder(found, make, 1, [4, 4, 4], do_rotary=1, shared=False)
         check_decoder(found, make, 1, ragged, softcap=2.0)
         check_decoder(found, make, 1, ragged, local_window_size=4)
