@@ -8,6 +8,10 @@
 // The dialect: no includes, no `warpSize`, no lane masks. WARP is the wave's width; it is no constant expression in the
 // simulator, so arrays are sized for the narrowest wave (threads / MIN_WARP). Shuffles and barriers are reached by all
 // threads of the wave or block. LDS comes from SHARED and DYN_SHARED only, at most 48 KiB in all.
+//
+// Where launches may begin before the one before them has ended (the twin from sm_90 on), a kernel waits for that end before it
+// does anything. KERNEL_EARLY leaves it to the text: EARLIER_DONE() comes in every thread before it touches what earlier launches
+// read or write, and only constants are read before that, which the launcher names (`Args::constant`).
 
 #if defined(GPU_SIM)
 #include "wavesim.h"
@@ -20,10 +24,29 @@
   void name(const HostLaunch* launch) { wavesim_run(#name, launch, name##_thread, threads); }                          \
   }                                                                                                                    \
   static void name##_body(const Args& a)
+#define KERNEL_EARLY KERNEL
+#define EARLIER_DONE()
 #elif defined(__CUDACC_RTC__)
 #define DEV static __device__ __forceinline__
 #define KERNEL_BOUNDS(threads) __launch_bounds__(threads)
-#define KERNEL(name, threads, Args) extern "C" __global__ void KERNEL_BOUNDS(threads) name(const Args a)
+#if __CUDA_ARCH__ >= 900
+#define EARLIER_DONE() asm volatile("griddepcontrol.wait;" ::: "memory")
+// The next launch may begin as soon as all blocks of this one have.
+#define NEXT_MAY_BEGIN() asm volatile("griddepcontrol.launch_dependents;")
+#else
+#define EARLIER_DONE()
+#define NEXT_MAY_BEGIN()
+#endif
+#define KERNEL_BEGUN(name, threads, Args, begin)                                                                       \
+  DEV void name##_body(const Args& a);                                                                                 \
+  extern "C" __global__ void KERNEL_BOUNDS(threads) name(const __grid_constant__ Args a) {                             \
+    NEXT_MAY_BEGIN();                                                                                                  \
+    begin;                                                                                                             \
+    name##_body(a);                                                                                                    \
+  }                                                                                                                    \
+  DEV void name##_body(const Args& a)
+#define KERNEL(name, threads, Args) KERNEL_BEGUN(name, threads, Args, EARLIER_DONE())
+#define KERNEL_EARLY(name, threads, Args) KERNEL_BEGUN(name, threads, Args, )
 #define DYN_SHARED(T, name)                                                                                            \
   extern __shared__ __align__(16) unsigned char dyn_shared_bytes[];                                                    \
   T* name = (T*)dyn_shared_bytes
@@ -107,6 +130,8 @@ static __device__ inline unsigned atomicMax(unsigned* p, unsigned v) {
     name##_body(*(const Args*)__builtin_amdgcn_kernarg_segment_ptr());                                                 \
   }                                                                                                                    \
   DEV void name##_body(const Args& a)
+#define KERNEL_EARLY KERNEL
+#define EARLIER_DONE()
 #define DYN_SHARED(T, name)                                                                                            \
   extern __shared__ __align__(16) unsigned char dyn_shared_bytes[];                                                    \
   T* name = (T*)dyn_shared_bytes

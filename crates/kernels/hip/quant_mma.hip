@@ -187,7 +187,7 @@ DEV void multiply(Sums& sums, const Fragment& x, const Fragment& w) {
 #endif
 }
 
-KERNEL(quant_mma, THREADS, QuantArgs) {
+KERNEL_EARLY(quant_mma, THREADS, QuantArgs) {
   SHARED(f32, staged, THREADS / MIN_WARP * TILE);
   const u32 lane = threadIdx.x % WARP, wave = threadIdx.x / WARP, tiles = THREADS / WARP / a.parts;
   const u32 top = blockIdx.z * 16, tile = blockIdx.x * tiles + wave / a.parts;
@@ -227,6 +227,7 @@ KERNEL(quant_mma, THREADS, QuantArgs) {
   Round now;
   u32 round = blockIdx.y * a.parts + wave % a.parts;
   if (round < rounds) load(round, now);
+  EARLIER_DONE();
 #if STAGED
   SHARED(f32, squares, NORM ? (FEW ? 8 : 16) * THREADS / MIN_WARP : 1);
   DYN_SHARED(u16, lines);

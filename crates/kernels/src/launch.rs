@@ -90,6 +90,8 @@ pub struct Args {
     bytes: Vec<u8>,
     align: usize,
     pointers: Vec<(usize, Pointer)>,
+    /// Those that are read before earlier launches have ended.
+    ahead: Vec<Pointer>,
     fields: Vec<Field>,
 }
 
@@ -123,6 +125,20 @@ impl Args {
         self.pointer(name, if made { Pointer::Scratch(bytes as usize) } else { Pointer::Input(number, bytes) })
     }
 
+    /// As [`input`](Self::input), of what the kernel reads before it waits for earlier launches: it can begin early only if that is
+    /// a constant.
+    #[must_use]
+    pub fn constant(mut self, name: &'static str, number: usize, view: &View) -> Self {
+        self = self.input(name, number, view);
+        self.ahead.extend(self.pointers.last().map(|&(_, pointer)| pointer));
+        self
+    }
+
+    /// What the kernel reads before it waits for earlier launches.
+    pub fn ahead(&self) -> &[Pointer] {
+        &self.ahead
+    }
+
     /// The address of the first element of output `number`, which `view` is.
     #[must_use]
     pub fn output(self, name: &'static str, number: usize, view: &View) -> Self {
@@ -132,7 +148,8 @@ impl Args {
     /// The same fields with other memory behind the addresses so far.
     #[must_use]
     pub fn moved(mut self, to: impl Fn(Pointer) -> Pointer) -> Self {
-        self.pointers.iter_mut().for_each(|(_, pointer)| *pointer = to(*pointer));
+        let pointers = self.pointers.iter_mut().map(|(_, pointer)| pointer);
+        pointers.chain(&mut self.ahead).for_each(|pointer| *pointer = to(*pointer));
         self
     }
 

@@ -119,9 +119,9 @@ impl<'a> Weights<'a> {
     }
 
     fn args(&self, args: Args) -> Args {
-        let args = args.input("scales", 2, self.scales);
+        let args = args.constant("scales", 2, self.scales);
         let args = match self.zeros {
-            Some(zeros) => args.input("zeros", 3, zeros),
+            Some(zeros) => args.constant("zeros", 3, zeros),
             None => args.null("zeros"),
         };
         args.u32("blocks", self.blocks as u32)
@@ -347,7 +347,7 @@ impl Task<'_> {
     fn args(&self, cut: &Cut, units: usize) -> Args {
         let Self { weights, product, prologue, .. } = *self;
         let args = Args::new().input("left", product.left.number, product.left.view);
-        let args = args.input("right", product.right.number, product.right.view).output("out", 0, product.out.0);
+        let args = args.constant("right", product.right.number, product.right.view).output("out", 0, product.out.0);
         let args = if cut.splits > 1 { args.scratch("partial", 0) } else { args.null("partial") };
         let args = product
             .operands

@@ -23,6 +23,7 @@ mod blas;
 mod blocks;
 mod candidate;
 mod code;
+mod early;
 mod flight;
 mod frame;
 mod host_step;

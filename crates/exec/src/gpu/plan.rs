@@ -13,6 +13,7 @@ use super::{
     bind::{Arguments, Template},
     blocks::Block,
     candidate::Candidate,
+    early,
     flight::{FaultNodes, Flight},
     frame::{Bases, Buffers, Layout},
     host_step::view_range,
@@ -73,6 +74,7 @@ impl GpuPlan {
         let nodes: Vec<usize> = (0..tasks.len()).filter(|&at| reports_faults(&tasks[at])).collect();
         let counters = tasks.iter().map(counters).max().unwrap_or(0);
         let layout = Layout::new(plan.arena_bytes, scratch_bytes, nodes.len(), counters);
+        early::mark(&mut tasks, &plan);
         let mut template = Template::default();
         for (at, (task, step)) in tasks.iter_mut().zip(&plan.steps).enumerate() {
             let product_at = task.product_at();

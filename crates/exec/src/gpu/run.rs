@@ -250,7 +250,7 @@ unsafe fn steps(
     let mut watch = observer.map(|observer| Watch::new(observer, device, stream)).transpose()?;
     for at in 0..plan.tasks.len() {
         // SAFETY: the caller's promise.
-        unsafe { step(plan, at, run, arguments, stream)? };
+        unsafe { step(plan, at, run, arguments, stream, watch.is_some())? };
         if let Some(watch) = &mut watch {
             watch.mark(stream)?;
         }
@@ -258,7 +258,7 @@ unsafe fn steps(
     watch.map_or(Ok(()), |watch| watch.report(plan))
 }
 
-/// Queues one step.
+/// Queues one step. If it is watched, its launches do not begin early: the time between two marks is its own.
 ///
 /// # Safety
 /// As for [`work`].
@@ -268,21 +268,22 @@ unsafe fn step(
     run: &Run<'_>,
     arguments: &mut Arguments,
     stream: RawStream<'_>,
+    is_watched: bool,
 ) -> Result<(), ExecError> {
     let (step, buffers, device) = (&plan.plan.steps[at], plan.buffers(at), &plan.program.device.device);
     match &plan.tasks[at] {
         Task::Nothing => Ok(()),
         // SAFETY: the caller's promise.
-        Task::Kernels { launches, .. } => unsafe { launch(plan, step.node, launches, arguments, stream) },
+        Task::Kernels { launches, .. } => unsafe { launch(plan, step.node, launches, arguments, stream, is_watched) },
         Task::Blas { before, product, behind } => {
             // SAFETY: the caller's promise.
-            unsafe { launch(plan, step.node, before, arguments, stream) }?;
+            unsafe { launch(plan, step.node, before, arguments, stream, is_watched) }?;
             let bases = &arguments.bases;
             let workspace = address_of(bases.0[buffers.block()] + plan.layout.scratch_at);
             // SAFETY: as above; the workspace is the plan's scratch memory, which is large enough for every step.
             unsafe { product.execute(|buffer| buffers.address(buffer, bases), workspace, stream) }?;
             // SAFETY: as above.
-            unsafe { launch(plan, step.node, behind, arguments, stream) }
+            unsafe { launch(plan, step.node, behind, arguments, stream, is_watched) }
         }
         Task::Dnn(dnn) => {
             let bases = &arguments.bases;
@@ -309,13 +310,19 @@ unsafe fn launch(
     launches: &[ReadyLaunch],
     arguments: &mut Arguments,
     stream: RawStream<'_>,
+    is_watched: bool,
 ) -> Result<(), ExecError> {
-    for ReadyLaunch { function, launch, args } in launches {
+    for ReadyLaunch { function, launch, args, is_early } in launches {
         let (grid, block, lds, mut argument) =
             (launch.grid, [launch.threads, 1, 1], launch.lds_bytes, [arguments.at(*args)]);
-        // SAFETY: the argument is the kernel's structure with addresses of memory that the planner keeps apart and the
-        // caller vouches for; the code lives as long as the device does.
-        let launched = unsafe { function.launch(grid, block, lds, stream, &mut argument) };
+        let launched = if *is_early && !is_watched {
+            // SAFETY: as below. What was queued before is a launch of ours, and this kernel waits for its end.
+            unsafe { function.launch_early(grid, block, lds, stream, &mut argument) }
+        } else {
+            // SAFETY: the argument is the kernel's structure with addresses of memory that the planner keeps apart and the
+            // caller vouches for; the code lives as long as the device does.
+            unsafe { function.launch(grid, block, lds, stream, &mut argument) }
+        };
         launched.map_err(|source| ExecError::Launch {
             node: plan.program.label(node),
             kernel: launch.kernel.name,

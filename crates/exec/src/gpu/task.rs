@@ -46,6 +46,8 @@ pub(super) struct ReadyLaunch {
     pub launch: Launch,
     /// The word of the plan's arguments that its own begin at.
     pub args: usize,
+    /// True if its blocks may begin before the launch before it has ended.
+    pub is_early: bool,
 }
 
 impl Task {
@@ -166,7 +168,7 @@ fn ready(launches: Vec<Launch>, code: &mut impl Iterator<Item = Outcome>) -> Res
     // All of them are taken, also behind one that failed: the next step's come after.
     let outcomes: Vec<Outcome> = code.take(launches.len()).collect();
     let pairs = launches.into_iter().zip(outcomes);
-    pairs.map(|(launch, outcome)| Ok(ReadyLaunch { function: outcome?, launch, args: 0 })).collect()
+    pairs.map(|(launch, outcome)| Ok(ReadyLaunch { function: outcome?, launch, args: 0, is_early: false })).collect()
 }
 
 fn choose(step: &Step, program: &Program) -> (Choice, Option<Entry>) {

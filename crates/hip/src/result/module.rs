@@ -123,3 +123,31 @@ pub unsafe fn launch(
     let status = unsafe { launch(function, gx, gy, gz, bx, by, bz, lds_bytes, stream, arguments, ptr::null_mut()) };
     runtime.check("hipModuleLaunchKernel", status)
 }
+
+/// As [`launch`]; the blocks may begin before the launch before this one has ended, where the driver has such launches.
+///
+/// # Errors
+/// The driver's status.
+///
+/// # Safety
+/// As for [`launch`]. Blocks touch nothing that earlier work of the stream reads or writes before they have waited for its end.
+pub unsafe fn launch_early(
+    runtime: &Runtime,
+    function: Handle,
+    grid: [u32; 3],
+    block: [u32; 3],
+    lds_bytes: u32,
+    stream: Handle,
+    arguments: *mut *mut c_void,
+) -> Result<(), HipError> {
+    let Some(launch_ex) = runtime.table.twin_launch_kernel_ex else {
+        // SAFETY: the caller's promise.
+        return unsafe { launch(runtime, function, grid, block, lds_bytes, stream, arguments) };
+    };
+    let attribute = twin::LaunchAttribute::EARLY;
+    let config =
+        twin::LaunchConfig { grid, block, lds_bytes, stream, attributes: &raw const attribute, attribute_count: 1 };
+    // SAFETY: the configuration and its attribute live for the call; the rest is the caller's promise.
+    let status = unsafe { launch_ex(&raw const config, function, arguments, ptr::null_mut()) };
+    runtime.check("cuLaunchKernelEx", status)
+}

@@ -10,7 +10,7 @@ use super::image;
 use super::report_leak;
 use super::stream::RawStream;
 use crate::HipError;
-use crate::result::module;
+use crate::result::{Runtime, module};
 use crate::sys::codes::function;
 use crate::sys::{Handle, twin};
 
@@ -86,6 +86,9 @@ impl Module {
     }
 }
 
+/// A way to queue a launch.
+type Launch = unsafe fn(&Runtime, Handle, [u32; 3], [u32; 3], u32, Handle, *mut *mut c_void) -> Result<(), HipError>;
+
 impl Function {
     /// The device it runs on.
     pub fn device(&self) -> &Device {
@@ -109,6 +112,42 @@ impl Function {
         stream: RawStream<'_>,
         arguments: &mut [*mut c_void],
     ) -> Result<(), HipError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_as(grid, block, lds_bytes, stream, arguments, module::launch) }
+    }
+
+    /// As [`launch`](Self::launch), but the blocks may begin before the launch before this one has ended, where the driver has
+    /// such launches; elsewhere it is the same.
+    ///
+    /// # Errors
+    /// The driver's status.
+    ///
+    /// # Safety
+    /// As for [`launch`](Self::launch). The work queued before is a launch, and the kernel waits for its end by itself before it
+    /// touches what earlier work of the stream reads or writes.
+    pub unsafe fn launch_early(
+        &self,
+        grid: [u32; 3],
+        block: [u32; 3],
+        lds_bytes: u32,
+        stream: RawStream<'_>,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), HipError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_as(grid, block, lds_bytes, stream, arguments, module::launch_early) }
+    }
+
+    /// # Safety
+    /// As for the function that calls it.
+    unsafe fn launch_as(
+        &self,
+        grid: [u32; 3],
+        block: [u32; 3],
+        lds_bytes: u32,
+        stream: RawStream<'_>,
+        arguments: &mut [*mut c_void],
+        launch: Launch,
+    ) -> Result<(), HipError> {
         let device = self.device();
         let runtime = device.driver().runtime();
         let _scope = device.enter()?;
@@ -118,7 +157,7 @@ impl Function {
             self.opted_lds.fetch_max(lds_bytes, Ordering::Relaxed);
         }
         // SAFETY: the handle is ours and live; the caller vouches for the arguments and what they lead to.
-        unsafe { module::launch(runtime, self.handle, grid, block, lds_bytes, stream.handle(), arguments.as_mut_ptr()) }
+        unsafe { launch(runtime, self.handle, grid, block, lds_bytes, stream.handle(), arguments.as_mut_ptr()) }
     }
 
     /// Registers a lane uses.

@@ -2,7 +2,7 @@
 //!
 //! Callers speak HIP's numbers and shapes; the functions here translate them for the driver at hand.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 use std::path::Path;
 use std::ptr;
 
@@ -93,6 +93,49 @@ pub unsafe fn graph_exec_update(table: &RuntimeTable, exec: Handle, graph: Handl
     // SAFETY: as above.
     let status = unsafe { update(exec, graph, &mut info) };
     Some((status, info.result))
+}
+
+/// `cuLaunchKernelEx`'s description of a launch.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchConfig {
+    /// Blocks along x, y, z.
+    pub grid: [c_uint; 3],
+    /// Threads of a block along x, y, z.
+    pub block: [c_uint; 3],
+    /// Dynamic shared memory.
+    pub lds_bytes: c_uint,
+    /// Where it is queued.
+    pub stream: Handle,
+    /// So many attributes.
+    pub attributes: *const LaunchAttribute,
+    /// How many.
+    pub attribute_count: c_uint,
+}
+
+const _: () = assert!(size_of::<LaunchConfig>() == 56);
+
+/// An attribute of a launch.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchAttribute {
+    /// Which one.
+    pub number: c_int,
+    /// A union of up to 64 bytes begins at the eighth.
+    pub padding: c_int,
+    /// The value; a number is the first word.
+    pub value: [c_int; 16],
+}
+
+const _: () = assert!(size_of::<LaunchAttribute>() == 72);
+
+impl LaunchAttribute {
+    /// The launch may begin when all blocks of the one before it have, and waits for its end by an instruction.
+    pub const EARLY: Self = {
+        let mut value = [0; 16];
+        value[0] = 1;
+        Self { number: 6, padding: 0, value }
+    };
 }
 
 /// `cuFuncSetAttribute`'s number for the largest dynamic shared memory of a function.

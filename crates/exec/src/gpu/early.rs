@@ -1,0 +1,49 @@
+//! Launches that begin before the one before them has ended, where the driver has such launches.
+//!
+//! All of our kernels wait for that end by themselves (`KERNEL` of `hip/prelude.h`), which takes less time than a launch that
+//! begins behind it: blocks are there already, and have read the first constants.
+use graph::{Plan, plan::Place};
+use kernels::Pointer;
+
+use super::task::Task;
+
+/// Marks the launches of a plan that may begin early: those right behind another one of ours. Libraries' kernels, copies and the
+/// host are waited for as usual.
+pub(super) fn mark(tasks: &mut [Task], plan: &Plan) {
+    let mut is_behind_ours = false;
+    for (task, step) in tasks.iter_mut().zip(&plan.steps) {
+        match task {
+            Task::Nothing => {}
+            Task::Kernels { launches, .. } => {
+                for ready in launches {
+                    let is_constant = |input: usize| matches!(plan.place(&step.inputs[input]), Place::Constant(_));
+                    ready.is_early = is_behind_ours && reads_constants(ready.launch.args.ahead(), is_constant);
+                    is_behind_ours = true;
+                }
+            }
+            Task::Dnn(_) | Task::Blas { .. } | Task::Host { .. } => is_behind_ours = false,
+        }
+    }
+}
+
+/// Whether what is read before the wait is nothing but constants: scratch memory, for one, is made by the launch before.
+fn reads_constants(ahead: &[Pointer], is_constant: impl Fn(usize) -> bool) -> bool {
+    ahead.iter().all(|&pointer| matches!(pointer, Pointer::Input(input, _) if is_constant(input)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_constants_are_read_ahead() {
+        let (constant, made) = (Pointer::Input(1, 16), Pointer::Input(0, 0));
+        let is_constant = |input| input == 1;
+        assert!(reads_constants(&[], is_constant));
+        assert!(reads_constants(&[constant, constant], is_constant));
+        assert!(!reads_constants(&[constant, made], is_constant));
+        for other in [Pointer::Output(1, 0), Pointer::Scratch(1), Pointer::Fault, Pointer::Counters(1)] {
+            assert!(!reads_constants(&[constant, other], is_constant), "{other:?}");
+        }
+    }
+}
