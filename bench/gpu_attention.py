@@ -1,10 +1,12 @@
 """Attention of a whole prompt on a GPU, beside PyTorch's scaled_dot_product_attention, in half precision.
 
 One node in a session of ONNX Runtime with tensors bound to the device, once by our own kernels and once with its steps offered to
-hipDNN, and PyTorch as a CUDA graph, run in turn in one process, each run waited for; medians. `attention` is softmax(q·kᵀ)·v,
-`decoder` is GroupQueryAttention into a cache, which is causal and copies keys and values into the cache besides. Who ran the
-steps that were offered is what the backend recorded (`ep.hip.explain_file`), with its reason where that was not hipDNN. With
-`--option ep.hip.hipdnn=…` there is only a session with that. Without PyTorch results are compared with ONNX Runtime's CPU provider.
+hipDNN, and PyTorch as a CUDA graph, run in turn in one process; medians. `waited` is a run that is waited for, with what launching
+and waiting take; `queued` is a run among many that are waited for together, which is what the device takes. `attention` is
+softmax(q·kᵀ)·v, `decoder` is GroupQueryAttention into a cache, which is causal and copies keys and values into the cache besides: PyTorch
+has a row of attention alone, and one that copies them first. Who ran the steps that were offered is what the backend recorded
+(`ep.hip.explain_file`), with its reason where that was not hipDNN. With `--option ep.hip.hipdnn=…` there is only a session
+with that. Without PyTorch results are compared with ONNX Runtime's CPU provider.
 
 usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_attention.py LIBRARY [--tiny] [--option KEY=VALUE ...]
 """
@@ -21,6 +23,8 @@ from onnx import TensorProto, helper
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import gpu_models
 
+# Runs that are waited for together.
+QUEUED = 20
 HALF, WHOLE = TensorProto.FLOAT16, TensorProto.INT32
 # What it is, queries' heads, keys' heads, tokens, size of a head.
 CASES = [("attention", 32, 32, 2048, 64), ("attention", 32, 32, 2048, 128), ("decoder", 32, 8, 2048, 64), ("decoder", 32, 8, 2048, 128)]
@@ -63,7 +67,20 @@ def bound(running, made):
     binding.bind_ortvalue_output("y", result)
     for name in "kv" if "past_k" in values else "":
         binding.bind_ortvalue_output(f"present_{name}", values[f"past_{name}"])
-    return lambda: running.run_with_iobinding(binding), lambda: result.numpy()
+    unwaited = ort.RunOptions()
+    unwaited.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    unwaited.add_run_config_entry("gpu_graph_id", "0")
+    waited = lambda: running.run_with_iobinding(binding)
+    return (waited, queued(lambda: running.run_with_iobinding(binding, unwaited), waited)), lambda: result.numpy()
+
+
+def queued(begin, run):
+    """Many runs, the last of which is waited for, and with it all of them."""
+    def runs():
+        for _ in range(QUEUED - 1):
+            begin()
+        run()
+    return runs
 
 
 def by_torch(torch, kind, made, heads, shared, size):
@@ -72,13 +89,25 @@ def by_torch(torch, kind, made, heads, shared, size):
     split = lambda name, count: torch.from_numpy(made[name]).cuda().view(1, -1, count, size).transpose(1, 2)
     arguments = split("q", heads), split("k", shared), split("v", shared)
     call = lambda q, k, v: attend(q, k, v, is_causal=kind == "decoder", enable_gqa=heads != shared)
+    cache = [torch.empty_like(each, memory_format=torch.contiguous_format) for each in arguments[1:]]
+    into_cache = lambda q, k, v: call(q, cache[0].copy_(k), cache[1].copy_(v))
     q, k, v = (each.double() for each in arguments)
     k, v = (each.repeat_interleave(heads // shared, 1) for each in (k, v))
     scores = q @ k.transpose(2, 3) / size**0.5
     if kind == "decoder":
         scores += torch.full(scores.shape[2:], -torch.inf, device="cuda", dtype=torch.float64).triu(1)
     exact = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2).cpu().numpy()
-    return gpu_models.as_graph(torch, call, arguments)[0], exact
+    calls = {"PyTorch": call, **({"into a cache": into_cache} if kind == "decoder" else {})}
+    return {name: replays(torch, call, arguments) for name, call in calls.items()}, exact
+
+
+def replays(torch, call, arguments):
+    graph = gpu_models.recorded(torch, call, arguments)[0]
+
+    def waited():
+        graph.replay()
+        torch.cuda.synchronize()
+    return waited, queued(graph.replay, waited)
 
 
 def ran(record):
@@ -104,7 +133,7 @@ def main():
     chosen = options.get("ep.hip.hipdnn")
     ways = {f"hipdnn={chosen}": chosen} if chosen else {"ours": "off", "hipDNN": "on"}
     wrong = False
-    print(f"{'':44}{'':12}{'ms':>9}{'Tflop/s':>9}{'ours is':>12}  error")
+    print(f"{'':46}{'':14}{'waited':>9}{'queued':>9}{'Tflop/s':>9}  PyTorch's over ours, waited and queued; error")
     with tempfile.TemporaryDirectory() as folder:
         for kind, heads, shared, length, size in TINY if given.tiny else CASES:
             made = feeds(kind, heads, shared, length, size)
@@ -114,25 +143,29 @@ def main():
                 records[name] = Path(folder) / f"{kind} {size} {mode}"
                 own = {**options, "ep.hip.hipdnn": mode, "ep.hip.explain_file": str(records[name])}
                 runs[name], results[name] = bound(gpu_models.session(text, own)[0], made)
-                runs[name]()
+                runs[name][0]()
+            peers = {}
             if torch:
-                runs["PyTorch"], exact = by_torch(torch, kind, made, heads, shared, size)
+                peers, exact = by_torch(torch, kind, made, heads, shared, size)
             else:
                 exact = gpu_models.on_cpu(text, made)
-            found = gpu_models.medians(runs, 3 if given.tiny else 100, 1 if given.tiny else 5)
+            runs |= peers
+            rounds, warm_ups = (3, 1) if given.tiny else (100, 5)
+            waited = gpu_models.medians({name: run[0] for name, run in runs.items()}, rounds, warm_ups)
+            queued = gpu_models.medians({name: run[1] for name, run in runs.items()}, max(3, rounds // 5), 1)
             flops = 4 * heads * length**2 * size / (2 if kind == "decoder" else 1)
             title = f"{kind}, {heads} heads of {size} on {shared}, {length} tokens"
-            for name, took in found.items():
-                ratio, error = "", ""
+            for name in runs:
+                took, beside = queued[name] / QUEUED, ""
                 if name in results:
                     distance = np.linalg.norm(results[name]().astype(np.float64) - exact) / np.linalg.norm(exact)
                     wrong |= not distance < 5e-3
-                    error = f"{distance:.1e}{'' if distance < 5e-3 else ' WRONG'}"
-                    ratio = f"{found['PyTorch'] / took:.2f}x" if torch else ""
-                print(f"{title:44}{name:12}{took:>9.3f}{flops / took / 1e9:>9.1f}{ratio:>12}  {error}", flush=True)
+                    ratios = [f"{peer}: {waited[peer] / waited[name]:.2f}, {queued[peer] / queued[name]:.2f}" for peer in peers]
+                    beside = "; ".join([*ratios, f"{distance:.1e}{'' if distance < 5e-3 else ' WRONG'}"])
+                print(f"{title:46}{name:14}{waited[name]:>9.3f}{took:>9.3f}{flops / took / 1e9:>9.1f}  {beside}", flush=True)
                 title = ""
             for name in [name for name, mode in ways.items() if mode != "off"]:
-                print(f"{'':44}{name}: {ran(records[name])}", flush=True)
+                print(f"{'':46}{name}: {ran(records[name])}", flush=True)
     return int(wrong)
 
 

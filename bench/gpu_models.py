@@ -100,7 +100,8 @@ def with_torch(torch, network, made, feeds, compiled):
     return runs, exact
 
 
-def as_graph(torch, module, arguments):
+def recorded(torch, module, arguments):
+    """A CUDA graph of a call, and what it makes."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -109,6 +110,11 @@ def as_graph(torch, module, arguments):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         made = module(*arguments)
+    return graph, made
+
+
+def as_graph(torch, module, arguments):
+    graph, made = recorded(torch, module, arguments)
 
     def run():
         graph.replay()

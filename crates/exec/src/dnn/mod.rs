@@ -58,7 +58,7 @@ pub struct Libraries(Mutex<Vec<Arc<Dnn>>>);
 impl Libraries {
     /// What a session on a device offers to hipDNN; `None` if it wants nothing of it.
     pub fn offering(&self, device: &hip::Device, mode: Mode) -> Option<Offering> {
-        let offers = mode.offers(device.kind())?;
+        let offers = mode.offers(device.kind(), &device.info().arch)?;
         Some(Offering { library: self.open(device), offers, device: device.clone() })
     }
 

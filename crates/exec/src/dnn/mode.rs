@@ -7,6 +7,13 @@ use hip::DriverKind;
 /// Products with fewer multiplications than this are not worth a vendor's library: a launch costs as much.
 const SMALL_PRODUCT: usize = 1 << 20;
 
+/// Devices where a library's kernels run long attention faster than our own, by the start of their names: where queries and
+/// keys are a multiple of this many, because a library makes code for each length, which takes cuDNN a second.
+///
+/// A device is listed when that was measured through hipDNN. On an H200, 2048 tokens in 32 heads of 64 and 128 take cuDNN's kernels
+/// 0.104 and 0.144 ms, and our own 0.171 and 0.288.
+const LONG_ATTENTION: &[(&str, usize)] = &[("sm_90", 1024)];
+
 /// What a session wants of hipDNN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -23,18 +30,25 @@ pub enum Mode {
 /// Which steps are offered to the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offers {
-    /// Convolutions, pooling, and products of some size and more than a few rows.
-    Worthwhile,
+    /// Convolutions, pooling, products of some size and more than a few rows, and attention where its tokens are a multiple
+    /// of a number, if there is one.
+    Worthwhile {
+        /// The number.
+        tokens: Option<usize>,
+    },
     /// Everything that hipDNN has operations for.
     Everything,
 }
 
 impl Mode {
-    /// The steps that are offered on a driver; `None` if the library is not wanted at all.
-    pub(super) fn offers(self, driver: DriverKind) -> Option<Offers> {
+    /// The steps that are offered on a driver's device; `None` if the library is not wanted at all.
+    pub(super) fn offers(self, driver: DriverKind, target: &str) -> Option<Offers> {
         match (self, driver) {
             (Self::Off, _) | (Self::Auto, DriverKind::Host) => None,
-            (Self::Auto, _) => Some(Offers::Worthwhile),
+            (Self::Auto, _) => {
+                let known = LONG_ATTENTION.iter().find(|(name, _)| target.starts_with(name));
+                Some(Offers::Worthwhile { tokens: known.map(|&(_, tokens)| tokens) })
+            }
             (Self::On, _) => Some(Offers::Everything),
         }
     }
@@ -65,12 +79,16 @@ impl Offers {
             Prim::Fused(fused) => &fused.product,
             other => other,
         };
-        if self == Self::Everything {
-            return Ok(());
-        }
-        if matches!(product, Prim::Attention(_) | Prim::CachedAttention(_)) {
-            // cuDNN's fused engine takes it too, which no device has run by way of hipDNN yet.
-            return Err(Declined::new("our own attention is one launch"));
+        let Self::Worthwhile { tokens } = self else { return Ok(()) };
+        if let Some(extents) = attended(step) {
+            return match tokens {
+                None => Err(Declined::new("our own attention is one launch")),
+                Some(tokens) if extents.iter().all(|&extent| extent > 0 && extent.is_multiple_of(tokens)) => Ok(()),
+                Some(tokens) => Err(Declined::new(format!(
+                    "our own attention takes any length: {} and {} are no multiples of {tokens}",
+                    extents[0], extents[1]
+                ))),
+            };
         }
         if matches!(product, Prim::Norm(_)) {
             // Measured on an H200: cuDNN takes as long, 8.4 µs for 2048 rows of 2048 halves and ours 8.6, and has plans to make.
@@ -91,42 +109,86 @@ impl Offers {
     }
 }
 
+/// The queries and keys of a head, if the step is an attention.
+fn attended(step: &Step) -> Option<[usize; 2]> {
+    match &step.prim {
+        Prim::Attention(prim) => {
+            let [.., queries, keys] = prim.shape[..] else { return None };
+            Some([queries, keys])
+        }
+        // Of a cache that was empty, the keys are those of the rows at hand.
+        Prim::CachedAttention(_) => step.inputs.first().and_then(|queries| queries.shape.get(2)).map(|&rows| [rows; 2]),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const USUAL: Offers = Offers::Worthwhile { tokens: None };
+
     #[test]
     fn the_host_is_left_alone_unless_asked_for() {
-        assert_eq!(Mode::Auto.offers(DriverKind::Host), None);
-        assert_eq!(Mode::On.offers(DriverKind::Host), Some(Offers::Everything));
-        assert_eq!(Mode::Auto.offers(DriverKind::Nvidia), Some(Offers::Worthwhile));
-        assert_eq!(Mode::Auto.offers(DriverKind::Amd), Some(Offers::Worthwhile));
-        assert_eq!(Mode::Off.offers(DriverKind::Amd), None);
+        assert_eq!(Mode::Auto.offers(DriverKind::Host, "host"), None);
+        assert_eq!(Mode::On.offers(DriverKind::Host, "host"), Some(Offers::Everything));
+        assert_eq!(Mode::Auto.offers(DriverKind::Nvidia, "sm_90"), Some(Offers::Worthwhile { tokens: Some(1024) }));
+        assert_eq!(Mode::Auto.offers(DriverKind::Nvidia, "sm_80"), Some(USUAL));
+        assert_eq!(Mode::Auto.offers(DriverKind::Amd, "gfx942:sramecc+:xnack-"), Some(USUAL));
+        assert_eq!(Mode::Off.offers(DriverKind::Amd, "gfx942"), None);
+    }
+
+    #[test]
+    fn long_attention_is_offered_where_a_device_is_listed_for_it() {
+        use graph::{
+            DType, Shape, View,
+            expr::Expr,
+            prim::{Attention, BufferId, CachedAttention, Filled, Sinks},
+            shape::dense_strides,
+        };
+        let attention = |queries: usize, keys: usize| {
+            let shape = [2, 4, queries, keys].as_slice().into();
+            let prim = Prim::Attention(Attention { alpha: 1.0, shape, scores: Expr::new(), zero_if_hidden: false });
+            Step { node: 0, prim, inputs: Vec::new(), outputs: Vec::new() }
+        };
+        let prompt = |rows: usize| {
+            let prim = CachedAttention {
+                alpha: 1.0,
+                filled: Filled::EMPTY,
+                causal: true,
+                window: None,
+                softcap: None,
+                bias: false,
+                sinks: Sinks::None,
+            };
+            let shape = [1, 4, rows, 64];
+            let (shape, strides) = (Shape::from_slice(&shape), dense_strides(&shape));
+            let queries = View { buffer: BufferId(0), dtype: DType::F16, shape, strides, offset: 0 };
+            Step { node: 0, prim: Prim::CachedAttention(prim), inputs: vec![queries], outputs: Vec::new() }
+        };
+        let there = Offers::Worthwhile { tokens: Some(512) };
+        for taken in [attention(512, 512), attention(2048, 1024), prompt(2048)] {
+            assert_eq!(there.check(&taken), Ok(()));
+            assert_eq!(USUAL.check(&taken), Err(Declined::new("our own attention is one launch")));
+        }
+        for left in [attention(128, 128), attention(513, 512), attention(1024, 77), prompt(1), prompt(700)] {
+            assert!(there.check(&left).is_err_and(|declined| declined.0.contains("no multiples of 512")));
+            assert_eq!(Offers::Everything.check(&left), Ok(()));
+        }
     }
 
     #[test]
     fn attention_and_small_products_stay_with_us_unless_all_is_wanted() {
         use graph::{
             expr::Expr,
-            prim::{Attention, CachedAttention, Filled, MatMul, Sinks},
+            prim::{Attention, MatMul},
         };
         let (shape, scores) = ([2usize, 2].as_slice().into(), Expr::new());
         let step = |prim| Step { node: 0, prim, inputs: Vec::new(), outputs: Vec::new() };
         let attention = step(Prim::Attention(Attention { alpha: 1.0, shape, scores, zero_if_hidden: false }));
-        let prompt = step(Prim::CachedAttention(CachedAttention {
-            alpha: 1.0,
-            filled: Filled::EMPTY,
-            causal: true,
-            window: None,
-            softcap: None,
-            bias: false,
-            sinks: Sinks::None,
-        }));
-        for attention in [attention, prompt] {
-            assert_eq!(Offers::Worthwhile.check(&attention), Err(Declined::new("our own attention is one launch")));
-            assert_eq!(Offers::Everything.check(&attention), Ok(()));
-        }
-        assert!(Offers::Worthwhile.check(&step(Prim::MatMul(MatMul { alpha: 1.0 }))).is_ok());
+        assert!(USUAL.check(&attention).is_err());
+        assert!(Offers::Everything.check(&attention).is_ok());
+        assert!(USUAL.check(&step(Prim::MatMul(MatMul { alpha: 1.0 }))).is_ok());
     }
 
     #[test]

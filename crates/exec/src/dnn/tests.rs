@@ -137,11 +137,14 @@ fn sessions_on_a_device_share_the_library_and_its_plans() {
 #[test]
 fn small_products_are_not_worth_it() {
     let small = fused(|e, [x, bias]| e.binary(Binary::Add, x, bias));
-    assert_eq!(Offers::Worthwhile.check(&small), Err(Declined::new("it is small: 120 multiplications")));
+    assert_eq!(
+        Offers::Worthwhile { tokens: None }.check(&small),
+        Err(Declined::new("it is small: 120 multiplications"))
+    );
     assert_eq!(Offers::Everything.check(&small), Ok(()));
     let mut large = small;
     large.inputs[0].shape[2] = 1 << 20;
-    assert_eq!(Offers::Worthwhile.check(&large), Ok(()));
+    assert_eq!(Offers::Worthwhile { tokens: None }.check(&large), Ok(()));
 }
 
 #[test]
