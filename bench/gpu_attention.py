@@ -3,12 +3,12 @@
 One node in a session of ONNX Runtime with tensors bound to the device, once by our own kernels and once with its steps offered to
 hipDNN, and PyTorch as a CUDA graph, run in turn in one process; medians. `waited` is a run that is waited for, with what launching
 and waiting take; `queued` is a run among many that are waited for together, which is what the device takes. `attention` is
-softmax(q·kᵀ)·v, `decoder` is GroupQueryAttention into a cache, which is causal and copies keys and values into the cache besides: PyTorch
-has a row of attention alone, and one that copies them first. Who ran the steps that were offered is what the backend recorded
+softmax(q·kᵀ)·v, `causal` the same over keys up to a query's own, `decoder` is GroupQueryAttention into a cache, which is causal and
+copies keys and values into the cache besides: PyTorch has a row of attention alone, and one that copies them first. Who ran the steps that were offered is what the backend recorded
 (`ep.hip.explain_file`), with its reason where that was not hipDNN. With `--option ep.hip.hipdnn=…` there is only a session
 with that. Without PyTorch results are compared with ONNX Runtime's CPU provider.
 
-usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_attention.py LIBRARY [--tiny] [--option KEY=VALUE ...]
+usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_attention.py LIBRARY [--tiny] [--steps] [--option KEY=VALUE ...]
 """
 import argparse
 import json
@@ -22,21 +22,23 @@ from onnx import TensorProto, helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import gpu_models
+import step_times
 
 # Runs that are waited for together.
 QUEUED = 20
 HALF, WHOLE = TensorProto.FLOAT16, TensorProto.INT32
 # What it is, queries' heads, keys' heads, tokens, size of a head.
-CASES = [("attention", 32, 32, 2048, 64), ("attention", 32, 32, 2048, 128), ("decoder", 32, 8, 2048, 64), ("decoder", 32, 8, 2048, 128)]
-TINY = [("attention", 2, 2, 64, 64), ("decoder", 4, 2, 64, 64)]
+CASES = [(kind, 32, shared, 2048, size) for kind, shared in (("attention", 32), ("causal", 32), ("decoder", 8)) for size in (64, 128)]
+TINY = [("attention", 2, 2, 64, 64), ("causal", 2, 2, 64, 64), ("decoder", 4, 2, 64, 64)]
 
 
 def model(kind, heads, shared, length, size):
     value = helper.make_tensor_value_info
     inputs = [value("q", HALF, [1, length, heads * size]), *(value(name, HALF, [1, length, shared * size]) for name in "kv")]
     outputs = [value("y", HALF, [1, length, heads * size])]
-    if kind == "attention":
-        node = helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["y"], domain="com.microsoft", num_heads=heads)
+    if kind != "decoder":
+        node = helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["y"], domain="com.microsoft", num_heads=heads,
+                                unidirectional=int(kind == "causal"))
     else:
         cache = [1, shared, length, size]
         inputs += [*(value(f"past_{name}", HALF, cache) for name in "kv"), value("last", WHOLE, [1]), value("total", WHOLE, [])]
@@ -88,13 +90,13 @@ def by_torch(torch, kind, made, heads, shared, size):
     from torch.nn.functional import scaled_dot_product_attention as attend
     split = lambda name, count: torch.from_numpy(made[name]).cuda().view(1, -1, count, size).transpose(1, 2)
     arguments = split("q", heads), split("k", shared), split("v", shared)
-    call = lambda q, k, v: attend(q, k, v, is_causal=kind == "decoder", enable_gqa=heads != shared)
+    call = lambda q, k, v: attend(q, k, v, is_causal=kind != "attention", enable_gqa=heads != shared)
     cache = [torch.empty_like(each, memory_format=torch.contiguous_format) for each in arguments[1:]]
     into_cache = lambda q, k, v: call(q, cache[0].copy_(k), cache[1].copy_(v))
     q, k, v = (each.double() for each in arguments)
     k, v = (each.repeat_interleave(heads // shared, 1) for each in (k, v))
     scores = q @ k.transpose(2, 3) / size**0.5
-    if kind == "decoder":
+    if kind != "attention":
         scores += torch.full(scores.shape[2:], -torch.inf, device="cuda", dtype=torch.float64).triu(1)
     exact = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2).cpu().numpy()
     calls = {"PyTorch": call, **({"into a cache": into_cache} if kind == "decoder" else {})}
@@ -121,6 +123,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", type=Path)
     parser.add_argument("--tiny", action="store_true", help="few tokens and rounds, for slow devices")
+    parser.add_argument("--steps", action="store_true", help="what the steps take, in sessions of their own")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
     try:
@@ -153,7 +156,7 @@ def main():
             rounds, warm_ups = (3, 1) if given.tiny else (100, 5)
             waited = gpu_models.medians({name: run[0] for name, run in runs.items()}, rounds, warm_ups)
             queued = gpu_models.medians({name: run[1] for name, run in runs.items()}, max(3, rounds // 5), 1)
-            flops = 4 * heads * length**2 * size / (2 if kind == "decoder" else 1)
+            flops = 4 * heads * length**2 * size / (1 if kind == "attention" else 2)
             title = f"{kind}, {heads} heads of {size} on {shared}, {length} tokens"
             for name in runs:
                 took, beside = queued[name] / QUEUED, ""
@@ -166,6 +169,13 @@ def main():
                 title = ""
             for name in [name for name, mode in ways.items() if mode != "off"]:
                 print(f"{'':46}{name}: {ran(records[name])}", flush=True)
+            for name, mode in ways.items() if given.steps else ():
+                steps = Path(folder) / "steps"
+                watched, _ = bound(gpu_models.session(text, {**options, "ep.hip.hipdnn": mode, step_times.ENTRY: str(steps)})[0], made)
+                for _ in range(4):
+                    watched[0]()
+                print(f"  {name}:")
+                step_times.show(steps)
     return int(wrong)
 
 
