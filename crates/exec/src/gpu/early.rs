@@ -3,13 +3,20 @@
 //! All of our kernels wait for that end by themselves (`KERNEL` of `hip/prelude.h`), which takes less time than a launch that
 //! begins behind it: blocks are there already, and have read the first constants.
 use graph::{Plan, plan::Place};
+use hip::DriverKind;
 use kernels::Pointer;
 
 use super::task::Task;
 
+/// The first release of the twin whose graphs keep such launches as they were recorded.
+const SINCE: i32 = 12_030;
+
 /// Marks the launches of a plan that may begin early: those right behind another one of ours. Libraries' kernels, copies and the
 /// host are waited for as usual.
-pub(super) fn mark(tasks: &mut [Task], plan: &Plan) {
+pub(super) fn mark(tasks: &mut [Task], plan: &Plan, driver: &hip::Driver) {
+    if driver.kind() != DriverKind::Nvidia || driver.driver_version().is_none_or(|version| version < SINCE) {
+        return;
+    }
     let mut is_behind_ours = false;
     for (task, step) in tasks.iter_mut().zip(&plan.steps) {
         match task {
