@@ -17,6 +17,7 @@ mod kernels;
 mod layers;
 mod migraphx;
 mod notices;
+mod output;
 mod pytest;
 mod rocm;
 mod setup;
@@ -29,6 +30,7 @@ mod test;
 mod third_party;
 mod valgrind;
 mod wheel;
+mod workers;
 mod workspace;
 
 use std::path::PathBuf;

@@ -8,9 +8,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::debian::{self, Apt, Mirror};
+use crate::output::{self, Output};
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
-use crate::{pytest, shell};
+use crate::{pytest, shell, workers};
 
 /// One HIP runtime to test against.
 struct Userland {
@@ -22,7 +23,7 @@ struct Userland {
     /// A target that this version's hiprtc knows, with its features where devices name them; 5.x aborts the process when given a newer one.
     rtc_arch: &'static str,
     /// Targets that it compiles all our kernels for.
-    kernel_targets: &'static str,
+    kernel_targets: &'static [&'static str],
 }
 
 const USERLANDS: [Userland; 3] = [
@@ -32,7 +33,7 @@ const USERLANDS: [Userland; 3] = [
         packages: &["libhiprtc7", "libamdhip64-7"],
         library: "libamdhip64.so.7",
         rtc_arch: "gfx942:sramecc+:xnack-",
-        kernel_targets: "gfx942:sramecc+:xnack-,gfx1100,gfx1201",
+        kernel_targets: &["gfx942:sramecc+:xnack-", "gfx1100", "gfx1201"],
     },
     Userland {
         name: "rocm-6.4",
@@ -40,7 +41,7 @@ const USERLANDS: [Userland; 3] = [
         packages: &["libhiprtc6", "libamdhip64-6"],
         library: "libamdhip64.so.6",
         rtc_arch: "gfx90a:sramecc+:xnack-",
-        kernel_targets: "gfx90a:sramecc+:xnack-,gfx1030",
+        kernel_targets: &["gfx90a:sramecc+:xnack-", "gfx1030"],
     },
     Userland {
         name: "rocm-5.2",
@@ -48,7 +49,7 @@ const USERLANDS: [Userland; 3] = [
         packages: &["libamdhip64-5"],
         library: "libamdhip64.so.5",
         rtc_arch: "gfx1030",
-        kernel_targets: "gfx906",
+        kernel_targets: &["gfx906"],
     },
 ];
 
@@ -73,7 +74,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
                 unpacked.push((userland, folder));
             }
             Err(error) => {
-                println!("{} skipped: {error:#}", userland.name);
+                output::say(format_args!("{} skipped: {error:#}", userland.name));
                 let reason = error.to_string();
                 notes.push(format!("{} skipped ({})", userland.name, reason.lines().next().unwrap_or_default()));
             }
@@ -83,9 +84,17 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     if unpacked.is_empty() {
         return Ok(Outcome::Skipped(notes));
     }
-    let tests = [built_test(workspace, "hip", "driver")?, built_test(workspace, "kernels", "compilers")?];
+    let (driver, compilers) = (built_test(workspace, "hip", "driver")?, built_test(workspace, "kernels", "compilers")?);
+    let jobs: Vec<Job<'_>> =
+        unpacked.iter().flat_map(|(userland, folder)| userland.jobs(folder, &driver, &compilers)).collect();
+    let to = Output::here();
+    let ran = workers::on_all_processors(&jobs, |job| {
+        let (ran, said) = output::kept(|| job.run());
+        to.say(said.trim_end());
+        ran
+    })?;
+    ran.into_iter().collect::<Result<()>>()?;
     for (userland, folder) in unpacked {
-        userland.test(&folder, &tests)?;
         userland.sessions(&folder, context)?;
     }
     Ok(Outcome::Passed(notes))
@@ -97,7 +106,7 @@ impl Userland {
         if complete.exists() {
             return Ok(());
         }
-        println!("unpacking {} into target/rocm/{}", self.packages.join(" and "), self.name);
+        output::say(format_args!("unpacking {} into target/rocm/{}", self.packages.join(" and "), self.name));
         let apt = Apt::new(folder, mirror, self.suites)?;
         apt.unpack_with_dependencies(self.suites.last().copied().unwrap_or_default(), self.packages)?;
         debian::Userland::of(folder).library(self.library)?;
@@ -105,28 +114,48 @@ impl Userland {
         Ok(())
     }
 
-    fn test(&self, folder: &Path, tests: &[PathBuf]) -> Result<()> {
-        let userland = debian::Userland::of(folder);
-        println!("driver tests and kernels with {}", self.name);
-        let loader = userland.loader(&[])?;
-        for test in tests {
-            let mut command = Command::new(&loader[0]);
-            command
-                .args(&loader[1..])
-                .arg(test)
-                .env("AMDGPU_EP_HIP_LIBRARY", userland.library(self.library)?)
-                .env("AMDGPU_EP_TEST_REAL_HIP", "1")
-                .env("AMDGPU_EP_TEST_HIPRTC_ARCH", self.rtc_arch)
-                .env("AMDGPU_EP_TEST_KERNELS_AMD", self.kernel_targets);
-            shell::run(&mut command)?;
+    /// The driver tests, and each target's kernels. The latter are jobs of their own: hiprtc compiles one text at a time in a
+    /// process, whatever the number of threads.
+    fn jobs<'a>(&'a self, folder: &'a Path, driver: &'a Path, compilers: &'a Path) -> Vec<Job<'a>> {
+        let job = |test, kernel_target| Job { userland: self, folder, test, kernel_target };
+        let kernels = self.kernel_targets.iter().map(|&target| job(compilers, Some(target)));
+        std::iter::once(job(driver, None)).chain(kernels).collect()
+    }
+}
+
+/// A test program in a userland.
+struct Job<'a> {
+    userland: &'a Userland,
+    folder: &'a Path,
+    test: &'a Path,
+    /// What to compile all kernels for.
+    kernel_target: Option<&'static str>,
+}
+
+impl Job<'_> {
+    fn run(&self) -> Result<()> {
+        match self.kernel_target {
+            Some(target) => output::say(format_args!("kernels for {target} with {}", self.userland.name)),
+            None => output::say(format_args!("driver tests with {}", self.userland.name)),
         }
-        Ok(())
+        let unpacked = debian::Userland::of(self.folder);
+        let loader = unpacked.loader(&[])?;
+        let mut command = Command::new(&loader[0]);
+        command
+            .args(&loader[1..])
+            .arg(self.test)
+            .arg("--nocapture")
+            .env("AMDGPU_EP_HIP_LIBRARY", unpacked.library(self.userland.library)?)
+            .env("AMDGPU_EP_TEST_REAL_HIP", "1")
+            .env("AMDGPU_EP_TEST_HIPRTC_ARCH", self.userland.rtc_arch)
+            .envs(self.kernel_target.map(|target| ("AMDGPU_EP_TEST_KERNELS_AMD", target)));
+        shell::run(&mut command)
     }
 }
 
 impl Userland {
     fn sessions(&self, folder: &Path, context: &Context<'_>) -> Result<()> {
-        println!("sessions of ONNX Runtime with {}", self.name);
+        output::say(format_args!("sessions of ONNX Runtime with {}", self.name));
         let (userland, python) = (debian::Userland::of(folder), folder.join("python"));
         userland.interpreter(&context.python()?.interpreter, &python, &[])?;
         pytest::without_gpu(context, &python, &userland.library(self.library)?).map(|_| ())

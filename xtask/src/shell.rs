@@ -9,6 +9,8 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
+use crate::output::Output;
+
 /// What proptest draws its cases from, so that two runs of one commit see the same ones.
 const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261115");
 
@@ -78,9 +80,10 @@ pub fn run_to_last_line(command: &mut Command) -> Result<String> {
         .spawn()
         .with_context(|| format!("cannot start `{line}`"))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (to, none) = (Output::here(), || Ok(Tail::new()));
     let (said, errors) = thread::scope(|scope| {
-        let errors = scope.spawn(|| stderr.map_or_else(|| Ok(Tail::new()), |from| pass_on(from, &mut io::stderr())));
-        let said = stdout.map_or_else(|| Ok(Tail::new()), |from| pass_on(from, &mut io::stdout()));
+        let errors = scope.spawn(|| stderr.map_or_else(none, |from| pass_on(from, &to, &mut io::stderr())));
+        let said = stdout.map_or_else(none, |from| pass_on(from, &to, &mut io::stdout()));
         (said, errors.join().unwrap_or_else(|_| Ok(Tail::new())))
     });
     let unread = || format!("cannot pass on what `{line}` prints");
@@ -100,13 +103,12 @@ const TAIL_LINES: usize = 25;
 type Tail = VecDeque<String>;
 
 /// Copies a stream as it comes, also half a line: the dots of a test run say that it goes on.
-fn pass_on(from: impl Read, to: &mut impl Write) -> io::Result<Tail> {
+fn pass_on(from: impl Read, to: &Output, terminal: &mut impl Write) -> io::Result<Tail> {
     let (mut from, mut line, mut tail) = (BufReader::new(from), Vec::new(), Tail::new());
     loop {
         let bytes = from.fill_buf()?;
         let count = bytes.len();
-        to.write_all(bytes)?;
-        to.flush()?;
+        to.write(bytes, terminal)?;
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             line.extend_from_slice(part);
             if part.ends_with(b"\n") {
@@ -218,6 +220,14 @@ mod tests {
         assert!(text.starts_with("`sh -c for") && text.contains("exit status: 1"), "{text}");
         assert!(["    line 100\n", "    warned", "    3 of 4"].iter().all(|wanted| text.contains(wanted)), "{text}");
         assert_eq!(text.lines().count(), 1 + TAIL_LINES + 1, "{text}");
+    }
+
+    #[test]
+    fn both_streams_are_kept_with_the_rest() {
+        let script = || run(Command::new("sh").args(["-c", "echo told; sleep 0.1; echo warned >&2"]));
+        let (ran, text) = crate::output::kept(script);
+        assert!(ran.is_ok());
+        assert_eq!(text, "told\nwarned\n");
     }
 
     #[test]

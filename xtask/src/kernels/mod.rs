@@ -13,15 +13,12 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use anyhow::{Context, Result, bail};
 
-use crate::shell;
 use crate::test::Outcome;
 use crate::workspace::Workspace;
+use crate::{shell, workers};
 use clang::Clang;
 use usage::Usage;
 
@@ -112,20 +109,10 @@ fn compile(clang: &Clang, launches: &[Launch]) -> Result<Vec<Usage>> {
     let mut jobs: Vec<(&PathBuf, &str)> = launches.iter().map(|launch| (&launch.file, &*launch.target)).collect();
     jobs.sort();
     jobs.dedup();
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some(&(file, target)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let made = clang.assembly(file, target).and_then(|assembly| Usage::all(&assembly));
-                    if let Ok(mut done) = done.lock() {
-                        done.insert((file, target), made);
-                    }
-                }
-            });
-        }
-    });
-    let done = done.into_inner().map_err(|_| anyhow::anyhow!("a compiling thread ended early"))?;
+    let made = workers::on_all_processors(&jobs, |&(file, target)| {
+        clang.assembly(file, target).and_then(|assembly| Usage::all(&assembly))
+    })?;
+    let done: BTreeMap<_, _> = jobs.into_iter().zip(made).collect();
     launches
         .iter()
         .map(|launch| {

@@ -7,16 +7,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use anyhow::{Context, Result, bail};
 
 use super::clang::Clang;
 use crate::test::Outcome;
 use crate::workspace::Workspace;
-use crate::{rocm, shell};
+use crate::{rocm, shell, workers};
 
 /// Chips of one target differ in how many compute units they have, and kernels are chosen by that: small, medium, large.
 const COMPUTE_UNITS: [u32; 3] = [16, 64, 304];
@@ -42,31 +39,19 @@ pub fn run(workspace: &Workspace, targets: &[String], texts: Option<&Path>, out:
     if let Some(folder) = texts {
         jobs.extend(own_texts(folder, targets)?);
     }
-    let jobs: Vec<Job> = jobs.into_iter().collect();
     let work = workspace.target().join("kernel-set-code");
     fs::create_dir_all(&work)?;
-    let (next, done) = (AtomicUsize::new(0), Mutex::new((String::new(), Vec::new())));
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(job) = jobs.get(number) else { break };
-                    let code = work.join(format!("{number}.co"));
-                    let made = clang.code(&job.text, &job.target, &code);
-                    let Ok(mut done) = done.lock() else { break };
-                    match made {
-                        Ok(()) => {
-                            let (text, code) = (job.text.display(), code.display());
-                            let _ = writeln!(done.0, "{}\t{text}\t{}\t{code}", job.kernel, job.target);
-                        }
-                        Err(error) => done.1.push(format!("{} for {}: {error:#}", job.text.display(), job.target)),
-                    }
-                }
-            });
+    let jobs: Vec<(Job, PathBuf)> =
+        jobs.into_iter().enumerate().map(|(number, job)| (job, work.join(format!("{number}.co")))).collect();
+    let made = workers::on_all_processors(&jobs, |(job, code)| clang.code(&job.text, &job.target, code))?;
+    let (mut list, mut faults) = (String::new(), Vec::new());
+    for ((job, code), made) in jobs.iter().zip(made) {
+        let (text, code) = (job.text.display(), code.display());
+        match made {
+            Ok(()) => writeln!(list, "{}\t{text}\t{}\t{code}", job.kernel, job.target)?,
+            Err(error) => faults.push(format!("{text} for {}: {error:#}", job.target)),
         }
-    });
-    let (list, faults) = done.into_inner().map_err(|_| anyhow::anyhow!("a compiling thread ended early"))?;
+    }
     if !faults.is_empty() {
         bail!("{} texts do not compile\n  {}", faults.len(), faults.join("\n  "));
     }

@@ -1,0 +1,74 @@
+//! What steps print: at once, or, where several run side by side, in one piece when one has ended.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+thread_local! {
+    static HERE: RefCell<Output> = const { RefCell::new(Output(None)) };
+}
+
+/// Where a thread's words go: to the terminal, or into a text that is kept.
+#[derive(Clone)]
+pub struct Output(Option<Arc<Mutex<Vec<u8>>>>);
+
+impl Output {
+    /// This thread's. Threads that it starts have their own: give them a clone.
+    pub fn here() -> Self {
+        HERE.with_borrow(Clone::clone)
+    }
+
+    /// Passes bytes on to `terminal`, unless they are kept.
+    ///
+    /// # Errors
+    /// The terminal takes no more.
+    pub fn write(&self, bytes: &[u8], terminal: &mut impl Write) -> io::Result<()> {
+        if let Some(kept) = &self.0 {
+            kept.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+            return Ok(());
+        }
+        terminal.write_all(bytes)?;
+        terminal.flush()
+    }
+
+    /// Prints a line, or several, in one piece.
+    pub fn say(&self, line: impl Display) {
+        // Nobody is left to be told that nobody listens.
+        let _ = self.write(format!("{line}\n").as_bytes(), &mut io::stdout().lock());
+    }
+}
+
+/// Prints a line where this thread's words go.
+pub fn say(line: impl Display) {
+    Output::here().say(line);
+}
+
+/// Does `work` with what it prints kept: gives its result, and the text.
+pub fn kept<R>(work: impl FnOnce() -> R) -> (R, String) {
+    let text = Arc::default();
+    let before = HERE.replace(Output(Some(Arc::clone(&text))));
+    let result = work();
+    HERE.set(before);
+    let bytes = std::mem::take(&mut *text.lock().unwrap_or_else(PoisonError::into_inner));
+    (result, String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_comes_in_one_piece_and_not_on_the_terminal() {
+        let (inner, outer) = kept(|| {
+            say("one");
+            let ((), inner) = kept(|| say("two"));
+            say(3);
+            inner
+        });
+        assert_eq!((inner.as_str(), outer.as_str()), ("two\n", "one\n3\n"));
+        let mut terminal = Vec::new();
+        Output::here().write(b"four", &mut terminal).unwrap();
+        assert_eq!(terminal, b"four");
+    }
+}
