@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::setup::{self, ONNX_VERSION, ORT_VERSIONS, Python};
-use crate::shell;
 use crate::stage::Stage;
 use crate::support::{Report, recorded_placed};
 use crate::workspace::Workspace;
+use crate::{output, shell};
 
 const TABLE: &str = "docs/support.md";
 
@@ -56,7 +56,7 @@ fn compare(workspace: &Workspace, report: &Report, table: Table) -> Result<()> {
         Table::Write => {
             let text = rendered(workspace, report)?;
             fs::write(&path, text).with_context(|| format!("cannot write {TABLE}"))?;
-            println!("wrote {TABLE}");
+            output::say(format_args!("wrote {TABLE}"));
         }
         Table::Check if written()? != rendered(workspace, report)? => {
             bail!("{TABLE} is not what the node tests give\n  help: cargo xtask conformance");

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::shell;
 use crate::workspace::Workspace;
+use crate::{output, shell};
 
 /// Where a crate stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     if !faults.is_empty() {
         bail!("the layer rule is broken\n  {}\n  help: the table is in xtask/src/layers.rs", faults.join("\n  "));
     }
-    println!("layers: {} crates, {} uses between them, all downwards", crates.len(), edges.len());
+    output::say(format_args!("layers: {} crates, {} uses between them, all downwards", crates.len(), edges.len()));
     Ok(())
 }
 

@@ -14,6 +14,7 @@ mod gpu;
 mod hipdnn_link;
 mod junit;
 mod kernels;
+mod lanes;
 mod layers;
 mod migraphx;
 mod notices;
@@ -204,7 +205,7 @@ fn run(command: Command) -> Result<()> {
             kernels::run(&workspace, page).map(tell_skip)
         }
         Command::Docs => docs::write(&workspace),
-        Command::Rocm => rocm::run(&test::Context::new(&workspace)).map(tell_skip),
+        Command::Rocm => test::run(&workspace, &["rocm".to_owned()]),
         Command::Migraphx => migraphx::run(&test::Context::new(&workspace)).map(tell_skip),
         Command::ThirdParty => {
             let stage = stage::run(&workspace, Profile::Dev)?;

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use crate::debian::{self, Apt, Userland};
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
-use crate::{pytest, shell};
+use crate::{output, pytest, shell};
 
 /// The one suite that has it.
 const SUITE: &str = "sid";
@@ -44,7 +44,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     shell::run(migraphx.command(&test)?.env("AMDGPU_EP_TEST_MIGRAPHX", &library))?;
     let interpreter = migraphx.interpreter(&context.python()?.interpreter)?;
     let name = migraphx.name()?;
-    println!("in ONNX Runtime, on {name}");
+    output::say(format_args!("in ONNX Runtime, on {name}"));
     Ok(match pytest::migraphx(context, &interpreter, &library)? {
         Outcome::Passed(note) => Outcome::Passed(format!("{name}: {note} in ONNX Runtime")),
         Outcome::Skipped(reason) => Outcome::Passed(format!("{name}; nothing ran in ONNX Runtime ({reason})")),
@@ -65,7 +65,7 @@ impl Migraphx {
     fn unpacked(workspace: &Workspace) -> Result<Self, String> {
         let folder = workspace.target().join("migraphx");
         Self::unpack(&folder).map_err(|error| {
-            println!("MIGraphX cannot be unpacked: {error:#}");
+            output::say(format_args!("MIGraphX cannot be unpacked: {error:#}"));
             error.to_string().lines().next().unwrap_or_default().to_owned()
         })
     }
@@ -75,7 +75,7 @@ impl Migraphx {
         let complete = folder.join("complete");
         if !complete.exists() {
             let mirror = debian::mirror().map_err(anyhow::Error::msg)?;
-            println!("unpacking {} into target/migraphx", PACKAGES[..2].join(" and "));
+            output::say(format_args!("unpacking {} into target/migraphx", PACKAGES[..2].join(" and ")));
             Apt::new(folder, &mirror, &[SUITE])?.unpack_only(&PACKAGES, &LEFT_OUT)?;
             migraphx.library()?;
             fs::write(complete, "")?;

@@ -53,51 +53,77 @@ const USERLANDS: [Userland; 3] = [
     },
 ];
 
-/// Unpacks what is missing, runs the driver tests of the `hip` crate in each userland, compiles all kernels there, and creates
-/// sessions of ONNX Runtime on the runtime that finds no device.
+/// The runtimes that could be had here.
+pub struct Userlands {
+    unpacked: Vec<(&'static Userland, PathBuf)>,
+    /// Their names, and why others are not there.
+    notes: String,
+}
+
+impl Userlands {
+    /// Unpacks what is missing. One that cannot be had is left out, with the reason in the notes.
+    pub fn unpack(workspace: &Workspace) -> Self {
+        let mirror = match debian::mirror() {
+            Ok(mirror) => mirror,
+            Err(notes) => return Self { unpacked: Vec::new(), notes },
+        };
+        let (mut unpacked, mut notes) = (Vec::new(), Vec::new());
+        for userland in &USERLANDS {
+            let folder = workspace.target().join("rocm").join(userland.name);
+            match userland.unpack(&folder, &mirror) {
+                Ok(()) => {
+                    notes.push(userland.name.to_owned());
+                    unpacked.push((userland, folder));
+                }
+                Err(error) => {
+                    output::say(format_args!("{} skipped: {error:#}", userland.name));
+                    let reason = error.to_string();
+                    notes.push(format!("{} skipped ({})", userland.name, reason.lines().next().unwrap_or_default()));
+                }
+            }
+        }
+        Self { unpacked, notes: notes.join(", ") }
+    }
+
+    fn outcome(&self) -> Outcome {
+        let note = self.notes.clone();
+        if self.unpacked.is_empty() { Outcome::Skipped(note) } else { Outcome::Passed(note) }
+    }
+}
+
+/// Runs the driver tests of the `hip` crate in each userland, and compiles all kernels there.
 ///
 /// # Errors
 /// When a test fails. A userland that cannot be had here is a skip.
-pub fn run(context: &Context<'_>) -> Result<Outcome> {
-    let workspace = context.workspace;
-    let mirror = match debian::mirror() {
-        Ok(mirror) => mirror,
-        Err(reason) => return Ok(Outcome::Skipped(reason)),
-    };
-    let mut notes = Vec::new();
-    let mut unpacked = Vec::new();
-    for userland in &USERLANDS {
-        let folder = workspace.target().join("rocm").join(userland.name);
-        match userland.unpack(&folder, &mirror) {
-            Ok(()) => {
-                notes.push(userland.name.to_owned());
-                unpacked.push((userland, folder));
-            }
-            Err(error) => {
-                output::say(format_args!("{} skipped: {error:#}", userland.name));
-                let reason = error.to_string();
-                notes.push(format!("{} skipped ({})", userland.name, reason.lines().next().unwrap_or_default()));
-            }
-        }
+pub fn drivers(context: &Context<'_>) -> Result<Outcome> {
+    let (workspace, userlands) = (context.workspace, context.userlands()?);
+    if !userlands.unpacked.is_empty() {
+        let driver = built_test(workspace, "hip", "driver")?;
+        let compilers = built_test(workspace, "kernels", "compilers")?;
+        let unpacked = userlands.unpacked.iter();
+        let jobs: Vec<Job<'_>> =
+            unpacked.flat_map(|(userland, folder)| userland.jobs(folder, &driver, &compilers)).collect();
+        let to = Output::here();
+        let ran = workers::on_all_processors(&jobs, |job| {
+            let (ran, said) = output::kept(|| job.run());
+            to.say(said.trim_end());
+            ran
+        })?;
+        ran.into_iter().collect::<Result<()>>()?;
     }
-    let notes = notes.join(", ");
-    if unpacked.is_empty() {
-        return Ok(Outcome::Skipped(notes));
+    Ok(userlands.outcome())
+}
+
+/// Creates sessions of ONNX Runtime on each userland's runtime, which finds no device.
+///
+/// # Errors
+/// When a test fails. A userland that cannot be had here is a skip.
+pub fn sessions(context: &Context<'_>) -> Result<Outcome> {
+    let userlands = context.userlands()?;
+    for (userland, folder) in &userlands.unpacked {
+        userland.sessions(folder, context)?;
     }
-    let (driver, compilers) = (built_test(workspace, "hip", "driver")?, built_test(workspace, "kernels", "compilers")?);
-    let jobs: Vec<Job<'_>> =
-        unpacked.iter().flat_map(|(userland, folder)| userland.jobs(folder, &driver, &compilers)).collect();
-    let to = Output::here();
-    let ran = workers::on_all_processors(&jobs, |job| {
-        let (ran, said) = output::kept(|| job.run());
-        to.say(said.trim_end());
-        ran
-    })?;
-    ran.into_iter().collect::<Result<()>>()?;
-    for (userland, folder) in unpacked {
-        userland.sessions(&folder, context)?;
-    }
-    Ok(Outcome::Passed(notes))
+    Ok(userlands.outcome())
 }
 
 impl Userland {

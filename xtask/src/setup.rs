@@ -6,8 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::shell;
 use crate::workspace::Workspace;
+use crate::{output, shell};
 
 /// Versions the integration suite runs in, oldest first; the last one is the virtual environment's own.
 pub const ORT_VERSIONS: [&str; 5] = ["1.24.4", "1.26.0", "1.28.0", "1.30.0", "1.31.1"];
@@ -51,7 +51,7 @@ pub fn run(workspace: &Workspace) -> Result<Python> {
         .collect::<Result<Vec<_>>>()?;
     for runtime in &runtimes {
         if let RuntimeSource::Unavailable(reason) = &runtime.source {
-            println!("onnxruntime {} left out: {reason}", runtime.version);
+            output::say(format_args!("onnxruntime {} left out: {reason}", runtime.version));
         }
     }
     Ok(Python { interpreter, runtimes })
@@ -83,7 +83,7 @@ fn environment(workspace: &Workspace, folder: PathBuf, requirements: &str, modul
     if stamp.is_current() && shell::succeeds(&interpreter, &["-c", &format!("import {module}")]) {
         return Ok(interpreter);
     }
-    println!("making the Python environment in {}", workspace.relative(&folder));
+    output::say(format_args!("making the Python environment in {}", workspace.relative(&folder)));
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
@@ -180,7 +180,7 @@ fn unpacked(interpreter: &Path, package: &str, version: &str, folder: PathBuf) -
     if stamp.is_current() {
         return Ok(RuntimeSource::Folder(folder));
     }
-    println!("fetching {package} {version}");
+    output::say(format_args!("fetching {package} {version}"));
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
@@ -73,27 +73,29 @@ pub fn run(command: &mut Command) -> Result<()> {
 /// As [`run`]; returns the last line of its stdout that is not empty.
 pub fn run_to_last_line(command: &mut Command) -> Result<String> {
     let line = line_of(command);
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot start `{line}`"))?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let (to, none) = (Output::here(), || Ok(Tail::new()));
-    let (said, errors) = thread::scope(|scope| {
-        let errors = scope.spawn(|| stderr.map_or_else(none, |from| pass_on(from, &to, &mut io::stderr())));
-        let said = stdout.map_or_else(none, |from| pass_on(from, &to, &mut io::stdout()));
-        (said, errors.join().unwrap_or_else(|_| Ok(Tail::new())))
-    });
-    let unread = || format!("cannot pass on what `{line}` prints");
-    let status = child.wait().with_context(|| format!("cannot wait for `{line}`"))?;
-    let (said, errors) = (said.with_context(unread)?, errors.with_context(unread)?);
+    let to = Output::here();
+    let (said, errors, status) = read(command, |from| pass_on(from, &to, &mut io::stdout()))?;
     if !status.success() {
         let tail: String = said.iter().chain(&errors).map(|text| format!("\n    {text}")).collect();
         bail!("`{line}` failed ({status}){tail}");
     }
     Ok(said.back().cloned().unwrap_or_default())
+}
+
+/// Runs `command` to its end with its stdout read by `reader`, and passes on its stderr, whose last lines come back.
+fn read<T>(command: &mut Command, reader: impl FnOnce(ChildStdout) -> io::Result<T>) -> Result<(T, Tail, ExitStatus)> {
+    let line = line_of(command);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.with_context(|| format!("cannot start `{line}`"))?;
+    let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).context("a child has no streams")?;
+    let to = Output::here();
+    let (said, errors) = thread::scope(|scope| {
+        let errors = scope.spawn(|| pass_on(stderr, &to, &mut io::stderr()));
+        (reader(stdout), errors.join().unwrap_or_else(|_| Ok(Tail::new())))
+    });
+    let unread = || format!("cannot pass on what `{line}` prints");
+    let status = child.wait().with_context(|| format!("cannot wait for `{line}`"))?;
+    Ok((said.with_context(unread)?, errors.with_context(unread)?, status))
 }
 
 /// Lines of each stream that are worth repeating when all is over, long after they were printed.
@@ -145,18 +147,14 @@ pub fn capture(command: &mut Command) -> Result<String> {
     Ok(stdout)
 }
 
-/// Runs `command` with our own stderr and returns its stdout.
+/// Runs `command`, passes on its stderr and returns its stdout.
 pub fn capture_stdout(command: &mut Command) -> Result<String> {
     let line = line_of(command);
-    let output = command
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .with_context(|| format!("cannot start `{line}`"))?;
-    if !output.status.success() {
-        bail!("`{line}` failed ({})", output.status);
+    let (said, _, status) = read(command, io::read_to_string)?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(said)
 }
 
 /// The executable of the target `name` in cargo's JSON messages.

@@ -8,9 +8,9 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 
-use crate::shell;
 use crate::test::Outcome;
 use crate::workspace::Workspace;
+use crate::{output, shell};
 
 /// A target with waves of 32 lanes and one with 64, both with matrix instructions.
 pub const TARGETS: [&str; 2] = ["gfx1100", "gfx942"];
@@ -79,7 +79,7 @@ fn report(lines: &str) -> String {
         let reason = row.reasons.iter().max_by_key(|(_, count)| **count).map_or("", |(reason, _)| reason);
         table.add_row([primitive, row.device.to_string().as_str(), &row.host.to_string(), reason]);
     }
-    println!("{table}");
+    output::say(&table);
     let (device, host) = rows.values().fold((0, 0), |sums, row| (sums.0 + row.device, sums.1 + row.host));
     format!("{device} steps as kernels, {host} on the host")
 }

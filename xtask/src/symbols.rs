@@ -9,6 +9,7 @@ use object::elf::{DT_NEEDED, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, SectionHeader, Sym};
 use object::{Endianness, StringTable};
 
+use crate::output;
 use crate::stage::Stage;
 
 /// Libraries every glibc machine has.
@@ -55,7 +56,7 @@ pub fn run(stage: &Stage) -> Result<()> {
             stage.hipdnn_libraries().contains(&path).then_some(&hipdnn[..])
         };
         faults.extend(interface.faults(exports).into_iter().map(|fault| format!("{file}: {fault}")));
-        println!("{file}: {} exports, needs {}", interface.exports.len(), listed(&interface.needed));
+        output::say(format_args!("{file}: {} exports, needs {}", interface.exports.len(), listed(&interface.needed)));
     }
     if !faults.is_empty() {
         bail!("a library exports or needs what it should not\n  {}", faults.join("\n  "));

@@ -1,18 +1,19 @@
 //! Everything CI runs, as named steps with a table at the end. A step that cannot run here is listed as skipped.
 
-use std::cell::OnceCell;
 use std::fs;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use comfy_table::{Cell, ContentArrangement, Table, presets};
 
+use crate::rocm::Userlands;
 use crate::setup::{self, ORT_VERSIONS, Python};
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
-    conformance, docs, engine, hipdnn_link, junit, kernels, layers, migraphx, pytest, rocm, shell, simulator, symbols,
-    third_party, valgrind, wheel,
+    conformance, docs, engine, hipdnn_link, junit, kernels, lanes, layers, migraphx, output, pytest, rocm, shell,
+    simulator, symbols, third_party, valgrind, wheel,
 };
 
 /// Fits a log viewer; longer notes are wrapped.
@@ -29,41 +30,69 @@ pub enum Outcome {
 /// What the steps share: made once, by whichever step needs it first.
 pub struct Context<'a> {
     pub workspace: &'a Workspace,
-    stage: OnceCell<Stage>,
-    python: OnceCell<Python>,
+    stage: Shared<Stage>,
+    python: Shared<Python>,
+    userlands: Shared<Userlands>,
 }
 
 impl<'a> Context<'a> {
     pub fn new(workspace: &'a Workspace) -> Self {
-        Self { workspace, stage: OnceCell::new(), python: OnceCell::new() }
+        Self { workspace, stage: Shared::default(), python: Shared::default(), userlands: Shared::default() }
     }
 
     pub fn stage(&self) -> Result<&Stage> {
-        if self.stage.get().is_none() {
-            let _ = self.stage.set(stage::run(self.workspace, Profile::Dev)?);
-        }
-        self.stage.get().ok_or_else(|| anyhow::anyhow!("nothing was staged"))
+        self.stage.get_or_make(|| stage::run(self.workspace, Profile::Dev))
     }
 
     pub fn python(&self) -> Result<&Python> {
-        if self.python.get().is_none() {
-            let _ = self.python.set(setup::run(self.workspace)?);
-        }
-        self.python.get().ok_or_else(|| anyhow::anyhow!("nothing was set up"))
+        self.python.get_or_make(|| setup::run(self.workspace))
+    }
+
+    pub fn userlands(&self) -> Result<&Userlands> {
+        self.userlands.get_or_make(|| Ok(Userlands::unpack(self.workspace)))
     }
 }
 
-type Run = Box<dyn Fn(&Context<'_>) -> Result<Outcome>>;
+/// Something that is made by one step while others that need it wait; a failure is not remembered.
+struct Shared<T> {
+    made: OnceLock<T>,
+    making: Mutex<()>,
+}
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self { made: OnceLock::new(), making: Mutex::new(()) }
+    }
+}
+
+impl<T> Shared<T> {
+    fn get_or_make(&self, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+        let _turn = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = self.made.get() {
+            return Ok(made);
+        }
+        let made = make()?;
+        Ok(self.made.get_or_init(|| made))
+    }
+}
+
+type Run = Box<dyn Fn(&Context<'_>) -> Result<Outcome> + Sync>;
 
 struct Step {
     name: String,
     about: &'static str,
+    /// It leaves what cargo builds for others as it is, and may run beside any other step.
+    is_free: bool,
     run: Run,
 }
 
 impl Step {
-    fn new(name: &str, about: &'static str, run: impl Fn(&Context<'_>) -> Result<Outcome> + 'static) -> Self {
-        Self { name: name.to_owned(), about, run: Box::new(run) }
+    fn new(name: &str, about: &'static str, run: impl Fn(&Context<'_>) -> Result<Outcome> + Sync + 'static) -> Self {
+        Self { name: name.to_owned(), about, is_free: false, run: Box::new(run) }
+    }
+
+    fn free(self) -> Self {
+        Self { is_free: true, ..self }
     }
 
     fn is_selected(&self, only: &[String]) -> bool {
@@ -114,9 +143,12 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("models", "real models against their recorded answers", |context| {
         engine::models(context.workspace, context.python()?, context.stage()?, &[], false)
     }));
-    steps.push(Step::new("hipdnn-ops", "the engine's operator tests with their steps offered to hipDNN", |context| {
-        simulator::operators_by_hipdnn(context.workspace)
-    }));
+    steps.push(
+        Step::new("hipdnn-ops", "the engine's operator tests with their steps offered to hipDNN", |context| {
+            simulator::operators_by_hipdnn(context.workspace)
+        })
+        .free(),
+    );
     steps.push(Step::new("hipdnn-models", "real models with their convolutions by hipDNN", engine::hipdnn_step));
     steps.push(Step::new("third-party", "OpenVINO's plugin from PyPI as a backend of the umbrella", |context| {
         third_party::run(context.workspace, context.python()?, context.stage()?)
@@ -131,24 +163,32 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("legacy", "text generation in an ONNX Runtime with AMD's own provider inside", |context| {
         third_party::legacy(context.workspace, context.python()?, context.stage()?)
     }));
-    steps.push(Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", |context| {
-        kernels::run(context.workspace, kernels::Page::Hold)
-    }));
-    steps.push(Step::new("kernel-set", "kernels compiled beforehand are found without a compiler", |context| {
-        kernels::set::check(context.workspace, &simulator::TARGETS[1..])
-    }));
+    steps.push(
+        Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", |context| {
+            kernels::run(context.workspace, kernels::Page::Hold)
+        })
+        .free(),
+    );
+    steps.push(
+        Step::new("kernel-set", "kernels compiled beforehand are found without a compiler", |context| {
+            kernels::set::check(context.workspace, &simulator::TARGETS[1..])
+        })
+        .free(),
+    );
     steps.extend(simulator::TARGETS.map(|target| {
         Step::new(
             &format!("simulator-{target}"),
             "operators on the GPU device, under the wave simulator",
             move |context| simulator::operators(context.workspace, target),
         )
+        .free()
     }));
     steps.push(Step::new("simulator-sessions", "ONNX Runtime sessions, under the wave simulator", |context| {
         pytest::simulated(context, simulator::TARGETS[0])
     }));
-    steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", kernels::nvrtc::run));
-    steps.push(Step::new("rocm", "driver loader and sessions on Debian's HIP runtimes", rocm::run));
+    steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", kernels::nvrtc::run).free());
+    steps.push(Step::new("rocm", "driver loader and kernels on Debian's HIP runtimes", rocm::drivers).free());
+    steps.push(Step::new("rocm-sessions", "sessions on Debian's HIP runtimes, without a GPU", rocm::sessions));
     steps.push(Step::new("hipdnn-link", "hipDNN's samples, loaded at run time and linked", hipdnn_link::run));
     steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", migraphx::run));
     steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", valgrind::run));
@@ -156,14 +196,22 @@ fn steps() -> Vec<Step> {
     steps
 }
 
-/// Prints the steps in the order they run.
+/// Prints the steps in the order of the table.
 pub fn list() {
     for step in steps() {
         println!("{:<12} {}", step.name, step.about);
     }
 }
 
-/// Runs the steps named by `only` (all when empty), every one even when an earlier one failed.
+/// A row of the table.
+struct Row {
+    name: String,
+    outcome: Result<Outcome>,
+    elapsed: Duration,
+}
+
+/// Runs the steps named by `only` (all when empty), every one even when another one failed: one after the other, with the
+/// free ones beside them.
 ///
 /// # Errors
 /// When `only` names no step, or when a step failed.
@@ -173,33 +221,37 @@ pub fn run(workspace: &Workspace, only: &[String]) -> Result<()> {
         bail!("no step is called {}\n  help: cargo xtask test --list", only.join(" or "));
     }
     let context = Context::new(workspace);
-    let mut rows = Vec::new();
-    for step in &steps {
-        println!("\n==> {}: {}", step.name, step.about);
+    let (free, ordered): (Vec<_>, Vec<_>) = steps.iter().enumerate().partition(|(_, step)| step.is_free);
+    let mut done = lanes::run(&ordered, &free, |&(number, step)| {
+        output::say(format_args!("\n==> {}: {}", step.name, step.about));
         let start = Instant::now();
         let outcome = (step.run)(&context);
         if let Err(error) = &outcome {
-            println!("{} failed: {error:#}", step.name);
+            output::say(format_args!("{} failed: {error:#}", step.name));
         }
-        rows.push((step.name.as_str(), outcome, start.elapsed()));
-    }
+        (number, Row { name: step.name.clone(), outcome, elapsed: start.elapsed() })
+    });
+    done.sort_by_key(|&(number, _)| number);
+    let rows: Vec<Row> = done.into_iter().map(|(_, row)| row).collect();
     println!("\n{}", table(&rows).trim_fmt());
     // Where a log ends is where it is read first.
-    for (name, error) in rows.iter().filter_map(|(name, outcome, _)| Some((name, outcome.as_ref().err()?))) {
+    let failed: Vec<(&str, &anyhow::Error)> =
+        rows.iter().filter_map(|row| Some((row.name.as_str(), row.outcome.as_ref().err()?))).collect();
+    for (name, error) in &failed {
         println!("\n{name} failed: {error:#}");
     }
-    let failed: Vec<&str> = rows.iter().filter(|(_, outcome, _)| outcome.is_err()).map(|&(name, ..)| name).collect();
-    if !failed.is_empty() {
-        bail!("failed: {}\n  help: cargo xtask test --only {}", failed.join(", "), failed[0]);
+    if let Some((first, _)) = failed.first() {
+        let names: Vec<&str> = failed.iter().map(|&(name, _)| name).collect();
+        bail!("failed: {}\n  help: cargo xtask test --only {first}", names.join(", "));
     }
     Ok(())
 }
 
-fn table(rows: &[(&str, Result<Outcome>, Duration)]) -> Table {
+fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(TABLE_WIDTH);
     table.set_header(["step", "result", "seconds", "note"]);
-    for (name, outcome, elapsed) in rows {
+    for Row { name, outcome, elapsed } in rows {
         let (result, note) = match outcome {
             Ok(Outcome::Passed(note)) => ("passed", note.clone()),
             Ok(Outcome::Skipped(reason)) => ("SKIPPED", reason.clone()),
@@ -264,6 +316,7 @@ mod tests {
         assert_eq!(named(&["layers"]), ["layers"]);
         assert_eq!(named(&["doc"]), ["doc"], "doctest is not part of doc");
         assert_eq!(named(&["ort"]).len(), ORT_VERSIONS.len());
+        assert_eq!(named(&["rocm"]), ["rocm", "rocm-sessions"]);
         assert_eq!(named(&["ort-1.28.0", "fmt"]), ["fmt", "ort-1.28.0"]);
         assert_eq!(named(&[]).len(), steps().len());
         assert!(named(&["nonsense"]).is_empty());
@@ -272,10 +325,12 @@ mod tests {
     #[test]
     fn table_shows_the_reason_of_a_skip_and_the_first_line_of_a_failure() {
         let rows = [
-            ("one", Ok(Outcome::Passed("12 tests".into())), Duration::from_millis(1240)),
-            ("two", Ok(Outcome::Skipped("no valgrind".into())), Duration::ZERO),
-            ("three", Err(anyhow::anyhow!("it broke\n  help: mend it")), Duration::ZERO),
+            ("one", Ok(Outcome::Passed("12 tests".into()))),
+            ("two", Ok(Outcome::Skipped("no valgrind".into()))),
+            ("three", Err(anyhow::anyhow!("it broke\n  help: mend it"))),
         ];
+        let elapsed = Duration::from_millis(1240);
+        let rows = rows.map(|(name, outcome)| Row { name: name.into(), outcome, elapsed });
         let text = table(&rows).to_string();
         for wanted in ["12 tests", "1.2", "SKIPPED", "no valgrind", "FAILED", "it broke"] {
             assert!(text.contains(wanted), "{wanted} is not in\n{text}");

@@ -10,8 +10,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::shell;
 use crate::test::{Context, Outcome};
+use crate::{output, shell};
 
 const OUR_LIBRARIES: [&str; 3] = ["libamdgpu-ep.so", "libhip-backend.so", "libhip-host.so"];
 
@@ -50,7 +50,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     let ours: Vec<&Record> = records.iter().filter(|record| record.is_ours()).collect();
     let distinct: BTreeSet<&Record> = ours.iter().copied().collect();
     for record in &distinct {
-        println!("{}: {}\n{}", record.kind, record.what, record.stack);
+        output::say(format_args!("{}: {}\n{}", record.kind, record.what, record.stack));
     }
     if !ours.is_empty() {
         bail!("valgrind reports {} errors ({} distinct) with frames in our libraries", ours.len(), distinct.len());
@@ -66,7 +66,7 @@ fn install() -> Result<(), String> {
     if !root || !shell::succeeds("apt-get", &["--version"]) {
         return Err("valgrind is not installed, and cannot be without root and apt-get".into());
     }
-    println!("installing valgrind with apt-get");
+    output::say(format_args!("installing valgrind with apt-get"));
     let mut apt = Command::new("sh");
     apt.args(["-c", "apt-get update -q && apt-get install -q -y --no-install-recommends valgrind"]);
     shell::capture(apt.env("DEBIAN_FRONTEND", "noninteractive")).map_err(|error| {

@@ -3,15 +3,19 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
 use crate::debian::{self, Apt};
-use crate::shell;
 use crate::workspace::Workspace;
+use crate::{output, shell};
 
 const PROGRAM: &str = "clang-19";
 const SUITE: &str = "trixie";
+
+/// Held while it is unpacked: two steps that need it may run at the same time.
+static UNPACKING: Mutex<()> = Mutex::new(());
 
 /// How clang is called.
 pub struct Clang {
@@ -48,7 +52,7 @@ impl Clang {
     /// # Errors
     /// What the compiler says.
     pub fn assembly(&self, text: &Path, target: &str) -> Result<String> {
-        shell::capture_stdout(self.compile(text, target).args(["-S", "-o", "-"]))
+        shell::capture(self.compile(text, target).args(["-S", "-o", "-"]))
     }
 
     /// Writes the code object of a kernel text, as drivers load it. It takes a linker, `ld.lld`, that clang finds.
@@ -75,11 +79,12 @@ impl Clang {
 
 /// Debian's package in a folder, through its own loader. Only clang itself runs: assembly needs no linker.
 fn unpack(workspace: &Workspace) -> Result<Vec<String>> {
+    let _turn = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = workspace.target().join("rocm").join(PROGRAM);
     let complete = folder.join("complete");
     if !complete.exists() {
         let mirror = debian::mirror().map_err(anyhow::Error::msg)?;
-        println!("unpacking {PROGRAM} into target/rocm/{PROGRAM}");
+        output::say(format_args!("unpacking {PROGRAM} into target/rocm/{PROGRAM}"));
         Apt::new(&folder, &mirror, &[SUITE])?.unpack_with_dependencies(SUITE, &[PROGRAM])?;
         fs::write(complete, "")?;
     }

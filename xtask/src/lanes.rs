@@ -1,0 +1,78 @@
+//! Two lanes of work: one in its order, and beside it what may run at any time.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::output;
+
+/// Does all of `ordered` on this thread, one after the other. A second thread does `free` meanwhile, and this one helps when
+/// it is through. What is printed beside comes in one piece, between two pieces of this thread's work.
+///
+/// Results are in the order in which work ended.
+pub fn run<W: Sync, R: Send>(ordered: &[W], free: &[W], work: impl Fn(&W) -> R + Sync) -> Vec<R> {
+    let (next, done, texts) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(String::new()));
+    let next_free = || free.get(next.fetch_add(1, Ordering::Relaxed));
+    let end = |result| done.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+    let tell = || {
+        let text = std::mem::take(&mut *texts.lock().unwrap_or_else(PoisonError::into_inner));
+        if !text.is_empty() {
+            output::say(text.trim_end());
+        }
+    };
+    thread::scope(|scope| {
+        if !ordered.is_empty() {
+            scope.spawn(|| {
+                while let Some(piece) = next_free() {
+                    let (result, text) = output::kept(|| work(piece));
+                    texts.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+                    end(result);
+                }
+            });
+        }
+        for piece in ordered {
+            end(work(piece));
+            tell();
+        }
+        while let Some(piece) = next_free() {
+            end(work(piece));
+            tell();
+        }
+    });
+    tell();
+    done.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    fn one_lane_keeps_its_order_and_the_other_runs_beside_it() {
+        // Neither lane gets past it alone.
+        let both = Barrier::new(2);
+        let (done, text) = output::kept(|| {
+            run(&["one", "two", "three"], &["free", "last"], |&name| {
+                if matches!(name, "one" | "free") {
+                    both.wait();
+                }
+                output::say(format_args!("{name} begins"));
+                output::say(format_args!("{name} ends"));
+                name
+            })
+        });
+        assert_eq!(done.len(), 5);
+        let ordered: Vec<_> = done.iter().filter(|name| !matches!(**name, "free" | "last")).collect();
+        assert_eq!(ordered, [&"one", &"two", &"three"]);
+        for name in done {
+            assert!(text.contains(&format!("{name} begins\n{name} ends\n")), "{text}");
+        }
+    }
+
+    #[test]
+    fn work_of_one_kind_alone_is_all_done() {
+        assert_eq!(run(&[1, 2], &[], |piece| 2 * piece), [2, 4]);
+        assert_eq!(run(&[], &[1, 2], |piece| 2 * piece), [2, 4]);
+    }
+}
