@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::stage::{self, Stage};
 use crate::test::{Context, Outcome};
-use crate::{shell, symbols};
+use crate::{built, shell, symbols};
 
 const LOADED: &str = "conv_fprop_dynamic";
 const LINKED: &str = "conv_linked";
@@ -26,7 +26,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     let folder = context.workspace.target().join("hipdnn-link");
     stage::copy_atomically(&stage.library("hipdnn_host"), &folder.join(LIBRARY))?;
 
-    let loaded = example(context, LOADED, &[], &[])?;
+    let loaded = built::example(context.workspace, "hipdnn", LOADED)?;
     let interface = symbols::read(&loaded)?;
     let hipdnn: Vec<&String> = interface.undefined.iter().filter(|symbol| symbol.starts_with("hipdnn")).collect();
     let needed: Vec<&String> = interface.needed.iter().filter(|library| library.contains("hipdnn")).collect();
@@ -35,9 +35,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     }
     let by_loading = verified(stage, &loaded, &[("HIPDNN_BACKEND_LIBRARY_PATH", &folder)])?;
 
-    // Only the sample itself is linked with the folder: flags for all of cargo would build everything anew.
-    let search = format!("native={}", folder.display());
-    let linked = example(context, LINKED, &["--features", "linked"], &["-L", &search])?;
+    let linked = linked(context, &folder)?;
     let interface = symbols::read(&linked)?;
     let missing: Vec<&str> =
         symbols::hipdnn_exports().into_iter().filter(|&symbol| !interface.undefined.contains(symbol)).collect();
@@ -51,13 +49,16 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("loaded and linked: {by_loading}")))
 }
 
-/// Builds one example of crate `hipdnn`.
-fn example(context: &Context<'_>, name: &str, options: &[&str], rustc: &[&str]) -> Result<PathBuf> {
+/// Builds the sample that is linked with the library in `folder`.
+fn linked(context: &Context<'_>, folder: &Path) -> Result<PathBuf> {
     let mut build = shell::cargo(context.workspace.root());
-    build.args(["rustc", "--package", "hipdnn", "--example", name, "--message-format", "json-render-diagnostics"]);
-    build.args(options).arg("--").args(rustc);
-    let messages = shell::capture_stdout(&mut build)?;
-    shell::executable(&messages, name).with_context(|| format!("cargo built no example {name}"))
+    build.args(["build", "--workspace", "--features", "hipdnn/linked", "--example", LINKED]);
+    // The linker looks there too. Flags for all of cargo would build everything anew.
+    let before = std::env::var_os("LIBRARY_PATH").unwrap_or_default();
+    let folders = std::iter::once(folder.to_path_buf()).chain(std::env::split_paths(&before));
+    build.env("LIBRARY_PATH", std::env::join_paths(folders)?);
+    let messages = shell::capture_stdout(build.args(["--message-format", "json-render-diagnostics"]))?;
+    shell::executable(&messages, "hipdnn", LINKED).with_context(|| format!("cargo built no example {LINKED}"))
 }
 
 /// Runs a sample on the host driver; gives the line that says it verified its result.

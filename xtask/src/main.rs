@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod built;
 mod conformance;
 mod debian;
 mod demo;

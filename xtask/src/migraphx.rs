@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use crate::debian::{self, Apt, Userland};
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
-use crate::{output, pytest, shell};
+use crate::{built, output, pytest, shell};
 
 /// The one suite that has it.
 const SUITE: &str = "sid";
@@ -40,7 +40,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
         Err(reason) => return Ok(Outcome::Skipped(reason)),
     };
     let library = migraphx.library()?;
-    let test = library_test(context.workspace)?;
+    let test = built::test(context.workspace, "backend-migraphx", "library")?;
     shell::run(migraphx.command(&test)?.env("AMDGPU_EP_TEST_MIGRAPHX", &library))?;
     let interpreter = migraphx.interpreter(&context.python()?.interpreter)?;
     let name = migraphx.name()?;
@@ -122,12 +122,4 @@ impl Migraphx {
         let (major, minor, patch) = (number / 1_000_000, number / 1000 % 1000, number % 1000);
         Ok(format!("MIGraphX {major}.{minor}.{patch}, target ref"))
     }
-}
-
-fn library_test(workspace: &Workspace) -> Result<PathBuf> {
-    let mut build = shell::cargo(workspace.root());
-    build.args(["test", "--package", "backend-migraphx", "--test", "library", "--no-run"]);
-    build.args(["--message-format", "json-render-diagnostics"]);
-    let messages = shell::capture_stdout(&mut build)?;
-    shell::executable(&messages, "library").context("cargo built no test `library` of package backend-migraphx")
 }

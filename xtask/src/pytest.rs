@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use crate::setup::{Python, RuntimeSource};
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
-use crate::{junit, shell, stage};
+use crate::{built, junit, shell, stage};
 
 /// Test files whose names begin so run once, in the virtual environment's ONNX Runtime: no other has GenAI beside it, and
 /// terminals are the same with all of them.
@@ -117,7 +117,8 @@ fn files(context: &Context<'_>, starts: &[&str]) -> Result<Vec<PathBuf>> {
 }
 
 fn suite(context: &Context<'_>, name: &str, arrange: impl FnOnce(&mut Command)) -> Result<Outcome> {
-    let (library, examples) = (context.stage()?.umbrella(), examples(context)?);
+    // The SDK's example plugins are backends of the suites.
+    let (library, examples) = (context.stage()?.umbrella(), built::examples(context.workspace, "ort-ep")?);
     run(context.workspace, context.python()?, name, |pytest| {
         pytest.env("AMDGPU_EP_LIBRARY", library).env("AMDGPU_EP_TEST_EXAMPLES", examples);
         arrange(pytest);
@@ -149,13 +150,6 @@ pub fn run(workspace: &Workspace, python: &Python, name: &str, arrange: impl FnO
 /// Every test has a process of its own, so tests can run side by side; more than a few would only wait for memory.
 fn workers() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(4)
-}
-
-/// Builds the SDK's example plugins, which the suites use as backends, and gives their folder.
-fn examples(context: &Context<'_>) -> Result<PathBuf> {
-    let mut build = shell::cargo(context.workspace.root());
-    shell::run(build.args(["build", "--package", "ort-ep", "--examples", "--quiet"]))?;
-    Ok(context.workspace.target().join("debug").join("examples"))
 }
 
 #[derive(Debug, PartialEq, Eq)]

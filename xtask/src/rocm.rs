@@ -5,13 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::debian::{self, Apt, Mirror};
 use crate::output::{self, Output};
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
-use crate::{pytest, shell, workers};
+use crate::{built, pytest, shell, workers};
 
 /// One HIP runtime to test against.
 struct Userland {
@@ -98,8 +98,8 @@ impl Userlands {
 pub fn drivers(context: &Context<'_>) -> Result<Outcome> {
     let (workspace, userlands) = (context.workspace, context.userlands()?);
     if !userlands.unpacked.is_empty() {
-        let driver = built_test(workspace, "hip", "driver")?;
-        let compilers = built_test(workspace, "kernels", "compilers")?;
+        let driver = built::test(workspace, "hip", "driver")?;
+        let compilers = built::test(workspace, "kernels", "compilers")?;
         let unpacked = userlands.unpacked.iter();
         let jobs: Vec<Job<'_>> =
             unpacked.flat_map(|(userland, folder)| userland.jobs(folder, &driver, &compilers)).collect();
@@ -186,13 +186,4 @@ impl Userland {
         userland.interpreter(&context.python()?.interpreter, &python, &[])?;
         pytest::without_gpu(context, &python, &userland.library(self.library)?).map(|_| ())
     }
-}
-
-/// The program of an integration test.
-pub fn built_test(workspace: &Workspace, package: &str, test: &str) -> Result<PathBuf> {
-    let mut build = shell::cargo(workspace.root());
-    build.args(["test", "--package", package, "--test", test, "--no-run"]);
-    build.args(["--message-format", "json-render-diagnostics"]);
-    let messages = shell::capture_stdout(&mut build)?;
-    shell::executable(&messages, test).with_context(|| format!("cargo built no test `{test}` of package {package}"))
 }

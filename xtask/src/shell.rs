@@ -10,6 +10,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 
 use crate::output::Output;
+use crate::stage;
 
 /// What proptest draws its cases from, so that two runs of one commit see the same ones.
 const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261115");
@@ -157,12 +158,13 @@ pub fn capture_stdout(command: &mut Command) -> Result<String> {
     Ok(said)
 }
 
-/// The executable of the target `name` in cargo's JSON messages.
-pub fn executable(messages: &str, name: &str) -> Option<PathBuf> {
+/// The executable of `package`'s target `name` in cargo's JSON messages.
+pub fn executable(messages: &str, package: &str, name: &str) -> Option<PathBuf> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
         .filter(|message| message["reason"] == "compiler-artifact" && message["target"]["name"] == name)
+        .filter(|message| stage::is_package(message, package))
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 

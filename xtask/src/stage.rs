@@ -133,10 +133,7 @@ pub fn run_into(workspace: &Workspace, profile: Profile, root: PathBuf) -> Resul
 /// # Errors
 /// When the build fails or a file cannot be written.
 pub fn run_build(build: &mut Command, root: PathBuf) -> Result<Stage> {
-    for product in PRODUCTS {
-        build.args(["--package", product.package]);
-    }
-    let messages = shell::capture_stdout(build.args(["--message-format", "json-render-diagnostics"]))?;
+    let messages = shell::capture_stdout(with_products(build))?;
     for product in PRODUCTS {
         let built = artifact(&messages, product)
             .with_context(|| format!("cargo built no {} of package {}", product.kind, product.package))?;
@@ -156,8 +153,8 @@ pub fn run_build(build: &mut Command, root: PathBuf) -> Result<Stage> {
 pub fn stand_in(workspace: &Workspace) -> Result<PathBuf> {
     let product = Product { package: "migraphx-standin", kind: "cdylib", name: "migraphx_c" };
     let mut build = shell::cargo(workspace.root());
-    build.args(["build", "--package", product.package, "--message-format", "json-render-diagnostics"]);
-    let messages = shell::capture_stdout(&mut build)?;
+    build.args(["build", "--package", product.package]);
+    let messages = shell::capture_stdout(with_products(&mut build))?;
     let built = artifact(&messages, &product).context("cargo built no stand-in for MIGraphX")?;
     let file = workspace.target().join("migraphx-standin").join("libmigraphx_c.so.3");
     copy_atomically(&built, &file)?;
@@ -173,11 +170,20 @@ pub fn simulating(workspace: &Workspace) -> Result<Stage> {
     let stage = run_into(workspace, Profile::Dev, workspace.target().join("simulate"))?;
     let product = Product { package: "backend-hip", kind: "cdylib", name: "hip-backend" };
     let mut build = shell::cargo(workspace.root());
-    build.args(["build", "--package", product.package, "--features", "simulate"]);
-    let messages = shell::capture_stdout(build.args(["--message-format", "json-render-diagnostics"]))?;
+    build.args(["build", "--features", "backend-hip/simulate"]);
+    let messages = shell::capture_stdout(with_products(&mut build))?;
     let built = artifact(&messages, &product).context("cargo built no backend with the simulator")?;
     copy_atomically(&built, &stage.backend())?;
     Ok(stage)
+}
+
+/// Has `build` choose every product, and report as JSON. What is chosen together shares its dependencies; alone, a package
+/// would have some of them built again with fewer features.
+fn with_products(build: &mut Command) -> &mut Command {
+    for product in PRODUCTS {
+        build.args(["--package", product.package]);
+    }
+    build.args(["--message-format", "json-render-diagnostics"])
 }
 
 fn library_file(name: &str) -> String {
@@ -199,7 +205,8 @@ fn artifact(messages: &str, product: &Product) -> Option<PathBuf> {
         .find(|file| file.to_string_lossy().ends_with(suffix))
 }
 
-fn is_package(message: &Value, name: &str) -> bool {
+/// Whether a message of cargo is about this package.
+pub fn is_package(message: &Value, name: &str) -> bool {
     let manifest = message["manifest_path"].as_str().map(Path::new);
     manifest.and_then(Path::parent).is_some_and(|folder| folder.ends_with(name))
 }

@@ -4,14 +4,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
 
 use crate::test::{Context, Outcome};
-use crate::{output, shell};
+use crate::{built, output, shell};
 
 const OUR_LIBRARIES: [&str; 3] = ["libamdgpu-ep.so", "libhip-backend.so", "libhip-host.so"];
 
@@ -28,7 +26,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     }
     let stage = context.stage()?;
     context.python()?;
-    let program = example(context)?;
+    let program = built::example(context.workspace, "testkit", "ort_cycle")?;
     let report = context.workspace.target().join("test-results").join("valgrind.xml");
     fs::create_dir_all(report.parent().unwrap_or(&report))?;
     let mut valgrind = shell::user_program("valgrind");
@@ -73,18 +71,6 @@ fn install() -> Result<(), String> {
         format!("apt-get cannot install valgrind: {}", error.to_string().lines().last().unwrap_or_default().trim())
     })?;
     Ok(())
-}
-
-fn example(context: &Context<'_>) -> Result<PathBuf> {
-    let mut build = shell::cargo(context.workspace.root());
-    build.args(["build", "--package", "testkit", "--example", "ort_cycle"]);
-    build.args(["--message-format", "json-render-diagnostics"]);
-    let messages = shell::capture_stdout(&mut build)?;
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let executable = messages
-        .filter(|message| message["target"]["name"] == "ort_cycle")
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from));
-    executable.context("cargo built no example ort_cycle")
 }
 
 /// One `<error>` of valgrind's XML.

@@ -13,12 +13,13 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::test::Outcome;
 use crate::workspace::Workspace;
-use crate::{shell, workers};
+use crate::{built, shell, workers};
 use clang::Clang;
 use usage::Usage;
 
@@ -87,9 +88,7 @@ fn catalogue(workspace: &Workspace, folder: &str, targets: &[impl AsRef<OsStr>])
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
-    let mut write = shell::cargo(workspace.root());
-    write.args(["run", "--quiet", "--package", "kernels", "--example", "catalogue", "--"]).arg(&folder).args(targets);
-    shell::run(&mut write)?;
+    shell::run(Command::new(built::example(workspace, "kernels", "catalogue")?).arg(&folder).args(targets))?;
     let list = fs::read_to_string(folder.join("list.tsv")).context("the catalogue wrote no list")?;
     list.lines()
         .map(|line| {

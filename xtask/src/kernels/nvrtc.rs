@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::rocm;
+use crate::built;
 use crate::setup::{self, RuntimeSource};
 use crate::shell;
 use crate::test::{Context, Outcome};
@@ -24,7 +24,7 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
         RuntimeSource::Folder(folder) => folder,
         _ => return Ok(Outcome::Skipped(format!("pip finds no {PACKAGE} {VERSION} for this machine"))),
     };
-    let mut test = Command::new(rocm::built_test(context.workspace, "kernels", "compilers")?);
+    let mut test = Command::new(built::test(context.workspace, "kernels", "compilers")?);
     test.env("AMDGPU_EP_CUDA_LIBRARY_PATH", library_folder(folder)?).env("AMDGPU_EP_TEST_KERNELS_NVIDIA", TARGET);
     test.args(["--nocapture", "nvrtc"]);
     shell::run(&mut test)?;

@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use super::clang::Clang;
 use crate::test::Outcome;
 use crate::workspace::Workspace;
-use crate::{rocm, shell, workers};
+use crate::{built, shell, workers};
 
 /// Chips of one target differ in how many compute units they have, and kernels are chosen by that: small, medium, large.
 const COMPUTE_UNITS: [u32; 3] = [16, 64, 304];
@@ -57,9 +58,7 @@ pub fn run(workspace: &Workspace, targets: &[String], texts: Option<&Path>, out:
     }
     let file = work.join("list.tsv");
     fs::write(&file, list)?;
-    let mut ship = shell::cargo(workspace.root());
-    ship.args(["run", "--quiet", "--package", "kernels", "--example", "ship", "--"]).args([&*file, out]);
-    shell::run(&mut ship)?;
+    shell::run(Command::new(built::example(workspace, "kernels", "ship")?).args([&*file, out]))?;
     fs::remove_dir_all(&work)?;
     let bytes: u64 =
         fs::read_dir(out)?.flatten().filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum();
@@ -79,7 +78,7 @@ pub fn check(workspace: &Workspace, targets: &[&str]) -> Result<Outcome> {
     let named: Vec<String> = targets.iter().map(|&target| target.to_owned()).collect();
     let outcome = run(workspace, &named, None, &out)?;
     if matches!(outcome, Outcome::Passed(_)) {
-        let mut test = std::process::Command::new(rocm::built_test(workspace, "kernels", "compilers")?);
+        let mut test = Command::new(built::test(workspace, "kernels", "compilers")?);
         test.env("AMDGPU_EP_TEST_KERNEL_SET", format!("{}={}", out.display(), targets.join(",")));
         shell::run(test.args(["--nocapture", "a_set_made_beforehand"]))?;
     }
