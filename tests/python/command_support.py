@@ -1,4 +1,4 @@
-"""The `amdgpu-ep` command of the staged build, on this interpreter's ONNX Runtime and the host device."""
+"""The `amdgpu-ep` command of the staged build, on this interpreter's ONNX Runtime and the driver of the test."""
 import json
 import os
 import subprocess
@@ -24,7 +24,7 @@ def loader():
 
 def call(*words, stdin="", **variables):
     """What the command did, with these environment variables on top."""
-    environment = {**os.environ, "AMDGPU_EP_DRIVER": "host", "AMDGPU_EP_PATH": LIBRARY, **variables}
+    environment = {**os.environ, "AMDGPU_EP_PATH": LIBRARY, **variables}
     command = [*loader(), COMMAND, *words, "--ort", onnxruntime_library()]
     return subprocess.run(command, input=stdin.encode(), capture_output=True, env=environment, timeout=600)
 

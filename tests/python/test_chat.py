@@ -23,7 +23,7 @@ class Terminal:
 
     def __init__(self, *arguments, answers=None, term="xterm"):
         command = [str(COMMAND), "chat", str(MODEL), "--ort", str(onnxruntime_library()), *arguments]
-        environment = {**os.environ, "AMDGPU_EP_DRIVER": "host", "AMDGPU_EP_PATH": LIBRARY, "TERM": term}
+        environment = {**os.environ, "AMDGPU_EP_PATH": LIBRARY, "TERM": term}
         self.child, self.master = pty.fork()
         if self.child == 0:
             try:

@@ -5,7 +5,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
-from support import ON_HOST, options_for, registered
+from support import options_for, registered
 
 ROWS, COLUMNS = 7, 9
 
@@ -40,8 +40,6 @@ def model(element, scales, **attributes):
     ids=["tensor", "axis", "blocks"],
 )
 def test_results_equal_the_cpu_provider(element, scales, attributes, tmp_path):
-    if not ON_HOST:
-        pytest.skip("the engine runs on the host driver")
     serialized = model(element, scales, **attributes)
     x = np.random.default_rng(1).standard_normal((5, ROWS)).astype(np.float32)
     plain = ort.SessionOptions()

@@ -15,7 +15,7 @@ from genai_support import (
     rest_of,
     shares_its_cache,
 )
-from support import EP, LIBRARY, options_for, registered
+from support import EP, LIBRARY, ON_HOST, options_for, registered
 
 pytestmark = pytest.mark.environment(AMDGPU_EP_PATH=LIBRARY)
 
@@ -45,7 +45,9 @@ def test_golden_tokens(name, backend, tmp_path, monkeypatch):
     assert model.device_type.upper() == "AMDGPU"
     for case in cases_of(name, "greedy"):
         assert greedy(og, model, case) == case["new_ids"][0]
-    for case in cases_of(name, "greedy_penalty", "sample"):
+    # Recorded draws in half precision hang on the last bits of logits, and those of a GPU differ: see the draws below.
+    kinds = ("greedy_penalty", "sample") if ON_HOST or "fp16" not in name else ("greedy_penalty",)
+    for case in cases_of(name, *kinds):
         sampling = {"do_sample": case["kind"] == "sample", **case["options"]}
         new = generate(og, model, case["prompt_ids"][0], max_length=case["max_length"], **sampling)
         assert new == case["new_ids"][0], case["options"]
@@ -90,6 +92,32 @@ def test_all_logits_of_a_prompt_can_be_read_unless_the_session_says_otherwise():
 def logits_of_prompt(og, model, prompt):
     generator = generator_for(og, model, [prompt], max_length=20, do_sample=False)
     return generator.get_output("logits").copy()
+
+
+@pytest.mark.parametrize("name", ["nano-fp32", "nano-fp16", "nano-int4"])
+def test_draws_are_those_of_the_cpu_provider_from_the_same_logits(name):
+    import numpy as np
+    import onnxruntime_genai as og
+
+    def draw(model, case, given=()):
+        """The logits that a model makes and the tokens drawn from them, or from the given ones."""
+        search = {"max_length": case["max_length"], "do_sample": True, **case["options"]}
+        generator, made, tokens = generator_for(og, model, case["prompt_ids"], **search), [], []
+        while not generator.is_done():
+            made.append(generator.get_logits().copy())
+            if given:
+                generator.set_logits(given[len(tokens)])
+            generator.generate_next_token()
+            tokens.append(int(generator.get_next_tokens()[0]))
+        return made, tokens
+
+    reference, model = og.Model(str(folder_of(name))), model_on_device(name, og)
+    for case in cases_of(name, "sample"):
+        logits, tokens = draw(model, case)
+        wanted, same = draw(reference, case, logits)
+        assert tokens == same, case["options"]
+        np.testing.assert_allclose(logits, wanted, rtol=0, atol=0.06 if "fp16" in name else 1e-3)
+    del model
 
 
 def assert_whole(record):
@@ -157,6 +185,8 @@ def test_prompts_of_any_length_give_the_tokens_of_the_cpu_provider(name):
 @pytest.mark.environment(AMDGPU_EP_HOST_STREAMS="threads")
 @pytest.mark.parametrize("name", ["nano-fp32", "nano-fp16"])
 def test_golden_tokens_with_stream_work_on_threads(name):
+    if not ON_HOST:
+        pytest.skip("the host driver alone has threads for the work of streams")
     import onnxruntime_genai as og
 
     model = model_on_device(name, og)
@@ -165,9 +195,11 @@ def test_golden_tokens_with_stream_work_on_threads(name):
     del model
 
 
-@pytest.mark.environment(AMDGPU_EP_DRIVER="host", AMDGPU_EP_HOST_DEVICES="2")
+@pytest.mark.environment(AMDGPU_EP_HOST_DEVICES="2")
 def test_golden_tokens_where_two_devices_are_offered():
     """GenAI hands every device of the provider to the session."""
+    if not ON_HOST:
+        pytest.skip("the host driver alone has as many devices as it is told")
     import onnxruntime_genai as og
 
     model = model_on_device("nano-fp32", og)

@@ -3,7 +3,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from genai_support import cases_of, config_of, folder_of
-from support import LIBRARY, on_device, options_for, registered
+from support import LIBRARY, ON_HOST, on_device, options_for, registered
 
 pytestmark = pytest.mark.environment(AMDGPU_EP_PATH=LIBRARY)
 
@@ -112,11 +112,13 @@ def test_standard_operators_with_a_growing_cache():
 def wrong_inputs(prompt, room):
     count = len(prompt)
     full = [1] * count + [0] * (room - count)
+    # A GPU's kernels tell that an index is wrong, not which.
+    beyond = "out of range for an axis of" if ON_HOST else "out of range"
     return [
         ("no tokens", [], full, "there are no new tokens"),
         ("ids outside the vocabulary", prompt[:-1] + [10**6], full, "out of range"),
         ("a negative id", prompt[:-1] + [-(10**6)], full, "out of range"),
-        ("a mask that counts to more than the cache holds", prompt, [3] * room, "out of range for an axis of"),
+        ("a mask that counts to more than the cache holds", prompt, [3] * room, beyond),
         ("a mask narrower than the prompt", prompt, [1] * (count - 1), "total_sequence_length of"),
         ("a mask wider than the cache", prompt, [1] * count + [0] * (room + 1), "shape"),
     ]
@@ -132,8 +134,10 @@ def test_wrong_input_is_a_sentence_and_the_next_generation_is_right():
             with pytest.raises(Exception, match=tells):
                 decoder.step(ids, mask)
                 pytest.fail(what)
+            # A GPU tells of a wrong index when the run is over: the rows of its tokens may have been written by then.
+            written = 0 if ON_HOST else len(ids)
             for past, cache in decoder.caches.items():
-                assert (cache.numpy() == kept[past]).all(), what
+                assert (cache.numpy()[:, :, written:] == kept[past][:, :, written:]).all(), what
         with pytest.raises(Exception, match="Unexpected input data type"):
             decoder.session.run(None, {"input_ids": np.zeros((1, 3), np.float32)} | {
                 "attention_mask": np.ones((1, 3), np.int64),

@@ -5,7 +5,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support import ON_HOST, options_for, registered
+from support import options_for, registered
 
 MICROSOFT = "com.microsoft"
 
@@ -43,8 +43,6 @@ def check(found, model, feeds, folder, tolerance):
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("zeros", [None, "packed", "floats"])
 def test_products_equal_the_cpu_provider(bits, zeros, tmp_path):
-    if not ON_HOST:
-        pytest.skip("the engine runs on the host driver")
     if bits == 8 and zeros == "floats":
         pytest.skip("the CPU provider has zero points of floats for 4 bits only")
     rng = np.random.default_rng(5)
@@ -72,8 +70,6 @@ def test_products_equal_the_cpu_provider(bits, zeros, tmp_path):
 
 @pytest.mark.parametrize("element", ["bytes", "uint4", "int4"])
 def test_rows_of_packed_tables_equal_the_cpu_provider(element, tmp_path):
-    if not ON_HOST:
-        pytest.skip("the engine runs on the host driver")
     rng = np.random.default_rng(6)
     with registered() as found:
         for with_zeros in (False, True):
