@@ -134,6 +134,19 @@ if has onnxruntime; then
     else
         skip suite "it needs pytest"
     fi
+    if [ ! -d ../shared/tools ]; then
+        skip genai "there is no ../shared with a maker of decoders"
+    elif has onnxruntime_genai && has pytest; then
+        section genai "ONNX Runtime GenAI, the command's text generation, and what decoders are made of" "${on_driver[@]}" \
+            "$python" -m pytest --quiet -rs -p no:cacheprovider $(has xdist && echo --numprocesses 8 --dist worksteal) \
+            tests/python/test_{genai,genai_concurrency,genai_sessions,textgen,generate,chat,last_logits}.py \
+            tests/python/test_{four_bit_weights,packed_weights}.py tests/python/test_demo_model.py::test_says_what_was_recorded \
+            ${tiny:+-k "nano-fp32-hip or nano-fp16-hip or nano-int4-hip or last_tokens_are or shared_or_apart"}
+        section genai-times "prompts and tokens through GenAI" "${on_driver[@]}" "$python" bench/gpu_genai.py "$library" \
+            --maker ../shared/tools/make_tiny_llm.py ${tiny:+--tiny}
+    else
+        skip genai "it needs onnxruntime_genai and pytest"
+    fi
 else
     skip onnxruntime "$python has no onnxruntime: what needs it was not run"
 fi
