@@ -13,6 +13,10 @@ use crate::{output, shell};
 
 const PROGRAM: &str = "clang-19";
 const SUITE: &str = "trixie";
+/// What is unpacked: the compiler, and a linker for its code.
+const PACKAGES: [&str; 2] = [PROGRAM, "lld-19"];
+/// The newest that every runtime of ROCm 6 loads.
+const CODE_OBJECT_VERSION: &str = "-mcode-object-version=5";
 
 /// Held while it is unpacked: two steps that need it may run at the same time.
 static UNPACKING: Mutex<()> = Mutex::new(());
@@ -20,6 +24,8 @@ static UNPACKING: Mutex<()> = Mutex::new(());
 /// How clang is called.
 pub struct Clang {
     words: Vec<String>,
+    /// How its linker is called, where it can't start that itself.
+    linker: Option<Vec<String>>,
     version: String,
 }
 
@@ -29,17 +35,17 @@ impl Clang {
     /// # Errors
     /// Why it cannot be had here.
     pub fn find(workspace: &Workspace) -> Result<Self, String> {
-        let words = if shell::succeeds(PROGRAM, &["--version"]) {
-            vec![PROGRAM.to_owned()]
+        let (words, linker) = if shell::succeeds(PROGRAM, &["--version"]) {
+            (vec![PROGRAM.to_owned()], None)
         } else {
-            unpack(workspace).map_err(|error| format!("{PROGRAM} cannot be had: {error:#}"))?
+            let [clang, lld] = unpack(workspace).map_err(|error| format!("{PROGRAM} cannot be had: {error:#}"))?;
+            (clang, Some([lld, ["-flavor", "gnu"].map(str::to_owned).to_vec()].concat()))
         };
-        let mut ask = Command::new(&words[0]);
-        ask.args(&words[1..]).arg("--version");
-        let text = shell::capture_stdout(&mut ask).map_err(|error| format!("{PROGRAM} does not start: {error:#}"))?;
+        let text = shell::capture_stdout(started(&words).arg("--version"))
+            .map_err(|error| format!("{PROGRAM} does not start: {error:#}"))?;
         // "Debian clang version 19.1.7 (3~deb12u1)": the release alone, which decides about the code.
         let release = text.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or("19");
-        Ok(Self { words, version: format!("clang {release}") })
+        Ok(Self { words, linker, version: format!("clang {release}") })
     }
 
     /// What it is called in tables.
@@ -55,21 +61,27 @@ impl Clang {
         shell::capture(self.compile(text, target).args(["-S", "-o", "-"]))
     }
 
-    /// Writes the code object of a kernel text, as drivers load it. It takes a linker, `ld.lld`, that clang finds.
+    /// Writes the code object of a kernel text, as drivers load it. It takes a linker: an installed clang looks for `ld.lld`.
     ///
     /// # Errors
     /// What the compiler or the linker says.
     pub fn code(&self, text: &Path, target: &str, to: &Path) -> Result<()> {
-        let mut compile = self.compile(text, target);
-        // Version 5 is the newest that every runtime of ROCm 6 loads.
-        compile.args(["--no-gpu-bundle-output", "-mcode-object-version=5", "-o"]).arg(to);
-        shell::capture(&mut compile).map(|_| ())
+        let Some(linker) = &self.linker else {
+            let mut compile = self.compile(text, target);
+            return told(compile.args(["--no-gpu-bundle-output", CODE_OBJECT_VERSION, "-o"]).arg(to));
+        };
+        // A clang that another program started, the folder's loader, can start none of its own: it does one thing at a time.
+        let (assembly, object) = (to.with_extension("s"), to.with_extension("o"));
+        told(self.compile(text, target).args([CODE_OBJECT_VERSION, "-S", "-o"]).arg(&assembly))?;
+        let mut assemble = started(&self.words);
+        assemble.args(["--target=amdgcn-amd-amdhsa", CODE_OBJECT_VERSION, "-c"]).arg(format!("-mcpu={target}"));
+        told(assemble.arg(&assembly).arg("-o").arg(&object))?;
+        told(started(linker).args(["-shared", "--no-undefined", "-o"]).arg(to).arg(&object))
     }
 
     fn compile(&self, text: &Path, target: &str) -> Command {
-        let mut compile = Command::new(&self.words[0]);
+        let mut compile = started(&self.words);
         compile
-            .args(&self.words[1..])
             .args(["-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-O3", "-fdeclspec", "-std=c++17"])
             .arg(format!("--offload-arch={target}"))
             .arg(text);
@@ -77,20 +89,33 @@ impl Clang {
     }
 }
 
-/// Debian's package in a folder, through its own loader. Only clang itself runs: assembly needs no linker.
-fn unpack(workspace: &Workspace) -> Result<Vec<String>> {
+fn started(words: &[String]) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+fn told(command: &mut Command) -> Result<()> {
+    shell::capture(command).map(drop)
+}
+
+/// Debian's packages in a folder: clang and lld, each through the folder's own loader.
+fn unpack(workspace: &Workspace) -> Result<[Vec<String>; 2]> {
     let _turn = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = workspace.target().join("rocm").join(PROGRAM);
-    let complete = folder.join("complete");
-    if !complete.exists() {
+    let (complete, named) = (folder.join("complete"), PACKAGES.join(" "));
+    if fs::read_to_string(&complete).ok().as_ref() != Some(&named) {
         let mirror = debian::mirror().map_err(anyhow::Error::msg)?;
-        output::say(format_args!("unpacking {PROGRAM} into target/rocm/{PROGRAM}"));
-        Apt::new(&folder, &mirror, &[SUITE])?.unpack_with_dependencies(SUITE, &[PROGRAM])?;
-        fs::write(complete, "")?;
+        output::say(format_args!("unpacking {} into target/rocm/{PROGRAM}", PACKAGES.join(" and ")));
+        Apt::new(&folder, &mirror, &[SUITE])?.unpack_with_dependencies(SUITE, &PACKAGES)?;
+        fs::write(complete, named)?;
     }
-    let binary = folder.join("root/usr/lib/llvm-19/bin/clang");
     let folders = [folder.join("root/usr/lib/llvm-19/lib")];
-    let mut words = debian::Userland::of(&folder).loader(&folders)?;
-    words.push(binary.to_str().context("the folder's name is no text")?.to_owned());
-    Ok(words)
+    let loader = debian::Userland::of(&folder).loader(&folders)?;
+    let program = |name: &str| -> Result<Vec<String>> {
+        let binary = folder.join("root/usr/lib/llvm-19/bin").join(name);
+        let binary = binary.to_str().context("the folder's name is no text")?.to_owned();
+        Ok([&loader[..], &[binary]].concat())
+    };
+    Ok([program("clang")?, program("lld")?])
 }
