@@ -7,7 +7,8 @@
 //
 // The dialect: no includes, no `warpSize`, no lane masks. WARP is the wave's width; it is no constant expression in the
 // simulator, so arrays are sized for the narrowest wave (threads / MIN_WARP). Shuffles and barriers are reached by all
-// threads of the wave or block. LDS comes from SHARED and DYN_SHARED only, at most 48 KiB in all.
+// threads of the wave or block. LDS comes from SHARED and DYN_SHARED only, at most 48 KiB in all, or all that a target has if that
+// is more and all of it is dynamic (`Arch::lds_bytes`).
 //
 // Where launches may begin before the one before them has ended (the twin from sm_90 on), a kernel waits for that end before it
 // does anything. KERNEL_EARLY leaves it to the text: EARLIER_DONE() comes in every thread before it touches what earlier launches

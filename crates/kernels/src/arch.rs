@@ -40,6 +40,8 @@ pub struct Arch {
     pub matrix_bf16: bool,
     /// Dot products of bytes.
     pub dot4: Dot4,
+    /// Bytes of LDS that a block can have.
+    pub lds_bytes: u32,
     /// Compute units, to size grids.
     pub compute_units: u32,
 }
@@ -50,13 +52,14 @@ struct Row {
     wave: u32,
     matrix: Matrix,
     dot4: Dot4,
+    lds_bytes: u32,
 }
 
 const fn row(name: &'static str, wave: u32, matrix: Matrix, dot4: Dot4) -> Row {
-    Row { name, wave, matrix, dot4 }
+    Row { name, wave, matrix, dot4, lds_bytes: LDS_BYTES }
 }
 
-const TABLE: [Row; 15] = [
+const TABLE: [Row; 16] = [
     row("gfx9", 64, Matrix::None, Dot4::None),
     row("gfx906", 64, Matrix::None, Dot4::Same),
     row("gfx908", 64, Matrix::Mfma, Dot4::Same),
@@ -72,6 +75,8 @@ const TABLE: [Row; 15] = [
     // Its matrix instructions are others than gfx120x's.
     row("gfx125", 32, Matrix::None, Dot4::None),
     row("sm_", 32, Matrix::Mma, Dot4::Mixed),
+    // More than the others only if a launch asks for it, which the driver table does.
+    Row { lds_bytes: 227 << 10, ..row("sm_90", 32, Matrix::Mma, Dot4::Mixed) },
     // Whatever it is, plain code runs on it.
     row("", 32, Matrix::None, Dot4::None),
 ];
@@ -118,7 +123,7 @@ pub enum ArchError {
     },
 }
 
-/// Bytes of LDS that the text of a kernel may use (see `hip/prelude.h`).
+/// Bytes of LDS that a kernel may use on every target (see `hip/prelude.h`).
 const LDS_BYTES: u32 = 48 << 10;
 
 /// How the names of targets begin that compilers know.
@@ -157,6 +162,7 @@ impl Arch {
             matrix: row.matrix,
             matrix_bf16: row.matrix != Matrix::None && name != "gfx908",
             dot4: row.dot4,
+            lds_bytes: row.lds_bytes,
             compute_units,
         }
     }
@@ -182,6 +188,7 @@ mod tests {
             let arch = Arch::new(target, 1);
             assert_eq!((arch.wave, arch.matrix, arch.dot4), (wave, matrix, dot4), "{target}");
         }
+        assert_eq!((Arch::new("gfx942", 1).lds_bytes, Arch::new("sm_90", 1).lds_bytes), (48 << 10, 227 << 10));
         assert!(!Arch::new("gfx908", 1).matrix_bf16);
         assert!(Arch::new("gfx942", 1).matrix_bf16);
     }

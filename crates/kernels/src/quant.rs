@@ -1,5 +1,5 @@
-//! Products with packed weights: `hip/quant_mma.hip`, `hip/quant_gemv.hip`, and `hip/quant_unpack.hip` before a product of
-//! many rows.
+//! Products with packed weights: `hip/quant_row.hip`, `hip/quant_mma.hip`, `hip/quant_gemv.hip`, and `hip/quant_unpack.hip`
+//! before a product of many rows.
 //!
 //! Weights are read as they lie in the model: along k, so that neighbouring lanes read neighbouring bytes, 16 each. Another
 //! layout would save no byte, and cost every session a pass over all weights.
@@ -21,6 +21,7 @@ macro_rules! text {
 
 const GEMV: &str = text!("quant.h", "quant_product.h", "quant_gemv.hip");
 const MMA: &str = text!("quant.h", "quant_product.h", "mma.h", "quant_mma.hip");
+const ROW: &str = text!("quant.h", "quant_product.h", "mma.h", "ahead.h", "quant_row.hip");
 const UNPACK: &str = text!("quant.h", "quant_unpack.hip");
 
 /// Stands among the buffers of a step for weights that were unpacked into scratch memory; offsets count from its start.
@@ -44,6 +45,10 @@ const BUSY_WAVES: u64 = 16;
 const BUSY_AHEAD: u64 = 12;
 /// Rounds of a wave that are few.
 const SHORT: u64 = 4;
+/// Of `hip/quant_row.hip`: what a round reads of a column, the columns of a wave, and the bytes of a round in LDS.
+const ROW_ROUND: u64 = 256;
+const ROW_COLUMNS: u64 = 16;
+const ROW_SLOT: u64 = 2304;
 
 /// The weights of a product as kernels read them.
 struct Weights<'a> {
@@ -157,7 +162,7 @@ impl<'a> Prologue<'a> {
     }
 
     fn args(&self, args: Args) -> Args {
-        args.input("scale", self.number, self.scale)
+        args.constant("scale", self.number, self.scale)
             .f32("epsilon", self.norm.epsilon)
             .u32("round", u32::from(self.norm.round_before_scale))
     }
@@ -266,7 +271,10 @@ fn made(
     // The twin converts slowly what the others do in passing, so one row is worth its matrix instructions there.
     let suits = weights.suit_matrix(&product, arch) && (product.rows > 1 || arch.matrix == Matrix::Mma);
     let task = Task { weights: &weights, product: &product, prologue: prologue.as_ref(), gated };
-    if suits { task.mma(arch) } else { task.gemv(arch) }
+    if !suits {
+        return task.gemv(arch);
+    }
+    task.row(arch)?.map_or_else(|| task.mma(arch), Ok)
 }
 
 /// How the waves of a launch share the work.
@@ -413,6 +421,33 @@ impl Task<'_> {
             .set("LEFT_PACK", u8::from(reads_packs(product, 8)));
         let lds_bytes = if self.prologue.is_some() { self.lds_bytes(rows, product.channels)? } else { 0 };
         self.launch(kernel, &cut, units, rows, lds_bytes)
+    }
+
+    /// One row of the kind that `hip/quant_row.hip` makes, where there is room for what it reads ahead.
+    fn row(&self, arch: &Arch) -> Result<Option<Work>, Declined> {
+        let Self { weights, product, prologue, .. } = *self;
+        let (prim, depth) = (weights.prim, product.channels);
+        let is_plain = prim.bits == 4 && prim.block == 32 && prim.zeros == Zeros::Middle;
+        let is_even = depth.is_multiple_of(ROW_ROUND)
+            && weights.scales.offset % 8 == 0
+            && prologue.is_none_or(|prologue| prologue.pack == 8);
+        if arch.matrix != Matrix::Mma || product.rows != 1 || !is_plain || !is_even {
+            return Ok(None);
+        }
+        let rounds = depth / ROW_ROUND;
+        let cut = Cut::new(self.groups(ROW_COLUMNS), self.made_of(), rounds, BUSY_AHEAD, THREADS, arch)?;
+        let (waves, own) = (u64::from(cut.threads / arch.wave), rounds.div_ceil(u64::from(cut.parts)));
+        // Few rounds are all on their way at once.
+        let wanted = if own <= SHORT { own } else { 2 };
+        let bytes = |ahead| depth * 2 + depth / 32 * 4 + waves * (ROW_COLUMNS * 4 + ahead * ROW_SLOT);
+        let ahead = (wanted.min(2)..=wanted).rev().find(|&ahead| bytes(ahead) <= u64::from(arch.lds_bytes));
+        let Some(ahead) = ahead.filter(|_| cut.splits == 1) else { return Ok(None) };
+        let kernel = self
+            .kernel("quant_row", ROW, &cut)
+            .set("PARTS", cut.parts)
+            .set("DEPTH", ahead)
+            .set("MATRIX", gemm::matrix_number(arch.matrix));
+        self.launch(kernel, &cut, weights.row_bytes / 16, 1, bytes(ahead) as u32).map(Some)
     }
 
     fn mma(&self, arch: &Arch) -> Result<Work, Declined> {

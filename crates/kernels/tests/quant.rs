@@ -8,6 +8,7 @@ use graph::{
     expr::{Binary, Expr, Unary},
     prim::{Fused, Gated, Norm, Normed, QuantMatMul, WeightLayout, Zeros},
 };
+use kernels::Arch;
 
 /// Every kind of wave and of matrix instruction.
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
@@ -29,6 +30,8 @@ struct Problem {
     normed: bool,
     /// Whether there are twice as many columns of weights, which make `sigmoid(first) * second`.
     gated: bool,
+    /// The kernel that has to make it, where that matters.
+    kernel: Option<&'static str>,
 }
 
 const PLAIN: Problem = Problem {
@@ -44,6 +47,7 @@ const PLAIN: Problem = Problem {
     fused: false,
     normed: false,
     gated: false,
+    kernel: None,
 };
 
 /// The number at a place of a row of packed ones.
@@ -183,6 +187,10 @@ impl Problem {
         };
         compare(&on_host(&step, &data, &[rows * made]).unwrap()[0], "host");
         for target in targets {
+            if let Some(kernel) = self.kernel {
+                let work = kernels::work(&step, &Arch::new(target, 4)).unwrap();
+                assert_eq!(work.launches[0].kernel.name, kernel, "{self:?}");
+            }
             for order in orders.clone() {
                 let (found, fault) = simulate(&step, &data, &[rows * made], target, order).unwrap();
                 assert_eq!(fault, 0);
@@ -232,6 +240,25 @@ fn weights_of_many_rows_are_unpacked_first() {
     }
     // Its product has sums of its own in scratch memory.
     Problem { rows: 66, depth: 2048, columns: 20, ..PLAIN }.check_on(&["gfx906", "gfx1100"], 0..1);
+}
+
+#[test]
+fn weights_of_one_row_come_through_lds() {
+    for dtype in [DType::F16, DType::Bf16] {
+        let plain = Problem { dtype, scales: dtype, kernel: Some("quant_row"), ..PLAIN };
+        // One round, waves with unequal numbers of them, one each, and four each, all of which are on their way at once.
+        for (depth, columns) in [(256, 37), (768, 16), (1280, 200), (2048, 3), (8192, 100)] {
+            for (normed, fused) in [(false, true), (true, false), (true, true)] {
+                Problem { depth, columns, normed, fused, ..plain }.check_on(&["sm_90"], 0..2);
+            }
+            Problem { depth, columns, gated: true, normed: depth < 1000, ..plain }.check_on(&["sm_90"], 1..3);
+        }
+        // More rounds of a wave than are on their way.
+        Problem { depth: 1280, columns: 780, ..plain }.check_on(&["sm_90"], 0..1);
+        for other in [Problem { depth: 320, ..plain }, Problem { rows: 2, depth: 256, ..plain }] {
+            Problem { kernel: Some("quant_mma"), ..other }.check_on(&["sm_90"], 0..1);
+        }
+    }
 }
 
 #[test]

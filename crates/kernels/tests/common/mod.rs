@@ -143,6 +143,7 @@ pub fn simulate(
             .collect();
         let block = [launch.threads, 1, 1];
         let (grid, lds_bytes) = (launch.grid, launch.lds_bytes);
+        assert!(lds_bytes <= arch.lds_bytes, "{}: {lds_bytes} bytes of LDS on {target}", launch.kernel.name);
         let call = HostLaunch { grid, block, lds_bytes, reserved: 0, args: aligned.as_ptr().cast::<c_void>() };
         // SAFETY: the prelude defines it with this signature.
         let entry = unsafe { library.get::<Entry>(launch.kernel.name) }.unwrap();
