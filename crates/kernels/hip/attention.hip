@@ -8,10 +8,13 @@ KERNEL(attention, THREADS, AttentionArgs) {
   const u32 batch = blockIdx.x / a.groups, first = (blockIdx.x - batch * a.groups) * BLOCK_ROWS;
   for (u32 row = threadIdx.x; row < BLOCK_ROWS; row += THREADS)
     spots[row] = row_spot(a, batch, min_of(first + row, a.rows - 1));
-  const Rows<Q_PACKED> q = {a.q + batch_at(a, batch, a.q_outer, a.q_batch), a.q_row, a.q_at, a.rows, a.size};
+  const T* q = a.q + batch_at(a, batch, a.q_outer, a.q_batch);
   const Rows<K_PACKED> k = {a.k + batch_at(a, batch, a.k_outer, a.k_batch), a.k_key, a.k_at, a.total, a.size};
   const Rows<V_PACKED> v = {a.v + batch_at(a, batch, a.v_outer, a.v_batch), a.v_key, a.v_at, a.total, a.width};
-  auto query = [&](u32 row, u32 at) { return eight_of(q, first + row, at); };
+  // Rows beyond the last are the last once more.
+  auto query = [&](u32 row) {
+    return Rows<Q_PACKED>{q + (i64)min_of(first + row, a.rows - 1) * a.q_row, 0, a.q_at, 1, a.size};
+  };
   auto score_at = [&](f32 product, u32 row, u32 key) {
     // Without a branch: keys beyond the last are the last once more.
     f32 value = PLAIN ? product : score(a, product * a.alpha, spots[BY_KEY ? 0 : row], min_of(key, a.total - 1));

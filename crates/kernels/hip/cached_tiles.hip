@@ -27,9 +27,8 @@ KERNEL(cached_tiles, THREADS, CachedArgs) {
   }
   const Rows<PACKED> k = {a.k + (i64)t.batch * a.k_batch + (i64)t.head * a.k_head, a.k_key, 1, t.keys.end, a.size};
   const Rows<PACKED> v = {a.v + (i64)t.batch * a.v_batch + (i64)t.head * a.v_head, a.v_key, 1, t.keys.end, a.width};
-  auto query = [&](u32 row, u32 at) {
-    const Rows<PACKED> q = {a.q + query_at(a, t, t.first + min_of(row, t.count - 1)), 0, 1, 1, a.size};
-    return eight_of(q, 0, at);
+  auto query = [&](u32 row) {
+    return Rows<PACKED>{a.q + query_at(a, t, t.first + min_of(row, t.count - 1)), 0, 1, 1, a.size};
   };
   auto score = [&](f32 product, u32 row, u32 key) {
     const RowSpot spot = spots[row];

@@ -6,26 +6,29 @@
 // a value's. What each one's products with a key add up to, both add up.
 //
 // SIZE, WIDTH: of a query and of a value, rounded up to multiples of 16, and of 32 where either is above 128. PLAIN: 1 if
-// scores are products times a factor above 0. Keys lie in LDS as they are, values so that they can be the second factor of a chain. While products with the keys are
-// made, values are on their way, and while these are multiplied, the next keys are: in registers, or on the twin by the
-// copies it has for that.
+// scores are products times a factor above 0. Keys lie in LDS as they are, values so that they can be the second factor of a
+// chain. While products with the keys are made, values are on their way, and while these are multiplied, the next keys are: in
+// registers, or on the twin by the copies it has for that.
+//
+// AHEAD: 1 if scores are made before the values of the keys before are added, so that matrix instructions have these to do while
+// scores become weights. Keys and values have two places each then, and waves meet once for KEYS keys instead of twice.
 #define QUERIES (BLOCK_ROWS * SPLIT / 16 / WAVES)
-#define THREADS (WAVES * WAVE)
 #define K_PITCH (SIZE + 8)
 #define V_PITCH ((CHAIN_TURNS ? WIDTH : KEYS) + 8)
 // Elements that a wave has of its rows.
 #define OWN_SIZE (SIZE / SPLIT)
 #define OWN_WIDTH (WIDTH / SPLIT)
 // Chunks of eight elements. Sums go through the keys' place if both waves need them, and queries through the values', 16 of
-// each wave at a time, of long ones half.
+// each wave at a time, of long ones half. The twin reads queries where they lie.
 #define SUM_CHUNKS (SPLIT > 1 ? BLOCK_ROWS * SPLIT * KEYS / 4 : 0)
-#define KEY_CHUNKS (KEYS * K_PITCH / 8 > SUM_CHUNKS ? KEYS * K_PITCH / 8 : SUM_CHUNKS)
+#define PLACES (AHEAD ? 2 : 1)
+#define KEY_CHUNKS (PLACES * KEYS * K_PITCH / 8 > SUM_CHUNKS ? PLACES * KEYS * K_PITCH / 8 : SUM_CHUNKS)
 #define QUERY_ROWS (16 * WAVES / SPLIT)
 #define QUERY_PARTS (SIZE > 128 || SPLIT > 1 ? 2 : 1)
 #define PART_SIZE (SIZE / QUERY_PARTS)
 #define PART_PITCH (PART_SIZE + 8)
-#define QUERY_CHUNKS (QUERY_ROWS * PART_PITCH / 8)
-#define VALUE_CHUNKS ((CHAIN_TURNS ? KEYS : WIDTH) * V_PITCH / 8)
+#define QUERY_CHUNKS (MATRIX == 4 ? 0 : QUERY_ROWS * PART_PITCH / 8)
+#define VALUE_CHUNKS (PLACES * (CHAIN_TURNS ? KEYS : WIDTH) * V_PITCH / 8)
 #define VALUE_PLACE (VALUE_CHUNKS > QUERY_CHUNKS ? VALUE_CHUNKS : QUERY_CHUNKS)
 // Nothing is moved across it: WMMA's fragments leave no room for what would be read too early.
 #if (MATRIX == 2 || MATRIX == 3) && !defined(GPU_SIM)
@@ -33,125 +36,6 @@
 #else
 #define TILE_FENCE()
 #endif
-typedef Pack<T, 8> Eight;
-
-// Rows of `elems` elements, of which those from `end` on are zeros. EIGHTS: eight elements can be read at once.
-template <bool EIGHTS> struct Rows {
-  const T* start;
-  i64 row, at;
-  u32 end, elems;
-};
-template <bool EIGHTS> DEV Eight eight_of(const Rows<EIGHTS>& from, u32 row, u32 at) {
-  Eight r = {};
-  if (row >= from.end) return r;
-  const T* start = from.start + (i64)row * from.row;
-  if (EIGHTS) {
-    if (at < from.elems) r = *(const Eight*)(start + at);
-    return r;
-  }
-#pragma unroll
-  for (u32 i = 0; i < 8; i++)
-    if (at + i < from.elems) r.at[i] = start[(i64)(at + i) * from.at];
-  return r;
-}
-
-// A tile on its way into LDS: COUNT rows of ELEMS elements. TURNED: elements become rows, and two rows two elements. What
-// can't be read in chunks, or has no room, is read when it is needed.
-template <int COUNT, int ELEMS, int PITCH, bool TURNED, bool EIGHTS> struct Flight {
-  static constexpr int ROWS = COUNT, LENGTH = ELEMS, LDS_PITCH = PITCH;
-  static constexpr bool IS_TURNED = TURNED, IS_FULL = !PLAIN || (SPLIT > 1 && !TURNED);
-  static constexpr bool IS_LATE = !EIGHTS || (MATRIX == 2 && IS_FULL && ELEMS > 64);
-#ifdef __CUDACC_RTC__
-  static constexpr bool IS_DIRECT = EIGHTS && !TURNED;
-#else
-  static constexpr bool IS_DIRECT = false;
-#endif
-  static constexpr int TOGETHER = TURNED ? 2 : 1;
-  static constexpr int TASKS = COUNT / TOGETHER * (ELEMS / 8);
-  static constexpr int EACH = (TASKS + THREADS - 1) / THREADS;
-  // Whether a thread's tasks are the same elements of every STEP-th row.
-  static constexpr bool IS_EVEN = TASKS % THREADS == 0 && THREADS % (ELEMS / 8) == 0;
-  static constexpr int STEP = THREADS / (ELEMS / 8);
-  Eight held[IS_DIRECT || IS_LATE ? 1 : EACH][TOGETHER];
-};
-// A task's row and element: neighbours write neighbours.
-template <class F> DEV void place_of(const F&, u32 task, u32& row, u32& at) {
-  row = F::IS_TURNED ? task % (F::ROWS / 2) * 2 : task / (F::LENGTH / 8);
-  at = (F::IS_TURNED ? task / (F::ROWS / 2) : task % (F::LENGTH / 8)) * 8;
-}
-#ifdef __CUDACC_RTC__
-// A chunk, or zeros, into LDS; nothing waits for it.
-DEV void copy_chunk(u32 to, const T* from, bool is_in) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(is_in ? 16 : 0) : "memory");
-}
-#endif
-template <class F> DEV void put_task(const F&, u16* tile, u32 row, u32 at, const Eight* held) {
-  if (!F::IS_TURNED) {
-    *(Eight*)(tile + row * F::LDS_PITCH + at) = held[0];
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 8; i++)
-    *(u32*)(tile + (at + i) * F::LDS_PITCH + row) = (u32)held[0].at[i].bits | (u32)held[F::TOGETHER - 1].at[i].bits << 16;
-}
-template <class F, bool EIGHTS> DEV void start(F& flight, u16* tile, const Rows<EIGHTS>& from, u32 first) {
-  if (F::IS_LATE) return;
-#ifdef __CUDACC_RTC__
-  if (F::IS_DIRECT && F::IS_EVEN) {
-    u32 row, at;
-    place_of(flight, threadIdx.x, row, at);
-    const T* source = from.start + (i64)(first + row) * from.row + at;
-    u32 left = at < from.elems && first + row < from.end ? from.end - first - row : 0;
-    const u32 target = (u32)__cvta_generic_to_shared(tile + row * F::LDS_PITCH + at);
-#pragma unroll
-    for (int n = 0; n < F::EACH; n++) {
-      copy_chunk(target + n * F::STEP * F::LDS_PITCH * 2, source, n * F::STEP < left);
-      source += F::STEP * from.row;
-    }
-    return;
-  }
-#endif
-#pragma unroll
-  for (int n = 0; n < F::EACH; n++) {
-    u32 task = threadIdx.x + n * THREADS, row, at;
-    place_of(flight, task, row, at);
-    if (F::TASKS % THREADS && task >= F::TASKS) continue;
-    if (!F::IS_DIRECT) {
-#pragma unroll
-      for (int i = 0; i < F::TOGETHER; i++) flight.held[n][i] = eight_of(from, first + row + i, at);
-      continue;
-    }
-#ifdef __CUDACC_RTC__
-    copy_chunk((u32)__cvta_generic_to_shared(tile + row * F::LDS_PITCH + at), from.start + (i64)(first + row) * from.row + at,
-               first + row < from.end && at < from.elems);
-#endif
-  }
-}
-// What start() was given, once more.
-template <class F, bool EIGHTS> DEV void land(const F& flight, u16* tile, const Rows<EIGHTS>& from, u32 first) {
-#ifdef __CUDACC_RTC__
-  if (F::IS_DIRECT) asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-  if (F::IS_DIRECT) return;
-  if (F::IS_LATE) {
-#pragma unroll 1
-    for (u32 task = threadIdx.x; task < F::TASKS; task += THREADS) {
-      u32 row, at;
-      place_of(flight, task, row, at);
-      Eight held[F::TOGETHER];
-#pragma unroll
-      for (int i = 0; i < F::TOGETHER; i++) held[i] = eight_of(from, first + row + i, at);
-      put_task(flight, tile, row, at, held);
-    }
-    return;
-  }
-#pragma unroll
-  for (int n = 0; n < F::EACH; n++) {
-    u32 task = threadIdx.x + n * THREADS, row, at;
-    place_of(flight, task, row, at);
-    if (F::TASKS % THREADS == 0 || task < F::TASKS) put_task(flight, tile, row, at, flight.held[n]);
-  }
-}
 
 // A wave's rows: their largest scores, sums of weights and of weighted values, by a chain's rows and columns.
 struct Attended {
@@ -189,17 +73,31 @@ DEV void join(Sums (&scores)[QUERIES][KEYS / 16], u16* keys) {
   }
 }
 
-// A block's rows over the keys that they see. `query_of(row, at)` gives eight elements of one of the block's rows, and
-// `score(product, row, key)` a score; of inner keys it is the product if scores are plain. Powers of two of scores times `unit`
-// are weights.
-template <class Query, bool K_EIGHTS, bool V_EIGHTS, class Score>
-DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<K_EIGHTS>& k, const Rows<V_EIGHTS>& v,
-                const Seen& seen, f32 unit, Score score) {
+typedef Fragment Queries[QUERIES][OWN_SIZE / 16];
+typedef Sums Scores[QUERIES][KEYS / 16];
+typedef Fragment Weights[QUERIES][KEYS / 16];
+
+#if MATRIX == 4
+// A wave's queries right into its fragments: no lane waits for another, and memory is waited for once.
+template <class Query> DEV void read_queries(Queries& queries, u16*, Query query_of) {
+#pragma unroll
+  for (int f = 0; f < QUERIES; f++)
+#pragma unroll
+    for (int r = 0; r < CHAIN_ROWS; r++) {
+      const auto query = query_of(row_of(f, r));
+#pragma unroll
+      for (int n = 0; n < SIZE / 8; n++) {
+        const Pack<T, 2> two = pack_of<2>(query, 0, n * 8 + threadIdx.x % 4 * 2);
+        COPY_BYTES(queries[f][n / 2].at + n % 2 * 4 + r * 2, two.at, 4);
+      }
+    }
+  // What was put into LDS before is seen behind it, even where there is no key.
+  __syncthreads();
+}
+#else
+// A wave's queries by way of the values' place.
+template <class Query> DEV void read_queries(Queries& queries, u16* place, Query query_of) {
   const u32 lane = threadIdx.x % WAVE, part = part_of();
-  Flight<KEYS, SIZE, K_PITCH, false, K_EIGHTS> k_flight;
-  Flight<KEYS, WIDTH, V_PITCH, !CHAIN_TURNS, V_EIGHTS> v_flight;
-  start(k_flight, keys, k, seen.start);
-  Fragment query[QUERIES][OWN_SIZE / 16];
 #pragma unroll
   for (int f = 0; f < QUERIES; f++)
 #pragma unroll
@@ -210,21 +108,139 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
 #pragma unroll
       for (int n = 0; n < EACH; n++) {
         u32 task = threadIdx.x + n * THREADS, row = task / CHUNKS;
-        if (task < TASKS) held[n] = query_of((row / 16 * QUERIES + f) * 16 + row % 16, p * PART_SIZE + task % CHUNKS * 8);
+        if (task >= TASKS) continue;
+        held[n] = pack_of<8>(query_of((row / 16 * QUERIES + f) * 16 + row % 16), 0, p * PART_SIZE + task % CHUNKS * 8);
       }
       if (f || p) __syncthreads();
 #pragma unroll
       for (int n = 0; n < EACH; n++) {
         u32 task = threadIdx.x + n * THREADS;
-        if (task < TASKS) *(Eight*)(values + task / CHUNKS * PART_PITCH + task % CHUNKS * 8) = held[n];
+        if (task < TASKS) *(Eight*)(place + task / CHUNKS * PART_PITCH + task % CHUNKS * 8) = held[n];
       }
       __syncthreads();
       if (SPLIT > 1 && part != p) continue;
 #pragma unroll
       for (int i = 0; i < PART_SIZE / 16; i++)
-        query[f][(SPLIT > 1 ? 0 : p * PART_SIZE / 16) + i] =
-            load_left(values + team_of() * 16 * PART_PITCH + i * 16, PART_PITCH, lane);
+        queries[f][(SPLIT > 1 ? 0 : p * PART_SIZE / 16) + i] =
+            load_left(place + team_of() * 16 * PART_PITCH + i * 16, PART_PITCH, lane);
     }
+}
+#endif
+
+// The scores, zeros before, of the keys from `base` on, which lie in LDS. Those of inner keys stay products if they are plain.
+template <class Score>
+DEV void score_keys(Scores& scores, const Queries& queries, u16* keys, u32 base, const Seen& seen, Score score) {
+  const u32 lane = threadIdx.x % WAVE;
+#pragma unroll
+  for (int i = 0; i < OWN_SIZE / 16; i++) {
+#pragma unroll
+    for (int j = 0; j < KEYS / 16; j++) {
+      Fragment key = load_right(keys + j * 16 * K_PITCH + part_of() * OWN_SIZE + i * 16, K_PITCH, lane);
+#pragma unroll
+      for (int f = 0; f < QUERIES; f++) mma_chain<T>(scores[f][j], queries[f][i], key);
+    }
+    TILE_FENCE();
+  }
+  if (SPLIT > 1) join(scores, keys);
+  if (PLAIN && base >= seen.inner_start && base + KEYS <= seen.inner_end) return;
+#pragma unroll
+  for (int f = 0; f < QUERIES; f++)
+#pragma unroll
+    for (int j = 0; j < KEYS / 16; j++)
+#pragma unroll
+      for (int r = 0; r < CHAIN_ROWS; r++)
+#pragma unroll
+        for (int c = 0; c < CHAIN_COLUMNS; c++) {
+          f32& at = scores[f][j].at[chain_at(r, c)];
+          at = score(at, row_of(f, r), base + j * 16 + chain_column(lane, c));
+          if (c % 4 == 3) TILE_FENCE();
+        }
+}
+
+// What a row's weights are relative to, and what its sums so far count for.
+struct Step { f32 shift, before; };
+// Row r of fragment f with the scores of further keys.
+DEV Step step_of(Attended& s, const Scores& scores, int f, int r, f32 unit) {
+  // Two, so that fewer wait for one another.
+  f32 tops[2] = {s.top[f][r], s.top[f][r]};
+#pragma unroll
+  for (int j = 0; j < KEYS / 16; j++)
+#pragma unroll
+    for (int c = 0; c < CHAIN_COLUMNS; c++) tops[j % 2] = fmaxf(tops[j % 2], scores[f][j].at[chain_at(r, c)]);
+  const f32 top = chain_max(fmaxf(tops[0], tops[1])), shift = shift_of(top) * unit;
+  const Step step = {shift, exp2_near(fmaf(s.top[f][r], unit, -shift))};
+  s.top[f][r] = top;
+  s.sum[f][r] *= step.before;
+  return step;
+}
+// Scores of 16 keys become weights, which are summed over the lanes of the row at the end.
+DEV void weigh(Attended& s, Scores& scores, const Step& step, int f, int r, int j, f32 unit) {
+  // The twin's are two, so that fewer wait for one another; the others' registers are full.
+  constexpr int RUN = MATRIX == 4 ? CHAIN_COLUMNS / 2 : CHAIN_COLUMNS;
+  f32 sums[2] = {};
+#pragma unroll
+  for (int c = 0; c < CHAIN_COLUMNS; c++) {
+    f32& at = scores[f][j].at[chain_at(r, c)];
+    at = exp2_near(fmaf(at, unit, -step.shift));
+    sums[c / RUN] = c % RUN ? sums[c / RUN] + at : at;
+  }
+  s.sum[f][r] += RUN < CHAIN_COLUMNS ? sums[0] + sums[1] : sums[0];
+}
+DEV void scale_down(Attended& s, const Step& step, int f, int r) {
+#pragma unroll
+  for (int n = 0; n < OWN_WIDTH / 16; n++)
+#pragma unroll
+    for (int c = 0; c < CHAIN_COLUMNS; c++) s.result[f][n].at[chain_at(r, c)] *= step.before;
+}
+// Adds the values of 16 keys.
+DEV void add_values(Attended& s, const Weights& weights, const u16* values, int j) {
+#pragma unroll
+  for (int n = 0; n < OWN_WIDTH / 16; n++) {
+    const u32 at = part_of() * OWN_WIDTH + n * 16;
+    Fragment value = load_chained(CHAIN_TURNS ? values + j * 16 * V_PITCH + at : values + at * V_PITCH + j * 16, V_PITCH,
+                                  threadIdx.x % WAVE);
+#pragma unroll
+    for (int f = 0; f < QUERIES; f++) mma_chain<T>(s.result[f][n], weights[f][j], value);
+    if (n % 4 == 3) TILE_FENCE();
+  }
+}
+
+// Scores become weights, 16 keys at a time, each behind `beside(j)`: what else there is to do meanwhile.
+template <class Beside> DEV void weigh_all(Attended& s, Scores& scores, Weights& weights, f32 unit, Beside beside) {
+  Step steps[QUERIES][CHAIN_ROWS];
+#pragma unroll
+  for (int f = 0; f < QUERIES; f++)
+#pragma unroll
+    for (int r = 0; r < CHAIN_ROWS; r++) steps[f][r] = step_of(s, scores, f, r, unit);
+#pragma unroll
+  for (int j = 0; j < KEYS / 16; j++) {
+    beside(j);
+#pragma unroll
+    for (int f = 0; f < QUERIES; f++)
+#pragma unroll
+      for (int r = 0; r < CHAIN_ROWS; r++) weigh(s, scores, steps[f][r], f, r, j, unit);
+  }
+#pragma unroll
+  for (int f = 0; f < QUERIES; f++)
+#pragma unroll
+    for (int r = 0; r < CHAIN_ROWS; r++) scale_down(s, steps[f][r], f, r);
+#pragma unroll
+  for (int f = 0; f < QUERIES; f++)
+#pragma unroll
+    for (int j = 0; j < KEYS / 16; j++) weights[f][j] = chain<T>(scores[f][j], threadIdx.x % WAVE);
+}
+
+// A block's rows over the keys that they see. `query_of(row)` gives one of the block's rows as Rows, and
+// `score(product, row, key)` a score; of inner keys it is the product if scores are plain. Powers of two of scores times `unit`
+// are weights.
+template <class Query, bool K_EIGHTS, bool V_EIGHTS, class Score>
+DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<K_EIGHTS>& k, const Rows<V_EIGHTS>& v,
+                const Seen& seen, f32 unit, Score score) {
+  Flight<KEYS, SIZE, K_PITCH, false, K_EIGHTS> k_flight;
+  Flight<KEYS, WIDTH, V_PITCH, !CHAIN_TURNS, V_EIGHTS> v_flight;
+  start(k_flight, keys, k, seen.start);
+  Queries queries;
+  read_queries(queries, values, query_of);
 #pragma unroll
   for (int f = 0; f < QUERIES; f++) {
 #pragma unroll
@@ -235,88 +251,55 @@ DEV void attend(Attended& s, u16* keys, u16* values, Query query_of, const Rows<
 #pragma unroll
     for (int n = 0; n < OWN_WIDTH / 16; n++) s.result[f][n] = {};
   }
+  auto nothing = [](int) {};
+  if constexpr (AHEAD) {
+    if (seen.start < seen.end) {
+      constexpr u32 K_TILE = KEYS * K_PITCH, V_TILE = KEYS * V_PITCH;
+      land(k_flight, keys, k, seen.start);
+      __syncthreads();
+      start(v_flight, values, v, seen.start);
+      if (seen.start + KEYS < seen.end) start(k_flight, keys + K_TILE, k, seen.start + KEYS);
+      Scores scores = {};
+      score_keys(scores, queries, keys, seen.start, seen, score);
+      Weights weights;
+      weigh_all(s, scores, weights, unit, nothing);
+      // Where the values of these weights lie; the keys behind them are in the other place.
+      u32 place = 0, base = seen.start + KEYS;
 #pragma unroll 1
-  for (u32 base = seen.start; base < seen.end; base += KEYS) {
-    land(k_flight, keys, k, base);
-    __syncthreads();
-    start(v_flight, values, v, base);
-    TILE_FENCE();
-    Sums scores[QUERIES][KEYS / 16] = {};
-#pragma unroll
-    for (int i = 0; i < OWN_SIZE / 16; i++) {
-#pragma unroll
-      for (int j = 0; j < KEYS / 16; j++) {
-        Fragment key = load_right(keys + j * 16 * K_PITCH + part * OWN_SIZE + i * 16, K_PITCH, lane);
-#pragma unroll
-        for (int f = 0; f < QUERIES; f++) mma_chain<T>(scores[f][j], query[f][i], key);
+      for (; base < seen.end; base += KEYS, place ^= 1) {
+        land(k_flight, keys + (place ^ 1) * K_TILE, k, base);
+        land(v_flight, values + place * V_TILE, v, base - KEYS);
+        __syncthreads();
+        start(v_flight, values + (place ^ 1) * V_TILE, v, base);
+        if (base + KEYS < seen.end) start(k_flight, keys + place * K_TILE, k, base + KEYS);
+        Scores next = {};
+        score_keys(next, queries, keys + (place ^ 1) * K_TILE, base, seen, score);
+        weigh_all(s, next, weights, unit, [&](int j) { add_values(s, weights, values + place * V_TILE, j); });
       }
+      land(v_flight, values + place * V_TILE, v, base - KEYS);
+      __syncthreads();
+#pragma unroll
+      for (int j = 0; j < KEYS / 16; j++) add_values(s, weights, values + place * V_TILE, j);
+    }
+  } else {
+#pragma unroll 1
+    for (u32 base = seen.start; base < seen.end; base += KEYS) {
+      land(k_flight, keys, k, base);
+      __syncthreads();
+      start(v_flight, values, v, base);
       TILE_FENCE();
+      Scores scores = {};
+      score_keys(scores, queries, keys, base, seen, score);
+      Weights weights;
+      weigh_all(s, scores, weights, unit, nothing);
+      TILE_FENCE();
+      land(v_flight, values, v, base);
+      __syncthreads();
+      if (base + KEYS < seen.end) start(k_flight, keys, k, base + KEYS);
+      TILE_FENCE();
+#pragma unroll
+      for (int j = 0; j < KEYS / 16; j++) add_values(s, weights, values, j);
     }
-    if (SPLIT > 1) join(scores, keys);
-    if (!PLAIN || base < seen.inner_start || base + KEYS > seen.inner_end) {
-#pragma unroll
-      for (int f = 0; f < QUERIES; f++)
-#pragma unroll
-        for (int j = 0; j < KEYS / 16; j++) {
-#pragma unroll
-          for (int r = 0; r < CHAIN_ROWS; r++)
-#pragma unroll
-            for (int c = 0; c < CHAIN_COLUMNS; c++) {
-              f32& at = scores[f][j].at[chain_at(r, c)];
-              at = score(at, row_of(f, r), base + j * 16 + chain_column(lane, c));
-              if (c % 4 == 3) TILE_FENCE();
-            }
-        }
-    }
-    Fragment weights[QUERIES][KEYS / 16];
-#pragma unroll
-    for (int f = 0; f < QUERIES; f++) {
-#pragma unroll
-      for (int r = 0; r < CHAIN_ROWS; r++) {
-        // Two of each, so that fewer wait for one another.
-        f32 tops[2] = {s.top[f][r], s.top[f][r]};
-#pragma unroll
-        for (int j = 0; j < KEYS / 16; j++)
-#pragma unroll
-          for (int c = 0; c < CHAIN_COLUMNS; c++) tops[j % 2] = fmaxf(tops[j % 2], scores[f][j].at[chain_at(r, c)]);
-        const f32 top = chain_max(fmaxf(tops[0], tops[1]));
-        const f32 shift = shift_of(top) * unit, before = exp2_near(fmaf(s.top[f][r], unit, -shift));
-        s.top[f][r] = top;
-        f32 sums[2] = {s.sum[f][r] * before, 0};
-#pragma unroll
-        for (int j = 0; j < KEYS / 16; j++)
-#pragma unroll
-          for (int c = 0; c < CHAIN_COLUMNS; c++) {
-            f32& at = scores[f][j].at[chain_at(r, c)];
-            at = exp2_near(fmaf(at, unit, -shift));
-            sums[j % 2] += at;
-          }
-        // Summed over the lanes of the row at the end.
-        s.sum[f][r] = sums[0] + sums[1];
-#pragma unroll
-        for (int n = 0; n < OWN_WIDTH / 16; n++)
-#pragma unroll
-          for (int c = 0; c < CHAIN_COLUMNS; c++) s.result[f][n].at[chain_at(r, c)] *= before;
-      }
-#pragma unroll
-      for (int j = 0; j < KEYS / 16; j++) weights[f][j] = chain<T>(scores[f][j], lane);
-    }
-    TILE_FENCE();
-    land(v_flight, values, v, base);
-    __syncthreads();
-    if (base + KEYS < seen.end) start(k_flight, keys, k, base + KEYS);
-    TILE_FENCE();
-#pragma unroll
-    for (int j = 0; j < KEYS / 16; j++)
-#pragma unroll
-      for (int n = 0; n < OWN_WIDTH / 16; n++) {
-        const u32 at = part * OWN_WIDTH + n * 16;
-        Fragment value = load_chained(CHAIN_TURNS ? values + j * 16 * V_PITCH + at : values + at * V_PITCH + j * 16, V_PITCH,
-                                      lane);
-#pragma unroll
-        for (int f = 0; f < QUERIES; f++) mma_chain<T>(s.result[f][n], weights[f][j], value);
-        if (n % 4 == 3) TILE_FENCE();
-      }
   }
 #pragma unroll
   for (int f = 0; f < QUERIES; f++)

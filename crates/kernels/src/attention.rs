@@ -18,7 +18,7 @@ macro_rules! text {
     ($($file:literal),*) => { concat!($(include_str!(concat!("../hip/", $file)), "\n"),*) };
 }
 
-const TILES: &str = text!("attention.h", "mma.h", "tiles.h", "attention.hip");
+const TILES: &str = text!("attention.h", "mma.h", "flight.h", "tiles.h", "attention.hip");
 const ROWS: &str = text!("attention.h", "attend_rows.hip");
 const MERGE: &str = text!("attention.h", "attend_merge.hip");
 

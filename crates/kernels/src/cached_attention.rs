@@ -23,7 +23,7 @@ const FEW: &str = text!("lengths.h", "cached.h", "cached_parts.h", "mma.h", "cac
 const NEWEST_ROWS: &str = text!("lengths.h", "turn.h", "cached.h", "newest.h", "cached_parts.h", "cached_rows.hip");
 const NEWEST_FEW: &str =
     text!("lengths.h", "turn.h", "cached.h", "newest.h", "cached_parts.h", "mma.h", "cached_few.hip");
-const TILES: &str = text!("lengths.h", "cached.h", "mma.h", "tiles.h", "cached_tiles.hip");
+const TILES: &str = text!("lengths.h", "cached.h", "mma.h", "flight.h", "tiles.h", "cached_tiles.hip");
 
 /// Rows of a block without tiles, at most: keys and values are read once for all of them.
 const MOST_ROWS: usize = 8;

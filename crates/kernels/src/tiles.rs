@@ -16,6 +16,8 @@ pub(crate) struct Tile {
     pub keys: usize,
     /// Waves that have their rows together.
     pub split: usize,
+    /// Scores are made before the values of the keys before are added.
+    pub ahead: bool,
 }
 
 impl Tile {
@@ -45,9 +47,16 @@ impl Tile {
             Matrix::Mma if !is_small || total <= FEW_KEYS => &[(2, 4, 32), (1, 4, 64), (1, 2, 64)],
             _ => &[(2, 4, 64), (1, 4, 64), (1, 2, 64)],
         };
-        let tile = |&(fragments, waves, keys)| Self { rows: FRAGMENT * fragments * waves / split, waves, keys, split };
+        let tile = |&(fragments, waves, keys)| Self {
+            rows: FRAGMENT * fragments * waves / split,
+            waves,
+            keys,
+            split,
+            // Where the twin's registers have room for scores beside weights; with fewer waves it gains nothing.
+            ahead: matrix == Matrix::Mma && is_small && is_plain && (fragments, keys) == (2, 64),
+        };
         let is_enough = |tile: &Self| batches * rows.div_ceil(tile.rows) >= arch.compute_units as usize;
-        let smallest = sizes.last().map_or(Self { rows: 4 * FRAGMENT, waves: 4, keys: 32, split: 1 }, tile);
+        let smallest = sizes.last().map_or(tile(&(1, 4, 32)), tile);
         sizes.iter().map(tile).find(is_enough).unwrap_or(smallest)
     }
 
@@ -70,6 +79,7 @@ impl Tile {
             .set("WAVES", self.waves)
             .set("BLOCK_ROWS", self.rows)
             .set("KEYS", self.keys)
+            .set("AHEAD", u8::from(self.ahead))
             .set("PLAIN", u8::from(is_plain))
     }
 
@@ -93,9 +103,11 @@ mod tests {
         let arch = Arch::new("sm_90", 132);
         let rows = |batches, rows| Tile::new(Matrix::Mma, &arch, [batches, rows, 2048], [64, 64], true).rows;
         assert_eq!([rows(32, 2048), rows(12, 1024), rows(12, 128)], [128, 64, 32]);
+        let ahead = |sizes, is_plain| Tile::new(Matrix::Mma, &arch, [32, 2048, 2048], sizes, is_plain).ahead;
+        assert_eq!([ahead([64, 64], true), ahead([64, 64], false), ahead([128, 128], true)], [true, false, false]);
         let arch = Arch::new("gfx1100", 96);
         let tile = |sizes| Tile::new(Matrix::Wmma11, &arch, [1, 17, 17], sizes, true);
-        assert_eq!(tile([128, 128]), Tile { rows: 64, waves: 4, keys: 32, split: 1 });
-        assert_eq!(tile([64, 192]), Tile { rows: 64, waves: 8, keys: 32, split: 2 });
+        assert_eq!(tile([128, 128]), Tile { rows: 64, waves: 4, keys: 32, split: 1, ahead: false });
+        assert_eq!(tile([64, 192]), Tile { rows: 64, waves: 8, keys: 32, split: 2, ahead: false });
     }
 }

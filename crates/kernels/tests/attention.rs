@@ -89,6 +89,17 @@ fn waves_have_two_fragments_of_rows_where_there_is_enough_to_do() {
     }
 }
 
+/// The twin has scores ahead of values then: keys that end within a tile, at its end and in the first one behind, read in packs
+/// and one by one.
+#[test]
+fn many_keys_for_many_rows() {
+    let case = Case { batch: 4, heads: 1, rows: 104, total: 300, size: 64, width: 64 };
+    for (total, width) in [(300, 64), (320, 40), (257, 37)] {
+        let case = Case { total, width, ..case };
+        case.check(DType::F16, Expr::copy(DType::F16, DType::F16), Vec::new(), false, 4e-3);
+    }
+}
+
 /// What has been summed up is scaled down with every tile.
 #[test]
 fn scores_that_grow_from_key_to_key() {

@@ -246,6 +246,20 @@ fn prompts_go_tile_by_tile() {
     Case { size: 128, width: 128, group: 1, tokens: 20, lengths: vec![130], total: 140, ..plain }.check(&MATRIX);
 }
 
+/// The twin has scores ahead of values where a cache has room for more than a few keys, however many a prompt sees of it.
+#[test]
+fn prompts_in_long_caches() {
+    let plain = Case { tokens: 130, lengths: vec![130, 290], total: 300, size: 64, width: 64, ..Case::default() };
+    for case in [
+        plain.clone(),
+        Case { dtype: DType::Bf16, causal: false, ..plain.clone() },
+        Case { window: Some(40), sinks: Sinks::Given, ..plain.clone() },
+        Case { size: 19, width: 37, ..plain },
+    ] {
+        case.check(&["sm_90"]);
+    }
+}
+
 /// Two waves of AMD's have such rows together.
 #[test]
 fn prompts_with_large_heads_go_tile_by_tile() {

@@ -1,0 +1,122 @@
+// Tiles on their way from memory into LDS. The settings are those of tiles.h.
+#define THREADS (WAVES * WAVE)
+typedef Pack<T, 8> Eight;
+
+// Rows of `elems` elements, of which those from `end` on are zeros. EIGHTS: eight elements can be read at once.
+template <bool EIGHTS> struct Rows {
+  const T* start;
+  i64 row, at;
+  u32 end, elems;
+};
+// N of a row's elements, all of them among eight that can be read at once.
+template <int N, bool EIGHTS> DEV Pack<T, N> pack_of(const Rows<EIGHTS>& from, u32 row, u32 at) {
+  Pack<T, N> r = {};
+  if (row >= from.end) return r;
+  const T* start = from.start + (i64)row * from.row;
+  if (EIGHTS) {
+    if (at < from.elems) r = *(const Pack<T, N>*)(start + at);
+    return r;
+  }
+#pragma unroll
+  for (u32 i = 0; i < N; i++)
+    if (at + i < from.elems) r.at[i] = start[(i64)(at + i) * from.at];
+  return r;
+}
+
+// A tile on its way into LDS: COUNT rows of ELEMS elements. TURNED: elements become rows, and two rows two elements. What
+// can't be read in chunks, or has no room, is read when it is needed.
+template <int COUNT, int ELEMS, int PITCH, bool TURNED, bool EIGHTS> struct Flight {
+  static constexpr int ROWS = COUNT, LENGTH = ELEMS, LDS_PITCH = PITCH;
+  static constexpr bool IS_TURNED = TURNED, IS_FULL = !PLAIN || (SPLIT > 1 && !TURNED);
+  static constexpr bool IS_LATE = !EIGHTS || (MATRIX == 2 && IS_FULL && ELEMS > 64);
+#ifdef __CUDACC_RTC__
+  static constexpr bool IS_DIRECT = EIGHTS && !TURNED;
+#else
+  static constexpr bool IS_DIRECT = false;
+#endif
+  static constexpr int TOGETHER = TURNED ? 2 : 1;
+  static constexpr int TASKS = COUNT / TOGETHER * (ELEMS / 8);
+  static constexpr int EACH = (TASKS + THREADS - 1) / THREADS;
+  // Whether a thread's tasks are the same elements of every STEP-th row.
+  static constexpr bool IS_EVEN = TASKS % THREADS == 0 && THREADS % (ELEMS / 8) == 0;
+  static constexpr int STEP = THREADS / (ELEMS / 8);
+  Eight held[IS_DIRECT || IS_LATE ? 1 : EACH][TOGETHER];
+};
+// A task's row and element: neighbours write neighbours.
+template <class F> DEV void place_of(const F&, u32 task, u32& row, u32& at) {
+  row = F::IS_TURNED ? task % (F::ROWS / 2) * 2 : task / (F::LENGTH / 8);
+  at = (F::IS_TURNED ? task / (F::ROWS / 2) : task % (F::LENGTH / 8)) * 8;
+}
+#ifdef __CUDACC_RTC__
+// A chunk, or zeros, into LDS; nothing waits for it.
+DEV void copy_chunk(u32 to, const T* from, bool is_in) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(is_in ? 16 : 0) : "memory");
+}
+#endif
+template <class F> DEV void put_task(const F&, u16* tile, u32 row, u32 at, const Eight* held) {
+  if (!F::IS_TURNED) {
+    *(Eight*)(tile + row * F::LDS_PITCH + at) = held[0];
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 8; i++)
+    *(u32*)(tile + (at + i) * F::LDS_PITCH + row) = (u32)held[0].at[i].bits | (u32)held[F::TOGETHER - 1].at[i].bits << 16;
+}
+template <class F, bool EIGHTS> DEV void start(F& flight, u16* tile, const Rows<EIGHTS>& from, u32 first) {
+  if (F::IS_LATE) return;
+#ifdef __CUDACC_RTC__
+  if (F::IS_DIRECT && F::IS_EVEN) {
+    u32 row, at;
+    place_of(flight, threadIdx.x, row, at);
+    const T* source = from.start + (i64)(first + row) * from.row + at;
+    u32 left = at < from.elems && first + row < from.end ? from.end - first - row : 0;
+    const u32 target = (u32)__cvta_generic_to_shared(tile + row * F::LDS_PITCH + at);
+#pragma unroll
+    for (int n = 0; n < F::EACH; n++) {
+      copy_chunk(target + n * F::STEP * F::LDS_PITCH * 2, source, n * F::STEP < left);
+      source += F::STEP * from.row;
+    }
+    return;
+  }
+#endif
+#pragma unroll
+  for (int n = 0; n < F::EACH; n++) {
+    u32 task = threadIdx.x + n * THREADS, row, at;
+    place_of(flight, task, row, at);
+    if (F::TASKS % THREADS && task >= F::TASKS) continue;
+    if (!F::IS_DIRECT) {
+#pragma unroll
+      for (int i = 0; i < F::TOGETHER; i++) flight.held[n][i] = pack_of<8>(from, first + row + i, at);
+      continue;
+    }
+#ifdef __CUDACC_RTC__
+    copy_chunk((u32)__cvta_generic_to_shared(tile + row * F::LDS_PITCH + at), from.start + (i64)(first + row) * from.row + at,
+               first + row < from.end && at < from.elems);
+#endif
+  }
+}
+// What start() was given, once more.
+template <class F, bool EIGHTS> DEV void land(const F& flight, u16* tile, const Rows<EIGHTS>& from, u32 first) {
+#ifdef __CUDACC_RTC__
+  if (F::IS_DIRECT) asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+  if (F::IS_DIRECT) return;
+  if (F::IS_LATE) {
+#pragma unroll 1
+    for (u32 task = threadIdx.x; task < F::TASKS; task += THREADS) {
+      u32 row, at;
+      place_of(flight, task, row, at);
+      Eight held[F::TOGETHER];
+#pragma unroll
+      for (int i = 0; i < F::TOGETHER; i++) held[i] = pack_of<8>(from, first + row + i, at);
+      put_task(flight, tile, row, at, held);
+    }
+    return;
+  }
+#pragma unroll
+  for (int n = 0; n < F::EACH; n++) {
+    u32 task = threadIdx.x + n * THREADS, row, at;
+    place_of(flight, task, row, at);
+    if (F::TASKS % THREADS == 0 || task < F::TASKS) put_task(flight, tile, row, at, flight.held[n]);
+  }
+}
