@@ -96,7 +96,8 @@ fn many_keys_for_many_rows() {
     let case = Case { batch: 4, heads: 1, rows: 104, total: 300, size: 64, width: 64 };
     for (total, width) in [(300, 64), (320, 40), (257, 37)] {
         let case = Case { total, width, ..case };
-        case.check(DType::F16, Expr::copy(DType::F16, DType::F16), Vec::new(), false, 4e-3);
+        // Not rounded: the products themselves.
+        case.check(DType::F16, Expr::copy(DType::F32, DType::F32), Vec::new(), false, 4e-3);
     }
 }
 
