@@ -6,7 +6,8 @@
 //
 // ALONG_K: 1 if the right operand's k lies one behind the other, and a wave makes COLUMNS columns at a time. 0 if its columns
 // do: LANES threads have PACK neighbouring ones each, and the others of a block's BLOCK share k with them, DEEP neighbours at
-// a time, which are all on their way before the first is used.
+// a time, which are all on their way before the first is used. EARLY: 1 if the first of all are on their way before earlier launches
+// have ended, where such launches are; then DEEP divides the depth.
 //
 // NORM: 1 if rows of the left operand are scaled, and divided by the root of the mean of their squares. That is one number
 // for a row, so it is the sums that are divided: whoever walks along k sums the squares on the way. What lies between the norm
@@ -158,7 +159,10 @@ DEV void add_parts(const GemvArgs& a, u32 batch, u64 block, u32 first, u32 width
 }
 #endif
 
-KERNEL(gemv, BLOCK, GemvArgs) {
+KERNEL_EARLY(gemv, BLOCK, GemvArgs) {
+#if !EARLY
+  EARLIER_DONE();
+#endif
   const u32 begin = blockIdx.y * a.split_depth, end = min_of(a.depth, begin + a.split_depth);
   const u64 block = block_number();
   if (block >= (u64)a.tiles * a.batches) return;
@@ -224,6 +228,37 @@ KERNEL(gemv, BLOCK, GemvArgs) {
     squares[r] = 0;
     for (int c = 0; c < PACK; c++) sums[r][c] = 0;
   }
+#if EARLY
+  const RIGHT_T* from = right + lane / (LANES / MADE_OF) * a.columns + first;
+  const u32 step = BLOCK / LANES * DEEP;
+  // As words: of parts of registers the compiler would make others here, and wait for them.
+  typedef Pack<u32, sizeof(Some) / 4> Words;
+  Words y[DEEP];
+  auto load = [&](u32 k) {
+    const RIGHT_T* next = from + (i64)k * a.right_next;
+#pragma unroll
+    for (int d = 0; d < DEEP; d++) y[d] = *(const Words*)(next + (i64)d * a.right_next);
+  };
+  u32 k = first < a.columns ? begin + threadIdx.x / LANES * DEEP : end;
+  if (k < end) load(k);
+  EARLIER_DONE();
+#pragma unroll 1
+  for (; k < end; k += step) {
+#pragma unroll
+    for (u32 r = 0; r < ROWS; r++) {
+      SUM x[DEEP];
+      load_left<DEEP>(a, left, min_of(r, a.rows - 1), k, end, x, squares[r]);
+#pragma unroll
+      for (int d = 0; d < DEEP; d++) {
+        Some some;
+        COPY_BYTES(&some, &y[d], sizeof(some));
+#pragma unroll
+        for (int c = 0; c < PACK; c++) sums[r][c] += x[d] * ((SUM)get(some.at[c]) - (SUM)a.right_zero);
+      }
+    }
+    if (k + step < end) load(k + step);
+  }
+#else
   if (first < a.columns) {
     for (u32 k = begin + threadIdx.x / LANES * DEEP; k < end; k += BLOCK / LANES * DEEP) {
       Some y[DEEP];
@@ -243,6 +278,7 @@ KERNEL(gemv, BLOCK, GemvArgs) {
       }
     }
   }
+#endif
   // The lanes of a wave that have the same columns, then its waves.
   const u32 wave = threadIdx.x / WARP;
 #pragma unroll

@@ -2,7 +2,7 @@
 use graph::Declined;
 
 use crate::{
-    Arch, Args, Kernel, Launch, Work, expr,
+    Arch, Args, Kernel, Launch, Matrix, Work, expr,
     gemm::grid,
     product::{Choice, Place, Product, Side},
     quant::gate,
@@ -47,6 +47,8 @@ struct Cut {
     /// Elements of the right operand, and of the left, that are read at once.
     pack: u64,
     left_pack: u64,
+    /// Whether the right operand is read before earlier launches have ended.
+    is_early: bool,
     shape: Shape,
     choice: Choice,
 }
@@ -97,7 +99,9 @@ impl Cut {
             && depth.is_multiple_of(elems)
             && scale_at.is_multiple_of(elems)
             && left.is_aligned(elems as usize, &[left.across]);
-        Ok(Self { threads, pack, left_pack: if is_packed { elems } else { 1 }, shape, choice })
+        let left_pack = if is_packed { elems } else { 1 };
+        let is_early = arch.matrix == Matrix::Mma && !along_k && pack > 1 && depth.is_multiple_of(own);
+        Ok(Self { threads, pack, left_pack, is_early, shape, choice })
     }
 
     fn set(&self, kernel: Kernel) -> Kernel {
@@ -105,7 +109,8 @@ impl Cut {
             .set("BLOCK", self.threads)
             .set("PACK", self.pack)
             .set("LEFT_PACK", self.left_pack)
-            .set("SPLIT", u8::from(self.choice.splits > 1));
+            .set("SPLIT", u8::from(self.choice.splits > 1))
+            .set("EARLY", u8::from(self.is_early));
         match self.shape {
             Shape::AlongK { columns } => kernel.set("ALONG_K", 1).set("COLUMNS", columns),
             Shape::Across { lanes, deep } => kernel.set("ALONG_K", 0).set("LANES", lanes).set("DEEP", deep),
@@ -134,6 +139,11 @@ fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Sha
     } else if blocks(line) >= units || rows > 2 {
         (if rows * pack > 64 { 256 } else { 512 }, Shape::Across { lanes: line, deep: DEEP })
     } else if rows * pack <= 8 && 3 * blocks(line / 2) >= units && product.channels <= 2 * u64::from(MOST_THREADS) {
+        // On the twin half as many have registers for all of such a column, which is on its way before earlier launches have ended.
+        let deep = (product.channels / 128).next_power_of_two().clamp(DEEP, 4 * DEEP);
+        if arch.matrix == Matrix::Mma && product.channels.is_multiple_of(deep) {
+            return (MOST_THREADS / 2, Shape::Across { lanes: line / 2, deep });
+        }
         (MOST_THREADS, Shape::Across { lanes: line / 2, deep: DEEP })
     } else {
         (512, Shape::Across { lanes: line, deep: DEEP })
@@ -168,9 +178,13 @@ fn args(product: &Product<'_>, cut: &Cut, blocks: u64, partial_bytes: usize) -> 
     let is_split = choice.splits > 1;
     let place = |args: Args, name, of: &Place| args.i64s(name, &[of.high, of.low, of.row, of.at[2]]);
     let next = if right.k == 1 { right.across } else { right.k };
-    let args = Args::new()
-        .input("left", left.number, left.view)
-        .input("right", right.number, right.view)
+    let args = Args::new().input("left", left.number, left.view);
+    let args = if cut.is_early {
+        args.constant("right", right.number, right.view)
+    } else {
+        args.input("right", right.number, right.view)
+    };
+    let args = args
         .i64s("left_row", &[left.across, left.k])
         .i64("right_next", next)
         .u32s("rows", &[product.rows as u32, product.columns as u32, product.channels as u32])
