@@ -251,6 +251,22 @@ template <class T, class V> DEV T put(V v) { return Put<T>::as(v); }
 
 // N elements moved as one.
 template <class T, int N> struct __align__(sizeof(T) * N) Pack { T at[N]; };
+// A pack of 4, 8 or 16 bytes to memory of the device, as one: behind a branch nvrtc may store its elements one by one.
+template <class P> DEV void store_whole(P* to, const P& pack) {
+#ifdef __CUDACC_RTC__
+  constexpr int WORDS = sizeof(P) / 4;
+  u32 w[WORDS];
+  COPY_BYTES(w, &pack, sizeof(P));
+  const u64 at = __cvta_generic_to_global(to);
+  if constexpr (WORDS == 1) asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(w[0]) : "memory");
+  if constexpr (WORDS == 2) asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(w[0]), "r"(w[1]) : "memory");
+  if constexpr (WORDS == 4)
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+                 : "memory");
+#else
+  *to = pack;
+#endif
+}
 // Memory of callers is aligned to its elements, and mostly to packs.
 template <int N, class T> DEV bool is_pack(const T* p) { return ((u64)p & (sizeof(T) * N - 1)) == 0; }
 

@@ -29,45 +29,45 @@ DEV Share share_of(const RaggedRow& r, u32 at) {
   return s;
 }
 DEV bool is_in(u32 v, const Share& s) { return (v >= s.first) & (v < s.end); }
+DEV bool is_whole(const RaggedRow& r, u32 at) { return (at >= r.skip) & (at + VEC <= r.end); }
 
 // A row's elements in COUNT packs that lie `step` apart, and `other` for what is not its own.
 template <int COUNT, class C>
 DEV void load_row(const RaggedRow& r, const T* x, u32 first, u32 step, C other, C (&values)[COUNT * VEC]) {
-  // The very last elements may be no whole pack: they are read one by one, ahead of all packs, which then need no branch.
-  constexpr int WORDS = sizeof(RowPack) / 4;
-  Pack<u32, WORDS> words[COUNT], tail = {};
+  RowPack packs[COUNT], tail = {};
   const u32 behind = (u32)(r.last + VEC);
   x += r.start;
-  if (behind < r.end) {
-    RowPack pack;
+  // The very last elements may be no whole pack: they are read one by one, ahead of all packs.
+  if (behind < r.end)
 #pragma unroll
-    for (u32 v = 0; v < VEC; v++) pack.at[v] = x[min_of(behind + v, r.end - 1)];
-    COPY_BYTES(&tail, &pack, sizeof(pack));
-  }
+    for (u32 v = 0; v < VEC; v++) tail.at[v] = x[min_of(behind + v, r.end - 1)];
 #pragma unroll
-  for (int n = 0; n < COUNT; n++) words[n] = *(const Pack<u32, WORDS>*)(x + min_of((i32)(first + n * step), r.last));
+  for (int n = 0; n < COUNT; n++) packs[n] = *(const RowPack*)(x + min_of((i32)(first + n * step), r.last));
 #pragma unroll
   for (int n = 0; n < COUNT; n++) {
-    const Share share = share_of(r, first + n * step);
-    RowPack pack;
+    const u32 at = first + n * step;
 #pragma unroll
-    for (int w = 0; w < WORDS; w++) words[n].at[w] = first + n * step == behind ? tail.at[w] : words[n].at[w];
-    COPY_BYTES(&pack, &words[n], sizeof(pack));
+    for (u32 v = 0; v < VEC; v++) values[n * VEC + v] = get(packs[n].at[v]);
+    // Few packs are not the row's alone.
+    if (!is_whole(r, at)) {
+      const Share share = share_of(r, at);
 #pragma unroll
-    for (u32 v = 0; v < VEC; v++) {
-      const C value = get(pack.at[v]);
-      values[n * VEC + v] = is_in(v, share) ? value : other;
+      for (u32 v = 0; v < VEC; v++) {
+        const C value = at == behind ? get(tail.at[v]) : values[n * VEC + v];
+        values[n * VEC + v] = is_in(v, share) ? value : other;
+      }
     }
   }
 }
+
 // What is the row's own of a pack.
 DEV void store_pack(const RaggedRow& r, T* y, u32 at, const RowPack& pack) {
-  const Share share = share_of(r, at);
   y += r.start + at;
-  if ((share.first == 0) & (share.end == VEC)) {
-    *(RowPack*)y = pack;
+  if (is_whole(r, at)) {
+    store_whole((RowPack*)y, pack);
     return;
   }
+  const Share share = share_of(r, at);
 #pragma unroll
   for (u32 v = 0; v < VEC; v++)
     if (is_in(v, share)) y[v] = pack.at[v];

@@ -33,11 +33,12 @@ DEV f32 power_of(f32 v) { return exp2_near(v * 1.44269504f); }
 template <class C> DEV C shift_of(C largest) { return largest == -INFINITY_OF(C) ? 0 : largest; }
 
 #if RAGGED
-// Rows that lie one behind the other in x and y, but not each at a multiple of a pack: see ragged.h. HELD is not 0.
+// Rows that lie one behind the other in x and y, but not each at a multiple of a pack: see ragged.h. HELD is not 0. LANES: the
+// threads of a team, as a constant: quotients by it cost as much as the elements of a pack.
 KERNEL(softmax_ragged, 256, SoftmaxArgs) {
   typedef COMPUTE(T) C;
   SHARED(C, lds, 256);
-  u32 lanes = a.lanes, lane = LANE(lanes), teams = 256 / lanes, blocks = (a.row_count + teams - 1) / teams;
+  const u32 lanes = LANES, lane = LANE(lanes), teams = 256 / lanes, blocks = (a.row_count + teams - 1) / teams;
   u32 turn = 0;
   for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
     const RaggedRow row = ragged_row(block * teams + TEAM(lanes), a.row_count, a.columns);

@@ -68,6 +68,7 @@ pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Dec
         .set("HELD", team.held)
         .set("AHEAD", u8::from(team.resident.is_some()))
         .set("RAGGED", u8::from(ragged.is_some()))
+        .set("LANES", ragged.map_or(0, |_| team.lanes))
         .set("TURNED", u8::from(is_turned && ragged.is_none()));
     Ok(Work::one(Launch { kernel, grid: [team.blocks(rows.elems()), 1, 1], threads: THREADS, lds_bytes: 0, args }))
 }
