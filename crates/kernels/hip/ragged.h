@@ -72,4 +72,18 @@ DEV void store_pack(const RaggedRow& r, T* y, u32 at, const RowPack& pack) {
   for (u32 v = 0; v < VEC; v++)
     if (is_in(v, share)) y[v] = pack.at[v];
 }
+
+// `count` elements, a pack or more, which begin at one, into LDS: all threads of a block load BATCH packs each at a time.
+template <int BATCH> DEV void load_span(const T* x, u32 count, T* span) {
+  const u32 whole = count / VEC * VEC;
+  for (u32 first = threadIdx.x * VEC; first < whole; first += BATCH * 256 * VEC) {
+    RowPack packs[BATCH];
+#pragma unroll
+    for (u32 b = 0; b < BATCH; b++) packs[b] = *(const RowPack*)(x + min_of(first + b * 256 * VEC, whole - VEC));
+#pragma unroll
+    for (u32 b = 0; b < BATCH; b++)
+      if (first + b * 256 * VEC < whole) *(RowPack*)(span + first + b * 256 * VEC) = packs[b];
+  }
+  if (threadIdx.x < count - whole) span[whole + threadIdx.x] = x[whole + threadIdx.x];
+}
 #endif

@@ -71,12 +71,9 @@ DEV f64 log_wide(f64 v) {
 #else
 #define ELEMENT_AT(i) ((i) * VEC)
 #endif
-// Loads that wait at a time. Walks over several axes and comparisons cost scalar registers.
-#if !LINE || FOLD == 4 || FOLD == 5
-#define LOADS 2
-#else
-#define LOADS 4
-#endif
+// Loads that wait at a time. Walks over several axes and comparisons cost scalar registers; packs of columns are half as wide
+// where elements are halves.
+enum { LOADS = !LINE || FOLD == 4 || FOLD == 5 ? 2 : COLUMNS && sizeof(T) == 2 ? 8 : 4 };
 
 template <class A, class B> struct Same { enum { yes = 0 }; };
 template <class A> struct Same<A, A> { enum { yes = 1 }; };
@@ -156,8 +153,40 @@ KERNEL(reduce_join, 256, ReduceArgs) {
       finish(a, a.y + offset_at(result, a.kept, a.y_kept), sum, shift_of(a, result));
   }
 }
+#elif SPANS
+// Short rows that lie one behind the other, but not each at a multiple of a pack: a block loads as many as it has teams of
+// `lanes`, at most 32, into LDS, which are whole packs; then each team folds one.
+KERNEL(reduce_spans, 256, ReduceArgs) {
+  DYN_SHARED(T, span);
+  const u32 teams = 256 / a.lanes, team = threadIdx.x / a.lanes, lane = threadIdx.x % a.lanes;
+  const u32 blocks = (a.results + teams - 1) / teams;
+  for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
+    const u32 rows = min_of(teams, a.results - block * teams);
+    if (block != blockIdx.x) __syncthreads();
+    load_span<4>(a.x + (u64)block * teams * a.elems, rows * a.elems, span);
+    __syncthreads();
+    // Rows are short enough for one stretch.
+    N sum = first_value<N>();
+    // Halves by pairs, but for those that share one with the rows before and behind.
+    enum { PAIR = sizeof(T) == 2 ? 2 : 1 };
+    const u32 begin = team * a.elems, end = begin + a.elems;
+    if (team < rows) {
+      if (begin % PAIR && lane == 0) sum = folded(sum, get(span[begin]), 0);
+      if (end % PAIR && lane == a.lanes - 1) sum = folded(sum, get(span[end - 1]), 0);
+#pragma unroll 8
+      for (u32 i = (begin + PAIR - 1) / PAIR + lane; i < end / PAIR; i += a.lanes) {
+        const Pack<T, PAIR> pair = *(const Pack<T, PAIR>*)(span + i * PAIR);
+#pragma unroll
+        for (int v = 0; v < PAIR; v++) sum = folded(sum, get(pair.at[v]), 0);
+      }
+    }
+    W wide = (W)sum;
+    for (u32 mask = a.lanes / 2; mask; mask >>= 1) wide = joined(wide, SHFL_XOR(wide, mask));
+    if (team < rows && lane == 0) finish(a, a.y + offset_at(block * teams + team, a.kept, a.y_kept), wide, 0);
+  }
+}
 #elif RAGGED
-// Short rows that lie one behind the other, but not each at a multiple of a pack: see ragged.h. `results` rows of `elems`
+// Longer rows that lie one behind the other, but not each at a multiple of a pack: see ragged.h. `results` rows of `elems`
 // elements lie from x on; `lanes` are at most 32.
 KERNEL(reduce_ragged, 256, ReduceArgs) {
   enum { HELD = 2 };

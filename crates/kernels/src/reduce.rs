@@ -15,6 +15,8 @@ use crate::{
 const TEXT: &str = concat!(include_str!("../hip/ragged.h"), include_str!("../hip/reduce.hip"));
 /// Elements of rows that do not begin at multiples of a pack, at most: a thread adds up its share in one stretch.
 const MOST_RAGGED: u32 = 4096;
+/// Bytes of rows that a block holds in LDS.
+const SPAN_BYTES: u32 = 16 << 10;
 /// Results of one kind of launch may be made of this many parts.
 const MOST_SEGMENTS: u32 = 256;
 
@@ -106,6 +108,18 @@ enum Target<'a> {
     Shifts(usize),
 }
 
+/// How rows lie and are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Rows {
+    /// Each begins at a multiple of a pack.
+    #[default]
+    Packed,
+    /// They do not, and come by way of LDS.
+    Spans,
+    /// They do not, and are too long for that.
+    Ragged,
+}
+
 /// Who makes what: see the text.
 #[derive(Clone, Debug, Default)]
 struct Geometry {
@@ -113,8 +127,7 @@ struct Geometry {
     pack: u32,
     lanes: u32,
     segments: u32,
-    /// Rows do not begin at multiples of a pack.
-    ragged: bool,
+    rows: Rows,
 }
 
 #[derive(Clone)]
@@ -168,23 +181,34 @@ impl Job<'_> {
         }
         // All segments but the last are full, and none is empty.
         let segment = elems.div_ceil(segments).max(1);
-        Geometry { columns, pack, lanes, segments: elems.div_ceil(segment).max(1), ragged: false }
+        Geometry { columns, pack, lanes, segments: elems.div_ceil(segment).max(1), rows: Rows::Packed }
     }
 
     /// For many short rows that lie one behind the other, but not each at a multiple of a pack.
     fn ragged(&self, fold: Fold, arch: &Arch) -> Option<Geometry> {
         let ((results, [row, _]), (elems, [1])) = (self.kept.last(), self.gone.last()) else { return None };
         let is_dense = self.kept.rank() == 1 && self.gone.rank() == 1 && row == i64::from(elems);
+        if !is_dense || elems > MOST_RAGGED || fold == Fold::Exponentials || !self.x.dtype.is_float() {
+            return None;
+        }
         let pack = ragged_pack(self.x.dtype, results, elems, [self.x.offset])?;
-        // Two packs a thread.
-        let lanes = ragged_packs(elems, pack).div_ceil(2).next_power_of_two().min(32);
-        let is_busy = u64::from(results) * u64::from(lanes) >= busy(arch);
-        let fits = elems <= MOST_RAGGED && fold != Fold::Exponentials && self.x.dtype.is_float();
-        (is_dense && is_busy && fits).then_some(Geometry { columns: false, pack, lanes, segments: 1, ragged: true })
+        let is_busy = |lanes: u32| u64::from(results) * u64::from(lanes) >= busy(arch);
+        // As few threads a row as hold it, and fill the device.
+        let mut lanes = (THREADS * elems * self.x.dtype.bytes() as u32).div_ceil(SPAN_BYTES).next_power_of_two();
+        while lanes < 32 && lanes * 16 <= elems && !is_busy(lanes) {
+            lanes *= 2;
+        }
+        let (rows, lanes) = if lanes <= 32 {
+            (Rows::Spans, lanes)
+        } else {
+            // Two packs a thread.
+            (Rows::Ragged, ragged_packs(elems, pack).div_ceil(2).next_power_of_two().min(32))
+        };
+        is_busy(lanes).then_some(Geometry { columns: false, pack, lanes, segments: 1, rows })
     }
 
     fn launch(&self, work: &mut Work, fold: Fold, finish: Finish, target: Target<'_>) {
-        let Geometry { columns, pack, lanes, segments, ragged } = self.geometry;
+        let Geometry { columns, pack, lanes, segments, rows } = self.geometry;
         let number = number(self.x.dtype);
         let is_sum = !matches!(fold, Fold::Largest | Fold::Smallest);
         let wide = if number == DType::F32 && is_sum { DType::F64 } else { number };
@@ -192,7 +216,7 @@ impl Job<'_> {
             Target::Output(y, _) => y.dtype,
             Target::Shifts(_) => number,
         };
-        let (kept, gone) = if ragged {
+        let (kept, gone) = if rows != Rows::Packed {
             (self.kept.clone(), self.gone.clone())
         } else if columns {
             (self.kept.clone().packed(pack), self.gone.clone())
@@ -212,7 +236,8 @@ impl Job<'_> {
                 .set("VEC", if join { 1 } else { pack })
                 .set("LINE", u8::from(self.gone.rank() <= 1))
                 .set("JOIN", u8::from(join))
-                .set("RAGGED", u8::from(ragged))
+                .set("RAGGED", u8::from(rows != Rows::Packed))
+                .set("SPANS", u8::from(rows == Rows::Spans))
         };
         let args = |kept: &Walk<2>, segment: u32, is_part: bool| {
             let args = Args::new().input("x", 0, self.x);
@@ -240,11 +265,16 @@ impl Job<'_> {
         };
         let blocks = kept.elems().div_ceil(THREADS / lanes).min(MOST_BLOCKS);
         let segment = gone.elems().div_ceil(segments).max(1);
+        let (name, lds_bytes) = match rows {
+            Rows::Packed => ("reduce", 0),
+            Rows::Spans => ("reduce_spans", THREADS / lanes * gone.elems() * self.x.dtype.bytes() as u32),
+            Rows::Ragged => ("reduce_ragged", 0),
+        };
         work.launches.push(Launch {
-            kernel: kernel(if ragged { "reduce_ragged" } else { "reduce" }, false),
+            kernel: kernel(name, false),
             grid: [blocks, segments, 1],
             threads: THREADS,
-            lds_bytes: 0,
+            lds_bytes,
             args: args(&kept, segment, segments > 1),
         });
         if segments > 1 {

@@ -84,7 +84,8 @@ fn many_short_rows_one_behind_the_other() {
 #[test]
 fn columns_of_all_lengths() {
     for dtype in [DType::F32, DType::F16] {
-        for (columns, length) in [(1, 9), (7, 2), (64, 49), (520, 3), (24, 3000), (4_104, 33)] {
+        for (columns, length) in [(1, 9), (7, 2), (64, 49), (520, 3), (24, 3000), (64, 5000), (4_104, 33), (4_104, 99)]
+        {
             let x = strided(0, dtype, &[columns, length], &[1, columns as isize], 0);
             reduce(ReduceKind::Mean, 1, x, columns * length);
         }
