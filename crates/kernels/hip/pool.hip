@@ -6,7 +6,9 @@
 // p-norm.
 //
 // WINDOW: 2 or 3 for windows of so many rows and columns, STRIDE apart, of largest elements or averages: a thread makes RUN
-// elements of y, one below the other, and what a row of x gives for them is found once. Or 0.
+// elements of y, one below the other, and what a row of x gives for them is found once. Or 0. ACROSS: 2 where a thread makes
+// them for two neighbouring columns of y, from pairs of elements of x that begin at even columns; ODD says whether windows of
+// even columns begin at odd ones. Rows of x and y are whole pairs then.
 //
 // KIND: 0 max, 1 average, 2 Lp. INDEX: 1 with places. CHANNELS_LAST: 1 where channels are innermost in y. T: the stored
 // type; C: what is computed in. Below 2^31 elements of y and along each axis; strides are in elements.
@@ -49,8 +51,42 @@ DEV i32 counted(const PoolArgs& a, int axis, i32 start) {
   return max_of(before(a.end[axis], start, 1, WINDOW) - before(a.first[axis], start, 1, WINDOW), 0);
 }
 
+// The columns of x that a thread's windows reach, and where they are: LOADED places of a row.
+enum { REACH = (ACROSS - 1) * STRIDE + WINDOW, LOADED = ACROSS == 1 ? REACH : (REACH + ODD + 1) / 2 };
+#if ACROSS == 1
+DEV void find_columns(const PoolArgs& a, i32 left, u32 (&at)[LOADED]) {
+#pragma unroll
+  for (int k = 0; k < LOADED; k++) at[k] = near(left + k, a.input[2]) * (u32)a.x_strides[4];
+}
+// A place beyond x is the nearest one once more, which is in the window too unless that has none of x. Averages leave it out.
+DEV bool is_taken(const PoolArgs& a, i32 column, bool is_row) {
+  return KIND == 0 || (is_row & ((u32)column < (u32)a.input[2]));
+}
+typedef Pack<T, VEC> P;
+DEV void load_columns(const T* x, u32 row, const u32 (&at)[LOADED], P (&packs)[REACH]) {
+#pragma unroll
+  for (int k = 0; k < REACH; k++) packs[k] = *(const P*)(x + (row + at[k]));
+}
+#else
+DEV void find_columns(const PoolArgs& a, i32 left, u32 (&at)[LOADED]) {
+#pragma unroll
+  for (int k = 0; k < LOADED; k++) at[k] = near(left - ODD + 2 * k, a.input[2] - 1);
+}
+DEV bool is_taken(const PoolArgs& a, i32 column, bool is_row) {
+  return (KIND == 0 || is_row) & ((u32)column < (u32)a.input[2]);
+}
+typedef Pack<T, 1> P;
+DEV void load_columns(const T* x, u32 row, const u32 (&at)[LOADED], P (&packs)[REACH]) {
+  Pack<T, 2> pairs[LOADED];
+  x += row;
+#pragma unroll
+  for (int k = 0; k < LOADED; k++) pairs[k] = *(const Pack<T, 2>*)(x + at[k]);
+#pragma unroll
+  for (int k = 0; k < REACH; k++) packs[k].at[0] = pairs[(k + ODD) / 2].at[(k + ODD) % 2];
+}
+#endif
+
 KERNEL(pool_window, 256, PoolArgs) {
-  typedef Pack<T, VEC> P;
   u64 number = ((u64)blockIdx.y * gridDim.x + blockIdx.x) * 256 + threadIdx.x;
   if (number >= a.elems) return;
   u32 at[AXES], rest = (u32)number;
@@ -63,51 +99,50 @@ KERNEL(pool_window, 256, PoolArgs) {
 #if CHANNELS_LAST
   const u32 c = at[5] * VEC, h = at[3] * RUN, w = at[4];
 #else
-  const u32 c = at[3], h = at[4] * RUN, w = at[5];
+  const u32 c = at[3], h = at[4] * RUN, w = at[5] * ACROSS;
 #endif
   const T* x = a.x + (i64)rest * a.x_strides[0] + (i64)c * a.x_strides[1];
   T* y = a.y + (i64)rest * a.y_strides[0] + (i64)c * a.y_strides[1] + (i64)w * a.y_strides[4];
   const i32 top = (i32)h * STRIDE - a.pad[1], left = (i32)w * STRIDE - a.pad[2];
-  u32 columns[WINDOW];
-#pragma unroll
-  for (int k = 0; k < WINDOW; k++) columns[k] = near(left + k, a.input[2]);
-  // A place beyond x is the nearest one once more, which is in the window too unless that has none of x. Averages leave it out.
-  enum { ROWS = (RUN - 1) * STRIDE + WINDOW };
-  C rows[ROWS][VEC];
+  u32 columns[LOADED];
+  find_columns(a, left, columns);
+  enum { ROWS = (RUN - 1) * STRIDE + WINDOW, MADE = ACROSS * VEC };
+  C rows[ROWS][MADE];
 #pragma unroll
   for (int r = 0; r < ROWS; r++) {
-    const u32 row = near(top + r, a.input[1]), from = row * (u32)a.x_strides[3];
-    P packs[WINDOW];
+    const u32 row = near(top + r, a.input[1]);
+    P packs[REACH];
+    load_columns(x, row * (u32)a.x_strides[3], columns, packs);
 #pragma unroll
-    for (int k = 0; k < WINDOW; k++) packs[k] = *(const P*)(x + (from + columns[k] * (u32)a.x_strides[4]));
-#pragma unroll
-    for (int v = 0; v < VEC; v++) {
-      rows[r][v] = KIND == 0 ? LOWEST : (C)0;
+    for (int m = 0; m < MADE; m++) {
+      rows[r][m] = KIND == 0 ? LOWEST : (C)0;
 #pragma unroll
       for (int k = 0; k < WINDOW; k++) {
-        const C value = get(packs[k].at[v]);
-        const bool is_in = ((i32)row == top + r) & ((i32)columns[k] == left + k);
-        rows[r][v] = KIND == 0 ? larger(rows[r][v], value) : rows[r][v] + (is_in ? value : (C)0);
+        const int column = m / VEC * STRIDE + k;
+        const C value = get(packs[column].at[m % VEC]);
+        const C taken = is_taken(a, left + column, (i32)row == top + r) ? value : KIND == 0 ? LOWEST : (C)0;
+        rows[r][m] = KIND == 0 ? larger(rows[r][m], taken) : rows[r][m] + taken;
       }
     }
   }
 #pragma unroll
   for (u32 n = 0; n < RUN; n++) {
     const i32 start = top + (i32)n * STRIDE;
-    const bool is_empty = (start <= -WINDOW) | (start >= a.input[1]) | (left <= -WINDOW) | (left >= a.input[2]);
-    const i32 count = KIND == 1 ? max_of(counted(a, 1, start) * counted(a, 2, left), 1) : 1;
-    P pack;
+    Pack<T, MADE> made;
 #pragma unroll
-    for (int v = 0; v < VEC; v++) {
-      C made = rows[n * STRIDE][v];
+    for (int m = 0; m < MADE; m++) {
+      const i32 from = left + m / VEC * STRIDE;
+      const bool is_empty = (start <= -WINDOW) | (start >= a.input[1]) | (from <= -WINDOW) | (from >= a.input[2]);
+      const i32 count = KIND == 1 ? max_of(counted(a, 1, start) * counted(a, 2, from), 1) : 1;
+      C value = rows[n * STRIDE][m];
 #pragma unroll
       for (int k = 1; k < WINDOW; k++) {
-        const C row = rows[n * STRIDE + k][v];
-        made = KIND == 0 ? larger(made, row) : made + row;
+        const C row = rows[n * STRIDE + k][m];
+        value = KIND == 0 ? larger(value, row) : value + row;
       }
-      pack.at[v] = put<T>(KIND == 1 ? made / (C)count : is_empty ? LOWEST : made);
+      made.at[m] = put<T>(KIND == 1 ? value / (C)count : is_empty ? LOWEST : value);
     }
-    if (h + n < a.rows) *(P*)(y + (i64)(h + n) * a.y_strides[3]) = pack;
+    if (h + n < a.rows) *(Pack<T, MADE>*)(y + (i64)(h + n) * a.y_strides[3]) = made;
   }
 }
 #else

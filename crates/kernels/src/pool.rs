@@ -91,11 +91,19 @@ pub(crate) fn work(prim: &Pool, step: &Step, arch: &Arch) -> Result<Work, Declin
     let window = window(prim, input, &x_strides).filter(|_| index.is_none());
     let has_runs = window.is_some() && !is_last && (y.elems() / RUN) as u64 >= busy(arch);
     let run = if has_runs { RUN } else { 1 };
+    // Halves one by one cost as many instructions as whole numbers, and bring half as much.
+    let has_pairs = has_runs && x.dtype.bytes() == 2 && (x_strides[4], y_strides[4]) == (1, 1) && {
+        let rows = [0, 1, 3].into_iter().flat_map(|axis| [x_strides[axis], y_strides[axis]]);
+        let numbers = rows.chain([input[2], output[2]].map(|extent| extent as i64));
+        pack(x.dtype, 2, numbers.chain([x.offset, y.offset].map(|offset| offset as i64))) == 2
+    };
+    let across = if has_pairs { 2 } else { 1 };
     let mut spatial_axes = output.map(|extent| (extent, [])).to_vec();
     let mut order = vec![(1, []), (x.shape[0], [])];
     if window.is_some() {
-        // One axis less, and runs of rows.
+        // One axis less, runs of rows, and pairs of columns.
         spatial_axes[1].0 = output[1].div_ceil(run);
+        spatial_axes[2].0 /= across;
         (spatial_axes, order) = (spatial_axes[1..].to_vec(), order[1..].to_vec());
     }
     let channel_axis = (channels / vec as usize, []);
@@ -160,6 +168,8 @@ pub(crate) fn work(prim: &Pool, step: &Step, arch: &Arch) -> Result<Work, Declin
         .set("VEC", vec)
         .set("WINDOW", window)
         .set("STRIDE", stride)
-        .set("RUN", run);
+        .set("RUN", run)
+        .set("ACROSS", across)
+        .set("ODD", if has_pairs { pads[2] & 1 } else { 0 });
     Ok(Work::one(Launch { kernel, grid: grid(order.elems()), threads: THREADS, lds_bytes: 0, args }))
 }

@@ -125,6 +125,13 @@ fn square_windows_of_many_elements() {
             check_pool(kind, x, &[window; 2], |y| dense(1, dtype, y), false);
         }
     }
+    // Rows of whole pairs, some of windows that begin between them.
+    for (number, window) in windows.into_iter().enumerate() {
+        for (kind, dtype) in [(MAX, DType::F16), (KINDS[1 + number % 2], DType::Bf16)] {
+            let x = strided(0, dtype, &[2, 70, 27, 32], &[70 * 27 * 34, 27 * 34, 34, 1], 0);
+            check_pool(kind, x, &[window; 2], |y| dense(1, dtype, y), false);
+        }
+    }
     // Rows of x lie apart, and the channels of y are innermost.
     let x = strided(0, DType::F32, &[3, 40, 27, 31], &[40 * 900, 900, 33, 1], 0);
     check_pool(MAX, x.clone(), &[(3, 2, 1, 1, 1); 2], |y| dense(1, DType::F32, y), false);
