@@ -85,7 +85,7 @@ fn attention(dtype: DType, [batch, heads, rows, total, size]: [usize; 5]) -> Cas
     let prim = Prim::Attention(Attention {
         alpha: 1.0 / (size as f32).sqrt(),
         shape: [batch, heads, rows, total].into_iter().collect(),
-        scores: Expr::copy(dtype, dtype),
+        scores: Expr::copy(dtype, dtype.compute()),
         zero_if_hidden: false,
     });
     let keys = laid_out(view(1, dtype, &[all, size, total]), &[0, 2, 1]);

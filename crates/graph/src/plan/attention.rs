@@ -76,7 +76,8 @@ impl Finder<'_> {
         let (at_scores, made) = self.maker(from, scores, if zero_if_hidden { 2 } else { 1 })?;
         gone.push(at_scores);
         let (expr, operands, at_product, product) = match &made.prim {
-            Prim::MatMul(_) if !zero_if_hidden => (Expr::copy(dtype, dtype), Vec::new(), at_scores, made),
+            // Not rounded: nobody stores it.
+            Prim::MatMul(_) if !zero_if_hidden => (Expr::copy(dtype, dtype.compute()), Vec::new(), at_scores, made),
             Prim::Map(_) => {
                 let found = self.scores(at_scores, made)?;
                 gone.push(found.2);
