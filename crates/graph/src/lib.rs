@@ -32,6 +32,7 @@ pub mod recurrent;
 pub mod shape;
 pub mod tensor;
 
+mod causal;
 mod error;
 mod spec;
 

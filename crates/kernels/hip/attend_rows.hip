@@ -29,7 +29,10 @@ KERNEL(attend_rows, 256, AttentionArgs) {
     sum[r] = 0;
     for (int c = 0; c < WIDTH / MIN_WARP; c++) o[r][c] = 0;
   }
-  const u32 begin = blockIdx.y * a.split_keys, end = min_of(a.total, begin + a.split_keys);
+  u32 furthest = 0;
+  for (u32 r = 0; r < ROWS; r++) furthest = max_of(furthest, spots[r].index[2]);
+  const u32 seen = end_of(a, furthest);
+  const u32 begin = blockIdx.y * a.split_keys, end = min_of(seen, begin + a.split_keys);
   for (u32 base = begin + wave * WARP; base < end; base += 256) {
     u32 key = base + lane;
     f32 p[ROWS];

@@ -21,6 +21,7 @@ struct AttentionArgs {
 #if OPERANDS
   i64 operand_axis[OPERANDS][4];  // the key's stride is the last
 #endif
+  i64 past;  // keys before the first row's own: no row sees those behind its own
   f32 alpha;
   u32 zero_if_hidden;
   u32 batches, rows;  // rows of a batch
@@ -63,6 +64,12 @@ DEV RowSpot row_spot(const AttentionArgs& a, u32 batch, u32 row) {
   }
 #endif
   return s;
+}
+
+// Keys that come before those which the row with this index does not see, whatever else hides some of them.
+DEV u32 end_of(const AttentionArgs& a, u32 index) {
+  const i64 end = (i64)index + a.past + 1;
+  return end < 0 ? 0 : (u32)min_of(end, (i64)a.total);
 }
 
 // What weights are relative to: a row without any score so far is relative to nothing.

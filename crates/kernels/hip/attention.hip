@@ -1,11 +1,28 @@
 // Attention of many rows with matrix instructions. See tiles.h for how, and its settings. Q_PACKED, K_PACKED, V_PACKED,
 // OUT_PACKED: 1 if eight elements of a row are read or written at once. BY_KEY: 1 if scores of all rows of a batch are made in
 // the same way, so that what a mask says of a key is read once for all rows of a lane.
+
+// Where the keys end that all of `count` rows of a batch see, and those that any of them does.
+struct Ends { u32 all, any; };
+DEV Ends ends_of(const AttentionArgs& a, u32 batch, u32 first, u32 count) {
+  const u32 index = (batch * a.rows + first) % a.axis[2], last = index + count - 1;
+  // Heads that share keys are one below the other: each begins anew.
+  if (last >= a.axis[2]) return {end_of(a, 0), end_of(a, a.axis[2] - 1)};
+  return {end_of(a, index), end_of(a, last)};
+}
+
 KERNEL(attention, THREADS, AttentionArgs) {
   SHARED(Eight, k_tile, KEY_CHUNKS);
   SHARED(Eight, v_tile, VALUE_PLACE);
   SHARED(RowSpot, spots, BLOCK_ROWS);
-  const u32 batch = blockIdx.x / a.groups, first = (blockIdx.x - batch * a.groups) * BLOCK_ROWS;
+  u32 batch = blockIdx.x / a.groups, group = blockIdx.x - batch * a.groups;
+  if (end_of(a, 0) < a.total) {
+    // The last rows see most, so those of all batches come first.
+    const u32 behind = blockIdx.x / a.batches;
+    batch = blockIdx.x - behind * a.batches;
+    group = a.groups - 1 - behind;
+  }
+  const u32 first = group * BLOCK_ROWS;
   for (u32 row = threadIdx.x; row < BLOCK_ROWS; row += THREADS)
     spots[row] = row_spot(a, batch, min_of(first + row, a.rows - 1));
   const T* q = a.q + batch_at(a, batch, a.q_outer, a.q_batch);
@@ -17,10 +34,11 @@ KERNEL(attention, THREADS, AttentionArgs) {
   };
   auto score_at = [&](f32 product, u32 row, u32 key) {
     // Without a branch: keys beyond the last are the last once more.
-    f32 value = PLAIN ? product : score(a, product * a.alpha, spots[BY_KEY ? 0 : row], min_of(key, a.total - 1));
+    f32 value = score(a, PLAIN ? product : product * a.alpha, spots[BY_KEY ? 0 : row], min_of(key, a.total - 1));
     return key < a.total ? value : -INFINITY_OF(f32);
   };
-  const Seen seen = {0, a.total, 0, a.total};
+  const Ends ends = ends_of(a, batch, first, min_of((u32)BLOCK_ROWS, a.rows - first));
+  const Seen seen = {0, ends.any, 0, ends.all};
   Attended s;
   attend(s, (u16*)k_tile, (u16*)v_tile, query, k, v, seen, PLAIN ? a.alpha * LOG2_E : LOG2_E, score_at);
 

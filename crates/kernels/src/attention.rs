@@ -3,7 +3,7 @@ use std::fmt::Write;
 
 use graph::{
     DType, Declined, Step, View,
-    expr::{Expr, Node},
+    expr::{Node, Ref},
     prim::Attention,
 };
 
@@ -45,10 +45,19 @@ pub(crate) fn work(attention: &Attention, step: &Step, arch: &Arch) -> Result<Wo
     job.rows(arch)
 }
 
-/// Whether scores are the products themselves.
-fn is_product(scores: &Expr) -> bool {
-    let [(Node::Input(0), dtype), rest @ ..] = scores.nodes() else { return false };
-    rest.iter().all(|(node, to)| matches!(node, Node::Cast(_)) && (to == dtype || *to == DType::F32))
+/// Whether scores are the products themselves, of keys that are not ahead of the row's own.
+fn is_product(attention: &Attention) -> bool {
+    let scores = &attention.scores;
+    let Some(mut at) = scores.nodes().len().checked_sub(1) else { return false };
+    loop {
+        let rest = match scores.nodes()[at] {
+            (Node::Input(number), _) => return number == 0,
+            (Node::Cast(from), DType::F32) => Some(from),
+            _ => attention.hides_ahead(at as Ref).map(|(_, rest)| rest),
+        };
+        let Some(rest) = rest else { return false };
+        at = usize::from(rest);
+    }
 }
 
 /// A step's views and extents.
@@ -145,11 +154,18 @@ impl<'a> Job<'a> {
         for view in self.operands {
             args = args.i64s("operand_axis", &self.axes(&strides(view), 0)).i64("operand_key", last(view));
         }
-        args.f32("alpha", self.attention.alpha)
+        args.i64("past", self.past())
+            .f32("alpha", self.attention.alpha)
             .u32("zero_if_hidden", u32::from(self.attention.zero_if_hidden))
             .u32s("batches", &[self.batches, self.rows, self.total, self.size, self.width].map(|extent| extent as u32))
             .u32s("axis", &self.axes(&self.attention.shape, 1).map(|extent| extent as u32))
             .u32s("groups", &[groups, splits, split_keys, self.q.shape[1]].map(|count| count as u32))
+    }
+
+    /// Keys before the first row's own: all of them if rows see those behind their own too.
+    fn past(&self) -> i64 {
+        let (rows, total) = (self.rows as i64, self.total as i64);
+        self.attention.causal().map_or(total, |past| past.clamp(-rows, total))
     }
 
     /// True if rows of a view whose elements lie `step` apart can be read `elems` at a time.
@@ -174,7 +190,7 @@ impl<'a> Job<'a> {
 
     fn tiles(&self, matrix: Matrix, arch: &Arch) -> Result<Work, Declined> {
         let sizes = [self.size, self.width];
-        let is_plain = is_product(&self.attention.scores) && keeps_order(self.attention.alpha);
+        let is_plain = is_product(self.attention) && keeps_order(self.attention.alpha);
         let tile = Tile::new(matrix, arch, [self.batches, self.rows, self.total], sizes, is_plain);
         let groups = self.rows.div_ceil(tile.rows);
         let packed = |view, step, extent| u8::from(Self::is_packed(view, step, extent, 8));
@@ -217,5 +233,67 @@ impl<'a> Job<'a> {
             Kernel::new("attend_merge", MERGE).set("T", type_name(self.q.dtype)).set("OPERANDS", self.operands.len());
         let merge = launch(kernel, [grid_x((all * self.width).div_ceil(THREADS) as u64)?, 1, 1], args);
         Ok(Work { launches: vec![first, merge], scratch_bytes: splits * all * (self.width + 2) * 4 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use graph::{
+        Prim, Scalar,
+        expr::{Binary, Expr},
+        prim::BufferId,
+        shape::dense_strides,
+    };
+
+    use super::*;
+
+    /// Attention of two heads of 40 rows over 70 keys, with these scores on gfx1100.
+    fn launch(scores: Expr) -> Launch {
+        let view = |extents: &[usize]| View {
+            buffer: BufferId(0),
+            dtype: DType::F16,
+            shape: extents.into(),
+            strides: dense_strides(extents),
+            offset: 0,
+        };
+        let shape = [1, 2, 40, 70].into_iter().collect();
+        let attention = Attention { alpha: 0.25, shape, scores, zero_if_hidden: false };
+        let inputs = vec![view(&[2, 40, 64]), view(&[2, 64, 70]), view(&[2, 70, 64])];
+        let outputs = vec![view(&[1, 2, 40, 64])];
+        let step = Step { node: 0, prim: Prim::Attention(attention.clone()), inputs, outputs };
+        work(&attention, &step, &Arch::new("gfx1100", 96)).unwrap().launches.remove(0)
+    }
+
+    /// Scores of keys up to `row + past`; others are `low`.
+    fn up_to(past: i64, low: f64) -> Expr {
+        let mut expr = Expr::new();
+        let product = expr.input(0, DType::F16);
+        let (row, key) = (expr.index(2), expr.index(3));
+        let past = expr.constant(Scalar::Int(past), DType::I64);
+        let own = expr.binary(Binary::Add, row, past);
+        let is_ahead = expr.binary(Binary::Gt, key, own);
+        let low = expr.constant(Scalar::Float(low), DType::F16);
+        let value = expr.select(is_ahead, low, product);
+        expr.finish(value);
+        expr
+    }
+
+    /// What the kernel is told of the keys before the first row's own, and whether scores are plain.
+    fn told(scores: Expr) -> (i64, String) {
+        let launch = launch(scores);
+        let at = launch.args.fields().iter().find(|field| field.name == "past").unwrap().offset;
+        let past = i64::from_le_bytes(launch.args.bytes()[at..at + 8].try_into().unwrap());
+        let is_plain = launch.kernel.settings.iter().find(|(name, _)| *name == "PLAIN").unwrap();
+        (past, is_plain.1.clone())
+    }
+
+    #[test]
+    fn blocks_are_told_where_the_keys_end_that_they_see() {
+        for (past, wanted) in [(0, 0), (30, 30), (-7, -7), (1 << 40, 70), (-(1 << 40), -40)] {
+            assert_eq!(told(up_to(past, f64::NEG_INFINITY)), (wanted, "1".to_owned()), "{past}");
+        }
+        assert_eq!(told(up_to(0, -1e4)), (70, "0".to_owned()), "nothing is hidden");
+        assert_eq!(told(Expr::copy(DType::F16, DType::F32)), (70, "1".to_owned()));
     }
 }

@@ -342,7 +342,7 @@ fn packed(dtype: DType, samples: &mut Vec<Sample>) {
     }
 }
 
-/// Attention with a mask for each key.
+/// Attention with a mask for each key, and of keys up to the row's own.
 fn attention(dtype: DType, samples: &mut Vec<Sample>) {
     for (name, rows, size) in [("", 512usize, 64usize), ("one row ", 1, 64), ("heads of 160 ", 512, 160)] {
         let shape: [usize; 4] = [2, 12, rows, 4096];
@@ -360,6 +360,31 @@ fn attention(dtype: DType, samples: &mut Vec<Sample>) {
         made.step.inputs[3].strides = [4096isize, 0, 0, 1].into_iter().collect();
         samples.push(made);
     }
+    for size in [64, 128] {
+        let (rows, shape) = ([24, 512, size], [2, 12, 512, size]);
+        let prim = Prim::Attention(Attention {
+            alpha: 0.125,
+            shape: [2, 12, 512, 512].into_iter().collect(),
+            scores: up_to_own(dtype),
+            zero_if_hidden: false,
+        });
+        let inputs = [(dtype, &rows[..]), (dtype, &[24, size, 512]), (dtype, &rows)];
+        let mut made = sample(format!("attention causal {size} {dtype}"), prim, &inputs, &[(dtype, &shape)]);
+        made.step.inputs[1].strides = [size as isize * 512, 1, size as isize].into_iter().collect();
+        samples.push(made);
+    }
+}
+
+/// Products of a row with the keys up to its own.
+fn up_to_own(dtype: DType) -> Expr {
+    let mut expr = Expr::new();
+    let product = expr.input(0, dtype);
+    let (row, key) = (expr.index(2), expr.index(3));
+    let is_ahead = expr.binary(Binary::Gt, key, row);
+    let never = expr.constant(graph::Scalar::Float(f64::NEG_INFINITY), dtype);
+    let value = expr.select(is_ahead, never, product);
+    expr.finish(value);
+    expr
 }
 
 /// What a decoder does with its caches: a prompt, and one token.

@@ -5,7 +5,7 @@ mod common;
 use common::{check_on, dense, random, random_ints, step, strided};
 use graph::{
     DType, Prim, Scalar, Tensor, View,
-    expr::{Binary, Expr, Unary},
+    expr::{Binary, Expr, Ref, Unary},
     prim::Attention,
 };
 
@@ -101,8 +101,8 @@ fn many_keys_for_many_rows() {
     let case = Case { batch: 4, heads: 1, rows: 104, total: 300, size: 64, width: 64 };
     for (total, width) in [(300, 64), (320, 40), (257, 37)] {
         let case = Case { total, width, ..case };
-        // Not rounded: the products themselves.
-        case.check(DType::F16, Expr::copy(DType::F32, DType::F32), Vec::new(), false, 4e-3);
+        case.check(DType::F16, plain(DType::F16), Vec::new(), false, 4e-3);
+        case.check(DType::F16, causal_products(DType::F16, total as i64 - 150), Vec::new(), false, 4e-3);
     }
 }
 
@@ -162,14 +162,66 @@ fn masked(dtype: DType) -> Expr {
     let (product, mask) = (expr.input(0, dtype), expr.input(1, DType::F32));
     let mask = expr.cast(mask, expr.dtype(product));
     let sum = expr.binary(Binary::Add, product, mask);
+    causal(expr, sum, 3)
+}
+
+/// No looking further than `past` keys behind the one with the row's number.
+fn causal(mut expr: Expr, score: Ref, past: i64) -> Expr {
     let (query, key) = (expr.index(2), expr.index(3));
-    let past = expr.constant(Scalar::Int(3), DType::I64);
+    let past = expr.constant(Scalar::Int(past), DType::I64);
     let own = expr.binary(Binary::Add, query, past);
     let ahead = expr.binary(Binary::Gt, key, own);
-    let never = expr.constant(Scalar::Float(f64::NEG_INFINITY), dtype);
-    let value = expr.select(ahead, never, sum);
+    let never = expr.constant(Scalar::Float(f64::NEG_INFINITY), expr.dtype(score));
+    let value = expr.select(ahead, never, score);
     expr.finish(value);
     expr
+}
+
+fn causal_products(dtype: DType, past: i64) -> Expr {
+    let mut expr = Expr::new();
+    let product = expr.input(0, dtype);
+    causal(expr, product, past)
+}
+
+/// Several blocks of rows and tiles of keys, none of them whole; heads that share keys begin anew within a block.
+#[test]
+fn rows_see_keys_up_to_their_own() {
+    for (dtype, relative) in &TYPES[1..] {
+        for (heads, rows, total, past) in [(1, 150, 150, 0), (3, 50, 137, 87), (2, 70, 90, -9)] {
+            let case = Case { batch: 2, heads, rows, total, size: 32, width: 32 };
+            case.check(*dtype, causal_products(*dtype, past), Vec::new(), past < 0, *relative);
+        }
+        let case = Case { batch: 3, heads: 1, rows: 150, total: 150, size: 16, width: 16 };
+        let mask = strided(3, DType::F32, &case.shape(), &[150, 0, 0, 1], 0);
+        case.check(*dtype, masked(*dtype), vec![(mask, random(DType::F32, 450, 8))], false, *relative);
+    }
+    // Two waves of AMD's have such rows together.
+    let case = Case { batch: 1, heads: 1, rows: 70, total: 100, size: 160, width: 160 };
+    case.check(DType::F16, causal_products(DType::F16, 30), Vec::new(), false, 4e-3);
+}
+
+/// Rows before the first key see none.
+#[test]
+fn blocks_that_see_no_key_at_all() {
+    for dtype in [DType::F32, DType::F16] {
+        for (rows, total, past) in [(5, 40, -9), (150, 70, -140)] {
+            for zero_if_hidden in [false, true] {
+                let case = Case { batch: 1, heads: 2, rows, total, size: 24, width: 24 };
+                case.check(dtype, causal_products(dtype, past), Vec::new(), zero_if_hidden, 4e-3);
+            }
+        }
+    }
+}
+
+/// Whole parts of the keys lie ahead of the rows.
+#[test]
+fn few_rows_see_few_of_the_parts() {
+    for (dtype, relative) in TYPES {
+        for past in [0, 700] {
+            let case = Case { batch: 1, heads: 2, rows: 3, total: 1100, size: 16, width: 16 };
+            case.check(dtype, causal_products(dtype, past), Vec::new(), false, relative);
+        }
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub(super) fn attention(sketch: &mut Sketch, prim: &Attention, inputs: &[View]) 
     let [queries, keys, values, operands @ ..] = inputs else {
         return Err(Declined::new("its queries, keys or values are missing"));
     };
-    let scores = Scores::of(&prim.scores, prim.shape.len())?;
+    let scores = Scores::of(prim)?;
     if prim.zero_if_hidden && scores.mask.is_some() {
         return Err(Declined::new("rows that its mask hides are zero"));
     }
@@ -160,7 +160,8 @@ struct Scores {
 }
 
 impl Scores {
-    fn of(expr: &Expr, axes: usize) -> Result<Self, Declined> {
+    fn of(prim: &Attention) -> Result<Self, Declined> {
+        let expr = &prim.scores;
         let node = |at: Ref| expr.nodes()[usize::from(at)].0;
         let number = |at: Ref| match node(at) {
             Node::Const(value) => Some(value.as_f64()),
@@ -192,10 +193,9 @@ impl Scores {
                     found.mask = Some(mask);
                     rest
                 }
-                Node::Select(is_ahead, never, rest)
-                    if found.causal.is_none() && number(never) == Some(f64::NEG_INFINITY) =>
-                {
-                    found.causal = Some(past(expr, is_ahead, axes).ok_or_else(other)?);
+                Node::Select(..) if found.causal.is_none() => {
+                    let (past, rest) = prim.hides_ahead(at).ok_or_else(other)?;
+                    found.causal = Some(past);
                     rest
                 }
                 _ => return Err(other()),
@@ -214,24 +214,6 @@ fn operand(expr: &Expr, at: Ref) -> Option<usize> {
     match expr.nodes()[usize::from(at)].0 {
         Node::Input(number) if number > 0 && expr.dtype(at).is_float() => Some(usize::from(number)),
         Node::Cast(a) if expr.dtype(at).is_float() => operand(expr, a),
-        _ => None,
-    }
-}
-
-/// The keys before the first query's own, if this says that a key is behind the query's own: `column > row + past`.
-fn past(expr: &Expr, at: Ref, axes: usize) -> Option<i64> {
-    let node = |at: Ref| expr.nodes()[usize::from(at)].0;
-    let is_index = |at: Ref, axis: usize| node(at) == Node::Index(axis as u16);
-    let Node::Binary(Binary::Gt, column, own) = node(at) else { return None };
-    if !is_index(column, axes - 1) {
-        return None;
-    }
-    if is_index(own, axes - 2) {
-        return Some(0);
-    }
-    let Node::Binary(Binary::Add, row, past) = node(own) else { return None };
-    match node(past) {
-        Node::Const(value) if is_index(row, axes - 2) => Some(value.as_i64()),
         _ => None,
     }
 }

@@ -129,6 +129,28 @@ fn a_past_comes_before_the_keys_and_every_stage_can_be_seen() {
     }
 }
 
+/// More rows and keys than kernels take at a time, in half precision.
+#[test]
+fn long_causal_attention_sees_keys_up_to_the_rows_own() {
+    for (heads, shared, past) in [(2, 2, 0), (2, 1, 37)] {
+        let (rows, size) = (150, 16);
+        let halves =
+            |heads: usize, rows: usize, seed: u64| Array::random(DType::F16, &[BATCH, heads, rows, size], seed);
+        let (q, k, v) = (halves(heads, rows, 1), halves(shared, rows, 2), halves(shared, rows, 3));
+        let (past_k, past_v) = (halves(shared, past, 4), halves(shared, past, 5));
+        let (all_k, all_v) = (behind(&past_k, &k), behind(&past_v, &v));
+        let seen = |score: f64, [_, _, s, t]: [usize; 4]| if t > s + past { f64::NEG_INFINITY } else { score };
+        let wanted = Attention { q: &q, k: &all_k, v: &all_v, score: &seen, scale: 0.25 }.result();
+        let mut case = Case::new("Attention", 23, Vec::new(), &[DType::F16]).attribute("is_causal", Attribute::Int(1));
+        case.inputs = [&q, &k, &v].map(|array| Some(array.tensor(DType::F16))).to_vec();
+        if past > 0 {
+            case.inputs.push(None);
+            case.inputs.extend([&past_k, &past_v].map(|array| Some(array.tensor(DType::F16))));
+        }
+        assert_close(&numbers(&case.run().unwrap()[0]), &wanted.values, 1e-2);
+    }
+}
+
 #[test]
 fn masks_hide_and_rows_that_see_nothing_are_zero() {
     let (q, k, v) = (random(&[BATCH, 1, 3, 4], 1), random(&[BATCH, 1, 4, 4], 2), random(&[BATCH, 1, 4, 2], 3));
