@@ -2,8 +2,8 @@
 
 use std::ffi::{CString, c_int, c_void};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::device::Device;
 use super::image;
@@ -34,6 +34,8 @@ pub struct Function {
     handle: Handle,
     /// Dynamic LDS already opted into; only the twin needs that.
     opted_lds: AtomicU32,
+    /// Held while it opts in: a smaller number that is set last would take a larger one back.
+    opting: Mutex<()>,
 }
 
 // SAFETY: function handles may be used from any thread and live as long as the module.
@@ -82,7 +84,8 @@ impl Module {
         let _scope = self.0.device.enter()?;
         // SAFETY: the handle is ours and live.
         let handle = unsafe { module::function(self.0.device.driver().runtime(), self.0.handle, &name) }?;
-        Ok(Function { module: self.clone(), handle, opted_lds: AtomicU32::new(twin::SHARED_WITHOUT_OPT_IN) })
+        let opted_lds = AtomicU32::new(twin::SHARED_WITHOUT_OPT_IN);
+        Ok(Function { module: self.clone(), handle, opted_lds, opting: Mutex::default() })
     }
 }
 
@@ -151,10 +154,13 @@ impl Function {
         let device = self.device();
         let runtime = device.driver().runtime();
         let _scope = device.enter()?;
-        if lds_bytes > self.opted_lds.load(Ordering::Relaxed) {
-            // SAFETY: the handle is ours and live.
-            unsafe { module::allow_dynamic_lds(runtime, self.handle, lds_bytes) }?;
-            self.opted_lds.fetch_max(lds_bytes, Ordering::Relaxed);
+        if lds_bytes > self.opted_lds.load(Ordering::Acquire) {
+            let _turn = self.opting.lock().unwrap_or_else(PoisonError::into_inner);
+            if lds_bytes > self.opted_lds.load(Ordering::Acquire) {
+                // SAFETY: the handle is ours and live.
+                unsafe { module::allow_dynamic_lds(runtime, self.handle, lds_bytes) }?;
+                self.opted_lds.store(lds_bytes, Ordering::Release);
+            }
         }
         // SAFETY: the handle is ours and live; the caller vouches for the arguments and what they lead to.
         unsafe { launch(runtime, self.handle, grid, block, lds_bytes, stream.handle(), arguments.as_mut_ptr()) }
