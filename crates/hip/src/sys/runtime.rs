@@ -120,10 +120,11 @@ function_table! {
         module_launch_kernel: fn(
             Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
         ) -> Status = ["hipModuleLaunchKernel"] "cuLaunchKernel";
-        /// The twin's `cuLaunchKernelEx`; HIP's function of a like name is newer than the releases we know, and lets no launch
-        /// begin early
-        twin_launch_kernel_ex: fn(*const super::twin::LaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void) -> Status
-            = [""] "cuLaunchKernelEx";
+        /// The twin's `cuLaunchKernelEx`; HIP's function of a like name is newer than the releases we know, and lets no
+        /// launch begin early
+        twin_launch_kernel_ex: fn(
+            *const super::twin::LaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void
+        ) -> Status = [""] "cuLaunchKernelEx";
         /// `hipFuncGetAttribute`
         func_get_attribute: fn(*mut c_int, c_int, Handle) -> Status = ["hipFuncGetAttribute"] "cuFuncGetAttribute";
         /// The twin's `cuFuncSetAttribute`; HIP's function of a like name takes another kind of handle and is not used

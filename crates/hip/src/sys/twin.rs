@@ -3,6 +3,7 @@
 //! Callers speak HIP's numbers and shapes; the functions here translate them for the driver at hand.
 
 use std::ffi::{c_int, c_uint};
+use std::mem::offset_of;
 use std::path::Path;
 use std::ptr;
 
@@ -107,16 +108,16 @@ pub struct LaunchConfig {
     pub lds_bytes: c_uint,
     /// Where it is queued.
     pub stream: Handle,
-    /// So many attributes.
+    /// Its attributes.
     pub attributes: *const LaunchAttribute,
-    /// How many.
+    /// How many there are.
     pub attribute_count: c_uint,
 }
 
-const _: () = assert!(size_of::<LaunchConfig>() == 56);
+const _: () = assert!(size_of::<LaunchConfig>() == 56 && offset_of!(LaunchConfig, stream) == 32);
 
 /// An attribute of a launch.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchAttribute {
     /// Which one.
@@ -127,7 +128,8 @@ pub struct LaunchAttribute {
     pub value: [c_int; 16],
 }
 
-const _: () = assert!(size_of::<LaunchAttribute>() == 72);
+const _: () = assert!(size_of::<LaunchAttribute>() == 72 && align_of::<LaunchAttribute>() == 8);
+const _: () = assert!(offset_of!(LaunchAttribute, value) == 8);
 
 impl LaunchAttribute {
     /// The launch may begin when all blocks of the one before it have, and waits for its end by an instruction.
