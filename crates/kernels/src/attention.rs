@@ -45,15 +45,16 @@ pub(crate) fn work(attention: &Attention, step: &Step, arch: &Arch) -> Result<Wo
     job.rows(arch)
 }
 
-/// Whether scores are the products themselves, of keys that are not ahead of the row's own.
+/// Whether scores are the products themselves, of keys that are not ahead of the row's own. Blocks are told of one bound, so
+/// that another one stays a matter of the expression.
 fn is_product(attention: &Attention) -> bool {
-    let scores = &attention.scores;
+    let (scores, causal) = (&attention.scores, attention.causal());
     let Some(mut at) = scores.nodes().len().checked_sub(1) else { return false };
     loop {
         let rest = match scores.nodes()[at] {
             (Node::Input(number), _) => return number == 0,
             (Node::Cast(from), DType::F32) => Some(from),
-            _ => attention.hides_ahead(at as Ref).map(|(_, rest)| rest),
+            _ => attention.hides_ahead(at as Ref).filter(|&(past, _)| Some(past) == causal).map(|(_, rest)| rest),
         };
         let Some(rest) = rest else { return false };
         at = usize::from(rest);
@@ -265,16 +266,18 @@ mod tests {
         work(&attention, &step, &Arch::new("gfx1100", 96)).unwrap().launches.remove(0)
     }
 
-    /// Scores of keys up to `row + past`; others are `low`.
-    fn up_to(past: i64, low: f64) -> Expr {
+    /// Scores of keys up to `row + past`, for each `past`, the innermost first; others are `low`.
+    fn up_to(pasts: &[i64], low: f64) -> Expr {
         let mut expr = Expr::new();
-        let product = expr.input(0, DType::F16);
-        let (row, key) = (expr.index(2), expr.index(3));
-        let past = expr.constant(Scalar::Int(past), DType::I64);
-        let own = expr.binary(Binary::Add, row, past);
-        let is_ahead = expr.binary(Binary::Gt, key, own);
-        let low = expr.constant(Scalar::Float(low), DType::F16);
-        let value = expr.select(is_ahead, low, product);
+        let mut value = expr.input(0, DType::F16);
+        for &past in pasts {
+            let (row, key) = (expr.index(2), expr.index(3));
+            let past = expr.constant(Scalar::Int(past), DType::I64);
+            let own = expr.binary(Binary::Add, row, past);
+            let is_ahead = expr.binary(Binary::Gt, key, own);
+            let low = expr.constant(Scalar::Float(low), DType::F16);
+            value = expr.select(is_ahead, low, value);
+        }
         expr.finish(value);
         expr
     }
@@ -291,9 +294,10 @@ mod tests {
     #[test]
     fn blocks_are_told_where_the_keys_end_that_they_see() {
         for (past, wanted) in [(0, 0), (30, 30), (-7, -7), (1 << 40, 70), (-(1 << 40), -40)] {
-            assert_eq!(told(up_to(past, f64::NEG_INFINITY)), (wanted, "1".to_owned()), "{past}");
+            assert_eq!(told(up_to(&[past], f64::NEG_INFINITY)), (wanted, "1".to_owned()), "{past}");
         }
-        assert_eq!(told(up_to(0, -1e4)), (70, "0".to_owned()), "nothing is hidden");
+        assert_eq!(told(up_to(&[0], -1e4)), (70, "0".to_owned()), "nothing is hidden");
+        assert_eq!(told(up_to(&[0, 10], f64::NEG_INFINITY)), (10, "0".to_owned()), "more is hidden than that");
         assert_eq!(told(Expr::copy(DType::F16, DType::F32)), (70, "1".to_owned()));
     }
 }
