@@ -1,5 +1,5 @@
-// Copies into LDS that a thread starts, and waits for before it uses them: what is on its way takes no registers. Where there is
-// no such instruction they are done at once.
+// Copies into LDS that a thread starts, and waits for before it uses them: what is on its way takes no registers. For the twin, and
+// for the simulator, which does them at once.
 
 // 16 bytes, which both addresses are aligned to.
 DEV void copy_ahead(void* to, const void* from) {
@@ -31,6 +31,6 @@ DEV void wave_sync() {
 #elif defined(GPU_SIM)
   SHFL(0, 0);
 #else
-  __builtin_amdgcn_wave_barrier();
+#error "AMD's targets have no kernel that includes this"
 #endif
 }

@@ -255,6 +255,7 @@ template <class T, int N> struct __align__(sizeof(T) * N) Pack { T at[N]; };
 template <class P> DEV void store_whole(P* to, const P& pack) {
 #ifdef __CUDACC_RTC__
   constexpr int WORDS = sizeof(P) / 4;
+  static_assert(WORDS == 1 || WORDS == 2 || WORDS == 4, "a pack of 4, 8 or 16 bytes");
   u32 w[WORDS];
   COPY_BYTES(w, &pack, sizeof(P));
   const u64 at = __cvta_generic_to_global(to);

@@ -8,6 +8,7 @@
 //
 // A number below an exponent is a float, `magic` + q, or that with 16 q where it stands a number higher. It is multiplied as that:
 // what the sums have too much is known from the row alone, and is taken away with the scale. So nothing is rounded before f32.
+// An infinite element of the row makes all of its results NaN, also where there is one infinity by the formula.
 #define BLOCKS 8
 #define COLUMNS 16
 #define ROUND (BLOCKS * 32)

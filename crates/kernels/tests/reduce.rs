@@ -1,7 +1,7 @@
 //! Reductions under the simulator.
 mod common;
 
-use common::{check, dense, random, random_ints, step, strided};
+use common::{check, dense, kernel_of, random, random_ints, step, strided};
 use graph::{
     DType, Prim, Tensor, View,
     prim::{Reduce, ReduceKind},
@@ -75,6 +75,9 @@ fn many_short_rows_one_behind_the_other() {
             reduce(ReduceKind::Mean, 1, dense(0, dtype, &[rows, length]), rows * length);
         }
     }
+    let reduce_rows = Prim::Reduce(Reduce { kind: ReduceKind::Mean, axes: 1 });
+    let short = step(reduce_rows, vec![dense(0, DType::F16, &[1200, 49])], vec![dense(1, DType::F16, &[1200])]);
+    assert_eq!(kernel_of(&short, "gfx1100").name, "reduce_spans");
     reduce(ReduceKind::Max, 1, strided(0, DType::F16, &[1200, 49], &[49, 1], 8), 1200 * 49 + 8);
     for kind in [ReduceKind::Prod, ReduceKind::Min, ReduceKind::L1, ReduceKind::L2] {
         reduce(kind, 1, dense(0, DType::Bf16, &[2100, 21]), 2100 * 21);

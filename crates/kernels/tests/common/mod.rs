@@ -12,7 +12,7 @@ use std::{
 };
 
 use graph::{DType, Prim, Scalar, Step, Tensor, View, prim::BufferId, shape};
-use kernels::{Arch, Compiler, HostLaunch, Pointer, sim::Simulator};
+use kernels::{Arch, Compiler, HostLaunch, Kernel, Pointer, sim::Simulator};
 use libloading::Library;
 
 use guarded::Guarded;
@@ -80,6 +80,14 @@ fn shift(dtype: DType) -> usize {
 type Configure = unsafe extern "C" fn(i32, i32);
 type Entry = unsafe extern "C" fn(*const HostLaunch);
 
+/// Processors of the targets that steps are made for.
+const UNITS: u32 = 4;
+
+/// The code that a step is launched with first, for tests of a path that launchers choose.
+pub fn kernel_of(step: &Step, target: &str) -> Kernel {
+    kernels::work(step, &Arch::new(target, UNITS)).unwrap().launches.remove(0).kernel
+}
+
 /// Runs a step under the simulator. `inputs` are the whole buffers, outputs begin as 0xA5 bytes of `output_elems`, unless
 /// they are in an input's buffer: then they are that input.
 pub fn simulate(
@@ -89,7 +97,7 @@ pub fn simulate(
     target: &str,
     order: i32,
 ) -> Result<(Vec<Tensor>, u32), String> {
-    let arch = Arch::new(target, 4);
+    let arch = Arch::new(target, UNITS);
     let work = kernels::work(step, &arch).map_err(|declined| declined.to_string())?;
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     // SAFETY: the signature is the one in `sim/wavesim.cc`.
