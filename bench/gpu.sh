@@ -136,6 +136,7 @@ if has onnxruntime; then
     fi
     if [ ! -d ../shared/tools ]; then
         skip genai "there is no ../shared with a maker of decoders"
+        skip genai-times "there is no ../shared with a maker of decoders"
     elif has onnxruntime_genai && has pytest; then
         section genai "ONNX Runtime GenAI, the command's text generation, and what decoders are made of" "${on_driver[@]}" \
             "$python" -m pytest --quiet -rs -p no:cacheprovider $(has xdist && echo --numprocesses 8 --dist worksteal) \
@@ -146,6 +147,7 @@ if has onnxruntime; then
             --maker ../shared/tools/make_tiny_llm.py ${tiny:+--tiny}
     else
         skip genai "it needs onnxruntime_genai and pytest"
+        skip genai-times "it needs onnxruntime_genai and pytest"
     fi
 else
     skip onnxruntime "$python has no onnxruntime: what needs it was not run"

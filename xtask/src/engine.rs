@@ -17,7 +17,7 @@ const STEP_GRAPHS: [&str; 4] = ["--seed", "1", "--count", "300"];
 /// The share of the nodes of all models that the engine must take.
 const LEAST_SHARE: &str = "0.95";
 
-/// As [`STEP_GRAPHS`], for spoiled models. The seconds are for hangs alone: other steps run beside it, and all cases are wanted.
+/// As [`STEP_GRAPHS`], for spoiled models. The seconds are far more than all cases take, also beside other steps.
 const STEP_CORRUPT: [&str; 6] = ["--seed", "1", "--count", "2000", "--seconds", "1200"];
 
 /// Runs real models and compares them with their recorded answers; `bench` measures their speed beside the CPU provider.

@@ -10,8 +10,7 @@ const SMALL_PRODUCT: usize = 1 << 20;
 /// Devices where a library's kernels run long attention faster than our own, by the start of their names: where queries and
 /// keys are a multiple of this many, because a library makes code for each length, which takes cuDNN a second.
 ///
-/// A device is listed when that was measured through hipDNN. On an H200, 2048 tokens in 32 heads of 64 and 128 take cuDNN's kernels
-/// 0.104 and 0.144 ms, and our own 0.171 and 0.288.
+/// A device is listed when that was measured through hipDNN: docs/performance.md, "Attention of a prompt".
 const LONG_ATTENTION: &[(&str, usize)] = &[("sm_90", 1024)];
 
 /// What a session wants of hipDNN.
