@@ -83,8 +83,7 @@ fi
 rm -f "$counts"
 if [ "$driver" = nvidia ] && [ -z "$tiny" ] && command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck initcheck; do
-        section "$tool" "op cases under compute-sanitizer" env EXEC_TEST_DEVICE=gpu compute-sanitizer --tool "$tool" \
-            --error-exitcode 9 --print-limit 5 "$bundle/ops" --quiet ${SANITIZED_OPS:-softmax norm reduce matmul}
+        section "$tool" "op cases under compute-sanitizer" env EXEC_TEST_DEVICE=gpu bash bench/sanitize.sh "$bundle/ops" "$tool"
     done
 else
     skip sanitizer "it is for the nvidia driver, large sizes, and needs compute-sanitizer"
