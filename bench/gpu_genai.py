@@ -22,12 +22,15 @@ NAME = "AMDGPUExecutionProvider"
 CHECKED_PROMPT, CHECKED_TOKENS = 70, 6
 
 
-def model(folder, ours):
+def model(folder, ours, session_options=None):
+    """A folder's decoder on our device or on the CPU provider."""
     config = og.Config(str(folder))
     config.clear_providers()
     if ours:
         config.append_provider("amdgpu")
         config.set_provider_option("amdgpu", "profile", "hip")
+    if session_options:
+        config.overlay(json.dumps({"model": {"decoder": {"session_options": session_options}}}))
     return og.Model(config)
 
 

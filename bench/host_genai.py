@@ -7,26 +7,18 @@ time of its prompt, or the median of its tokens; those printed are medians over 
 usage: AMDGPU_EP_DRIVER=host python bench/host_genai.py LIBRARY FOLDER ... [--prompt N] [--tokens N] [--rounds N]
 """
 import argparse
-import json
 import statistics
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import onnxruntime_genai as og
 
-NAME = "AMDGPUExecutionProvider"
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import gpu_genai
+
 ONE_THREAD = {"intra_op_num_threads": 1, "inter_op_num_threads": 1}
-
-
-def model(folder, ours):
-    config = og.Config(str(folder))
-    config.clear_providers()
-    if ours:
-        config.append_provider("amdgpu")
-        config.set_provider_option("amdgpu", "profile", "hip")
-    config.overlay(json.dumps({"model": {"decoder": {"session_options": ONE_THREAD}}}))
-    return og.Model(config)
 
 
 def milliseconds(work):
@@ -52,8 +44,8 @@ def one_round(made, prompt, tokens):
 
 
 def compare(folder, prompt_tokens, tokens, rounds):
-    vocabulary = json.loads((Path(folder) / "genai_config.json").read_text())["model"]["vocab_size"]
-    models = [model(folder, ours) for ours in (True, False)]
+    vocabulary = gpu_genai.vocabulary(folder)
+    models = [gpu_genai.model(folder, ours, ONE_THREAD) for ours in (True, False)]
     for made in models:
         one_round(made, np.arange(10, 10 + prompt_tokens, dtype=np.int32) % vocabulary, 2)
     found = []
@@ -81,7 +73,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=7)
     given = parser.parse_args()
-    og.register_execution_provider_library(NAME, given.library)
+    og.register_execution_provider_library(gpu_genai.NAME, given.library)
     print(f"{'':36} {'ours':>12} {'CPU':>12}    ratio")
     for folder in given.folders:
         compare(folder, given.prompt, given.tokens, given.rounds)
