@@ -11,7 +11,7 @@ use ort_ep_sys as sys;
 
 use super::{
     elf::missing_bytes,
-    life::{LifeToken, this_library},
+    life::{LifeToken, library_of, this_library},
     runtime::c_string,
 };
 use crate::{
@@ -58,6 +58,11 @@ impl Entries {
         unsafe {
             let create: CreateFn = *library.get(c"CreateEpFactories").map_err(|error| reason(file, &error))?;
             let release: ReleaseFn = *library.get(c"ReleaseEpFactory").map_err(|error| reason(file, &error))?;
+            // Our own factory would load itself again without end. A copy in another file finds itself so, one call later.
+            let opened = library_of(create as *const std::ffi::c_void);
+            if opened.is_some() && opened == this_library() {
+                return Err(format!("{} is this library itself, not a backend", file.display()));
+            }
             Ok(Self { create, release, _library: library })
         }
     }

@@ -34,15 +34,20 @@ impl Drop for LifeToken {
 }
 
 /// The file this code was loaded from.
-#[cfg(unix)]
 pub(super) fn this_library() -> Option<PathBuf> {
+    library_of(this_library as fn() -> Option<PathBuf> as *const std::ffi::c_void)
+}
+
+/// The file that the code or data at an address was loaded from.
+#[cfg(unix)]
+pub(super) fn library_of(address: *const std::ffi::c_void) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    let here = this_library as fn() -> Option<PathBuf> as *const libc::c_void;
-    // SAFETY: `here` is an address in this library and `info` a valid out-pointer; on success `dli_fname` is the
-    // loader's own NUL-terminated path, alive while the library is mapped, which it is during this call.
+    // SAFETY: the loader compares the address and does not read it, and `info` is a valid out-pointer; on success
+    // `dli_fname` is the loader's own NUL-terminated path, alive while the library is mapped. Callers pass addresses of
+    // libraries that they hold.
     let path = unsafe {
-        if libc::dladdr(here, info.as_mut_ptr()) == 0 || (*info.as_ptr()).dli_fname.is_null() {
+        if libc::dladdr(address, info.as_mut_ptr()) == 0 || (*info.as_ptr()).dli_fname.is_null() {
             return None;
         }
         std::ffi::CStr::from_ptr((*info.as_ptr()).dli_fname)
@@ -50,9 +55,9 @@ pub(super) fn this_library() -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes())))
 }
 
-/// The file this code was loaded from; Windows looks beside the calling library by itself.
+/// The file that the code or data at an address was loaded from; Windows looks beside the calling library by itself.
 #[cfg(windows)]
-pub(super) fn this_library() -> Option<PathBuf> {
+pub(super) fn library_of(_: *const std::ffi::c_void) -> Option<PathBuf> {
     None
 }
 
