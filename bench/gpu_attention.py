@@ -12,6 +12,7 @@ usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_attention.py LIBRARY [--tiny] [-
 """
 import argparse
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -131,6 +132,8 @@ def main():
         torch = torch if torch.cuda.is_available() else None
     except ImportError:
         torch = None
+    # The files that options name are this script's own.
+    os.environ["AMDGPU_EP_TRUST_OPTIONS"] = "1"
     ort.register_execution_provider_library(gpu_models.NAME, str(given.library.resolve()))
     options = {"profile": "hip", **dict(option.split("=", 1) for option in given.option)}
     chosen = options.get("ep.hip.hipdnn")

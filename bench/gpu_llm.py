@@ -12,6 +12,7 @@ usage: AMDGPU_EP_DRIVER=amd python bench/gpu_llm.py LIBRARY [FOLDER ...] [--make
            [--long 32768] [--rounds N] [--steps] [--no-check] [--option KEY=VALUE ...]
 """
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -213,6 +214,8 @@ def main():
     if given.tiny:
         given.contexts, given.prompts, given.batches, given.long, given.rounds = [32], [32], [1, 2], 64, 2
     options = {"profile": "llm", **dict(option.split("=", 1) for option in given.option)}
+    # The file for step times is this script's own.
+    os.environ["AMDGPU_EP_TRUST_OPTIONS"] = "1"
     ort.register_execution_provider_library(gpu_models.NAME, str(given.library.resolve()))
     wrong, made = False, tempfile.TemporaryDirectory()
     for folder in [*given.decoders, *(make(given.maker, made.name, given.tiny) if given.maker else [])]:

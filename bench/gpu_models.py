@@ -12,6 +12,7 @@ usage: AMDGPU_EP_DRIVER=nvidia python bench/gpu_models.py LIBRARY [--tiny] [--co
 import argparse
 import collections
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -151,6 +152,8 @@ def main():
         torch = torch if torch.cuda.is_available() else None
     except ImportError:
         torch = None
+    # The files that options name are this script's own.
+    os.environ["AMDGPU_EP_TRUST_OPTIONS"] = "1"
     ort.register_execution_provider_library(NAME, str(arguments.library.resolve()))
     options = {"profile": "hip", **dict(option.split("=", 1) for option in arguments.option)}
     failed, folder = False, tempfile.mkdtemp()

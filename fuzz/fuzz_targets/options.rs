@@ -1,9 +1,9 @@
 //! Arbitrary config entries: parsing never panics, accepted options survive their canonical form, errors say something.
 #![no_main]
 
-use amdgpu_ep::options::{OPTIONS, Options};
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
+use options::{OPTIONS, Options, Origin};
 
 /// A key that reaches the parser more often than plain bytes would.
 #[derive(Arbitrary, Debug)]
@@ -32,6 +32,7 @@ impl Key<'_> {
 
 #[derive(Arbitrary, Debug)]
 struct Input<'i> {
+    is_trusted: bool,
     registration_name: Option<&'i str>,
     entries: Vec<(Key<'i>, &'i str)>,
 }
@@ -43,12 +44,14 @@ fn borrowed(entries: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> 
 fuzz_target!(|input: Input<'_>| {
     let name = input.registration_name.unwrap_or("Fuzzed");
     let entries: Vec<_> = input.entries.iter().map(|(key, value)| (key.render(), (*value).to_owned())).collect();
-    match Options::parse(name, borrowed(&entries)) {
+    let origin = if input.is_trusted { Origin::Trusted } else { Origin::Untrusted };
+    match Options::parse(name, origin, borrowed(&entries)) {
         Ok((options, warnings)) => {
             assert!(warnings.iter().all(|warning| !warning.to_string().contains('\n')));
             let canonical = options.config_entries();
-            let again = Options::parse(name, borrowed(&canonical));
-            assert_eq!(again.map(|(options, _)| options), Ok(options));
+            let again = Options::parse(name, origin, borrowed(&canonical));
+            let withheld = options.withheld.clone();
+            assert_eq!(again.map(|(again, _)| Options { withheld, ..again }), Ok(options));
         }
         Err(error) => {
             assert!(!error.problems.is_empty());

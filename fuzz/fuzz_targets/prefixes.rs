@@ -1,7 +1,7 @@
 //! Arbitrary keys and registration names: every key has one owner, and backends keep theirs.
 #![no_main]
 
-use amdgpu_ep::options::{ConfigKey, Namespace, Prefixes};
+use options::{ConfigKey, Namespace, Prefixes};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (&str, &str)| {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use amdgpu_ep::options::{Hint, Profile};
+use options::{Hint, Profile};
 use amdgpu_ep::routing::{Platform, Query, RoutingTable, route};
 use arbitrary::Arbitrary;
 use hip::DriverKind;

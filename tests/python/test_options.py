@@ -1,7 +1,10 @@
 """Provider options as a user gives them through ONNX Runtime: spellings, prefixes, and the answer to mistakes."""
+import shutil
+from pathlib import Path
+
 import onnxruntime as ort
 import pytest
-from support import EP, affine, affine_model, close, options_for, registered, sample, session_on
+from support import EP, LIBRARY, affine, affine_model, close, options_for, registered, sample, session_on
 
 PROFILES = ["auto", "", "eager", "optimize", "optimized", "migraphx", "directx", "directml", "dml"]
 PROFILES += ["hip", "hipep", "llm", "0", "1", "2", "3", "4", "5", " Hip ", "MIGRAPHX"]
@@ -25,8 +28,9 @@ def refusal(found, **options):
     return str(raised.value)
 
 
-def with_entries(found, entries):
+def with_entries(found, entries, severity=3):
     options = options_for(found)
+    options.log_severity_level = severity
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
     return ort.InferenceSession(affine_model(), sess_options=options, enable_fallback=0)
@@ -231,3 +235,102 @@ def test_one_of_several_selected_devices_is_picked():
             works(session)
             del session
         assert "device_id" in refusal(found, device_id=2)
+
+
+@pytest.mark.parametrize(
+    ("entries", "meant"),
+    [
+        ({"ep.hip.bogus": "1"}, 'unknown option "bogus"'),
+        ({"ep.hip.garph": "on"}, 'did you mean "graph"'),
+        ({"ep.hip.graph": "maybe"}, "expected auto, on or off"),
+        ({"ep.hip.disable_passes": "no-such-pass"}, "unknown pass no-such-pass"),
+        ({"ep.migraphx.fp61_enable": "1"}, 'did you mean "fp16_enable"'),
+    ],
+    ids=["unknown", "misspelled", "value", "pass", "other-backend"],
+)
+def test_typos_in_a_backends_options_are_errors(entries, meant):
+    with registered() as found:
+        with pytest.raises(Exception) as raised:
+            with_entries(found[:1], {"ep.amdgpu.profile": "hip", **entries})
+        assert meant in str(raised.value) and "INVALID_ARGUMENT" in str(raised.value), raised.value
+
+
+def test_unknown_options_of_a_backend_do_not_reach_it_when_not_strict():
+    with registered() as found:
+        works(with_entries(found[:1], {"ep.amdgpu.profile": "hip", "ep.amdgpu.strict_options": "0", "ep.hip.bogus": "1"}))
+
+
+def test_options_of_foreign_backends_are_passed_over():
+    with registered() as found:
+        works(with_entries(found[:1], {"ep.directml.anything": "1", "ep.hipgpu.anything": "1"}))
+
+
+def files_named(tmp_path):
+    return {
+        "ep.hip.explain_file": tmp_path / "explain",
+        "ep.hip.dump_dir": tmp_path / "dump",
+        "ep.hip.memory_file": tmp_path / "memory",
+        "ep.hip.profile_file": tmp_path / "profile",
+    }
+
+
+@pytest.mark.environment(AMDGPU_EP_TRUST_OPTIONS=None)
+def test_options_that_name_files_are_ignored_with_one_warning(tmp_path, capfd):
+    named = {key: str(path) for key, path in files_named(tmp_path).items()}
+    with registered() as found:
+        entries = {"ep.amdgpu.profile": "hip", "ep.amdgpu.routing_table": str(tmp_path / "no"), **named}
+        session = with_entries(found[:1], entries, severity=2)
+        works(session)
+        del session
+    said = [line for line in capfd.readouterr().err.splitlines() if "AMDGPU_EP_TRUST_OPTIONS" in line]
+    assert len(said) == 1 and all(key in said[0] for key in (*named, "ep.amdgpu.routing_table")), said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.environment(AMDGPU_EP_TRUST_OPTIONS=None)
+def test_a_process_can_vouch_for_its_options(tmp_path):
+    import ctypes
+
+    with registered() as found:
+        ctypes.CDLL(LIBRARY).amdgpu_ep_trust_options(1)
+        session = with_entries(found[:1], {"ep.amdgpu.profile": "hip", **{k: str(v) for k, v in files_named(tmp_path).items()}})
+        works(session)
+        del session
+        assert {path.name for path in tmp_path.iterdir()} == {"explain", "dump", "memory", "profile"}
+
+
+@pytest.mark.environment(AMDGPU_EP_TRUST_OPTIONS="perhaps")
+def test_a_misspelled_vouching_vouches_for_nothing(tmp_path, capfd):
+    with registered() as found:
+        entries = {"ep.amdgpu.profile": "hip", "ep.hip.explain_file": str(tmp_path / "explain")}
+        works(with_entries(found[:1], entries, severity=2))
+    assert not list(tmp_path.iterdir())
+    assert "AMDGPU_EP_TRUST_OPTIONS is ignored" in capfd.readouterr().err
+
+
+def test_our_own_library_as_a_backend_is_refused():
+    with registered() as found:
+        text = refusal(found[:1], backend_library=LIBRARY)
+        assert "is this library itself" in text, text
+
+
+def test_a_copy_of_our_own_library_as_a_backend_is_refused(tmp_path):
+    copied = shutil.copy(LIBRARY, tmp_path / "copy.so")
+    shutil.copy(Path(LIBRARY).with_name("libhip-host.so"), tmp_path)
+    with registered() as found:
+        text = refusal(found[:1], backend_library=copied)
+        assert "is this library itself" in text, text
+
+
+@pytest.mark.environment(AMDGPU_EP_HIPGPU_LIBRARY=LIBRARY)
+def test_our_own_library_behind_a_stand_in_is_refused():
+    with registered() as found:
+        text = refusal(found[:1], profile="hipgpu")
+        assert "leads back to this library" in text, text
+
+
+@pytest.mark.environment(AMDGPU_EP_HIPGPU_LIBRARY=str(Path(LIBRARY).with_name("libhipgpu-backend.so")))
+def test_a_stand_in_for_itself_is_refused():
+    with registered() as found:
+        text = refusal(found[:1], profile="hipgpu")
+        assert "is this library itself" in text, text

@@ -19,10 +19,11 @@ enum Place {
     Development,
 }
 
-const TABLE: [(&str, Place); 22] = [
+const TABLE: [(&str, Place); 23] = [
     ("ort-ep-sys", Place::Layer(0)),
     ("hip", Place::Layer(0)),
     ("graph", Place::Layer(0)),
+    ("options", Place::Layer(0)),
     ("host-ops", Place::Layer(1)),
     ("hipdnn", Place::Layer(1)),
     ("ort-ep", Place::Layer(1)),
@@ -38,8 +39,8 @@ const TABLE: [(&str, Place); 22] = [
     ("backend-hipgpu", Place::Layer(5)),
     ("umbrella", Place::Layer(6)),
     // `doctor` reports what the driver loader tried, which runtimes it found and how sessions are routed (docs/adr/0002).
-    ("cli", Place::User(&["hip", "hipdnn", "ort-ep-sys", "textgen", "umbrella"])),
-    ("textgen", Place::User(&[])),
+    ("cli", Place::User(&["hip", "hipdnn", "options", "ort-ep-sys", "textgen", "umbrella"])),
+    ("textgen", Place::User(&["options"])),
     ("migraphx-standin", Place::Development),
     ("hipdnn-suite", Place::Development),
     ("testkit", Place::Development),

@@ -21,6 +21,9 @@ const RUN_TIME_PREFIXES: [&str; 6] = ["hip", "cu", "Ort", "nvrtc", "hsa", "roc"]
 
 const PLUGIN_EXPORTS: [&str; 2] = ["CreateEpFactories", "ReleaseEpFactory"];
 
+/// The umbrella's: a process vouches for session options with the third.
+const UMBRELLA_EXPORTS: [&str; 3] = ["CreateEpFactories", "ReleaseEpFactory", "amdgpu_ep_trust_options"];
+
 /// Where hipDNN's entry points are declared, one a line: `method = symbol(arguments) -> result;`.
 const HIPDNN_ENTRY_POINTS: &str = include_str!("../../crates/hipdnn/src/sys/entry_points.rs");
 
@@ -50,7 +53,9 @@ pub fn run(stage: &Stage) -> Result<()> {
     for path in stage.libraries() {
         let interface = read(&path)?;
         let file = file_name(&path);
-        let exports = if stage.plugins().contains(&path) {
+        let exports = if path == stage.umbrella() {
+            Some(&UMBRELLA_EXPORTS[..])
+        } else if stage.plugins().contains(&path) {
             Some(&PLUGIN_EXPORTS[..])
         } else {
             stage.hipdnn_libraries().contains(&path).then_some(&hipdnn[..])

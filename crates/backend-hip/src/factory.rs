@@ -1,5 +1,5 @@
 //! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
-use std::{sync::Arc, time::Instant};
+use std::{str::FromStr, sync::Arc, time::Instant};
 
 use exec::{
     Device,
@@ -8,6 +8,10 @@ use exec::{
     host::HostDevice,
 };
 use hip::DriverKind;
+use options::{
+    BackendOptions,
+    hip::{self as keys, GRAPH_CAPTURE},
+};
 use ort_ep::{
     DeviceOffer, Environment, EpRequest, Error, Factory, ModelCompatibility, NewEp, Registration, Result,
     saved::{self, Save},
@@ -15,7 +19,6 @@ use ort_ep::{
 };
 
 use crate::{
-    entries::{self, GRAPH_CAPTURE},
     ep::HipEp,
     explain::Explain,
     gpu::{self, Gpus},
@@ -45,17 +48,10 @@ struct HipFactory {
 
 impl HipFactory {
     /// The order of a session's work: by the driver's streams under the umbrella, by calls alone without it.
-    fn runs(&self, request: &EpRequest<'_>, driver: DriverKind) -> Result<Runs> {
+    fn runs(&self, request: &EpRequest<'_>, options: &BackendOptions, driver: DriverKind) -> Runs {
         // Off unless asked for: the protocol demands device memory for all inputs and outputs, and ONNX Runtime GenAI, which
         // has captures of its own in mind, gives it CPU memory.
-        let wants_captures = match request.options.get(GRAPH_CAPTURE)?.as_deref() {
-            None | Some("" | "0") => false,
-            Some("1") => true,
-            Some(other) => {
-                tracing::warn!(target: "amdgpu_ep::load", "{GRAPH_CAPTURE} is {other:?}, and ignored\n  help: set it to 0 or 1");
-                false
-            }
-        };
+        let wants_captures = options.is_on(GRAPH_CAPTURE);
         let mut ordinals = request.devices.iter().filter_map(|device| device.metadata.get("hip_device_id"));
         let ordinal = ordinals.next().and_then(|id| id.parse().ok());
         if wants_captures && ordinal.is_none() {
@@ -64,7 +60,7 @@ impl HipFactory {
                 "{GRAPH_CAPTURE} is ignored: this backend has no streams of its own\n  help: register libamdgpu-ep instead"
             );
         }
-        Ok(Runs::new(driver, ordinal.unwrap_or(0), wants_captures && ordinal.is_some()))
+        Runs::new(driver, ordinal.unwrap_or(0), wants_captures && ordinal.is_some())
     }
 }
 
@@ -99,9 +95,9 @@ fn driver(request: &EpRequest<'_>) -> Result<DriverKind> {
     name.parse().map_err(|error: hip::UnknownDriver| Error::invalid_argument(error.to_string()))
 }
 
-/// The path that a session-config entry names; an empty one names none.
-fn path(request: &EpRequest<'_>, entry: &str) -> Result<Option<String>> {
-    Ok(request.options.get(entry)?.filter(|path| !path.is_empty()))
+/// The value of an option that is one of a few words, which the table has checked.
+fn mode<T: FromStr + Default>(options: &BackendOptions, key: &str) -> T {
+    options.get(key).and_then(|word| word.parse().ok()).unwrap_or_default()
 }
 
 impl Factory for HipFactory {
@@ -124,41 +120,59 @@ impl Factory for HipFactory {
 
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
         let (driver, start) = (driver(request)?, Instant::now());
-        let file = path(request, entries::EXPLAIN_FILE)?;
-        let (passes, dump) = (request.options.get(entries::DISABLE_PASSES)?, request.options.get(entries::DUMP_DIR)?);
-        let last_logits = request.options.get(entries::LAST_LOGITS)?;
-        let times = path(request, entries::PROFILE_FILE)?;
         let given = request.options.config_entries()?;
-        let mode = hipdnn::mode(request.options.get(entries::HIPDNN)?.as_deref());
-        let runs = self.runs(request, driver)?;
-        let cache = path(request, entries::CACHE_DIR)?;
+        let entries = given.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let options = keys::TABLE.read(entries).map_err(|error| Error::invalid_argument(error.to_string()))?;
+        let path = |key: &str| options.get(key).map(str::to_owned);
+        let tuning = Tuning::new(&options)?;
+        let runs = self.runs(request, &options, driver);
         let settings = GpuSettings {
-            graphs: gpu::graphs(request.options.get(entries::GRAPH)?.as_deref()),
-            tf32: gpu::tf32(request.options.get(entries::TF32)?.as_deref()),
-            progress: path(request, entries::PROGRESS_FILE)?.map(progress::writer),
+            graphs: mode(&options, keys::GRAPH),
+            tf32: options.is_on(keys::TF32),
+            progress: path(keys::PROGRESS_FILE).map(progress::writer),
             ..GpuSettings::default()
         };
-        let tune = gpu::tune(request.options.get(entries::TUNE)?.as_deref());
-        let memory = path(request, entries::MEMORY_FILE)?;
-        let device = self.device(&runs, driver, mode, settings, cache.as_deref(), tune)?;
+        let (hipdnn, tune) = (mode(&options, keys::HIPDNN), mode(&options, keys::TUNE));
+        let device = self.device(&runs, driver, hipdnn, settings, options.get(keys::CACHE_DIR), tune)?;
         tracing::debug!(target: "amdgpu_ep::load", "the {} device was opened in {:.1?}", device.name(), start.elapsed());
         let save = Save::from_entries(&given, FILE_EXTENSION, false)?;
         Ok(HipEp {
-            memory: memory.map(|file| MemoryFile::new(file, device.name())),
+            memory: path(keys::MEMORY_FILE).map(|file| MemoryFile::new(file, device.name())),
             device,
             runs: Arc::new(runs),
-            explain: file.map(|file| Arc::new(Explain::new(file))),
+            explain: path(keys::EXPLAIN_FILE).map(|file| Arc::new(Explain::new(file))),
             name: request.name.to_string_lossy().into_owned(),
             save,
             folder: saved::folder(&given),
             profiles: Profiles::default(),
-            timed: times.map(|file| Arc::new(TimedRuns::new(file))),
-            tuning: Tuning::new(passes.as_deref(), dump.as_deref(), last_logits.as_deref()),
+            timed: path(keys::PROFILE_FILE).map(|file| Arc::new(TimedRuns::new(file))),
+            tuning,
         }
         .into())
     }
 
     fn model_compatibility(&self, _: &[HardwareDevice<'_>], info: &str) -> Result<ModelCompatibility> {
         Ok(compatibility(info))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use exec::gpu::GraphMode;
+    use options::Kind;
+
+    use super::*;
+
+    #[test]
+    fn the_engine_knows_every_word_that_the_table_accepts() {
+        for (key, knows) in [
+            (keys::GRAPH, (|word| word.parse::<GraphMode>().is_ok()) as fn(&str) -> bool),
+            (keys::HIPDNN, |word| word.parse::<Mode>().is_ok()),
+            (keys::TUNE, |word| word.parse::<TuneMode>().is_ok()),
+        ] {
+            let name = key.trim_start_matches("ep.hip.");
+            let Kind::Choice(words) = keys::TABLE.find(name).unwrap().kind else { panic!("{key} is no choice") };
+            assert!(words.iter().all(|word| knows(word)), "{key}: {words:?}");
+        }
     }
 }

@@ -7,36 +7,16 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use exec::gpu::{GpuDevice, GraphMode, TuneMode, Tuned};
+use exec::gpu::{GpuDevice, TuneMode, Tuned};
 use hip::{DriverKind, Rtc};
 use kernels::{Arch, CachedCompiler, Compiler, NoCompiler, RtcCompiler};
 use ort_ep::{Error, Result};
-
-use crate::entries::{GRAPH, TF32, TUNE};
 
 /// The most bytes of compiled kernels that are kept on disk.
 const CACHE_BYTES: u64 = 256 << 20;
 
 /// The variable that lists folders of kernels that were compiled beforehand.
 const SETS_VARIABLE: &str = "AMDGPU_EP_KERNEL_PATH";
-
-/// What a session wants of graphs. What can't be followed is told, and no reason to refuse it.
-pub(crate) fn graphs(value: Option<&str>) -> GraphMode {
-    let Some(text) = value.filter(|text| !text.is_empty()) else { return GraphMode::default() };
-    text.parse().unwrap_or_else(|_| {
-        tracing::warn!(target: "amdgpu_ep::load", "{GRAPH} is {text:?}, and ignored\n  help: set it to auto, on or off");
-        GraphMode::default()
-    })
-}
-
-/// What a session wants of measurements.
-pub(crate) fn tune(value: Option<&str>) -> TuneMode {
-    let Some(text) = value.filter(|text| !text.is_empty()) else { return TuneMode::default() };
-    text.parse().unwrap_or_else(|_| {
-        tracing::warn!(target: "amdgpu_ep::load", "{TUNE} is {text:?}, and ignored\n  help: set it to auto, on, again or off");
-        TuneMode::default()
-    })
-}
 
 /// What was measured on devices like this one: of the same target, size and driver.
 pub(crate) fn tuned(gpu: &GpuDevice, cache: Option<&str>, mode: TuneMode) -> Tuned {
@@ -47,18 +27,6 @@ pub(crate) fn tuned(gpu: &GpuDevice, cache: Option<&str>, mode: TuneMode) -> Tun
     let tuned = Tuned::open(folder.as_deref(), &described, mode);
     tracing::debug!(target: "amdgpu_ep::load", "{} measured steps of {described} are known", tuned.len());
     tuned
-}
-
-/// Whether a session lets products round to TF32.
-pub(crate) fn tf32(value: Option<&str>) -> bool {
-    match value {
-        None | Some("" | "0") => false,
-        Some("1") => true,
-        Some(other) => {
-            tracing::warn!(target: "amdgpu_ep::load", "{TF32} is {other:?}, and ignored\n  help: set it to 0 or 1");
-            false
-        }
-    }
 }
 
 /// The GPUs in use.
@@ -164,18 +132,4 @@ fn simulated(device: &hip::Device) -> Result<Option<GpuDevice>> {
     let compiler =
         shipped_sets().into_iter().fold(CachedCompiler::new(simulator, None, 0), CachedCompiler::with_shipped);
     Ok(Some(GpuDevice::new(device.clone(), arch, Arc::new(compiler))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn other_words_mean_the_defaults() {
-        assert_eq!([Some("on"), Some("off"), None].map(graphs), [GraphMode::On, GraphMode::Off, GraphMode::Auto]);
-        assert_eq!(["", "ON", "1"].map(|text| graphs(Some(text))), [GraphMode::Auto; 3]);
-        let modes = [Some("on"), Some("again"), Some("off"), Some("1"), None].map(tune);
-        assert_eq!(modes, [TuneMode::On, TuneMode::Again, TuneMode::Off, TuneMode::Auto, TuneMode::Auto]);
-        assert_eq!([Some("1"), Some("0"), Some("yes"), None].map(tf32), [true, false, false, false]);
-    }
 }

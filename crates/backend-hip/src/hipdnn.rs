@@ -6,18 +6,8 @@ use exec::{
     dnn::{Libraries, Mode, Offering},
     host::HostDevice,
 };
+use options::hip::HIPDNN;
 use ort_ep::Result;
-
-use crate::entries::HIPDNN;
-
-/// What a session wants. What can't be followed is told, and no reason to refuse it.
-pub(crate) fn mode(value: Option<&str>) -> Mode {
-    let Some(text) = value.filter(|text| !text.is_empty()) else { return Mode::default() };
-    text.parse().unwrap_or_else(|_| {
-        tracing::warn!(target: "amdgpu_ep::load", "{HIPDNN} is {text:?}, and ignored\n  help: set it to auto, on or off");
-        Mode::default()
-    })
-}
 
 /// The host device for a session: with hipDNN where the session wants it. `driver` is looked up only then.
 pub(crate) fn device<'a>(
@@ -62,14 +52,6 @@ fn report(offering: &Offering, mode: Mode) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn other_words_mean_auto() {
-        assert_eq!([Some("on"), Some("off"), Some("auto")].map(mode), [Mode::On, Mode::Off, Mode::Auto]);
-        for value in [None, Some(""), Some("ON"), Some("1"), Some("yes")] {
-            assert_eq!(mode(value), Mode::Auto, "{value:?}");
-        }
-    }
 
     #[test]
     fn no_driver_is_asked_for_unless_hipdnn_is_wanted() {

@@ -11,7 +11,6 @@
 mod capture;
 mod claim;
 mod convert;
-mod entries;
 mod ep;
 mod explain;
 mod external;

@@ -18,9 +18,11 @@ use std::{
 
 use exec::{Settings, Watcher};
 use graph::{Graph, Unread, pass::Selection};
-use ort_ep::{Result, view};
-
-use crate::entries::{DISABLE_PASSES, LAST_LOGITS};
+use options::{
+    BackendOptions,
+    hip::{DISABLE_PASSES, DUMP_DIR, LAST_LOGITS},
+};
+use ort_ep::{Error, Result, view};
 
 /// Files written per partition: a session that sees ever new shapes must not fill a disk.
 const MOST_FILES: usize = 100;
@@ -37,15 +39,24 @@ pub(crate) struct Tuning {
 }
 
 impl Tuning {
-    /// Reads the values of the entries. What can't be followed is told, and no reason to refuse a session.
-    pub fn new(disable_passes: Option<&str>, dump_dir: Option<&str>, last_logits: Option<&str>) -> Self {
-        let (passes, unknown) = Selection::without(disable_passes.unwrap_or_default());
+    /// Reads the options.
+    ///
+    /// # Errors
+    /// `ep.hip.disable_passes` names a pass that does not exist.
+    pub fn new(options: &BackendOptions) -> Result<Self> {
+        let (passes, unknown) = Selection::without(options.get(DISABLE_PASSES).unwrap_or_default());
         if !unknown.is_empty() {
             let (unknown, names) = (unknown.join(", "), Selection::names().collect::<Vec<_>>().join(", "));
-            tracing::warn!(target: "amdgpu_ep::compile", "{DISABLE_PASSES} names {unknown}, which no pass is called\n  help: the passes are {names}");
+            return Err(Error::invalid_argument(format!(
+                "{DISABLE_PASSES}: unknown pass {unknown}\n  help: the passes are {names}"
+            )));
         }
-        let dump = dump_dir.filter(|folder| !folder.is_empty()).map(PathBuf::from);
-        Self { passes, dump, unread: unread(last_logits), ends: Mutex::default() }
+        let unread = match options.get(LAST_LOGITS) {
+            Some("on") => Some(Unread::Zeros),
+            Some("alone") => Some(Unread::LeftOut),
+            _ => None,
+        };
+        Ok(Self { passes, dump: options.get(DUMP_DIR).map(PathBuf::from), unread, ends: Mutex::default() })
     }
 
     /// Looks at a graph of the model before its partitions are compiled.
@@ -82,19 +93,6 @@ impl Tuning {
     }
 }
 
-/// What becomes of logits that nobody reads.
-fn unread(value: Option<&str>) -> Option<Unread> {
-    match value {
-        None | Some("" | "off") => None,
-        Some("on") => Some(Unread::Zeros),
-        Some("alone") => Some(Unread::LeftOut),
-        Some(other) => {
-            tracing::warn!(target: "amdgpu_ep::load", "{LAST_LOGITS} is {other:?}, and ignored\n  help: set it to on, alone or off");
-            None
-        }
-    }
-}
-
 /// Writes each stage into a file of its own.
 fn writer(folder: &Path, partition: &str) -> Watcher {
     let base = folder.join(plain(partition));
@@ -125,19 +123,32 @@ fn plain(name: &str) -> String {
 mod tests {
     use super::*;
 
+    fn tuning(key: &str, text: &str) -> Result<Tuning> {
+        Tuning::new(&options::hip::TABLE.read([(key, text)]).unwrap())
+    }
+
     #[test]
-    fn listed_passes_are_off_and_strangers_ignored() {
-        let settings = Tuning::new(Some("gelu, no-such-pass"), None, None).settings("p");
+    fn listed_passes_are_off() {
+        let settings = tuning(DISABLE_PASSES, "gelu").unwrap().settings("p");
         assert!(!settings.passes.runs("gelu") && settings.passes.runs("attention"));
         assert!(settings.watcher.is_none());
-        assert_eq!(Tuning::new(None, Some(""), None).settings("p").passes, Selection::default());
+        assert_eq!(tuning(DUMP_DIR, "").unwrap().settings("p").passes, Selection::default());
+    }
+
+    #[test]
+    fn an_unknown_pass_is_an_error_that_lists_the_passes() {
+        let error = tuning(DISABLE_PASSES, "gelu, no-such-pass").err().unwrap();
+        assert!(
+            error.message().contains("unknown pass no-such-pass") && error.message().contains("attention"),
+            "{error}"
+        );
     }
 
     #[test]
     fn stages_become_numbered_files_and_not_without_end() {
         let folder = tempfile::tempdir().unwrap();
         let below = folder.path().join("made").join("here");
-        let watcher = Tuning::new(None, below.to_str(), None).settings("../a b").watcher.unwrap();
+        let watcher = tuning(DUMP_DIR, below.to_str().unwrap()).unwrap().settings("../a b").watcher.unwrap();
         (0..MOST_FILES + 3).for_each(|_| watcher("plan-0/x", &"text"));
         let mut names: Vec<_> =
             std::fs::read_dir(&below).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -150,6 +161,6 @@ mod tests {
     fn a_folder_that_cannot_be_made_fails_nothing() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let below = file.path().join("folder");
-        Tuning::new(None, below.to_str(), None).settings("p").watcher.unwrap()("stage", &"text");
+        tuning(DUMP_DIR, below.to_str().unwrap()).unwrap().settings("p").watcher.unwrap()("stage", &"text");
     }
 }

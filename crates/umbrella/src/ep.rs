@@ -1,12 +1,10 @@
 //! What the umbrella itself answers in a session.
 use std::sync::Arc;
 
+use options::{ConfigKey, Prefixes, Profile};
 use ort_ep::{Claims, Ep, Error, MemoryDevice, Result, view::Graph};
 
-use crate::{
-    context::DeviceContext,
-    options::{ConfigKey, Prefixes, Profile},
-};
+use crate::context::DeviceContext;
 
 /// One session on one device. It claims no nodes: a backend does, or nobody. Memory and streams are the device's either way.
 pub(crate) struct AmdGpuEp {

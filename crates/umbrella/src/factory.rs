@@ -1,6 +1,7 @@
 //! The factory: devices for ONNX Runtime, and everything that belongs to them.
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use options::{Options, Warning};
 use ort_ep::{
     AllocatorHandle, CustomOpDomain, DataTransfer, DeviceKind, DeviceOffer, Environment, EpRequest, Error, Factory,
     Forwarded, Incompatibility, IncompatibilityReason, MemoryDevice, MemoryKind, ModelCompatibility, NewEp,
@@ -15,10 +16,10 @@ use crate::{
     discovery::{discover, match_hardware},
     ep::AmdGpuEp,
     memory::{DeviceAllocator, PinnedAllocator},
-    options::{Options, Warning},
     selection::{self, Candidate},
     stream::DeviceStream,
     transfer::Transfer,
+    trust,
 };
 
 /// The key under which a device's metadata holds its number.
@@ -83,8 +84,8 @@ impl AmdGpuFactory {
         self.require_device()?;
         let entries = request.options.config_entries()?;
         let pairs = entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let (options, warnings) =
-            Options::parse(&self.name, pairs).map_err(|error| Error::invalid_argument(error.to_string()))?;
+        let (options, warnings) = Options::parse(&self.name, trust::origin(), pairs)
+            .map_err(|error| Error::invalid_argument(error.to_string()))?;
         let selected = request.devices.iter().map(|device| self.selected_id(device)).collect::<Result<Vec<_>>>()?;
         let contexts = self.found().contexts.clone();
         let known: Vec<_> = contexts.iter().map(candidate).collect();

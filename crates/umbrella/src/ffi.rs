@@ -1,5 +1,5 @@
-//! The umbrella's only unsafe code: addresses that ONNX Runtime hands over.
-use std::ptr::NonNull;
+//! The umbrella's only unsafe code: addresses that ONNX Runtime hands over, and an export of its own.
+use std::{ffi::c_int, ptr::NonNull};
 
 use hip::{CopyKind, Device, HipError};
 use ort_ep::{allocator::Block, view::RawStream};
@@ -8,7 +8,16 @@ use crate::{
     arena::{ArenaBlock, Source},
     memory::{DeviceSource, PinnedSource},
     stream::StreamFences,
+    trust,
 };
+
+/// Vouches for all session options of this process: those that load libraries or name files are honoured from now on
+/// (`trusted` is not 0), or no longer.
+// SAFETY: no other symbol of this name exists; the function takes no pointer and cannot panic.
+#[unsafe(no_mangle)]
+pub extern "C" fn amdgpu_ep_trust_options(trusted: c_int) {
+    trust::vouch(trusted != 0);
+}
 
 /// A block of an arena, in ONNX Runtime's hands.
 pub(crate) struct Lease<S: Source>(pub ArenaBlock<S, StreamFences>);

@@ -2,7 +2,7 @@
 //!
 //! The umbrella owns what belongs to a *device*, whichever backend computes on it: discovery (`discovery`), memory
 //! (`memory`, cached in an [`arena`], known by address in `ownership`), copies (`transfer`) and streams (`stream`).
-//! [`options`] reads what the user wants of a session, [`routing`] orders the backends that could do it, and `backends`
+//! The crate `options` reads what the user wants of a session, [`routing`] orders the backends that could do it, and `backends`
 //! loads them and hands the session to the first that takes it. Where none does, all nodes stay with other providers.
 //!
 //! | environment | meaning |
@@ -10,6 +10,7 @@
 //! | `AMDGPU_EP_DRIVER` | `auto` (AMD GPUs only, the default), `amd`, `nvidia` (the CUDA twin), `host` (RAM and CPU) |
 //! | `AMDGPU_EP_FORCE_ARCH`, `ORT_AMDGPU_TRACE_ROUTING` | see [`session_route`] |
 //! | `AMDGPU_EP_BACKEND_PATH` | folders to look for backend libraries in, after this library's own |
+//! | `AMDGPU_EP_TRUST_OPTIONS` | on: session options may load libraries and name files, see `trust` |
 //! | `AMDGPU_EP_LOG` | `error` … `trace`: what ONNX Runtime's logger would drop goes to stderr |
 #![deny(unsafe_code)]
 
@@ -23,13 +24,14 @@ mod factory;
 #[allow(unsafe_code)]
 mod ffi;
 mod memory;
-pub mod options;
 mod ownership;
 pub mod routing;
 mod selection;
 pub mod session_route;
 mod stream;
 mod transfer;
+mod trust;
+mod variables;
 
 ort_ep::plugin!(factory::create, log_variable = "AMDGPU_EP_LOG");
 

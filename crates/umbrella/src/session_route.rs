@@ -9,11 +9,12 @@
 use std::{env, fs, path::Path};
 
 use hip::DriverKind;
+use options::{Hint, Options};
 use ort_ep::{Error, Result};
 
 use crate::{
-    options::{Hint, Options, parse_switch},
     routing::{Candidate, Platform, Query, Refusal, RoutingTable, RuledOut, route},
+    variables::is_switched_on,
 };
 
 /// The variable that names an architecture to route by.
@@ -58,7 +59,7 @@ pub fn session_route(
         ruled_out,
     };
     let candidates = route(&query);
-    if is_traced() {
+    if is_switched_on(TRACE_VARIABLE) {
         // A warning: a session's log shows those unless it was told otherwise.
         tracing::warn!(target: "amdgpu_ep::load", "{}", trace_line(&query, &candidates));
     }
@@ -83,17 +84,6 @@ pub fn read_table(file: &Path) -> Result<RoutingTable, String> {
         fs::read_to_string(file).map_err(|error| format!("the routing table {shown} cannot be read: {error}"))?;
     let folder = file.parent().unwrap_or(Path::new(""));
     RoutingTable::parse(&text, folder).map_err(|error| format!("the routing table {shown} has errors:\n{error}"))
-}
-
-fn is_traced() -> bool {
-    let Some(text) = env::var_os(TRACE_VARIABLE) else { return false };
-    let text = text.to_string_lossy();
-    parse_switch(text.trim()).unwrap_or_else(|error| {
-        if !text.trim().is_empty() {
-            tracing::warn!(target: "amdgpu_ep::load", "{TRACE_VARIABLE} is ignored: {error}");
-        }
-        false
-    })
 }
 
 /// What was asked and what came of it, on one line.
@@ -125,11 +115,13 @@ fn refused(refusal: Refusal) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{options::Profile, routing::BackendName};
+    use options::{Origin, Profile};
+
+    use crate::routing::BackendName;
 
     fn options(entries: &[(&str, &str)]) -> Options {
         let keys: Vec<_> = entries.iter().map(|(name, text)| (format!("ep.amdgpu.{name}"), *text)).collect();
-        Options::parse("x", keys.iter().map(|(key, text)| (key.as_str(), *text))).unwrap().0
+        Options::parse("x", Origin::Trusted, keys.iter().map(|(key, text)| (key.as_str(), *text))).unwrap().0
     }
 
     fn table(text: &str) -> (tempfile::TempDir, String) {

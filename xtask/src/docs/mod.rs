@@ -20,27 +20,28 @@ const OPTIONS_PAGE: &str = "docs/options.md";
 const TABLES: [(&str, &str, &str); 4] = [
     (
         "Options of the provider",
-        "crates/umbrella/src/options/table.md",
+        "crates/options/src/table.md",
         "Given to `add_provider_for_devices`, to GenAI's `set_provider_option`, or as session-config entries \
          `ep.amdgpuexecutionprovider.<option>`, `ep.amdgpu.<option>` or `ep.<registered name>.<option>`, which are equal. An \
-         unknown option is an error that names the nearest known one.",
+         unknown option is an error that names the nearest known one. *Set by* says whose value counts: `anyone`, or only a \
+         `trusted` origin, which a model folder is not ([security.md](security.md#options)).",
     ),
     (
         "The hip backend",
-        "crates/backend-hip/src/entries.md",
-        "Session-config entries. What the backend cannot follow costs a warning, not the session.",
+        "crates/options/src/hip.md",
+        "Session-config entries. Unknown ones and malformed values are errors.",
     ),
     (
         "The migraphx backend",
-        "crates/backend-migraphx/src/options/table.md",
-        "Session-config entries `ep.migraphx.<option>`; most can be given as options of the provider too. Environment \
-         variables win. [migraphx.md](migraphx.md) has the details.",
+        "crates/options/src/migraphx.md",
+        "Session-config entries; most can be given as options of the provider too. Environment variables win. \
+         [migraphx.md](migraphx.md) has the details.",
     ),
     ("Environment variables", "crates/cli/src/doctor/environment.md", "`amdgpu-ep doctor` lists those that are set."),
 ];
 
 /// The crates whose tests write the tables, and what these tests are called.
-const WRITERS: [&str; 4] = ["umbrella", "backend-hip", "backend-migraphx", "cli"];
+const WRITERS: [&str; 2] = ["options", "cli"];
 const WRITER_TESTS: &str = "documented_";
 
 /// Writes what is generated.

@@ -8,20 +8,22 @@ mod raw;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use raw::{KEYS, Raw};
+pub(crate) use raw::Raw;
 
 use std::path::PathBuf;
+
+use ::options::OptionsError;
 
 /// Why the options of a session can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum OptionError {
-    /// Nobody knows the key.
-    #[error("the migraphx backend has no option {key:?}\n  help: options are {}", KEYS.map(|known| known.name).join(", "))]
-    Unknown { key: String },
+    /// An entry has an unknown key or a malformed value.
+    #[error(transparent)]
+    Entries(#[from] OptionsError),
     /// The value is not of the option's type.
-    #[error("{origin} is {value:?}, and should be {wanted}")]
-    Value { origin: String, value: String, wanted: &'static str },
+    #[error("{origin} is {value:?}: expected {wanted}")]
+    Value { origin: String, value: String, wanted: String },
     /// Two options exclude each other.
     #[error("{first} and {second} can't be used together")]
     Together { first: &'static str, second: &'static str },

@@ -1,6 +1,8 @@
 //! Texts become values.
 use std::{collections::BTreeMap, path::PathBuf};
 
+use ::options::{migraphx::TABLE, parse_switch};
+
 use super::{CacheOptions, Calibration, OptionError, Options, Precision, Raw, StaticPad, raw::Text};
 
 /// 16 GiB: a few large models.
@@ -18,7 +20,8 @@ impl Options {
         registered: &str,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<(Self, Vec<String>), OptionError> {
-        let Raw { options: texts, mut warnings } = Raw::gather(entries, registered, &environment)?;
+        TABLE.read(entries.iter().map(|(key, value)| (key.as_str(), value.as_str())))?;
+        let Raw { options: texts, mut warnings } = Raw::gather(entries, registered, &environment);
         let read = Reader { texts: &texts };
         let folder = read.text("cache_dir").map(PathBuf::from).or_else(|| {
             let shared = environment("AMDGPU_EP_CACHE_DIR").filter(|folder| !folder.is_empty());
@@ -90,11 +93,7 @@ impl Reader<'_> {
 
     fn maybe_flag(&self, key: &str) -> Result<Option<bool>, OptionError> {
         let Some(text) = self.get(key) else { return Ok(None) };
-        match text.text.to_lowercase().as_str() {
-            "1" | "true" | "on" | "yes" => Ok(Some(true)),
-            "0" | "false" | "off" | "no" => Ok(Some(false)),
-            _ => Err(wrong(text, "0 or 1")),
-        }
+        parse_switch(&text.text).map(Some).map_err(|_| wrong(text, "0 or 1"))
     }
 
     fn number<N: std::str::FromStr>(&self, key: &str) -> Result<Option<N>, OptionError> {
@@ -171,6 +170,6 @@ impl Reader<'_> {
     }
 }
 
-fn wrong(text: &Text, wanted: &'static str) -> OptionError {
-    OptionError::Value { origin: text.origin.clone(), value: text.text.clone(), wanted }
+fn wrong(text: &Text, wanted: &str) -> OptionError {
+    OptionError::Value { origin: text.origin.clone(), value: text.text.clone(), wanted: wanted.to_owned() }
 }

@@ -1,9 +1,9 @@
 //! Which backends a session tries on this machine, in which order and why: the very function that the plugin asks.
 
-use amdgpu_ep::options::Profile;
 use amdgpu_ep::routing::{self, BackendName, Platform, Query, Refusal, RoutingTable, RuledOut};
 use amdgpu_ep::session_route::FORCE_ARCH_VARIABLE;
 use hip::DriverKind;
+use options::Profile;
 use serde::Serialize;
 
 use super::drivers::Driver;

@@ -57,6 +57,24 @@ impl SessionOptions<'_> {
     }
 }
 
+impl<'a> SessionOptions<'a> {
+    /// New options with the configuration entries that `keep` accepts, for a session made on behalf of this one. Everything
+    /// else has its default: ONNX Runtime can copy options, but cannot remove an entry from a copy.
+    ///
+    /// # Errors
+    /// When the runtime can't make them.
+    pub fn entries_where(self, keep: impl Fn(&str) -> bool) -> Result<OwnedSessionOptions> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the out-pointer is ours, and the new options are handed over to us.
+        unsafe { call!(self.runtime, CreateSessionOptions(&mut raw))? };
+        let mut made = OwnedSessionOptions { runtime: self.runtime, raw };
+        for (key, value) in self.config_entries()?.iter().filter(|(key, _)| keep(key)) {
+            made.insert(key, value)?;
+        }
+        Ok(made)
+    }
+}
+
 /// Session options of our own, released on drop.
 #[derive(Debug)]
 pub struct OwnedSessionOptions {

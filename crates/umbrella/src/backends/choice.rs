@@ -1,15 +1,15 @@
 //! The backend of a session: the first candidate that makes an execution provider.
 use std::sync::Arc;
 
+use options::Options;
 use ort_ep::{
     BackendMemory, EpRequest, Error, ForeignEp, ForeignFactory, Result, SelectedDevice,
     view::{OwnedKeyValues, OwnedSessionOptions},
 };
 
-use super::{Backends, compatibility, memory, relay::relayed};
+use super::{Backends, compatibility, memory, relay::relayed, turn::Turn};
 use crate::{
     context::DeviceContext,
-    options::Options,
     routing::{BackendName, Candidate},
     session_route::{SessionRoute, session_route},
 };
@@ -34,8 +34,9 @@ impl Backends {
     /// Makes the execution provider of a session; `None` leaves its nodes to other providers, which only `auto` may do.
     ///
     /// # Errors
-    /// The options contradict each other, or the backend the user named can't be used.
+    /// The options contradict each other, the backend the user named can't be used, or it leads back to this library.
     pub fn choose(&self, session: &Session<'_>) -> Result<Option<Chosen>> {
+        let _turn = Turn::begin()?;
         let Session { options, context, .. } = session;
         let (profile, arch) = (options.profile, &context.device.info().arch);
         let SessionRoute { candidates, is_explicit } = session_route(options, arch, context.driver(), &[])?;
@@ -66,10 +67,17 @@ impl Backends {
 
     /// The session's options as a backend is to see them.
     fn told(&self, session: &Session<'_>, backend: &BackendName) -> Result<OwnedSessionOptions> {
-        let mut told = session.request.options.clone_options()?;
+        let withheld = &session.options.withheld;
+        let mut told = if withheld.is_empty() {
+            session.request.options.clone_options()?
+        } else {
+            session.request.options.entries_where(|key| !withheld.iter().any(|withheld| withheld == key))?
+        };
         if let Some(namespace) = backend.namespace() {
+            // The options of MIGraphX mean nothing to our own engine.
+            let table = (*backend == BackendName::Hip).then_some(&options::hip::TABLE);
             let given = session.request.options.config_entries()?;
-            for (key, value) in relayed(session.options, session.context.id(), namespace, &given)? {
+            for (key, value) in relayed(session.options, session.context.id(), namespace, table, &given)? {
                 told.insert(&key, &value).map_err(|error| {
                     Error::new(error.code(), format!("the entry {key} can't be passed on to {backend}: {error}"))
                 })?;

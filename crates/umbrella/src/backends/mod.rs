@@ -7,6 +7,7 @@ mod choice;
 pub(crate) mod compatibility;
 mod relay;
 pub(crate) mod search;
+mod turn;
 
 use std::{
     collections::BTreeMap,

@@ -1,12 +1,11 @@
 //! What a backend is told of the options the user gave to the umbrella.
 use std::collections::BTreeMap;
 
+use options::{BackendTable, OPTIONS, Options};
 use ort_ep::{Error, Result};
 
-use crate::options::{OPTIONS, Options};
-
-/// The entries to add for a backend that reads `ep.<namespace>.*`: every set option it may know, and the device that was
-/// really selected. An entry that the user gave under the backend's own name already is left as it is.
+/// The entries to add for a backend that reads `ep.<namespace>.*`: every set option it may know, which is all of them for one
+/// without a `table`, and the device that was really selected. An entry that the user gave under the backend's own name already is left as it is.
 ///
 /// # Errors
 /// An option was given twice, under our name and under the backend's, with two meanings.
@@ -14,11 +13,13 @@ pub(super) fn relayed(
     options: &Options,
     device_id: u32,
     namespace: &str,
+    table: Option<&BackendTable>,
     given: &BTreeMap<String, String>,
 ) -> Result<Vec<(String, String)>> {
     let selected = Options { device_id: Some(device_id), ..options.clone() };
     let mut entries = Vec::new();
-    for row in OPTIONS.iter().filter(|row| row.relayed) {
+    let is_known = |name: &str| table.is_none_or(|table| table.find(name).is_some());
+    for row in OPTIONS.iter().filter(|row| row.relayed && is_known(row.name)) {
         let Some(ours) = row.text(&selected) else { continue };
         let key = format!("ep.{namespace}.{}", row.name);
         match given.get(&key) {
@@ -41,6 +42,8 @@ pub(super) fn relayed(
 
 #[cfg(test)]
 mod tests {
+    use options::{Origin, hip};
+
     use super::*;
 
     fn given(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -48,33 +51,40 @@ mod tests {
     }
 
     fn parsed(entries: &[(&str, &str)]) -> Options {
-        Options::parse("Name", entries.iter().copied()).unwrap().0
+        Options::parse("Name", Origin::Trusted, entries.iter().copied()).unwrap().0
     }
 
     #[test]
     fn set_options_and_the_selected_device_are_passed_on() {
         let options =
             parsed(&[("ep.name.cache_dir", "/a b"), ("ep.name.profile", "hip"), ("ep.name.exhaustive_tune", "ON")]);
-        let entries = relayed(&options, 3, "hip", &given(&[])).unwrap();
         let want = [("ep.hip.device_id", "3"), ("ep.hip.cache_dir", "/a b"), ("ep.hip.exhaustive_tune", "1")];
-        assert_eq!(entries, want.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        let want = want.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(
+            relayed(&options, 3, "hip", None, &given(&[])).unwrap(),
+            want,
+            "a plugin that is not ours may know all"
+        );
+        assert_eq!(relayed(&options, 3, "hip", Some(&hip::TABLE), &given(&[])).unwrap(), want[..2]);
     }
 
     #[test]
     fn the_same_meaning_twice_is_no_contradiction() {
         let options = parsed(&[("ep.name.static_pad_seq", "true")]);
-        let entries = relayed(&options, 0, "migraphx", &given(&[("ep.migraphx.static_pad_seq", "1")])).unwrap();
+        let entries = relayed(&options, 0, "migraphx", None, &given(&[("ep.migraphx.static_pad_seq", "1")])).unwrap();
         assert_eq!(entries, [("ep.migraphx.device_id".to_owned(), "0".to_owned())]);
     }
 
     #[test]
     fn two_meanings_are_refused_with_both() {
         let options = parsed(&[("ep.name.static_pad_seq_len", "64")]);
-        let error = relayed(&options, 0, "migraphx", &given(&[("ep.migraphx.static_pad_seq_len", "128")])).unwrap_err();
+        let error =
+            relayed(&options, 0, "migraphx", None, &given(&[("ep.migraphx.static_pad_seq_len", "128")])).unwrap_err();
         for word in ["ep.migraphx.static_pad_seq_len", "128", "static_pad_seq_len=\"64\"", "help"] {
             assert!(error.message().contains(word), "{error}");
         }
-        let error = relayed(&Options::default(), 1, "hip", &given(&[("ep.hip.device_id", "0")])).unwrap_err();
+        let error = relayed(&Options::default(), 1, "hip", Some(&hip::TABLE), &given(&[("ep.hip.device_id", "0")]))
+            .unwrap_err();
         assert!(error.message().contains("the selected device \"1\""), "{error}");
     }
 
@@ -82,6 +92,6 @@ mod tests {
     fn what_other_backends_were_told_does_not_matter() {
         let options = parsed(&[("ep.name.static_pad_seq_len", "64")]);
         let told = given(&[("ep.migraphx.static_pad_seq_len", "128"), ("ep.hip.unknown", "x")]);
-        assert!(relayed(&options, 0, "hip", &told).is_ok());
+        assert!(relayed(&options, 0, "hip", None, &told).is_ok());
     }
 }

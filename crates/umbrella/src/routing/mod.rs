@@ -5,7 +5,8 @@
 //! built-in rules, and gives every backend that could do, best first.
 //!
 //! ```
-//! use amdgpu_ep::{options::Profile, routing::{BackendName, Platform, Query, RoutingTable, route}};
+//! use amdgpu_ep::routing::{BackendName, Platform, Query, RoutingTable, route};
+//! use options::Profile;
 //! use hip::DriverKind;
 //!
 //! let query = Query {
@@ -43,7 +44,7 @@ pub use name::{BackendName, UnknownBackend};
 pub use rules::language_models;
 pub use table::{RoutingTable, Row, RowError, TableError};
 
-use crate::options::{Hint, Profile};
+use options::{Hint, Profile};
 
 /// The operating system, as far as backends care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -90,7 +90,7 @@ pub fn language_models() -> impl Iterator<Item = &'static str> {
 
 impl When {
     pub fn applies(&self, query: &Query<'_>) -> bool {
-        let is = |hint: Option<&crate::options::Hint>, word: &str| hint.is_some_and(|hint| hint.as_str() == word);
+        let is = |hint: Option<&options::Hint>, word: &str| hint.is_some_and(|hint| hint.as_str() == word);
         match self {
             Self::Driver(driver) => query.driver == *driver,
             Self::Framework(word) => is(query.model_fw, word),

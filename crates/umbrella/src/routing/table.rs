@@ -5,7 +5,7 @@ use std::{fmt, path::Path};
 use thiserror::Error;
 
 use super::{BackendName, UnknownBackend};
-use crate::options::Hint;
+use options::Hint;
 
 /// Rows of a routing table, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

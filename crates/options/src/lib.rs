@@ -1,47 +1,58 @@
-//! Provider options: what a user may say to the umbrella, read from ONNX Runtime's session-config entries.
+//! The options of the provider and of its own backends: one table each, typed values, and who may set them.
 //!
 //! ONNX Runtime turns every provider option into an entry `ep.<lower-case registration name>.<option>` and hands a
-//! plugin all entries of the session, other providers' included. [`Prefixes`] tells them apart, [`OPTIONS`] is the
-//! one table of options there are, and [`Options::parse`] turns text into typed values or into one
-//! [`OptionsError`] that names everything wrong at once.
+//! plugin all entries of the session, other providers' included. [`Prefixes`] tells them apart. [`OPTIONS`] is the table of the
+//! provider's options, [`hip::TABLE`] and [`migraphx::TABLE`] are those of its backends. [`Options::parse`] turns text into
+//! typed values or into one [`OptionsError`] that names everything wrong at once.
+//!
+//! Each option says who may set it ([`SetBy`]): a model folder is an untrusted [`Origin`], and what it may set as
+//! session-config entries is decided by [`may_set`].
 //!
 //! ```
-//! use amdgpu_ep::options::{Options, Profile};
+//! use options::{Options, Origin, Profile};
 //!
 //! let entries = [
 //!     ("ep.amdgpuexecutionprovider.profile", "Migraphx"),
 //!     ("ep.migraphx.static_pad_seq", "1"),
 //!     ("session.disable_prepacking", "1"),
 //! ];
-//! let (options, warnings) = Options::parse("AMDGPUExecutionProvider", entries)?;
+//! let (options, warnings) = Options::parse("AMDGPUExecutionProvider", Origin::Trusted, entries)?;
 //! assert_eq!(options.profile, Profile::Migraphx);
 //! assert!(warnings.is_empty());
 //!
-//! let error = Options::parse("AMDGPUExecutionProvider", [("ep.amdgpu.profil", "hip")]).unwrap_err();
+//! let error = Options::parse("AMDGPUExecutionProvider", Origin::Trusted, [("ep.amdgpu.profil", "hip")]).unwrap_err();
 //! assert!(error.to_string().contains("did you mean \"profile\"?"));
-//! # Ok::<(), amdgpu_ep::options::OptionsError>(())
+//! # Ok::<(), options::OptionsError>(())
 //! ```
 #![doc = "\n# The options\n\n"]
 #![doc = include_str!("table.md")]
 #![forbid(unsafe_code)]
 
+mod backend;
 mod error;
+pub mod hip;
+pub mod migraphx;
 mod nearest;
 mod parse;
 mod prefix;
 mod profile;
 #[cfg(test)]
 mod properties;
+mod session;
 mod slot;
 mod table;
 #[cfg(test)]
 mod tests;
+mod trust;
 
+pub use backend::{BackendOption, BackendOptions, BackendTable};
 pub use error::{OptionsError, Part, Problem, Warning};
 pub use prefix::{ConfigKey, Namespace, Prefixes};
 pub use profile::{Profile, UnknownProfile};
+pub use session::{may_set, may_set_for_runs};
 pub use slot::{Hint, Kind, NotASwitch, parse_switch};
 pub use table::{BackendEntries, OPTIONS, OptionRow, Options, markdown_table};
+pub use trust::{Origin, SetBy, TRUST_FUNCTION, TRUST_VARIABLE};
 
 /// Longest key of a config entry that ONNX Runtime takes, in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;

@@ -7,7 +7,7 @@ use super::*;
 const NAME: &str = "AMDGPUExecutionProvider";
 
 fn parse(entries: &[(&str, &str)]) -> Result<(Options, Vec<Warning>), OptionsError> {
-    Options::parse(NAME, entries.iter().copied())
+    Options::parse(NAME, Origin::Trusted, entries.iter().copied())
 }
 
 fn accepted(entries: &[(&str, &str)]) -> Options {
@@ -65,6 +65,8 @@ fn every_profile_spelling_that_ever_shipped_is_accepted() {
 
 #[test]
 fn an_unknown_profile_is_answered_with_the_list_of_values() {
+    let message = refused(&[("ep.amdgpu.profile", "hipp")]).to_string();
+    assert!(message.contains("any case); did you mean \"hip\""), "{message}");
     for text in ["fast", "6", "-1", "00", "auto,hip", "mi graphx"] {
         let message = refused(&[("ep.amdgpu.profile", text)]).to_string();
         assert!(message.contains(&format!("option profile is {text:?}")), "{message}");
@@ -76,22 +78,23 @@ fn an_unknown_profile_is_answered_with_the_list_of_values() {
 }
 
 #[test]
-fn switches_take_ten_words_in_any_case_and_nothing_else() {
-    for (word, on) in [("0", false), ("false", false), ("off", false), ("disable", false), ("disabled", false)]
+fn switches_take_twelve_words_in_any_case_and_nothing_else() {
+    for (word, on) in ["0", "false", "off", "no", "disable", "disabled"]
+        .map(|word| (word, false))
         .into_iter()
-        .chain([("1", true), ("true", true), ("on", true), ("enable", true), ("enabled", true)])
+        .chain(["1", "true", "on", "yes", "enable", "enabled"].map(|word| (word, true)))
     {
         for text in [word, &word.to_uppercase()] {
             assert_eq!(parse_switch(text), Ok(on), "{text}");
             assert_eq!(accepted(&[("ep.amdgpu.disable_caching", text)]).disable_caching, Some(on));
         }
     }
-    for text in ["maybe", "", " 1", "yes", "no", "2", "tru", "truee"] {
+    for text in ["maybe", "", " 1", "y", "n", "2", "tru", "truee"] {
         assert_eq!(parse_switch(text), Err(NotASwitch { text: text.to_owned() }));
         let message = refused(&[("ep.amdgpu.force_recompile", text)]).to_string();
         let wanted = format!(
-            "option force_recompile is {text:?} (entry \"ep.amdgpu.force_recompile\"): expected 1, true, on, enable, \
-             enabled or 0, false, off, disable, disabled (any case)"
+            "option force_recompile is {text:?} (entry \"ep.amdgpu.force_recompile\"): expected 1, true, on, yes, \
+             enable, enabled or 0, false, off, no, disable, disabled (any case)"
         );
         assert!(message.contains(&wanted), "{message}");
     }
@@ -202,27 +205,31 @@ fn arena_settings_are_accepted_and_ignored() {
 #[test]
 fn a_registration_name_adds_its_prefix() {
     let entries = [("ep.migraphxexecutionprovider.profile", "hip")];
-    let options = Options::parse("MIGraphXExecutionProvider", entries).unwrap().0;
+    let options = Options::parse("MIGraphXExecutionProvider", Origin::Trusted, entries).unwrap().0;
     assert_eq!(options.profile, Profile::Hip);
     assert_eq!(accepted(&entries), Options::default(), "another registration's options are not ours");
-    let options = Options::parse("Amdgpu.Virtual", [("ep.amdgpu.virtual.profile", "hip")]).unwrap().0;
+    let options = Options::parse("Amdgpu.Virtual", Origin::Trusted, [("ep.amdgpu.virtual.profile", "hip")]).unwrap().0;
     assert_eq!(options.profile, Profile::Hip);
 }
 
 #[test]
 fn a_registration_named_like_a_backend_leaves_the_backend_its_keys() {
     for (name, key, namespace) in [
-        ("hip", "ep.hip.profile", Namespace::Hip),
-        ("HIP", "ep.hip.profile", Namespace::Hip),
-        ("MIGraphX", "ep.migraphx.profile", Namespace::Migraphx),
-        ("DirectML", "ep.directml.profile", Namespace::Directml),
+        ("hip", "ep.hip.device_id", Namespace::Hip),
+        ("HIP", "ep.hip.device_id", Namespace::Hip),
+        ("MIGraphX", "ep.migraphx.device_id", Namespace::Migraphx),
+        ("DirectML", "ep.directml.device_id", Namespace::Directml),
     ] {
-        let (options, warnings) = Options::parse(name, [(key, "eager"), ("ep.amdgpu.profile", "hip")]).unwrap();
-        assert_eq!(options.profile, Profile::Hip, "{name}");
-        assert_eq!(options.backend_entries[&namespace]["profile"], "eager", "{name}");
+        let entries = [(key, "3"), ("ep.amdgpu.profile", "hip")];
+        let (options, warnings) = Options::parse(name, Origin::Trusted, entries).unwrap();
+        assert_eq!((options.profile, options.device_id), (Profile::Hip, None), "{name}");
+        assert_eq!(options.backend_entries[&namespace]["device_id"], "3", "{name}");
         assert_eq!(warnings, [], "{name}");
     }
-    let options = Options::parse("hip.virtual", [("ep.hip.virtual.profile", "hip"), ("ep.hip.x", "1")]).unwrap().0;
+    let options =
+        Options::parse("hip.virtual", Origin::Trusted, [("ep.hip.virtual.profile", "hip"), ("ep.hip.tf32", "1")])
+            .unwrap()
+            .0;
     assert_eq!(options.profile, Profile::Hip);
     assert_eq!(options.backend_entries[&Namespace::Hip].len(), 1);
 }
@@ -278,9 +285,9 @@ fn every_problem_is_reported_at_once() {
     assert_eq!(error.problems.len(), 6);
     let expected = r#"6 problems with the options of "AMDGPUExecutionProvider":
   - option device_id is "-1" (entry "ep.amdgpu.device_id"): expected a whole number from 0 to 2147483647
-  - option exhaustive_tune is "maybe" (entry "ep.amdgpu.exhaustive_tune"): expected 1, true, on, enable, enabled or 0, false, off, disable, disabled (any case)
+  - option exhaustive_tune is "maybe" (entry "ep.amdgpu.exhaustive_tune"): expected 1, true, on, yes, enable, enabled or 0, false, off, no, disable, disabled (any case)
   - option model_arch is given twice with different values: "llama" (entry "ep.amdgpu.model_arch") and "phi3" (entry "ep.amdgpuexecutionprovider.model_arch")
-  - unknown option "profil" (entry "ep.amdgpu.profil"): did you mean "profile"?
+  - unknown option "profil" (entry "ep.amdgpu.profil"); did you mean "profile"?
   - unknown option "xyzzy" (entry "ep.amdgpu.xyzzy")
   - option profile is "fast" (entry "ep.amdgpuexecutionprovider.profile"): expected one of auto, eager, optimize, migraphx, directx, hip, hipgpu (also optimized, directml, dml, hipep, llm or a number from 0 to 5; any case)
   help: the options are profile, device_id,"#;
@@ -297,7 +304,7 @@ fn lenient_mode_forgives_unknown_names_but_not_malformed_values() {
     assert_eq!(warnings.len(), 1);
     assert_eq!(
         warnings[0].to_string(),
-        "unknown option \"profil\" (entry \"ep.amdgpu.profil\") is ignored: did you mean \"profile\"?"
+        "unknown option \"profil\" (entry \"ep.amdgpu.profil\") is ignored; did you mean \"profile\"?"
     );
     let error = refused(&[lenient, ("ep.amdgpu.profil", "hip"), ("ep.amdgpu.profile", "fast")]);
     assert_eq!(error.problems.len(), 1);
@@ -320,7 +327,7 @@ fn entries_beyond_the_limits_are_named() {
     let value = "v".repeat(MAX_VALUE_BYTES);
     assert_eq!(accepted(&[("ep.amdgpu.cache_dir", &value)]).cache_dir, Some(PathBuf::from(&value)));
     let value = format!("{value}v");
-    for key in ["ep.amdgpu.cache_dir", "ep.hip.whatever"] {
+    for key in ["ep.amdgpu.cache_dir", "ep.hip.dump_dir"] {
         let message = refused(&[(key, &value)]).to_string();
         assert!(message.contains(&format!("the value of entry {key:?} has 8193 bytes")), "{message}");
     }
@@ -382,5 +389,68 @@ fn option_names_are_unique_and_each_is_documented() {
 
 #[test]
 fn documented_options_are_the_real_ones() {
-    testkit::held::hold("crates/umbrella/src/options/table.md", &markdown_table()).unwrap();
+    testkit::held::hold("crates/options/src/table.md", &markdown_table()).unwrap();
+}
+
+#[test]
+fn typos_in_a_backends_options_are_errors_of_the_provider_too() {
+    let message =
+        refused(&[("ep.hip.bogus", "1"), ("ep.hip.graph", "maybe"), ("ep.migraphx.fp61_enable", "1")]).to_string();
+    for wanted in [
+        "unknown option \"bogus\" (entry \"ep.hip.bogus\")",
+        "option graph is \"maybe\" (entry \"ep.hip.graph\"): expected auto, on or off",
+        "unknown option \"fp61_enable\" (entry \"ep.migraphx.fp61_enable\"); did you mean \"fp16_enable\"",
+        "the options ep.hip.* are hipdnn,",
+        "the options ep.migraphx.* are target,",
+    ] {
+        assert!(message.contains(wanted), "{message}");
+    }
+    let (options, warnings) = parse(&[("ep.amdgpu.strict_options", "0"), ("ep.hip.bogus", "1")]).unwrap();
+    assert_eq!((options.withheld, warnings.len()), (vec!["ep.hip.bogus".to_owned()], 1));
+}
+
+#[test]
+fn options_of_a_backend_that_is_not_ours_are_passed_on() {
+    let entries = [("ep.amdgpu.backend_library", "/x.so"), ("ep.hip.bogus", "1"), ("ep.hipgpu.any", "1")];
+    let options = accepted(&entries);
+    assert_eq!(options.backend_entries[&Namespace::Hip]["bogus"], "1");
+    assert!(options.withheld.is_empty());
+}
+
+#[test]
+fn untrusted_options_that_act_on_the_machine_are_refused_in_one_warning() {
+    let entries = [
+        ("ep.amdgpu.backend_library", "./evil.so"),
+        ("ep.amdgpu.routing_table", "rows.txt"),
+        ("ep.amdgpu.profile", "hip"),
+        ("ep.hip.explain_file", "/etc/passwd"),
+        ("ep.hip.dump_dir", ""),
+        ("ep.context_enable", "1"),
+        ("ep.context_file_path", ""),
+        ("ep.migraphx.migraphx_model_cache_dir", "/c"),
+    ];
+    let (options, warnings) = Options::parse(NAME, Origin::Untrusted, entries).unwrap();
+    assert_eq!((options.profile, options.backend_library, options.routing_table), (Profile::Hip, None, None));
+    let refused = [
+        "ep.amdgpu.backend_library",
+        "ep.amdgpu.routing_table",
+        "ep.context_enable",
+        "ep.hip.explain_file",
+        "ep.migraphx.migraphx_model_cache_dir",
+    ];
+    assert_eq!(options.withheld, refused);
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    let text = warning.to_string();
+    for wanted in refused.into_iter().chain([TRUST_VARIABLE, "trust_options=True"]) {
+        assert!(text.contains(wanted), "{text}");
+    }
+    assert!(!options.backend_entries.contains_key(&Namespace::Migraphx));
+    assert_eq!(accepted(&entries[..1]).backend_library, Some(PathBuf::from("./evil.so")));
+}
+
+#[test]
+fn every_option_with_a_path_needs_trust() {
+    for row in OPTIONS.iter().filter(|row| row.kind == Kind::Path) {
+        assert_eq!(row.set_by, SetBy::Trusted, "{}", row.name);
+    }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::prefix::Namespace;
 use super::profile::Profile;
 use super::slot::{Hint, Kind, Malformed, Slot};
+use super::trust::SetBy;
 
 /// Entries of the backend namespaces, unread: namespace → key without prefix → value.
 pub type BackendEntries = BTreeMap<Namespace, BTreeMap<String, String>>;
@@ -19,6 +20,8 @@ pub struct OptionRow {
     pub kind: Kind,
     /// Whether a set value is passed on to the migraphx backend under the same name.
     pub relayed: bool,
+    /// Who may set it.
+    pub set_by: SetBy,
     /// What it does, in one line.
     pub meaning: &'static str,
     /// Stores a text in the option's field.
@@ -54,13 +57,15 @@ macro_rules! relayed {
 }
 
 macro_rules! options {
-    ($($name:ident: $slot:ty, $reach:ident, $meaning:literal;)*) => {
+    ($($name:ident: $slot:ty, $reach:ident, $set_by:ident, $meaning:literal;)*) => {
         /// Options of one session, typed. A field that was not given holds `None`, an empty list or `Profile::Auto`.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Options {
             $(#[doc = concat!("`", stringify!($name), "`: ", $meaning, ".")] pub $name: $slot,)*
             /// Entries of the backend namespaces, unread.
             pub backend_entries: BackendEntries,
+            /// Keys of entries that are ignored, and that no backend may see: refused or unknown ones.
+            pub withheld: Vec<String>,
         }
 
         /// Every option of the umbrella.
@@ -68,6 +73,7 @@ macro_rules! options {
             name: stringify!($name),
             kind: <$slot as Slot>::KIND,
             relayed: relayed!($reach),
+            set_by: SetBy::$set_by,
             meaning: $meaning,
             store: |options, text| {
                 options.$name = Slot::parse(text)?;
@@ -80,39 +86,39 @@ macro_rules! options {
 }
 
 options! {
-    profile: Profile, kept, "which backend runs the session; auto chooses by device and hints";
-    device_id: Option<u32>, relayed, "HIP ordinal of the device; must agree with the device ONNX Runtime selected";
-    cache_dir: Option<PathBuf>, relayed, "folder for compiled programs; without it AMDGPU_EP_CACHE_DIR, and without that what the backend says";
-    disable_caching: Option<bool>, relayed, "compile without saving to the cache";
-    force_recompile: Option<bool>, relayed, "compile even when the cache holds the program";
-    exhaustive_tune: Option<bool>, relayed, "MIGraphX: try every kernel variant while compiling";
-    mlss_use_specific_ops: Vec<String>, relayed, "MIGraphX: ops to force onto AMD's MLSS kernels";
-    cpu_control_flow: Option<bool>, relayed, "keep If, Loop and Scan on the CPU and run only their bodies on the device";
-    model_arch: Option<Hint>, relayed, "model family, such as llama; a hint to routing";
-    model_fw: Option<Hint>, kept, "calling framework; webnn is a hint to routing";
-    hip_graph_enable: Option<bool>, relayed, "MIGraphX: replay captured HIP graphs";
-    static_pad_seq: Option<bool>, relayed, "MIGraphX: pad the sequence axis to a fixed length";
-    static_pad_seq_len: Option<u32>, relayed, "MIGraphX: the length to pad to";
-    static_pad_inputs: Option<String>, relayed, "MIGraphX: inputs to pad, as name:axis separated by commas";
-    static_pad_outputs: Option<String>, relayed, "MIGraphX: outputs to cut back, as name:axis separated by commas";
-    fp16_enable: Option<bool>, relayed, "MIGraphX: compute in fp16";
-    bf16_enable: Option<bool>, relayed, "MIGraphX: compute in bf16";
-    fp8_enable: Option<bool>, relayed, "MIGraphX: compute in fp8";
-    int8_enable: Option<bool>, relayed, "MIGraphX: compute in int8, which needs a calibration table";
-    int8_calibration_table_name: Option<String>, relayed, "MIGraphX: file name of the int8 calibration table";
-    int8_use_native_calibration_table: Option<bool>, relayed, "MIGraphX: the calibration table is in MIGraphX's format";
-    compute_mode: Option<String>, relayed, "MIGraphX: compile effort, such as eager, balanced or maximum";
-    dump_subgraphs: Option<bool>, relayed, "MIGraphX: write each partition as an ONNX file";
-    max_dynamic_batch: Option<u32>, relayed, "MIGraphX: largest batch of a dynamic batch axis; 0 is off";
-    compile_batches: Option<String>, relayed, "MIGraphX: batch sizes to compile for, separated by commas";
-    coalesce_io: Option<bool>, relayed, "MIGraphX: taken for compatibility; tensors are on the device when a partition runs";
-    precompile_at_load: Option<bool>, relayed, "MIGraphX: compile every batch size when the session is created";
-    has_user_compute_stream: Option<bool>, relayed, "MIGraphX: run on the stream of user_compute_stream";
-    user_compute_stream: Option<String>, relayed, "MIGraphX: address of the application's HIP stream, in decimal";
-    routing_table: Option<PathBuf>, kept, "file with rows of your own for profile=auto";
-    backend_library: Option<PathBuf>, kept, "file of any plugin library to run the session on instead of a profile's backend";
-    backend_device: Vec<(String, String)>, kept, "ep_metadata by which backend_library's plugin knows its device, such as ov_device=CPU";
-    strict_options: Option<bool>, kept, "0 turns unknown options into warnings; malformed values stay errors";
+    profile: Profile, kept, Anyone, "which backend runs the session; auto chooses by device and hints";
+    device_id: Option<u32>, relayed, Anyone, "HIP ordinal of the device; must agree with the device ONNX Runtime selected";
+    cache_dir: Option<PathBuf>, relayed, Trusted, "folder for compiled programs; without it AMDGPU_EP_CACHE_DIR, and without that what the backend says";
+    disable_caching: Option<bool>, relayed, Anyone, "compile without saving to the cache";
+    force_recompile: Option<bool>, relayed, Anyone, "compile even when the cache holds the program";
+    exhaustive_tune: Option<bool>, relayed, Anyone, "MIGraphX: try every kernel variant while compiling";
+    mlss_use_specific_ops: Vec<String>, relayed, Anyone, "MIGraphX: ops to force onto AMD's MLSS kernels";
+    cpu_control_flow: Option<bool>, relayed, Anyone, "keep If, Loop and Scan on the CPU and run only their bodies on the device";
+    model_arch: Option<Hint>, relayed, Anyone, "model family, such as llama; a hint to routing";
+    model_fw: Option<Hint>, kept, Anyone, "calling framework; webnn is a hint to routing";
+    hip_graph_enable: Option<bool>, relayed, Anyone, "MIGraphX: replay captured HIP graphs";
+    static_pad_seq: Option<bool>, relayed, Anyone, "MIGraphX: pad the sequence axis to a fixed length";
+    static_pad_seq_len: Option<u32>, relayed, Anyone, "MIGraphX: the length to pad to";
+    static_pad_inputs: Option<String>, relayed, Anyone, "MIGraphX: inputs to pad, as name:axis separated by commas";
+    static_pad_outputs: Option<String>, relayed, Anyone, "MIGraphX: outputs to cut back, as name:axis separated by commas";
+    fp16_enable: Option<bool>, relayed, Anyone, "MIGraphX: compute in fp16";
+    bf16_enable: Option<bool>, relayed, Anyone, "MIGraphX: compute in bf16";
+    fp8_enable: Option<bool>, relayed, Anyone, "MIGraphX: compute in fp8";
+    int8_enable: Option<bool>, relayed, Anyone, "MIGraphX: compute in int8, which needs a calibration table";
+    int8_calibration_table_name: Option<String>, relayed, Trusted, "MIGraphX: file name of the int8 calibration table";
+    int8_use_native_calibration_table: Option<bool>, relayed, Anyone, "MIGraphX: the calibration table is in MIGraphX's format";
+    compute_mode: Option<String>, relayed, Anyone, "MIGraphX: compile effort, such as eager, balanced or maximum";
+    dump_subgraphs: Option<bool>, relayed, Trusted, "MIGraphX: write each partition as an ONNX file";
+    max_dynamic_batch: Option<u32>, relayed, Anyone, "MIGraphX: largest batch of a dynamic batch axis; 0 is off";
+    compile_batches: Option<String>, relayed, Anyone, "MIGraphX: batch sizes to compile for, separated by commas";
+    coalesce_io: Option<bool>, relayed, Anyone, "MIGraphX: accepted for compatibility; tensors are on the device when a partition runs";
+    precompile_at_load: Option<bool>, relayed, Anyone, "MIGraphX: compile every batch size when the session is created";
+    has_user_compute_stream: Option<bool>, relayed, Trusted, "MIGraphX: run on the stream of user_compute_stream";
+    user_compute_stream: Option<String>, relayed, Trusted, "MIGraphX: address of the application's HIP stream, in decimal";
+    routing_table: Option<PathBuf>, kept, Trusted, "file with rows of your own for profile=auto";
+    backend_library: Option<PathBuf>, kept, Trusted, "file of any plugin library to run the session on instead of a profile's backend";
+    backend_device: Vec<(String, String)>, kept, Trusted, "ep_metadata by which backend_library's plugin knows its device, such as ov_device=CPU";
+    strict_options: Option<bool>, kept, Anyone, "0 turns unknown options into warnings; malformed values stay errors";
 }
 
 impl Options {
@@ -174,14 +180,16 @@ pub(super) fn is_ignored_legacy(name: &str) -> bool {
 
 /// The options as a Markdown table for the documentation, followed by what each kind of value may look like.
 pub fn markdown_table() -> String {
-    let mut text = String::from("| Option | Value | Passed on to MIGraphX | Meaning |\n|---|---|---|---|\n");
+    let mut text =
+        String::from("| Option | Value | Set by | Passed on to MIGraphX | Meaning |\n|---|---|---|---|---|\n");
     // Writing to a String cannot fail.
     for row in OPTIONS {
         let relayed = if row.relayed { "yes" } else { "no" };
-        let _ = writeln!(text, "| `{}` | {} | {relayed} | {} |", row.name, row.kind.word(), row.meaning);
+        let (name, kind, set_by, meaning) = (row.name, row.kind.documented(), row.set_by.word(), row.meaning);
+        let _ = writeln!(text, "| `{name}` | {kind} | {set_by} | {relayed} | {meaning} |");
     }
     text.push('\n');
-    for kind in Kind::ALL {
+    for kind in Kind::EXPLAINED {
         let _ = writeln!(text, "- *{}*: {}", kind.word(), kind.accepted());
     }
     text

@@ -15,6 +15,8 @@ fn valid_text(kind: Kind) -> BoxedStrategy<String> {
         }
         Kind::Number => (0..=i32::MAX).prop_map(|number| number.to_string()).boxed(),
         Kind::Pairs => "( ?[a-z]{1,5} ?= ?[A-Z=]{0,5} ?,){0,3}".boxed(),
+        Kind::Bytes => any::<u64>().prop_map(|bytes| bytes.to_string()).boxed(),
+        Kind::Choice(words) => prop::sample::select(words.to_vec()).prop_map(str::to_uppercase).boxed(),
         Kind::Path | Kind::Text | Kind::List | Kind::Hint => ".{0,40}".boxed(),
     }
 }
@@ -24,6 +26,17 @@ fn valid_options() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     prop::sample::subsequence((0..OPTIONS.len()).collect::<Vec<_>>(), 0..=OPTIONS.len()).prop_flat_map(|rows| {
         rows.into_iter().map(|row| (Just(OPTIONS[row].name), valid_text(OPTIONS[row].kind))).collect::<Vec<_>>()
     })
+}
+
+/// Valid entries of the backends, and anything at all for a backend that is not ours.
+fn valid_backend_entries() -> impl Strategy<Value = Vec<(String, String)>> {
+    let rows: Vec<_> = [&hip::TABLE, &migraphx::TABLE]
+        .into_iter()
+        .flat_map(|table| table.rows.iter().map(|row| (format!("ep.{}.{}", table.namespace, row.name), row.kind)))
+        .collect();
+    let ours = prop::sample::select(rows).prop_flat_map(|(key, kind)| (Just(key), valid_text(kind)));
+    let foreign = (".{0,20}", any_value()).prop_map(|(key, text)| (format!("ep.directml.{key}"), text));
+    prop::collection::vec(prop_oneof![ours, foreign], 0..6)
 }
 
 /// Keys that hit prefixes, options, near misses and noise.
@@ -62,7 +75,7 @@ proptest! {
         name in prop_oneof![Just("MyName".to_owned()), Just("hip".to_owned()), ".{0,20}"],
         entries in prop::collection::vec((any_key(), any_value()), 0..12),
     ) {
-        match Options::parse(&name, borrowed(&entries)) {
+        match Options::parse(&name, Origin::Trusted, borrowed(&entries)) {
             Ok((_, warnings)) => for warning in warnings {
                 prop_assert!(!warning.to_string().is_empty());
             },
@@ -76,15 +89,39 @@ proptest! {
     #[test]
     fn accepted_options_survive_a_round_trip_through_their_canonical_entries(
         valid in valid_options(),
-        backend in prop::collection::vec((prop::sample::select(Namespace::ALL.to_vec()), ".{0,20}", any_value()), 0..6),
+        backend in valid_backend_entries(),
     ) {
         let mut entries: Vec<_> = valid.into_iter().map(|(name, text)| (format!("ep.amdgpu.{name}"), text)).collect();
-        entries.extend(backend.into_iter().map(|(namespace, key, text)| (format!("ep.{namespace}.{key}"), text)));
-        let (options, _) = Options::parse("MyName", borrowed(&entries))?;
+        entries.extend(backend);
+        let (options, _) = Options::parse("MyName", Origin::Trusted, borrowed(&entries))?;
         let canonical = options.config_entries();
-        let (again, _) = Options::parse("Other", borrowed(&canonical))?;
+        let (again, _) = Options::parse("Other", Origin::Trusted, borrowed(&canonical))?;
         prop_assert_eq!(&again, &options);
         prop_assert_eq!(again.config_entries(), canonical);
+    }
+
+    #[test]
+    fn an_untrusted_origin_never_sets_what_needs_trust(
+        entries in prop::collection::vec((any_key(), any_value()), 0..12),
+        valid in valid_options(),
+        backend in valid_backend_entries(),
+    ) {
+        let valid = valid.into_iter().map(|(name, text)| (format!("ep.amdgpu.{name}"), text));
+        let entries: Vec<_> = entries.into_iter().chain(valid).chain(backend).collect();
+        let Ok((options, warnings)) = Options::parse("MyName", Origin::Untrusted, borrowed(&entries)) else {
+            return Ok(());
+        };
+        for row in OPTIONS.iter().filter(|row| row.set_by == SetBy::Trusted) {
+            prop_assert_eq!(row.text(&options), None, "{}", row.name);
+        }
+        for (namespace, entries) in &options.backend_entries {
+            for (name, text) in entries.iter().filter(|(_, text)| !text.is_empty()) {
+                prop_assert!(may_set(Origin::Untrusted, &format!("ep.{namespace}.{name}"))
+                    || *namespace == Namespace::Directml, "{namespace} {name} {text}");
+            }
+        }
+        let refusals = warnings.iter().filter(|warning| matches!(warning, Warning::Refused { .. })).count();
+        prop_assert!(refusals <= 1);
     }
 
     #[test]
@@ -94,7 +131,7 @@ proptest! {
             .prop_flat_map(|entries| (Just(entries.clone()), Just(entries).prop_shuffle())),
     ) {
         let (sorted, shuffled) = entries;
-        prop_assert_eq!(Options::parse("MyName", borrowed(&sorted)), Options::parse("MyName", borrowed(&shuffled)));
+        prop_assert_eq!(Options::parse("MyName", Origin::Trusted, borrowed(&sorted)), Options::parse("MyName", Origin::Trusted, borrowed(&shuffled)));
     }
 
     #[test]
@@ -102,7 +139,7 @@ proptest! {
         let names: Vec<String> = names.into_iter().filter(|name| OPTIONS.iter().all(|row| row.name != name)).collect();
         prop_assume!(!names.is_empty());
         let entries: Vec<_> = names.iter().map(|name| (format!("ep.amdgpu.{name}"), "1".to_owned())).collect();
-        let Err(error) = Options::parse("MyName", borrowed(&entries)) else { panic!("accepted") };
+        let Err(error) = Options::parse("MyName", Origin::Trusted, borrowed(&entries)) else { panic!("accepted") };
         prop_assert_eq!(error.problems.len(), names.len());
         let message = error.to_string();
         for name in &names {
@@ -116,7 +153,7 @@ proptest! {
         let parsed = ["amdgpu", "amdgpuexecutionprovider", &name.to_ascii_lowercase()].map(|prefix| {
             let entries: Vec<_> =
                 valid.iter().map(|(name, text)| (format!("ep.{prefix}.{name}"), text.clone())).collect();
-            Options::parse(&name, borrowed(&entries))
+            Options::parse(&name, Origin::Trusted, borrowed(&entries))
         });
         prop_assert!(parsed[0].is_ok(), "{:?}", parsed[0]);
         prop_assert_eq!(&parsed[0], &parsed[1]);

@@ -1,28 +1,26 @@
 //! Which option did the user mean? Nearest names by edit distance.
 
-use super::table::OPTIONS;
-
 /// More suggestions than this stop being a help.
 const MAX_SUGGESTIONS: usize = 3;
 
 /// Longest name worth comparing; beyond it nothing can be near.
 const MAX_CHARS: usize = 64;
 
-/// The option names nearest to `name`, best first; empty when nothing is near enough to be meant.
-pub(super) fn nearest(name: &str) -> Vec<&'static str> {
+/// Of the option names in `known` those nearest to `name`, best first; empty when nothing is near enough to be meant.
+pub(super) fn nearest(name: &str, known: impl IntoIterator<Item = &'static str>) -> Vec<&'static str> {
     let wanted = comparable(name);
     if wanted.is_empty() || wanted.len() > MAX_CHARS {
         return Vec::new();
     }
-    let mut found: Vec<(usize, &'static str)> = OPTIONS
-        .iter()
-        .filter_map(|row| {
-            let candidate: Vec<char> = row.name.chars().collect();
+    let mut found: Vec<(usize, &'static str)> = known
+        .into_iter()
+        .filter_map(|option| {
+            let candidate: Vec<char> = option.chars().collect();
             let distance = edit_distance(&wanted, &candidate);
             // A third of the letters wrong is a typo; an abbreviation such as `fp16` starts the name it means.
             let near = distance <= wanted.len().max(candidate.len()) / 3;
             let abbreviates = wanted.len() >= 3 && candidate.starts_with(&wanted);
-            (near || abbreviates).then_some((distance, row.name))
+            (near || abbreviates).then_some((distance, option))
         })
         .collect();
     found.sort_unstable();
@@ -56,7 +54,12 @@ fn edit_distance(a: &[char], b: &[char]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::OPTIONS;
     use super::*;
+
+    fn nearest(name: &str) -> Vec<&'static str> {
+        super::nearest(name, OPTIONS.iter().map(|row| row.name))
+    }
 
     fn distance(a: &str, b: &str) -> usize {
         edit_distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>())

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::error::{OptionsError, Part, Problem, Warning};
+use super::backend::{self, BackendTable, Read};
+use super::error::{OptionsError, Part, Problem, Shown, Warning};
 use super::nearest::nearest;
 use super::prefix::{ConfigKey, Prefixes};
+use super::session;
 use super::table::{OPTIONS, OptionRow, Options, Spelling, find, is_ignored_legacy};
+use super::trust::{Origin, SetBy};
 
 impl Options {
-    /// Reads the session-config entries of a session on a library registered as `registration_name`.
+    /// Reads the session-config entries of a session on a library registered as `registration_name`. Entries that `origin`
+    /// may not set are ignored and named in one warning.
     ///
     /// Entries of other providers and of ONNX Runtime itself are passed over. The order of entries with distinct keys
     /// does not matter; of entries with one key the last counts, as in ONNX Runtime.
@@ -17,15 +21,16 @@ impl Options {
     /// [`OptionsError`] naming every unknown option, malformed value, contradiction and over-long entry.
     pub fn parse<'e>(
         registration_name: &str,
+        origin: Origin,
         entries: impl IntoIterator<Item = (&'e str, &'e str)>,
     ) -> Result<(Self, Vec<Warning>), OptionsError> {
         let prefixes = Prefixes::new(registration_name);
         let latest: BTreeMap<&str, &str> = entries.into_iter().collect();
-        let mut reader = Reader::default();
-        for (key, value) in latest {
+        let mut reader = Reader::new(origin);
+        for (&key, &value) in &latest {
             reader.read(&prefixes, key, value);
         }
-        reader.finish(registration_name)
+        reader.finish(registration_name, &prefixes, &latest)
     }
 }
 
@@ -43,26 +48,72 @@ struct Entries<'e> {
     legacy: Vec<Given<'e>>,
 }
 
-#[derive(Default)]
+/// An unknown option.
+struct Unknown<'e> {
+    option: &'e str,
+    key: &'e str,
+    /// The backend whose option it would be.
+    table: Option<&'static BackendTable>,
+}
+
+impl Unknown<'_> {
+    fn nearest(&self) -> Vec<&'static str> {
+        match self.table {
+            None => nearest(self.option, OPTIONS.iter().map(|row| row.name)),
+            Some(table) => table.nearest(self.option),
+        }
+    }
+}
+
 struct Reader<'e> {
+    origin: Origin,
     options: Options,
     given: BTreeMap<&'static str, Entries<'e>>,
-    unknown: Vec<(&'e str, &'e str)>,
+    unknown: Vec<Unknown<'e>>,
+    refused: Vec<&'e str>,
     problems: Vec<(&'e str, Problem)>,
     warnings: Vec<Warning>,
 }
 
 impl<'e> Reader<'e> {
+    fn new(origin: Origin) -> Self {
+        Self {
+            origin,
+            options: Options::default(),
+            given: BTreeMap::new(),
+            unknown: Vec::new(),
+            refused: Vec::new(),
+            problems: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Whether the entry is one that its origin may not set; then it is noted. An empty value sets nothing.
+    fn is_refused(&mut self, set_by: SetBy, key: &'e str, value: &str) -> bool {
+        let refused = !set_by.allows(self.origin) && !value.is_empty();
+        if refused {
+            self.refused.push(key);
+        }
+        refused
+    }
+
     fn read(&mut self, prefixes: &Prefixes, key: &'e str, value: &'e str) {
         let class = prefixes.classify(key);
-        if class == ConfigKey::Foreign || self.is_too_long(key, value) {
+        if class != ConfigKey::Foreign && self.is_too_long(key, value) {
             return;
         }
         match class {
             ConfigKey::Own(option) => self.read_option(option, key, value),
             ConfigKey::Backend(namespace, rest) => {
+                let row = backend::table(namespace).and_then(|table| table.find(rest));
+                if row.is_some_and(|row| self.is_refused(row.set_by, key, value)) {
+                    return;
+                }
                 let entries = self.options.backend_entries.entry(namespace).or_default();
                 entries.insert(rest.to_owned(), value.to_owned());
+            }
+            ConfigKey::Foreign if session::WRITES_COMPILED_MODELS.contains(&key) && value != "0" => {
+                self.is_refused(SetBy::Trusted, key, value);
             }
             ConfigKey::Arena(_) | ConfigKey::Foreign => {}
         }
@@ -84,18 +135,15 @@ impl<'e> Reader<'e> {
             if is_ignored_legacy(option) {
                 self.warnings.push(Warning::LegacyIgnored { option: option.to_owned(), key: key.to_owned() });
             } else {
-                self.unknown.push((option, key));
+                self.unknown.push(Unknown { option, key, table: None });
             }
             return;
         };
+        if self.is_refused(row.set_by, key, text) {
+            return;
+        }
         let Ok(canonical) = (row.canonical)(text) else {
-            let problem = Problem::Malformed {
-                option: row.name,
-                key: key.to_owned(),
-                text: text.to_owned(),
-                accepted: row.kind.accepted(),
-            };
-            self.problems.push((key, problem));
+            self.problems.push((key, Problem::malformed(row.name, key, text, row.kind)));
             return;
         };
         let entries = self.given.entry(row.name).or_default();
@@ -105,26 +153,56 @@ impl<'e> Reader<'e> {
         }
     }
 
-    fn finish(mut self, registration_name: &str) -> Result<(Options, Vec<Warning>), OptionsError> {
+    /// Checks the entries of our own backends. Under another library's plugin the same keys may mean anything, and are
+    /// passed on as they are.
+    fn read_backend_entries(&mut self, latest: &BTreeMap<&'e str, &'e str>, prefixes: &Prefixes) {
+        if self.options.backend_library.is_some() {
+            return;
+        }
+        for (&key, &text) in latest {
+            let ConfigKey::Backend(namespace, option) = prefixes.classify(key) else { continue };
+            let Some(table) = backend::table(namespace).filter(|_| !self.refused.contains(&key)) else { continue };
+            match table.read_entry(key, option, text) {
+                Ok(Read::Unknown) => self.unknown.push(Unknown { option, key, table: Some(table) }),
+                Ok(Read::Value(..) | Read::Ignored) => {}
+                Err(problem) => self.problems.push((key, problem)),
+            }
+        }
+    }
+
+    fn finish(
+        mut self,
+        registration_name: &str,
+        prefixes: &Prefixes,
+        latest: &BTreeMap<&'e str, &'e str>,
+    ) -> Result<(Options, Vec<Warning>), OptionsError> {
         for row in OPTIONS {
             if let Some(entries) = self.given.remove(row.name) {
                 self.settle(row, &entries);
             }
         }
-        for (option, key) in std::mem::take(&mut self.unknown) {
-            let (option, nearest) = (option.to_owned(), nearest(option));
+        self.read_backend_entries(latest, prefixes);
+        for unknown in std::mem::take(&mut self.unknown) {
+            let (option, key, nearest) = (unknown.option.to_owned(), unknown.key.to_owned(), unknown.nearest());
             if self.options.is_strict() {
-                self.problems.push((key, Problem::Unknown { option, key: key.to_owned(), nearest }));
+                let namespace = unknown.table.map(|table| table.namespace);
+                self.problems.push((unknown.key, Problem::Unknown { option, key, nearest, namespace }));
             } else {
-                self.warnings.push(Warning::UnknownIgnored { option, key: key.to_owned(), nearest });
+                self.options.withheld.push(key.clone());
+                self.warnings.push(Warning::UnknownIgnored { option, key, nearest });
             }
+        }
+        if !self.refused.is_empty() {
+            let keys: Vec<String> = self.refused.iter().map(|&key| key.to_owned()).collect();
+            self.options.withheld.extend(keys.iter().cloned());
+            self.warnings.push(Warning::Refused { keys });
         }
         if self.problems.is_empty() {
             return Ok((self.options, self.warnings));
         }
         self.problems.sort_by_key(|(key, _)| *key);
         let problems = self.problems.into_iter().map(|(_, problem)| problem).collect();
-        Err(OptionsError { registration_name: registration_name.to_owned(), problems })
+        Err(OptionsError { whose: Shown(registration_name).to_string(), problems })
     }
 
     /// Decides between the entries for one option and stores the winner.

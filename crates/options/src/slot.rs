@@ -6,9 +6,9 @@ use thiserror::Error;
 
 use super::profile::Profile;
 
-const TRUE: [&str; 5] = ["1", "true", "on", "enable", "enabled"];
-const FALSE: [&str; 5] = ["0", "false", "off", "disable", "disabled"];
-const SWITCH_ACCEPTED: &str = "1, true, on, enable, enabled or 0, false, off, disable, disabled (any case)";
+const TRUE: [&str; 6] = ["1", "true", "on", "yes", "enable", "enabled"];
+const FALSE: [&str; 6] = ["0", "false", "off", "no", "disable", "disabled"];
+const SWITCH_ACCEPTED: &str = "1, true, on, yes, enable, enabled or 0, false, off, no, disable, disabled (any case)";
 
 /// HIP counts devices, and backends count elements, in C `int`.
 const MAX_NUMBER: u32 = i32::MAX as u32;
@@ -32,12 +32,25 @@ pub enum Kind {
     Text,
     /// Free text compared without regard to case and surrounding blanks.
     Hint,
+    /// A number of bytes.
+    Bytes,
+    /// One of these words, in any case.
+    Choice(&'static [&'static str]),
 }
 
 impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 8] =
-        [Self::Profile, Self::Switch, Self::Number, Self::Path, Self::List, Self::Pairs, Self::Text, Self::Hint];
+    /// Every kind that needs an explanation: a choice shows its words.
+    pub const EXPLAINED: [Self; 9] = [
+        Self::Profile,
+        Self::Switch,
+        Self::Number,
+        Self::Bytes,
+        Self::Path,
+        Self::List,
+        Self::Pairs,
+        Self::Text,
+        Self::Hint,
+    ];
 
     /// The word for it in documentation.
     pub const fn word(self) -> &'static str {
@@ -50,12 +63,31 @@ impl Kind {
             Self::Pairs => "pairs",
             Self::Text => "text",
             Self::Hint => "hint",
+            Self::Bytes => "bytes",
+            Self::Choice(_) => "choice",
+        }
+    }
+
+    /// The words that it is one of; empty for other kinds.
+    pub(super) fn words(self) -> Vec<&'static str> {
+        match self {
+            Self::Profile => Profile::spellings().map(|(word, _)| word).filter(|word| word.len() > 1).collect(),
+            Self::Choice(words) => words.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// How a table of the documentation shows it: a choice by its words.
+    pub fn documented(self) -> String {
+        match self {
+            Self::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+            other => other.word().to_owned(),
         }
     }
 
     /// What a value of this kind may look like, for messages and documentation.
-    pub const fn accepted(self) -> &'static str {
-        match self {
+    pub fn accepted(self) -> String {
+        let fixed = match self {
             Self::Profile => Profile::ACCEPTED,
             Self::Switch => SWITCH_ACCEPTED,
             Self::Number => "a whole number from 0 to 2147483647",
@@ -64,7 +96,42 @@ impl Kind {
             Self::Pairs => "key=value separated by commas",
             Self::Text => "any text",
             Self::Hint => "any text (case and surrounding blanks do not matter)",
+            Self::Bytes => "a number of bytes that is not negative",
+            Self::Choice(words) => return alternatives(words),
+        };
+        fixed.to_owned()
+    }
+
+    /// The canonical form of an entry's text; `None` if it means "unset", as an empty one does.
+    pub(super) fn canonical(self, text: &str) -> Result<Option<String>, Malformed> {
+        let word = text.trim();
+        if word.is_empty() {
+            return Ok(None);
         }
+        match self {
+            Self::Profile => Ok(<Profile as Slot>::parse(word)?.render()),
+            Self::Switch => Ok(<Option<bool> as Slot>::parse(word)?.render()),
+            Self::Number => Ok(<Option<u32> as Slot>::parse(word)?.render()),
+            Self::Path => Ok(Some(text.to_owned())),
+            Self::List => Ok(<Vec<String> as Slot>::parse(word)?.render()),
+            Self::Pairs => Ok(<Vec<(String, String)> as Slot>::parse(word)?.render()),
+            Self::Text => Ok(Some(word.to_owned())),
+            Self::Hint => Ok(<Option<Hint> as Slot>::parse(word)?.render()),
+            Self::Bytes => word.parse().map(|bytes: u64| Some(bytes.to_string())).map_err(|_| Malformed),
+            Self::Choice(words) => {
+                let known = words.iter().find(|known| known.eq_ignore_ascii_case(word));
+                known.map(|known| Some((*known).to_owned())).ok_or(Malformed)
+            }
+        }
+    }
+}
+
+/// `auto, on or off`.
+fn alternatives(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [others @ .., last] => format!("{} or {last}", others.join(", ")),
     }
 }
 

@@ -1,11 +1,16 @@
 //! What can be wrong with options, all of it at once, and what is merely worth a line in the log.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use thiserror::Error;
 
+use super::nearest::nearest;
+use super::prefix::Namespace;
+use super::slot::Kind;
 use super::table::OPTIONS;
-use super::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use super::trust::TRUST_VARIABLE;
+use super::{MAX_KEY_BYTES, MAX_VALUE_BYTES, backend};
 
 /// Values longer than this are cut in messages.
 const SHOWN_CHARS: usize = 120;
@@ -13,32 +18,42 @@ const SHOWN_CHARS: usize = 120;
 /// Everything wrong with the options of one session.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct OptionsError {
-    /// The name the library was registered under.
-    pub registration_name: String,
+    /// Whose options: the name the library was registered under, in quotes, or a backend.
+    pub whose: String,
     /// Each problem, ordered by key; never empty.
     pub problems: Vec<Problem>,
 }
 
 impl fmt::Display for OptionsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Shown(&self.registration_name);
+        let whose = &self.whose;
         match self.problems.len() {
-            1 => write!(f, "1 problem with the options of {name}:")?,
-            count => write!(f, "{count} problems with the options of {name}:")?,
+            1 => write!(f, "1 problem with the options of {whose}:")?,
+            count => write!(f, "{count} problems with the options of {whose}:")?,
         }
         for problem in &self.problems {
             write!(f, "\n  - {problem}")?;
         }
-        if self.problems.iter().any(|problem| matches!(problem, Problem::Unknown { .. })) {
-            f.write_str("\n  help: the options are ")?;
-            for (index, row) in OPTIONS.iter().enumerate() {
-                write!(f, "{}{}", if index == 0 { "" } else { ", " }, row.name)?;
-            }
-            f.write_str("; strict_options=0 turns unknown options into warnings")
-        } else {
-            f.write_str("\n  help: correct or remove what is listed above")
+        let unknown: BTreeSet<_> = self.problems.iter().filter_map(Problem::unknown_in).collect();
+        if unknown.is_empty() {
+            return f.write_str("\n  help: correct or remove what is listed above");
         }
+        f.write_str("\n  help: ")?;
+        for namespace in unknown {
+            match namespace.and_then(backend::table) {
+                None => write!(f, "the options are {}; ", names(OPTIONS.iter().map(|row| row.name)))?,
+                Some(table) => {
+                    let names = names(table.rows.iter().map(|row| row.name));
+                    write!(f, "the options ep.{}.* are {names}; ", table.namespace)?;
+                }
+            }
+        }
+        f.write_str("strict_options=0 turns unknown options into warnings")
     }
+}
+
+fn names(names: impl Iterator<Item = &'static str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// One thing wrong with one option.
@@ -54,9 +69,11 @@ pub enum Problem {
         key: String,
         /// Names it may have meant, best first.
         nearest: Vec<&'static str>,
+        /// The backend whose option it would be; `None` for the provider itself.
+        namespace: Option<Namespace>,
     },
     /// The value is not of the option's kind.
-    #[error("option {option} is {} (entry {key:?}): expected {accepted}", Shown(text))]
+    #[error("option {option} is {} (entry {key:?}): expected {accepted}{}", Shown(text), DidYouMean(nearest))]
     Malformed {
         /// The option.
         option: &'static str,
@@ -65,7 +82,9 @@ pub enum Problem {
         /// The value as given.
         text: String,
         /// What would have been accepted.
-        accepted: &'static str,
+        accepted: String,
+        /// Values it may have meant, best first.
+        nearest: Vec<&'static str>,
     },
     /// Two entries set one option to different values.
     #[error(
@@ -95,6 +114,21 @@ pub enum Problem {
         /// Its length.
         bytes: usize,
     },
+}
+
+impl Problem {
+    pub(super) fn malformed(option: &'static str, key: &str, text: &str, kind: Kind) -> Self {
+        let (accepted, nearest) = (kind.accepted(), nearest(text, kind.words()));
+        Self::Malformed { option, key: key.to_owned(), text: text.to_owned(), accepted, nearest }
+    }
+
+    /// Whose unknown option this is, if it is one.
+    fn unknown_in(&self) -> Option<Option<Namespace>> {
+        match self {
+            Self::Unknown { namespace, .. } => Some(*namespace),
+            _ => None,
+        }
+    }
 }
 
 /// One half of a config entry.
@@ -147,6 +181,17 @@ pub enum Warning {
         /// The whole key.
         key: String,
     },
+    /// Options that only a trusted origin may set.
+    #[error(
+        "ignored, because they load libraries, name files or carry addresses, and session options may come from a model \
+         folder: {}; if you trust where the options come from, set {TRUST_VARIABLE}=1 before the session is created, or \
+         register the library with amdgpu_ep.register(..., trust_options=True)",
+        keys.join(", ")
+    )]
+    Refused {
+        /// The whole keys.
+        keys: Vec<String>,
+    },
     /// A legacy spelling lost against the current one.
     #[error("entry {key:?} is {} but {option} is set as well: the latter is used", Shown(text))]
     LegacyOverridden {
@@ -160,7 +205,7 @@ pub enum Warning {
 }
 
 /// A user's text in quotes, escaped, and cut if it would drown the message.
-struct Shown<'t>(&'t str);
+pub(super) struct Shown<'t>(pub(super) &'t str);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -176,7 +221,7 @@ struct DidYouMean<'n>(&'n [&'static str]);
 impl fmt::Display for DidYouMean<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, name) in self.0.iter().enumerate() {
-            write!(f, "{}{name:?}", if index == 0 { ": did you mean " } else { " or " })?;
+            write!(f, "{}{name:?}", if index == 0 { "; did you mean " } else { " or " })?;
         }
         f.write_str(if self.0.is_empty() { "" } else { "?" })
     }

@@ -1,0 +1,49 @@
+//! Who may set an option.
+//!
+//! | origin | is |
+//! |---|---|
+//! | [`Origin::Trusted`] | the command line, the environment, and the program that calls us |
+//! | [`Origin::Untrusted`] | everything inside a model folder or a model file |
+//!
+//! Every option declares in its table who may set it. What loads a library, names a file or a folder, or carries an address
+//! is for trusted origins alone.
+
+/// Where an option comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The command line, the environment, or the program that calls us.
+    Trusted,
+    /// A model folder or a model file. An execution provider cannot tell what its caller copied from there, so all session
+    /// options count as untrusted until the process says otherwise ([`TRUST_VARIABLE`]).
+    Untrusted,
+}
+
+/// Who may set an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetBy {
+    /// Everyone, a model folder included.
+    Anyone,
+    /// Only trusted origins.
+    Trusted,
+}
+
+impl SetBy {
+    /// Whether an option from `origin` is honoured.
+    pub const fn allows(self, origin: Origin) -> bool {
+        matches!((self, origin), (Self::Anyone, _) | (_, Origin::Trusted))
+    }
+
+    /// The word in documentation, under the heading "set by".
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Anyone => "anyone",
+            Self::Trusted => "trusted",
+        }
+    }
+}
+
+/// The environment variable with which a process vouches for all session options that it passes on.
+pub const TRUST_VARIABLE: &str = "AMDGPU_EP_TRUST_OPTIONS";
+
+/// The exported function of the provider's library that does the same: `void amdgpu_ep_trust_options(int trusted)`.
+pub const TRUST_FUNCTION: &str = "amdgpu_ep_trust_options";

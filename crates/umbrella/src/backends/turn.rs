@@ -1,0 +1,49 @@
+//! A backend that leads back to this library would call it without end.
+use std::cell::Cell;
+
+use ort_ep::{Error, Result};
+
+thread_local! {
+    /// Whether this thread is making a session's execution provider. Without a destructor: the library may be unloaded first.
+    static IS_CHOOSING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The right to choose a backend on this thread; given back on drop.
+pub(super) struct Turn;
+
+impl Turn {
+    /// # Errors
+    /// A backend called this library again while it was asked for its own execution provider.
+    pub fn begin() -> Result<Self> {
+        if IS_CHOOSING.replace(true) {
+            return Err(Error::invalid_argument(
+                "the chosen backend leads back to this library\n  help: check backend_library, routing_table, \
+                 AMDGPU_EP_HIPGPU_LIBRARY and AMDGPU_EP_DIRECTX_LIBRARY: none of them may name libamdgpu-ep",
+            ));
+        }
+        Ok(Self)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        IS_CHOOSING.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_turn_at_a_time_and_a_refusal_ends_nothing() {
+        let first = Turn::begin().unwrap();
+        for _ in 0..2 {
+            let error = Turn::begin().err().unwrap();
+            assert!(error.message().contains("leads back"), "{error}");
+        }
+        std::thread::spawn(|| Turn::begin().map(drop)).join().unwrap().unwrap();
+        drop(first);
+        Turn::begin().unwrap();
+    }
+}
