@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::table;
 
 /// The session-config entry that names the backend's file.
-pub const ENTRY: &str = "ep.hip.memory_file";
+pub const ENTRY: &str = options::hip::MEMORY_FILE;
 
 /// What the backend counted, in bytes.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::table;
 
 /// The session-config entry that names the file.
-pub const ENTRY: &str = "ep.hip.profile_file";
+pub const ENTRY: &str = options::hip::PROFILE_FILE;
 
 /// One line: a run of a partition.
 #[derive(Deserialize)]

@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_millis(100);
 const STEPS_PER_SECOND: f64 = 100.0;
 
 /// The session-config entry that names the file in which the backend says how far it is.
-const ENTRY: &str = "ep.hip.progress_file";
+const ENTRY: &str = options::hip::PROGRESS_FILE;
 
 /// One line that says what is being done; it goes when this does.
 pub struct Progress {

@@ -67,7 +67,7 @@ fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     let record = Record::new()?;
     let progress = Progress::counted("loading the model ...")?;
     let tune = if arguments.again { "again" } else { "on" };
-    let mut entries = vec![("ep.hip.explain_file", record.path()?), ("ep.hip.tune", tune)];
+    let mut entries = vec![(options::hip::EXPLAIN_FILE, record.path()?), (options::hip::TUNE, tune)];
     entries.extend(progress.entry()?);
     let session = target.session(&entries, None)?;
     let ports = session.inputs()?;

@@ -169,14 +169,78 @@ fn without_a_device_the_processor_is_used_and_said() {
     let output = feed(command, b"");
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
-    for part in
-        ["note: no AMD GPU can be used, the CPU is", "plugin: it is registered and offers no device", "MIGraphX: "]
-    {
+    for part in [
+        "note: no usable AMD GPU; running on the CPU. Reason: plugin: it is registered and offers no device",
+        "MIGraphX: ",
+    ] {
         assert!(said.contains(part), "{part:?} is not in {said}");
     }
-    let mut command = bench.command("generate", &["Hello", "--library", "there-is-no-such-file.so"]);
-    command.env("AMDGPU_EP_DRIVER", "amd");
-    assert!(stderr(&feed(command, b"")).contains("there-is-no-such-file.so"));
+}
+
+#[test]
+fn a_library_that_is_not_there_is_an_error() {
+    let Some(bench) = Bench::new() else { return };
+    let mut by_variable = bench.command("generate", &["Hello"]);
+    by_variable.env("AMDGPU_EP_PATH", "there-is-no-such-file.so");
+    for command in [bench.command("generate", &["Hello", "--library", "there-is-no-such-file.so"]), by_variable] {
+        let output = feed(command, b"");
+        let said = stderr(&output);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
+        assert!(said.contains("there-is-no-such-file.so") && said.contains("help:"), "{said}");
+    }
+}
+
+#[test]
+fn a_misspelled_option_is_an_error_with_and_without_a_device() {
+    let Some(bench) = Bench::new() else { return };
+    for (arguments, meant) in [
+        (["--option", "foo=1"], "unknown option \"foo\""),
+        (["--option", "device=1"], "did you mean \"device_id\""),
+        (["--profile", "hipp"], "did you mean \"hip\""),
+        (["--option", "ep.hip.bogus=1"], "unknown option \"bogus\""),
+        (["--option", "ep.hip.graph=maybe"], "expected auto, on or off"),
+        (["--option", "ep.migraphx.fp61_enable=1"], "did you mean \"fp16_enable\""),
+    ] {
+        for driver in ["host", "amd"] {
+            let mut command = bench.with_provider("generate", &["Hello", "--max-new-tokens", "2"]);
+            command.args(arguments).env("AMDGPU_EP_DRIVER", driver).env("AMDGPU_EP_HIP_LIBRARY", "there-is-none.so");
+            let output = feed(command, b"");
+            let said = stderr(&output);
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments:?} {driver}: {said}");
+            assert!(said.contains(meant) && said.contains("help:"), "{meant} is not in {said}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_may_not_name_files_and_the_command_line_may() {
+    let Some(bench) = Bench::new() else { return };
+    let file = bench.folder.path().join("genai_config.json");
+    let mut config: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    let path = |name: &str| outside.path().join(name).to_str().unwrap().to_owned();
+    let session = &mut config["model"]["decoder"]["session_options"];
+    session["ep.hip.explain_file"] = path("by-folder").into();
+    session["custom_ops_library"] = path("evil.so").into();
+    session["provider_options"] =
+        serde_json::json!([{"amdgpu": {"backend_library": path("evil.so"), "profile": "hip"}}]);
+    std::fs::write(&file, config.to_string()).unwrap();
+
+    let output = feed(bench.with_provider("generate", &["Hello", "--max-new-tokens", "2"]), b"");
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let notices: Vec<&str> = said.lines().filter(|line| line.contains("may not set")).collect();
+    assert_eq!(notices.len(), 1, "{said}");
+    for key in ["genai_config.json", "custom_ops_library", "ep.hip.explain_file", "backend_library"] {
+        assert!(notices[0].contains(key), "{key} is not in {said}");
+    }
+    assert!(!notices[0].contains("profile"), "{said}");
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
+
+    let option = format!("ep.hip.explain_file={}", path("by-user"));
+    let output = feed(bench.with_provider("generate", &["Hello", "--max-new-tokens", "2", "--option", &option]), b"");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(std::fs::metadata(path("by-user")).unwrap().len() > 0);
 }
 
 #[test]
@@ -185,10 +249,7 @@ fn a_required_gpu_that_is_not_there_is_exit_code_one() {
     let output = feed(bench.with_provider("generate", &["Hello", "--require-gpu"]), b"");
     let said = stderr(&output);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{said}");
-    assert!(
-        said.contains("no AMD GPU can be used") && said.contains("host device") && said.contains("help:"),
-        "{said}"
-    );
+    assert!(said.contains("no usable AMD GPU") && said.contains("host device") && said.contains("help:"), "{said}");
     let output = feed(bench.command("generate", &["Hello", "--require-gpu", "--provider", "cpu"]), b"");
     assert_eq!(output.status.code(), Some(2));
 }

@@ -64,7 +64,7 @@ pub use config::{Config, DeviceFilter, HardwareKind, Names, ProviderRequest, Sea
 pub use constraint::{Constraint, Form};
 pub use conversation::{Conversation, Message};
 pub use error::{Error, Result};
-pub use ffi::Canceller;
+pub use ffi::{Canceller, with_trusted_options};
 pub use generator::{Finish, Generator, GeneratorOptions, PromptShape};
 pub use model::Model;
 pub use provider::{AMDGPU, Attached, normalise};

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use options::hip::LAST_LOGITS;
+use ort::ErrorCode;
 use ort::logging::LogLevel;
 use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
@@ -75,11 +77,15 @@ impl Model {
             session_builder(runtime, config)
         });
         let opened = opened.map_err(|error| match error {
-            Error::Ort { source, .. } => Error::Model {
-                path: path.clone(),
-                problem: source.to_string(),
-                help: "the file, or the .data file beside it, is damaged, or needs a newer ONNX Runtime".to_owned(),
-            },
+            Error::Ort { source, .. }
+                if !matches!(source.code(), ErrorCode::InvalidArgument | ErrorCode::ExecutionProviderFailure) =>
+            {
+                Error::Model {
+                    path: path.clone(),
+                    problem: source.to_string(),
+                    help: "the file, or the .data file beside it, is damaged, or needs a newer ONNX Runtime".to_owned(),
+                }
+            }
             other => other,
         })?;
         let mut layout = Reader { path, config, session: &opened.session }.layout(runtime)?;
@@ -131,12 +137,11 @@ impl Model {
     }
 }
 
-/// The entry that promises to read no logits but those of last tokens.
-const LAST_LOGITS: &str = "ep.hip.last_logits";
-/// Its value if there may be one row for each sequence.
+/// The value of [`LAST_LOGITS`] if there may be one row for each sequence.
 const ALONE: &str = "alone";
 
-/// What the provider's plugin may want to know: the same hints that ONNX Runtime GenAI gives, and which logits are read.
+/// What the provider's plugin may want to know: the session's entries, the same hints that ONNX Runtime GenAI gives, and which
+/// logits are read.
 fn provider_entries(config: &Config) -> Vec<(String, String)> {
     let Names { input_ids, position_ids, logits, .. } = &config.names;
     let hints = [
@@ -147,7 +152,8 @@ fn provider_entries(config: &Config) -> Vec<(String, String)> {
         ("ep.migraphx.hip_graph_enable", "1".to_owned()),
         ("ep.amdgpuexecutionprovider.model_arch", config.kind.clone()),
     ];
-    let mut entries = hints.map(|(key, value)| (key.to_owned(), value)).to_vec();
+    let mut entries = config.session_entries.clone();
+    entries.extend(hints.map(|(key, value)| (key.to_owned(), value)));
     entries.extend(last_logits(config).map(|value| (LAST_LOGITS.to_owned(), value.to_owned())));
     entries
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use options::{Options, Origin};
 use ort::AsPointer;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
@@ -72,8 +73,11 @@ pub(crate) struct Opened {
     pub notices: Vec<String>,
 }
 
-/// Makes a session with the first provider that can be had. `builder` gives the session's own settings, `entries` what
-/// the provider may want to know about the model.
+/// Makes a session on the provider, else on AMD's provider inside ONNX Runtime, else on the CPU. `builder` gives the session's
+/// own settings, `entries` what the provider may want to know about the model.
+///
+/// # Errors
+/// When an option is wrong, when a session cannot be made on a device that is there, or when a GPU is required and missing.
 pub(crate) fn open(
     runtime: &Runtime,
     request: Option<&ProviderRequest>,
@@ -85,14 +89,17 @@ pub(crate) fn open(
     let Some(request) = request else {
         return Ok(Opened { session: cpu()?, attached: Attached::Cpu, notices: Vec::new() });
     };
+    // A misspelled option is an error on machines without a GPU too.
+    check_options(&request.options, entries)?;
     let mut reasons = Vec::new();
     match by_plugin(runtime, request, entries, model, &builder) {
         Ok((session, attached)) => return Ok(Opened { session, attached, notices: Vec::new() }),
-        Err(reason) => reasons.push(format!("plugin: {}", reason.trim())),
+        Err(Missed::Unavailable(reason)) => reasons.push(format!("plugin: {}", reason.trim())),
+        Err(Missed::Failed(error)) => return Err(error),
     }
     match by_legacy_name(request, model, &builder) {
         Ok(session) => {
-            let notice = format!("{AMDGPU} could not be had ({}): using {LEGACY}", reasons.join("; "));
+            let notice = format!("{AMDGPU} is not available ({}); using {LEGACY}", reasons.join("; "));
             return Ok(Opened { session, attached: Attached::Legacy, notices: vec![notice] });
         }
         Err(reason) => reasons.push(format!("{LEGACY}: {}", reason.trim())),
@@ -100,47 +107,78 @@ pub(crate) fn open(
     let reasons = reasons.join("; ");
     if request.require_gpu {
         return Err(Error::Provider {
-            problem: format!("no AMD GPU can be used ({reasons})"),
-            help: "`amdgpu-ep doctor` says why; without the demand for a GPU the CPU is used".to_owned(),
+            problem: format!("no usable AMD GPU. Reason: {reasons}"),
+            help: "run `amdgpu-ep doctor` to find out why, or do not require a GPU to run on the CPU".to_owned(),
         });
     }
     let session = cpu()?;
-    let notice = format!("no AMD GPU can be used, the CPU is ({reasons})");
+    let notice = format!("no usable AMD GPU; running on the CPU. Reason: {reasons}");
     Ok(Opened { session, attached: Attached::Cpu, notices: vec![notice] })
 }
 
-/// The plugin path. The reason why not is for a person: it may end in a session on something else.
+/// Why there is no session on the plugin.
+enum Missed {
+    /// There is no library or no device: something else may run the model. The reason is for a person.
+    Unavailable(String),
+    /// There is one, and it failed: running elsewhere would hide that.
+    Failed(Error),
+}
+
+impl From<Error> for Missed {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Checks the options of the provider and of its backends as the provider itself does.
+fn check_options(options: &[(String, String)], entries: &[(String, String)]) -> Result<()> {
+    let prefixed: Vec<(String, &str)> = options
+        .iter()
+        .map(|(key, value)| (format!("ep.{}.{key}", AMDGPU.to_ascii_lowercase()), value.as_str()))
+        .collect();
+    let given = prefixed.iter().map(|(key, value)| (key.as_str(), *value));
+    let entries = entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let checked = Options::parse(AMDGPU, Origin::Trusted, given.chain(entries));
+    checked.map(drop).map_err(|error| {
+        let text = error.to_string();
+        let (problem, help) = text.split_once("\n  help: ").unwrap_or((&text, "docs/options.md lists the options"));
+        Error::request(problem, help)
+    })
+}
+
 fn by_plugin(
     runtime: &Runtime,
     request: &ProviderRequest,
     entries: &[(String, String)],
     model: &Path,
     builder: impl Fn() -> Result<SessionBuilder>,
-) -> Result<(Session, Attached), String> {
+) -> Result<(Session, Attached), Missed> {
     register(runtime, request)?;
     let environment = runtime.environment();
     let ours = || environment.devices().filter(|device| device.ep().is_ok_and(|name| name == AMDGPU));
     let facts: Vec<DeviceFacts> = ours().map(|device| ffi::device_facts(&device)).collect();
     if facts.is_empty() {
-        return Err("it is registered and offers no device".to_owned());
+        return Err(Missed::Unavailable("it is registered and offers no device".to_owned()));
     }
     let chosen: Vec<bool> = facts.iter().map(|facts| is_wanted(facts, &request.filter)).collect();
     let Some(first) = chosen.iter().position(|&chosen| chosen) else {
-        return Err(format!("none of its {} devices passes the filter", facts.len()));
+        return Err(Missed::Unavailable(format!("none of its {} devices passes the filter", facts.len())));
     };
     let driver = facts[first].driver.clone();
     if request.require_gpu && driver.as_deref() == Some("host") {
-        return Err("its only device is the host device (AMDGPU_EP_DRIVER=host)".to_owned());
+        let reason = "its only device is the host device (AMDGPU_EP_DRIVER=host)";
+        return Err(Missed::Unavailable(reason.to_owned()));
     }
     let devices = ours().zip(&chosen).filter(|(_, chosen)| **chosen).map(|(device, _)| device);
     let options: Vec<(String, String)> =
         request.options.iter().map(|(key, value)| (format!("{AMDGPU}.{key}"), value.clone())).collect();
-    let mut builder = builder().map_err(|error| error.to_string())?;
+    let doing = "loading the model on AMDGPUExecutionProvider";
+    let mut builder = builder()?;
     for (key, value) in entries {
-        builder = builder.with_config_entry(key, value).map_err(|error| error.to_string())?;
+        builder = builder.with_config_entry(key, value).map_err(ort::Error::from).doing(doing)?;
     }
-    let mut builder = builder.with_devices(devices, Some(&options)).map_err(|error| error.to_string())?;
-    let session = builder.commit_from_file(model).map_err(|error| error.to_string())?;
+    let mut builder = builder.with_devices(devices, Some(&options)).map_err(ort::Error::from).doing(doing)?;
+    let session = builder.commit_from_file(model).doing(doing)?;
     Ok((session, Attached::Plugin { driver }))
 }
 
@@ -154,19 +192,34 @@ fn by_legacy_name(
     builder.commit_from_file(model).map_err(|error| error.to_string())
 }
 
-/// Registers the plugin library, unless the provider is there already.
-fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<(), String> {
+/// Registers the plugin library, unless the provider is there already. Options that reach it from here are the caller's: what a
+/// model folder may not set was taken out when its configuration was read.
+fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<(), Missed> {
     if runtime.environment().devices().any(|device| device.ep().is_ok_and(|name| name == AMDGPU)) {
         return Ok(());
     }
-    let library = match &request.library {
-        Some(path) => path.clone(),
-        None => match std::env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty()) {
-            Some(path) => PathBuf::from(path),
-            None => return Err(format!("no library is named, and {PATH_VARIABLE} is not set")),
-        },
+    let named = std::env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let Some(library) = request.library.clone().or(named) else {
+        return Err(Missed::Unavailable(format!("no library is named, and {PATH_VARIABLE} is not set")));
     };
-    runtime.register(AMDGPU, &library).map_err(|error| error.to_string())
+    let library = regular_file(&library)?;
+    ffi::with_trusted_options(&library, || runtime.register(AMDGPU, &library))?;
+    Ok(())
+}
+
+/// The whole path of the library. A wrong one is an error: the user named it.
+fn regular_file(library: &Path) -> Result<PathBuf> {
+    let help = || format!("name libamdgpu-ep.so, or unset {PATH_VARIABLE} to run without it");
+    let whole = std::fs::canonicalize(library).map_err(|source| Error::File {
+        path: library.to_path_buf(),
+        source,
+        help: help(),
+    })?;
+    if !whole.is_file() {
+        let problem = format!("{} is not a file", library.display());
+        return Err(Error::Provider { problem, help: help() });
+    }
+    Ok(whole)
 }
 
 fn is_wanted(device: &DeviceFacts, filter: &DeviceFilter) -> bool {

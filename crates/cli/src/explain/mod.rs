@@ -103,7 +103,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
 fn examine(target: &Target, arguments: &Arguments) -> Result<Report> {
     let (record, times, memory) = (Record::new()?, Record::new()?, Record::new()?);
     let progress = Progress::counted("loading the model ...")?;
-    let mut entries = vec![("ep.hip.explain_file", record.path()?)];
+    let mut entries = vec![(options::hip::EXPLAIN_FILE, record.path()?)];
     entries.extend(progress.entry()?);
     if arguments.steps {
         entries.extend([(profile::ENTRY, times.path()?), (memory::ENTRY, memory.path()?)]);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
+use options::Origin;
 use serde_json::Value;
 
 use super::raw::{self, Root};
@@ -74,14 +75,14 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
         None => vec![pad_token],
     };
     let session_options = decoder.session_options;
-    let mut notices: Vec<String> =
-        unknown.iter().map(|field| format!("{}: {field} is not known and not used", path.display())).collect();
-    let (session_entries, strange) = entries(session_options.others);
-    notices.extend(
-        strange
-            .iter()
-            .map(|key| format!("{}: model.decoder.session_options.{key} is not known and not used", path.display())),
-    );
+    let mut notices = Vec::new();
+    let mut refused = Refused::default();
+    let (session_entries, strange) = entries(session_options.others, &mut refused);
+    let run_entries = decoder.run_options.into_iter().filter(|(key, _)| refused.allows_run(key)).collect();
+    let provider = check_providers(&check, session_options.provider_options, &mut notices, &mut refused)?;
+    notices.extend(refused.notice(path));
+    let strange = strange.into_iter().map(|key| format!("model.decoder.session_options.{key}"));
+    notices.extend(unused(path, unknown.into_iter().chain(strange).collect()));
     if let Some(window) = &decoder.sliding_window
         && (window.slide_inputs || window.slide_key_value_cache)
     {
@@ -91,6 +92,12 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
             "set slide_inputs and slide_key_value_cache to false: the whole sequence is then kept",
         ));
     }
+    // A folder may have been made on a larger machine.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = |name: &str, count: Option<i64>| -> Result<Option<usize>> {
+        let count = check.maybe(&format!("model.decoder.session_options.{name}"), count, (0, 4096))?;
+        Ok(count.map(|count: usize| count.min(processors)))
+    };
     let search = check_search(&check, search, context_length, vocab_size)?;
     Ok(Config {
         folder: folder.to_path_buf(),
@@ -111,7 +118,7 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
         head_size: check.within("model.decoder.head_size", decoder.head_size, 1, MOST_ELEMENTS)?,
         names: check_names(&check, decoder.inputs, decoder.outputs)?,
         session_entries,
-        run_entries: decoder.run_options.into_iter().collect(),
+        run_entries,
         session: SessionSettings {
             log_id: session_options.log_id,
             log_severity: check.maybe(
@@ -119,23 +126,26 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
                 session_options.log_severity_level,
                 (0, 4),
             )?,
-            intra_threads: check.maybe(
-                "model.decoder.session_options.intra_op_num_threads",
-                session_options.intra_op_num_threads,
-                (0, 4096),
-            )?,
-            inter_threads: check.maybe(
-                "model.decoder.session_options.inter_op_num_threads",
-                session_options.inter_op_num_threads,
-                (0, 4096),
-            )?,
+            intra_threads: threads("intra_op_num_threads", session_options.intra_op_num_threads)?,
+            inter_threads: threads("inter_op_num_threads", session_options.inter_op_num_threads)?,
             memory_pattern: session_options.enable_mem_pattern,
             optimisation: session_options.graph_optimization_level,
         },
         search,
-        provider: check_providers(&check, session_options.provider_options, &mut notices)?,
+        provider,
         notices,
     })
+}
+
+/// One notice about fields that nothing reads. A file may have any number of them.
+fn unused(path: &Path, fields: Vec<String>) -> Option<String> {
+    const SHOWN: usize = 8;
+    let more = match fields.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let shown: Vec<String> = fields.iter().take(SHOWN).map(|field| field.chars().take(100).collect()).collect();
+    (!fields.is_empty()).then(|| format!("{}: unknown fields are ignored: {}{more}", path.display(), shown.join(", ")))
 }
 
 /// The file, and the fields in it that nothing reads.
@@ -237,6 +247,7 @@ fn check_providers(
     check: &Check<'_>,
     given: Vec<BTreeMap<String, BTreeMap<String, Value>>>,
     notices: &mut Vec<String>,
+    refused: &mut Refused,
 ) -> Result<Option<ProviderRequest>> {
     let mut request: Option<ProviderRequest> = None;
     for (name, options) in given.into_iter().flatten() {
@@ -252,7 +263,8 @@ fn check_providers(
         for (key, value) in options {
             let field = format!("model.decoder.session_options.provider_options.{name}.{key}");
             match value {
-                Value::String(text) => request.options.push((key, text)),
+                Value::String(text) if refused.allows_option(&key) => request.options.push((key, text)),
+                Value::String(_) => {}
                 Value::Object(filter) if key == "device_filtering_options" => {
                     request.filter = check_filter(check, &field, &filter)?;
                 }
@@ -291,16 +303,54 @@ fn check_filter(check: &Check<'_>, field: &str, filter: &serde_json::Map<String,
 }
 
 /// Texts are entries of the session's configuration; the keys of everything else.
-fn entries(others: BTreeMap<String, Value>) -> (Vec<(String, String)>, Vec<String>) {
+fn entries(others: BTreeMap<String, Value>, refused: &mut Refused) -> (Vec<(String, String)>, Vec<String>) {
     let mut entries = Vec::new();
     let mut strange = Vec::new();
     for (key, value) in others {
         match value {
-            Value::String(text) => entries.push((key, text)),
+            Value::String(text) if refused.allows_entry(&key) => entries.push((key, text)),
+            Value::String(_) => {}
             _ => strange.push(key),
         }
     }
     (entries, strange)
+}
+
+/// Keys that a model folder may not set, gathered for one notice.
+#[derive(Default)]
+struct Refused(Vec<String>);
+
+impl Refused {
+    fn allows_entry(&mut self, key: &str) -> bool {
+        self.allows(key, options::may_set(Origin::Untrusted, key))
+    }
+
+    fn allows_option(&mut self, key: &str) -> bool {
+        self.allows(key, options::may_set(Origin::Untrusted, &format!("ep.amdgpu.{key}")))
+    }
+
+    fn allows_run(&mut self, key: &str) -> bool {
+        self.allows(key, options::may_set_for_runs(Origin::Untrusted, key))
+    }
+
+    fn allows(&mut self, key: &str, allowed: bool) -> bool {
+        if !allowed {
+            self.0.push(key.to_owned());
+        }
+        allowed
+    }
+
+    fn notice(self, path: &Path) -> Option<String> {
+        let Refused(keys) = self;
+        (!keys.is_empty()).then(|| {
+            format!(
+                "{}: ignored, because a model folder may not set them: {}\n  help: if you want one of them, set it yourself \
+                 (on the command line with --option KEY=VALUE)",
+                path.display(),
+                keys.join(", ")
+            )
+        })
+    }
 }
 
 struct Check<'a> {

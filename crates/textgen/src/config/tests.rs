@@ -53,9 +53,43 @@ fn a_folder_is_read() {
 }
 
 #[test]
+fn what_a_folder_may_not_set_is_left_out_and_named_once() {
+    let mut value = written();
+    value["model"]["decoder"]["session_options"] = json!({
+        "session.disable_prepacking": "1", "ep.hip.tf32": "1", "ep.hip.dump_dir": "/d", "ep.context_file_path": "/c",
+        "enable_profiling": "/p", "custom_ops_library": "evil.so",
+        "provider_options": [{"AMDGPU": {"profile": "hip", "backend_library": "./evil.so", "cache_dir": "/c"}}]
+    });
+    value["model"]["decoder"]["run_options"] = json!({"gpu_graph_id": "1", "a.later.key": "1"});
+    let config = read(&value).unwrap();
+    let keys = |entries: &[(String, String)]| entries.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
+    assert_eq!(keys(&config.session_entries), ["ep.hip.tf32", "session.disable_prepacking"]);
+    assert_eq!(keys(&config.run_entries), ["gpu_graph_id"]);
+    assert_eq!(keys(&config.provider.unwrap().options), ["profile"]);
+    let [notice] = &config.notices[..] else { panic!("{:?}", config.notices) };
+    let refused = "custom_ops_library, enable_profiling, ep.context_file_path, ep.hip.dump_dir, a.later.key, backend_library, cache_dir";
+    assert!(notice.starts_with("folder/genai_config.json: ignored") && notice.contains(refused), "{notice}");
+}
+
+#[test]
+fn very_many_unknown_fields_make_one_short_notice() {
+    let mut value = written();
+    (0..100_000).for_each(|number| value["model"][format!("x{number}")] = json!(1));
+    let notices = read(&value).unwrap().notices;
+    assert!(notices.len() == 1 && notices[0].len() < 500 && notices[0].ends_with("and 99992 more"), "{notices:?}");
+}
+
+#[test]
+fn a_folder_gets_no_more_threads_than_there_are_processors() {
+    let config = read(&changed("model.decoder.session_options.intra_op_num_threads", Some(json!(4096)))).unwrap();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    assert_eq!(config.session.intra_threads, Some(processors.min(4096)));
+}
+
+#[test]
 fn a_field_that_nothing_reads_is_named() {
     let config = read(&changed("search.max_lenght", Some(json!(9)))).unwrap();
-    assert_eq!(config.notices, ["folder/genai_config.json: search.max_lenght is not known and not used"]);
+    assert_eq!(config.notices, ["folder/genai_config.json: unknown fields are ignored: search.max_lenght"]);
 }
 
 #[test]

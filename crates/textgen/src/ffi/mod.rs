@@ -1,12 +1,13 @@
 //! The only unsafe code of this crate: what `ort` has no safe words for. Tensors in memory that the session asks for, runs
-//! whose outputs are given, providers by their old names, and what a device says about itself.
+//! whose outputs are given, providers by their old names, what a device says about itself, and the provider's own export.
 //!
-//! All calls go through `ort::api()`, ONNX Runtime's own table, which is static once the library is loaded.
+//! All other calls go through `ort::api()`, ONNX Runtime's own table, which is static once the library is loaded.
 
 mod made;
 mod memory;
 mod run;
 mod tensor;
+mod trust;
 
 use std::ffi::{CStr, CString, c_char};
 
@@ -19,6 +20,7 @@ pub(crate) use memory::{Memory, Place};
 pub use run::Canceller;
 pub(crate) use run::{Call, RunOptions};
 pub(crate) use tensor::{HostTensor, Kind, Tensor, bytes_of};
+pub use trust::with_trusted_options;
 
 use crate::config::HardwareKind;
 

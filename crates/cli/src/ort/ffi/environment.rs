@@ -52,8 +52,11 @@ impl Provider {
     pub fn register(environment: &Rc<Environment>, name: &str, path: &Path) -> Result<Rc<Self>> {
         let (name, file) = (CString::new(name)?, os_path(path)?);
         let (runtime, raw) = (&environment.runtime, environment.raw.as_ptr());
-        // SAFETY: the environment is alive, the texts are valid for the call and copied.
-        let status = unsafe { runtime.api.RegisterExecutionProviderLibrary(raw, name.as_ptr(), file.as_ptr()) };
+        // All options of these commands come from the command line, which is trusted.
+        let status = textgen::with_trusted_options(path, || {
+            // SAFETY: the environment is alive, the texts are valid for the call and copied.
+            unsafe { runtime.api.RegisterExecutionProviderLibrary(raw, name.as_ptr(), file.as_ptr()) }
+        });
         runtime.check(status).with_context(|| format!("{} could not be registered", path.display()))?;
         Ok(Rc::new(Self { environment: Rc::clone(environment), name }))
     }
