@@ -19,11 +19,12 @@ enum Place {
     Development,
 }
 
-const TABLE: [(&str, Place); 23] = [
+const TABLE: [(&str, Place); 24] = [
     ("ort-ep-sys", Place::Layer(0)),
     ("hip", Place::Layer(0)),
     ("graph", Place::Layer(0)),
     ("options", Place::Layer(0)),
+    ("disk-cache", Place::Layer(0)),
     ("host-ops", Place::Layer(1)),
     ("hipdnn", Place::Layer(1)),
     ("ort-ep", Place::Layer(1)),
@@ -39,7 +40,7 @@ const TABLE: [(&str, Place); 23] = [
     ("backend-hipgpu", Place::Layer(5)),
     ("umbrella", Place::Layer(6)),
     // `doctor` reports what the driver loader tried, which runtimes it found and how sessions are routed (docs/adr/0002).
-    ("cli", Place::User(&["hip", "hipdnn", "options", "ort-ep-sys", "textgen", "umbrella"])),
+    ("cli", Place::User(&["disk-cache", "hip", "hipdnn", "options", "ort-ep-sys", "textgen", "umbrella"])),
     ("textgen", Place::User(&["options"])),
     ("migraphx-standin", Place::Development),
     ("hipdnn-suite", Place::Development),

@@ -1,0 +1,43 @@
+//! Files that are kept between runs, in folders that nobody else can write to.
+//!
+//! Caches hold compiled code, so whoever can write to a cache folder can run code as its user. A [`Folder`] is only opened if
+//! no other user could have put anything into it; otherwise the caller works without a cache and logs the [`CacheError`] once
+//! ([`CacheError::is_news`]).
+//!
+//! On Unix, the folder must be owned by the user or by root, and must not be writable by its group or by others. Every
+//! folder above it must have the same owners; it may be writable by others only if it is sticky, like `/tmp`, because then
+//! nobody can rename what they do not own. Symbolic links are followed if the user or root made them, and the path they lead to
+//! is checked in the same way. Entries must be regular files with the same owners and must not be writable by others, because they
+//! may be older than the folder's present mode. Missing folders are created with mode 700, and files with mode 600. On Windows,
+//! folders are created as usual and not checked: the default place, `%LOCALAPPDATA%`, is private to its user.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `folder` | opening, reading, replacing files atomically |
+//! | `trust` | the check above |
+//! | `sealed` | files that begin with a digest of their content |
+//! | `room` | size limit (least recently used first) and removal of unfinished files |
+//! | `place` | the user's cache folder, and listing and clearing it |
+//!
+//! ```
+//! let scratch = tempfile::tempdir()?;
+//! let folder = disk_cache::Folder::create(&scratch.path().join("kernels"))?;
+//! folder.write_sealed("matmul-0123.co", b"code")?;
+//! assert_eq!(folder.read_sealed("matmul-0123.co")?, b"code");
+//! folder.make_room("co", 1 << 20, "matmul-0123.co")?;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+mod folder;
+mod place;
+mod room;
+mod sealed;
+mod trust;
+
+pub use error::CacheError;
+pub use folder::Folder;
+pub use place::{Cleared, KINDS, Kept, Kind, clear, list, root};
+pub use room::Entry;
+pub use sealed::{digest, read_sealed, write_sealed};

@@ -1,0 +1,123 @@
+//! The user's cache folder: where it is, what is in it, and clearing it.
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::{CacheError, Entry, Folder};
+
+/// What one folder of the cache holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// The folder below the root.
+    pub folder: &'static str,
+    /// The extension of its files.
+    pub extension: &'static str,
+    /// Its files, for people.
+    pub what: &'static str,
+}
+
+/// Everything that is kept below the root.
+pub const KINDS: [Kind; 4] = [
+    Kind { folder: "kernels", extension: "co", what: "compiled kernels" },
+    Kind { folder: "tuning", extension: "tsv", what: "tuning measurements" },
+    Kind { folder: "migraphx", extension: "mxr", what: "MIGraphX programs" },
+    Kind { folder: "cudnn", extension: "plan", what: "cuDNN plans" },
+];
+
+/// Where the MIGraphX backend keeps its locks.
+const LOCKS: &str = "locks";
+
+/// The cache folder that the environment names, and the variable that named it: `AMDGPU_EP_CACHE_DIR`, else a folder below
+/// the user's own cache folder. Relative paths count only in `AMDGPU_EP_CACHE_DIR`.
+pub fn root(variable: impl Fn(&str) -> Option<OsString>) -> Option<(PathBuf, &'static str)> {
+    let path = |name: &str| variable(name).map(PathBuf::from).filter(|path| !path.as_os_str().is_empty());
+    let below = |name: &'static str, rest: &str| {
+        // The specification of XDG_CACHE_HOME tells programs to ignore relative paths.
+        Some((path(name).filter(|base| base.is_absolute())?.join(rest), name))
+    };
+    let usual = || match cfg!(windows) {
+        true => below("LOCALAPPDATA", "amdgpu-ep/cache"),
+        false => below("XDG_CACHE_HOME", "amdgpu-ep").or_else(|| below("HOME", ".cache/amdgpu-ep")),
+    };
+    path("AMDGPU_EP_CACHE_DIR").map(|path| (path, "AMDGPU_EP_CACHE_DIR")).or_else(usual)
+}
+
+/// A kept file and what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// What it is.
+    pub kind: Kind,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its name, size and last use.
+    pub entry: Entry,
+}
+
+/// The files in a cache folder, kind by kind, the least recently used first. A folder that does not exist holds none.
+///
+/// # Errors
+/// A folder is refused, or cannot be listed.
+pub fn list(root: &Path) -> Result<Vec<Kept>, CacheError> {
+    let mut kept = Vec::new();
+    for (kind, folder) in folders(root)? {
+        let entries = folder.entries(kind.extension).map_err(CacheError::io(folder.path()))?;
+        kept.extend(entries.into_iter().map(|entry| Kept { kind, path: folder.file(&entry.name), entry }));
+    }
+    Ok(kept)
+}
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// Kept files.
+    pub files: usize,
+    /// Their size.
+    pub bytes: u64,
+}
+
+/// Removes what [`list`] lists, and unfinished files that nobody has written to for a minute. Other files stay. Running
+/// sessions do not fail; they compile again what they need.
+///
+/// # Errors
+/// A folder is refused, or a file cannot be removed.
+pub fn clear(root: &Path) -> Result<Cleared, CacheError> {
+    let mut cleared = Cleared::default();
+    for Kept { path, entry, .. } in list(root)? {
+        match fs::remove_file(&path) {
+            Ok(()) => {
+                cleared.files += 1;
+                cleared.bytes += entry.bytes;
+            }
+            // Another process made room.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(CacheError::io(path)(error)),
+        }
+    }
+    for (_, folder) in folders(root)? {
+        folder.remove_unfinished(Duration::from_secs(60)).map_err(CacheError::io(folder.path()))?;
+        if let Some(locks) = Folder::open(&folder.file(LOCKS))? {
+            remove_locks(&locks);
+        }
+    }
+    Ok(cleared)
+}
+
+fn folders(root: &Path) -> Result<Vec<(Kind, Folder)>, CacheError> {
+    let open = |kind: Kind| Folder::open(&root.join(kind.folder)).map(|folder| folder.map(|folder| (kind, folder)));
+    KINDS.into_iter().map(open).filter_map(Result::transpose).collect()
+}
+
+/// Removes the locks that nobody holds.
+fn remove_locks(locks: &Folder) {
+    for lock in fs::read_dir(locks.path()).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        if let Ok(held) = fs::File::options().append(true).open(&lock)
+            && held.try_lock().is_ok()
+        {
+            // It is empty: one that stays costs nothing.
+            let _ = fs::remove_file(&lock);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The size limit of a folder.
+use std::{
+    ffi::OsStr,
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use crate::Folder;
+
+/// The extension of files that are being written.
+pub(crate) const UNFINISHED: &str = "new";
+/// The extension that MIGraphX programs had while they were written, before they had the one above.
+const FORMERLY_UNFINISHED: &str = "partial";
+/// A file that is still unfinished after this time belongs to a process that was killed.
+const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A kept file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When it was used last.
+    pub used: SystemTime,
+    /// Its size.
+    pub bytes: u64,
+    /// Its name in the folder.
+    pub name: String,
+}
+
+impl Folder {
+    /// The files with this extension, the least recently used first.
+    ///
+    /// # Errors
+    /// The folder cannot be listed.
+    pub fn entries(&self, extension: &str) -> io::Result<Vec<Entry>> {
+        let mut entries: Vec<Entry> = files(self.path())?
+            .filter(|(path, _)| path.extension().is_some_and(|found| found == extension))
+            .filter_map(|(path, facts)| {
+                let name = path.file_name()?.to_str()?.to_owned();
+                Some(Entry { used: facts.modified().ok()?, bytes: facts.len(), name })
+            })
+            .collect();
+        entries.sort_by(|a, b| (a.used, &a.name).cmp(&(b.used, &b.name)));
+        Ok(entries)
+    }
+
+    /// Removes the least recently used files with this extension until at most `max_bytes` are left; `newest` stays. Files that
+    /// killed processes left unfinished are removed too. Gives the names of the files that were removed.
+    ///
+    /// # Errors
+    /// The folder cannot be listed.
+    pub fn make_room(&self, extension: &str, max_bytes: u64, newest: &str) -> io::Result<Vec<String>> {
+        self.remove_unfinished(ABANDONED)?;
+        let entries = self.entries(extension)?;
+        let mut total: u64 = entries.iter().map(|entry| entry.bytes).sum();
+        let mut removed = Vec::new();
+        for entry in entries {
+            if total <= max_bytes {
+                break;
+            }
+            // Another process may have removed it already.
+            if entry.name != newest && fs::remove_file(self.file(&entry.name)).is_ok() {
+                total -= entry.bytes;
+                removed.push(entry.name);
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes unfinished files that nobody has written to for this long.
+    pub(crate) fn remove_unfinished(&self, age: Duration) -> io::Result<usize> {
+        let is_abandoned = |path: &Path, used: SystemTime| {
+            let extension = path.extension().and_then(OsStr::to_str);
+            matches!(extension, Some(UNFINISHED | FORMERLY_UNFINISHED)) && used.elapsed().is_ok_and(|idle| idle >= age)
+        };
+        let abandoned = files(self.path())?
+            .filter(|(path, facts)| facts.modified().is_ok_and(|used| is_abandoned(path, used)))
+            // Another process may have removed it already.
+            .filter(|(path, _)| fs::remove_file(path).is_ok());
+        Ok(abandoned.count())
+    }
+}
+
+/// The regular files of a folder. Symbolic links are not followed.
+fn files(folder: &Path) -> io::Result<impl Iterator<Item = (PathBuf, fs::Metadata)>> {
+    let all = fs::read_dir(folder)?.flatten();
+    let known = all.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)));
+    Ok(known.filter(|(_, facts)| facts.is_file()))
+}

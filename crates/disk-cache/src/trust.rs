@@ -1,0 +1,152 @@
+//! Whether others could have written to a folder. The rules are in the crate's documentation.
+use std::path::PathBuf;
+
+/// A path that passed.
+pub(crate) enum Found {
+    /// A folder, by its path without symbolic links.
+    Folder(PathBuf),
+    /// Nothing is there yet; the folders above that exist passed.
+    Missing,
+}
+
+#[cfg(not(unix))]
+pub(crate) use plain::{check, check_file};
+#[cfg(unix)]
+pub(crate) use unix::{check, check_file};
+
+/// Systems whose permissions are not looked at.
+#[cfg(not(unix))]
+mod plain {
+    use std::{
+        fs::{self, Metadata},
+        io,
+        path::Path,
+    };
+
+    use super::Found;
+    use crate::CacheError;
+
+    pub(crate) fn check(path: &Path) -> Result<Found, CacheError> {
+        match fs::metadata(path) {
+            Ok(facts) if facts.is_dir() => Ok(Found::Folder(path.to_owned())),
+            Ok(_) => Err(CacheError::io(path)(io::ErrorKind::NotADirectory.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Missing),
+            Err(error) => Err(CacheError::io(path)(error)),
+        }
+    }
+
+    pub(crate) fn check_file(facts: &Metadata) -> io::Result<()> {
+        if facts.is_file() { Ok(()) } else { Err(io::Error::other("it is not a regular file")) }
+    }
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::{
+        ffi::OsString,
+        fs::{self, Metadata},
+        io,
+        os::unix::fs::MetadataExt as _,
+        path::{self, Component, Path, PathBuf},
+    };
+
+    use super::Found;
+    use crate::CacheError;
+
+    const OTHERS_WRITE: u32 = 0o022;
+    const STICKY: u32 = 0o1000;
+    const PERMISSIONS: u32 = 0o7777;
+    /// As many as Linux follows.
+    const MOST_LINKS: usize = 40;
+
+    /// One part of a path that is still to be walked.
+    enum Part {
+        Root,
+        Up,
+        Name(OsString),
+    }
+
+    pub(crate) fn check(path: &Path) -> Result<Found, CacheError> {
+        let absolute = path::absolute(path).map_err(CacheError::io(path))?;
+        let mut open = parts(&absolute);
+        let (mut at, mut links) = (PathBuf::from("/"), 0);
+        while let Some(part) = open.pop() {
+            let next = match part {
+                Part::Root => PathBuf::from("/"),
+                Part::Up => {
+                    // `at` has no symbolic links, so this is the folder above.
+                    at.pop();
+                    continue;
+                }
+                Part::Name(name) => at.join(name),
+            };
+            let facts = match next.symlink_metadata() {
+                Ok(facts) => facts,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Missing),
+                Err(error) => return Err(CacheError::io(next)(error)),
+            };
+            check_owner(&next, &facts)?;
+            if facts.is_symlink() {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(CacheError::io(path)(io::Error::other("too many symbolic links")));
+                }
+                open.extend(parts(&fs::read_link(&next).map_err(CacheError::io(&next))?));
+                continue;
+            }
+            if !facts.is_dir() {
+                return Err(CacheError::io(next)(io::ErrorKind::NotADirectory.into()));
+            }
+            if facts.mode() & STICKY == 0 {
+                check_mode(&next, &facts)?;
+            }
+            at = next;
+        }
+        let facts = fs::metadata(&at).map_err(CacheError::io(&at))?;
+        check_mode(&at, &facts)?;
+        Ok(Found::Folder(at))
+    }
+
+    /// The parts of a path, the first one last.
+    fn parts(path: &Path) -> Vec<Part> {
+        let parts = path.components().rev().filter_map(|component| match component {
+            Component::RootDir => Some(Part::Root),
+            Component::ParentDir => Some(Part::Up),
+            Component::Normal(name) => Some(Part::Name(name.to_owned())),
+            Component::CurDir | Component::Prefix(_) => None,
+        });
+        parts.collect()
+    }
+
+    fn is_ours(facts: &Metadata) -> bool {
+        facts.uid() == 0 || facts.uid() == rustix::process::geteuid().as_raw()
+    }
+
+    fn check_owner(path: &Path, facts: &Metadata) -> Result<(), CacheError> {
+        if is_ours(facts) {
+            return Ok(());
+        }
+        Err(CacheError::OtherOwner { path: path.to_owned(), owner: facts.uid() })
+    }
+
+    fn check_mode(path: &Path, facts: &Metadata) -> Result<(), CacheError> {
+        if facts.mode() & OTHERS_WRITE == 0 {
+            return Ok(());
+        }
+        Err(CacheError::WritableByOthers { path: path.to_owned(), mode: facts.mode() & PERMISSIONS })
+    }
+
+    /// Says why an entry is not used, by the facts of the open file.
+    pub(crate) fn check_file(facts: &Metadata) -> io::Result<()> {
+        let reason = if !facts.is_file() {
+            "it is not a regular file"
+        } else if !is_ours(facts) {
+            "it belongs to another user"
+        } else if facts.mode() & OTHERS_WRITE != 0 {
+            "other users can write to it"
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
+    }
+}
