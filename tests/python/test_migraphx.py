@@ -340,6 +340,26 @@ def test_a_folder_that_cannot_be_written_costs_the_cache_only(tmp_path):
         del session
 
 
+@pytest.mark.skipif(os.name == "nt", reason="permissions of folders are checked on Unix only")
+def test_a_cache_folder_that_others_can_write_to_is_not_used_and_one_line_says_what_to_do(tmp_path, capfd):
+    with registered() as devices:
+        session_on(devices, affine_model(5), cache_dir=tmp_path)
+        kept = {file: file.stat().st_mtime_ns for file in tmp_path.glob("*.mxr")}
+        assert len(kept) == 1
+        tmp_path.chmod(0o777)
+        capfd.readouterr()
+        for rows in (5, 6):
+            options = options_for(devices, cache_dir=tmp_path)
+            options.log_severity_level = 2
+            session = ort.InferenceSession(affine_model(rows), sess_options=options, enable_fallback=0)
+            close(session.run(None, {"x": sample(rows)}), [affine(sample(rows))])
+            del session
+        said = capfd.readouterr().err
+        assert {file: file.stat().st_mtime_ns for file in tmp_path.glob("*.mxr")} == kept
+        assert said.count("compiled programs are not cached") == 1, said
+        assert f"help: chmod go-w {tmp_path}" in said
+
+
 @pytest.mark.environment(MIGRAPHX_STANDIN_COMPILE_MS="300")
 def test_four_processes_make_one_entry(tmp_path):
     code = f"""

@@ -99,16 +99,7 @@ fn shipped_sets() -> Vec<PathBuf> {
 
 /// Where compiled kernels and measurements are kept: `amdgpu-ep doctor` looks at the same folder.
 fn cache_root() -> Option<PathBuf> {
-    let path = |variable: &str| env::var_os(variable).map(PathBuf::from).filter(|path| !path.as_os_str().is_empty());
-    let below = |variable: &str, rest: &str| Some(path(variable).filter(|base| base.is_absolute())?.join(rest));
-    let usual = || {
-        if cfg!(windows) {
-            below("LOCALAPPDATA", "amdgpu-ep/cache")
-        } else {
-            below("XDG_CACHE_HOME", "amdgpu-ep").or_else(|| below("HOME", ".cache/amdgpu-ep"))
-        }
-    };
-    path("AMDGPU_EP_CACHE_DIR").or_else(usual)
+    disk_cache::root(|variable| env::var_os(variable)).map(|(root, _)| root)
 }
 
 #[cfg(not(feature = "simulate"))]

@@ -140,7 +140,14 @@ fn ranges(options: &Options) -> Option<(Narrow, Ranges)> {
         tracing::warn!(target: "amdgpu_ep::compile", "{key} is off: int8_calibration_table_name names no table");
         return None;
     };
-    let file = options.cache.folder.as_deref().unwrap_or(Path::new("")).join(&calibration.table);
+    let folder = options.cache.folder.as_deref();
+    if !Path::new(&calibration.table).is_absolute()
+        && let Some(Err(error)) = folder.map(disk_cache::Folder::open)
+    {
+        tracing::warn!(target: "amdgpu_ep::compile", "{key} is off: no calibration table is read from the cache folder: {error}");
+        return None;
+    }
+    let file = folder.unwrap_or(Path::new("")).join(&calibration.table);
     match Ranges::read(&file, calibration.native) {
         Ok(ranges) => {
             tracing::info!(target: "amdgpu_ep::compile", "{} ranges in {}", ranges.len(), file.display());

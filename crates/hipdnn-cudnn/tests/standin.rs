@@ -191,8 +191,8 @@ fn plans() {
 
 #[test]
 fn a_plan_that_was_kept_is_restored_without_asking_for_engines() {
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("standin-cache-{}", std::process::id()));
-    let cache_dir = ("AMDGPU_EP_CACHE_DIR", cache.to_str().unwrap());
+    let cache = tempfile::tempdir().unwrap();
+    let cache_dir = ("AMDGPU_EP_CACHE_DIR", cache.path().to_str().unwrap());
     let again = |variables: &[(&str, &str)]| said(&run("plans", true, &[&[cache_dir], variables].concat()));
     let first = again(&[]);
     assert!(first.contains("counts [2, 0, 1], 7 engines, 64 bytes") && first.contains("then asked 2"), "{first}");
@@ -201,7 +201,6 @@ fn a_plan_that_was_kept_is_restored_without_asking_for_engines() {
     // One that cuDNN does not take any more is made anew.
     let refused = again(&[("CUDNN_STANDIN_RESTORE", "3000")]);
     assert!(refused.contains("counts [2, 0, 1], 7 engines, 64 bytes"), "{refused}");
-    std::fs::remove_dir_all(&cache).unwrap();
 }
 
 #[test]

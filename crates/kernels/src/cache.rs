@@ -1,8 +1,7 @@
 //! Code objects on disk.
 //!
-//! An entry is one file named by a digest of all that its content depends on: text, target, compiler. It begins with a
-//! digest of the rest, so a file that was cut short or changed is not used. It is written beside its place and renamed:
-//! readers see whole entries or none, and processes may share the folder.
+//! An entry is one sealed file of a [`disk_cache::Folder`], named by a digest of all that its content depends on: text,
+//! target, compiler. Processes may share the folder; one that other users can write to is not used.
 //!
 //! Sets that were compiled beforehand have the same format, and are only read. Their names say nothing about the compiler:
 //! whatever is installed, an entry is used if it was made of the very same text. It may have been made for a target
@@ -10,22 +9,16 @@
 //!
 //! The cache never fails a compilation: what goes wrong with a file costs a warning.
 use std::{
-    ffi::OsStr,
-    fs::{self, File},
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
-    process,
     sync::atomic::{AtomicUsize, Ordering},
-    time::{Duration, SystemTime},
 };
+
+use disk_cache::{CacheError, Folder};
 
 use crate::{Arch, CompileError, Compiler, Kernel};
 
 const EXTENSION: &str = "co";
-/// What is being written, and after how long nobody does so any more.
-const UNFINISHED: &str = "new";
-const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
-const DIGEST_BYTES: usize = 32;
 
 /// A compiler whose results are kept.
 pub struct CachedCompiler<C> {
@@ -84,7 +77,7 @@ impl<C: Compiler> CachedCompiler<C> {
         targets.extend(arch.target.split_once(':').map(|(name, _)| name));
         let names: Vec<String> = targets.iter().map(|target| entry_name(kernel.name, text, target, "")).collect();
         let mut files = self.shipped.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
-        files.find_map(|file| match read_entry(&file) {
+        files.find_map(|file| match disk_cache::read_sealed(&file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let shown = file.display();
                 tracing::warn!(target: "amdgpu_ep::compile", "the shipped kernel {shown} can't be used: {error}");
@@ -94,30 +87,44 @@ impl<C: Compiler> CachedCompiler<C> {
         })
     }
 
-    fn kept(&self, file: &Path) -> Option<Vec<u8>> {
-        match read_entry(file) {
+    fn kept(&self, folder: &Path, name: &str) -> Option<Vec<u8>> {
+        let folder = Folder::open(folder).unwrap_or_else(|error| {
+            tell(&error);
+            None
+        })?;
+        match folder.read_sealed(name) {
             Ok(code) => {
-                touch(file);
+                folder.touch(name);
                 self.made.kept.fetch_add(1, Ordering::Relaxed);
                 return Some(code);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                let shown = file.display();
+                let shown = folder.file(name);
+                let shown = shown.display();
                 tracing::warn!(target: "amdgpu_ep::compile", "the kept kernel {shown} can't be used and is replaced: {error}");
             }
         }
         None
     }
 
-    fn keep(&self, folder: &Path, file: &Path, code: &[u8]) {
-        let done = fs::create_dir_all(folder)
-            .and_then(|()| write_entry(file, code))
-            .and_then(|()| make_room(folder, file, self.max_bytes));
-        if let Err(error) = done {
-            let shown = file.display();
+    fn keep(&self, folder: &Path, name: &str, code: &[u8]) {
+        let folder = match Folder::create(folder) {
+            Ok(folder) => folder,
+            Err(error) => return tell(&error),
+        };
+        let written = folder.write_sealed(name, code);
+        if let Err(error) = written.and_then(|()| folder.make_room(EXTENSION, self.max_bytes, name)) {
+            let shown = folder.file(name);
+            let shown = shown.display();
             tracing::warn!(target: "amdgpu_ep::compile", "a kernel could not be kept as {shown}: {error}");
         }
+    }
+}
+
+fn tell(error: &CacheError) {
+    if error.is_news() {
+        tracing::warn!(target: "amdgpu_ep::compile", "compiled kernels are not cached: {error}");
     }
 }
 
@@ -133,14 +140,14 @@ impl<C: Compiler> Compiler for CachedCompiler<C> {
             return Ok(code);
         }
         let name = || entry_name(kernel.name, &text, &arch.target, &self.version);
-        let place = self.folder.as_ref().map(|folder| (folder, folder.join(name())));
-        if let Some(code) = place.as_ref().and_then(|(_, file)| self.kept(file)) {
+        let place = self.folder.as_ref().map(|folder| (folder, name()));
+        if let Some(code) = place.as_ref().and_then(|(folder, name)| self.kept(folder, name)) {
             return Ok(code);
         }
         self.made.compiled.fetch_add(1, Ordering::Relaxed);
         let code = self.compiler.compile(kernel, arch)?;
-        if let Some((folder, file)) = &place {
-            self.keep(folder, file, &code);
+        if let Some((folder, name)) = &place {
+            self.keep(folder, name, &code);
         }
         Ok(code)
     }
@@ -159,7 +166,7 @@ impl<C: Compiler> Compiler for CachedCompiler<C> {
 /// The file can't be written.
 pub fn ship(folder: &Path, kernel: &str, text: &str, target: &str, code: &[u8]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    write_entry(&folder.join(entry_name(kernel, text, target, "")), code)
+    disk_cache::write_sealed(&folder.join(entry_name(kernel, text, target, "")), code)
 }
 
 fn entry_name(kernel: &str, text: &str, target: &str, version: &str) -> String {
@@ -171,73 +178,16 @@ fn entry_name(kernel: &str, text: &str, target: &str, version: &str) -> String {
     format!("{kernel}-{}.{EXTENSION}", &digest.finalize().to_hex()[..32])
 }
 
-fn read_entry(file: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = fs::read(file)?;
-    let is_whole =
-        bytes.len() > DIGEST_BYTES && *blake3::hash(&bytes[DIGEST_BYTES..]).as_bytes() == bytes[..DIGEST_BYTES];
-    if !is_whole {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "its digest does not fit its content"));
-    }
-    Ok(bytes.split_off(DIGEST_BYTES))
-}
-
-fn write_entry(file: &Path, code: &[u8]) -> io::Result<()> {
-    static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let beside = file.with_extension(format!("{}-{number}.{UNFINISHED}", process::id()));
-    let written = File::create(&beside).and_then(|mut new| {
-        new.write_all(blake3::hash(code).as_bytes())?;
-        new.write_all(code)
-    });
-    written.and_then(|()| fs::rename(&beside, file)).inspect_err(|_| {
-        // What is left of it is of no use; nothing more can be done if it stays.
-        let _ = fs::remove_file(&beside);
-    })
-}
-
-/// Marks a file as used now, for [`make_room`].
-fn touch(file: &Path) {
-    if let Ok(file) = File::options().append(true).open(file) {
-        // A folder that can't be written is still a good cache to read.
-        let _ = file.set_modified(SystemTime::now());
-    }
-}
-
-/// Removes what was used longest ago until the folder is within its limit; `newest` stays. What a process left
-/// unfinished that ended while it wrote goes too.
-fn make_room(folder: &Path, newest: &Path, max_bytes: u64) -> io::Result<()> {
-    let mut entries: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
-    for entry in fs::read_dir(folder)?.flatten() {
-        let (file, Ok(facts)) = (entry.path(), entry.metadata()) else { continue };
-        let Ok(used) = facts.modified() else { continue };
-        match file.extension().and_then(OsStr::to_str) {
-            Some(EXTENSION) => entries.push((used, facts.len(), file)),
-            Some(UNFINISHED) if used.elapsed().is_ok_and(|age| age > ABANDONED) => {
-                // Another process may have removed it already.
-                let _ = fs::remove_file(&file);
-            }
-            _ => {}
-        }
-    }
-    let mut total: u64 = entries.iter().map(|entry| entry.1).sum();
-    entries.sort();
-    for (_, bytes, file) in entries {
-        if total <= max_bytes {
-            break;
-        }
-        // Another process may have removed it already.
-        if file != newest && fs::remove_file(&file).is_ok() {
-            total -= bytes;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::{sync::Arc, thread};
+    use std::{
+        fs::File,
+        sync::Arc,
+        thread,
+        time::{Duration, SystemTime},
+    };
 
     /// Gives the text's length and the target as code.
     struct Fake;
@@ -314,8 +264,9 @@ mod tests {
             File::create(&file).unwrap().set_modified(SystemTime::now() - age).unwrap();
             file
         };
-        let old = unfinished("k-0123.7-0.new", ABANDONED + Duration::from_secs(60));
-        let others = [unfinished("k-0123.8-0.new", Duration::from_secs(60)), unfinished("notes.txt", 2 * ABANDONED)];
+        let day = Duration::from_secs(24 * 60 * 60);
+        let old = unfinished("k-0123.7-0.new", day + Duration::from_secs(60));
+        let others = [unfinished("k-0123.8-0.new", Duration::from_secs(60)), unfinished("notes.txt", 2 * day)];
         let cached = CachedCompiler::new(Fake, folder.path().to_owned(), 1 << 20);
         cached.compile(&kernel(1), &Arch::new("gfx90a", 1)).unwrap();
         assert!(!old.exists());
@@ -372,5 +323,23 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let cached = CachedCompiler::new(Fake, file.path().join("below a file"), 1 << 20);
         assert!(cached.compile(&kernel(1), &Arch::new("gfx90a", 1)).is_ok());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_folder_that_others_can_write_to_is_neither_read_nor_written() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let arch = Arch::new("gfx90a", 1);
+        let cached = CachedCompiler::new(Fake, folder.path().to_owned(), 1 << 20);
+        cached.compile(&kernel(1), &arch).unwrap();
+        for (mode, compiled) in [(0o777, 1), (0o770, 1), (0o755, 0)] {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let again = CachedCompiler::new(Fake, folder.path().to_owned(), 1 << 20);
+            again.compile(&kernel(1), &arch).unwrap();
+            again.compile(&kernel(mode as usize), &arch).unwrap();
+            assert_eq!(again.compiled(), compiled + 1, "mode {mode:o}");
+            assert_eq!(files(folder.path()), 2 - compiled, "mode {mode:o}");
+        }
     }
 }

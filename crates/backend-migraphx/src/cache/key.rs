@@ -54,7 +54,7 @@ impl KeyBuilder {
 }
 
 /// 128 bits are enough against chance, and keep file names short.
-pub(super) fn short(hash: &blake3::Hash) -> String {
+fn short(hash: &blake3::Hash) -> String {
     hash.to_hex()[..32].to_owned()
 }
 

@@ -1,7 +1,7 @@
 use std::{
     cell::Cell,
     process::{Child, Command, Stdio},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use super::*;
@@ -60,6 +60,11 @@ fn programs(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The names of the entries of a key.
+fn kept_as(cache: &Cache, name: &str) -> Vec<String> {
+    entries_of(&Folder::open(&cache.folder).unwrap().unwrap(), &key(name))
+}
+
 #[test]
 fn a_program_is_made_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -115,6 +120,25 @@ fn a_folder_that_cannot_be_written_keeps_nothing_and_fails_nothing() {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_folder_that_others_can_write_to_is_neither_read_nor_written() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let (cache, texts) = (cache(folder.path()), Texts::new("program a"));
+    cache.fetch(&key("a"), &texts).unwrap();
+    let chmod = |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+    for mode in [0o777, 0o770, 0o1777] {
+        chmod(mode);
+        for name in ["a", "b"] {
+            assert_eq!(cache.fetch(&key(name), &texts).unwrap().1, Origin::Compiled, "mode {mode:o}");
+        }
+        assert_eq!(programs(folder.path()).len(), 1, "mode {mode:o}");
+    }
+    chmod(0o755);
+    assert_eq!(cache.fetch(&key("a"), &texts).unwrap().1, Origin::Kept);
+}
+
+#[test]
 fn the_programs_unused_for_longest_make_room() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::new(folder.path().to_owned(), 250, true, true);
@@ -124,13 +148,13 @@ fn the_programs_unused_for_longest_make_room() {
     }
     let old = SystemTime::now() - Duration::from_secs(60);
     for (name, age) in [("a", 10), ("b", 0)] {
-        let entry = cache.entries_of(&key(name)).remove(0);
+        let entry = folder.path().join(kept_as(&cache, name).remove(0));
         File::options().append(true).open(entry).unwrap().set_modified(old - Duration::from_secs(age)).unwrap();
     }
     // Using the older one makes it the younger one.
     assert_eq!(cache.fetch(&key("a"), &texts).unwrap().1, Origin::Kept);
     cache.fetch(&key("c"), &texts).unwrap();
-    let kept = |name| !cache.entries_of(&key(name)).is_empty();
+    let kept = |name| !kept_as(&cache, name).is_empty();
     assert!(kept("a") && !kept("b") && kept("c"));
     assert!(!folder.path().join(LOCKS).join(key("b").as_str()).exists());
     let huge = Texts::new(&format!("program{}", " ".repeat(1000)));
@@ -188,7 +212,8 @@ fn a_process_killed_at_any_moment_leaves_no_broken_entry() {
         child.kill().unwrap();
         child.wait().unwrap();
         for entry in programs(folder.path()) {
-            check(&entry).unwrap();
+            let name = entry.file_name().unwrap().to_str().unwrap();
+            check(&Folder::open(folder.path()).unwrap().unwrap(), name).unwrap();
             fs::remove_file(entry).unwrap();
         }
     }

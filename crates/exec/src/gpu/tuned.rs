@@ -2,18 +2,18 @@
 //!
 //! One text file for each kind of device. Its first line says what the file is, of which version of the library, and for which
 //! device and driver; a file with another first line is passed by, and replaced by the next measurement. Each further line
-//! is a step, by a digest of what it looks like, and the best way to run it. A file is written beside its place and renamed,
-//! with what others have written in the meantime: readers see whole files, and processes may share them. A wrong line
-//! can make a step slow, never wrong: it only chooses among ways that all give the result.
+//! is a step, by a digest of what it looks like, and the best way to run it. A file is replaced in one step, with what others
+//! have written in the meantime: readers see whole files, and processes may share them. A wrong line can make a step slow,
+//! never wrong: it only chooses among ways that all give the result. A folder that other users can write to is not used.
 use std::{
     collections::HashMap,
-    fs, io,
+    io,
     path::{Path, PathBuf},
-    process,
     str::FromStr,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use disk_cache::{CacheError, Folder};
 use graph::Step;
 
 use super::candidate::Candidate;
@@ -57,7 +57,8 @@ impl FromStr for TuneMode {
 
 /// What was measured for one device.
 pub struct Tuned {
-    file: Option<PathBuf>,
+    /// The folder, and the file in it.
+    place: Option<(PathBuf, String)>,
     head: String,
     pub(super) mode: TuneMode,
     state: Mutex<State>,
@@ -111,12 +112,23 @@ impl Entry {
 }
 
 impl Entries {
-    fn read(file: &Path, head: &str) -> Self {
-        let text = match fs::read_to_string(file) {
+    /// What a file in the folder holds; nothing if it cannot be used.
+    fn read(folder: &Path, name: &str, head: &str) -> Self {
+        let folder = match Folder::open(folder) {
+            Ok(Some(folder)) => folder,
+            Ok(None) => return Self::default(),
+            Err(error) => {
+                tell(&error);
+                return Self::default();
+            }
+        };
+        let text = folder.read(name).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+        let text = match text {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::default(),
             Err(error) => {
-                tracing::warn!(target: "amdgpu_ep::compile", "the measurements in {} can't be read: {error}", file.display());
+                let shown = folder.file(name);
+                tracing::warn!(target: "amdgpu_ep::compile", "the measurements in {} can't be read: {error}", shown.display());
                 return Self::default();
             }
         };
@@ -147,12 +159,13 @@ impl Tuned {
     pub fn open(folder: Option<&Path>, device: &str, mode: TuneMode) -> Self {
         let device = device.replace(['\n', '\r'], " ");
         let head = format!("amdgpu-ep tuning\t1\t{}\t{device}", env!("CARGO_PKG_VERSION"));
-        let file = folder.map(|folder| folder.join(format!("{}.tsv", &blake3::hash(head.as_bytes()).to_hex()[..16])));
-        let entries = match &file {
-            Some(file) if mode != TuneMode::Off => Entries::read(file, &head),
+        let name = format!("{}.tsv", &blake3::hash(head.as_bytes()).to_hex()[..16]);
+        let place = folder.map(|folder| (folder.to_owned(), name));
+        let entries = match &place {
+            Some((folder, name)) if mode != TuneMode::Off => Entries::read(folder, name, &head),
             _ => Entries::default(),
         };
-        Self { file, head, mode, state: Mutex::new(State { entries, ..State::default() }) }
+        Self { place, head, mode, state: Mutex::new(State { entries, ..State::default() }) }
     }
 
     /// How many steps are known.
@@ -187,23 +200,29 @@ impl Tuned {
 
     /// Writes what this session measured, beside what others did. What goes wrong costs a warning.
     pub(super) fn save(&self) {
-        let (Some(file), state) = (&self.file, self.lock()) else { return };
-        let mut merged = Entries::read(file, &self.head);
+        let (Some((folder, name)), state) = (&self.place, self.lock()) else { return };
+        let mut merged = Entries::read(folder, name, &self.head);
         for digest in state.entries.order.iter().filter(|digest| state.fresh.contains_key(*digest)) {
             merged.insert(digest.clone(), state.fresh[digest]);
         }
-        let beside = file.with_extension(format!("{}.new", process::id()));
-        let written = file.parent().map_or(Ok(()), fs::create_dir_all);
-        let written = written.and_then(|()| fs::write(&beside, merged.text(&self.head)));
-        if let Err(error) = written.and_then(|()| fs::rename(&beside, file)) {
-            // What is left of it is of no use; nothing more can be done if it stays.
-            let _ = fs::remove_file(&beside);
-            tracing::warn!(target: "amdgpu_ep::compile", "measurements could not be kept in {}: {error}", file.display());
+        let folder = match Folder::create(folder) {
+            Ok(folder) => folder,
+            Err(error) => return tell(&error),
+        };
+        if let Err(error) = folder.replace(name, &[merged.text(&self.head).as_bytes()]) {
+            let shown = folder.file(name);
+            tracing::warn!(target: "amdgpu_ep::compile", "measurements could not be kept in {}: {error}", shown.display());
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn tell(error: &CacheError) {
+    if error.is_news() {
+        tracing::warn!(target: "amdgpu_ep::compile", "tuning measurements are not cached: {error}");
     }
 }
 
@@ -216,6 +235,8 @@ pub(super) fn digest(step: &Step, tf32: bool) -> Digest {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn entry(rank: usize) -> Entry {
@@ -282,6 +303,26 @@ mod tests {
         assert_eq!(count(), 0);
         tuned.save();
         assert_eq!(count(), 2);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_folder_that_others_can_write_to_is_neither_read_nor_written() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let count = || Tuned::open(Some(folder.path()), "d", TuneMode::Auto).len();
+        let measured = |digest: &str| {
+            let tuned = Tuned::open(Some(folder.path()), "d", TuneMode::On);
+            tuned.put(digest.into(), entry(0));
+            tuned.save();
+        };
+        measured("a");
+        for (mode, before, after) in [(0o777, 0, 0), (0o755, 1, 2)] {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(count(), before, "mode {mode:o}");
+            measured("b");
+            assert_eq!(count(), after, "mode {mode:o}");
+        }
     }
 
     #[test]
