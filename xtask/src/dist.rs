@@ -2,20 +2,22 @@
 
 use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::build_paths::BuildPaths;
 use crate::test::Outcome;
 use crate::workspace::Workspace;
-use crate::{kernels, setup, shell, stage, symbols, wheel};
+use crate::{bom, kernels, setup, shell, stage, symbols, wheel};
 
 /// The oldest glibc that releases run on, and the platform that cargo knows it by. Debian 10, RHEL 8 and Ubuntu 20.04 have it.
 const GLIBC: (u32, u32) = (2, 28);
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Writes `dist/lib`, `dist/bin` and `dist/wheels`, after checking what the libraries export and need, with kernels for some
-/// targets, and checks the wheel.
+/// targets, and checks the wheel. `dist/sbom` lists what each file is made of, and `dist/SHA256SUMS` holds the checksums.
 ///
 /// zig is the linker: it has the symbols of every glibc, so that the age of the machine at hand does not matter.
 ///
@@ -39,6 +41,8 @@ pub fn run(workspace: &Workspace, targets: &[String]) -> Result<()> {
     let path = env::var_os("PATH").unwrap_or_default();
     build.env("PATH", env::join_paths([tools.to_path_buf()].into_iter().chain(env::split_paths(&path)))?);
     build.env("CARGO_ZIGBUILD_PYTHON_PATH", &zig);
+    let paths = BuildPaths::find(workspace)?;
+    build.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", paths.encoded_flags()?);
     let stage = stage::run_build(&mut build, root.clone())?;
     symbols::run(&stage)?;
     for file in stage.libraries().into_iter().chain([stage.command()]) {
@@ -53,13 +57,62 @@ pub fn run(workspace: &Workspace, targets: &[String]) -> Result<()> {
             Outcome::Skipped(reason) => bail!("the kernels can't be compiled: {reason}"),
         }
     }
+    paths.check(&files(&[root.join("lib"), root.join("bin")])?)?;
     let wheel = wheel::pack(workspace, &python.interpreter, &stage, &root.join("wheels"))?;
     wheel::check(workspace, &python, &wheel)?;
-    for folder in ["lib", "bin", "wheels"] {
-        for entry in fs::read_dir(root.join(folder)).with_context(|| format!("cannot list dist/{folder}"))? {
-            let entry = entry?;
-            println!("{:>9} KiB  {}", entry.metadata()?.len() / 1024, workspace.relative(&entry.path()));
-        }
+    bom::write(workspace, &stage, &[&wheel])?;
+    let shipped = files(std::slice::from_ref(&root))?;
+    checksums(&root, &shipped)?;
+    for file in shipped.iter().filter(|file| !file.starts_with(stage.kernels())) {
+        println!("{:>9} KiB  {}", fs::metadata(file)?.len() / 1024, workspace.relative(file));
     }
     Ok(())
+}
+
+/// The files in folders and below, in order.
+fn files(folders: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let (mut open, mut files) = (folders.to_vec(), Vec::new());
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() { open.push(entry.path()) } else { files.push(entry.path()) }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Writes `SHA256SUMS` as `sha256sum --check` reads it, with paths relative to `root`.
+fn checksums(root: &Path, files: &[PathBuf]) -> Result<()> {
+    let mut sums = Command::new("sha256sum");
+    sums.current_dir(root).arg("--");
+    for file in files {
+        sums.arg(file.strip_prefix(root).unwrap_or(file));
+    }
+    let text = shell::capture(&mut sums)?;
+    fs::write(root.join("SHA256SUMS"), text).context("cannot write SHA256SUMS")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_checked_where_the_files_are() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [("lib/b", "two"), ("lib/kernels/c", "three"), ("bin/a", "one")] {
+            let file = folder.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        let found = files(&["bin", "lib"].map(|name| folder.path().join(name))).unwrap();
+        checksums(folder.path(), &found).unwrap();
+        let check =
+            || Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(folder.path()).status();
+        assert!(check().unwrap().success());
+        let text = fs::read_to_string(folder.path().join("SHA256SUMS")).unwrap();
+        assert_eq!(text.lines().map(|line| &line[66..]).collect::<Vec<_>>(), ["bin/a", "lib/b", "lib/kernels/c"]);
+        fs::write(folder.path().join("lib/b"), "changed").unwrap();
+        assert!(!check().unwrap().success());
+    }
 }

@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+mod bom;
+mod build_paths;
 mod built;
 mod conformance;
 mod debian;
@@ -145,7 +147,7 @@ enum Command {
         #[arg(long)]
         tiny: bool,
     },
-    /// Write the shippable files to dist/: libraries, command and wheel, for glibc 2.28 and newer
+    /// Write the shippable files to dist/: libraries, command and wheel, for glibc 2.28 and newer, with bills of materials and checksums
     Dist {
         /// Compile the kernels for these targets too, into dist/lib/kernels
         #[arg(long, value_name = "TARGET", value_delimiter = ',')]

@@ -107,6 +107,25 @@ impl Stage {
     }
 }
 
+/// A file that is shipped, and the package it is built from.
+pub struct Shipped {
+    pub package: &'static str,
+    pub file: String,
+    pub is_program: bool,
+}
+
+/// The files that are shipped.
+pub fn shipped() -> impl Iterator<Item = Shipped> {
+    PRODUCTS.iter().map(|product| {
+        let is_program = product.kind == "bin";
+        let file = match is_program {
+            true => format!("{}{}", product.name, std::env::consts::EXE_SUFFIX),
+            false => library_file(product.name),
+        };
+        Shipped { package: product.package, file, is_program }
+    })
+}
+
 /// The packages that are shipped.
 pub fn packages() -> Vec<&'static str> {
     PRODUCTS.iter().map(|product| product.package).collect()
