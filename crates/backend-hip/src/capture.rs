@@ -12,7 +12,7 @@ use exec::{Capture, Captured, ExecError, ThreadId};
 use hip::RawStream;
 use ort_ep::{Error, GraphCapture, Result, view::RunOptions};
 
-use crate::ffi;
+use crate::{ffi, status};
 
 /// The run option that numbers graphs.
 const ID_KEY: &str = "gpu_graph_id";
@@ -62,7 +62,7 @@ impl Recording {
         self.stream = stream.map(ffi::outlive);
         let Some(capture) = &self.capture else { return Ok(None) };
         if self.stream != Some(ffi::outlive(capture.stream())) {
-            return Err(Error::ep_fail("the stream of a run changed while it was captured"));
+            return Err(Error::fail("the stream of a run changed while it was captured"));
         }
         Ok(Some(capture.clone()))
     }
@@ -118,7 +118,7 @@ impl Captures {
         if let Some(stream) = self.stream.get() {
             return Ok(stream);
         }
-        let made = device.stream().map_err(|error| Error::ep_fail(error.to_string()))?;
+        let made = device.stream().map_err(|error| status::of_driver(&error))?;
         Ok(self.stream.get_or_init(|| made))
     }
 
@@ -163,5 +163,6 @@ fn graph_id(options: RunOptions<'_>) -> Result<i32> {
 }
 
 fn failed(error: ExecError) -> Error {
-    Error::ep_fail(format!("graph capture: {error}"))
+    let status = status::of(&error);
+    Error::new(status.code(), format!("graph capture: {}", status.message()))
 }

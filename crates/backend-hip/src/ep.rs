@@ -17,7 +17,7 @@ use crate::{
     partition::{DevicePartition, Watched},
     profile::Profiles,
     runs::Runs,
-    saved, steps,
+    saved, status, steps,
     timed::TimedRuns,
     tuning::Tuning,
 };
@@ -134,7 +134,7 @@ impl HipEp {
         let (name, imported) = (partition.node.name()?, start.elapsed());
         let settings = Settings { planned: Some(self.planned(name)), ..self.tuning.settings(name) };
         let program = Program::with(graph, &*self.device, settings);
-        let program = program.map_err(|error| Error::ep_fail(error.to_string()))?;
+        let program = program.map_err(|error| status::of(&error))?;
         if let Some(explain) = &self.explain {
             explain.record_passes(name, program.fired());
         }

@@ -14,7 +14,7 @@ use ort_ep::{
     view::{KernelContext, Tensor, TensorMut},
 };
 
-use crate::{partition::PerValue, runs::Place};
+use crate::{partition::PerValue, runs::Place, status};
 
 /// The stream of a call.
 pub(crate) fn stream<'a>(context: &'a KernelContext<'_>) -> Result<Option<RawStream<'a>>> {
@@ -53,7 +53,7 @@ pub(crate) fn value<'a>(tensor: &Tensor<'a>, place: &Place<'_>) -> Result<Cow<'a
             let copied =
                 unsafe { device.copy_raw_async(copy.as_mut_ptr(), address, bytes, CopyKind::DeviceToHost, *stream) };
             let done = copied.and_then(|()| device.stream_synchronize(*stream));
-            done.map_err(|error| Error::ep_fail(error.to_string()))?;
+            done.map_err(|error| status::of_driver(&error))?;
             Ok(Cow::Owned(copy))
         }
         // SAFETY: the memory is RAM, whoever allocated it, and ONNX Runtime keeps inputs alive for the run.
@@ -90,7 +90,7 @@ pub(crate) fn run(
     // device reaches all memory of the host driver; the GPU device asks its driver about each address. ONNX Runtime gives outputs that share memory with inputs only
     // to caches updated in place, which plans allow for. It keeps the memory until the call returns, or, with a
     // stream, orders its reuse behind the stream; for a capture its caller keeps it (that is the protocol's contract).
-    unsafe { prepared.run(run, order) }.map_err(|error| Error::ep_fail(error.to_string()))?;
+    unsafe { prepared.run(run, order) }.map_err(|error| status::of(&error))?;
     threads.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 

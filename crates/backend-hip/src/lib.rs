@@ -28,6 +28,7 @@ mod progress;
 mod record;
 mod runs;
 mod saved;
+mod status;
 mod steps;
 mod timed;
 mod tuning;

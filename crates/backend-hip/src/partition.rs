@@ -17,6 +17,7 @@ use crate::{
     ffi,
     profile::{Profiles, Recorder},
     runs::{Place, Runs},
+    status,
     timed::{TimedRun, TimedRuns},
 };
 
@@ -60,7 +61,7 @@ impl DevicePartition {
             _ if !self.reads_values => Ok(()),
             Place::Here => Ok(()),
             Place::Stream(device, stream) => {
-                device.stream_synchronize(*stream).map_err(|error| Error::ep_fail(error.to_string()))
+                device.stream_synchronize(*stream).map_err(|error| status::of_driver(&error))
             }
             Place::Capture(_) => {
                 let graph = self.program.graph();
@@ -100,7 +101,7 @@ impl Partition for DevicePartition {
         }
         let inputs = shapes.iter().zip(&values).map(|(shape, value)| Input { shape, value: value.as_deref() });
         let inputs: PerValue<Input<'_>> = inputs.collect();
-        let prepared = self.program.plan(&inputs).map_err(|error| Error::invalid_argument(error.to_string()))?;
+        let prepared = self.program.plan(&inputs).map_err(|error| status::of(&error))?;
         let mut outputs = PerValue::new();
         for (at, output) in prepared.plan().outputs.iter().enumerate() {
             let shape: PerValue<i64> = output.shape.iter().map(|&extent| extent as i64).collect();

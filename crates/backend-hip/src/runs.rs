@@ -10,7 +10,7 @@ use ort_ep::{
 
 use crate::{
     capture::{Captures, Recording},
-    ffi,
+    ffi, status,
 };
 
 /// The runs of a session.
@@ -94,7 +94,7 @@ impl Runs {
         // Work that a thread of ONNX Runtime's own queued belongs to some run, and this one is as good as any.
         let is_of_other = |queued_by| self.lock().iter().any(|run| run.thread == queued_by);
         let failure = self.ledger.take_failure(|queued_by| queued_by == thread || !is_of_other(queued_by));
-        failure.map_or(Ok(()), |error| Err(Error::ep_fail(error.to_string())))
+        failure.map_or(Ok(()), |error| Err(status::of(&error)))
     }
 
     /// Where the work of a call goes.
@@ -130,9 +130,8 @@ impl Runs {
         if let Some(device) = self.device.get() {
             return Ok(device);
         }
-        let failed = |error: &dyn std::fmt::Display| Error::ep_fail(error.to_string());
-        let driver = hip::Driver::load(self.kind).map_err(|error| failed(&error))?;
-        let mut devices = driver.devices().map_err(|error| failed(&error))?;
+        let driver = hip::Driver::load(self.kind).map_err(|error| status::of_driver(&error.into()))?;
+        let mut devices = driver.devices().map_err(|error| status::of_driver(&error))?;
         if self.ordinal >= devices.len() {
             let (ordinal, count) = (self.ordinal, devices.len());
             return Err(Error::ep_fail(format!("the session is on device {ordinal}, and the driver has {count}")));
@@ -248,6 +247,7 @@ mod tests {
         drop(release);
         let error = runs.end(true).unwrap_err();
         assert!(error.message().contains("Gather"), "{}", error.message());
+        assert_eq!(error.code(), ort_ep::ErrorCode::InvalidArgument, "bad data, although nobody waited for it");
         assert!(runs.end(true).is_ok(), "it was told already");
         holder.join().unwrap();
         stream.synchronize().unwrap();

@@ -5,13 +5,14 @@
 use std::{fmt::Display, path::Path};
 
 use ort_ep::{
-    EpContextNode, Error, FusedPartition, ModelCompatibility, Result,
+    EpContextNode, FusedPartition, ModelCompatibility, Result,
     saved::{self, Blob, Save},
     view::Node,
 };
 
 use crate::{
     mgx::{Program, SavedHeader, Version},
+    status,
     toolchain::Toolchain,
 };
 
@@ -32,7 +33,7 @@ pub(crate) fn node(
     partition: &FusedPartition<'_>,
     tools: &Toolchain,
 ) -> Result<EpContextNode> {
-    let failed = |error: &dyn Display| Error::ep_fail(format!("a partition could not be saved: {error}"));
+    let failed = |error| status::with("a partition could not be saved", &error);
     let version = tools.library.version().map_or_else(String::new, |version| version.to_string());
     let model = partition.graph.model_path()?;
     let model = model.as_deref().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
@@ -44,9 +45,9 @@ pub(crate) fn node(
         ("notes", &format!("target={}", tools.target.name())),
     ];
     let blob = match save.file(partition)? {
-        None => Blob::Embedded(program.save_bytes().map_err(|error| failed(&error))?),
+        None => Blob::Embedded(program.save_bytes().map_err(failed)?),
         Some(path) => {
-            program.save(&path).map_err(|error| failed(&error))?;
+            program.save(&path).map_err(failed)?;
             Blob::File(path)
         }
     };

@@ -232,7 +232,7 @@ fn positions(model: &Model, partition: &FusedPartition<'_>) -> Result<Positions>
         let names = list.into_iter().map(|value| value.map_or(Ok(""), ValueInfo::name)).collect::<Result<Vec<_>>>()?;
         let position = |value: &Value| {
             let at = names.iter().position(|name| *name == value.name);
-            at.ok_or_else(|| Error::ep_fail(format!("{:?} is no value of the fused node", value.name)))
+            at.ok_or_else(|| Error::fail(format!("{:?} is no value of the fused node", value.name)))
         };
         values.iter().map(position).collect()
     };

@@ -11,7 +11,7 @@ use ort_ep::{
     view::HardwareDevice,
 };
 
-use crate::{context, ep::MgxEp, mgx::Library, options::Options, toolchain::Toolchain};
+use crate::{context, ep::MgxEp, mgx::Library, options::Options, status, toolchain::Toolchain};
 
 /// Makes the library's factory.
 pub(crate) fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {
@@ -71,17 +71,18 @@ impl Factory for MgxFactory {
 fn toolchain(request: &EpRequest<'_>, options: Options) -> Result<Toolchain> {
     let metadata = |key: &str| request.devices.first().and_then(|device| device.metadata.get(key));
     let driver = metadata("driver").unwrap_or("host".into());
-    let driver: DriverKind = driver.parse().map_err(|error: hip::UnknownDriver| Error::ep_fail(error.to_string()))?;
+    let driver: DriverKind =
+        driver.parse().map_err(|error: hip::UnknownDriver| Error::invalid_argument(error.to_string()))?;
     let interpreted = options.target == "ref";
     if !interpreted && driver == DriverKind::Nvidia {
         return Err(Error::not_implemented(
             "MIGraphX has no target for the nvidia driver\n  help: use the profile hip",
         ));
     }
-    let library = Library::open(None).map_err(|error| Error::ep_fail(error.to_string()))?;
+    let library = Library::open(None).map_err(status::of)?;
     let target = library.target(&options.target).map_err(|error| {
         let file = library.file().display();
-        Error::ep_fail(format!("MIGraphX in {file} has no target {:?}: {error}", options.target))
+        status::with(&format!("MIGraphX in {file} has no target {:?}", options.target), &error)
     })?;
     let number = metadata("hip_device_id").and_then(|text| text.parse().ok()).unwrap_or(options.device_id);
     let device = match driver {
@@ -106,10 +107,11 @@ fn toolchain(request: &EpRequest<'_>, options: Options) -> Result<Toolchain> {
 }
 
 fn device(kind: DriverKind, number: usize) -> Result<Device> {
-    let failed = |error: &dyn std::fmt::Display| Error::ep_fail(error.to_string());
-    let driver = Driver::load(kind).map_err(|error| failed(&error))?;
-    let devices = driver.devices().map_err(|error| failed(&error))?;
+    let driver = Driver::load(kind).map_err(|error| status::of(hip::HipError::from(error)))?;
+    let devices = driver.devices().map_err(status::of)?;
     let count = devices.len();
     let found = devices.into_iter().find(|device| device.ordinal() == number);
-    found.ok_or_else(|| failed(&format!("there is no device {number} among the {count} of the {kind} driver")))
+    found.ok_or_else(|| {
+        Error::invalid_argument(format!("there is no device {number} among the {count} of the {kind} driver"))
+    })
 }

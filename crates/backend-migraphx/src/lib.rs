@@ -18,6 +18,7 @@ pub mod mgx;
 mod onnx;
 mod options;
 mod partition;
+mod status;
 mod toolchain;
 
 ort_ep::plugin!(factory::create, log_variable = "AMDGPU_EP_LOG");

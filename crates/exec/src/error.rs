@@ -1,4 +1,7 @@
 //! Why a run failed.
+use graph::LowerError;
+use hip::ErrorKind;
+use host_ops::OpError;
 
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -6,14 +9,14 @@
 pub enum ExecError {
     /// The shapes at hand can't be planned.
     #[error(transparent)]
-    Plan(#[from] graph::LowerError),
+    Plan(#[from] LowerError),
     /// A step failed.
     #[error("{node}: {source}")]
     Step {
         /// The node the step came from, as its operator and name.
         node: String,
         /// Why.
-        source: host_ops::OpError,
+        source: OpError,
     },
     /// Data broke an operator's rules, which a kernel found.
     #[error("{node}: an index is out of range")]
@@ -95,4 +98,68 @@ pub enum ExecError {
     /// The driver let go of queued work without doing it.
     #[error("queued work was given up by the driver")]
     Abandoned,
+}
+
+impl ExecError {
+    /// Who can do something about it. Adding a variant means deciding this.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Plan(error) => match error {
+                LowerError::Invalid { .. } | LowerError::TooLarge { .. } => ErrorKind::Argument,
+            },
+            Self::Step { source, .. } => match source {
+                OpError::IndexOutOfRange { .. } => ErrorKind::Argument,
+                OpError::Unsupported { .. } => ErrorKind::Unsupported,
+                OpError::OutOfMemory { .. } => ErrorKind::Memory,
+            },
+            // Data that a kernel found, even if a later run is the one that reports it.
+            Self::Fault { .. } | Self::ForeignCapture => ErrorKind::Argument,
+            Self::NotRecordable { .. } | Self::Untimed { .. } => ErrorKind::Unsupported,
+            Self::OutOfMemory { .. } => ErrorKind::Memory,
+            Self::Launch { source, .. } => source.kind(),
+            Self::Driver(source) => source.kind(),
+            Self::DeviceLost { .. } | Self::Dnn { .. } | Self::Abandoned => ErrorKind::Device,
+            Self::Count { .. } | Self::Panicked => ErrorKind::Bug,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use graph::DType;
+    use hip::{DriverKind, HipError};
+
+    use super::*;
+
+    #[test]
+    fn bad_data_is_the_callers_and_only_the_device_is_the_devices() {
+        let node = || "Gather \"lookup\"".to_owned();
+        let step = |source| ExecError::Step { node: node(), source };
+        let call = |code| HipError::Call { driver: DriverKind::Amd, call: "hipMemcpy", code, text: String::new() };
+        let launch = |source| ExecError::Launch { node: node(), kernel: "gather", source: Box::new(source) };
+        let device = || "gfx1100".to_owned();
+        for (error, want) in [
+            (LowerError::Invalid { node: node(), reason: "rank 9".into() }.into(), ErrorKind::Argument),
+            (LowerError::TooLarge { node: node(), shape: vec![1 << 40, 1 << 40] }.into(), ErrorKind::Argument),
+            (step(OpError::IndexOutOfRange { index: 9, extent: 4 }), ErrorKind::Argument),
+            (step(OpError::Unsupported { prim: "gather", dtype: DType::Bool }), ErrorKind::Unsupported),
+            (step(OpError::OutOfMemory { bytes: 1 }), ErrorKind::Memory),
+            (ExecError::Fault { node: node() }, ErrorKind::Argument),
+            (launch(call(1)), ErrorKind::Device),
+            (launch(call(2)), ErrorKind::Memory),
+            (ExecError::NotRecordable { node: node() }, ErrorKind::Unsupported),
+            (ExecError::OutOfMemory { bytes: 1 }, ErrorKind::Memory),
+            (ExecError::Count { what: "inputs", found: 1, wanted: 2 }, ErrorKind::Bug),
+            (ExecError::DeviceLost { device: device(), node: node(), source: Box::new(call(719)) }, ErrorKind::Device),
+            (call(999).into(), ErrorKind::Device),
+            (call(2).into(), ErrorKind::Memory),
+            (ExecError::Dnn { engine: "MIOPEN".into(), reason: "refused".into() }, ErrorKind::Device),
+            (ExecError::Untimed { why: "no kernel".into() }, ErrorKind::Unsupported),
+            (ExecError::ForeignCapture, ErrorKind::Argument),
+            (ExecError::Panicked, ErrorKind::Bug),
+            (ExecError::Abandoned, ErrorKind::Device),
+        ] {
+            assert_eq!(error.kind(), want, "{error}");
+        }
+    }
 }

@@ -29,6 +29,7 @@ pub use cache::Lru;
 pub use capture::{Capture, Captured};
 pub use device::{Device, Loaded, Observer, Order, Prepared, Run, RunBy, TunedStep};
 pub use error::ExecError;
+pub use hip::ErrorKind;
 pub use host_ops::{Parallel, Pool, Serial};
 pub use kernels::Peak;
 pub use ledger::Ledger;

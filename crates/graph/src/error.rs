@@ -14,7 +14,7 @@ impl Declined {
 
 /// Why a graph can't be planned for the shapes at hand: the model or its input is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
+// Exhaustive: whoever adds a variant decides in `exec::ExecError::kind` who is to blame.
 pub enum LowerError {
     /// A node's inputs break the rules of its operator.
     #[error("{node}: {reason}")]

@@ -76,6 +76,21 @@ impl LoadError {
     }
 }
 
+/// Who can do something about an error. What is told to callers depends on this, and on nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Whoever asked: an index out of range, shapes that do not fit, a stream in the wrong state. Another request may work.
+    Argument,
+    /// Nobody: there is no code for this, or the loaded library is too old for it.
+    Unsupported,
+    /// Whoever holds memory: there was not enough of it at this moment. A smaller request, or the same one later, may work.
+    Memory,
+    /// The machine's owner: the device, its driver or a library that it needs failed. The next request will hardly fare better.
+    Device,
+    /// We: this can't happen.
+    Bug,
+}
+
 /// A driver call failed, or was refused before it was made.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -170,6 +185,20 @@ impl HipError {
         self.code().is_some_and(|code| codes::CAPTURE.contains(&code))
     }
 
+    /// Who can do something about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            HipError::OutOfMemory { .. } => ErrorKind::Memory,
+            HipError::Call { code: codes::OUT_OF_MEMORY, .. } => ErrorKind::Memory,
+            // Someone captures the stream, and asked for what can't be part of a capture.
+            HipError::Call { .. } if self.is_capture() => ErrorKind::Argument,
+            HipError::Call { .. } | HipError::Library(_) => ErrorKind::Device,
+            HipError::Unsupported { .. } => ErrorKind::Unsupported,
+            // Addresses and sizes come from this workspace's own code, whatever the user asked for.
+            HipError::OutOfBounds { .. } | HipError::Foreign { .. } | HipError::Invalid { .. } => ErrorKind::Bug,
+        }
+    }
+
     /// Whether this is an allocation that found no room.
     pub fn is_out_of_memory(&self) -> bool {
         self.code() == Some(codes::OUT_OF_MEMORY)
@@ -228,6 +257,28 @@ impl RtcError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_failures_of_driver_and_device_are_of_kind_device() {
+        let driver = DriverKind::Amd;
+        let call = |code| HipError::Call { driver, call: "hipMemcpyAsync", code, text: "words".into() };
+        let foreign = HipError::Foreign { what: "a stream", found: "here".into(), wanted: "there".into() };
+        for (error, want) in [
+            (HipError::OutOfMemory { driver, device: 0, bytes: 8, free: 0, total: 4 }, ErrorKind::Memory),
+            (call(codes::OUT_OF_MEMORY), ErrorKind::Memory),
+            (call(1), ErrorKind::Device),
+            (call(719), ErrorKind::Device),
+            (call(900), ErrorKind::Argument),
+            (call(908), ErrorKind::Argument),
+            (HipError::Unsupported { driver, symbol: "hipMallocAsync" }, ErrorKind::Unsupported),
+            (HipError::OutOfBounds { offset: 0, bytes: 2, capacity: 1 }, ErrorKind::Bug),
+            (foreign, ErrorKind::Bug),
+            (HipError::Invalid { call: "hipModuleLoadData", reason: "cut short".into() }, ErrorKind::Bug),
+            (LoadError::NotOffered { driver, what: "BLAS" }.into(), ErrorKind::Device),
+        ] {
+            assert_eq!(error.kind(), want, "{error:?}");
+        }
+    }
 
     #[test]
     fn not_found_lists_each_name_with_its_reason_then_the_help() {

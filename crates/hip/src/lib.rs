@@ -46,7 +46,7 @@ pub mod result;
 mod safe;
 pub mod sys;
 
-pub use error::{Attempt, HipError, LoadError, RtcError};
+pub use error::{Attempt, ErrorKind, HipError, LoadError, RtcError};
 pub use kind::{DriverKind, UnknownDriver};
 pub use safe::{
     Algorithm, BlasLt, CaptureMode, CaptureStatus, Compute, CopyKind, DataType, Device, DeviceBuffer, DeviceInfo,

@@ -3,7 +3,7 @@ use graph::DType;
 
 /// Why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
+// Exhaustive: whoever adds a variant decides in `exec::ExecError::kind` who is to blame.
 pub enum OpError {
     /// The primitive does not exist for this type here.
     #[error("{prim} of {dtype} is not supported on the host device")]

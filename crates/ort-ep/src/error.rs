@@ -8,7 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorCode {
-    /// Something failed and no other code fits.
+    /// This call failed, and the next one may work: a bug of the provider, or no memory left.
     Fail,
     /// The caller passed something that can't be used.
     InvalidArgument,
@@ -18,7 +18,8 @@ pub enum ErrorCode {
     NotImplemented,
     /// The model is not what its author meant.
     InvalidGraph,
-    /// The execution provider failed; ONNX Runtime's Python class answers this by running on the CPU.
+    /// The device, its driver or a library that it needs failed. ONNX Runtime's Python class answers this by moving the
+    /// session to the CPU for good.
     EpFail,
     /// A named thing does not exist.
     NotFound,
@@ -73,7 +74,12 @@ impl Error {
         Self::new(ErrorCode::InvalidArgument, message)
     }
 
-    /// The execution provider failed.
+    /// This call failed, and the next one may work: a bug of the provider, or no memory left.
+    pub fn fail(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Fail, message)
+    }
+
+    /// The device, its driver or a library that it needs failed. Never for bad data: see [`ErrorCode::EpFail`].
     pub fn ep_fail(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::EpFail, message)
     }

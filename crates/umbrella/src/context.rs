@@ -7,8 +7,8 @@ use ort_ep::{MemoryDevice, Result};
 use crate::{
     AMD_VENDOR_ID,
     arena::Arena,
-    hip_error,
     memory::{DeviceSource, PinnedSource},
+    status::hip_error,
     stream::{StreamFences, StreamSet},
 };
 

@@ -28,6 +28,7 @@ mod ownership;
 pub mod routing;
 mod selection;
 pub mod session_route;
+mod status;
 mod stream;
 mod transfer;
 mod trust;
@@ -37,8 +38,3 @@ ort_ep::plugin!(factory::create, log_variable = "AMDGPU_EP_LOG");
 
 /// AMD's PCI vendor id: what our memory goes by, on every driver.
 const AMD_VENDOR_ID: u32 = 0x1002;
-
-/// A driver's error as ONNX Runtime shows it.
-fn hip_error(error: hip::HipError) -> ort_ep::Error {
-    ort_ep::Error::ep_fail(error.to_string())
-}

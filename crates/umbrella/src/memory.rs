@@ -2,13 +2,14 @@
 use std::sync::Arc;
 
 use hip::{Device, DeviceBuffer, HipError, PinnedBuffer};
-use ort_ep::{Allocator, AllocatorStats, Error, Result, view::RawStream};
+use ort_ep::{Allocator, AllocatorStats, Result, view::RawStream};
 
 use crate::{
     arena::{self, Arena, Source, Statistics},
     context::DeviceContext,
     ffi::Lease,
     ownership::{self, Entry, Owner},
+    status,
     stream::StreamFences,
 };
 
@@ -113,7 +114,7 @@ where
     S: Source<Error = HipError>,
 {
     let block = arena.alloc(bytes, stream.map(|stream| stream.as_ptr() as usize));
-    block.map(Lease).map_err(|error| Error::ep_fail(error.to_string()))
+    block.map(Lease).map_err(status::arena_error)
 }
 
 fn stats(from: Statistics) -> AllocatorStats {

@@ -108,7 +108,8 @@ fn refused(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Contradiction { .. } => Error::invalid_argument(text),
         Refusal::WindowsOnly { .. } => Error::not_implemented(text),
-        _ => Error::ep_fail(text),
+        // A library or a device that is missing, which the session can't be made without.
+        Refusal::Unusable(_) | Refusal::NoneLeft(_) => Error::ep_fail(text),
     }
 }
 

@@ -7,7 +7,7 @@ use ort_ep::{Notification, Result, Stream, SyncStream, view::RawStream};
 use crate::{
     arena::{Fence, Fences, StreamId},
     context::DeviceContext,
-    hip_error,
+    status::hip_error,
 };
 
 /// The living streams of a device.

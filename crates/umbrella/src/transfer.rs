@@ -9,8 +9,8 @@ use crate::{
     context::DeviceContext,
     copy_plan::{CopyPlan, Mover, Place},
     ffi::{self, Bytes},
-    hip_error,
     ownership::{self, Owner},
+    status::hip_error,
 };
 
 /// Copies tensors for ONNX Runtime. Holds no state of any session: the environment's instance serves all of them.
@@ -126,12 +126,12 @@ impl Transfer {
 
 /// Only copies to or from ordinary host memory are waited for, and none of these can be part of a capture.
 fn wait_error(error: HipError) -> Error {
-    match error.code() {
-        Some(900..=908) => Error::invalid_argument(
+    if error.is_capture() {
+        return Error::invalid_argument(
             "the run is being captured, and a tensor of it lies in CPU memory: a replay would not copy it\n  help: bind all inputs and outputs to device memory (IOBinding), or set the run option gpu_graph_id to -1",
-        ),
-        _ => hip_error(error),
+        );
     }
+    hip_error(error)
 }
 
 impl DataTransfer for Transfer {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hip::Attempt;
+use hip::{Attempt, ErrorKind};
 
 use super::Feature;
 
@@ -84,6 +84,18 @@ pub enum MgxError {
 }
 
 impl MgxError {
+    /// Who can do something about it. Adding a variant means deciding this.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotFound { .. } | Self::Incomplete { .. } => ErrorKind::Device,
+            // A bad parameter or an unknown target, which were given to it.
+            Self::Call { status: 1 | 3, .. } | Self::Refused { .. } => ErrorKind::Argument,
+            Self::Call { .. } => ErrorKind::Device,
+            Self::Unsupported { .. } => ErrorKind::Unsupported,
+            Self::Answer { .. } => ErrorKind::Bug,
+        }
+    }
+
     pub(super) fn refused(what: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Refused { what: what.into(), reason: reason.into() }
     }
@@ -105,6 +117,24 @@ mod tests {
             "MIGraphX failed while compiling for gpu: migraphx_program_compile gave status 4 (unknown error)\n  \
              help: MIGraphX wrote its reason to stderr"
         );
+    }
+
+    #[test]
+    fn what_was_given_to_migraphx_is_the_callers_and_what_it_does_itself_is_the_devices() {
+        let call = |status| MgxError::Call { call: "program_run", status, doing: "running".into() };
+        let file = || PathBuf::from("/l/libmigraphx_c.so.3");
+        for (error, want) in [
+            (MgxError::NotFound { attempts: Vec::new() }, ErrorKind::Device),
+            (MgxError::Incomplete { file: file(), missing: Vec::new() }, ErrorKind::Device),
+            (call(1), ErrorKind::Argument),
+            (call(3), ErrorKind::Argument),
+            (call(4), ErrorKind::Device),
+            (MgxError::Unsupported { feature: Feature::Bf16, file: file() }, ErrorKind::Unsupported),
+            (MgxError::refused("a name", "it holds a NUL byte"), ErrorKind::Argument),
+            (MgxError::answer("no address"), ErrorKind::Bug),
+        ] {
+            assert_eq!(error.kind(), want, "{error}");
+        }
     }
 
     #[test]

@@ -5,10 +5,13 @@ use ort_ep::{ElementType, Error, Result};
 
 use super::{
     boxes::{each_run, row_major},
-    memory::{Buffer, Mover, failed},
+    memory::{Buffer, Mover},
     padding::{Along, Padding},
 };
-use crate::mgx::{Parameter, Program, Results, Role, Shape};
+use crate::{
+    mgx::{Parameter, Program, Results, Role, Shape},
+    status,
+};
 
 /// A compiled program, and staging memory for what can't be bound as it is.
 pub(super) struct Loaded {
@@ -77,7 +80,7 @@ impl Loaded {
     /// # Errors
     /// MIGraphX describes the program in ways that can't be used.
     pub fn new(program: Program, replay: bool) -> Result<Self> {
-        let (parameters, outputs) = (program.parameters().map_err(failed)?, program.outputs().map_err(failed)?);
+        let (parameters, outputs) = (program.parameters().map_err(status::of)?, program.outputs().map_err(status::of)?);
         let replay = if replay { Replay::Wanted } else { Replay::Off };
         Ok(Self { program, parameters, outputs, staging: HashMap::new(), replay })
     }
@@ -120,7 +123,7 @@ impl Loaded {
             }
         }
         // SAFETY: each binding is memory of the parameter's shape: staging, or a tensor whose shape was compared with it.
-        let results = unsafe { program.run(&named, call.stream) }.map_err(failed)?;
+        let results = unsafe { program.run(&named, call.stream) }.map_err(status::of)?;
         let outputs = placed(&results)?;
         // SAFETY: as promised by the caller; the results are alive until after the wait.
         unsafe { deliver(call, &outputs)? };
@@ -191,24 +194,24 @@ impl Replay {
         stream: hip::RawStream<'_>,
     ) -> Result<Vec<Placed>> {
         if let Self::Recorded { capture, outputs } = self {
-            capture.launch(stream).map_err(failed)?;
+            capture.launch(stream).map_err(status::of)?;
             return Ok(outputs.clone());
         }
         let raw = Some(stream.as_ptr());
         // What MIGraphX sets up on first use can't be captured.
         for _ in 0..2 {
             // SAFETY: the caller's promise.
-            unsafe { program.run(bindings, raw) }.map_err(failed)?;
-            device.stream_synchronize(stream).map_err(failed)?;
+            unsafe { program.run(bindings, raw) }.map_err(status::of)?;
+            device.stream_synchronize(stream).map_err(status::of)?;
         }
-        device.begin_capture(stream, hip::CaptureMode::Relaxed).map_err(failed)?;
+        device.begin_capture(stream, hip::CaptureMode::Relaxed).map_err(status::of)?;
         // SAFETY: as above.
-        let outcome = unsafe { program.run(bindings, raw) }.map_err(failed).and_then(|results| placed(&results));
-        let graph = device.end_capture(stream).map_err(failed);
+        let outcome = unsafe { program.run(bindings, raw) }.map_err(status::of).and_then(|results| placed(&results));
+        let graph = device.end_capture(stream).map_err(status::of);
         let (outputs, graph) = (outcome?, graph?);
-        let capture = graph.instantiate().map_err(failed)?;
+        let capture = graph.instantiate().map_err(status::of)?;
         tracing::debug!(target: "amdgpu_ep::run", nodes = graph.node_count().unwrap_or(0), "captured");
-        capture.launch(stream).map_err(failed)?;
+        capture.launch(stream).map_err(status::of)?;
         *self = Self::Recorded { capture, outputs: outputs.clone() };
         Ok(outputs)
     }
@@ -216,8 +219,8 @@ impl Replay {
 
 fn placed(results: &Results<'_>) -> Result<Vec<Placed>> {
     let place = |index| {
-        let address = results.address(index).map_err(failed)?.expose_provenance();
-        Ok(Placed { address, shape: results.shape(index).map_err(failed)? })
+        let address = results.address(index).map_err(status::of)?.expose_provenance();
+        Ok(Placed { address, shape: results.shape(index).map_err(status::of)? })
     };
     (0..results.len()).map(place).collect()
 }
@@ -225,7 +228,7 @@ fn placed(results: &Results<'_>) -> Result<Vec<Placed>> {
 fn find<'a>(call: &Call<'a>, name: &str) -> Result<(&'a Input<'a>, &'a [usize])> {
     let at = call.inputs.iter().position(|input| input.name == name);
     let at =
-        at.ok_or_else(|| Error::ep_fail(format!("the program wants {name:?}, which is no input of the partition")))?;
+        at.ok_or_else(|| Error::fail(format!("the program wants {name:?}, which is no input of the partition")))?;
     Ok((&call.inputs[at], &call.padding.shapes[at]))
 }
 
@@ -239,7 +242,7 @@ fn check(parameter: &Parameter, input: &Input<'_>, padded: &[usize]) -> Result<(
     if same_lengths(&shape.lengths, padded) && shape.element == input.element {
         return Ok(());
     }
-    Err(Error::ep_fail(format!(
+    Err(Error::invalid_argument(format!(
         "input {:?} is {:?} {padded:?}, and the program was compiled for {:?} {:?}",
         input.name, input.element, shape.element, shape.lengths
     )))
@@ -294,7 +297,7 @@ unsafe fn stage(
 unsafe fn deliver(call: &Call<'_>, results: &[Placed]) -> Result<()> {
     if results.len() != call.outputs.len() {
         let (found, wanted) = (results.len(), call.outputs.len());
-        return Err(Error::ep_fail(format!("the program gave {found} outputs, and {wanted} were expected")));
+        return Err(Error::fail(format!("the program gave {found} outputs, and {wanted} were expected")));
     }
     for (result, output) in results.iter().zip(call.outputs) {
         if output.address.is_null() || output.bytes == 0 || result.address == output.address.addr() {
@@ -314,6 +317,6 @@ unsafe fn deliver(call: &Call<'_>, results: &[Placed]) -> Result<()> {
 fn element_bytes(shape: &Shape) -> Result<usize> {
     match shape.element.bits() {
         Some(bits) if bits >= 8 => Ok(bits / 8),
-        _ => Err(Error::ep_fail(format!("{:?} can't be an input or output of a partition", shape.element))),
+        _ => Err(Error::not_implemented(format!("{:?} can't be an input or output of a partition", shape.element))),
     }
 }

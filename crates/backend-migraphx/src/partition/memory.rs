@@ -1,10 +1,7 @@
 //! Memory of a run, and copies between its places.
 use ort_ep::{Error, Result};
 
-/// Turns a driver's error into one of ONNX Runtime.
-pub(super) fn failed(error: impl std::fmt::Display) -> Error {
-    Error::ep_fail(error.to_string())
-}
+use crate::status;
 
 /// Memory of our own.
 pub(super) enum Buffer {
@@ -20,8 +17,14 @@ impl Buffer {
     /// There is none left.
     pub fn new(bytes: usize, device: Option<&hip::Device>) -> Result<Self> {
         match device {
-            None => Ok(Self::Host(vec![0; bytes.div_ceil(8)])),
-            Some(device) => device.alloc(bytes).map(Self::Device).map_err(failed),
+            None => {
+                let (mut words, count) = (Vec::new(), bytes.div_ceil(8));
+                let reserved = words.try_reserve_exact(count);
+                reserved.map_err(|_| Error::fail(format!("could not allocate {bytes} bytes of host memory")))?;
+                words.resize(count, 0);
+                Ok(Self::Host(words))
+            }
+            Some(device) => device.alloc(bytes).map(Self::Device).map_err(status::of),
         }
     }
 
@@ -53,7 +56,8 @@ impl Mover<'_> {
             Self::Host => unsafe { std::ptr::copy(from, to, bytes) },
             Self::Stream(device, stream) => {
                 // SAFETY: the caller's promise.
-                unsafe { device.copy_raw_async(to, from, bytes, hip::CopyKind::Default, stream) }.map_err(failed)?;
+                unsafe { device.copy_raw_async(to, from, bytes, hip::CopyKind::Default, stream) }
+                    .map_err(status::of)?;
             }
         }
         Ok(())
@@ -68,9 +72,9 @@ impl Mover<'_> {
             (_, Buffer::Host(words)) => words.fill(0),
             // SAFETY: the caller's promise.
             (Self::Stream(device, stream), Buffer::Device(buffer)) => unsafe {
-                device.fill_raw_async(buffer.address().as_ptr(), 0, bytes, stream).map_err(failed)?;
+                device.fill_raw_async(buffer.address().as_ptr(), 0, bytes, stream).map_err(status::of)?;
             },
-            (Self::Host, Buffer::Device(buffer)) => buffer.fill(0, bytes, 0).map_err(failed)?,
+            (Self::Host, Buffer::Device(buffer)) => buffer.fill(0, bytes, 0).map_err(status::of)?,
         }
         Ok(())
     }
@@ -79,7 +83,7 @@ impl Mover<'_> {
     pub fn wait(self) -> Result<()> {
         match self {
             Self::Host => Ok(()),
-            Self::Stream(device, stream) => device.stream_synchronize(stream).map_err(failed),
+            Self::Stream(device, stream) => device.stream_synchronize(stream).map_err(status::of),
         }
     }
 }

@@ -7,10 +7,11 @@ use ort_ep::{
 use super::{
     MgxPartition,
     loaded::{Call, Input, Output},
-    memory::{Mover, failed},
+    memory::Mover,
     padding,
     programs::State,
 };
+use crate::status;
 
 /// The inputs of a run.
 pub(super) struct Tensors<'a> {
@@ -29,7 +30,7 @@ pub(super) fn compute(partition: &MgxPartition, context: &KernelContext<'_>) -> 
     partition.shared.ensure(&mut state, &padding.shapes);
     let loaded = match &mut *state {
         State::Ready(loaded) => loaded,
-        State::Empty => return Err(Error::ep_fail("a program was not compiled")),
+        State::Empty => return Err(Error::fail("a program was not compiled")),
         State::Failed(reason) => {
             let reason = reason.clone();
             drop(state);
@@ -69,7 +70,7 @@ pub(super) fn compute(partition: &MgxPartition, context: &KernelContext<'_>) -> 
         same_memory: !on_host || matches!(mover, Mover::Host),
     };
     let current =
-        if on_host { None } else { tools.device.as_ref().map(hip::Device::enter).transpose().map_err(failed)? };
+        if on_host { None } else { tools.device.as_ref().map(hip::Device::enter).transpose().map_err(status::of)? };
     // SAFETY: ONNX Runtime keeps inputs and outputs for the call, in the shapes read above; nobody else writes outputs. On
     // the host driver and without one, all memory is RAM; elsewhere tensors lie in the device's memory, which its
     // programs use directly and others through the mover.
@@ -131,7 +132,7 @@ fn mover<'a>(partition: &'a MgxPartition, context: &KernelContext<'_>) -> Result
     };
     if tools.runs_on_host() && device.kind() == hip::DriverKind::Host {
         if given.is_some() {
-            device.stream_synchronize(stream).map_err(failed)?;
+            device.stream_synchronize(stream).map_err(status::of)?;
         }
         return Ok(Mover::Host);
     }

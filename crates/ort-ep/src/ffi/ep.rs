@@ -252,7 +252,7 @@ unsafe extern "system" fn compile(
         let compiled = ep.compile(&partitions)?;
         if compiled.len() != count {
             let found = compiled.len();
-            return Err(Error::ep_fail(format!("compile gave {found} results for {count} partitions")));
+            return Err(Error::fail(format!("compile gave {found} results for {count} partitions")));
         }
         for (index, (compiled, partition)) in compiled.into_iter().zip(&partitions).enumerate() {
             let node = compiled

@@ -461,7 +461,7 @@ unsafe extern "system" fn get_custom_op_domains(
         let domains: Vec<CustomOpDomain> = this.inner.custom_op_domains();
         if domains.len() < count {
             let found = domains.len();
-            return Err(Error::ep_fail(format!("there are {found} custom-op domains, and {count} were asked for")));
+            return Err(Error::fail(format!("there are {found} custom-op domains, and {count} were asked for")));
         }
         for (index, domain) in domains.iter().take(count).enumerate() {
             // SAFETY: the array has room for `count` entries.

@@ -63,7 +63,8 @@ pub(super) fn guard<T>(entry: &'static str, body: impl FnOnce() -> Result<T>) ->
         let text = panic_text(&*panic);
         // The payload's own destructor may panic too.
         std::mem::forget(panic);
-        Err(Error::ep_fail(format!(
+        // Not EP_FAIL: data may be what made it panic, and one bad request must not move a Python session to the CPU for good.
+        Err(Error::fail(format!(
             "{entry} panicked: {text}\n  help: this is a bug of the execution provider, please report it"
         )))
     })
@@ -83,6 +84,7 @@ mod tests {
     fn a_panic_becomes_an_error_that_names_the_entry() {
         let error = guard::<()>("Compute", || panic!("index {} out of range", 7)).unwrap_err();
         assert!(error.message().starts_with("Compute panicked: index 7 out of range"), "{error}");
+        assert_eq!(error.code(), crate::ErrorCode::Fail);
     }
 
     #[test]

@@ -21,7 +21,7 @@ impl HostBlock {
     /// # Errors
     /// Out of memory.
     pub fn new(bytes: usize) -> Result<Self> {
-        let out_of_memory = || Error::ep_fail(format!("out of host memory: {bytes} bytes were asked for"));
+        let out_of_memory = || Error::fail(format!("out of host memory: {bytes} bytes were asked for"));
         let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| out_of_memory())?;
         // SAFETY: the layout is not empty.
         let address = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(out_of_memory)?;

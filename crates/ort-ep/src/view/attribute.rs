@@ -160,7 +160,7 @@ impl<'a> Attribute<'a> {
             return probe.map(|()| Vec::new());
         }
         if !bytes.is_multiple_of(size_of::<T>()) {
-            return Err(Error::ep_fail(format!("ReadOpAttr: {bytes} bytes are no whole number of elements")));
+            return Err(Error::fail(format!("ReadOpAttr: {bytes} bytes are no whole number of elements")));
         }
         let mut values = vec![blank; bytes / size_of::<T>()];
         // SAFETY: as above; the list has room for `bytes` bytes of plain elements.

@@ -252,7 +252,7 @@ impl ModelMetadata {
             call!(runtime, GetAllocatorWithDefaultOptions(&mut allocator))?;
             call!(runtime, ModelMetadataGetCustomMetadataMapKeys(self.raw, allocator, &mut keys, &mut len))?;
         }
-        let len = usize::try_from(len).map_err(|_| Error::ep_fail("the model's metadata has a negative length"))?;
+        let len = usize::try_from(len).map_err(|_| Error::fail("the model's metadata has a negative length"))?;
         let free = |memory: *mut c_void| {
             // SAFETY: everything given to `free` below came from this allocator and is given to it once.
             let status = unsafe { runtime.api.AllocatorFree(allocator, memory) };

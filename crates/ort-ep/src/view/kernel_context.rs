@@ -112,7 +112,7 @@ impl<'a> KernelContext<'a> {
         let mut output = unsafe { TensorMut::lent(self.runtime, value, loan) };
         // Where an allocator has nothing left, the runtime (seen in 1.31.1) hands out a tensor at address zero.
         if !shape.contains(&0) && output.address()?.is_null() {
-            return Err(Error::ep_fail(format!("there is no memory for output {index} of shape {shape:?}")));
+            return Err(Error::fail(format!("there is no memory for output {index} of shape {shape:?}")));
         }
         Ok(Some(output))
     }

@@ -96,7 +96,7 @@ impl OwnedKeyValues {
         // SAFETY: the out-pointer is ours.
         unsafe { runtime.api.CreateKeyValuePairs(&mut raw) };
         if raw.is_null() {
-            return Err(Error::ep_fail("CreateKeyValuePairs: the runtime gave no pairs"));
+            return Err(Error::fail("CreateKeyValuePairs: the runtime gave no pairs"));
         }
         Ok(Self { runtime, raw })
     }

@@ -32,7 +32,7 @@ impl KernelContext<'_> {
         unsafe { call!(self.runtime, KernelContext_ParallelFor(self.raw, run_part::<F>, total, batches, data))? };
         match job.panicked.into_inner().unwrap_or_else(PoisonError::into_inner) {
             None => Ok(()),
-            Some((index, message)) => Err(Error::ep_fail(format!("part {index} of {total} panicked: {message}"))),
+            Some((index, message)) => Err(Error::fail(format!("part {index} of {total} panicked: {message}"))),
         }
     }
 }

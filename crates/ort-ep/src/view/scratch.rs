@@ -17,7 +17,7 @@ impl KernelContext<'_> {
         // SAFETY: `from_raw`'s caller vouches for the context; the out-pointer is ours.
         unsafe { call!(self.runtime, KernelContext_GetAllocator(self.raw, info.raw, &mut allocator))? };
         if allocator.is_null() {
-            return Err(Error::ep_fail(format!("the session has no allocator for {memory:?}")));
+            return Err(Error::fail(format!("the session has no allocator for {memory:?}")));
         }
         let mut scratch =
             Scratch { runtime: self.runtime, allocator, address: ptr::null_mut(), bytes, life: PhantomData };

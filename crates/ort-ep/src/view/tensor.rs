@@ -74,7 +74,7 @@ impl<'a> Tensor<'a> {
     pub(super) fn check_empty(self) -> Result<()> {
         match self.size_bytes()? {
             0 => Ok(()),
-            bytes => Err(Error::ep_fail(format!("there is no memory for a tensor of {bytes} bytes"))),
+            bytes => Err(Error::fail(format!("there is no memory for a tensor of {bytes} bytes"))),
         }
     }
 

@@ -1,0 +1,45 @@
+//! Errors as ONNX Runtime reports them.
+use exec::{ErrorKind, ExecError};
+use hip::HipError;
+use ort_ep::{Error, ErrorCode};
+
+/// The status of an error of the engine.
+pub(crate) fn of(error: &ExecError) -> Error {
+    Error::new(code(error.kind()), error.to_string())
+}
+
+/// The status of an error of the driver.
+pub(crate) fn of_driver(error: &HipError) -> Error {
+    Error::new(code(error.kind()), error.to_string())
+}
+
+/// Only the device's own failures are `EP_FAIL`: ONNX Runtime's Python package moves the session to the CPU for good on it,
+/// which neither a bad request nor a full device deserves. docs/debugging.md has the table.
+fn code(kind: ErrorKind) -> ErrorCode {
+    match kind {
+        ErrorKind::Argument => ErrorCode::InvalidArgument,
+        ErrorKind::Unsupported => ErrorCode::NotImplemented,
+        ErrorKind::Device => ErrorCode::EpFail,
+        ErrorKind::Memory | ErrorKind::Bug => ErrorCode::Fail,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_device_costs_the_session() {
+        for (kind, want) in [
+            (ErrorKind::Argument, ErrorCode::InvalidArgument),
+            (ErrorKind::Unsupported, ErrorCode::NotImplemented),
+            (ErrorKind::Memory, ErrorCode::Fail),
+            (ErrorKind::Device, ErrorCode::EpFail),
+            (ErrorKind::Bug, ErrorCode::Fail),
+        ] {
+            assert_eq!(code(kind), want, "{kind:?}");
+        }
+        let fault = ExecError::Fault { node: "Gather \"lookup\"".into() };
+        assert_eq!(of(&fault), Error::invalid_argument(fault.to_string()));
+    }
+}

@@ -1,0 +1,66 @@
+//! Errors of the device as ONNX Runtime reports them.
+use hip::{ErrorKind, HipError};
+use ort_ep::{Error, ErrorCode};
+
+use crate::arena::ArenaError;
+
+/// A driver's error.
+pub(crate) fn hip_error(error: HipError) -> Error {
+    Error::new(code(error.kind()), error.to_string())
+}
+
+/// An allocator's error.
+pub(crate) fn arena_error(error: ArenaError<HipError>) -> Error {
+    let kind = match &error {
+        ArenaError::OutOfMemory { source, .. } => match source.kind() {
+            // A device that does not work any more gives no memory either.
+            ErrorKind::Device => ErrorKind::Device,
+            _ => ErrorKind::Memory,
+        },
+        ArenaError::TooLarge { .. } => ErrorKind::Argument,
+    };
+    Error::new(code(kind), error.to_string())
+}
+
+/// Only the device's own failures are `EP_FAIL`: ONNX Runtime's Python package moves the session to the CPU for good on it,
+/// which neither a bad request nor a full device deserves. docs/debugging.md has the table.
+fn code(kind: ErrorKind) -> ErrorCode {
+    match kind {
+        ErrorKind::Argument => ErrorCode::InvalidArgument,
+        ErrorKind::Unsupported => ErrorCode::NotImplemented,
+        ErrorKind::Device => ErrorCode::EpFail,
+        ErrorKind::Memory | ErrorKind::Bug => ErrorCode::Fail,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hip::DriverKind;
+
+    use super::*;
+
+    #[test]
+    fn only_the_device_costs_the_session() {
+        for (kind, want) in [
+            (ErrorKind::Argument, ErrorCode::InvalidArgument),
+            (ErrorKind::Unsupported, ErrorCode::NotImplemented),
+            (ErrorKind::Memory, ErrorCode::Fail),
+            (ErrorKind::Device, ErrorCode::EpFail),
+            (ErrorKind::Bug, ErrorCode::Fail),
+        ] {
+            assert_eq!(code(kind), want, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_device_keeps_its_sessions_and_a_lost_one_does_not() {
+        let driver = DriverKind::Amd;
+        let lost = HipError::Call { driver, call: "hipMalloc", code: 719, text: "launch failure".into() };
+        let full = HipError::OutOfMemory { driver, device: 0, bytes: 9, free: 1, total: 8 };
+        for (source, want) in [(full, ErrorCode::Fail), (lost, ErrorCode::EpFail)] {
+            let error = ArenaError::OutOfMemory { asked: 9, in_use: 7, cached: 0, source };
+            assert_eq!(arena_error(error).code(), want);
+        }
+        assert_eq!(arena_error(ArenaError::TooLarge { asked: usize::MAX }).code(), ErrorCode::InvalidArgument);
+    }
+}
