@@ -18,6 +18,21 @@ def one_node(op_type, *inputs, opset=21, outputs=1, out_type=TensorProto.FLOAT, 
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10), feeds
 
 
+def chain(huge, kind, *nodes, out_type=TensorProto.FLOAT):
+    """(model, inputs by name) of nodes after an Expand to a huge shape, which nobody has to store: each is (operator, inputs,
+    attributes), reads `big`, the result of the one before it or a feed, and makes the next `big`."""
+    feeds = {"x": np.ones(1, kind), "shape": ints(*huge), "row": np.ones((1, 3), np.float32), "axes": ints(-1), "flag": np.array([True])}
+    made = [helper.make_node("Expand", ["x", "shape"], ["big0"])]
+    for at, (op_type, inputs, attributes) in enumerate(nodes):
+        names = [f"big{at}" if name == "big" else name for name in inputs]
+        made.append(helper.make_node(op_type, names, [f"big{at + 1}"], **attributes))
+    feeds = {name: array for name, array in feeds.items() if any(name in node.input for node in made)}
+    given = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), None) for name, array in feeds.items()]
+    outputs = [helper.make_tensor_value_info(made[-1].output[0], out_type, None)]
+    graph = helper.make_graph(made, "absurd", given, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), feeds
+
+
 def ints(*numbers):
     return np.array(numbers, np.int64)
 
@@ -27,7 +42,7 @@ def floats(*numbers):
 
 
 def absurd(rng):
-    huge, other = rng.choice(HUGE), rng.choice(HUGE)
+    huge, other, immense = rng.choice(HUGE), rng.choice(HUGE), rng.choice(HUGE[2:])
     image = np.ones((1, 1, 4, 4), np.float32)
     return rng.choice((
         lambda: one_node("ConstantOfShape", ints(huge, 6)),
@@ -61,5 +76,20 @@ def absurd(rng):
         lambda: one_node("Flatten", X, axis=huge),
         lambda: one_node("MatMul", np.ones((1 << 20, 1), np.float32), np.ones((1, 1 << 20), np.float32)),
         lambda: one_node("Einsum", np.ones(1 << 13, np.float32), np.ones(1 << 13, np.float32), np.ones(1 << 13, np.float32), equation="i,j,k->ijk"),
+        # Work without memory: what is read is a repetition.
+        lambda: chain((immense,), np.float32, ("ReduceMax", ["big", "axes"], {})),
+        lambda: chain((1 << 20, 1 << 20), np.float32, ("ReduceSum", ["big"], {"keepdims": 0})),
+        lambda: chain((1 << 20, 1 << 20), np.float32, ("Transpose", ["big"], {}), ("ReduceMean", ["big", "axes"], {}), ("Neg", ["big"], {})),
+        lambda: chain((immense,), np.int64, ("ArgMax", ["big"], {}), out_type=TensorProto.INT64),
+        lambda: chain((1 << 30, 1 << 30), np.float32, ("MatMul", ["big", "big"], {}), ("ReduceMax", ["big"], {})),
+        lambda: chain((1 << 40, 3), np.float32, ("Add", ["big", "row"], {}), ("ReduceMax", ["big"], {})),
+        lambda: chain((huge, 2, other), np.float32, ("Where", ["flag", "big", "big"], {})),
+        lambda: chain((1 << 40,), np.float32, ("Size", ["big"], {}), out_type=TensorProto.INT64),
+        lambda: chain((1 << 40,), np.int64, ("Reshape", ["row", "big"], {})),
+        lambda: chain((1 << 40,), np.int64, ("Expand", ["row", "big"], {})),
+        lambda: chain((immense,), np.float32, ("NonZero", ["big"], {}), out_type=TensorProto.INT64),
+        lambda: chain((1 << 40,), np.float32, ("Softmax", ["big"], {}), ("ReduceMax", ["big"], {})),
+        lambda: one_node("MaxPool", image, kernel_shape=[1 << 40, 1 << 40], pads=[1 << 39] * 4),
+        lambda: one_node("AveragePool", image, kernel_shape=[1 << 30, 1 << 30], pads=[(1 << 29) + 2] * 4, count_include_pad=1),
         lambda: one_node("LSTM", np.ones((1, 1, 2), np.float32), np.ones((1, 8, 2), np.float32), np.ones((1, 8, 2), np.float32), hidden_size=huge, outputs=3),
     ))()

@@ -96,12 +96,20 @@ impl CompiledModels for HipEp {
 }
 
 impl HipEp {
-    /// Makes the plan of a partition whose shapes are known, if the device is slow to do so: its first run then pays nothing. A
+    /// Makes the plan of a partition whose shapes are fixed, if the device is slow to do so: its first run then pays nothing. A
     /// session that only compiles a model makes none. What goes wrong is told by the first run.
-    fn plan_ahead(&self, program: &Program, partition: &FusedPartition<'_>) -> Result<()> {
+    fn plan_ahead(&self, program: &Program, shapes: &[Vec<usize>]) {
         if !self.device.plans_ahead() || self.save.is_some() {
-            return Ok(());
+            return;
         }
+        let inputs: Vec<_> = shapes.iter().map(|shape| Input { shape, value: None }).collect();
+        if let Err(error) = program.plan(&inputs) {
+            tracing::debug!(target: "amdgpu_ep::compile", %error, "no plan could be made before the first run");
+        }
+    }
+
+    /// The shapes of a partition's inputs, if the model says them all and no value decides about others.
+    fn fixed_shapes(program: &Program, partition: &FusedPartition<'_>) -> Result<Option<Vec<Vec<usize>>>> {
         let mut known = HashMap::new();
         for value in partition.node.inputs()?.into_iter().flatten() {
             if let Some(shape) = convert::value_shape(value)? {
@@ -111,14 +119,9 @@ impl HipEp {
         let graph = program.graph();
         let shapes = graph.inputs().iter().enumerate().map(|(at, id)| match program.needs_value(at) {
             true => None,
-            false => Some(Input { shape: known.get(&graph.value(*id).name)?, value: None }),
+            false => known.get(&graph.value(*id).name).cloned(),
         });
-        if let Some(inputs) = shapes.collect::<Option<Vec<_>>>()
-            && let Err(error) = program.plan(&inputs)
-        {
-            tracing::debug!(target: "amdgpu_ep::compile", %error, "no plan could be made before the first run");
-        }
-        Ok(())
+        Ok(shapes.collect())
     }
 
     /// Plans for shapes that are not known yet are made by the first run with them.
@@ -139,7 +142,8 @@ impl HipEp {
             explain.record_passes(name, program.fired());
         }
         let passed = start.elapsed() - imported;
-        self.plan_ahead(&program, partition)?;
+        let shapes = Self::fixed_shapes(&program, partition)?;
+        shapes.iter().for_each(|shapes| self.plan_ahead(&program, shapes));
         let (took, planned) = (start.elapsed(), start.elapsed() - imported - passed);
         tracing::debug!(
             target: "amdgpu_ep::compile",
@@ -150,7 +154,7 @@ impl HipEp {
             timed: self.timed.clone().map(|runs| (runs, name.into())),
             peak: self.device.peak(),
         };
-        let partition = DevicePartition::new(program, self.runs.clone(), watched);
+        let partition = DevicePartition::new(program, shapes.is_some(), self.runs.clone(), watched);
         Ok(Compiled { partition: Box::new(partition), context_node })
     }
 

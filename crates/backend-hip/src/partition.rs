@@ -29,6 +29,8 @@ pub(crate) struct DevicePartition {
     program: Program,
     /// True if the values of some inputs decide about shapes.
     reads_values: bool,
+    /// True if the model says all shapes, so that no request decides about one.
+    is_fixed: bool,
     runs: Arc<Runs>,
     watched: Watched,
 }
@@ -44,9 +46,9 @@ pub(crate) struct Watched {
 }
 
 impl DevicePartition {
-    pub fn new(program: Program, runs: Arc<Runs>, watched: Watched) -> Self {
+    pub fn new(program: Program, is_fixed: bool, runs: Arc<Runs>, watched: Watched) -> Self {
         let reads_values = (0..program.inputs()).any(|at| program.needs_value(at));
-        Self { program, reads_values, runs, watched }
+        Self { program, reads_values, is_fixed, runs, watched }
     }
 
     fn inputs<'a>(&self, context: &KernelContext<'a>) -> Result<PerValue<Tensor<'a>>> {
@@ -101,7 +103,7 @@ impl Partition for DevicePartition {
         }
         let inputs = shapes.iter().zip(&values).map(|(shape, value)| Input { shape, value: value.as_deref() });
         let inputs: PerValue<Input<'_>> = inputs.collect();
-        let prepared = self.program.plan(&inputs).map_err(|error| status::of(&error))?;
+        let prepared = self.program.plan(&inputs).map_err(|error| status::of_plan(&error, self.is_fixed))?;
         let mut outputs = PerValue::new();
         for (at, output) in prepared.plan().outputs.iter().enumerate() {
             let shape: PerValue<i64> = output.shape.iter().map(|&extent| extent as i64).collect();

@@ -8,6 +8,14 @@ pub(crate) fn of(error: &ExecError) -> Error {
     Error::new(code(error.kind()), error.to_string())
 }
 
+/// The status of an error of planning. Where the model alone decides about all shapes, it is the model that is wrong.
+pub(crate) fn of_plan(error: &ExecError, is_fixed: bool) -> Error {
+    match error {
+        ExecError::Plan(_) if is_fixed => Error::new(ErrorCode::InvalidGraph, error.to_string()),
+        _ => of(error),
+    }
+}
+
 /// The status of an error of the driver.
 pub(crate) fn of_driver(error: &HipError) -> Error {
     Error::new(code(error.kind()), error.to_string())
@@ -26,6 +34,8 @@ fn code(kind: ErrorKind) -> ErrorCode {
 
 #[cfg(test)]
 mod tests {
+    use graph::LowerError;
+
     use super::*;
 
     #[test]
@@ -41,5 +51,13 @@ mod tests {
         }
         let fault = ExecError::Fault { node: "Gather \"lookup\"".into() };
         assert_eq!(of(&fault), Error::invalid_argument(fault.to_string()));
+    }
+
+    #[test]
+    fn shapes_that_only_the_model_decides_about_are_its_fault() {
+        let misfit = ExecError::Plan(LowerError::Overflow { node: "Expand".into(), shape: vec![1 << 40, 1 << 40] });
+        assert_eq!(of_plan(&misfit, true).code(), ErrorCode::InvalidGraph);
+        assert_eq!(of_plan(&misfit, false).code(), ErrorCode::InvalidArgument);
+        assert_eq!(of_plan(&ExecError::OutOfMemory { bytes: 1 }, true).code(), ErrorCode::Fail);
     }
 }

@@ -4,7 +4,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use graph::{Declined, Graph, Op, Plan, Step, Tensor, quant::QuantWeights};
+use graph::{Declined, Graph, Op, Plan, Step, Tensor, plan::Budget, quant::QuantWeights};
 use host_ops::Parallel;
 use kernels::Peak;
 
@@ -83,6 +83,11 @@ pub trait Loaded: Send + Sync {
     /// Runs a plan without inputs, which works on constants only, and gives its outputs. The same work is done once for
     /// all plans. `None` leaves the work in the plan.
     fn evaluate(&self, prologue: &Plan) -> Option<Vec<Tensor>>;
+
+    /// What a plan may take at this moment: more is refused before anything is allocated.
+    fn budget(&self) -> Budget {
+        Budget::default()
+    }
 
     /// Makes a plan ready to run: its constants are where its steps read them, its code is compiled.
     ///

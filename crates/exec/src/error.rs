@@ -105,7 +105,10 @@ impl ExecError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Plan(error) => match error {
-                LowerError::Invalid { .. } | LowerError::TooLarge { .. } => ErrorKind::Argument,
+                LowerError::Invalid { .. }
+                | LowerError::Overflow { .. }
+                | LowerError::NoRoom { .. }
+                | LowerError::TooMuchWork { .. } => ErrorKind::Argument,
             },
             Self::Step { source, .. } => match source {
                 OpError::IndexOutOfRange { .. } => ErrorKind::Argument,
@@ -140,7 +143,9 @@ mod tests {
         let device = || "gfx1100".to_owned();
         for (error, want) in [
             (LowerError::Invalid { node: node(), reason: "rank 9".into() }.into(), ErrorKind::Argument),
-            (LowerError::TooLarge { node: node(), shape: vec![1 << 40, 1 << 40] }.into(), ErrorKind::Argument),
+            (LowerError::Overflow { node: node(), shape: vec![1 << 40, 1 << 40] }.into(), ErrorKind::Argument),
+            (LowerError::NoRoom { node: node(), largest: 8, bytes: 9, available: 4 }.into(), ErrorKind::Argument),
+            (LowerError::TooMuchWork { node: node(), shape: vec![9], bytes: 9, limit: 4 }.into(), ErrorKind::Argument),
             (step(OpError::IndexOutOfRange { index: 9, extent: 4 }), ErrorKind::Argument),
             (step(OpError::Unsupported { prim: "gather", dtype: DType::Bool }), ErrorKind::Unsupported),
             (step(OpError::OutOfMemory { bytes: 1 }), ErrorKind::Memory),

@@ -131,7 +131,7 @@ impl Program {
     /// The plan for these inputs, made ready now or before.
     ///
     /// # Errors
-    /// The shapes break an operator's rules, or the device has no room for the plan.
+    /// The shapes break an operator's rules, the plan takes more than the device has, or the device has no room for it now.
     pub fn plan(&self, inputs: &[Input<'_>]) -> Result<Arc<dyn Prepared>, ExecError> {
         let wanted = self.inputs();
         if inputs.len() != wanted {
@@ -157,7 +157,14 @@ impl Program {
         let mut watch = |stage: &str, text: &dyn fmt::Display| {
             self.watcher.iter().for_each(|watcher| watcher(&format!("plan-{number}-{stage}"), text));
         };
-        let plan = self.loaded.prepare(Plan::watched(&graph, &specs, &self.passes, &mut fold, &mut watch)?)?;
+        let plan = self.loaded.prepare(Plan::watched(
+            &graph,
+            &specs,
+            &self.passes,
+            &self.loaded.budget(),
+            &mut fold,
+            &mut watch,
+        )?)?;
         self.let_go();
         let assignment = Assignment { graph: &graph, prepared: &*plan };
         if self.watcher.is_some() && assignment.was_asked() {

@@ -24,12 +24,40 @@ pub enum LowerError {
         /// The rule, with the numbers involved.
         reason: String,
     },
-    /// A size does not fit the address space.
-    #[error("{node}: a tensor of shape {shape:?} is too large")]
-    TooLarge {
+    /// A number of elements or bytes is no 64-bit number.
+    #[error("{node}: a tensor of shape {shape:?} would have more than 2^63 bytes")]
+    Overflow {
         /// The node, as its operator and name.
         node: String,
         /// The shape.
         shape: Vec<usize>,
+    },
+    /// A run would need more memory than there is.
+    #[error(
+        "a run with these inputs needs {bytes} bytes of memory, {largest} of them for {node}, and {available} are available\n  help: use a smaller batch or shorter inputs, or a device with more memory"
+    )]
+    NoRoom {
+        /// The node that makes the largest tensor, as its operator and name.
+        node: String,
+        /// The bytes of that tensor.
+        largest: usize,
+        /// The bytes of all that is held at once.
+        bytes: usize,
+        /// How many there are.
+        available: usize,
+    },
+    /// A step would read far more than is stored, and run for hours.
+    #[error(
+        "{node}: it reads a tensor of shape {shape:?}, which is {bytes} bytes with its repetitions and padding; {limit} are allowed on this device\n  help: use a smaller batch or shorter inputs"
+    )]
+    TooMuchWork {
+        /// The node, as its operator and name.
+        node: String,
+        /// The shape.
+        shape: Vec<usize>,
+        /// Its bytes, if all of it were stored.
+        bytes: usize,
+        /// How many are allowed.
+        limit: usize,
     },
 }

@@ -1,6 +1,8 @@
 //! Concrete shapes, strides and broadcasting.
 use smallvec::SmallVec;
 
+use crate::DType;
+
 /// Extents of a tensor, outermost first. A scalar has none.
 pub type Shape = SmallVec<[usize; 6]>;
 /// Elements from one index to the next along each axis; 0 repeats, negative runs backwards.
@@ -13,6 +15,11 @@ pub fn elems(shape: &[usize]) -> Option<usize> {
         return Some(0);
     }
     shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
+}
+
+/// How many bytes a tensor has, or `None` if no memory could be so large.
+pub fn bytes(shape: &[usize], dtype: DType) -> Option<usize> {
+    elems(shape)?.checked_mul(dtype.bytes()).filter(|&bytes| isize::try_from(bytes).is_ok())
 }
 
 /// The strides of a dense row-major tensor.
@@ -83,6 +90,9 @@ mod tests {
         assert_eq!(elems(&[]), Some(1));
         assert_eq!(elems(&[usize::MAX, 2, 0]), Some(0));
         assert_eq!(elems(&[usize::MAX, 2]), None);
+        assert_eq!(bytes(&[3], DType::F16), Some(6));
+        assert_eq!(bytes(&[1 << 62], DType::U8), Some(1 << 62));
+        assert_eq!((bytes(&[1 << 63], DType::U8), bytes(&[1 << 62], DType::F64)), (None, None));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use graph::{
     lower::InputSpec,
     ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
     pass::{self, Selection},
+    plan::Budget,
 };
 
 /// A graph in the making, of single precision.
@@ -61,13 +62,20 @@ impl Build {
             shapes.iter().map(|&shape| InputSpec { shape: shape.into(), known: None }).collect();
         // What depends on constants alone is not evaluated here, so it stays work.
         let mut last = String::new();
-        Plan::watched(&graph, &inputs, &Selection::default(), &mut |_| None, &mut |stage, stage_text| {
-            let now = stage_text.to_string();
-            if now != last {
-                write!(text, "== {stage}\n{now}").unwrap();
-                last = now;
-            }
-        })
+        Plan::watched(
+            &graph,
+            &inputs,
+            &Selection::default(),
+            &Budget::default(),
+            &mut |_| None,
+            &mut |stage, stage_text| {
+                let now = stage_text.to_string();
+                if now != last {
+                    write!(text, "== {stage}\n{now}").unwrap();
+                    last = now;
+                }
+            },
+        )
         .unwrap();
         text
     }

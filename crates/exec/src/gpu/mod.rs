@@ -40,17 +40,17 @@ mod weights;
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, Once, PoisonError},
+    sync::{Arc, Mutex, Once, OnceLock, PoisonError},
 };
 
-use graph::{Declined, Graph, Op, Plan, Tensor};
+use graph::{Declined, Graph, Op, Plan, Tensor, plan::Budget};
 use kernels::{Arch, Compiler, Counts, Peak};
 
 use crate::{
     ExecError,
     device::{Device, Loaded, Prepared},
     dnn::Offering,
-    host::Folded,
+    host::{Folded, WALKED},
 };
 use blas::Blas;
 use blocks::Blocks;
@@ -98,6 +98,8 @@ struct Shared {
     told_of_times: Once,
     /// Streams for runs that come without one, and for uploads.
     streams: Mutex<Vec<hip::Stream>>,
+    /// Asked once.
+    memory_bytes: OnceLock<Option<usize>>,
     device: hip::Device,
 }
 
@@ -117,6 +119,7 @@ impl GpuDevice {
                 told_of_graphs: Once::new(),
                 told_of_times: Once::new(),
                 streams: Mutex::default(),
+                memory_bytes: OnceLock::new(),
                 device,
             }),
             settings: GpuSettings::default(),
@@ -152,6 +155,14 @@ impl GpuDevice {
 }
 
 impl Shared {
+    /// The size of its memory, where the driver tells.
+    fn memory_bytes(&self) -> Option<usize> {
+        *self.memory_bytes.get_or_init(|| {
+            let total = self.device.memory_info().ok()?.total;
+            (total > 0).then_some(total)
+        })
+    }
+
     fn stream(&self) -> Result<hip::Stream, ExecError> {
         let idle = self.streams.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.map_or_else(|| Ok(self.device.stream()?), Ok)
@@ -248,6 +259,16 @@ struct GpuProgram {
 impl Loaded for GpuProgram {
     fn evaluate(&self, prologue: &Plan) -> Option<Vec<Tensor>> {
         self.folded.evaluate(&self.program.graph, prologue)
+    }
+
+    /// All of the device's memory: how much of it is free is known when it is asked for, and being refused does no harm.
+    fn budget(&self) -> Budget {
+        let total = self.program.device.memory_bytes();
+        total.map_or_else(Budget::default, |total| Budget {
+            held: total,
+            arena: total,
+            walked: total.saturating_mul(WALKED),
+        })
     }
 
     fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError> {

@@ -1,6 +1,7 @@
 //! The host device: RAM and the CPU.
 mod folded;
 mod mixed;
+mod room;
 mod run;
 
 use std::{
@@ -8,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use graph::{Declined, Graph, Op, Plan, Tensor, quant::QuantWeights};
+use graph::{Declined, Graph, Op, Plan, Tensor, plan::Budget, quant::QuantWeights};
 
 use crate::{
     ExecError, Pool,
@@ -17,6 +18,8 @@ use crate::{
 };
 pub(crate) use folded::Folded;
 use mixed::{Mixed, MixedPlan};
+use room::Room;
+pub(crate) use room::WALKED;
 use run::{RunState, execute};
 
 pub use run::{run_once, run_program};
@@ -28,6 +31,7 @@ pub use run::{run_once, run_program};
 #[derive(Clone, Default)]
 pub struct HostDevice {
     pool: Arc<Pool>,
+    room: Arc<Room>,
     mixed: Option<Arc<Mixed>>,
 }
 
@@ -40,7 +44,8 @@ impl HostDevice {
     /// The same device for a session that offers steps to hipDNN on the host driver.
     #[must_use]
     pub fn with_dnn(&self, offering: Offering) -> Self {
-        Self { pool: self.pool.clone(), mixed: Some(Arc::new(Mixed::new(offering))) }
+        let mixed = Some(Arc::new(Mixed::new(offering)));
+        Self { pool: self.pool.clone(), room: self.room.clone(), mixed }
     }
 }
 
@@ -64,16 +69,17 @@ impl Device for HostDevice {
     }
 
     fn load(&self, graph: Arc<Graph>) -> Result<Box<dyn Loaded>, ExecError> {
-        let (pool, mixed) = (self.pool.clone(), self.mixed.clone());
+        let (pool, room, mixed) = (self.pool.clone(), self.room.clone(), self.mixed.clone());
         let graph = Arc::new(graph.without_constants());
         let shared = Arc::new(Shared { graph, idle: Mutex::default(), pool, mixed });
-        Ok(Box::new(HostProgram { folded: Folded::default(), shared }))
+        Ok(Box::new(HostProgram { folded: Folded::default(), room, shared }))
     }
 }
 
 /// A partition on the host.
 struct HostProgram {
     folded: Folded,
+    room: Arc<Room>,
     shared: Arc<Shared>,
 }
 
@@ -100,6 +106,10 @@ impl Shared {
 impl Loaded for HostProgram {
     fn evaluate(&self, prologue: &Plan) -> Option<Vec<Tensor>> {
         self.folded.evaluate(&self.shared.graph, prologue)
+    }
+
+    fn budget(&self) -> Budget {
+        self.room.budget()
     }
 
     fn prepare(&self, plan: Plan) -> Result<Arc<dyn Prepared>, ExecError> {

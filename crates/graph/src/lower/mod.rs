@@ -28,7 +28,7 @@ pub use val::{Storage, Val};
 const KNOWN_ELEMS: usize = 4096;
 
 /// The same for values that shapes depend on: nobody else can compute them.
-const NEEDED_ELEMS: usize = 1 << 24;
+pub(crate) const NEEDED_ELEMS: usize = 1 << 24;
 
 /// What a buffer is, before it has a place.
 #[derive(Clone, Debug)]
@@ -145,8 +145,20 @@ impl Lower<'_> {
 
     /// An error of the node at hand.
     pub fn invalid(&self, reason: impl Into<String>) -> LowerError {
-        let node = self.graph.nodes().get(self.node.0 as usize);
-        LowerError::Invalid { node: node.map_or_else(String::new, |node| node.label()), reason: reason.into() }
+        LowerError::Invalid { node: self.label(), reason: reason.into() }
+    }
+
+    /// The bytes of a tensor that the node at hand makes or sees.
+    ///
+    /// # Errors
+    /// They are more than any memory has.
+    pub fn bytes(&self, dtype: DType, shape: &[usize]) -> Result<usize, LowerError> {
+        shape::bytes(shape, dtype).ok_or_else(|| LowerError::Overflow { node: self.label(), shape: shape.to_vec() })
+    }
+
+    /// The node at hand, as its operator and name.
+    fn label(&self) -> String {
+        self.graph.nodes().get(self.node.0 as usize).map_or_else(String::new, |node| node.label())
     }
 
     /// An input that must be there.
@@ -163,6 +175,12 @@ impl Lower<'_> {
     /// It is left out, or only the device will know it.
     pub fn known(&self, inputs: &[Option<Val>], index: usize) -> Result<Tensor, LowerError> {
         let value = self.required(inputs, index)?;
+        if value.is_known() && value.elems() > NEEDED_ELEMS {
+            let elems = value.elems();
+            return Err(self.invalid(format!(
+                "input {index} has {elems} elements, and at most {NEEDED_ELEMS} decide about shapes"
+            )));
+        }
         value
             .to_tensor()
             .ok_or_else(|| self.invalid(format!("the value of input {index} is not known when shapes are planned")))
@@ -188,11 +206,7 @@ impl Lower<'_> {
     }
 
     fn buffer_val(&mut self, dtype: DType, shape: &[usize], origin: Origin) -> Result<Val, LowerError> {
-        let node = self.graph.nodes().get(self.node.0 as usize).map_or_else(String::new, |node| node.label());
-        let too_large = || LowerError::TooLarge { node, shape: shape.to_vec() };
-        let elems = shape::elems(shape)
-            .filter(|elems| elems.checked_mul(dtype.bytes()).is_some_and(|b| isize::try_from(b).is_ok()));
-        let elems = elems.ok_or_else(too_large)?;
+        let elems = self.bytes(dtype, shape)? / dtype.bytes();
         self.buffers.push(Buffer { dtype, elems, origin });
         let buffer = BufferId(self.buffers.len() as u32 - 1);
         Ok(Val::new(dtype, shape.into(), dense_strides(shape), 0, Storage::Buffer(buffer)))

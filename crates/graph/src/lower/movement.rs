@@ -148,8 +148,9 @@ impl Lower<'_> {
     /// Repeats by broadcasting.
     ///
     /// # Errors
-    /// The shapes do not fit.
+    /// The shapes do not fit, or the result is too large for any memory.
     pub fn expand(&mut self, value: &Val, to: &[usize]) -> Result<Val, LowerError> {
+        self.bytes(value.dtype(), to)?;
         value
             .expanded(to)
             .ok_or_else(|| self.invalid(format!("shape {:?} can't be broadcast to {to:?}", value.shape())))
@@ -174,7 +175,8 @@ impl Lower<'_> {
                     value.shape()
                 )));
             }
-            to[axis] += value.shape()[axis];
+            // An extent that saturates belongs to a tensor that is refused when it gets its buffer.
+            to[axis] = to[axis].saturating_add(value.shape()[axis]);
         }
         if let [only] = values {
             return Ok((*only).clone());

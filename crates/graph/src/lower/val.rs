@@ -1,6 +1,7 @@
 //! Values during lowering.
 use crate::{
     DType, Scalar, Shape, Tensor, View,
+    lower::NEEDED_ELEMS,
     prim::BufferId,
     shape::{self, Strides, dense_strides},
 };
@@ -100,12 +101,15 @@ impl Val {
         matches!(self.storage, Storage::Known(_))
     }
 
-    /// The known value, dense.
+    /// The known value, dense; `None` also for what is repeated so often that the planner does not write it down.
     pub fn to_tensor(&self) -> Option<Tensor> {
         let Storage::Known(tensor) = &self.storage else { return None };
         let whole = self.offset == 0 && self.elems() == tensor.elems() && self.strides == dense_strides(&self.shape);
         if whole {
             return tensor.reshaped(&self.shape);
+        }
+        if self.elems() > NEEDED_ELEMS {
+            return None;
         }
         Tensor::from_scalars(
             self.dtype,

@@ -1,7 +1,7 @@
 //! Values in another element type.
 use crate::{
     DType, Declined, LowerError, Tensor, Val,
-    lower::Lower,
+    lower::{Lower, Storage},
     ops::{Entry, Meaning, NodeInfo, Op, RowWise},
 };
 
@@ -73,12 +73,15 @@ impl Op for BitCast {
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let value = cx.required(inputs, 0)?;
-        if let Some(known) = value.to_tensor() {
-            let moved = Tensor::from_bytes(self.to, known.shape(), known.bytes());
-            return Ok(vec![Val::known(moved.ok_or_else(|| cx.invalid("the types differ in width"))?)]);
-        }
+        let storage = match value.storage() {
+            Storage::Known(known) => {
+                let moved = Tensor::from_bytes(self.to, known.shape(), known.bytes());
+                Storage::Known(moved.ok_or_else(|| cx.invalid("the types differ in width"))?)
+            }
+            Storage::Buffer(id) => Storage::Buffer(*id),
+        };
         let (shape, strides) = (value.shape().into(), value.strides().into());
-        Ok(vec![Val::new(self.to, shape, strides, value.offset(), value.storage().clone())])
+        Ok(vec![Val::new(self.to, shape, strides, value.offset(), storage)])
     }
 }
 

@@ -83,15 +83,17 @@ impl Op for ConstantOfShape {
 struct Range;
 
 impl Range {
-    /// How many numbers there are from `start` to below `limit`, or `None` if that is no number.
+    /// How many numbers there are from `start` to below `limit`, or `None` if that is no number. More than are countable are
+    /// too many for any memory.
     fn count(start: Scalar, limit: Scalar, delta: Scalar) -> Option<usize> {
         if let (Scalar::Int(start), Scalar::Int(limit), Scalar::Int(delta)) = (start, limit, delta) {
             let (span, delta) = (i128::from(limit) - i128::from(start), i128::from(delta));
             let count = span.checked_div(delta)? + i128::from(span % delta != 0 && (span < 0) == (delta < 0));
-            return usize::try_from(count.max(0)).ok();
+            return Some(usize::try_from(count.max(0)).unwrap_or(usize::MAX));
         }
         let count = ((limit.as_f64() - start.as_f64()) / delta.as_f64()).ceil();
-        (count < 9e18).then_some(count.max(0.0) as usize)
+        // NaN is not below infinity either.
+        (count < f64::INFINITY).then_some(count.max(0.0) as usize)
     }
 }
 
@@ -309,6 +311,7 @@ mod tests {
         assert_eq!(float(&[1.0, 2.25, 0.5]).unwrap(), [1.0, 1.5, 2.0]);
         assert!(float(&[0.0, 1.0, 0.0]).is_err());
         assert!(float(&[0.0, f64::NAN, 1.0]).is_err());
+        assert!(float(&[0.0, 1.0, 1e-38]).is_err_and(|error| error.contains("more than 2^63 bytes")));
     }
 
     #[test]

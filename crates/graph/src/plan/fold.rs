@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use crate::{
     Step, Tensor,
     lower::Origin,
-    plan::{Draft, OutputSpec, Plan, place},
+    plan::{Draft, OutputSpec, Plan, budget::walked, place},
     prim::BufferId,
 };
 
-/// Results may be this much larger than what they are made from; a constant that is spread over a large shape stays work.
+/// Results, and repetitions that are read on the way, may be this much larger than what they are made from; a constant that
+/// is spread over a large shape stays work.
 const GROWTH: usize = 8;
 const SMALL_BYTES: usize = 1 << 20;
 
@@ -96,15 +97,18 @@ fn constant_steps(draft: &Draft) -> Vec<bool> {
     for (at, step) in draft.steps.iter().enumerate() {
         let bytes = |views: &[crate::View]| {
             let sizes = views.iter().map(|view| &draft.buffers[view.buffer.0 as usize]);
-            sizes.map(|buffer| buffer.elems * buffer.dtype.bytes()).sum::<usize>()
+            sizes.map(|buffer| buffer.elems * buffer.dtype.bytes()).fold(0, usize::saturating_add)
         };
+        let most = bytes(&step.inputs).saturating_mul(GROWTH).saturating_add(SMALL_BYTES);
+        // What is made and what is read, even where it is a repetition of little.
+        let work = walked(step).map_or(0, |(_, bytes)| bytes).max(bytes(&step.outputs));
         let alone = !step.inputs.is_empty() && step.inputs.iter().all(|view| known[view.buffer.0 as usize]);
         // A buffer that several steps fill in parts, or that is an output of the run, is left alone.
         let simple = step
             .outputs
             .iter()
             .all(|view| writers[view.buffer.0 as usize] == 1 && !draft.output_buffers.contains(&view.buffer));
-        constant[at] = alone && simple && bytes(&step.outputs) <= bytes(&step.inputs) * GROWTH + SMALL_BYTES;
+        constant[at] = alone && simple && work <= most;
         if constant[at] {
             for view in &step.outputs {
                 known[view.buffer.0 as usize] = true;

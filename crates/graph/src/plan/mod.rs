@@ -1,6 +1,7 @@
 //! Plans: fused steps and one arena.
 mod append_attention;
 mod attention;
+mod budget;
 mod channels_last;
 mod dump;
 mod epilogue;
@@ -23,8 +24,10 @@ use crate::{
     lower::{self, Buffer, InputSpec, Lowered, Origin, Storage, Val},
     pass::Selection,
     prim::{BufferId, Map, Prim, View},
+    shape,
 };
 
+pub use budget::Budget;
 pub use dump::PlanText;
 pub use place::ALIGNMENT;
 
@@ -120,18 +123,19 @@ impl Plan {
         inputs: &[InputSpec],
         evaluate: &mut dyn FnMut(&Plan) -> Option<Vec<Tensor>>,
     ) -> Result<Self, LowerError> {
-        Self::watched(graph, inputs, &Selection::default(), evaluate, &mut |_, _| {})
+        Self::watched(graph, inputs, &Selection::default(), &Budget::default(), evaluate, &mut |_, _| {})
     }
 
     /// As [`with_folding`](Self::with_folding), without the stages that are switched off, and with someone who watches the
     /// others. Debug builds check the plan after each stage.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// As for [`new`](Self::new), and if the plan takes more than the budget.
     pub fn watched(
         graph: &Graph,
         inputs: &[InputSpec],
         selection: &Selection,
+        budget: &Budget,
         evaluate: &mut dyn FnMut(&Plan) -> Option<Vec<Tensor>>,
         watch: &mut Watch<'_>,
     ) -> Result<Self, LowerError> {
@@ -170,6 +174,7 @@ impl Plan {
         let plan = place::place(draft);
         let fault = bytes.and_then(|bytes| spec::placed(&plan, &bytes).err());
         debug_assert!(fault.is_none(), "placing broke the plan: {}", fault.unwrap_or_default());
+        budget.check(graph, &plan)?;
         watch("placed", &PlanText { graph, plan: &plan });
         Ok(plan)
     }
@@ -198,9 +203,8 @@ impl Draft {
         let mut draft = Self { buffers, steps, output_buffers: Vec::new(), outputs: Vec::new() };
         for value in &outputs {
             // A repeated value takes no memory until it is an output.
-            let bytes = value.elems().checked_mul(value.dtype().bytes());
-            if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-                return Err(LowerError::TooLarge { node: "an output".to_owned(), shape: value.shape().to_vec() });
+            if shape::bytes(value.shape(), value.dtype()).is_none() {
+                return Err(LowerError::Overflow { node: "an output".to_owned(), shape: value.shape().to_vec() });
             }
             let buffer = draft.output_buffer(value);
             draft.output_buffers.push(buffer);
@@ -235,7 +239,7 @@ impl Draft {
                 buffer: target,
                 dtype: value.dtype(),
                 shape: value.shape().into(),
-                strides: crate::shape::dense_strides(value.shape()),
+                strides: shape::dense_strides(value.shape()),
                 offset: 0,
             };
             self.steps.push(Step {

@@ -51,7 +51,7 @@ pub(super) fn place(draft: Draft) -> Plan {
     let offsets = pack(&slots);
     let mut arena_bytes = 0;
     for (slot, offset) in slots.iter().zip(offsets) {
-        arena_bytes = arena_bytes.max(offset + slot.bytes);
+        arena_bytes = arena_bytes.max(offset.saturating_add(slot.bytes));
         for buffer in &slot.buffers {
             places[buffer.0 as usize] = Place::Arena(offset);
         }
@@ -63,7 +63,9 @@ pub(super) fn place(draft: Draft) -> Plan {
 /// The most bytes of slots that are alive at the same step; that many begin at some slot's first step.
 fn live_bytes(slots: &[Slot]) -> usize {
     let at = |step: usize| Life { first: step, last: step };
-    let alive = |step| slots.iter().filter(|slot| slot.life.meets(at(step))).map(|slot| slot.bytes).sum();
+    let alive = |step| {
+        slots.iter().filter(|slot| slot.life.meets(at(step))).map(|slot| slot.bytes).fold(0, usize::saturating_add)
+    };
     slots.iter().map(|slot| alive(slot.life.first)).max().unwrap_or(0)
 }
 
@@ -129,12 +131,12 @@ fn pack(slots: &[Slot]) -> Vec<usize> {
         let mut taken: Vec<(usize, usize)> = placed
             .iter()
             .filter(|&&other| slots[other].life.meets(slots[at].life))
-            .map(|&other| (offsets[other], offsets[other] + slots[other].bytes))
+            .map(|&other| (offsets[other], offsets[other].saturating_add(slots[other].bytes)))
             .collect();
         taken.sort_unstable();
-        let mut offset = 0;
+        let mut offset = 0usize;
         for (start, end) in taken {
-            if start >= offset + slots[at].bytes {
+            if start >= offset.saturating_add(slots[at].bytes) {
                 break;
             }
             offset = offset.max(end);

@@ -1,0 +1,150 @@
+//! What a plan may take: it is refused before anything is allocated or run.
+use crate::{
+    Graph, LowerError, Prim, Step, View,
+    plan::{Place, Plan},
+    shape,
+};
+
+/// How much memory and work a plan may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes that a run may hold at once: its outputs, and what its steps hand to each other.
+    pub held: usize,
+    /// Bytes of what its steps hand to each other, which has to be allocated. Outputs may exist already.
+    pub arena: usize,
+    /// Bytes of one tensor that a step reads, even if most of it is a repetition that is stored nowhere. An Expand into a
+    /// reduction costs no memory, and may cost hours.
+    pub walked: usize,
+}
+
+impl Default for Budget {
+    /// No limits but those of numbers.
+    fn default() -> Self {
+        Self { held: usize::MAX, arena: usize::MAX, walked: usize::MAX }
+    }
+}
+
+impl Budget {
+    /// Refuses a plan that takes too much.
+    pub(super) fn check(&self, graph: &Graph, plan: &Plan) -> Result<(), LowerError> {
+        let label = |step: &Step| graph.nodes().get(step.node as usize).map_or_else(String::new, |node| node.label());
+        let outputs = plan.outputs.iter().map(|output| shape::bytes(&output.shape, output.dtype).unwrap_or(usize::MAX));
+        let bytes = outputs.fold(plan.arena_bytes, usize::saturating_add);
+        for (bytes, available) in [(bytes, self.held), (plan.arena_bytes, self.arena)] {
+            if bytes > available {
+                let (node, largest) = largest(plan).map_or((String::new(), 0), |(step, bytes)| (label(step), bytes));
+                return Err(LowerError::NoRoom { node, largest, bytes, available });
+            }
+        }
+        for step in &plan.steps {
+            let Some((view, bytes)) = walked(step).filter(|(_, bytes)| *bytes > self.walked) else { continue };
+            let (node, shape) = (label(step), view.shape.to_vec());
+            return Err(LowerError::TooMuchWork { node, shape, bytes, limit: self.walked });
+        }
+        Ok(())
+    }
+}
+
+/// The step that makes the largest tensor, and its bytes.
+fn largest(plan: &Plan) -> Option<(&Step, usize)> {
+    let made = plan.steps.iter().flat_map(|step| step.outputs.iter().map(move |view| (step, view)));
+    let made = made.filter(|(_, view)| matches!(plan.place(view), Place::Arena(_) | Place::Output(_)));
+    let made = made.map(|(step, view)| (step, shape::bytes(&view.shape, view.dtype).unwrap_or(usize::MAX)));
+    made.max_by_key(|(_, bytes)| *bytes)
+}
+
+/// The largest tensor that a step reads element by element, and how many bytes that are with repetitions and padding.
+pub(super) fn walked(step: &Step) -> Option<(&View, usize)> {
+    let repeats_once = match &step.prim {
+        // Their inputs are as large as what they store, which is counted as memory, or are read only in part.
+        Prim::Map(_) | Prim::Gather | Prim::GatherElements(_) | Prim::GatherNd(_) => return None,
+        // Weights and caches are repeated for each batch and head, and the result is stored for each of them.
+        Prim::Append(_) | Prim::AppendAttention(_) | Prim::CachedAttention(_) | Prim::Rotary(_) => true,
+        _ => step.is_product(),
+    };
+    let sized = step.inputs.iter().map(|view| (view, read_bytes(view, repeats_once)));
+    sized.chain(padded(&step.prim, step)).max_by_key(|(_, bytes)| *bytes)
+}
+
+/// The input of a convolution or pool with its padding, of which a large window or step reads much for a small output.
+fn padded<'s>(prim: &Prim, step: &'s Step) -> Option<(&'s View, usize)> {
+    let (x, output) = (step.inputs.first()?, step.outputs.first()?);
+    let (kernel, strides, dilations) = match prim {
+        Prim::Pool(pool) => (&pool.kernel[..], &pool.strides, &pool.dilations),
+        Prim::Conv(conv) => (step.inputs.get(1)?.shape.get(2..)?, &conv.strides, &conv.dilations),
+        Prim::Integer(integer) => return padded(&integer.product, step),
+        Prim::Fused(fused) => return padded(&fused.product, step),
+        _ => return None,
+    };
+    let reach = |outputs: usize, kernel: usize, stride: usize, dilation: usize| {
+        let last = outputs.saturating_sub(1).saturating_mul(stride);
+        last.saturating_add(kernel.saturating_sub(1).saturating_mul(dilation)).saturating_add(1)
+    };
+    let axes = output.shape.get(2..)?.iter().zip(kernel).zip(strides.iter().zip(dilations));
+    let spatial = axes.map(|((&outputs, &kernel), (&stride, &dilation))| reach(outputs, kernel, stride, dilation));
+    let extents = x.shape.iter().take(2).copied().chain(spatial);
+    Some((x, extents.fold(x.dtype.bytes(), usize::saturating_mul)))
+}
+
+/// Bytes of a view, in which repetitions along all axes but the last two may count once.
+fn read_bytes(view: &View, repeats_once: bool) -> usize {
+    let matrix = view.shape.len().saturating_sub(2);
+    let extents = view.shape.iter().zip(&view.strides).enumerate();
+    let counted = extents.map(
+        |(axis, (&extent, &stride))| {
+            if repeats_once && axis < matrix && stride == 0 { extent.min(1) } else { extent }
+        },
+    );
+    counted.fold(view.dtype.bytes(), usize::saturating_mul)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        DType,
+        prim::{BufferId, MatMul, Pool, PoolKind, Reduce, ReduceKind},
+        shape::Strides,
+    };
+
+    fn view(shape: &[usize], strides: &[isize]) -> View {
+        let strides: Strides = strides.into();
+        View { buffer: BufferId(0), dtype: DType::F32, shape: shape.into(), strides, offset: 0 }
+    }
+
+    fn bytes_of(prim: Prim, input: View) -> Option<usize> {
+        let step = Step { node: 0, prim, inputs: vec![input], outputs: vec![view(&[1], &[1])] };
+        walked(&step).map(|(_, bytes)| bytes)
+    }
+
+    #[test]
+    fn a_pool_walks_its_padding() {
+        let list = |values: &[usize]| values.into();
+        let pool = |kernel: usize| Pool {
+            kind: PoolKind::Max { column_major: false },
+            kernel: list(&[kernel, kernel]),
+            strides: list(&[1, 1]),
+            pads: [0, 0].into_iter().collect(),
+            pads_end: [0, 0].into_iter().collect(),
+            dilations: list(&[1, 1]),
+        };
+        for (kernel, want) in [(2, 3 * 5 * 5 * 4), (1 << 30, 3 * ((1 << 30) + 3) * ((1 << 30) + 3) * 4)] {
+            let image = view(&[1, 3, 4, 4], &[48, 16, 4, 1]);
+            let step =
+                Step { node: 0, prim: Prim::Pool(pool(kernel)), inputs: vec![image.clone()], outputs: vec![image] };
+            assert_eq!(walked(&step).map(|(_, bytes)| bytes), Some(want));
+        }
+    }
+
+    #[test]
+    fn a_reduction_walks_every_repetition_and_a_product_those_of_its_matrices() {
+        let reduce = || Prim::Reduce(Reduce { kind: ReduceKind::Max, axes: 1 });
+        let product = || Prim::MatMul(MatMul { alpha: 1.0 });
+        assert_eq!(bytes_of(reduce(), view(&[1 << 40], &[0])), Some(1 << 42));
+        assert_eq!(bytes_of(reduce(), view(&[1 << 40, 1 << 40], &[0, 0])), Some(usize::MAX));
+        assert_eq!(bytes_of(reduce(), view(&[1 << 40, 0], &[0, 1])), Some(0));
+        assert_eq!(bytes_of(product(), view(&[1 << 40, 3, 5], &[0, 5, 1])), Some(60));
+        assert_eq!(bytes_of(product(), view(&[2, 1 << 20, 1 << 20], &[1, 0, 0])), Some(1 << 43));
+        assert_eq!(bytes_of(Prim::Gather, view(&[1 << 40], &[0])), None);
+    }
+}
