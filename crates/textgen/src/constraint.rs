@@ -8,6 +8,7 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie, TokenId
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
+use crate::files::{self, largest};
 use crate::sampler::{NEVER, TokenFilter};
 use crate::{Config, Error, Result, Tokenizer};
 
@@ -117,8 +118,8 @@ fn environment(config: &Config, tokenizer: &Tokenizer) -> Result<TokEnv> {
         problem,
         help: "answers can be constrained with byte-level tokenizers and those with byte fallback".to_owned(),
     };
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let json = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let bytes = files::read(path, largest::TOKENIZER, "make the file readable")?;
+    let json = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
     let words = catch_unwind(|| llguidance::token_bytes_from_tokenizer_json(&json))
         .map_err(|_| wrong("its tokens have no bytes".to_owned()))?
         .map_err(|error| wrong(format!("{error:#}")))?;

@@ -14,6 +14,7 @@
 //! ```
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ort::session::Session;
 use ort::value::{DynTensor, Outlet, Tensor, TensorElementType, ValueType};
@@ -21,6 +22,8 @@ use serde_json::Value as Json;
 use tokenizers::{PostProcessor, TruncationParams};
 
 use crate::error::Doing;
+use crate::files::{self, largest};
+use crate::growth::Growth;
 use crate::provider::{self, Attached};
 use crate::tokenizer::{self, FILE as TOKENIZER};
 use crate::{Error, ProviderRequest, Result, Runtime};
@@ -64,7 +67,9 @@ impl Default for EmbedOptions {
 pub struct Embedder {
     path: PathBuf,
     session: Session,
-    tokenizer: tokenizers::Tokenizer,
+    tokenizer: Arc<tokenizers::Tokenizer>,
+    tokenizer_path: PathBuf,
+    growth: Growth,
     pooling: Pooling,
     normalise: bool,
     attached: Attached,
@@ -93,7 +98,9 @@ impl Embedder {
             help: "export the encoder to ONNX, and put it beside its tokenizer.json".to_owned(),
         })?;
         let pooling = options.pooling.map_or_else(|| pooling_of(&folder.join(POOLING)), Ok)?;
-        let tokenizer = tokenizer(&folder.join(TOKENIZER), options.max_tokens)?;
+        let tokenizer_path = folder.join(TOKENIZER);
+        let (tokenizer, growth) = tokenizer(&tokenizer_path, options.max_tokens)?;
+        files::check_folder(folder)?;
         let builder = || Session::builder(runtime.environment()).doing("making options of a session");
         let opened = provider::open(runtime, options.provider.as_ref(), &[], &path, builder)?;
         for input in opened.session.inputs() {
@@ -104,7 +111,17 @@ impl Embedder {
         }
         let (attached, notices) = (opened.attached, opened.notices);
         let normalise = options.normalise;
-        Ok(Embedder { path, session: opened.session, tokenizer, pooling, normalise, attached, notices })
+        Ok(Embedder {
+            path,
+            session: opened.session,
+            tokenizer: Arc::new(tokenizer),
+            tokenizer_path,
+            growth,
+            pooling,
+            normalise,
+            attached,
+            notices,
+        })
     }
 
     /// The vectors of sentences, which are run together.
@@ -115,7 +132,14 @@ impl Embedder {
         if sentences.is_empty() {
             return Ok(Vec::new());
         }
-        let batch = Batch::new(&self.tokenizer, sentences).map_err(|problem| {
+        for sentence in sentences {
+            let fits = self.growth.check(sentence.len());
+            fits.map_err(|problem| tokenizer::limit(&self.tokenizer_path, &problem))?;
+        }
+        let (tokenizer, texts) = (Arc::clone(&self.tokenizer), sentences.iter().map(|&text| text.to_owned()).collect());
+        let bytes = sentences.iter().map(|sentence| sentence.len()).sum();
+        let batch = tokenizer::timed(&self.tokenizer_path, bytes, move || Batch::new(&tokenizer, texts))?;
+        let batch = batch.map_err(|problem| {
             wrong(&self.path, format!("the tokenizer failed: {problem}"), "give every sentence a word at least")
         })?;
         let inputs = self.session.inputs().iter().map(|input| Ok((input.name().to_owned(), batch.tensor(input)?)));
@@ -159,8 +183,8 @@ impl Embedder {
 }
 
 impl Batch {
-    fn new(tokenizer: &tokenizers::Tokenizer, sentences: &[&str]) -> Result<Batch, String> {
-        let encodings = tokenizer.encode_batch_fast(sentences.to_vec(), true).map_err(|error| error.to_string())?;
+    fn new(tokenizer: &tokenizers::Tokenizer, sentences: Vec<String>) -> Result<Batch, String> {
+        let encodings = tokenizer.encode_batch_fast(sentences, true).map_err(|error| error.to_string())?;
         let columns = encodings.iter().map(|encoding| encoding.len()).max().unwrap_or(0);
         if encodings.iter().any(|encoding| encoding.is_empty()) {
             return Err("a sentence has no tokens".to_owned());
@@ -220,7 +244,10 @@ fn normalise(vector: &mut [f32]) {
 }
 
 fn pooling_of(path: &Path) -> Result<Pooling> {
-    let Ok(text) = std::fs::read_to_string(path) else { return Ok(Pooling::Mean) };
+    let text = match files::read_text(path, largest::CONFIG, "make the file readable, or remove it") {
+        Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(Pooling::Mean),
+        text => text?,
+    };
     let config: Json = serde_json::from_str(&text).unwrap_or(Json::Null);
     let is = |mode: &str| config[format!("pooling_mode_{mode}")] == Json::Bool(true);
     match (is("cls_token"), is("mean_tokens")) {
@@ -234,21 +261,21 @@ fn pooling_of(path: &Path) -> Result<Pooling> {
     }
 }
 
-fn tokenizer(path: &Path, max_tokens: usize) -> Result<tokenizers::Tokenizer> {
+fn tokenizer(path: &Path, max_tokens: usize) -> Result<(tokenizers::Tokenizer, Growth)> {
     let wrong = |problem: String| Error::Text {
         path: path.to_path_buf(),
         problem: format!("sentences cannot be cut at {max_tokens} tokens: {problem}"),
         help: "ask for more max_tokens".to_owned(),
     };
-    let mut tokenizer = tokenizer::read(path)?;
+    let (mut tokenizer, growth) = tokenizer::read(path)?;
     let added = tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
     if max_tokens <= added {
         return Err(wrong(format!("{added} are added to each")));
     }
     let truncation = TruncationParams { max_length: max_tokens, ..TruncationParams::default() };
     // Sentences are filled up here, to the longest of their batch.
-    tokenizer.with_padding(None).with_truncation(Some(truncation)).map_err(|error| wrong(error.to_string()))?;
-    Ok(tokenizer)
+    tokenizer.with_truncation(Some(truncation)).map_err(|error| wrong(error.to_string()))?;
+    Ok((tokenizer, growth))
 }
 
 fn wrong(path: &Path, problem: String, help: &str) -> Error {

@@ -48,7 +48,9 @@ mod error;
 mod feed;
 #[allow(unsafe_code)]
 mod ffi;
+mod files;
 mod generator;
+mod growth;
 mod model;
 mod provider;
 mod runtime;
@@ -65,6 +67,7 @@ pub use constraint::{Constraint, Form};
 pub use conversation::{Conversation, Message};
 pub use error::{Error, Result};
 pub use ffi::{Canceller, with_trusted_options};
+pub use files::open_regular;
 pub use generator::{Finish, Generator, GeneratorOptions, PromptShape};
 pub use model::Model;
 pub use provider::{AMDGPU, Attached, normalise};

@@ -13,6 +13,7 @@ use ort::value::{Outlet, TensorElementType, ValueType};
 use crate::config::{Config, Names};
 use crate::error::Doing;
 use crate::ffi::{Kind, Place};
+use crate::files;
 use crate::provider::{self, Attached};
 use crate::{Error, Result, Runtime};
 
@@ -66,7 +67,8 @@ impl Model {
     /// When the file cannot be loaded, does not fit the configuration, or a GPU is required and not there.
     pub fn load(runtime: &Runtime, config: &Config) -> Result<Model> {
         let path = &config.decoder;
-        std::fs::File::open(path).map_err(|source| Error::File {
+        files::check_folder(&config.folder)?;
+        files::open_regular(path).map_err(|source| Error::File {
             path: path.clone(),
             source,
             help:

@@ -1,16 +1,29 @@
 //! Words to token ids and back.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
+use crate::files::{self, largest};
+use crate::growth::{self, Growth};
 use crate::{Config, Error, Result, TokenStream};
 
 pub(crate) const FILE: &str = "tokenizer.json";
+
+/// How long a tokenizer may take, however little there is to do. Expressions in it can be slow on purpose.
+const SLOWEST: Duration = Duration::from_secs(20);
+
+/// Bytes of a file or a text that give it another second. It needs a hundredth of that.
+const BYTES_A_SECOND: usize = 64 << 10;
+
+const COPY: &str = "copy the file again from the model that the folder was made of";
 
 /// A model folder's tokenizer. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     inner: Arc<tokenizers::Tokenizer>,
+    growth: Growth,
     path: PathBuf,
 }
 
@@ -28,16 +41,28 @@ impl Tokenizer {
     /// # Errors
     /// When the file is missing or damaged.
     pub fn from_file(path: &Path) -> Result<Tokenizer> {
-        Ok(Tokenizer { inner: Arc::new(read(path)?), path: path.to_path_buf() })
+        let (inner, growth) = read(path)?;
+        Ok(Tokenizer { inner: Arc::new(inner), growth, path: path.to_path_buf() })
+    }
+
+    /// As [`Tokenizer::from_file`], from the file's bytes; `path` is what errors name.
+    ///
+    /// # Errors
+    /// When the bytes are no tokenizer, or one that passes a limit.
+    pub fn from_bytes(bytes: Vec<u8>, path: &Path) -> Result<Tokenizer> {
+        let (inner, growth) = parse(bytes, path)?;
+        Ok(Tokenizer { inner: Arc::new(inner), growth, path: path.to_path_buf() })
     }
 
     /// The token ids of a text, without any added at its ends.
     ///
     /// # Errors
-    /// When the tokenizer refuses the text.
+    /// When the tokenizer refuses the text, would make too much of it, or takes too long.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let encoding = self.inner.encode_fast(text, false).map_err(|error| self.wrong(&error))?;
-        Ok(encoding.get_ids().to_vec())
+        self.growth.check(text.len()).map_err(|problem| limit(&self.path, &problem))?;
+        let (inner, text) = (Arc::clone(&self.inner), text.to_owned());
+        let encoded = timed(&self.path, text.len(), move || inner.encode_fast(text, false))?;
+        Ok(encoded.map_err(|error| self.wrong(&error.to_string()))?.get_ids().to_vec())
     }
 
     /// The text of token ids, without special tokens.
@@ -45,7 +70,11 @@ impl Tokenizer {
     /// # Errors
     /// When the tokenizer refuses them.
     pub fn decode(&self, tokens: &[u32]) -> Result<String> {
-        self.inner.decode(tokens, true).map_err(|error| self.wrong(&error))
+        // The library indexes as if every token had the form that its decoder expects.
+        match catch_unwind(AssertUnwindSafe(|| self.inner.decode(tokens, true))) {
+            Ok(decoded) => decoded.map_err(|error| self.wrong(&error.to_string())),
+            Err(_) => Err(self.wrong(PANICKED)),
+        }
     }
 
     /// Decodes token by token.
@@ -63,32 +92,70 @@ impl Tokenizer {
         &self.path
     }
 
-    fn wrong(&self, error: &tokenizers::Error) -> Error {
+    fn wrong(&self, problem: &str) -> Error {
         Error::Text {
             path: self.path.clone(),
-            problem: error.to_string(),
+            problem: problem.to_owned(),
             help: "the tokenizer does not take this text".to_owned(),
         }
     }
 }
 
-/// Reads a tokenizer's file.
-pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
-    let bytes = std::fs::read(path).map_err(|source| Error::File {
-        path: path.to_path_buf(),
-        source,
-        help: "the model folder needs a tokenizer.json; older folders have only tokenizer.model: make them again"
-            .to_owned(),
-    })?;
-    // Files come from anywhere: what the library does not take must not end the process.
-    let problem = match std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(&bytes)) {
-        Ok(Ok(tokenizer)) => return Ok(tokenizer),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "the tokenizer's library failed on it".to_owned(),
-    };
-    Err(Error::Text {
+/// Reads a tokenizer's file, and what it can make of a text.
+pub(crate) fn read(path: &Path) -> Result<(tokenizers::Tokenizer, Growth)> {
+    let help = "the model folder needs a tokenizer.json; older folders have only tokenizer.model: make them again";
+    parse(files::read(path, largest::TOKENIZER, help)?, path)
+}
+
+fn parse(bytes: Vec<u8>, path: &Path) -> Result<(tokenizers::Tokenizer, Growth)> {
+    let wrong = |problem: String| Error::Text {
         path: path.to_path_buf(),
         problem: format!("it is not a tokenizer: {problem}"),
-        help: "copy the file again from the model that the folder was made of".to_owned(),
-    })
+        help: COPY.to_owned(),
+    };
+    growth::check_words(&bytes).map_err(wrong)?;
+    // Files come from anywhere: what the library does not take must not end the process.
+    let parsed = timed(path, bytes.len(), move || tokenizers::Tokenizer::from_bytes(&bytes))?;
+    let mut tokenizer = parsed.map_err(|error| wrong(error.to_string()))?;
+    // Prompts are neither cut nor filled up, whatever the file says; other libraries do not do it either.
+    tokenizer.with_padding(None);
+    if let Err(error) = tokenizer.with_truncation(None) {
+        return Err(wrong(error.to_string()));
+    }
+    let growth = Growth::new(&tokenizer).map_err(|problem| limit(path, &problem))?;
+    Ok((tokenizer, growth))
+}
+
+pub(crate) fn limit(path: &Path, problem: &str) -> Error {
+    Error::Text {
+        path: path.to_path_buf(),
+        problem: format!("the tokenizer passed a limit: {problem}"),
+        help: "use the tokenizer of the model that the folder was made of; docs/textgen.md lists the limits".to_owned(),
+    }
+}
+
+const PANICKED: &str = "the tokenizer's library panicked";
+
+/// Does something with this many bytes that may take for ever, or panic. Nothing can stop a thread: when the time is over it
+/// runs on, and its result is dropped.
+pub(crate) fn timed<T: Send + 'static>(
+    path: &Path,
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let time = SLOWEST + Duration::from_secs((bytes / BYTES_A_SECOND) as u64);
+    let (sender, receiver) = mpsc::channel();
+    let failed =
+        |problem: &str| Error::Text { path: path.to_path_buf(), problem: problem.to_owned(), help: COPY.to_owned() };
+    let thread = std::thread::Builder::new().name("tokenizer".to_owned());
+    // Who asked may have given up.
+    let thread = thread.spawn(move || drop(sender.send(work())));
+    thread.map_err(|error| failed(&format!("no thread could be started for the tokenizer: {error}")))?;
+    match receiver.recv_timeout(time) {
+        Ok(done) => Ok(done),
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            Err(limit(path, &format!("it takes longer than {} seconds", time.as_secs())))
+        }
+        Err(mpsc::RecvTimeoutError::Disconnected) => Err(failed(PANICKED)),
+    }
 }

@@ -105,6 +105,82 @@ const CASES: &[Case] = &[
     },
 ];
 
+/// Files of a folder, and how each is taken: what is not a regular file would be read for ever.
+const FILES: [&str; 6] = [
+    "genai_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "model.onnx",
+    "weights.bin",
+];
+
+/// Makes something at a path.
+#[cfg(unix)]
+type Make = fn(&Path);
+
+/// Things that are no regular files.
+#[cfg(unix)]
+const SPECIAL: [(&str, Make); 4] = [
+    ("a pipe", |path| assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success())),
+    ("a link to a device", |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap()),
+    ("a socket", |path| drop(std::os::unix::net::UnixListener::bind(path).unwrap())),
+    ("a folder", |path| fs::create_dir(path).unwrap()),
+];
+
+/// How long opening a folder may take before it counts as hanging.
+#[cfg(unix)]
+const HANGS: std::time::Duration = std::time::Duration::from_secs(60);
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_regular_file_is_refused_at_once() {
+    if let Err(reason) = testkit::place::onnxruntime() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let parent = tempfile::tempdir().unwrap();
+    for file in FILES {
+        for (number, (kind, make)) in SPECIAL.iter().enumerate() {
+            // Folders are where external data may lie.
+            if file == "weights.bin" && *kind == "a folder" {
+                continue;
+            }
+            let folder = parent.path().join(format!("{file}{number}"));
+            TinyDecoder::new(5).write(&folder, true).unwrap();
+            let _ = fs::remove_file(folder.join(file));
+            make(&folder.join(file));
+            let (sender, receiver) = std::sync::mpsc::channel();
+            std::thread::spawn(move || sender.send(open(&folder)));
+            let error = match receiver.recv_timeout(HANGS) {
+                Ok(Ok(())) => panic!("{kind} as {file}: it was opened"),
+                Ok(Err(error)) => format!("{error:#}"),
+                Err(_) => panic!("{kind} as {file}: it hangs"),
+            };
+            assert!(error.contains(file) && error.contains("help:"), "{kind} as {file}: {error}");
+            let named = if *kind == "a folder" { "it is a folder" } else { "it is a pipe, a socket or a device" };
+            assert!(error.contains(named), "{kind} as {file}: {error}");
+        }
+    }
+}
+
+#[test]
+fn huge_files_are_refused_before_they_are_read() {
+    let parent = tempfile::tempdir().unwrap();
+    for file in &FILES[..4] {
+        let folder = parent.path().join(file);
+        TinyDecoder::new(5).write(&folder, true).unwrap();
+        // Without a byte on the disk.
+        fs::File::create(folder.join(file)).unwrap().set_len(1 << 40).unwrap();
+        let error = match open(&folder) {
+            Ok(()) => panic!("{file}: it was opened"),
+            Err(error) => format!("{error:#}"),
+        };
+        let says = [file, "it has 1099511627776 bytes, and the limit is", "help:"];
+        assert!(says.iter().all(|part| error.contains(part)), "{error}");
+    }
+}
+
 fn remove(folder: &Path, file: &str) {
     fs::remove_file(folder.join(file)).unwrap();
 }

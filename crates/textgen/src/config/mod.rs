@@ -7,6 +7,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use crate::files::{self, largest};
 use crate::provider;
 use crate::{Error, Result};
 
@@ -170,11 +171,8 @@ impl Config {
     /// When the file is missing, is not JSON, or a field is wrong.
     pub fn from_folder(folder: &Path) -> Result<Config> {
         let path = folder.join(FILE);
-        let text = std::fs::read_to_string(&path).map_err(|source| Error::File {
-            path: path.clone(),
-            source,
-            help: format!("name a model folder: it holds {FILE}, the decoder (.onnx) and tokenizer.json"),
-        })?;
+        let help = format!("name a model folder: it holds {FILE}, the decoder (.onnx) and tokenizer.json");
+        let text = files::read_text(&path, largest::CONFIG, &help)?;
         Config::from_text(folder, &text)
     }
 
