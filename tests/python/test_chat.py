@@ -21,8 +21,8 @@ class Terminal:
     """The command on a terminal of its own; its answers go into `answers`, if that is given. Left before it has ended, it
     is killed."""
 
-    def __init__(self, *arguments, answers=None, term="xterm"):
-        command = [str(COMMAND), "chat", str(MODEL), "--ort", str(onnxruntime_library()), *arguments]
+    def __init__(self, *arguments, answers=None, term="xterm", name="chat"):
+        command = [str(COMMAND), name, str(MODEL), "--ort", str(onnxruntime_library()), *arguments]
         environment = {**os.environ, "AMDGPU_EP_PATH": LIBRARY, "TERM": term}
         self.child, self.master = pty.fork()
         if self.child == 0:
@@ -84,6 +84,22 @@ class Terminal:
         except OSError:
             pass  # the terminal is gone with the command
         return self.reap()
+
+
+def test_control_characters_of_a_model_are_shown():
+    # The model's token 215 is the escape character.
+    escapes = ("--max-new-tokens", "3", "--logit-bias", "215=1000")
+    with Terminal("hello", *escapes, name="generate", term="dumb") as terminal:
+        assert terminal.ended() == 0
+        assert "\\x1b" * 3 in terminal.seen and "\x1b" not in terminal.seen, terminal.seen
+    with Terminal(*escapes, term="dumb") as terminal:
+        terminal.wait_for(PROMPT)
+        terminal.type("hello\r")
+        assert "\x1b" not in terminal.wait_for("\\x1b" * 3)
+        terminal.wait_for(PROMPT)
+        terminal.type("/history\r")
+        assert "\x1b" not in terminal.wait_for("assistant: " + "\\x1b" * 3)
+        assert terminal.end() == 0
 
 
 def test_lines_are_edited_and_brought_back():

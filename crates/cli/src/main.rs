@@ -23,10 +23,11 @@ mod report;
 mod run;
 mod table;
 mod target;
+mod terminal;
 mod times;
 mod tune;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -144,8 +145,7 @@ fn main() -> ExitCode {
     match execute(Arguments::parse().command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            // Nobody is left to tell when stderr is closed.
-            let _ = writeln!(io::stderr(), "error: {error:#}");
+            terminal::note("error", &format!("{error:#}"));
             ExitCode::from(FAILED)
         }
     }
@@ -182,8 +182,7 @@ fn completions(shell: clap_complete::Shell) -> String {
 
 /// Writes results. A reader that went away has seen what it wanted.
 fn print(text: &str) -> Result<()> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match terminal::write(text) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("stdout could not be written"),
         _ => Ok(()),
     }

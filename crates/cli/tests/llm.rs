@@ -354,6 +354,37 @@ fn answers_keep_to_a_form() {
 }
 
 #[test]
+fn text_is_exact_in_a_pipe_and_errors_show_control_characters() {
+    let Some(bench) = Bench::new() else { return };
+    // Tokens are bytes: 27 is the one that terminals obey.
+    let escapes = ["Hello", "--provider", "cpu", "--max-new-tokens", "3", "--logit-bias", "27=1000"];
+    let output = feed(bench.command("generate", &escapes), b"");
+    assert_eq!((output.stdout.as_slice(), stderr(&output).as_str()), (&b"\x1b\x1b\x1b\n"[..], ""));
+    let template = "{{ raise_exception('\u{1b}[2J\u{9b}31m \u{202e}gone') }}";
+    std::fs::write(bench.folder.path().join("chat_template.jinja"), template).unwrap();
+    let output = feed(bench.command("generate", &["Hello", "--provider", "cpu", "--chat"]), b"");
+    let said = stderr(&output);
+    assert!(said.contains("\\x1b[2J\\x9b31m \\u{202e}gone"), "{said:?}");
+    assert!(!said.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{said:?}");
+}
+
+#[test]
+fn templates_without_end_do_not_end_a_conversation() {
+    let Some(bench) = Bench::new() else { return };
+    let doubling = "{% set ns = namespace(s='x') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}";
+    let path = bench.folder.path().join("chat_template.jinja");
+    let text = format!("{{% if messages[0].content == 'grow' %}}{doubling}{{% endif %}}{{{{ messages[0].content }}}}");
+    std::fs::write(&path, text).unwrap();
+    let output = feed(bench.command("chat", &["--provider", "cpu", "--max-new-tokens", "2"]), b"grow\nhello\n/stats\n");
+    let (said, shown) = (stderr(&output), stdout(&output));
+    assert!(
+        said.contains("chat_template.jinja: the chat template passed a limit") && said.contains("memory"),
+        "{said}"
+    );
+    assert!(output.status.success() && shown.contains("messages      2\n"), "{said}{shown}");
+}
+
+#[test]
 fn completions_are_printed() {
     let output = Command::new(env!("CARGO_BIN_EXE_amdgpu-ep")).args(["completions", "bash"]).output().unwrap();
     assert!(output.status.success() && stdout(&output).contains("--max-new-tokens"));

@@ -1,14 +1,16 @@
 //! `amdgpu-ep chat`: a conversation, line by line.
 
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use textgen::{Answer, Canceller, ChatTemplate, Conversation, TextFinish, TextStep};
 
+use crate::terminal::{note, write};
+
 use super::lines::{Entered, Lines};
-use super::{FolderArguments, LimitArguments, Opening, SamplingArguments, note, open};
+use super::{FolderArguments, LimitArguments, Opening, SamplingArguments, open};
 
 const HELP: &str = "\
 /reset    forget what was said
@@ -202,12 +204,6 @@ impl Chat {
         }
         text
     }
-}
-
-fn write(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `amdgpu-ep generate`: continues a prompt.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -9,6 +9,7 @@ use serde::Serialize;
 use textgen::{Answer, ChatTemplate, Constraint, Message, TextStep, generate_text};
 
 use crate::report;
+use crate::terminal::write;
 
 use super::{FolderArguments, FormArguments, LimitArguments, Opening, SamplingArguments, open};
 
@@ -150,10 +151,4 @@ fn prompt(arguments: &Arguments) -> Result<String> {
             Ok(text)
         }
     }
-}
-
-fn write(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
 }

@@ -6,7 +6,6 @@ pub mod generate;
 mod lines;
 mod plot;
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use textgen::{Config, Form, Generator, GeneratorOptions, Model, Runtime, Samplin
 use crate::doctor;
 use crate::progress::Progress;
 use crate::target::option;
+use crate::terminal::note;
 
 /// A GPU was required and cannot be used.
 const NO_GPU: u8 = 1;
@@ -235,9 +235,4 @@ impl Opened {
         let options = GeneratorOptions { max_length, sampling: Some(sampling), ..GeneratorOptions::default() };
         Ok(Generator::new(&self.model, options)?)
     }
-}
-
-/// One line on stderr. Nobody is left to tell when it is closed.
-fn note(kind: &str, text: &str) {
-    let _ = writeln!(io::stderr(), "{kind}: {text}");
 }

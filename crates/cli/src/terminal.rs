@@ -1,0 +1,78 @@
+//! Text that comes from models, on its way to a terminal. A terminal obeys what is written to it: a sequence of characters
+//! can change its title, hide text, or answer as if it was typed. So control characters are shown, not sent.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+
+/// Writes to stdout: as it is into a file or a pipe, with control characters shown on a terminal. It is one character after
+/// the other, so a sequence may come in pieces.
+///
+/// # Errors
+/// When stdout is closed or full.
+pub fn write(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    let text = if stdout.is_terminal() { shown(text) } else { Cow::Borrowed(text) };
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// One line on stderr, with control characters shown wherever it goes: people read it in a terminal later.
+pub fn note(kind: &str, text: &str) {
+    // Nobody is left to tell when stderr is closed.
+    let _ = writeln!(io::stderr(), "{kind}: {}", shown(text));
+}
+
+/// The text, with control characters other than newline and tab written as `\x1b` and `\u{202e}`.
+fn shown(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for letter in text.chars() {
+        // Writing to a String does not fail.
+        let _ = match letter {
+            _ if !is_obeyed(letter) => shown.write_char(letter),
+            '\0'..='\u{ff}' => write!(shown, "\\x{:02x}", u32::from(letter)),
+            _ => write!(shown, "\\u{{{:x}}}", u32::from(letter)),
+        };
+    }
+    Cow::Owned(shown)
+}
+
+/// Control characters (C0, DEL, C1), and those that turn the direction of the text around.
+fn is_obeyed(letter: char) -> bool {
+    let turns = matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || letter.is_control() && !matches!(letter, '\n' | '\t')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_obeys_is_shown() {
+        for (text, wanted) in [
+            ("plain\ttext\n", "plain\ttext\n"),
+            ("\u{1b}]0;title\u{7}", "\\x1b]0;title\\x07"),
+            ("\u{9b}31mred\u{7f}", "\\x9b31mred\\x7f"),
+            ("over\rwritten\u{8}", "over\\x0dwritten\\x08"),
+            ("a\u{202e}b\u{2066}c", "a\\u{202e}b\\u{2066}c"),
+            ("żółw 🐢 \u{200d}", "żółw 🐢 \u{200d}"),
+        ] {
+            assert_eq!(shown(text), wanted);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(text: String, cut: prop::sample::Index) {
+            let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            let (start, rest) = text.split_at(ends[cut.index(ends.len())]);
+            prop_assert_eq!(shown(&text), format!("{}{}", shown(start), shown(rest)));
+            prop_assert!(!shown(&text).contains(is_obeyed));
+        }
+    }
+}
