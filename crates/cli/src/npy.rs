@@ -1,5 +1,6 @@
 //! Numpy's `.npy` files, for arrays of numbers.
 
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -13,7 +14,9 @@ const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// # Errors
 /// When it cannot be read, is something else, or holds what an array cannot.
 pub fn read(path: &Path) -> Result<Array> {
-    let bytes = std::fs::read(path).with_context(|| format!("{} could not be read", path.display()))?;
+    let mut bytes = Vec::new();
+    let read = textgen::open_regular(path).and_then(|mut file| file.read_to_end(&mut bytes));
+    read.with_context(|| format!("{} could not be read", path.display()))?;
     parse(&bytes).with_context(|| format!("{} could not be used", path.display()))
 }
 

@@ -1,6 +1,5 @@
 //! Numpy's `.npz` files: zip archives of `.npy` files, stored (`savez`) or deflated (`savez_compressed`).
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -20,7 +19,7 @@ const ELSEWHERE: u32 = u32::MAX;
 /// # Errors
 /// When it cannot be read, is something else, or holds what an array cannot.
 pub fn read(path: &Path) -> Result<Vec<(String, Array)>> {
-    let mut file = File::open(path).with_context(|| format!("{} could not be read", path.display()))?;
+    let mut file = textgen::open_regular(path).with_context(|| format!("{} could not be read", path.display()))?;
     arrays(&mut file).with_context(|| format!("{} could not be used", path.display()))
 }
 

@@ -1,7 +1,6 @@
 //! What the commands on a model work on: a model, an ONNX Runtime, our provider and its devices.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -191,11 +190,20 @@ pub fn open(arguments: &TargetArguments) -> Result<Opened> {
     Ok(Opened::Ready(Box::new(Target { environment, devices, model: arguments.model.clone(), options, config, place })))
 }
 
+/// Refuses what ONNX Runtime would wait for: a pipe as the model, or as a file of weights that is named after it.
 fn check_model(model: &Path) -> Result<()> {
-    let opened = File::open(model).and_then(|file| file.metadata());
-    let found = opened.with_context(|| format!("the model {} could not be opened", model.display()))?;
-    if found.is_dir() {
-        bail!("the model {} is a folder\n  help: name an .onnx file", model.display());
+    if let Err(error) = textgen::open_regular(model) {
+        bail!("the model {} could not be opened: {error}\n  help: name an .onnx file", model.display());
+    }
+    let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = model.file_stem().unwrap_or_default().to_string_lossy();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_named_so = entry.file_name().to_string_lossy().starts_with(&*name);
+        let found = std::fs::metadata(entry.path());
+        if is_named_so && found.is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            let path = entry.path();
+            bail!("{} is a pipe, a socket or a device, not a file of the model\n  help: remove it", path.display());
+        }
     }
     Ok(())
 }
@@ -273,6 +281,7 @@ impl Target {
     }
 
     fn load(&self, model: &Path, settings: &SessionSettings<'_>) -> Result<Session> {
+        check_model(model)?;
         let shown = || format!("the model {} could not be loaded", model.display());
         Session::new(&self.environment, model, settings).map_err(refused).with_context(shown)
     }

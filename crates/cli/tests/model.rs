@@ -340,6 +340,41 @@ fn model_that_cannot_be_loaded_is_one_clear_error() {
 }
 
 #[test]
+fn pipes_and_devices_are_refused_and_not_waited_for() {
+    let Some(bench) = Bench::new() else { return };
+    let pipe = |name: &str| {
+        let path = bench.path(name);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path.to_str().unwrap().to_owned()
+    };
+    let refused = "it is a pipe, a socket or a device, not a regular file";
+    let (model, compiled) = (pipe("pipe.onnx"), bench.path("out.onnx").to_str().unwrap().to_owned());
+    for arguments in [&["explain"][..], &["run"], &["bench"], &["tune"], &["compile", "-o", &compiled]] {
+        for model in [&*model, "/dev/zero"] {
+            let error = bench.error(&[&arguments[..1], &[model], &arguments[1..]].concat());
+            assert!(error.contains(&format!("the model {model} could not be opened: {refused}")), "{error}");
+        }
+    }
+    let model = bench.model("m.onnx", doubled());
+    for input in [format!("x={}", pipe("x.npy")), pipe("x.npz"), "x=/dev/zero".to_owned()] {
+        let error = bench.error(&["run", &model, "--input", &input]);
+        assert!(error.contains(refused), "{error}");
+    }
+    // A file of weights, which ONNX Runtime opens.
+    let weights = pipe("m.onnx.data");
+    let error = bench.error(&["run", &model]);
+    assert!(error.contains(&format!("{weights} is a pipe, a socket or a device")), "{error}");
+}
+
+#[test]
+fn control_characters_in_names_are_shown() {
+    let Some(bench) = Bench::new() else { return };
+    let error = bench.error(&["explain", "\u{1b}]0;title\u{7}\u{9b}31m.onnx"]);
+    assert!(error.contains("\\x1b]0;title\\x07\\x9b31m.onnx"), "{error:?}");
+    assert!(!error.contains(['\u{1b}', '\u{7}', '\u{9b}']), "{error:?}");
+}
+
+#[test]
 fn inputs_that_do_not_fit_are_one_clear_error() {
     let Some(bench) = Bench::new() else { return };
     let model = bench.model("m.onnx", doubled());
