@@ -25,6 +25,11 @@ use crate::{
 /// The key under which a device's metadata holds its number.
 const DEVICE_ID_KEY: &str = "hip_device_id";
 
+/// Where ONNX Runtime's Python package (1.26 to 1.31) looks for the device that `providers=[(name, {"device_id": "1"})]` means,
+/// whatever the vendor. Without it the number is compared with the PCI device ID. A default option of the device called
+/// `device_id` would be found too, but becomes an option of every session: with several devices selected the last one wins.
+const PYTHON_DEVICE_ID_KEY: &str = "cuda_device_id";
+
 /// Makes the library's factory.
 pub(crate) fn create(registration: Registration<'_>) -> Result<Box<dyn Factory>> {
     let backends = Backends::new(registration.host);
@@ -221,6 +226,7 @@ fn metadata(context: &DeviceContext) -> Vec<(String, String)> {
         ("driver", context.driver().to_string()),
         ("driver_version", device.driver().version_text()),
         (DEVICE_ID_KEY, context.id().to_string()),
+        (PYTHON_DEVICE_ID_KEY, context.id().to_string()),
         ("integrated", u8::from(info.integrated).to_string()),
         ("name", info.name.clone()),
         ("total_memory", info.total_memory.to_string()),
