@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ("__init__.py", "__main__.py")
+MODULES = ("__init__.py", "__main__.py", "_genai.py")
 NAME = "amdgpu_ep"
 OLDEST_PYTHON = "3.10"
 

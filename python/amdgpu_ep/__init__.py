@@ -34,6 +34,10 @@ def register(ort) -> None:
     Both share what is registered, and registering again does nothing. Without a GPU this succeeds too: there are no
     devices then, and a warning says why.
     """
+    if hasattr(ort, "Generator"):
+        from ._genai import guard
+
+        guard(ort)
     try:
         ort.register_execution_provider_library(_EP_NAME, get_library_path())
     except Exception as error:

@@ -241,7 +241,13 @@ unsafe fn release<A: Allocator>(this: *mut sys::OrtAllocator) {
         unsafe { delete::<A>(this) };
     } else {
         let _scope = border.logger.enter();
-        tracing::debug!(target: "ort_ep::memory", left, "an allocator was released before its blocks: kept for them");
+        // Through us they can be freed at any time, but ONNX Runtime's own objects around this allocator are gone. An error,
+        // because GenAI shows nothing less.
+        tracing::error!(
+            target: "ort_ep::memory",
+            "an allocator was released while {left} of its blocks are in use; freeing them later may crash in ONNX Runtime\n  \
+             help: with ONNX Runtime GenAI 0.18, delete all generators before you make another model"
+        );
     }
 }
 
