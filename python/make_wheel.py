@@ -6,6 +6,8 @@ and no build tool is needed. The same input gives the same bytes.
 import argparse
 import base64
 import hashlib
+import re
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -55,6 +57,7 @@ def main():
 
 
 def metadata(version, licences):
+    home = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["workspace"]["package"]["repository"]
     head = [
         ("Metadata-Version", "2.4"),
         ("Name", NAME.replace("_", "-")),
@@ -64,10 +67,19 @@ def metadata(version, licences):
         ("License-Expression", "MIT OR Apache-2.0"),
         *(("License-File", name) for name in licences),
         ("Requires-Python", f">={OLDEST_PYTHON}"),
+        ("Project-URL", f"Homepage, {home}"),
+        ("Project-URL", f"Documentation, {home}/tree/main/docs"),
+        ("Project-URL", f"Source, {home}"),
+        ("Project-URL", f"Issues, {home}/issues"),
         ("Description-Content-Type", "text/markdown"),
     ]
     lines = [f"{field}: {value}" for field, value in head]
-    return "\n".join([*lines, "", (ROOT / "README.md").read_text(encoding="utf-8")])
+    return "\n".join([*lines, "", absolute((ROOT / "README.md").read_text(encoding="utf-8"), home)])
+
+
+def absolute(page, home):
+    """A page whose links work where its neighbours are not."""
+    return re.sub(r"\]\((?!https?:|#)", f"]({home}/blob/main/", page)
 
 
 class Wheel:

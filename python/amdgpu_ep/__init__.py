@@ -1,11 +1,11 @@
 """AMD GPUs for ONNX Runtime: where the execution provider's library lies, and how ONNX Runtime gets to know it.
 
 Importing this package imports and registers nothing. It has no dependencies: `onnxruntime` (1.24 or newer) comes from
-wherever you have it.
+wherever you have it. Nothing here opens a network connection.
 """
 from pathlib import Path
 
-__all__ = ["devices", "get_ep_name", "get_ep_names", "get_library_path", "register"]
+__all__ = ["__version__", "devices", "get_ep_name", "get_ep_names", "get_library_path", "register"]
 
 _EP_NAME = "AMDGPUExecutionProvider"
 
@@ -55,3 +55,12 @@ def devices() -> list:
 
     register(onnxruntime)
     return [device for device in onnxruntime.get_ep_devices() if device.ep_name == _EP_NAME]
+
+
+def __getattr__(name: str):
+    if name == "__version__":
+        # Here, because it takes longer than all the rest of the import.
+        from importlib.metadata import version
+
+        return version("amdgpu-ep")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,11 +4,13 @@ import csv
 import hashlib
 import json
 import os
+import re
 import subprocess
+import tomllib
 import zipfile
 
 from documents import CHECK
-from environments import HOST, Environment
+from environments import HOST, ROOT, Environment
 from packaging.metadata import Metadata
 
 def test_the_record_names_every_file_with_its_hash(wheel):
@@ -30,6 +32,19 @@ def test_the_metadata_is_what_installers_expect(wheel):
         packed_licences = {name.split("/")[-1] for name in packed.namelist() if "/licenses/" in name}
     assert (found.name, str(found.version)) == ("amdgpu-ep", wheel.stem.split("-")[1])
     assert set(found.license_files) == packed_licences and found.requires_dist is None
+
+
+def test_links_in_the_metadata_work_without_the_repository(wheel):
+    home = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["repository"]
+    with zipfile.ZipFile(wheel) as packed:
+        name = next(name for name in packed.namelist() if name.endswith(".dist-info/METADATA"))
+        found = Metadata.from_email(packed.read(name), validate=True)
+    assert set(found.project_urls) == {"Homepage", "Documentation", "Source", "Issues"}
+    assert all(url.startswith(home) for url in found.project_urls.values())
+    links = re.findall(r"\]\(([^)]+)\)", found.description)
+    assert len(links) > 5 and [link for link in links if not link.startswith("https://")] == []
+    pages = [link.removeprefix(f"{home}/blob/main/").split("#")[0] for link in links if link.startswith(home)]
+    assert pages and [page for page in pages if not (ROOT / page).is_file()] == []
 
 
 def test_the_wheel_has_our_libraries_and_nobody_elses(wheel):
@@ -73,6 +88,29 @@ def test_nothing_is_installed_or_imported_beside_it(wheel, tmp_path):
     name, names, library = environment.python("-c", script).strip().split(" ", 2)
     assert name == "AMDGPUExecutionProvider" and names == "['AMDGPUExecutionProvider']"
     assert os.path.isfile(library) and str(environment.folder) in library
+
+
+def test_the_package_tells_its_version(wheel, tmp_path):
+    environment = Environment(tmp_path / "venv")
+    environment.install(wheel)
+    assert environment.python("-c", "import amdgpu_ep; print(amdgpu_ep.__version__)").strip() == wheel.stem.split("-")[1]
+    loaded = environment.python("-X", "importtime", "-c", "import amdgpu_ep, sys; print(*sys.modules)")
+    assert not {"importlib.metadata", "ctypes", "onnxruntime"} & set(loaded.split()), "importing the package is cheap"
+
+
+def test_our_files_open_no_network_connection(wheel, tmp_path):
+    """Nothing that is shipped calls what every connection begins with."""
+    with zipfile.ZipFile(wheel) as packed:
+        files = [name for name in packed.namelist() if ".so" in name or "/bin/" in name]
+        modules = [name for name in packed.namelist() if name.endswith(".py")]
+        packed.extractall(tmp_path)
+    assert len(files) > 5 and len(modules) > 2
+    for name in files:
+        symbols = subprocess.run(["nm", "-D", "--undefined-only", tmp_path / name], capture_output=True, text=True, check=True)
+        called = {line.split()[-1].split("@")[0] for line in symbols.stdout.splitlines()}
+        assert "malloc" in called and not called & {"socket", "connect", "getaddrinfo"}, name
+    for name in modules:
+        assert not re.search(r"\b(socket|urllib|http|requests)\b", (tmp_path / name).read_text()), name
 
 
 def test_a_session_runs_on_the_device_and_matches_numpy(release, model_folder):
