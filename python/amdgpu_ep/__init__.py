@@ -28,12 +28,17 @@ def get_ep_names() -> list[str]:
     return [_EP_NAME]
 
 
-def register(ort) -> None:
+def register(ort, trust_options: bool = False) -> None:
     """Registers the library in `ort`, which is the module `onnxruntime` or `onnxruntime_genai`.
 
     Both share what is registered, and registering again does nothing. Without a GPU this succeeds too: there are no
     devices then, and a warning says why.
+
+    Options that load libraries or write files are refused unless `trust_options` is true. It holds for the whole process,
+    and for options that ONNX Runtime GenAI reads from a model's folder too: use it only with folders that you trust.
     """
+    if trust_options:
+        _trust_options(get_library_path())
     if hasattr(ort, "Generator"):
         from ._genai import guard
 
@@ -44,6 +49,22 @@ def register(ort) -> None:
         # ONNX Runtime has no way to ask, and no type of its own for this.
         if f"already registered under {_EP_NAME}" not in str(error):
             raise
+
+
+def _trust_options(path: str) -> None:
+    import ctypes
+
+    # The library stays loaded from here on, so what it is told holds when ONNX Runtime loads it.
+    library = ctypes.CDLL(path)
+    try:
+        trust = library.amdgpu_ep_trust_options
+    except AttributeError:
+        raise RuntimeError(
+            f"{path} cannot be told to trust options: it has no function amdgpu_ep_trust_options\n"
+            "  help: install amdgpu-ep again, so that the package and its library are of one version"
+        ) from None
+    trust.argtypes, trust.restype = [ctypes.c_int], None
+    trust(1)
 
 
 def devices() -> list:

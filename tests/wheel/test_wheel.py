@@ -9,6 +9,7 @@ import subprocess
 import tomllib
 import zipfile
 
+import pytest
 from documents import CHECK
 from environments import HOST, ROOT, Environment
 from packaging.metadata import Metadata
@@ -134,6 +135,35 @@ def test_registering_reports_other_failures(release, tmp_path):
     script = "import amdgpu_ep, onnxruntime as ort\namdgpu_ep.get_library_path = lambda: '/nowhere/lib.so'\n"
     script += "try: amdgpu_ep.register(ort)\nexcept Exception as error: print(error)"
     assert "/nowhere/lib.so" in environment.python("-c", script)
+
+
+# A key that is refused from anybody unless options are trusted: it makes the hip backend write a file.
+WRITES = """
+import amdgpu_ep, onnxruntime as ort, os, sys
+amdgpu_ep.register(ort{arguments})
+options = ort.SessionOptions()
+options.add_session_config_entry("ep.hip.explain_file", "written")
+options.add_provider_for_devices(amdgpu_ep.devices(), {{}})
+session = ort.InferenceSession("model.onnx", sess_options=options, enable_fallback=0)
+print(os.path.exists("written"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "written"),
+    [("", {}, False), ("", {"AMDGPU_EP_TRUST_OPTIONS": "1"}, True), (", trust_options=True", {}, True)],
+    ids=["by default", "variable", "argument"],
+)
+def test_options_that_write_files_work_only_where_they_are_trusted(newest, model_folder, arguments, variables, written):
+    told = newest.python("-c", WRITES.format(arguments=arguments), cwd=model_folder, env=HOST | variables)
+    assert told.strip() == str(written)
+
+
+def test_a_library_that_cannot_be_told_to_trust_options_is_an_error(newest):
+    script = "import amdgpu_ep, onnxruntime as ort, sys\namdgpu_ep.get_library_path = lambda: 'libc.so.6'\n"
+    script += "try: amdgpu_ep.register(ort, trust_options=True)\nexcept RuntimeError as error: print(error)"
+    told = newest.python("-c", script)
+    assert "libc.so.6 cannot be told to trust options" in told and "install amdgpu-ep again" in told
 
 
 def test_the_command_finds_its_own_libraries_and_this_onnx_runtime(release):
