@@ -1,13 +1,13 @@
 """The command `amdgpu-ep`, also as `python -m amdgpu_ep`: a program of its own, with this Python's ONNX Runtime."""
-import importlib.util
 import os
+import site
 import sys
-from pathlib import Path
 
 
 def main():
-    program = Path(__file__).resolve().parent / "bin" / "amdgpu-ep"
-    library = onnxruntime_library()
+    package = os.path.dirname(os.path.abspath(__file__))
+    program = os.path.join(package, "bin", "amdgpu-ep")
+    library = onnxruntime_library(package)
     if library and not os.environ.get("ORT_DYLIB_PATH"):
         os.environ["ORT_DYLIB_PATH"] = library
     try:
@@ -16,12 +16,28 @@ def main():
         sys.exit(f"error: {program} cannot be started: {error}\n  help: install amdgpu-ep again")
 
 
-def onnxruntime_library():
-    """The library of the installed package, which is found without importing it."""
-    found = importlib.util.find_spec("onnxruntime")
-    folders = found.submodule_search_locations if found else None
-    files = (file for folder in folders or [] for file in Path(folder, "capi").glob("libonnxruntime.so*"))
-    return next(map(str, sorted(files)), None)
+def onnxruntime_library(package):
+    """The library of the installed package, which is found without importing it.
+
+    `sys.path` is not asked: `python -m` puts the current folder first, and what lies there may be a download.
+    """
+    for folder in package_folders(package):
+        capi = os.path.join(folder, "onnxruntime", "capi")
+        names = os.listdir(capi) if os.path.isdir(capi) else []
+        files = sorted(name for name in names if name.startswith("libonnxruntime.so"))
+        if files:
+            return os.path.join(capi, files[0])
+    return None
+
+
+def package_folders(package):
+    """Where this Python has its packages, in the order of `sys.path`: folders that were configured, installed ones, and
+    the one that this package is in."""
+    configured = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
+    folders = [folder for folder in configured.split(os.pathsep) if os.path.isabs(folder)]
+    if site.ENABLE_USER_SITE:
+        folders.append(site.getusersitepackages())
+    return [*folders, *site.getsitepackages(), os.path.dirname(package)]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ mod explain;
 mod ffi;
 mod inputs;
 mod llm;
+#[cfg(target_os = "linux")]
+mod loader_path;
 mod memory;
 mod npy;
 mod npz;
@@ -152,6 +154,8 @@ fn main() -> ExitCode {
 }
 
 fn execute(command: Command) -> Result<u8> {
+    #[cfg(target_os = "linux")]
+    loader_path::leave_out_current_folder()?;
     let (code, text) = match command {
         Command::Explain(arguments) => explain::run(&arguments)?,
         Command::Run(arguments) => run::run(&arguments)?,

@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -18,9 +17,6 @@ use crate::ort::{Assigned, Environment, Provider, Runtime, Session, SessionSetti
 pub const PROVIDER: &str = "AMDGPUExecutionProvider";
 
 const DRIVER: &str = "AMDGPU_EP_DRIVER";
-
-/// How long each ONNX Runtime library may take to answer while one is looked for.
-const SEARCH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What every command on a model takes.
 #[derive(Args, Clone, Debug)]
@@ -153,17 +149,15 @@ pub enum Opened {
 /// When the model, ONNX Runtime, the provider or a device is missing or refuses.
 pub fn open(arguments: &TargetArguments) -> Result<Opened> {
     check_model(&arguments.model)?;
-    let ort = match &arguments.ort {
-        Some(path) => path.clone(),
-        None => doctor::onnxruntime_library(SEARCH_TIMEOUT)?,
-    };
+    let chosen = doctor::onnxruntime_library(arguments.ort.as_deref())?;
+    let ort = &chosen.path;
     let library = match &arguments.library {
         Some(path) => path.clone(),
         None => doctor::plugin_library()?,
     };
     // ONNX Runtime looks for a relative path beside itself.
     let library = std::fs::canonicalize(&library).with_context(|| format!("there is no {}", library.display()))?;
-    let runtime = Runtime::load(&ort)?;
+    let runtime = Runtime::load(ort)?;
     let environment = Environment::new(Rc::clone(&runtime))?;
     let provider = Provider::register(&environment, PROVIDER, &library)?;
     let devices = provider.devices()?;
@@ -173,8 +167,9 @@ pub fn open(arguments: &TargetArguments) -> Result<Opened> {
             bail!("there is no device with {DRIVER}={driver}\n  help: amdgpu-ep doctor says why");
         }
         drop((provider, environment));
-        return again(&ort, &library).map(Opened::Elsewhere);
+        return again(ort, &library).map(Opened::Elsewhere);
     }
+    chosen.announce();
     let archs: BTreeSet<&str> = devices.iter().filter_map(|device| device.metadata("arch")).collect();
     let place = Place {
         model: arguments.model.display().to_string(),

@@ -153,19 +153,44 @@ pub fn answer(question: &Question) -> Result<String> {
     line.context("the answer could not be written as JSON")
 }
 
-/// The ONNX Runtime library that the other commands use when none is named: `ORT_DYLIB_PATH`, or the first that is found
-/// and can be used. Each library may take `timeout` to answer.
+/// How long each ONNX Runtime library may take to answer while one is looked for.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The ONNX Runtime library that a command uses.
+pub struct Chosen {
+    /// The library.
+    pub path: PathBuf,
+    /// What decided, unless the user named the library on the command line.
+    from: Option<String>,
+}
+
+impl Chosen {
+    /// Says on stderr which library is used and why, unless the user named it.
+    pub fn announce(&self) {
+        if let Some(from) = &self.from {
+            // Nobody is left to tell when stderr is closed.
+            let _ = writeln!(io::stderr(), "note: using ONNX Runtime from {} ({from})", self.path.display());
+        }
+    }
+}
+
+/// The ONNX Runtime library to use: the one that is `named`, else `ORT_DYLIB_PATH`, else the first that is found and can be
+/// used. The current folder is never searched.
 ///
 /// # Errors
 /// When there is none; the message says where it was looked for.
-pub fn onnxruntime_library(timeout: Duration) -> Result<PathBuf> {
+pub fn onnxruntime_library(named: Option<&Path>) -> Result<Chosen> {
+    if let Some(path) = named {
+        return Ok(Chosen { path: path.to_owned(), from: None });
+    }
     let environment = environment::Environment::from_process();
     if let Some(path) = environment.path("ORT_DYLIB_PATH") {
-        return Ok(path);
+        return Ok(Chosen { path, from: Some("ORT_DYLIB_PATH".to_owned()) });
     }
     let executable = std::env::current_exe().context("the path of this executable could not be found")?;
-    let search = onnxruntime::collect(&Asker { executable, timeout }, &environment);
-    search.usable().map(PathBuf::from).with_context(|| {
+    let search = onnxruntime::collect(&Asker { executable, timeout: SEARCH_TIMEOUT }, &environment);
+    let found = search.usable();
+    found.map(|library| Chosen { path: PathBuf::from(&library.path), from: Some(library.place.clone()) }).with_context(|| {
         let tried = search.attempts().join("; ");
         format!("no ONNX Runtime of version 1.24 or newer was found (tried {tried})\n  help: pip install -U 'onnxruntime>=1.24', or name libonnxruntime.so with --ort")
     })
@@ -205,7 +230,7 @@ pub fn examine(timeout: Duration) -> Result<Report> {
     });
     let drivers = drivers.map_err(|_| anyhow::anyhow!("the thread that asks the drivers panicked"))?;
     let kernel = cfg!(target_os = "linux").then(|| kernel::collect(Path::new("/"), &environment, kernel::open));
-    let plugin = plugin::collect(&asker, &environment, onnxruntime.usable());
+    let plugin = plugin::collect(&asker, &environment, onnxruntime.usable().map(|library| library.path.as_str()));
     let settings = environment::Settings::read(&environment);
     let findings = Findings {
         routing: routing::collect(&asker, &settings, &drivers, &plugin),

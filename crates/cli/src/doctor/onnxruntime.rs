@@ -128,9 +128,9 @@ fn asker_name(asker: &Asker) -> String {
 
 impl Search {
     /// The first library that the plugin can be used with.
-    pub fn usable(&self) -> Option<&str> {
+    pub fn usable(&self) -> Option<&Library> {
         let is_usable = |library: &&Library| matches!(library.support, Support::Supported | Support::Newer);
-        self.libraries.iter().find(is_usable).map(|library| library.path.as_str())
+        self.libraries.iter().find(is_usable)
     }
 
     /// Every place and library, with what is wrong with it.
@@ -259,14 +259,27 @@ struct Package {
     folder: PathBuf,
 }
 
-/// Finds the package without importing it, and not in the current folder, which may be a checkout of its sources.
+/// Finds the package without importing it, and not in the current folder, which may be a download or a checkout of its
+/// sources. Python runs isolated (`-I`), or modules that this script imports would come from there too; what `-I` leaves out
+/// beside it, folders that the user configured and packages that the user installed, is put back.
 const FIND_PACKAGE: &str = "\
-import sys, importlib.util
-sys.path = [folder for folder in sys.path if folder]
+import os, site, sys, importlib.util
+configured = os.environ.get('PYTHONPATH', '').split(os.pathsep)
+if sys.prefix == sys.base_prefix and not os.environ.get('PYTHONNOUSERSITE'):
+    sys.path.insert(0, site.getusersitepackages())
+sys.path[:0] = [folder for folder in configured if os.path.isabs(folder)]
 found = importlib.util.find_spec('onnxruntime')
 folders = list(found.submodule_search_locations or []) if found else []
 print('\\n'.join(['folder:' + folder for folder in folders] + ['done']))
 ";
+
+/// The program of this name in the folders of `PATH`. An entry that depends on the current folder is skipped: a program
+/// there is none that the user installed.
+fn program(name: &str, environment: &Environment) -> Option<PathBuf> {
+    let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+    let folders = environment.paths("PATH").into_iter().filter(|folder| folder.is_absolute());
+    folders.map(|folder| folder.join(&file)).find(|path| path.is_file())
+}
 
 fn python_packages(timeout: Duration, environment: &Environment, search: &mut Search) -> Vec<Package> {
     let mut packages = Vec::new();
@@ -274,7 +287,11 @@ fn python_packages(timeout: Duration, environment: &Environment, search: &mut Se
     // The first one that there is: the second name is usually the same interpreter.
     for python in pythons {
         let place = format!("{python} on PATH");
-        match child::capture(Command::new(python).args(["-c", FIND_PACKAGE]), timeout) {
+        let Some(path) = program(python, environment) else {
+            search.note(place, "not found");
+            continue;
+        };
+        match child::capture(Command::new(path).args(["-I", "-c", FIND_PACKAGE]), timeout) {
             Ok(captured) => {
                 let folders: Vec<&str> =
                     captured.stdout.lines().filter_map(|line| line.strip_prefix("folder:")).collect();
@@ -290,7 +307,7 @@ fn python_packages(timeout: Duration, environment: &Environment, search: &mut Se
         }
     }
     for variable in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
-        match environment.path(variable) {
+        match environment.path(variable).filter(|prefix| prefix.is_absolute()) {
             None => search.note(variable, "not set"),
             Some(prefix) => {
                 let found: Vec<_> = site_packages(&prefix).into_iter().filter(|folder| folder.is_dir()).collect();

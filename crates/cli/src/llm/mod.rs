@@ -7,7 +7,6 @@ mod lines;
 mod plot;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -20,9 +19,6 @@ use crate::terminal::note;
 
 /// A GPU was required and cannot be used.
 const NO_GPU: u8 = 1;
-
-/// How long each ONNX Runtime library may take to answer while one is looked for.
-const SEARCH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The model folder and what it runs on.
 #[derive(Args, Clone, Debug)]
@@ -195,10 +191,7 @@ fn open(arguments: &FolderArguments) -> Result<Opening> {
     // The tokenizer is checked first: it is read in no time, and the model may take minutes.
     let tokenizer = Tokenizer::from_folder(&config)?;
     let progress = Progress::new("looking for ONNX Runtime");
-    let onnxruntime = match &arguments.ort {
-        Some(path) => path.clone(),
-        None => doctor::onnxruntime_library(SEARCH_TIMEOUT)?,
-    };
+    let chosen = doctor::onnxruntime_library(arguments.ort.as_deref())?;
     let profile = arguments.profile.iter().map(|profile| ("profile".to_owned(), profile.clone()));
     let (entries, options): (Vec<_>, Vec<_>) =
         profile.chain(arguments.options.iter().cloned()).partition(|(key, _)| key.contains('.'));
@@ -213,7 +206,7 @@ fn open(arguments: &FolderArguments) -> Result<Opening> {
         bail!("a GPU is required, and the provider is the CPU\n  help: leave one of --require-gpu and --provider out");
     }
     progress.say("loading ONNX Runtime");
-    let runtime = Runtime::load(&onnxruntime)?;
+    let runtime = Runtime::load(&chosen.path)?;
     progress.say("loading the model");
     let model = Model::load(&runtime, &config);
     drop(progress);
@@ -224,10 +217,11 @@ fn open(arguments: &FolderArguments) -> Result<Opening> {
         }
         model => model?,
     };
+    chosen.announce();
     for notice in config.notices.iter().chain(model.notices()) {
         note("note", notice);
     }
-    Ok(Opening::Ready(Box::new(Opened { model, tokenizer, onnxruntime })))
+    Ok(Opening::Ready(Box::new(Opened { model, tokenizer, onnxruntime: chosen.path })))
 }
 
 impl Opened {
