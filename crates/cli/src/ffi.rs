@@ -60,15 +60,18 @@ fn open(name: &OsStr) -> Result<std::mem::ManuallyDrop<Library>, String> {
     // in a process of its own (see `child`).
     match unsafe { Library::new(name) } {
         Ok(library) => Ok(std::mem::ManuallyDrop::new(library)),
-        Err(error) => {
-            let text = match &error {
-                libloading::Error::DlOpen { source } => source.to_string(),
-                other => other.to_string(),
-            };
-            let prefix = format!("{}: ", name.to_string_lossy());
-            Err(text.strip_prefix(&prefix).unwrap_or(&text).to_owned())
-        }
+        Err(error) => Err(open_failure(&error, name)),
     }
+}
+
+/// Why a library does not open, without its name, which the loader repeats.
+pub fn open_failure(error: &libloading::Error, name: &OsStr) -> String {
+    let text = match error {
+        libloading::Error::DlOpen { source } => source.to_string(),
+        other => other.to_string(),
+    };
+    let prefix = format!("{}: ", name.to_string_lossy());
+    text.strip_prefix(&prefix).unwrap_or(&text).to_owned()
 }
 
 fn text(text: *const std::ffi::c_char) -> String {

@@ -8,6 +8,7 @@ mod compare;
 mod compile;
 mod doctor;
 mod explain;
+mod failure;
 #[allow(unsafe_code)]
 mod ffi;
 mod inputs;
@@ -34,7 +35,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::doctor::Question;
 
@@ -144,13 +145,29 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match execute(Arguments::parse().command) {
+    match execute(arguments().command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            terminal::note("error", &format!("{error:#}"));
+            terminal::note("error", &failure::text(&error));
             ExitCode::from(FAILED)
         }
     }
+}
+
+fn arguments() -> Arguments {
+    let found = Arguments::from_arg_matches(&command_line().get_matches());
+    found.unwrap_or_else(|error| error.exit())
+}
+
+/// The command line. `-1` is a value everywhere: an option that takes none below 0 can say so, where clap would advise to
+/// write `-- -1`.
+fn command_line() -> clap::Command {
+    Arguments::command().mut_subcommands(|command| {
+        command.mut_args(|argument| {
+            let takes_value = argument.get_action().takes_values();
+            argument.allow_negative_numbers(takes_value)
+        })
+    })
 }
 
 fn execute(command: Command) -> Result<u8> {
@@ -198,7 +215,7 @@ mod tests {
 
     #[test]
     fn arguments_are_consistent() {
-        Arguments::command().debug_assert();
+        command_line().debug_assert();
     }
 
     #[test]

@@ -11,7 +11,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::doctor;
-use crate::ort::{Assigned, Environment, Provider, Runtime, Session, SessionSettings};
+use crate::ort::{Assigned, Environment, Provider, Runtime, Session, SessionSettings, message};
 
 /// The name that the provider is registered under.
 pub const PROVIDER: &str = "AMDGPUExecutionProvider";
@@ -277,19 +277,25 @@ impl Target {
 
     fn load(&self, model: &Path, settings: &SessionSettings<'_>) -> Result<Session> {
         check_model(model)?;
-        let shown = || format!("the model {} could not be loaded", model.display());
-        Session::new(&self.environment, model, settings).map_err(refused).with_context(shown)
+        Session::new(&self.environment, model, settings).map_err(|error| refused(model, error))
     }
 }
 
-/// ONNX Runtime asks the provider whether a compiled model fits, and passes on nothing but the answer.
-fn refused(error: anyhow::Error) -> anyhow::Error {
-    if error.to_string().contains("Compiled model is not supported") {
-        return anyhow!(
-            "{error}: it was made for another device, or by another version of the backend\n  help: compile its source again here"
-        );
+/// Why there is no session. A provider that refuses its options has nothing to do with the model.
+fn refused(model: &Path, error: anyhow::Error) -> anyhow::Error {
+    let text = error.to_string();
+    if let Some(refusal) = message::refusal(&text) {
+        return anyhow!("{refusal}");
     }
-    error
+    // ONNX Runtime asks the provider whether a compiled model fits, and passes on nothing but the answer.
+    let error = if text.contains("Compiled model is not supported") {
+        anyhow!(
+            "{error}: it was made for another device, or by another version of the backend\n  help: compile its source again here"
+        )
+    } else {
+        error
+    };
+    error.context(format!("the model {} could not be loaded", model.display()))
 }
 
 impl Place {

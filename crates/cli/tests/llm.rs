@@ -389,3 +389,26 @@ fn completions_are_printed() {
     let output = Command::new(env!("CARGO_BIN_EXE_amdgpu-ep")).args(["completions", "bash"]).output().unwrap();
     assert!(output.status.success() && stdout(&output).contains("--max-new-tokens"));
 }
+
+#[test]
+fn a_length_over_the_models_limit_is_named_as_it_was_typed() {
+    let Some(bench) = Bench::new() else { return };
+    for command in ["generate", "chat"] {
+        for length in ["100000", "0"] {
+            let output = feed(bench.command(command, &["--provider", "cpu", "--max-length", length]), b"hi\n");
+            let error = stderr(&output);
+            assert_eq!(output.status.code(), Some(2), "{error}");
+            assert!(error.starts_with(&format!("error: --max-length is {length}, ")), "{error}");
+            assert!(error.contains("the model takes 1 to "), "{error}");
+        }
+    }
+    let negative = feed(bench.command("generate", &["--seed", "-1"]), b"");
+    assert!(stderr(&negative).contains("invalid value '-1' for '--seed"), "{}", stderr(&negative));
+}
+
+#[test]
+fn a_missing_folder_is_told_once() {
+    let output = Command::new(env!("CARGO_BIN_EXE_amdgpu-ep")).args(["generate", "/nowhere", "hi"]).output().unwrap();
+    let error = stderr(&output);
+    assert_eq!((error.matches("/nowhere").count(), error.matches("No such file").count()), (1, 1), "{error}");
+}

@@ -97,7 +97,7 @@ fn registered(file: &Path, onnxruntime: &Path) -> anyhow::Result<BackendSaid> {
 fn reason(error: &anyhow::Error) -> String {
     let text = error.root_cause().to_string();
     let text = text.strip_prefix("ONNX Runtime: ").unwrap_or(&text);
-    text.rsplit_once(" : EP_FAIL : ").map_or(text, |(_, reason)| reason).to_owned()
+    ort::message::refusal(text).unwrap_or(text).to_owned()
 }
 
 /// The file of a library of ours.

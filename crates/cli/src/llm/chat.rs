@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use textgen::{Answer, Canceller, ChatTemplate, Conversation, TextFinish, TextStep};
 
+use crate::failure;
 use crate::terminal::{note, write};
 
 use super::lines::{Entered, Lines};
@@ -173,7 +174,7 @@ impl Chat {
                 self.last = Some(answer);
             }
             // The conversation can go on after what was refused.
-            Err(error) => note("error", &error.to_string()),
+            Err(error) => note("error", &failure::text(&error.into())),
         }
         Ok(())
     }

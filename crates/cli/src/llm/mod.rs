@@ -13,6 +13,8 @@ use clap::Args;
 use textgen::{Config, Form, Generator, GeneratorOptions, Model, Runtime, Sampling, Tokenizer, normalise};
 
 use crate::doctor;
+use crate::failure;
+use crate::ort::message;
 use crate::progress::Progress;
 use crate::target::option;
 use crate::terminal::note;
@@ -188,6 +190,14 @@ enum Opening {
 /// Opens the model folder. Notices go to stderr.
 fn open(arguments: &FolderArguments) -> Result<Opening> {
     let mut config = Config::from_folder(&arguments.folder)?;
+    if let Some(length) = arguments.max_length
+        && !(1..=config.context_length).contains(&length)
+    {
+        let most = config.context_length;
+        bail!(
+            "--max-length is {length}, and the model takes 1 to {most} tokens\n  help: use --max-length {most} or less"
+        );
+    }
     // The tokenizer is checked first: it is read in no time, and the model may take minutes.
     let tokenizer = Tokenizer::from_folder(&config)?;
     let progress = Progress::new("looking for ONNX Runtime");
@@ -212,14 +222,14 @@ fn open(arguments: &FolderArguments) -> Result<Opening> {
     drop(progress);
     let model = match model {
         Err(error @ textgen::Error::Provider { .. }) if arguments.require_gpu => {
-            note("error", &error.to_string());
+            note("error", &failure::text(&error.into()));
             return Ok(Opening::NoGpu(NO_GPU));
         }
         model => model?,
     };
     chosen.announce();
     for notice in config.notices.iter().chain(model.notices()) {
-        note("note", notice);
+        note("note", &message::plain(notice));
     }
     Ok(Opening::Ready(Box::new(Opened { model, tokenizer, onnxruntime: chosen.path })))
 }

@@ -4,6 +4,7 @@ pub mod array;
 pub mod element;
 #[allow(unsafe_code)]
 mod ffi;
+pub mod message;
 
 pub use array::Array;
 pub use element::Element;

@@ -10,6 +10,8 @@ use libloading::Library;
 use ort_ep_sys::{Api, OrtAllocator, OrtApiBase, Status};
 
 use super::text;
+use crate::ffi;
+use crate::ort::message;
 
 /// An ONNX Runtime library in this process.
 pub struct Runtime {
@@ -28,8 +30,9 @@ impl Runtime {
         // SAFETY: the library's initialisers run, as they would in any program that uses it; the user named it or the
         // search found it.
         let library = unsafe { Library::new(path) }.map_err(|error| {
+            let reason = ffi::open_failure(&error, path.as_os_str());
             anyhow!(
-                "ONNX Runtime could not be loaded from {}: {error}\n  help: name libonnxruntime.so with --ort",
+                "ONNX Runtime could not be loaded from {}: {reason}\n  help: name libonnxruntime.so with --ort",
                 path.display()
             )
         })?;
@@ -67,7 +70,7 @@ impl Runtime {
             self.api.ReleaseStatus(status);
             message
         };
-        Err(anyhow!("ONNX Runtime: {}", message.trim_end()))
+        Err(anyhow!("ONNX Runtime: {}", message::plain(&message)))
     }
 
     /// The allocator of plain memory, which lives as long as the library.

@@ -1,0 +1,47 @@
+//! How an error is told: every fact once, and last what to do.
+
+use crate::ort::message;
+
+const HELP: &str = "\n  help: ";
+
+/// An error with its causes, as one text.
+///
+/// Types of libraries often repeat their cause in their own words, and a message that ends with help is often wrapped by
+/// one that goes on.
+pub fn text(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    let mut helps: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        let cause = message::plain(&cause.to_string());
+        let (what, help) = cause.split_once(HELP).map_or((&*cause, None), |(what, help)| (what, Some(help)));
+        if !told.contains(what) {
+            told = if told.is_empty() { what.to_owned() } else { format!("{told}: {what}") };
+        }
+        if let Some(help) = help.filter(|help| !helps.iter().any(|known| known.contains(help))) {
+            helps.push(help.to_owned());
+        }
+    }
+    helps.into_iter().fold(told, |told, help| told + HELP + &help)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_that_was_told_is_not_repeated() {
+        let missing = || anyhow!("No such file or directory (os error 2)");
+        let wrapped =
+            missing().context("x.json could not be read: No such file or directory (os error 2)\n  help: name x");
+        assert_eq!(text(&wrapped), "x.json could not be read: No such file or directory (os error 2)\n  help: name x");
+        assert_eq!(text(&missing().context("y")), "y: No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn help_comes_last() {
+        let error = anyhow!("no room\n  help: make some").context("x failed\n  help: try y").context("outer");
+        assert_eq!(text(&error), "outer: x failed: no room\n  help: try y\n  help: make some");
+    }
+}
