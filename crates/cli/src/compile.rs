@@ -15,10 +15,14 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::inputs;
+use crate::interrupt::Cleanup;
 use crate::progress::Progress;
 use crate::report;
 use crate::table;
 use crate::target::{self, Opened, Place, Placed, Target, TargetArguments};
+
+/// More than ONNX Runtime writes at once.
+const PROBE_BYTES: usize = 1 << 20;
 
 /// The form of the JSON document.
 const SCHEMA: u32 = 1;
@@ -138,6 +142,7 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
     let model = &arguments.target.model;
     let made = tempfile::Builder::new().prefix(".compiling-").tempdir_in(output.folder);
     let made = made.with_context(|| format!("nothing can be written into {}", output.folder.display()))?;
+    let _cleanup = Cleanup::of(made.path());
     let file = made.path().join(output.name);
     // Weights of nodes that stay on the CPU provider stay in the model: ONNX Runtime would move all of them out, also the
     // operands that its shape inference has to read.
@@ -147,7 +152,10 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
         ("ep.context_file_path", file.to_str().context("the output's path is no text")?),
     ];
     let start = Instant::now();
-    let assignment = target.session_of(model, &entries, None, &arguments.dims)?.assignment()?;
+    let session =
+        target.session_of(model, &entries, None, &arguments.dims).map_err(|error| unwritten(error, &made, output))?;
+    let assignment = session.assignment()?;
+    drop(session);
     let compile_seconds = start.elapsed().as_secs_f64();
     let (shown, placed) = (model.display(), Placed::count(&assignment));
     if target::is_compiled(&assignment) {
@@ -172,6 +180,20 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
     let files = output.take(&made)?;
     let (place, profile) = (target.place.clone(), arguments.target.profile.clone());
     Ok(Report { schema: SCHEMA, place, placed, profile, files, compile_seconds, load_seconds })
+}
+
+/// The error of a session that could not write the compiled model. ONNX Runtime says which file it could not write, and not
+/// why, so the folder is asked again: a disk that was full still is, with what was written there.
+fn unwritten(error: anyhow::Error, made: &TempDir, output: &Output<'_>) -> anyhow::Error {
+    let is_about_file = made.path().to_str().is_some_and(|folder| format!("{error:#}").contains(folder));
+    let probed = || fs::write(made.path().join("probe"), vec![0; PROBE_BYTES]).err().filter(|_| is_about_file);
+    match probed() {
+        None => error,
+        Some(reason) => anyhow::anyhow!(
+            "the compiled model could not be written to {}: {reason}\n  help: make room there, or name another place with --output",
+            output.folder.display()
+        ),
+    }
 }
 
 fn text(report: &Report) -> String {

@@ -1,4 +1,4 @@
-//! The only unsafe code of the command: opening libraries of others, and two questions to the C library.
+//! The only unsafe code of the command: opening libraries of others, and what only the C library can do.
 
 use std::ffi::{CStr, OsStr, c_void};
 use std::path::{Path, PathBuf};
@@ -80,6 +80,19 @@ fn text(text: *const std::ffi::c_char) -> String {
     }
     // SAFETY: ONNX Runtime returns NUL-terminated static text.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// Ends the process without running what C++ libraries have registered for its end, while their threads still work.
+#[cfg(unix)]
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: takes any number, and nothing of this process is used afterwards.
+    unsafe { libc::_exit(code) }
+}
+
+/// Ends the process.
+#[cfg(windows)]
+pub fn exit_now(code: i32) -> ! {
+    std::process::exit(code)
 }
 
 /// Whether this user may create files in a folder, asked without creating one.

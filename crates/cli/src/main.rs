@@ -12,6 +12,7 @@ mod failure;
 #[allow(unsafe_code)]
 mod ffi;
 mod inputs;
+mod interrupt;
 mod llm;
 #[cfg(target_os = "linux")]
 mod loader_path;
@@ -22,6 +23,7 @@ mod ort;
 mod profile;
 mod progress;
 mod record;
+mod replace;
 mod report;
 mod run;
 mod table;

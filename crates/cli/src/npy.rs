@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::ort::{Array, Element};
+use crate::replace;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
@@ -25,7 +26,7 @@ pub fn read(path: &Path) -> Result<Array> {
 /// # Errors
 /// When it cannot be written.
 pub fn write(path: &Path, array: &Array) -> Result<()> {
-    std::fs::write(path, to_bytes(array)).with_context(|| format!("{} could not be written", path.display()))
+    replace::write(path, &to_bytes(array))
 }
 
 /// A file's bytes. Numpy has no bfloat16: its numbers are written as float32, which holds them exactly.

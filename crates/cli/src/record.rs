@@ -3,8 +3,13 @@
 use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 
+use crate::interrupt::Cleanup;
+
 /// The file; it is gone when this is dropped.
-pub struct Record(NamedTempFile);
+pub struct Record {
+    file: NamedTempFile,
+    _cleanup: Cleanup,
+}
 
 impl Record {
     /// An empty one.
@@ -12,7 +17,8 @@ impl Record {
     /// # Errors
     /// When there is no room for temporary files.
     pub fn new() -> Result<Record> {
-        NamedTempFile::new().map(Record).context("a temporary file could not be made")
+        let file = NamedTempFile::new().context("a temporary file could not be made")?;
+        Ok(Record { _cleanup: Cleanup::of(file.path()), file })
     }
 
     /// The entry's value.
@@ -20,7 +26,7 @@ impl Record {
     /// # Errors
     /// When the folder of temporary files has a name that is no text.
     pub fn path(&self) -> Result<&str> {
-        self.0.path().to_str().context("the path of the temporary folder is no text")
+        self.file.path().to_str().context("the path of the temporary folder is no text")
     }
 
     /// What the backend wrote, as `parse` understands it; `what` names it in errors.
@@ -28,7 +34,7 @@ impl Record {
     /// # Errors
     /// When it cannot be read or understood.
     pub fn read<T>(&self, what: &str, parse: impl FnOnce(&str) -> Result<T>) -> Result<T> {
-        let lines = std::fs::read_to_string(self.0.path())
+        let lines = std::fs::read_to_string(self.file.path())
             .with_context(|| format!("the backend's {what} could not be read"))?;
         parse(&lines).with_context(|| format!("the backend's {what} could not be understood"))
     }

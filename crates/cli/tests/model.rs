@@ -501,3 +501,96 @@ fn what_cannot_be_compiled_is_refused_and_leaves_nothing() {
         assert!(error.contains("the CPU provider cannot run") && error.contains("--source"), "{error}");
     }
 }
+
+#[test]
+fn a_number_below_zero_is_a_wrong_value_and_no_option() {
+    let Some(bench) = Bench::new() else { return };
+    let model = bench.model("m.onnx", doubled());
+    for arguments in [&["run", &model, "--seed", "-1"][..], &["bench", &model, "--threads", "-2"]] {
+        let error = bench.error(arguments);
+        assert!(error.contains(&format!("invalid value '{}' for '--", arguments[3])), "{error}");
+        assert!(!error.contains("'-- -"), "{error}");
+    }
+}
+
+#[test]
+fn an_output_that_cannot_be_written_leaves_the_old_one() {
+    let Some(bench) = Bench::new() else { return };
+    let model = bench.model("m.onnx", doubled());
+    let folder = bench.path("outputs");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("y.npy"), "what was here").unwrap();
+    // No file may grow over 64 KiB: a write fails as on a full disk.
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 128; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_amdgpu-ep")]);
+    limited.args(["run", &model, "--dim", "rows=100000", "--output", folder.to_str().unwrap()]);
+    limited.arg("--ort").arg(&bench.ort).arg("--library").arg(&bench.library).env("AMDGPU_EP_DRIVER", "host");
+    let output = limited.output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("y.npy could not be written: File too large"), "{error}");
+    assert_eq!(fs::read_to_string(folder.join("y.npy")).unwrap(), "what was here");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing else is left there");
+}
+
+#[test]
+fn a_full_disk_is_called_by_its_name() {
+    let Some(bench) = Bench::new() else { return };
+    let wide: Vec<f32> = (0..512 * 512).map(|at| at as f32).collect();
+    let graph = Graph::new("wide")
+        .input(floats("x", [Dim::from(1), Dim::from(512)]))
+        .initializer(Tensor::floats("w", [512, 512], &wide))
+        .node(Node::new("MatMul", ["x", "w"], ["y"]))
+        .output(floats("y", [Dim::from(1), Dim::from(512)]));
+    let model = bench.model("m.onnx", graph);
+    let disk = bench.path("disk");
+    fs::create_dir(&disk).unwrap();
+    // A small disk that is gone with the process.
+    let inside = |script: &str, arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]).args(arguments);
+        command.env("DISK", &disk).env("AMDGPU_EP_DRIVER", "host").output()
+    };
+    let mount = "mount -t tmpfs -o size=64k tmpfs \"$DISK\"";
+    match inside(mount, &[]) {
+        Ok(done) if done.status.success() => {}
+        Ok(done) => return println!("skipped: no small disk: {}", String::from_utf8_lossy(&done.stderr)),
+        Err(error) => return println!("skipped: no unshare: {error}"),
+    }
+    let (compiled, ort, library) = (disk.join("c.onnx"), bench.ort.to_str().unwrap(), bench.library.to_str().unwrap());
+    for form in ["--embed", "--external"] {
+        let script = format!("{mount} && {{ \"$0\" \"$@\"; code=$?; ls -A \"$DISK\"; exit $code; }}");
+        let command = [env!("CARGO_BIN_EXE_amdgpu-ep"), "compile", &model, "-o", compiled.to_str().unwrap(), form];
+        let output = inside(&script, &[&command[..], &["--ort", ort, "--library", library]].concat()).unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        let want = format!("error: the compiled model could not be written to {}: No space left", disk.display());
+        assert!(error.starts_with(&want) && error.contains("\n  help: make room"), "{error}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing is left on the disk");
+    }
+}
+
+#[test]
+fn ctrl_c_leaves_no_unfinished_files() {
+    let Some(bench) = Bench::new() else { return };
+    // Long enough to be interrupted.
+    let mut graph = Graph::new("long").input(floats("v0", [Dim::from("n")]));
+    for at in 0..6000 {
+        graph = graph.node(Node::new("Exp", [format!("v{at}").as_str()], [format!("v{}", at + 1).as_str()]));
+    }
+    let model = bench.model("m.onnx", graph.output(floats("v6000", [Dim::from("n")])));
+    let folder = bench.path("out");
+    fs::create_dir(&folder).unwrap();
+    let compiled = folder.join("c.onnx");
+    let mut command = bench.command(&["compile", &model, "-o", compiled.to_str().unwrap()]);
+    let mut child = command.env("AMDGPU_EP_DRIVER", "host").spawn().unwrap();
+    let files = || fs::read_dir(&folder).unwrap().count();
+    while files() == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it began to write");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let sent = Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
+    assert!(sent.success());
+    let status = child.wait().unwrap();
+    assert_eq!((status.code(), files()), (Some(130), 0), "{status}");
+}

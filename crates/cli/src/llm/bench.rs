@@ -13,6 +13,7 @@ use super::{FolderArguments, Opened, Opening, note, open};
 use crate::memory::{self, Memory};
 use crate::progress::Progress;
 use crate::record::Record;
+use crate::replace;
 use crate::report;
 use crate::table;
 use crate::times::Times;
@@ -142,7 +143,7 @@ pub fn run(arguments: &Arguments) -> Result<(u8, String)> {
     drop(sides);
     report.memory = record.read("record of memory", memory::parse)?;
     if let Some(path) = &arguments.plot {
-        std::fs::write(path, plot(&report)).with_context(|| format!("{} could not be written", path.display()))?;
+        replace::write(path, plot(&report).as_bytes())?;
         note("note", &format!("the plot is in {}", path.display()));
     }
     let text = report::written(&report, arguments.json, text)?;
