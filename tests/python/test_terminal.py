@@ -1,0 +1,41 @@
+"""Tables on terminals of any width."""
+import fcntl
+import os
+import pty
+import struct
+import termios
+
+import pytest
+from command_support import COMMAND
+
+
+def on_terminal(columns, *words):
+    """What the command shows on a terminal of so many columns."""
+    child, master = pty.fork()
+    if child == 0:
+        try:
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+            os.execve(COMMAND, [str(COMMAND), *words], {**os.environ, "AMDGPU_EP_DRIVER": "host", "TERM": "xterm"})
+        finally:
+            os._exit(127)  # whatever failed, this is no second pytest
+    shown = b""
+    try:
+        while read := os.read(master, 4096):
+            shown += read
+    except OSError:
+        pass  # the terminal is gone with the command
+    os.close(master)
+    os.waitpid(child, 0)
+    return shown.decode()
+
+
+@pytest.mark.parametrize("columns", [0, 1, 5])
+def test_a_terminal_that_does_not_know_its_width_gets_whole_words(columns):
+    shown = on_terminal(columns, "doctor")
+    assert "variable " in shown and "AMDGPU_EP_DRIVER" in shown, shown
+
+
+def test_a_table_is_wrapped_to_the_terminal():
+    lines = on_terminal(60, "doctor").replace("\r", "").split("\n")
+    table = lines[lines.index("Environment") + 1:]
+    assert all(len(line) <= 61 for line in table[:table.index("")]), lines
