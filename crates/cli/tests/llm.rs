@@ -282,7 +282,10 @@ fn a_conversation_has_commands() {
     assert!(shown.contains("messages      3\n") && shown.contains("driver host"), "{shown}");
     assert!(shown.contains("last answer   4 tokens") && shown.contains("user: hello\n"), "{shown}");
     assert!(shown.ends_with("system: Be kind\n"), "{shown}");
-    assert_eq!(said, "note: there is no /nonsense; /help lists all\n");
+    assert_eq!(
+        said,
+        "note: there is no /nonsense; /help lists all\nnote: conversation reset: the model has forgotten what was said\n"
+    );
 }
 
 #[test]

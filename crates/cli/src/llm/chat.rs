@@ -143,7 +143,11 @@ impl Chat {
                 "" => {}
                 "/quit" | "/exit" => return Ok(()),
                 "/help" => note("note", &format!("commands\n{HELP}")),
-                "/reset" => self.conversation.reset()?,
+                "/reset" => {
+                    self.conversation.reset()?;
+                    self.last = None;
+                    note("note", "conversation reset: the model has forgotten what was said");
+                }
                 "/stats" => write(&self.stats())?,
                 "/history" => write(&self.history())?,
                 command if command.starts_with('/') => note("note", &format!("there is no {command}; /help lists all")),
