@@ -41,7 +41,7 @@ pub struct Arguments {
     /// Keep what was compiled in files beside the compiled model, which are replaced too
     #[arg(long)]
     external: bool,
-    /// Fix a dynamic dimension by its name: the compiled model takes this extent only
+    /// Fix a dynamic dimension, by its name or as INPUT.AXIS: the compiled model takes this extent only
     #[arg(long = "dim", value_name = "NAME=N", value_parser = inputs::dim)]
     dims: Vec<(String, usize)>,
 }
@@ -133,10 +133,11 @@ impl<'a> Output<'a> {
 
 fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Result<Report> {
     let progress = Progress::new("compiling the model ...");
-    if !arguments.dims.is_empty() {
+    let mut dims = arguments.dims.clone();
+    if !dims.is_empty() {
         // What the CPU provider can't load has names that nobody tells us; compiled models are refused below.
         if let Ok(session) = target.cpu_session(None, &[], None) {
-            inputs::check_named(&session.inputs()?, &arguments.dims)?;
+            dims = inputs::named(&session.inputs()?, &dims)?;
         }
     }
     let model = &arguments.target.model;
@@ -152,8 +153,7 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
         ("ep.context_file_path", file.to_str().context("the output's path is no text")?),
     ];
     let start = Instant::now();
-    let session =
-        target.session_of(model, &entries, None, &arguments.dims).map_err(|error| unwritten(error, &made, output))?;
+    let session = target.session_of(model, &entries, None, &dims).map_err(|error| unwritten(error, &made, output))?;
     let assignment = session.assignment()?;
     drop(session);
     let compile_seconds = start.elapsed().as_secs_f64();

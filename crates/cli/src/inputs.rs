@@ -144,21 +144,32 @@ fn fitting(port: &Port, array: Array) -> Result<Array> {
     }
 }
 
-/// Checks that dimensions have names in the model, by which ONNX Runtime fixes them.
+/// Dimensions by the names that they have in the model, by which ONNX Runtime fixes them.
 ///
 /// # Errors
-/// When one has not.
-pub fn check_named(ports: &[Port], asked: &[(String, usize)]) -> Result<()> {
-    let dims = ports.iter().flat_map(|port| match &port.kind {
-        PortKind::Tensor(_, dims) => dims.as_slice(),
-        PortKind::Other(_) => &[],
-    });
-    let known: BTreeSet<&str> =
-        dims.filter_map(|dim| if let Dim::Named(name) = dim { Some(name.as_str()) } else { None }).collect();
-    match asked.iter().find(|(name, _)| !known.contains(name.as_str())) {
-        None => Ok(()),
-        Some((name, _)) => bail!("the model names no dimension {name:?}\n  help: {}", list(ports)),
-    }
+/// When one has none.
+pub fn named(ports: &[Port], asked: &[(String, usize)]) -> Result<Vec<(String, usize)>> {
+    let known: BTreeSet<String> =
+        dynamic(ports).filter(|(key, port, axis)| *key != by_axis(port, *axis)).map(|(key, ..)| key).collect();
+    asked
+        .iter()
+        .map(|(name, extent)| match resolved(ports, name).filter(|key| known.contains(key)) {
+            Some(key) => Ok((key, *extent)),
+            None => bail!("the model names no dimension {name:?}\n  help: {}", list(ports)),
+        })
+        .collect()
+}
+
+/// The key of a dynamic dimension that the user calls by its name or as `input.axis`.
+fn resolved(ports: &[Port], asked: &str) -> Option<String> {
+    // A name may look like the other form; it comes first.
+    let by_name = dynamic(ports).find(|(key, ..)| key == asked);
+    let found = by_name.or_else(|| dynamic(ports).find(|(_, port, axis)| by_axis(port, *axis) == asked));
+    found.map(|(key, ..)| key)
+}
+
+fn by_axis(port: &Port, axis: usize) -> String {
+    format!("{}.{axis}", port.name)
 }
 
 /// The extent of every dynamic dimension, by its name or as `input.axis`.
@@ -172,7 +183,7 @@ fn extents(
         extents.entry(name).or_default();
     }
     for (name, extent) in asked {
-        let Some(slot) = extents.get_mut(name) else {
+        let Some(slot) = resolved(ports, name).and_then(|key| extents.get_mut(&key)) else {
             let known: Vec<&str> = extents.keys().map(String::as_str).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             bail!("the model has no dynamic dimension {name:?}\n  help: its dynamic dimensions are: {known}");
@@ -207,7 +218,7 @@ fn key(port: &Port, axis: usize, dim: &Dim) -> Option<String> {
     match dim {
         Dim::Size(_) => None,
         Dim::Named(name) => Some(name.clone()),
-        Dim::Any => Some(format!("{}.{axis}", port.name)),
+        Dim::Any => Some(by_axis(port, axis)),
     }
 }
 

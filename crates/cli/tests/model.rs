@@ -503,6 +503,23 @@ fn what_cannot_be_compiled_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn a_dimension_has_its_name_and_its_axis() {
+    let Some(bench) = Bench::new() else { return };
+    let model = bench.model("m.onnx", doubled());
+    for dim in ["rows=4", "x.0=4"] {
+        let report = bench.json(&["run", &model, "--dim", dim]);
+        assert_eq!(report["outputs"][0]["shape"], Value::from(vec![4, 3]), "{dim}");
+    }
+    let twice = bench.error(&["run", &model, "--dim", "rows=4", "--dim", "x.0=5"]);
+    assert!(twice.contains("is given twice"), "{twice}");
+    let compiled = bench.path("c.onnx").to_str().unwrap().to_owned();
+    bench.text(&["compile", &model, "-o", &compiled, "--dim", "x.0=5"]);
+    assert_eq!(bench.json(&["run", &compiled])["outputs"][0]["shape"], Value::from(vec![5, 3]));
+    let fixed = bench.error(&["run", &model, "--dim", "x.1=4"]);
+    assert!(fixed.contains("no dynamic dimension \"x.1\""), "{fixed}");
+}
+
+#[test]
 fn a_number_below_zero_is_a_wrong_value_and_no_option() {
     let Some(bench) = Bench::new() else { return };
     let model = bench.model("m.onnx", doubled());
