@@ -102,7 +102,33 @@ pub fn is_writable_folder(folder: &Path) -> bool {
 
     let Ok(path) = std::ffi::CString::new(folder.as_os_str().as_bytes()) else { return false };
     // SAFETY: `path` is NUL-terminated and outlives the call.
-    folder.is_dir() && unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) } == 0
+    folder.is_dir() && unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) } == 0 && !shows_the_kernel(&path)
+}
+
+/// Whether a folder is of a file system that only shows what the kernel knows: root may write anywhere, and creates nothing
+/// there.
+#[cfg(target_os = "linux")]
+fn shows_the_kernel(path: &CStr) -> bool {
+    const KINDS: [i64; 7] = [
+        libc::PROC_SUPER_MAGIC,
+        libc::SYSFS_MAGIC,
+        libc::CGROUP_SUPER_MAGIC,
+        libc::CGROUP2_SUPER_MAGIC,
+        libc::DEBUGFS_MAGIC,
+        libc::TRACEFS_MAGIC,
+        libc::SECURITYFS_MAGIC,
+    ];
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: `path` is NUL-terminated, and `found` has room for the answer.
+    let asked = unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) };
+    // SAFETY: the call has filled the structure when it succeeds.
+    asked == 0 && KINDS.contains(&unsafe { found.assume_init() }.f_type)
+}
+
+/// Other systems have no such file systems.
+#[cfg(all(unix, not(target_os = "linux")))]
+fn shows_the_kernel(_path: &CStr) -> bool {
+    false
 }
 
 /// Whether this user may create files in a folder, as far as its attributes say.

@@ -120,6 +120,15 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_os = "linux")]
+    fn folder_below_proc_cannot_be_made_even_by_root() {
+        for folder in ["/proc/cache", "/proc/self/cache", "/sys/kernel/cache"] {
+            let cache = collect(&[("AMDGPU_EP_CACHE_DIR", folder)].into_iter().collect());
+            assert!(!cache.exists && !cache.writable, "{folder}");
+        }
+    }
+
+    #[test]
     fn folder_below_a_file_is_not_writable() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let cache = collect(&[("AMDGPU_EP_CACHE_DIR", file.path().join("cache"))].into_iter().collect());

@@ -3,13 +3,14 @@
 use std::fmt::{self, Write};
 
 use super::drivers::{Driver, grouped};
+use super::hipdnn::Hipdnn;
 use super::kernel::{Access, Kernel, Node};
 use super::onnxruntime::Support;
 use super::{Findings, Report};
 use crate::child::Outcome;
 use crate::table;
 
-/// The whole report. The verdict comes last, where a terminal shows it.
+/// The whole report: the verdict, then what it was drawn from.
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -19,7 +20,11 @@ pub fn text(report: &Report) -> String {
 
 fn write(out: &mut String, report: &Report) -> fmt::Result {
     let findings = &report.findings;
-    writeln!(out, "amdgpu-ep {}", report.version)?;
+    let verdict = &report.verdict;
+    writeln!(out, "amdgpu-ep {}\n", report.version)?;
+    writeln!(out, "Verdict: {}", verdict.summary)?;
+    writeln!(out, "Next:    {}", verdict.next_step)?;
+    verdict.notes.iter().try_for_each(|note| writeln!(out, "Note:    {note}"))?;
     drivers(out, findings)?;
     environment(out, findings)?;
     if let Some(found) = &findings.kernel {
@@ -29,11 +34,19 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
     hipdnn(out, findings)?;
     plugin(out, findings)?;
     routing(out, findings)?;
-    cache(out, findings)?;
-    let verdict = &report.verdict;
-    writeln!(out, "\nVerdict: {}", verdict.summary)?;
-    writeln!(out, "Next:    {}", verdict.next_step)?;
-    verdict.notes.iter().try_for_each(|note| writeln!(out, "Note:    {note}"))
+    cache(out, findings)
+}
+
+/// Whether a driver is worth a reader's time. CUDA is not, unless the user asked for it or it is installed.
+fn is_shown(findings: &Findings, kind: &str) -> bool {
+    let environment = &findings.environment;
+    let is_asked_for =
+        || environment.session_driver == kind || environment.set("AMDGPU_EP_CUDA_LIBRARY_PATH").is_some();
+    let is_found = || {
+        let driver = findings.drivers.iter().find(|driver| driver.kind == kind);
+        driver.is_some_and(|driver| driver.is_loaded() || driver.probe != Outcome::Answered)
+    };
+    kind != "nvidia" || is_asked_for() || is_found()
 }
 
 fn table<const N: usize>(out: &mut String, header: [&str; N], rows: Vec<[String; N]>) -> fmt::Result {
@@ -61,10 +74,9 @@ fn bytes(count: u64) -> String {
 
 fn drivers(out: &mut String, findings: &Findings) -> fmt::Result {
     writeln!(out, "\nDrivers (sessions use {})", findings.environment.session_driver)?;
-    findings.drivers.iter().try_for_each(|found| driver(out, found))?;
-    let rows: Vec<_> = findings
-        .drivers
-        .iter()
+    let shown = findings.drivers.iter().filter(|driver| is_shown(findings, &driver.kind));
+    shown.clone().try_for_each(|found| driver(out, found))?;
+    let rows: Vec<_> = shown
         .flat_map(|driver| {
             driver.found.devices.iter().enumerate().map(move |(number, device)| (driver, number, device))
         })
@@ -217,7 +229,8 @@ fn onnxruntime(out: &mut String, findings: &Findings) -> fmt::Result {
 
 fn hipdnn(out: &mut String, findings: &Findings) -> fmt::Result {
     writeln!(out, "\nhipDNN")?;
-    for library in &findings.hipdnn {
+    let is_shown = |library: &&Hipdnn| library.found.path.is_some() || is_shown(findings, &library.driver);
+    for library in findings.hipdnn.iter().filter(is_shown) {
         let found = &library.found;
         let version = found.version.as_ref().map(|version| format!(" (version {version})")).unwrap_or_default();
         let error = found.error.as_deref().and_then(|error| error.lines().next());
@@ -297,6 +310,7 @@ fn cache(out: &mut String, findings: &Findings) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::environment::Settings;
     use crate::doctor::verdict::{judge, tests::healthy};
 
     fn rendered(findings: Findings) -> String {
@@ -313,15 +327,14 @@ mod tests {
     }
 
     #[test]
-    fn verdict_is_last_and_every_section_is_there() {
+    fn verdict_is_first_and_every_section_is_there() {
         let text = rendered(healthy());
         for section in
             ["Drivers (sessions use amd)", "Devices", "Environment", "Kernel", "ONNX Runtime", "Plugin", "Cache"]
         {
             assert!(text.contains(&format!("\n{section}\n")), "{section} in\n{text}");
         }
-        let verdict = text.find("\nVerdict: ready: Radeon (gfx1100)").expect(&text);
-        assert!(verdict > text.find("\nCache\n").unwrap());
+        assert!(text.starts_with("amdgpu-ep 0.1.0\n\nVerdict: ready: Radeon (gfx1100)"), "{text}");
         assert!(text.contains("gfx1100  0000:03:00.0  24.0 GiB  32"), "{text}");
         assert!(!text.lines().any(|line| line.ends_with(' ')), "{text}");
     }
@@ -360,6 +373,28 @@ hipDNN
     tried /lib/libhipdnn_host.so: no such file
 ";
         assert!(text.contains(wanted), "{text}");
+    }
+
+    #[test]
+    fn cuda_is_shown_where_it_is_asked_for_or_found() {
+        let is_shown = |change: &dyn Fn(&mut Findings)| {
+            let mut findings = healthy();
+            let mut of_nvidia = crate::doctor::hipdnn::tests::hipdnn().remove(1);
+            of_nvidia.driver = "nvidia".into();
+            findings.hipdnn.push(of_nvidia);
+            change(&mut findings);
+            let text = rendered(findings);
+            (text.contains("\n  nvidia: not loaded\n"), text.contains("\n  nvidia: libhipdnn"))
+        };
+        assert_eq!(is_shown(&|_| {}), (false, false));
+        assert_eq!(is_shown(&|findings| findings.environment.session_driver = "nvidia"), (true, true));
+        let folder = [("AMDGPU_EP_CUDA_LIBRARY_PATH", "/cuda")];
+        let named = is_shown(&|findings| findings.environment = Settings::read(&folder.into_iter().collect()));
+        assert_eq!(named, (true, true));
+        let found =
+            is_shown(&|findings| findings.drivers[1].found.libraries[0].path = Some("/lib/libcudart.so".into()));
+        assert_eq!(found, (false, true), "it is loaded, and has no device");
+        assert!(is_shown(&|findings| findings.drivers[1].probe = Outcome::Crashed).1);
     }
 
     #[test]

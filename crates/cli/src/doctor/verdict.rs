@@ -301,7 +301,16 @@ fn working(findings: &Findings, wanted: &str) -> Finding {
         return (Code::Ready, summary, next);
     }
     let summary = format!("AMDGPU_EP_DRIVER={wanted}: sessions use {devices} with ONNX Runtime {runtimes}, no AMD GPU");
-    (Code::OtherDriver, summary, "unset AMDGPU_EP_DRIVER to use an AMD GPU".to_owned())
+    let next = if has_device(findings, "amd") {
+        "unset AMDGPU_EP_DRIVER to use the AMD GPU"
+    } else {
+        "nothing, unless you expect an AMD GPU: `AMDGPU_EP_DRIVER=amd amdgpu-ep doctor` says why there is none"
+    };
+    (Code::OtherDriver, summary, next.to_owned())
+}
+
+fn has_device(findings: &Findings, kind: &str) -> bool {
+    findings.drivers.iter().any(|driver| driver.kind == kind && !driver.found.devices.is_empty())
 }
 
 fn notes(findings: &Findings, code: Code, wanted: &str) -> Vec<String> {
@@ -337,10 +346,8 @@ fn notes(findings: &Findings, code: Code, wanted: &str) -> Vec<String> {
     if let Some(path) = findings.cache.path.as_ref().filter(|_| !findings.cache.writable) {
         notes.push(format!("the cache folder {path} cannot be written"));
     }
-    let has_device =
-        |kind: &str| findings.drivers.iter().any(|driver| driver.kind == kind && !driver.found.devices.is_empty());
-    let gpu_is_missing = wanted == "amd" && !has_device("amd");
-    if gpu_is_missing && has_device("host") && software_problem(findings).is_none() {
+    let gpu_is_missing = wanted == "amd" && !has_device(findings, "amd");
+    if gpu_is_missing && has_device(findings, "host") && software_problem(findings).is_none() {
         notes.push("the host device can be used: set AMDGPU_EP_DRIVER=host".to_owned());
     }
     if gpu_is_missing {

@@ -351,7 +351,11 @@ fn missing_or_broken_plugin_is_found_out() {
 fn host_driver_works_but_is_no_amd_gpu() {
     let mut findings = healthy();
     set(&mut findings, &[("AMDGPU_EP_DRIVER", "host")]);
-    expect(&findings, Code::OtherDriver, "sessions use CPU (host) with ONNX Runtime 1.31.1", "unset AMDGPU_EP_DRIVER");
+    let summary = "sessions use CPU (host) with ONNX Runtime 1.31.1";
+    expect(&findings, Code::OtherDriver, summary, "unset AMDGPU_EP_DRIVER to use the AMD GPU");
+    findings.drivers[0].found.devices.clear();
+    expect(&findings, Code::OtherDriver, summary, "AMDGPU_EP_DRIVER=amd amdgpu-ep doctor");
+    assert!(!judge(&findings).next_step.contains("unset"), "there is no AMD GPU to use");
     findings.onnxruntime.libraries.clear();
     expect(&findings, Code::NoOnnxruntime, "no ONNX Runtime", "pip install");
 }
