@@ -12,7 +12,7 @@ ort_ep::passthrough!("directml-ep", "AMDGPU_EP_DIRECTX_LIBRARY");
 mod elsewhere {
     use ort_ep::{Error, Factory, Registration, Result};
 
-    ort_ep::plugin!(create, log_variable = "AMDGPU_EP_LOG");
+    ort_ep::plugin!(create, quiet_log_variable = "AMDGPU_EP_LOG");
 
     fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {
         Err(Error::not_implemented("DirectX exists on Windows only\n  help: use profile=auto, migraphx or hip"))

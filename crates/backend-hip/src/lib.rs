@@ -33,4 +33,4 @@ mod steps;
 mod timed;
 mod tuning;
 
-ort_ep::plugin!(factory::create, log_variable = "AMDGPU_EP_LOG");
+ort_ep::plugin!(factory::create, quiet_log_variable = "AMDGPU_EP_LOG");

@@ -21,4 +21,4 @@ mod partition;
 mod status;
 mod toolchain;
 
-ort_ep::plugin!(factory::create, log_variable = "AMDGPU_EP_LOG");
+ort_ep::plugin!(factory::create, quiet_log_variable = "AMDGPU_EP_LOG");

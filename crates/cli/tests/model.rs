@@ -48,7 +48,7 @@ impl Bench {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_amdgpu-ep"));
         command.args(arguments).arg("--ort").arg(&self.ort).arg("--library").arg(&self.library);
-        command.env_remove("AMDGPU_EP_LOG").env_remove("AMDGPU_EP_BACKEND_PATH");
+        command.env_remove("AMDGPU_EP_LOG").env_remove("AMDGPU_EP_LOG_FILE").env_remove("AMDGPU_EP_BACKEND_PATH");
         command
     }
 
@@ -610,4 +610,34 @@ fn ctrl_c_leaves_no_unfinished_files() {
     assert!(sent.success());
     let status = child.wait().unwrap();
     assert_eq!((status.code(), files()), (Some(130), 0), "{status}");
+}
+
+#[test]
+fn the_log_has_times_and_can_go_to_a_file() {
+    let Some(bench) = Bench::new() else { return };
+    let (model, file) = (bench.model("m.onnx", doubled()), bench.path("log"));
+    let said = |variables: &[(&str, &str)]| {
+        let mut command = bench.command(&["run", &model]);
+        command.env("AMDGPU_EP_DRIVER", "host").envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        said
+    };
+    let is_timed =
+        |line: &str| line.starts_with("[20") && line.as_bytes()[11] == b'T' && line.contains("Z INFO amdgpu_ep::");
+    let log = said(&[("AMDGPU_EP_LOG", "info")]);
+    assert!(!log.is_empty() && log.lines().all(is_timed), "{log}");
+    assert_eq!(said(&[("AMDGPU_EP_LOG_FILE", file.to_str().unwrap())]), "");
+    let once = fs::read_to_string(&file).unwrap();
+    assert!(once.lines().count() >= 2 && once.lines().all(is_timed), "of the umbrella and of the backend: {once}");
+    said(&[("AMDGPU_EP_LOG_FILE", file.to_str().unwrap())]);
+    assert!(fs::read_to_string(&file).unwrap().starts_with(&once), "a log is appended to");
+    for (variables, want) in [
+        ([("AMDGPU_EP_LOG", "loud")], "AMDGPU_EP_LOG is ignored: it is \"loud\""),
+        ([("AMDGPU_EP_LOG_FILE", "/nowhere/log")], "AMDGPU_EP_LOG_FILE is ignored: /nowhere/log could not be opened"),
+    ] {
+        let said = said(&variables);
+        assert_eq!(said.matches(&format!("warning: {want}")).count(), 1, "{said}");
+    }
 }

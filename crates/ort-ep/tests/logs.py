@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 import onnxruntime as ort
 from hooks_support import LIBRARY, fault, multiplies, register, session, unregister
@@ -17,6 +18,8 @@ VERBOSE, INFO, WARNING, ERROR = range(4)
 EVENTS = {
     "E": "an error of hooks number=1", "W": "a warning of hooks", "I": "an info of hooks", "V": "a debug of hooks",
 }
+# What a file gets where no level is given.
+WITHOUT_LEVEL = {"an info", "a warning", "an error"}
 LINE = re.compile(r"\[([VIWEF]):onnxruntime:([^,]*), work\.rs:\d+ hooks::work\] (.*?)(?:\x1b\[m)?$", re.M)
 
 
@@ -78,29 +81,71 @@ def a_session_that_goes_may_still_speak():
         assert "ep.drop was told to panic" in text, text
 
 
-def the_log_variable_shows_what_the_runtime_drops():
+def speaking(after="", **variables):
+    """A process of its own in which the plugin speaks."""
     script = (
         "import sys; sys.argv = ['', sys.argv[1]]\n"
         "from hooks_support import *\n"
         "register(); multiplies(session(support.mul_model())); unregister()\n"
     )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+    command = [sys.executable, "-c", script + after, LIBRARY]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+
+def own_lines(text):
+    """Level and beginning of the lines that the plugin wrote itself: with a time in UTC, to the millisecond."""
+    stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+    return re.findall(rf"^\[{stamp} (ERROR|WARN|INFO|DEBUG|TRACE) hooks::work\] (an? \w+) of hooks\b", text, re.M)
+
+
+def the_log_variable_shows_what_the_runtime_drops():
     shown = {
         "": set(), "nonsense": set(), "info": {"an info"}, "debug": {"an info", "a debug"},
         "trace": {"an info", "a debug", "a trace"},
     }
     for level, wanted in shown.items():
-        environment = {**os.environ, "HOOKS_LOG": level, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-c", script, LIBRARY]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        lines = re.findall(r"^\[(INFO|DEBUG|TRACE) hooks::work\] (an? \w+) of hooks$", done.stderr, re.M)
-        assert {text for _, text in lines} == wanted, (level, done.stderr)
+        done = speaking(HOOKS_LOG=level)
+        assert {text for _, text in own_lines(done.stderr)} == wanted, (level, done.stderr)
         # What the runtime shows is not shown twice.
         assert done.stderr.count("a warning of hooks") == 1, (level, done.stderr)
+        # A level that there is none of is a warning.
+        said = done.stderr.count('HOOKS_LOG is ignored: it is "nonsense", expected error, warn, info, debug, trace or off')
+        assert said == (level == "nonsense"), (level, done.stderr)
+
+
+def the_log_can_go_to_a_file():
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "log")
+        for level, wanted in {"debug": {"an info", "a debug", "a warning", "an error"}, "": WITHOUT_LEVEL}.items():
+            with open(file, "w") as before:
+                before.write("what was here\n")
+            done = speaking(HOOKS_LOG=level, HOOKS_LOG_FILE=file)
+            with open(file) as log:
+                assert log.readline() == "what was here\n"
+                text = log.read()
+            assert {said for _, said in own_lines(text)} == wanted, (level, text)
+            assert not own_lines(done.stderr), done.stderr
+        for wrong in (folder, os.path.join(folder, "missing", "log")):
+            done = speaking(HOOKS_LOG="info", HOOKS_LOG_FILE=wrong)
+            assert done.stderr.count(f"HOOKS_LOG_FILE is ignored: {wrong} could not be opened: ") == 1, done.stderr
+            assert {said for _, said in own_lines(done.stderr)} == {"an info"}, done.stderr
+
+
+def a_file_is_closed_with_the_library():
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "log")
+        handles = (
+            "import os; print([os.readlink(f'/proc/self/fd/{number}') for number in os.listdir('/proc/self/fd')\n"
+            "    if os.path.exists(f'/proc/self/fd/{number}')])\n"
+        )
+        done = speaking(after=handles, HOOKS_LOG_FILE=file)
+        assert os.path.getsize(file) and file not in done.stdout, done.stdout
 
 
 register()
 run_checks(
     quiet_then_loud_then_quiet, the_environment_decides_for_other_threads, a_session_that_goes_may_still_speak,
-    the_log_variable_shows_what_the_runtime_drops,
+    the_log_variable_shows_what_the_runtime_drops, the_log_can_go_to_a_file, a_file_is_closed_with_the_library,
 )
 unregister()

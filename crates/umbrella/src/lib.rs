@@ -12,6 +12,7 @@
 //! | `AMDGPU_EP_BACKEND_PATH` | folders to look for backend libraries in, after this library's own |
 //! | `AMDGPU_EP_TRUST_OPTIONS` | on: session options may load libraries and name files, see `trust` |
 //! | `AMDGPU_EP_LOG` | `error` … `trace`: what ONNX Runtime's logger would drop goes to stderr |
+//! | `AMDGPU_EP_LOG_FILE` | a file that gets the log instead, at its end; `info` where no level is given |
 #![deny(unsafe_code)]
 
 pub mod arena;

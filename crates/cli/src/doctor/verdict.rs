@@ -62,6 +62,9 @@ pub enum Code {
     PluginBroken,
 }
 
+/// What AMDGPU_EP_LOG takes, in any case.
+const LOG_LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+
 /// A code with its two sentences.
 type Finding = (Code, String, String);
 
@@ -318,6 +321,10 @@ fn notes(findings: &Findings, code: Code, wanted: &str) -> Vec<String> {
     notes.extend(findings.environment.driver_error.as_deref().map(|error| error.replace("\n  help: ", "; ")));
     notes
         .extend(findings.environment.unknown().map(|name| format!("{name} is set, but this version does not read it")));
+    let level = findings.environment.set("AMDGPU_EP_LOG").map(str::trim).filter(|level| !level.is_empty());
+    if let Some(level) = level.filter(|level| !LOG_LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level))) {
+        notes.push(format!("AMDGPU_EP_LOG is ignored: it is {level:?}, expected one of {}", LOG_LEVELS.join(", ")));
+    }
     for driver in &findings.drivers {
         let detail =
             driver.probe_detail.as_deref().filter(|_| driver.kind != wanted || driver.probe == Outcome::Answered);

@@ -7,6 +7,7 @@ use super::{
     factory::{factory_into_raw, release},
     foreign::PluginHost,
     guard::{Border, guard},
+    log_sink::LogVariable,
     logging::{self, LoggerHandle},
     runtime::{c_string, new_status},
 };
@@ -77,18 +78,17 @@ impl CreateFactoriesArgs {
 /// The pointers are null or what ONNX Runtime passes.
 pub unsafe fn create_factories(
     args: CreateFactoriesArgs,
-    log_variable: Option<&str>,
+    log_variable: Option<LogVariable>,
     create: fn(Registration<'_>) -> Result<Box<dyn Factory>>,
 ) -> sys::Status {
     // SAFETY: the caller's promise.
     unsafe {
         args.respond(|runtime, name| {
-            let level = log_variable.and_then(|variable| std::env::var(variable).ok());
-            logging::install(level.as_deref());
             let logger = LoggerHandle::new(runtime, args.default_logger);
             let _scope = logger.enter();
+            logging::install(log_variable);
             let host = PluginHost::new(runtime, c_string(name), args.api_base, args.default_logger);
-            let factory = create(Registration { name, runtime, host })?;
+            let factory = create(Registration { name, runtime, host }).inspect_err(|_| logging::uninstall())?;
             args.factories.write(factory_into_raw(factory, name, Border::new(runtime, logger)));
             args.num_factories.write(1);
             Ok(())
@@ -113,14 +113,20 @@ pub unsafe fn release_factory(factory: *mut sys::OrtEpFactory) -> sys::Status {
 /// Exports a library's two symbols.
 ///
 /// `create` is a `fn(Registration<'_>) -> Result<Box<dyn Factory>>`; the optional second argument names an environment
-/// variable whose level (`error` … `trace`) sends events to stderr that ONNX Runtime's logger would drop.
+/// variable whose level (`error` … `trace`) sends events to stderr that ONNX Runtime's logger would drop. If the variable of
+/// its name and `_FILE` names a file, all events of that level are appended to it instead. What is wrong with the variables
+/// is a warning; a library that another one of the same product loads leaves that to the other one, with
+/// `quiet_log_variable`.
 #[macro_export]
 macro_rules! plugin {
     ($create:expr) => {
         $crate::plugin!(@export None, $create);
     };
     ($create:expr, log_variable = $variable:literal) => {
-        $crate::plugin!(@export Some($variable), $create);
+        $crate::plugin!(@export Some($crate::ffi::LogVariable { name: $variable, reports: true }), $create);
+    };
+    ($create:expr, quiet_log_variable = $variable:literal) => {
+        $crate::plugin!(@export Some($crate::ffi::LogVariable { name: $variable, reports: false }), $create);
     };
     (@export $variable:expr, $create:expr) => {
         $crate::export_entries! {

@@ -16,6 +16,7 @@ use std::{
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use ort_ep_sys as sys;
 
+use super::log_sink::{self, Asked, LogVariable};
 use crate::{Runtime, ffi::runtime::c_string};
 
 /// A logger of the runtime and the lowest severity it shows.
@@ -37,7 +38,8 @@ thread_local! {
 }
 
 static FACTORIES: Mutex<Vec<LoggerHandle>> = Mutex::new(Vec::new());
-static STDERR_SEVERITY: AtomicI32 = AtomicI32::new(i32::MAX);
+/// The lowest severity of events that the log variable asks for.
+static ASKED_SEVERITY: AtomicI32 = AtomicI32::new(i32::MAX);
 
 impl LoggerHandle {
     /// Wraps a logger of the runtime; null is allowed and silent.
@@ -75,6 +77,7 @@ impl LoggerHandle {
         // The library may be unmapped next, and the static with it: it must not hold memory then.
         if factories.is_empty() {
             *factories = Vec::new();
+            log_sink::close();
         }
     }
 
@@ -117,14 +120,46 @@ impl Drop for Scope {
 
 /// Sets this library's logger.
 ///
-/// `level` is the text of the plugin's log variable (`error`, `warn`, `info`, `debug`, `trace`): events at that level
-/// that ONNX Runtime's logger would drop go to stderr.
-pub(crate) fn install(level: Option<&str>) {
+/// The variable has a level (`error`, `warn`, `info`, `debug`, `trace`): events at that level that ONNX Runtime's logger
+/// would drop go to stderr, or all of them to the file that the other variable names. What is wrong with a variable is
+/// logged, on the current thread's logger.
+pub(crate) fn install(variable: Option<LogVariable>) {
     // Fails where it is set already: by us, or by a host of Rust code (tests), and then that one is right.
     let _ = log::set_logger(&ToOrt);
     log::set_max_level(LevelFilter::Trace);
-    if let Some(level) = level.and_then(|text| text.trim().parse::<Level>().ok()) {
-        STDERR_SEVERITY.store(severity_of(level), Ordering::Relaxed);
+    let Some(variable) = variable else { return };
+    let asked = Asked::of(variable);
+    ASKED_SEVERITY.store(asked.level.map_or(i32::MAX, severity_of), Ordering::Relaxed);
+    let opened = log_sink::open(asked.file.as_ref());
+    if !variable.reports {
+        return;
+    }
+    if let Some(problem) = &asked.problem {
+        report(problem);
+    }
+    if let (Err(error), Some(file)) = (opened, &asked.file) {
+        let name = log_sink::file_variable(variable.name);
+        report(&format!("{name} is ignored: {} could not be opened: {error}; the log goes to stderr", file.display()));
+    }
+}
+
+/// Undoes [`install`] where no factory was made: the library may be unmapped next.
+pub(crate) fn uninstall() {
+    if FACTORIES.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        log_sink::close();
+    }
+}
+
+/// A warning about the log itself. Where ONNX Runtime's logger would drop it, it goes to stderr whatever the level is: the
+/// user asked for a log and does not get the one that was meant.
+fn report(text: &str) {
+    let arguments = format_args!("{text}");
+    let record = Record::builder().level(Level::Warn).target("ort_ep::log").args(arguments).build();
+    match current() {
+        Some(logger) if logger.shows(sys::ORT_LOGGING_LEVEL_WARNING) => {
+            logger.log(sys::ORT_LOGGING_LEVEL_WARNING, &record);
+        }
+        _ => eprintln!("warning: {text}"),
     }
 }
 
@@ -133,7 +168,7 @@ struct ToOrt;
 impl Log for ToOrt {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let severity = severity_of(metadata.level());
-        severity >= STDERR_SEVERITY.load(Ordering::Relaxed) || current().is_some_and(|logger| logger.shows(severity))
+        severity >= ASKED_SEVERITY.load(Ordering::Relaxed) || current().is_some_and(|logger| logger.shows(severity))
     }
 
     fn log(&self, record: &Record<'_>) {
@@ -141,9 +176,14 @@ impl Log for ToOrt {
             return;
         }
         let severity = severity_of(record.level());
-        match current() {
-            Some(logger) if logger.shows(severity) => logger.log(severity, record),
-            _ => eprintln!("[{} {}] {}", record.level(), record.target(), record.args()),
+        let logger = current().filter(|logger| logger.shows(severity));
+        if let Some(logger) = logger {
+            logger.log(severity, record);
+        }
+        // Stderr is where ONNX Runtime's logger writes too; a file is to hold everything.
+        let is_asked = severity >= ASKED_SEVERITY.load(Ordering::Relaxed);
+        if is_asked && (logger.is_none() || log_sink::is_file()) {
+            log_sink::write(record);
         }
     }
 

@@ -374,7 +374,8 @@ fn named_driver_that_is_missing_gives_its_own_help() {
 #[test]
 fn ignored_settings_and_other_problems_are_notes() {
     let mut findings = no_device(|findings, kernel| {
-        set(findings, &[("AMDGPU_EP_DRIVER", "vulkan"), ("AMDGPU_EP_DRVIER", "host")]);
+        let variables = [("AMDGPU_EP_DRIVER", "vulkan"), ("AMDGPU_EP_DRVIER", "host"), ("AMDGPU_EP_LOG", "loud")];
+        set(findings, &variables);
         kernel.kfd.access = Access::Denied;
         findings.onnxruntime.libraries.clear();
         findings.cache.writable = false;
@@ -386,6 +387,7 @@ fn ignored_settings_and_other_problems_are_notes() {
         [
             "AMDGPU_EP_DRIVER is ignored: unknown driver \"vulkan\"; use one of amd, nvidia, host, or auto",
             "AMDGPU_EP_DRVIER is set, but this version does not read it",
+            "AMDGPU_EP_LOG is ignored: it is \"loud\", expected one of error, warn, info, debug, trace, off",
             "the cache folder /cache cannot be written",
             "no ONNX Runtime was found",
         ]
