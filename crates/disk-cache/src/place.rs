@@ -1,6 +1,6 @@
 //! The user's cache folder: where it is, what is in it, and clearing it.
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs, io,
     path::{Path, PathBuf},
     time::Duration,
@@ -56,7 +56,8 @@ pub struct Kept {
     pub entry: Entry,
 }
 
-/// The files in a cache folder, kind by kind, the least recently used first. A folder that does not exist holds none.
+/// The files in a cache folder, kind by kind, the least recently used first. A folder that does not exist holds none. The
+/// root may be a folder that holds other things too: only files with names as caches give them are listed.
 ///
 /// # Errors
 /// A folder is refused, or cannot be listed.
@@ -64,7 +65,8 @@ pub fn list(root: &Path) -> Result<Vec<Kept>, CacheError> {
     let mut kept = Vec::new();
     for (kind, folder) in folders(root)? {
         let entries = folder.entries(kind.extension).map_err(CacheError::io(folder.path()))?;
-        kept.extend(entries.into_iter().map(|entry| Kept { kind, path: folder.file(&entry.name), entry }));
+        let ours = entries.into_iter().filter(|entry| is_named_by_digest(&entry.name));
+        kept.extend(ours.map(|entry| Kept { kind, path: folder.file(&entry.name), entry }));
     }
     Ok(kept)
 }
@@ -97,12 +99,20 @@ pub fn clear(root: &Path) -> Result<Cleared, CacheError> {
         }
     }
     for (_, folder) in folders(root)? {
-        folder.remove_unfinished(Duration::from_secs(60)).map_err(CacheError::io(folder.path()))?;
+        folder.remove_unfinished(Duration::from_secs(60), is_named_by_digest).map_err(CacheError::io(folder.path()))?;
         if let Some(locks) = Folder::open(&folder.file(LOCKS))? {
             remove_locks(&locks);
         }
     }
     Ok(cleared)
+}
+
+/// Whether a file has a name as caches give them: it ends with a digest, before any extension.
+fn is_named_by_digest(name: &str) -> bool {
+    const SHORTEST: usize = 16;
+    let stem = name.split('.').next().unwrap_or_default();
+    let digest = stem.rsplit('-').next().unwrap_or_default();
+    digest.len() >= SHORTEST && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn folders(root: &Path) -> Result<Vec<(Kind, Folder)>, CacheError> {
@@ -113,7 +123,8 @@ fn folders(root: &Path) -> Result<Vec<(Kind, Folder)>, CacheError> {
 /// Removes the locks that nobody holds.
 fn remove_locks(locks: &Folder) {
     for lock in fs::read_dir(locks.path()).into_iter().flatten().flatten().map(|entry| entry.path()) {
-        if let Ok(held) = fs::File::options().append(true).open(&lock)
+        if lock.file_name().and_then(OsStr::to_str).is_some_and(is_named_by_digest)
+            && let Ok(held) = fs::File::options().append(true).open(&lock)
             && held.try_lock().is_ok()
         {
             // It is empty: one that stays costs nothing.

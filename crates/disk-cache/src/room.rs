@@ -49,7 +49,7 @@ impl Folder {
     /// # Errors
     /// The folder cannot be listed.
     pub fn make_room(&self, extension: &str, max_bytes: u64, newest: &str) -> io::Result<Vec<String>> {
-        self.remove_unfinished(ABANDONED)?;
+        self.remove_unfinished(ABANDONED, |_| true)?;
         let entries = self.entries(extension)?;
         let mut total: u64 = entries.iter().map(|entry| entry.bytes).sum();
         let mut removed = Vec::new();
@@ -66,11 +66,13 @@ impl Folder {
         Ok(removed)
     }
 
-    /// Removes unfinished files that nobody has written to for this long.
-    pub(crate) fn remove_unfinished(&self, age: Duration) -> io::Result<usize> {
+    /// Removes unfinished files of certain names that nobody has written to for this long.
+    pub(crate) fn remove_unfinished(&self, age: Duration, is_ours: impl Fn(&str) -> bool) -> io::Result<usize> {
         let is_abandoned = |path: &Path, used: SystemTime| {
             let extension = path.extension().and_then(OsStr::to_str);
-            matches!(extension, Some(UNFINISHED | FORMERLY_UNFINISHED)) && used.elapsed().is_ok_and(|idle| idle >= age)
+            let is_unfinished = matches!(extension, Some(UNFINISHED | FORMERLY_UNFINISHED));
+            let is_ours = || path.file_name().and_then(OsStr::to_str).is_some_and(&is_ours);
+            is_unfinished && is_ours() && used.elapsed().is_ok_and(|idle| idle >= age)
         };
         let abandoned = files(self.path())?
             .filter(|(path, facts)| facts.modified().is_ok_and(|used| is_abandoned(path, used)))

@@ -81,13 +81,31 @@ fn clearing_removes_kept_files_and_nothing_else() {
         folder.replace(name, &[&[0; 10]]).unwrap();
         folder.file(name)
     };
-    let kept = [put("kernels", "k.co"), put("tuning", "t.tsv"), put("migraphx", "m.mxr"), put("cudnn", "c.plan")];
-    let lock = put("migraphx/locks", "m");
-    let foreign = [put("kernels", "notes.txt"), put("other", "k.co")];
+    let (long, short) = ("0123456789abcdef0123456789abcdef", "0123456789abcdef");
+    let kept = [
+        put("kernels", &format!("matmul-{long}.co")),
+        put("tuning", &format!("{short}.tsv")),
+        put("migraphx", &format!("{long}-{long}.mxr")),
+        put("cudnn", &format!("{long}.plan")),
+    ];
+    let lock = put("migraphx/locks", long);
+    let unfinished = put("kernels", &format!("matmul-{long}.7-0.new"));
+    // A user may name a folder that was there before.
+    let foreign = [
+        put("kernels", "notes.txt"),
+        put("kernels", "cobalt.co"),
+        put("tuning", "results.tsv"),
+        put("tuning", "draft.new"),
+        put("migraphx/locks", "mine"),
+        put("other", &format!("{long}.co")),
+    ];
+    for file in foreign.iter().chain([&unfinished]) {
+        age(file, Duration::from_secs(3600));
+    }
     let listed: Vec<PathBuf> = list(scratch.path()).unwrap().into_iter().map(|kept| kept.path).collect();
     assert_eq!(listed, kept);
     assert_eq!(clear(scratch.path()).unwrap(), Cleared { files: 4, bytes: 40 });
-    assert!(list(scratch.path()).unwrap().is_empty() && !lock.exists());
+    assert!(list(scratch.path()).unwrap().is_empty() && !lock.exists() && !unfinished.exists());
     assert!(foreign.iter().all(|file| file.exists()));
 }
 
