@@ -39,3 +39,25 @@ def test_a_table_is_wrapped_to_the_terminal():
     lines = on_terminal(60, "doctor").replace("\r", "").split("\n")
     table = lines[lines.index("Environment") + 1:]
     assert all(len(line) <= 61 for line in table[:table.index("")]), lines
+
+
+@pytest.mark.parametrize("answer, code, files", [("y\n", 0, 0), ("yes\n", 0, 0), ("n\n", 1, 1), ("\n", 1, 1)])
+def test_clearing_the_cache_asks_first(tmp_path, answer, code, files):
+    tmp_path.chmod(0o700)
+    kernels = tmp_path / "cache" / "kernels"
+    kernels.mkdir(parents=True, mode=0o700)
+    (kernels / "matmul-0123456789abcdef0123456789abcdef.co").write_bytes(b"code")
+    child, master = pty.fork()
+    if child == 0:
+        try:
+            os.execv(COMMAND, [str(COMMAND), "cache", "clear", "--dir", str(tmp_path / "cache")])
+        finally:
+            os._exit(127)  # whatever failed, this is no second pytest
+    shown = b""
+    while b"[y/N] " not in shown:
+        shown += os.read(master, 4096)
+    assert b"Remove 1 file, 4 B below " in shown
+    os.write(master, answer.encode())
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
+    os.close(master)
+    assert len(list(kernels.iterdir())) == files

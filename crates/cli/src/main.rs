@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod bench;
+mod cache;
 mod child;
 mod compare;
 mod compile;
@@ -82,6 +83,12 @@ Exit codes:
   0  the steps were measured, whatever is fastest
   2  wrong usage, or the command itself failed";
 
+const CACHE_EXIT_CODES: &str = "\
+Exit codes:
+  0  done; there may have been nothing to remove
+  1  clear: the answer was no, and nothing was removed
+  2  wrong usage, or the command itself failed";
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0  an AMD GPU can be used by a supported ONNX Runtime
@@ -127,6 +134,9 @@ enum Command {
     /// Measure how fast a model folder of ONNX Runtime GenAI reads prompts and writes text
     #[command(after_help = LLM_BENCH_EXIT_CODES)]
     BenchLlm(llm::bench::Arguments),
+    /// Show the caches of compiled kernels, measurements, programs and plans, or clear them
+    #[command(after_help = CACHE_EXIT_CODES)]
+    Cache(cache::Arguments),
     /// Print a script that completes this command's arguments in a shell
     Completions {
         /// The shell
@@ -182,6 +192,7 @@ fn execute(command: Command) -> Result<u8> {
         Command::BenchLlm(arguments) => llm::bench::run(&arguments)?,
         Command::Tune(arguments) => tune::run(&arguments)?,
         Command::Compile(arguments) => compile::run(&arguments)?,
+        Command::Cache(arguments) => cache::run(&arguments)?,
         Command::Doctor { json, timeout } => {
             let report = doctor::examine(Duration::from_secs(timeout))?;
             let text = report::written(&report, json, doctor::render::text)?;

@@ -1,5 +1,6 @@
 //! The folder where compiled kernels are kept.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -40,18 +41,7 @@ pub fn collect(environment: &Environment) -> Cache {
 }
 
 fn place(environment: &Environment) -> Option<(PathBuf, &'static str)> {
-    let named = environment.path("AMDGPU_EP_CACHE_DIR").map(|path| (path, "AMDGPU_EP_CACHE_DIR"));
-    let below = |variable: &'static str, rest: &str| {
-        // The specification of XDG_CACHE_HOME tells programs to ignore relative paths.
-        let base = environment.path(variable).filter(|base| base.is_absolute())?;
-        Some((base.join(rest), variable))
-    };
-    let usual = if cfg!(windows) {
-        below("LOCALAPPDATA", "amdgpu-ep/cache")
-    } else {
-        below("XDG_CACHE_HOME", "amdgpu-ep").or_else(|| below("HOME", ".cache/amdgpu-ep"))
-    };
-    named.or(usual)
+    disk_cache::root(|name| environment.raw(name).map(OsStr::to_owned))
 }
 
 /// Bytes and number of the files below a folder. Links are not followed, and what cannot be read is left out.
