@@ -6,6 +6,16 @@ use std::path::{Path, PathBuf};
 use libloading::Library;
 use ort_ep_sys::{Api, NegotiationError, OrtApiBase};
 
+/// Turns ONNX Runtime's telemetry off for this process, unless the user decided about it: releases from 1.29 on would open
+/// network connections, and this command promises none.
+pub fn disable_telemetry() {
+    const VARIABLE: &str = "ORT_DISABLE_TELEMETRY";
+    if std::env::var_os(VARIABLE).is_none() {
+        // SAFETY: `main` calls this first, before there is another thread that could read the environment.
+        unsafe { std::env::set_var(VARIABLE, "1") };
+    }
+}
+
 /// What a library says about itself.
 pub struct OnnxRuntime {
     /// The file the loader chose.

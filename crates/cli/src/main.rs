@@ -157,6 +157,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    ffi::disable_telemetry();
     match execute(arguments().command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
