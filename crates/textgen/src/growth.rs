@@ -17,6 +17,9 @@ const DECODED: u64 = 1 << 20;
 /// Bytes of the longest token, or of a pair of them.
 const LONGEST_TOKEN: usize = 4096;
 
+/// The largest id of a token: tables are as long as it says.
+const LARGEST_ID: u64 = 1 << 24;
+
 /// Characters of the longest word that is cut into pieces, at the cost of its square.
 const LONGEST_WORD: u64 = 1024;
 
@@ -150,7 +153,11 @@ pub(crate) fn check_words(file: &[u8]) -> Result<(), String> {
     if longest > LONGEST_TOKEN {
         return Err(format!("it has a token of {longest} bytes, and the limit is {LONGEST_TOKEN}"));
     }
-    match words.model.number {
+    let largest = words.model.largest.max(words.added_tokens.largest);
+    if largest > LARGEST_ID {
+        return Err(format!("it has a token with the id {largest}, and the limit is {LARGEST_ID}"));
+    }
+    match words.model.longest_word {
         length if length > LONGEST_WORD => {
             Err(format!("max_input_chars_per_word is {length}, and the limit is {LONGEST_WORD}"))
         }
@@ -170,8 +177,10 @@ struct Words {
 #[derive(Default)]
 struct Strings {
     longest: usize,
-    /// A number, or a map's `max_input_chars_per_word`.
-    number: u64,
+    /// The largest whole number.
+    largest: u64,
+    /// A map's `max_input_chars_per_word`.
+    longest_word: u64,
 }
 
 impl<'de> Deserialize<'de> for Strings {
@@ -184,7 +193,7 @@ struct StringsVisitor;
 
 impl StringsVisitor {
     fn of(longest: usize) -> Strings {
-        Strings { longest, number: 0 }
+        Strings { longest, ..Strings::default() }
     }
 }
 
@@ -204,7 +213,7 @@ impl<'de> Visitor<'de> for StringsVisitor {
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Strings, E> {
-        Ok(Strings { longest: 0, number })
+        Ok(Strings { largest: number, ..Strings::default() })
     }
 
     fn visit_i64<E>(self, _: i64) -> Result<Strings, E> {
@@ -223,6 +232,7 @@ impl<'de> Visitor<'de> for StringsVisitor {
         let mut all = Self::of(0);
         while let Some(one) = list.next_element::<Strings>()? {
             all.longest = all.longest.max(one.longest);
+            all.largest = all.largest.max(one.largest);
         }
         Ok(all)
     }
@@ -233,7 +243,9 @@ impl<'de> Visitor<'de> for StringsVisitor {
             let value = map.next_value::<Strings>()?;
             all.longest = all.longest.max(key.len()).max(value.longest);
             if key == "max_input_chars_per_word" {
-                all.number = value.number;
+                all.longest_word = value.largest;
+            } else {
+                all.largest = all.largest.max(value.largest);
             }
         }
         Ok(all)

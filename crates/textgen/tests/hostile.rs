@@ -128,6 +128,14 @@ const TEMPLATES: &[(&str, &str)] = &[
     ),
     ("a message without end", "{{ raise_exception('x' * 99999999) }}"),
     ("everything that is known", "{% set a = 'x' * 9999999 %}{% for i in range(999) %}{{ debug() }}{% endfor %}"),
+    (
+        "macros without end",
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% macro m() %}{{ i }}{{ j }}{% endmacro %}{% endfor %}{% endfor %}",
+    ),
+    (
+        "hashing again and again",
+        "{% set a = 'x' * 9999999 %}{% for i in range(99999) %}{% set b = {a: 1} %}{% set b = messages[0] | attr(a) %}{% set b = messages[0].get(a) %}{% endfor %}",
+    ),
     ("a template in a template", "{% include 'chat' %}"),
     ("a block in a block", "{% block a %}{{ self.a() }}{% endblock %}"),
 ];
@@ -220,6 +228,7 @@ fn tokenizer(name: &str) -> Option<(Value, String)> {
                 "max_input_chars_per_word": 1_000_000_000, "vocab": {"x": 0, "?": 1}});
             text = "x".repeat(200_000);
         }
+        "a large id" => file["model"]["vocab"]["y"] = json!(4_294_967_295u32),
         "JSON in JSON" => {
             file["normalizer"] = Value::Null;
             let deep = format!("{}{}", "[".repeat(1_000_000), "]".repeat(1_000_000));
@@ -244,6 +253,7 @@ const TOKENIZERS: &[&str] = &[
     "a slow expression",
     "a long token",
     "long words",
+    "a large id",
     "JSON in JSON",
 ];
 
@@ -323,6 +333,19 @@ fn long_templates_end_in_a_sentence() {
 fn tokenizers_end_in_a_sentence() {
     let failed = wrong(TOKENIZERS.iter().copied(), &["folder/file: ", "tokenizer", "help:"]);
     assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn prompts_are_neither_padded_nor_cut() {
+    let file = json!({
+        "version": "1.0", "normalizer": null, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null,
+        "decoder": null, "added_tokens": [], "model": {"type": "WordLevel", "vocab": {"x": 0, "?": 1}, "unk_token": "?"},
+        "padding": {"strategy": {"Fixed": 1u64 << 40}, "direction": "Right", "pad_to_multiple_of": 1u64 << 40, "pad_id": 0,
+            "pad_type_id": 0, "pad_token": "x"},
+        "truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}
+    });
+    let tokenizer = Tokenizer::from_bytes(file.to_string().into_bytes(), Path::new("tokenizer.json")).unwrap();
+    assert_eq!(tokenizer.encode("x y x").unwrap(), [0, 1, 0]);
 }
 
 #[test]

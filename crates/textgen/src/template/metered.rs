@@ -209,7 +209,9 @@ fn pay(meter: &Meter, name: &str, args: &[Value]) -> Result<(), Error> {
     let Some((value, rest)) = args.split_first() else { return Ok(()) };
     let text = value.as_str().unwrap_or_default();
     match name {
-        "default" | "d" | "attr" | "get" | "abs" | "round" | "bool" => Ok(()),
+        "default" | "d" | "abs" | "round" | "bool" => Ok(()),
+        // Keys are hashed.
+        "attr" | "get" => rest.first().map_or(Ok(()), |key| meter.weigh(key).map(drop)),
         "first" | "last" | "length" | "items" | "keys" | "values" | "list" | "reverse" | "map" | "zip" | "chain" => {
             let lengths = args.iter().map(|value| meter.scan(value));
             let length = lengths.sum::<Result<u64, Error>>()?;

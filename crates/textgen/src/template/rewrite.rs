@@ -173,7 +173,8 @@ fn expr<'a>(of: &Expr<'a>) -> Expr<'a> {
         Expr::List(node) => built(node, &node.items, Expr::List(spanned(node, List { items: exprs(&node.items) }))),
         Expr::Tuple(node) => built(node, &node.items, Expr::Tuple(spanned(node, Tuple { items: exprs(&node.items) }))),
         Expr::Map(node) => {
-            let map = Map { keys: exprs(&node.keys), values: exprs(&node.values) };
+            // Keys are hashed.
+            let map = Map { keys: node.keys.iter().map(compared).collect(), values: exprs(&node.values) };
             built(node, &node.values, Expr::Map(spanned(node, map)))
         }
     }
