@@ -13,6 +13,7 @@ mod demo;
 mod dist;
 mod docs;
 mod engine;
+mod fuzz;
 mod gpu;
 mod hipdnn_link;
 mod junit;

@@ -12,7 +12,7 @@ use crate::setup::{self, ORT_VERSIONS, Python};
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
-    conformance, docs, engine, hipdnn_link, junit, kernels, lanes, layers, migraphx, output, pytest, rocm, shell,
+    conformance, docs, engine, fuzz, hipdnn_link, junit, kernels, lanes, layers, migraphx, output, pytest, rocm, shell,
     simulator, symbols, third_party, valgrind, wheel,
 };
 
@@ -192,6 +192,7 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("hipdnn-link", "hipDNN's samples, loaded at run time and linked", hipdnn_link::run));
     steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", migraphx::run));
     steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", valgrind::run));
+    steps.push(Step::new("fuzz", "a short run of every fuzz target", |context| fuzz::run(context.workspace)).free());
     steps.push(Step::new("deny", "licences, advisories, duplicates", deny));
     steps
 }

@@ -33,4 +33,7 @@ mod steps;
 mod timed;
 mod tuning;
 
+#[cfg(feature = "fuzz")]
+pub use saved::fuzz;
+
 ort_ep::plugin!(factory::create, quiet_log_variable = "AMDGPU_EP_LOG");

@@ -13,6 +13,8 @@
 //! Numbers are little-endian. Lists and texts begin with their length. See `write` for the order.
 mod compatibility;
 mod context;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod read;
 #[cfg(test)]
 mod tests;
