@@ -1,8 +1,8 @@
 //! Arbitrary keys and registration names: every key has one owner, and backends keep theirs.
 #![no_main]
 
-use options::{ConfigKey, Namespace, Prefixes};
 use libfuzzer_sys::fuzz_target;
+use options::{ConfigKey, Namespace, Prefixes};
 
 fuzz_target!(|input: (&str, &str)| {
     let (registration_name, key) = input;

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use options::{Hint, Profile};
 use amdgpu_ep::routing::{Platform, Query, RoutingTable, route};
 use arbitrary::Arbitrary;
 use hip::DriverKind;
 use libfuzzer_sys::fuzz_target;
+use options::{Hint, Profile};
 
 #[derive(Arbitrary, Debug)]
 struct Input<'i> {
