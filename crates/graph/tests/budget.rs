@@ -1,5 +1,5 @@
 //! Plans that take too much are refused while they are made: nothing here may take time or memory.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 use graph::{
     DType, Graph, LowerError, Node, Plan, Scalar, Tensor, ValueId,
     lower::InputSpec,
@@ -19,7 +19,7 @@ struct Build {
 
 impl Build {
     fn input(&mut self, dtype: DType) -> ValueId {
-        let id = self.graph.add_value(&format!("in{}", self.inputs.len()), dtype, None);
+        let id = self.graph.add_value(format!("in{}", self.inputs.len()), dtype, None);
         self.inputs.push(id);
         id
     }
