@@ -1,4 +1,4 @@
-//! The Python suites: the integration suite once per ONNX Runtime version, and the GenAI suite.
+//! The Python suites: the integration suite once per ONNX Runtime version, the GenAI suite, and hostile model folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,6 +55,22 @@ pub fn genai(context: &Context<'_>) -> Result<Outcome> {
     let files = files(context, &GENAI_SUITE)?;
     suite(context, "genai", |pytest| {
         pytest.args(files);
+    })
+}
+
+/// Runs hostile model folders through the command, Python and GenAI.
+///
+/// # Errors
+/// When a folder does harm, or a run ends in anything but a result or a sentence.
+pub fn hostile(context: &Context<'_>) -> Result<Outcome> {
+    if !shell::succeeds("cc", &["--version"]) {
+        return Ok(Outcome::Skipped("no C compiler (cc) to build the library that must not be loaded".into()));
+    }
+    suite(context, "hostile", |pytest| {
+        pytest
+            .arg("tests/hostile")
+            .args(["-o", "tmp_path_retention_policy=failed", "--dist", "worksteal", "--numprocesses"])
+            .arg(workers().to_string());
     })
 }
 

@@ -158,6 +158,11 @@ fn steps() -> Vec<Step> {
         "text generation with ONNX Runtime GenAI, conversations on a terminal",
         pytest::genai,
     ));
+    steps.push(Step::new(
+        "hostile",
+        "hostile model folders: nothing loaded, nothing written, every end a sentence",
+        pytest::hostile,
+    ));
     steps.push(Step::new("docs", "generated pages, links and the summary of the book", docs::step));
     steps.push(Step::new("wheel", "the Python package in empty environments", wheel::step));
     steps.push(Step::new("legacy", "text generation in an ONNX Runtime with AMD's own provider inside", |context| {
