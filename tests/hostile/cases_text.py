@@ -158,7 +158,7 @@ TEMPLATES = {
     "deep-not": "{{ " + "not " * 100_000 + "1 }}",
     "deep-attributes": "{{ messages" + ".a" * 100_000 + " }}",
     "deep-add": "{{ 1" + " + 1" * 200_000 + " }}",
-    "strftime": "{{ strftime_now('%Y' * 1000000) }}",
+    "strftime": "{{ strftime_now('%Y' * 50000) }}",
     "strftime-doubling": "{% set ns = namespace(s='%B%B%B%B') %}{% for i in range(60) %}{% set ns.s = strftime_now(ns.s + ns.s) %}{% endfor %}x",
     "raise-megabytes": "{{ raise_exception('a' * 50000000) }}",
     "unfinished": "{% for m in messages %}{{ m",
@@ -184,7 +184,7 @@ def template_cases():
         # GenAI renders templates with code of its own; one case of each kind says how that ends.
         ways = TEXT if name in ("macro-recursion", "include-secret", "unfinished") else COMMAND
         yield Case(f"template-{name}", template(text), ways, EITHER, names=names, seconds=8)
-    yield Case("template-file-wins", cut(TEMPLATES["string-doubling"]), COMMAND, REFUSED, names=("chat_template.jinja",))
+    yield Case("template-file-wins", cut(TEMPLATES["string-doubling"]), COMMAND, EITHER, names=("chat_template.jinja",))
     yield Case("template-100-mb", cut("a" * 100_000_000), COMMAND, REFUSED, names=("chat_template.jinja", "token"))
     yield Case("template-list-of-names", template([{"name": "default", "template": 3}, {"name": "default"}, None]), COMMAND, REFUSED, names=(TOKENIZER_CONFIG,))
     yield Case("template-number", template(7), COMMAND, REFUSED, names=(TOKENIZER_CONFIG,))
