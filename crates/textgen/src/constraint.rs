@@ -1,6 +1,5 @@
 //! Answers in a form: a JSON schema, a regular expression or a grammar says which tokens may come next.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use llguidance::api::TopLevelGrammar;
@@ -8,6 +7,7 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie, TokenId
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 
+use crate::caught::caught;
 use crate::files::{self, largest};
 use crate::sampler::{NEVER, TokenFilter};
 use crate::{Config, Error, Result, Tokenizer};
@@ -62,13 +62,13 @@ impl Constraint {
         let grammar = form.grammar()?;
         let environment = environment(config, tokenizer)?;
         // The library asserts on what it does not expect, and forms come from users.
-        let parser = catch_unwind(AssertUnwindSafe(|| {
+        let parser = caught(|| {
             let mut factory = ParserFactory::new_simple(&environment)?;
             factory.quiet().create_parser(grammar)
-        }));
+        });
         let matcher = match parser {
-            Ok(parser) => Matcher::new(parser),
-            Err(_) => return Err(refused("its library failed on it")),
+            Some(parser) => Matcher::new(parser),
+            None => return Err(refused("its library failed on it")),
         };
         match matcher.get_error() {
             None => Ok(Constraint { matcher }),
@@ -120,8 +120,8 @@ fn environment(config: &Config, tokenizer: &Tokenizer) -> Result<TokEnv> {
     };
     let bytes = files::read(path, largest::TOKENIZER, "make the file readable")?;
     let json = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-    let words = catch_unwind(|| llguidance::token_bytes_from_tokenizer_json(&json))
-        .map_err(|_| wrong("its tokens have no bytes".to_owned()))?
+    let words = caught(|| llguidance::token_bytes_from_tokenizer_json(&json))
+        .ok_or_else(|| wrong("its tokens have no bytes".to_owned()))?
         .map_err(|error| wrong(format!("{error:#}")))?;
     let end = config.eos_tokens.first().copied().unwrap_or(config.pad_token);
     let info = TokRxInfo::new(words.len() as u32, end);

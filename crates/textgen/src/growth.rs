@@ -109,7 +109,7 @@ fn add(steps: &mut Vec<Step>, part: &Json) -> Result<(), String> {
         "BertNormalizer" | "Lowercase" => step(3, 0),
         "ByteLevel" => step(2, 2),
         "Metaspace" => step(4, 4),
-        "Precompiled" => step(longest_replacement(&part["precompiled_charsmap"])?, 0),
+        "Precompiled" => step(longest_replacement(part["precompiled_charsmap"].as_str().unwrap_or_default())?, 0),
         "TemplateProcessing" => template(part),
         _ => step(1, 0),
     };
@@ -117,12 +117,19 @@ fn add(steps: &mut Vec<Step>, part: &Json) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of the longest text that a character can become: the table is an index, then texts that end in a zero byte.
-fn longest_replacement(table: &Json) -> Result<u64, String> {
-    let table = base64::decode(table.as_str().unwrap_or_default()).map_err(|error| error.to_string())?;
+/// Bytes of the longest text that a character can become. A table is the size of an index, the index, and texts that end in a
+/// zero byte each.
+fn longest_replacement(table: &str) -> Result<u64, String> {
+    let table = base64::decode(table).map_err(|error| format!("its table of characters: {error}"))?;
     let (size, rest) = table.split_first_chunk::<4>().ok_or("its table of characters is empty")?;
-    let texts = rest.get(u32::from_le_bytes(*size) as usize..).unwrap_or_default();
-    Ok(texts.split(|&byte| byte == 0).map(<[u8]>::len).max().unwrap_or(1).max(4) as u64)
+    let size = u32::from_le_bytes(*size) as usize;
+    match rest.get(size..) {
+        // The library allocates what the size says, and reads the first entry of the index without a look.
+        Some(texts) if size >= 4 => {
+            Ok(texts.split(|&byte| byte == 0).map(<[u8]>::len).max().unwrap_or(1).max(4) as u64)
+        }
+        _ => Err(format!("its table of characters has an index of {size} bytes in {}", rest.len())),
+    }
 }
 
 /// What is put around a sentence, and how often the sentence itself comes.
@@ -157,6 +164,7 @@ pub(crate) fn check_words(file: &[u8]) -> Result<(), String> {
     if largest > LARGEST_ID {
         return Err(format!("it has a token with the id {largest}, and the limit is {LARGEST_ID}"));
     }
+    words.normalizer.iter().try_for_each(Normalizer::check)?;
     match words.model.longest_word {
         length if length > LONGEST_WORD => {
             Err(format!("max_input_chars_per_word is {length}, and the limit is {LONGEST_WORD}"))
@@ -171,6 +179,23 @@ struct Words {
     model: Strings,
     #[serde(default)]
     added_tokens: Strings,
+    #[serde(default)]
+    normalizer: Option<Normalizer>,
+}
+
+/// A normalizer, or a sequence of them: only their tables of characters.
+#[derive(Deserialize)]
+struct Normalizer {
+    precompiled_charsmap: Option<String>,
+    #[serde(default)]
+    normalizers: Vec<Normalizer>,
+}
+
+impl Normalizer {
+    fn check(&self) -> Result<(), String> {
+        self.precompiled_charsmap.iter().try_for_each(|table| longest_replacement(table).map(drop))?;
+        self.normalizers.iter().try_for_each(Normalizer::check)
+    }
 }
 
 /// Any JSON: the length of the longest text in it, none of which is kept.

@@ -39,6 +39,7 @@
 #![deny(unsafe_code)]
 
 mod cache;
+mod caught;
 mod config;
 #[cfg(feature = "constrained")]
 mod constraint;

@@ -1,10 +1,10 @@
 //! Words to token ids and back.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use crate::caught::caught;
 use crate::files::{self, largest};
 use crate::growth::{self, Growth};
 use crate::{Config, Error, Result, TokenStream};
@@ -71,9 +71,9 @@ impl Tokenizer {
     /// When the tokenizer refuses them.
     pub fn decode(&self, tokens: &[u32]) -> Result<String> {
         // The library indexes as if every token had the form that its decoder expects.
-        match catch_unwind(AssertUnwindSafe(|| self.inner.decode(tokens, true))) {
-            Ok(decoded) => decoded.map_err(|error| self.wrong(&error.to_string())),
-            Err(_) => Err(self.wrong(PANICKED)),
+        match caught(|| self.inner.decode(tokens, true)) {
+            Some(decoded) => decoded.map_err(|error| self.wrong(&error.to_string())),
+            None => Err(self.wrong(PANICKED)),
         }
     }
 
@@ -149,13 +149,13 @@ pub(crate) fn timed<T: Send + 'static>(
         |problem: &str| Error::Text { path: path.to_path_buf(), problem: problem.to_owned(), help: COPY.to_owned() };
     let thread = std::thread::Builder::new().name("tokenizer".to_owned());
     // Who asked may have given up.
-    let thread = thread.spawn(move || drop(sender.send(work())));
+    let thread = thread.spawn(move || drop(sender.send(caught(work))));
     thread.map_err(|error| failed(&format!("no thread could be started for the tokenizer: {error}")))?;
     match receiver.recv_timeout(time) {
-        Ok(done) => Ok(done),
+        Ok(Some(done)) => Ok(done),
         Err(mpsc::RecvTimeoutError::Timeout) => {
             Err(limit(path, &format!("it takes longer than {} seconds", time.as_secs())))
         }
-        Err(mpsc::RecvTimeoutError::Disconnected) => Err(failed(PANICKED)),
+        Ok(None) | Err(mpsc::RecvTimeoutError::Disconnected) => Err(failed(PANICKED)),
     }
 }

@@ -17,6 +17,7 @@ use minijinja::{AutoEscape, ErrorKind};
 use serde::Serialize;
 use serde_json::Value as Json;
 
+use crate::caught::caught;
 use crate::files::{self, largest};
 use crate::{Config, Error, Message, Result};
 
@@ -142,9 +143,9 @@ impl ChatTemplate {
         };
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("chat template".to_owned()).stack_size(STACK);
-            match thread.spawn_scoped(scope, work) {
+            match thread.spawn_scoped(scope, || caught(work)) {
                 // The engine asserts on what it does not expect.
-                Ok(thread) => thread.join().unwrap_or_else(|_| Err(failed("its engine panicked"))),
+                Ok(thread) => thread.join().ok().flatten().unwrap_or_else(|| Err(failed("its engine panicked"))),
                 Err(error) => Err(failed(&format!("no thread could be started for it: {error}"))),
             }
         })

@@ -1,0 +1,41 @@
+//! Panics of libraries that read files from anywhere: they become errors, and nothing is printed about them.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
+
+thread_local! {
+    /// Whether a panic of this thread is caught below.
+    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something that may panic; `None` if it did. The panic hook of the process stays quiet about it, and speaks of all others.
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let previous = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !IS_CAUGHT.get() {
+                previous(panic);
+            }
+        }));
+    });
+    let before = IS_CAUGHT.replace(true);
+    // What panicked is not used again: callers own it, or its library has no state between calls.
+    let done = catch_unwind(AssertUnwindSafe(work));
+    IS_CAUGHT.set(before);
+    done.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_none_and_the_thread_goes_on() {
+        assert_eq!(caught(|| 1), Some(1));
+        assert_eq!(caught(|| -> u8 { panic!("caught") }), None);
+        assert!(!IS_CAUGHT.get());
+        assert_eq!(caught(|| caught(|| -> u8 { panic!("caught") })), Some(None));
+    }
+}
