@@ -15,6 +15,9 @@ use super::{MAX_KEY_BYTES, MAX_VALUE_BYTES, backend};
 /// Values longer than this are cut in messages.
 const SHOWN_CHARS: usize = 120;
 
+/// More problems than this are counted in messages, not listed.
+const SHOWN_PROBLEMS: usize = 20;
+
 /// Everything wrong with the options of one session.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct OptionsError {
@@ -31,8 +34,11 @@ impl fmt::Display for OptionsError {
             1 => write!(f, "1 problem with the options of {whose}:")?,
             count => write!(f, "{count} problems with the options of {whose}:")?,
         }
-        for problem in &self.problems {
+        for problem in self.problems.iter().take(SHOWN_PROBLEMS) {
             write!(f, "\n  - {problem}")?;
+        }
+        if let Some(more) = self.problems.len().checked_sub(SHOWN_PROBLEMS).filter(|more| *more > 0) {
+            write!(f, "\n  - and {more} more")?;
         }
         let unknown: BTreeSet<_> = self.problems.iter().filter_map(Problem::unknown_in).collect();
         if unknown.is_empty() {
