@@ -156,7 +156,11 @@ impl Factory for AmdGpuFactory {
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
         let Wanted { options, warnings, context, device } = self.wanted(request)?;
         for warning in warnings {
-            tracing::warn!(target: "amdgpu_ep::load", "{warning}");
+            match warning {
+                // An error for the log: ONNX Runtime GenAI shows no warnings, and its users must see what is not done.
+                Warning::Refused { .. } => tracing::error!(target: "amdgpu_ep::load", "{warning}"),
+                _ => tracing::warn!(target: "amdgpu_ep::load", "{warning}"),
+            }
         }
         if request.devices.len() > 1 {
             tracing::info!(target: "amdgpu_ep::load", device = context.id(), "several devices were selected: one is used");
