@@ -20,7 +20,18 @@ pub fn write(text: &str) -> io::Result<()> {
 /// One line on stderr, with control characters shown wherever it goes: people read it in a terminal later.
 pub fn note(kind: &str, text: &str) {
     // Nobody is left to tell when stderr is closed.
-    let _ = writeln!(io::stderr(), "{kind}: {}", shown(text));
+    let _ = writeln!(io::stderr(), "{kind}: {}", indented(&shown(text)));
+}
+
+/// The text with every line but the first indented: a name with a line end in it must not look like a note of its own.
+fn indented(text: &str) -> String {
+    let mut lines = text.lines();
+    let mut whole = lines.next().unwrap_or_default().to_owned();
+    for line in lines {
+        whole += if line.starts_with(' ') { "\n" } else { "\n  " };
+        whole += line;
+    }
+    whole
 }
 
 /// The text, with control characters other than newline and tab written as `\x1b` and `\u{202e}`.
@@ -64,6 +75,12 @@ mod tests {
         ] {
             assert_eq!(shown(text), wanted);
         }
+    }
+
+    #[test]
+    fn lines_in_a_note_are_indented() {
+        assert_eq!(indented("one\nerror: two\n  help: three\n"), "one\n  error: two\n  help: three");
+        assert_eq!(indented(""), "");
     }
 
     proptest! {
