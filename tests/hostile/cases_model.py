@@ -203,7 +203,7 @@ def lying_dims():
 
 
 # What the message of a failing command names: the file, or what is in it.
-SAID = ("model.onnx", "tiny.onnx", "byte", "memory", "hostile", "input", "output", "shape", "node")
+SAID = ("weights.bin", "model.onnx", "tiny.onnx", "byte", "memory", "hostile", "input", "output", "shape", "node")
 
 
 def cases():

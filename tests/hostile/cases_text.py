@@ -85,8 +85,9 @@ def tokenizer_cases():
         "type-unknown": tokenizer(model={"type": "Shell", "command": "touch evil"}),
     }
     for name, change in changes.items():
-        # GenAI reads tokenizers with code of its own, and none of ours is near.
-        ways = TEXT if name in ("type-unknown", "ids-huge", "charsmap-garbage") else COMMAND
+        # GenAI reads tokenizers with code of its own, and none of ours is near. A missing member of the model, as in
+        # type-unknown, makes GenAI 0.18 read behind its tables: what happens then depends on what happens to lie there.
+        ways = TEXT if name in ("ids-huge", "charsmap-garbage") else COMMAND
         yield Case(f"tokenizer-{name}", change, ways, EITHER, names=(TOKENIZER, "token"), prompt="aaaaaaaa hello", seconds=15)
         if name.startswith(("replace", "padding")):
             yield Case(f"tokenizer-{name}-without-template", change, ("generate",), EITHER, names=(TOKENIZER, "token"), prompt="aaaaaaaa", chat=False)

@@ -6,35 +6,14 @@ from folders import CASES
 from place import Place
 from ways import complaints, is_command, run
 
-# Defects that are not fixed yet, by the start of a run's name. A run that is fixed fails here until its line is gone.
-KNOWN = {
-    "tokenizer-charsmap-garbage-generate": "the tokenizers crate allocates what the file says",
-    "tokenizer-charsmap-garbage-chat": "the tokenizers crate allocates what the file says",
-    "tokenizer-charsmap-huge-trie": "the tokenizers crate allocates what the file says",
-    "tokenizer-charsmap-empty": "the caught panic of the tokenizers crate is printed",
-    "tokenizer-merges-cyclic": "the caught panic of the tokenizers crate is printed",
-    "json-many-entries-generate": "every one of 20000 unknown options is printed",
-    "json-many-entries-chat": "every one of 20000 unknown options is printed",
-}
-
-
-def parameters(case, way):
-    name = f"{case.name}-{way}"
-    reason = next((reason for start, reason in KNOWN.items() if name.startswith(start)), None)
-    marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
-    return pytest.param(case, way, id=name, marks=marks)
-
-
-RUNS = [parameters(case, way) for case in CASES for way in case.ways]
+RUNS = [pytest.param(case, way, id=f"{case.name}-{way}") for case in CASES for way in case.ways]
 
 
 @pytest.mark.parametrize(("case", "way"), RUNS)
 def test_folder(case, way, tools, place, tmp_path, record_property):
     case.change(place)
     words, stdin = tools.words(way, case, place)
-    # GenAI has ONNX Runtime log errors only: our own log is where its user finds warnings.
-    log = {"AMDGPU_EP_LOG": "warn"} if way == "genai" else {}
-    ended = run(place, words, stdin, **log) if is_command(way) else run(place, words, stdin, case.seconds, **log)
+    ended = run(place, words, stdin) if is_command(way) else run(place, words, stdin, case.seconds)
     harm, wrong = ended.harm(), complaints(way, case, ended)
     theirs = False
     if (harm or wrong) and not is_command(way):

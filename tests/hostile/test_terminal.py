@@ -71,7 +71,6 @@ def test_messages_about_a_folder_are_text(name, way, tools, place, record_proper
     check(code, seen, way == "chat")
 
 
-@pytest.mark.xfail(reason="line ends in names are printed as they are", strict=True)
 @pytest.mark.parametrize("name", ["unknown-field", "filename", "template-raise"])
 def test_names_in_a_folder_do_not_forge_lines(name, tools, place):
     MESSAGES[name](place)

@@ -53,7 +53,6 @@ def test_a_good_folder_runs_without_a_word(way, tools, place):
     assert ended.code == 0 and not ended.harm() and not ended.errors, ended.everything()
 
 
-@pytest.mark.xfail(reason="GenAI 0.18 has ONNX Runtime log errors only, and hides our warning", strict=True)
 def test_genai_says_what_was_refused_without_being_asked(tools, place):
     setting(RECORD)(place)
     ended = run(place, words_of(tools, place, "genai"))
