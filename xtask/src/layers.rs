@@ -154,7 +154,7 @@ mod tests {
     fn refuses_users_below_and_development_crates_in_products() {
         assert_eq!(faults_of(&[("umbrella", "cli", false)]), ["umbrella uses cli: nobody uses it"]);
         assert_eq!(faults_of(&[("umbrella", "testkit", false)]), ["umbrella uses testkit: it is for development only"]);
-        assert_eq!(faults_of(&[("textgen", "exec", false)]), ["textgen uses exec: it may use only []"]);
+        assert_eq!(faults_of(&[("textgen", "exec", false)]), ["textgen uses exec: it may use only [\"options\"]"]);
     }
 
     #[test]
