@@ -26,6 +26,7 @@ mod output;
 mod pytest;
 mod rocm;
 mod setup;
+mod shard;
 mod shell;
 mod simulator;
 mod stage;
@@ -70,6 +71,9 @@ enum Command {
         /// List the steps and stop
         #[arg(long)]
         list: bool,
+        /// Run everything, also what is otherwise spread over several commits
+        #[arg(long)]
+        all: bool,
     },
     /// Make the Python environment and fetch the ONNX Runtime versions that the tests use
     Setup,
@@ -174,7 +178,7 @@ fn run(command: Command) -> Result<()> {
             test::list();
             Ok(())
         }
-        Command::Test { only, list: false } => test::run(&workspace, &only),
+        Command::Test { only, list: false, all } => test::run(&workspace, &only, all),
         Command::Setup => setup::run(&workspace).map(|_| ()),
         Command::Stage { release } => {
             let stage = stage::run(&workspace, Profile::from_release_flag(release))?;
@@ -209,8 +213,8 @@ fn run(command: Command) -> Result<()> {
             kernels::run(&workspace, page).map(tell_skip)
         }
         Command::Docs => docs::write(&workspace),
-        Command::Rocm => test::run(&workspace, &["rocm".to_owned()]),
-        Command::Migraphx => migraphx::run(&test::Context::new(&workspace)).map(tell_skip),
+        Command::Rocm => test::run(&workspace, &["rocm".to_owned()], false),
+        Command::Migraphx => migraphx::run(&test::Context::new(&workspace, false)).map(tell_skip),
         Command::ThirdParty => {
             let stage = stage::run(&workspace, Profile::Dev)?;
             third_party::run(&workspace, &setup::run(&workspace)?, &stage).map(tell_skip)

@@ -1,5 +1,6 @@
 //! The Python suites: the integration suite once per ONNX Runtime version, the GenAI suite, and hostile model folders.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +8,8 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 
-use crate::setup::{Python, RuntimeSource};
+use crate::setup::{ORT_VERSIONS, Python, RuntimeSource};
+use crate::shard::Shard;
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{built, junit, shell, stage};
@@ -19,7 +21,11 @@ const GENAI_SUITE: [&str; 4] = ["test_genai", "test_textgen", "test_demo_model",
 /// Files whose tests run on the MIGraphX that they are given: the stand-in, or a real one.
 const MIGRAPHX_SUITE: &str = "test_migraphx";
 
-/// Runs the integration suite in ONNX Runtime `version`.
+/// In how many parts the suite runs in releases between the oldest and the newest: each commit runs another part in each of
+/// them, and every test in one of them.
+const PARTS: usize = 3;
+
+/// Runs the integration suite in ONNX Runtime `version`: as a whole in the oldest and the newest, else the part that is due.
 ///
 /// # Errors
 /// When a test fails.
@@ -32,11 +38,16 @@ pub fn integration(context: &Context<'_>, version: &str) -> Result<Outcome> {
         Some(RuntimeSource::Unavailable(reason)) => return Ok(Outcome::Skipped(reason.clone())),
         None => return Ok(Outcome::Skipped(format!("onnxruntime {version} is not set up"))),
     };
+    let place = ORT_VERSIONS.iter().position(|&known| known == version).unwrap_or_default();
+    let is_between = place > 0 && place + 1 < ORT_VERSIONS.len();
+    let shard = (is_between && !context.is_whole).then(|| Shard::due(context.workspace, PARTS, place));
+    let mut files = files(context, &["test_"])?;
+    files.retain(|file| !GENAI_SUITE.iter().any(|start| file_name(file).starts_with(start)));
+    let files = shard.map_or(files.clone(), |shard| shard.of(files));
     let stand_in = stage::stand_in(context.workspace)?;
-    suite(context, &format!("ort-{version}"), |pytest| {
+    let outcome = suite(context, &format!("ort-{version}"), |pytest| {
         pytest
-            .arg("tests/python")
-            .args(GENAI_SUITE.map(|start| format!("--ignore-glob=*/{start}*.py")))
+            .args(files)
             .args(["--dist", "worksteal", "--numprocesses"])
             .arg(workers().to_string())
             .env("AMDGPU_EP_TEST_ORT_VERSION", version)
@@ -44,7 +55,15 @@ pub fn integration(context: &Context<'_>, version: &str) -> Result<Outcome> {
         if let Some(folder) = folder {
             pytest.env("PYTHONPATH", folder);
         }
+    })?;
+    Ok(match (outcome, shard) {
+        (Outcome::Passed(note), Some(shard)) => Outcome::Passed(format!("{note}, {}", shard.note())),
+        (outcome, _) => outcome,
     })
+}
+
+fn file_name(path: &Path) -> Cow<'_, str> {
+    path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default()
 }
 
 /// Runs the GenAI suite.
@@ -123,8 +142,8 @@ fn files(context: &Context<'_>, starts: &[&str]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(&tests).with_context(|| format!("cannot read {}", tests.display()))? {
         let file = entry?.path();
-        let name = file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-        if starts.iter().any(|start| name.starts_with(start)) {
+        let is_wanted = starts.iter().any(|start| file_name(&file).starts_with(start));
+        if is_wanted {
             files.push(file);
         }
     }

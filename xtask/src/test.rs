@@ -30,14 +30,16 @@ pub enum Outcome {
 /// What the steps share: made once, by whichever step needs it first.
 pub struct Context<'a> {
     pub workspace: &'a Workspace,
+    /// Whether suites run as a whole that otherwise run in parts.
+    pub is_whole: bool,
     stage: Shared<Stage>,
     python: Shared<Python>,
     userlands: Shared<Userlands>,
 }
 
 impl<'a> Context<'a> {
-    pub fn new(workspace: &'a Workspace) -> Self {
-        Self { workspace, stage: Shared::default(), python: Shared::default(), userlands: Shared::default() }
+    pub fn new(workspace: &'a Workspace, is_whole: bool) -> Self {
+        Self { workspace, is_whole, stage: Shared::default(), python: Shared::default(), userlands: Shared::default() }
     }
 
     pub fn stage(&self) -> Result<&Stage> {
@@ -217,16 +219,16 @@ struct Row {
 }
 
 /// Runs the steps named by `only` (all when empty), every one even when another one failed: one after the other, with the
-/// free ones beside them.
+/// free ones beside them. Suites that run in parts run the one that is due, or everything if `is_whole`.
 ///
 /// # Errors
 /// When `only` names no step, or when a step failed.
-pub fn run(workspace: &Workspace, only: &[String]) -> Result<()> {
+pub fn run(workspace: &Workspace, only: &[String], is_whole: bool) -> Result<()> {
     let steps: Vec<Step> = steps().into_iter().filter(|step| step.is_selected(only)).collect();
     if steps.is_empty() {
         bail!("no step is called {}\n  help: cargo xtask test --list", only.join(" or "));
     }
-    let context = Context::new(workspace);
+    let context = Context::new(workspace, is_whole);
     let (free, ordered): (Vec<_>, Vec<_>) = steps.iter().enumerate().partition(|(_, step)| step.is_free);
     let mut done = lanes::run(&ordered, &free, |&(number, step)| {
         output::say(format_args!("\n==> {}: {}", step.name, step.about));

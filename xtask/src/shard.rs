@@ -1,0 +1,52 @@
+//! Suites that are too long for every run: each run takes one part, and the next commits take the others.
+
+use crate::shell;
+use crate::workspace::Workspace;
+
+/// One part of a suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    pub part: usize,
+    pub parts: usize,
+}
+
+impl Shard {
+    /// The part that is due at the checked-out commit; outside of a git checkout always the same one. `offset` tells suites
+    /// apart, so that they take different parts.
+    pub fn due(workspace: &Workspace, parts: usize, offset: usize) -> Self {
+        let mut git = std::process::Command::new("git");
+        let count = shell::capture(git.current_dir(workspace.root()).args(["rev-list", "--count", "HEAD"]));
+        let commits: usize = count.ok().and_then(|count| count.trim().parse().ok()).unwrap_or_default();
+        Self { part: (commits + offset) % parts, parts }
+    }
+
+    /// The items of this part.
+    pub fn of<T>(self, items: Vec<T>) -> Vec<T> {
+        items.into_iter().enumerate().filter(|(at, _)| at % self.parts == self.part).map(|(_, item)| item).collect()
+    }
+
+    /// For the table: `part 2 of 3`.
+    pub fn note(self) -> String {
+        format!("part {} of {}", self.part + 1, self.parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_disjoint_and_make_the_whole() {
+        let parts: Vec<Vec<usize>> = (0..3).map(|part| Shard { part, parts: 3 }.of((0..10).collect())).collect();
+        assert_eq!(parts, [vec![0, 3, 6, 9], vec![1, 4, 7], vec![2, 5, 8]]);
+        assert_eq!(Shard { part: 1, parts: 3 }.note(), "part 2 of 3");
+    }
+
+    #[test]
+    fn offsets_take_different_parts() {
+        let due = |offset| Shard::due(&Workspace::locate(), 3, offset).part;
+        let mut parts = [due(0), due(1), due(2)];
+        parts.sort_unstable();
+        assert_eq!(parts, [0, 1, 2]);
+    }
+}
