@@ -8,6 +8,7 @@ mod bom;
 mod build_paths;
 mod built;
 mod conformance;
+mod cpp;
 mod debian;
 mod demo;
 mod dist;

@@ -12,8 +12,8 @@ use crate::setup::{self, ORT_VERSIONS, Python};
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
-    conformance, docs, engine, fuzz, hipdnn_link, junit, kernels, lanes, layers, migraphx, output, pytest, rocm, shell,
-    simulator, symbols, third_party, valgrind, wheel,
+    conformance, cpp, docs, engine, fuzz, hipdnn_link, junit, kernels, lanes, layers, migraphx, output, pytest, rocm,
+    shell, simulator, symbols, third_party, valgrind, wheel,
 };
 
 /// Fits a log viewer; longer notes are wrapped.
@@ -197,6 +197,7 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("rocm", "driver loader and kernels on Debian's HIP runtimes", rocm::drivers).free());
     steps.push(Step::new("rocm-sessions", "sessions on Debian's HIP runtimes, without a GPU", rocm::sessions));
     steps.push(Step::new("hipdnn-link", "hipDNN's samples, loaded at run time and linked", hipdnn_link::run));
+    steps.push(Step::new("cpp", "the C++ examples, built with CMake and run on the host device", cpp::run));
     steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", migraphx::run));
     steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", valgrind::run));
     steps.push(Step::new("fuzz", "a short run of every fuzz target", |context| fuzz::run(context.workspace)).free());
