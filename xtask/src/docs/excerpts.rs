@@ -1,4 +1,4 @@
-//! Rust in the documents: every block names a file and is a piece of it, or of an example in its comments. CI compiles and
+//! Rust and C++ in the documents: every block names a file and is a piece of it, or of an example in its comments. CI compiles and
 //! tests the file.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
 
-const FENCE: &str = "```rust";
+const FENCES: [&str; 2] = ["```rust", "```cpp"];
 
 /// Every block that is not in the file it names.
 ///
@@ -46,12 +46,13 @@ fn commented(source: &str) -> String {
     source.lines().filter_map(text).collect()
 }
 
-/// Blocks that begin with ` ```rust FILE `; those in a list are indented, and their code with them.
+/// Blocks that begin with ` ```rust FILE ` or ` ```cpp FILE `; those in a list are indented, and their code with them.
 fn excerpts(text: &str) -> Vec<Excerpt> {
     let mut found = Vec::new();
     let mut lines = text.lines().enumerate();
     while let Some((number, line)) = lines.next() {
-        let Some(file) = line.trim_start().strip_prefix(FENCE) else { continue };
+        let fenced = FENCES.iter().find_map(|fence| line.trim_start().strip_prefix(fence));
+        let Some(file) = fenced else { continue };
         let indent = line.len() - line.trim_start().len();
         let code = lines.by_ref().map(|(_, line)| line).take_while(|line| line.trim() != "```");
         let code: Vec<&str> = code.map(|line| line.get(indent..).unwrap_or_default()).collect();
@@ -72,6 +73,12 @@ mod tests {
         let want = Excerpt { line: 3, file: "a/b.rs".into(), code: "fn main() {\n    x();\n\n}".into() };
         assert_eq!(found[0], want);
         assert_eq!((found[1].line, found[1].code.as_str()), (13, "y"));
+    }
+
+    #[test]
+    fn cpp_is_quoted_from_files_too() {
+        let found = excerpts("```cpp a/b.cpp\nint x;\n```\n");
+        assert_eq!(found, [Excerpt { line: 1, file: "a/b.cpp".into(), code: "int x;".into() }]);
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub fn write(workspace: &Workspace) -> Result<()> {
     check(workspace).map(|_| ())
 }
 
-/// Checks that generated pages say what would be written, that SUMMARY.md has every page, that Rust is quoted from files, and that links lead somewhere;
+/// Checks that generated pages say what would be written, that SUMMARY.md has every page, that Rust and C++ are quoted from files, and that links lead somewhere;
 /// builds the book where mdbook is installed.
 ///
 /// # Errors
