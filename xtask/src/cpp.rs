@@ -72,14 +72,20 @@ impl Examples<'_> {
             bail!("hipDNN did not run the convolution of 02-convolution; the log says\n{log}");
         }
 
-        // Without a device the program has to fail, in a sentence that helps.
-        let mut alone = self.command("02-convolution", &["convolution.onnx"]);
-        alone.env("AMDGPU_EP_DRIVER", "amd").env("AMDGPU_EP_HIP_LIBRARY", self.build.join("missing.so"));
-        match shell::capture(&mut alone) {
+        // Without a device, registering goes well, and what needs a device fails in a sentence that helps.
+        expect_last_line(&mut self.without_device("01-register", &[]), "no AMD GPU: sessions run on the CPU")?;
+        match shell::capture(&mut self.without_device("02-convolution", &["convolution.onnx"])) {
             Err(error) if error.to_string().contains("error: the provider found no AMD GPU") => Ok(()),
             Err(error) => Err(error.context("02-convolution fails without a device, but does not say why")),
             Ok(said) => bail!("02-convolution succeeds without a device, and says\n{said}"),
         }
+    }
+
+    /// The program where there is no HIP runtime.
+    fn without_device(&self, program: &str, models: &[&str]) -> Command {
+        let mut command = self.command(program, models);
+        command.env("AMDGPU_EP_DRIVER", "amd").env("AMDGPU_EP_HIP_LIBRARY", self.build.join("missing.so"));
+        command
     }
 
     fn expect(&self, program: &str, models: &[&str], wanted: &str) -> Result<()> {
