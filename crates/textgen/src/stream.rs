@@ -48,9 +48,14 @@ impl TokenStream {
     /// Gives what the tokens say more than those that were given; a broken end of up to `wait` marks is held back.
     fn give(&mut self, wait: usize) -> Result<String> {
         let text = self.tokenizer.decode(&self.tokens)?;
-        let held = broken_end(&text).min(wait * BROKEN.len_utf8());
         let before = self.tokenizer.decode(&self.tokens[..self.given])?;
-        let Some(new) = text[..text.len() - held].strip_prefix(&before[..before.len() - self.held]) else {
+        let before = &before[..before.len() - self.held];
+        let mut held = broken_end(&text).min(wait * BROKEN.len_utf8());
+        if let Some(rest) = text.strip_prefix(before) {
+            // The kept tokens may begin inside of a character, as marks that were given as what they really are.
+            held = held.min(rest.len());
+        }
+        let Some(new) = text[..text.len() - held].strip_prefix(before) else {
             // Some decoders find a character unreadable when a broken one follows. Either the rest of that one is coming, or
             // what was given cannot be taken back: the new tokens speak for themselves.
             if held > 0 && self.tokens.len() - self.given <= wait {
@@ -155,6 +160,12 @@ mod tests {
         assert_eq!(byte_level(&pieces), ["", "€", "€", "€", "€", ""]);
         // A character may be the mark of broken ones.
         assert_eq!(byte_level(&cut("\u{fffd}".repeat(5).as_bytes(), &[1])).concat(), "\u{fffd}".repeat(5));
+    }
+
+    #[test]
+    fn kept_tokens_that_begin_inside_of_a_character_add_no_marks() {
+        let text = "€é€\u{fffd}\u{fffd}";
+        assert_eq!(byte_level(&cut(text.as_bytes(), &[1, 2])).concat(), text);
     }
 
     #[test]
