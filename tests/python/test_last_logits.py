@@ -142,7 +142,13 @@ def test_rows_of_last_tokens_are_those_of_the_cpu_provider(case, tmp_path):
     assert "last-rows" in passes_of(record)
 
 
-@pytest.mark.parametrize("value", [None, "off", "auto", "1"])
+@pytest.mark.parametrize("value", ["auto", "1"])
+def test_an_unknown_promise_is_an_error(value, tmp_path):
+    with registered() as found, pytest.raises(Exception, match="last_logits.*expected on, alone or off"):
+        session(found, decoder(), value, tmp_path / "explain")
+
+
+@pytest.mark.parametrize("value", [None, "off"])
 def test_without_the_promise_all_rows_are_there(value, tmp_path):
     model, record = decoder(), tmp_path / "explain"
     x, caches = numbers(7, 1, 6, DEPTH), [numbers(seed, 1, SHARED, ROOM, SIZE) for seed in (8, 9)]

@@ -30,6 +30,7 @@ hip_options! {
     TUNE: "tune", Kind::Choice(&["auto", "on", "again", "off"]), Anyone, "`auto`", "on a GPU: `auto` uses what was measured before, `on` measures steps that were not, `again` measures all, `off` looks at nothing ([engine.md](engine.md#tuning))";
     LAST_LOGITS: "last_logits", Kind::Choice(&["on", "alone", "off"]), Anyone, "`off`", "`on` promises that of a decoder's logits only the row of each sequence's last token is read: the others are not computed, and come out as zeros. With `alone` they are left out ([engine.md](engine.md#decoders))";
     DISABLE_PASSES: "disable_passes", Kind::List, Anyone, "", "passes and stages to skip, by name ([engine.md](engine.md))";
+    MODEL_ARCH: "model_arch", Kind::Hint, Anyone, "", "accepted for compatibility: routing reads the provider's option of this name";
     DEVICE_ID: "device_id", Kind::Number, Anyone, "", "HIP ordinal of the device; must agree with the device that ONNX Runtime selected";
     CACHE_DIR: "cache_dir", Kind::Path, Trusted, "`AMDGPU_EP_CACHE_DIR`, then the user's cache folder", "folder for compiled kernels and measurements; the provider's `cache_dir` is the same";
     DUMP_DIR: "dump_dir", Kind::Path, Trusted, "", "folder for text files, one for each stage of each partition";
