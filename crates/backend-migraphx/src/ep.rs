@@ -39,8 +39,8 @@ impl Ep for MgxEp {
         let mut kept_out = HashMap::new();
         let placement = loop {
             let options = &self.tools.options;
-            let operators = self.tools.library.operators();
-            let placement = claim::place(graph, &self.name, operators, options.cpu_control_flow, &kept_out)?;
+            let library = &self.tools.library;
+            let placement = claim::place(graph, &self.name, library, options.cpu_control_flow, &kept_out)?;
             let before = kept_out.len();
             for nodes in &placement.partitions {
                 if let Some(reason) = self.try_compile(graph, nodes)? {

@@ -1,4 +1,5 @@
 //! Which nodes become partitions, and why the others do not.
+mod contrib;
 mod groups;
 mod support;
 
@@ -9,7 +10,7 @@ use ort_ep::{
     view::{Graph, Node},
 };
 
-use crate::{context, onnx::Boundary};
+use crate::{context, mgx::Library, onnx::Boundary};
 use support::{Known, Support};
 
 /// What became of the nodes of one graph.
@@ -30,12 +31,12 @@ pub(crate) struct Placement<'a> {
 pub(crate) fn place<'a>(
     graph: Graph<'a>,
     name: &str,
-    operators: &BTreeSet<String>,
+    library: &Library,
     cpu_control_flow: bool,
     kept_out: &HashMap<usize, String>,
 ) -> Result<Placement<'a>> {
     let nodes = graph.nodes()?;
-    let support = Support { operators, cpu_control_flow };
+    let support = Support { operators: library.operators(), release: library.version(), cpu_control_flow };
     let mut reasons: BTreeMap<usize, String> = BTreeMap::new();
     let refused = left_to_parent(graph, &support)?;
     let (mut known, mut contexts) = (Known::new(), BTreeSet::new());

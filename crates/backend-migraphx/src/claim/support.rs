@@ -6,76 +6,34 @@ use ort_ep::{
     view::{Node, ValueInfo},
 };
 
-/// Operators of Microsoft's domain that MIGraphX's parsers of the same names are written for. MIGraphX does not look at
-/// domains, so a name alone proves nothing.
-const CONTRIB: [&str; 34] = [
-    "Attention",
-    "BiasAdd",
-    "BiasGelu",
-    "BiasSplitGelu",
-    "DequantizeLinear",
-    "FastGelu",
-    "Gelu",
-    "GemmFastGelu",
-    "GroupNorm",
-    "GroupQueryAttention",
-    "LayerNormalization",
-    "MatMulBnb4",
-    "MatMulIntegerToFloat",
-    "MatMulNBits",
-    "MultiHeadAttention",
-    "NhwcConv",
-    "QLinearAdd",
-    "QLinearAveragePool",
-    "QLinearConcat",
-    "QLinearConv",
-    "QLinearGlobalAveragePool",
-    "QLinearLeakyRelu",
-    "QLinearMatMul",
-    "QLinearMul",
-    "QLinearSigmoid",
-    "QuantizeLinear",
-    "QuickGelu",
-    "RotaryEmbedding",
-    "SimplifiedLayerNormalization",
-    "SkipLayerNormalization",
-    "SkipSimplifiedLayerNormalization",
-    "GridSample",
-    "MatMulInteger16",
-    "FusedMatMul",
-];
+use super::contrib::{self, MICROSOFT};
+use crate::mgx::Version;
 
 /// Operators that ONNX took over from Microsoft's domain with other inputs: MIGraphX's parsers know the old form.
 const OTHER_FORM_IN_ONNX: [&str; 2] = ["Attention", "RotaryEmbedding"];
 
 /// Operators worth a partition.
-const HEAVY: [&str; 33] = [
+const HEAVY: [&str; 27] = [
     "Attention",
     "AveragePool",
     "Conv",
     "ConvInteger",
     "ConvTranspose",
     "Einsum",
-    "FusedMatMul",
     "GRU",
     "Gemm",
-    "GemmFastGelu",
     "GlobalAveragePool",
     "GroupNorm",
     "GroupNormalization",
-    "GroupQueryAttention",
     "InstanceNormalization",
     "LRN",
     "LSTM",
     "LayerNormalization",
     "MatMul",
-    "MatMulBnb4",
     "MatMulInteger",
-    "MatMulIntegerToFloat",
     "MatMulNBits",
     "MaxPool",
     "MultiHeadAttention",
-    "NhwcConv",
     "QLinearConv",
     "QLinearMatMul",
     "RNN",
@@ -92,6 +50,8 @@ pub(super) type Known = HashSet<String>;
 pub(super) struct Support<'a> {
     /// The operators of the library at hand.
     pub operators: &'a BTreeSet<String>,
+    /// The release of the library, where its file says so.
+    pub release: Option<Version>,
     /// Leaves control flow to the CPU.
     pub cpu_control_flow: bool,
 }
@@ -104,6 +64,9 @@ impl Support<'_> {
     pub fn refusal(&self, node: Node<'_>, known: &Known) -> Result<Option<String>> {
         let (op, domain) = (node.op_type()?, node.domain()?);
         let subgraphs = node.subgraphs()?;
+        if let Some(reason) = contrib::refusal(node, op, domain, self.release)? {
+            return Ok(Some(reason));
+        }
         if let Some(reason) = self.unknown(op, domain) {
             return Ok(Some(reason));
         }
@@ -132,10 +95,7 @@ impl Support<'_> {
             "" | "ai.onnx" if OTHER_FORM_IN_ONNX.contains(&op) => {
                 Some("MIGraphX knows it in Microsoft's form only".to_owned())
             }
-            "com.microsoft" if !CONTRIB.contains(&op) => {
-                Some("MIGraphX has no operator of this name in Microsoft's domain".to_owned())
-            }
-            "" | "ai.onnx" | "com.microsoft" => {
+            "" | "ai.onnx" | MICROSOFT => {
                 (!self.operators.contains(op)).then(|| "MIGraphX has no such operator".to_owned())
             }
             other => Some(format!("MIGraphX has no operators of the domain {other:?}")),
