@@ -19,7 +19,7 @@ macro_rules! migraphx_options {
 }
 
 const ROWS: &[BackendOption] = migraphx_options! {
-    "target", Kind::Hint, Anyone, "`gpu`", "`ref` is MIGraphX's interpreter on the CPU: slow, for tests";
+    "target", Kind::Hint, Anyone, "`gpu`", "`ref` is MIGraphX's interpreter on the CPU: slow, for tests", "AMDGPU_EP_MIGRAPHX_TARGET";
     "device_id", Kind::Number, Anyone, "", "accepted for compatibility; the device is the one that ONNX Runtime selected";
     "fp16_enable", Kind::Switch, Anyone, "0", "compute in fp16; together with bf16 both are off", "ORT_MIGRAPHX_FP16_ENABLE";
     "bf16_enable", Kind::Switch, Anyone, "0", "compute in bf16; together with fp16 both are off", "ORT_MIGRAPHX_BF16_ENABLE";

@@ -71,6 +71,8 @@ fn the_environment_wins_without_its_quotes() {
     assert!(options.precision.fp16);
     let (shared, _) = with_environment(&[], &[("AMDGPU_EP_CACHE_DIR", "/d")]);
     assert_eq!(shared.cache.folder.as_deref(), Some(Path::new("/d/migraphx")));
+    let (target, _) = with_environment(&[("ep.migraphx.target", "gpu")], &[("AMDGPU_EP_MIGRAPHX_TARGET", "ref")]);
+    assert_eq!(target.target, "ref");
 }
 
 #[test]

@@ -90,6 +90,7 @@ const KNOWN: [(&str, &str); 36] = [
     ("AMDGPU_EP_PATH", "where ONNX Runtime GenAI finds libamdgpu-ep.so"),
     ("AMDGPU_EP_HIP_LIBRARY", "the HIP runtime to use, and no other"),
     ("AMDGPU_EP_MIGRAPHX_LIBRARY", "the MIGraphX C library to use, and no other"),
+    ("AMDGPU_EP_MIGRAPHX_TARGET", "MIGraphX's target, gpu or ref, whatever a session asks for"),
     ("AMDGPU_EP_HIPDNN_LIBRARY", "the hipDNN backend library to use, and no other"),
     ("HIPDNN_BACKEND_LIBRARY_PATH", "the folder of the hipDNN backend library"),
     ("AMDGPU_EP_HIP_HOST_LIBRARY", "the host driver to use, and no other"),
