@@ -77,10 +77,11 @@ const MIGRAPHX_PREFIX: &str = "ORT_MIGRAPHX_";
 pub const HIDING: [&str; 4] =
     ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"];
 
-const KNOWN: [(&str, &str); 36] = [
+const KNOWN: [(&str, &str); 38] = [
     ("AMDGPU_EP_DRIVER", "auto or amd (AMD GPUs), nvidia (the CUDA twin), host (RAM and CPU)"),
     ("AMDGPU_EP_LOG", "error, warn, info, debug, trace or off: what is written to stderr, or to AMDGPU_EP_LOG_FILE"),
     ("AMDGPU_EP_LOG_FILE", "a file that the log is appended to instead; its level is info unless AMDGPU_EP_LOG says"),
+    ("AMDGPU_EP_TRUST_OPTIONS", "1: session options may load libraries and name files (docs/security.md)"),
     ("AMDGPU_EP_CACHE_DIR", "where compiled kernels are kept"),
     ("AMDGPU_EP_KERNEL_PATH", "folders of kernels that were compiled beforehand"),
     ("AMDGPU_EP_BACKEND_PATH", "more folders to look for backends in"),
