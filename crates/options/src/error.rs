@@ -92,6 +92,15 @@ pub enum Problem {
         /// Values it may have meant, best first.
         nearest: Vec<&'static str>,
     },
+    /// The entry makes the session write files, and its origin is not trusted.
+    #[error(
+        "entry {key:?} makes the session write a compiled model, which session options may not: {}",
+        how_to_trust()
+    )]
+    NeedsTrust {
+        /// The whole key.
+        key: String,
+    },
     /// Two entries set one option to different values.
     #[error(
         "option {option} is given twice with different values: {} (entry {key:?}) and {} (entry {other_key:?})",
@@ -190,9 +199,9 @@ pub enum Warning {
     /// Options that only a trusted origin may set.
     #[error(
         "ignored, because they load libraries, name files or carry addresses, and session options may come from a model \
-         folder: {}; if you trust where the options come from, set {TRUST_VARIABLE}=1 before the session is created, or \
-         register the library with amdgpu_ep.register(..., trust_options=True)",
-        keys.join(", ")
+         folder: {}; {}",
+        keys.join(", "),
+        how_to_trust()
     )]
     Refused {
         /// The whole keys.
@@ -208,6 +217,13 @@ pub enum Warning {
         /// Value of the legacy spelling.
         text: String,
     },
+}
+
+fn how_to_trust() -> String {
+    format!(
+        "if you trust where the options come from, set {TRUST_VARIABLE}=1 before the session is created, or register the \
+         library with amdgpu_ep.register(..., trust_options=True)"
+    )
 }
 
 /// A user's text in quotes, escaped, and cut if it would drown the message.

@@ -112,8 +112,13 @@ impl<'e> Reader<'e> {
                 let entries = self.options.backend_entries.entry(namespace).or_default();
                 entries.insert(rest.to_owned(), value.to_owned());
             }
-            ConfigKey::Foreign if session::WRITES_COMPILED_MODELS.contains(&key) && value != "0" => {
+            ConfigKey::Foreign if key == session::PLACE_OF_COMPILED_MODEL => {
                 self.is_refused(SetBy::Trusted, key, value);
+            }
+            ConfigKey::Foreign if key == session::WRITES_COMPILED_MODEL && !matches!(value, "" | "0") => {
+                if self.origin == Origin::Untrusted {
+                    self.problems.push((key, Problem::NeedsTrust { key: key.to_owned() }));
+                }
             }
             ConfigKey::Arena(_) | ConfigKey::Foreign => {}
         }

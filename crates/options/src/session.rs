@@ -34,8 +34,11 @@ const HARMLESS: [&str; 24] = [
     "session.use_env_allocators",
 ];
 
-/// ONNX Runtime's entries that make a provider write compiled models, to any path.
-pub(super) const WRITES_COMPILED_MODELS: [&str; 2] = ["ep.context_enable", "ep.context_file_path"];
+/// ONNX Runtime's entry that makes a session write a compiled model. ONNX Runtime insists on it, so it cannot be ignored.
+pub(super) const WRITES_COMPILED_MODEL: &str = "ep.context_enable";
+
+/// ONNX Runtime's entry that says where a compiled model is.
+pub(super) const PLACE_OF_COMPILED_MODEL: &str = "ep.context_file_path";
 
 /// Entries of a single run of which the same is true.
 const HARMLESS_FOR_RUNS: [&str; 2] = ["gpu_graph_id", "memory.enable_memory_arena_shrinkage"];

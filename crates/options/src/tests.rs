@@ -425,8 +425,8 @@ fn untrusted_options_that_act_on_the_machine_are_refused_in_one_warning() {
         ("ep.amdgpu.profile", "hip"),
         ("ep.hip.explain_file", "/etc/passwd"),
         ("ep.hip.dump_dir", ""),
-        ("ep.context_enable", "1"),
-        ("ep.context_file_path", ""),
+        ("ep.context_enable", "0"),
+        ("ep.context_file_path", "/x"),
         ("ep.migraphx.migraphx_model_cache_dir", "/c"),
     ];
     let (options, warnings) = Options::parse(NAME, Origin::Untrusted, entries).unwrap();
@@ -434,7 +434,7 @@ fn untrusted_options_that_act_on_the_machine_are_refused_in_one_warning() {
     let refused = [
         "ep.amdgpu.backend_library",
         "ep.amdgpu.routing_table",
-        "ep.context_enable",
+        "ep.context_file_path",
         "ep.hip.explain_file",
         "ep.migraphx.migraphx_model_cache_dir",
     ];
@@ -446,6 +446,15 @@ fn untrusted_options_that_act_on_the_machine_are_refused_in_one_warning() {
     }
     assert!(!options.backend_entries.contains_key(&Namespace::Migraphx));
     assert_eq!(accepted(&entries[..1]).backend_library, Some(PathBuf::from("./evil.so")));
+}
+
+#[test]
+fn writing_a_compiled_model_needs_trust() {
+    let entries = [("ep.context_enable", "1")];
+    let error = Options::parse(NAME, Origin::Untrusted, entries).unwrap_err();
+    assert!(matches!(&error.problems[..], [Problem::NeedsTrust { .. }]), "{error}");
+    assert!(error.to_string().contains(TRUST_VARIABLE), "{error}");
+    accepted(&entries);
 }
 
 #[test]
