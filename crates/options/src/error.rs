@@ -200,7 +200,7 @@ pub enum Warning {
     #[error(
         "ignored, because they load libraries, name files or carry addresses, and session options may come from a model \
          folder: {}; {}",
-        keys.join(", "),
+        keys.iter().map(|key| key.escape_debug().to_string()).collect::<Vec<_>>().join(", "),
         how_to_trust()
     )]
     Refused {

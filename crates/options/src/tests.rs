@@ -449,6 +449,13 @@ fn untrusted_options_that_act_on_the_machine_are_refused_in_one_warning() {
 }
 
 #[test]
+fn a_refused_key_cannot_break_the_line_of_the_log() {
+    let (_, warnings) = Options::parse("a\nb", Origin::Untrusted, [("ep.a\nb.cache_dir", "/c")]).unwrap();
+    let text = warnings[0].to_string();
+    assert!(text.contains("ep.a\\nb.cache_dir") && !text.contains('\n'), "{text}");
+}
+
+#[test]
 fn writing_a_compiled_model_needs_trust() {
     let entries = [("ep.context_enable", "1")];
     let error = Options::parse(NAME, Origin::Untrusted, entries).unwrap_err();
