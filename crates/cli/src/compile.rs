@@ -141,9 +141,8 @@ fn compile(target: &Target, output: &Output<'_>, arguments: &Arguments) -> Resul
         }
     }
     let model = &arguments.target.model;
-    let made = tempfile::Builder::new().prefix(".compiling-").tempdir_in(output.folder);
-    let made = made.with_context(|| format!("nothing can be written into {}", output.folder.display()))?;
-    let _cleanup = Cleanup::of(made.path());
+    let made = Cleanup::making(|| tempfile::Builder::new().prefix(".compiling-").tempdir_in(output.folder));
+    let (made, _cleanup) = made.with_context(|| format!("nothing can be written into {}", output.folder.display()))?;
     let file = made.path().join(output.name);
     // Weights of nodes that stay on the CPU provider stay in the model: ONNX Runtime would move all of them out, also the
     // operands that its shape inference has to read.

@@ -1,6 +1,7 @@
 //! What is removed when the user presses Ctrl-C.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
@@ -23,14 +24,21 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub struct Cleanup(PathBuf);
 
 impl Cleanup {
-    /// Of `path`, which need not exist yet. Who makes it removes it when the work is done or has failed.
-    pub fn of(path: &Path) -> Cleanup {
+    /// Makes a temporary file or folder. An interrupt waits until it is known here, so that none is left behind. Its
+    /// own type removes it when the work is done or has failed.
+    ///
+    /// # Errors
+    /// When `make` fails.
+    pub fn making<T: AsRef<Path>>(make: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Cleanup)> {
         // `chat` has a handler of its own, and nothing to remove.
         HANDLER.call_once(|| drop(ctrlc::set_handler(end)));
-        // The folder may be relative, and be changed.
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        unfinished(|paths| paths.push(path.clone()));
-        Cleanup(path)
+        unfinished(|paths| {
+            let made = make()?;
+            // The folder may be relative, and be changed.
+            let path = std::path::absolute(made.as_ref()).unwrap_or_else(|_| made.as_ref().to_owned());
+            paths.push(path.clone());
+            Ok((made, Cleanup(path)))
+        })
     }
 }
 
@@ -72,16 +80,25 @@ mod tests {
     fn only_unfinished_work_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let (kept, gone) = (folder.path().join("kept"), folder.path().join("gone"));
-        fs::create_dir(&kept).unwrap();
-        fs::create_dir(&gone).unwrap();
+        let made = |path: &PathBuf| Cleanup::making(|| fs::create_dir(path).map(|()| path.clone())).unwrap().1;
+        drop(made(&kept));
+        let cleanup = made(&gone);
         fs::write(gone.join("file"), "").unwrap();
-        drop(Cleanup::of(&kept));
-        let cleanup = Cleanup::of(&gone);
         let known = unfinished(|paths| paths.clone());
         assert!(known.contains(&gone) && !known.contains(&kept));
         remove(&gone);
         assert!(!gone.exists() && kept.exists());
         drop(cleanup);
         assert!(!unfinished(|paths| paths.contains(&gone)));
+    }
+
+    #[test]
+    fn an_interrupt_waits_for_a_file_that_is_being_made() {
+        let (made, _cleanup) = Cleanup::making(|| {
+            assert!(UNFINISHED.try_lock().is_err(), "an interrupt would not wait");
+            tempfile::NamedTempFile::new()
+        })
+        .unwrap();
+        assert!(unfinished(|paths| paths.iter().any(|path| path == made.path())));
     }
 }

@@ -17,8 +17,8 @@ impl Record {
     /// # Errors
     /// When there is no room for temporary files.
     pub fn new() -> Result<Record> {
-        let file = NamedTempFile::new().context("a temporary file could not be made")?;
-        Ok(Record { _cleanup: Cleanup::of(file.path()), file })
+        let (file, cleanup) = Cleanup::making(NamedTempFile::new).context("a temporary file could not be made")?;
+        Ok(Record { file, _cleanup: cleanup })
     }
 
     /// The entry's value.

@@ -24,8 +24,7 @@ fn replaced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // A link stays, and the file behind it is replaced.
     let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut beside = beside(folder)?;
-    let cleanup = Cleanup::of(beside.path());
+    let (mut beside, cleanup) = Cleanup::making(|| beside(folder))?;
     beside.write_all(bytes)?;
     if let Ok(found) = place.metadata() {
         beside.as_file().set_permissions(found.permissions())?;
