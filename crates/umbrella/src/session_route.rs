@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(
             trace_line(&query, &route(&query)),
             "[amdgpu-routing] arch=gfx1151 driver=amd model_arch=llama model_fw=- profile=auto -> \
-             hip (a language model on Strix Halo), migraphx (in case hip cannot run it)"
+             hip (a language model), migraphx (in case hip cannot run it)"
         );
         let query = Query { profile: Profile::Directx, ..query };
         let line = trace_line(&query, &route(&query));

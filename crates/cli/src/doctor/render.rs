@@ -6,6 +6,7 @@ use super::drivers::{Driver, grouped};
 use super::hipdnn::Hipdnn;
 use super::kernel::{Access, Kernel, Node};
 use super::onnxruntime::Support;
+use super::routing::Step;
 use super::{Findings, Report};
 use crate::child::Outcome;
 use crate::table;
@@ -286,6 +287,10 @@ fn routing(out: &mut String, findings: &Findings) -> fmt::Result {
     for (number, step) in (1..).zip(&routing.candidates) {
         writeln!(out, "  {number}. {}: {}", step.backend, step.reason)?;
     }
+    let names = |steps: &[Step]| steps.iter().map(|step| step.backend.as_str()).collect::<Vec<_>>().join(", ");
+    if names(&routing.language_models) != names(&routing.candidates) {
+        writeln!(out, "  language models: {}", names(&routing.language_models))?;
+    }
     if let Some(error) = &routing.error {
         writeln!(out, "  none: {error}")?;
     }
@@ -353,6 +358,7 @@ mod tests {
             "  backend hip: /lib/libhip-backend.so (version 0.1.0): makes sessions\n",
             "  backend migraphx: /lib/libmigraphx-backend.so (version 0.1.0): cannot be used: libmigraphx_c.so: not found\n",
             "\nBackends that a session tries (gfx1151, by AMDGPU_EP_FORCE_ARCH)\n  1. migraphx: an RDNA3 GPU\n  2. hip: ",
+            "\n  language models: hip, migraphx\n",
             "\n  not hipgpu: libhipgpu-backend.so is not installed\n",
         ] {
             assert!(text.contains(line), "{line} in\n{text}");

@@ -3,7 +3,7 @@
 use amdgpu_ep::routing::{self, BackendName, Platform, Query, Refusal, RoutingTable, RuledOut};
 use amdgpu_ep::session_route::FORCE_ARCH_VARIABLE;
 use hip::DriverKind;
-use options::Profile;
+use options::{Hint, Profile};
 use serde::Serialize;
 
 use super::drivers::Driver;
@@ -20,6 +20,8 @@ pub struct Routing {
     pub forced: bool,
     /// The backends to try, best first.
     pub candidates: Vec<Step>,
+    /// The same for a language model.
+    pub language_models: Vec<Step>,
     /// The backends that cannot be used.
     pub ruled_out: Vec<Step>,
     /// Why there are no candidates.
@@ -91,13 +93,15 @@ fn route(settings: &Settings, drivers: &[Driver], platform: Platform, ruled_out:
         overrides: &RoutingTable::default(),
         ruled_out,
     };
-    match routing::route(&query) {
-        Ok(found) => {
-            let found = found.into_iter();
-            routing.candidates = found
-                .map(|candidate| Step { backend: candidate.backend.to_string(), reason: candidate.reason })
-                .collect();
-        }
+    let candidates = |query: &Query<'_>| -> Result<Vec<Step>, Refusal> {
+        let found = routing::route(query)?.into_iter();
+        Ok(found.map(|found| Step { backend: found.backend.to_string(), reason: found.reason }).collect())
+    };
+    let language_model = Hint::new("llm");
+    let of_language_models = candidates(&Query { model_arch: language_model.as_ref(), ..query });
+    routing.language_models = of_language_models.unwrap_or_default();
+    match candidates(&query) {
+        Ok(found) => routing.candidates = found,
         Err(Refusal::NoneLeft(_)) => routing.error = Some("none of the backends can be used".to_owned()),
         Err(refusal) => routing.error = Some(refusal.to_string()),
     }
@@ -129,6 +133,7 @@ pub(super) mod tests {
         let found = routing("");
         assert_eq!((found.arch.as_deref(), found.forced), (Some("gfx1100"), false));
         assert_eq!(names(&found.candidates), ["migraphx", "hip"]);
+        assert_eq!(names(&found.language_models), ["hip", "migraphx"]);
         assert_eq!(found.ruled_out[0].reason, "libhipgpu-backend.so is not installed");
         let forced = routing(" GFX1151 ");
         assert_eq!((forced.arch.as_deref(), forced.forced), (Some("gfx1151"), true));

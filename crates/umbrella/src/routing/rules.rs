@@ -4,9 +4,6 @@ use hip::DriverKind;
 
 use super::{BackendName, Query};
 
-/// Architecture of AMD's Strix Halo.
-const STRIX_HALO: &str = "gfx1151";
-
 /// One row: the first that applies gives the order in which backends are tried.
 pub(super) struct Rule {
     pub when: When,
@@ -22,8 +19,8 @@ pub(super) enum When {
     Framework(&'static str),
     /// The architecture starts with this.
     Arch(&'static str),
-    /// The architecture starts with this, and the model is a language model.
-    LanguageModelOn(&'static str),
+    /// `model_arch` is a language model.
+    LanguageModel,
     Always,
 }
 
@@ -38,11 +35,9 @@ pub(super) const RULES: &[Rule] = &[
         reason: "the nvidia driver has no AMD GPU behind it",
     },
     Rule { when: When::Framework("webnn"), order: &[DirectX, MiGraphX, Hip], reason: "WebNN is made for DirectX" },
-    Rule {
-        when: When::LanguageModelOn(STRIX_HALO),
-        order: &[Hip, MiGraphX, DirectX],
-        reason: "a language model on Strix Halo",
-    },
+    // A decoder grows by one token a step. hip runs new lengths without compiling, and its attention reads the cache in
+    // place; MIGraphX compiles for each shape and leaves GroupQueryAttention to the CPU.
+    Rule { when: When::LanguageModel, order: &[Hip, MiGraphX, DirectX], reason: "a language model" },
     Rule { when: When::Arch("gfx117"), order: &[DirectX, MiGraphX, Hip], reason: "gfx117x is new to MIGraphX" },
     Rule { when: When::Arch("gfx11"), order: &[MiGraphX, Hip, DirectX], reason: "an RDNA3 GPU" },
     Rule { when: When::Arch("gfx12"), order: &[MiGraphX, Hip, DirectX], reason: "an RDNA4 GPU" },
@@ -95,9 +90,7 @@ impl When {
             Self::Driver(driver) => query.driver == *driver,
             Self::Framework(word) => is(query.model_fw, word),
             Self::Arch(prefix) => query.arch.starts_with(prefix),
-            Self::LanguageModelOn(prefix) => {
-                query.arch.starts_with(prefix) && LANGUAGE_MODELS.iter().any(|word| is(query.model_arch, word))
-            }
+            Self::LanguageModel => LANGUAGE_MODELS.iter().any(|word| is(query.model_arch, word)),
             Self::Always => true,
         }
     }

@@ -66,16 +66,32 @@ fn the_reason_names_what_the_device_is() {
 }
 
 #[test]
-fn a_language_model_on_strix_halo_tries_hip_first() {
+fn a_language_model_tries_hip_first_on_every_architecture() {
     let none = RoutingTable::default();
     for word in language_models() {
         let hint = Hint::new(&word.to_uppercase());
-        let on = |arch| names(&Query { model_arch: hint.as_ref(), ..query(arch, &none) });
-        assert_eq!(on("gfx1151"), "hip migraphx", "{word}");
-        assert_eq!(on("gfx1150"), "migraphx hip", "{word}");
+        for arch in
+            ["gfx90a:sramecc+:xnack-", "gfx942", "gfx1030", "gfx1100", "gfx1150", "gfx1151", "gfx1170", "gfx1201", ""]
+        {
+            let asked = Query { model_arch: hint.as_ref(), ..query(arch, &none) };
+            assert_eq!(names(&asked), "hip migraphx", "{word} on {arch}");
+            let asked = Query { platform: Platform::Windows, ..asked };
+            assert_eq!(names(&asked), "hip migraphx directx", "{word} on {arch} under Windows");
+        }
     }
     let vision = Hint::new("resnet");
     assert_eq!(names(&Query { model_arch: vision.as_ref(), ..query("gfx1151", &none) }), "migraphx hip");
+}
+
+#[test]
+fn a_language_model_goes_to_migraphx_where_hip_cannot_be_used() {
+    let none = RoutingTable::default();
+    let llama = Hint::new("llama");
+    let ruled_out = [RuledOut { backend: BackendName::Hip, reason: "libhip-backend.so is missing".to_owned() }];
+    let asked = Query { model_arch: llama.as_ref(), ruled_out: &ruled_out, ..query("gfx1100", &none) };
+    let left = route(&asked).unwrap();
+    assert_eq!((left.len(), &left[0].backend), (1, &BackendName::MiGraphX));
+    assert_eq!(left[0].reason, "a language model, less what cannot be used; hip: libhip-backend.so is missing");
 }
 
 #[test]
