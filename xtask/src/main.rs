@@ -46,6 +46,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use crate::shard::Shard;
 use crate::stage::Profile;
 use crate::workspace::Workspace;
 
@@ -118,9 +119,9 @@ enum Command {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Compile every kernel for AMD's targets with clang, check what they need, and write docs/kernels.md
+    /// Compile every kernel for AMD's targets with clang, check what they need, and write docs/kernels.csv and kernels.md
     Kernels {
-        /// Fail if docs/kernels.md is not what would be written, instead of writing it
+        /// Fail if docs/kernels.csv is not what would be written, instead of writing it
         #[arg(long)]
         check: bool,
         /// Compile them for these targets into a set that sessions find, instead of checking them
@@ -210,8 +211,8 @@ fn run(command: Command) -> Result<()> {
             kernels::set::run(&workspace, &arch, texts.as_deref(), &out).map(tell)
         }
         Command::Kernels { check, .. } => {
-            let page = if check { kernels::Page::Hold } else { kernels::Page::Write };
-            kernels::run(&workspace, page).map(tell_skip)
+            let list = if check { kernels::List::Hold(Shard::WHOLE) } else { kernels::List::Write };
+            kernels::run(&workspace, list).map(tell_skip)
         }
         Command::Docs => docs::write(&workspace),
         Command::Rocm => test::run(&workspace, &["rocm".to_owned()], false),

@@ -40,10 +40,10 @@ pub fn integration(context: &Context<'_>, version: &str) -> Result<Outcome> {
     };
     let place = ORT_VERSIONS.iter().position(|&known| known == version).unwrap_or_default();
     let is_between = place > 0 && place + 1 < ORT_VERSIONS.len();
-    let shard = (is_between && !context.is_whole).then(|| Shard::due(context.workspace, PARTS, place));
+    let shard = if is_between { context.due(PARTS, place) } else { Shard::WHOLE };
     let mut files = files(context, &["test_"])?;
     files.retain(|file| !GENAI_SUITE.iter().any(|start| file_name(file).starts_with(start)));
-    let files = shard.map_or(files.clone(), |shard| shard.of(files));
+    let files = shard.of(files);
     let stand_in = stage::stand_in(context.workspace)?;
     let outcome = suite(context, &format!("ort-{version}"), |pytest| {
         pytest
@@ -56,9 +56,9 @@ pub fn integration(context: &Context<'_>, version: &str) -> Result<Outcome> {
             pytest.env("PYTHONPATH", folder);
         }
     })?;
-    Ok(match (outcome, shard) {
-        (Outcome::Passed(note), Some(shard)) => Outcome::Passed(format!("{note}, {}", shard.note())),
-        (outcome, _) => outcome,
+    Ok(match outcome {
+        Outcome::Passed(note) => Outcome::Passed(note + &shard.note()),
+        skipped @ Outcome::Skipped(_) => skipped,
     })
 }
 

@@ -9,9 +9,10 @@ use anyhow::Result;
 
 use crate::debian::{self, Apt, Mirror};
 use crate::output::{self, Output};
+use crate::shard::Shard;
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
-use crate::{built, pytest, shell, workers};
+use crate::{built, kernels, pytest, shell, workers};
 
 /// One HIP runtime to test against.
 struct Userland {
@@ -91,18 +92,19 @@ impl Userlands {
     }
 }
 
-/// Runs the driver tests of the `hip` crate in each userland, and compiles all kernels there.
+/// Runs the driver tests of the `hip` crate in each userland, and compiles the kernels that are due there.
 ///
 /// # Errors
 /// When a test fails. A userland that cannot be had here is a skip.
 pub fn drivers(context: &Context<'_>) -> Result<Outcome> {
     let (workspace, userlands) = (context.workspace, context.userlands()?);
+    let shard = context.due(kernels::PARTS, 1);
     if !userlands.unpacked.is_empty() {
         let driver = built::test(workspace, "hip", "driver")?;
         let compilers = built::test(workspace, "kernels", "compilers")?;
         let unpacked = userlands.unpacked.iter();
         let jobs: Vec<Job<'_>> =
-            unpacked.flat_map(|(userland, folder)| userland.jobs(folder, &driver, &compilers)).collect();
+            unpacked.flat_map(|(userland, folder)| userland.jobs(folder, &driver, &compilers, shard)).collect();
         let to = Output::here();
         let ran = workers::on_all_processors(&jobs, |job| {
             let (ran, said) = output::kept(|| job.run());
@@ -111,7 +113,10 @@ pub fn drivers(context: &Context<'_>) -> Result<Outcome> {
         })?;
         ran.into_iter().collect::<Result<()>>()?;
     }
-    Ok(userlands.outcome())
+    Ok(match userlands.outcome() {
+        Outcome::Passed(note) => Outcome::Passed(note + &shard.note()),
+        skipped @ Outcome::Skipped(_) => skipped,
+    })
 }
 
 /// Creates sessions of ONNX Runtime on each userland's runtime, which finds no device.
@@ -142,8 +147,8 @@ impl Userland {
 
     /// The driver tests, and each target's kernels. The latter are jobs of their own: hiprtc compiles one text at a time in a
     /// process, whatever the number of threads.
-    fn jobs<'a>(&'a self, folder: &'a Path, driver: &'a Path, compilers: &'a Path) -> Vec<Job<'a>> {
-        let job = |test, kernel_target| Job { userland: self, folder, test, kernel_target };
+    fn jobs<'a>(&'a self, folder: &'a Path, driver: &'a Path, compilers: &'a Path, shard: Shard) -> Vec<Job<'a>> {
+        let job = |test, kernel_target| Job { userland: self, folder, test, kernel_target, shard };
         let kernels = self.kernel_targets.iter().map(|&target| job(compilers, Some(target)));
         std::iter::once(job(driver, None)).chain(kernels).collect()
     }
@@ -154,8 +159,10 @@ struct Job<'a> {
     userland: &'a Userland,
     folder: &'a Path,
     test: &'a Path,
-    /// What to compile all kernels for.
+    /// What to compile kernels for.
     kernel_target: Option<&'static str>,
+    /// The part of the kernels.
+    shard: Shard,
 }
 
 impl Job<'_> {
@@ -174,6 +181,7 @@ impl Job<'_> {
             .env("AMDGPU_EP_HIP_LIBRARY", unpacked.library(self.userland.library)?)
             .env("AMDGPU_EP_TEST_REAL_HIP", "1")
             .env("AMDGPU_EP_TEST_HIPRTC_ARCH", self.userland.rtc_arch)
+            .env(kernels::PART_VARIABLE, self.shard.variable())
             .envs(self.kernel_target.map(|target| ("AMDGPU_EP_TEST_KERNELS_AMD", target)));
         shell::run(&mut command)
     }

@@ -11,6 +11,9 @@ pub struct Shard {
 }
 
 impl Shard {
+    /// Everything at once.
+    pub const WHOLE: Self = Self { part: 0, parts: 1 };
+
     /// The part that is due at the checked-out commit; outside of a git checkout always the same one. `offset` tells suites
     /// apart, so that they take different parts.
     pub fn due(workspace: &Workspace, parts: usize, offset: usize) -> Self {
@@ -25,9 +28,19 @@ impl Shard {
         items.into_iter().enumerate().filter(|(at, _)| at % self.parts == self.part).map(|(_, item)| item).collect()
     }
 
-    /// For the table: `part 2 of 3`.
+    /// Whether there are other parts.
+    pub fn is_part(self) -> bool {
+        self.parts > 1
+    }
+
+    /// For a test program: `1/3`, counted from 0.
+    pub fn variable(self) -> String {
+        format!("{}/{}", self.part, self.parts)
+    }
+
+    /// For the table, after other words: `; part 2 of 3`, nothing for the whole.
     pub fn note(self) -> String {
-        format!("part {} of {}", self.part + 1, self.parts)
+        if self.is_part() { format!("; part {} of {}", self.part + 1, self.parts) } else { String::new() }
     }
 }
 
@@ -39,7 +52,8 @@ mod tests {
     fn parts_are_disjoint_and_make_the_whole() {
         let parts: Vec<Vec<usize>> = (0..3).map(|part| Shard { part, parts: 3 }.of((0..10).collect())).collect();
         assert_eq!(parts, [vec![0, 3, 6, 9], vec![1, 4, 7], vec![2, 5, 8]]);
-        assert_eq!(Shard { part: 1, parts: 3 }.note(), "part 2 of 3");
+        assert_eq!(Shard { part: 1, parts: 3 }.note(), "; part 2 of 3");
+        assert_eq!((Shard::WHOLE.of(vec![1, 2, 3]), Shard::WHOLE.note()), (vec![1, 2, 3], String::new()));
     }
 
     #[test]

@@ -5,41 +5,48 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use comfy_table::{Table, presets};
 
-use crate::test::Outcome;
+use crate::shard::Shard;
+use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
-use crate::{output, shell};
+use crate::{built, output, shell};
 
 /// A target with waves of 32 lanes and one with 64, both with matrix instructions.
 pub const TARGETS: [&str; 2] = ["gfx1100", "gfx942"];
+
+/// In how many parts the operator tests run on each of these devices: each commit runs another one.
+const PARTS: usize = 2;
 
 /// Runs the engine's operator tests on the simulated device, and says which primitives ran as kernels.
 ///
 /// # Errors
 /// When a test fails, or cargo does.
-pub fn operators(workspace: &Workspace, target: &str) -> Result<Outcome> {
-    let counts = fresh_counts(workspace, &format!("simulator-{target}"))?;
-    let mut tests = operator_tests(workspace, &counts);
+pub fn operators(context: &Context<'_>, target: &str) -> Result<Outcome> {
+    let offset = TARGETS.iter().position(|&known| known == target).unwrap_or_default();
+    let shard = context.due(PARTS, offset);
+    let counts = fresh_counts(context.workspace, &format!("simulator-{target}"))?;
+    let mut tests = operator_tests(context.workspace, &counts, shard)?;
     shell::run(tests.env("EXEC_TEST_DEVICE", format!("sim:{target}")))?;
     let text = fs::read_to_string(&counts).with_context(|| counts.display().to_string())?;
-    Ok(Outcome::Passed(report(&text)))
+    Ok(Outcome::Passed(report(&text) + &shard.note()))
 }
 
 /// Runs the engine's operator tests on the host device with every step offered to hipDNN, and says how many it ran.
 ///
 /// # Errors
 /// When a test fails, or cargo does.
-pub fn operators_by_hipdnn(workspace: &Workspace) -> Result<Outcome> {
-    let counts = fresh_counts(workspace, "hipdnn")?;
-    let mut tests = operator_tests(workspace, &counts);
+pub fn operators_by_hipdnn(context: &Context<'_>) -> Result<Outcome> {
+    let shard = context.due(PARTS, 0);
+    let counts = fresh_counts(context.workspace, "hipdnn")?;
+    let mut tests = operator_tests(context.workspace, &counts, shard)?;
     shell::run(tests.env("EXEC_TEST_HIPDNN", "1"))?;
     let text = fs::read_to_string(&counts).with_context(|| counts.display().to_string())?;
     let steps = text.lines().count();
     // The third field is the hipDNN engine.
     let taken = text.lines().filter(|line| line.split('\t').count() == 3).count();
-    Ok(Outcome::Passed(format!("{taken} of {steps} steps by hipDNN")))
+    Ok(Outcome::Passed(format!("{taken} of {steps} steps by hipDNN{}", shard.note())))
 }
 
 /// An empty file: tests append to it.
@@ -52,11 +59,17 @@ fn fresh_counts(workspace: &Workspace, name: &str) -> Result<PathBuf> {
     Ok(counts)
 }
 
-fn operator_tests(workspace: &Workspace, counts: &Path) -> Command {
-    let mut tests = shell::cargo(workspace.root());
-    // By its name in the workspace, for the reason given in `built`.
-    tests.args(["test", "--workspace", "--test", "ops", "--quiet"]).env("EXEC_TEST_COUNTS", counts);
-    tests
+/// The program of the operator tests, with the names of those that are due.
+fn operator_tests(workspace: &Workspace, counts: &Path, shard: Shard) -> Result<Command> {
+    let program = built::test(workspace, "exec", "ops")?;
+    let mut tests = Command::new(&program);
+    tests.current_dir(workspace.path("crates/exec")).arg("--quiet").env("EXEC_TEST_COUNTS", counts);
+    if shard.is_part() {
+        let list = shell::capture_stdout(Command::new(&program).args(["--list", "--format", "terse"]))?;
+        let names: Vec<&str> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+        tests.arg("--exact").args(shard.of(names));
+    }
+    Ok(tests)
 }
 
 /// Prints a row for each primitive, and gives the sums.

@@ -9,6 +9,7 @@ use comfy_table::{Cell, ContentArrangement, Table, presets};
 
 use crate::rocm::Userlands;
 use crate::setup::{self, ORT_VERSIONS, Python};
+use crate::shard::Shard;
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
@@ -40,6 +41,11 @@ pub struct Context<'a> {
 impl<'a> Context<'a> {
     pub fn new(workspace: &'a Workspace, is_whole: bool) -> Self {
         Self { workspace, is_whole, stage: Shared::default(), python: Shared::default(), userlands: Shared::default() }
+    }
+
+    /// The part of a suite that is due, of so many; `offset` makes suites take different ones.
+    pub fn due(&self, parts: usize, offset: usize) -> Shard {
+        if self.is_whole { Shard::WHOLE } else { Shard::due(self.workspace, parts, offset) }
     }
 
     pub fn stage(&self) -> Result<&Stage> {
@@ -147,7 +153,7 @@ fn steps() -> Vec<Step> {
     }));
     steps.push(
         Step::new("hipdnn-ops", "the engine's operator tests with their steps offered to hipDNN", |context| {
-            simulator::operators_by_hipdnn(context.workspace)
+            simulator::operators_by_hipdnn(context)
         })
         .free(),
     );
@@ -172,7 +178,7 @@ fn steps() -> Vec<Step> {
     }));
     steps.push(
         Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", |context| {
-            kernels::run(context.workspace, kernels::Page::Hold)
+            kernels::run(context.workspace, kernels::List::Hold(context.due(kernels::PARTS, 0)))
         })
         .free(),
     );
@@ -186,7 +192,7 @@ fn steps() -> Vec<Step> {
         Step::new(
             &format!("simulator-{target}"),
             "operators on the GPU device, under the wave simulator",
-            move |context| simulator::operators(context.workspace, target),
+            move |context| simulator::operators(context, target),
         )
         .free()
     }));

@@ -1,9 +1,10 @@
 //! Every text of the catalogue through the vendors' run-time compilers, where variables say that they are there:
-//! `AMDGPU_EP_TEST_KERNELS_AMD` and `AMDGPU_EP_TEST_KERNELS_NVIDIA` name the targets, separated by commas. And the set that
+//! `AMDGPU_EP_TEST_KERNELS_AMD` and `AMDGPU_EP_TEST_KERNELS_NVIDIA` name the targets, separated by commas;
+//! `AMDGPU_EP_TEST_KERNELS_PART` is `1/3` for every third text from the second on. And the set that
 //! `cargo xtask kernels --arch` made, which `AMDGPU_EP_TEST_KERNEL_SET` names as `FOLDER=TARGET,...`.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -54,14 +55,17 @@ fn compile_all(kind: DriverKind, variable: &str) {
         eprintln!("skipped: {variable} is not set");
         return;
     };
+    let part = std::env::var("AMDGPU_EP_TEST_KERNELS_PART").unwrap_or_else(|_| "0/1".to_owned());
+    let (part, parts) = part.split_once('/').expect("AMDGPU_EP_TEST_KERNELS_PART is PART/PARTS");
+    let (part, parts): (usize, usize) = (part.parse().unwrap(), parts.parse().unwrap());
     let compiler = RtcCompiler(Rtc::load(kind).unwrap());
     for target in targets.split(',') {
         let arch = Arch::new(target, 64);
         let steps = catalogue();
         let launches = steps.iter().filter_map(|sample| kernels::work(&sample.step, &arch).ok());
         let kernels = launches.flat_map(|work| work.launches).map(|launch| launch.kernel);
-        let texts: HashMap<String, Kernel> = kernels.map(|kernel| (kernel.text(), kernel)).collect();
-        let texts: Vec<&Kernel> = texts.values().collect();
+        let texts: BTreeMap<String, Kernel> = kernels.map(|kernel| (kernel.text(), kernel)).collect();
+        let texts: Vec<&Kernel> = texts.values().skip(part).step_by(parts).collect();
         let (next, faults) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         thread::scope(|scope| {
             for _ in 0..thread::available_parallelism().map_or(1, usize::from) {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::kernels;
 use crate::shell;
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
@@ -98,6 +99,7 @@ fn check(workspace: &Workspace) -> Result<usize> {
 /// What is generated: files, named from the root, and their texts.
 fn generated(workspace: &Workspace) -> Result<Vec<(String, String)>> {
     let mut files = vec![(OPTIONS_PAGE.to_owned(), options_page(workspace)?)];
+    files.push((kernels::page::FILE.to_owned(), kernels::page::text(workspace)?));
     files.extend(plots::all(workspace)?);
     Ok(files)
 }

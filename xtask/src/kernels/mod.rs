@@ -4,36 +4,43 @@
 //! real installation makes of the texts is checked by `cargo xtask rocm`, with hiprtc.
 
 mod clang;
+mod needs;
 pub mod nvrtc;
+pub mod page;
 pub mod set;
 mod usage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::shard::Shard;
 use crate::test::Outcome;
 use crate::workspace::Workspace;
 use crate::{built, shell, workers};
 use clang::Clang;
+use needs::Needs;
 use usage::Usage;
 
 /// Targets of the families that clang 19 knows: one each of Vega, CDNA 2 and 3, RDNA 2, 3, 3.5 and 4.
 const TARGETS: [&str; 7] = ["gfx906", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1151", "gfx1201"];
-const PAGE: &str = "docs/kernels.md";
 
-/// What is done with the page of resources.
+/// In how many parts compilers are tried on the catalogue: each commit tries another one.
+pub const PARTS: usize = 3;
+/// Tells `crates/kernels/tests/compilers.rs` which part.
+pub const PART_VARIABLE: &str = "AMDGPU_EP_TEST_KERNELS_PART";
+
+/// What is done with the list of resources.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Page {
-    /// It is written.
+pub enum List {
+    /// Compile everything and write the list.
     Write,
-    /// It must say what would be written, if the same compiler wrote it.
-    Hold,
+    /// Compile the kernels of a part. Their lines must be what would be written, if the same compiler wrote them.
+    Hold(Shard),
 }
 
 /// A line of the catalogue: one launch on one target.
@@ -47,16 +54,21 @@ struct Launch {
     dynamic_lds: u32,
 }
 
-/// Compiles the catalogue and checks what each kernel needs.
+/// Compiles the catalogue, or a part of it, and checks what each kernel needs.
 ///
 /// # Errors
-/// A text does not compile, a kernel is beyond its budget, or the page is out of date. No compiler is a skip.
-pub fn run(workspace: &Workspace, page: Page) -> Result<Outcome> {
+/// A text does not compile, a kernel is beyond its budget, or the list is out of date. No compiler is a skip.
+pub fn run(workspace: &Workspace, list: List) -> Result<Outcome> {
     let clang = match Clang::find(workspace) {
         Ok(clang) => clang,
         Err(reason) => return Ok(Outcome::Skipped(reason)),
     };
-    let launches = catalogue(workspace, "kernels", &TARGETS)?;
+    let all = catalogue(workspace, "kernels", &TARGETS)?;
+    let labels: BTreeSet<String> = all.iter().map(|launch| launch.label.clone()).collect();
+    let keys: BTreeSet<needs::Key> = all.iter().map(Launch::key).collect();
+    let shard = if let List::Hold(shard) = list { shard } else { Shard::WHOLE };
+    let chosen: BTreeSet<String> = shard.of(labels.into_iter().collect()).into_iter().collect();
+    let launches: Vec<Launch> = all.into_iter().filter(|launch| chosen.contains(&launch.label)).collect();
     let usages = compile(&clang, &launches)?;
     let mut faults = Vec::new();
     for (launch, usage) in launches.iter().zip(&usages) {
@@ -66,20 +78,35 @@ pub fn run(workspace: &Workspace, page: Page) -> Result<Outcome> {
     if !faults.is_empty() {
         bail!("kernels are beyond their budget\n  {}", faults.join("\n  "));
     }
-    let text = render(&launches, &usages, clang.version());
-    let path = workspace.path(PAGE);
-    match page {
-        Page::Write => fs::write(&path, text)?,
-        Page::Hold => {
-            let kept = fs::read_to_string(&path).unwrap_or_default();
-            // Another compiler allocates registers in another way: the budget holds, the page need not.
-            if kept.contains(clang.version()) && kept != text {
-                bail!("{PAGE} is out of date\n  help: cargo xtask kernels");
+    let mut found = Needs::new(clang.version());
+    for (launch, usage) in launches.iter().zip(&usages) {
+        found.add(launch.key(), usage, launch.dynamic_lds);
+    }
+    match list {
+        List::Write => {
+            found.write(workspace)?;
+            page::write(workspace)?;
+        }
+        List::Hold(_) => {
+            let faults = Needs::read(workspace)?.faults(&keys, &found);
+            if let [first, ..] = &faults[..] {
+                bail!("{} is out of date: {first}\n  help: cargo xtask kernels", needs::FILE);
             }
         }
     }
-    let kernels = launches.iter().map(|launch| &launch.label).collect::<std::collections::BTreeSet<_>>().len();
-    Ok(Outcome::Passed(format!("{kernels} kernels for {} targets with {}", TARGETS.len(), clang.version())))
+    let targets = TARGETS.len();
+    Ok(Outcome::Passed(format!(
+        "{} steps for {targets} targets with {}{}",
+        chosen.len(),
+        clang.version(),
+        shard.note()
+    )))
+}
+
+impl Launch {
+    fn key(&self) -> needs::Key {
+        needs::Key { step: self.label.clone(), kernel: self.kernel.clone(), target: self.target.clone() }
+    }
 }
 
 /// The launches of the catalogue on targets, with their texts in a folder under `target/`.
@@ -123,29 +150,4 @@ fn compile(clang: &Clang, launches: &[Launch]) -> Result<Vec<Usage>> {
             usage.cloned().with_context(|| format!("{label}: no kernel {} for {target}", launch.kernel))
         })
         .collect()
-}
-
-fn render(launches: &[Launch], usages: &[Usage], compiler: &str) -> String {
-    let mut rows: BTreeMap<(String, &str), BTreeMap<&str, String>> = BTreeMap::new();
-    for (launch, usage) in launches.iter().zip(usages) {
-        let lds = usage.lds_bytes + launch.dynamic_lds;
-        let cell = format!("{} · {lds} · {}", usage.vgprs, usage.occupancy);
-        rows.entry((launch.label.clone(), &launch.kernel)).or_default().insert(&launch.target, cell);
-    }
-    let mut page = format!(
-        "# Kernels and what they need\n\n\
-         Written by `cargo xtask kernels` with {compiler}. Each cell: vector registers · LDS bytes of a block · waves that \
-         fit on a SIMD at a time.\nNo kernel spills registers or uses scratch memory; none needs more than 48 KiB of LDS. \
-         The texts are in `crates/kernels/hip`.\n\n| step | kernel | {} |\n|---|---|{}\n",
-        TARGETS.join(" | "),
-        "---|".repeat(TARGETS.len())
-    );
-    for ((label, kernel), cells) in rows {
-        let _ = write!(page, "| {label} | `{kernel}` |");
-        for target in TARGETS {
-            let _ = write!(page, " {} |", cells.get(target).map_or("", String::as_str));
-        }
-        page.push('\n');
-    }
-    page
 }

@@ -15,7 +15,7 @@ const PACKAGE: &str = "nvidia-cuda-nvrtc";
 const VERSION: &str = "13.0.88";
 const TARGET: &str = "sm_90";
 
-/// Compiles every kernel for the CUDA twin.
+/// Compiles the kernels that are due for the CUDA twin.
 ///
 /// # Errors
 /// A text does not compile. A package that cannot be had is a skip.
@@ -26,9 +26,10 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     };
     let mut test = Command::new(built::test(context.workspace, "kernels", "compilers")?);
     test.env("AMDGPU_EP_CUDA_LIBRARY_PATH", library_folder(folder)?).env("AMDGPU_EP_TEST_KERNELS_NVIDIA", TARGET);
-    test.args(["--nocapture", "nvrtc"]);
+    let shard = context.due(super::PARTS, 2);
+    test.args(["--nocapture", "nvrtc"]).env(super::PART_VARIABLE, shard.variable());
     shell::run(&mut test)?;
-    Ok(Outcome::Passed(format!("{PACKAGE} {VERSION}, {TARGET}")))
+    Ok(Outcome::Passed(format!("{PACKAGE} {VERSION}, {TARGET}{}", shard.note())))
 }
 
 /// The folder of `libnvrtc.so.*` somewhere below.

@@ -1,0 +1,154 @@
+//! What every kernel of the catalogue needs on every target, as a list in `docs/kernels.csv`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use super::usage::Usage;
+use crate::workspace::Workspace;
+
+pub const FILE: &str = "docs/kernels.csv";
+const HEADER: &str = "step,kernel,target,registers,lds_bytes,waves";
+
+/// One kernel of one step of the catalogue on one target.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    pub step: String,
+    pub kernel: String,
+    pub target: String,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} ({}) on {}", self.step, self.kernel, self.target)
+    }
+}
+
+/// What a kernel needs of a compute unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Need {
+    /// Vector registers of a thread.
+    pub registers: u32,
+    /// LDS of a block.
+    pub lds_bytes: u32,
+    /// Waves that fit on a SIMD at a time.
+    pub waves: u32,
+}
+
+/// The list, with the compiler that it comes from.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Needs {
+    pub compiler: String,
+    pub of: BTreeMap<Key, Need>,
+}
+
+impl Needs {
+    pub fn new(compiler: &str) -> Self {
+        Self { compiler: compiler.to_owned(), of: BTreeMap::new() }
+    }
+
+    /// Adds a launch. Of several launches of one kernel, the largest counts.
+    pub fn add(&mut self, key: Key, usage: &Usage, dynamic_lds: u32) {
+        let lds_bytes = usage.lds_bytes + dynamic_lds;
+        let need = Need { registers: usage.vgprs, lds_bytes, waves: usage.occupancy };
+        let kept = self.of.entry(key).or_insert(need);
+        *kept = need.max(*kept);
+    }
+
+    /// Reads the list of the repository.
+    ///
+    /// # Errors
+    /// When the file is missing or a line is malformed.
+    pub fn read(workspace: &Workspace) -> Result<Self> {
+        let text = fs::read_to_string(workspace.path(FILE)).with_context(|| format!("cannot read {FILE}"))?;
+        Self::parse(&text).with_context(|| format!("{FILE} is malformed\n  help: cargo xtask kernels"))
+    }
+
+    /// Writes the list of the repository.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, workspace: &Workspace) -> Result<()> {
+        fs::write(workspace.path(FILE), self.text()).with_context(|| format!("cannot write {FILE}"))
+    }
+
+    /// Where this list disagrees with what was compiled now: `keys` are all launches that exist, `found` the needs of some
+    /// of them. Another compiler allocates registers differently, so its needs are not compared.
+    pub fn faults(&self, keys: &BTreeSet<Key>, found: &Self) -> Vec<String> {
+        let listed: BTreeSet<Key> = self.of.keys().cloned().collect();
+        let mut faults: Vec<String> = keys.difference(&listed).map(|key| format!("{key} is missing")).collect();
+        faults.extend(listed.difference(keys).map(|key| format!("{key} no longer exists")));
+        if self.compiler == found.compiler {
+            let changed = found.of.iter().filter(|&(key, need)| self.of.get(key).is_some_and(|kept| kept != need));
+            faults.extend(changed.map(|(key, need)| format!("{key} now needs {need:?}")));
+        }
+        faults
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("# {}\n{HEADER}\n", self.compiler);
+        for (Key { step, kernel, target }, Need { registers, lds_bytes, waves }) in &self.of {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{step},{kernel},{target},{registers},{lds_bytes},{waves}");
+        }
+        text
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let mut lines = text.lines();
+        let compiler =
+            lines.next().and_then(|line| line.strip_prefix("# ")).context("the first line names no compiler")?;
+        let mut needs = Self::new(compiler);
+        for line in lines.skip(1) {
+            let [step, kernel, target, registers, lds_bytes, waves] = line.split(',').collect::<Vec<_>>()[..] else {
+                anyhow::bail!("expected {HEADER}, found {line:?}");
+            };
+            let key = Key { step: step.into(), kernel: kernel.into(), target: target.into() };
+            let need = Need { registers: registers.parse()?, lds_bytes: lds_bytes.parse()?, waves: waves.parse()? };
+            needs.of.insert(key, need);
+        }
+        Ok(needs)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    pub fn key(step: &str, target: &str) -> Key {
+        Key { step: step.into(), kernel: "map".into(), target: target.into() }
+    }
+
+    /// A list from rows of step, target and need.
+    pub fn needs(rows: &[(&str, &str, [u32; 3])]) -> Needs {
+        let mut needs = Needs::new("clang 19");
+        for &(step, target, [registers, lds_bytes, waves]) in rows {
+            needs.of.insert(key(step, target), Need { registers, lds_bytes, waves });
+        }
+        needs
+    }
+
+    #[test]
+    fn a_list_survives_being_written_and_read() {
+        let list = needs(&[("add f16", "gfx942", [8, 0, 8]), ("add f32", "gfx1100", [16, 1024, 16])]);
+        assert_eq!(Needs::parse(&list.text()).unwrap(), list);
+        assert!(Needs::parse("# clang\nheader\nadd,map,gfx942\n").is_err());
+    }
+
+    #[test]
+    fn a_part_is_compared_and_every_launch_must_be_listed() {
+        let list = needs(&[("a", "gfx942", [8, 0, 8]), ("b", "gfx942", [8, 0, 8])]);
+        let keys = |steps: &[&str]| steps.iter().map(|step| key(step, "gfx942")).collect::<BTreeSet<_>>();
+        let part = needs(&[("a", "gfx942", [8, 0, 8])]);
+        assert_eq!(list.faults(&keys(&["a", "b"]), &part), [""; 0]);
+        assert_eq!(list.faults(&keys(&["a", "b", "c"]), &part), ["c (map) on gfx942 is missing"]);
+        assert_eq!(list.faults(&keys(&["a"]), &part), ["b (map) on gfx942 no longer exists"]);
+        let mut changed = needs(&[("a", "gfx942", [9, 0, 8])]);
+        assert_eq!(list.faults(&keys(&["a", "b"]), &changed).len(), 1);
+        changed.compiler = "clang 20".into();
+        assert_eq!(list.faults(&keys(&["a", "b"]), &changed), [""; 0], "another compiler");
+    }
+}
