@@ -11,6 +11,8 @@ use crate::{output, shell};
 /// Where a crate stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
+    /// Below every layer: any crate may use it, and it uses none.
+    Floor,
     /// May use every crate of a lower layer.
     Layer(u8),
     /// An ordinary user of ONNX Runtime: may use only the crates named, and nobody uses it.
@@ -19,7 +21,8 @@ enum Place {
     Development,
 }
 
-const TABLE: [(&str, Place); 24] = [
+const TABLE: [(&str, Place); 25] = [
+    ("dylib", Place::Floor),
     ("ort-ep-sys", Place::Layer(0)),
     ("hip", Place::Layer(0)),
     ("graph", Place::Layer(0)),
@@ -110,6 +113,8 @@ fn allowed(edge: &Edge, from: Place, to: Place) -> Result<(), String> {
         (Place::Development, _) => Ok(()),
         (_, Place::Development) if edge.dev => Ok(()),
         (_, Place::Development) => Err("it is for development only".into()),
+        (Place::Floor, _) => Err("the floor uses no crate of ours".into()),
+        (_, Place::Floor) => Ok(()),
         (Place::User(may), _) if may.contains(&edge.to.as_str()) => Ok(()),
         (Place::User(may), _) => Err(format!("it may use only {may:?}")),
         (Place::Layer(_), Place::User(_)) => Err("nobody uses it".into()),
@@ -137,6 +142,8 @@ mod tests {
             ("exec", "kernels", false),
             ("cli", "hip", false),
             ("hip", "testkit", true),
+            ("hip", "dylib", false),
+            ("cli", "dylib", false),
             ("testkit", "ort-ep-sys", false),
             ("xtask", "testkit", false),
         ];
@@ -148,6 +155,7 @@ mod tests {
         assert_eq!(faults_of(&[("hip", "umbrella", false)]), ["hip uses umbrella: layer 6 is not below layer 0"]);
         assert_eq!(faults_of(&[("graph", "ort-ep", false)]), ["graph uses ort-ep: layer 1 is not below layer 0"]);
         assert_eq!(faults_of(&[("graph", "ort-ep", true)]).len(), 1, "a dev-dependency is no way around it");
+        assert_eq!(faults_of(&[("dylib", "hip", false)]), ["dylib uses hip: the floor uses no crate of ours"]);
     }
 
     #[test]

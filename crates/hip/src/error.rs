@@ -1,29 +1,11 @@
 //! What can go wrong: loading a library, calling a driver, compiling a kernel.
 
-use std::fmt;
 use std::path::PathBuf;
+
+use dylib::{Attempt, listed};
 
 use crate::DriverKind;
 use crate::sys::codes;
-
-/// One file name that was tried, and what the loader said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
-    /// A path, a plain soname, or a folder that does not exist.
-    pub name: String,
-    /// The loader's reason, or the symbols that were missing.
-    pub reason: String,
-}
-
-impl fmt::Display for Attempt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.name, self.reason)
-    }
-}
-
-fn listed(attempts: &[Attempt]) -> String {
-    attempts.iter().map(Attempt::to_string).collect::<Vec<_>>().join("; ")
-}
 
 /// A library could not be made ready for use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

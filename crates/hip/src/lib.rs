@@ -46,7 +46,8 @@ pub mod result;
 mod safe;
 pub mod sys;
 
-pub use error::{Attempt, ErrorKind, HipError, LoadError, RtcError};
+pub use dylib::Attempt;
+pub use error::{ErrorKind, HipError, LoadError, RtcError};
 pub use kind::{DriverKind, UnknownDriver};
 pub use safe::{
     Algorithm, BlasLt, CaptureMode, CaptureStatus, Compute, CopyKind, DataType, Device, DeviceBuffer, DeviceInfo,

@@ -77,7 +77,7 @@ const MIGRAPHX_PREFIX: &str = "ORT_MIGRAPHX_";
 pub const HIDING: [&str; 4] =
     ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"];
 
-const KNOWN: [(&str, &str); 38] = [
+const KNOWN: [(&str, &str); 39] = [
     ("AMDGPU_EP_DRIVER", "auto or amd (AMD GPUs), nvidia (the CUDA twin), host (RAM and CPU)"),
     ("AMDGPU_EP_LOG", "error, warn, info, debug, trace or off: what is written to stderr, or to AMDGPU_EP_LOG_FILE"),
     ("AMDGPU_EP_LOG_FILE", "a file that the log is appended to instead; its level is info unless AMDGPU_EP_LOG says"),
@@ -103,6 +103,7 @@ const KNOWN: [(&str, &str); 38] = [
     ("AMDGPU_EP_HOST_POISON", "1: the host device looks for overruns"),
     ("AMDGPU_EP_HOST_LACKS", "what the host device pretends not to have"),
     ("AMDGPU_EP_HOST_CALLS", "a file that gets a line for each call of the host driver"),
+    ("THEROCK_DIST", "where a ROCm of TheRock is installed, looked into before all others"),
     ("ROCM_PATH", "where ROCm is installed"),
     ("HIP_PATH", "where HIP is installed"),
     ("HIP_VISIBLE_DEVICES", "the only devices that HIP shows"),

@@ -245,7 +245,9 @@ mod tests {
 
     #[test]
     fn a_failed_load_can_be_tried_again() {
-        let search = Search { hip_library: Some("/nowhere/libamdhip64.so".into()), ..Search::default() };
+        let variables = [("AMDGPU_EP_HIP_LIBRARY", "/nowhere/libamdhip64.so".into())].into_iter().collect();
+        let rocm = dylib::Surroundings { variables, ..Default::default() };
+        let search = Search { rocm, ..Search::default() };
         for _ in 0..2 {
             let error = Driver::load_with(DriverKind::Amd, &search).unwrap_err();
             assert_eq!(error.attempts().len(), 1);

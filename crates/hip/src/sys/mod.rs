@@ -15,7 +15,7 @@ mod table;
 pub mod twin;
 
 pub use blas_lt::BlasLtTable;
-pub use loader::{Library, file_at, own_folder};
+pub use dylib::{Library, file_at, own_folder};
 pub use names::Role;
 pub use rtc::RtcTable;
 pub use runtime::RuntimeTable;

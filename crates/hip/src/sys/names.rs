@@ -1,5 +1,7 @@
 //! What each library is called, by driver, newest first.
 
+use dylib::rocm;
+
 use crate::DriverKind;
 
 /// The libraries of a driver. Only the runtime is needed to have devices and memory.
@@ -32,33 +34,21 @@ pub(crate) fn library(kind: DriverKind, role: Role) -> Option<LibraryNames> {
     Some(match (kind, role) {
         (DriverKind::Amd, Role::Runtime) => LibraryNames {
             what: "HIP runtime",
-            files: if cfg!(windows) {
-                &["amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"]
-            } else {
-                &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"]
-            },
+            files: rocm::HIP.files,
             help: "install ROCm, or set AMDGPU_EP_HIP_LIBRARY to the full path of libamdhip64.so",
-            anchor: "hipGetDeviceCount",
+            anchor: rocm::HIP.anchor,
         },
         (DriverKind::Amd, Role::Rtc) => LibraryNames {
             what: "HIP run-time compiler",
-            files: if cfg!(windows) {
-                &["hiprtc0714.dll", "hiprtc0701.dll", "hiprtc0602.dll", "hiprtc0507.dll"]
-            } else {
-                &["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"]
-            },
+            files: rocm::HIPRTC.files,
             help: "install ROCm's hiprtc next to the HIP runtime",
-            anchor: "hiprtcVersion",
+            anchor: rocm::HIPRTC.anchor,
         },
         (DriverKind::Amd, Role::BlasLt) => LibraryNames {
             what: "hipBLASLt",
-            files: if cfg!(windows) {
-                &["libhipblaslt.dll", "hipblaslt.dll"]
-            } else {
-                &["libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"]
-            },
+            files: rocm::HIPBLASLT.files,
             help: "install ROCm's hipblaslt next to the HIP runtime",
-            anchor: "hipblasLtCreate",
+            anchor: rocm::HIPBLASLT.anchor,
         },
         (DriverKind::Nvidia, Role::Runtime) => LibraryNames {
             what: "CUDA runtime",

@@ -1,6 +1,7 @@
 //! Where a table's function pointers come from.
 
-use super::loader::Library;
+use dylib::Library;
+
 use crate::DriverKind;
 
 /// The names of one function: HIP's, newest first, and the twin's.

@@ -1,0 +1,88 @@
+//! What ROCm's libraries are called.
+
+/// One library of ROCm.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Library {
+    /// Its name for people.
+    pub name: &'static str,
+    /// Its file names, best first.
+    pub files: &'static [&'static str],
+    /// Where it lies below the folder that an installation keeps its libraries in.
+    pub below: &'static [&'static str],
+    /// The variable that names it, and no other.
+    pub variable: Option<&'static str>,
+    /// A function that every version has, to ask the loader which file it came from.
+    pub anchor: &'static str,
+    /// Whether a copy that the process has open already is taken. Pointers and streams of two copies of the HIP runtime do
+    /// not mix, and others (PyTorch brings its own) may have loaded one before.
+    pub is_shared: bool,
+}
+
+/// The HIP runtime.
+pub const HIP: Library = Library {
+    name: "HIP runtime",
+    files: if cfg!(windows) {
+        &["amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"]
+    } else {
+        &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"]
+    },
+    below: &[""],
+    variable: Some("AMDGPU_EP_HIP_LIBRARY"),
+    anchor: "hipGetDeviceCount",
+    is_shared: true,
+};
+
+/// The run-time compiler.
+pub const HIPRTC: Library = Library {
+    name: "hiprtc",
+    files: if cfg!(windows) {
+        &["hiprtc0714.dll", "hiprtc0701.dll", "hiprtc0602.dll", "hiprtc0507.dll"]
+    } else {
+        &["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"]
+    },
+    below: &[""],
+    variable: None,
+    anchor: "hiprtcVersion",
+    is_shared: false,
+};
+
+/// Matrix products.
+pub const HIPBLASLT: Library = Library {
+    name: "hipBLASLt",
+    files: if cfg!(windows) {
+        &["libhipblaslt.dll", "hipblaslt.dll"]
+    } else {
+        &["libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"]
+    },
+    below: &[""],
+    variable: None,
+    anchor: "hipblasLtCreate",
+    is_shared: false,
+};
+
+/// hipDNN's backend. The plain name comes first: hipDNN is built without a version in its name, packagers add one.
+pub const HIPDNN: Library = Library {
+    name: "hipDNN",
+    files: if cfg!(windows) {
+        &["hipdnn_backend.dll"]
+    } else {
+        &["libhipdnn_backend.so", "libhipdnn_backend.so.0", "libhipdnn_backend.so.1"]
+    },
+    below: &[""],
+    variable: Some("AMDGPU_EP_HIPDNN_LIBRARY"),
+    anchor: "hipdnnVersionString_ext",
+    is_shared: false,
+};
+
+/// MIGraphX's C library.
+pub const MIGRAPHX: Library = Library {
+    name: "MIGraphX",
+    files: if cfg!(windows) { &["migraphx_c.dll"] } else { &["libmigraphx_c.so.3", "libmigraphx_c.so"] },
+    below: if cfg!(windows) { &[""] } else { &["migraphx/lib", ""] },
+    variable: Some("AMDGPU_EP_MIGRAPHX_LIBRARY"),
+    anchor: "migraphx_program_destroy",
+    is_shared: true,
+};
+
+/// All of them.
+pub const LIBRARIES: [&Library; 5] = [&HIP, &HIPRTC, &HIPBLASLT, &HIPDNN, &MIGRAPHX];
