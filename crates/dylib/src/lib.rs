@@ -6,11 +6,12 @@
 //! |---|---|---|
 //! | 1 | what the library's own variable names, such as `AMDGPU_EP_HIP_LIBRARY`, and nothing else | all that have one |
 //! | 2 | a copy that the process has open already | HIP, MIGraphX |
-//! | 3 | the installation that the HIP runtime in use comes from | all but HIP |
-//! | 4 | `THEROCK_DIST`, then `ROCM_PATH`, then `HIP_PATH` | all |
-//! | 5 | `/opt/rocm`, then `/opt/rocm-*`, newest first | all |
-//! | 6 | Python packages beside ours: `_rocm_sdk_*`, `rocm*`, `migraphx*` | all |
-//! | 7 | the system's loader, by bare name (`LD_LIBRARY_PATH`, `/etc/ld.so.conf`) | all |
+//! | 3 | on Windows, the folder of our own library | MIGraphX |
+//! | 4 | the installation that the HIP runtime in use comes from | all but HIP |
+//! | 5 | `THEROCK_DIST`, then `ROCM_PATH`, then `HIP_PATH` | all |
+//! | 6 | `/opt/rocm`, then `/opt/rocm-*`, newest first | all |
+//! | 7 | Python packages beside ours: `_rocm_sdk_*`, `rocm*`, `migraphx*` | all |
+//! | 8 | the system's loader, by bare name (`LD_LIBRARY_PATH`, `/etc/ld.so.conf`) | all |
 //!
 //! Bare names come last: by then the loader is asked for what no known installation has, and the libraries of one process
 //! come from one installation wherever that is possible. The compiler of one ROCm and the runtime of another are a

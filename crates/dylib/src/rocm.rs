@@ -16,6 +16,8 @@ pub struct Library {
     /// Whether a copy that the process has open already is taken. Pointers and streams of two copies of the HIP runtime do
     /// not mix, and others (PyTorch brings its own) may have loaded one before.
     pub is_shared: bool,
+    /// Whether it is looked for beside our own library: on Windows, MIGraphX comes along with the provider that uses it.
+    pub is_beside_us: bool,
 }
 
 /// The HIP runtime.
@@ -30,6 +32,7 @@ pub const HIP: Library = Library {
     variable: Some("AMDGPU_EP_HIP_LIBRARY"),
     anchor: "hipGetDeviceCount",
     is_shared: true,
+    is_beside_us: false,
 };
 
 /// The run-time compiler.
@@ -44,6 +47,7 @@ pub const HIPRTC: Library = Library {
     variable: None,
     anchor: "hiprtcVersion",
     is_shared: false,
+    is_beside_us: false,
 };
 
 /// Matrix products.
@@ -58,6 +62,7 @@ pub const HIPBLASLT: Library = Library {
     variable: None,
     anchor: "hipblasLtCreate",
     is_shared: false,
+    is_beside_us: false,
 };
 
 /// hipDNN's backend. The plain name comes first: hipDNN is built without a version in its name, packagers add one.
@@ -72,6 +77,7 @@ pub const HIPDNN: Library = Library {
     variable: Some("AMDGPU_EP_HIPDNN_LIBRARY"),
     anchor: "hipdnnVersionString_ext",
     is_shared: false,
+    is_beside_us: false,
 };
 
 /// MIGraphX's C library.
@@ -82,6 +88,7 @@ pub const MIGRAPHX: Library = Library {
     variable: Some("AMDGPU_EP_MIGRAPHX_LIBRARY"),
     anchor: "migraphx_program_destroy",
     is_shared: true,
+    is_beside_us: cfg!(windows),
 };
 
 /// All of them.

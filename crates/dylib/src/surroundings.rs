@@ -51,6 +51,9 @@ impl Surroundings {
                 if library.is_shared && self.plain_names {
                     list.loaded();
                 }
+                if let (true, Some(folder)) = (library.is_beside_us, &self.own_folder) {
+                    list.folder(folder);
+                }
                 self.installed(library, hip, &mut list);
             }
         }

@@ -2,13 +2,10 @@
 
 use std::path::PathBuf;
 
-use hip::{Attempt, ErrorKind};
+use dylib::{Attempt, listed};
+use hip::ErrorKind;
 
 use super::Feature;
-
-fn listed(attempts: &[Attempt]) -> String {
-    attempts.iter().map(Attempt::to_string).collect::<Vec<_>>().join("; ")
-}
 
 /// MIGraphX's words for a status.
 fn words(status: i32) -> &'static str {

@@ -12,7 +12,6 @@ use super::handle::{Owned, c_path, c_text, serialised};
 use super::loader::{self, Loaded};
 use super::options::ParseOptions;
 use super::program::Program;
-use super::search::Search;
 use super::sys::{Datatype, Table};
 use super::{MgxError, saved};
 
@@ -81,8 +80,7 @@ pub struct Library(Arc<Loaded>);
 
 impl Library {
     /// Opens `explicit` (a file, or a folder that holds the library), or what `AMDGPU_EP_MIGRAPHX_LIBRARY` names, or the
-    /// first one found: one that the process has already, under `ROCM_PATH`, by the system's loader, in the usual places,
-    /// in a Python package beside ours.
+    /// first one that the search of [`dylib`] finds.
     ///
     /// The system's loader keeps one copy of a file per process, so opening again is cheap. A failure is not remembered.
     ///
@@ -90,7 +88,7 @@ impl Library {
     /// Every name tried, with the loader's reason.
     pub fn open(explicit: Option<&Path>) -> Result<Library, MgxError> {
         let _guard = serialised();
-        loader::load(&Search::from_env(explicit)).map(|loaded| Library(Arc::new(loaded)))
+        loader::load(loader::candidates(explicit)).map(|loaded| Library(Arc::new(loaded)))
     }
 
     /// The file it came from, as the loader resolved it.

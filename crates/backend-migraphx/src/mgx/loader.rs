@@ -1,13 +1,12 @@
-//! Opening the C library and asking it what it is. It stays for the life of the process, as `hip`'s loader says why.
+//! Opening the C library and asking it what it is. It stays for the life of the process; [`Library`] says why.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hip::Attempt;
-use hip::sys::Library;
+use dylib::rocm::MIGRAPHX;
+use dylib::{Candidate, Failed, Library, Surroundings};
 
 use super::library::Version;
-use super::search::{Candidate, Search};
 use super::sys::Table;
 use super::types::Numbering;
 use super::{MgxError, operators};
@@ -21,26 +20,26 @@ pub(super) struct Loaded {
     pub operators: std::collections::BTreeSet<String>,
 }
 
-/// Opens the first usable library of a search.
-pub(super) fn load(search: &Search) -> Result<Loaded, MgxError> {
-    let mut attempts = Vec::new();
-    let mut incomplete = None;
-    for candidate in search.candidates() {
-        let Some(library) = open(&candidate, &mut attempts) else { continue };
-        let file = file_of(&library).unwrap_or_else(|| PathBuf::from(shown(&candidate)));
-        // SAFETY: the file bears MIGraphX's name, or the user named it as MIGraphX; the table is written from its header.
-        match unsafe { Table::fill(&library) } {
-            Ok(table) => return describe(table, file),
-            Err(missing) => {
-                attempts.push(Attempt { name: shown(&candidate), reason: format!("lacks {}", missing.join(", ")) });
-                incomplete.get_or_insert((file, missing));
-            }
-        }
+/// What to try: `explicit`, or what the shared search says.
+pub(super) fn candidates(explicit: Option<&Path>) -> Vec<Candidate> {
+    let mut surroundings = Surroundings::of_process();
+    if let (Some(variable), Some(place)) = (MIGRAPHX.variable, explicit) {
+        surroundings.variables.insert(variable, place.to_owned());
     }
-    Err(match incomplete {
-        Some((file, missing)) => MgxError::Incomplete { file, missing },
-        None => MgxError::NotFound { attempts },
-    })
+    surroundings.candidates(&MIGRAPHX, None)
+}
+
+/// Opens the first usable library.
+pub(super) fn load(candidates: Vec<Candidate>) -> Result<Loaded, MgxError> {
+    let found = dylib::load(candidates, MIGRAPHX.anchor, |library| {
+        // SAFETY: the file bears MIGraphX's name, or the user named it as MIGraphX; the table is written from its header.
+        unsafe { Table::fill(&library) }
+    });
+    match found {
+        Ok(found) => describe(found.table, fs::canonicalize(&found.file).unwrap_or(found.file)),
+        Err(Failed { incomplete: Some((file, missing)), .. }) => Err(MgxError::Incomplete { file, missing }),
+        Err(Failed { attempts, .. }) => Err(MgxError::NotFound { attempts }),
+    }
 }
 
 fn describe(table: Table, file: PathBuf) -> Result<Loaded, MgxError> {
@@ -56,31 +55,6 @@ fn describe(table: Table, file: PathBuf) -> Result<Loaded, MgxError> {
         "loaded MIGraphX"
     );
     Ok(Loaded { table, file, version, numbering, operators })
-}
-
-fn open(candidate: &Candidate, attempts: &mut Vec<Attempt>) -> Option<Library> {
-    let result = match candidate {
-        Candidate::File(path) if !path.exists() => Err("no such file".to_owned()),
-        Candidate::File(path) => Library::open(path),
-        Candidate::Plain(name) => Library::open(name),
-        // Not being there already is no failure to report.
-        Candidate::Loaded(name) => return Library::already_open(name),
-    };
-    result.map_err(|reason| attempts.push(Attempt { name: shown(candidate), reason })).ok()
-}
-
-fn shown(candidate: &Candidate) -> String {
-    match candidate {
-        Candidate::File(path) => path.display().to_string(),
-        Candidate::Plain(name) | Candidate::Loaded(name) => (*name).to_owned(),
-    }
-}
-
-fn file_of(library: &Library) -> Option<PathBuf> {
-    // SAFETY: only the address is used.
-    let address = unsafe { library.symbol::<*const ()>("migraphx_program_destroy") }?;
-    let file = hip::sys::file_at(address as usize)?;
-    Some(fs::canonicalize(&file).unwrap_or(file))
 }
 
 /// The version of the core library that a C library was linked with.
@@ -113,13 +87,9 @@ pub(super) fn preload_target(c_library: &Path, version: Option<Version>, target:
 mod tests {
     use super::*;
 
-    fn explicit(file: &Path) -> Search {
-        Search { explicit: Some(file.to_owned()), ..Search::default() }
-    }
-
     #[test]
     fn a_missing_file_is_named_with_its_reason() {
-        let error = load(&explicit(Path::new("/nowhere/libmigraphx_c.so.3"))).map(|_| ()).unwrap_err();
+        let error = load(candidates(Some(Path::new("/nowhere/libmigraphx_c.so.3")))).map(|_| ()).unwrap_err();
         let MgxError::NotFound { attempts } = &error else { panic!("{error:?}") };
         assert_eq!(attempts.len(), 1);
         assert!(error.to_string().contains("/nowhere/libmigraphx_c.so.3: no such file"), "{error}");
@@ -130,7 +100,7 @@ mod tests {
     fn a_library_without_the_functions_is_incomplete() {
         let libm = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/usr/lib/libm.so.6"];
         let libm = libm.into_iter().map(Path::new).find(|path| path.exists()).expect("a C library");
-        let error = load(&explicit(libm)).map(|_| ()).unwrap_err();
+        let error = load(candidates(Some(libm))).map(|_| ()).unwrap_err();
         let MgxError::Incomplete { missing, .. } = &error else { panic!("{error:?}") };
         assert!(missing.contains(&"migraphx_program_compile"), "{missing:?}");
         assert!(!missing.contains(&"migraphx_quantize_bf16"), "newer functions must not be asked for: {missing:?}");

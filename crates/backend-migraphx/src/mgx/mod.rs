@@ -24,7 +24,6 @@ mod options;
 mod program;
 mod results;
 mod saved;
-mod search;
 mod shape;
 mod sys;
 mod types;

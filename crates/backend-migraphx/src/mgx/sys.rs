@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use hip::sys::Library;
+use dylib::Library;
 
 /// 0 is success.
 pub(super) type Status = c_int;

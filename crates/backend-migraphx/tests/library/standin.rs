@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 /// A stand-in of our own.
 pub struct StandIn {
-    raw: hip::sys::Library,
+    raw: dylib::Library,
     folder: TempDir,
 }
 
@@ -25,7 +25,7 @@ impl StandIn {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("libmigraphx_c.so.3");
         fs::copy(built(), &file).unwrap();
-        StandIn { raw: hip::sys::Library::open(&file).unwrap(), folder }
+        StandIn { raw: dylib::Library::open(&file).unwrap(), folder }
     }
 
     /// Opens it as MIGraphX; a folder that holds it is enough.
