@@ -4,16 +4,10 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use hip::sys::file_at;
+use dylib::rocm::HIPDNN;
+use dylib::{Candidate, Candidates};
 
 use crate::Attempt;
-
-/// The library's file names, the plain one first: hipDNN is built without a version in its name, packagers add one.
-#[cfg(not(windows))]
-pub(super) const FILES: &[&str] = &["libhipdnn_backend.so", "libhipdnn_backend.so.0", "libhipdnn_backend.so.1"];
-/// The library's file name.
-#[cfg(windows)]
-pub(super) const FILES: &[&str] = &["hipdnn_backend.dll"];
 
 /// Where to look for the backend library.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +25,8 @@ pub(super) struct Surroundings {
     pub file: Option<OsString>,
     pub folder: Option<OsString>,
     pub own_folder: Option<PathBuf>,
+    /// Where ROCm may be.
+    pub rocm: dylib::Surroundings,
     /// The process runs with more rights than its caller: nothing the caller can write may choose a library.
     pub is_privileged: bool,
 }
@@ -40,8 +36,9 @@ impl Surroundings {
         Self {
             file: env::var_os("AMDGPU_EP_HIPDNN_LIBRARY"),
             folder: env::var_os("HIPDNN_BACKEND_LIBRARY_PATH"),
-            own_folder: own_folder(),
-            is_privileged: is_privileged(),
+            own_folder: dylib::own_folder(),
+            rocm: dylib::Surroundings::of_process(),
+            is_privileged: dylib::is_privileged(),
         }
     }
 }
@@ -80,9 +77,18 @@ impl Search {
                 let beside = |name| own.parent().map(|parent| parent.join(name));
                 files.extend(["lib", "lib64"].into_iter().filter_map(beside).flat_map(|folder| in_folder(&folder)));
             }
-            files.extend(self.hip_runtime.as_deref().and_then(Path::parent).into_iter().flat_map(in_folder));
+            let mut installed = Candidates::of(HIPDNN.files);
+            around.rocm.installed(&HIPDNN, self.hip_runtime.as_deref(), &mut installed);
+            for candidate in installed.list() {
+                match candidate {
+                    Candidate::File(file) => files.push(file),
+                    Candidate::NoFolder(file) => refused.push(Attempt { file, reason: "no such folder".to_owned() }),
+                    // The bare names follow below.
+                    Candidate::Plain(_) | Candidate::Loaded(_) => {}
+                }
+            }
         }
-        files.extend(FILES.iter().map(PathBuf::from));
+        files.extend(HIPDNN.files.iter().map(PathBuf::from));
         (files, refused)
     }
 }
@@ -96,23 +102,7 @@ fn in_place(place: &Path) -> Vec<PathBuf> {
 }
 
 fn in_folder(folder: &Path) -> Vec<PathBuf> {
-    FILES.iter().map(|file| folder.join(file)).collect()
-}
-
-fn own_folder() -> Option<PathBuf> {
-    let file = file_at(own_folder as fn() -> Option<PathBuf> as usize).or_else(|| env::current_exe().ok())?;
-    file.canonicalize().unwrap_or(file).parent().map(Path::to_owned)
-}
-
-#[cfg(target_os = "linux")]
-fn is_privileged() -> bool {
-    // SAFETY: asks for a number of the process's auxiliary vector.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_privileged() -> bool {
-    false
+    HIPDNN.files.iter().map(|file| folder.join(file)).collect()
 }
 
 #[cfg(all(test, unix))]
@@ -124,6 +114,7 @@ mod tests {
             file: None,
             folder: Some("/opt/dnn".into()),
             own_folder: Some("/usr/app/bin".into()),
+            rocm: dylib::Surroundings::default(),
             is_privileged: false,
         }
     }
@@ -133,19 +124,27 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_comes_first_and_the_loaders_path_last() {
-        let search = Search { hip_runtime: Some("/opt/rocm/lib/libamdhip64.so.7".into()), ..Search::default() };
-        let (files, refused) = search.candidates(&around());
+    fn the_environment_comes_first_then_rocm_and_the_loaders_path_last() {
+        let root = tempfile::tempdir().unwrap();
+        let [hip, therock] = ["rocm-7.9/lib", "therock/lib"].map(|folder| root.path().join(folder));
+        [&hip, &therock].iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
+        let mut around = around();
+        around.rocm.variables.insert("THEROCK_DIST", root.path().join("therock"));
+        around.rocm.variables.insert("ROCM_PATH", root.path().join("missing"));
+        let search = Search { hip_runtime: Some(hip.join("libamdhip64.so.7")), ..Search::default() };
+        let (files, refused) = search.candidates(&around);
         let want = [
             "/opt/dnn/libhipdnn_backend.so",
             "/usr/app/bin/libhipdnn_backend.so",
             "/usr/app/lib/libhipdnn_backend.so",
             "/usr/app/lib64/libhipdnn_backend.so",
-            "/opt/rocm/lib/libhipdnn_backend.so",
+            &hip.join("libhipdnn_backend.so").display().to_string(),
+            &therock.join("libhipdnn_backend.so").display().to_string(),
             "libhipdnn_backend.so",
         ];
         assert_eq!(plain(&files), want);
-        assert!(refused.is_empty());
+        let missing = Attempt { file: root.path().join("missing/lib"), reason: "no such folder".to_owned() };
+        assert_eq!(refused, [missing]);
     }
 
     #[test]
@@ -158,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_relative_folder_is_refused_with_a_reason() {
-        let around = Surroundings { file: None, folder: Some("dnn".into()), own_folder: None, is_privileged: false };
+        let around = Surroundings { folder: Some("dnn".into()), own_folder: None, ..around() };
         let (files, refused) = Search::default().candidates(&around);
         assert_eq!(plain(&files), ["libhipdnn_backend.so"]);
         assert_eq!(refused[0].file, Path::new("dnn"));
