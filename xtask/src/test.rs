@@ -89,14 +89,22 @@ type Run = Box<dyn Fn(&Context<'_>) -> Result<Outcome> + Sync>;
 struct Step {
     name: String,
     about: &'static str,
+    /// What it takes on two processors that do nothing else, with what it builds.
+    budget: Duration,
     /// It leaves what cargo builds for others as it is, and may run beside any other step.
     is_free: bool,
     run: Run,
 }
 
 impl Step {
-    fn new(name: &str, about: &'static str, run: impl Fn(&Context<'_>) -> Result<Outcome> + Sync + 'static) -> Self {
-        Self { name: name.to_owned(), about, is_free: false, run: Box::new(run) }
+    fn new(
+        name: &str,
+        about: &'static str,
+        seconds: u64,
+        run: impl Fn(&Context<'_>) -> Result<Outcome> + Sync + 'static,
+    ) -> Self {
+        let budget = Duration::from_secs(seconds);
+        Self { name: name.to_owned(), about, budget, is_free: false, run: Box::new(run) }
     }
 
     fn free(self) -> Self {
@@ -110,80 +118,85 @@ impl Step {
 
 fn steps() -> Vec<Step> {
     let mut steps = vec![
-        Step::new("fmt", "rustfmt", |context| cargo(context, &["fmt", "--all", "--check"], &[])),
-        Step::new("clippy", "clippy with warnings denied", |context| {
+        Step::new("fmt", "rustfmt", 5, |context| cargo(context, &["fmt", "--all", "--check"], &[])),
+        Step::new("clippy", "clippy with warnings denied", 150, |context| {
             cargo(context, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])
         }),
-        Step::new("layers", "crates use only lower layers", |context| {
+        Step::new("layers", "crates use only lower layers", 5, |context| {
             layers::run(context.workspace).map(|()| Outcome::Passed(String::new()))
         }),
-        Step::new("setup", "Python environment and ONNX Runtime versions", |context| {
+        Step::new("setup", "Python environment and ONNX Runtime versions", 60, |context| {
             context.python().map(|_| Outcome::Passed(String::new()))
         }),
-        Step::new("stage", "libraries and command under their shipped names", |context| {
+        Step::new("stage", "libraries and command under their shipped names", 180, |context| {
             context.stage().map(|_| Outcome::Passed(String::new()))
         }),
-        Step::new("rust", "unit and integration tests in Rust", rust_tests),
-        Step::new("doctest", "examples in the documentation", |context| {
+        Step::new("rust", "unit and integration tests in Rust", 600, rust_tests),
+        Step::new("doctest", "examples in the documentation", 20, |context| {
             context.stage()?;
             cargo(context, &["test", "--workspace", "--doc", "--quiet"], &[])
         }),
-        Step::new("doc", "rustdoc with warnings denied", |context| {
+        Step::new("doc", "rustdoc with warnings denied", 60, |context| {
             let documented = ["doc", "--workspace", "--no-deps", "--quiet", "--document-private-items"];
             cargo(context, &documented, &[("RUSTDOCFLAGS", "-D warnings")])
         }),
-        Step::new("symbols", "exports and needs of the libraries", |context| {
+        Step::new("symbols", "exports and needs of the libraries", 5, |context| {
             symbols::run(context.stage()?).map(|()| Outcome::Passed(String::new()))
         }),
     ];
     steps.extend(ORT_VERSIONS.map(|version| {
-        Step::new(&format!("ort-{version}"), "integration suite in this ONNX Runtime", move |context| {
+        Step::new(&format!("ort-{version}"), "integration suite in this ONNX Runtime", 140, move |context| {
             pytest::integration(context, version)
         })
     }));
-    steps.push(Step::new("conformance", "ONNX's node tests with the hip backend in front", |context| {
+    steps.push(Step::new("conformance", "ONNX's node tests with the hip backend in front", 30, |context| {
         let table = conformance::Table::Hold;
         conformance::run(context.workspace, context.python()?, context.stage()?, &[], table).map(Outcome::Passed)
     }));
-    steps.push(Step::new("random-graphs", "random graphs against the CPU provider", engine::random_graphs_step));
-    steps.push(Step::new("corrupt", "spoiled models and inputs end in a sentence", engine::corrupt_step));
-    steps.push(Step::new("shapes", "one session fed with many shapes", engine::shapes_step));
-    steps.push(Step::new("models", "real models against their recorded answers", |context| {
+    steps.push(Step::new("random-graphs", "random graphs against the CPU provider", 10, engine::random_graphs_step));
+    steps.push(Step::new("corrupt", "spoiled models and inputs end in a sentence", 60, engine::corrupt_step));
+    steps.push(Step::new("shapes", "one session fed with many shapes", 5, engine::shapes_step));
+    steps.push(Step::new("models", "real models against their recorded answers", 40, |context| {
         engine::models(context.workspace, context.python()?, context.stage()?, &[], false)
     }));
     steps.push(
-        Step::new("hipdnn-ops", "the engine's operator tests with their steps offered to hipDNN", |context| {
+        Step::new("hipdnn-ops", "the engine's operator tests with their steps offered to hipDNN", 60, |context| {
             simulator::operators_by_hipdnn(context)
         })
         .free(),
     );
-    steps.push(Step::new("hipdnn-models", "real models with their convolutions by hipDNN", engine::hipdnn_step));
-    steps.push(Step::new("third-party", "OpenVINO's plugin from PyPI as a backend of the umbrella", |context| {
+    steps.push(Step::new("hipdnn-models", "real models with their convolutions by hipDNN", 5, engine::hipdnn_step));
+    steps.push(Step::new("third-party", "OpenVINO's plugin from PyPI as a backend of the umbrella", 20, |context| {
         third_party::run(context.workspace, context.python()?, context.stage()?)
     }));
     steps.push(Step::new(
         "genai",
         "text generation with ONNX Runtime GenAI, conversations on a terminal",
+        120,
         pytest::genai,
     ));
     steps.push(Step::new(
         "hostile",
         "hostile model folders: nothing loaded, nothing written, every end a sentence",
+        160,
         pytest::hostile,
     ));
-    steps.push(Step::new("docs", "generated pages, links and the summary of the book", docs::step));
-    steps.push(Step::new("wheel", "the Python package in empty environments", wheel::step));
-    steps.push(Step::new("legacy", "text generation in an ONNX Runtime with AMD's own provider inside", |context| {
-        third_party::legacy(context.workspace, context.python()?, context.stage()?)
-    }));
+    steps.push(Step::new("docs", "generated pages, links and the summary of the book", 5, docs::step));
+    steps.push(Step::new("wheel", "the Python package in empty environments", 60, wheel::step));
+    steps.push(Step::new(
+        "legacy",
+        "text generation in an ONNX Runtime with AMD's own provider inside",
+        10,
+        |context| third_party::legacy(context.workspace, context.python()?, context.stage()?),
+    ));
     steps.push(
-        Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", |context| {
+        Step::new("kernels", "every kernel compiled for AMD's targets, within its budget", 120, |context| {
             kernels::run(context.workspace, kernels::List::Hold(context.due(kernels::PARTS, 0)))
         })
         .free(),
     );
     steps.push(
-        Step::new("kernel-set", "kernels compiled beforehand are found without a compiler", |context| {
+        Step::new("kernel-set", "kernels compiled beforehand are found without a compiler", 120, |context| {
             kernels::set::check(context.workspace, &simulator::TARGETS[1..])
         })
         .free(),
@@ -192,22 +205,25 @@ fn steps() -> Vec<Step> {
         Step::new(
             &format!("simulator-{target}"),
             "operators on the GPU device, under the wave simulator",
+            120,
             move |context| simulator::operators(context, target),
         )
         .free()
     }));
-    steps.push(Step::new("simulator-sessions", "ONNX Runtime sessions, under the wave simulator", |context| {
+    steps.push(Step::new("simulator-sessions", "ONNX Runtime sessions, under the wave simulator", 50, |context| {
         pytest::simulated(context, simulator::TARGETS[0])
     }));
-    steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", kernels::nvrtc::run).free());
-    steps.push(Step::new("rocm", "driver loader and kernels on Debian's HIP runtimes", rocm::drivers).free());
-    steps.push(Step::new("rocm-sessions", "sessions on Debian's HIP runtimes, without a GPU", rocm::sessions));
-    steps.push(Step::new("hipdnn-link", "hipDNN's samples, loaded at run time and linked", hipdnn_link::run));
-    steps.push(Step::new("cpp", "the C++ examples, built with CMake and run on the host device", cpp::run));
-    steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", migraphx::run));
-    steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", valgrind::run));
-    steps.push(Step::new("fuzz", "a short run of every fuzz target", |context| fuzz::run(context.workspace)).free());
-    steps.push(Step::new("deny", "licences, advisories, duplicates", deny));
+    steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", 60, kernels::nvrtc::run).free());
+    steps.push(Step::new("rocm", "driver loader and kernels on Debian's HIP runtimes", 900, rocm::drivers).free());
+    steps.push(Step::new("rocm-sessions", "sessions on Debian's HIP runtimes, without a GPU", 10, rocm::sessions));
+    steps.push(Step::new("hipdnn-link", "hipDNN's samples, loaded at run time and linked", 10, hipdnn_link::run));
+    steps.push(Step::new("cpp", "the C++ examples, built with CMake and run on the host device", 20, cpp::run));
+    steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", 240, migraphx::run));
+    steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", 30, valgrind::run));
+    steps.push(
+        Step::new("fuzz", "a short run of every fuzz target", 240, |context| fuzz::run(context.workspace)).free(),
+    );
+    steps.push(Step::new("deny", "licences, advisories, duplicates", 30, deny));
     steps
 }
 
@@ -223,6 +239,7 @@ struct Row {
     name: String,
     outcome: Result<Outcome>,
     elapsed: Duration,
+    budget: Duration,
 }
 
 /// Runs the steps named by `only` (all when empty), every one even when another one failed: one after the other, with the
@@ -244,11 +261,14 @@ pub fn run(workspace: &Workspace, only: &[String], is_whole: bool) -> Result<()>
         if let Err(error) = &outcome {
             output::say(format_args!("{} failed: {error:#}", step.name));
         }
-        (number, Row { name: step.name.clone(), outcome, elapsed: start.elapsed() })
+        (number, Row { name: step.name.clone(), outcome, elapsed: start.elapsed(), budget: step.budget })
     });
     done.sort_by_key(|&(number, _)| number);
     let rows: Vec<Row> = done.into_iter().map(|(_, row)| row).collect();
     println!("\n{}", table(&rows).trim_fmt());
+    if let Some(note) = slow(&rows) {
+        println!("\n{note}");
+    }
     // Where a log ends is where it is read first.
     let failed: Vec<(&str, &anyhow::Error)> =
         rows.iter().filter_map(|row| Some((row.name.as_str(), row.outcome.as_ref().err()?))).collect();
@@ -265,17 +285,27 @@ pub fn run(workspace: &Workspace, only: &[String], is_whole: bool) -> Result<()>
 fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(TABLE_WIDTH);
-    table.set_header(["step", "result", "seconds", "note"]);
-    for Row { name, outcome, elapsed } in rows {
+    table.set_header(["step", "result", "seconds", "budget", "note"]);
+    for Row { name, outcome, elapsed, budget } in rows {
         let (result, note) = match outcome {
             Ok(Outcome::Passed(note)) => ("passed", note.clone()),
             Ok(Outcome::Skipped(reason)) => ("SKIPPED", reason.clone()),
             Err(error) => ("FAILED", error.to_string().lines().next().unwrap_or_default().to_owned()),
         };
         let seconds = format!("{:.1}", elapsed.as_secs_f64());
-        table.add_row([Cell::new(name), Cell::new(result), Cell::new(seconds), Cell::new(note)]);
+        let budget = budget.as_secs().to_string();
+        table.add_row([name, result, &seconds, &budget, &note].map(Cell::new));
     }
     table
+}
+
+/// Names the steps that took more than twice their budget. They have not failed: the machine may be busy.
+fn slow(rows: &[Row]) -> Option<String> {
+    let slow = rows.iter().filter(|row| row.elapsed > 2 * row.budget);
+    let slow: Vec<String> = slow
+        .map(|row| format!("{} ({:.0} s, budget {} s)", row.name, row.elapsed.as_secs_f64(), row.budget.as_secs()))
+        .collect();
+    (!slow.is_empty()).then(|| format!("more than twice the budget: {}", slow.join(", ")))
 }
 
 fn cargo(context: &Context<'_>, arguments: &[&str], environment: &[(&str, &str)]) -> Result<Outcome> {
@@ -344,12 +374,24 @@ mod tests {
             ("two", Ok(Outcome::Skipped("no valgrind".into()))),
             ("three", Err(anyhow::anyhow!("it broke\n  help: mend it"))),
         ];
-        let elapsed = Duration::from_millis(1240);
-        let rows = rows.map(|(name, outcome)| Row { name: name.into(), outcome, elapsed });
+        let (elapsed, budget) = (Duration::from_millis(1240), Duration::from_secs(77));
+        let rows = rows.map(|(name, outcome)| Row { name: name.into(), outcome, elapsed, budget });
         let text = table(&rows).to_string();
-        for wanted in ["12 tests", "1.2", "SKIPPED", "no valgrind", "FAILED", "it broke"] {
+        for wanted in ["12 tests", "1.2", "77", "SKIPPED", "no valgrind", "FAILED", "it broke"] {
             assert!(text.contains(wanted), "{wanted} is not in\n{text}");
         }
         assert!(!text.contains("mend it"));
+    }
+    #[test]
+    fn steps_past_twice_their_budget_are_named() {
+        let row = |name: &str, seconds, budget| Row {
+            name: name.into(),
+            outcome: Ok(Outcome::Passed(String::new())),
+            elapsed: Duration::from_secs(seconds),
+            budget: Duration::from_secs(budget),
+        };
+        assert_eq!(slow(&[row("within", 9, 10), row("twice", 20, 10)]), None);
+        let named = slow(&[row("within", 9, 10), row("fuzz", 31, 15), row("docs", 3, 1)]).unwrap();
+        assert_eq!(named, "more than twice the budget: fuzz (31 s, budget 15 s), docs (3 s, budget 1 s)");
     }
 }
