@@ -214,7 +214,7 @@ fn steps() -> Vec<Step> {
         pytest::simulated(context, simulator::TARGETS[0])
     }));
     steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", 60, kernels::nvrtc::run).free());
-    steps.push(Step::new("rocm", "driver loader and kernels on Debian's HIP runtimes", 900, rocm::drivers).free());
+    steps.push(Step::new("rocm", "driver loader and kernels on Debian's HIP runtimes", 300, rocm::drivers).free());
     steps.push(Step::new("rocm-sessions", "sessions on Debian's HIP runtimes, without a GPU", 10, rocm::sessions));
     steps.push(Step::new("hipdnn-link", "hipDNN's samples, loaded at run time and linked", 10, hipdnn_link::run));
     steps.push(Step::new("cpp", "the C++ examples, built with CMake and run on the host device", 20, cpp::run));
@@ -232,6 +232,11 @@ pub fn list() {
     for step in steps() {
         println!("{:<12} {}", step.name, step.about);
     }
+}
+
+/// Whether there is a step of this name.
+pub fn has_step(name: &str) -> bool {
+    steps().iter().any(|step| step.name == name)
 }
 
 /// A row of the table.

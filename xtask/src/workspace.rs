@@ -14,6 +14,12 @@ impl Workspace {
         Self { root: manifest.parent().unwrap_or(manifest).to_path_buf() }
     }
 
+    /// Another one, for tests.
+    #[cfg(test)]
+    pub fn at(root: PathBuf) -> Self {
+        Self { root }
+    }
+
     pub fn root(&self) -> &Path {
         &self.root
     }

@@ -3,6 +3,7 @@
 mod excerpts;
 mod links;
 mod plots;
+mod promises;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -60,8 +61,8 @@ pub fn write(workspace: &Workspace) -> Result<()> {
     check(workspace).map(|_| ())
 }
 
-/// Checks that generated pages say what would be written, that SUMMARY.md has every page, that Rust and C++ are quoted from files, and that links lead somewhere;
-/// builds the book where mdbook is installed.
+/// Checks that generated pages say what would be written, that SUMMARY.md has every page, that Rust and C++ are quoted from files, that links lead somewhere, and
+/// that promises name tests; builds the book where mdbook is installed.
 ///
 /// # Errors
 /// Lists everything that is wrong.
@@ -87,6 +88,7 @@ fn check(workspace: &Workspace) -> Result<usize> {
     faults.extend(links::faults(workspace, &pages)?);
     faults.extend(excerpts::faults(workspace, &pages)?);
     faults.extend(missing_in_summary(workspace, &pages)?);
+    faults.extend(promises::faults(workspace)?);
     if !faults.is_empty() {
         bail!(
             "the documents are not whole\n  {}\n  help: cargo xtask docs writes what is generated",
@@ -100,6 +102,7 @@ fn check(workspace: &Workspace) -> Result<usize> {
 fn generated(workspace: &Workspace) -> Result<Vec<(String, String)>> {
     let mut files = vec![(OPTIONS_PAGE.to_owned(), options_page(workspace)?)];
     files.push((kernels::page::FILE.to_owned(), kernels::page::text(workspace)?));
+    files.push((promises::PAGE.to_owned(), promises::page(workspace)?));
     files.extend(plots::all(workspace)?);
     Ok(files)
 }

@@ -270,6 +270,18 @@ fn slots_that_the_runtime_never_calls_answer_too() {
 }
 
 #[test]
+fn a_factory_without_operators_of_its_own_offers_no_domain() {
+    let Some((host, _turn)) = host() else { return };
+    for runtime in &host.runtimes {
+        let factory = runtime.factory(host);
+        let mut count = usize::MAX;
+        assert_eq!(runtime.error(slot!(factory.raw, GetNumCustomOpDomains, &mut count)), None);
+        assert_eq!(count, 0);
+        assert_eq!(runtime.error(slot!(factory.raw, GetCustomOpDomains, ptr::null_mut(), 0)), None);
+    }
+}
+
+#[test]
 fn releasing_nothing_is_allowed() {
     let Some((host, _turn)) = host() else { return };
     for runtime in &host.runtimes {
