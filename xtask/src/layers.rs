@@ -53,6 +53,11 @@ const TABLE: [(&str, Place); 25] = [
 /// `xtask` itself and the fuzz targets are development crates too, but not part of the table's picture.
 const TOOLS: [&str; 2] = ["xtask", "fuzz"];
 
+/// The crates that are not for development only.
+pub fn shipped() -> Vec<&'static str> {
+    TABLE.iter().filter(|(_, place)| *place != Place::Development).map(|(name, _)| *name).collect()
+}
+
 /// A dependency of one workspace crate on another.
 struct Edge {
     from: String,

@@ -8,6 +8,7 @@ mod bom;
 mod build_paths;
 mod built;
 mod conformance;
+mod coverage;
 mod cpp;
 mod debian;
 mod demo;
@@ -136,6 +137,12 @@ enum Command {
     },
     /// Write the generated pages and pictures under docs/, and check the book: pages, links, summary
     Docs,
+    /// Measure which lines of the shipped crates the tests run, and fail where a crate is below the floor
+    Coverage {
+        /// Print a JSON document instead of the table
+        #[arg(long)]
+        json: bool,
+    },
     /// Unpack Debian's HIP runtimes under target/ and test the driver loader against them
     Rocm,
     /// Unpack Debian's MIGraphX under target/ and test the migraphx backend against it
@@ -215,6 +222,7 @@ fn run(command: Command) -> Result<()> {
             kernels::run(&workspace, list).map(tell_skip)
         }
         Command::Docs => docs::write(&workspace),
+        Command::Coverage { json } => coverage::command(&workspace, json),
         Command::Rocm => test::run(&workspace, &["rocm".to_owned()], false),
         Command::Migraphx => migraphx::run(&test::Context::new(&workspace, false)).map(tell_skip),
         Command::ThirdParty => {

@@ -183,7 +183,7 @@ pub fn run(workspace: &Workspace, python: &Python, name: &str, arrange: impl FnO
 }
 
 /// Every test has a process of its own, so tests can run side by side; more than a few would only wait for memory.
-fn workers() -> usize {
+pub fn workers() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(4)
 }
 

@@ -13,8 +13,8 @@ use crate::shard::Shard;
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
-    conformance, cpp, docs, engine, fuzz, hipdnn_link, junit, kernels, lanes, layers, migraphx, output, pytest, rocm,
-    shell, simulator, symbols, third_party, valgrind, wheel,
+    conformance, coverage, cpp, docs, engine, fuzz, hipdnn_link, junit, kernels, lanes, layers, migraphx, output,
+    pytest, rocm, shell, simulator, symbols, third_party, valgrind, wheel,
 };
 
 /// Fits a log viewer; longer notes are wrapped.
@@ -93,6 +93,8 @@ struct Step {
     budget: Duration,
     /// It leaves what cargo builds for others as it is, and may run beside any other step.
     is_free: bool,
+    /// It runs only where it is named, or everything is asked for.
+    is_long: bool,
     run: Run,
 }
 
@@ -104,15 +106,22 @@ impl Step {
         run: impl Fn(&Context<'_>) -> Result<Outcome> + Sync + 'static,
     ) -> Self {
         let budget = Duration::from_secs(seconds);
-        Self { name: name.to_owned(), about, budget, is_free: false, run: Box::new(run) }
+        Self { name: name.to_owned(), about, budget, is_free: false, is_long: false, run: Box::new(run) }
     }
 
     fn free(self) -> Self {
         Self { is_free: true, ..self }
     }
 
-    fn is_selected(&self, only: &[String]) -> bool {
-        only.is_empty() || only.iter().any(|name| self.name == *name || self.name.starts_with(&format!("{name}-")))
+    fn long(self) -> Self {
+        Self { is_long: true, ..self }
+    }
+
+    fn is_selected(&self, only: &[String], is_whole: bool) -> bool {
+        if only.is_empty() {
+            return is_whole || !self.is_long;
+        }
+        only.iter().any(|name| self.name == *name || self.name.starts_with(&format!("{name}-")))
     }
 }
 
@@ -223,6 +232,7 @@ fn steps() -> Vec<Step> {
     steps.push(
         Step::new("fuzz", "a short run of every fuzz target", 240, |context| fuzz::run(context.workspace)).free(),
     );
+    steps.push(Step::new("coverage", "lines of the shipped crates that tests run", 1800, coverage::step).long());
     steps.push(Step::new("deny", "licences, advisories, duplicates", 30, deny));
     steps
 }
@@ -253,7 +263,7 @@ struct Row {
 /// # Errors
 /// When `only` names no step, or when a step failed.
 pub fn run(workspace: &Workspace, only: &[String], is_whole: bool) -> Result<()> {
-    let steps: Vec<Step> = steps().into_iter().filter(|step| step.is_selected(only)).collect();
+    let steps: Vec<Step> = steps().into_iter().filter(|step| step.is_selected(only, is_whole)).collect();
     if steps.is_empty() {
         bail!("no step is called {}\n  help: cargo xtask test --list", only.join(" or "));
     }
@@ -361,14 +371,17 @@ mod tests {
     fn only_selects_by_name_and_by_family() {
         let named = |only: &[&str]| -> Vec<String> {
             let only: Vec<String> = only.iter().map(|&name| name.to_owned()).collect();
-            steps().into_iter().filter(|step| step.is_selected(&only)).map(|step| step.name).collect()
+            steps().into_iter().filter(|step| step.is_selected(&only, false)).map(|step| step.name).collect()
         };
         assert_eq!(named(&["layers"]), ["layers"]);
         assert_eq!(named(&["doc"]), ["doc"], "doctest is not part of doc");
         assert_eq!(named(&["ort"]).len(), ORT_VERSIONS.len());
         assert_eq!(named(&["rocm"]), ["rocm", "rocm-sessions"]);
         assert_eq!(named(&["ort-1.28.0", "fmt"]), ["fmt", "ort-1.28.0"]);
-        assert_eq!(named(&[]).len(), steps().len());
+        assert_eq!(named(&["coverage"]), ["coverage"]);
+        let long = steps().iter().filter(|step| step.is_long).count();
+        assert_eq!((named(&[]).len(), named(&[]).contains(&"coverage".to_owned())), (steps().len() - long, false));
+        assert!(steps().iter().all(|step| step.is_selected(&[], true)));
         assert!(named(&["nonsense"]).is_empty());
     }
 

@@ -42,13 +42,15 @@ pub fn onnxruntime() -> Result<PathBuf> {
     found.context("target/venv holds no libonnxruntime.so\n  help: cargo xtask setup, or set ORT_DYLIB_PATH")
 }
 
-/// A staged library by its shipped name, such as `amdgpu-ep`.
+/// A staged library by its shipped name, such as `amdgpu-ep`: in the folder `AMDGPU_EP_TEST_STAGE`, where `cargo xtask coverage`
+/// stages what it measures, or where `cargo xtask stage` puts it.
 ///
 /// # Errors
 /// When it is not staged.
 pub fn staged_library(name: &str) -> Result<PathBuf> {
     let file = if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}{}", std::env::consts::DLL_SUFFIX) };
-    let path = root().join("target/stage/dev/lib").join(file);
+    let stage = std::env::var_os("AMDGPU_EP_TEST_STAGE").map_or_else(|| root().join("target/stage/dev"), PathBuf::from);
+    let path = stage.join("lib").join(file);
     if !path.exists() {
         bail!("{name} is not staged\n  help: cargo xtask stage");
     }
