@@ -102,7 +102,8 @@ def node_suffix(item):
 
 def environment_of(item, outcome):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("AMDGPU_EP_", "ORT_AMDGPU_"))}
-    tests = ("LIBRARY", "TEST_EXAMPLES", "TEST_STRESS_SECONDS", "TEST_PYTHON", "TEST_REAL_HIP", "SIMULATE", "SIMULATE_DIR")
+    tests = ("LIBRARY", "TEST_BACKENDS", "TEST_EXAMPLES", "TEST_STRESS_SECONDS", "TEST_PYTHON", "TEST_REAL_HIP")
+    tests += ("SIMULATE", "SIMULATE_DIR")
     # Where the vendors' libraries are.
     places = ("HIP_LIBRARY", "CUDA_LIBRARY_PATH")
     for kept in (f"AMDGPU_EP_{name}" for name in (*tests, *places)):

@@ -14,6 +14,12 @@ from onnx import TensorProto, helper
 RELEASES = ("1.24.4", "1.28.0", "1.31.1")
 GENAI = "0.18.0"
 
+# The backends that the wheel was packed with.
+BACKENDS = set(os.environ.get("AMDGPU_EP_WHEEL_BACKENDS", "migraphx,hip,hipgpu").split(",")) - {"none"}
+
+# What makes models for a test to run; our own engine runs them here.
+MODELS = {"model_folder", "tiny_language_model", "genai"}
+
 # Tools that make small language models; a clone without them skips what needs one.
 SHARED = ROOT.parent / "shared"
 MAKER = SHARED / "tools" / "make_tiny_llm.py"
@@ -23,6 +29,26 @@ GOLDEN = SHARED / "data" / "tiny_llm_golden.json"
 def pytest_configure(config):
     if not os.path.isfile(os.environ.get("AMDGPU_EP_WHEEL", "")):
         raise pytest.UsageError("AMDGPU_EP_WHEEL is no file; `cargo xtask test --only wheel` builds it and sets this")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "hip" not in BACKENDS and MODELS & set(item.fixturenames):
+            item.add_marker(pytest.mark.skip(reason="the wheel has no hip backend"))
+
+
+@pytest.fixture(scope="session")
+def backends():
+    return BACKENDS
+
+
+@pytest.fixture(scope="session")
+def libraries():
+    """The libraries that belong into the wheel."""
+    names = ["amdgpu-ep", "hip-host", *(f"{backend}-backend" for backend in BACKENDS)]
+    if "hip" in BACKENDS:
+        names += ["hipdnn_host", "hipdnn_cudnn"]
+    return {f"lib{name}.so" for name in names}
 
 
 @pytest.fixture(scope="session")

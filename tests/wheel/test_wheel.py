@@ -48,15 +48,14 @@ def test_links_in_the_metadata_work_without_the_repository(wheel):
     assert pages and [page for page in pages if not (ROOT / page).is_file()] == []
 
 
-def test_the_wheel_has_our_libraries_and_nobody_elses(wheel):
+def test_the_wheel_has_our_libraries_and_nobody_elses(wheel, libraries):
     with zipfile.ZipFile(wheel) as packed:
         folders = {name.split("/")[0] for name in packed.namelist()}
-        libraries = {name.split("/")[-1] for name in packed.namelist() if ".so" in name}
+        packed_libraries = {name.split("/")[-1] for name in packed.namelist() if ".so" in name}
         notices = next(name for name in packed.namelist() if name.endswith("licenses/THIRD-PARTY-NOTICES.txt"))
         assert "libloading" in packed.read(notices).decode()
     assert len(folders) == 2 and "amdgpu_ep" in folders
-    ours = {"amdgpu-ep", "hip-backend", "hipgpu-backend", "migraphx-backend", "hip-host", "hipdnn_host", "hipdnn_cudnn"}
-    assert libraries == {f"lib{name}.so" for name in ours}
+    assert packed_libraries == libraries
 
 
 def test_auditwheel_agrees_with_the_tag_and_finds_no_foreign_library(wheel):
@@ -99,13 +98,13 @@ def test_the_package_tells_its_version(wheel, tmp_path):
     assert not {"importlib.metadata", "ctypes", "onnxruntime"} & set(loaded.split()), "importing the package is cheap"
 
 
-def test_our_files_open_no_network_connection(wheel, tmp_path):
+def test_our_files_open_no_network_connection(wheel, libraries, tmp_path):
     """Nothing that is shipped calls what every connection begins with."""
     with zipfile.ZipFile(wheel) as packed:
         files = [name for name in packed.namelist() if ".so" in name or "/bin/" in name]
         modules = [name for name in packed.namelist() if name.endswith(".py")]
         packed.extractall(tmp_path)
-    assert len(files) > 5 and len(modules) > 2
+    assert len(files) == len(libraries) + 1 and len(modules) > 2
     for name in files:
         symbols = subprocess.run(["nm", "-D", "--undefined-only", tmp_path / name], capture_output=True, text=True, check=True)
         called = {line.split()[-1].split("@")[0] for line in symbols.stdout.splitlines()}
@@ -166,13 +165,13 @@ def test_a_library_that_cannot_be_told_to_trust_options_is_an_error(newest):
     assert "libc.so.6 cannot be told to trust options" in told and "install amdgpu-ep again" in told
 
 
-def test_the_command_finds_its_own_libraries_and_this_onnx_runtime(release):
+def test_the_command_finds_its_own_libraries_and_this_onnx_runtime(release, backends):
     environment, number = release
     for command in ([environment.bin / "amdgpu-ep"], [environment.bin / "python", "-m", "amdgpu_ep"]):
         # On the host device there is no AMD GPU, which is what exit code 1 says.
         report = json.loads(environment.call([*command, "doctor", "--json"], env=HOST, code=1))
         assert str(environment.folder) in report["plugin"]["path"]
-        assert {backend["name"] for backend in report["plugin"]["backends"]} >= {"hip", "migraphx"}
+        assert {backend["name"] for backend in report["plugin"]["backends"]} == backends
         first = report["onnxruntime"]["libraries"][0]
         assert (first["version"], first["support"]) == (number, "supported")
 

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use crate::shell;
-use crate::stage::{self, Shipped, Stage};
+use crate::stage::{Shipped, Stage};
 use crate::workspace::Workspace;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -39,8 +39,8 @@ pub fn write(workspace: &Workspace, stage: &Stage, wheels: &[&Path]) -> Result<(
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut all = BTreeSet::new();
     let mut bills = Vec::new();
-    for Shipped { package, file, is_program } in stage::shipped() {
-        let linked = linked(workspace, package)?;
+    for Shipped { package, file, is_program } in stage.shipped() {
+        let linked = linked(workspace, &stage.packages(), package)?;
         all.extend(linked.iter().cloned());
         bills.push((file, if is_program { "application" } else { "library" }, linked));
     }
@@ -57,12 +57,12 @@ pub fn write(workspace: &Workspace, stage: &Stage, wheels: &[&Path]) -> Result<(
 }
 
 /// The packages that are linked into a package's library or program, it among them: neither tests, nor build scripts, nor macros.
-fn linked(workspace: &Workspace, package: &str) -> Result<BTreeSet<(String, String)>> {
+fn linked(workspace: &Workspace, products: &[&str], package: &str) -> Result<BTreeSet<(String, String)>> {
     let mut tree = shell::cargo(workspace.root());
     // All products are chosen, as they are when they are built, so that features are the same.
     tree.args(["tree", "--locked", "--target", TARGET, "--edges", "normal,no-proc-macro", "--prefix", "depth"]);
     tree.args(["--no-dedupe", "--format", " {p}"]);
-    tree.args(stage::packages().iter().flat_map(|product| ["--package", product]));
+    tree.args(products.iter().flat_map(|product| ["--package", product]));
     Ok(below(&shell::capture(&mut tree)?, package))
 }
 
@@ -186,7 +186,8 @@ mod tests {
     #[test]
     fn the_plugins_bill_lists_what_is_linked_with_licences_and_digests() {
         let workspace = Workspace::locate();
-        let (known, linked) = (packages(&workspace).unwrap(), linked(&workspace, "backend-hip").unwrap());
+        let (known, linked) =
+            (packages(&workspace).unwrap(), linked(&workspace, &["backend-hip"], "backend-hip").unwrap());
         let make = || bill("libhip-backend.so", "library", "0.1.0", &linked, &known, "1.95.0").unwrap();
         let text = format!("{:#}", make());
         assert_eq!(text, format!("{:#}", make()));

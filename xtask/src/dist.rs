@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::backends::Backends;
 use crate::build_paths::BuildPaths;
 use crate::test::Outcome;
 use crate::workspace::Workspace;
@@ -16,17 +17,22 @@ use crate::{bom, kernels, setup, shell, stage, symbols, wheel};
 const GLIBC: (u32, u32) = (2, 28);
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Writes `dist/lib`, `dist/bin` and `dist/wheels`, after checking what the libraries export and need, with kernels for some
-/// targets, and checks the wheel. `dist/sbom` lists what each file is made of, and `dist/SHA256SUMS` holds the checksums.
+/// Writes `dist/lib`, `dist/bin` and `dist/wheels` with the chosen backends, after checking what the libraries export and need,
+/// with kernels for some targets, and checks the wheel. `dist/sbom` lists what each file is made of, and `dist/SHA256SUMS` holds the checksums.
 ///
 /// zig is the linker: it has the symbols of every glibc, so that the age of the machine at hand does not matter.
 ///
 /// # Errors
 /// When the build or a check fails, or a file cannot be written.
-pub fn run(workspace: &Workspace, targets: &[String]) -> Result<()> {
+pub fn run(workspace: &Workspace, targets: &[String], backends: &Backends) -> Result<()> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         bail!(
             "shippable files are made on Linux x86-64 only\n  help: cargo xtask stage --release builds for this machine"
+        );
+    }
+    if !targets.is_empty() && !backends.include(Some("hip")) {
+        bail!(
+            "--kernels compiles kernels of the backend hip, and --backends leaves it out\n  help: leave one of them out"
         );
     }
     let python = setup::run(workspace)?;
@@ -43,7 +49,7 @@ pub fn run(workspace: &Workspace, targets: &[String]) -> Result<()> {
     build.env("CARGO_ZIGBUILD_PYTHON_PATH", &zig);
     let paths = BuildPaths::find(workspace)?;
     build.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", paths.encoded_flags()?);
-    let stage = stage::run_build(&mut build, root.clone())?;
+    let stage = stage::run_build(&mut build, backends, root.clone())?;
     symbols::run(&stage)?;
     for file in stage.libraries().into_iter().chain([stage.command()]) {
         let newest = symbols::read(&file)?.glibc;
@@ -59,7 +65,7 @@ pub fn run(workspace: &Workspace, targets: &[String]) -> Result<()> {
     }
     paths.check(&files(&[root.join("lib"), root.join("bin")])?)?;
     let wheel = wheel::pack(workspace, &python.interpreter, &stage, &root.join("wheels"))?;
-    wheel::check(workspace, &python, &wheel)?;
+    wheel::check(workspace, &python, &wheel, backends)?;
     bom::write(workspace, &stage, &[&wheel])?;
     let shipped = files(std::slice::from_ref(&root))?;
     checksums(&root, &shipped)?;

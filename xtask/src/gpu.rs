@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::backends::Backends;
 use crate::shell;
 use crate::stage::{self, Profile, copy_atomically};
 use crate::workspace::Workspace;
@@ -25,7 +26,7 @@ const PROGRAMS: [(&str, &str, &[&str]); 7] = [
 /// When the build or a check fails.
 pub fn run(workspace: &Workspace, driver: &str, bundle_only: bool, tiny: bool) -> Result<()> {
     let bundle = workspace.target().join("gpu");
-    stage::run_into(workspace, Profile::Release, bundle.clone())?;
+    stage::run_into(workspace, Profile::Release, &Backends::all(), bundle.clone())?;
     for (name, package, arguments) in PROGRAMS {
         let mut build = shell::cargo(workspace.root());
         build.args(arguments).arg(name);

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backends;
 mod bom;
 mod build_paths;
 mod built;
@@ -47,6 +48,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use crate::backends::Backends;
 use crate::shard::Shard;
 use crate::stage::Profile;
 use crate::workspace::Workspace;
@@ -85,6 +87,9 @@ enum Command {
         /// Build with optimisations
         #[arg(long)]
         release: bool,
+        /// Only these of migraphx, hip, hipgpu and directx, or none [default: all that the platform has]
+        #[arg(long, value_name = "NAMES", default_value_t = Backends::all(), hide_default_value = true)]
+        backends: Backends,
     },
     /// Check that every crate uses only crates of the layers below it
     Layers,
@@ -166,6 +171,9 @@ enum Command {
         /// Compile the kernels for these targets too, into dist/lib/kernels
         #[arg(long, value_name = "TARGET", value_delimiter = ',')]
         kernels: Vec<String>,
+        /// Only these of migraphx, hip, hipgpu and directx, or none [default: all that the platform has]
+        #[arg(long, value_name = "NAMES", default_value_t = Backends::all(), hide_default_value = true)]
+        backends: Backends,
     },
 }
 
@@ -189,9 +197,9 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Test { only, list: false, all } => test::run(&workspace, &only, all),
         Command::Setup => setup::run(&workspace).map(|_| ()),
-        Command::Stage { release } => {
-            let stage = stage::run(&workspace, Profile::from_release_flag(release))?;
-            println!("staged in {}", workspace.relative(&stage.root));
+        Command::Stage { release, backends } => {
+            let stage = stage::run_with(&workspace, Profile::from_release_flag(release), &backends)?;
+            println!("staged in {}, backends: {backends}", workspace.relative(&stage.root));
             Ok(())
         }
         Command::Layers => layers::run(&workspace),
@@ -230,7 +238,7 @@ fn run(command: Command) -> Result<()> {
             third_party::run(&workspace, &setup::run(&workspace)?, &stage).map(tell_skip)
         }
         Command::Gpu { driver, bundle_only, tiny } => gpu::run(&workspace, &driver, bundle_only, tiny),
-        Command::Dist { kernels } => dist::run(&workspace, &kernels),
+        Command::Dist { kernels, backends } => dist::run(&workspace, &kernels, &backends),
     }
 }
 

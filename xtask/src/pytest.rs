@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 
 use crate::setup::{ORT_VERSIONS, Python, RuntimeSource};
 use crate::shard::Shard;
+use crate::stage::Stage;
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{built, junit, shell, stage};
@@ -64,6 +65,20 @@ pub fn integration(context: &Context<'_>, version: &str) -> Result<Outcome> {
 
 fn file_name(path: &Path) -> Cow<'_, str> {
     path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default()
+}
+
+/// Runs sessions with `part`, a staged folder that has some of the backends.
+///
+/// # Errors
+/// When a test fails.
+pub fn backend_choice(context: &Context<'_>, name: &str, part: &Stage) -> Result<Outcome> {
+    suite(context, name, |pytest| {
+        pytest
+            .args(["tests/python/test_backend_choice.py", "--numprocesses"])
+            .arg(workers().to_string())
+            .env("AMDGPU_EP_LIBRARY", part.umbrella())
+            .env("AMDGPU_EP_TEST_BACKENDS", part.backends.to_string());
+    })
 }
 
 /// Runs the GenAI suite.

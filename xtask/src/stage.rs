@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::backends::Backends;
 use crate::shell;
 use crate::workspace::Workspace;
 
@@ -40,48 +41,59 @@ struct Product {
     kind: &'static str,
     /// The name it ships under, without prefix and suffix of the platform.
     name: &'static str,
+    /// The backend that it belongs to; what belongs to none is always there.
+    backend: Option<&'static str>,
+}
+
+impl Product {
+    fn file(&self) -> String {
+        match self.kind {
+            "bin" => format!("{}{}", self.name, std::env::consts::EXE_SUFFIX),
+            _ => library_file(self.name),
+        }
+    }
 }
 
 const PRODUCTS: &[Product] = &[
-    Product { package: "umbrella", kind: "cdylib", name: "amdgpu-ep" },
-    Product { package: "backend-hip", kind: "cdylib", name: "hip-backend" },
-    Product { package: "backend-hipgpu", kind: "cdylib", name: "hipgpu-backend" },
-    Product { package: "backend-migraphx", kind: "cdylib", name: "migraphx-backend" },
+    Product { package: "umbrella", kind: "cdylib", name: "amdgpu-ep", backend: None },
+    Product { package: "backend-hip", kind: "cdylib", name: "hip-backend", backend: Some("hip") },
+    Product { package: "backend-hipgpu", kind: "cdylib", name: "hipgpu-backend", backend: Some("hipgpu") },
+    Product { package: "backend-migraphx", kind: "cdylib", name: "migraphx-backend", backend: Some("migraphx") },
     #[cfg(windows)]
-    Product { package: "backend-directx", kind: "cdylib", name: "directx-backend" },
-    Product { package: "hip-host", kind: "cdylib", name: "hip-host" },
-    Product { package: "hipdnn-cudnn", kind: "cdylib", name: "hipdnn_cudnn" },
-    Product { package: "hipdnn-host", kind: "cdylib", name: "hipdnn_host" },
-    Product { package: "cli", kind: "bin", name: "amdgpu-ep" },
+    Product { package: "backend-directx", kind: "cdylib", name: "directx-backend", backend: Some("directx") },
+    Product { package: "hip-host", kind: "cdylib", name: "hip-host", backend: None },
+    Product { package: "hipdnn-cudnn", kind: "cdylib", name: "hipdnn_cudnn", backend: Some("hip") },
+    Product { package: "hipdnn-host", kind: "cdylib", name: "hipdnn_host", backend: Some("hip") },
+    Product { package: "cli", kind: "bin", name: "amdgpu-ep", backend: None },
 ];
 
 /// The staged folder.
 pub struct Stage {
     pub root: PathBuf,
+    pub backends: Backends,
 }
 
 impl Stage {
     /// The execution provider library.
     pub fn umbrella(&self) -> PathBuf {
-        self.root.join("lib").join(library_file("amdgpu-ep"))
+        self.library("amdgpu-ep")
     }
 
     /// The hip backend, which the umbrella loads and tests register directly.
     pub fn backend(&self) -> PathBuf {
-        self.root.join("lib").join(library_file("hip-backend"))
+        self.library("hip-backend")
     }
 
     /// The libraries that are plugins: the umbrella and its backends.
     pub fn plugins(&self) -> Vec<PathBuf> {
-        let plugins =
-            PRODUCTS.iter().filter(|product| product.name == "amdgpu-ep" || product.name.ends_with("-backend"));
-        let plugins = plugins.filter(|product| product.kind == "cdylib");
-        plugins.map(|product| self.root.join("lib").join(library_file(product.name))).collect()
+        let plugins = self.products().filter(|product| product.kind == "cdylib");
+        let plugins = plugins.filter(|product| product.name == "amdgpu-ep" || product.name.ends_with("-backend"));
+        plugins.map(|product| self.library(product.name)).collect()
     }
 
     /// The libraries with hipDNN's interface.
     pub fn hipdnn_libraries(&self) -> Vec<PathBuf> {
-        let ours = PRODUCTS.iter().filter(|product| product.name.starts_with("hipdnn_"));
+        let ours = self.products().filter(|product| product.name.starts_with("hipdnn_"));
         ours.map(|product| self.library(product.name)).collect()
     }
 
@@ -102,8 +114,52 @@ impl Stage {
 
     /// Every staged library.
     pub fn libraries(&self) -> Vec<PathBuf> {
-        let libraries = PRODUCTS.iter().filter(|product| product.kind == "cdylib");
-        libraries.map(|product| self.root.join("lib").join(library_file(product.name))).collect()
+        let libraries = self.products().filter(|product| product.kind == "cdylib");
+        libraries.map(|product| self.library(product.name)).collect()
+    }
+
+    /// The files that are shipped.
+    pub fn shipped(&self) -> impl Iterator<Item = Shipped> {
+        self.products().map(|product| {
+            let is_program = product.kind == "bin";
+            Shipped { package: product.package, file: product.file(), is_program }
+        })
+    }
+
+    /// The packages that are shipped.
+    pub fn packages(&self) -> Vec<&'static str> {
+        self.products().map(|product| product.package).collect()
+    }
+
+    /// Copies what belongs to `backends` into `root`, as if it had been staged there with that choice.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn part(&self, backends: &Backends, root: PathBuf) -> Result<Stage> {
+        let part = Stage { root, backends: backends.clone() };
+        part.fill(|product| Ok(self.path(product)))?;
+        Ok(part)
+    }
+
+    fn products(&self) -> impl Iterator<Item = &'static Product> {
+        products(&self.backends)
+    }
+
+    fn path(&self, product: &Product) -> PathBuf {
+        self.root.join(if product.kind == "bin" { "bin" } else { "lib" }).join(product.file())
+    }
+
+    /// Copies each product from where `source` says it is, and removes those that an earlier choice left behind.
+    fn fill(&self, source: impl Fn(&Product) -> Result<PathBuf>) -> Result<()> {
+        for product in PRODUCTS {
+            let path = self.path(product);
+            if self.backends.include(product.backend) {
+                copy_atomically(&source(product)?, &path)?;
+            } else if path.exists() {
+                fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -114,55 +170,45 @@ pub struct Shipped {
     pub is_program: bool,
 }
 
-/// The files that are shipped.
-pub fn shipped() -> impl Iterator<Item = Shipped> {
-    PRODUCTS.iter().map(|product| {
-        let is_program = product.kind == "bin";
-        let file = match is_program {
-            true => format!("{}{}", product.name, std::env::consts::EXE_SUFFIX),
-            false => library_file(product.name),
-        };
-        Shipped { package: product.package, file, is_program }
-    })
-}
-
-/// The packages that are shipped.
-pub fn packages() -> Vec<&'static str> {
-    PRODUCTS.iter().map(|product| product.package).collect()
-}
-
 /// Builds every product with `profile` and stages it under `target/stage/<profile>`.
 ///
 /// # Errors
 /// When the build fails or a file cannot be written.
 pub fn run(workspace: &Workspace, profile: Profile) -> Result<Stage> {
-    let root = workspace.target().join("stage").join(profile.name());
-    run_into(workspace, profile, root)
+    run_with(workspace, profile, &Backends::all())
 }
 
-/// As [`run`], into `root`.
-pub fn run_into(workspace: &Workspace, profile: Profile, root: PathBuf) -> Result<Stage> {
+/// As [`run`], with some of the backends.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(workspace: &Workspace, profile: Profile, backends: &Backends) -> Result<Stage> {
+    let root = workspace.target().join("stage").join(profile.name());
+    run_into(workspace, profile, backends, root)
+}
+
+/// As [`run_with`], into `root`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_into(workspace: &Workspace, profile: Profile, backends: &Backends, root: PathBuf) -> Result<Stage> {
     let mut build = shell::cargo(workspace.root());
     build.args(["build", "--profile", profile.name()]);
-    run_build(&mut build, root)
+    run_build(&mut build, backends, root)
 }
 
-/// Stages what `build`, a build command of cargo with a profile and a target, makes of every product.
+/// Stages what `build`, a build command of cargo with a profile and a target, makes of the products.
 ///
 /// # Errors
 /// When the build fails or a file cannot be written.
-pub fn run_build(build: &mut Command, root: PathBuf) -> Result<Stage> {
-    let messages = shell::capture_stdout(with_products(build))?;
-    for product in PRODUCTS {
-        let built = artifact(&messages, product)
-            .with_context(|| format!("cargo built no {} of package {}", product.kind, product.package))?;
-        let (folder, file) = match product.kind {
-            "bin" => ("bin", format!("{}{}", product.name, std::env::consts::EXE_SUFFIX)),
-            _ => ("lib", library_file(product.name)),
-        };
-        copy_atomically(&built, &root.join(folder).join(file))?;
-    }
-    Ok(Stage { root })
+pub fn run_build(build: &mut Command, backends: &Backends, root: PathBuf) -> Result<Stage> {
+    let messages = shell::capture_stdout(with_products(build, backends))?;
+    let stage = Stage { root, backends: backends.clone() };
+    stage.fill(|product| {
+        artifact(&messages, product)
+            .with_context(|| format!("cargo built no {} of package {}", product.kind, product.package))
+    })?;
+    Ok(stage)
 }
 
 /// Builds the stand-in for MIGraphX and gives it MIGraphX's name, in a folder of its own: it is for tests only.
@@ -170,10 +216,10 @@ pub fn run_build(build: &mut Command, root: PathBuf) -> Result<Stage> {
 /// # Errors
 /// When the build fails or the file cannot be written.
 pub fn stand_in(workspace: &Workspace) -> Result<PathBuf> {
-    let product = Product { package: "migraphx-standin", kind: "cdylib", name: "migraphx_c" };
+    let product = Product { package: "migraphx-standin", kind: "cdylib", name: "migraphx_c", backend: None };
     let mut build = shell::cargo(workspace.root());
     build.args(["build", "--package", product.package]);
-    let messages = shell::capture_stdout(with_products(&mut build))?;
+    let messages = shell::capture_stdout(with_products(&mut build, &Backends::all()))?;
     let built = artifact(&messages, &product).context("cargo built no stand-in for MIGraphX")?;
     let file = workspace.target().join("migraphx-standin").join("libmigraphx_c.so.3");
     copy_atomically(&built, &file)?;
@@ -186,23 +232,28 @@ pub fn stand_in(workspace: &Workspace) -> Result<PathBuf> {
 /// # Errors
 /// When the build fails or a file cannot be written.
 pub fn simulating(workspace: &Workspace) -> Result<Stage> {
-    let stage = run_into(workspace, Profile::Dev, workspace.target().join("simulate"))?;
-    let product = Product { package: "backend-hip", kind: "cdylib", name: "hip-backend" };
+    let stage = run_into(workspace, Profile::Dev, &Backends::all(), workspace.target().join("simulate"))?;
+    let product = Product { package: "backend-hip", kind: "cdylib", name: "hip-backend", backend: Some("hip") };
     let mut build = shell::cargo(workspace.root());
     build.args(["build", "--features", "backend-hip/simulate"]);
-    let messages = shell::capture_stdout(with_products(&mut build))?;
+    let messages = shell::capture_stdout(with_products(&mut build, &Backends::all()))?;
     let built = artifact(&messages, &product).context("cargo built no backend with the simulator")?;
     copy_atomically(&built, &stage.backend())?;
     Ok(stage)
 }
 
-/// Has `build` choose every product, and report as JSON. What is chosen together shares its dependencies; alone, a package
+/// Has `build` choose the products, and report as JSON. What is chosen together shares its dependencies; alone, a package
 /// would have some of them built again with fewer features.
-fn with_products(build: &mut Command) -> &mut Command {
-    for product in PRODUCTS {
+fn with_products<'b>(build: &'b mut Command, backends: &Backends) -> &'b mut Command {
+    for product in products(backends) {
         build.args(["--package", product.package]);
     }
     build.args(["--message-format", "json-render-diagnostics"])
+}
+
+/// The products that are there with these backends.
+fn products(backends: &Backends) -> impl Iterator<Item = &'static Product> {
+    PRODUCTS.iter().filter(|product| backends.include(product.backend))
 }
 
 fn library_file(name: &str) -> String {
@@ -252,10 +303,36 @@ mod tests {
             not json
             {"reason":"compiler-artifact","manifest_path":"/r/crates/hip-host/Cargo.toml","target":{"kind":["cdylib","rlib"]},"filenames":["/t/libhip_host.rlib","/t/libhip_host.so"]}
             {"reason":"build-finished","success":true}"#;
-        let product = Product { package: "hip-host", kind: "cdylib", name: "hip-host" };
+        let product = Product { package: "hip-host", kind: "cdylib", name: "hip-host", backend: None };
         assert_eq!(artifact(messages, &product), Some(PathBuf::from("/t/libhip_host.so")));
-        let product = Product { package: "hip", kind: "cdylib", name: "hip" };
+        let product = Product { package: "hip", kind: "cdylib", name: "hip", backend: None };
         assert_eq!(artifact(messages, &product), None);
+    }
+
+    #[test]
+    fn a_part_has_its_backends_and_nothing_of_an_earlier_choice() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = Stage { root: folder.path().join("whole"), backends: Backends::all() };
+        for product in PRODUCTS {
+            let path = whole.path(product);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, product.package).unwrap();
+        }
+        let root = folder.path().join("part");
+        for (backends, wanted) in [
+            (
+                "hip,migraphx",
+                vec!["amdgpu-ep", "hip-backend", "migraphx-backend", "hip-host", "hipdnn_cudnn", "hipdnn_host"],
+            ),
+            ("migraphx", vec!["amdgpu-ep", "migraphx-backend", "hip-host"]),
+            ("none", vec!["amdgpu-ep", "hip-host"]),
+        ] {
+            let part = whole.part(&backends.parse().unwrap(), root.clone()).unwrap();
+            let wanted: Vec<PathBuf> = wanted.into_iter().map(|name| part.library(name)).collect();
+            assert_eq!(part.libraries(), wanted, "{backends}");
+            assert_eq!(fs::read_dir(root.join("lib")).unwrap().count(), wanted.len(), "{backends}");
+            assert!(wanted.iter().all(|file| file.is_file()) && part.command().is_file(), "{backends}");
+        }
     }
 
     #[test]

@@ -13,8 +13,8 @@ use crate::shard::Shard;
 use crate::stage::{self, Profile, Stage};
 use crate::workspace::Workspace;
 use crate::{
-    conformance, coverage, cpp, docs, engine, fuzz, hipdnn_link, junit, kernels, lanes, layers, migraphx, output,
-    pytest, rocm, shell, simulator, symbols, third_party, valgrind, wheel,
+    backends, conformance, coverage, cpp, docs, engine, fuzz, hipdnn_link, junit, kernels, lanes, layers, migraphx,
+    output, pytest, rocm, shell, simulator, symbols, third_party, valgrind, wheel,
 };
 
 /// Fits a log viewer; longer notes are wrapped.
@@ -192,6 +192,7 @@ fn steps() -> Vec<Step> {
     ));
     steps.push(Step::new("docs", "generated pages, links and the summary of the book", 5, docs::step));
     steps.push(Step::new("wheel", "the Python package in empty environments", 60, wheel::step));
+    steps.push(Step::new("backends", "staged and packed without hip, and with the umbrella alone", 30, backends::step));
     steps.push(Step::new(
         "legacy",
         "text generation in an ONNX Runtime with AMD's own provider inside",

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::stage::{self, Stage};
+use crate::backends::Backends;
+use crate::stage::Stage;
 use crate::test::{Context, Outcome};
 use crate::workspace::Workspace;
 use crate::{notices, pytest, setup, shell, symbols};
@@ -25,7 +26,7 @@ pub fn pack(workspace: &Workspace, interpreter: &Path, stage: &Stage, folder: &P
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let notices = stage.root.join("THIRD-PARTY-NOTICES.txt");
-    fs::write(&notices, notices::text(workspace, &stage::packages())?)
+    fs::write(&notices, notices::text(workspace, &stage.packages())?)
         .with_context(|| format!("cannot write {}", notices.display()))?;
     let mut script = Command::new(interpreter);
     script.arg(workspace.path("python/make_wheel.py")).arg("--notices").arg(&notices);
@@ -50,16 +51,30 @@ pub fn step(context: &Context<'_>) -> Result<Outcome> {
     let python = context.python()?;
     let folder = context.workspace.target().join("wheel");
     let wheel = pack(context.workspace, &python.interpreter, context.stage()?, &folder)?;
-    check(context.workspace, python, &wheel)
+    check(context.workspace, python, &wheel, &Backends::all())
 }
 
-/// Installs a wheel into empty environments and uses it as its README says.
+/// Installs a wheel with these backends into empty environments and uses it as its README says.
 ///
 /// # Errors
 /// When a test fails.
-pub fn check(workspace: &Workspace, python: &setup::Python, wheel: &Path) -> Result<Outcome> {
+pub fn check(workspace: &Workspace, python: &setup::Python, wheel: &Path, backends: &Backends) -> Result<Outcome> {
     let auditor = setup::tools(workspace, "wheel-tools", "requirements-wheel.txt", "auditwheel")?;
     pytest::run(workspace, python, "wheel", |pytest| {
         pytest.arg("tests/wheel").env("AMDGPU_EP_WHEEL", wheel).env("AMDGPU_EP_WHEEL_AUDITOR", auditor);
+        pytest.env("AMDGPU_EP_WHEEL_BACKENDS", backends.to_string());
+    })
+}
+
+/// Packs part of what is staged, and looks at the files in the wheel.
+///
+/// # Errors
+/// When the wheel lacks a file, or has one too many.
+pub fn check_part(context: &Context<'_>, part: &Stage) -> Result<Outcome> {
+    let python = context.python()?;
+    let wheel = pack(context.workspace, &python.interpreter, part, &part.root.join("wheel"))?;
+    pytest::run(context.workspace, python, "wheel-part", |pytest| {
+        pytest.args(["tests/wheel/test_wheel.py", "-k", "record or our_libraries or network"]);
+        pytest.env("AMDGPU_EP_WHEEL", wheel).env("AMDGPU_EP_WHEEL_BACKENDS", part.backends.to_string());
     })
 }

@@ -47,6 +47,7 @@ mod trust;
 
 pub use backend::{BackendOption, BackendOptions, BackendTable};
 pub use error::{OptionsError, Part, Problem, Warning};
+pub use nearest::nearest;
 pub use prefix::{ConfigKey, Namespace, Prefixes};
 pub use profile::{Profile, UnknownProfile};
 pub use session::{may_set, may_set_for_runs};

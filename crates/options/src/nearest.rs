@@ -1,4 +1,4 @@
-//! Which option did the user mean? Nearest names by edit distance.
+//! Which name did the user mean? The nearest ones by edit distance.
 
 /// More suggestions than this stop being a help.
 const MAX_SUGGESTIONS: usize = 3;
@@ -6,8 +6,8 @@ const MAX_SUGGESTIONS: usize = 3;
 /// Longest name worth comparing; beyond it nothing can be near.
 const MAX_CHARS: usize = 64;
 
-/// Of the option names in `known` those nearest to `name`, best first; empty when nothing is near enough to be meant.
-pub(super) fn nearest(name: &str, known: impl IntoIterator<Item = &'static str>) -> Vec<&'static str> {
+/// Of the names in `known` those nearest to `name`, best first; empty when nothing is near enough to be meant.
+pub fn nearest(name: &str, known: impl IntoIterator<Item = &'static str>) -> Vec<&'static str> {
     let wanted = comparable(name);
     if wanted.is_empty() || wanted.len() > MAX_CHARS {
         return Vec::new();

@@ -30,7 +30,10 @@ pub(crate) fn files(backend: &BackendName, own: Option<PathBuf>, folders: Option
 pub(super) fn help(backend: &BackendName) -> String {
     match backend.stem() {
         Some(stem) => {
-            format!("put {} beside libamdgpu-ep, or name its folder in {PATH_VARIABLE}", file_name(stem))
+            let file = file_name(stem);
+            format!(
+                "put {file} beside libamdgpu-ep, or name its folder in {PATH_VARIABLE}; profile=auto uses a backend that is there"
+            )
         }
         None => "backend_library names a plugin library of ONNX Runtime".to_owned(),
     }

@@ -1,0 +1,129 @@
+//! Which backends are built, staged and packed (`--backends`), and the step that checks what is left without some of them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Error, Result, bail};
+
+use crate::test::{Context, Outcome};
+use crate::{pytest, wheel};
+
+/// The word for the umbrella alone.
+const NONE: &str = "none";
+
+/// Every backend by the name of its profile, and whether this platform has it.
+const KNOWN: [(&str, bool); 4] = [("migraphx", true), ("hip", true), ("hipgpu", true), ("directx", cfg!(windows))];
+
+/// What the step stages: without our own engine, and the umbrella alone.
+const PARTS: [(&str, &str); 2] = [("without-hip", "migraphx,hipgpu"), ("umbrella-alone", NONE)];
+
+/// A choice of backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backends(BTreeSet<&'static str>);
+
+impl Backends {
+    /// All that this platform has.
+    pub fn all() -> Self {
+        Self(here().collect())
+    }
+
+    /// Whether what belongs to `backend` is chosen; what belongs to none always is.
+    pub fn include(&self, backend: Option<&str>) -> bool {
+        backend.is_none_or(|name| self.0.contains(name))
+    }
+}
+
+fn here() -> impl Iterator<Item = &'static str> {
+    KNOWN.iter().filter(|(_, is_here)| *is_here).map(|&(name, _)| name)
+}
+
+impl fmt::Display for Backends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = here().filter(|name| self.0.contains(name)).collect();
+        f.write_str(if names.is_empty() { NONE.to_owned() } else { names.join(",") }.as_str())
+    }
+}
+
+impl FromStr for Backends {
+    type Err = Error;
+
+    fn from_str(list: &str) -> Result<Self> {
+        if list.trim() == NONE {
+            return Ok(Self(BTreeSet::new()));
+        }
+        list.split(',').map(|name| backend(name.trim())).collect::<Result<_>>().map(Self)
+    }
+}
+
+fn backend(name: &str) -> Result<&'static str> {
+    match KNOWN.iter().find(|(known, _)| *known == name) {
+        Some((known, true)) => Ok(known),
+        Some((known, false)) => bail!("the backend {known} exists on Windows only"),
+        None => {
+            let names = || KNOWN.iter().map(|&(name, _)| name);
+            let meant = options::nearest(name, names()).first().map(|meant| format!("; did you mean {meant}?"));
+            let all = names().collect::<Vec<_>>().join(", ");
+            bail!("there is no backend {name:?}, only {all}, or {NONE} alone{}", meant.unwrap_or_default())
+        }
+    }
+}
+
+/// Stages parts of what is built, runs sessions with each, and packs the smallest as a wheel.
+///
+/// # Errors
+/// When a test fails.
+pub fn step(context: &Context<'_>) -> Result<Outcome> {
+    let mut notes = Vec::new();
+    for (name, list) in PARTS {
+        let backends: Backends = list.parse()?;
+        let part = context.stage()?.part(&backends, context.workspace.target().join("stage").join(name))?;
+        match pytest::backend_choice(context, name, &part)? {
+            Outcome::Passed(note) => notes.push(format!("{name}: {note}")),
+            skipped => return Ok(skipped),
+        }
+        if list == NONE {
+            wheel::check_part(context, &part)?;
+            notes.push("its wheel".into());
+        }
+    }
+    Ok(Outcome::Passed(notes.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_and_printed_in_the_tables_order() {
+        for (list, printed) in [("hip", "hip"), ("hip, migraphx", "migraphx,hip"), ("none", "none")] {
+            assert_eq!(list.parse::<Backends>().unwrap().to_string(), printed);
+        }
+        let all = Backends::all();
+        assert_eq!(all.to_string().parse::<Backends>().unwrap(), all);
+        assert_eq!(all.include(Some("directx")), cfg!(windows));
+        let none: Backends = "none".parse().unwrap();
+        assert!(none.include(None) && !none.include(Some("hip")));
+    }
+
+    #[test]
+    fn an_unknown_name_gets_the_nearest_spelling() {
+        for (typo, words) in [
+            ("migrafx", "did you mean migraphx?"),
+            ("hip,hipgpuu", "there is no backend \"hipgpuu\""),
+            ("hip,hipgpuu", "did you mean hipgpu?"),
+            ("", "only migraphx, hip, hipgpu, directx, or none alone"),
+            ("none,hip", "there is no backend \"none\""),
+        ] {
+            let message = typo.parse::<Backends>().unwrap_err().to_string();
+            assert!(message.contains(words), "{typo}: {message}");
+        }
+    }
+
+    #[cfg(not(windows))]
+    #[test]
+    fn a_backend_of_another_platform_is_refused_with_the_reason() {
+        let message = "hip,directx".parse::<Backends>().unwrap_err().to_string();
+        assert!(message.contains("Windows only"), "{message}");
+    }
+}
