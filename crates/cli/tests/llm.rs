@@ -178,6 +178,23 @@ fn without_a_device_the_processor_is_used_and_said() {
 }
 
 #[test]
+fn a_named_profile_without_a_device_is_an_error() {
+    let Some(bench) = Bench::new() else { return };
+    for (profile, legacy) in [("hip", false), ("migraphx", true), ("hipgpu", false)] {
+        let mut command = bench.with_provider("generate", &["Hello", "--max-new-tokens", "3", "--profile", profile]);
+        command.env("AMDGPU_EP_DRIVER", "amd").env("AMDGPU_EP_HIP_LIBRARY", "there-is-no-such-library.so");
+        let output = feed(command, b"");
+        let said = stderr(&output);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{profile}: {said}");
+        let problem = format!("profile {profile} cannot be used: no usable AMD GPU. Reason: plugin: it is registered");
+        for part in [problem.as_str(), "help: ", "profile=auto"] {
+            assert!(said.contains(part), "{part:?} is not in {said}");
+        }
+        assert_eq!(said.contains("MIGraphX: "), legacy, "{profile}: {said}");
+    }
+}
+
+#[test]
 fn a_library_that_is_not_there_is_an_error() {
     let Some(bench) = Bench::new() else { return };
     let mut by_variable = bench.command("generate", &["Hello"]);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use options::{Options, Origin};
+use options::{Options, Origin, Profile};
 use ort::AsPointer;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
@@ -77,7 +77,8 @@ pub(crate) struct Opened {
 /// own settings, `entries` what the provider may want to know about the model.
 ///
 /// # Errors
-/// When an option is wrong, when a session cannot be made on a device that is there, or when a GPU is required and missing.
+/// When an option is wrong, when a session cannot be made on a device that is there, or when nothing can run what the caller
+/// named: a GPU, a profile or a backend's library.
 pub(crate) fn open(
     runtime: &Runtime,
     request: Option<&ProviderRequest>,
@@ -90,19 +91,21 @@ pub(crate) fn open(
         return Ok(Opened { session: cpu()?, attached: Attached::Cpu, notices: Vec::new() });
     };
     // A misspelled option is an error on machines without a GPU too.
-    check_options(&request.options, entries)?;
+    let named = Named::of(&checked_options(&request.options, entries)?);
     let mut reasons = Vec::new();
     match by_plugin(runtime, request, entries, model, &builder) {
         Ok((session, attached)) => return Ok(Opened { session, attached, notices: Vec::new() }),
         Err(Missed::Unavailable(reason)) => reasons.push(format!("plugin: {}", reason.trim())),
         Err(Missed::Failed(error)) => return Err(error),
     }
-    match by_legacy_name(request, model, &builder) {
-        Ok(session) => {
-            let notice = format!("{AMDGPU} is not available ({}); using {LEGACY}", reasons.join("; "));
-            return Ok(Opened { session, attached: Attached::Legacy, notices: vec![notice] });
+    if named.may_be_legacy() {
+        match by_legacy_name(request, model, &builder) {
+            Ok(session) => {
+                let notice = format!("{AMDGPU} is not available ({}); using {LEGACY}", reasons.join("; "));
+                return Ok(Opened { session, attached: Attached::Legacy, notices: vec![notice] });
+            }
+            Err(reason) => reasons.push(format!("{LEGACY}: {}", reason.trim())),
         }
-        Err(reason) => reasons.push(format!("{LEGACY}: {}", reason.trim())),
     }
     let reasons = reasons.join("; ");
     if request.require_gpu {
@@ -111,9 +114,47 @@ pub(crate) fn open(
             help: "run `amdgpu-ep doctor` to find out why, or do not require a GPU to run on the CPU".to_owned(),
         });
     }
+    if let Some(what) = named.what() {
+        return Err(Error::Provider {
+            problem: format!("{what} cannot be used: no usable AMD GPU. Reason: {reasons}"),
+            help: "run `amdgpu-ep doctor` to find out why, or name no backend (profile=auto) to run on the CPU"
+                .to_owned(),
+        });
+    }
     let session = cpu()?;
     let notice = format!("no usable AMD GPU; running on the CPU. Reason: {reasons}");
     Ok(Opened { session, attached: Attached::Cpu, notices: vec![notice] })
+}
+
+/// The backend that the caller named. Only where none is named may the CPU run the model instead.
+#[derive(Clone, Debug, PartialEq)]
+enum Named {
+    Nothing,
+    Profile(Profile),
+    Library(PathBuf),
+}
+
+impl Named {
+    fn of(options: &Options) -> Named {
+        match (&options.backend_library, options.profile) {
+            (Some(library), _) => Named::Library(library.clone()),
+            (None, Profile::Auto) => Named::Nothing,
+            (None, profile) => Named::Profile(profile),
+        }
+    }
+
+    /// Whether AMD's provider inside of ONNX Runtime, which is MIGraphX, is what the caller named.
+    fn may_be_legacy(&self) -> bool {
+        matches!(self, Named::Nothing | Named::Profile(Profile::Migraphx | Profile::Optimized))
+    }
+
+    fn what(&self) -> Option<String> {
+        match self {
+            Named::Nothing => None,
+            Named::Profile(profile) => Some(format!("profile {profile}")),
+            Named::Library(library) => Some(format!("backend_library {}", library.display())),
+        }
+    }
 }
 
 /// Why there is no session on the plugin.
@@ -130,8 +171,8 @@ impl From<Error> for Missed {
     }
 }
 
-/// Checks the options of the provider and of its backends as the provider itself does.
-fn check_options(options: &[(String, String)], entries: &[(String, String)]) -> Result<()> {
+/// Reads the options of the provider and of its backends as the provider itself does.
+fn checked_options(options: &[(String, String)], entries: &[(String, String)]) -> Result<Options> {
     let prefixed: Vec<(String, &str)> = options
         .iter()
         .map(|(key, value)| (format!("ep.{}.{key}", AMDGPU.to_ascii_lowercase()), value.as_str()))
@@ -139,7 +180,7 @@ fn check_options(options: &[(String, String)], entries: &[(String, String)]) -> 
     let given = prefixed.iter().map(|(key, value)| (key.as_str(), *value));
     let entries = entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let checked = Options::parse(AMDGPU, Origin::Trusted, given.chain(entries));
-    checked.map(drop).map_err(|error| {
+    checked.map(|(options, _)| options).map_err(|error| {
         let text = error.to_string();
         let (problem, help) = text.split_once("\n  help: ").unwrap_or((&text, "docs/options.md lists the options"));
         Error::request(problem, help)
@@ -188,7 +229,9 @@ fn by_legacy_name(
     builder: impl Fn() -> Result<SessionBuilder>,
 ) -> Result<Session, String> {
     let mut builder = builder().map_err(|error| error.to_string())?;
-    ffi::append_by_name(builder.ptr_mut(), LEGACY, &request.options).map_err(|error| error.to_string())?;
+    // It has no profiles, and refuses options that it does not know.
+    let options: Vec<_> = request.options.iter().filter(|(key, _)| key != "profile").cloned().collect();
+    ffi::append_by_name(builder.ptr_mut(), LEGACY, &options).map_err(|error| error.to_string())?;
     builder.commit_from_file(model).map_err(|error| error.to_string())
 }
 
@@ -244,6 +287,24 @@ mod tests {
         for name in ["", "migraphx", "rocm", "hip", "cuda", "executionprovider", "amdgpu "] {
             assert_eq!(normalise(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_backend_is_named_by_its_profile_or_its_library() {
+        let named =
+            |key: &str, value: &str| Named::of(&checked_options(&[(key.to_owned(), value.to_owned())], &[]).unwrap());
+        for (profile, legacy) in [("migraphx", true), ("optimize", true), ("hip", false), ("eager", false)] {
+            let named = named("profile", profile);
+            assert_eq!(named.what(), Some(format!("profile {profile}")));
+            assert_eq!(named.may_be_legacy(), legacy, "{profile}");
+        }
+        assert_eq!(named("profile", "auto"), Named::Nothing);
+        assert!(Named::Nothing.may_be_legacy());
+        let library = named("backend_library", "/lib/libother.so");
+        assert_eq!(
+            (library.what().unwrap().as_str(), library.may_be_legacy()),
+            ("backend_library /lib/libother.so", false)
+        );
     }
 
     #[test]
