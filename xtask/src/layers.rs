@@ -1,4 +1,5 @@
-//! The layer rule: a crate uses only crates of lower layers. The table mirrors docs/architecture.md.
+//! The layer rule: a crate uses only crates of lower layers. `docs::sizes` draws the table and checks docs/architecture.md
+//! against it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use crate::{output, shell};
 
 /// Where a crate stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub enum Place {
     /// Below every layer: any crate may use it, and it uses none.
     Floor,
     /// May use every crate of a lower layer.
@@ -21,7 +22,8 @@ enum Place {
     Development,
 }
 
-const TABLE: [(&str, Place); 25] = [
+/// Every crate of `crates/` and its place.
+pub const TABLE: [(&str, Place); 25] = [
     ("dylib", Place::Floor),
     ("ort-ep-sys", Place::Layer(0)),
     ("hip", Place::Layer(0)),

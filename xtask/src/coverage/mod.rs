@@ -12,6 +12,7 @@ use serde_json::json;
 
 use self::lines::Lines;
 use self::tools::Instrumented;
+use crate::backends::Backends;
 use crate::setup::{self, Python};
 use crate::stage::{self, Stage};
 use crate::test::{Context, Outcome};
@@ -67,7 +68,7 @@ fn measure(workspace: &Workspace, python: &Python) -> Result<Measured> {
         Err(reason) => return Ok(Measured::Skipped(reason.to_string())),
     };
     build.forget_runs()?;
-    let stage = stage::run_build(build.cargo().arg("build"), build.folder().join("stage"))?;
+    let stage = stage::run_build(build.cargo().arg("build"), &Backends::all(), build.folder().join("stage"))?;
     // The plain steps judge the tests. Here a test may also fail because instrumented code allocates, takes longer or writes files.
     let mut notes = Vec::new();
     for (name, ran) in

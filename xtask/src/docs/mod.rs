@@ -4,6 +4,7 @@ mod excerpts;
 mod links;
 mod plots;
 mod promises;
+mod sizes;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -104,6 +105,7 @@ fn generated(workspace: &Workspace) -> Result<Vec<(String, String)>> {
     files.push((kernels::page::FILE.to_owned(), kernels::page::text(workspace)?));
     files.push((promises::PAGE.to_owned(), promises::page(workspace)?));
     files.extend(plots::all(workspace)?);
+    files.extend(sizes::all(workspace)?);
     Ok(files)
 }
 
