@@ -32,15 +32,15 @@ pytestmark = pytest.mark.environment(AMDGPU_EP_DRIVER="host")
 # Ways of the `broken` example, and words of the answer to a session that asks for it.
 BROKEN = {
     "error": ["CreateEpFactories was told to fail"],
-    "zero": ["CreateEpFactories", "no factory was made"],
-    "null_factory": ["CreateEpFactories", "no factory was made"],
-    "no_create_ep": ["makes no execution providers"],
-    "no_release_ep": ["does not take them back"],
-    "factory_stamp=21": ["makes no execution providers"],
+    "zero": ["CreateEpFactories", "returned no factory"],
+    "null_factory": ["CreateEpFactories", "returned no factory"],
+    "no_create_ep": ["can't create or can't release"],
+    "no_release_ep": ["can't create or can't release"],
+    "factory_stamp=21": ["can't create or can't release"],
     "ep_error": ["CreateEp was told to fail"],
-    "null_ep": ["no execution provider was made"],
+    "null_ep": ["returned no execution provider"],
     "no_capability": ["has no GetCapability"],
-    "ep_stamp=22": ["made for API 22", "23"],
+    "ep_stamp=22": ["built for API 22", "23"],
 }
 
 
@@ -78,8 +78,8 @@ def at_infos(settings):
 @pytest.mark.parametrize(
     "mode, words",
     [
-        ("null_allocator", ["made no allocator"]),
-        ("no_release_allocator", ["does not take them back"]),
+        ("null_allocator", ["returned no allocator"]),
+        ("no_release_allocator", ["can't create or can't release"]),
         ("registry_error", ["GetKernelRegistry was told to fail"]),
     ],
 )
@@ -123,12 +123,12 @@ def empty_file(folder):
 
 
 def cut_to(kept):
-    """A library cut short, which the loader would map and crash over."""
+    """A library truncated, which the loader would map and crash over."""
 
     def truncated(folder):
         whole = example("hooks").read_bytes()
         folder.backend().write_bytes(whole[: int(len(whole) * kept)])
-        return ["libmigraphx-backend.so", "cut short"]
+        return ["libmigraphx-backend.so", "truncated"]
 
     truncated.__name__ = f"cut_to_{kept}"
     return truncated

@@ -138,7 +138,7 @@ def backend_with_zero_factories(folder):
     """EP_FAIL."""
     folder.put(example("broken"))
     with folder.registered() as found:
-        refused(found, "EP_FAIL", "no factory was made", profile="migraphx")
+        refused(found, "EP_FAIL", "returned no factory", profile="migraphx")
 
 
 @row(pytest.mark.environment(BROKEN="null_ep"))
@@ -146,7 +146,7 @@ def backend_with_a_null_ep(folder):
     """EP_FAIL while the session is created."""
     folder.put(example("broken"))
     with folder.registered() as found:
-        refused(found, "EP_FAIL", "no execution provider was made", profile="migraphx")
+        refused(found, "EP_FAIL", "returned no execution provider", profile="migraphx")
 
 
 @row(pytest.mark.environment(AMDGPU_EP_HIP_LIBRARY="/no/such/libamdhip64.so"))

@@ -91,7 +91,7 @@ def the_compiler_makes_models():
     blob = ort.ModelCompiler(settings(), SOURCE, embed_compiled_data_into_model=True).compile_to_bytes()
     is_right(session(blob))
     nowhere = ort.ModelCompiler(settings(), SOURCE, embed_compiled_data_into_model=False)
-    expect_error(nowhere.compile_to_bytes, "there is no place for the files", "help: set ep.context_file_path")
+    expect_error(nowhere.compile_to_bytes, "the path of the compiled model is not known", "help: set ep.context_file_path")
 
 
 def models_without_a_path_find_their_files():
@@ -191,13 +191,13 @@ def wrong_files_are_refused():
         refused_file(f"../{os.path.basename(secret)}", "names the file \"../", "only files in")
         refused_file(secret, "names the file", "only files in")
         os.symlink(secret, path("link.hipctx"))
-        refused_file("link.hipctx", "a link that leads elsewhere")
+        refused_file("link.hipctx", "a link to a file outside")
     finally:
         os.remove(secret)
-    refused_file("gone.hipctx", "gone.hipctx can't be read", "help: keep a model's files beside it")
+    refused_file("gone.hipctx", "could not read", "gone.hipctx", "help: keep the model's files next to it")
     refused_file("source.onnx", "it is no partition of the hip backend")
     os.mkdir(path("folder.hipctx"))
-    refused_file("folder.hipctx", "which is no file")
+    refused_file("folder.hipctx", "which is not a file")
 
 
 def a_place_that_cannot_be_written_is_named():

@@ -1,7 +1,7 @@
-//! A plugin for tests that breaks the rules, in the way `BROKEN` says when it is loaded. Written on the bare tables,
-//! because the SDK would not let it.
+//! A test plugin that breaks the rules in the way the variable `BROKEN` says at load time. It is written on the raw
+//! tables, because the SDK would not allow it.
 //!
-//! It claims nothing: a session that gets past it runs on other providers.
+//! It claims no nodes: a session that gets past it runs on other providers.
 #![allow(missing_docs)]
 use std::{
     ffi::{c_char, c_void},
@@ -11,14 +11,14 @@ use std::{
 
 use ort_ep_sys as sys;
 
-/// The runtime's entry, for making statuses.
+/// The runtime's entry point, needed to create statuses.
 static BASE: AtomicPtr<sys::OrtApiBase> = AtomicPtr::new(ptr::null_mut());
 
 fn is(mode: &str) -> bool {
     std::env::var("BROKEN").is_ok_and(|found| found == mode)
 }
 
-/// The number behind `name=`, if that is the way to break.
+/// The number after `name=`, if that is the fault to show.
 fn number(name: &str) -> Option<u32> {
     std::env::var("BROKEN").ok()?.strip_prefix(name)?.strip_prefix('=')?.parse().ok()
 }
@@ -32,7 +32,7 @@ fn status(text: &std::ffi::CStr) -> sys::Status {
 }
 
 /// # Safety
-/// Only ONNX Runtime calls it, or a library that does as ONNX Runtime does.
+/// Only ONNX Runtime, or a library that behaves like it, may call this.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn CreateEpFactories(
     _: *const c_char,
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn CreateEpFactories(
 /// As above; `factory` came from `CreateEpFactories`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ReleaseEpFactory(factory: *mut sys::OrtEpFactory) -> sys::Status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     drop(unsafe { Box::from_raw(factory) });
     if is("release_error") { status(c"ReleaseEpFactory was told to fail") } else { ptr::null_mut() }
 }
@@ -102,10 +102,10 @@ unsafe extern "system" fn create_ep(
     if is("registry_error") {
         ep.GetKernelRegistry = Some(get_no_registry);
     }
-    // Beyond what older tables have: a stamp below it says that this is not there, whatever the memory holds.
+    // This slot is newer than the stamp: a smaller stamp says that the slot does not exist, whatever the memory holds.
     if number("ep_stamp").is_some_and(|stamp| stamp < sys::MAX_API_VERSION) {
         let trap = ptr::without_provenance::<c_void>(8);
-        // SAFETY: never called, because nobody may look at a slot that the stamp does not cover.
+        // SAFETY: never called, because a slot beyond the stamp must not be read.
         ep.GetEpContextDataCallbackSupport = unsafe { std::mem::transmute::<*const c_void, Option<_>>(trap) };
     }
     // SAFETY: a valid out-pointer.

@@ -1,7 +1,7 @@
-//! A plugin that writes down what it sees of a model, as `key = value` lines.
+//! A plugin that writes what it sees of a model to a file, as `key = value` lines.
 //!
-//! It attaches to the processor, runs `Mul` by compiling it and `LeakyRelu` and `DepthToSpace` by kernels, and leaves
-//! the rest to ONNX Runtime. The option `report` names the file to write.
+//! It attaches to the CPU, compiles `Mul`, runs `LeakyRelu` and `DepthToSpace` with kernels, and leaves the rest to
+//! ONNX Runtime. The option `report` names the file to write.
 #![deny(unsafe_code)]
 use std::{
     fmt::Display,
@@ -21,7 +21,7 @@ use ort_ep::{
 
 ort_ep::plugin!(|_: Registration<'_>| Ok(Box::new(Inspector::default()) as Box<dyn Factory>));
 
-/// Where the lines go; nowhere without the option.
+/// Where the lines go; without the option they are dropped.
 #[derive(Clone, Default)]
 struct Report(Arc<Mutex<Option<File>>>);
 
@@ -253,7 +253,7 @@ fn describe_tensor(tensor: Tensor<'_>) -> Result<String> {
     })
 }
 
-/// Multiplies two tensors of one shape, or one by a scalar.
+/// Multiplies two tensors of the same shape, or a tensor by a scalar.
 struct Product {
     report: Report,
 }
@@ -325,7 +325,7 @@ impl InspectorKernel {
 
 impl Kernel for InspectorKernel {
     fn compute(&self, context: &KernelContext<'_>) -> Result<()> {
-        let alpha = self.alpha.ok_or_else(|| Error::not_implemented("this kernel is only looked at"))?;
+        let alpha = self.alpha.ok_or_else(|| Error::not_implemented("this kernel is only inspected"))?;
         let x = input(context, 0)?;
         let mut y = context.output(0, x.shape()?)?.ok_or_else(|| Error::invalid_argument("no output"))?;
         for (y, &x) in y.as_mut_slice::<f32>()?.iter_mut().zip(x.as_slice::<f32>()?) {

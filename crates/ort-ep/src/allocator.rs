@@ -1,4 +1,4 @@
-//! Memory that ONNX Runtime asks a plugin for.
+//! Memory that a plugin allocates for ONNX Runtime.
 use std::ptr::NonNull;
 
 use crate::{Result, view::RawStream};
@@ -8,32 +8,32 @@ pub use crate::ffi::{AllocatorHandle, HostBlock};
 /// A block of memory that is freed when dropped.
 ///
 /// # Safety
-/// The address is the start of as many bytes as were asked for, aligned to 256 bytes, not shared with any other live
-/// block, and stays so until the block is dropped. If `HOST_READABLE` is true, the host may read and write them like
+/// The address is the start of as many bytes as were requested, aligned to 256 bytes. No other live block shares them,
+/// and they stay valid until the block is dropped. If `HOST_READABLE` is true, the host may read and write them like
 /// ordinary memory.
 pub unsafe trait Block: Send + 'static {
     /// True if the bytes are ordinary host memory.
     const HOST_READABLE: bool = false;
 
-    /// Where the block starts.
+    /// The start of the block.
     fn address(&self) -> NonNull<u8>;
 }
 
-/// Hands out blocks. The SDK keeps the blocks ONNX Runtime holds, so freeing an unknown address, freeing twice and
+/// Allocates blocks. The SDK tracks the blocks ONNX Runtime holds, so freeing an unknown address, freeing twice and
 /// freeing null are harmless.
 pub trait Allocator: Send + Sync + 'static {
-    /// The kind of block handed out.
+    /// The type of block.
     type Block: Block;
 
-    /// True if [`alloc`](Self::alloc) makes use of the stream it is told.
+    /// True if [`alloc`](Self::alloc) uses the stream it is given.
     const STREAM_AWARE: bool = false;
-    /// True if [`shrink`](Self::shrink) gives cached memory back. ONNX Runtime then treats the allocator as an arena.
+    /// True if [`shrink`](Self::shrink) releases cached memory. ONNX Runtime then treats the allocator as an arena.
     const SHRINKS: bool = false;
 
-    /// Makes a block of at least `bytes` bytes, for work on `stream` if it is known.
+    /// Allocates a block of at least `bytes` bytes, for work on `stream` if it is known.
     ///
     /// # Errors
-    /// Out of memory: ONNX Runtime is told so, and the message is logged.
+    /// Out of memory: the allocation fails in ONNX Runtime, and the message is logged.
     fn alloc(&self, bytes: usize, stream: Option<RawStream>) -> Result<Self::Block>;
 
     /// Takes a block back. Work that uses it may still be queued on a device.
@@ -46,31 +46,31 @@ pub trait Allocator: Send + Sync + 'static {
         None
     }
 
-    /// Gives cached memory back.
+    /// Releases cached memory.
     ///
     /// # Errors
-    /// Whatever the device reports.
+    /// Any error of the device.
     fn shrink(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// Counters under the names ONNX Runtime's own arena uses.
+/// Counters with the names ONNX Runtime's own arena uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocatorStats {
-    /// The most bytes that may be taken from the device; 0 if there is no limit.
+    /// The limit on bytes allocated from the device; 0 if there is no limit.
     pub limit: u64,
-    /// Bytes in blocks that are handed out.
+    /// Bytes in blocks that are in use.
     pub in_use: u64,
-    /// Bytes taken from the device, cached blocks included.
+    /// Bytes allocated from the device, including cached blocks.
     pub total_allocated: u64,
-    /// The most bytes that were handed out at once.
+    /// The peak of `in_use`.
     pub max_in_use: u64,
-    /// How many requests were served.
+    /// Number of requests served.
     pub num_allocs: u64,
-    /// How many requests needed new memory from the device.
+    /// Number of requests that needed new memory from the device.
     pub num_arena_extensions: u64,
-    /// How often cached memory was given back.
+    /// Number of times cached memory was released.
     pub num_arena_shrinkages: u64,
     /// The largest request.
     pub max_alloc_size: u64,
@@ -92,7 +92,7 @@ impl AllocatorStats {
     }
 }
 
-/// Ordinary memory: for execution providers that compute on the host.
+/// Ordinary memory, for execution providers that compute on the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostAllocator;
 

@@ -1,35 +1,35 @@
-//! Files beside a model that it names.
+//! Files that a model refers to by name.
 use std::path::{Component, Path, PathBuf};
 
 use crate::{Error, ErrorCode, Result};
 
-/// The file that a model names. It must lie in the model's folder or below: a model must not make the process read
-/// anything else.
+/// Resolves a file name found in a model. The file must be in the model's folder or below it: a model must not make the
+/// process read any other file.
 ///
 /// # Errors
-/// The name leads elsewhere, or there is no such file.
+/// The name points outside the folder, or there is no such file.
 pub fn resolve(folder: &Path, name: &str) -> Result<PathBuf> {
     let refused = |why: &str| {
         let folder = folder.display();
-        let text = format!("the model names the file {name:?}, {why}: only files in {folder} and below are read");
+        let text = format!("the model refers to the file {name:?}, {why}: only files in {folder} and below are read");
         Error::new(ErrorCode::InvalidGraph, text)
     };
-    // Both separators count everywhere, so that a model means the same on every system.
+    // Both separators are checked on every platform, so that a model means the same everywhere.
     let plain = name.split(['/', '\\']).all(|part| part != "..")
         && Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
         && !name.starts_with('\\')
         && !name.contains(':');
     if name.is_empty() || !plain {
-        return Err(refused("which is no name relative to it"));
+        return Err(refused("which is not a relative path"));
     }
     let path = folder.join(name);
     let found = path.canonicalize().map_err(|error| unreadable(&path, &error))?;
     let root = folder.canonicalize().map_err(|error| unreadable(folder, &error))?;
     if !found.starts_with(&root) {
-        return Err(refused("a link that leads elsewhere"));
+        return Err(refused("a link to a file outside"));
     }
     if !found.is_file() {
-        return Err(refused("which is no file"));
+        return Err(refused("which is not a file"));
     }
     Ok(found)
 }
@@ -40,7 +40,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
         _ => ErrorCode::InvalidGraph,
     };
     let path = path.display();
-    Error::new(code, format!("the file {path} can't be read: {error}\n  help: keep a model's files beside it"))
+    Error::new(code, format!("could not read {path}: {error}\n  help: keep the model's files next to it"))
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
         std::os::unix::fs::symlink("../secret", folder.join("out")).unwrap();
         std::os::unix::fs::symlink("own", folder.join("in")).unwrap();
         assert_eq!(std::fs::read(resolve(&folder, "in").unwrap()).unwrap(), b"own");
-        assert!(resolve(&folder, "out").unwrap_err().message().contains("a link that leads elsewhere"));
+        assert!(resolve(&folder, "out").unwrap_err().message().contains("a link to a file outside"));
     }
 
     #[test]

@@ -3,10 +3,10 @@ use std::collections::HashMap;
 
 use crate::{Result, view::Node};
 
-/// For each node, the earlier nodes whose values it uses. `nodes` are in the graph's order.
+/// For each node, the earlier nodes that produce its inputs. `nodes` are in the graph's order.
 ///
 /// # Errors
-/// The runtime refused to describe a node.
+/// The runtime could not describe a node.
 pub fn makers(nodes: &[Node<'_>]) -> Result<Vec<Vec<usize>>> {
     let mut maker: HashMap<&str, usize> = HashMap::new();
     let mut all = Vec::with_capacity(nodes.len());
@@ -25,10 +25,10 @@ pub fn makers(nodes: &[Node<'_>]) -> Result<Vec<Vec<usize>>> {
     Ok(all)
 }
 
-/// How often a path to each node has gone from nodes that are not taken back to taken ones.
+/// For each node, how many times a path to it has re-entered the taken nodes from nodes that are not taken.
 ///
-/// Taken nodes of one level, or any connected part of them, can be fused: a path that leaves them comes back on a higher
-/// level.
+/// Taken nodes of one level, or any connected subset of them, can be fused: a path that leaves them re-enters on a
+/// higher level.
 pub fn levels(makers: &[Vec<usize>], taken: &[bool]) -> Vec<usize> {
     let mut levels = vec![0; makers.len()];
     for (at, from) in makers.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Copies between memories.
+//! Copies between host and device memory.
 use crate::{
     MemoryDevice, Result,
     view::{RawStream, Tensor, TensorMut},
@@ -6,25 +6,25 @@ use crate::{
 
 /// One copy that ONNX Runtime asks for.
 pub struct TensorCopy<'a> {
-    /// What is copied.
+    /// The source.
     pub src: Tensor<'a>,
-    /// Where it goes; as many bytes as `src`.
+    /// The destination, with as many bytes as `src`.
     pub dst: TensorMut<'a>,
-    /// The stream the copy belongs on. Without one it must be complete when [`DataTransfer::copy`] returns, and come
-    /// after everything already queued on the device.
+    /// The stream to copy on. Without one, the copy must run after everything already queued on the device, and must be
+    /// complete when [`DataTransfer::copy`] returns.
     pub stream: Option<RawStream>,
 }
 
-/// Copies tensors between memories. One instance serves the whole environment, others serve single sessions: it must not
-/// depend on an [`Ep`](crate::Ep).
+/// Copies tensors between memories. One instance serves the whole environment, others serve single sessions, so it must
+/// not depend on an [`Ep`](crate::Ep).
 pub trait DataTransfer: Send + Sync + 'static {
-    /// True if [`copy`](Self::copy) can go from `src` to `dst`. The first plugin that says yes is used, so claim only
-    /// pairs in which your own memory takes part.
+    /// True if [`copy`](Self::copy) can go from `src` to `dst`. ONNX Runtime uses the first plugin that returns true,
+    /// so claim only pairs that involve your own memory.
     fn can_copy(&self, src: MemoryDevice, dst: MemoryDevice) -> bool;
 
     /// Does the copies.
     ///
     /// # Errors
-    /// Whatever the device reports.
+    /// Any error of the device.
     fn copy(&self, copies: &mut [TensorCopy<'_>]) -> Result<()>;
 }

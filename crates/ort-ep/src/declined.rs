@@ -1,12 +1,12 @@
-//! Nodes that stay with other providers, in words.
+//! A summary of the nodes that stay with other providers.
 use std::{collections::BTreeMap, fmt::Display};
 
 use crate::{Result, view::Node};
 
-/// The reasons for which nodes were declined, each after a `; ` with its operator and how often it came up.
+/// The reasons why nodes were declined, each preceded by `; `, with its operator and its count.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe a node.
+/// ONNX Runtime could not describe a node.
 pub fn reasons(declined: &[(Node<'_>, impl Display)]) -> Result<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for (node, reason) in declined {

@@ -3,7 +3,7 @@ use ort_ep_sys as sys;
 
 macro_rules! element_types {
     ($($name:ident = $raw:ident, $bits:expr, $doc:literal;)*) => {
-        /// What one element of a tensor is.
+        /// The type of a tensor's elements.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ElementType {
@@ -16,7 +16,7 @@ macro_rules! element_types {
             /// Every type with a name.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The type behind the runtime's number.
+            /// The type for the runtime's number.
             pub fn from_raw(raw: i32) -> Self {
                 match raw {
                     $(sys::$raw => Self::$name,)*
@@ -32,7 +32,7 @@ macro_rules! element_types {
                 }
             }
 
-            /// The width of one element; strings and unknown types have none.
+            /// The width of one element in bits; `None` for strings and unknown types.
             pub fn bits(self) -> Option<usize> {
                 match self {
                     $(Self::$name => $bits,)*

@@ -9,15 +9,15 @@ use crate::{
 
 /// The execution provider of one session. Concurrent runs call it from several threads.
 ///
-/// Groups of rarely used hooks are traits of their own ([`DataLayout`], [`GraphCapture`], [`Profiling`],
-/// [`CompiledModels`]): a group that is `None` when the execution provider is made leaves its slots empty, which ONNX
-/// Runtime reads as "not there".
+/// Groups of rarely used hooks are separate traits ([`DataLayout`], [`GraphCapture`], [`Profiling`],
+/// [`CompiledModels`]). If a group is `None` when the execution provider is created, its slots stay empty, which ONNX
+/// Runtime treats as "not supported".
 pub trait Ep: Send + Sync + 'static {
-    /// Claims the nodes of a graph (subgraphs come first) that this provider runs. Must have no side effects: ONNX
-    /// Runtime may ask more than once.
+    /// Claims the nodes of a graph that this provider runs; subgraphs come first. Must have no side effects: ONNX
+    /// Runtime may call it more than once.
     ///
     /// # Errors
-    /// Logged; then no node of this graph is claimed.
+    /// Logged; no node of this graph is claimed.
     fn claim(&self, graph: Graph<'_>, claims: &mut Claims<'_>) -> Result<()>;
 
     /// Compiles the fused groups of one graph: one result for each, in order.
@@ -38,7 +38,7 @@ pub trait Ep: Send + Sync + 'static {
         Ok(())
     }
 
-    /// A run ends; `sync` asks to wait for the device.
+    /// A run ends; if `sync` is true, wait for the device.
     ///
     /// # Errors
     /// Fails the run.
@@ -47,10 +47,10 @@ pub trait Ep: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Options set while the session lives, as raw keys; every provider of the session sees them all.
+    /// Options set while the session is alive, as raw keys; every provider of the session sees all of them.
     ///
     /// # Errors
-    /// Given to the caller.
+    /// Returned to the caller.
     fn set_dynamic_options(&self, options: &[(String, String)]) -> Result<()> {
         let _ = options;
         Ok(())
@@ -59,17 +59,17 @@ pub trait Ep: Send + Sync + 'static {
     /// Waits for all work of this session (API 25 and newer).
     ///
     /// # Errors
-    /// Given to the caller.
+    /// Returned to the caller.
     fn sync(&self) -> Result<()> {
         Ok(())
     }
 
-    /// False makes ONNX Runtime run one at a time.
+    /// False makes ONNX Runtime run one request at a time.
     fn runs_concurrently(&self) -> bool {
         true
     }
 
-    /// The session is complete (API 27 and newer).
+    /// The session is fully initialised (API 27 and newer).
     ///
     /// # Errors
     /// Fails the session.
@@ -77,7 +77,7 @@ pub trait Ep: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Which offered memory nodes run on, where the first device's is not meant (API 27 and newer).
+    /// The offered memory that nodes run on, if it is not the first device's (API 27 and newer).
     fn default_memory(&self) -> Option<MemoryDevice> {
         None
     }
@@ -87,7 +87,7 @@ pub trait Ep: Send + Sync + 'static {
         None
     }
 
-    /// Allocators and streams of this session's own, instead of the factory's.
+    /// Allocators and streams for this session alone, instead of the factory's.
     fn session_resources(&self) -> Option<&dyn SessionResources> {
         None
     }
@@ -115,13 +115,13 @@ pub trait Ep: Send + Sync + 'static {
 
 /// Allocators and streams of one session.
 pub trait SessionResources {
-    /// As [`Factory::create_allocator`](crate::Factory::create_allocator).
+    /// Same as [`Factory::create_allocator`](crate::Factory::create_allocator).
     ///
     /// # Errors
     /// Fails the session.
     fn create_allocator(&self, memory: MemoryDevice) -> Result<AllocatorHandle>;
 
-    /// As [`Factory::create_stream`](crate::Factory::create_stream).
+    /// Same as [`Factory::create_stream`](crate::Factory::create_stream).
     ///
     /// # Errors
     /// Fails the run.
@@ -149,22 +149,22 @@ pub trait DataLayout {
     }
 }
 
-/// ONNX Runtime's graph capture protocol: whole runs are repeated until [`is_captured`](Self::is_captured), then replayed
-/// without any copy of inputs or outputs.
+/// ONNX Runtime's graph capture protocol: it repeats whole runs until [`is_captured`](Self::is_captured), then replays
+/// them without copying inputs or outputs.
 pub trait GraphCapture {
-    /// True if this session wants it.
+    /// True if this session uses graph capture.
     fn enabled(&self) -> bool;
-    /// True if the graph of this id is captured; the SDK never asks for −1, which means "no capture".
+    /// True if the graph with this id is captured; the SDK never passes −1, which means "no capture".
     fn is_captured(&self, id: i32) -> bool;
-    /// Replays it.
+    /// Replays a captured graph.
     ///
     /// # Errors
     /// Fails the run.
     fn replay(&self, id: i32) -> Result<()>;
-    /// Drops it (API 27 and newer).
+    /// Releases a captured graph (API 27 and newer).
     ///
     /// # Errors
-    /// Given to the caller.
+    /// Returned to the caller.
     fn release(&self, id: i32) -> Result<()> {
         let _ = id;
         Ok(())
@@ -177,13 +177,14 @@ pub trait GraphCapture {
 
 /// Compiled models.
 pub trait CompiledModels {
-    /// What [`Factory::model_compatibility`](crate::Factory::model_compatibility) will be asked about elsewhere.
+    /// The text that [`Factory::model_compatibility`](crate::Factory::model_compatibility) will be asked about on the
+    /// machine that loads the model.
     fn compatibility_info(&self, graph: Graph<'_>) -> String;
     /// Whether weights may stay outside the compiled model (API 29 and newer).
     fn weightless(&self) -> Weightless {
         Weightless::None
     }
-    /// Which of the application's blob callbacks are honoured (API 31): (read, write).
+    /// Which of the application's blob callbacks are used (API 31): (read, write).
     fn data_callbacks(&self) -> (bool, bool) {
         (false, false)
     }
@@ -192,10 +193,10 @@ pub trait CompiledModels {
 /// Whether weights may stay outside a compiled model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weightless {
-    /// They may not.
+    /// No weights may.
     None,
-    /// Those in external files may.
+    /// Weights in external files may.
     ExternalOnly,
-    /// All may.
+    /// All weights may.
     All,
 }

@@ -1,29 +1,29 @@
-//! Errors that cross the border as an ONNX Runtime status.
+//! Errors, each with the status code ONNX Runtime reports it under.
 use ort_ep_sys as sys;
 
-/// What a call gives back.
+/// The result of a fallible call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The status codes a plugin gives or receives.
+/// The status codes a plugin returns or receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorCode {
-    /// This call failed, and the next one may work: a bug of the provider, or no memory left.
+    /// This call failed, but the next one may work: a bug in the provider, or out of memory.
     Fail,
-    /// The caller passed something that can't be used.
+    /// The caller passed something unusable.
     InvalidArgument,
     /// A file does not exist.
     NoSuchFile,
-    /// The feature does not exist here.
+    /// The feature is not available here.
     NotImplemented,
-    /// The model is not what its author meant.
+    /// The model is invalid.
     InvalidGraph,
-    /// The device, its driver or a library that it needs failed. ONNX Runtime's Python class answers this by moving the
-    /// session to the CPU for good.
+    /// The device, its driver or a library it needs failed. ONNX Runtime's Python class reacts by moving the session to
+    /// the CPU for good.
     EpFail,
     /// A named thing does not exist.
     NotFound,
-    /// Any other code of the runtime.
+    /// Any other status code of the runtime.
     Other(i32),
 }
 
@@ -69,22 +69,22 @@ impl Error {
         Self { code, message: message.into() }
     }
 
-    /// The caller passed something that can't be used.
+    /// The caller passed something unusable.
     pub fn invalid_argument(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InvalidArgument, message)
     }
 
-    /// This call failed, and the next one may work: a bug of the provider, or no memory left.
+    /// This call failed, but the next one may work: a bug in the provider, or out of memory.
     pub fn fail(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::Fail, message)
     }
 
-    /// The device, its driver or a library that it needs failed. Never for bad data: see [`ErrorCode::EpFail`].
+    /// The device, its driver or a library it needs failed. Never use it for bad data: see [`ErrorCode::EpFail`].
     pub fn ep_fail(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::EpFail, message)
     }
 
-    /// The feature does not exist here.
+    /// The feature is not available here.
     pub fn not_implemented(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::NotImplemented, message)
     }
@@ -94,7 +94,7 @@ impl Error {
         self.code
     }
 
-    /// The sentence ONNX Runtime reports.
+    /// The message ONNX Runtime reports.
     pub fn message(&self) -> &str {
         &self.message
     }

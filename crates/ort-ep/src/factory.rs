@@ -1,4 +1,4 @@
-//! The factory: finds devices, makes execution providers.
+//! The factory: finds devices and creates execution providers.
 use std::{collections::BTreeMap, ffi::CStr};
 
 use crate::{
@@ -7,9 +7,9 @@ use crate::{
     view::{HardwareDevice, HardwareKind, KeyValues, SessionOptions},
 };
 
-/// What ONNX Runtime says when it loads the library.
+/// What ONNX Runtime passes when it loads the library.
 pub struct Registration<'a> {
-    /// The name the user registered the library under; the execution provider goes by it.
+    /// The name the user registered the library under; the execution provider uses it too.
     pub name: &'a str,
     /// The runtime that loads it.
     pub runtime: Runtime,
@@ -25,15 +25,15 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// True if the user asked for devices that are not there, by a registration name that ends in `.virtual`.
+    /// True if the user asked for virtual devices, by a registration name that ends in `.virtual`.
     pub fn allows_virtual_devices(&self) -> bool {
         self.entries.get("allow_virtual_devices").is_some_and(|value| value == "1")
     }
 }
 
-/// Finds devices and makes execution providers. Several threads may call it at once.
+/// Finds devices and creates execution providers. Several threads may call it at once.
 ///
-/// Registering a library is often only a look at what is there: load the device's runtime as late as possible.
+/// Applications often register a library only to list its devices: load the device's runtime as late as possible.
 pub trait Factory: Send + Sync + 'static {
     /// The vendor's name.
     fn vendor(&self) -> &str;
@@ -43,36 +43,36 @@ pub trait Factory: Send + Sync + 'static {
         0
     }
 
-    /// The plugin's own version, by the rules of SemVer 2.0.
+    /// The plugin's own version, following SemVer 2.0.
     fn version(&self) -> &str;
 
-    /// Offers devices (ONNX Runtime takes eight at most): some of those `listed`, or new ones.
+    /// Offers devices (ONNX Runtime accepts at most eight): some of those `listed`, or new ones.
     ///
     /// # Errors
     /// Fails the registration: prefer an empty list and a log line.
     fn devices<'a>(&self, listed: &[HardwareDevice<'a>], environment: &Environment) -> Result<Vec<DeviceOffer<'a>>>;
 
-    /// Makes the execution provider of a session: one of our own, or one that forwards to another plugin's.
+    /// Creates the execution provider of a session: our own, or one that forwards to another plugin's.
     ///
     /// # Errors
     /// Fails the session.
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp>;
 
-    /// Makes an allocator for a memory that [`devices`](Self::devices) offered. Called before any execution provider
-    /// exists, and several times for one memory: blocks of all of them must be interchangeable.
+    /// Creates an allocator for a memory that [`devices`](Self::devices) offered. Called before any execution provider
+    /// exists, and several times for one memory: their blocks must be interchangeable.
     ///
     /// # Errors
-    /// Fails the session; fails the registration from API 31 on, and is only logged there before.
+    /// Fails the session. During registration it fails the registration from API 31 on, and is only logged before that.
     fn create_allocator(&self, memory: MemoryDevice, options: KeyValues<'_>) -> Result<AllocatorHandle> {
         let _ = options;
         Err(Error::not_implemented(format!("no allocator for {memory:?}")))
     }
 
-    /// Makes a data transfer, if the devices have memory of their own. The SDK then also registers the two kernels
-    /// (`MemcpyFromHost`, `MemcpyToHost`) without which ONNX Runtime would leave compiled partitions with host pointers.
+    /// Creates a data transfer, if the devices have their own memory. The SDK then also registers the two kernels
+    /// (`MemcpyFromHost`, `MemcpyToHost`) without which ONNX Runtime would give compiled partitions host pointers.
     ///
     /// # Errors
-    /// As for [`create_allocator`](Self::create_allocator).
+    /// Same as for [`create_allocator`](Self::create_allocator).
     fn create_data_transfer(&self) -> Result<Option<Box<dyn DataTransfer>>> {
         Ok(None)
     }
@@ -82,7 +82,7 @@ pub trait Factory: Send + Sync + 'static {
         false
     }
 
-    /// Makes a stream for a device.
+    /// Creates a stream for a device.
     ///
     /// # Errors
     /// Fails the run.
@@ -91,21 +91,21 @@ pub trait Factory: Send + Sync + 'static {
         Err(Error::not_implemented(format!("no streams for {device:?}")))
     }
 
-    /// Kernels beside the SDK's own copy kernels.
+    /// Kernels in addition to the SDK's own copy kernels.
     fn kernels(&self) -> Vec<KernelDef> {
         Vec::new()
     }
 
-    /// Custom-op domains of other plugins that sessions may use. Asked whenever an application adds the provider to a
-    /// session, before the session exists: prefer what is there already over loading a plugin to find out.
+    /// Custom-op domains of other plugins that sessions may use. Called whenever an application adds the provider to a
+    /// session, before the session exists: prefer plugins that are already loaded over loading one to find out.
     fn custom_op_domains(&self) -> Vec<CustomOpDomain> {
         Vec::new()
     }
 
-    /// Says whether a compiled model made elsewhere runs here.
+    /// Checks whether a compiled model made elsewhere runs here.
     ///
     /// # Errors
-    /// Fails the question.
+    /// Returned to the caller.
     fn model_compatibility(&self, devices: &[HardwareDevice<'_>], info: &str) -> Result<ModelCompatibility> {
         let _ = (devices, info);
         Ok(ModelCompatibility::NotApplicable)
@@ -118,15 +118,15 @@ pub trait Factory: Send + Sync + 'static {
     }
 }
 
-/// What a session wants an execution provider for.
+/// A session's request for an execution provider.
 pub struct EpRequest<'a> {
     /// The name the library is registered under.
     pub name: &'a CStr,
     /// The selected devices.
     pub devices: Vec<SelectedDevice<'a>>,
-    /// The session's options; gone after the call.
+    /// The session's options; valid only during the call.
     pub options: SessionOptions<'a>,
-    /// The runtime that asks.
+    /// The runtime that makes the request.
     pub runtime: Runtime,
     pub(crate) logger: *const ort_ep_sys::OrtLogger,
 }
@@ -147,20 +147,20 @@ pub struct SelectedDevice<'a> {
     pub metadata: KeyValues<'a>,
 }
 
-/// A device for ONNX Runtime's list.
+/// A device to add to ONNX Runtime's list.
 pub struct DeviceOffer<'a> {
     /// The hardware behind it.
     pub hardware: OfferedHardware<'a>,
-    /// Facts about the device; `version` and `library_path` are ONNX Runtime's own.
+    /// Device metadata; ONNX Runtime itself sets `version` and `library_path`.
     pub metadata: Vec<(String, String)>,
     /// Default options.
     pub options: Vec<(String, String)>,
-    /// The device's memories: one of each [`MemoryKind`](crate::MemoryKind) at most.
+    /// The device's memories: at most one of each [`MemoryKind`](crate::MemoryKind).
     pub memories: Vec<OfferedMemory>,
 }
 
 impl<'a> DeviceOffer<'a> {
-    /// The CPU as a device without memories of its own; `None` if ONNX Runtime did not list it.
+    /// The CPU as a device without its own memory; `None` if ONNX Runtime did not list it.
     pub fn of_cpu(listed: &[HardwareDevice<'a>], metadata: &[(&str, &str)]) -> Option<Self> {
         let cpu = listed.iter().find(|device| device.kind() == HardwareKind::Cpu)?;
         let metadata = metadata.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
@@ -173,11 +173,11 @@ impl<'a> DeviceOffer<'a> {
 pub enum OfferedHardware<'a> {
     /// One that ONNX Runtime listed.
     Listed(HardwareDevice<'a>),
-    /// One that ONNX Runtime does not see.
+    /// One that ONNX Runtime did not find.
     New(NewHardware),
 }
 
-/// Hardware that ONNX Runtime does not see.
+/// Hardware that ONNX Runtime did not find.
 #[derive(Clone, Debug)]
 pub struct NewHardware {
     /// Its kind.
@@ -188,16 +188,16 @@ pub struct NewHardware {
     pub device_id: u32,
     /// Its vendor's name.
     pub vendor: String,
-    /// Facts about it.
+    /// Its metadata.
     pub metadata: Vec<(String, String)>,
 }
 
 /// One memory of an offered device.
 #[derive(Clone, Debug)]
 pub struct OfferedMemory {
-    /// A name to show.
+    /// A display name.
     pub name: String,
-    /// What ONNX Runtime recognises it by.
+    /// How ONNX Runtime identifies it.
     pub memory: MemoryDevice,
 }
 
@@ -205,11 +205,11 @@ pub struct OfferedMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelCompatibility {
-    /// It is not ours.
+    /// The model was not made by this provider.
     NotApplicable,
-    /// It runs as well as it can.
+    /// It runs at full speed.
     Optimal,
-    /// It runs, and compiling it again would help.
+    /// It runs, but recompiling would help.
     PreferRecompilation,
     /// It does not run.
     Unsupported,
@@ -220,7 +220,7 @@ pub enum ModelCompatibility {
 pub struct Incompatibility {
     /// The reason's kind.
     pub reason: IncompatibilityReason,
-    /// A number of the driver, or 0.
+    /// An error code of the driver, or 0.
     pub error_code: i32,
     /// What was found and what to do.
     pub notes: String,
@@ -230,9 +230,9 @@ pub struct Incompatibility {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IncompatibilityReason {
-    /// The driver is missing or unfit.
+    /// The driver is missing or unsuitable.
     Driver,
-    /// The device itself is unfit.
+    /// The device itself is unsuitable.
     Device,
     /// A library is missing.
     MissingDependency,

@@ -1,11 +1,11 @@
-//! What a factory makes for a session: an execution provider of its own, or one that forwards to another plugin's.
+//! What a factory creates for a session: its own execution provider, or one that forwards to another plugin's.
 use crate::{Ep, ForeignEp};
 
 /// The execution provider of a new session.
 pub enum NewEp {
-    /// One written against this SDK.
+    /// An execution provider written with this SDK.
     Own(Box<dyn Ep>),
-    /// One that another plugin computes for.
+    /// One that forwards to another plugin.
     Forwarded(Forwarded),
 }
 
@@ -21,35 +21,35 @@ impl From<Forwarded> for NewEp {
     }
 }
 
-/// A session that another plugin, the backend, computes for.
+/// A session whose work another plugin, the backend, does.
 ///
-/// ONNX Runtime sees one execution provider under our name. A hook that the backend has is called there; one that it
-/// lacks, by its own version stamp, is absent for ONNX Runtime too, except where `own` can stand in for it: copy kernels,
-/// synchronisation, the memory that nodes run on, the memory that is left. Compiled partitions, profilers, allocators and
-/// streams of the backend are handed out as they are, so running them costs nothing extra.
+/// ONNX Runtime sees one execution provider under our name. If the backend has a hook, it is called there. If the
+/// backend lacks it, by its own version stamp, ONNX Runtime does not see it either, except where `own` can replace it:
+/// copy kernels, synchronisation, the memory that nodes run on, the available memory. Compiled partitions, profilers,
+/// allocators and streams of the backend are handed out unchanged, so running them costs nothing extra.
 ///
-/// A kernel that the backend registers must not ask ONNX Runtime for its execution provider (`KernelInfo_GetEp`) and take
-/// it for the backend's own object: it is ours.
+/// A kernel that the backend registers must not ask ONNX Runtime for its execution provider (`KernelInfo_GetEp`) and
+/// cast it to the backend's own type: the object is ours.
 pub struct Forwarded {
     /// The backend's execution provider.
     pub backend: ForeignEp,
-    /// Answers what the backend has no hook for. It sees dynamic options before the backend does, and may refuse them;
+    /// Handles what the backend has no hook for. It sees dynamic options before the backend does, and may reject them;
     /// it is never asked to claim or compile.
     pub own: Box<dyn Ep>,
-    /// Whose memory tensors lie in.
+    /// Whose memory holds the tensors.
     pub memory: BackendMemory,
-    /// What stands before the backend's own text in compatibility infos of compiled models.
+    /// The text before the backend's own text in compatibility infos of compiled models.
     pub compatibility_prefix: String,
 }
 
-/// Whose memory the tensors of a forwarded session lie in.
+/// Whose memory holds the tensors of a forwarded session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendMemory {
-    /// Our factory's, whatever the backend offers: for plugins that know nothing of our memory, and may have hooks that
-    /// answer every question with their own.
+    /// Our factory's, whatever the backend offers: for plugins that do not know our memory and may have hooks that
+    /// always answer with their own.
     Ours,
-    /// Our factory's, unless the backend's execution provider has hooks of its own for a session's allocators or streams.
+    /// Our factory's, unless the backend's execution provider has its own hooks for a session's allocators or streams.
     Shared,
-    /// The backend's: where its execution provider has no such hooks, its factory is asked.
+    /// The backend's: if its execution provider has no such hooks, its factory is asked.
     Backend,
 }

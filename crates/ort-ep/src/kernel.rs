@@ -6,7 +6,7 @@ use crate::{
     view::{KernelContext, KernelInfo},
 };
 
-/// One operator kernel of one node.
+/// The operator kernel of one node.
 pub trait Kernel: Send + Sync + 'static {
     /// Runs it.
     ///
@@ -15,7 +15,7 @@ pub trait Kernel: Send + Sync + 'static {
     fn compute(&self, context: &KernelContext<'_>) -> Result<()>;
 }
 
-/// Makes a kernel for a node.
+/// Creates a kernel for a node.
 pub type KernelCreator = Arc<dyn Fn(KernelInfo<'_>) -> Result<Box<dyn Kernel>> + Send + Sync>;
 
 /// Which nodes a kernel is for.
@@ -31,7 +31,7 @@ pub struct KernelDef {
 }
 
 impl KernelDef {
-    /// A kernel for `op_type` of `domain` (`""` is ONNX's own) in the schema versions given.
+    /// A kernel for `op_type` of `domain` (`""` is ONNX's own) in the given schema versions.
     pub fn new<F>(domain: &str, op_type: &str, versions: RangeInclusive<i32>, create: F) -> Self
     where
         F: Fn(KernelInfo<'_>) -> Result<Box<dyn Kernel>> + Send + Sync + 'static,
@@ -47,14 +47,14 @@ impl KernelDef {
         }
     }
 
-    /// Wants input `index` in host memory.
+    /// Requires input `index` in host memory.
     #[must_use]
     pub fn host_input(mut self, index: usize) -> Self {
         self.host_inputs.push(index);
         self
     }
 
-    /// Gives output `index` in host memory.
+    /// Produces output `index` in host memory.
     #[must_use]
     pub fn host_output(mut self, index: usize) -> Self {
         self.host_outputs.push(index);

@@ -1,27 +1,29 @@
 //! A safe SDK for ONNX Runtime plugin execution providers.
 //!
-//! A plugin is a dynamic library that an unmodified ONNX Runtime (1.24 to 1.31) loads by
-//! `register_execution_provider_library`. With this crate it is written against traits, without `unsafe`:
+//! A plugin is a dynamic library that an unmodified ONNX Runtime (1.24 to 1.31) loads with
+//! `register_execution_provider_library`. With this crate you write it against traits, without `unsafe`:
 //!
-//! | write | for |
+//! | implement | for |
 //! |---|---|
-//! | [`Factory`] | the library: finds devices, makes everything below |
+//! | [`Factory`] | the library: finds devices, creates everything below |
 //! | [`Ep`] | one session: claims nodes, compiles them |
 //! | [`Partition`] | a compiled group of nodes |
-//! | [`Allocator`], [`DataTransfer`] | memory of the device, and copies to and from it |
+//! | [`Allocator`], [`DataTransfer`] | device memory, and copies to and from it |
 //! | [`Stream`], [`Notification`] | ordered work on the device |
-//! | [`Kernel`] | operators run one by one |
+//! | [`Kernel`] | operators that run one by one |
 //! | [`Profiler`] | device events in ONNX Runtime's profile |
 //!
-//! [`plugin!`] exports the library's two symbols; [`passthrough!`] makes a library that stands in for another plugin.
-//! `examples/device_ep.rs` is a complete plugin with a device memory of its own.
+//! [`plugin!`] exports the library's two symbols; [`passthrough!`] makes a library that takes the place of another
+//! plugin. `examples/device_ep.rs` is a complete plugin with its own device memory.
 //!
-//! What the SDK takes care of: the API version is negotiated without a line on stderr; no panic crosses the border; no
-//! status leaks; slots ONNX Runtime calls unguarded are always there; the two copy kernels a device needs are
-//! registered; addresses that are freed twice or were never ours are ignored; a library that is unregistered while its
-//! sessions live stays loaded for them; `tracing` events go to ONNX Runtime's logger.
+//! The SDK takes care of the rest. It negotiates the API version without printing to stderr. No panic unwinds into ONNX
+//! Runtime, and no status leaks. Slots that ONNX Runtime calls without a null check are always filled. The two copy
+//! kernels a device needs are registered. Freeing an address twice, or one we did not allocate, is ignored. A library
+//! that is unregistered while its sessions are alive stays loaded for them. `tracing` events go to ONNX Runtime's
+//! logger.
 //!
-//! `unsafe` lives in [`mod@ffi`] (tables that ONNX Runtime calls) and [`view`] (what we call).
+//! `unsafe` is confined to [`mod@ffi`] (tables that ONNX Runtime calls) and [`view`] (ONNX Runtime functions that we
+//! call).
 pub mod allocator;
 pub mod beside;
 pub mod convex;

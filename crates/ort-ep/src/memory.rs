@@ -1,4 +1,4 @@
-//! Where memory lies.
+//! Identifies memories.
 use ort_ep_sys as sys;
 
 /// The kind of device a memory belongs to.
@@ -35,13 +35,13 @@ impl DeviceKind {
     }
 }
 
-/// Which of a device's memories is meant.
+/// Which of a device's memories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryKind {
     /// The device's own memory.
     Default,
-    /// Memory that the device and the host both reach (pinned).
+    /// Memory that both the device and the host can access (pinned).
     HostAccessible,
     /// Any other number of the runtime.
     Other(i32),
@@ -65,7 +65,7 @@ impl MemoryKind {
     }
 }
 
-/// One memory of one device. Compared by its parts: alignment plays no role.
+/// One memory of one device. Alignment is not part of its identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryDevice {
     /// The kind of device.
@@ -74,7 +74,7 @@ pub struct MemoryDevice {
     pub memory: MemoryKind,
     /// The PCI vendor id; 0 for host memory.
     pub vendor_id: u32,
-    /// The device's number within its vendor.
+    /// The index of the device among its vendor's devices.
     pub device_id: u32,
 }
 
@@ -82,7 +82,7 @@ impl MemoryDevice {
     /// Plain host memory.
     pub const CPU: Self = Self { device: DeviceKind::Cpu, memory: MemoryKind::Default, vendor_id: 0, device_id: 0 };
 
-    /// The own memory of a GPU.
+    /// The memory of a GPU.
     pub const fn gpu(vendor_id: u32, device_id: u32) -> Self {
         Self { device: DeviceKind::Gpu, memory: MemoryKind::Default, vendor_id, device_id }
     }
@@ -92,7 +92,7 @@ impl MemoryDevice {
         Self { memory: MemoryKind::HostAccessible, ..self }
     }
 
-    /// True where the host may read and write through the address.
+    /// True if the host may read and write through the address.
     pub fn is_host_readable(&self) -> bool {
         self.device == DeviceKind::Cpu || self.memory == MemoryKind::HostAccessible
     }

@@ -1,15 +1,15 @@
-//! What a claimed part of a graph becomes.
+//! Claimed groups of nodes, before and after compiling.
 use crate::{
     Result,
     view::{Graph, KernelContext, Node},
 };
 
-/// A claimed group of nodes, to be compiled. Valid during [`Ep::compile`](crate::Ep::compile) only.
+/// A claimed group of nodes, to be compiled. Valid only during [`Ep::compile`](crate::Ep::compile).
 #[derive(Clone, Copy)]
 pub struct FusedPartition<'a> {
     /// The claimed nodes.
     pub graph: Graph<'a>,
-    /// The one node that stands for them. Inputs and outputs of [`Partition::compute`] come in *its* order, which is not
+    /// The one node that replaces them. Inputs and outputs of [`Partition::compute`] come in *its* order, which is not
     /// the order of the nodes inside: map by name.
     pub node: Node<'a>,
 }
@@ -23,11 +23,11 @@ pub trait Partition: Send + Sync + 'static {
     fn compute(&self, context: &KernelContext<'_>) -> Result<()>;
 }
 
-/// What [`Ep::compile`](crate::Ep::compile) gives for each partition.
+/// What [`Ep::compile`](crate::Ep::compile) returns for each partition.
 pub struct Compiled {
     /// Runs the partition.
     pub partition: Box<dyn Partition>,
-    /// The node that stands for it in a model saved for later, when such a model is being made.
+    /// The node that replaces it in a compiled model, if one is being saved.
     pub context_node: Option<EpContextNode>,
 }
 
@@ -45,9 +45,9 @@ pub struct EpContextNode {
     pub context: Vec<u8>,
     /// True if `context` is the blob itself.
     pub embedded: bool,
-    /// True for the node that carries the shared blob.
+    /// True for the node that holds the shared blob.
     pub main: bool,
-    /// Further text attributes: `ep_sdk_version`, `hardware_architecture`, `partition_name`, `notes`, … The SDK adds
+    /// Further string attributes: `ep_sdk_version`, `hardware_architecture`, `partition_name`, `notes`, … The SDK adds
     /// `source`, the provider's name.
     pub texts: Vec<(String, String)>,
 }

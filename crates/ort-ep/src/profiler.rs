@@ -1,9 +1,9 @@
 //! Device events in ONNX Runtime's profile (API 25 and newer).
 use crate::{Result, ffi::ProfilingEventView};
 
-/// Makes a [`Profiler`] for a session or a run.
+/// Creates a [`Profiler`] for a session or a run.
 pub trait Profiling {
-    /// Called when the session is made, profiling or not: keep it cheap.
+    /// Called when the session is created, even without profiling: keep it cheap.
     ///
     /// # Errors
     /// Reported in ONNX Runtime's log; the profile then lacks the device's events.
@@ -12,7 +12,7 @@ pub trait Profiling {
 
 /// Collects the events of one profile.
 pub trait Profiler: Send + Sync + 'static {
-    /// Profiling begins, `offset_ns` after the profile's zero.
+    /// Profiling starts, `offset_ns` after the profile's time zero.
     ///
     /// # Errors
     /// Reported in ONNX Runtime's log.
@@ -34,7 +34,7 @@ pub trait Profiler: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Profiling ends: gives the events to add.
+    /// Profiling ends: returns the events to add.
     ///
     /// # Errors
     /// Reported in ONNX Runtime's log.
@@ -51,21 +51,21 @@ pub enum EventCategory {
     Node,
     /// One kernel on the device.
     Kernel,
-    /// A call of the driver.
+    /// A driver call.
     Api,
 }
 
-/// One event of the device.
+/// One device event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfilingEvent {
     /// What it measures.
     pub category: EventCategory,
-    /// What is shown.
+    /// The name to show.
     pub name: String,
-    /// When it began, in microseconds of the profile.
+    /// The start, in microseconds of the profile's clock.
     pub timestamp_us: i64,
-    /// How long it took.
+    /// The duration in microseconds.
     pub duration_us: i64,
-    /// More to show, as name and value.
+    /// Further names and values to show.
     pub args: Vec<(String, String)>,
 }

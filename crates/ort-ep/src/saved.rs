@@ -1,4 +1,4 @@
-//! Partitions saved in a compiled model: what its EPContext nodes hold, and the files beside it that they name.
+//! Partitions saved in a compiled model: its EPContext nodes, and the files next to it that they refer to.
 use std::{
     collections::BTreeMap,
     fmt::Display,
@@ -11,27 +11,27 @@ use crate::{
     view::{AttributeValue, Node},
 };
 
-/// ONNX files end at two gigabytes.
+/// ONNX files are limited to two gigabytes.
 const LARGEST_EMBEDDED_BYTES: usize = i32::MAX as usize - (1 << 20);
-/// The session entry that names the compiled model.
+/// The session entry with the path of the compiled model.
 const MODEL_ENTRY: &str = "ep.context_file_path";
 
 /// How the partitions of a session are saved.
 #[derive(Debug)]
 pub struct Save {
     embedded: bool,
-    /// The compiled model, if its place is known before the session is.
+    /// The path of the compiled model, if the configuration names it.
     model: Option<PathBuf>,
-    /// True if an application makes the compiled model, which then lies where it was told, or nowhere.
+    /// True if an application compiles the model and chooses where the result goes, which may not be a file.
     elsewhere: bool,
-    /// How many partitions went into files.
+    /// How many partitions were written to files.
     files: AtomicUsize,
     extension: &'static str,
 }
 
 impl Save {
-    /// What the session's configuration asks for; `None` if nothing is saved, unless it is `forced`. Files get this
-    /// extension.
+    /// Reads the session's configuration. Returns `None` if nothing is to be saved, unless saving is `forced`. Files
+    /// get this extension.
     ///
     /// # Errors
     /// An entry has a value that ONNX Runtime does not document.
@@ -43,7 +43,7 @@ impl Save {
         let flag = |key: &str| match entries.get(key).map(String::as_str) {
             None | Some("" | "0") => Ok(false),
             Some("1") => Ok(true),
-            Some(other) => Err(Error::invalid_argument(format!("{key} is {other:?}, and should be 0 or 1"))),
+            Some(other) => Err(Error::invalid_argument(format!("{key} is {other:?}, expected 0 or 1"))),
         };
         if !flag("ep.context_enable")? && !forced {
             return Ok(None);
@@ -51,7 +51,7 @@ impl Save {
         Ok(Some(Self {
             embedded: flag("ep.context_embed_mode")?,
             model: entries.get(MODEL_ENTRY).filter(|path| !path.is_empty()).map(PathBuf::from),
-            // ONNX Runtime's compiler is known by these; 1.24 sets the second only.
+            // These entries show that ONNX Runtime's model compiler is running; 1.24 sets only the second.
             elsewhere: entries.get("session.compile_only").is_some_and(|on| on == "1")
                 || entries.contains_key("session.disable_model_compile"),
             files: AtomicUsize::new(0),
@@ -59,22 +59,23 @@ impl Save {
         }))
     }
 
-    /// Where the next partition is to be written; `None` if nodes hold their blobs.
+    /// The file to write the next partition to; `None` if the nodes embed their blobs.
     ///
     /// # Errors
-    /// There is no place for the file.
+    /// The path of the compiled model is not known.
     pub fn file(&self, partition: &FusedPartition<'_>) -> Result<Option<PathBuf>> {
         if self.embedded { Ok(None) } else { self.next_file(partition.graph.model_path()?).map(Some) }
     }
 
-    /// The file of the next partition: beside the compiled model, which ONNX Runtime puts beside its source by default.
+    /// The file of the next partition: next to the compiled model, which ONNX Runtime puts next to its source by
+    /// default.
     fn next_file(&self, source: Option<PathBuf>) -> Result<PathBuf> {
         let (model, suffix) = match (&self.model, source) {
             (Some(model), _) => (model.clone(), ""),
             (None, Some(source)) if !self.elsewhere => (source, "_ctx"),
             _ => {
                 return Err(Error::invalid_argument(
-                    "there is no place for the files of a compiled model: where it goes is not known\n  help: set ep.context_file_path to the compiled model, or ep.context_embed_mode to 1",
+                    "can't write the files of a compiled model: the path of the compiled model is not known\n  help: set ep.context_file_path to the compiled model, or ep.context_embed_mode to 1",
                 ));
             }
         };
@@ -84,15 +85,15 @@ impl Save {
     }
 }
 
-/// The folder of the compiled model that the session's configuration names, for models that have no path.
+/// The folder of the compiled model that the session's configuration names, for models without a path.
 pub fn folder(entries: &BTreeMap<String, String>) -> Option<PathBuf> {
     entries.get(MODEL_ENTRY).map(Path::new).and_then(Path::parent).map(Path::to_owned)
 }
 
-/// Who saved the partition behind a node; `None` for other nodes, and `""` if it does not say.
+/// The provider that saved the partition in a node; `None` for other nodes, and `""` if the node does not say.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe it.
+/// ONNX Runtime could not describe the node.
 pub fn source(node: Node<'_>) -> Result<Option<String>> {
     if node.op_type()? != "EPContext" || node.domain()? != "com.microsoft" {
         return Ok(None);
@@ -100,45 +101,45 @@ pub fn source(node: Node<'_>) -> Result<Option<String>> {
     Ok(Some(node.string("source")?.unwrap_or_default()))
 }
 
-/// Where a saved partition is.
+/// The location of a saved partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blob {
     /// In the node.
     Embedded(Vec<u8>),
-    /// In a file beside the model.
+    /// In a file next to the model.
     File(PathBuf),
 }
 
 impl Blob {
-    /// What an EPContext node holds or names. Models without a path have their files in `folder`.
+    /// The blob of an EPContext node, or the file it names. Models without a path have their files in `folder`.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the node.
+    /// A message that says what is wrong with the node.
     pub fn of(partition: &FusedPartition<'_>, node: Node<'_>, folder: Option<&Path>) -> Result<Self> {
         let name = node.name()?;
         let wrong = |reason: &dyn Display| unusable(name, reason);
         let attribute = node.attribute("ep_cache_context")?.ok_or_else(|| wrong(&"it has no ep_cache_context"))?;
         let AttributeValue::String(context) = attribute.value()? else {
-            return Err(wrong(&"its ep_cache_context is no string"));
+            return Err(wrong(&"its ep_cache_context is not a string"));
         };
         match node.int("embed_mode")?.unwrap_or(1) {
             1 => Ok(Self::Embedded(context)),
             0 => {
-                let file = String::from_utf8(context).map_err(|_| wrong(&"its file's name is not UTF-8"))?;
+                let file = String::from_utf8(context).map_err(|_| wrong(&"its file name is not UTF-8"))?;
                 let model = partition.graph.model_path()?;
                 let parent = model.as_deref().and_then(Path::parent).or(folder).ok_or_else(|| {
                     wrong(&format!(
-                        "it is in the file {file:?}, and the model has no folder\n  help: load the model by its path, or set ep.context_file_path to it"
+                        "it is in the file {file:?}, but the model has no folder\n  help: load the model by its path, or set ep.context_file_path to it"
                     ))
                 })?;
                 let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
                 Ok(Self::File(beside::resolve(parent, &file)?))
             }
-            other => Err(wrong(&format!("its embed_mode is {other}, and should be 0 or 1"))),
+            other => Err(wrong(&format!("its embed_mode is {other}, expected 0 or 1"))),
         }
     }
 
-    /// The node that stands for the partition in the compiled model.
+    /// The node that replaces the partition in the compiled model.
     ///
     /// # Errors
     /// The blob is too large for a node.
@@ -160,7 +161,7 @@ impl Blob {
     }
 }
 
-/// The error for a saved partition, by its node's name, that can't be used.
+/// The error for a saved partition that can't be used; `name` is its node's name.
 pub fn unusable(name: &str, reason: &dyn Display) -> Error {
     Error::new(ErrorCode::InvalidGraph, format!("the saved partition {name:?} can't be used: {reason}"))
 }

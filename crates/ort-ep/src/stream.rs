@@ -3,25 +3,25 @@ use std::any::Any;
 
 use crate::{Result, ffi::SyncStream, view::RawStream};
 
-/// An ordered queue of device work, made for one session and thread.
+/// An ordered queue of device work, created for one session and thread.
 pub trait Stream: Any + Send + Sync {
     /// The driver's own handle, as kernels see it.
     fn handle(&self) -> RawStream;
 
-    /// Makes a point that others can wait for.
+    /// Creates a point in the stream that others can wait for.
     ///
     /// # Errors
-    /// Whatever the device reports.
+    /// Any error of the device.
     fn notification(&self) -> Result<Box<dyn Notification>>;
 
     /// Waits until the queue is empty.
     ///
     /// # Errors
-    /// Whatever the device reports, errors of earlier work included. ONNX Runtime logs it and goes on: to fail a run, wait
-    /// in [`on_run_end`](Self::on_run_end).
+    /// Any error of the device, including errors of earlier work. ONNX Runtime only logs it: to fail a run, wait in
+    /// [`on_run_end`](Self::on_run_end).
     fn flush(&self) -> Result<()>;
 
-    /// A run that used this stream ends; comes before the last [`flush`](Self::flush).
+    /// A run that used this stream ends; called before the last [`flush`](Self::flush).
     ///
     /// # Errors
     /// Fails the run.
@@ -30,23 +30,23 @@ pub trait Stream: Any + Send + Sync {
     }
 }
 
-/// A point in a stream. ONNX Runtime logs what fails here and goes on.
+/// A point in a stream. ONNX Runtime only logs errors here.
 pub trait Notification: Send + Sync + 'static {
-    /// Marks the stream's present end.
+    /// Marks the current end of the stream.
     ///
     /// # Errors
-    /// Whatever the device reports.
+    /// Any error of the device.
     fn activate(&self) -> Result<()>;
 
-    /// Lets another stream wait for the mark; without a stream, waits on the host.
+    /// Makes another stream wait for the mark; without a stream, waits on the host.
     ///
     /// # Errors
-    /// Whatever the device reports.
+    /// Any error of the device.
     fn wait_on_device(&self, consumer: Option<SyncStream<'_>>) -> Result<()>;
 
     /// Waits on the host for the mark.
     ///
     /// # Errors
-    /// Whatever the device reports.
+    /// Any error of the device.
     fn wait_on_host(&self) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-"""The `device_ep` example in ONNX Runtime: results, placement, memory, threads and lives.
+"""The `device_ep` example in ONNX Runtime: results, placement, memory, threads and lifetimes.
 
 usage: device_ep.py LIBRARY
 """
@@ -47,7 +47,7 @@ def results_are_numpys():
     x, y = pair()
     running = session(NAME, mul_model(), entries=ALONE)
     same(running.run(None, {"x": x, "y": y})[0], x * y)
-    # Neighbours stay on the CPU, so values cross the border in both directions; one of them is a constant.
+    # Neighbours stay on the CPU, so values cross the device boundary in both directions; one of them is a constant.
     nodes = [
         ("Add", ["x", "y"], ["a"]), ("Mul", ["a", "w"], ["m"]),
         ("Sub", ["m", "y"], ["s"]), ("Mul", ["s", "x"], ["z"]),
@@ -189,7 +189,7 @@ def fifty_times_in_and_out():
 
 
 def names_that_can_not_be_used_are_refused():
-    # Late, because the runtime forgets to unload what it refused.
+    # Last, because the runtime forgets to unload a library that failed to register.
     register()
     assert NAME in error_of(register)
     assert "name is empty" in error_of(lambda: register(" "))
@@ -199,8 +199,8 @@ def names_that_can_not_be_used_are_refused():
 
 
 def unregistering_under_a_live_session_is_survived():
-    # A session of ONNX Runtime before 1.28 reads its `OrtEpDevice` when it goes, which unregistering freed: valgrind shows
-    # the read in every run, chance decides whether it crashes. From 1.28 on there is none.
+    # Before 1.28, a session of ONNX Runtime reads its `OrtEpDevice` when it is destroyed, after unregistering freed it:
+    # valgrind shows the read in every run, and whether it crashes is up to chance. From 1.28 on it does not read it.
     if VERSION < (1, 28):
         return
     for _ in range(2):

@@ -1,4 +1,4 @@
-//! The two plugins a reader starts from, in real ONNX Runtime: `device_ep.py` and `stand_in.py` say what is checked.
+//! The two example plugins a reader starts from, in real ONNX Runtime: see `device_ep.py` and `stand_in.py`.
 mod common;
 
 #[test]
@@ -6,7 +6,7 @@ fn the_example_computes_as_numpy_does_in_each_runtime() {
     common::on_each_runtime("device_ep.py", &["device_ep"]);
 }
 
-#[cfg(target_os = "linux")] // Looks at /proc and needs a library that is no plugin.
+#[cfg(target_os = "linux")] // Reads /proc and needs a library that is not a plugin.
 #[test]
 fn the_stand_in_is_the_plugin_it_stands_for() {
     common::on_each_runtime("stand_in.py", &["stand_in", "device_ep"]);

@@ -42,14 +42,14 @@ def first_session():
 
 
 def registered_without_a_part():
-    """Runtimes that can't take a registration back are left with a provider that lacks something."""
+    """Runtimes that can't undo a registration keep a provider with a missing part."""
     if VERSION >= (1, 31):
         return
     for part, missing in (("create_allocator", "create_allocator was told to fail"), ("create_data_transfer", "")):
         unregister()
         with captured_stderr(), fault("fail", f"factory.{part}"):
             register()
-        # The sessions make their own.
+        # The sessions create their own.
         whole_life()
         with captured_stderr() as lines:
             support.error_of(device_value)
@@ -57,7 +57,7 @@ def registered_without_a_part():
 
 
 def neighbours():
-    """A graph whose values leave the device in the middle."""
+    """A graph whose values leave the device halfway."""
     nodes = [("Mul", ["x", "x"], ["m"]), ("Neg", ["m"], ["n"]), ("Mul", ["n", "x"], ["z"])]
     running = session(model(nodes, [value("x", (2, 3))], [value("z", (2, 3))]))
     support.same(running.run(None, {"x": X})[0], -(X * X) * X)
@@ -87,7 +87,7 @@ def captured():
 
 
 def capture_with_cpu_nodes():
-    """Refused in any case, by the policy or by the default."""
+    """Always rejected, by the policy or by the default."""
     nodes = [("Mul", ["x", "x"], ["m"]), ("Neg", ["m"], ["z"])]
     try:
         session(model(nodes, [value("x", (2, 3))], [value("z", (2, 3))]), {"capture": "1"})
@@ -165,13 +165,13 @@ def environment_stream():
     del stream
 
 
-# What becomes of a fault. It is raised; or nobody can be told, so it is logged and the call goes on with the default;
-# or the runtime raises words of its own, and the log has the hook's.
+# The outcome of a fault. It is raised; or it can't be reported, so it is logged and the call continues with the
+# default; or the runtime raises its own message, and the log has the hook's.
 RAISES, LOGS, EXPLAINS = "raises", "logs", "explains"
-# Older runtimes can't take such a registration back, so the SDK does not let it fail.
+# Older runtimes can't undo such a registration, so the SDK does not let it fail.
 ROLLS_BACK = RAISES if VERSION >= (1, 31) else LOGS
 BOTH, PANIC = ("panic", "fail"), ("panic",)
-# Hook, kinds of fault, what to do, what becomes of it, and the first version that gets there.
+# Hook, kinds of fault, scenario, outcome, and the first version that gets there.
 ROWS = [
     ("create", BOTH, registration, RAISES, 24),
     ("factory.vendor", PANIC, registration, RAISES, 24),
@@ -253,7 +253,7 @@ def check(kind, hook, scenario, outcome):
         except Exception as error:
             raised = str(error)
         gc.collect()
-    # What the panic itself prints is not the log.
+    # The message that the panic itself prints is not part of the log.
     log = "\n".join(line for line in lines[0].splitlines() if "onnxruntime:" in line)
     assert calls(hook), f"the hook was never called: {calls()}"
     found = RAISES if text in (raised or "") else EXPLAINS if raised else LOGS

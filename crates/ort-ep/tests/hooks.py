@@ -183,7 +183,7 @@ def graph_capture():
         return len(calls("partition.compute")), calls("capture.replay")
 
     for graph in (0, 7):
-        # One run of the user is repeated until the graph is captured; then nothing is computed any more.
+        # ONNX Runtime repeats one run of the user until the graph is captured; after that nothing is computed any more.
         assert run(graph) == (2, []), calls()
         assert run(graph) == (0, [f"capture.replay {graph}"]), calls()
         assert bool(calls("ep.sync")) == (VERSION >= (1, 28)) and not calls("ep.on_run_start"), calls()
@@ -362,20 +362,20 @@ def data_callbacks():
 
 
 def memory_budget():
-    # The runtime keeps budgets for CUDA's provider alone, and from 1.27 on asks no plugin that goes by its name.
+    # The runtime keeps budgets only for the CUDA provider, and from 1.27 on does not ask a plugin that uses its name.
     if VERSION != (1, 26):
         return
     cuda = "CUDAExecutionProvider"
     register(cuda)
     forget()
     session(mul_model(), {"budget": "1000000"}, name=cuda, entries={"session.resource_cuda_partitioning_settings": ","})
-    # Once when the provider is made, to see whether it has an answer at all, and once for the budget.
+    # Once when the provider is created, to see whether it has an answer at all, and once for the budget.
     assert len(calls("ep.available_bytes")) == 2, calls()
     unregister(cuda)
 
 
 def a_wrong_number_of_results_is_refused():
-    expect_error(lambda: session(mul_model(), {"results": "0"}), "compile gave 0 results for 1 partitions")
+    expect_error(lambda: session(mul_model(), {"results": "0"}), "compile returned 0 results for 1 partitions")
 
 
 def two_providers_in_one_session():
@@ -384,7 +384,7 @@ def two_providers_in_one_session():
     both = model(nodes, [value("x", (2, 3)), value("e", (1,))], [value("z", (2, 3))])
     settings = ort.SessionOptions()
     settings.add_provider_for_devices(devices(NAME)[:1], {"only": "Mul"})
-    # `ep.hooks.*` reaches every provider that the plugin makes, so the second one needs a choice of its own.
+    # `ep.hooks.*` reaches every provider that the plugin creates, so the second one needs its own setting.
     settings.add_provider_for_devices(devices("Other")[1:], {"only": "Pow"})
     running = ort.InferenceSession(both, sess_options=settings, enable_fallback=0)
     forget()

@@ -1,4 +1,4 @@
-"""The `hooks` plugin as the scripts see it: what it was called for, and how to make it fail."""
+"""The `hooks` plugin as the scripts see it: which hooks were called, and how to make them fail."""
 import contextlib
 import gc
 import os
@@ -15,7 +15,7 @@ os.environ["HOOKS_REPORT"] = os.path.join(FOLDER.name, "report")
 
 
 def calls(hook=""):
-    """The lines since the last time, of one hook or of a family (`stream.`)."""
+    """The new lines since the last call, for one hook or a family (`stream.`)."""
     try:
         with open(os.environ["HOOKS_REPORT"], encoding="utf-8") as file:
             lines = file.read().splitlines()

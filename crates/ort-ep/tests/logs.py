@@ -1,4 +1,4 @@
-"""Events of the plugin in ONNX Runtime's log: at their own severity, and nothing where nobody asked.
+"""Events of the plugin in ONNX Runtime's log: at their own severity, and nothing that was not enabled.
 
 usage: logs.py HOOKS_LIBRARY
 """
@@ -18,13 +18,13 @@ VERBOSE, INFO, WARNING, ERROR = range(4)
 EVENTS = {
     "E": "an error of hooks number=1", "W": "a warning of hooks", "I": "an info of hooks", "V": "a debug of hooks",
 }
-# What a file gets where no level is given.
+# The levels in a file if no level is set.
 WITHOUT_LEVEL = {"an info", "a warning", "an error"}
 LINE = re.compile(r"\[([VIWEF]):onnxruntime:([^,]*), work\.rs:\d+ hooks::work\] (.*?)(?:\x1b\[m)?$", re.M)
 
 
 def log_of(severity):
-    """What a session of that severity writes, by the runtime's letter for the severity."""
+    """What a session of that severity logs, by the runtime's letter for the severity."""
 
     def prepare(settings):
         settings.log_severity_level = severity
@@ -46,13 +46,13 @@ def expect(severity, letters):
     ours = {letter: [said for said in lines if "another thread" not in said[1]] for letter, lines in found.items()}
     wanted = {letter: [("talker", EVENTS[letter])] for letter in letters}
     assert {letter: lines for letter, lines in ours.items() if lines} == wanted, text
-    # A thread that the runtime did not call on has the environment's logger.
+    # A thread not started by the runtime uses the environment's logger.
     assert ("Default", "a warning of another thread") in found.get("W", []), text
     assert "a trace of hooks" not in text and "[TRACE" not in text and "[DEBUG" not in text, text
 
 
 def quiet_then_loud_then_quiet():
-    """What one session shows does not depend on which session reached the event first."""
+    """What one session logs does not depend on which session reached the event first."""
     expect(WARNING, "EW")
     expect(VERBOSE, "EWIV")
     expect(ERROR, "E")
@@ -74,7 +74,7 @@ def the_environment_decides_for_other_threads():
 
 
 def a_session_that_goes_may_still_speak():
-    """At the most talkative, releasing a session logs nothing to loggers that are gone."""
+    """Even at the most verbose level, releasing a session logs nothing to loggers that are gone."""
     for _ in range(3):
         with fault("panic", "ep.drop"):
             _, text = log_of(VERBOSE)
@@ -82,7 +82,7 @@ def a_session_that_goes_may_still_speak():
 
 
 def speaking(after="", **variables):
-    """A process of its own in which the plugin speaks."""
+    """A separate process in which the plugin logs."""
     script = (
         "import sys; sys.argv = ['', sys.argv[1]]\n"
         "from hooks_support import *\n"
@@ -94,7 +94,7 @@ def speaking(after="", **variables):
 
 
 def own_lines(text):
-    """Level and beginning of the lines that the plugin wrote itself: with a time in UTC, to the millisecond."""
+    """Level and beginning of the lines that the plugin wrote itself, with a UTC time to the millisecond."""
     stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
     return re.findall(rf"^\[{stamp} (ERROR|WARN|INFO|DEBUG|TRACE) hooks::work\] (an? \w+) of hooks\b", text, re.M)
 
@@ -109,7 +109,7 @@ def the_log_variable_shows_what_the_runtime_drops():
         assert {text for _, text in own_lines(done.stderr)} == wanted, (level, done.stderr)
         # What the runtime shows is not shown twice.
         assert done.stderr.count("a warning of hooks") == 1, (level, done.stderr)
-        # A level that there is none of is a warning.
+        # An unknown level is a warning.
         said = done.stderr.count('HOOKS_LOG is ignored: it is "nonsense", expected error, warn, info, debug, trace or off')
         assert said == (level == "nonsense"), (level, done.stderr)
 
@@ -128,7 +128,7 @@ def the_log_can_go_to_a_file():
             assert not own_lines(done.stderr), done.stderr
         for wrong in (folder, os.path.join(folder, "missing", "log")):
             done = speaking(HOOKS_LOG="info", HOOKS_LOG_FILE=wrong)
-            assert done.stderr.count(f"HOOKS_LOG_FILE is ignored: {wrong} could not be opened: ") == 1, done.stderr
+            assert done.stderr.count(f"HOOKS_LOG_FILE is ignored: could not open {wrong}: ") == 1, done.stderr
             assert {said for _, said in own_lines(done.stderr)} == {"an info"}, done.stderr
 
 

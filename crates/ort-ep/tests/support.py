@@ -33,7 +33,7 @@ def devices(name):
 
 
 def session(name, model, options=None, entries=None, only=1, prepare=None):
-    """A session on the first `only` devices of a provider; nothing falls back without a word."""
+    """A session on the first `only` devices of a provider; no silent fallback."""
     settings = ort.SessionOptions()
     for key, entry in (entries or {}).items():
         settings.add_session_config_entry(key, entry)
@@ -58,7 +58,7 @@ def error_of(run):
         run()
     except Exception as error:
         return str(error)
-    raise AssertionError("went through, wanted an error")
+    raise AssertionError("succeeded, expected an error")
 
 
 def expect_error(run, *texts):
@@ -91,7 +91,7 @@ def is_mapped(library):
 
 
 def run_checks(*checks):
-    """Runs each check, saying its name first: the last one named is the one that crashed."""
+    """Runs each check, printing its name first: the last one printed is the one that crashed."""
     print(f"onnxruntime {ort.__version__}", flush=True)
     for check in checks:
         print(f"  {check.__name__}", flush=True)

@@ -21,7 +21,7 @@ def value(name, element, shape):
 
 
 def save_model(path):
-    """A model with every kind of attribute, input, dimension and initializer that the views tell apart."""
+    """A model with every kind of attribute, input, dimension and initializer that the views distinguish."""
     node, real = helper.make_node, TensorProto.FLOAT
     then = helper.make_graph([node("Mul", ["m", "m"], ["t"], name="square")], "then_graph", [], [value("t", real, None)])
     other = helper.make_graph([node("Sub", ["m", "w"], ["e"], name="minus")], "else_graph", [], [value("e", real, None)])
@@ -81,7 +81,7 @@ def session(model, report):
 
 
 def read(report):
-    """The lines by key; a key that came twice keeps its last value."""
+    """The lines by key; a repeated key keeps its last value."""
     with open(report, encoding="utf-8") as file:
         return dict(line.rstrip("\n").split(" = ", 1) for line in file)
 
@@ -97,7 +97,7 @@ def refuses(run, message):
     except Exception as error:
         assert message in str(error), error
         return
-    raise AssertionError(f"went through, wanted an error with {message!r}")
+    raise AssertionError(f"succeeded, expected an error with {message!r}")
 
 
 def check_graph(folder):
@@ -143,7 +143,7 @@ def check_graph(folder):
         node + "encode: attribute values_int64s": "Ints([1, 2, 3])", node + "encode: attribute default_int64": "Int(-5)",
         node + "encode: attribute default_string": 'String("_Unused")',
         node + "encode: keys_strings as int":
-            "node `encode` (LabelEncoder): attribute `keys_strings` is strings, wanted int",
+            "node `encode` (LabelEncoder): attribute `keys_strings` is strings, expected int",
         "node if/then_graph/square: inputs": "m,m", "node if/else_graph/minus: inputs": "m,w",
         "fused.domain": "Inspect", "fused.graph": "false",
         "session.my.entry": "größe", "copy.inspect.copied": "yes", "original.has_copied": "false",
@@ -205,7 +205,7 @@ def check_kernel_info(folder):
         "kernel spread: input image":
             "Tensor(TensorType { element: F32, shape: Some([Fixed(1), Fixed(4), Fixed(1), Fixed(1)]) })",
     })
-    refuses(lambda: running.run(None, {"image": np.zeros((1, 4, 1, 1), np.float32)}), "only looked at")
+    refuses(lambda: running.run(None, {"image": np.zeros((1, 4, 1, 1), np.float32)}), "only inspected")
 
 
 def main():

@@ -15,7 +15,7 @@ fn the_views_read_what_the_model_says() {
     let python = target.join("venv").join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     for needed in [&library, &python] {
         if !needed.exists() {
-            println!("skipped: {} is missing; `cargo xtask test --only rust` makes it", needed.display());
+            println!("skipped: {} is missing; `cargo xtask test --only rust` builds it", needed.display());
             return;
         }
     }
@@ -41,7 +41,7 @@ fn is_installed(runtime: &Option<PathBuf>) -> bool {
     runtime.as_ref().is_some_and(|folder| folder.join("onnxruntime").is_dir())
 }
 
-/// Where `cargo xtask setup` puts Python and the runtimes, whatever folder cargo was told to build in.
+/// Where `cargo xtask setup` puts Python and the runtimes, whatever cargo's target folder is.
 fn target_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target")
 }

@@ -1,9 +1,9 @@
-//! What every hook does first: say that it was called, and fail if it was told to.
+//! What every hook does first: record the call, and fail if the test asked for it.
 use std::{fmt::Display, fs::OpenOptions, io::Write};
 
 use ort_ep::{Error, Result};
 
-/// Notes a call of a hook that can fail.
+/// Records a call of a hook that can return an error.
 pub fn note(hook: &str, detail: impl Display) -> Result<()> {
     write_line(hook, detail);
     match std::env::var("HOOKS_FAULT").unwrap_or_default().split_once(':') {
@@ -13,7 +13,7 @@ pub fn note(hook: &str, detail: impl Display) -> Result<()> {
     }
 }
 
-/// Notes a call of a hook that has no way to fail: one that is told to can only panic.
+/// Records a call of a hook that cannot return an error: the only fault it can show is a panic.
 pub fn note_infallible(hook: &str, detail: impl Display) {
     if note(hook, detail).is_err() {
         panic_in(hook);
@@ -28,18 +28,18 @@ fn panic_in(hook: &str) -> ! {
 fn write_line(hook: &str, detail: impl Display) {
     let Ok(path) = std::env::var("HOOKS_REPORT") else { return };
     if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(path) {
-        // One write, so that lines of several threads do not mix; a report that can't be written fails the test anyway.
+        // One write, so that lines of several threads do not mix. If writing fails, the test fails anyway.
         let _ = file.write_all(format!("{hook} {detail}\n").as_bytes());
     }
 }
 
-/// Notes that the object holding it goes away.
+/// Records when the object that holds it is dropped.
 #[derive(Debug)]
 pub struct Gone(pub &'static str);
 
 impl Drop for Gone {
     fn drop(&mut self) {
-        // A panic on top of a panic would end the process.
+        // A second panic while unwinding would abort the process.
         if !std::thread::panicking() {
             note_infallible(self.0, "");
         }

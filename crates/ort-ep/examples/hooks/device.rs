@@ -1,4 +1,4 @@
-//! Memory, copies and streams of a device that is made of RAM.
+//! Memory, copies and streams of a device simulated in RAM.
 use std::{
     ptr,
     sync::{
@@ -91,7 +91,7 @@ impl DataTransfer for HooksTransfer {
     }
 }
 
-/// Work is done when it is asked for, so there is never anything to wait for: only the calls count.
+/// Work runs synchronously, so there is never anything to wait for: only the calls matter.
 pub struct HooksStream {
     number: usize,
     device: u32,

@@ -19,13 +19,13 @@ use crate::{
     work::{Op, Work},
 };
 
-/// What a blob starts with: bytes that no text would have, to see that they come back as they were.
+/// The prefix of a blob: bytes that are not valid text, to check that they survive a round trip.
 const MARK: [u8; 4] = [0, 0xFF, b'\n', 0];
 
 pub struct HooksEp {
     settings: Settings,
     name: String,
-    /// Runs by graph id, for the capture protocol.
+    /// Number of runs by graph id, for the capture protocol.
     runs: Mutex<BTreeMap<i32, usize>>,
     _ram: Vec<HostReadable>,
     _gone: Gone,
@@ -34,7 +34,7 @@ pub struct HooksEp {
 impl HooksEp {
     pub fn new(settings: Settings, name: String) -> Self {
         let ram = settings.ram.map(|vendor| (0..2).map(move |id| MemoryDevice::gpu(vendor, id)));
-        // SAFETY: the test that says so uses the host driver.
+        // SAFETY: the test that sets this uses the host driver.
         #[allow(unsafe_code)]
         let ram = ram.into_iter().flatten().map(|memory| unsafe { HostReadable::new(memory) }).collect();
         Self { settings, name, runs: Mutex::default(), _ram: ram, _gone: Gone("ep.drop") }
@@ -46,7 +46,7 @@ impl HooksEp {
             && node.string("source")?.is_some_and(|source| source == self.name))
     }
 
-    /// The blob of a partition, and the node that carries it or names its file.
+    /// The blob of a partition, and the node that holds it or names its file.
     fn save(&self, save: &Save, op: Op, index: usize) -> Result<EpContextNode> {
         let blob = [&MARK[..], format!("{op:?}").as_bytes()].concat();
         let texts = vec![("notes".into(), "größe".into())];
@@ -67,7 +67,7 @@ impl HooksEp {
     fn load(&self, graph: Graph<'_>, node: Node<'_>) -> Result<Op> {
         let attribute = node.attribute("ep_cache_context")?.ok_or_else(|| Error::invalid_argument("no blob"))?;
         let ort_ep::view::AttributeValue::String(context) = attribute.value()? else {
-            return Err(Error::invalid_argument("the blob is no text"));
+            return Err(Error::invalid_argument("the blob is not text"));
         };
         let blob = if node.int("embed_mode")? == Some(0) {
             let model = graph.model_path()?.ok_or_else(|| Error::invalid_argument("the model has no path"))?;

@@ -1,4 +1,4 @@
-//! Two devices that are made of RAM.
+//! Two devices simulated in RAM.
 use ort_ep::{
     AllocatorHandle, DataTransfer, DeviceOffer, Environment, EpRequest, Factory, Incompatibility,
     IncompatibilityReason, KernelDef, MemoryDevice, ModelCompatibility, NewEp, NewHardware, OfferedHardware,

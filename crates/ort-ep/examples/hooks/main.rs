@@ -1,9 +1,9 @@
 //! A plugin for the SDK's own tests, in safe code: it implements every hook of every trait.
 //!
-//! Each hook writes its name to the file `HOOKS_REPORT` names, and `HOOKS_FAULT` makes one of them panic (`panic:<hook>`)
-//! or fail (`fail:<hook>`); with `HOOKS_SPEAK` a partition logs at every level. The variables are read at each call, so a
-//! test can turn them while a session lives. Provider options switch the groups of hooks that are optional;
-//! [`settings::Settings`] lists them.
+//! Each hook writes its name to the file that `HOOKS_REPORT` names, and `HOOKS_FAULT` makes one of them panic
+//! (`panic:<hook>`) or fail (`fail:<hook>`). With `HOOKS_SPEAK`, a partition logs at every level. The variables are
+//! read at each call, so a test can change them while a session is alive. Provider options enable the optional groups
+//! of hooks; see [`settings::Settings`].
 #![deny(unsafe_code)]
 #![allow(missing_docs)]
 mod control;

@@ -1,4 +1,4 @@
-//! A profiler that reports one event of its own and what it saw of ONNX Runtime's.
+//! A profiler that reports one event of its own and the ONNX Runtime events it saw.
 use std::sync::{Mutex, PoisonError};
 
 use ort_ep::{EventCategory, Profiler, Profiling, ProfilingEvent, ProfilingEventView, Result};

@@ -6,16 +6,16 @@ use ort_ep::{EpRequest, Result, Weightless};
 /// What a session asked for.
 #[derive(Debug, Default)]
 pub struct Settings {
-    /// `nhwc=1`: prefers channels last; `nhwc=ask` lets ONNX Runtime decide for each operator.
+    /// `nhwc=1`: prefers channels-last; `nhwc=ask` lets ONNX Runtime decide for each operator.
     pub nhwc: Option<String>,
     /// `capture=N`: a graph counts as captured after N runs.
     pub capture: Option<usize>,
-    /// `cpu_shapes=1`: the capture protocol tolerates shape nodes on the CPU.
+    /// `cpu_shapes=1`: the capture protocol allows shape nodes on the CPU.
     pub cpu_shapes: bool,
     /// `profile=1`: has a profiler.
     pub profile: bool,
-    /// `resources=1`: makes allocators and streams of its own; `resources=default_stream`: streams that stand for the
-    /// driver's default one, so that another library can copy on them.
+    /// `resources=1`: creates its own allocators and streams; `resources=default_stream`: streams that represent the
+    /// driver's default stream, so that another library can copy on them.
     pub resources: Option<String>,
     /// `ram=VENDOR`: the memory of that vendor's GPUs is RAM, although another library allocates it.
     pub ram: Option<u32>,
@@ -25,7 +25,7 @@ pub struct Settings {
     pub default_device: Option<u32>,
     /// `budget=BYTES`: says how much memory is left.
     pub budget: Option<u64>,
-    /// `compiled=TEXT`: saves compiled models, with this compatibility text.
+    /// `compiled=TEXT`: saves compiled models with this compatibility text.
     pub compiled: Option<String>,
     /// `weightless=external|all`.
     pub weightless: Option<Weightless>,
@@ -33,7 +33,7 @@ pub struct Settings {
     pub callbacks: u32,
     /// `only=OP`: claims no other operator.
     pub only: Option<String>,
-    /// `results=N`: gives N results for every group of partitions, instead of one for each.
+    /// `results=N`: returns N results for every group of partitions, instead of one for each.
     pub results: Option<usize>,
     /// Where a compiled model goes, if one is being made.
     pub save: Option<Save>,
@@ -49,7 +49,8 @@ pub struct Save {
 impl Settings {
     pub fn read(request: &EpRequest<'_>) -> Result<Self> {
         let entries = request.options.config_entries()?;
-        // Behind another plugin, the name's options are that one's: `ep.hooks.*` reaches this one everywhere.
+        // Behind another plugin, the options under the registered name belong to that plugin: `ep.hooks.*` always
+        // reaches this one.
         let prefixes = [format!("ep.{}.", request.name.to_string_lossy().to_lowercase()), "ep.hooks.".to_owned()];
         let own: BTreeMap<_, _> = entries
             .iter()

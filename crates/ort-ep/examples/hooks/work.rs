@@ -1,4 +1,4 @@
-//! What runs: partitions for `Mul` and `GlobalMaxPool`, kernels for `Pow` and `Shape`.
+//! The operators this plugin runs: partitions for `Mul` and `GlobalMaxPool`, kernels for `Pow` and `Shape`.
 use ort_ep::{
     ElementType, Error, Kernel, KernelDef, MemoryDevice, Partition, Result,
     view::{KernelContext, Tensor},
@@ -9,14 +9,14 @@ use crate::control::{Gone, note};
 /// What a partition computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// The product of two tensors of one shape.
+    /// The product of two tensors of the same shape.
     Mul,
-    /// The greatest value of each channel of an image.
+    /// The maximum of each channel of an image.
     GlobalMaxPool { channels_last: bool },
 }
 
 impl Op {
-    /// The operator behind a node, if it is one of ours.
+    /// The operator of a node, if it is one of ours.
     pub fn of(domain: &str, op_type: &str) -> Option<Self> {
         match (domain, op_type) {
             ("", "Mul") => Some(Self::Mul),
@@ -53,14 +53,14 @@ impl Partition for Work {
     }
 }
 
-/// One event of each level, on this thread and on one that ONNX Runtime does not know.
+/// One event of each level, on this thread and on one that ONNX Runtime does not know about.
 fn speak() {
     tracing::error!(number = 1, "an error of hooks");
     tracing::warn!("a warning of hooks");
     tracing::info!("an info of hooks");
     tracing::debug!("a debug of hooks");
     tracing::trace!("a trace of hooks");
-    // A thread that can't be made says nothing, which the test notices.
+    // If the thread can't be started, the event is missing and the test notices.
     let _ =
         std::thread::Builder::new().spawn(|| tracing::warn!("a warning of another thread")).map(|thread| thread.join());
 }

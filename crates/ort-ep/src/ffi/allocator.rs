@@ -15,7 +15,7 @@ use crate::{
     view::{OwnedKeyValues, RawStream, mark_host_readable, unmark_host_readable},
 };
 
-/// An allocator on its way to ONNX Runtime.
+/// An allocator to hand to ONNX Runtime.
 pub struct AllocatorHandle(Box<dyn FnOnce(Place) -> *mut sys::OrtAllocator + Send>);
 
 impl AllocatorHandle {
@@ -24,12 +24,12 @@ impl AllocatorHandle {
         Self(Box::new(move |place| AllocatorBox::into_raw(allocator, place)))
     }
 
-    /// An allocator that has `error` instead of memory.
+    /// An allocator that fails every request with `error`.
     pub(super) fn refusing(error: Error) -> Self {
         Self::new(Refusing(error))
     }
 
-    /// Makes the C object.
+    /// Creates the C object.
     pub(super) fn into_raw(self, place: Place) -> *mut sys::OrtAllocator {
         (self.0)(place)
     }
@@ -37,7 +37,7 @@ impl AllocatorHandle {
 
 struct Refusing(Error);
 
-/// A block that there is none of.
+/// A block type without values.
 enum NoBlock {}
 
 // SAFETY: no value of this type exists.
@@ -55,7 +55,7 @@ impl Allocator for Refusing {
     }
 }
 
-/// Where an allocator serves.
+/// The memory an allocator serves.
 pub(super) struct Place {
     pub border: Border,
     pub memory: MemoryDevice,
@@ -67,7 +67,7 @@ pub(super) struct Place {
 // SAFETY: the memory info is immutable and kept by the factory.
 unsafe impl Send for Place {}
 
-/// What every instance of [`AllocatorBox`] starts with, whatever its type.
+/// The first fields of every [`AllocatorBox`], whatever its type.
 #[repr(C)]
 struct Header {
     raw: sys::OrtAllocator,
@@ -89,12 +89,13 @@ struct Held<B> {
     blocks: HashMap<usize, B>,
     /// Blocks that are being freed: their threads still use the allocator.
     leaving: usize,
-    /// ONNX Runtime let go of the allocator, but not of all its blocks: the last one takes the allocator along.
+    /// ONNX Runtime released the allocator but still holds some of its blocks: freeing the last one frees the
+    /// allocator.
     released: bool,
 }
 
 impl<B> Held<B> {
-    /// True if nobody has a use for the allocator any more.
+    /// True if the allocator can be freed.
     fn is_over(&self) -> bool {
         self.released && self.blocks.is_empty() && self.leaving == 0
     }
@@ -145,7 +146,7 @@ impl<A: Allocator> AllocatorBox<A> {
 /// # Safety
 /// `this` came from `AllocatorBox::<A>::into_raw` and is alive.
 unsafe fn of<'a, A: Allocator>(this: *const sys::OrtAllocator) -> &'a AllocatorBox<A> {
-    // SAFETY: the caller's promise; the table is the box's first field.
+    // SAFETY: guaranteed by the caller; the table is the box's first field.
     unsafe { &*this.cast() }
 }
 
@@ -181,7 +182,7 @@ unsafe extern "system" fn free<A: Allocator>(this: *mut sys::OrtAllocator, addre
     };
     let Some(block) = block else {
         return border.value("Free", (), || {
-            tracing::warn!(target: "ort_ep::memory", ?address, "an address that is not ours was freed: ignored");
+            tracing::warn!(target: "ort_ep::memory", ?address, "ignored a free of an address we did not allocate");
             Ok(())
         });
     };
@@ -195,8 +196,8 @@ unsafe extern "system" fn free<A: Allocator>(this: *mut sys::OrtAllocator, addre
         held.is_over()
     };
     if is_over {
-        // SAFETY: ONNX Runtime released the allocator before, this was the last block it still held, and no other thread
-        // is in `inner.free`: whoever leaves last is the only one to see that.
+        // SAFETY: ONNX Runtime has released the allocator, this was the last block it held, and no other thread is in
+        // `inner.free`: only the last thread to leave sees `is_over`.
         unsafe { delete::<A>(this) };
     }
 }
@@ -227,7 +228,7 @@ unsafe extern "system" fn shrink<A: Allocator>(this: *mut sys::OrtAllocator) -> 
     this.place.border.status("Shrink", || this.inner.shrink())
 }
 
-/// Frees the box, at once or with its last block.
+/// Frees the box now, or together with its last block.
 unsafe fn release<A: Allocator>(this: *mut sys::OrtAllocator) {
     // SAFETY: as for `release_allocator`.
     let allocator = unsafe { of::<A>(this) };
@@ -241,8 +242,8 @@ unsafe fn release<A: Allocator>(this: *mut sys::OrtAllocator) {
         unsafe { delete::<A>(this) };
     } else {
         let _scope = border.logger.enter();
-        // Through us they can be freed at any time, but ONNX Runtime's own objects around this allocator are gone. An error,
-        // because GenAI shows nothing less.
+        // The blocks can still be freed through us, but ONNX Runtime's own objects around this allocator are gone.
+        // Logged as an error, because GenAI hides anything less.
         tracing::error!(
             target: "ort_ep::memory",
             "an allocator was released while {left} of its blocks are in use; freeing them later may crash in ONNX Runtime\n  \
@@ -254,9 +255,9 @@ unsafe fn release<A: Allocator>(this: *mut sys::OrtAllocator) {
 /// Frees the box.
 ///
 /// # Safety
-/// As for `of`, and nobody uses the allocator any more.
+/// Same as for `of`, and the allocator is no longer used.
 unsafe fn delete<A: Allocator>(this: *mut sys::OrtAllocator) {
-    // SAFETY: made by `Box::into_raw`; the rest is the caller's promise.
+    // SAFETY: made by `Box::into_raw`; the rest is guaranteed by the caller.
     let allocator = unsafe { Box::from_raw(this.cast::<AllocatorBox<A>>()) };
     let border = allocator.place.border;
     border.value("ReleaseAllocator", (), move || {
@@ -265,7 +266,7 @@ unsafe fn delete<A: Allocator>(this: *mut sys::OrtAllocator) {
     });
 }
 
-/// Takes an allocator back.
+/// Releases an allocator.
 ///
 /// # Safety
 /// `this` is null, or came from an [`AllocatorHandle`] of this library and was not released before.

@@ -1,4 +1,4 @@
-//! [`OrtNodeComputeInfo`](sys::OrtNodeComputeInfo) over [`Partition`], and the node that saves one.
+//! [`OrtNodeComputeInfo`](sys::OrtNodeComputeInfo) over [`Partition`], and the EPContext node of a saved partition.
 use std::ffi::{CStr, CString, c_void};
 
 use ort_ep_sys as sys;
@@ -18,7 +18,7 @@ struct ComputeBox {
 
 const _: () = assert!(std::mem::offset_of!(ComputeBox, raw) == 0);
 
-/// Makes the C object.
+/// Creates the C object.
 pub(super) fn partition_into_raw(inner: Box<dyn Partition>, border: Border) -> *mut sys::OrtNodeComputeInfo {
     let mut raw = sys::OrtNodeComputeInfo::empty(border.runtime.api_version());
     raw.CreateState = Some(create_state);
@@ -27,7 +27,7 @@ pub(super) fn partition_into_raw(inner: Box<dyn Partition>, border: Border) -> *
     Box::into_raw(Box::new(ComputeBox { raw, inner, border })).cast()
 }
 
-/// Takes a partition back.
+/// Releases a partition.
 ///
 /// # Safety
 /// `this` is null, or came from `partition_into_raw` and was not released before.
@@ -35,7 +35,7 @@ pub(super) unsafe fn release_partition(this: *mut sys::OrtNodeComputeInfo) {
     if this.is_null() {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let partition = unsafe { Box::from_raw(this.cast::<ComputeBox>()) };
     let border = partition.border.after_session();
     border.value("ReleaseNodeComputeInfos", (), move || {
@@ -71,7 +71,7 @@ unsafe extern "system" fn compute(
 
 unsafe extern "system" fn release_state(_: *mut sys::OrtNodeComputeInfo, _: *mut c_void) {}
 
-/// Makes the EPContext node that stands for `fused` in a saved model; ONNX Runtime takes it over.
+/// Creates the EPContext node that replaces `fused` in a saved model; ONNX Runtime takes ownership of it.
 pub(super) fn context_node(
     runtime: Runtime,
     fused: Node<'_>,
@@ -79,7 +79,7 @@ pub(super) fn context_node(
     ep_name: &CStr,
 ) -> Result<*mut sys::OrtNode> {
     let editor = runtime.api.model_editor_api().ok_or_else(|| {
-        Error::not_implemented("this build of ONNX Runtime can't make nodes, so no compiled model can be saved")
+        Error::not_implemented("this build of ONNX Runtime can't create nodes, so compiled models can't be saved")
     })?;
     let names = |values: Vec<Option<ValueInfo<'_>>>| -> Result<Vec<CString>> {
         values
@@ -93,7 +93,7 @@ pub(super) fn context_node(
     attributes.int("main_context", i64::from(node.main))?;
     attributes.int("embed_mode", i64::from(node.embedded))?;
     attributes.bytes("ep_cache_context", &node.context)?;
-    // By this the provider knows its own nodes again.
+    // The provider recognises its own nodes by this.
     attributes.bytes("source", ep_name.to_bytes())?;
     for (name, text) in node.texts.iter().filter(|(name, _)| name != "source") {
         attributes.bytes(name, text.as_bytes())?;
@@ -102,8 +102,8 @@ pub(super) fn context_node(
     let (input_names, output_names) = (pointers(&inputs), pointers(&outputs));
     let name = c_string(fused.name()?);
     let mut out = std::ptr::null_mut();
-    // SAFETY: all texts are NUL-terminated and copied. On success the call takes the attributes over and nulls the
-    // entries, so that `Attributes` has nothing left to release.
+    // SAFETY: all strings are NUL-terminated and copied. On success the call takes ownership of the attributes and
+    // nulls the entries, so that `Attributes` has nothing left to release.
     let status = unsafe {
         editor.CreateNode(
             c"EPContext".as_ptr(),
@@ -122,7 +122,7 @@ pub(super) fn context_node(
     Ok(out)
 }
 
-/// Attributes on their way into a node.
+/// Attributes for a node under construction.
 struct Attributes {
     runtime: Runtime,
     raw: Vec<*mut sys::OrtOpAttr>,
@@ -136,7 +136,7 @@ impl Attributes {
     fn bytes(&mut self, name: &str, value: &[u8]) -> Result<()> {
         let length = i32::try_from(value.len()).map_err(|_| {
             Error::invalid_argument(format!(
-                "the attribute {name} of an EPContext node would be {} bytes long, 2 GiB is the most\n  help: set ep.context_embed_mode to 0, which writes a file of its own",
+                "the attribute {name} of an EPContext node would be {} bytes long; the limit is 2 GiB\n  help: set ep.context_embed_mode to 0 to write a separate file",
                 value.len()
             ))
         })?;
@@ -157,7 +157,7 @@ impl Attributes {
 impl Drop for Attributes {
     fn drop(&mut self) {
         for &attribute in self.raw.iter().filter(|attribute| !attribute.is_null()) {
-            // SAFETY: made by `CreateOpAttr` and not taken over by a node.
+            // SAFETY: made by `CreateOpAttr` and still ours.
             unsafe { self.runtime.api.ReleaseOpAttr(attribute) };
         }
     }

@@ -19,7 +19,7 @@ struct DataTransferBox {
 
 const _: () = assert!(std::mem::offset_of!(DataTransferBox, raw) == 0);
 
-/// Makes the C object.
+/// Creates the C object.
 pub(super) fn data_transfer_into_raw(
     inner: Box<dyn DataTransfer>,
     border: Border,
@@ -85,7 +85,7 @@ unsafe extern "system" fn copy_tensors(
             if src.is_null() || dst.is_null() {
                 return Err(Error::invalid_argument(format!("CopyTensors: tensor {index} is null")));
             }
-            // SAFETY: as above; a missing array of streams means no stream anywhere.
+            // SAFETY: as above; a missing array of streams means that no copy has a stream.
             copies.push(unsafe {
                 let stream = if streams.is_null() { None } else { native_handle(runtime, *streams.add(index)) };
                 TensorCopy { src: Tensor::from_raw(runtime, src), dst: TensorMut::from_raw(runtime, dst), stream }

@@ -1,7 +1,7 @@
-//! Is a library's file whole?
+//! Detects truncated library files.
 //!
-//! The loader maps what the headers promise without looking at the file's size: a library that was cut short, by a copy
-//! that broke off or a disk that was full, is then a bus error at the first touch of a page that is not there.
+//! The loader maps what the headers describe without checking the file's size. A library truncated by an interrupted
+//! copy or a full disk then crashes with a bus error at the first access to a missing page.
 use std::{
     fs::File,
     io::{self, Read},
@@ -12,8 +12,8 @@ use std::{
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
 
-/// Says how much of a library's file is missing. Files that can't be read or are no 64-bit little-endian ELF are the
-/// loader's to judge: it has better words for them.
+/// The number of bytes missing from a library's file. Files that can't be read or are not 64-bit little-endian ELF are
+/// left to the loader, which reports them better.
 pub(super) fn missing_bytes(file: &Path) -> Option<u64> {
     let mut file = File::open(file).ok()?;
     let size = file.metadata().ok().filter(|metadata| metadata.is_file())?.len();
@@ -21,7 +21,7 @@ pub(super) fn missing_bytes(file: &Path) -> Option<u64> {
     promised.checked_sub(size).filter(|&missing| missing > 0)
 }
 
-/// Where the last thing ends that the headers name.
+/// The end of the last part that the headers describe.
 fn promised_bytes(file: &mut impl Read) -> io::Result<Option<u64>> {
     let mut header = [0; HEADER_BYTES];
     file.read_exact(&mut header)?;
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn a_library_cut_anywhere_is_noticed() {
         let program = std::env::current_exe().unwrap();
-        assert_eq!(missing_bytes(&program), None, "a whole file lacks nothing");
+        assert_eq!(missing_bytes(&program), None, "nothing is missing");
         let whole = std::fs::read(&program).unwrap();
         let cut = std::env::temp_dir().join(format!("ort-ep-cut-{}", std::process::id()));
         for kept in [HEADER_BYTES, HEADER_BYTES + 100, whole.len() / 2, whole.len() - 1] {

@@ -18,26 +18,26 @@ use crate::{Error, Factory, Registration, Result, Runtime};
 pub struct CreateFactoriesArgs {
     /// The name the user registers the library under.
     pub registered_name: *const c_char,
-    /// The runtime's entry.
+    /// The runtime's entry point.
     pub api_base: *const sys::OrtApiBase,
     /// The environment's logger.
     pub default_logger: *const sys::OrtLogger,
-    /// Where factories go.
+    /// Where to store the factories.
     pub factories: *mut *mut sys::OrtEpFactory,
-    /// How many fit there.
+    /// How many factories fit there.
     pub max_factories: usize,
-    /// Where their number goes.
+    /// Where to store their number.
     pub num_factories: *mut usize,
 }
 
 impl CreateFactoriesArgs {
-    /// Opens the runtime, runs `body` and turns its error into a status. Without a runtime no status can be made, so
-    /// the answer is success with no factory.
+    /// Opens the runtime, runs `body` and turns its error into a status. Without a runtime no status can be created, so
+    /// the result is success with no factory.
     ///
     /// # Safety
     /// The pointers are null or what ONNX Runtime passes.
     pub(super) unsafe fn respond(self, body: impl FnOnce(Runtime, &str) -> Result<()>) -> sys::Status {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if !self.num_factories.is_null() {
                 self.num_factories.write(0);
@@ -54,7 +54,7 @@ impl CreateFactoriesArgs {
     }
 
     /// # Safety
-    /// As for `respond`.
+    /// Same as for `respond`.
     unsafe fn checked_name(&self) -> Result<String> {
         if self.factories.is_null() || self.num_factories.is_null() || self.max_factories == 0 {
             return Err(Error::invalid_argument("CreateEpFactories got no room for a factory"));
@@ -62,7 +62,7 @@ impl CreateFactoriesArgs {
         if self.registered_name.is_null() {
             return Err(Error::invalid_argument("CreateEpFactories got no registration name"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let name = unsafe { CStr::from_ptr(self.registered_name) };
         match name.to_str() {
             Ok(name) if !name.trim().is_empty() => Ok(name.to_owned()),
@@ -81,7 +81,7 @@ pub unsafe fn create_factories(
     log_variable: Option<LogVariable>,
     create: fn(Registration<'_>) -> Result<Box<dyn Factory>>,
 ) -> sys::Status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         args.respond(|runtime, name| {
             let logger = LoggerHandle::new(runtime, args.default_logger);
@@ -101,7 +101,7 @@ pub unsafe fn create_factories(
 /// # Safety
 /// `factory` is null, or came from [`create_factories`] of this library and was not released before.
 pub unsafe fn release_factory(factory: *mut sys::OrtEpFactory) -> sys::Status {
-    // SAFETY: the caller's promise. A panic in here has nobody to tell: there may be no runtime left.
+    // SAFETY: guaranteed by the caller. A panic here can't be reported: there may be no runtime left.
     let _ = guard("ReleaseEpFactory", || {
         // SAFETY: as above.
         unsafe { release(factory) };
@@ -110,13 +110,13 @@ pub unsafe fn release_factory(factory: *mut sys::OrtEpFactory) -> sys::Status {
     std::ptr::null_mut()
 }
 
-/// Exports a library's two symbols.
+/// Exports the two symbols of a plugin library.
 ///
-/// `create` is a `fn(Registration<'_>) -> Result<Box<dyn Factory>>`; the optional second argument names an environment
-/// variable whose level (`error` … `trace`) sends events to stderr that ONNX Runtime's logger would drop. If the variable of
-/// its name and `_FILE` names a file, all events of that level are appended to it instead. What is wrong with the variables
-/// is a warning; a library that another one of the same product loads leaves that to the other one, with
-/// `quiet_log_variable`.
+/// `create` is a `fn(Registration<'_>) -> Result<Box<dyn Factory>>`. The optional second argument names an environment
+/// variable that holds a log level (`error` … `trace`): events at that level go to stderr if ONNX Runtime's logger
+/// would drop them. If the variable with the suffix `_FILE` names a file, all events at that level are appended to it
+/// instead. Invalid values are logged as warnings; a library loaded by another one of the same product uses
+/// `quiet_log_variable` to leave those warnings to the other one.
 #[macro_export]
 macro_rules! plugin {
     ($create:expr) => {
@@ -136,7 +136,7 @@ macro_rules! plugin {
     };
 }
 
-/// The two symbols with ONNX Runtime's signatures, around two functions that are as unsafe as the symbols themselves.
+/// Exports the two symbols with ONNX Runtime's signatures, around two functions that are as unsafe as the symbols.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! export_entries {

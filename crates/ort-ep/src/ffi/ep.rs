@@ -24,7 +24,7 @@ use crate::{
     view::{Graph, Node, RunOptions},
 };
 
-/// Where an execution provider puts its claims.
+/// Collects the claims of an execution provider.
 pub struct Claims<'a> {
     runtime: Runtime,
     raw: *mut sys::OrtEpGraphSupportInfo,
@@ -32,12 +32,12 @@ pub struct Claims<'a> {
 }
 
 impl Claims<'_> {
-    /// Claims a group of nodes, to be compiled into one partition. The group must be convex: no node outside it may lie
-    /// on a path between two nodes inside. With `drop_constants`, constant initializers leave the partition's inputs and
-    /// must be copied while compiling.
+    /// Claims a group of nodes, to be compiled into one partition. The group must be convex: no node outside it may be
+    /// on a path between two nodes inside. With `drop_constants`, constant initializers are not inputs of the partition
+    /// and must be copied while compiling.
     ///
     /// # Errors
-    /// The runtime refused.
+    /// The runtime reported an error.
     pub fn fuse(&mut self, nodes: &[Node<'_>], drop_constants: bool) -> Result<()> {
         let nodes: Vec<_> = nodes.iter().map(|node| node.as_ptr()).collect();
         let options = sys::OrtNodeFusionOptions {
@@ -54,7 +54,7 @@ impl Claims<'_> {
     /// Claims one node that a registered kernel runs.
     ///
     /// # Errors
-    /// The runtime refused.
+    /// The runtime reported an error.
     pub fn single(&mut self, node: Node<'_>) -> Result<()> {
         // SAFETY: the claims and the node are alive for the call in progress.
         let status = unsafe { self.runtime.ep_api.EpGraphSupportInfo_AddSingleNode(self.raw, node.as_ptr()) };
@@ -64,7 +64,7 @@ impl Claims<'_> {
     /// True if a registered kernel runs this node.
     ///
     /// # Errors
-    /// The runtime refused.
+    /// The runtime reported an error.
     pub fn has_kernel(&mut self, node: Node<'_>) -> Result<bool> {
         let mut def = ptr::null();
         // SAFETY: as above, and `def` is a valid out-pointer.
@@ -73,13 +73,13 @@ impl Claims<'_> {
         Ok(!def.is_null())
     }
 
-    /// The runtime's own object, to hand to another plugin's code.
+    /// The runtime's own object, to pass to another plugin's code.
     pub fn as_ptr(&self) -> *mut sys::OrtEpGraphSupportInfo {
         self.raw
     }
 }
 
-/// What every execution provider made here starts with, whoever computes for it.
+/// The first fields of every execution provider created here, own or forwarded.
 #[repr(C)]
 pub(super) struct EpHeader {
     pub raw: sys::OrtEp,
@@ -96,14 +96,14 @@ pub(super) struct EpBox {
     border: Border,
     kept: Arc<Kept>,
     registry: Option<Arc<KernelRegistry>>,
-    /// ONNX Runtime copies the text at once, but through a pointer that must outlive the call.
+    /// ONNX Runtime copies the text immediately, but through a pointer that must outlive the call.
     compatibility: Mutex<CString>,
     token: LifeToken,
 }
 
 const _: () = assert!(std::mem::offset_of!(EpBox, header) == 0);
 
-/// Makes the C object.
+/// Creates the C object.
 pub(super) fn ep_into_raw(
     inner: Box<dyn Ep>,
     name: &CStr,
@@ -160,7 +160,7 @@ pub(super) fn ep_into_raw(
     Box::into_raw(Box::new(EpBox { header, inner, name, border, kept, registry, compatibility, token })).cast()
 }
 
-/// Takes an execution provider back.
+/// Releases an execution provider.
 ///
 /// # Safety
 /// `this` is null, or an execution provider of this library that was not released before.
@@ -168,18 +168,18 @@ pub(super) unsafe fn release_ep(this: *mut sys::OrtEp) {
     if this.is_null() {
         return;
     }
-    // SAFETY: the caller's promise; every one of them starts with the header.
+    // SAFETY: guaranteed by the caller; every one of them starts with the header.
     unsafe { ((*this.cast::<EpHeader>()).release)(this) }
 }
 
 /// # Safety
 /// `this` came from `ep_into_raw` and was not released before.
 unsafe fn release_own(this: *mut sys::OrtEp) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let ep = unsafe { Box::from_raw(this.cast::<EpBox>()) };
     let border = ep.border.after_session();
     border.value("ReleaseEp", (), move || {
-        // The token goes last: while it lives, so does everything the fields point to.
+        // The token is dropped last: it keeps everything the fields point to alive.
         let EpBox { inner, registry, token, .. } = *ep;
         drop(inner);
         drop(registry);
@@ -193,7 +193,7 @@ unsafe fn release_own(this: *mut sys::OrtEp) {
 /// # Safety
 /// `this` came from `ep_into_raw` and is alive.
 unsafe fn of<'a>(this: *const sys::OrtEp) -> &'a EpBox {
-    // SAFETY: the caller's promise; the table is the box's first field.
+    // SAFETY: guaranteed by the caller; the table is the box's first field.
     unsafe { &*this.cast() }
 }
 
@@ -203,7 +203,7 @@ impl EpBox {
     }
 }
 
-/// A hook whose group is not there: ONNX Runtime was never given the slot, so only a broken caller gets here.
+/// The error for a hook whose group is missing: ONNX Runtime never got the slot, so only a broken caller gets here.
 fn absent() -> Error {
     Error::not_implemented("this execution provider does not have that hook")
 }
@@ -252,7 +252,7 @@ unsafe extern "system" fn compile(
         let compiled = ep.compile(&partitions)?;
         if compiled.len() != count {
             let found = compiled.len();
-            return Err(Error::fail(format!("compile gave {found} results for {count} partitions")));
+            return Err(Error::fail(format!("compile returned {found} results for {count} partitions")));
         }
         for (index, (compiled, partition)) in compiled.into_iter().zip(&partitions).enumerate() {
             let node = compiled
@@ -356,7 +356,7 @@ unsafe extern "system" fn get_default_memory_device(
     let this = unsafe { of(this) };
     this.status("GetDefaultMemoryDevice", |ep| {
         let found = ep.default_memory().and_then(|memory| this.kept.info(memory)).map(|info| info.memory_device());
-        // SAFETY: a valid out-pointer; the factory keeps what it points to. Null lets ONNX Runtime infer the device.
+        // SAFETY: a valid out-pointer; the factory keeps what it points to. With null, ONNX Runtime infers the device.
         unsafe { out.write(found.unwrap_or(ptr::null())) };
         Ok(())
     })
@@ -458,7 +458,7 @@ unsafe extern "system" fn is_graph_captured(this: *const sys::OrtEp, id: c_int) 
     // SAFETY: ONNX Runtime passes the pointer it was given.
     let this = unsafe { of(this) };
     this.border.value("IsGraphCaptured", false, || {
-        // -1 means "not this run", and a yes would make ONNX Runtime replay it.
+        // -1 means "no capture": true would make ONNX Runtime replay it.
         Ok(id != -1 && this.inner.graph_capture().is_some_and(|hooks| hooks.is_captured(id)))
     })
 }
@@ -493,7 +493,7 @@ unsafe extern "system" fn create_profiler(this: *mut sys::OrtEp, out: *mut *mut 
     })
 }
 
-/// Never null: ONNX Runtime reads the text without looking.
+/// Never null: ONNX Runtime reads the text without a null check.
 unsafe extern "system" fn get_compatibility_info(this: *mut sys::OrtEp, graph: *const sys::OrtGraph) -> *const c_char {
     // SAFETY: ONNX Runtime passes the pointer it was given and a graph that is alive for the call.
     let this = unsafe { of(this) };

@@ -31,13 +31,13 @@ use crate::{
     view::{HardwareDevice, KeyValues, OwnedKeyValues, SessionOptions},
 };
 
-/// What must outlive everything the factory hands out, even if ONNX Runtime lets go of the factory first.
+/// What must outlive everything the factory hands out, even if ONNX Runtime releases the factory first.
 #[derive(Default)]
 pub(super) struct Kept {
     pub life: Life,
     pub infos: Mutex<Vec<Arc<MemoryInfo>>>,
     pub hardware: Mutex<Vec<NewHardwareDevice>>,
-    /// Allocators that other plugins made for sessions of ours, by address: ONNX Runtime gives them back to us.
+    /// Allocators that other plugins created for our sessions, by address: ONNX Runtime releases them through us.
     foreign_allocators: Mutex<HashMap<usize, ForeignAllocator>>,
 }
 
@@ -48,13 +48,13 @@ impl Kept {
         infos.iter().find(|info| info.memory() == memory).cloned()
     }
 
-    /// The info of the memory that a session asks an allocator for. Behind another plugin it was offered by that one: then
-    /// a copy is kept.
+    /// The info of the memory that a session requests an allocator for. If another plugin offered that memory, a copy
+    /// is kept.
     ///
     /// # Safety
     /// `raw` is alive for the call.
     pub unsafe fn session_info(&self, runtime: Runtime, raw: *const sys::OrtMemoryInfo) -> Result<Arc<MemoryInfo>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let memory = unsafe { MemoryDevice::of_info(runtime, raw) };
         if let Some(known) = self.info(memory) {
             return Ok(known);
@@ -69,10 +69,12 @@ impl Kept {
         self.foreign_allocators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The info of an offered memory, or why there is none.
+    /// The info of an offered memory, or an error if it was never offered.
     pub fn offered(&self, memory: MemoryDevice) -> Result<Arc<MemoryInfo>> {
         self.info(memory).ok_or_else(|| {
-            Error::invalid_argument(format!("an allocator was asked for a memory that was never offered: {memory:?}"))
+            Error::invalid_argument(format!(
+                "an allocator was requested for a memory that was never offered: {memory:?}"
+            ))
         })
     }
 }
@@ -86,14 +88,14 @@ pub(super) struct FactoryBox {
     version: CString,
     border: Border,
     registry: Mutex<Option<Arc<KernelRegistry>>>,
-    /// A session was asked for, so registration is over.
+    /// A session was requested, so registration is over.
     is_registered: AtomicBool,
     kept: Arc<Kept>,
 }
 
 const _: () = assert!(std::mem::offset_of!(FactoryBox, raw) == 0);
 
-/// Makes the C object.
+/// Creates the C object.
 pub(super) fn factory_into_raw(inner: Box<dyn Factory>, name: &str, border: Border) -> *mut sys::OrtEpFactory {
     let mut raw = sys::OrtEpFactory::empty(border.runtime.api_version());
     raw.GetName = Some(get_name);
@@ -128,7 +130,7 @@ pub(super) fn factory_into_raw(inner: Box<dyn Factory>, name: &str, border: Bord
     Box::into_raw(Box::new(factory)).cast()
 }
 
-/// Takes the factory back. One whose objects are still alive is left to them, with the code they run.
+/// Releases the factory. If objects it created are still alive, it is leaked together with the code they run.
 ///
 /// # Safety
 /// `this` is null, or came from `factory_into_raw` and was not released before.
@@ -136,14 +138,14 @@ pub(super) unsafe fn release(this: *mut sys::OrtEpFactory) {
     if this.is_null() {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (border, alive) = unsafe { (of(this).border, of(this).kept.life.alive()) };
     border.logger.disown();
     if alive > 0 {
         let _scope = border.logger.enter();
         tracing::warn!(
             target: "ort_ep::lifetime", alive,
-            "the library was unregistered while sessions or tensors of it are alive: it stays loaded for them"
+            "the library was unregistered while its sessions or tensors are alive: it stays loaded for them"
         );
         pin_this_library();
         return;
@@ -161,15 +163,16 @@ pub(super) unsafe fn release(this: *mut sys::OrtEpFactory) {
 /// # Safety
 /// `this` came from `factory_into_raw` and is alive.
 unsafe fn of<'a>(this: *const sys::OrtEpFactory) -> &'a FactoryBox {
-    // SAFETY: the caller's promise; the table is the box's first field.
+    // SAFETY: guaranteed by the caller; the table is the box's first field.
     unsafe { &*this.cast() }
 }
 
 impl FactoryBox {
-    /// What to do about an error in what ONNX Runtime asks for while it registers the library.
+    /// Handles an error in a hook that ONNX Runtime calls while it registers the library.
     ///
-    /// Up to 1.30 it forgets to take the devices off its list when allocators or copies can't be made, and crashes over
-    /// them at the next look. There the error is logged instead; whoever needs the missing piece is told then.
+    /// Up to 1.30, ONNX Runtime keeps the devices on its list when allocators or data transfers can't be created, and
+    /// crashes the next time it uses them. On these versions the error is logged instead, and reported again to
+    /// whatever needs the missing part.
     fn registering<T>(&self, result: Result<T>, stand_in: impl FnOnce(Error) -> T) -> Result<T> {
         const FIRST_THAT_ROLLS_BACK: u32 = 31;
         let is_over = self.is_registered.load(Ordering::Relaxed);
@@ -177,12 +180,12 @@ impl FactoryBox {
             if is_over || self.border.runtime.api_version() >= FIRST_THAT_ROLLS_BACK {
                 return Err(error);
             }
-            tracing::error!(target: "ort_ep::load", %error, "registered without this part");
+            tracing::error!(target: "ort_ep::load", %error, "a part of the plugin is missing: registered without it");
             Ok(stand_in(error))
         })
     }
 
-    /// The kernels of the library: made once, kept as long as the factory or an execution provider.
+    /// The kernels of the library: created once, kept as long as the factory or an execution provider.
     fn registry(&self) -> Result<Option<Arc<KernelRegistry>>> {
         let mut slot = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.is_none() {
@@ -221,7 +224,7 @@ unsafe fn hardware<'a>(
     if devices.is_null() || count == 0 {
         return Vec::new();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         slice::from_raw_parts(devices, count).iter().map(|&device| HardwareDevice::from_raw(runtime, device)).collect()
     }
@@ -273,7 +276,7 @@ unsafe extern "system" fn get_supported_devices(
         let mut offers = this.inner.devices(&listed, &this.environment()?)?;
         if offers.len() > max_ep_devices {
             let found = offers.len();
-            tracing::warn!(target: "ort_ep::load", found, "ONNX Runtime takes {max_ep_devices} devices: the rest is left out");
+            tracing::warn!(target: "ort_ep::load", found, "ONNX Runtime accepts {max_ep_devices} devices: the rest are left out");
             offers.truncate(max_ep_devices);
         }
         let mut made = EpDevices::new(this.border.runtime, factory);
@@ -332,7 +335,7 @@ unsafe extern "system" fn create_ep(
             NewEp::Own(inner) => ep_into_raw(inner, &this.name, border, kept, registry),
             NewEp::Forwarded(forwarded) => forward_into_raw(forwarded, &this.name, border, kept, registry),
         };
-        // SAFETY: a valid out-pointer; `ReleaseEp` takes it back.
+        // SAFETY: a valid out-pointer; `ReleaseEp` releases it.
         unsafe { ep.write(made) };
         Ok(())
     })
@@ -360,7 +363,7 @@ unsafe extern "system" fn create_allocator(
         let allocator = guard("CreateAllocator", || this.inner.create_allocator(memory, options));
         let allocator = this.registering(allocator, AllocatorHandle::refusing)?;
         let place = Place { border: this.border, memory, info, _token: this.kept.life.token() };
-        // SAFETY: a valid out-pointer; `ReleaseAllocator` takes it back.
+        // SAFETY: a valid out-pointer; `ReleaseAllocator` releases it.
         unsafe { out.write(allocator.into_raw(place)) };
         Ok(())
     })
@@ -390,7 +393,7 @@ unsafe extern "system" fn create_data_transfer(
         let transfer = guard("CreateDataTransfer", || this.inner.create_data_transfer());
         let transfer = this.registering(transfer, |_| None)?;
         let raw = transfer.map(|transfer| data_transfer_into_raw(transfer, this.border, this.kept.life.token()));
-        // SAFETY: a valid out-pointer; null says that no copies are needed.
+        // SAFETY: a valid out-pointer; null means that no copies are needed.
         unsafe { out.write(raw.unwrap_or(ptr::null_mut())) };
         Ok(())
     })
@@ -461,7 +464,7 @@ unsafe extern "system" fn get_custom_op_domains(
         let domains: Vec<CustomOpDomain> = this.inner.custom_op_domains();
         if domains.len() < count {
             let found = domains.len();
-            return Err(Error::fail(format!("there are {found} custom-op domains, and {count} were asked for")));
+            return Err(Error::fail(format!("there are {found} custom-op domains, but {count} were requested")));
         }
         for (index, domain) in domains.iter().take(count).enumerate() {
             // SAFETY: the array has room for `count` entries.

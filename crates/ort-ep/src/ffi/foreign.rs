@@ -1,4 +1,4 @@
-//! Other plugins, loaded by this one.
+//! Other plugins that this one loads.
 use std::{
     collections::BTreeMap,
     ffi::{CString, OsStr, c_char},
@@ -29,16 +29,16 @@ type CreateFn = unsafe extern "C" fn(
 ) -> sys::Status;
 type ReleaseFn = unsafe extern "C" fn(*mut sys::OrtEpFactory) -> sys::Status;
 
-/// The oldest table of an execution provider that has `GetCapability`.
+/// The oldest API version whose `OrtEp` has `GetCapability`.
 const FIRST_WITH_CAPABILITY: u32 = 23;
 
-/// How many factories ONNX Runtime has room for; some libraries insist on it.
+/// The number of factories ONNX Runtime passes room for; some libraries insist on it.
 const MAX_FACTORIES: usize = 4;
 
-/// How many devices ONNX Runtime has room for when it asks a factory.
+/// The number of devices ONNX Runtime passes room for.
 const MAX_DEVICES: usize = 8;
 
-/// A plugin library's two entries. Dropping it closes the library.
+/// A plugin library's two entry points. Dropping it closes the library.
 pub(super) struct Entries {
     create: CreateFn,
     release: ReleaseFn,
@@ -50,7 +50,7 @@ impl Entries {
     /// Opens a library by path or name; the error names the file and the loader's reason.
     pub fn open(file: &OsStr) -> std::result::Result<Self, String> {
         if let Some(missing) = missing_bytes(file.as_ref()) {
-            return Err(format!("{}: the file is cut short: {missing} bytes are missing", file.display()));
+            return Err(format!("{}: the file is truncated: {missing} bytes are missing", file.display()));
         }
         // SAFETY: loading runs the library's initialisers; it is the plugin the user installed for this purpose.
         let library = unsafe { Library::new(file) }.map_err(|error| reason(file, &error))?;
@@ -58,7 +58,8 @@ impl Entries {
         unsafe {
             let create: CreateFn = *library.get(c"CreateEpFactories").map_err(|error| reason(file, &error))?;
             let release: ReleaseFn = *library.get(c"ReleaseEpFactory").map_err(|error| reason(file, &error))?;
-            // Our own factory would load itself again without end. A copy in another file finds itself so, one call later.
+            // Loading ourselves would recurse without end. This also stops a copy of this library in another file, one
+            // call later.
             let opened = library_of(create as *const std::ffi::c_void);
             if opened.is_some() && opened == this_library() {
                 return Err(format!("{} is this library itself, not a backend", file.display()));
@@ -67,10 +68,10 @@ impl Entries {
         }
     }
 
-    /// Makes the library's factory: the first one where it has several.
+    /// Creates the library's factory: the first one if there are several.
     ///
     /// # Errors
-    /// The library refused, or made none.
+    /// The library returned an error or no factory.
     ///
     /// # Safety
     /// The pointers are what ONNX Runtime passes to `CreateEpFactories`.
@@ -82,49 +83,50 @@ impl Entries {
         logger: *const sys::OrtLogger,
     ) -> Result<*mut sys::OrtEpFactory> {
         let (mut factories, mut count) = ([ptr::null_mut(); MAX_FACTORIES], 0);
-        // SAFETY: the library's entry follows the same contract as ours; there is as much room as is said.
+        // SAFETY: the library's entry point follows the same contract as ours; there is room for the given number of
+        // factories.
         let status = unsafe { (self.create)(name, base, logger, factories.as_mut_ptr(), MAX_FACTORIES, &mut count) };
         runtime.check("CreateEpFactories", status)?;
         let mut made = factories.into_iter().take(count).filter(|factory| !factory.is_null());
         let Some(first) = made.next() else {
-            return Err(Error::ep_fail("CreateEpFactories: success was reported, but no factory was made"));
+            return Err(Error::ep_fail("CreateEpFactories reported success, but returned no factory"));
         };
         for other in made {
-            // SAFETY: made above and used by nobody.
+            // SAFETY: made above and not used by anyone else.
             let status = unsafe { self.release_factory(other) };
             runtime.check("ReleaseEpFactory", status)?;
         }
         Ok(first)
     }
 
-    /// Gives a factory back.
+    /// Releases a factory.
     ///
     /// # Safety
     /// It came from [`create_factory`](Self::create_factory) and was not released before.
     pub unsafe fn release_factory(&self, factory: *mut sys::OrtEpFactory) -> sys::Status {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { (self.release)(factory) }
     }
 }
 
-/// The loader's own words, which name the file or the symbol that is missing; `libloading` keeps them behind its error.
+/// The loader's own message, which names the missing file or symbol; `libloading` keeps it as the source of its error.
 fn reason(file: &OsStr, error: &libloading::Error) -> String {
     let name = file.display().to_string();
     let cause = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
     if cause.contains(&name) { cause } else { format!("{name}: {cause}") }
 }
 
-/// What happens to a plugin's code once nothing made by it is left.
+/// What happens to a plugin's code once none of its objects are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// It is unmapped.
     Unload,
-    /// It stays until the process ends: for libraries that link a vendor's runtime, whose threads and thread-local
-    /// destructors do not survive being unmapped.
+    /// It stays mapped until the process ends: for libraries that link a vendor's runtime, whose threads and
+    /// thread-local destructors would crash if the code were unmapped.
     Stay,
 }
 
-/// What a library needs to load other plugins into the runtime that loaded it. Lives as long as the factory it was given to.
+/// What a library needs to load other plugins into the runtime that loaded it. Lives as long as its factory.
 #[derive(Clone)]
 pub struct PluginHost {
     runtime: Runtime,
@@ -133,7 +135,7 @@ pub struct PluginHost {
     logger: *const sys::OrtLogger,
 }
 
-// SAFETY: the entry is a static of the runtime, and its loggers may be used from any thread.
+// SAFETY: the entry point is a static of the runtime, and its loggers may be used from any thread.
 unsafe impl Send for PluginHost {}
 // SAFETY: as above.
 unsafe impl Sync for PluginHost {}
@@ -150,11 +152,11 @@ impl PluginHost {
         Self { runtime, name, base, logger }
     }
 
-    /// Loads a plugin library and makes its factory, under the name this library is registered by. Whatever fails, the
-    /// library is let go again.
+    /// Loads a plugin library and creates its factory, under the name this library is registered by. On failure the
+    /// library is closed again.
     ///
     /// # Errors
-    /// The library can't be loaded, or refuses.
+    /// The library can't be loaded, or returns an error.
     pub fn load(&self, file: impl AsRef<OsStr>, mapping: Mapping) -> Result<Arc<ForeignFactory>> {
         let entries = Entries::open(file.as_ref()).map_err(Error::ep_fail)?;
         // SAFETY: the pointers are what ONNX Runtime passed to us, and still alive.
@@ -165,24 +167,24 @@ impl PluginHost {
         let slots = unsafe { (sys::OrtEpFactory::CreateEp(raw), sys::OrtEpFactory::ReleaseEp(raw)) };
         match slots {
             (Some(_), Some(_)) => Ok(Arc::new(factory)),
-            _ => Err(Error::ep_fail("its factory makes no execution providers, or does not take them back")),
+            _ => Err(Error::ep_fail("its factory can't create or can't release execution providers")),
         }
     }
 
-    /// The folder of this library, where others may lie beside it.
+    /// The folder of this library, where other libraries may be.
     pub fn own_folder() -> Option<std::path::PathBuf> {
         this_library().and_then(|path| Some(path.parent()?.to_owned()))
     }
 }
 
-/// The factory of another plugin. Dropping the last reference releases it and lets go of its library.
+/// The factory of another plugin. Dropping the last reference releases it and closes its library.
 pub struct ForeignFactory {
     raw: *mut sys::OrtEpFactory,
-    /// Only taken on drop.
+    /// `None` only during drop.
     entries: Option<Entries>,
     mapping: Mapping,
     runtime: Runtime,
-    /// What it called each piece of hardware, by address.
+    /// The metadata it gave each piece of hardware, by address.
     called: Mutex<BTreeMap<usize, Pairs>>,
 }
 
@@ -194,7 +196,7 @@ unsafe impl Send for ForeignFactory {}
 // SAFETY: as above.
 unsafe impl Sync for ForeignFactory {}
 
-/// A domain of custom operators that another plugin's factory keeps.
+/// A custom-op domain that another plugin's factory owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CustomOpDomain(*mut sys::OrtCustomOpDomain);
 
@@ -205,16 +207,16 @@ impl CustomOpDomain {
 }
 
 impl ForeignFactory {
-    /// The API version the plugin's factory was made for.
+    /// The API version the plugin's factory was built for.
     pub fn api_version(&self) -> u32 {
         // SAFETY: the factory is alive, and every table starts with its stamp.
         unsafe { (*self.raw).ort_version_supported }
     }
 
-    /// Makes the plugin's execution provider for a session.
+    /// Creates the plugin's execution provider for a session.
     ///
     /// # Errors
-    /// The plugin refused, or made none.
+    /// The plugin returned an error or no execution provider.
     pub fn create_ep(self: &Arc<Self>, request: &EpRequest<'_>) -> Result<ForeignEp> {
         let devices: Vec<_> = request.devices.iter().map(|device| device.hardware.as_ptr()).collect();
         let metadata: Vec<_> = request.devices.iter().map(|device| device.metadata.as_ptr()).collect();
@@ -230,29 +232,29 @@ impl ForeignFactory {
         // What came with an error is not ours to release.
         self.runtime.check("CreateEp", status)?;
         if raw.is_null() {
-            return Err(Error::ep_fail("CreateEp: success was reported, but no execution provider was made"));
+            return Err(Error::ep_fail("CreateEp reported success, but returned no execution provider"));
         }
         let ep = ForeignEp { raw, factory: self.clone() };
-        // SAFETY: it is alive. ONNX Runtime calls this slot without looking.
+        // SAFETY: it is alive. ONNX Runtime calls this slot without a null check.
         if unsafe { sys::OrtEp::GetCapability(raw) }.is_some() {
             return Ok(ep);
         }
         let stamp = ep.api_version();
         Err(Error::ep_fail(if stamp < FIRST_WITH_CAPABILITY {
             format!(
-                "its execution provider was made for API {stamp}: {FIRST_WITH_CAPABILITY} is the oldest that claims nodes"
+                "its execution provider was built for API {stamp}: API {FIRST_WITH_CAPABILITY} or newer is needed to claim nodes"
             )
         } else {
             "its execution provider has no GetCapability".to_owned()
         }))
     }
 
-    /// What the plugin says about the first device that it offers on this hardware; nothing if it offers none. ONNX Runtime
-    /// asks every plugin for its devices before it asks for an execution provider, and plugins count on both: on having
-    /// been asked, and on seeing their metadata again.
+    /// The metadata of the first device that the plugin offers on this hardware; empty if it offers none. ONNX Runtime
+    /// asks every plugin for its devices before it asks for an execution provider. Plugins rely on that call, and on
+    /// getting their metadata back.
     ///
     /// # Errors
-    /// The plugin can't tell.
+    /// The plugin reported an error.
     pub fn device_metadata(&self, hardware: HardwareDevice<'_>) -> Result<Vec<(String, String)>> {
         let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
         let key = hardware.as_ptr() as usize;
@@ -287,7 +289,7 @@ impl ForeignFactory {
     /// Asks the plugin whether a compiled model of its own runs here.
     ///
     /// # Errors
-    /// The plugin can't tell.
+    /// The plugin reported an error.
     pub fn model_compatibility(&self, devices: &[HardwareDevice<'_>], info: &str) -> Result<ModelCompatibility> {
         let devices: Vec<_> = devices.iter().map(|device| device.as_ptr()).collect();
         let info = c_string(info);
@@ -311,7 +313,7 @@ impl ForeignFactory {
     /// The custom-op domains the plugin offers to sessions.
     ///
     /// # Errors
-    /// The plugin can't tell.
+    /// The plugin reported an error.
     pub fn custom_op_domains(&self) -> Result<Vec<CustomOpDomain>> {
         // SAFETY: the factory is alive, and the out-pointers have the room that is said.
         unsafe {
@@ -330,13 +332,13 @@ impl ForeignFactory {
         }
     }
 
-    /// True if the factory itself can make allocators.
+    /// True if the factory can create allocators.
     pub(super) fn makes_allocators(&self) -> bool {
         // SAFETY: the factory is alive.
         unsafe { sys::OrtEpFactory::CreateAllocator(self.raw) }.is_some()
     }
 
-    /// True if the factory itself can make streams.
+    /// True if the factory can create streams.
     pub(super) fn makes_streams(&self) -> bool {
         // SAFETY: the factory is alive.
         unsafe {
@@ -352,7 +354,7 @@ impl Drop for ForeignFactory {
         // SAFETY: made by `create_factory`, and everything the plugin made held a reference to `self`.
         let status = unsafe { entries.release_factory(self.raw) };
         if let Err(error) = self.runtime.check("ReleaseEpFactory", status) {
-            tracing::warn!(target: "ort_ep::lifetime", %error, "a plugin did not let go of its factory");
+            tracing::warn!(target: "ort_ep::lifetime", %error, "a plugin could not release its factory");
         }
         if self.mapping == Mapping::Stay {
             // The handle is leaked on purpose: it keeps the code mapped.
@@ -361,7 +363,7 @@ impl Drop for ForeignFactory {
     }
 }
 
-/// An execution provider of another plugin. Dropping it gives it back to its maker.
+/// An execution provider of another plugin. Dropping it releases it.
 pub struct ForeignEp {
     raw: *mut sys::OrtEp,
     factory: Arc<ForeignFactory>,
@@ -373,7 +375,7 @@ unsafe impl Send for ForeignEp {}
 unsafe impl Sync for ForeignEp {}
 
 impl ForeignEp {
-    /// The API version the execution provider was made for.
+    /// The API version the execution provider was built for.
     pub fn api_version(&self) -> u32 {
         // SAFETY: it is alive, and every table starts with its stamp.
         unsafe { (*self.raw).ort_version_supported }
@@ -387,7 +389,7 @@ impl ForeignEp {
         &self.factory
     }
 
-    /// A stream of the execution provider, else of its factory. ONNX Runtime releases it.
+    /// Creates a stream with the execution provider, or with its factory. ONNX Runtime releases it.
     ///
     /// # Safety
     /// `device` is alive for the call.
@@ -408,13 +410,17 @@ impl ForeignEp {
             }
         };
         self.factory.runtime.check("CreateSyncStreamForDevice", status)?;
-        if raw.is_null() { Err(Error::ep_fail("the backend reported success, but made no stream")) } else { Ok(raw) }
+        if raw.is_null() {
+            Err(Error::ep_fail("the backend reported success, but returned no stream"))
+        } else {
+            Ok(raw)
+        }
     }
 }
 
 impl Drop for ForeignEp {
     fn drop(&mut self) {
-        // SAFETY: made by this factory's `CreateEp` and given back once; the slot was there when it was made.
+        // SAFETY: made by this factory's `CreateEp` and released once; the slot was there when it was made.
         unsafe {
             if let Some(release) = sys::OrtEpFactory::ReleaseEp(self.factory.raw) {
                 release(self.factory.raw, self.raw);
@@ -423,8 +429,8 @@ impl Drop for ForeignEp {
     }
 }
 
-/// An allocator of another plugin, which ONNX Runtime uses directly. It may outlive the session it was made for, and keeps
-/// the plugin loaded as long. Dropping it gives it back to its maker.
+/// An allocator of another plugin, which ONNX Runtime uses directly. It may outlive the session it was made for, and
+/// keeps the plugin loaded. Dropping it releases it.
 pub(super) struct ForeignAllocator {
     raw: *mut sys::OrtAllocator,
     factory: Arc<ForeignFactory>,
@@ -435,7 +441,7 @@ pub(super) struct ForeignAllocator {
 unsafe impl Send for ForeignAllocator {}
 
 impl ForeignAllocator {
-    /// An allocator of the execution provider, else of its factory; `token` keeps our own factory alive as long.
+    /// Creates an allocator with the execution provider, or with its factory; `token` keeps our own factory alive.
     ///
     /// # Safety
     /// `info` is alive for the call.
@@ -445,7 +451,7 @@ impl ForeignAllocator {
         // SAFETY: both objects are alive, and the caller vouches for `info`.
         let status = unsafe {
             if sys::OrtEpFactory::ReleaseAllocator(factory).is_none() {
-                return Err(Error::ep_fail("the backend has allocators, but does not take them back"));
+                return Err(Error::ep_fail("the backend creates allocators, but can't release them"));
             }
             if let Some(create) = sys::OrtEp::CreateAllocator(ep.raw) {
                 create(ep.raw, info, &mut raw)
@@ -457,7 +463,7 @@ impl ForeignAllocator {
         };
         ep.factory.runtime.check("CreateAllocator", status)?;
         if raw.is_null() {
-            return Err(Error::ep_fail("the backend reported success, but made no allocator"));
+            return Err(Error::ep_fail("the backend reported success, but returned no allocator"));
         }
         Ok(Self { raw, factory: ep.factory.clone(), _token: token })
     }
@@ -469,7 +475,7 @@ impl ForeignAllocator {
 
 impl Drop for ForeignAllocator {
     fn drop(&mut self) {
-        // SAFETY: made by this factory or an execution provider of it, and given back once; the slot was there when it was
+        // SAFETY: made by this factory or its execution provider, and released once; the slot was there when it was
         // made.
         unsafe {
             if let Some(release) = sys::OrtEpFactory::ReleaseAllocator(self.factory.raw) {

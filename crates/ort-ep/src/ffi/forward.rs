@@ -1,7 +1,7 @@
-//! [`OrtEp`](sys::OrtEp) that forwards to another plugin's.
+//! An [`OrtEp`](sys::OrtEp) that forwards to another plugin's.
 //!
-//! Whether a slot is there is decided once, when the table is made: by the runtime's version, ours, and the stamp of the
-//! backend's own table. Slots that only forward do nothing else, so that a call costs one jump.
+//! Which slots exist is decided once, when the table is created: by the runtime's version, ours, and the version stamp
+//! of the backend's own table. Slots that only forward do nothing else, so a call costs one jump.
 use std::{
     ffi::{CStr, CString, c_char, c_int},
     ptr,
@@ -31,14 +31,14 @@ struct ForwardBox {
     border: Border,
     kept: Arc<Kept>,
     registry: Option<Arc<KernelRegistry>>,
-    /// ONNX Runtime copies the text at once, but through a pointer that must outlive the call.
+    /// ONNX Runtime copies the text immediately, but through a pointer that must outlive the call.
     compatibility: Mutex<CString>,
     token: LifeToken,
 }
 
 const _: () = assert!(std::mem::offset_of!(ForwardBox, header) == 0);
 
-/// Makes the C object.
+/// Creates the C object.
 pub(super) fn forward_into_raw(
     forwarded: Forwarded,
     name: &CStr,
@@ -66,7 +66,7 @@ pub(super) fn forward_into_raw(
     .cast()
 }
 
-/// The slots ONNX Runtime gets to see.
+/// The slots that ONNX Runtime sees.
 fn table(forwarded: &Forwarded, border: Border, has_registry: bool) -> sys::OrtEp {
     let backend: *const sys::OrtEp = forwarded.backend.as_ptr();
     let mut raw = sys::OrtEp::empty(border.runtime.api_version());
@@ -75,8 +75,8 @@ fn table(forwarded: &Forwarded, border: Border, has_registry: bool) -> sys::OrtE
     raw.Sync = Some(sync);
     raw.GetCapability = Some(get_capability);
     raw.GetDefaultMemoryDevice = Some(get_default_memory_device);
-    // SAFETY (for every look at the backend's table below): the backend made it, and its memory reaches as far as its
-    // stamp says.
+    // SAFETY (for every read of the backend's table below): the backend created it, and its memory extends as far as
+    // its version stamp says.
     macro_rules! forward {
         ($($slot:ident => $function:ident),* $(,)?) => {
             $(
@@ -138,11 +138,11 @@ fn table(forwarded: &Forwarded, border: Border, has_registry: bool) -> sys::OrtE
 /// # Safety
 /// `this` came from `forward_into_raw` and was not released before.
 unsafe fn release(this: *mut sys::OrtEp) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let ep = unsafe { Box::from_raw(this.cast::<ForwardBox>()) };
     let border = ep.border.after_session();
     border.value("ReleaseEp", (), move || {
-        // The backend's part goes first, the token last: while it lives, so does everything the fields point to.
+        // The backend's part is dropped first and the token last: it keeps everything the fields point to alive.
         let ForwardBox { backend, own, registry, token, .. } = *ep;
         drop(backend);
         drop(own);
@@ -157,11 +157,11 @@ unsafe fn release(this: *mut sys::OrtEp) {
 /// # Safety
 /// `this` came from `forward_into_raw` and is alive.
 unsafe fn of<'a>(this: *const sys::OrtEp) -> &'a ForwardBox {
-    // SAFETY: the caller's promise; the table is the box's first field.
+    // SAFETY: guaranteed by the caller; the table is the box's first field.
     unsafe { &*this.cast() }
 }
 
-/// Slots that hand the call over as it came. The last column is the answer of a slot that is not there: only a broken
+/// Slots that forward the call unchanged. The last column is the result if the backend lacks the slot: only a broken
 /// caller gets it, because ONNX Runtime was never given the slot.
 macro_rules! hand_over {
     ($($function:ident = $slot:ident($this:ident: $pointer:ty $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)?, $absent:expr;)*) => {
@@ -233,12 +233,12 @@ unsafe extern "system" fn is_graph_captured(this: *const sys::OrtEp, id: c_int) 
     // SAFETY: ONNX Runtime passes the pointer it was given, alive for the call.
     unsafe {
         let backend = of(this).backend.as_ptr();
-        // -1 means "not this run", and a yes would make ONNX Runtime replay it.
+        // -1 means "no capture": true would make ONNX Runtime replay it.
         id != -1 && sys::OrtEp::IsGraphCaptured(backend).is_some_and(|function| function(backend, id))
     }
 }
 
-/// Ours see the options first: what they refuse does not reach the backend.
+/// Our own hook sees the options first: what it rejects does not reach the backend.
 unsafe extern "system" fn set_dynamic_options(
     this: *mut sys::OrtEp,
     keys: *const *const c_char,
@@ -265,7 +265,7 @@ unsafe extern "system" fn set_dynamic_options(
     }
 }
 
-/// The backend's work, then everything else on the device: streams and copies are ours.
+/// Waits for the backend's work, then for everything else on the device: streams and copies are ours.
 unsafe extern "system" fn sync(this: *mut sys::OrtEp) -> sys::Status {
     // SAFETY: ONNX Runtime passes the pointer it was given.
     let this = unsafe { of(this) };
@@ -287,7 +287,7 @@ unsafe extern "system" fn create_allocator(
         let made = unsafe { ForeignAllocator::new(&this.backend, info, this.kept.life.token())? };
         let address = made.as_ptr();
         this.kept.foreign_allocators().insert(address as usize, made);
-        // SAFETY: a valid out-pointer; our factory's `ReleaseAllocator` takes it back.
+        // SAFETY: a valid out-pointer; our factory's `ReleaseAllocator` releases it.
         unsafe { out.write(address) };
         Ok(())
     })
@@ -308,7 +308,7 @@ unsafe extern "system" fn create_stream(
     })
 }
 
-/// The backend's kernels; one without kernels gets the copy kernels, which it needs as much as any other.
+/// The backend's kernels; a backend without kernels gets the copy kernels, which every device needs.
 unsafe extern "system" fn get_kernel_registry(
     this: *mut sys::OrtEp,
     out: *mut *const sys::OrtKernelRegistry,
@@ -346,7 +346,7 @@ unsafe extern "system" fn get_default_memory_device(
         }
         this.border.status("GetDefaultMemoryDevice", || {
             let found = this.own.default_memory().and_then(|memory| this.kept.info(memory));
-            // The factory keeps what it points to. Null lets ONNX Runtime infer the device.
+            // The factory keeps what it points to. With null, ONNX Runtime infers the device.
             out.write(found.map_or(ptr::null(), |info| info.memory_device()));
             Ok(())
         })
@@ -365,20 +365,23 @@ unsafe extern "system" fn get_available_resource(
             return function(backend, out);
         }
         this.border.status("GetAvailableResource", || {
-            let bytes = this.own.available_bytes().ok_or_else(|| Error::not_implemented("no budget is known"))?;
+            let bytes = this
+                .own
+                .available_bytes()
+                .ok_or_else(|| Error::not_implemented("the available memory is not known"))?;
             out.write(sys::OrtResourceCount::of_bytes(bytes));
             Ok(())
         })
     }
 }
 
-/// Never null: ONNX Runtime reads the text without looking.
+/// Never null: ONNX Runtime reads the text without a null check.
 unsafe extern "system" fn get_compatibility_info(this: *mut sys::OrtEp, graph: *const sys::OrtGraph) -> *const c_char {
     // SAFETY: ONNX Runtime passes the pointer it was given and a graph that is alive for the call.
     let this = unsafe { of(this) };
     this.border.value("GetCompiledModelCompatibilityInfo", c"".as_ptr(), || {
         let backend = this.backend.as_ptr();
-        // SAFETY: as above; a text of the backend outlives the call, and null reads as empty.
+        // SAFETY: as above; the backend's text outlives the call, and null reads as empty.
         let inner = unsafe {
             let function = sys::OrtEp::GetCompiledModelCompatibilityInfo(backend);
             text(function.map_or(ptr::null(), |function| function(backend, graph)))

@@ -1,4 +1,4 @@
-//! Nothing unwinds into ONNX Runtime.
+//! Panics must not unwind into ONNX Runtime.
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -8,28 +8,28 @@ use ort_ep_sys as sys;
 
 use crate::{Error, Result, Runtime, ffi::logging::LoggerHandle};
 
-/// What every slot needs of the object it is called on.
+/// What every slot needs from the object it is called on.
 #[derive(Clone, Copy)]
 pub(super) struct Border {
     pub runtime: Runtime,
-    /// The logger of the session, or of the environment for what is made without one.
+    /// The logger of the session, or of the environment for objects created without a session.
     pub logger: LoggerHandle,
     /// The logger of the environment.
     pub lasting: LoggerHandle,
 }
 
 impl Border {
-    /// The border of what belongs to the environment.
+    /// The border of an object that belongs to the environment.
     pub fn new(runtime: Runtime, lasting: LoggerHandle) -> Self {
         Self { runtime, logger: lasting, lasting }
     }
 
-    /// The border of what belongs to a session.
+    /// The border of an object that belongs to a session.
     pub fn for_session(self, logger: LoggerHandle) -> Self {
         Self { logger, ..self }
     }
 
-    /// The border without the session: for what may outlive it, and for the release of the rest. ONNX Runtime 1.24
+    /// The border without the session: for objects that may outlive it, and for releasing the rest. ONNX Runtime 1.24
     /// releases execution providers after the session's logger.
     pub fn after_session(self) -> Self {
         Self { logger: self.lasting, ..self }
@@ -41,7 +41,7 @@ impl Border {
         self.runtime.status(result)
     }
 
-    /// Runs a slot that can only answer with a value: an error is logged and `default` given.
+    /// Runs a slot that can only return a value: an error is logged and `default` returned.
     pub fn value<T>(self, entry: &'static str, default: T, body: impl FnOnce() -> Result<T>) -> T {
         self.run(entry, body).unwrap_or_else(|error| {
             let _scope = self.logger.enter();
@@ -58,14 +58,15 @@ impl Border {
 
 /// Runs `body` and turns a panic into an error that names `entry`.
 pub(super) fn guard<T>(entry: &'static str, body: impl FnOnce() -> Result<T>) -> Result<T> {
-    // A panic abandons everything `body` borrowed, so no torn state is seen afterwards.
+    // A panic abandons everything `body` borrowed, so no inconsistent state is seen afterwards.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let text = panic_text(&*panic);
         // The payload's own destructor may panic too.
         std::mem::forget(panic);
-        // Not EP_FAIL: data may be what made it panic, and one bad request must not move a Python session to the CPU for good.
+        // Not EP_FAIL: bad data may have caused the panic, and one bad request must not move a Python session to the
+        // CPU for good.
         Err(Error::fail(format!(
-            "{entry} panicked: {text}\n  help: this is a bug of the execution provider, please report it"
+            "{entry} panicked: {text}\n  help: this is a bug in the execution provider, please report it"
         )))
     })
 }

@@ -16,12 +16,12 @@ pub struct HostBlock {
 }
 
 impl HostBlock {
-    /// Makes a block; one of zero bytes has an address of its own too.
+    /// Allocates a block; even a block of zero bytes has a unique address.
     ///
     /// # Errors
     /// Out of memory.
     pub fn new(bytes: usize) -> Result<Self> {
-        let out_of_memory = || Error::fail(format!("out of host memory: {bytes} bytes were asked for"));
+        let out_of_memory = || Error::fail(format!("could not allocate {bytes} bytes of host memory"));
         let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| out_of_memory())?;
         // SAFETY: the layout is not empty.
         let address = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(out_of_memory)?;
@@ -39,7 +39,7 @@ impl Drop for HostBlock {
 // SAFETY: the block owns its bytes, and any thread may use or free them.
 unsafe impl Send for HostBlock {}
 
-// SAFETY: heap memory of the asked size and alignment, owned by the block alone.
+// SAFETY: heap memory of the requested size and alignment, owned by the block alone.
 unsafe impl Block for HostBlock {
     const HOST_READABLE: bool = true;
 

@@ -14,11 +14,11 @@ use crate::{
     view::{KernelContext, KernelInfo},
 };
 
-/// A registry of the runtime and the states its kernels are made from.
+/// A kernel registry of the runtime, and the states its kernels are created from.
 pub(super) struct KernelRegistry {
     runtime: Runtime,
     raw: *mut sys::OrtKernelRegistry,
-    // Shared, so that the addresses given to ONNX Runtime stay put.
+    // Shared, so that the addresses given to ONNX Runtime stay fixed.
     _creators: Vec<Arc<CreatorState>>,
 }
 
@@ -187,8 +187,8 @@ unsafe extern "system" fn release(this: *mut sys::OrtKernelImpl) {
     });
 }
 
-/// The kernels behind the copy nodes ONNX Runtime inserts at the edge of a partition. Without them it runs those nodes
-/// on the CPU, and the partition is handed host pointers.
+/// The kernels of the copy nodes that ONNX Runtime inserts at the edge of a partition. Without them it runs those nodes
+/// on the CPU, and the partition gets host pointers.
 pub(super) fn copy_kernels(transfer: Arc<dyn DataTransfer>) -> Vec<KernelDef> {
     let make = |op_type: &str| {
         let transfer = transfer.clone();

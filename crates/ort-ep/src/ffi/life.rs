@@ -1,4 +1,4 @@
-//! Who is still alive when ONNX Runtime lets go of the factory.
+//! Counts the objects that are still alive when ONNX Runtime releases the factory.
 use std::{
     path::PathBuf,
     sync::{
@@ -12,7 +12,7 @@ use std::{
 pub(super) struct Life(Arc<AtomicUsize>);
 
 impl Life {
-    /// One more object; dropping the token takes it back.
+    /// Counts one more object until the token is dropped.
     pub fn token(&self) -> LifeToken {
         self.0.fetch_add(1, Ordering::Relaxed);
         LifeToken(self.clone())
@@ -44,8 +44,8 @@ pub(super) fn library_of(address: *const std::ffi::c_void) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the loader compares the address and does not read it, and `info` is a valid out-pointer; on success
-    // `dli_fname` is the loader's own NUL-terminated path, alive while the library is mapped. Callers pass addresses of
-    // libraries that they hold.
+    // `dli_fname` is the loader's own NUL-terminated path, valid while the library is mapped. Callers pass addresses in
+    // libraries that they keep loaded.
     let path = unsafe {
         if libc::dladdr(address, info.as_mut_ptr()) == 0 || (*info.as_ptr()).dli_fname.is_null() {
             return None;
@@ -55,7 +55,8 @@ pub(super) fn library_of(address: *const std::ffi::c_void) -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes())))
 }
 
-/// The file that the code or data at an address was loaded from; Windows looks beside the calling library by itself.
+/// The file that the code or data at an address was loaded from; Windows searches the calling library's folder by
+/// itself.
 #[cfg(windows)]
 pub(super) fn library_of(_: *const std::ffi::c_void) -> Option<PathBuf> {
     None
@@ -63,8 +64,8 @@ pub(super) fn library_of(_: *const std::ffi::c_void) -> Option<PathBuf> {
 
 /// Keeps this library mapped until the process ends.
 ///
-/// ONNX Runtime does not refuse to unregister a library whose sessions are still alive: it unmaps the code those
-/// sessions are about to call. Pinning costs a mapping; not pinning costs the process.
+/// ONNX Runtime lets users unregister a library whose sessions are still alive: it unmaps the code those sessions are
+/// about to call. Pinning costs one mapping; without it the process crashes.
 #[cfg(unix)]
 pub(super) fn pin_this_library() {
     use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};

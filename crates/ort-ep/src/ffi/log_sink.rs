@@ -1,4 +1,4 @@
-//! Where events go that the log variable asks for: stderr, or a file. Each line has the time it was written at.
+//! The destination of events that the log variable enables: stderr or a file. Each line starts with a timestamp.
 use std::{
     env,
     ffi::OsString,
@@ -11,32 +11,32 @@ use std::{
 
 use log::{Level, LevelFilter, Record};
 
-/// What the file gets where nobody says which events.
+/// The level of a log file if none is set.
 const FILE_LEVEL: LevelFilter = LevelFilter::Info;
 
-/// An environment variable with a level (`error` … `trace`). The variable of its name and `_FILE` names a file.
+/// An environment variable with a level (`error` … `trace`). The variable with the suffix `_FILE` names a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogVariable {
     /// Its name.
     pub name: &'static str,
-    /// Whether this library reports what is wrong with the variable. A library that another one of the same product
-    /// loads does not: the other one has.
+    /// Whether this library reports invalid values. A library loaded by another one of the same product does not: the
+    /// other one already has.
     pub reports: bool,
 }
 
-/// What the two variables ask for.
+/// The settings of the two variables.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    /// The level; `None` if nothing is asked for.
+    /// The level; `None` if logging is off.
     pub level: Option<Level>,
     /// The file to open.
     pub file: Option<OsString>,
-    /// What is wrong with a variable.
+    /// What is wrong with the level.
     pub problem: Option<String>,
 }
 
 impl Asked {
-    /// Reads the variables of the process.
+    /// Reads the process's environment variables.
     pub fn of(variable: LogVariable) -> Self {
         Self::read(variable.name, |name| env::var_os(name).filter(|value| !value.is_empty()))
     }
@@ -67,7 +67,7 @@ pub(super) fn file_variable(name: &str) -> String {
 enum Sink {
     Stderr,
     File(File),
-    /// The file was closed: the library is about to go.
+    /// The file was closed: the library is about to be unloaded.
     Closed,
 }
 
@@ -77,7 +77,7 @@ fn with_sink<T>(body: impl FnOnce(&mut Sink) -> T) -> T {
     body(&mut SINK.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Lines go to the end of a file from now on; without one, or if it cannot be opened, to stderr.
+/// Appends lines to a file from now on; without a file, or if it can't be opened, they go to stderr.
 pub(super) fn open(file: Option<&OsString>) -> io::Result<()> {
     let opened = file.map(|file| OpenOptions::new().append(true).create(true).open(file)).transpose();
     let (next, result) = match opened {
@@ -88,7 +88,7 @@ pub(super) fn open(file: Option<&OsString>) -> io::Result<()> {
     result
 }
 
-/// Closes the file: the library may be unmapped next, and nobody else would.
+/// Closes the file: the library may be unmapped next, and nothing else would close it.
 pub(super) fn close() {
     with_sink(|sink| {
         if matches!(sink, Sink::File(_)) {
@@ -97,7 +97,7 @@ pub(super) fn close() {
     });
 }
 
-/// Whether there is a file, which gets every event that was asked for.
+/// Whether there is a file, which gets every enabled event.
 pub(super) fn is_file() -> bool {
     with_sink(|sink| !matches!(sink, Sink::Stderr))
 }
@@ -105,7 +105,7 @@ pub(super) fn is_file() -> bool {
 /// Writes an event.
 pub(super) fn write(record: &Record<'_>) {
     let (time, level, target) = (Timestamp::now(), record.level(), record.target());
-    // In one piece: other libraries and processes may write to the same file.
+    // In one write: other libraries and processes may write to the same file.
     let line = format!("[{time} {level} {target}] {}\n", record.args());
     let written = with_sink(|sink| match sink {
         Sink::Stderr => Err(()),
@@ -117,7 +117,7 @@ pub(super) fn write(record: &Record<'_>) {
     }
 }
 
-/// A time in UTC, as RFC 3339 writes it: `2026-11-16T09:05:02.007Z`.
+/// A UTC time in RFC 3339 format: `2026-11-16T09:05:02.007Z`.
 struct Timestamp(Duration);
 
 impl Timestamp {
@@ -136,7 +136,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Year, month and day of a day since 1970. A year begins in March here, so that the day that comes and goes is its last.
+/// Year, month and day for a number of days since 1970. Years start in March here, so that a leap day is the last day.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     // From 1 March of the year 0.

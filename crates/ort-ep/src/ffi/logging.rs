@@ -1,10 +1,10 @@
-//! `tracing` events end in ONNX Runtime's logger.
+//! Forwards `tracing` events to ONNX Runtime's logger.
 //!
-//! A plugin is its own island: its `tracing` and `log` statics are private to the library, so the host's subscriber never
-//! sees our events and ours never sees the host's. [`install`] sets this library's `log` logger, which `tracing` hands its
-//! events to while no subscriber is set. It is a static on purpose: a subscriber would stay on the heap each time the
-//! library is unloaded. Each call that ONNX Runtime makes names the logger to use on its thread; events from other threads
-//! go to the newest factory's logger.
+//! A plugin's `tracing` and `log` statics are private to its library, so the host's subscriber never sees our events
+//! and ours never sees the host's. [`install`] sets this library's `log` logger, to which `tracing` forwards its events
+//! while no subscriber is set. The logger is a static on purpose: a subscriber would leak heap memory each time the
+//! library is unloaded. Each call from ONNX Runtime sets the logger of its thread; events from other threads go to the
+//! newest factory's logger.
 use std::{
     cell::Cell,
     sync::{
@@ -33,12 +33,12 @@ unsafe impl Send for LoggerHandle {}
 unsafe impl Sync for LoggerHandle {}
 
 thread_local! {
-    // Const-initialised and without a destructor: nothing of ours is pending in a thread when the library is unmapped.
+    // Const-initialised and without a destructor: no code of ours is pending in a thread when the library is unmapped.
     static CURRENT: Cell<Option<LoggerHandle>> = const { Cell::new(None) };
 }
 
 static FACTORIES: Mutex<Vec<LoggerHandle>> = Mutex::new(Vec::new());
-/// The lowest severity of events that the log variable asks for.
+/// The lowest severity that the log variable enables.
 static ASKED_SEVERITY: AtomicI32 = AtomicI32::new(i32::MAX);
 
 impl LoggerHandle {
@@ -63,7 +63,7 @@ impl LoggerHandle {
         Scope { previous: CURRENT.replace(Some(self)) }
     }
 
-    /// Makes this the logger of threads that ONNX Runtime did not call on.
+    /// Makes this the logger of threads that ONNX Runtime did not call us on.
     pub fn adopt(self) {
         FACTORIES.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
@@ -74,7 +74,7 @@ impl LoggerHandle {
         if let Some(position) = factories.iter().rposition(|other| other.raw == self.raw) {
             factories.remove(position);
         }
-        // The library may be unmapped next, and the static with it: it must not hold memory then.
+        // The library may be unmapped next, together with this static: it must not hold memory then.
         if factories.is_empty() {
             *factories = Vec::new();
             log_sink::close();
@@ -102,12 +102,12 @@ impl LoggerHandle {
                 target.as_ptr(),
             )
         };
-        // A logger that fails leaves nobody to tell.
+        // If logging fails, there is nowhere to report it.
         let _ = self.runtime.check("Logger_LogMessage", status);
     }
 }
 
-/// Gives the thread its previous logger back when dropped.
+/// Restores the thread's previous logger when dropped.
 pub(crate) struct Scope {
     previous: Option<LoggerHandle>,
 }
@@ -120,11 +120,11 @@ impl Drop for Scope {
 
 /// Sets this library's logger.
 ///
-/// The variable has a level (`error`, `warn`, `info`, `debug`, `trace`): events at that level that ONNX Runtime's logger
-/// would drop go to stderr, or all of them to the file that the other variable names. What is wrong with a variable is
-/// logged, on the current thread's logger.
+/// The variable holds a level (`error`, `warn`, `info`, `debug`, `trace`). Events at that level go to stderr if ONNX
+/// Runtime's logger would drop them, or all of them go to the file that the other variable names. Invalid values are
+/// logged to the current thread's logger.
 pub(crate) fn install(variable: Option<LogVariable>) {
-    // Fails where it is set already: by us, or by a host of Rust code (tests), and then that one is right.
+    // Fails if a logger is already set, by us or by a Rust host (tests): then that one stays.
     let _ = log::set_logger(&ToOrt);
     log::set_max_level(LevelFilter::Trace);
     let Some(variable) = variable else { return };
@@ -139,19 +139,19 @@ pub(crate) fn install(variable: Option<LogVariable>) {
     }
     if let (Err(error), Some(file)) = (opened, &asked.file) {
         let name = log_sink::file_variable(variable.name);
-        report(&format!("{name} is ignored: {} could not be opened: {error}; the log goes to stderr", file.display()));
+        report(&format!("{name} is ignored: could not open {}: {error}; the log goes to stderr", file.display()));
     }
 }
 
-/// Undoes [`install`] where no factory was made: the library may be unmapped next.
+/// Undoes [`install`] if no factory was created: the library may be unmapped next.
 pub(crate) fn uninstall() {
     if FACTORIES.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
         log_sink::close();
     }
 }
 
-/// A warning about the log itself. Where ONNX Runtime's logger would drop it, it goes to stderr whatever the level is: the
-/// user asked for a log and does not get the one that was meant.
+/// A warning about logging itself. If ONNX Runtime's logger would drop it, it goes to stderr at any level, because the
+/// user asked for a log and does not get it as configured.
 fn report(text: &str) {
     let arguments = format_args!("{text}");
     let record = Record::builder().level(Level::Warn).target("ort_ep::log").args(arguments).build();
@@ -180,7 +180,7 @@ impl Log for ToOrt {
         if let Some(logger) = logger {
             logger.log(severity, record);
         }
-        // Stderr is where ONNX Runtime's logger writes too; a file is to hold everything.
+        // ONNX Runtime's logger writes to stderr too, so only a file gets events that it shows.
         let is_asked = severity >= ASKED_SEVERITY.load(Ordering::Relaxed);
         if is_asked && (logger.is_none() || log_sink::is_file()) {
             log_sink::write(record);
@@ -200,7 +200,7 @@ fn severity_of(level: Level) -> i32 {
         Level::Warn => sys::ORT_LOGGING_LEVEL_WARNING,
         Level::Info => sys::ORT_LOGGING_LEVEL_INFO,
         Level::Debug => sys::ORT_LOGGING_LEVEL_VERBOSE,
-        // Below anything ONNX Runtime knows: only the log variable shows it.
+        // Below any level of ONNX Runtime: only the log variable shows it.
         Level::Trace => sys::ORT_LOGGING_LEVEL_VERBOSE - 1,
     }
 }

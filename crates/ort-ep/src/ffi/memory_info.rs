@@ -1,4 +1,4 @@
-//! Memory infos: ONNX Runtime keeps the addresses of those it is offered, so the factory owns them.
+//! Memory infos. ONNX Runtime keeps the addresses of those it is offered, so the factory owns them.
 use std::ptr;
 
 use ort_ep_sys as sys;
@@ -24,7 +24,7 @@ impl MemoryInfo {
         let memory = offered.memory;
         let mut raw = ptr::null_mut();
         // SAFETY: the name is copied and `raw` is a valid out-pointer. Alignment 0 is what clients such as ONNX Runtime
-        // GenAI look memories up by.
+        // GenAI use to look memories up.
         let status = unsafe {
             runtime.api.CreateMemoryInfo_V2(
                 name.as_ptr(),
@@ -47,7 +47,7 @@ impl MemoryInfo {
     /// `raw` is alive for the call.
     pub unsafe fn copy_of(runtime: Runtime, raw: *const sys::OrtMemoryInfo) -> Result<Self> {
         let mut name = ptr::null();
-        // SAFETY: the caller's promise; the name lives as long as the info.
+        // SAFETY: guaranteed by the caller; the name lives as long as the info.
         let offered = unsafe {
             runtime.check("MemoryInfoGetName", runtime.api.MemoryInfoGetName(raw, &mut name))?;
             OfferedMemory { name: text(name).into_owned(), memory: MemoryDevice::of_info(runtime, raw) }
@@ -63,7 +63,7 @@ impl MemoryInfo {
         self.raw
     }
 
-    /// The memory device inside; lives as long as the info.
+    /// The memory device inside; valid as long as the info.
     pub fn memory_device(&self) -> *const sys::OrtMemoryDevice {
         // SAFETY: the info is alive.
         unsafe { self.runtime.ep_api.MemoryInfo_GetMemoryDevice(self.raw) }
@@ -78,7 +78,7 @@ impl Drop for MemoryInfo {
 }
 
 impl MemoryDevice {
-    /// Reads the runtime's description; null (a value that is no tensor) reads as host memory.
+    /// Reads the runtime's description; null (a value that is not a tensor) reads as host memory.
     ///
     /// # Safety
     /// `raw` is null or a live memory device of this runtime.
@@ -98,7 +98,7 @@ impl MemoryDevice {
         }
     }
 
-    /// The memory behind a memory info.
+    /// The memory of a memory info.
     ///
     /// # Safety
     /// `raw` is null or a live memory info of this runtime.

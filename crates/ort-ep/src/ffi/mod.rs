@@ -1,8 +1,8 @@
-//! The border: tables of C functions over the safe traits.
+//! The FFI boundary: tables of C functions over the safe traits.
 //!
 //! Each object handed to ONNX Runtime is a `#[repr(C)]` box whose first field is the C table, so the pointer that comes
-//! back as `this` finds our state behind it. Every slot goes through a guard, so that a panic becomes a status, a
-//! default or a logged no-op, and each call logs to the logger of the object it was made on.
+//! back as `this` leads to our state behind it. Every slot goes through a guard that turns a panic into a status, a
+//! default or a logged no-op, and each call logs to the logger of its object.
 mod allocator;
 mod compute;
 mod data_transfer;

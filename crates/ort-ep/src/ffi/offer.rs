@@ -1,4 +1,4 @@
-//! Offered devices on their way to ONNX Runtime.
+//! Turns offered devices into ONNX Runtime's objects.
 use std::{
     ptr,
     sync::{Arc, PoisonError},
@@ -9,13 +9,13 @@ use ort_ep_sys as sys;
 use super::{factory::Kept, memory_info::MemoryInfo, runtime::c_string};
 use crate::{DeviceOffer, NewHardware, OfferedHardware, OfferedMemory, Result, Runtime, view::OwnedKeyValues};
 
-/// Hardware we made: ONNX Runtime keeps its address, so the factory owns it.
+/// Hardware we created: ONNX Runtime keeps its address, so the factory owns it.
 pub(super) struct NewHardwareDevice {
     runtime: Runtime,
     raw: *mut sys::OrtHardwareDevice,
 }
 
-// SAFETY: a hardware device never changes once it is made.
+// SAFETY: a hardware device never changes once it is created.
 unsafe impl Send for NewHardwareDevice {}
 
 impl NewHardwareDevice {
@@ -41,12 +41,12 @@ impl NewHardwareDevice {
 
 impl Drop for NewHardwareDevice {
     fn drop(&mut self) {
-        // SAFETY: made by `CreateHardwareDevice`; the devices that pointed to it went before the factory.
+        // SAFETY: made by `CreateHardwareDevice`; the devices that pointed to it are released before the factory.
         unsafe { self.runtime.ep_api.ReleaseHardwareDevice(self.raw) };
     }
 }
 
-/// Devices made so far: released again unless all of them are handed over.
+/// Devices created so far: released again unless all of them are handed over.
 pub(super) struct EpDevices {
     runtime: Runtime,
     factory: *mut sys::OrtEpFactory,

@@ -1,4 +1,4 @@
-//! A library that stands in for another plugin.
+//! A library that takes the place of another plugin.
 use std::{
     env::consts::{DLL_PREFIX, DLL_SUFFIX},
     ffi::OsString,
@@ -12,8 +12,8 @@ use ort_ep_sys as sys;
 use super::{entry::CreateFactoriesArgs, foreign::Entries, guard::guard, life::this_library};
 use crate::{Error, Result, Runtime};
 
-/// The state behind [`passthrough!`](crate::passthrough): loads an external plugin with the first factory, hands its
-/// factory out untouched, and is done with it after the last one.
+/// The state behind [`passthrough!`](crate::passthrough). It loads an external plugin with the first factory, hands out
+/// its factory unchanged, and is done with the plugin after the last factory.
 pub struct PassThrough {
     stem: &'static str,
     variable: &'static str,
@@ -26,27 +26,27 @@ struct State {
 }
 
 impl PassThrough {
-    /// Stands in for the library `stem` (`hipgpu` is `libhipgpu.so` or `hipgpu.dll`): the file `variable` names, else one
-    /// beside this library, else one on the loader's path.
+    /// Takes the place of the library `stem` (`hipgpu` is `libhipgpu.so` or `hipgpu.dll`). Looks for the file that
+    /// `variable` names, then for one next to this library, then on the loader's path.
     pub const fn new(stem: &'static str, variable: &'static str) -> Self {
         Self { stem, variable, state: Mutex::new(State { plugin: None, factories: 0 }) }
     }
 
-    /// `CreateEpFactories`: the external plugin's own, with room for one factory.
+    /// `CreateEpFactories`: calls the external plugin's own, with room for one factory.
     ///
     /// # Safety
     /// The pointers are null or what ONNX Runtime passes.
     pub unsafe fn create(&self, args: CreateFactoriesArgs) -> sys::Status {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { args.respond(|runtime, _| self.create_inner(runtime, args)) }
     }
 
     /// # Safety
-    /// As for `create`, and the arguments were checked.
+    /// Same as for `create`, and the arguments were checked.
     unsafe fn create_inner(&self, runtime: Runtime, args: CreateFactoriesArgs) -> Result<()> {
-        // Held over the whole call: loading and unloading must not race with each other.
+        // Locked for the whole call: loading and unloading must not race with each other.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Until a factory exists, a plugin loaded here is only local: any failure below lets it go again.
+        // Until a factory exists, a plugin loaded here is a local variable: any failure below closes it again.
         let fresh = if state.plugin.is_none() { Some(self.load()?) } else { None };
         let plugin = fresh.as_ref().or(state.plugin.as_ref()).ok_or_else(|| Error::ep_fail("no plugin"))?;
         // SAFETY: the pointers are what ONNX Runtime passed to us.
@@ -64,7 +64,8 @@ impl PassThrough {
         Ok(())
     }
 
-    /// `ReleaseEpFactory`: the external plugin's own. Its code stays mapped; the next factory looks for the plugin anew.
+    /// `ReleaseEpFactory`: calls the external plugin's own. Its code stays mapped; the next factory searches for the
+    /// plugin again.
     ///
     /// # Safety
     /// `factory` is null, or came from [`create`](Self::create) and was not released before.
@@ -73,7 +74,7 @@ impl PassThrough {
         let _ = guard("ReleaseEpFactory", || {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(plugin) = state.plugin.as_ref().filter(|_| !factory.is_null()) else { return Ok(()) };
-            // SAFETY: the caller's promise; the plugin made this factory.
+            // SAFETY: guaranteed by the caller; the plugin made this factory.
             status = unsafe { plugin.release_factory(factory) };
             state.factories = state.factories.saturating_sub(1);
             if state.factories == 0 {
@@ -86,7 +87,7 @@ impl PassThrough {
         status
     }
 
-    /// Loads the plugin, or says what was tried.
+    /// Loads the plugin; the error lists what was tried.
     fn load(&self) -> Result<Entries> {
         let mut tried = Vec::new();
         for file in self.candidates() {
@@ -96,7 +97,7 @@ impl PassThrough {
             }
         }
         Err(Error::ep_fail(format!(
-            "no plugin {} could be loaded (tried {})\n  help: put the library beside this one or set {} to its path",
+            "could not load the plugin {} (tried {})\n  help: put the library next to this one or set {} to its path",
             self.stem,
             tried.join("; "),
             self.variable
@@ -113,7 +114,8 @@ impl PassThrough {
     }
 }
 
-/// Exports the two symbols of a library that stands in for another plugin: `passthrough!("hipgpu", "HIPGPU_LIBRARY")`.
+/// Exports the two symbols of a library that takes the place of another plugin: `passthrough!("hipgpu",
+/// "HIPGPU_LIBRARY")`.
 #[macro_export]
 macro_rules! passthrough {
     ($stem:literal, $variable:literal) => {

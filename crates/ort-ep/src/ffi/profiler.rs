@@ -21,7 +21,7 @@ impl<'a> ProfilingEventView<'a> {
     /// The event's name.
     ///
     /// # Errors
-    /// The runtime refused.
+    /// The runtime reported an error.
     pub fn name(self) -> Result<Cow<'a, str>> {
         let get = self.runtime.ep_api.ProfilingEvent_GetName().ok_or_else(no_profiling)?;
         let mut out = ptr::null();
@@ -35,7 +35,7 @@ impl<'a> ProfilingEventView<'a> {
     /// The value of one of its arguments, such as `op_name`.
     ///
     /// # Errors
-    /// The runtime refused.
+    /// The runtime reported an error.
     pub fn arg(self, key: &str) -> Result<Option<Cow<'a, str>>> {
         let get = self.runtime.ep_api.ProfilingEvent_GetArgValue().ok_or_else(no_profiling)?;
         let key = c_string(key);
@@ -49,7 +49,7 @@ impl<'a> ProfilingEventView<'a> {
 }
 
 fn no_profiling() -> Error {
-    Error::not_implemented("this ONNX Runtime has no profiling by plugins\n  help: use 1.25 or newer")
+    Error::not_implemented("this ONNX Runtime does not support profiling by plugins\n  help: use 1.25 or newer")
 }
 
 #[repr(C)]
@@ -61,7 +61,7 @@ struct ProfilerBox {
 
 const _: () = assert!(std::mem::offset_of!(ProfilerBox, raw) == 0);
 
-/// Makes the C object.
+/// Creates the C object.
 pub(super) fn profiler_into_raw(inner: Box<dyn Profiler>, border: Border) -> *mut sys::OrtEpProfilerImpl {
     let mut raw = sys::OrtEpProfilerImpl::empty(border.runtime.api_version());
     raw.Release = Some(release);
@@ -77,7 +77,7 @@ pub(super) fn profiler_into_raw(inner: Box<dyn Profiler>, border: Border) -> *mu
 /// # Safety
 /// `this` came from `profiler_into_raw` and is alive.
 unsafe fn of<'a>(this: *mut sys::OrtEpProfilerImpl) -> &'a ProfilerBox {
-    // SAFETY: the caller's promise; the table is the box's first field.
+    // SAFETY: guaranteed by the caller; the table is the box's first field.
     unsafe { &*this.cast() }
 }
 

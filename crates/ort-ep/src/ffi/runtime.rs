@@ -1,4 +1,4 @@
-//! The runtime that loaded us, at the version both sides know.
+//! The runtime that loaded us, at the newest API version both sides support.
 use std::ffi::{CStr, CString, c_char};
 
 use ort_ep_sys as sys;
@@ -15,16 +15,16 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Opens the tables behind the runtime's entry.
+    /// Opens the tables behind the runtime's entry point.
     ///
     /// # Safety
-    /// As for [`sys::Api::negotiate`].
+    /// Same as for [`sys::Api::negotiate`].
     pub(crate) unsafe fn negotiate(base: *const sys::OrtApiBase) -> Result<Self> {
         // SAFETY: the caller vouches for `base`.
         let api = unsafe { sys::Api::negotiate(base) }.map_err(|error| Error::ep_fail(error.to_string()))?;
         let ep_api = api.ep_api().ok_or_else(|| {
             Error::ep_fail(
-                "this build of ONNX Runtime has no plugin execution providers\n  help: pip install onnxruntime",
+                "this build of ONNX Runtime does not support plugin execution providers\n  help: pip install onnxruntime",
             )
         })?;
         Ok(Self { api, ep_api })
@@ -35,12 +35,13 @@ impl Runtime {
         self.api.version()
     }
 
-    /// Takes a status over from the runtime: null is success, anything else is read, released and named.
+    /// Takes ownership of a status: null is success, anything else becomes an error that names the call, and is
+    /// released.
     pub(crate) fn check(&self, call: &'static str, status: sys::Status) -> Result<()> {
         if status.is_null() {
             return Ok(());
         }
-        // SAFETY: a non-null status is ours now; its text lives until the release below.
+        // SAFETY: a non-null status is ours now; its text is valid until the release below.
         unsafe {
             let code = ErrorCode::from_raw(self.api.GetErrorCode(status));
             let message = format!("{call}: {}", text(self.api.GetErrorMessage(status)));
@@ -49,7 +50,7 @@ impl Runtime {
         }
     }
 
-    /// Makes the status that reports `result`; the runtime releases it.
+    /// Creates the status that reports `result`; the runtime releases it.
     pub(crate) fn status(&self, result: Result<()>) -> sys::Status {
         match result {
             Ok(()) => std::ptr::null_mut(),
@@ -58,19 +59,19 @@ impl Runtime {
     }
 }
 
-/// Makes a status on any table of the runtime.
+/// Creates a status with any table of the runtime.
 pub(crate) fn new_status(api: sys::Api, error: &Error) -> sys::Status {
     let message = c_string(error.message());
     // SAFETY: the text is NUL-terminated and copied by the call.
     unsafe { api.CreateStatus(error.code().to_raw(), message.as_ptr()) }
 }
 
-/// `text` as a C string; anything behind an inner NUL would be invisible to C, so NULs become spaces.
+/// `text` as a C string. C would not see anything after an inner NUL, so NULs become spaces.
 pub(crate) fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
-/// The text behind a C string of the runtime; null reads as empty.
+/// The text of a C string of the runtime; null reads as empty.
 ///
 /// # Safety
 /// `pointer` is null or a NUL-terminated string that outlives `'a`.
@@ -78,6 +79,6 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char) -> std::borrow::Cow<'a, st
     if pointer.is_null() {
         return "".into();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(pointer) }.to_string_lossy()
 }

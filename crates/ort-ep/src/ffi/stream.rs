@@ -6,7 +6,7 @@ use ort_ep_sys as sys;
 use super::{guard::Border, life::LifeToken};
 use crate::{Notification, Result, Runtime, Stream, view::RawStream};
 
-/// A stream of ONNX Runtime: ours, or that of another execution provider.
+/// A stream of ONNX Runtime: ours, or another execution provider's.
 #[derive(Clone, Copy)]
 pub struct SyncStream<'a> {
     runtime: Runtime,
@@ -27,9 +27,9 @@ impl<'a> SyncStream<'a> {
         RawStream::new(unsafe { self.runtime.api.SyncStream_GetHandle(self.raw) })
     }
 
-    /// Our own object behind it; `None` if another library or another type made it.
+    /// Our own object behind it; `None` if another library created it or it has another type.
     pub fn downcast<S: Stream>(self) -> Option<&'a S> {
-        // SAFETY: alive for `'a`; the result is null or the table its maker filled.
+        // SAFETY: alive for `'a`; the result is null or the table its creator filled.
         let raw = unsafe { self.runtime.ep_api.SyncStream_GetImpl(self.raw) };
         // SAFETY: as above; every table has the `Release` slot.
         let ours = !raw.is_null()
@@ -52,7 +52,7 @@ impl<'a> SyncStream<'a> {
 /// # Safety
 /// `stream` is null or alive for the call.
 pub(super) unsafe fn native_handle(runtime: Runtime, stream: *mut sys::OrtSyncStream) -> Option<RawStream> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { SyncStream::from_raw(runtime, stream) }.map(SyncStream::handle)
 }
 
@@ -73,7 +73,7 @@ struct NotificationBox {
 
 const _: () = assert!(std::mem::offset_of!(StreamBox, raw) == 0 && std::mem::offset_of!(NotificationBox, raw) == 0);
 
-/// Makes the C object.
+/// Creates the C object.
 pub(super) fn stream_into_raw(inner: Box<dyn Stream>, border: Border, token: LifeToken) -> *mut sys::OrtSyncStreamImpl {
     let mut raw = sys::OrtSyncStreamImpl::empty(border.runtime.api_version());
     raw.Release = Some(stream_release);
@@ -89,7 +89,7 @@ pub(super) fn stream_into_raw(inner: Box<dyn Stream>, border: Border, token: Lif
 /// # Safety
 /// `this` came from `stream_into_raw` and is alive.
 unsafe fn stream<'a>(this: *mut sys::OrtSyncStreamImpl) -> &'a StreamBox {
-    // SAFETY: the caller's promise; the table is the box's first field.
+    // SAFETY: guaranteed by the caller; the table is the box's first field.
     unsafe { &*this.cast() }
 }
 
@@ -153,7 +153,7 @@ unsafe fn notified(
     this: *mut sys::OrtSyncNotificationImpl,
     body: impl FnOnce(&NotificationBox) -> Result<()>,
 ) -> sys::Status {
-    // SAFETY: the caller's promise; the table is the box's first field.
+    // SAFETY: guaranteed by the caller; the table is the box's first field.
     let this: &NotificationBox = unsafe { &*this.cast() };
     this.border.status(entry, || body(this))
 }

@@ -6,11 +6,11 @@ use ort_ep_sys as sys;
 use super::{read::utf8, tensor::OwnedTensor};
 use crate::{Error, Result};
 
-/// What an attribute is.
+/// The type of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AttributeKind {
-    /// Nothing that can be read.
+    /// Not readable.
     Undefined,
     /// One integer.
     Int,
@@ -86,7 +86,7 @@ pub enum AttributeValue {
     Tensor(OwnedTensor),
     /// A graph; read it with [`Node::subgraphs`](super::Node::subgraphs).
     Graph,
-    /// Nothing that can be read.
+    /// Not readable.
     Undefined,
 }
 
@@ -99,7 +99,7 @@ impl<'a> Attribute<'a> {
     /// The attribute's name.
     ///
     /// # Errors
-    /// When the name is not UTF-8.
+    /// If the name is not UTF-8.
     pub fn name(self) -> Result<&'a str> {
         let mut name = ptr::null();
         // SAFETY: `from_raw`'s caller vouches for the attribute, of which the name is a part.
@@ -109,10 +109,10 @@ impl<'a> Attribute<'a> {
         }
     }
 
-    /// What the attribute is.
+    /// The attribute's type.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn kind(self) -> Result<AttributeKind> {
         let mut kind = sys::ORT_OP_ATTR_UNDEFINED;
         // SAFETY: as above; the out-pointer is ours.
@@ -123,7 +123,7 @@ impl<'a> Attribute<'a> {
     /// A copy of the attribute's value.
     ///
     /// # Errors
-    /// When the runtime can't read it.
+    /// If the runtime can't read it.
     pub fn value(self) -> Result<AttributeValue> {
         Ok(match self.kind()? {
             AttributeKind::Int => AttributeValue::Int(self.scalar(sys::ORT_OP_ATTR_INT, 0)?),
@@ -153,14 +153,14 @@ impl<'a> Attribute<'a> {
     /// `T` is the element the runtime stores for `kind`: i64, f32 or a byte.
     fn list<T: Copy>(self, kind: sys::OrtOpAttrType, blank: T) -> Result<Vec<T>> {
         let mut bytes = 0;
-        // SAFETY: as above; with no room given nothing is written but the size that is needed.
+        // SAFETY: as above; without a buffer, only the required size is written.
         let probe = unsafe { call!(self.runtime, ReadOpAttr(self.raw, kind, ptr::null_mut(), 0, &mut bytes)) };
-        // Too little room is an error to the runtime even for this question, so only an unanswered one counts.
+        // The runtime reports a missing buffer as an error even for this query, so only a size of zero counts as one.
         if bytes == 0 {
             return probe.map(|()| Vec::new());
         }
         if !bytes.is_multiple_of(size_of::<T>()) {
-            return Err(Error::fail(format!("ReadOpAttr: {bytes} bytes are no whole number of elements")));
+            return Err(Error::fail(format!("ReadOpAttr: {bytes} bytes are not a whole number of elements")));
         }
         let mut values = vec![blank; bytes / size_of::<T>()];
         // SAFETY: as above; the list has room for `bytes` bytes of plain elements.
@@ -171,7 +171,7 @@ impl<'a> Attribute<'a> {
 
     fn tensor(self) -> Result<OwnedTensor> {
         let mut value = ptr::null_mut();
-        // SAFETY: as above; the tensor is handed over to us.
+        // SAFETY: as above; we own the tensor.
         unsafe {
             call!(self.runtime, OpAttr_GetTensorAttributeAsOrtValue(self.raw, &mut value))?;
             Ok(OwnedTensor::from_raw(self.runtime, value))
@@ -179,10 +179,10 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// The strings of a buffer in which each is followed by a NUL.
+/// Splits a buffer of NUL-terminated strings.
 fn split_terminated(buffer: &[u8]) -> Vec<Vec<u8>> {
     let mut strings: Vec<Vec<u8>> = buffer.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect();
-    // What follows the last NUL is no string, unless the last one came without.
+    // The part after the last NUL is not a string, unless the last one is not terminated.
     if strings.last().is_some_and(Vec::is_empty) {
         strings.pop();
     }

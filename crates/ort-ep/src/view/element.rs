@@ -2,14 +2,14 @@
 use crate::ElementType;
 
 mod sealed {
-    /// Only types without padding for which every bit pattern is a value may be elements.
+    /// Only types without padding for which every bit pattern is valid may be elements.
     pub trait Sealed {}
 }
 
 /// A Rust type that host tensors can be read and written as.
 ///
-/// `u8` also stands for `Bool` and the fp8 types, `u16` also for the bit patterns of `F16` and `Bf16`. Elements smaller
-/// than a byte are reached through the tensor's bytes.
+/// `u8` also reads `Bool` and the fp8 types, `u16` also the bit patterns of `F16` and `Bf16`. Access elements smaller
+/// than a byte through the tensor's bytes.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
     /// The Rust name, for messages.
     const NAME: &'static str;

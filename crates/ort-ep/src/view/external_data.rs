@@ -1,4 +1,4 @@
-//! Weights that lie in a file of their own.
+//! Weights stored in external files.
 use std::path::PathBuf;
 
 use ort_ep_sys as sys;
@@ -6,14 +6,14 @@ use ort_ep_sys as sys;
 use super::os_path;
 use crate::{Error, Result, Runtime};
 
-/// Where the data of an external initializer lies.
+/// The location of an external initializer's data.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExternalData {
-    /// The file, relative to the model's own.
+    /// The file, relative to the model file.
     pub path: PathBuf,
-    /// Where in the file the data begins, in bytes.
+    /// The byte offset in the file.
     pub offset: u64,
-    /// How many bytes there are.
+    /// The size in bytes.
     pub bytes: usize,
 }
 
@@ -33,7 +33,7 @@ impl ExternalData {
             (path, offset, bytes)
         };
         let offset = u64::try_from(offset).map_err(|_| {
-            Error::invalid_argument(format!("external data in {} begins at the offset {offset}", path.display()))
+            Error::invalid_argument(format!("external data in {} has the invalid offset {offset}", path.display()))
         })?;
         Ok(Self { path, offset, bytes })
     }

@@ -26,7 +26,7 @@ impl<'a> Graph<'a> {
     /// The graph's name.
     ///
     /// # Errors
-    /// When the name is not UTF-8.
+    /// If the name is not UTF-8.
     pub fn name(self) -> Result<&'a str> {
         let mut name = ptr::null();
         // SAFETY: `from_raw`'s caller vouches for the graph, of which the name is a part.
@@ -39,7 +39,7 @@ impl<'a> Graph<'a> {
     /// The model's file; none if it was loaded from memory.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn model_path(self) -> Result<Option<PathBuf>> {
         let mut path = ptr::null();
         // SAFETY: as above.
@@ -53,7 +53,7 @@ impl<'a> Graph<'a> {
     /// The version of the ONNX format.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn ir_version(self) -> Result<i64> {
         let mut version = 0;
         // SAFETY: as above.
@@ -64,7 +64,7 @@ impl<'a> Graph<'a> {
     /// Domain and version of every operator set of the model; the domain of ONNX itself is empty.
     ///
     /// # Errors
-    /// When a domain is not UTF-8.
+    /// If a domain is not UTF-8.
     pub fn opsets(self) -> Result<Vec<(String, i64)>> {
         let api = self.runtime.api;
         let mut versions = Vec::new();
@@ -91,17 +91,17 @@ impl<'a> Graph<'a> {
     /// The version of one operator set; `""` and `"ai.onnx"` both mean ONNX itself.
     ///
     /// # Errors
-    /// As for [`opsets`](Self::opsets).
+    /// Same as for [`opsets`](Self::opsets).
     pub fn opset(self, domain: &str) -> Result<Option<i64>> {
         let plain = |domain: &str| if domain == "ai.onnx" { String::new() } else { domain.to_owned() };
         let wanted = plain(domain);
         Ok(self.opsets()?.into_iter().find(|(domain, _)| plain(domain) == wanted).map(|(_, version)| version))
     }
 
-    /// The graph's inputs, with initializers that are listed among them.
+    /// The graph's inputs, including initializers that are listed as inputs.
     ///
     /// # Errors
-    /// When the runtime can't list them.
+    /// If the runtime reports an error.
     pub fn inputs(self) -> Result<Vec<ValueInfo<'a>>> {
         let api = self.runtime.api;
         let values = read::list(
@@ -119,7 +119,7 @@ impl<'a> Graph<'a> {
     /// The graph's outputs.
     ///
     /// # Errors
-    /// When the runtime can't list them.
+    /// If the runtime reports an error.
     pub fn outputs(self) -> Result<Vec<ValueInfo<'a>>> {
         let api = self.runtime.api;
         let values = read::list(
@@ -134,10 +134,10 @@ impl<'a> Graph<'a> {
         Ok(self.values(values))
     }
 
-    /// The initializers of this graph, constant and overridable ones. `Constant` nodes are not among them.
+    /// The initializers of this graph, constant and overridable. `Constant` nodes are not included.
     ///
     /// # Errors
-    /// When the runtime can't list them.
+    /// If the runtime reports an error.
     pub fn initializers(self) -> Result<Vec<ValueInfo<'a>>> {
         let api = self.runtime.api;
         let values = read::list(
@@ -152,10 +152,10 @@ impl<'a> Graph<'a> {
         Ok(self.values(values))
     }
 
-    /// The nodes, each after those it depends on.
+    /// The nodes in topological order.
     ///
     /// # Errors
-    /// When the runtime can't list them.
+    /// If the runtime reports an error.
     pub fn nodes(self) -> Result<Vec<Node<'a>>> {
         let api = self.runtime.api;
         let nodes = read::list(
@@ -171,26 +171,26 @@ impl<'a> Graph<'a> {
         Ok(nodes.into_iter().filter_map(non_null).map(|node| unsafe { Node::from_raw(self.runtime, node) }).collect())
     }
 
-    /// The control-flow node this graph is inside of; none for a model's main graph.
+    /// The control-flow node that contains this graph; `None` for a model's main graph.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn parent_node(self) -> Result<Option<Node<'a>>> {
         let mut node = ptr::null();
         // SAFETY: as above.
         unsafe { call!(self.runtime, Graph_GetParentNode(self.raw, &mut node))? };
-        // SAFETY: the node contains this graph, so it lives longer.
+        // SAFETY: the node contains this graph, so it outlives it.
         Ok(non_null(node).map(|node| unsafe { Node::from_raw(self.runtime, node) }))
     }
 
-    /// A graph of some of the nodes; the order of its outputs follows theirs.
+    /// A graph of some of the nodes; its outputs are in the order of the nodes.
     ///
     /// # Errors
-    /// When the nodes are not of this graph.
+    /// If the nodes are not from this graph.
     pub fn view(self, nodes: &[Node<'a>]) -> Result<OwnedGraph<'a>> {
         let mut nodes: Vec<_> = nodes.iter().map(|node| node.as_ptr()).collect();
         let mut raw = ptr::null_mut();
-        // SAFETY: as above; the list is as long as said, and the new graph is handed over to us.
+        // SAFETY: as above; the list has the given length, and we own the new graph.
         unsafe { call!(self.runtime, Graph_GetGraphView(self.raw, nodes.as_mut_ptr(), nodes.len(), &mut raw))? };
         Ok(OwnedGraph { runtime: self.runtime, raw, source: PhantomData })
     }
@@ -198,10 +198,10 @@ impl<'a> Graph<'a> {
     /// The model's own key-value pairs.
     ///
     /// # Errors
-    /// When the runtime can't list them.
+    /// If the runtime reports an error.
     pub fn model_metadata(self) -> Result<BTreeMap<String, String>> {
         let mut raw = ptr::null_mut();
-        // SAFETY: as above; the function does not write through the graph. The metadata is handed over to us.
+        // SAFETY: as above; the function does not write through the graph. We own the metadata.
         unsafe { call!(self.runtime, Graph_GetModelMetadata(self.raw.cast_mut(), &mut raw))? };
         let metadata = ModelMetadata { runtime: self.runtime, raw };
         metadata.custom_map()
@@ -225,7 +225,7 @@ pub struct OwnedGraph<'a> {
 impl OwnedGraph<'_> {
     /// A view of the graph.
     pub fn graph(&self) -> Graph<'_> {
-        // SAFETY: the graph is live while `self` is, and the graph it was cut from lives for `'a`.
+        // SAFETY: the graph is live while `self` is, and the graph it was created from lives for `'a`.
         unsafe { Graph::from_raw(self.runtime, self.raw) }
     }
 }
@@ -254,7 +254,7 @@ impl ModelMetadata {
         }
         let len = usize::try_from(len).map_err(|_| Error::fail("the model's metadata has a negative length"))?;
         let free = |memory: *mut c_void| {
-            // SAFETY: everything given to `free` below came from this allocator and is given to it once.
+            // SAFETY: everything passed to `free` below came from this allocator and is freed once.
             let status = unsafe { runtime.api.AllocatorFree(allocator, memory) };
             runtime.check("AllocatorFree", status)
         };

@@ -1,4 +1,4 @@
-//! Hardware the runtime found.
+//! Hardware that the runtime found.
 use std::borrow::Cow;
 
 use ort_ep_sys as sys;
@@ -6,11 +6,11 @@ use ort_ep_sys as sys;
 use super::key_values::KeyValues;
 use crate::ffi::runtime::text;
 
-/// The kind of a hardware device.
+/// The type of a hardware device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HardwareKind {
-    /// The processor.
+    /// The CPU.
     Cpu,
     /// A GPU.
     Gpu,
@@ -21,7 +21,7 @@ pub enum HardwareKind {
 }
 
 impl HardwareKind {
-    /// The kind behind the runtime's number.
+    /// The type for the runtime's number.
     pub fn from_raw(raw: sys::OrtHardwareDeviceType) -> Self {
         match raw {
             sys::ORT_HARDWARE_CPU => Self::Cpu,
@@ -48,7 +48,7 @@ view! {
 }
 
 impl<'a> HardwareDevice<'a> {
-    /// The kind of hardware.
+    /// The type of hardware.
     pub fn kind(self) -> HardwareKind {
         // SAFETY: `from_raw`'s caller vouches for the device.
         HardwareKind::from_raw(unsafe { self.runtime.api.HardwareDevice_Type(self.raw) })
@@ -66,19 +66,19 @@ impl<'a> HardwareDevice<'a> {
         unsafe { text(self.runtime.api.HardwareDevice_Vendor(self.raw)) }
     }
 
-    /// The PCI device id: the model, not the position.
+    /// The PCI device id: it identifies the model, not the slot.
     pub fn device_id(self) -> u32 {
         // SAFETY: as above.
         unsafe { self.runtime.api.HardwareDevice_DeviceId(self.raw) }
     }
 
-    /// What else the runtime found out.
+    /// Further metadata from the runtime.
     pub fn metadata(self) -> KeyValues<'a> {
         // SAFETY: as above; the metadata is part of the device.
         unsafe { KeyValues::from_raw(self.runtime, self.runtime.api.HardwareDevice_Metadata(self.raw)) }
     }
 
-    /// Where the device sits, such as `0000:65:00.0`; identical cards differ only here.
+    /// The PCI address, such as `0000:65:00.0`; identical cards differ only here.
     pub fn pci_bus_id(self) -> Option<Cow<'a, str>> {
         self.metadata().get("pci_bus_id")
     }

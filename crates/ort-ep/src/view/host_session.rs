@@ -1,4 +1,4 @@
-//! A session of our own on ONNX Runtime's CPU provider, for work that a device can't do after all.
+//! A session of our own on ONNX Runtime's CPU provider, for work that the device turns out not to support.
 use std::{
     ffi::{CString, c_void},
     path::Path,
@@ -15,7 +15,7 @@ use crate::{ElementType, Error, Result, Runtime, ffi::runtime::c_string};
 pub struct HostTensor<'a> {
     /// The model's input it is for.
     pub name: &'a str,
-    /// What one element is.
+    /// The element type.
     pub element: ElementType,
     /// The length of every axis.
     pub shape: &'a [i64],
@@ -23,7 +23,7 @@ pub struct HostTensor<'a> {
     pub bytes: &'a [u8],
 }
 
-/// A model on the CPU provider of the runtime that loaded us.
+/// A model that runs on the CPU provider of the runtime that loaded us.
 #[derive(Debug)]
 pub struct HostSession {
     runtime: Runtime,
@@ -37,14 +37,15 @@ unsafe impl Send for HostSession {}
 unsafe impl Sync for HostSession {}
 
 impl HostSession {
-    /// Opens a serialised model, whose external weights lie in `folder`.
+    /// Loads a serialised model whose external weights are in `folder`.
     ///
     /// # Errors
-    /// When the runtime refuses the model.
+    /// If the runtime rejects the model.
     pub fn new(runtime: Runtime, model: &[u8], folder: Option<&Path>) -> Result<Self> {
-        // Released by `drop` from here on, whatever fails.
+        // Released by `drop` from here on, even on failure.
         let mut made = Self { runtime, environment: ptr::null_mut(), session: ptr::null_mut() };
-        // SAFETY: the name is copied; the out-pointer is ours. A process has one environment: this is one more hold on it.
+        // SAFETY: the name is copied; the out-pointer is ours. A process has one environment: this adds a reference to
+        // it.
         unsafe {
             call!(runtime, CreateEnv(sys::ORT_LOGGING_LEVEL_WARNING, c"fallback".as_ptr(), &mut made.environment))?
         };
@@ -71,10 +72,10 @@ impl HostSession {
         Ok(made)
     }
 
-    /// Runs the model; the outputs come in the order of their names.
+    /// Runs the model; the outputs are in the order of their names.
     ///
     /// # Errors
-    /// When the runtime does.
+    /// If the run fails.
     pub fn run(&self, inputs: &[HostTensor<'_>], outputs: &[&str]) -> Result<Vec<OwnedTensor>> {
         let memory = CpuMemory::new(self.runtime)?;
         let values = inputs.iter().map(|input| memory.tensor(input)).collect::<Result<Vec<_>>>()?;
@@ -85,7 +86,7 @@ impl HostSession {
         let pointers = |names: &[CString]| names.iter().map(|name| name.as_ptr()).collect::<Vec<_>>();
         let (input_names, output_names) = (pointers(&input_names), pointers(&output_names));
         let mut made = vec![ptr::null_mut(); outputs.len()];
-        // SAFETY: the session is alive; all lists are as long as said; values and names outlive the call.
+        // SAFETY: the session is alive; all lists have the given length; values and names outlive the call.
         unsafe {
             call!(
                 self.runtime,
@@ -159,13 +160,13 @@ impl CpuMemory {
         {
             let (name, shape, bytes) = (input.name, input.shape, input.bytes.len());
             return Err(Error::invalid_argument(format!(
-                "{bytes} bytes are no {:?} tensor {name:?} of shape {shape:?}",
+                "{bytes} bytes do not fit the {:?} tensor {name:?} of shape {shape:?}",
                 input.element
             )));
         }
         let mut raw = ptr::null_mut();
         let data = input.bytes.as_ptr().cast_mut().cast::<c_void>();
-        // SAFETY: the runtime does not write to inputs; the bytes are as many as said, and shape and elements agree.
+        // SAFETY: the runtime does not write to inputs; there are as many bytes as given, and shape and elements agree.
         unsafe {
             call!(
                 self.runtime,

@@ -1,4 +1,4 @@
-//! What a kernel sees while it runs.
+//! The inputs and outputs of a running kernel.
 use std::{ffi::c_void, marker::PhantomData, ops::Range, ptr, ptr::NonNull};
 
 use ort_ep_sys as sys;
@@ -13,17 +13,17 @@ use super::{
 };
 use crate::{Error, Result, Runtime};
 
-/// A stream as its driver knows it: what the execution provider's own stream gave as its handle.
+/// A stream handle of the driver, as the execution provider's own stream returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RawStream(*mut c_void);
 
-// SAFETY: the handle is a number to us; only the driver that made it looks behind it, under its own rules.
+// SAFETY: we never dereference the handle; only the driver that created it does, under its own rules.
 unsafe impl Send for RawStream {}
 // SAFETY: as above.
 unsafe impl Sync for RawStream {}
 
 impl RawStream {
-    /// Names a stream by its handle; null is the default stream of most drivers.
+    /// Wraps a stream handle; null is the default stream of most drivers.
     pub fn new(handle: *mut c_void) -> Self {
         Self(handle)
     }
@@ -34,9 +34,9 @@ impl RawStream {
     }
 }
 
-/// Inputs, outputs and surroundings of one call of a kernel or of a compiled partition.
+/// Inputs, outputs and context of one call of a kernel or a compiled partition.
 ///
-/// Unlike the other views this one is not `Copy`: it remembers which outputs it handed out.
+/// Unlike the other views it is not `Copy`: it remembers which outputs it handed out.
 #[derive(Debug)]
 pub struct KernelContext<'a> {
     pub(super) runtime: Runtime,
@@ -49,7 +49,7 @@ impl<'a> KernelContext<'a> {
     /// Views the context of a call.
     ///
     /// # Safety
-    /// `raw` is the context of a call that lasts for `'a`, and no other `KernelContext` is made of it.
+    /// `raw` is the context of a call that lasts for `'a`, and no other `KernelContext` is created from it.
     pub(crate) unsafe fn from_raw(runtime: Runtime, raw: *mut sys::OrtKernelContext) -> Self {
         Self { runtime, raw, loans: Loans::default(), life: PhantomData }
     }
@@ -62,7 +62,7 @@ impl<'a> KernelContext<'a> {
     /// How many inputs the node has, absent ones included.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn input_count(&self) -> Result<usize> {
         let mut count = 0;
         // SAFETY: `from_raw`'s caller vouches for the context; the out-pointer is ours.
@@ -73,7 +73,7 @@ impl<'a> KernelContext<'a> {
     /// How many outputs the node has, absent ones included.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn output_count(&self) -> Result<usize> {
         let mut count = 0;
         // SAFETY: as above.
@@ -81,10 +81,10 @@ impl<'a> KernelContext<'a> {
         Ok(count)
     }
 
-    /// An input; none where an optional one is absent.
+    /// An input; `None` if an optional one is absent.
     ///
     /// # Errors
-    /// When there is no such input.
+    /// If there is no such input.
     pub fn input(&self, index: usize) -> Result<Option<Tensor<'a>>> {
         let mut value = ptr::null();
         // SAFETY: as above.
@@ -93,34 +93,35 @@ impl<'a> KernelContext<'a> {
         Ok(non_null(value).map(|value| unsafe { Tensor::from_raw(self.runtime, value) }))
     }
 
-    /// Makes an output of the given shape; none where nobody uses an optional one.
+    /// Allocates an output of the given shape; `None` if an optional output is unused.
     ///
     /// # Errors
-    /// When there is no such output, no memory for it, or it was handed out before.
+    /// If there is no such output, no memory for it, or it was handed out before.
     pub fn output(&self, index: usize, shape: &[i64]) -> Result<Option<TensorMut<'_>>> {
         let loan = self.loans.take(index, self)?;
         let mut value = ptr::null_mut();
-        // SAFETY: as above; the shape is as long as said.
+        // SAFETY: as above; the shape has the given length.
         unsafe {
             call!(self.runtime, KernelContext_GetOutput(self.raw, index, shape.as_ptr(), shape.len(), &mut value))?
         };
         if value.is_null() {
             return Ok(None);
         }
-        // SAFETY: outputs live as long as the call; the loan proves that this is the only view of this one, and it knows
-        // the inputs and the other outputs, which are all that the runtime lets share memory with it.
+        // SAFETY: outputs live as long as the call; the loan proves that this is the only view of this one, and it
+        // knows the inputs and the other outputs, which are all that the runtime lets share memory with it.
         let mut output = unsafe { TensorMut::lent(self.runtime, value, loan) };
-        // Where an allocator has nothing left, the runtime (seen in 1.31.1) hands out a tensor at address zero.
+        // If an allocator is out of memory, the runtime (seen in 1.31.1) hands out a tensor at address zero.
         if !shape.contains(&0) && output.address()?.is_null() {
-            return Err(Error::fail(format!("there is no memory for output {index} of shape {shape:?}")));
+            return Err(Error::fail(format!("could not allocate output {index} of shape {shape:?}")));
         }
         Ok(Some(output))
     }
 
-    /// The buffer a caller bound to an output before the run, with its shape; none without one, and before API 30.
+    /// The buffer a caller bound to an output before the run, with its shape; `None` if there is none, and before API
+    /// 30.
     ///
     /// # Errors
-    /// When there is no such output, or it was handed out before.
+    /// If there is no such output, or it was handed out before.
     pub fn preallocated_output(&self, index: usize) -> Result<Option<TensorMut<'_>>> {
         let Some(function) = self.runtime.api.KernelContext_GetPreallocatedOutput() else {
             return Ok(None);
@@ -137,10 +138,10 @@ impl<'a> KernelContext<'a> {
         Ok(Some(unsafe { TensorMut::lent(self.runtime, value, loan) }))
     }
 
-    /// The stream of this run; none if the execution provider has no streams.
+    /// The stream of this run; `None` if the execution provider has no streams.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn stream(&self) -> Result<Option<RawStream>> {
         let mut handle = ptr::null_mut();
         // SAFETY: as above.
@@ -148,10 +149,10 @@ impl<'a> KernelContext<'a> {
         Ok((!handle.is_null()).then_some(RawStream::new(handle)))
     }
 
-    /// The runtime's own object around the stream of this run; none before API 28.
+    /// The runtime's own object around the stream of this run; `None` before API 28.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn sync_stream(&self) -> Result<Option<NonNull<sys::OrtSyncStream>>> {
         let Some(function) = self.runtime.api.KernelContext_GetSyncStream() else {
             return Ok(None);
@@ -163,10 +164,10 @@ impl<'a> KernelContext<'a> {
         Ok(NonNull::new(stream))
     }
 
-    /// The log of this run.
+    /// The logger of this run.
     ///
     /// # Errors
-    /// When the runtime has none.
+    /// If the runtime has none.
     pub fn logger(&self) -> Result<Logger<'a>> {
         let mut logger = ptr::null();
         // SAFETY: as above; the logger lives as long as the run.
@@ -185,7 +186,7 @@ impl ReadRanges for KernelContext<'_> {
             if !readable::is_host_readable(input.memory()) {
                 continue;
             }
-            // What is no tensor of plain elements can't be read as bytes, so it can't be torn either.
+            // A value that is not a tensor of plain elements can't be read as bytes, so it can't alias a slice either.
             if let Ok((address, bytes)) = input.host_range()
                 && bytes > 0
             {

@@ -1,4 +1,4 @@
-//! What a registered kernel is made from.
+//! The node that a registered kernel is created for.
 use std::{
     collections::BTreeMap,
     ffi::{CStr, c_char},
@@ -17,7 +17,7 @@ use super::{
 use crate::{Result, ffi::runtime::c_string};
 
 view! {
-    /// The node a registered kernel is being made for.
+    /// The node that a registered kernel is created for.
     KernelInfo(OrtKernelInfo)
 }
 
@@ -34,23 +34,23 @@ impl<'a> KernelInfo<'a> {
     /// The operator, such as `MatMul`.
     ///
     /// # Errors
-    /// When the name is not UTF-8.
+    /// If the name is not UTF-8.
     pub fn op_type(self) -> Result<String> {
         text_of!(self, KernelInfo_GetOperatorType())
     }
 
-    /// The operator's domain; that of ONNX itself is empty.
+    /// The operator's domain; empty for ONNX itself.
     ///
     /// # Errors
-    /// When the name is not UTF-8.
+    /// If the name is not UTF-8.
     pub fn domain(self) -> Result<String> {
         text_of!(self, KernelInfo_GetOperatorDomain())
     }
 
-    /// The opset version that brought the operator in the form used here.
+    /// The opset version that introduced this version of the operator.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn since_version(self) -> Result<i32> {
         let mut version = 0;
         // SAFETY: `from_raw`'s caller vouches for the info; the out-pointer is ours.
@@ -61,7 +61,7 @@ impl<'a> KernelInfo<'a> {
     /// The node's name; may be empty.
     ///
     /// # Errors
-    /// When the name is not UTF-8.
+    /// If the name is not UTF-8.
     pub fn node_name(self) -> Result<String> {
         text_of!(self, KernelInfo_GetNodeName())
     }
@@ -69,7 +69,7 @@ impl<'a> KernelInfo<'a> {
     /// How many inputs the node has.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn input_count(self) -> Result<usize> {
         let mut count = 0;
         // SAFETY: as above.
@@ -80,7 +80,7 @@ impl<'a> KernelInfo<'a> {
     /// How many outputs the node has.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn output_count(self) -> Result<usize> {
         let mut count = 0;
         // SAFETY: as above.
@@ -88,48 +88,48 @@ impl<'a> KernelInfo<'a> {
         Ok(count)
     }
 
-    /// The name of an input; empty where an optional one is absent.
+    /// The name of an input; empty if an optional one is absent.
     ///
     /// # Errors
-    /// When there is no such input.
+    /// If there is no such input.
     pub fn input_name(self, index: usize) -> Result<String> {
         text_of!(self, KernelInfo_GetInputName(index))
     }
 
-    /// The name of an output; empty where an optional one is absent.
+    /// The name of an output; empty if an optional one is absent.
     ///
     /// # Errors
-    /// When there is no such output.
+    /// If there is no such output.
     pub fn output_name(self, index: usize) -> Result<String> {
         text_of!(self, KernelInfo_GetOutputName(index))
     }
 
-    /// What an input is.
+    /// The type of an input.
     ///
     /// # Errors
-    /// When there is no such input, or its type is not known.
+    /// If there is no such input, or its type is not known.
     pub fn input_type(self, index: usize) -> Result<ValueType> {
         let mut info = ptr::null_mut();
-        // SAFETY: as above; the description is handed over to us.
+        // SAFETY: as above; we own the description.
         unsafe { call!(self.runtime, KernelInfo_GetInputTypeInfo(self.raw, index, &mut info))? };
         self.take_type(info)
     }
 
-    /// What an output is.
+    /// The type of an output.
     ///
     /// # Errors
-    /// When there is no such output, or its type is not known.
+    /// If there is no such output, or its type is not known.
     pub fn output_type(self, index: usize) -> Result<ValueType> {
         let mut info = ptr::null_mut();
-        // SAFETY: as above; the description is handed over to us.
+        // SAFETY: as above; we own the description.
         unsafe { call!(self.runtime, KernelInfo_GetOutputTypeInfo(self.raw, index, &mut info))? };
         self.take_type(info)
     }
 
-    /// An attribute that is one integer.
+    /// An integer attribute.
     ///
     /// # Errors
-    /// When it is not set or something else.
+    /// If it is not set or has another type.
     pub fn int(self, name: &str) -> Result<i64> {
         let (name, mut value) = (c_string(name), 0);
         // SAFETY: as above.
@@ -137,10 +137,10 @@ impl<'a> KernelInfo<'a> {
         Ok(value)
     }
 
-    /// An attribute that is one float.
+    /// A float attribute.
     ///
     /// # Errors
-    /// When it is not set or something else.
+    /// If it is not set or has another type.
     pub fn float(self, name: &str) -> Result<f32> {
         let (name, mut value) = (c_string(name), 0.0);
         // SAFETY: as above.
@@ -148,19 +148,19 @@ impl<'a> KernelInfo<'a> {
         Ok(value)
     }
 
-    /// An attribute that is text.
+    /// A string attribute.
     ///
     /// # Errors
-    /// When it is not set or something else.
+    /// If it is not set or has another type.
     pub fn string(self, name: &str) -> Result<String> {
         let name = c_string(name);
         text_of!(self, KernelInfoGetAttribute_string(CStr::as_ptr(&name)))
     }
 
-    /// An attribute that is a list of integers.
+    /// A list-of-integers attribute.
     ///
     /// # Errors
-    /// When it is not set or something else.
+    /// If it is not set or has another type.
     pub fn ints(self, name: &str) -> Result<Vec<i64>> {
         let name = c_string(name);
         read::probed(self.runtime, "KernelInfoGetAttributeArray_int64", 0, |values, len| {
@@ -169,10 +169,10 @@ impl<'a> KernelInfo<'a> {
         })
     }
 
-    /// An attribute that is a list of floats.
+    /// A list-of-floats attribute.
     ///
     /// # Errors
-    /// When it is not set or something else.
+    /// If it is not set or has another type.
     pub fn floats(self, name: &str) -> Result<Vec<f32>> {
         let name = c_string(name);
         read::probed(self.runtime, "KernelInfoGetAttributeArray_float", 0.0, |values, len| {
@@ -181,26 +181,26 @@ impl<'a> KernelInfo<'a> {
         })
     }
 
-    /// The data of an input that is a constant initializer; none if it is not.
+    /// The data of an input that is a constant initializer; `None` for other inputs.
     ///
     /// # Errors
-    /// When there is no such input.
+    /// If there is no such input.
     pub fn constant_input(self, index: usize) -> Result<Option<Tensor<'a>>> {
         let (mut constant, mut value) = (0, ptr::null());
         // SAFETY: as above.
         unsafe { call!(self.runtime, KernelInfoGetConstantInput_tensor(self.raw, index, &mut constant, &mut value))? };
         let value = if constant == 0 { None } else { non_null(value) };
-        // SAFETY: the runtime keeps constant inputs while it makes kernels.
+        // SAFETY: the runtime keeps constant inputs while it creates kernels.
         Ok(value.map(|value| unsafe { Tensor::from_raw(self.runtime, value) }))
     }
 
     /// Every configuration entry of the session.
     ///
     /// # Errors
-    /// When the runtime can't list them.
+    /// If the runtime reports an error.
     pub fn config_entries(self) -> Result<BTreeMap<String, String>> {
         let mut raw = ptr::null_mut();
-        // SAFETY: as above; the pairs are handed over to us.
+        // SAFETY: as above; we own the pairs.
         let entries = unsafe {
             call!(self.runtime, KernelInfo_GetConfigEntries(self.raw, &mut raw))?;
             OwnedKeyValues::from_raw(self.runtime, raw)
@@ -208,10 +208,10 @@ impl<'a> KernelInfo<'a> {
         Ok(entries.as_view().to_map())
     }
 
-    /// The session's log.
+    /// The session's logger.
     ///
     /// # Errors
-    /// When the runtime has none.
+    /// If the runtime has none.
     pub fn logger(self) -> Result<Logger<'a>> {
         let mut logger = ptr::null();
         // SAFETY: as above; the logger lives as long as the session.
@@ -222,7 +222,7 @@ impl<'a> KernelInfo<'a> {
     }
 
     fn take_type(self, info: *mut sys::OrtTypeInfo) -> Result<ValueType> {
-        // SAFETY: the callers were just handed `info`; it is read, then released, and never used again.
+        // SAFETY: the callers own `info`; it is read, then released, and never used again.
         unsafe {
             let value_type = ValueType::from_raw(self.runtime, info);
             self.runtime.api.ReleaseTypeInfo(info);

@@ -8,7 +8,7 @@ use crate::{
     ffi::runtime::{c_string, text},
 };
 
-/// Borrowed pairs; none where the runtime passed null.
+/// Borrowed pairs; empty if the runtime passed null.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyValues<'a> {
     runtime: Runtime,
@@ -90,13 +90,13 @@ impl OwnedKeyValues {
     /// No pairs yet.
     ///
     /// # Errors
-    /// When the runtime has no memory for them.
+    /// If the runtime is out of memory.
     pub fn new(runtime: Runtime) -> Result<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: the out-pointer is ours.
         unsafe { runtime.api.CreateKeyValuePairs(&mut raw) };
         if raw.is_null() {
-            return Err(Error::fail("CreateKeyValuePairs: the runtime gave no pairs"));
+            return Err(Error::fail("CreateKeyValuePairs returned null"));
         }
         Ok(Self { runtime, raw })
     }
@@ -104,7 +104,7 @@ impl OwnedKeyValues {
     /// The given pairs.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// Same as for [`new`](Self::new).
     pub fn from_pairs<K: AsRef<str>, V: AsRef<str>>(
         runtime: Runtime,
         pairs: impl IntoIterator<Item = (K, V)>,
@@ -116,7 +116,7 @@ impl OwnedKeyValues {
         Ok(all)
     }
 
-    /// Takes pairs over from the runtime.
+    /// Takes ownership of pairs from the runtime.
     ///
     /// # Safety
     /// `raw` is live pairs of `runtime` that nobody else releases.
@@ -124,12 +124,12 @@ impl OwnedKeyValues {
         Self { runtime, raw }
     }
 
-    /// Gives the pairs to the runtime, which releases them.
+    /// Passes ownership of the pairs to the runtime, which releases them.
     pub(crate) fn into_raw(self) -> *mut sys::OrtKeyValuePairs {
         std::mem::ManuallyDrop::new(self).raw
     }
 
-    /// Sets `key`, replacing what it had.
+    /// Sets `key`, replacing its value.
     pub fn insert(&mut self, key: &str, value: &str) {
         let (key, value) = (c_string(key), c_string(value));
         // SAFETY: the pairs are ours; both strings are copied by the call.

@@ -1,7 +1,7 @@
-//! Who writes which memory during one call of a kernel.
+//! Tracks which memory is written during one kernel call.
 //!
-//! A caller may bind one buffer as an input and as an output, or as two outputs, and asking the runtime twice for one
-//! output gives the same value. None of that may become two Rust slices over the same bytes.
+//! A caller may bind one buffer as an input and as an output, or as two outputs, and requesting one output twice
+//! returns the same value. None of this may lead to two Rust slices over the same bytes.
 use std::{
     cell::{OnceCell, RefCell},
     ops::Range,
@@ -9,10 +9,10 @@ use std::{
 
 use crate::{Error, Result};
 
-/// Outputs of most kernels fit in these bits, without an allocation.
+/// The outputs of most kernels fit in these bits, without an allocation.
 const INLINE: usize = 256;
 
-/// The outputs of one call that were handed out, and the host memory that is written through them.
+/// The outputs of one call that were handed out, and the host memory written through them.
 #[derive(Debug, Default)]
 pub(super) struct Loans {
     taken: RefCell<Taken>,
@@ -34,16 +34,16 @@ pub(super) struct Loan<'a> {
     output: usize,
 }
 
-/// Tells where the inputs lie that the host can read.
+/// Lists the host-readable memory of the inputs.
 pub(super) type InputRanges<'a> = &'a dyn ReadRanges;
 
-/// Tells where the inputs lie that the host can read.
+/// Lists the host-readable memory of the inputs.
 pub(super) trait ReadRanges: std::fmt::Debug {
     fn input_ranges(&self) -> Result<Vec<Range<usize>>>;
 }
 
 impl Loans {
-    /// Hands an output out, once.
+    /// Hands out an output, once.
     pub(super) fn take<'a>(&'a self, output: usize, inputs: InputRanges<'a>) -> Result<Loan<'a>> {
         let mut taken = self.taken.borrow_mut();
         let fresh = if output < INLINE {
@@ -59,7 +59,7 @@ impl Loans {
         if fresh {
             return Ok(Loan { loans: self, inputs, output });
         }
-        Err(Error::invalid_argument(format!("output {output} was asked for twice in one call")))
+        Err(Error::invalid_argument(format!("output {output} was requested twice in one call")))
     }
 }
 

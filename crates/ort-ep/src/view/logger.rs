@@ -1,4 +1,4 @@
-//! The runtime's log.
+//! The runtime's logger.
 use std::ffi::c_int;
 
 use ort_ep_sys as sys;
@@ -6,23 +6,23 @@ use ort_ep_sys as sys;
 use super::os_path;
 use crate::{Result, ffi::runtime::c_string};
 
-/// How grave a log line is.
+/// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// For somebody who follows every step.
+    /// Detailed tracing.
     Verbose,
-    /// What happened, once.
+    /// Progress, once per session.
     Info,
     /// Something a user may want to change.
     Warning,
     /// Something failed.
     Error,
-    /// Nothing works any more.
+    /// Unrecoverable.
     Fatal,
 }
 
 impl Severity {
-    /// The severity behind the runtime's number; unknown ones are the gravest.
+    /// The severity for the runtime's number; unknown numbers count as the most severe.
     pub fn from_raw(raw: sys::OrtLoggingLevel) -> Self {
         match raw {
             ..=sys::ORT_LOGGING_LEVEL_VERBOSE => Self::Verbose,
@@ -61,16 +61,16 @@ view! {
     Logger(OrtLogger)
 }
 
-// SAFETY: the runtime's loggers take lines from any thread; the lifetime keeps them alive.
+// SAFETY: the runtime's loggers accept lines from any thread; the lifetime keeps them alive.
 unsafe impl Send for Logger<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Logger<'_> {}
 
 impl Logger<'_> {
-    /// The least severity that is written; anything below is dropped by the runtime.
+    /// The lowest severity that is logged; the runtime drops anything below.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn severity(self) -> Result<Severity> {
         let mut level = 0;
         // SAFETY: `from_raw`'s caller vouches for the logger; the out-pointer is ours.
@@ -81,7 +81,7 @@ impl Logger<'_> {
     /// Writes one line.
     ///
     /// # Errors
-    /// When the runtime can't write it.
+    /// If the runtime can't write it.
     pub fn log(self, severity: Severity, message: &str, location: LogLocation<'_>) -> Result<()> {
         let (message, function) = (c_string(message), c_string(location.function));
         let file = os_path::terminated(location.file);

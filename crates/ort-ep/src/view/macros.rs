@@ -1,4 +1,4 @@
-//! The shape every view has.
+//! The common structure of all views.
 
 /// A borrowed object of the runtime, compared by identity.
 macro_rules! view {
@@ -42,7 +42,7 @@ macro_rules! view {
     };
 }
 
-/// `call!(runtime.api, Graph_GetName(raw, &mut out))`: one call of the runtime, with its status read and named.
+/// `call!(runtime.api, Graph_GetName(raw, &mut out))`: calls the runtime and turns its status into a `Result`.
 macro_rules! call {
     ($runtime:expr, $function:ident($($argument:expr),* $(,)?)) => {
         $runtime.check(stringify!($function), $runtime.api.$function($($argument),*))

@@ -1,8 +1,8 @@
-//! Borrowed views over what ONNX Runtime owns.
+//! Borrowed views of objects that ONNX Runtime owns.
 //!
-//! A view is a pointer of the runtime, the table to ask it with, and the lifetime of the call it was handed out for.
-//! Views are cheap to copy. What they read is asked for at the moment of the call, so keep a name or a shape in a
-//! variable rather than asking twice. Types called `Owned…` release what they hold when dropped.
+//! A view is a pointer of the runtime, the function table to query it with, and the lifetime of the call it was passed
+//! to. Views are cheap to copy. Each accessor queries the runtime, so keep a name or a shape in a variable rather than
+//! reading it twice. Types called `Owned…` release what they hold when dropped.
 #[macro_use]
 mod macros;
 

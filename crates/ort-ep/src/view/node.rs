@@ -18,10 +18,10 @@ view! {
 }
 
 impl<'a> Node<'a> {
-    /// A number that no other node of the same graph has; nodes of inner graphs may.
+    /// An id that is unique within the node's graph; nodes of inner graphs may have the same id.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn id(self) -> Result<usize> {
         let mut id = 0;
         // SAFETY: `from_raw`'s caller vouches for the node; the out-pointer is ours.
@@ -32,7 +32,7 @@ impl<'a> Node<'a> {
     /// The node's name; may be empty.
     ///
     /// # Errors
-    /// When the name is not UTF-8.
+    /// If the name is not UTF-8.
     pub fn name(self) -> Result<&'a str> {
         let mut name = ptr::null();
         // SAFETY: as above; the name is part of the node.
@@ -45,7 +45,7 @@ impl<'a> Node<'a> {
     /// The operator, such as `MatMul`.
     ///
     /// # Errors
-    /// When the name is not UTF-8.
+    /// If the name is not UTF-8.
     pub fn op_type(self) -> Result<&'a str> {
         let mut name = ptr::null();
         // SAFETY: as above.
@@ -55,10 +55,10 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The operator's domain; that of ONNX itself is empty.
+    /// The operator's domain; empty for ONNX itself.
     ///
     /// # Errors
-    /// When the name is not UTF-8.
+    /// If the name is not UTF-8.
     pub fn domain(self) -> Result<&'a str> {
         let mut name = ptr::null();
         // SAFETY: as above.
@@ -68,10 +68,10 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The opset version that brought the operator in the form used here.
+    /// The opset version that introduced this version of the operator.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn since_version(self) -> Result<i32> {
         let mut version = 0;
         // SAFETY: as above.
@@ -79,10 +79,10 @@ impl<'a> Node<'a> {
         Ok(version)
     }
 
-    /// The inputs in the operator's order; none where an optional one is absent.
+    /// The inputs in the operator's order; `None` for absent optional ones.
     ///
     /// # Errors
-    /// When the runtime can't list them.
+    /// If the runtime reports an error.
     pub fn inputs(self) -> Result<Vec<Option<ValueInfo<'a>>>> {
         let api = self.runtime.api;
         let values = read::list(
@@ -91,16 +91,16 @@ impl<'a> Node<'a> {
             ptr::null(),
             // SAFETY: as above.
             |count| unsafe { api.Node_GetNumInputs(self.raw, count) },
-            // SAFETY: as above; the list is as long as said.
+            // SAFETY: as above; the list has the given length.
             |values, len| unsafe { api.Node_GetInputs(self.raw, values, len) },
         )?;
         Ok(self.values(values))
     }
 
-    /// The outputs in the operator's order; none where an optional one is absent.
+    /// The outputs in the operator's order; `None` for absent optional ones.
     ///
     /// # Errors
-    /// When the runtime can't list them.
+    /// If the runtime reports an error.
     pub fn outputs(self) -> Result<Vec<Option<ValueInfo<'a>>>> {
         let api = self.runtime.api;
         let values = read::list(
@@ -115,10 +115,10 @@ impl<'a> Node<'a> {
         Ok(self.values(values))
     }
 
-    /// The values from around the node that its inner graphs use.
+    /// The values of the enclosing graphs that the node's inner graphs use.
     ///
     /// # Errors
-    /// When the runtime can't list them.
+    /// If the runtime reports an error.
     pub fn implicit_inputs(self) -> Result<Vec<ValueInfo<'a>>> {
         let api = self.runtime.api;
         let values = read::list(
@@ -136,7 +136,7 @@ impl<'a> Node<'a> {
     /// The inner graphs of a control-flow node, each with the name of its attribute.
     ///
     /// # Errors
-    /// When a name is not UTF-8.
+    /// If a name is not UTF-8.
     pub fn subgraphs(self) -> Result<Vec<(String, Graph<'a>)>> {
         let api = self.runtime.api;
         let mut names = Vec::new();
@@ -159,10 +159,10 @@ impl<'a> Node<'a> {
         named.collect()
     }
 
-    /// The execution provider that already took the node.
+    /// The execution provider that already claimed the node.
     ///
     /// # Errors
-    /// When the name is not UTF-8.
+    /// If the name is not UTF-8.
     pub fn ep_name(self) -> Result<Option<&'a str>> {
         let mut name = ptr::null();
         // SAFETY: as above; the name is part of the node.
@@ -173,10 +173,10 @@ impl<'a> Node<'a> {
         Ok((!name.is_empty()).then_some(name))
     }
 
-    /// The graph the node is in; fused nodes have none.
+    /// The graph that contains the node; `None` for fused nodes.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn graph(self) -> Result<Option<Graph<'a>>> {
         let mut graph = ptr::null();
         // SAFETY: as above.
@@ -185,10 +185,10 @@ impl<'a> Node<'a> {
         Ok(non_null(graph).map(|graph| unsafe { Graph::from_raw(self.runtime, graph) }))
     }
 
-    /// The attributes that are set, with those the operator gives a constant default.
+    /// The attributes that are set, and those for which the operator has a constant default.
     ///
     /// # Errors
-    /// When the runtime can't list them.
+    /// If the runtime reports an error.
     pub fn attributes(self) -> Result<Vec<Attribute<'a>>> {
         let api = self.runtime.api;
         let attributes = read::list(
@@ -205,10 +205,10 @@ impl<'a> Node<'a> {
         Ok(attributes.map(|attribute| unsafe { Attribute::from_raw(self.runtime, attribute) }).collect())
     }
 
-    /// One attribute; none if it is not set and has no default, or the operator has no such attribute.
+    /// One attribute; `None` if it is not set and has no default, or the operator has no such attribute.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn attribute(self, name: &str) -> Result<Option<Attribute<'a>>> {
         let name = c_string(name);
         let mut attribute = ptr::null();
@@ -221,10 +221,10 @@ impl<'a> Node<'a> {
         Ok(non_null(attribute).map(|attribute| unsafe { Attribute::from_raw(self.runtime, attribute) }))
     }
 
-    /// An attribute that is one integer.
+    /// An integer attribute.
     ///
     /// # Errors
-    /// When it is something else; the message names node, attribute and both kinds.
+    /// If it has another type; the message names the node, the attribute and both types.
     pub fn int(self, name: &str) -> Result<Option<i64>> {
         self.typed(
             name,
@@ -233,10 +233,10 @@ impl<'a> Node<'a> {
         )
     }
 
-    /// An attribute that is one float.
+    /// A float attribute.
     ///
     /// # Errors
-    /// As for [`int`](Self::int).
+    /// Same as for [`int`](Self::int).
     pub fn float(self, name: &str) -> Result<Option<f32>> {
         self.typed(
             name,
@@ -247,10 +247,10 @@ impl<'a> Node<'a> {
         )
     }
 
-    /// An attribute that is text.
+    /// A string attribute.
     ///
     /// # Errors
-    /// As for [`int`](Self::int), and when it is not UTF-8.
+    /// Same as for [`int`](Self::int), and if it is not UTF-8.
     pub fn string(self, name: &str) -> Result<Option<String>> {
         let bytes = self.typed(name, AttributeKind::String, |value| {
             if let AttributeValue::String(v) = value { Ok(v) } else { Err(value) }
@@ -258,10 +258,10 @@ impl<'a> Node<'a> {
         bytes.map(|bytes| self.text(name, bytes)).transpose()
     }
 
-    /// An attribute that is a list of integers.
+    /// A list-of-integers attribute.
     ///
     /// # Errors
-    /// As for [`int`](Self::int).
+    /// Same as for [`int`](Self::int).
     pub fn ints(self, name: &str) -> Result<Option<Vec<i64>>> {
         self.typed(
             name,
@@ -272,10 +272,10 @@ impl<'a> Node<'a> {
         )
     }
 
-    /// An attribute that is a list of floats.
+    /// A list-of-floats attribute.
     ///
     /// # Errors
-    /// As for [`int`](Self::int).
+    /// Same as for [`int`](Self::int).
     pub fn floats(self, name: &str) -> Result<Option<Vec<f32>>> {
         self.typed(
             name,
@@ -286,10 +286,10 @@ impl<'a> Node<'a> {
         )
     }
 
-    /// An attribute that is a list of texts.
+    /// A list-of-strings attribute.
     ///
     /// # Errors
-    /// As for [`string`](Self::string).
+    /// Same as for [`string`](Self::string).
     pub fn strings(self, name: &str) -> Result<Option<Vec<String>>> {
         let lists = self.typed(name, AttributeKind::Strings, |value| {
             if let AttributeValue::Strings(v) = value { Ok(v) } else { Err(value) }
@@ -297,10 +297,10 @@ impl<'a> Node<'a> {
         lists.map(|list| list.into_iter().map(|bytes| self.text(name, bytes)).collect()).transpose()
     }
 
-    /// An attribute that is a tensor.
+    /// A tensor attribute.
     ///
     /// # Errors
-    /// As for [`int`](Self::int).
+    /// Same as for [`int`](Self::int).
     pub fn tensor(self, name: &str) -> Result<Option<OwnedTensor>> {
         self.typed(
             name,
@@ -324,7 +324,7 @@ impl<'a> Node<'a> {
         {
             return Ok(Some(value));
         }
-        Err(Error::invalid_argument(format!("{}: attribute `{name}` is {found}, wanted {wanted}", self.label()?)))
+        Err(Error::invalid_argument(format!("{}: attribute `{name}` is {found}, expected {wanted}", self.label()?)))
     }
 
     fn text(self, name: &str, bytes: Vec<u8>) -> Result<String> {
@@ -333,7 +333,7 @@ impl<'a> Node<'a> {
             .map_err(|_| Error::invalid_argument(format!("{label}: attribute `{name}` is not UTF-8 text")))
     }
 
-    /// The node as messages name it.
+    /// The node's label in messages.
     fn label(self) -> Result<String> {
         Ok(format!("node `{}` ({})", self.name()?, self.op_type()?))
     }

@@ -11,7 +11,7 @@ pub(super) unsafe fn path(pointer: *const sys::os_char) -> PathBuf {
     if pointer.is_null() {
         return PathBuf::new();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let bytes = unsafe { std::ffi::CStr::from_ptr(pointer) };
     PathBuf::from(std::ffi::OsStr::from_bytes(bytes.to_bytes()))
 }
@@ -24,7 +24,7 @@ pub(super) unsafe fn path(pointer: *const sys::os_char) -> PathBuf {
     if pointer.is_null() {
         return PathBuf::new();
     }
-    // SAFETY: the caller's promise: every unit up to the first zero is there.
+    // SAFETY: guaranteed by the caller: every unit up to the first zero is there.
     let units = unsafe {
         let len = (0..).take_while(|&at| *pointer.add(at) != 0).count();
         std::slice::from_raw_parts(pointer, len)

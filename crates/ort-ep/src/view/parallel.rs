@@ -1,4 +1,4 @@
-//! Work spread over the session's threads.
+//! Runs work on the session's threads.
 use std::{
     any::Any,
     ffi::c_void,
@@ -15,12 +15,13 @@ struct Job<'f, F> {
 }
 
 impl KernelContext<'_> {
-    /// Calls `part` once for every number below `total`, on the session's threads and on this one, and waits.
+    /// Calls `part` once for every index below `total`, on the session's threads and on this one, and waits for all
+    /// calls.
     ///
-    /// `batches` is how many pieces the numbers are cut into; 0 leaves that to the runtime.
+    /// `batches` is the number of chunks the indices are split into; 0 lets the runtime choose.
     ///
     /// # Errors
-    /// When a call panicked (the other calls still happen), or the runtime can't run them.
+    /// If a call panicked (the other calls still run), or the runtime can't run them.
     pub fn parallel_for<F: Fn(usize) + Sync>(&self, total: usize, batches: usize, part: F) -> Result<()> {
         if total == 0 {
             return Ok(());
@@ -40,9 +41,9 @@ impl KernelContext<'_> {
 /// # Safety
 /// `data` points to a live `Job<F>`.
 unsafe extern "C" fn run_part<F: Fn(usize) + Sync>(data: *mut c_void, index: usize) {
-    // SAFETY: the caller's promise; `F: Sync` and the mutex let several threads hold this reference.
+    // SAFETY: guaranteed by the caller; `F: Sync` and the mutex let several threads hold this reference.
     let job = unsafe { &*data.cast_const().cast::<Job<'_, F>>() };
-    // The first panic is reported and the whole call fails, so nobody relies on what was left half done.
+    // The first panic is reported and the whole call fails, so partial results are never used.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (job.part)(index))) {
         let message = message_of(payload.as_ref());
         job.panicked.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((index, message));
@@ -77,7 +78,7 @@ mod tests {
     }
 
     unsafe fn call_part<F: Fn(usize) + Sync>(_: &F, data: *mut c_void, index: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { run_part::<F>(data, index) };
     }
 

@@ -1,11 +1,11 @@
-//! The runtime's protocols for handing out texts and lists.
+//! The runtime's conventions for returning texts and lists.
 use std::ffi::{CStr, c_char};
 
 use ort_ep_sys as sys;
 
 use crate::{Error, Result, Runtime};
 
-/// Names must be exact: two that differ only in bytes we can't read would otherwise become one.
+/// Names must be exact: with a lossy conversion, two names that differ only in invalid bytes would become one.
 ///
 /// # Safety
 /// `pointer` is null (read as empty) or a NUL-terminated string that outlives `'a`.
@@ -13,7 +13,7 @@ pub(super) unsafe fn utf8<'a>(call: &'static str, pointer: *const c_char) -> Res
     if pointer.is_null() {
         return Ok("");
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let bytes = unsafe { CStr::from_ptr(pointer) };
     bytes.to_str().map_err(|_| {
         let shown = bytes.to_string_lossy();
@@ -21,12 +21,12 @@ pub(super) unsafe fn utf8<'a>(call: &'static str, pointer: *const c_char) -> Res
     })
 }
 
-/// None for null.
+/// `None` for null.
 pub(super) fn non_null<T>(raw: *const T) -> Option<*const T> {
     (!raw.is_null()).then_some(raw)
 }
 
-/// A list by the runtime's two steps: the count, then the entries into memory of ours.
+/// Reads a list in the runtime's two steps: the count, then the entries into our memory.
 pub(super) fn list<T: Copy>(
     runtime: Runtime,
     [count_call, fill_call]: [&'static str; 2],
@@ -43,7 +43,7 @@ pub(super) fn list<T: Copy>(
     Ok(entries)
 }
 
-/// A list whose length one and the same function gives when it is passed no memory.
+/// Reads a list whose length the same function returns if it gets no buffer.
 pub(super) fn probed<T: Copy>(
     runtime: Runtime,
     call: &'static str,
@@ -60,7 +60,7 @@ pub(super) fn probed<T: Copy>(
     Ok(entries)
 }
 
-/// A text whose length, with its NUL, one and the same function gives when it is passed no memory.
+/// Reads a text whose length, including its NUL, the same function returns if it gets no buffer.
 pub(super) fn probed_text(
     runtime: Runtime,
     call: &'static str,

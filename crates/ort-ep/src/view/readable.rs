@@ -1,7 +1,7 @@
 //! Device memories that are ordinary RAM.
 //!
-//! ONNX Runtime treats the memory of a host device like that of any GPU. The allocator that made it knows better and
-//! says so here, and only then may a tensor in it be read through its address.
+//! ONNX Runtime treats the memory of a host device like that of any GPU. The allocator that created it declares here
+//! that it is RAM, and only then may a tensor in it be read through its address.
 use std::{
     collections::HashMap,
     sync::{
@@ -13,18 +13,18 @@ use std::{
 use crate::MemoryDevice;
 
 static MARKED: LazyLock<Mutex<HashMap<MemoryDevice, usize>>> = LazyLock::new(Mutex::default);
-/// Spares the lock in processes where no device memory is RAM.
+/// Avoids the lock in processes where no device memory is RAM.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Says that every buffer of this memory may be read and written by the host, until as many calls of
-/// [`unmark_host_readable`].
+/// Declares that the host may read and write every buffer of this memory, until [`unmark_host_readable`] was called as
+/// many times.
 pub(crate) fn mark_host_readable(memory: MemoryDevice) {
     let mut marked = MARKED.lock().unwrap_or_else(PoisonError::into_inner);
     *marked.entry(memory).or_default() += 1;
     ANY.store(true, Ordering::Release);
 }
 
-/// Takes one [`mark_host_readable`] back.
+/// Undoes one [`mark_host_readable`].
 pub(crate) fn unmark_host_readable(memory: MemoryDevice) {
     let mut marked = MARKED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(count) = marked.get_mut(&memory) {
@@ -33,14 +33,14 @@ pub(crate) fn unmark_host_readable(memory: MemoryDevice) {
             marked.remove(&memory);
         }
     }
-    // The library may be unmapped next, and the static with it: it must not hold memory then.
+    // The library may be unmapped next, together with this static: it must not hold memory then.
     if marked.is_empty() {
         *marked = HashMap::new();
     }
     ANY.store(!marked.is_empty(), Ordering::Release);
 }
 
-/// Says, while it lives, that the host may use every buffer of a memory that another library allocates.
+/// Declares, while it lives, that the host may access every buffer of a memory that another library allocates.
 #[derive(Debug)]
 pub struct HostReadable(MemoryDevice);
 
@@ -59,7 +59,7 @@ impl Drop for HostReadable {
     }
 }
 
-/// True where the host may use the address.
+/// True if the host may access the memory.
 pub(super) fn is_host_readable(memory: MemoryDevice) -> bool {
     memory.is_host_readable()
         || (ANY.load(Ordering::Acquire) && MARKED.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&memory))

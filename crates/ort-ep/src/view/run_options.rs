@@ -1,4 +1,4 @@
-//! What one run was asked for.
+//! The options of one run.
 use crate::ffi::runtime::{c_string, text};
 
 view! {

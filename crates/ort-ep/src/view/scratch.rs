@@ -1,4 +1,4 @@
-//! Memory for the length of one call.
+//! Scratch memory for one call.
 use std::{ffi::c_void, marker::PhantomData, ptr};
 
 use ort_ep_sys as sys;
@@ -7,10 +7,10 @@ use super::kernel_context::KernelContext;
 use crate::{Error, MemoryDevice, Result, Runtime};
 
 impl KernelContext<'_> {
-    /// Memory of the session's allocator for `memory`, ordered on the stream of this run and freed on drop.
+    /// Allocates from the session's allocator for `memory`, ordered on the stream of this run. Freed on drop.
     ///
     /// # Errors
-    /// When the session has no allocator for `memory`, or that one has no memory left.
+    /// If the session has no allocator for `memory`, or it is out of memory.
     pub fn scratch(&self, memory: MemoryDevice, bytes: usize) -> Result<Scratch<'_>> {
         let info = MemoryInfo::new(self.runtime, memory)?;
         let mut allocator = ptr::null_mut();
@@ -42,7 +42,7 @@ pub struct Scratch<'a> {
 }
 
 impl Scratch<'_> {
-    /// The address in the memory that was asked for; null if it has no bytes.
+    /// The address in the requested memory; null if it has no bytes.
     pub fn as_ptr(&self) -> *mut u8 {
         self.address.cast()
     }
@@ -55,7 +55,7 @@ impl Scratch<'_> {
 
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
-        // SAFETY: the buffer came from this very allocator and is freed once; the allocator handle was made for us.
+        // SAFETY: the buffer came from this allocator and is freed once; we own the allocator handle.
         unsafe {
             if !self.address.is_null() {
                 let status = self.runtime.api.AllocatorFree(self.allocator, self.address);
@@ -76,7 +76,7 @@ struct MemoryInfo {
 impl MemoryInfo {
     fn new(runtime: Runtime, memory: MemoryDevice) -> Result<Self> {
         let device_id = i32::try_from(memory.device_id)
-            .map_err(|_| Error::invalid_argument(format!("no device has the number {}", memory.device_id)))?;
+            .map_err(|_| Error::invalid_argument(format!("invalid device id {}", memory.device_id)))?;
         let mut raw = ptr::null_mut();
         // SAFETY: the name is NUL-terminated and copied; the out-pointer is ours.
         unsafe {

@@ -1,4 +1,4 @@
-//! What a session was asked for.
+//! The options of a session.
 use std::{collections::BTreeMap, ffi::c_char, ptr};
 
 use ort_ep_sys as sys;
@@ -12,13 +12,13 @@ view! {
 }
 
 impl SessionOptions<'_> {
-    /// Every configuration entry; the options of an execution provider are those under `ep.<its name in lower case>.`.
+    /// All configuration entries; the options of an execution provider are those under `ep.<its name in lower case>.`.
     ///
     /// # Errors
-    /// When the runtime can't list them.
+    /// If the runtime reports an error.
     pub fn config_entries(self) -> Result<BTreeMap<String, String>> {
         let mut raw = ptr::null_mut();
-        // SAFETY: `from_raw`'s caller vouches for the options; the pairs are handed over to us.
+        // SAFETY: `from_raw`'s caller vouches for the options; we own the pairs.
         let entries = unsafe {
             call!(self.runtime, GetSessionOptionsConfigEntries(self.raw, &mut raw))?;
             OwnedKeyValues::from_raw(self.runtime, raw)
@@ -29,7 +29,7 @@ impl SessionOptions<'_> {
     /// One configuration entry.
     ///
     /// # Errors
-    /// When the value is no UTF-8 text.
+    /// If the value is not UTF-8.
     pub fn get(self, key: &str) -> Result<Option<String>> {
         let key = c_string(key);
         let mut present = 0;
@@ -45,27 +45,27 @@ impl SessionOptions<'_> {
         read::probed_text(self.runtime, "GetSessionConfigEntry", value).map(Some)
     }
 
-    /// A copy that may be changed, for a session made on behalf of this one.
+    /// A copy that can be changed, for a session created on behalf of this one.
     ///
     /// # Errors
-    /// When the runtime can't copy them.
+    /// If the runtime can't copy them.
     pub fn clone_options(self) -> Result<OwnedSessionOptions> {
         let mut raw = ptr::null_mut();
-        // SAFETY: `from_raw`'s caller vouches for the options; the copy is handed over to us.
+        // SAFETY: `from_raw`'s caller vouches for the options; we own the copy.
         unsafe { call!(self.runtime, CloneSessionOptions(self.raw, &mut raw))? };
         Ok(OwnedSessionOptions { runtime: self.runtime, raw })
     }
 }
 
 impl<'a> SessionOptions<'a> {
-    /// New options with the configuration entries that `keep` accepts, for a session made on behalf of this one. Everything
-    /// else has its default: ONNX Runtime can copy options, but cannot remove an entry from a copy.
+    /// New options with the configuration entries that `keep` accepts, for a session created on behalf of this one.
+    /// Everything else has its default: ONNX Runtime can copy options, but can't remove an entry from a copy.
     ///
     /// # Errors
-    /// When the runtime can't make them.
+    /// If the runtime can't create them.
     pub fn entries_where(self, keep: impl Fn(&str) -> bool) -> Result<OwnedSessionOptions> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the out-pointer is ours, and the new options are handed over to us.
+        // SAFETY: the out-pointer is ours, and we own the new options.
         unsafe { call!(self.runtime, CreateSessionOptions(&mut raw))? };
         let mut made = OwnedSessionOptions { runtime: self.runtime, raw };
         for (key, value) in self.config_entries()?.iter().filter(|(key, _)| keep(key)) {
@@ -83,10 +83,10 @@ pub struct OwnedSessionOptions {
 }
 
 impl OwnedSessionOptions {
-    /// Sets a configuration entry, replacing what it had.
+    /// Sets a configuration entry, replacing its value.
     ///
     /// # Errors
-    /// When the runtime refuses the key or the value (it limits their lengths).
+    /// If the runtime rejects the key or the value (it limits their lengths).
     pub fn insert(&mut self, key: &str, value: &str) -> Result<()> {
         let (key, value) = (c_string(key), c_string(value));
         // SAFETY: the options are ours; both strings are copied by the call.

@@ -1,4 +1,4 @@
-//! Tensors that are read.
+//! Read-only tensors.
 use std::{ffi::c_void, ptr};
 
 use ort_ep_sys as sys;
@@ -7,15 +7,15 @@ use super::{element::Element, readable};
 use crate::{ElementType, Error, MemoryDevice, Result, Runtime};
 
 view! {
-    /// A tensor of the runtime that is only read.
+    /// A read-only tensor of the runtime.
     Tensor(OrtValue)
 }
 
 impl<'a> Tensor<'a> {
-    /// What one element is.
+    /// The element type.
     ///
     /// # Errors
-    /// When the value is no tensor.
+    /// If the value is not a tensor.
     pub fn element_type(self) -> Result<ElementType> {
         Ok(self.describe()?.0)
     }
@@ -23,23 +23,23 @@ impl<'a> Tensor<'a> {
     /// The length of every axis; empty for a scalar.
     ///
     /// # Errors
-    /// When the value is no tensor.
+    /// If the value is not a tensor.
     pub fn shape(self) -> Result<&'a [i64]> {
         Ok(self.describe()?.1)
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     ///
     /// # Errors
-    /// When the value is no tensor, or one whose size no address space holds.
+    /// If the value is not a tensor, or its size does not fit in the address space.
     pub fn elems(self) -> Result<usize> {
         element_count(self.shape()?)
     }
 
-    /// How many bytes the elements take.
+    /// The size of the elements in bytes.
     ///
     /// # Errors
-    /// When the value is no tensor, or one of strings.
+    /// If the value is not a tensor, or holds strings.
     pub fn size_bytes(self) -> Result<usize> {
         if self.element_type()? == ElementType::String {
             return Err(Error::invalid_argument("a tensor of strings has no size in bytes"));
@@ -50,7 +50,7 @@ impl<'a> Tensor<'a> {
         Ok(bytes)
     }
 
-    /// Where the elements lie.
+    /// The memory that holds the elements.
     pub fn memory(self) -> MemoryDevice {
         // SAFETY: as above; the description is part of the value.
         unsafe { MemoryDevice::from_raw(self.runtime, self.runtime.ep_api.Value_GetMemoryDevice(self.raw)) }
@@ -59,7 +59,7 @@ impl<'a> Tensor<'a> {
     /// The address of the first element, in [`memory`](Self::memory); may be null if there are none.
     ///
     /// # Errors
-    /// When the value is no tensor, or has elements and no memory for them.
+    /// If the value is not a tensor, or has elements but no memory for them.
     pub fn address(self) -> Result<*const u8> {
         let mut address = ptr::null::<c_void>();
         // SAFETY: as above.
@@ -70,32 +70,33 @@ impl<'a> Tensor<'a> {
         Ok(address.cast())
     }
 
-    /// Where an allocator had nothing to give, ONNX Runtime hands out a tensor without memory.
+    /// If an allocator is out of memory, ONNX Runtime hands out a tensor without memory.
     pub(super) fn check_empty(self) -> Result<()> {
         match self.size_bytes()? {
             0 => Ok(()),
-            bytes => Err(Error::fail(format!("there is no memory for a tensor of {bytes} bytes"))),
+            bytes => Err(Error::fail(format!("could not allocate a tensor of {bytes} bytes"))),
         }
     }
 
-    /// The bytes of a tensor the host can read.
+    /// The bytes of a host-readable tensor.
     ///
     /// # Errors
-    /// When the tensor lies elsewhere, or holds strings.
+    /// If the tensor is not in host memory, or holds strings.
     pub fn bytes(self) -> Result<&'a [u8]> {
         let (address, bytes) = self.host_range()?;
         if bytes == 0 {
             return Ok(&[]);
         }
-        // SAFETY: `host_range` checked that the host can read there; the runtime gave address and size of one buffer,
-        // which lives as long as the value and isn't written during `'a` (see `KernelContext::output` and `TensorMut`).
+        // SAFETY: `host_range` checked that the host can read there; the runtime returned address and size of one
+        // buffer, which lives as long as the value and isn't written during `'a` (see `KernelContext::output` and
+        // `TensorMut`).
         Ok(unsafe { std::slice::from_raw_parts(address, bytes) })
     }
 
-    /// The elements of a tensor the host can read.
+    /// The elements of a host-readable tensor.
     ///
     /// # Errors
-    /// When the tensor lies elsewhere or holds other elements.
+    /// If the tensor is not in host memory or has another element type.
     pub fn as_slice<T: Element>(self) -> Result<&'a [T]> {
         self.check_element::<T>()?;
         let bytes = self.bytes()?;
@@ -103,15 +104,15 @@ impl<'a> Tensor<'a> {
         if bytes.is_empty() {
             return Ok(&[]);
         }
-        // SAFETY: `Element` is sealed over types for which all bit patterns are values; alignment was checked, and the
+        // SAFETY: `Element` is sealed over types for which all bit patterns are valid; alignment was checked, and the
         // length covers no more than the bytes.
         Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) })
     }
 
-    /// The texts of a tensor of strings.
+    /// The strings of a string tensor.
     ///
     /// # Errors
-    /// When the tensor holds anything else, or text that is not UTF-8.
+    /// If the tensor has another element type, or a string is not UTF-8.
     pub fn strings(self) -> Result<Vec<String>> {
         let (element, shape) = self.describe()?;
         if element != ElementType::String {
@@ -135,12 +136,12 @@ impl<'a> Tensor<'a> {
         split_strings(&content, &starts)
     }
 
-    /// Address and size, if the host may use them.
+    /// Address and size, if the host may access them.
     pub(super) fn host_range(self) -> Result<(*const u8, usize)> {
         let memory = self.memory();
         if !readable::is_host_readable(memory) {
             return Err(Error::invalid_argument(format!(
-                "the tensor lies in {memory:?}, which the host can't reach\n  help: copy it to host memory first"
+                "the tensor is in {memory:?}, which the host can't access\n  help: copy it to host memory first"
             )));
         }
         Ok((self.address()?, self.size_bytes()?))
@@ -167,7 +168,7 @@ impl<'a> Tensor<'a> {
         let shape = if rank == 0 || dims.is_null() {
             &[][..]
         } else {
-            // SAFETY: the runtime gave `rank` dimensions that are part of the value, and values never change shape.
+            // SAFETY: the runtime returned `rank` dimensions that are part of the value, and values never change shape.
             unsafe { std::slice::from_raw_parts(dims, rank) }
         };
         Ok((ElementType::from_raw(element), shape))
@@ -182,7 +183,7 @@ pub struct OwnedTensor {
 }
 
 impl OwnedTensor {
-    /// Takes a tensor over from the runtime.
+    /// Takes ownership of a tensor from the runtime.
     ///
     /// # Safety
     /// `raw` is a live value of `runtime` that nobody else releases.
@@ -215,10 +216,10 @@ fn element_count(shape: &[i64]) -> Result<usize> {
     shape
         .iter()
         .try_fold(1_usize, |elems, &dim| elems.checked_mul(usize::try_from(dim).ok()?))
-        .ok_or_else(|| Error::invalid_argument(format!("no tensor can have the shape {shape:?}")))
+        .ok_or_else(|| Error::invalid_argument(format!("invalid tensor shape {shape:?}")))
 }
 
-/// Cuts the runtime's concatenated texts, which carry no terminators, at their starts.
+/// Splits the runtime's concatenated strings, which have no terminators, at their start offsets.
 fn split_strings(content: &[u8], starts: &[usize]) -> Result<Vec<String>> {
     let ends = starts.iter().skip(1).copied().chain([content.len()]);
     starts

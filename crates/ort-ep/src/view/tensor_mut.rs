@@ -1,4 +1,4 @@
-//! Tensors that are written.
+//! Writable tensors.
 use std::{ffi::c_void, marker::PhantomData, ptr};
 
 use ort_ep_sys as sys;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{ElementType, MemoryDevice, Result, Runtime};
 
-/// A tensor of the runtime that is written: an output, or the target of a copy.
+/// A writable tensor of the runtime: an output, or the target of a copy.
 #[derive(Debug)]
 pub struct TensorMut<'a> {
     runtime: Runtime,
@@ -20,7 +20,7 @@ pub struct TensorMut<'a> {
 }
 
 impl<'a> TensorMut<'a> {
-    /// Views a value that is ours to write.
+    /// Views a value that we may write.
     ///
     /// # Safety
     /// `raw` is a live value of `runtime` for `'a`, and nothing else reads or writes its elements during `'a`.
@@ -28,7 +28,7 @@ impl<'a> TensorMut<'a> {
         Self { runtime, raw, loan: None, life: PhantomData }
     }
 
-    /// Views an output whose memory may be that of another tensor of the same kernel: `loan` finds out.
+    /// Views an output whose memory may be that of another tensor of the same kernel: `loan` checks this.
     ///
     /// # Safety
     /// `raw` is a live value of `runtime` for `'a`, the only one made for this output, and nothing but the tensors
@@ -42,16 +42,16 @@ impl<'a> TensorMut<'a> {
         self.raw
     }
 
-    /// A view for reading.
+    /// A read-only view.
     pub fn as_tensor(&self) -> Tensor<'_> {
-        // SAFETY: the value is live for `'a`, and the borrow of `self` keeps it from being written meanwhile.
+        // SAFETY: the value is live for `'a`, and the borrow of `self` prevents writes meanwhile.
         unsafe { Tensor::from_raw(self.runtime, self.raw) }
     }
 
-    /// What one element is.
+    /// The element type.
     ///
     /// # Errors
-    /// When the value is no tensor.
+    /// If the value is not a tensor.
     pub fn element_type(&self) -> Result<ElementType> {
         self.as_tensor().element_type()
     }
@@ -59,30 +59,30 @@ impl<'a> TensorMut<'a> {
     /// The length of every axis; empty for a scalar.
     ///
     /// # Errors
-    /// When the value is no tensor.
+    /// If the value is not a tensor.
     pub fn shape(&self) -> Result<&'a [i64]> {
         // SAFETY: the value is live for `'a`, and writing elements does not touch its shape.
         let tensor: Tensor<'a> = unsafe { Tensor::from_raw(self.runtime, self.raw) };
         tensor.shape()
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     ///
     /// # Errors
-    /// As for [`Tensor::elems`].
+    /// Same as for [`Tensor::elems`].
     pub fn elems(&self) -> Result<usize> {
         self.as_tensor().elems()
     }
 
-    /// How many bytes the elements take.
+    /// The size of the elements in bytes.
     ///
     /// # Errors
-    /// As for [`Tensor::size_bytes`].
+    /// Same as for [`Tensor::size_bytes`].
     pub fn size_bytes(&self) -> Result<usize> {
         self.as_tensor().size_bytes()
     }
 
-    /// Where the elements lie.
+    /// The memory that holds the elements.
     pub fn memory(&self) -> MemoryDevice {
         self.as_tensor().memory()
     }
@@ -90,7 +90,7 @@ impl<'a> TensorMut<'a> {
     /// The address of the first element, in [`memory`](Self::memory); may be null if there are none.
     ///
     /// # Errors
-    /// When the value is no tensor, or has elements and no memory for them.
+    /// If the value is not a tensor, or has elements but no memory for them.
     pub fn address(&mut self) -> Result<*mut u8> {
         let mut address = ptr::null_mut::<c_void>();
         // SAFETY: the value is live for `'a`; the out-pointer is ours.
@@ -101,11 +101,11 @@ impl<'a> TensorMut<'a> {
         Ok(address.cast())
     }
 
-    /// The bytes of a tensor the host can write. A fresh output holds arbitrary values.
+    /// The bytes of a host-writable tensor. A new output holds arbitrary values.
     ///
     /// # Errors
-    /// When the tensor lies elsewhere, holds strings, or shares its memory with an input or another output (a caller
-    /// may bind one buffer to both: such tensors are reached by [`address`](Self::address) only).
+    /// If the tensor is not in host memory, holds strings, or shares its memory with an input or another output. A
+    /// caller may bind one buffer to both: access such tensors through [`address`](Self::address) only.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
         let (_, bytes) = self.as_tensor().host_range()?;
         let address = self.address()?;
@@ -115,16 +115,16 @@ impl<'a> TensorMut<'a> {
         if let Some(loan) = &self.loan {
             loan.write(address.addr()..address.addr() + bytes)?;
         }
-        // SAFETY: `host_range` checked that the host can reach the buffer; the runtime gave its address and size; it is
-        // ours alone during the borrow of `self`, by `from_raw`'s contract or by the loan just checked. The bytes were
-        // written or left by allocators behind the C border, so they hold values, if arbitrary ones.
+        // SAFETY: `host_range` checked that the host can access the buffer; the runtime returned its address and size;
+        // it is ours alone during the borrow of `self`, by `from_raw`'s contract or by the loan just checked.
+        // Allocators behind the C boundary wrote or left the bytes, so they are initialised, if with arbitrary values.
         Ok(unsafe { std::slice::from_raw_parts_mut(address, bytes) })
     }
 
-    /// The elements of a tensor the host can write. A fresh output holds arbitrary values.
+    /// The elements of a host-writable tensor. A new output holds arbitrary values.
     ///
     /// # Errors
-    /// As for [`bytes_mut`](Self::bytes_mut), and when the tensor holds other elements.
+    /// Same as for [`bytes_mut`](Self::bytes_mut), and if the tensor has another element type.
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
         self.as_tensor().check_element::<T>()?;
         let bytes = self.bytes_mut()?;
@@ -132,7 +132,7 @@ impl<'a> TensorMut<'a> {
         if bytes.is_empty() {
             return Ok(&mut []);
         }
-        // SAFETY: `Element` is sealed over types for which all bit patterns are values and which have no padding;
+        // SAFETY: `Element` is sealed over types for which all bit patterns are valid and which have no padding;
         // alignment was checked, and the length covers no more than the bytes, which are borrowed from `self`.
         Ok(unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<T>()) })
     }

@@ -13,16 +13,16 @@ use super::{
 use crate::{Result, Runtime};
 
 view! {
-    /// One value of a graph: an input, an initializer, or what a node gives.
+    /// One value of a graph: an input, an initializer, or a node's output.
     ValueInfo(OrtValueInfo)
 }
 
 /// One use of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumer<'a> {
-    /// The node that uses it; none if the runtime does not say.
+    /// The node that uses it; `None` if the runtime does not say.
     pub node: Option<Node<'a>>,
-    /// The position among the node's inputs; none if only its inner graphs use the value.
+    /// The position among the node's inputs; `None` if only its inner graphs use the value.
     pub input: Option<usize>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> ValueInfo<'a> {
     /// The value's name.
     ///
     /// # Errors
-    /// When the name is not UTF-8.
+    /// If the name is not UTF-8.
     pub fn name(self) -> Result<&'a str> {
         let mut name = ptr::null();
         // SAFETY: `from_raw`'s caller vouches for the value, of which the name is a part.
@@ -49,10 +49,10 @@ impl<'a> ValueInfo<'a> {
         }
     }
 
-    /// What the value is.
+    /// The type of the value.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn value_type(self) -> Result<ValueType> {
         let mut info = ptr::null();
         // SAFETY: as above; the description is part of the value.
@@ -62,10 +62,10 @@ impl<'a> ValueInfo<'a> {
         }
     }
 
-    /// The node that gives the value and the position among its outputs; none for inputs and initializers.
+    /// The node that produces the value and the position among its outputs; `None` for inputs and initializers.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn producer(self) -> Result<Option<(Node<'a>, usize)>> {
         let (mut node, mut output) = (ptr::null(), 0);
         // SAFETY: as above; the out-pointers are ours.
@@ -77,7 +77,7 @@ impl<'a> ValueInfo<'a> {
     /// Every use of the value by a node.
     ///
     /// # Errors
-    /// When the runtime can't list them.
+    /// If the runtime reports an error.
     pub fn consumers(self) -> Result<Vec<Consumer<'a>>> {
         let api = self.runtime.api;
         let mut inputs = Vec::new();
@@ -101,10 +101,10 @@ impl<'a> ValueInfo<'a> {
         Ok(uses.collect())
     }
 
-    /// True for a graph input that every run must feed.
+    /// True for a graph input that every run must provide.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn is_required_graph_input(self) -> Result<bool> {
         flag!(self, ValueInfo_IsRequiredGraphInput)
     }
@@ -112,7 +112,7 @@ impl<'a> ValueInfo<'a> {
     /// True for a graph input with an initializer that a run may override.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn is_optional_graph_input(self) -> Result<bool> {
         flag!(self, ValueInfo_IsOptionalGraphInput)
     }
@@ -120,7 +120,7 @@ impl<'a> ValueInfo<'a> {
     /// True for an output of the graph.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn is_graph_output(self) -> Result<bool> {
         flag!(self, ValueInfo_IsGraphOutput)
     }
@@ -128,38 +128,38 @@ impl<'a> ValueInfo<'a> {
     /// True for an initializer that no run can override.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn is_constant_initializer(self) -> Result<bool> {
         flag!(self, ValueInfo_IsConstantInitializer)
     }
 
-    /// True for a value that an inner graph takes from around it.
+    /// True for a value that an inner graph takes from an enclosing one.
     ///
     /// # Errors
-    /// When the runtime can't tell.
+    /// If the runtime reports an error.
     pub fn is_from_outer_scope(self) -> Result<bool> {
         flag!(self, ValueInfo_IsFromOuterScope)
     }
 
-    /// The initializer's data, also from an outer graph or an external file; none if the value is no initializer.
+    /// The initializer's data, also from an outer graph or an external file; `None` for other values.
     ///
     /// # Errors
-    /// When external data can't be read.
+    /// If external data can't be read.
     pub fn initializer(self) -> Result<Option<Tensor<'a>>> {
         let mut value = ptr::null();
         // SAFETY: as above.
         unsafe { call!(self.runtime, ValueInfo_GetInitializerValue(self.raw, &mut value))? };
-        // SAFETY: the runtime keeps initializers for as long as it lends the graph.
+        // SAFETY: the runtime keeps initializers as long as the graph is valid.
         Ok(non_null(value).map(|value| unsafe { Tensor::from_raw(self.runtime, value) }))
     }
 
-    /// Where an initializer's data lies outside of the model's file; none if it does not.
+    /// The location of an initializer's external data; `None` if the model file holds it.
     ///
     /// # Errors
-    /// When the model gives a place that can't be.
+    /// If the location is invalid.
     pub fn external_data(self) -> Result<Option<ExternalData>> {
         let mut info = ptr::null_mut();
-        // SAFETY: as above; the description is handed over to us.
+        // SAFETY: as above; we own the description.
         unsafe { call!(self.runtime, ValueInfo_GetExternalInitializerInfo(self.raw, &mut info))? };
         if info.is_null() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! What a value of a graph is.
+//! The types of graph values.
 use std::ptr;
 
 use ort_ep_sys as sys;
@@ -10,9 +10,9 @@ use crate::{ElementType, Result, Runtime, ffi::runtime::text};
 pub enum Dim {
     /// A number.
     Fixed(i64),
-    /// A name; axes of the same name have the same length.
+    /// A symbolic name; axes with the same name have the same length.
     Symbol(String),
-    /// Anything.
+    /// Unknown.
     Unknown,
 }
 
@@ -34,16 +34,16 @@ impl Dim {
     }
 }
 
-/// What a tensor of a graph is.
+/// The type of a tensor in a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
-    /// What one element is.
+    /// The element type.
     pub element: ElementType,
-    /// The length of every axis, empty for a scalar; none if even their number is unknown.
+    /// The length of every axis, empty for a scalar; `None` if the rank is unknown.
     pub shape: Option<Vec<Dim>>,
 }
 
-/// What a value of a graph is.
+/// The type of a value in a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ValueType {
@@ -57,7 +57,7 @@ pub enum ValueType {
     Optional,
     /// A sparse tensor.
     Sparse,
-    /// A type of some operator's own.
+    /// A custom type.
     Opaque,
     /// The model does not say.
     Unknown,
@@ -86,7 +86,7 @@ impl ValueType {
         Ok(match kind {
             sys::ONNX_TYPE_TENSOR => {
                 let mut tensor = ptr::null();
-                // SAFETY: as above; what comes back is part of the description, or null.
+                // SAFETY: as above; the result is part of the description, or null.
                 unsafe {
                     call!(runtime, CastTypeInfoToTensorInfo(raw, &mut tensor))?;
                     if tensor.is_null() { Self::Unknown } else { Self::Tensor(TensorType::from_raw(runtime, tensor)?) }

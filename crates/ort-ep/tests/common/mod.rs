@@ -7,7 +7,7 @@ use std::{
 
 /// Runs `tests/<script>` once for each runtime, with the paths of the example libraries as its arguments.
 ///
-/// A script asserts; what it prints is shown when it fails, so the last line says where it was when it crashed.
+/// The script asserts. Its output is shown on failure, so the last line says where it crashed.
 pub fn on_each_runtime(script: &str, examples: &[&str]) {
     let Some(bench) = Bench::find(examples) else { return };
     for runtime in &bench.runtimes {
@@ -18,19 +18,19 @@ pub fn on_each_runtime(script: &str, examples: &[&str]) {
 struct Bench {
     python: PathBuf,
     libraries: Vec<PathBuf>,
-    /// `None` is the one of the Python environment itself.
+    /// `None` stands for the runtime of the Python environment itself.
     runtimes: Vec<Option<PathBuf>>,
 }
 
 impl Bench {
-    /// `None`, and a line that says why, where something was not set up.
+    /// `None`, after printing why, if something was not set up.
     fn find(examples: &[&str]) -> Option<Self> {
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
         let python = target.join("venv").join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
         let libraries: Vec<_> = examples.iter().map(|name| library(name)).collect();
         for needed in libraries.iter().chain([&python]) {
             if !needed.exists() {
-                println!("skipped: {} is missing; `cargo xtask test --only rust` makes it", needed.display());
+                println!("skipped: {} is missing; `cargo xtask test --only rust` builds it", needed.display());
                 return None;
             }
         }
@@ -51,7 +51,7 @@ impl Bench {
             Some(folder) => command.env("PYTHONPATH", folder),
             None => command.env_remove("PYTHONPATH"),
         };
-        // Freed memory is overwritten, so that whoever still uses it is found out; Python must leave nothing behind.
+        // Freed memory is overwritten to expose use after free; Python must not write bytecode files.
         command.env("MALLOC_PERTURB_", "165").env("PYTHONDONTWRITEBYTECODE", "1");
         let output = command.output().unwrap();
         let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

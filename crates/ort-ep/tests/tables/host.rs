@@ -1,4 +1,4 @@
-//! The host's side of the border: real runtimes, and the plugin's tables without a session around them.
+//! The host side of the FFI boundary: real runtimes, and the plugin's tables without a session.
 use std::{
     ffi::{CStr, CString, c_char},
     path::{Path, PathBuf},
@@ -19,7 +19,7 @@ type CreateFn = unsafe extern "C" fn(
 ) -> sys::Status;
 type ReleaseFn = unsafe extern "C" fn(*mut sys::OrtEpFactory) -> sys::Status;
 
-/// The `hooks` example and the runtimes that were set up, all in this one process.
+/// The `hooks` example and the installed runtimes, all in this one process.
 pub struct Host {
     pub runtimes: Vec<Runtime>,
     create: CreateFn,
@@ -41,8 +41,8 @@ unsafe impl Send for Runtime {}
 // SAFETY: as above.
 unsafe impl Sync for Runtime {}
 
-/// The host, for one test at a time: the plugin is steered by variables of the process. `None`, and a line that says why,
-/// where something was not set up.
+/// The host, for one test at a time, because environment variables control the plugin. `None`, after printing why, if
+/// something was not set up.
 pub fn host() -> Option<(&'static Host, MutexGuard<'static, ()>)> {
     static HOST: OnceLock<Option<Host>> = OnceLock::new();
     static TURN: Mutex<()> = Mutex::new(());
@@ -58,14 +58,14 @@ impl Host {
         let file = test.ancestors().nth(2).unwrap().join("examples").join(file);
         let runtimes: Vec<_> = runtime_files().iter().map(|file| Runtime::open(file)).collect();
         if runtimes.is_empty() || !file.exists() {
-            println!("skipped: no runtime or no {}; `cargo xtask test --only rust` makes them", file.display());
+            println!("skipped: no runtime or no {}; `cargo xtask test --only rust` builds them", file.display());
             return None;
         }
         let report = std::env::temp_dir().join(format!("ort-ep-tables-{}", std::process::id()));
-        // A process of the same number may have left one.
+        // An earlier process with the same id may have left one.
         let _ = std::fs::remove_file(&report);
-        // SAFETY: the two symbols of every plugin have these types. The tests of this process take turns, so nobody reads
-        // variables while they are set.
+        // SAFETY: the two symbols of every plugin have these types. The tests of this process run one at a time, so no
+        // variable is read while it is set.
         unsafe {
             std::env::set_var("HOOKS_REPORT", &report);
             let plugin = Library::new(file).unwrap();
@@ -92,7 +92,7 @@ impl Host {
         (status, (!factory.is_null()).then_some(Factory { host: self, raw: factory }))
     }
 
-    /// The hooks called since the last time.
+    /// The hooks called since the last call.
     pub fn calls(&self) -> Vec<String> {
         let lines = std::fs::read_to_string(&self.report).unwrap_or_default();
         let _ = std::fs::remove_file(&self.report);
@@ -101,7 +101,7 @@ impl Host {
 
     /// Runs `body` while a hook has a fault.
     pub fn with_fault<T>(&self, fault: &str, body: impl FnOnce() -> T) -> T {
-        // SAFETY: the tests of this process take turns, so nobody reads variables while they are set.
+        // SAFETY: the tests of this process run one at a time, so no variable is read while it is set.
         unsafe { std::env::set_var("HOOKS_FAULT", fault) };
         let result = body();
         // SAFETY: as above.
@@ -127,7 +127,7 @@ impl Runtime {
         }
     }
 
-    /// The text of a status, which is released; none if it is fine.
+    /// The text of a status, which is released; `None` on success.
     pub fn error(&self, status: sys::Status) -> Option<String> {
         if status.is_null() {
             return None;
@@ -140,7 +140,7 @@ impl Runtime {
         }
     }
 
-    /// A factory under a name of its own.
+    /// A factory with a unique name.
     pub fn factory<'a>(&self, host: &'a Host) -> Factory<'a> {
         let name = CString::new(format!("Tables{}", self.api.version())).unwrap();
         let (status, factory) = host.create(self.base, Some(&name), 1);

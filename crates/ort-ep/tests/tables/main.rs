@@ -1,6 +1,6 @@
-//! The plugin's tables as a host may treat them, beyond what ONNX Runtime does today: with real runtimes, several of them
-//! in one process, but without a session.
-#![cfg(target_os = "linux")] // Where the packages hold the runtime as a library of its own.
+//! Calls the plugin's tables in ways ONNX Runtime does not use today: with real runtimes, several of them in one
+//! process, but without a session.
+#![cfg(target_os = "linux")] // Only here do the packages contain the runtime as a separate library.
 #![allow(clippy::unwrap_used, reason = "everything here is part of a test")]
 mod host;
 
@@ -81,18 +81,21 @@ fn blocks_are_freed_once_and_only_where_they_are_ours() {
         for address in [ptr::null_mut(), (&raw mut stranger).cast(), blocks[3].wrapping_add(8).cast::<c_void>()] {
             slot!(allocator, Free, address);
         }
-        assert_eq!(host.calls(), [""; 0], "something that is not ours was freed");
+        assert_eq!(host.calls(), [""; 0], "freed an address that is not ours");
         slot!(allocator, Free, blocks[2].cast());
         slot!(allocator, Free, blocks[2].cast());
         assert_eq!(host.calls().iter().filter(|call| *call == "allocator.free").count(), 1);
-        assert!([0, 1, 3, 4].iter().all(|&at| bytes(at).iter().all(|&byte| byte == at as u8)), "a neighbour was hurt");
+        assert!(
+            [0, 1, 3, 4].iter().all(|&at| bytes(at).iter().all(|&byte| byte == at as u8)),
+            "a neighbouring block was overwritten"
+        );
         for at in [0, 1, 3, 4] {
             slot!(allocator, Free, blocks[at].cast());
         }
         let reserved = slot!(allocator, Reserve, 64);
         assert!(!reserved.is_null());
         slot!(allocator, Free, reserved);
-        assert!(slot!(allocator, Alloc, usize::MAX).is_null(), "there is no such memory");
+        assert!(slot!(allocator, Alloc, usize::MAX).is_null(), "the allocation should fail");
         slot!(factory.raw, ReleaseAllocator, allocator);
         assert!(host.calls().contains(&"allocator.drop".to_owned()));
     }
@@ -112,7 +115,7 @@ fn an_allocator_lives_as_long_as_its_last_block() {
         assert!(!host.calls().contains(&"allocator.drop".to_owned()));
         slot!(allocator, Free, blocks[1]);
         assert_eq!(host.calls().last().map(String::as_str), Some("allocator.drop"));
-        // Nobody can be told that an allocator fails to go, whichever call makes it go.
+        // A failure to free an allocator can't be reported, whichever call frees it.
         for released_first in [true, false] {
             let allocator = offered.allocator(&factory);
             let block = slot!(allocator, Alloc, 16);
@@ -288,7 +291,7 @@ fn releasing_nothing_is_allowed() {
         let factory = runtime.factory(host);
         slot!(factory.raw, ReleaseAllocator, ptr::null_mut());
         slot!(factory.raw, ReleaseEp, ptr::null_mut());
-        // SAFETY: null is what the contract of every release allows.
+        // SAFETY: every release function accepts null.
         assert!(unsafe { (host.release)(ptr::null_mut()) }.is_null());
     }
 }
@@ -324,7 +327,7 @@ fn entries_that_can_not_be_used_are_refused() {
         assert!(refused(Some(c""), 1).contains("name is empty"));
         assert!(refused(Some(c"\xFF"), 1).contains("not UTF-8"));
     }
-    // Without a runtime there is nobody who could make a status.
+    // Without a runtime no status can be created.
     let (status, factory) = host.create(ptr::null(), Some(c"x"), 1);
     assert!(status.is_null() && factory.is_none());
 }
