@@ -137,6 +137,7 @@ fn steps() -> Vec<Step> {
         Step::new("setup", "Python environment and ONNX Runtime versions", 60, |context| {
             context.python().map(|_| Outcome::Passed(String::new()))
         }),
+        Step::new("typos", "spelling in every file", 5, typos),
         Step::new("stage", "libraries and command under their shipped names", 180, |context| {
             context.stage().map(|_| Outcome::Passed(String::new()))
         }),
@@ -346,6 +347,12 @@ fn rust_tests(context: &Context<'_>) -> Result<Outcome> {
         cargo(context, &["test", "--workspace", "--lib", "--bins", "--tests"], &[])
             .map(|_| Outcome::Passed("cargo-nextest is not installed: ran with cargo test, without time limits".into()))
     }
+}
+
+fn typos(context: &Context<'_>) -> Result<Outcome> {
+    let program = context.python()?.interpreter.with_file_name("typos");
+    shell::run(std::process::Command::new(program).current_dir(context.workspace.root()))?;
+    Ok(Outcome::Passed(String::new()))
 }
 
 fn deny(context: &Context<'_>) -> Result<Outcome> {
