@@ -107,9 +107,19 @@ fn pretender(version: &str) -> String {
 fn bare_machine_gets_a_whole_document() {
     let report = Prefix::new().report(&[]);
     let keys: Vec<&str> = report.as_object().unwrap().keys().map(String::as_str).collect();
-    for key in
-        ["schema", "version", "verdict", "drivers", "environment", "kernel", "onnxruntime", "hipdnn", "plugin", "cache"]
-    {
+    for key in [
+        "schema",
+        "version",
+        "verdict",
+        "drivers",
+        "environment",
+        "kernel",
+        "onnxruntime",
+        "hipdnn",
+        "rocm",
+        "plugin",
+        "cache",
+    ] {
         assert!(keys.contains(&key), "{key} in {keys:?}");
     }
     assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
@@ -448,6 +458,96 @@ fn backends_are_asked_for_real_and_a_broken_one_is_ruled_out() {
     assert_eq!(candidates[0]["backend"], "hip");
     let out: Vec<_> = routing["ruled_out"].as_array().unwrap().iter().map(|step| &step["backend"]).collect();
     assert_eq!(out, ["migraphx", "hipgpu"]);
+}
+
+/// A library of ROCm in the report, as path, version and release.
+fn rocm<'a>(report: &'a Value, name: &str) -> [&'a Value; 3] {
+    let libraries = report["rocm"].as_array().unwrap();
+    let library = libraries.iter().find(|library| library["name"] == name).unwrap();
+    ["path", "version", "release"].map(|key| &library[key])
+}
+
+/// The host driver and a library of MIGraphX's name, as an installation of ROCm would hold them. `false` with a printed
+/// reason where they cannot be made.
+fn install_rocm(prefix: &Prefix, core: &Path, libraries: &Path) -> bool {
+    let Some(migraphx) = prefix.compiled("migraphx.so", "void migraphx_program_destroy(void) {}") else { return false };
+    let hip = match place::staged_library("hip-host") {
+        Ok(hip) => hip,
+        Err(reason) => {
+            println!("skipped: {reason}");
+            return false;
+        }
+    };
+    for folder in [core, libraries] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    fs::copy(hip, core.join("libamdhip64.so.7.2.9")).unwrap();
+    symlink("libamdhip64.so.7.2.9", core.join("libamdhip64.so.7")).unwrap();
+    fs::copy(migraphx, libraries.join("libmigraphx_c.so.3")).unwrap();
+    true
+}
+
+#[test]
+fn libraries_of_therock_are_found_with_their_versions() {
+    let prefix = Prefix::new();
+    let lib = prefix.path("therock/lib");
+    if !install_rocm(&prefix, &lib, &lib.join("migraphx/lib")) {
+        return;
+    }
+    fs::create_dir(prefix.path("therock/.info")).unwrap();
+    fs::write(prefix.path("therock/.info/version"), "7.10.0-1\n").unwrap();
+    let report = prefix.report(&[("THEROCK_DIST", &prefix.path("therock"))]);
+    let file = |name: &str| Value::from(lib.join(name).to_str().unwrap());
+    let (version, release) = ("7.2.9".into(), "7.10.0-1".into());
+    assert_eq!(rocm(&report, "HIP runtime"), [&file("libamdhip64.so.7"), &version, &release], "{report:#}");
+    let wanted = [&file("migraphx/lib/libmigraphx_c.so.3"), &"3".into(), &release];
+    assert_eq!(rocm(&report, "MIGraphX"), wanted);
+    assert_eq!(report["rocm"][4]["is_foreign"], false);
+    assert_eq!(rocm(&report, "hipDNN"), [&Value::Null; 3]);
+    let attempts = driver(&report, "amd")["libraries"][1]["attempts"].to_string();
+    assert!(attempts.contains(lib.join("libhiprtc.so.7").to_str().unwrap()), "{attempts}");
+
+    let mut text = prefix.command(&["doctor"]);
+    let text = String::from_utf8(text.env("THEROCK_DIST", prefix.path("therock")).output().unwrap().stdout).unwrap();
+    let line = format!("  HIP runtime: {}/libamdhip64.so.7 (version 7.2.9, ROCm 7.10.0-1)\n", lib.display());
+    assert!(text.contains(&line), "{text}");
+}
+
+#[test]
+fn libraries_of_python_packages_are_found_from_a_package_beside_them() {
+    if Path::new("/opt/rocm").exists() {
+        return println!("skipped: the ROCm of this machine comes first");
+    }
+    let prefix = Prefix::new();
+    let site = prefix.path("lib/python3.12/site-packages");
+    let [core, libraries] = ["core", "libraries_custom"].map(|part| site.join(format!("_rocm_sdk_{part}/lib")));
+    if !install_rocm(&prefix, &core, &libraries) {
+        return;
+    }
+    fs::create_dir(site.join("rocm_sdk_core-7.10.0.dist-info")).unwrap();
+    fs::create_dir_all(site.join("amdgpu_ep/bin")).unwrap();
+    let command = site.join("amdgpu_ep/bin/amdgpu-ep");
+    fs::hard_link(prefix.path("bin/amdgpu-ep"), &command).unwrap();
+    let mut command = Command::new(command);
+    command.args(["doctor", "--json"]).env_clear().env("HOME", prefix.path("home"));
+    let report = parsed(&command.output().unwrap());
+    let hip = Value::from(core.join("libamdhip64.so.7").to_str().unwrap());
+    assert_eq!(rocm(&report, "HIP runtime"), [&hip, &"7.2.9".into(), &"7.10.0".into()], "{report:#}");
+    assert_eq!(rocm(&report, "MIGraphX")[0], libraries.join("libmigraphx_c.so.3").to_str().unwrap());
+    assert_eq!(report["rocm"][4]["is_foreign"], false, "the packages are one installation");
+}
+
+#[test]
+fn library_of_another_rocm_is_noted() {
+    let prefix = Prefix::new();
+    if !install_rocm(&prefix, &prefix.path("one/lib"), &prefix.path("two/lib")) {
+        return;
+    }
+    let roots = [("THEROCK_DIST", prefix.path("one")), ("ROCM_PATH", prefix.path("two"))];
+    let report = prefix.report(&roots.each_ref().map(|(name, root)| (*name, root.as_path())));
+    assert_eq!(report["rocm"][4]["is_foreign"], true, "{report:#}");
+    let notes = report["verdict"]["notes"].to_string();
+    assert!(notes.contains("MIGraphX comes from another ROCm than the HIP runtime: "), "{notes}");
 }
 
 #[test]

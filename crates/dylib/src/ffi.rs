@@ -113,7 +113,9 @@ pub fn file_at(_address: usize) -> Option<PathBuf> {
 /// The folder of the library or executable that this code was linked into.
 pub fn own_folder() -> Option<PathBuf> {
     let here = own_folder as fn() -> Option<PathBuf> as *const c_void;
-    let file = file_at(here as usize).or_else(|| std::env::current_exe().ok())?;
+    // A program that was found on PATH is known to the loader by its name alone.
+    let is_path = |file: &PathBuf| file.components().count() > 1;
+    let file = file_at(here as usize).filter(is_path).or_else(|| std::env::current_exe().ok())?;
     // The loader may have been given a relative path; the search must not depend on a later change of folder.
     let file = std::fs::canonicalize(&file).unwrap_or(file);
     file.parent().map(Path::to_owned)
@@ -159,5 +161,16 @@ mod tests {
     #[test]
     fn own_folder_holds_this_test_binary() {
         assert_eq!(own_folder(), std::env::current_exe().unwrap().parent().map(Path::to_owned));
+    }
+
+    #[test]
+    fn own_folder_does_not_depend_on_the_name_that_a_program_is_started_by() {
+        use std::os::unix::process::CommandExt;
+
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.arg0("by-name").args(["--exact", "ffi::tests::own_folder_holds_this_test_binary"]);
+        let output = again.current_dir("/").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
     }
 }

@@ -38,6 +38,14 @@ impl Environment {
         let list = self.value(name).map(|list| env::split_paths(list).collect::<Vec<_>>());
         list.unwrap_or_default().into_iter().filter(|part| !part.as_os_str().is_empty()).collect()
     }
+
+    /// The program of this name in the folders of `PATH`. An entry that depends on the current folder is skipped: a program
+    /// there is none that the user installed.
+    pub fn program(&self, name: &str) -> Option<PathBuf> {
+        let file = format!("{name}{}", env::consts::EXE_SUFFIX);
+        let folders = self.paths("PATH").into_iter().filter(|folder| folder.is_absolute());
+        folders.map(|folder| folder.join(&file)).find(|path| path.is_file())
+    }
 }
 
 impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Environment {
@@ -77,7 +85,7 @@ const MIGRAPHX_PREFIX: &str = "ORT_MIGRAPHX_";
 pub const HIDING: [&str; 4] =
     ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"];
 
-const KNOWN: [(&str, &str); 39] = [
+const KNOWN: [(&str, &str); 40] = [
     ("AMDGPU_EP_DRIVER", "auto or amd (AMD GPUs), nvidia (the CUDA twin), host (RAM and CPU)"),
     ("AMDGPU_EP_LOG", "error, warn, info, debug, trace or off: what is written to stderr, or to AMDGPU_EP_LOG_FILE"),
     ("AMDGPU_EP_LOG_FILE", "a file that the log is appended to instead; its level is info unless AMDGPU_EP_LOG says"),
@@ -94,6 +102,7 @@ const KNOWN: [(&str, &str); 39] = [
     ("AMDGPU_EP_MIGRAPHX_TARGET", "MIGraphX's target, gpu or ref, whatever a session asks for"),
     ("AMDGPU_EP_HIPDNN_LIBRARY", "the hipDNN backend library to use, and no other"),
     ("HIPDNN_BACKEND_LIBRARY_PATH", "the folder of the hipDNN backend library"),
+    ("FUSILLI_EXTERNAL_IREE_COMPILE", "the iree-compile that hipDNN's plugin Fusilli runs, instead of the one on PATH"),
     ("AMDGPU_EP_HIP_HOST_LIBRARY", "the host driver to use, and no other"),
     ("AMDGPU_EP_CUDA_LIBRARY_PATH", "folders to look for CUDA libraries in first"),
     ("AMDGPU_EP_HOST_DEVICES", "number of host devices"),

@@ -8,6 +8,8 @@ use hipdnn::{Handle, LoadError, Loaded, Search};
 use serde::{Deserialize, Serialize};
 
 use super::drivers::{Attempt, Driver};
+use super::environment::Environment;
+use super::iree::{self, IreeCompile};
 use super::plugin::library_file;
 use super::{Asker, Question};
 
@@ -19,6 +21,8 @@ pub struct Hipdnn {
     /// What was found.
     #[serde(flatten)]
     pub found: Found,
+    /// The compiler that one of its plugins needs, where one does.
+    pub iree_compile: Option<IreeCompile>,
 }
 
 /// What a child found.
@@ -50,7 +54,7 @@ pub struct Engine {
 }
 
 /// Looks for the library of each driver, in a process of its own.
-pub fn collect(asker: &Asker, drivers: &[Driver]) -> Vec<Hipdnn> {
+pub fn collect(asker: &Asker, drivers: &[Driver], environment: &Environment) -> Vec<Hipdnn> {
     let hipdnn = |kind: DriverKind| {
         let question = |file| Question::Hipdnn { driver: kind.name().to_owned(), file };
         let found = match kind {
@@ -62,7 +66,7 @@ pub fn collect(asker: &Asker, drivers: &[Driver]) -> Vec<Hipdnn> {
             DriverKind::Nvidia => ours(asker, "hipdnn_cudnn", question),
             DriverKind::Host => ours(asker, "hipdnn_host", question),
         };
-        Hipdnn { driver: kind.name().to_owned(), found }
+        Hipdnn { driver: kind.name().to_owned(), iree_compile: iree::collect(&found, environment), found }
     };
     DriverKind::ALL.into_iter().map(hipdnn).collect()
 }
@@ -154,7 +158,11 @@ pub(in crate::doctor) mod tests {
             error: Some("libhipdnn_host.so is not installed".into()),
             ..Found::default()
         };
-        vec![Hipdnn { driver: "amd".into(), found: there }, Hipdnn { driver: "host".into(), found: absent }]
+        let iree_compile = IreeCompile { needed_by: "libfusilli_plugin.so".into(), path: None };
+        vec![
+            Hipdnn { driver: "amd".into(), found: there, iree_compile: Some(iree_compile) },
+            Hipdnn { driver: "host".into(), found: absent, iree_compile: None },
+        ]
     }
 
     #[test]

@@ -7,10 +7,12 @@ mod cache;
 mod drivers;
 mod environment;
 mod hipdnn;
+mod iree;
 mod kernel;
 mod onnxruntime;
 mod plugin;
 pub mod render;
+mod rocm;
 mod routing;
 mod verdict;
 
@@ -56,6 +58,8 @@ pub struct Findings {
     pub onnxruntime: onnxruntime::Search,
     /// The hipDNN libraries.
     pub hipdnn: Vec<hipdnn::Hipdnn>,
+    /// ROCm's libraries, as sessions on AMD GPUs get them.
+    pub rocm: Vec<rocm::Library>,
     /// Our own libraries.
     pub plugin: plugin::Plugin,
     /// Which backends a session tries.
@@ -84,6 +88,13 @@ pub enum Question {
         /// AMD's HIP runtime, or a library of ours
         file: Option<PathBuf>,
     },
+    /// Open a library of ROCm
+    Rocm {
+        /// Its name
+        library: String,
+        /// AMD's HIP runtime
+        hip: Option<PathBuf>,
+    },
     /// Open the execution provider library
     Plugin {
         /// Its path
@@ -104,6 +115,7 @@ impl Question {
             Question::Driver { kind } => ("driver", OsString::from(kind), None),
             Question::Onnxruntime { name } => ("onnxruntime", name.clone(), None),
             Question::Hipdnn { driver, file } => ("hipdnn", OsString::from(driver), file.as_ref()),
+            Question::Rocm { library, hip } => ("rocm", OsString::from(library), hip.as_ref()),
             Question::Plugin { file } => ("plugin", file.into(), None),
             Question::Backend { file, onnxruntime } => ("backend", file.into(), onnxruntime.as_ref()),
         };
@@ -139,12 +151,13 @@ impl Asker {
 /// Answers a question in this process, as the text that the asking process reads.
 ///
 /// # Errors
-/// When the driver has no such name.
+/// When there is no such driver or library.
 pub fn answer(question: &Question) -> Result<String> {
     let line = match question {
         Question::Driver { kind } => child::answer_line(&drivers::probe(kind.parse()?)),
         Question::Onnxruntime { name } => child::answer_line(&onnxruntime::probe(name)),
         Question::Hipdnn { driver, file } => child::answer_line(&hipdnn::probe(driver.parse()?, file.as_deref())),
+        Question::Rocm { library, hip } => child::answer_line(&rocm::probe(library, hip.as_deref())?),
         Question::Plugin { file } => child::answer_line(&plugin::probe(file)),
         Question::Backend { file, onnxruntime } => {
             child::answer_line(&plugin::probe_backend(file, onnxruntime.as_deref()))
@@ -232,9 +245,11 @@ pub fn examine(timeout: Duration) -> Result<Report> {
     let kernel = cfg!(target_os = "linux").then(|| kernel::collect(Path::new("/"), &environment, kernel::open));
     let plugin = plugin::collect(&asker, &environment, onnxruntime.usable().map(|library| library.path.as_str()));
     let settings = environment::Settings::read(&environment);
+    let hipdnn = hipdnn::collect(&asker, &drivers, &environment);
     let findings = Findings {
         routing: routing::collect(&asker, &settings, &drivers, &plugin),
-        hipdnn: hipdnn::collect(&asker, &drivers),
+        rocm: rocm::collect(&asker, &drivers, &hipdnn),
+        hipdnn,
         drivers,
         environment: settings,
         kernel,
@@ -278,6 +293,7 @@ mod tests {
         findings.plugin.backends.push(plugin::tests::backend("hip", None));
         findings.routing = routing::tests::routing("gfx1100");
         findings.hipdnn = hipdnn::tests::hipdnn();
+        findings.rocm = rocm::tests::rocm();
         findings.onnxruntime.places.push(onnxruntime::Place { place: "here".into(), result: "none".into() });
         let verdict = verdict::judge(&findings);
         let report = serde_json::to_value(Report { schema: SCHEMA, version: "0", verdict, findings }).unwrap();
@@ -304,6 +320,8 @@ mod tests {
             Question::Onnxruntime { name: "--help".into() },
             Question::Hipdnn { driver: "host".into(), file: None },
             Question::Hipdnn { driver: "amd".into(), file: Some("--help".into()) },
+            Question::Rocm { library: "MIGraphX".into(), hip: None },
+            Question::Rocm { library: "MIGraphX".into(), hip: Some("--help".into()) },
             Question::Plugin { file: "-x".into() },
             Question::Backend { file: "-x".into(), onnxruntime: None },
             Question::Backend { file: "-x".into(), onnxruntime: Some("--y".into()) },

@@ -273,21 +273,13 @@ folders = list(found.submodule_search_locations or []) if found else []
 print('\\n'.join(['folder:' + folder for folder in folders] + ['done']))
 ";
 
-/// The program of this name in the folders of `PATH`. An entry that depends on the current folder is skipped: a program
-/// there is none that the user installed.
-fn program(name: &str, environment: &Environment) -> Option<PathBuf> {
-    let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
-    let folders = environment.paths("PATH").into_iter().filter(|folder| folder.is_absolute());
-    folders.map(|folder| folder.join(&file)).find(|path| path.is_file())
-}
-
 fn python_packages(timeout: Duration, environment: &Environment, search: &mut Search) -> Vec<Package> {
     let mut packages = Vec::new();
     let pythons: &[&str] = if cfg!(windows) { &["python", "py"] } else { &["python3", "python"] };
     // The first one that there is: the second name is usually the same interpreter.
     for python in pythons {
         let place = format!("{python} on PATH");
-        let Some(path) = program(python, environment) else {
+        let Some(path) = environment.program(python) else {
             search.note(place, "not found");
             continue;
         };

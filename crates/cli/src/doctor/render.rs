@@ -32,6 +32,7 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
         kernel(out, found)?;
     }
     onnxruntime(out, findings)?;
+    rocm(out, findings)?;
     hipdnn(out, findings)?;
     plugin(out, findings)?;
     routing(out, findings)?;
@@ -228,6 +229,25 @@ fn onnxruntime(out: &mut String, findings: &Findings) -> fmt::Result {
     found.places.iter().try_for_each(|place| writeln!(out, "  {}: {}", place.place, place.result))
 }
 
+fn rocm(out: &mut String, findings: &Findings) -> fmt::Result {
+    writeln!(out, "\nROCm")?;
+    for library in &findings.rocm {
+        let version = library.version.as_ref().map(|version| format!("version {version}"));
+        let release = library.release.as_ref().map(|release| format!("ROCm {release}"));
+        let known: Vec<String> = [version, release].into_iter().flatten().collect();
+        let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) };
+        let foreign = if library.is_foreign { ": not from the installation of the HIP runtime" } else { "" };
+        match (&library.path, &library.error) {
+            (Some(path), _) => writeln!(out, "  {}: {path}{known}{foreign}", library.name)?,
+            (None, Some(error)) => writeln!(out, "  {}: could not be asked: {error}", library.name)?,
+            (None, None) => writeln!(out, "  {}: not loaded", library.name)?,
+        }
+        let attempts = library.attempts.iter().filter(|_| library.path.is_none()).cloned().collect::<Vec<_>>();
+        grouped(&attempts).iter().try_for_each(|line| writeln!(out, "    tried {line}"))?;
+    }
+    Ok(())
+}
+
 fn hipdnn(out: &mut String, findings: &Findings) -> fmt::Result {
     writeln!(out, "\nhipDNN")?;
     let is_shown = |library: &&Hipdnn| library.found.path.is_some() || is_shown(findings, &library.driver);
@@ -246,6 +266,10 @@ fn hipdnn(out: &mut String, findings: &Findings) -> fmt::Result {
             writeln!(out, "    engine {} ({} {})", engine.name, engine.plugin, engine.version)?;
         }
         found.plugins.iter().try_for_each(|file| writeln!(out, "    plugin {file}"))?;
+        if let Some(iree) = &library.iree_compile {
+            let path = iree.path.as_deref().unwrap_or("not on PATH");
+            writeln!(out, "    iree-compile, for {}: {path}", iree.needed_by)?;
+        }
     }
     Ok(())
 }
@@ -375,8 +399,25 @@ hipDNN
   amd: /opt/rocm/lib/libhipdnn_backend.so (version 0.4.0.abc)
     engine MIOPEN_ENGINE (miopen 1.2.3)
     plugin /opt/rocm/lib/hipdnn_plugins/engines/libmiopen_plugin.so
+    iree-compile, for libfusilli_plugin.so: not on PATH
   host: libhipdnn_host.so is not installed
     tried /lib/libhipdnn_host.so: no such file
+";
+        assert!(text.contains(wanted), "{text}");
+    }
+
+    #[test]
+    fn libraries_of_rocm_are_shown_with_version_and_release() {
+        let mut findings = healthy();
+        findings.rocm = crate::doctor::rocm::tests::rocm();
+        findings.rocm[1].attempts = findings.rocm[2].attempts.clone();
+        let text = rendered(findings);
+        let wanted = "
+ROCm
+  HIP runtime: /opt/rocm/lib/libamdhip64.so.7 (version 7.2.53211, ROCm 7.2.0-43)
+  hipBLASLt: not loaded
+    tried /opt/rocm/lib/libmigraphx_c.so.3: no such file
+  MIGraphX: /usr/lib/libmigraphx_c.so.3: not from the installation of the HIP runtime
 ";
         assert!(text.contains(wanted), "{text}");
     }

@@ -347,6 +347,15 @@ fn notes(findings: &Findings, code: Code, wanted: &str) -> Vec<String> {
             Support::TooOld | Support::Broken => {}
         }
     }
+    for library in findings.rocm.iter().filter(|library| library.is_foreign) {
+        let path = library.path.as_deref().unwrap_or_default();
+        notes.push(format!("{} comes from another ROCm than the HIP runtime: {path}", library.name));
+    }
+    for iree in findings.hipdnn.iter().filter_map(|library| library.iree_compile.as_ref()) {
+        if iree.path.is_none() {
+            notes.push(format!("{} needs iree-compile, which is not on PATH", iree.needed_by));
+        }
+    }
     if matches!(code, Code::Ready | Code::OtherDriver) && findings.plugin.backends.is_empty() {
         notes.push("no backend is installed: ONNX Runtime runs every node on the CPU".to_owned());
     }

@@ -92,6 +92,7 @@ pub(in crate::doctor) fn healthy() -> Findings {
             libraries: vec![onnxruntime_library("1.31.1", Some(31), Support::Supported)],
         },
         hipdnn: Vec::new(),
+        rocm: Vec::new(),
         routing: Default::default(),
         plugin: Plugin { path: Some("/lib/libamdgpu-ep.so".into()), ..Plugin::default() },
         cache: Cache { path: Some("/cache".into()), writable: true, ..Cache::default() },
@@ -326,6 +327,16 @@ fn broken_onnxruntime_says_why() {
         "/python/libonnxruntime.so cannot be used: file too short",
         "pip install",
     );
+}
+
+#[test]
+fn libraries_that_do_not_belong_together_and_a_missing_compiler_are_notes() {
+    let mut findings = healthy();
+    findings.rocm = crate::doctor::rocm::tests::rocm();
+    findings.hipdnn = crate::doctor::hipdnn::tests::hipdnn();
+    let notes = judge(&findings).notes;
+    let wanted = "MIGraphX comes from another ROCm than the HIP runtime: /usr/lib/libmigraphx_c.so.3";
+    assert_eq!(notes[..2], [wanted, "libfusilli_plugin.so needs iree-compile, which is not on PATH"]);
 }
 
 #[test]
