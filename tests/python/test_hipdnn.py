@@ -1,4 +1,5 @@
 """Steps offered to hipDNN: who runs them, with which results, and what happens without a library."""
+import ctypes
 import json
 import shutil
 from pathlib import Path
@@ -7,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from backends_support import log_lines
+from backends_support import error_of, log_lines, mapped
 from onnx import TensorProto, helper
 from support import (
     LIBRARY,
@@ -24,6 +25,7 @@ from support import (
     registered,
     sample,
     set_streams,
+    threads,
 )
 
 pytestmark = pytest.mark.skipif(not ON_HOST, reason="the library is that of the host driver")
@@ -95,16 +97,23 @@ def test_every_step_that_hipdnn_has_an_operation_for_is_run_by_it(streams, tmp_p
     ]
 
 
-@pytest.mark.parametrize("value", ["", "auto", "off", "On", "yes"])
-def test_host_sessions_leave_hipdnn_alone_unless_it_is_on(value, tmp_path, capfd):
+@pytest.mark.parametrize("value", ["", "auto", "off"])
+def test_host_sessions_leave_hipdnn_alone_unless_it_is_on(value, tmp_path):
     with registered() as found:
         running = session(found, network(), 2, ep__hip__hipdnn=value, ep__hip__explain_file=tmp_path / "record")
         close(running.run(None, {"x": picture()})[0], reference(picture()))
         del running
-        assert not [line for line in open("/proc/self/maps") if "hipdnn" in line]
+        assert not mapped("libhipdnn")
     assert all(by.startswith("own: ") and reason is None for _, by, reason in steps(tmp_path / "record"))
-    complaints = log_lines(capfd, ENTRY)
-    assert len(complaints) == (value in ("On", "yes")), complaints
+
+
+def test_case_does_not_matter_and_an_unknown_word_is_refused():
+    with registered() as found:
+        text = error_of(lambda: session(found, network(), ep__hip__hipdnn="yes"))
+        assert 'option hipdnn is "yes"' in text and "expected auto, on or off" in text, text
+        running = session(found, network(), ep__hip__hipdnn="On")
+        assert mapped("libhipdnn_host")
+        del running
 
 
 @pytest.mark.environment(AMDGPU_EP_HIPDNN_LIBRARY="/no/such/library.so")
@@ -158,6 +167,55 @@ def test_registering_again_after_the_library_was_used():
             running = session(found, network(), ep__hip__hipdnn="on")
             close(running.run(None, {"x": picture()})[0], reference(picture()))
             del running
+
+
+PLAN = "HOST_CPU_ENGINE made a plan"
+
+
+@pytest.mark.environment(HIPDNN_LOG_LEVEL="info")
+def test_hipdnns_log_reaches_the_log_of_the_session_that_shows_it(capfd):
+    x = sample()
+    with registered() as found, registered("SecondExecutionProvider") as others:
+        loud = session(found, affine_model(), 1, ep__hip__hipdnn="on")
+        close(loud.run(None, {"x": x})[0], affine(x))
+        lines = log_lines(capfd, PLAN)
+        assert len(lines) == 1 and "hipdnn::backend" in lines[0], lines
+        # A second registration listens to the same library: nothing is said twice.
+        second = session(others, affine_model(rows=5), 1, ep__hip__hipdnn="on")
+        close(second.run(None, {"x": x})[0], affine(x))
+        assert len(log_lines(capfd, PLAN)) == 1
+        quiet = session(found, affine_model(), 2, ep__hip__hipdnn="on")
+        close(quiet.run(None, {"x": sample(7)})[0], affine(sample(7)))
+        assert log_lines(capfd, PLAN) == []
+        del loud, second, quiet
+
+
+def test_hipdnn_says_nothing_unless_it_is_told_to(capfd, monkeypatch):
+    monkeypatch.delenv("HIPDNN_LOG_LEVEL", raising=False)
+    with registered() as found:
+        running = session(found, affine_model(), 0, ep__hip__hipdnn="on")
+        close(running.run(None, {"x": sample()})[0], affine(sample()))
+        del running
+    assert log_lines(capfd, "hipdnn::backend") == []
+
+
+@pytest.mark.environment(HIPDNN_LOG_LEVEL="info")
+def test_nobody_is_called_back_once_the_backend_is_unloaded(capfd):
+    """hipDNN stays in the process, and may go on logging for others."""
+    write = lambda text: ctypes.CDLL(str(Path(LIBRARY).with_name("libhipdnn_host.so"))).hipdnnLoggingCallback_ext(1, text)
+    with registered() as found:
+        running = session(found, affine_model(), 1, ep__hip__hipdnn="on")
+        running.run(None, {"x": sample()})
+        capfd.readouterr()
+        write(b"someone is here")
+        assert len(log_lines(capfd, "someone is here")) == 1
+        before = threads()
+        del running
+    assert mapped("libhipdnn_host") and threads() <= before
+    if RELEASE >= (1, 27):
+        assert not mapped("hip-backend")
+    write(b"nobody is here")
+    assert log_lines(capfd, "nobody is here") == []
 
 
 @pytest.mark.since("1.26")

@@ -4,14 +4,22 @@ use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use hipdnn::log::Deliveries;
 use hipdnn::sys::{Severity, UserLogCallback};
 
 use crate::fault::{Fault, Outcome};
 
-/// The least severity that anybody hears of.
-static LEVEL: AtomicI32 = AtomicI32::new(Severity::OFF.0);
+/// The variable with the first level, which a program may change.
+const LEVEL_VARIABLE: &str = "HIPDNN_LOG_LEVEL";
+
+/// The least severity that anybody hears of; below all of them until somebody asks.
+static LEVEL: AtomicI32 = AtomicI32::new(UNKNOWN);
+const UNKNOWN: i32 = -1;
 
 static CALLBACKS: Mutex<Vec<Callback>> = Mutex::new(Vec::new());
+
+/// Callbacks that are being called.
+static DELIVERIES: Deliveries = Deliveries::new();
 
 /// A callback with the user's pointer, which together are its key. The pointer is kept as a number: only its owner knows
 /// what it leads to.
@@ -35,7 +43,25 @@ fn callbacks() -> MutexGuard<'static, Vec<Callback>> {
 
 /// The least severity that is logged.
 pub fn level() -> Severity {
-    Severity(LEVEL.load(Ordering::Relaxed))
+    let known = LEVEL.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return Severity(known);
+    }
+    let asked = std::env::var(LEVEL_VARIABLE).map_or(Severity::OFF, |word| named(&word));
+    // A program that sets the level at the same time is right.
+    let stored = LEVEL.compare_exchange(UNKNOWN, asked.0, Ordering::Relaxed, Ordering::Relaxed);
+    Severity(stored.map_or_else(|set| set, |_| asked.0))
+}
+
+/// The severity that a word of the variable means; hipDNN logs nothing for others.
+fn named(word: &str) -> Severity {
+    match word.trim().to_ascii_lowercase().as_str() {
+        "info" => Severity::INFO,
+        "warn" => Severity::WARN,
+        "error" => Severity::ERROR,
+        "fatal" => Severity::FATAL,
+        _ => Severity::OFF,
+    }
 }
 
 /// Sets the least severity that is logged.
@@ -45,7 +71,8 @@ pub fn set_level(level: Severity) -> Outcome {
     Ok(())
 }
 
-/// Adds a callback, changes the severity of one that is there, or takes it back with `OFF`.
+/// Adds a callback, changes the severity of one that is there, or takes it back with `OFF`: then it is not running any more on
+/// another thread when this returns, since its owner may unload its code next.
 pub fn set_callback(call: Option<UserLogCallback>, least: Severity, user: *mut c_void) -> Outcome {
     let Some(call) = call else { return Err(Fault::bad("the log callback is null")) };
     if user.is_null() {
@@ -56,7 +83,11 @@ pub fn set_callback(call: Option<UserLogCallback>, least: Severity, user: *mut c
     let mut callbacks = callbacks();
     let at = callbacks.iter().position(|callback| callback.is(call, user));
     match (at, least) {
-        (Some(at), Severity::OFF) => drop(callbacks.remove(at)),
+        (Some(at), Severity::OFF) => {
+            callbacks.remove(at);
+            drop(callbacks);
+            DELIVERIES.wait();
+        }
         (Some(at), least) => callbacks[at].least = least,
         (None, Severity::OFF) => return Err(Fault::bad("no such log callback is registered")),
         (None, least) => callbacks.push(Callback { call, user, least }),
@@ -89,6 +120,7 @@ pub fn deliver(severity: Severity, text: &CStr) {
         Severity::WARN => tracing::warn!(target: "hipdnn::backend", "{shown}"),
         _ => tracing::error!(target: "hipdnn::backend", "{shown}"),
     }
+    let _delivery = DELIVERIES.begin();
     // A callback may register another one: the lock is not held while it runs.
     let wanted: Vec<Callback> = callbacks().iter().filter(|callback| severity >= callback.least).copied().collect();
     for Callback { call, user, .. } in wanted {

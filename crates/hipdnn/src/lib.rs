@@ -16,6 +16,7 @@
 
 mod autotune;
 mod backend;
+mod deliveries;
 mod descriptor;
 mod error;
 mod graph;

@@ -8,13 +8,13 @@
 //! # Ok(()) }
 //! ```
 
-use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Result;
+pub use crate::deliveries::{Deliveries, Delivery};
 use crate::handle::{check, require};
 use crate::sys::{Backend, LogCallbackMode, Severity};
 
@@ -22,15 +22,24 @@ type Callback = dyn Fn(Severity, &str) + Send + Sync;
 
 /// Every callback that is registered, by the number its backend knows it by. A backend may still deliver a message after a
 /// callback was taken back, so it never holds an address of ours.
-static CALLBACKS: LazyLock<Mutex<Callbacks>> = LazyLock::new(Mutex::default);
+static CALLBACKS: Mutex<Callbacks> = Mutex::new(Callbacks { by_number: Vec::new(), last: 0 });
 
-#[derive(Default)]
+/// Messages that backends are delivering.
+static DELIVERIES: Deliveries = Deliveries::new();
+
 struct Callbacks {
-    by_number: HashMap<usize, Arc<Callback>>,
+    /// No memory is kept when it is empty: the code may be unloaded next.
+    by_number: Vec<(usize, Arc<Callback>)>,
     last: usize,
 }
 
-fn callbacks() -> std::sync::MutexGuard<'static, Callbacks> {
+impl Callbacks {
+    fn find(&self, number: usize) -> Option<Arc<Callback>> {
+        self.by_number.iter().find(|(known, _)| *known == number).map(|(_, callback)| callback.clone())
+    }
+}
+
+fn callbacks() -> MutexGuard<'static, Callbacks> {
     // A number is added or removed in one step: nothing is torn by a panic.
     CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -59,7 +68,7 @@ pub fn to_callback(
         let mut callbacks = callbacks();
         callbacks.last += 1;
         let number = callbacks.last;
-        callbacks.by_number.insert(number, Arc::new(callback));
+        callbacks.by_number.push((number, Arc::new(callback)));
         number
     };
     // Dropping it on failure forgets the callback.
@@ -121,8 +130,9 @@ unsafe extern "C" fn deliver(user: *mut c_void, severity: Severity, message: *co
     if message.is_null() {
         return;
     }
+    let _delivery = DELIVERIES.begin();
     // The lock is released first: a callback may register another one.
-    let callback = callbacks().by_number.get(&user.addr()).cloned();
+    let callback = callbacks().find(user.addr());
     let Some(callback) = callback else { return };
     // SAFETY: a backend hands over a NUL-terminated text that is alive for the call.
     let text = unsafe { CStr::from_ptr(message) }.to_string_lossy();
@@ -130,11 +140,22 @@ unsafe extern "C" fn deliver(user: *mut c_void, severity: Severity, message: *co
     let _ = catch_unwind(AssertUnwindSafe(|| callback(severity, &text)));
 }
 
+/// Waits for callbacks that run on other threads: what they use may be freed next, and their code unloaded. Hold no lock that a
+/// callback takes.
 impl Drop for Registration {
     fn drop(&mut self) {
-        callbacks().by_number.remove(&self.number);
+        let gone = {
+            let mut callbacks = callbacks();
+            let at = callbacks.by_number.iter().position(|(known, _)| *known == self.number);
+            let gone = at.map(|at| callbacks.by_number.swap_remove(at));
+            callbacks.by_number.shrink_to_fit();
+            gone
+        };
         let user = ptr::without_provenance_mut(self.number);
         // SAFETY: names what was registered. A refusal is harmless: the number leads nowhere now.
         let _ = unsafe { self.backend.set_user_log_callback(Some(deliver), Severity::OFF, self.mode, user) };
+        DELIVERIES.wait();
+        // Without the lock: what the callback holds may be another registration.
+        drop(gone);
     }
 }

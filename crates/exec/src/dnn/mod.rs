@@ -27,6 +27,7 @@ mod ahead;
 mod attention;
 mod epilogue;
 mod library;
+mod log;
 mod mode;
 mod operations;
 mod part;
@@ -154,6 +155,8 @@ struct Dnn {
     engines: BTreeMap<i64, String>,
     description: String,
     device: hip::Device,
+    /// What the library says is heard as long as it works.
+    _log: Option<Arc<log::Log>>,
 }
 
 /// A graph on a hipDNN engine.
@@ -171,7 +174,7 @@ impl Dnn {
     fn open(device: &hip::Device) -> Result<Self, DnnError> {
         let start = Instant::now();
         let backend: Arc<dyn Backend> = Arc::new(library::open(device)?);
-        let description = backend.describe();
+        let (description, log) = (backend.describe(), log::listen(&backend));
         let _scope = device.enter()?;
         let handle = Handle::new(backend.clone())?;
         tracing::debug!(target: "amdgpu_ep::load", "{description} opened in {:.1?}", start.elapsed());
@@ -179,7 +182,7 @@ impl Dnn {
         let engines = handle.engines().unwrap_or_default().into_iter().map(|engine| (engine.id, engine.name)).collect();
         let outcomes = Mutex::new(Lru::new(KEPT_OUTCOMES));
         let handles = Mutex::new(vec![Arc::new(Mutex::new(handle))]);
-        Ok(Self { outcomes, handles, backend, engines, description, device: device.clone() })
+        Ok(Self { outcomes, handles, backend, engines, description, device: device.clone(), _log: log })
     }
 
     /// The step as the library runs it, or why it does not.
