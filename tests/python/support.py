@@ -16,7 +16,10 @@ LIBRARY = os.environ.get("AMDGPU_EP_LIBRARY", "")
 EP = "AMDGPUExecutionProvider"
 AMD = 0x1002
 RELEASE = tuple(int(part) for part in ort.__version__.split(".")[:2])
-ON_HOST = os.environ.get("AMDGPU_EP_DRIVER") == "host"
+# The driver of a test's process; outside of it, where tests are skipped, the one that it will get (conftest.py).
+ON_HOST = os.environ.get(
+    "AMDGPU_EP_DRIVER" if "AMDGPU_EP_TEST_CHILD" in os.environ else "AMDGPU_EP_TEST_DRIVER", "host"
+) == "host"
 
 HOST_ACCESSIBLE = ort.OrtDeviceMemoryType.HOST_ACCESSIBLE
 DEFAULT = ort.OrtDeviceMemoryType.DEFAULT
