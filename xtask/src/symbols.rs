@@ -21,8 +21,9 @@ const RUN_TIME_PREFIXES: [&str; 6] = ["hip", "cu", "Ort", "nvrtc", "hsa", "roc"]
 
 const PLUGIN_EXPORTS: [&str; 2] = ["CreateEpFactories", "ReleaseEpFactory"];
 
-/// The umbrella's: a process vouches for session options with the third.
-const UMBRELLA_EXPORTS: [&str; 3] = ["CreateEpFactories", "ReleaseEpFactory", "amdgpu_ep_trust_options"];
+/// The umbrella's: a process vouches for session options with the third, and learns a session's backend from the fourth.
+const UMBRELLA_EXPORTS: [&str; 4] =
+    ["CreateEpFactories", "ReleaseEpFactory", "amdgpu_ep_trust_options", "amdgpu_ep_last_backend"];
 
 /// Where hipDNN's entry points are declared, one a line: `method = symbol(arguments) -> result;`.
 const HIPDNN_ENTRY_POINTS: &str = include_str!("../../crates/hipdnn/src/sys/entry_points.rs");

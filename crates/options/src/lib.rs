@@ -53,7 +53,7 @@ pub use profile::{Profile, UnknownProfile};
 pub use session::{may_set, may_set_for_runs};
 pub use slot::{Hint, Kind, NotASwitch, parse_switch};
 pub use table::{BackendEntries, OPTIONS, OptionRow, Options, markdown_table};
-pub use trust::{Origin, SetBy, TRUST_FUNCTION, TRUST_VARIABLE};
+pub use trust::{BACKEND_FUNCTION, Origin, SetBy, TRUST_FUNCTION, TRUST_VARIABLE};
 
 /// Longest key of a config entry that ONNX Runtime takes, in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;

@@ -1,11 +1,15 @@
-//! The umbrella's only unsafe code: addresses that ONNX Runtime hands over, and an export of its own.
-use std::{ffi::c_int, ptr::NonNull};
+//! The umbrella's only unsafe code: addresses that ONNX Runtime hands over, and exports of its own.
+use std::{
+    ffi::{c_char, c_int},
+    ptr::NonNull,
+};
 
 use hip::{CopyKind, Device, HipError};
 use ort_ep::{allocator::Block, view::RawStream};
 
 use crate::{
     arena::{ArenaBlock, Source},
+    backends::last,
     memory::{DeviceSource, PinnedSource},
     stream::StreamFences,
     trust,
@@ -17,6 +21,14 @@ use crate::{
 #[unsafe(no_mangle)]
 pub extern "C" fn amdgpu_ep_trust_options(trusted: c_int) {
     trust::vouch(trusted != 0);
+}
+
+/// Names the backend of the session that the calling thread made last: `hip`, `migraphx`, `directx`, `hipgpu`, `library`, or
+/// nothing where no backend took it. The text lives as long as the library.
+// SAFETY: no other symbol of this name exists; the function takes nothing and cannot panic.
+#[unsafe(no_mangle)]
+pub extern "C" fn amdgpu_ep_last_backend() -> *const c_char {
+    last::last().as_ptr()
 }
 
 /// A block of an arena, in ONNX Runtime's hands.

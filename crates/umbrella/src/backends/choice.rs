@@ -7,7 +7,7 @@ use ort_ep::{
     view::{OwnedKeyValues, OwnedSessionOptions},
 };
 
-use super::{Backends, compatibility, memory, relay::relayed, turn::Turn};
+use super::{Backends, compatibility, last, memory, relay::relayed, turn::Turn};
 use crate::{
     context::DeviceContext,
     routing::{BackendName, Candidate},
@@ -37,6 +37,7 @@ impl Backends {
     /// The options contradict each other, the backend the user named can't be used, or it leads back to this library.
     pub fn choose(&self, session: &Session<'_>) -> Result<Option<Chosen>> {
         let _turn = Turn::begin()?;
+        last::remember(None);
         let Session { options, context, .. } = session;
         let (profile, arch) = (options.profile, &context.device.info().arch);
         let SessionRoute { candidates, is_explicit } = session_route(options, arch, context.driver(), &[])?;
@@ -45,6 +46,7 @@ impl Backends {
             let told = self.told(session, &backend)?;
             match self.create(session, &backend, &told) {
                 Ok(ep) => {
+                    last::remember(Some(&backend));
                     let line = format!("profile {profile} on {arch}: backend {backend} ({reason}){skipped}");
                     if skipped.is_empty() {
                         tracing::info!(target: "amdgpu_ep::load", "{line}");

@@ -5,6 +5,7 @@
 //! next time.
 mod choice;
 pub(crate) mod compatibility;
+pub(crate) mod last;
 mod relay;
 pub(crate) mod search;
 mod turn;
