@@ -17,6 +17,9 @@ use crate::{Error, Model, Result, Sampling};
 /// The most rows that one generator has.
 const MOST_ROWS: usize = 32;
 
+/// The most bytes for the scores of a padded prompt.
+const MOST_PADDED_BYTES: usize = 4 << 30;
+
 /// Providers may record the work of a step once, under a number of the generator.
 const GRAPH_ID: &str = "gpu_graph_id";
 
@@ -40,10 +43,12 @@ pub struct GeneratorOptions {
 /// The shape that prompts are run in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PromptShape {
-    /// As long as they are.
+    /// `MaxLength` where the provider compiles every shape that it meets ([`Model::has_static_shapes`]), else `Exact`.
     #[default]
+    Auto,
+    /// As long as they are.
     Exact,
-    /// The first prompt is filled up to the longest sequence, for providers that compile each shape.
+    /// Filled up to the longest sequence, and masks as wide as that, so that all prompts have one shape and all steps another.
     MaxLength,
 }
 
@@ -61,7 +66,7 @@ pub enum Finish {
 pub struct Generator {
     model: Model,
     max_length: usize,
-    prompt_shape: PromptShape,
+    static_shapes: bool,
     end_tokens: Vec<u32>,
     rows: Vec<Row>,
     columns: Columns,
@@ -114,6 +119,10 @@ impl Generator {
         let mut end_tokens = config.eos_tokens.clone();
         end_tokens.extend(options.end_tokens);
         check_tokens(&end_tokens, config.vocab_size)?;
+        let static_shapes = model.has_static_shapes(options.prompt_shape);
+        if static_shapes {
+            check_padded_scores(model, batch, max_length)?;
+        }
         let sampler = Sampler::new(sampling);
         let (prompt_options, step_options) = run_options(model)?;
         let caches = &model.layout().caches;
@@ -128,7 +137,7 @@ impl Generator {
             step_options,
             model: model.clone(),
             max_length,
-            prompt_shape: options.prompt_shape,
+            static_shapes,
             end_tokens,
             rows: (0..batch).map(|_| Row { history: sampler.history(), finish: None }).collect(),
             columns: Columns { prompt: 0, lengths: vec![0; batch] },
@@ -333,17 +342,19 @@ impl Generator {
     fn next_span(&self) -> Span {
         let past = self.cached;
         let new = self.total - past;
+        if self.static_shapes && pads_prompts(&self.model) && new > 1 {
+            // On top of a cache padding would be wrong, so appended tokens are run with all that came before them.
+            return Span { past: 0, total: self.total, padded: self.max_length, mask: self.max_length };
+        }
         let one_row = self.rows.len() == 1;
         let chunk = self.model.config().search.chunk_size.filter(|_| one_row).unwrap_or(new);
         let total = past + new.min(chunk);
-        let pads = self.prompt_shape == PromptShape::MaxLength && self.cache.is_shared() && !self.model.layout().pruned;
-        let (first, single) = (past == 0 && total == self.total, total - past == 1);
-        let padded = if pads && first && !single { self.max_length } else { total - past };
         // A mask of one shape lets the provider reuse what it made for the step before. Attention on the CPU takes the
-        // width for the length, so it is given that.
-        let one_shape = self.cache.is_shared() && self.model.layout().cache_place.is_some() && single;
-        let mask = if padded > total - past || one_shape { self.max_length } else { total };
-        Span { past, total, padded, mask }
+        // width for the length, so it is given that, unless shapes matter more.
+        let reused = self.static_shapes || self.model.layout().cache_place.is_some();
+        let one_shape = self.cache.is_shared() && total - past == 1 && reused;
+        let mask = if one_shape { self.max_length } else { total };
+        Span { past, total, padded: total - past, mask }
     }
 
     fn run_span(&mut self, span: Span) -> Result<()> {
@@ -411,6 +422,28 @@ impl Generator {
             self.cached = if keeps { length } else { 0 };
         }
     }
+}
+
+/// Whether prompts of the model can be padded: its cache can hold the padding, and scores of every token come out.
+fn pads_prompts(model: &Model) -> bool {
+    model.config().search.share_buffer && !model.layout().pruned
+}
+
+/// A padded prompt has scores for every token of the longest sequence, which models of a long context have no memory for.
+fn check_padded_scores(model: &Model, batch: usize, max_length: usize) -> Result<()> {
+    let (layout, words) = (model.layout(), model.config().vocab_size);
+    let bytes = [max_length, words, layout.logits.bytes()].iter().try_fold(batch, |bytes, &by| bytes.checked_mul(by));
+    if !pads_prompts(model) || layout.last_alone || bytes.is_some_and(|bytes| bytes <= MOST_PADDED_BYTES) {
+        return Ok(());
+    }
+    Err(Error::request(
+        format!(
+            "prompts padded to max_length, {max_length}, need more than {} GiB for scores",
+            MOST_PADDED_BYTES >> 30
+        ),
+        "ask for a smaller max_length (--max-length) or for exact prompts (--prompt-shape exact), which are compiled for \
+         every length",
+    ))
 }
 
 fn check_tokens(tokens: &[u32], vocab_size: usize) -> Result<()> {

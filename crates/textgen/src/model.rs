@@ -15,7 +15,7 @@ use crate::error::Doing;
 use crate::ffi::{Kind, Place};
 use crate::files;
 use crate::provider::{self, Attached};
-use crate::{Error, Result, Runtime};
+use crate::{Error, PromptShape, Result, Runtime};
 
 /// A decoder that is ready to run. Cheap to clone; generators share it.
 #[derive(Clone, Debug)]
@@ -113,6 +113,15 @@ impl Model {
         &self.inner.attached
     }
 
+    /// Whether sequences of this prompt shape are run in as few shapes as possible: the provider's need, or the caller's wish.
+    pub fn has_static_shapes(&self, shape: PromptShape) -> bool {
+        match shape {
+            PromptShape::Auto => provider::needs_static_shapes(&self.inner.attached),
+            PromptShape::Exact => false,
+            PromptShape::MaxLength => true,
+        }
+    }
+
     /// Why it does not run on something better; for stderr.
     pub fn notices(&self) -> &[String] {
         &self.inner.notices
@@ -142,15 +151,10 @@ impl Model {
 /// The value of [`LAST_LOGITS`] if there may be one row for each sequence.
 const ALONE: &str = "alone";
 
-/// What the provider's plugin may want to know: the session's entries, the same hints that ONNX Runtime GenAI gives, and which
-/// logits are read.
+/// What the provider's plugin may want to know: the session's entries, hints that ONNX Runtime GenAI gives too, and which
+/// logits are read. GenAI's `static_pad_*` are not among them: prompts are padded here, where the generator knows its length.
 fn provider_entries(config: &Config) -> Vec<(String, String)> {
-    let Names { input_ids, position_ids, logits, .. } = &config.names;
     let hints = [
-        ("ep.migraphx.static_pad_seq", "1".to_owned()),
-        ("ep.migraphx.static_pad_seq_len", config.search.max_length.to_string()),
-        ("ep.migraphx.static_pad_inputs", format!("{input_ids}:1,{position_ids}:1")),
-        ("ep.migraphx.static_pad_outputs", format!("{logits}:1")),
         ("ep.migraphx.hip_graph_enable", "1".to_owned()),
         ("ep.amdgpuexecutionprovider.model_arch", config.kind.clone()),
     ];

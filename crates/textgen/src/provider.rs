@@ -19,6 +19,9 @@ pub const AMDGPU: &str = "AMDGPUExecutionProvider";
 /// The name that AMD's provider has inside of ONNX Runtime builds that bring it.
 const LEGACY: &str = "MIGraphX";
 
+/// The backend that compiles every shape.
+const MIGRAPHX: &str = "migraphx";
+
 /// Where the plugin library is looked for when nobody names it.
 const PATH_VARIABLE: &str = "AMDGPU_EP_PATH";
 
@@ -48,6 +51,9 @@ pub enum Attached {
     Plugin {
         /// The driver that its devices say, such as `amd` or `host`.
         driver: Option<String>,
+        /// The backend that the session went to, such as `hip` or `migraphx`; `None` where none took it or the library does
+        /// not say.
+        backend: Option<String>,
     },
     /// AMD's provider inside of this ONNX Runtime.
     Legacy,
@@ -58,11 +64,21 @@ pub enum Attached {
 impl fmt::Display for Attached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Attached::Plugin { driver: Some(driver) } => write!(f, "{AMDGPU} (driver {driver})"),
-            Attached::Plugin { driver: None } => f.write_str(AMDGPU),
+            Attached::Plugin { driver: Some(driver), .. } => write!(f, "{AMDGPU} (driver {driver})"),
+            Attached::Plugin { driver: None, .. } => f.write_str(AMDGPU),
             Attached::Legacy => f.write_str(LEGACY),
             Attached::Cpu => f.write_str("CPUExecutionProvider"),
         }
+    }
+}
+
+/// Whether every new shape of a run is compiled, which may take minutes: then prompts are padded to the longest sequence, masks
+/// are as wide as that, and caches are not shortened, so that there is one program for prompts and one for steps.
+pub(crate) fn needs_static_shapes(attached: &Attached) -> bool {
+    match attached {
+        Attached::Plugin { backend, .. } => backend.as_deref() == Some(MIGRAPHX),
+        Attached::Legacy => true,
+        Attached::Cpu => false,
     }
 }
 
@@ -205,7 +221,7 @@ fn by_plugin(
     let Some(first) = chosen.iter().position(|&chosen| chosen) else {
         return Err(Missed::Unavailable(format!("none of its {} devices passes the filter", facts.len())));
     };
-    let driver = facts[first].driver.clone();
+    let DeviceFacts { driver, library, .. } = facts[first].clone();
     if request.require_gpu && driver.as_deref() == Some("host") {
         let reason = "its only device is the host device (AMDGPU_EP_DRIVER=host)";
         return Err(Missed::Unavailable(reason.to_owned()));
@@ -220,7 +236,8 @@ fn by_plugin(
     }
     let mut builder = builder.with_devices(devices, Some(&options)).map_err(ort::Error::from).doing(doing)?;
     let session = builder.commit_from_file(model).doing(doing)?;
-    Ok((session, Attached::Plugin { driver }))
+    let backend = library.as_deref().and_then(ffi::last_backend);
+    Ok((session, Attached::Plugin { driver, backend }))
 }
 
 fn by_legacy_name(
@@ -308,8 +325,18 @@ mod tests {
     }
 
     #[test]
+    fn only_migraphx_compiles_every_shape() {
+        let on = |backend: Option<&str>| {
+            needs_static_shapes(&Attached::Plugin { driver: None, backend: backend.map(str::to_owned) })
+        };
+        assert!(on(Some("migraphx")) && needs_static_shapes(&Attached::Legacy));
+        assert!(!on(Some("hip")) && !on(None) && !needs_static_shapes(&Attached::Cpu));
+    }
+
+    #[test]
     fn a_filter_chooses_by_everything_it_names() {
-        let device = DeviceFacts { kind: HardwareKind::Gpu, vendor_id: 0x1002, device_id: 7, driver: None };
+        let device =
+            DeviceFacts { kind: HardwareKind::Gpu, vendor_id: 0x1002, device_id: 7, driver: None, library: None };
         let all = DeviceFilter::default();
         assert!(is_wanted(&device, &all));
         assert!(is_wanted(&device, &DeviceFilter { kind: Some(HardwareKind::Gpu), device_id: Some(7), ..all.clone() }));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
-use textgen::{Config, Generator, GeneratorOptions, Model, Sampling};
+use textgen::{Config, Generator, GeneratorOptions, Sampling};
 
 use super::plot::{Line, Plot};
 use super::{FolderArguments, Opened, Opening, note, open};
@@ -180,7 +180,7 @@ struct Case {
 impl Case {
     /// One measurement of every side.
     fn measure(self, sides: &[Box<Opened>], report: &Report) -> Result<Vec<Measurement>> {
-        let mut runs = sides.iter().map(|side| Run::new(&side.model, self)).collect::<Result<Vec<_>>>()?;
+        let mut runs = sides.iter().map(|side| Run::new(side, self)).collect::<Result<Vec<_>>>()?;
         for round in 0..=self.rounds {
             // Whatever else the machine does meets all sides alike.
             for run in &mut runs {
@@ -208,17 +208,18 @@ struct Run {
 }
 
 impl Run {
-    fn new(model: &Model, case: Case) -> Result<Run> {
-        let config = model.config();
+    fn new(side: &Opened, case: Case) -> Result<Run> {
+        let config = side.model.config();
         let rows = case.rows(config);
         let options = GeneratorOptions {
             batch: case.batch,
             max_length: Some(case.prompt + case.new_tokens),
             // No round ends early.
             sampling: Some(Sampling { min_length: case.prompt + case.new_tokens, ..Sampling::default() }),
+            prompt_shape: side.prompt_shape,
             ..GeneratorOptions::default()
         };
-        let generator = Generator::new(model, options)?;
+        let generator = Generator::new(&side.model, options)?;
         Ok(Run { generator, rows, first_tokens: Vec::new(), steps: Vec::new() })
     }
 

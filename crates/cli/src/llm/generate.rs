@@ -83,9 +83,11 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     if prompt_tokens.is_empty() {
         prompt_tokens.extend(config.bos_token);
     }
-    let wanted = prompt_tokens.len() + arguments.limits.max_new_tokens;
-    // No more cache than this text can need.
-    let max_length = arguments.folder.max_length.unwrap_or(config.search.max_length).min(wanted.max(1));
+    let mut max_length = arguments.folder.max_length.unwrap_or(config.search.max_length);
+    if !opened.model.has_static_shapes(opened.prompt_shape) {
+        // No more cache than this text can need.
+        max_length = max_length.min((prompt_tokens.len() + arguments.limits.max_new_tokens).max(1));
+    }
     let mut generator = opened.generator(Some(max_length), arguments.sampling.sampling(config))?;
     generator.append(&prompt_tokens)?;
     if let Some(form) = &form {

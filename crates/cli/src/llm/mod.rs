@@ -9,8 +9,8 @@ mod plot;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
-use textgen::{Config, Form, Generator, GeneratorOptions, Model, Runtime, Sampling, Tokenizer, normalise};
+use clap::{Args, ValueEnum};
+use textgen::{Config, Form, Generator, GeneratorOptions, Model, PromptShape, Runtime, Sampling, Tokenizer, normalise};
 
 use crate::doctor;
 use crate::failure;
@@ -52,6 +52,30 @@ pub struct FolderArguments {
     /// The most tokens of a sequence, prompt included; without it, the folder's
     #[arg(long, value_name = "N")]
     max_length: Option<usize>,
+    /// The shape that prompts are run in
+    #[arg(long, value_name = "SHAPE", default_value = "auto")]
+    prompt_shape: Shape,
+}
+
+/// The value of `--prompt-shape`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Shape {
+    /// `max` on MIGraphX, which compiles every shape that it meets, and `exact` elsewhere
+    Auto,
+    /// As long as they are
+    Exact,
+    /// Padded to the most tokens of a sequence, so that one program serves all of them
+    Max,
+}
+
+impl From<Shape> for PromptShape {
+    fn from(shape: Shape) -> PromptShape {
+        match shape {
+            Shape::Auto => PromptShape::Auto,
+            Shape::Exact => PromptShape::Exact,
+            Shape::Max => PromptShape::MaxLength,
+        }
+    }
 }
 
 fn provider(text: &str) -> Result<String, String> {
@@ -178,6 +202,7 @@ struct Opened {
     tokenizer: Tokenizer,
     /// The ONNX Runtime library in use.
     onnxruntime: PathBuf,
+    prompt_shape: PromptShape,
 }
 
 /// What opening came to.
@@ -231,12 +256,22 @@ fn open(arguments: &FolderArguments) -> Result<Opening> {
     for notice in config.notices.iter().chain(model.notices()) {
         note("note", &message::plain(notice));
     }
-    Ok(Opening::Ready(Box::new(Opened { model, tokenizer, onnxruntime: chosen.path })))
+    Ok(Opening::Ready(Box::new(Opened {
+        model,
+        tokenizer,
+        onnxruntime: chosen.path,
+        prompt_shape: arguments.prompt_shape.into(),
+    })))
 }
 
 impl Opened {
     fn generator(&self, max_length: Option<usize>, sampling: Sampling) -> Result<Generator> {
-        let options = GeneratorOptions { max_length, sampling: Some(sampling), ..GeneratorOptions::default() };
+        let options = GeneratorOptions {
+            max_length,
+            sampling: Some(sampling),
+            prompt_shape: self.prompt_shape,
+            ..GeneratorOptions::default()
+        };
         Ok(Generator::new(&self.model, options)?)
     }
 }

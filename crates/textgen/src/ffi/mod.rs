@@ -1,26 +1,28 @@
 //! The only unsafe code of this crate: what `ort` has no safe words for. Tensors in memory that the session asks for, runs
-//! whose outputs are given, providers by their old names, what a device says about itself, and the provider's own export.
+//! whose outputs are given, providers by their old names, what a device says about itself, and the provider's own exports.
 //!
 //! All other calls go through `ort::api()`, ONNX Runtime's own table, which is static once the library is loaded.
 
+mod exports;
 mod made;
 mod memory;
 mod run;
 mod tensor;
-mod trust;
 
 use std::ffi::{CStr, CString, c_char};
+use std::path::PathBuf;
 
 use ort::AsPointer;
 use ort::device::Device;
 use ort::sys::{OrtHardwareDeviceType, OrtSessionOptions, OrtStatusPtr};
 
+pub(crate) use exports::last_backend;
+pub use exports::with_trusted_options;
 pub(crate) use made::{MadeTensor, Output};
 pub(crate) use memory::{Memory, Place};
 pub use run::Canceller;
 pub(crate) use run::{Call, RunOptions};
 pub(crate) use tensor::{HostTensor, Kind, Tensor, bytes_of};
-pub use trust::with_trusted_options;
 
 use crate::config::HardwareKind;
 
@@ -37,6 +39,8 @@ pub(crate) struct DeviceFacts {
     pub vendor_id: u32,
     pub device_id: u32,
     pub driver: Option<String>,
+    /// The file of the provider's library.
+    pub library: Option<PathBuf>,
 }
 
 /// Asks a device.
@@ -47,8 +51,10 @@ pub(crate) fn device_facts(device: &Device<'_>) -> DeviceFacts {
     unsafe {
         let hardware = (api.EpDevice_Device)(device.ptr());
         let metadata = (api.EpDevice_EpMetadata)(device.ptr());
-        let driver =
-            if metadata.is_null() { std::ptr::null() } else { (api.GetKeyValue)(metadata, c"driver".as_ptr()) };
+        let said = |key: &CStr| {
+            let text = if metadata.is_null() { std::ptr::null() } else { (api.GetKeyValue)(metadata, key.as_ptr()) };
+            (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+        };
         DeviceFacts {
             kind: match (api.HardwareDevice_Type)(hardware) {
                 OrtHardwareDeviceType::OrtHardwareDeviceType_CPU => HardwareKind::Cpu,
@@ -57,7 +63,9 @@ pub(crate) fn device_facts(device: &Device<'_>) -> DeviceFacts {
             },
             vendor_id: (api.HardwareDevice_VendorId)(hardware),
             device_id: (api.HardwareDevice_DeviceId)(hardware),
-            driver: (!driver.is_null()).then(|| CStr::from_ptr(driver).to_string_lossy().into_owned()),
+            driver: said(c"driver"),
+            // ONNX Runtime adds this one.
+            library: said(c"library_path").map(PathBuf::from),
         }
     }
 }

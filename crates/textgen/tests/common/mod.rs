@@ -13,14 +13,22 @@ use serde_json::Value;
 use testkit::place;
 use textgen::{Config, Model, ProviderRequest, Runtime};
 
-/// Starts this test program again with the host driver, which a process chooses once.
+/// The real MIGraphX, where `cargo xtask test --only migraphx` runs these tests on it.
+const REAL_MIGRAPHX: &str = "AMDGPU_EP_TEST_MIGRAPHX";
+
+/// Starts this test program again with the host driver and a MIGraphX, which a process chooses once. That is the stand-in,
+/// unless a real one is given.
 pub fn on_the_host_driver() {
     const DRIVER: &str = "AMDGPU_EP_DRIVER";
     if std::env::var_os(DRIVER).is_some() {
         return;
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new(&program);
     command.args(std::env::args_os().skip(1)).env(DRIVER, "host");
+    // Cargo builds it beside this program.
+    let stand_in = program.with_file_name("libmigraphx_standin.so");
+    command.env("AMDGPU_EP_MIGRAPHX_LIBRARY", stand_in).env("AMDGPU_EP_MIGRAPHX_TARGET", "ref");
     std::process::exit(command.status().unwrap().code().unwrap_or(2));
 }
 
@@ -30,6 +38,13 @@ pub enum On {
     Cpu,
     /// Our provider, whatever of the model it takes.
     Device,
+    /// Our provider's migraphx backend.
+    Migraphx,
+}
+
+/// Whether MIGraphX is the real one.
+pub fn has_real_migraphx() -> bool {
+    std::env::var_os(REAL_MIGRAPHX).is_some()
 }
 
 pub fn runtime() -> Result<Runtime> {
@@ -40,9 +55,12 @@ pub fn runtime() -> Result<Runtime> {
 pub fn config(folder: &Path, on: On) -> Result<Config> {
     let mut config = Config::from_folder(folder)?;
     config.session.intra_threads = Some(1);
-    if on == On::Device {
+    if on != On::Cpu {
         let library = place::staged_library("amdgpu-ep")?;
         config.provider = Some(ProviderRequest { library: Some(library), ..ProviderRequest::default() });
+    }
+    if on == On::Migraphx {
+        config.append_provider("amdgpu", [("profile", "migraphx")])?;
     }
     Ok(config)
 }
