@@ -1,9 +1,9 @@
 //! The only unsafe code of the command: opening libraries of others, and what only the C library can do.
 
-use std::ffi::{CStr, OsStr, c_void};
+use std::ffi::{CStr, OsStr};
 use std::path::{Path, PathBuf};
 
-use libloading::Library;
+use dylib::Library;
 use ort_ep_sys::{Api, NegotiationError, OrtApiBase};
 
 /// Turns ONNX Runtime's telemetry off for this process, unless the user decided about it: releases from 1.29 on would open
@@ -33,12 +33,11 @@ type GetApiBase = unsafe extern "C" fn() -> *const OrtApiBase;
 /// # Errors
 /// The loader's reason, or what the library lacks.
 pub fn onnxruntime(name: &OsStr) -> Result<OnnxRuntime, String> {
-    let library = open(name)?;
+    let library = Library::open(name)?;
     // SAFETY: `OrtGetApiBase` has had this signature in every release of ONNX Runtime; a library with another meaning
     // for the name can at worst end this process, which exists to take that risk.
-    let entry = unsafe { library.get::<GetApiBase>("OrtGetApiBase") }
-        .map(|entry| *entry)
-        .map_err(|_| "it opens, but has no OrtGetApiBase: this is not ONNX Runtime".to_owned())?;
+    let entry = unsafe { library.symbol::<GetApiBase>("OrtGetApiBase") }
+        .ok_or("it opens, but has no OrtGetApiBase: this is not ONNX Runtime")?;
     // SAFETY: takes no argument and returns a static table or null.
     let base = unsafe { entry() };
     // SAFETY: a non-null result is a static table of the library, which stays open to the end of the process.
@@ -49,7 +48,7 @@ pub fn onnxruntime(name: &OsStr) -> Result<OnnxRuntime, String> {
     };
     // SAFETY: `base` is null or the library's own table, and the library stays open.
     let api_version = unsafe { Api::negotiate(base) }.map(|api| api.version());
-    Ok(OnnxRuntime { file: hip::sys::file_at(entry as *const () as usize), version, api_version })
+    Ok(OnnxRuntime { file: dylib::file_at(entry as *const () as usize), version, api_version })
 }
 
 /// Opens a library and looks for functions, without calling any.
@@ -57,31 +56,9 @@ pub fn onnxruntime(name: &OsStr) -> Result<OnnxRuntime, String> {
 /// # Errors
 /// The loader's reason, or the names it lacks.
 pub fn exports(file: &Path, names: &[&str]) -> Result<(), String> {
-    let library = open(file.as_os_str())?;
-    // SAFETY: the symbols are only looked for, never used.
-    let lacks = |name: &&&str| unsafe { library.get::<*const c_void>(**name) }.is_err();
-    let missing: Vec<&str> = names.iter().filter(lacks).copied().collect();
+    let library = Library::open(file)?;
+    let missing: Vec<&str> = names.iter().filter(|name| !library.has(name)).copied().collect();
     if missing.is_empty() { Ok(()) } else { Err(format!("it opens, but lacks {}", missing.join(", "))) }
-}
-
-/// Opens a library for the life of the process: closing one that has started threads is not safe.
-fn open(name: &OsStr) -> Result<std::mem::ManuallyDrop<Library>, String> {
-    // SAFETY: the initialisers of the library run. They are what a user of the library would run too, and this is done
-    // in a process of its own (see `child`).
-    match unsafe { Library::new(name) } {
-        Ok(library) => Ok(std::mem::ManuallyDrop::new(library)),
-        Err(error) => Err(open_failure(&error, name)),
-    }
-}
-
-/// Why a library does not open, without its name, which the loader repeats.
-pub fn open_failure(error: &libloading::Error, name: &OsStr) -> String {
-    let text = match error {
-        libloading::Error::DlOpen { source } => source.to_string(),
-        other => other.to_string(),
-    };
-    let prefix = format!("{}: ", name.to_string_lossy());
-    text.strip_prefix(&prefix).unwrap_or(&text).to_owned()
 }
 
 fn text(text: *const std::ffi::c_char) -> String {

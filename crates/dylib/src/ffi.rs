@@ -121,6 +121,16 @@ pub fn own_folder() -> Option<PathBuf> {
     file.parent().map(Path::to_owned)
 }
 
+/// Where libraries of ours stand, seen from the folder of another one or of a program.
+pub fn folders_beside(own: &Path) -> Vec<PathBuf> {
+    let mut folders = vec![own.to_owned(), own.join("../lib")];
+    // Cargo puts tests and examples one folder below the libraries they use.
+    if own.ends_with("deps") || own.ends_with("examples") {
+        folders.push(own.join(".."));
+    }
+    folders
+}
+
 /// Whether the process runs with more rights than its caller: nothing that the caller can write may choose a library.
 #[cfg(target_os = "linux")]
 pub fn is_privileged() -> bool {

@@ -30,7 +30,7 @@ mod tree;
 mod version;
 
 pub use candidate::{Candidate, Candidates};
-pub use ffi::{Library, file_at, is_privileged, own_folder};
+pub use ffi::{Library, file_at, folders_beside, is_privileged, own_folder};
 pub use load::{Attempt, Failed, Loaded, listed, load};
 pub use surroundings::Surroundings;
 pub use tree::{Origin, Tree};

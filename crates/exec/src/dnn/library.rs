@@ -31,11 +31,6 @@ pub(super) fn open(device: &hip::Device) -> Result<Loaded, LoadError> {
 /// Where our own library may stand.
 fn candidates(name: &str) -> Vec<PathBuf> {
     let file = if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}.so") };
-    let Some(folder) = hip::sys::own_folder() else { return Vec::new() };
-    let mut folders = vec![folder.clone(), folder.join("../lib")];
-    // Cargo puts tests and examples one folder below the libraries they use.
-    if folder.ends_with("deps") || folder.ends_with("examples") {
-        folders.push(folder.join(".."));
-    }
+    let folders = dylib::own_folder().as_deref().map(dylib::folders_beside).unwrap_or_default();
     folders.into_iter().map(|folder| folder.join(&file)).collect()
 }

@@ -69,7 +69,8 @@ impl Search {
             (DriverKind::Host, _) => match &self.host_library {
                 Some(file) => list.file(file),
                 None => {
-                    self.host_folders().iter().for_each(|folder| list.folder(folder));
+                    let folders = self.own_folder.as_deref().map(dylib::folders_beside).unwrap_or_default();
+                    folders.iter().for_each(|folder| list.folder(folder));
                     self.plain(&mut list);
                 }
             },
@@ -94,16 +95,6 @@ impl Search {
         if self.plain_names {
             list.plain();
         }
-    }
-
-    fn host_folders(&self) -> Vec<PathBuf> {
-        let Some(own) = &self.own_folder else { return Vec::new() };
-        let mut folders = vec![own.clone(), own.join("../lib")];
-        // Cargo puts tests and examples one folder below the libraries they use.
-        if own.ends_with("deps") || own.ends_with("examples") {
-            folders.push(own.join(".."));
-        }
-        folders
     }
 }
 

@@ -11,7 +11,7 @@ use ort_ep_sys as sys;
 
 use super::{
     elf::missing_bytes,
-    life::{LifeToken, library_of, this_library},
+    life::{LifeToken, this_library},
     runtime::c_string,
 };
 use crate::{
@@ -60,7 +60,7 @@ impl Entries {
             let release: ReleaseFn = *library.get(c"ReleaseEpFactory").map_err(|error| reason(file, &error))?;
             // Loading ourselves would recurse without end. This also stops a copy of this library in another file, one
             // call later.
-            let opened = library_of(create as *const std::ffi::c_void);
+            let opened = dylib::file_at(create as *const () as usize);
             if opened.is_some() && opened == this_library() {
                 return Err(format!("{} is this library itself, not a backend", file.display()));
             }

@@ -35,31 +35,7 @@ impl Drop for LifeToken {
 
 /// The file this code was loaded from.
 pub(super) fn this_library() -> Option<PathBuf> {
-    library_of(this_library as fn() -> Option<PathBuf> as *const std::ffi::c_void)
-}
-
-/// The file that the code or data at an address was loaded from.
-#[cfg(unix)]
-pub(super) fn library_of(address: *const std::ffi::c_void) -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStrExt;
-    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: the loader compares the address and does not read it, and `info` is a valid out-pointer; on success
-    // `dli_fname` is the loader's own NUL-terminated path, valid while the library is mapped. Callers pass addresses in
-    // libraries that they keep loaded.
-    let path = unsafe {
-        if libc::dladdr(address, info.as_mut_ptr()) == 0 || (*info.as_ptr()).dli_fname.is_null() {
-            return None;
-        }
-        std::ffi::CStr::from_ptr((*info.as_ptr()).dli_fname)
-    };
-    Some(PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes())))
-}
-
-/// The file that the code or data at an address was loaded from; Windows searches the calling library's folder by
-/// itself.
-#[cfg(windows)]
-pub(super) fn library_of(_: *const std::ffi::c_void) -> Option<PathBuf> {
-    None
+    dylib::file_at(this_library as fn() -> Option<PathBuf> as *const () as usize)
 }
 
 /// Keeps this library mapped until the process ends.

@@ -1,24 +1,20 @@
 //! The loaded library and its table.
 
-use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use libloading::Library;
+use dylib::Library;
 use ort_ep_sys::{Api, OrtAllocator, OrtApiBase, Status};
 
 use super::text;
-use crate::ffi;
 use crate::ort::message;
 
 /// An ONNX Runtime library in this process.
 pub struct Runtime {
     pub(super) api: Api,
     version: String,
-    // Its threads may outlive the last handle, so it stays mapped until the process ends.
-    _library: ManuallyDrop<Library>,
 }
 
 impl Runtime {
@@ -27,19 +23,15 @@ impl Runtime {
     /// # Errors
     /// When it cannot be loaded, is something else, or is too old.
     pub fn load(path: &Path) -> Result<Rc<Self>> {
-        // SAFETY: the library's initialisers run, as they would in any program that uses it; the user named it or the
-        // search found it.
-        let library = unsafe { Library::new(path) }.map_err(|error| {
-            let reason = ffi::open_failure(&error, path.as_os_str());
+        let library = Library::open(path).map_err(|reason| {
             anyhow!(
                 "ONNX Runtime could not be loaded from {}: {reason}\n  help: name libonnxruntime.so with --ort",
                 path.display()
             )
         })?;
-        let library = ManuallyDrop::new(library);
         // SAFETY: this is the signature that ONNX Runtime documents for its only entry.
-        let entry = unsafe { library.get::<unsafe extern "system" fn() -> *const OrtApiBase>(b"OrtGetApiBase\0") };
-        let Ok(entry) = entry else {
+        let entry = unsafe { library.symbol::<unsafe extern "system" fn() -> *const OrtApiBase>("OrtGetApiBase") };
+        let Some(entry) = entry else {
             bail!("{} is not ONNX Runtime: it has no OrtGetApiBase", path.display());
         };
         // SAFETY: the entry takes nothing and gives static data of the library, which is never unmapped.
@@ -51,7 +43,7 @@ impl Runtime {
             let version = base.as_ref().and_then(|base| base.GetVersionString);
             version.map(|version| text(version())).unwrap_or_default()
         };
-        Ok(Rc::new(Self { api, version, _library: library }))
+        Ok(Rc::new(Self { api, version }))
     }
 
     /// Its version, such as `1.31.1`.
