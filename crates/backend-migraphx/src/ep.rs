@@ -2,13 +2,13 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use ort_ep::{
     Claims, Compiled, CompiledModels, Ep, Error, ErrorCode, FusedPartition, Result, Runtime,
     saved::Save,
-    view::{Graph, Node, ValueInfo},
+    view::{Dim, Graph, Node, ValueInfo},
 };
 
 use crate::{
@@ -31,11 +31,14 @@ pub(crate) struct MgxEp {
     pub folder: Option<PathBuf>,
     /// Programs compiled while claiming, by their models' digests.
     pub claimed: Mutex<HashMap<blake3::Hash, Program>>,
+    /// What the graph calls the length of the sequences that are to be padded.
+    pub sequence_symbol: OnceLock<String>,
 }
 
 impl Ep for MgxEp {
     /// Partitions of fixed shapes are compiled here, where a failure still leaves their nodes to other providers.
     fn claim(&self, graph: Graph<'_>, claims: &mut Claims<'_>) -> Result<()> {
+        self.find_sequence_symbol(graph)?;
         let mut kept_out = HashMap::new();
         let placement = loop {
             let options = &self.tools.options;
@@ -86,6 +89,21 @@ impl CompiledModels for MgxEp {
 }
 
 impl MgxEp {
+    /// Partitions in the middle of the graph have only states of tokens, so they are told what a sequence is.
+    fn find_sequence_symbol(&self, graph: Graph<'_>) -> Result<()> {
+        let Some(pad) = &self.tools.options.static_pad else { return Ok(()) };
+        for value in graph.inputs()? {
+            let name = value.name()?;
+            let Some((_, axis)) = pad.inputs.iter().find(|(listed, _)| listed == name) else { continue };
+            let kind = value.value_type()?;
+            let shape = kind.tensor().and_then(|tensor| tensor.shape.as_ref());
+            if let Some(Dim::Symbol(symbol)) = shape.and_then(|dims| dims.get(*axis)) {
+                self.sequence_symbol.get_or_init(|| symbol.clone());
+            }
+        }
+        Ok(())
+    }
+
     /// Why a partition can't be compiled; its program is kept if it can, and nothing is tried while shapes are open.
     fn try_compile(&self, graph: Graph<'_>, nodes: &[Node<'_>]) -> Result<Option<String>> {
         let model = match self.model(graph, nodes, &claim::boundary(nodes)?) {
@@ -166,7 +184,8 @@ impl MgxEp {
             // Shapes are fixed, so nothing will be compiled from it again.
             model.bytes = Vec::new();
         }
-        let made = MgxPartition::new(self.tools.clone(), model, positions, self.runtime);
+        let symbol = self.sequence_symbol.get().map(String::as_str);
+        let made = MgxPartition::new(self.tools.clone(), model, positions, self.runtime, symbol);
         if let (Some(shapes), Some(program)) = (&shapes, program) {
             made.add(shapes, program)?;
         }
@@ -209,7 +228,7 @@ impl MgxEp {
                 "a saved partition has inputs of open shapes\n  help: compile the model again",
             )
         })?;
-        let made = MgxPartition::new(self.tools.clone(), model, positions, self.runtime);
+        let made = MgxPartition::new(self.tools.clone(), model, positions, self.runtime, None);
         made.add(&shapes, program)?;
         Ok(Compiled::new(made))
     }

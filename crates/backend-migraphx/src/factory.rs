@@ -1,7 +1,7 @@
 //! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use hip::{Device, Driver, DriverKind};
@@ -56,6 +56,7 @@ impl Factory for MgxFactory {
             save,
             folder: saved::folder(&entries),
             claimed: Mutex::new(HashMap::new()),
+            sequence_symbol: OnceLock::new(),
         })))
     }
 

@@ -23,7 +23,7 @@ use ort_ep::{
 
 use crate::{mgx::Program, onnx::Model, toolchain::Toolchain};
 use loaded::Loaded;
-use padding::Padding;
+use padding::{Padding, Sequences};
 use programs::{Programs, State};
 
 /// Where the tensors of a partition are among those of the fused node.
@@ -49,13 +49,30 @@ struct Shared {
     tools: Arc<Toolchain>,
     model: Model,
     programs: Programs,
+    /// Where sequences are padded; `None` if they are not.
+    sequences: Option<Sequences>,
 }
 
 impl MgxPartition {
-    /// A partition whose programs are compiled when shapes are first met.
-    pub fn new(tools: Arc<Toolchain>, model: Model, positions: Positions, runtime: Runtime) -> Self {
+    /// A partition whose programs are compiled when shapes are first met. `symbol` is what the session's graph calls the length
+    /// of the sequences that are to be padded.
+    pub fn new(
+        tools: Arc<Toolchain>,
+        model: Model,
+        positions: Positions,
+        runtime: Runtime,
+        symbol: Option<&str>,
+    ) -> Self {
         let programs = Programs::new(tools.options.max_programs);
-        let shared = Arc::new(Shared { tools, model, programs });
+        let pad = tools.options.static_pad.as_ref();
+        let sequences = pad.and_then(|pad| Sequences::of(&model.inputs, &model.outputs, pad, symbol));
+        if pad.is_some() && sequences.is_none() {
+            tracing::info!(
+                target: "amdgpu_ep::partition",
+                "a partition is compiled for each length of sequences: its values do not tell where padding can be cut off"
+            );
+        }
+        let shared = Arc::new(Shared { tools, model, programs, sequences });
         Self { shared, positions, runtime, fallback: OnceLock::new(), background: Mutex::default() }
     }
 

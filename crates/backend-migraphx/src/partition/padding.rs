@@ -1,5 +1,5 @@
 //! Shapes that programs are compiled for, where those of a run are padded up to them.
-use ort_ep::view::Dim;
+use ort_ep::{ElementType, view::Dim};
 
 use crate::{
     onnx::Value,
@@ -27,20 +27,67 @@ pub(super) enum Along {
     Sequence { length: usize, padded: usize },
 }
 
-/// Decides about one run.
-pub(super) fn plan(inputs: &[Value], shapes: &[Vec<usize>], options: &Options) -> Padding {
+/// The axes along which sequences run through a partition, one for each input and output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sequences {
+    inputs: Vec<Option<usize>>,
+    pub outputs: Vec<Option<usize>>,
+}
+
+impl Sequences {
+    /// Finds them: the values that the options list, and the states of tokens, `[batch, symbol, width]`, that go from one
+    /// partition to another and are cut back between them. `None` if the partition can't be padded, because a value may have
+    /// the padding where nothing cuts it off.
+    pub fn of(inputs: &[Value], outputs: &[Value], pad: &StaticPad, symbol: Option<&str>) -> Option<Self> {
+        let inputs = inputs.iter().map(|value| sequence_axis(value, &pad.inputs, symbol));
+        let outputs = outputs.iter().map(|value| {
+            let is_listed = axis_of(&pad.outputs, &value.name).is_some();
+            // Integers may be computed from the length.
+            (is_listed || is_float(value.element)).then(|| sequence_axis(value, &pad.outputs, symbol))?
+        });
+        Some(Self { inputs: inputs.collect::<Option<_>>()?, outputs: outputs.collect::<Option<_>>()? })
+    }
+}
+
+/// The axis of a value along which it is a sequence, if it is one; `None` if that can't be told.
+fn sequence_axis(value: &Value, listed: &[(String, usize)], symbol: Option<&str>) -> Option<Option<usize>> {
+    let dims = value.shape.as_deref();
+    if let Some(axis) = axis_of(listed, &value.name) {
+        let is_open = dims.and_then(|dims| dims.get(axis)).is_none_or(|dim| dim.fixed().is_none());
+        return Some(is_open.then_some(axis));
+    }
+    let dims = dims.filter(|dims| !dims.contains(&Dim::Unknown))?;
+    let is_sequence = |dim: &Dim| matches!(dim, Dim::Symbol(name) if Some(name.as_str()) == symbol);
+    match dims.iter().filter(|dim| is_sequence(dim)).count() {
+        0 => Some(None),
+        1 if dims.len() == 3 && is_sequence(&dims[1]) && is_float(value.element) => Some(Some(1)),
+        _ => None,
+    }
+}
+
+fn is_float(element: ElementType) -> bool {
+    matches!(element, ElementType::F16 | ElementType::Bf16 | ElementType::F32 | ElementType::F64)
+}
+
+/// Decides about one run of a partition; `sequences` are its own.
+pub(super) fn plan(
+    inputs: &[Value],
+    shapes: &[Vec<usize>],
+    options: &Options,
+    sequences: Option<&Sequences>,
+) -> Padding {
     let along = match &options.static_pad {
-        Some(pad) => sequence(inputs, shapes, pad),
+        Some(pad) => sequences.and_then(|sequences| sequence(inputs, shapes, pad, sequences)),
         None => batch(inputs, shapes, &options.batches),
     };
     let mut padded = shapes.to_vec();
-    for (input, shape) in inputs.iter().zip(&mut padded) {
+    for (at, (input, shape)) in inputs.iter().zip(&mut padded).enumerate() {
         match &along {
             Some(Along::Batch { rows, padded, symbol }) if is_batch(input, shape, *rows, symbol.as_deref()) => {
                 shape[0] = *padded;
             }
             Some(Along::Sequence { length, padded }) => {
-                let axis = options.static_pad.as_ref().and_then(|pad| axis_of(&pad.inputs, &input.name));
+                let axis = sequences.and_then(|sequences| sequences.inputs[at]);
                 if let Some(extent) = axis.and_then(|axis| shape.get_mut(axis)).filter(|extent| **extent == *length) {
                     *extent = *padded;
                 }
@@ -51,15 +98,14 @@ pub(super) fn plan(inputs: &[Value], shapes: &[Vec<usize>], options: &Options) -
     Padding { shapes: padded, along }
 }
 
-/// The shape of an output after cutting.
-pub(super) fn cut(padding: &Padding, output: &Value, shape: &[usize], options: &Options) -> Vec<usize> {
+/// The shape of an output after cutting; `axis` is that of its sequence.
+pub(super) fn cut(padding: &Padding, output: &Value, axis: Option<usize>, shape: &[usize]) -> Vec<usize> {
     let mut shape = shape.to_vec();
     match &padding.along {
         Some(Along::Batch { rows, padded, symbol }) if is_batch(output, &shape, *padded, symbol.as_deref()) => {
             shape[0] = *rows;
         }
         Some(Along::Sequence { length, padded }) => {
-            let axis = options.static_pad.as_ref().and_then(|pad| axis_of(&pad.outputs, &output.name));
             if let Some(extent) = axis.and_then(|axis| shape.get_mut(axis)).filter(|extent| **extent == *padded) {
                 *extent = *length;
             }
@@ -117,13 +163,12 @@ fn is_batch(value: &Value, shape: &[usize], rows: usize, symbol: Option<&str>) -
     }
 }
 
-/// The sequence of a run: the first listed input that is longer than a token and shorter than the padded length.
-fn sequence(inputs: &[Value], shapes: &[Vec<usize>], pad: &StaticPad) -> Option<Along> {
-    let named = |name: &str| inputs.iter().position(|input| input.name == name).map(|at| &shapes[at]);
-    let mask = named(MASK).and_then(|shape| shape.get(1)).copied();
+/// The sequence of a run: the first input that is one, and is longer than a token and shorter than the padded length.
+fn sequence(inputs: &[Value], shapes: &[Vec<usize>], pad: &StaticPad, sequences: &Sequences) -> Option<Along> {
+    let mask = inputs.iter().position(|input| input.name == MASK).and_then(|at| shapes[at].get(1)).copied();
     let padded = mask.filter(|_| !pad.length_is_forced).unwrap_or(pad.length);
-    let extents = pad.inputs.iter().filter_map(|(name, axis)| named(name)?.get(*axis).copied());
-    let length = extents.into_iter().find(|&extent| 1 < extent && extent < padded)?;
+    let mut extents = sequences.inputs.iter().zip(shapes).filter_map(|(axis, shape)| shape.get((*axis)?).copied());
+    let length = extents.find(|&extent| 1 < extent && extent < padded)?;
     Some(Along::Sequence { length, padded })
 }
 
@@ -153,7 +198,7 @@ mod tests {
 
     #[test]
     fn without_options_shapes_stay() {
-        let plan = plan(&[value("x", &["n", "4"])], &[vec![3, 4]], &options(&[]));
+        let plan = plan(&[value("x", &["n", "4"])], &[vec![3, 4]], &options(&[]), None);
         assert_eq!(plan, Padding { shapes: vec![vec![3, 4]], along: None });
     }
 
@@ -161,14 +206,14 @@ mod tests {
     fn a_batch_grows_to_the_next_size_and_outputs_shrink_back() {
         let options = options(&[("compile_batches", "1,4,8")]);
         let inputs = [value("w", &["4", "4"]), value("x", &["n", "4"]), value("y", &["n"]), value("z", &["m"])];
-        let padding = plan(&inputs, &[vec![4, 4], vec![3, 4], vec![3], vec![3]], &options);
+        let padding = plan(&inputs, &[vec![4, 4], vec![3, 4], vec![3], vec![3]], &options, None);
         assert_eq!(padding.shapes, [vec![4, 4], vec![4, 4], vec![4], vec![3]], "z is of another symbol");
-        assert_eq!(cut(&padding, &value("out", &["n", "4"]), &[4, 4], &options), [3, 4]);
-        assert_eq!(cut(&padding, &value("w", &["4", "4"]), &[4, 4], &options), [4, 4], "a fixed extent is no batch");
+        assert_eq!(cut(&padding, &value("out", &["n", "4"]), None, &[4, 4]), [3, 4]);
+        assert_eq!(cut(&padding, &value("w", &["4", "4"]), None, &[4, 4]), [4, 4], "a fixed extent is no batch");
         assert_eq!(next_batch(&padding, &inputs, &options).unwrap()[2], [8]);
-        let largest = plan(&inputs, &[vec![4, 4], vec![8, 4], vec![8], vec![3]], &options);
+        let largest = plan(&inputs, &[vec![4, 4], vec![8, 4], vec![8], vec![3]], &options, None);
         assert_eq!(next_batch(&largest, &inputs, &options), None);
-        let beyond = plan(&inputs, &[vec![4, 4], vec![9, 4], vec![9], vec![3]], &options);
+        let beyond = plan(&inputs, &[vec![4, 4], vec![9, 4], vec![9], vec![3]], &options, None);
         assert_eq!((beyond.shapes[1].clone(), beyond.along), (vec![9, 4], None), "no size is large enough");
     }
 
@@ -181,24 +226,74 @@ mod tests {
         ])
     }
 
-    #[test]
-    fn the_masks_extent_is_the_padded_length() {
-        let inputs = [value("attention_mask", &["b", "t"]), value("input_ids", &["b", "s"]), value("x", &["s"])];
-        let padding = plan(&inputs, &[vec![1, 16], vec![1, 5], vec![5]], &padded());
-        assert_eq!(padding.shapes, [vec![1, 16], vec![1, 16], vec![5]]);
-        assert_eq!(cut(&padding, &value("logits", &["b", "s", "9"]), &[1, 16, 9], &padded()), [1, 5, 9]);
-        assert_eq!(cut(&padding, &value("present", &["b", "s"]), &[1, 16], &padded()), [1, 16], "not listed");
-        let without = plan(&inputs[1..], &[vec![1, 5], vec![5]], &padded());
-        assert_eq!(without.shapes[0], [1, 64]);
+    fn integers(name: &str, element: ElementType) -> Value {
+        Value { element, ..value(name, &["b", "s"]) }
+    }
+
+    fn sequences(inputs: &[Value], outputs: &[Value]) -> Option<Sequences> {
+        Sequences::of(inputs, outputs, &padded().static_pad.unwrap(), Some("s"))
     }
 
     #[test]
-    fn decoding_and_long_prompts_are_left_alone() {
+    fn the_masks_extent_is_the_padded_length_for_ids_of_both_widths_and_batches() {
+        let outputs = [value("logits", &["b", "s", "9"]), value("present", &["b", "2", "t", "8"])];
+        for (element, rows) in [(ElementType::I32, 1), (ElementType::I64, 1), (ElementType::I64, 3)] {
+            let ids = [integers("input_ids", element), integers("position_ids", element)];
+            let inputs = [vec![value("attention_mask", &["b", "t"])], ids.to_vec()].concat();
+            let found = sequences(&inputs, &outputs).unwrap();
+            let shapes = [vec![rows, 16], vec![rows, 5], vec![rows, 5]];
+            let padding = plan(&inputs, &shapes, &padded(), Some(&found));
+            assert_eq!(padding.shapes, vec![vec![rows, 16]; 3]);
+            assert_eq!(cut(&padding, &outputs[0], found.outputs[0], &[rows, 16, 9]), [rows, 5, 9]);
+            assert_eq!(
+                cut(&padding, &outputs[1], found.outputs[1], &[rows, 2, 16, 8]),
+                [rows, 2, 16, 8],
+                "a cache stays"
+            );
+            let without = plan(&inputs[1..], &shapes[1..], &padded(), sequences(&inputs[1..], &outputs).as_ref());
+            assert_eq!(without.shapes, vec![vec![rows, 64]; 2], "without a mask, the length of the options");
+        }
+    }
+
+    #[test]
+    fn states_of_tokens_are_padded_and_cut_between_partitions() {
+        let inputs = [value("attended", &["b", "s", "8"]), value("cos", &["64", "4"])];
+        let outputs = [value("packed", &["b", "s", "24"])];
+        let found = sequences(&inputs, &outputs).unwrap();
+        let padding = plan(&inputs, &[vec![3, 5, 8], vec![64, 4]], &padded(), Some(&found));
+        assert_eq!(padding.shapes, [vec![3, 64, 8], vec![64, 4]]);
+        assert_eq!(cut(&padding, &outputs[0], found.outputs[0], &[3, 64, 24]), [3, 5, 24]);
+    }
+
+    #[test]
+    fn a_partition_that_padding_could_leave_is_not_padded() {
+        let ids = [integers("input_ids", ElementType::I64)];
+        for output in [
+            value("unknown", &["b", "?", "8"]),
+            Value { shape: None, ..value("rankless", &[]) },
+            value("scores", &["b", "2", "s", "s"]),
+            value("flat", &["s", "8"]),
+            Value { element: ElementType::I64, ..value("length", &[]) },
+        ] {
+            assert_eq!(sequences(&ids, std::slice::from_ref(&output)), None, "{}", output.name);
+        }
+        let bias = value("bias", &["b", "1", "s", "s"]);
+        assert_eq!(sequences(&[ids[0].clone(), bias], &[value("states", &["b", "s", "8"])]), None);
+        let kept = plan(&ids, &[vec![1, 5]], &padded(), None);
+        assert_eq!(kept, Padding { shapes: vec![vec![1, 5]], along: None });
+    }
+
+    #[test]
+    fn decoding_long_prompts_and_fixed_lengths_are_left_alone() {
         let inputs = [value("attention_mask", &["b", "t"]), value("input_ids", &["b", "s"])];
+        let found = sequences(&inputs, &[]);
         for length in [1, 16, 17] {
             let shapes = [vec![1, 16], vec![1, length]];
-            assert_eq!(plan(&inputs, &shapes, &padded()).along, None, "{length}");
+            assert_eq!(plan(&inputs, &shapes, &padded(), found.as_ref()).along, None, "{length}");
         }
+        let fixed = [value("attention_mask", &["1", "16"]), value("input_ids", &["1", "5"])];
+        let shapes = [vec![1, 16], vec![1, 5]];
+        assert_eq!(plan(&fixed, &shapes, &padded(), sequences(&fixed, &[]).as_ref()).along, None);
     }
 
     proptest! {
@@ -207,10 +302,10 @@ mod tests {
             let options = options(&[("max_dynamic_batch", "16")]);
             let inputs = [value("x", &["n", "?"]), value("y", &["n"])];
             let shapes = [vec![rows, other], vec![rows]];
-            let padding = plan(&inputs, &shapes, &options);
+            let padding = plan(&inputs, &shapes, &options, None);
             for (input, (padded, shape)) in inputs.iter().zip(padding.shapes.iter().zip(&shapes)) {
                 prop_assert!(padded.iter().zip(shape).all(|(padded, extent)| padded >= extent));
-                prop_assert_eq!(&cut(&padding, input, padded, &options), shape);
+                prop_assert_eq!(&cut(&padding, input, None, padded), shape);
             }
         }
     }

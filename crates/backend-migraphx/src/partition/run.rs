@@ -23,7 +23,8 @@ pub(super) struct Tensors<'a> {
 pub(super) fn compute(partition: &MgxPartition, context: &KernelContext<'_>) -> Result<()> {
     let tools = &partition.shared.tools;
     let inputs = inputs(partition, context)?;
-    let padding = padding::plan(&partition.shared.model.inputs, &inputs.shapes, &tools.options);
+    let sequences = partition.shared.sequences.as_ref();
+    let padding = padding::plan(&partition.shared.model.inputs, &inputs.shapes, &tools.options, sequences);
     let mover = mover(partition, context)?;
     let slot = partition.shared.programs.slot(&padding.shapes);
     let mut state = slot.lock();
@@ -46,7 +47,8 @@ pub(super) fn compute(partition: &MgxPartition, context: &KernelContext<'_>) -> 
         let rank = value.shape.as_ref().map(Vec::len);
         let scalar = rank == Some(0) || (rank.is_none() && shape.lengths == [1] && shape.strides == [0]);
         let lengths: &[usize] = if scalar { &[] } else { &shape.lengths };
-        let shape = padding::cut(&padding, value, lengths, &tools.options);
+        let axis = sequences.and_then(|sequences| sequences.outputs[at]);
+        let shape = padding::cut(&padding, value, axis, lengths);
         let dims: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
         let mut tensor = context.output(partition.positions.outputs[at], &dims)?;
         let (address, bytes) = match &mut tensor {
