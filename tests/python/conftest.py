@@ -112,7 +112,7 @@ def environment_of(item, outcome):
     environment["AMDGPU_EP_DRIVER"] = os.environ.get("AMDGPU_EP_TEST_DRIVER", "host")
     # Tests vouch for the options that they write themselves.
     environment["AMDGPU_EP_TRUST_OPTIONS"] = "1"
-    if "AMDGPU_EP_TEST_MIGRAPHX" in os.environ and item.path.name.startswith("test_migraphx"):
+    if "AMDGPU_EP_TEST_MIGRAPHX" in os.environ and "migraphx" in item.path.name:
         environment["AMDGPU_EP_MIGRAPHX_LIBRARY"] = os.environ["AMDGPU_EP_TEST_MIGRAPHX"]
     for marker in reversed(list(item.iter_markers("environment"))):
         for key, value in marker.kwargs.items():

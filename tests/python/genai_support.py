@@ -46,8 +46,9 @@ def cases_of(name, *kinds):
     return [case for case in GOLDENS[name]["cases"] if case["kind"] in kinds]
 
 
-def model_on_device(name, og, options=(), entries=None):
-    """The model on our device, with provider options and session-config entries."""
+def model_on_device(name, og, options=(), entries=None, longest=None):
+    """The model on our device, with provider options and session-config entries; `longest` is the most tokens of a sequence that
+    its folder says."""
     config = og.Config(str(folder_of(name)))
     config.clear_providers()
     config.append_provider("amdgpu")
@@ -55,6 +56,8 @@ def model_on_device(name, og, options=(), entries=None):
         config.set_provider_option("amdgpu", key, value)
     if entries:
         config.overlay(json.dumps({"model": {"decoder": {"session_options": entries}}}))
+    if longest:
+        config.overlay(json.dumps({"search": {"max_length": longest}}))
     return og.Model(config)
 
 

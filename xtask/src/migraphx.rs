@@ -30,7 +30,8 @@ const PACKAGES: [&str; 8] = [
 /// The `gpu` target, nine tenths of the size.
 const LEFT_OUT: [&str; 3] = ["*libmigraphx_device*", "*libmigraphx_gpu*", "*/share/*"];
 
-/// Unpacks what is missing and runs the tests of `backend-migraphx` on it: those of the library, then those in ONNX Runtime.
+/// Unpacks what is missing and runs tests on it: those of `backend-migraphx` and of `textgen`, then those in ONNX Runtime from
+/// Python.
 ///
 /// # Errors
 /// When a test fails. Packages that cannot be had here are a skip.
@@ -42,6 +43,19 @@ pub fn run(context: &Context<'_>) -> Result<Outcome> {
     let library = migraphx.library()?;
     let test = built::test(context.workspace, "backend-migraphx", "library")?;
     shell::run(migraphx.command(&test)?.env("AMDGPU_EP_TEST_MIGRAPHX", &library))?;
+    context.stage()?;
+    // The other rows of the goldens have run in the step `rust`.
+    for (name, rows) in [("static_shapes", None), ("goldens", Some("migraphx"))] {
+        let test = built::test(context.workspace, "textgen", name)?;
+        let mut command = migraphx.command(&test)?;
+        command
+            .args(rows)
+            .env("AMDGPU_EP_TEST_MIGRAPHX", &library)
+            .env("AMDGPU_EP_MIGRAPHX_LIBRARY", &library)
+            .env("AMDGPU_EP_MIGRAPHX_TARGET", "ref")
+            .env("AMDGPU_EP_DRIVER", "host");
+        shell::run(&mut command)?;
+    }
     let interpreter = migraphx.interpreter(&context.python()?.interpreter)?;
     let name = migraphx.name()?;
     output::say(format_args!("in ONNX Runtime, on {name}"));

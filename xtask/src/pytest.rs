@@ -20,7 +20,7 @@ use crate::{built, junit, shell, stage};
 const GENAI_SUITE: [&str; 4] = ["test_genai", "test_textgen", "test_demo_model", "test_chat"];
 
 /// Files whose tests run on the MIGraphX that they are given: the stand-in, or a real one.
-const MIGRAPHX_SUITE: &str = "test_migraphx";
+const MIGRAPHX_SUITE: [&str; 2] = ["test_migraphx", "test_genai_migraphx"];
 
 /// In how many parts the suite runs in releases between the oldest and the newest: each commit runs another part in each of
 /// them, and every test in one of them.
@@ -87,8 +87,9 @@ pub fn backend_choice(context: &Context<'_>, name: &str, part: &Stage) -> Result
 /// When a test fails.
 pub fn genai(context: &Context<'_>) -> Result<Outcome> {
     let files = files(context, &GENAI_SUITE)?;
+    let stand_in = stage::stand_in(context.workspace)?;
     suite(context, "genai", |pytest| {
-        pytest.args(files);
+        pytest.args(files).env("AMDGPU_EP_TEST_MIGRAPHX", stand_in);
     })
 }
 
@@ -113,7 +114,7 @@ pub fn hostile(context: &Context<'_>) -> Result<Outcome> {
 /// # Errors
 /// When a test fails.
 pub fn migraphx(context: &Context<'_>, interpreter: &Path, library: &Path) -> Result<Outcome> {
-    let files = files(context, &[MIGRAPHX_SUITE])?;
+    let files = files(context, &MIGRAPHX_SUITE)?;
     suite(context, "migraphx", |pytest| {
         pytest.args(files).env("AMDGPU_EP_TEST_PYTHON", interpreter).env("AMDGPU_EP_TEST_MIGRAPHX", library);
     })

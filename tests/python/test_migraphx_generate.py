@@ -1,0 +1,23 @@
+"""`amdgpu-ep generate --profile migraphx`: the tokens recorded for tiny models, with ids of 64 and of 32 bits."""
+import pytest
+from genai_support import GOLDENS, cases_of, folder_of
+from test_migraphx import MIGRAPHX
+from textgen_support import command_tokens
+
+pytestmark = [
+    pytest.mark.skipif(not MIGRAPHX, reason="no MIGraphX is given: cargo xtask migraphx gives one"),
+    pytest.mark.environment(AMDGPU_EP_MIGRAPHX_TARGET="ref"),
+]
+
+
+@pytest.mark.parametrize("shape", ["auto", "exact"])
+@pytest.mark.parametrize("name", ["nano-fp32", "nano-fp32-int32ids-rope"])
+def test_recorded_tokens(name, shape, tmp_path):
+    case = cases_of(name, "greedy")[0]
+    prompt = next(prompt["text"] for prompt in GOLDENS[name]["prompts"] if prompt["ids"] == case["prompt_ids"][0])
+    wanted = case["new_ids"][0]
+    flags = ["--profile", "migraphx", "--prompt-shape", shape, "--max-length", str(case["max_length"])]
+    flags += ["--option", f"ep.migraphx.cache_dir={tmp_path}"]
+    found = command_tokens(folder_of(name), prompt, len(wanted), *flags)
+    assert found["tokens"] == wanted
+    assert found["provider"].startswith("AMDGPU") and list(tmp_path.glob("*.mxr"))
