@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use options::{Options, Origin, Profile};
 use ort::AsPointer;
@@ -255,6 +256,9 @@ fn by_legacy_name(
 /// Registers the plugin library, unless the provider is there already. Options that reach it from here are the caller's: what a
 /// model folder may not set was taken out when its configuration was read.
 fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<(), Missed> {
+    // ONNX Runtime refuses a second registration, so two threads must not both find none.
+    static REGISTERING: Mutex<()> = Mutex::new(());
+    let _registering = REGISTERING.lock().unwrap_or_else(PoisonError::into_inner);
     if runtime.environment().devices().any(|device| device.ep().is_ok_and(|name| name == AMDGPU)) {
         return Ok(());
     }

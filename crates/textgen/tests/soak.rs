@@ -6,6 +6,8 @@
 
 mod common;
 
+use std::sync::Barrier;
+
 use common::{On, config, load, on_the_host_driver};
 use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::prelude::*;
@@ -28,13 +30,38 @@ fn main() {
     };
     let chats = std::env::var("TEXTGEN_SOAK_CHATS").ok().and_then(|chats| chats.parse().ok()).unwrap_or(1000);
     let trials = match testkit::place::onnxruntime() {
-        Ok(_) => vec![trial("chats_on_cpu", On::Cpu, chats), trial("chats_on_device", On::Device, chats)],
+        Ok(_) => vec![
+            Trial::test("models_are_loaded_on_threads_at_once", || {
+                load_at_once().map_err(|error| Failed::from(format!("{error:#}")))
+            }),
+            trial("chats_on_cpu", On::Cpu, chats),
+            trial("chats_on_device", On::Device, chats),
+        ],
         Err(reason) => {
             eprintln!("skipped: {reason}");
             Vec::new()
         }
     };
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// The first of them registers the provider, which must happen once.
+fn load_at_once() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    TinyDecoder::new(5).write(folder.path(), true)?;
+    let config = config(folder.path(), On::Device)?;
+    let start = Barrier::new(8);
+    std::thread::scope(|scope| {
+        let loads: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    start.wait();
+                    load(&config).map(drop)
+                })
+            })
+            .collect();
+        loads.into_iter().try_for_each(|load| load.join().unwrap())
+    })
 }
 
 #[derive(Clone, Debug)]
