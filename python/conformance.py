@@ -109,7 +109,7 @@ def run(case, devices):
 def verdict(case, devices):
     try:
         right, _, _ = run(case, None)
-    except Exception as error:  # whatever the CPU provider can't do is no yardstick
+    except Exception as error:  # what the CPU provider can't do is not a reference
         return "unusable", str(error)[:200]
     if not right:
         return "unusable", "the CPU provider's result is outside the test's tolerance"

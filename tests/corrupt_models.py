@@ -9,7 +9,7 @@ if that ends the same way, ONNX Runtime is to blame. A bad case stays in target/
   sentence  it ends in an error that says something
   runs      as with the CPU provider, or where that can't
   differs   the results are others, or only the plugin refuses: the CPU provider reads past what it should (an axis of 65 for
-            three dimensions), and is no yardstick; listed with --verbose
+            three dimensions), and is not a reference; listed with --verbose
   theirs    ONNX Runtime died or hung without the plugin too
   CRASH     the process died or hung with the plugin, and not without it
   MUTE      the error says nothing

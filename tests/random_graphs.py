@@ -124,7 +124,7 @@ def check(m, devices, seed):
 
 
 def results(reference, feeds):
-    """What the CPU provider makes of it; what it refuses is no yardstick, and None."""
+    """The CPU provider's results; None if it refuses, because then it is not a reference."""
     try:
         return reference.run(None, feeds)
     except Exception:

@@ -54,7 +54,7 @@ def without_permission(name):
 
 
 def huge(name):
-    """A sparse file of 64 GiB: whoever reads all of it has read too much."""
+    """A sparse file of 64 GiB: reading all of it is reading too much."""
 
     def change(place):
         with open(place.replace(name), "wb") as file:

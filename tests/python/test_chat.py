@@ -106,7 +106,7 @@ def test_lines_are_edited_and_brought_back():
     with Terminal("--max-new-tokens", "4", *SAYS_A) as terminal:
         terminal.wait_for("/help lists the commands")
         terminal.wait_for(PROMPT)
-        # Written without its beginning and with two letters the wrong way round, then mended.
+        # Typed without its first character and with two letters swapped, then corrected.
         terminal.type("sttas" + LEFT + "\x7f" + LEFT + "a\x1b[C" + HOME + "/" + "\r")
         assert "there is no" not in terminal.wait_for("messages      0")
         terminal.wait_for(PROMPT)

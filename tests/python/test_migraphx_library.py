@@ -48,7 +48,7 @@ def test_fixed_and_open_shapes_run_on_migraphx():
     with support.registered() as chosen:
         for rows in (5, "rows"):
             session = session_on(chosen, support.affine_model(rows))
-            # ONNX Runtime makes one node of the product and the sum before anybody is asked.
+            # ONNX Runtime makes one node of the product and the sum before any provider is asked.
             assert assigned(session) == {support.EP: 2}
             for count in (5,) if rows == 5 else (1, 5, 2, 5, 7):
                 assert_right(session, count)

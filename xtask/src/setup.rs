@@ -35,7 +35,7 @@ pub enum RuntimeSource {
     Environment,
     /// Unpacked in this folder, to be put on `PYTHONPATH`.
     Folder(PathBuf),
-    /// Not to be had for this Python.
+    /// Not available for this Python.
     Unavailable(String),
 }
 
@@ -209,7 +209,7 @@ fn pip_of(interpreter: &Path, host: &str) -> Command {
     pip
 }
 
-/// Says what a folder was filled from; written last, so a broken installation is made anew.
+/// Says what a folder was filled from; written last, so a broken installation is rebuilt.
 struct Stamp {
     file: PathBuf,
     text: String,

@@ -130,7 +130,7 @@ gets it right. Tensors of types that NumPy lacks (bfloat16, float8, integers of 
 - *placed*: right, with every node on the device
 - *partly*: right, with some nodes on the device and others on the CPU provider
 - *declined*: right, with every node on the CPU provider
-- *unusable*: the CPU provider does not take the test or fails it, so it is no yardstick
+- *unusable*: the CPU provider does not take the test or fails it, so it is not a reference
 - *function bodies*: the same tests with the operator written out in simpler ones
 
 A taken test that fails does not get into this table: the command fails.

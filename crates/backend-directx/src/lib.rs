@@ -1,4 +1,4 @@
-//! The directx backend: a DirectX execution provider for Windows, handed through untouched.
+//! The directx backend: a DirectX execution provider for Windows, passed through unchanged.
 //!
 //! The provider is a plugin library: the one that `AMDGPU_EP_DIRECTX_LIBRARY` names (AMD's own `directx-backend.dll`, for
 //! one), else `directml-ep.dll` beside this library, else on the loader's path. Elsewhere than on Windows there is none, and

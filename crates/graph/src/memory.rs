@@ -194,7 +194,7 @@ impl Place {
         if len < HUGE_PAGE {
             return None;
         }
-        // What is mapped beyond the bytes is never touched, so that no memory stands behind it.
+        // Pages beyond the bytes are never touched, so they take no memory.
         let mut map = memmap2::MmapMut::map_anon(len.checked_add(HUGE_PAGE)?).ok()?;
         let start = map.as_ptr().align_offset(HUGE_PAGE);
         #[cfg(target_os = "linux")]

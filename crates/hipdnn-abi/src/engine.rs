@@ -189,7 +189,7 @@ pub unsafe fn results(
     let engines = match graph.made() {
         Made::Program(Ok(program)) => program.engines(),
         Made::Program(Err(reason)) => {
-            // No engine is an answer, not a failure; whoever wants to know why can still ask.
+            // No engine is an answer, not a failure; the caller can still ask why.
             fault::remember(reason);
             Vec::new()
         }

@@ -109,7 +109,7 @@ pub fn line(severity: Severity, text: impl FnOnce() -> String) {
     }
 }
 
-/// Hands a line to whoever wants it. Callbacks of either mode are called at once, on the thread that logs.
+/// Passes a line to the registered callbacks. Callbacks of either mode are called at once, on the thread that logs.
 pub fn deliver(severity: Severity, text: &CStr) {
     if severity < level() {
         return;

@@ -134,7 +134,7 @@ impl Whole {
                     let kept = Some(Restored { entry, workspace, plan: Mutex::new(Some(plan)) });
                     return Ok(Self { graph, kept, piece: OnceLock::new() });
                 }
-                Err(fault) => tracing::debug!(target: "hipdnn::cudnn", "a kept plan is made anew: {}", fault.text),
+                Err(fault) => tracing::debug!(target: "hipdnn::cudnn", "a cached plan is rebuilt: {}", fault.text),
             }
         }
         let piece = Self::ask(worker, &graph)?;

@@ -198,7 +198,7 @@ fn a_plan_that_was_kept_is_restored_without_asking_for_engines() {
     assert!(first.contains("counts [2, 0, 1], 7 engines, 64 bytes") && first.contains("then asked 2"), "{first}");
     let second = again(&[]);
     assert!(second.contains("counts [0, 1, 1], 7 engines, 64 bytes") && second.contains("then asked 2"), "{second}");
-    // One that cuDNN does not take any more is made anew.
+    // A plan that cuDNN no longer accepts is rebuilt.
     let refused = again(&[("CUDNN_STANDIN_RESTORE", "3000")]);
     assert!(refused.contains("counts [2, 0, 1], 7 engines, 64 bytes"), "{refused}");
 }

@@ -21,8 +21,8 @@ pub enum OpError {
         /// The extent.
         extent: usize,
     },
-    /// A step needs memory of its own that is not there.
-    #[error("{bytes} bytes of working memory could not be had\n  help: run on smaller inputs")]
+    /// A step's working memory could not be allocated.
+    #[error("could not allocate {bytes} bytes of working memory\n  help: run on smaller inputs")]
     OutOfMemory {
         /// How much it asked for.
         bytes: usize,

@@ -4,7 +4,7 @@
 //! target, compiler. Processes may share the folder; one that other users can write to is not used.
 //!
 //! Sets that were compiled beforehand have the same format, and are only read. Their names say nothing about the compiler:
-//! whatever is installed, an entry is used if it was made of the very same text. It may have been made for a target
+//! whatever is installed, an entry is used if it was compiled from exactly the same text. It may have been made for a target
 //! without its features (`gfx942`): such code runs on devices with any (`gfx942:sramecc+:xnack-`).
 //!
 //! The cache never fails a compilation: what goes wrong with a file costs a warning.

@@ -1,5 +1,5 @@
-//! Steps that between them launch every kernel, in the types that models use most: what compilers are tried on, and what
-//! can be compiled before anyone asks.
+//! Steps that between them launch every kernel, in the types that models use most: compilers are tested
+//! with them, and they can be compiled ahead of time.
 use graph::{
     DType, Prim, Step, View,
     expr::{Binary, Expr, Unary},

@@ -35,7 +35,7 @@ pub struct Program {
 #[derive(Clone, Copy)]
 pub struct Address(pub *mut u8);
 
-// SAFETY: an address is a number; whoever reads or writes there says why that is right.
+// SAFETY: an address is a number; code that reads or writes there justifies it.
 unsafe impl Send for Address {}
 // SAFETY: as above.
 unsafe impl Sync for Address {}

@@ -5,6 +5,7 @@ mod links;
 mod plots;
 mod promises;
 mod sizes;
+mod words;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -62,8 +63,9 @@ pub fn write(workspace: &Workspace) -> Result<()> {
     check(workspace).map(|_| ())
 }
 
-/// Checks that generated pages say what would be written, that SUMMARY.md has every page, that Rust and C++ are quoted from files, that links lead somewhere, and
-/// that promises name tests; builds the book where mdbook is installed.
+/// Checks that generated pages are up to date, that SUMMARY.md has every page, that Rust and C++ are quoted from files, that links
+/// lead somewhere, that promises name tests, and that no text has a phrase that the lexicon tells to avoid; builds the book if
+/// mdbook is installed.
 ///
 /// # Errors
 /// Lists everything that is wrong.
@@ -90,9 +92,10 @@ fn check(workspace: &Workspace) -> Result<usize> {
     faults.extend(excerpts::faults(workspace, &pages)?);
     faults.extend(missing_in_summary(workspace, &pages)?);
     faults.extend(promises::faults(workspace)?);
+    faults.extend(words::faults(workspace)?);
     if !faults.is_empty() {
         bail!(
-            "the documents are not whole\n  {}\n  help: cargo xtask docs writes what is generated",
+            "the documentation has faults\n  {}\n  help: cargo xtask docs writes what is generated",
             faults.join("\n  ")
         );
     }

@@ -1,4 +1,4 @@
-//! Plots of the tables in docs/performance.md: bars that cannot say anything else than the table beside them.
+//! Plots of the tables in docs/performance.md: the bars cannot differ from the table beside them.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -56,7 +56,7 @@ pub enum Origin {
 pub struct Lower<'g> {
     graph: &'g Graph,
     node: NodeId,
-    /// The planner must know what the node at hand makes.
+    /// The planner must know what this node produces.
     needed: bool,
     buffers: Vec<Buffer>,
     steps: Vec<Step>,
@@ -138,17 +138,17 @@ impl Lower<'_> {
         if self.needed { NEEDED_ELEMS } else { KNOWN_ELEMS }
     }
 
-    /// True if shapes depend on what the node at hand makes.
+    /// True if shapes depend on what this node produces.
     pub fn is_needed(&self) -> bool {
         self.needed
     }
 
-    /// An error of the node at hand.
+    /// An error of this node.
     pub fn invalid(&self, reason: impl Into<String>) -> LowerError {
         LowerError::Invalid { node: self.label(), reason: reason.into() }
     }
 
-    /// The bytes of a tensor that the node at hand makes or sees.
+    /// The bytes of a tensor that this node reads or writes.
     ///
     /// # Errors
     /// They are more than any memory has.
@@ -156,7 +156,7 @@ impl Lower<'_> {
         shape::bytes(shape, dtype).ok_or_else(|| LowerError::Overflow { node: self.label(), shape: shape.to_vec() })
     }
 
-    /// The node at hand, as its operator and name.
+    /// This node, as its operator and name.
     fn label(&self) -> String {
         self.graph.nodes().get(self.node.0 as usize).map_or_else(String::new, |node| node.label())
     }

@@ -1,5 +1,4 @@
-//! Of a decoder's logits the rows that are read: what stands behind the last attention works on the last token of each
-//! sequence alone.
+//! Computes only the logits that are read: everything after the last attention works on the last token of each sequence.
 use std::sync::Arc;
 
 use crate::{
@@ -176,7 +175,7 @@ mod tests {
         pass::testing::{Build, names, row},
     };
 
-    /// A decoder in the making: tokens, and their attention.
+    /// Builds a decoder: tokens, and their attention.
     struct Decoder {
         build: Build,
         x: ValueId,

@@ -1,8 +1,8 @@
 //! Passes: the same partition in fewer nodes, before any shape is known.
 //!
 //! They run once per partition, in the order of [`PASSES`]. Each says how often it changed something; after each, debug
-//! builds check the graph against its spec ([`Graph::verify`]) and name the pass that broke it. Whoever wants to see the
-//! graph after each pass watches the run.
+//! builds check the graph against its spec ([`Graph::verify`]) and name the pass that broke it. A caller that wants to see the
+//! graph after each pass gives a `watch` function.
 //!
 //! A pattern takes only nodes whose results nobody else reads, and leaves a node that knows its parts: where the shapes at
 //! hand are not what the pattern stands for, these are lowered as they were written.

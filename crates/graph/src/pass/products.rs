@@ -128,7 +128,7 @@ fn merge(graph: &mut Graph, group: &[Product], gone: &mut [bool]) -> Option<()> 
     let outputs = sums.iter().map(|node| node.outputs[0]).collect();
     group.iter().for_each(|product| gone[product.node.0 as usize] = true);
     biases.iter().for_each(|bias| gone[bias.sum.0 as usize] = true);
-    // The first of the sums stands behind its product, and before all that reads any of them.
+    // The first of the sums comes after its product, and before everything that reads one of them.
     for (id, node) in [
         (group[0].node, Node { outputs: vec![Some(whole)], ..product }),
         (first, Node { name, op: Arc::new(BiasedParts { parts }), inputs: vec![Some(whole), Some(row)], outputs }),

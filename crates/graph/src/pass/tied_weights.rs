@@ -1,9 +1,9 @@
 //! Large constants that are the same are held once.
 //!
-//! Constants with equal bytes share them. A table whose rows are gathered is read in the matrix of a product that is its
-//! transpose: a decoder whose head is tied to its embedding comes as such a pair, for ONNX Runtime computes the transpose
-//! before anybody is asked. The matrix stays as its product likes it, which reads all of it in each run; a gather then takes
-//! columns of it, element by element, but only as many as there are tokens.
+//! Constants with equal bytes share them. A table whose rows are gathered is read from the matrix of a product that is its
+//! transpose. A decoder whose head is tied to its embedding contains such a pair, because ONNX Runtime computes the transpose
+//! before any provider is asked. The matrix keeps the layout of its product, which reads all of it in each run. The gather then
+//! reads columns of it, element by element, but only one column per token.
 use std::collections::{HashMap, hash_map::Entry};
 
 use bytemuck::Pod;

@@ -33,7 +33,7 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
     made.into_iter().find_map(|(producer, view)| Some((producer, fuse(steps[producer].as_ref()?, consumer, view)?)))
 }
 
-/// The product that makes all of a view's buffer for nobody else than the step at `at`.
+/// The product that writes all of a view's buffer, if only the step at `at` reads it.
 fn product_of(steps: &[Option<Step>], at: usize, view: &View, uses: &Uses, draft: &Draft) -> Option<usize> {
     let buffer = &draft.buffers[view.buffer.0 as usize];
     let made = uses.maker_for(at, view)?;

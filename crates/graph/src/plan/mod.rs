@@ -60,7 +60,7 @@ pub(crate) const APPEND_ATTENTION: &str = "append-attention";
 /// The stage that runs only for devices that want it ([`Selection::with_channels_last`]).
 pub(crate) const CHANNELS_LAST: &str = "channels-last";
 
-/// Sees a plan in the making after each stage: the stage's name, and its text, which is written only if it is shown.
+/// Called after each stage of planning with the stage's name and its text, which is formatted only if it is shown.
 pub type Watch<'w> = dyn FnMut(&'static str, &dyn fmt::Display) + 'w;
 
 /// Where a buffer lies.
@@ -188,7 +188,7 @@ impl Plan {
 /// What a stage does.
 type Work<'w> = &'w mut dyn FnMut(&mut Draft);
 
-/// A plan in the making: every output is a buffer of its own.
+/// A plan under construction: every output is a buffer of its own.
 pub(crate) struct Draft {
     pub buffers: Vec<Buffer>,
     pub steps: Vec<Step>,

@@ -1,4 +1,4 @@
-//! Who makes and who reads each buffer of a plan in the making.
+//! Which steps write and read each buffer of a draft plan.
 use crate::{Step, View, plan::Draft, prim::BufferId};
 
 /// How often each buffer is written and by whom, and how many steps read it. Merging two steps never adds a reader, so
@@ -27,7 +27,7 @@ impl Uses {
                 uses.last_writer[view.buffer.0 as usize] = Some(at);
             }
         }
-        // Whoever wants the outputs reads them too.
+        // The caller reads the outputs too.
         for buffer in &draft.output_buffers {
             uses.readers[buffer.0 as usize] += 1;
         }

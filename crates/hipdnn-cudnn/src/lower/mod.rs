@@ -61,7 +61,7 @@ struct Lowering {
     rank: usize,
     /// Whether data of three axes gets another one, between the channels and the last.
     inserts_axis: bool,
-    /// The compute type of the operation at hand.
+    /// The compute type of the current operation.
     compute: DataType,
 }
 

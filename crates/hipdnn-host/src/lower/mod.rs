@@ -43,7 +43,7 @@ struct Lowering {
     outputs: Vec<(ValueId, Port)>,
     /// What stands for each tensor so far.
     made: HashMap<i64, Made>,
-    /// The compute type of the operation at hand.
+    /// The compute type of the current operation.
     compute: Option<DType>,
     names: usize,
 }

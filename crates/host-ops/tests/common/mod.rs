@@ -163,7 +163,7 @@ impl Buffer {
     }
 }
 
-/// One step in the making.
+/// Builds one step.
 pub struct Case {
     step: Step,
     buffers: Vec<Buffer>,

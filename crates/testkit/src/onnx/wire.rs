@@ -1,6 +1,6 @@
 //! Protobuf's wire format, writing only.
 
-/// A message in the making.
+/// Builds a message.
 #[derive(Debug, Default)]
 pub(super) struct Message {
     bytes: Vec<u8>,
