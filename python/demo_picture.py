@@ -76,7 +76,7 @@ def digit(folder):
 
 
 def look(folder):
-    """The kitten where it can be had; `folder` takes the model that is made otherwise."""
+    """The kitten if it is available; otherwise a model is made in `folder`."""
     return kitten() if (COLLECTION / "models" / "squeezenet_fp16.onnx").exists() else digit(folder)
 
 

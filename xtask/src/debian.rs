@@ -193,7 +193,7 @@ impl Mirror {
 /// The mirror in apt's own sources.
 ///
 /// # Errors
-/// Why packages cannot be had here.
+/// Why packages are not available here.
 pub fn mirror() -> Result<Mirror, String> {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     if !release.lines().any(|line| line.trim() == "ID=debian") {

@@ -34,7 +34,7 @@ const LEFT_OUT: [&str; 3] = ["*libmigraphx_device*", "*libmigraphx_gpu*", "*/sha
 /// Python.
 ///
 /// # Errors
-/// When a test fails. Packages that cannot be had here are a skip.
+/// When a test fails. Packages that are not available here are a skip.
 pub fn run(context: &Context<'_>) -> Result<Outcome> {
     let migraphx = match Migraphx::unpacked(context.workspace) {
         Ok(migraphx) => migraphx,
@@ -75,7 +75,7 @@ impl Migraphx {
     /// Unpacks it where that has not been done yet.
     ///
     /// # Errors
-    /// Why it cannot be had here, in one line.
+    /// Why it is not available here, in one line.
     fn unpacked(workspace: &Workspace) -> Result<Self, String> {
         let folder = workspace.target().join("migraphx");
         Self::unpack(&folder).map_err(|error| {

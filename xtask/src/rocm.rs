@@ -54,7 +54,7 @@ const USERLANDS: [Userland; 3] = [
     },
 ];
 
-/// The runtimes that could be had here.
+/// The runtimes that are available here.
 pub struct Userlands {
     unpacked: Vec<(&'static Userland, PathBuf)>,
     /// Their names, and why others are not there.
@@ -62,7 +62,7 @@ pub struct Userlands {
 }
 
 impl Userlands {
-    /// Unpacks what is missing. One that cannot be had is left out, with the reason in the notes.
+    /// Unpacks what is missing. A runtime that is not available is left out, with the reason in the notes.
     pub fn unpack(workspace: &Workspace) -> Self {
         let mirror = match debian::mirror() {
             Ok(mirror) => mirror,
@@ -95,7 +95,7 @@ impl Userlands {
 /// Runs the driver tests of the `hip` crate in each userland, and compiles the kernels that are due there.
 ///
 /// # Errors
-/// When a test fails. A userland that cannot be had here is a skip.
+/// When a test fails. A userland that is not available here is a skip.
 pub fn drivers(context: &Context<'_>) -> Result<Outcome> {
     let (workspace, userlands) = (context.workspace, context.userlands()?);
     let shard = context.due(kernels::PARTS, 1);
@@ -122,7 +122,7 @@ pub fn drivers(context: &Context<'_>) -> Result<Outcome> {
 /// Creates sessions of ONNX Runtime on each userland's runtime, which finds no device.
 ///
 /// # Errors
-/// When a test fails. A userland that cannot be had here is a skip.
+/// When a test fails. A userland that is not available here is a skip.
 pub fn sessions(context: &Context<'_>) -> Result<Outcome> {
     let userlands = context.userlands()?;
     for (userland, folder) in &userlands.unpacked {

@@ -159,7 +159,7 @@ pub fn node_tests(workspace: &Workspace, python: &Python) -> Result<PathBuf> {
     let folder = workspace.target().join("onnx").join(ONNX_VERSION);
     match unpacked(&python.interpreter, "onnx", ONNX_VERSION, folder)? {
         RuntimeSource::Folder(folder) => Ok(folder),
-        RuntimeSource::Unavailable(reason) => bail!("onnx {ONNX_VERSION} cannot be had: {reason}"),
+        RuntimeSource::Unavailable(reason) => bail!("onnx {ONNX_VERSION} is not available: {reason}"),
         RuntimeSource::Environment => bail!("onnx {ONNX_VERSION} was not put into a folder of its own"),
     }
 }

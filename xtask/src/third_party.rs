@@ -18,7 +18,7 @@ const LIBRARY: &str = "onnxruntime_ep_openvino/libonnxruntime_providers_openvino
 /// Fetches the plugin and runs models on it through the umbrella, once per ONNX Runtime version.
 ///
 /// # Errors
-/// When a result is wrong. A plugin that cannot be had here is a skip.
+/// When a result is wrong. A plugin that is not available here is a skip.
 pub fn run(workspace: &Workspace, python: &Python, stage: &Stage) -> Result<Outcome> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Ok(Outcome::Skipped("the plugin is fetched for Linux x86-64 only".into()));
@@ -50,7 +50,7 @@ pub fn run(workspace: &Workspace, python: &Python, stage: &Stage) -> Result<Outc
 /// Fetches an ONNX Runtime with AMD's provider inside, and generates text with it: ours, then that one, then the CPU.
 ///
 /// # Errors
-/// When the order or a token is wrong. A package or a model that cannot be had here is a skip.
+/// When the order or a token is wrong. A package or a model that is not available here is a skip.
 pub fn legacy(workspace: &Workspace, python: &Python, stage: &Stage) -> Result<Outcome> {
     let (package, version) = LEGACY;
     let folder = match setup::third_party(workspace, python, package, version) {

@@ -131,7 +131,7 @@ impl HostPlan {
         Ok(unsafe { self.program.run(bindings, &*own.pool) }?)
     }
 
-    /// Records the work into a capture, with memory of its own: replays must not fail for want of it.
+    /// Records the work into a capture, with memory of its own, so that replays do not have to allocate.
     fn record(&self, device: &Device, stream: RawStream<'_>, bindings: Bindings, own: &Own) -> Outcome {
         let (program, pool) = (self.program.clone(), own.pool.clone());
         let memory = Mutex::new(program.memory()?);

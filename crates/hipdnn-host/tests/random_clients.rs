@@ -234,7 +234,7 @@ impl Client {
         }
     }
 
-    /// A heuristic, a configuration, a plan and a pack for a graph, as far as they can be had.
+    /// A heuristic, a configuration, a plan and a pack for a graph, as far as they can be made.
     fn plan(&mut self, graph: *mut c_void) -> Vec<Status> {
         let kinds = [
             D::ENGINEHEUR_DESCRIPTOR,

@@ -33,12 +33,12 @@ impl Clang {
     /// Finds clang, or fetches it.
     ///
     /// # Errors
-    /// Why it cannot be had here.
+    /// Why it is not available here.
     pub fn find(workspace: &Workspace) -> Result<Self, String> {
         let (words, linker) = if shell::succeeds(PROGRAM, &["--version"]) {
             (vec![PROGRAM.to_owned()], None)
         } else {
-            let [clang, lld] = unpack(workspace).map_err(|error| format!("{PROGRAM} cannot be had: {error:#}"))?;
+            let [clang, lld] = unpack(workspace).map_err(|error| format!("{PROGRAM} is not available: {error:#}"))?;
             (clang, Some([lld, ["-flavor", "gnu"].map(str::to_owned).to_vec()].concat()))
         };
         let text = shell::capture_stdout(started(&words).arg("--version"))

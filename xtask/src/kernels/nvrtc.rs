@@ -18,7 +18,7 @@ const TARGET: &str = "sm_90";
 /// Compiles the kernels that are due for the CUDA twin.
 ///
 /// # Errors
-/// A text does not compile. A package that cannot be had is a skip.
+/// A text does not compile. A package that is not available is a skip.
 pub fn run(context: &Context<'_>) -> Result<Outcome> {
     let folder = match setup::third_party(context.workspace, context.python()?, PACKAGE, VERSION)? {
         RuntimeSource::Folder(folder) => folder,

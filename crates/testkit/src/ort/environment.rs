@@ -215,7 +215,7 @@ impl Allocator<'_> {
     /// Allocates and frees `bytes` at once; gives the address that was used.
     ///
     /// # Errors
-    /// When the memory cannot be had.
+    /// When the memory cannot be allocated.
     pub fn probe(&self, bytes: usize) -> Result<usize> {
         let mut address: *mut c_void = ptr::null_mut();
         // SAFETY: the allocator is alive and the out-pointer valid.

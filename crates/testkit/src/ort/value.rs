@@ -40,7 +40,7 @@ impl<'e> Value<'e> {
     /// A tensor of floats in the allocator's memory, with undefined content.
     ///
     /// # Errors
-    /// When the memory cannot be had.
+    /// When the memory cannot be allocated.
     pub fn empty(allocator: &Allocator<'e>, dims: &[i64]) -> Result<Self> {
         Self::allocate(allocator.runtime, allocator.raw.as_ptr(), dims)
     }
