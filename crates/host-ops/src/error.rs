@@ -1,11 +1,11 @@
-//! Why a step failed.
+//! Errors of a step.
 use graph::DType;
 
 /// Why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-// Exhaustive: whoever adds a variant decides in `exec::ExecError::kind` who is to blame.
+// Exhaustive: adding a variant means deciding in `exec::ExecError::kind` what caused it.
 pub enum OpError {
-    /// The primitive does not exist for this type here.
+    /// The primitive does not support this type here.
     #[error("{prim} of {dtype} is not supported on the host device")]
     Unsupported {
         /// The primitive.
@@ -13,7 +13,7 @@ pub enum OpError {
         /// The type of its output.
         dtype: DType,
     },
-    /// An index in the data points outside.
+    /// An index in the data is out of range.
     #[error("index {index} is out of range for an axis of {extent} elements")]
     IndexOutOfRange {
         /// The index.
@@ -21,10 +21,10 @@ pub enum OpError {
         /// The extent.
         extent: usize,
     },
-    /// A step's working memory could not be allocated.
-    #[error("could not allocate {bytes} bytes of working memory\n  help: run on smaller inputs")]
+    /// Scratch memory for the step could not be allocated.
+    #[error("could not allocate {bytes} bytes of scratch memory\n  help: run on smaller inputs")]
     OutOfMemory {
-        /// How much it asked for.
+        /// The size of the request.
         bytes: usize,
     },
 }

@@ -1,55 +1,55 @@
-//! Memory between steps.
+//! Scratch memory that is kept between steps.
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::OpError;
 
-/// Memory that lives from step to step: it grows to the largest request and stays.
+/// Memory kept from step to step: it grows to the largest request and is not freed until drop.
 #[derive(Default)]
 pub struct Scratch {
     words: Vec<u128>,
 }
 
 impl Scratch {
-    /// How much it holds.
+    /// Its current size.
     pub fn bytes(&self) -> usize {
         self.words.len() * size_of::<u128>()
     }
 
-    /// At least `count` elements of a plain type, with any contents. Where there is not that much memory it unwinds to
+    /// At least `count` elements of a plain type, with arbitrary contents. If the allocation fails, it unwinds to
     /// `or_no_memory`.
     pub fn get<T: Plain>(&mut self, count: usize) -> &mut [T] {
         let words = count.saturating_mul(size_of::<T>()).div_ceil(16);
         if self.words.len() < words {
-            // Running out of memory in `resize` would end the host's process.
+            // A failed allocation in `resize` would abort the host's process.
             if self.words.try_reserve_exact(words - self.words.len()).is_err() {
                 resume_unwind(Box::new(NoMemory { bytes: words.saturating_mul(16) }));
             }
             self.words.resize(words, 0);
         }
-        // SAFETY: the words hold at least that many bytes, 16-byte alignment is enough for any plain type, and every bit
-        // pattern is a value of it.
+        // SAFETY: the words hold at least that many bytes, 16-byte alignment is enough for any plain type, and every
+        // bit pattern is valid for it.
         unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), count) }
     }
 }
 
-/// How much memory could not be allocated.
+/// The size of the failed request.
 struct NoMemory {
     bytes: usize,
 }
 
-/// Does a step's work; an error if its scratch memory can't be had.
+/// Runs a step's work; returns an error if its scratch memory can't be allocated.
 pub(crate) fn or_no_memory(work: impl FnOnce() -> Result<(), OpError>) -> Result<(), OpError> {
-    // What an abandoned step leaves half done are its outputs, which nobody reads after an error.
+    // An abandoned step leaves only its outputs incomplete, and nothing reads them after an error.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|thrown| match thrown.downcast::<NoMemory>() {
         Ok(missing) => Err(OpError::OutOfMemory { bytes: missing.bytes }),
         Err(panic) => resume_unwind(panic),
     })
 }
 
-/// Types for which every bit pattern is a value and 16-byte alignment is enough.
+/// Types for which every bit pattern is valid and 16-byte alignment is enough.
 ///
 /// # Safety
-/// As said.
+/// Both must hold for the type.
 pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
@@ -76,7 +76,7 @@ mod tests {
                 Ok(())
             });
             let sentence = done.unwrap_err().to_string();
-            assert!(sentence.starts_with("could not allocate "), "{sentence}");
+            assert!(sentence.contains("bytes of scratch memory"), "{sentence}");
         }
         assert_eq!(scratch.get::<u64>(3).len(), 3);
     }

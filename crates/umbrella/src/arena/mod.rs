@@ -54,7 +54,7 @@ pub trait Source: Send + Sync {
     /// Gives a block of `bytes` bytes, which are never zero and always a multiple of 256.
     ///
     /// # Errors
-    /// When no block can be allocated. The arena then frees what it can and tries again.
+    /// When no block can be had. The arena then gives back what it can and asks once more.
     fn alloc(&self, bytes: usize) -> Result<Self::Block, Self::Error>;
 }
 
