@@ -1,7 +1,6 @@
-//! Times attention over caches on one thread: `cargo run --release -p host-ops --example attention_bench`.
+//! Benchmarks attention over caches on one thread: `cargo run --release -p host-ops --example attention_bench`.
 //!
-//! A step of one token reads the cache once, so it is compared with the memory that this takes; a prompt is compared with
-//! its multiplications.
+//! A step of one token reads the cache once, so it is measured in memory bandwidth; a prompt is measured in FLOP/s.
 use std::{error::Error, time::Instant};
 
 use graph::{
@@ -64,7 +63,7 @@ impl Case {
         for _ in 0..RUNS {
             let start = Instant::now();
             let mut cx = Context { parallel: &Serial, scratch: &mut scratch };
-            // SAFETY: every buffer has the bytes of its view, and nobody else uses it.
+            // SAFETY: every buffer has the bytes of its view, and nothing else uses it.
             unsafe { host_ops::run(&step, |buffer| starts[buffer.0 as usize], &mut cx)? };
             best = best.min(start.elapsed().as_secs_f64());
         }
@@ -85,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for case in cases {
         let seconds = case.seconds()?;
         let bytes = 2 * case.shared * case.length * case.size * case.dtype.bytes();
-        // A causal prompt needs half of its scores.
+        // A causal prompt computes half of its scores.
         let pairs = case.rows * case.length - case.rows * (case.rows - 1) / 2;
         let flops = 4 * case.heads * pairs * case.size;
         println!(

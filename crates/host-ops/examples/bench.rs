@@ -1,6 +1,6 @@
-//! How fast maps, reductions and softmax go through memory, on one thread.
+//! Memory throughput of maps, reductions and softmax on one thread.
 //!
-//! Prints gigabytes read and written per second: the best of several runs, each long enough to be measured.
+//! Prints gigabytes read and written per second: the best of several runs.
 use std::time::{Duration, Instant};
 
 use graph::{
@@ -108,7 +108,7 @@ fn report(name: &str, step: Step) {
     let mut scratch = Scratch::default();
     let mut cx = Context { parallel: &Serial, scratch: &mut scratch };
     let mut once = || {
-        // SAFETY: every view has a buffer of its own, with room for eight bytes per element.
+        // SAFETY: every view has its own buffer, with room for eight bytes per element.
         let result = unsafe { host_ops::run(&step, |id| bases[id.0 as usize], &mut cx) };
         if let Err(error) = result {
             eprintln!("{name}: {error}");

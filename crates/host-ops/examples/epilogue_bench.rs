@@ -1,4 +1,5 @@
-//! What an epilogue costs beside the product alone and beside a map of its own, on one thread: the best of many runs.
+//! The cost of an epilogue compared with the product alone and with a separate map, on one thread: the best of many
+//! runs.
 use std::time::{Duration, Instant};
 
 use graph::{

@@ -1,4 +1,4 @@
-//! How fast products and convolutions are: `cargo run --release -p host-ops --example gemm_bench -- [threads]`.
+//! Benchmarks matrix products and convolutions: `cargo run --release -p host-ops --example gemm_bench -- [threads]`.
 use std::time::Instant;
 
 use graph::{
@@ -8,7 +8,7 @@ use graph::{
 };
 use host_ops::{Context, Parallel, Scratch};
 
-/// Threads for the length of one call; the cost of starting them is part of the times.
+/// Threads that live for one call; the cost of starting them is part of the times.
 struct Threads(usize);
 
 impl Parallel for Threads {
@@ -81,7 +81,7 @@ fn matmul(m: usize, n: usize, k: usize, parallel: &dyn Parallel) {
     bench(&format!("matmul {m}x{k} · {k}x{n}"), prim, &[&[1, m, k], &[1, k, n]], &[1, m, n], flops, parallel);
 }
 
-/// Input and output channels, extent, kernel, stride; `groups` channels each for themselves where it is not 1.
+/// Input and output channels, extent, kernel, stride, groups.
 fn conv([c, m, extent, kernel, stride, groups]: [usize; 6], parallel: &dyn Parallel) {
     let pad = (kernel / 2) as isize;
     let out = (extent + 2 * pad as usize - kernel) / stride + 1;

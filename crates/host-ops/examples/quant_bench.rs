@@ -1,5 +1,5 @@
-//! How fast products with packed weights are, beside plain ones, on one thread:
-//! `cargo run --release -p host-ops --example quant_bench`.
+//! Benchmarks products with packed weights against plain ones, on one thread: `cargo run --release -p host-ops
+//! --example quant_bench`.
 use std::time::Instant;
 
 use graph::{
@@ -14,13 +14,13 @@ fn view(buffer: u32, dtype: DType, shape: &[usize]) -> View {
     View { buffer: BufferId(buffer), dtype, shape: shape.into(), strides: dense_strides(shape), offset: 0 }
 }
 
-/// Seconds that this thread has run so far: other work on the machine does not count.
+/// CPU seconds of this thread so far: other work on the machine does not count.
 fn thread_seconds() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     Some(text.split_whitespace().next()?.parse::<f64>().ok()? / 1e9)
 }
 
-/// Mean seconds of a step, of this thread's own time where the system tells it.
+/// Mean seconds of a step, in CPU time of this thread if the system reports it.
 fn mean(step: &Step, addresses: &[*mut u8], pool: &Pool) -> f64 {
     let mut scratch = Scratch::default();
     let mut cx = Context { parallel: pool, scratch: &mut scratch };
@@ -31,7 +31,7 @@ fn mean(step: &Step, addresses: &[*mut u8], pool: &Pool) -> f64 {
         if run == 1 {
             begin = now();
         }
-        // Asking for the time takes as long as a small step.
+        // Reading the clock takes as long as a small step.
         if run % 16 == 1 && now() - begin > 0.2 {
             return (now() - begin) / f64::from(run - 1);
         }

@@ -3,7 +3,7 @@ use graph::prim::{Activation, ActivationKind};
 
 use crate::{real::Real, simd::vectorised};
 
-/// Bounds values to ±clip, if there is one, then activates them.
+/// Clips values to ±clip, if there is one, then applies the activation.
 pub(crate) fn activate<C: Real>(activation: Activation, clip: Option<f32>, values: &mut [C]) {
     if let Some(clip) = clip {
         bound(values, C::of(-clip), C::of(clip));
@@ -38,7 +38,7 @@ vectorised! {
             }),
             ActivationKind::Elu => each(values, |x| if x < zero { alpha.times(x.expm1()) } else { x }),
             ActivationKind::Softsign => each(values, |x| x.over(one.plus(x.absolute()))),
-            // ln(1 + e^x) without overflow: the larger of x and 0, plus what is left.
+            // ln(1 + e^x) without overflow: max(x, 0) plus the rest.
             ActivationKind::Softplus => each(values, |x| {
                 let left = zero.minus(x.absolute()).exp().ln_1p();
                 if x > zero { x.plus(left) } else { left }

@@ -1,4 +1,4 @@
-//! The epilogues that most products have, without an interpreter: scale, add, bound, quantise.
+//! The most common epilogues of products, without an interpreter: scale, add, clamp, quantise.
 use graph::{
     DType, Scalar,
     expr::{Binary, Expr, Node, Ref, Unary},
@@ -6,10 +6,10 @@ use graph::{
 
 use crate::{microkernel::Compute, simd::vectorised};
 
-/// Elements that are held in registers.
+/// Elements kept in registers.
 const LANES: usize = 16;
 
-/// What one element is multiplied with or to: nothing, a number, or an operand's element.
+/// A factor or summand: none, a number, or an operand's element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Term {
     None,
@@ -17,7 +17,7 @@ enum Term {
     Operand(usize),
 }
 
-/// `bounded(x · scale + first + second)`, then quantised where asked.
+/// `clamp(x · scale + first + second)`, then optionally quantised.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Affine {
     scale: Term,
@@ -27,7 +27,7 @@ pub(crate) struct Affine {
     quantize: Option<Quantize>,
 }
 
-/// `bounded(round(x · factor or x / divisor) + zero)` as a byte.
+/// `clamp(round(x · factor or x / divisor) + zero)` as a byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Quantize {
     factor: f32,
@@ -43,11 +43,11 @@ struct Quantize {
 pub(crate) enum Along {
     /// One number.
     Uniform(f32),
-    /// As many neighbours as the row has.
+    /// As many contiguous elements as the row has.
     Row(*const f32),
 }
 
-/// How far an expression was understood: each stage may come once, in this order.
+/// How far an expression was matched: each stage may occur once, in this order.
 #[derive(PartialEq, PartialOrd, Clone, Copy)]
 enum Stage {
     Scale,
@@ -64,7 +64,7 @@ enum Stage {
 }
 
 impl Affine {
-    /// The expression in this form, if it has it; sums come as `from`, the output is of type `to`.
+    /// The expression in this form, if it matches; sums have type `from`, the output has type `to`.
     pub(crate) fn new(expr: &Expr, from: DType, to: DType) -> Option<Self> {
         let bytes = matches!(to, DType::U8 | DType::I8);
         if !matches!(from, DType::F32 | DType::I32) || !(bytes || to == DType::F32) {
@@ -158,7 +158,7 @@ impl Affine {
         let is_last = value.is_some_and(|value| usize::from(value) + 1 == nodes.len());
         let in_range = quantize.low >= range(to).0 && quantize.high <= range(to).1;
         if bytes {
-            // Casts of what is out of range are the interpreter's.
+            // The interpreter handles casts of out-of-range values.
             if stage != Stage::Byte || !in_range {
                 return None;
             }
@@ -169,7 +169,8 @@ impl Affine {
         (is_last && expr.result() == to).then_some(affine)
     }
 
-    /// A row, or a part of one, that is ready to be computed. `first` makes of a sum what the product would have stored.
+    /// A row, or a part of one, that is ready to be computed. `first` turns a sum into what the product would have
+    /// stored.
     pub(crate) fn segment<C: Compute>(
         &self,
         sums: &[C],
@@ -210,13 +211,13 @@ impl Affine {
         segment
     }
 
-    /// The bounds, if that is all there is to do.
+    /// The bounds, if the epilogue only clamps.
     pub(crate) fn bounds(&self) -> Option<(f32, f32)> {
         let is_all = self.scale == Term::None && self.terms == [Term::None; 2] && self.quantize.is_none();
         is_all.then_some((self.low, self.high))
     }
 
-    /// The operand that elements are multiplied with, if there is one; it must be the same along a row.
+    /// The operand that elements are multiplied with, if there is one; it must be constant along a row.
     pub(crate) fn factor(&self) -> Option<usize> {
         if let Term::Operand(operand) = self.scale { Some(operand) } else { None }
     }
@@ -224,7 +225,8 @@ impl Affine {
     /// Computes segments.
     ///
     /// # Safety
-    /// Each segment's memory is there: sums, rows of operands, and an output of the expression's type that is its own.
+    /// Each segment's memory is valid: sums, rows of operands, and an output of the expression's type that nothing else
+    /// uses.
     pub(crate) unsafe fn run<C: Compute + Single>(&self, segments: &[Segment<C>]) {
         match &self.quantize {
             None => to_singles(segments, self.low, self.high),
@@ -238,25 +240,25 @@ impl Affine {
 pub(crate) struct Segment<C> {
     sums: *const C,
     count: usize,
-    /// What makes of a sum what the product would have stored.
+    /// The factor that turns a sum into what the product would have stored.
     alpha: f32,
     bias: C,
     factor: f32,
     addend: f32,
-    /// Null where there is none.
+    /// Null if unused.
     rows: [*const f32; 2],
     last: f32,
     out: *mut u8,
 }
 
 impl<C: Compute + Single> Segment<C> {
-    /// Some neighbours before they are bounded.
+    /// Some contiguous elements before they are clamped.
     ///
     /// # Safety
-    /// The segment's memory is there, that far.
+    /// The segment's memory is valid that far.
     #[inline(always)]
     unsafe fn values<const N: usize>(&self, at: usize) -> [f32; N] {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let sums = unsafe { self.sums.add(at).cast::<[C; N]>().read_unaligned() };
         let mut values = [0.0; N];
         for (value, sum) in values.iter_mut().zip(sums) {
@@ -264,7 +266,7 @@ impl<C: Compute + Single> Segment<C> {
         }
         for row in self.rows {
             if !row.is_null() {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 let row = unsafe { row.add(at).cast::<[f32; N]>().read_unaligned() };
                 for (value, term) in values.iter_mut().zip(row) {
                     *value += term;
@@ -278,12 +280,12 @@ impl<C: Compute + Single> Segment<C> {
     }
 }
 
-/// The least and the largest number of a type of bytes.
+/// The smallest and the largest value of a byte type.
 const fn range(dtype: DType) -> (f32, f32) {
     if matches!(dtype, DType::I8) { (-128.0, 127.0) } else { (0.0, 255.0) }
 }
 
-/// A sum as a single-precision number.
+/// A sum as an `f32`.
 pub(crate) trait Single: Copy {
     fn single(self) -> f32;
 }
@@ -302,7 +304,7 @@ impl Single for i32 {
     }
 }
 
-// Those for which there is no such epilogue; [`Affine::new`] sees to it.
+// These types never have such an epilogue; [`Affine::new`] makes sure of it.
 impl Single for f64 {
     fn single(self) -> f32 {
         self as f32
@@ -315,12 +317,12 @@ impl Single for i64 {
     }
 }
 
-/// What the loops need of a sum.
+/// What the loops need from a sum.
 trait Sum: Compute + Single {}
 
 impl<C: Compute + Single> Sum for C {}
 
-/// The value within bounds; what is no number stays so.
+/// Clamps a value; NaN stays NaN.
 #[inline(always)]
 pub(crate) fn bounded(value: f32, low: f32, high: f32) -> f32 {
     let value = if value < low { low } else { value };
@@ -330,10 +332,10 @@ pub(crate) fn bounded(value: f32, low: f32, high: f32) -> f32 {
 // Plain loops without closures: a closure is not compiled for the wide vectors of the function that calls it.
 
 /// # Safety
-/// The segment's memory is there, that far.
+/// The segment's memory is valid that far.
 #[inline(always)]
 unsafe fn store_singles<C: Sum, const N: usize>(segment: &Segment<C>, at: usize, low: f32, high: f32) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut values = segment.values::<N>(at);
         for value in &mut values {
@@ -364,10 +366,10 @@ vectorised! {
 }
 
 /// # Safety
-/// The segment's memory is there, that far.
+/// The segment's memory is valid that far.
 #[inline(always)]
 unsafe fn store_bytes<C: Sum, const N: usize>(segment: &Segment<C>, at: usize, low: f32, high: f32, last: &Quantize) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut values = segment.values::<N>(at);
         for value in &mut values {
@@ -376,7 +378,7 @@ unsafe fn store_bytes<C: Sum, const N: usize>(segment: &Segment<C>, at: usize, l
         }
         let mut bytes = [0u8; N];
         for (byte, value) in bytes.iter_mut().zip(values) {
-            // Within a byte's range, so that the low byte of the integer is the byte itself.
+            // Within a byte's range, so the low byte of the integer is the result.
             *byte = whole(bounded(value.round_ties_even() + last.zero, last.low, last.high)) as u8;
         }
         segment.out.add(at).cast::<[u8; N]>().write_unaligned(bytes);
@@ -403,11 +405,11 @@ vectorised! {
     }
 }
 
-/// The whole number; zero for what is none. Unlike a saturating conversion it becomes one instruction.
+/// Converts to an integer; NaN gives zero. Unlike a saturating conversion, this compiles to one instruction.
 #[inline(always)]
 fn whole(value: f32) -> i32 {
     let value = if value.abs() < 1024.0 { value } else { 0.0 };
-    // SAFETY: a number below 1024.
+    // SAFETY: the absolute value is below 1024.
     unsafe { value.to_int_unchecked() }
 }
 

@@ -1,4 +1,4 @@
-//! New rows behind those of a cache.
+//! Appends new rows to a cache.
 use graph::{DType, prim::Append};
 
 use crate::{
@@ -7,10 +7,10 @@ use crate::{
     rotary::{HeadPlace, Heads, Turn},
 };
 
-/// Where the axes of tokens are: batch, row, head and element of `[batch, heads, rows, size]`.
+/// The axes of batch, row, head and element in `[batch, heads, rows, size]`.
 const BY_HEAD: [usize; 4] = [0, 2, 1, 3];
 
-/// Bytes that are worth a task.
+/// Minimum number of bytes per task.
 const GRAIN_BYTES: usize = 64 * 1024;
 
 pub(crate) fn run(
@@ -51,7 +51,7 @@ pub(crate) fn run(
         }
         _ => return Err(OpError::Unsupported { prim: "append", dtype: keys.dtype() }),
     };
-    // Nothing is written unless all of it fits: a cache that is updated in place stays as it was.
+    // Nothing is written unless everything fits: a cache that is updated in place stays unchanged on error.
     bounds.result()?;
     if let Some((turn, queries, keys, turned)) = &turn {
         let of = |out: TensorMut<'_>, [at, row, head]: HeadPlace| {
@@ -59,7 +59,7 @@ pub(crate) fn run(
             let elems: isize = places.map(|(at, &stride)| at as isize * stride).sum();
             (out.start().wrapping_offset(elems * out.dtype().bytes() as isize), out.strides()[3])
         };
-        // SAFETY: the outputs belong to this step, and what is filled was checked against the cache's extents.
+        // SAFETY: the outputs belong to this step, and the filled lengths were checked against the cache's extents.
         unsafe {
             turn.run(queries, &|place| of(*turned, place), &bounds, cx);
             turn.run(keys, &|[at, row, head]| of(present_keys, [at, filled(at) + row, head]), &bounds, cx);
@@ -74,7 +74,7 @@ pub(crate) fn run(
         let bytes = moved * out.shape()[3] * out.dtype().bytes();
         cx.parallel.ranges(batch * heads, (GRAIN_BYTES / bytes.max(1)).max(1), |range| {
             for row in range {
-                // SAFETY: what is filled was checked against all extents, and each head belongs to one task.
+                // SAFETY: the filled lengths were checked against all extents, and each head belongs to one task.
                 unsafe { part.head(row / heads, row % heads, filled(row / heads)) };
             }
         });
@@ -85,9 +85,9 @@ pub(crate) fn run(
 /// Keys or values.
 struct Part<'a> {
     new: Tensor<'a>,
-    /// What is new is in the output already.
+    /// The new rows are already in the output.
     is_there: bool,
-    /// The past, where it is copied.
+    /// The past, if it has to be copied.
     past: Option<Tensor<'a>>,
     out: TensorMut<'a>,
     in_place: bool,
@@ -97,7 +97,8 @@ impl Part<'_> {
     /// Writes one head of one batch.
     ///
     /// # Safety
-    /// `before` and the new rows fit the output, `before` fits the past, and nobody else uses the head's part of the output.
+    /// `before` and the new rows fit the output, `before` fits the past, and nothing else uses the head's part of the
+    /// output.
     unsafe fn head(&self, batch: usize, head: usize, before: usize) {
         let bytes = self.out.dtype().bytes();
         let &[_, _, total, size] = self.out.shape() else { return };
@@ -109,7 +110,7 @@ impl Part<'_> {
         if let Some(past) = &self.past {
             let from = past.start().wrapping_offset(place(past.strides(), 0));
             if past.strides()[3] == 1 && past.strides()[2] == size as isize {
-                // SAFETY: rows of both lie one behind the other, and the two do not overlap.
+                // SAFETY: the rows of both are contiguous, and the two do not overlap.
                 unsafe { std::ptr::copy_nonoverlapping(from, to(0), before * size * bytes) };
             } else {
                 for row in 0..before {
@@ -121,27 +122,27 @@ impl Part<'_> {
         }
         for row in if self.is_there { 0..0 } else { 0..rows } {
             let from = self.new.start().wrapping_offset(place(self.new.strides(), row));
-            // SAFETY: the caller says so.
+            // SAFETY: guaranteed by the caller.
             unsafe { copy_row(from, self.new.strides()[3], to(before + row), size, bytes) };
         }
         if !self.in_place {
             let end = before + rows;
-            // SAFETY: the caller says so.
+            // SAFETY: guaranteed by the caller.
             unsafe { std::ptr::write_bytes(to(end), 0, (total - end) * size * bytes) };
         }
     }
 }
 
 /// # Safety
-/// Both rows can be used, and do not overlap.
+/// Both rows are valid and do not overlap.
 unsafe fn copy_row(from: *const u8, stride: isize, to: *mut u8, count: usize, bytes: usize) {
     if stride == 1 || count == 1 {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         return unsafe { std::ptr::copy_nonoverlapping(from, to, count * bytes) };
     }
     for at in 0..count {
         let from = from.wrapping_offset(at as isize * stride * bytes as isize);
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::ptr::copy_nonoverlapping(from, to.wrapping_add(at * bytes), bytes) };
     }
 }

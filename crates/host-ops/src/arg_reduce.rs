@@ -7,9 +7,9 @@ use crate::{
     rows::Rows,
 };
 
-/// Elements that are worth a task.
+/// Minimum number of elements per task.
 const GRAIN: usize = 16 * 1024;
-/// Elements looked at together.
+/// Elements processed at a time.
 const CHUNK: usize = 512;
 
 pub(crate) fn run(
@@ -27,7 +27,7 @@ pub(crate) fn run(
 
 fn search_as<N: Number>(search: &ArgReduce, x: &Tensor<'_>, y: &TensorMut<'_>, cx: &mut Context<'_>) {
     let kept = x.shape().len() - 1;
-    // The output may keep the last axis as an extent of one.
+    // The output may keep the last axis with extent one.
     let mut strides: smallvec::SmallVec<[isize; 6]> = y.strides().iter().copied().take(kept).collect();
     strides.push(0);
     let rows = Rows::new(x.shape(), 1, &[x.strides(), &strides]);
@@ -35,7 +35,7 @@ fn search_as<N: Number>(search: &ArgReduce, x: &Tensor<'_>, y: &TensorMut<'_>, c
         for row in range {
             let index = best(search, &rows, x, row, read_first::<N>(&rows, x, row));
             let to = y.as_ptr::<i64>().wrapping_offset(rows.offset(1, row));
-            // SAFETY: the element lies within the output, and each row belongs to one task.
+            // SAFETY: the element is within the output, and each row belongs to one task.
             unsafe { to.write(index as i64) };
         }
     });
@@ -47,7 +47,7 @@ fn read_first<N: Number>(rows: &Rows, x: &Tensor<'_>, row: usize) -> [N; 1] {
     first
 }
 
-/// The index of the best element of a row. A NaN is better than any number, as NumPy has it.
+/// The index of the best element of a row. NaN beats any number, as in NumPy.
 fn best<N: Number>(search: &ArgReduce, rows: &Rows, x: &Tensor<'_>, row: usize, [first]: [N; 1]) -> usize {
     let (mut best, mut index) = (first, 0);
     let mut memory = [first; CHUNK];

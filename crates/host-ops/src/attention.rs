@@ -1,13 +1,13 @@
-//! Attention in one step: rows of scores live in scratch memory only.
+//! Attention in one step: only scratch memory holds rows of scores.
 //!
-//! The host device plans attention as separate products, which its matrix code does faster. This is for devices that plan
-//! it as one step and have no code for a case, and the reference that their code is held against.
+//! The host device plans attention as separate products, for which its matrix code is faster. This code is for devices
+//! that plan it as one step but lack a kernel for a case, and it is the reference for their kernels.
 use graph::{DType, Scalar, prim::Attention};
 use smallvec::SmallVec;
 
 use crate::{Context, OpError, Tensor, TensorMut, number::Number, rows::ranges_with};
 
-/// Multiplications that are worth a task.
+/// Minimum number of multiplications per task.
 const GRAIN: usize = 32 * 1024;
 
 pub(crate) fn run(
@@ -54,7 +54,7 @@ pub(crate) fn run(
             let strides = out.strides();
             let place: isize = index.iter().zip(strides).map(|(&at, stride)| at as isize * stride).sum();
             let to = out.start().wrapping_offset(place * out.dtype().bytes() as isize);
-            // SAFETY: the row lies within the view, and each belongs to one task.
+            // SAFETY: the row is within the view, and each row belongs to one task.
             unsafe { f32::store(out.dtype(), to, strides[strides.len() - 1], result) };
         }
     });
@@ -78,7 +78,7 @@ fn matrix_strides(tensor: &Tensor<'_>) -> [isize; 2] {
     [strides[strides.len() - 2], strides[strides.len() - 1]]
 }
 
-/// Reads elements of a batch, from `start` on and `step` apart.
+/// Reads elements of a batch, starting at `start` with stride `step`.
 fn row_of(tensor: &Tensor<'_>, batch: usize, start: isize, step: isize, out: &mut [f32]) {
     let at = match tensor.strides() {
         [outer, inner, _, _] => {
@@ -89,7 +89,7 @@ fn row_of(tensor: &Tensor<'_>, batch: usize, start: isize, step: isize, out: &mu
     };
     let offset = at + start;
     let from = tensor.start().wrapping_offset(offset * tensor.dtype().bytes() as isize);
-    // SAFETY: the elements lie within the view.
+    // SAFETY: the elements are within the view.
     unsafe { f32::load(tensor.dtype(), from, step, out) };
 }
 
@@ -108,7 +108,7 @@ fn score_of(attention: &Attention, product: f32, operands: &[Tensor<'_>], index:
 
 /// An element of any type.
 fn scalar(dtype: DType, from: *const u8) -> Scalar {
-    // SAFETY: callers give the address of an element of that type.
+    // SAFETY: callers pass the address of an element of that type.
     unsafe {
         match dtype {
             DType::F64 => {

@@ -1,5 +1,5 @@
-//! Attention over caches, one block of keys after the other: the softmax is rescaled as larger scores turn up, so that
-//! scores of one block are all that is ever stored.
+//! Attention over caches, block by block: the softmax is rescaled whenever a larger score appears, so only the scores
+//! of one block are stored (as in flash attention).
 use std::ops::Range;
 
 use graph::{
@@ -16,13 +16,13 @@ use crate::{
     tiles,
 };
 
-/// Rows of queries that share what is read of keys and values.
+/// Query rows that share each read of keys and values.
 const ROWS: usize = 64;
-/// Keys of a block.
+/// Keys per block.
 const KEYS: usize = 128;
-/// Rows from which on it pays to turn keys into columns: products then need no sums across a vector.
+/// From this many rows on it pays to transpose the keys: products then need no horizontal sums.
 const MANY_ROWS: usize = 8;
-/// Multiplications that are worth a task.
+/// Minimum number of multiplications per task.
 const GRAIN: usize = 64 * 1024;
 
 pub(crate) fn run(
@@ -57,7 +57,7 @@ pub(crate) fn run(
     ranges_with::<u8>(cx, batch * shared * blocks, grain, bytes, |range, mut scratch| {
         let mut memory = Memory::carve(&mut scratch, most, size, width);
         for block in range {
-            // The last rows of a causal prompt have most to do, so they come first.
+            // The last rows of a causal prompt have the most work, so they come first.
             let (at, block) = (block / blocks, blocks - 1 - block % blocks);
             let (batch, head) = (at / shared, at % shared);
             // SAFETY: the view is `[batch]`.
@@ -69,9 +69,9 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// What one task works in.
+/// The working memory of one task.
 struct Memory<'a> {
-    /// Queries `[rows, size]`, times the factor.
+    /// Scaled queries `[rows, size]`.
     queries: &'a mut [f32],
     /// Scores, then weights `[rows, KEYS]`.
     scores: &'a mut [f32],
@@ -81,9 +81,9 @@ struct Memory<'a> {
     largest: &'a mut [f32],
     /// The sum of each row's weights.
     weights: &'a mut [f32],
-    /// Keys or values of a block in single precision.
+    /// Keys or values of a block, as f32.
     block: &'a mut [f32],
-    /// Keys of a block as columns `[size, KEYS]`.
+    /// Keys of a block, transposed `[size, KEYS]`.
     columns: &'a mut [f32],
     /// The bias of a row.
     bias: &'a mut [f32],
@@ -130,7 +130,7 @@ impl Work<'_> {
         start.min(total)..end.min(total)
     }
 
-    /// Some tokens of the heads that share a head of keys.
+    /// Computes some tokens of the heads that share a key head.
     fn block(&self, batch: usize, shared: usize, tokens: Range<usize>, before: usize, memory: &mut Memory<'_>) {
         let (size, width) = (self.q.shape()[3], self.v.shape()[3]);
         let rows = tokens.len() * self.group;
@@ -190,12 +190,12 @@ impl Work<'_> {
             let strides = self.out.strides();
             let place = offset(strides, &[batch, head(row), token(row)]);
             let to = self.out.start().wrapping_offset(place * self.out.dtype().bytes() as isize);
-            // SAFETY: the row lies within the view, and belongs to one task.
+            // SAFETY: the row is within the view, and belongs to one task.
             unsafe { f32::store(self.out.dtype(), to, strides[3], sums) };
         }
     }
 
-    /// Products become scores.
+    /// Turns products into scores.
     fn adjust(&self, scores: &mut [f32], row: [usize; 3], first: usize, bias: &mut [f32]) {
         if let Some(cap) = self.prim.softcap {
             tiles::cap(scores, cap);
@@ -217,16 +217,16 @@ fn load(tensor: &Tensor<'_>, index: &[usize], out: &mut [f32]) {
     load_some(tensor, index, 0, out);
 }
 
-/// Reads elements of a row, from `first` on.
+/// Reads elements of a row, starting at `first`.
 fn load_some(tensor: &Tensor<'_>, index: &[usize], first: usize, out: &mut [f32]) {
     let stride = tensor.strides()[index.len()];
     let place = offset(tensor.strides(), index) + first as isize * stride;
     let from = tensor.start().wrapping_offset(place * tensor.dtype().bytes() as isize);
-    // SAFETY: callers name elements within the view.
+    // SAFETY: callers pass elements within the view.
     unsafe { f32::load(tensor.dtype(), from, stride, out) };
 }
 
-/// Gives rows of keys or values in single precision, where they lie or from `memory`, and the distance between them.
+/// Passes rows of keys or values as f32 to `work`, in place or converted into `memory`, with the distance between rows.
 fn with_rows(
     tensor: &Tensor<'_>,
     [batch, head]: [usize; 2],
@@ -241,13 +241,13 @@ fn with_rows(
     };
     if direct {
         let from = tensor.as_ptr::<f32>().wrapping_offset(offset(strides, &[batch, head, rows.start]));
-        // SAFETY: these rows lie within the view, and nobody writes them during the step.
+        // SAFETY: these rows are within the view, and nothing writes them during the step.
         work(unsafe { std::slice::from_raw_parts(from, (count - 1) * pitch + size) }, pitch);
     } else {
         let memory = &mut memory[..count * size];
         if strides[3] == 1 && strides[2] == size as isize {
             let from = offset(strides, &[batch, head, rows.start]) * tensor.dtype().bytes() as isize;
-            // SAFETY: as above; the rows lie one behind the other.
+            // SAFETY: as above; the rows are contiguous.
             unsafe { f32::load(tensor.dtype(), tensor.start().wrapping_offset(from), 1, memory) };
         } else {
             for (row, to) in rows.zip(memory.chunks_exact_mut(size)) {

@@ -1,22 +1,22 @@
-//! Several typed pieces out of one block of scratch memory.
+//! Splits one block of scratch memory into typed pieces.
 use crate::scratch::Plain;
 
-/// Pieces start at multiples of this, the length of a cache line and of the widest vector.
+/// Pieces start at multiples of this, the size of a cache line and of the widest vector.
 const ALIGN: usize = 64;
 
-/// Bytes that a piece takes, with what its alignment may cost.
+/// Bytes that a piece takes, including padding for its alignment.
 pub(crate) const fn piece<T>(count: usize) -> usize {
     count * size_of::<T>() + ALIGN
 }
 
-/// Takes a piece from the front of what is left, which was asked for with [`piece`].
+/// Takes a piece, sized with [`piece`], from the front of the remaining memory.
 pub(crate) fn carve<'a, T: Plain>(rest: &mut &'a mut [u8], count: usize) -> &'a mut [T] {
     let skip = rest.as_ptr().align_offset(ALIGN);
     let (_, tail) = std::mem::take(rest).split_at_mut(skip);
     let (head, tail) = tail.split_at_mut(count * size_of::<T>());
     *rest = tail;
-    // SAFETY: `head` has exactly that many bytes, starts at a multiple of 64 and is borrowed alone; every bit pattern is a
-    // value of a plain type.
+    // SAFETY: `head` has exactly that many bytes, starts at a multiple of 64 and is borrowed exclusively; every bit
+    // pattern is valid for a plain type.
     unsafe { std::slice::from_raw_parts_mut(head.as_mut_ptr().cast(), count) }
 }
 

@@ -8,32 +8,32 @@ use crate::{
     recurrent_product::{Size, StepProduct},
 };
 
-/// What changes from step to step.
+/// The state that changes from step to step.
 pub(crate) struct State<'a, C> {
     pub h: &'a mut [C],
     pub c: &'a mut [C],
-    /// The state as the reset gate leaves it.
+    /// The state after the reset gate.
     pub reset: &'a mut [C],
     pub spare: &'a mut [C],
-    /// What the gates take from the state.
+    /// The state's contribution to the gates.
     pub sums: &'a mut [C],
 }
 
-/// What stays.
+/// The parameters, which stay the same.
 pub(crate) struct Gates<'a, C> {
     pub prim: &'a Recurrent,
-    /// What the gates take from the input, with all biases that do not depend on the state, `[steps·batch, all]`.
+    /// The input's contribution to the gates, with all biases that do not depend on the state, `[steps·batch, all]`.
     pub from_input: &'a [C],
     /// The bias of the recurrent weights.
     pub recurrent_bias: &'a [C],
-    /// Input, output and forget gate's.
+    /// Of the input, output and forget gates.
     pub peepholes: &'a [C],
-    /// With the recurrent weights.
+    /// The product with the recurrent weights.
     pub product: StepProduct<'a, C>,
 }
 
 impl<C: Real + Source<C> + Target<C>> Gates<'_, C> {
-    /// Does one step for every sequence that `place` gives a time, and hands its new state to `emit`.
+    /// Runs one step for every sequence that `place` gives a time, and passes its new state to `emit`.
     pub(crate) fn step(
         &self,
         state: &mut State<'_, C>,
@@ -42,7 +42,7 @@ impl<C: Real + Source<C> + Target<C>> Gates<'_, C> {
         mut emit: impl FnMut(usize, usize, &[C]),
     ) {
         let Size { batch, hidden, all } = self.product.size;
-        // A GRU's hidden gate waits for the reset gate, unless that applies to the product.
+        // A GRU's hidden gate has to wait for the reset gate, unless the reset applies to the product.
         let waits = matches!(self.prim.cell, Cell::Gru { linear_before_reset: false });
         let columns = if waits { 2 * hidden } else { all };
         self.product.run(state.h, [0, columns], state.sums, scratch);
@@ -79,7 +79,7 @@ impl<C: Real + Source<C> + Target<C>> Gates<'_, C> {
         }
     }
 
-    /// Adds the input's part and activates, for gates with the first activation.
+    /// Adds the input's contribution and applies the first activation.
     fn open(&self, sums: &mut [C], input: &[C]) {
         add(sums, input);
         activate(self.prim.activations[0], self.prim.clip, sums);
@@ -114,14 +114,14 @@ impl<C: Real + Source<C> + Target<C>> Gates<'_, C> {
         }
         activate(activations[0], *clip, o);
         spare.copy_from_slice(c);
-        // The bound is for what gates see: ONNX Runtime leaves the cell state alone, and so do we.
+        // The clip applies to the gates only: ONNX Runtime does not clip the cell state, and neither do we.
         activate(activations[2], None, spare);
         for ((h, &o), &c) in h.iter_mut().zip(&*o).zip(&*spare) {
             *h = o.times(c);
         }
     }
 
-    /// `sums` has the update and reset gates open already if the hidden gate waited for them.
+    /// `sums` already has the activated update and reset gates if the hidden gate waited for them.
     fn gru(&self, input: &[C], sums: &mut [C], h: &mut [C], linear_before_reset: bool) {
         let hidden = h.len();
         let (gates, candidate) = sums.split_at_mut(2 * hidden);

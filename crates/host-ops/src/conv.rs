@@ -10,7 +10,7 @@ use crate::{
     planes::{AXES, Window, spatial},
 };
 
-/// Calls a function for the types of input, weights and output, or says that they are not there.
+/// Calls a function for the types of input, weights and output, or returns an error if they are not supported.
 macro_rules! typed {
     ($name:literal, $function:ident, $job:expr, $cx:expr) => {{
         use half::{bf16, f16};

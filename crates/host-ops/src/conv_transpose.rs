@@ -1,7 +1,7 @@
 //! Transposed convolutions.
 //!
-//! Output elements that lie a multiple of the stride apart are made by the same taps. So each remainder of the stride is
-//! an ordinary convolution with some of the taps, and no element is written twice.
+//! Output elements whose indices are equal modulo the stride use the same taps. So each remainder of the stride is an
+//! ordinary convolution with some of the taps, and no element is written twice.
 use graph::{DType, prim::Conv};
 use smallvec::{SmallVec, smallvec};
 
@@ -36,7 +36,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Taps that reach one remainder of the stride: the kernel's index and how far from it the input lies.
+/// The taps for one remainder of the stride: the kernel index and its distance to the input element.
 struct Reach {
     taps: SmallVec<[(usize, isize); 8]>,
     count: usize,

@@ -1,4 +1,4 @@
-//! Half precision to single and back, a slice at a time.
+//! Converts slices between half and single precision.
 use graph::DType;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
@@ -7,14 +7,14 @@ use crate::{
     simd::{each, vectorised},
 };
 
-/// Elements a conversion holds on the stack.
+/// Elements that a conversion keeps on the stack.
 const CHUNK: usize = 256;
 
 /// Widens f16. Both slices have the same length.
 pub(crate) fn f16_to_f32(from: &[f16], to: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if crate::simd::is_wide() {
-        // SAFETY: the machine has the features.
+        // SAFETY: the CPU has the features.
         return unsafe { wide::f16_to_f32(from, to) };
     }
     from.convert_to_f32_slice(to);
@@ -24,30 +24,31 @@ pub(crate) fn f16_to_f32(from: &[f16], to: &mut [f32]) {
 pub(crate) fn f32_to_f16(from: &[f32], to: &mut [f16]) {
     #[cfg(target_arch = "x86_64")]
     if crate::simd::is_wide() {
-        // SAFETY: the machine has the features.
+        // SAFETY: the CPU has the features.
         return unsafe { wide::f32_to_f16(from, to) };
     }
     to.convert_from_f32_slice(from);
 }
 
-/// Widens some f16 that are used at once. `WIDE` says that the code around has the machine's conversion.
+/// Widens some f16 values for immediate use. `WIDE` says that the surrounding code is compiled with the CPU's
+/// conversion.
 #[inline(always)]
 pub(crate) fn f16_lanes<const WIDE: bool>(from: &[f16; LANES]) -> [f32; LANES] {
     #[cfg(target_arch = "x86_64")]
     if WIDE {
-        // SAFETY: whoever compiles for wide vectors has seen to it that the machine has the features.
+        // SAFETY: code compiled for wide vectors runs only after checking the CPU's features.
         return unsafe { wide::f16_lanes(from) };
     }
     from.map(f16::to_f32)
 }
 
-/// Widens some bf16 that are used at once.
+/// Widens some bf16 values for immediate use.
 #[inline(always)]
 pub(crate) fn bf16_lanes<const WIDE: bool>(from: &[bf16; LANES]) -> [f32; LANES] {
     from.map(widened)
 }
 
-/// The machine's own conversions, eight at a time: the compiler does not find them by itself.
+/// The CPU's conversion instructions, eight at a time: the compiler does not use them by itself.
 #[cfg(target_arch = "x86_64")]
 mod wide {
     use std::arch::x86_64::{
@@ -130,7 +131,7 @@ fn bf16_bits(x: f32) -> u16 {
     if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded }
 }
 
-/// Rounds values to a half-precision type and widens them again; other types stay as they are.
+/// Rounds values to a half-precision type and widens them again; for other types they stay unchanged.
 pub(crate) fn round_to(dtype: DType, values: &mut [f32]) {
     if !matches!(dtype, DType::F16 | DType::Bf16) {
         return;
@@ -159,7 +160,7 @@ mod tests {
     #[test]
     fn every_half_survives_the_way_there_and_back() {
         for bits in 0..=u16::MAX {
-            // Nine: eight together and one alone.
+            // Nine elements: a vector of eight and a remainder of one.
             let (half, brain) = ([f16::from_bits(bits); 9], [bf16::from_bits(bits)]);
             let (mut singles, mut wide, mut back, mut brain_back) = ([0.0; 9], [0.0], [f16::ZERO; 9], [bf16::ZERO]);
             f16_to_f32(&half, &mut singles);

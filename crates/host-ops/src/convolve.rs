@@ -1,4 +1,4 @@
-//! Convolutions as matrix products over planes: weights times shifted planes, nothing unrolled.
+//! Convolutions as matrix products over planes: weights times shifted planes, without im2col.
 use graph::DType;
 use smallvec::SmallVec;
 
@@ -13,7 +13,7 @@ use crate::{
     product::{Extents, Left, Right, Schedule, Store, Tile, product},
 };
 
-/// Output elements that the same taps make: `first, first + step, …`.
+/// Output elements that use the same taps: `first, first + step, …`.
 #[derive(Clone, Debug)]
 pub(crate) struct Lattice {
     pub first: [usize; AXES],
@@ -22,7 +22,7 @@ pub(crate) struct Lattice {
     pub taps: Taps,
 }
 
-/// What is convolved with what.
+/// The operands and parameters of a convolution.
 pub(crate) struct Job<'a> {
     pub x: &'a Tensor<'a>,
     pub w: &'a Tensor<'a>,
@@ -34,7 +34,7 @@ pub(crate) struct Job<'a> {
     pub lattices: SmallVec<[Lattice; 4]>,
     /// Weights are `[c, m/groups, …]` instead of `[m, c/groups, …]`.
     pub transposed: bool,
-    /// What is taken off input and weights, where those are bytes.
+    /// The zero points of input and weights, if those are bytes.
     pub zeros: [i32; 2],
 }
 
@@ -49,7 +49,7 @@ impl Job<'_> {
         self.epilogue.map_or(self.out.dtype(), |epilogue| epilogue.fused.dtype)
     }
 
-    /// Calls `body` with what stores tiles of one image, each channel plus its bias.
+    /// Calls `body` with a function that stores tiles of one image, adding each channel's bias.
     pub(crate) fn with_store<C, O>(
         &self,
         image: usize,
@@ -73,7 +73,8 @@ impl Job<'_> {
                         let channel = tile.batch * rows + row;
                         let bias = bias(channel);
                         place.pieces(channel, tile.column, values.len(), |done, offset, count| {
-                            // SAFETY: tiles lie within the output, whose rows have neighbouring columns, and each comes once.
+                            // SAFETY: tiles are within the output, whose rows have contiguous columns, and each tile is
+                            // stored once.
                             let to = unsafe { std::slice::from_raw_parts_mut(start.0.wrapping_offset(offset), count) };
                             for (to, value) in to.iter_mut().zip(&values[done..]) {
                                 *to = bounded(value.plus(bias).single(), low, high);
@@ -86,7 +87,7 @@ impl Job<'_> {
                 for start in (0..tile.columns).step_by(BLOCK) {
                     let (columns, column) = (BLOCK.min(tile.columns - start), tile.column + start);
                     let part = Tile { column, columns, values: &tile.values[start..], ..*tile };
-                    // SAFETY: tiles lie within the output, and each comes once.
+                    // SAFETY: tiles are within the output, and each tile is stored once.
                     unsafe { mapped.store(&part, |row| (1.0, bias(tile.batch * rows + row))) };
                 }
             });
@@ -106,7 +107,7 @@ impl Job<'_> {
 
 /// Convolves all images.
 ///
-/// The primitive's contract makes all shapes fit each other.
+/// The primitive's contract guarantees that all shapes match.
 pub(crate) fn convolve<C, X, W, O>(job: &Job<'_>, cx: &mut Context<'_>)
 where
     C: Compute + Source<C> + Single,
@@ -119,7 +120,7 @@ where
     let plane = planes.elems();
     let input = spatial(&x.shape()[2..], 1);
     let strides = spatial(&x.strides()[2..], 0);
-    // An unpadded image with a stride of one is its own planes.
+    // Without padding and with stride one, the image already has the layout of the planes.
     let is_input = X::SAME && planes.is_input(input) && is_dense(input, strides);
     let schedules: SmallVec<[Schedule<C>; 4]> = job
         .lattices
@@ -149,7 +150,7 @@ where
     bias.fill(C::ZERO);
     if let Some(tensor) = job.bias {
         for (at, value) in bias.iter_mut().enumerate() {
-            // SAFETY: the view is there for its extents.
+            // SAFETY: the view's memory covers its extents.
             *value = unsafe { tensor.as_ptr::<O>().offset(at as isize * tensor.strides()[0]).read() }.read();
         }
     }
@@ -185,8 +186,8 @@ where
                 lattice,
                 |channel| bias[channel],
                 |store| {
-                    // SAFETY: the planes hold every tap of every column, the views are there for their extents, and each
-                    // element is stored once.
+                    // SAFETY: the planes hold every tap of every column, the views' memory covers their extents, and
+                    // each element is stored once.
                     unsafe { product(schedule, &left, &right, scratch, cx.parallel, store) };
                 },
             );
@@ -194,7 +195,7 @@ where
     }
 }
 
-/// Columns from the first output element to the last, with those between rows that belong to no element.
+/// The columns from the first output element to the last, including those between rows that are not elements.
 pub(crate) fn columns(planes: &Planes, lattice: &Lattice) -> usize {
     if lattice.count.contains(&0) {
         return 0;
@@ -228,7 +229,7 @@ fn fill_planes<C: Compute, X: Source<C>>(
         let (image, from) = (&image, &from);
         for channel in range {
             let at = from.0.wrapping_offset(channel as isize * x.strides()[1]);
-            // SAFETY: every channel has its own plane, and its view is there for its extents.
+            // SAFETY: every channel has its own plane, and its view's memory covers its extents.
             unsafe {
                 let plane = std::slice::from_raw_parts_mut(image.0.add(channel * plane), plane);
                 planes.fill(at.cast_const(), input, strides, C::ZERO, plane);
@@ -237,7 +238,7 @@ fn fill_planes<C: Compute, X: Source<C>>(
     });
 }
 
-/// Where each depth, a channel and a tap, starts in the weights and in the planes.
+/// Offsets of each depth (a channel and a tap) in the weights and in the planes.
 fn tables(job: &Job<'_>, lattice: &Lattice, channel_stride: isize, left: &mut [isize], right: &mut [isize]) {
     let strides = spatial(&job.w.strides()[2..], 0);
     let channel_weights = job.w.strides()[if job.transposed { 0 } else { 1 }];
@@ -260,12 +261,12 @@ fn tables(job: &Job<'_>, lattice: &Lattice, channel_stride: isize, left: &mut [i
 /// Memory of which tasks touch disjoint parts.
 pub(crate) struct Shared<T>(pub *mut T);
 
-// SAFETY: each task keeps to its own part.
+// SAFETY: each task uses only its own part.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
 
-/// Where the columns of one image lie in a view of `[n, c, spatial…]`.
+/// The columns of one image in a view of `[n, c, spatial…]`.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     first: isize,
@@ -275,9 +276,9 @@ pub(crate) struct Place {
     /// Columns of a row and of a slice of the planes.
     row: usize,
     rows: usize,
-    /// Every column is an element.
+    /// True if every column is an element.
     no_gaps: bool,
-    /// Besides, they are neighbours.
+    /// True if they are also contiguous.
     is_dense: bool,
 }
 
@@ -296,27 +297,28 @@ impl Place {
         Self { first, channel, strides, count: lattice.count, row, rows, no_gaps, is_dense }
     }
 
-    /// Elements from one column to the next, within a piece.
+    /// The stride between columns, within a piece.
     pub(crate) fn step(&self) -> isize {
         if self.is_dense { 1 } else { self.strides[2] }
     }
 
-    /// Where a channel's columns from that one on start, if every column is an element and they lie evenly.
+    /// The offset of a channel's columns from `column` on, if every column is an element and they are evenly spaced.
     pub(crate) fn start(&self, channel: usize, column: usize) -> isize {
         self.first + channel as isize * self.channel + column as isize * self.step()
     }
 
-    /// True if some columns are no elements, or they don't lie evenly.
+    /// True if some columns are not elements, or are not evenly spaced.
     pub(crate) fn has_gaps(&self) -> bool {
         !(self.is_dense || self.no_gaps && self.strides == [0; AXES])
     }
 
-    /// True if pieces of the other are pieces of this one too.
+    /// True if every piece of the other is also a piece of this one.
     pub(crate) fn has_pieces_of(&self, other: &Self) -> bool {
         self.strides == other.strides || self.strides == [0; AXES]
     }
 
-    /// Neighbouring columns of a channel in pieces: how many columns came before, the first one's element, how many.
+    /// Splits consecutive columns of a channel into pieces: how many columns came before, the first one's offset, the
+    /// count.
     #[inline(always)]
     pub(crate) fn pieces(
         &self,
@@ -346,10 +348,10 @@ impl Place {
         }
     }
 
-    /// Stores neighbouring columns of a channel, each plus the bias.
+    /// Stores consecutive columns of a channel, each plus the bias.
     ///
     /// # Safety
-    /// The view is there for its extents, and no one else stores these elements.
+    /// The view's memory covers its extents, and nothing else stores these elements.
     #[inline(always)]
     pub(crate) unsafe fn store<C: Compute, O: Target<C>>(
         &self,
@@ -361,7 +363,7 @@ impl Place {
     ) {
         let step = self.step();
         self.pieces(channel, column, values.len(), |done, offset, count| {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { write_row(start.wrapping_offset(offset), step, &values[done..done + count], bias) };
         });
     }
@@ -370,12 +372,12 @@ impl Place {
 #[inline(always)]
 unsafe fn write_row<C: Compute, O: Target<C>>(to: *mut O, step: isize, values: &[C], bias: C) {
     if step == 1 {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let to = unsafe { std::slice::from_raw_parts_mut(to, values.len()) };
         O::write_sums(values, bias, to);
     } else {
         for (at, value) in values.iter().enumerate() {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { to.offset(at as isize * step).write(O::write(value.plus(bias))) };
         }
     }

@@ -7,9 +7,9 @@ use crate::{
     simd::vectorised,
 };
 
-/// Elements that are worth a task.
+/// Minimum number of elements per task.
 const GRAIN: usize = 16 * 1024;
-/// Elements looked at together.
+/// Elements processed at a time.
 const BLOCK: usize = 256;
 
 pub(crate) fn run(
@@ -48,7 +48,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Where the scan starts and its steps, in elements of the input and of the output.
+    /// The start and the steps of the scan, in elements of the input and of the output.
     fn way(&self, from: isize, to: isize) -> (isize, isize, isize, isize) {
         let (step, out_step) = (self.x.strides()[1], self.y.strides()[1]);
         if self.cumulative.reverse {
@@ -73,7 +73,7 @@ impl Scan<'_> {
         let mut memory = [N::ZERO; BLOCK];
         for start in (0..self.extent).step_by(BLOCK) {
             let values = &mut memory[..BLOCK.min(self.extent - start)];
-            // SAFETY: the line lies within the input, and the same line of the output belongs to this task.
+            // SAFETY: the line is within the input, and the same line of the output belongs to this task.
             unsafe { N::load(self.x.dtype(), self.source(from + start as isize * step), step, values) };
             for value in values.iter_mut() {
                 let next = N::join(self.cumulative.product, total, *value);
@@ -85,14 +85,14 @@ impl Scan<'_> {
         }
     }
 
-    /// Several neighbouring lines at once.
+    /// Several adjacent lines at once.
     fn block<N: Running>(&self, from: isize, to: isize, count: usize) {
         let (from, to, step, out_step) = self.way(from, to);
         let (stride, out_stride) = (self.x.strides()[2], self.y.strides()[2]);
         let (mut totals, mut memory) = ([N::start(self.cumulative.product); BLOCK], [N::ZERO; BLOCK]);
         let (totals, values) = (&mut totals[..count], &mut memory[..count]);
         for at in 0..self.extent as isize {
-            // SAFETY: the lines lie within the input, and the same lines of the output belong to this task.
+            // SAFETY: the lines are within the input, and the same lines of the output belong to this task.
             unsafe {
                 if self.cumulative.exclusive {
                     N::store(self.y.dtype(), self.target(to + at * out_step), out_stride, totals);

@@ -1,4 +1,4 @@
-//! Convolutions of each channel with its own few taps.
+//! Depthwise convolutions.
 use crate::{
     Context,
     affine::Single,
@@ -11,14 +11,14 @@ use crate::{
     simd::vectorised,
 };
 
-/// Columns that are summed in registers.
+/// Columns summed in registers.
 const BLOCK: usize = 32;
-/// Multiplications below which one thread is faster than several.
+/// Below this many multiplications, one thread is faster than several.
 const SERIAL: usize = 1 << 14;
 
 /// Convolves with one input channel in each group.
 ///
-/// The primitive's contract makes all shapes fit each other.
+/// The primitive's contract guarantees that all shapes match.
 pub(crate) fn convolve_channels<C, X, W, O>(job: &Job<'_>, cx: &mut Context<'_>)
 where
     C: Compute + Single,
@@ -60,7 +60,7 @@ where
     let memory = Shared(rest.as_mut_ptr());
     let body = |task: usize| {
         let memory = &memory;
-        // SAFETY: each task has its own share of what was asked for.
+        // SAFETY: each task has its own share of the scratch memory.
         let mut rest = unsafe { std::slice::from_raw_parts_mut(memory.0.add(task * share), share) };
         let plane = carve::<C>(&mut rest, plane);
         let sums = carve::<C>(&mut rest, blocks);
@@ -70,7 +70,7 @@ where
         let range = channels_all * task / tasks..channels_all * (task + 1) / tasks;
         let bias = |output: usize| {
             job.bias.map_or(C::ZERO, |bias| {
-                // SAFETY: the view is there for its extents.
+                // SAFETY: the view's memory covers its extents.
                 unsafe { bias.as_ptr::<O>().offset(output as isize * bias.strides()[0]).read() }.read()
             })
         };
@@ -93,7 +93,7 @@ where
                             *weight = unsafe { w.as_ptr::<W>().offset(place).read() }.read().plus(weight_zero);
                         }
                         sum_taps(sums, plane, offsets, weights);
-                        // Counted over all groups, of which each has one input channel.
+                        // Output channels are counted over all groups, each of which has one input channel.
                         store(&Tile::of_row(output, 0, &sums[..columns]));
                     }
                 }
@@ -104,7 +104,7 @@ where
 }
 
 vectorised! {
-    /// Each sum is that of all taps on the plane from there on.
+    /// Sums all taps over the plane, for every column.
     fn sum_taps<C: Compute>(sums: &mut [C], plane: &[C], offsets: &[usize], weights: &[C]) {
         for (block, sums) in sums.chunks_exact_mut(BLOCK).enumerate() {
             let mut local = [C::ZERO; BLOCK];

@@ -1,7 +1,7 @@
-//! What is done to the elements of a product before they are stored.
+//! Epilogues: expressions applied to the elements of a product before they are stored.
 //!
-//! A finished tile and the same part of every further operand are laid out one element after the other, the expression
-//! runs over them, and the result goes where the tile would have gone.
+//! A finished tile and the same part of every other operand are gathered into contiguous memory, the expression runs
+//! over them, and the result goes where the tile would have gone.
 use std::mem::MaybeUninit;
 
 use graph::{DType, prim::Fused};
@@ -18,15 +18,15 @@ use crate::{
     scratch::Plain,
 };
 
-/// Elements that are laid out at a time; no row of a tile is longer.
+/// Elements gathered at a time; no row of a tile is longer.
 pub(crate) const BLOCK: usize = 1024;
-/// Further operands that the planner gives at most.
+/// The maximum number of other operands that the planner uses.
 const OPERANDS: usize = 4;
 
-/// Parts of rows that are computed at a time.
+/// Row segments computed at a time.
 const SEGMENTS: usize = 16;
 
-/// An epilogue and the memory that it reads and writes besides the product.
+/// An epilogue and the memory that it reads and writes in addition to the product's.
 #[derive(Clone, Copy)]
 pub(crate) struct Epilogue<'a> {
     pub fused: &'a Fused,
@@ -34,17 +34,17 @@ pub(crate) struct Epilogue<'a> {
     pub out: TensorMut<'a>,
 }
 
-/// How the elements of a view lie, seen from a product.
+/// The layout of a view, from a product's point of view.
 #[derive(Clone, Copy)]
 pub(crate) enum Region {
-    /// As a matrix for each product.
+    /// A matrix for each product.
     Matrix(Matrix<()>),
-    /// As images whose channels are rows; that many rows for each product.
+    /// Images whose channels are rows; that many rows for each product.
     Image(Place, usize),
 }
 
 impl Region {
-    /// Elements from one column to the next, within a piece.
+    /// The stride between columns, within a piece.
     fn step(&self) -> isize {
         match self {
             Self::Matrix(matrix) => matrix.column,
@@ -52,7 +52,8 @@ impl Region {
         }
     }
 
-    /// Neighbouring columns of a row in pieces: how many elements came before, where the piece starts, how long it is.
+    /// Splits consecutive columns of a row into pieces: how many elements came before, the offset of the piece, its
+    /// length.
     #[inline(always)]
     fn pieces(&self, [batch, row, column]: [usize; 3], count: usize, mut body: impl FnMut(usize, isize, usize)) {
         match self {
@@ -61,7 +62,7 @@ impl Region {
         }
     }
 
-    /// Where a row's columns start, if it has no gaps.
+    /// The offset of a row's columns, if it has no gaps.
     fn start(&self, batch: usize, row: usize, column: usize) -> isize {
         match self {
             Self::Matrix(matrix) => matrix.offset(batch, row, column),
@@ -69,7 +70,7 @@ impl Region {
         }
     }
 
-    /// True if pieces of the other are pieces of this one too.
+    /// True if every piece of the other is also a piece of this one.
     fn has_pieces_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Image(place, _), Self::Image(other, _)) => place.has_pieces_of(other),
@@ -77,7 +78,7 @@ impl Region {
         }
     }
 
-    /// True if some columns show no element.
+    /// True if some columns are not elements.
     fn has_gaps(&self) -> bool {
         matches!(self, Self::Image(place, _) if place.has_gaps())
     }
@@ -90,16 +91,16 @@ pub(crate) struct Mapped<'a> {
     output: (TensorMut<'a>, Region),
 }
 
-/// How the expression is computed. One of it is on the stack for each step; a box would be an allocation in every run.
+/// How the expression is computed. It is on the stack for each step, because a box would allocate in every run.
 #[allow(clippy::large_enum_variant)]
 enum Work {
-    /// In a form for which every operand lies well.
+    /// In the affine form, with operands in suitable layouts.
     Affine(Affine),
     /// Operation by operation.
     Elementwise(Elementwise),
 }
 
-/// One operand of a block, aligned to cache lines.
+/// One operand of a block, aligned to a cache line.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 struct Lines([MaybeUninit<u64>; BLOCK]);
@@ -108,7 +109,7 @@ impl Lines {
     /// # Safety
     /// The elements were written.
     unsafe fn slice<T: Plain>(&mut self, count: usize) -> &mut [T] {
-        // SAFETY: 1024 words hold as many elements of any plain type; the caller's word for the contents.
+        // SAFETY: 1024 words hold as many elements of any plain type; the caller guarantees the contents.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), count) }
     }
 
@@ -118,7 +119,7 @@ impl Lines {
 }
 
 impl<'a> Mapped<'a> {
-    /// An epilogue whose views have the regions that `region` gives for their strides.
+    /// An epilogue; `region` maps the strides of its views to regions.
     pub(crate) fn new(epilogue: &Epilogue<'a>, region: impl Fn(&[isize]) -> Region) -> Self {
         let Epilogue { fused, operands, out } = *epilogue;
         let dtypes = std::iter::once(fused.dtype.compute()).chain(operands.iter().map(Tensor::dtype));
@@ -139,19 +140,19 @@ impl<'a> Mapped<'a> {
         Self { work, inputs, output }
     }
 
-    /// The bounds of single-precision numbers, if the epilogue does nothing else.
+    /// The f32 bounds, if the epilogue only clamps.
     pub(crate) fn bounds(&self) -> Option<(f32, f32)> {
         if let Work::Affine(affine) = &self.work { affine.bounds() } else { None }
     }
 
-    /// Stores a tile. `first` gives what each row's elements are multiplied with and what is then added, to make what the
-    /// product would have stored.
+    /// Stores a tile. `first` returns the factor and the summand of each row's elements, which give what the product
+    /// would have stored.
     ///
     /// # Safety
-    /// The tile lies within the output, and no one else stores its elements.
+    /// The tile is within the output, and nothing else stores its elements.
     pub(crate) unsafe fn store<C: Compute + Single>(&self, tile: &Tile<'_, C>, first: impl Fn(usize) -> (f32, C)) {
         let work = match &self.work {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             Work::Affine(affine) => return unsafe { self.store_affine(affine, tile, first) },
             Work::Elementwise(work) => work,
         };
@@ -160,13 +161,13 @@ impl<'a> Mapped<'a> {
         for start in (0..tile.rows).step_by(step) {
             let rows = step.min(tile.rows - start);
             let part = Tile { row: tile.row + start, rows, values: &tile.values[start * tile.width..], ..*tile };
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.store_block(work, &part, &first) };
         }
     }
 
     /// # Safety
-    /// As for [`store`](Self::store).
+    /// Same as for [`store`](Self::store).
     unsafe fn store_affine<C: Compute + Single>(
         &self,
         affine: &Affine,
@@ -179,22 +180,23 @@ impl<'a> Mapped<'a> {
             let start = out.start();
             let place = |row: usize| start.wrapping_offset(region.start(tile.batch, row, tile.column) * width as isize);
             let along = |operand: usize, row: usize| self.along(operand, tile, row);
-            // SAFETY: views are there for their extents, and the caller vouches for the output.
+            // SAFETY: the views' memory covers their extents, and the caller vouches for the output.
             return unsafe { affine_rows(affine, tile, first, along, place) };
         }
-        // Whole rows with their gaps are faster than pieces of any length, so the pieces are cut out afterwards.
+        // Computing whole rows with their gaps is faster than pieces of any length, so the pieces are extracted
+        // afterwards.
         let step = (BLOCK / tile.columns.max(1)).max(1);
         for first_row in (0..tile.rows).step_by(step) {
             let rows = step.min(tile.rows - first_row);
             let values = &tile.values[first_row * tile.width..];
             let tile = Tile { row: tile.row + first_row, rows, values, ..*tile };
             let mut lines = MaybeUninit::<[Lines; OPERANDS + 1]>::uninit();
-            // SAFETY: lines hold nothing but memory without contents.
+            // SAFETY: lines consist of `MaybeUninit` only.
             let [result, operands @ ..] = unsafe { lines.assume_init_mut() };
             let mut gathered: SmallVec<[*const f32; OPERANDS]> = SmallVec::new();
             for ((tensor, region), to) in self.inputs.iter().zip(operands) {
                 if region.step() != 0 {
-                    // SAFETY: the view is there for its extents, which are the output's.
+                    // SAFETY: the view's memory covers its extents, which are the output's.
                     unsafe { gather::<f32, C>(tensor.start().cast(), region, &tile, to) };
                 }
                 gathered.push(to.start().cast_const().cast());
@@ -220,12 +222,12 @@ impl<'a> Mapped<'a> {
     fn along<C>(&self, operand: usize, tile: &Tile<'_, C>, row: usize) -> Along {
         let (tensor, region) = &self.inputs[operand];
         let start = tensor.start().cast::<f32>().wrapping_offset(region.start(tile.batch, row, tile.column));
-        // SAFETY: the view is there for its extents, which are the output's.
+        // SAFETY: the view's memory covers its extents, which are the output's.
         if region.step() == 0 { Along::Uniform(unsafe { start.read() }) } else { Along::Row(start) }
     }
 
     /// # Safety
-    /// As for [`store`](Self::store); the tile has at most [`BLOCK`] elements.
+    /// Same as for [`store`](Self::store); the tile has at most [`BLOCK`] elements.
     unsafe fn store_block<C: Compute>(
         &self,
         work: &Elementwise,
@@ -235,9 +237,9 @@ impl<'a> Mapped<'a> {
         let (rows, columns) = (tile.rows, tile.columns);
         let count = rows * columns;
         let mut lines = MaybeUninit::<[Lines; OPERANDS + 2]>::uninit();
-        // SAFETY: lines hold nothing but memory without contents.
+        // SAFETY: lines consist of `MaybeUninit` only.
         let [result, sums, operands @ ..] = unsafe { lines.assume_init_mut() };
-        // SAFETY: any bits are a plain element, and every row is written before it is read.
+        // SAFETY: any bit pattern is a plain element, and every row is written before it is read.
         let prepared = unsafe { sums.slice::<C>(count) };
         for (at, to) in prepared.chunks_exact_mut(columns.max(1)).enumerate() {
             let (alpha, bias) = first(tile.row + at);
@@ -248,7 +250,7 @@ impl<'a> Mapped<'a> {
         let mut addresses: SmallVec<[*const u8; OPERANDS + 1]> = SmallVec::new();
         addresses.push(sums.start().cast_const());
         for ((tensor, region), to) in self.inputs.iter().zip(operands) {
-            // SAFETY: the view is there for its extents, which are the output's.
+            // SAFETY: the view's memory covers its extents, which are the output's.
             unsafe {
                 match tensor.dtype().bytes() {
                     1 => gather::<u8, C>(tensor.start().cast(), region, tile, to),
@@ -260,7 +262,7 @@ impl<'a> Mapped<'a> {
             addresses.push(to.start().cast_const());
         }
         let (out, region) = &self.output;
-        // SAFETY: each address holds `count` elements of its type, and none is another's.
+        // SAFETY: each address holds `count` elements of its type, and they do not overlap.
         unsafe {
             work.run(count, &addresses, result.start());
             match out.dtype().bytes() {
@@ -273,7 +275,7 @@ impl<'a> Mapped<'a> {
     }
 }
 
-/// Computes whole rows of a tile, each to where `place` says.
+/// Computes whole rows of a tile; `place` returns where each one goes.
 ///
 /// # Safety
 /// Operands along a row and places have as many elements as the tile has columns.
@@ -290,20 +292,20 @@ unsafe fn affine_rows<C: Compute + Single>(
         let values = &tile.values[at * tile.width..][..tile.columns];
         segments.push(affine.segment(values, first(row), |operand| along(operand, row), place(row)));
         if segments.len() == SEGMENTS || at + 1 == tile.rows {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { affine.run(&segments) };
             segments.clear();
         }
     }
 }
 
-/// Lays out a tile's part of a view.
+/// Gathers a tile's part of a view.
 ///
 /// # Safety
-/// The view is there for all of the tile.
+/// The view's memory covers the whole tile.
 unsafe fn gather<T: Plain, C>(from: *const T, region: &Region, tile: &Tile<'_, C>, to: &mut Lines) {
     let (columns, step) = (tile.columns, region.step());
-    // SAFETY: any bits are a plain element; columns that show no element are zeroed, all others written.
+    // SAFETY: any bit pattern is a plain element; columns that are not elements are zeroed, all others written.
     let to = unsafe { to.slice::<T>(tile.rows * columns) };
     if region.has_gaps() {
         // SAFETY: zeros are an element of every plain type.
@@ -312,7 +314,7 @@ unsafe fn gather<T: Plain, C>(from: *const T, region: &Region, tile: &Tile<'_, C
     for (at, to) in to.chunks_exact_mut(columns.max(1)).enumerate() {
         region.pieces([tile.batch, tile.row + at, tile.column], columns, |done, offset, count| {
             let (from, to) = (from.wrapping_offset(offset), &mut to[done..done + count]);
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 match step {
                     0 => to.fill(from.read()),
@@ -324,18 +326,18 @@ unsafe fn gather<T: Plain, C>(from: *const T, region: &Region, tile: &Tile<'_, C
     }
 }
 
-/// Puts a tile where its view is.
+/// Scatters a tile to its view.
 ///
 /// # Safety
-/// As for [`gather`]; `from` holds the tile, and no one else stores its elements.
+/// Same as for [`gather`]; `from` holds the tile, and nothing else stores its elements.
 unsafe fn scatter<T: Plain, C>(to: *mut T, region: &Region, tile: &Tile<'_, C>, from: &mut Lines) {
     let (columns, step) = (tile.columns, region.step());
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let from = unsafe { from.slice::<T>(tile.rows * columns) };
     for (at, from) in from.chunks_exact(columns.max(1)).enumerate() {
         region.pieces([tile.batch, tile.row + at, tile.column], columns, |done, offset, count| {
             let (to, from) = (to.wrapping_offset(offset), &from[done..done + count]);
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 if step == 1 {
                     std::slice::from_raw_parts_mut(to, count).copy_from_slice(from);

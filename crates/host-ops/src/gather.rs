@@ -1,4 +1,4 @@
-//! Elements and slices by index.
+//! Gathers elements and slices by index.
 use crate::{
     Context, OpError, Tensor, TensorMut,
     index::{Bounds, Indices, with_width},
@@ -6,7 +6,7 @@ use crate::{
     walk::Walk,
 };
 
-/// Bytes that are worth a task.
+/// Minimum number of bytes per task.
 const GRAIN_BYTES: usize = 64 * 1024;
 
 /// Slices along the middle axis of `[outer, axis, inner]`.
@@ -40,7 +40,7 @@ fn slices<T: Plain>(data: &Tensor<'_>, positions: &[i64], output: &TensorMut<'_>
             let (at, number) = ((row / count) as isize, row % count);
             let source = at * from[0] + positions[number] as isize * from[1];
             let target = at * to[0] + number as isize * to[1];
-            // SAFETY: positions were checked against the axis, so both rows lie within their views.
+            // SAFETY: positions were checked against the axis, so both rows are within their views.
             unsafe { ends.row(source, target, inner, from[2], to[2]) };
         }
     });
@@ -53,16 +53,16 @@ struct Ends<T> {
     to: *mut T,
 }
 
-// SAFETY: tasks read memory nobody else writes and write disjoint elements.
+// SAFETY: tasks read memory that nothing writes, and write disjoint elements.
 unsafe impl<T> Sync for Ends<T> {}
 
 impl<T: Plain> Ends<T> {
     /// # Safety
-    /// Both rows lie within their views, which share no memory.
+    /// Both rows are within their views, which share no memory.
     #[inline(always)]
     unsafe fn row(self, from: isize, to: isize, count: usize, from_stride: isize, to_stride: isize) {
         let (from, to) = (self.from.wrapping_offset(from), self.to.wrapping_offset(to));
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if from_stride == 1 && to_stride == 1 {
                 std::ptr::copy_nonoverlapping(from, to, count);
@@ -75,7 +75,7 @@ impl<T: Plain> Ends<T> {
     }
 }
 
-/// Elements whose index along one axis is given.
+/// Gathers elements whose index along one axis is given.
 pub(crate) fn elements(
     axis: usize,
     inputs: &[Tensor<'_>],
@@ -87,7 +87,7 @@ pub(crate) fn elements(
     if output.elems() == 0 {
         return Ok(());
     }
-    // Along the axis the data's position comes from the index alone.
+    // Along the axis, only the index determines the data's position.
     let mut others: smallvec::SmallVec<[isize; 6]> = data.strides().into();
     let (along, extent) = (std::mem::take(&mut others[axis]), data.shape()[axis]);
     let walk = Walk::new(output.shape(), &[output.strides(), inputs[1].strides(), &others], |_| false);
@@ -110,7 +110,7 @@ impl Pick<'_> {
     fn run<T: Plain>(&self, data: &Tensor<'_>, output: &TensorMut<'_>, parallel: &dyn crate::Parallel) {
         let ends = Ends { from: data.start().cast::<T>(), to: output.start().cast::<T>() };
         let strides = [0, 1, 2].map(|view| self.walk.row_stride(view));
-        // An element costs an index and two addresses.
+        // An element costs one index and two addresses.
         parallel.ranges(self.walk.elems(), GRAIN_BYTES / 16, |range| {
             let ends = &ends;
             self.walk.pieces_of([0, 1, 2], range.start, range.len(), |_, [to, index, from], count| {
@@ -128,7 +128,7 @@ impl Pick<'_> {
     }
 }
 
-/// Slices by index tuples along the indices' last axis, with leading axes in common.
+/// Gathers slices by index tuples along the indices' last axis, with common leading axes.
 pub(crate) fn nd(
     batch: usize,
     inputs: &[Tensor<'_>],
@@ -156,7 +156,7 @@ pub(crate) fn nd(
             for number in range {
                 let Some((place, to)) = tuples.place(number) else { continue };
                 slice.pieces_of([0, 1], 0, slice.elems(), |_, [target, source], count| {
-                    // SAFETY: the tuple was checked, so the slice lies within the data; the walk stays within both.
+                    // SAFETY: the tuple was checked, so the slice is within the data; the walk stays within both.
                     unsafe { ends.row(place + source, to + target, count, slice.row_stride(1), slice.row_stride(0)) };
                 });
             }
@@ -165,16 +165,16 @@ pub(crate) fn nd(
     bounds.result()
 }
 
-/// Index tuples, and where each leads in two views: one that is indexed, and one whose leading axes are the tuples'.
+/// Index tuples and their offsets in two views: the indexed one, and one whose leading axes are the tuples'.
 pub(crate) struct Tuples<'a> {
-    /// Views: row-major order itself, the other one, the indices, the indexed one along the leading axes in common.
+    /// Views: row-major order itself, the other view, the indices, the indexed view along the common leading axes.
     walk: Walk,
     indices: Indices<'a>,
     bounds: &'a Bounds,
     extents: &'a [usize],
     strides: &'a [isize],
     last_stride: isize,
-    /// How many indices a tuple has.
+    /// The number of indices in a tuple.
     pub(crate) depth: usize,
 }
 
@@ -191,7 +191,8 @@ impl<'a> Tuples<'a> {
         let (shape, depth) = (&tensor.shape()[..kept], tensor.shape()[kept]);
         let mut common: smallvec::SmallVec<[isize; 6]> = smallvec::SmallVec::from_elem(0, kept);
         common[..batch].copy_from_slice(&indexed.strides()[..batch]);
-        // Dense strides first: tuples come in row-major order, so that of several updates of one place the last one wins.
+        // Dense strides first: tuples are visited in row-major order, so that the last of several updates of one place
+        // wins.
         let order = graph::shape::dense_strides(shape);
         let views = [&order, &other[..kept], &tensor.strides()[..kept], &common];
         Self {
@@ -209,7 +210,7 @@ impl<'a> Tuples<'a> {
         self.walk.elems()
     }
 
-    /// Where a tuple's slice starts in the indexed view and in the other one; `None` if an index is out of range.
+    /// The offsets of a tuple's slice in the indexed view and in the other one; `None` if an index is out of range.
     pub(crate) fn place(&self, number: usize) -> Option<(isize, isize)> {
         let tuple = self.walk.offset(2, number);
         let mut place = self.walk.offset(3, number);

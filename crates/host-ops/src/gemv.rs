@@ -1,4 +1,4 @@
-//! A row times a matrix: every element of the matrix is read once, so memory sets the speed.
+//! Vector times matrix: every element of the matrix is read once, so it is limited by memory bandwidth.
 use std::ops::Range;
 
 use crate::{
@@ -9,40 +9,41 @@ use crate::{
     simd::{prefetch, vectorised},
 };
 
-/// Columns whose sums stay in the first cache; fewer would be short runs of memory from each row.
+/// Columns whose sums stay in the L1 cache; with fewer, each row would be read in short runs.
 const COLUMNS: usize = 4096;
-/// Rows that are added at a time: sums are loaded and stored once for all of them. More would push each other out of the first
-/// cache where they lie a multiple of its size apart.
+/// Rows added at a time: sums are loaded and stored once for all of them. More rows would evict each other from the L1
+/// cache if they are a multiple of its size apart.
 const ROWS: usize = 8;
-/// Columns of matrices that are so small that buffers for larger ones would cost more than the product.
+/// Column count of matrices so small that buffers for larger ones would cost more than the product.
 const FEW: usize = 64;
-/// Elements of the matrix that are worth a task.
+/// Minimum number of matrix elements per task.
 const GRAIN: usize = 1 << 15;
-/// Columns of a task at least: shorter runs of memory from each row are read slowly.
+/// Minimum number of columns per task: shorter runs of each row are slow to read.
 const GRAIN_COLUMNS: usize = 128;
 
-/// A matrix one of whose strides is 1.
+/// A matrix with one stride equal to 1.
 #[derive(Clone, Copy)]
 pub(crate) struct Operand<C> {
     /// The first element.
     pub start: *const C,
-    /// Elements from one row to the next.
+    /// The stride between rows.
     pub row: isize,
-    /// Elements from one column to the next.
+    /// The stride between columns.
     pub column: isize,
 }
 
 impl<C> Operand<C> {
-    /// The matrix that starts some elements further on.
+    /// The matrix that starts `elems` elements further on.
     pub(crate) fn offset(self, elems: isize) -> Self {
         Self { start: self.start.wrapping_offset(elems), ..self }
     }
 }
 
-// SAFETY: only read, and nobody writes it during a step (see `run`).
+// SAFETY: only read, and nothing writes it during a step (see `run`).
 unsafe impl<C: Sync> Sync for Operand<C> {}
 
-/// Hands `vector · matrix` to `store`, at most [`BLOCK`] neighbouring columns at a time, as the first column and their values.
+/// Passes `vector · matrix` to `store`, at most [`BLOCK`] consecutive columns at a time, as the first column and the
+/// values.
 ///
 /// # Safety
 /// The matrix has a row for each element of the vector and that many columns; its rows or its columns are contiguous.
@@ -66,10 +67,10 @@ pub(crate) unsafe fn gemv<C: Compute, B: Source<C>>(
     });
 }
 
-/// These columns, `MOST` at a time.
+/// Computes these columns, `MOST` at a time.
 ///
 /// # Safety
-/// As for [`gemv`], of these columns.
+/// Same as for [`gemv`], for these columns.
 unsafe fn some_columns<const MOST: usize, C: Compute, B: Source<C>>(
     vector: &[C],
     matrix: &Operand<B>,
@@ -97,7 +98,7 @@ unsafe fn some_columns<const MOST: usize, C: Compute, B: Source<C>>(
 /// The sum of all rows, each times an element of the vector.
 ///
 /// # Safety
-/// The matrix has that many rows, each of as many neighbours as there are sums.
+/// The matrix has that many rows, each with as many contiguous elements as there are sums.
 unsafe fn sum_rows<C: Compute, B: Source<C>>(vector: &[C], matrix: Operand<B>, sums: &mut [C]) {
     sums.fill(C::ZERO);
     for (at, factors) in vector.chunks(ROWS).enumerate() {
@@ -114,7 +115,7 @@ unsafe fn sum_rows<C: Compute, B: Source<C>>(vector: &[C], matrix: Operand<B>, s
 /// The dot product of the vector with each column.
 ///
 /// # Safety
-/// The matrix has a column of as many neighbours as the vector has elements for each sum.
+/// The matrix has a contiguous column for each sum, as long as the vector.
 unsafe fn sum_columns<C: Compute, B: Source<C>>(vector: &[C], matrix: Operand<B>, sums: &mut [C]) {
     for (column, sum) in sums.iter_mut().enumerate() {
         let from = matrix.offset(column as isize * matrix.column).start;
@@ -124,9 +125,10 @@ unsafe fn sum_columns<C: Compute, B: Source<C>>(vector: &[C], matrix: Operand<B>
 }
 
 vectorised! {
-    /// Adds rows times their factors to sums, as far as all of these rows reach. Those added next lie `ahead` elements on.
+    /// Adds rows times their factors to sums, up to the shortest row. The rows added next are `ahead` elements further
+    /// on.
     fn add_rows<C: Compute, B: Source<C>>(sums: &mut [C], factors: &[C], rows: &[&[B]; ROWS], ahead: isize) {
-        // A count that the compiler knows is worth a fifth of the time.
+        // A count known at compile time saves a fifth of the time.
         match factors.first_chunk::<ROWS>() {
             Some(all) => add_blocks::<WIDE, C, B>(sums, all, rows, ahead),
             None => add_blocks::<WIDE, C, B>(sums, factors, rows, ahead),
@@ -167,9 +169,9 @@ fn add_blocks<const WIDE: bool, C: Compute, B: Source<C>>(
 }
 
 vectorised! {
-    /// The dot product of slices of one length.
+    /// The dot product of two slices of equal length.
     fn dot<C: Compute, B: Source<C>>(a: &[C], b: &[B]) -> C {
-        // As many chains as hide the latency of an addition.
+        // Enough independent chains to hide the latency of an addition.
         let mut sums = [[C::ZERO; LANES]; 2];
         let (a_blocks, a_rest) = a.as_chunks::<LANES>();
         let (b_blocks, b_rest) = b.as_chunks::<LANES>();

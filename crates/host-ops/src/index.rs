@@ -1,11 +1,11 @@
-//! Indices that come with the data.
+//! Indices that are part of the data.
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use graph::DType;
 
 use crate::{OpError, Tensor, number::Number};
 
-/// Checks indices on any thread and keeps one that is out of range.
+/// Checks indices on any thread and remembers one that is out of range.
 #[derive(Default)]
 pub(crate) struct Bounds {
     is_broken: AtomicBool,
@@ -14,7 +14,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// An index, which may count from the end, as a position below `extent`.
+    /// Converts an index, which may count from the end, to a position below `extent`.
     #[inline]
     pub(crate) fn position(&self, index: i64, extent: usize) -> Option<usize> {
         let from_start = if index < 0 { index.wrapping_add(extent as i64) } else { index };
@@ -27,7 +27,7 @@ impl Bounds {
         None
     }
 
-    /// What was found, once all tasks are done.
+    /// The error, if an index was out of range; call it once all tasks are done.
     pub(crate) fn result(&self) -> Result<(), OpError> {
         if self.is_broken.load(Ordering::Relaxed) {
             let (index, extent) = (self.index.load(Ordering::Relaxed), self.extent.load(Ordering::Relaxed));
@@ -37,7 +37,7 @@ impl Bounds {
     }
 }
 
-/// Reads indices of either width.
+/// Reads i32 or i64 indices.
 #[derive(Clone, Copy)]
 pub(crate) struct Indices<'a>(Tensor<'a>);
 
@@ -50,11 +50,11 @@ impl<'a> Indices<'a> {
     }
 
     /// # Safety
-    /// The view has elements from `offset` on, `stride` apart, as many as `out`.
+    /// The view has as many elements as `out`, starting at `offset` with this stride.
     #[inline]
     pub(crate) unsafe fn load(self, offset: isize, stride: isize, out: &mut [i64]) {
         let dtype = self.0.dtype();
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe { i64::load(dtype, self.0.start().wrapping_offset(offset * dtype.bytes() as isize), stride, out) }
     }
 
@@ -62,7 +62,7 @@ impl<'a> Indices<'a> {
     /// The view has an element at `offset`.
     #[inline]
     pub(crate) unsafe fn at(self, offset: isize) -> i64 {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match self.0.dtype() {
                 DType::I32 => i64::from(self.0.as_ptr::<i32>().wrapping_offset(offset).read()),
@@ -72,7 +72,7 @@ impl<'a> Indices<'a> {
     }
 }
 
-/// Does `$body` with `$type` as plain memory of as many bytes as an element has.
+/// Expands `$body` with `$type` as a plain type of the element's size.
 macro_rules! with_width {
     ($dtype:expr, $type:ident => $body:expr) => {
         match $dtype.bytes() {

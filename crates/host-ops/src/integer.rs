@@ -1,4 +1,4 @@
-//! Products of bytes less their zero points, summed in 32 bits.
+//! Products of bytes minus their zero points, summed in 32 bits.
 use graph::{DType, Prim, prim::Integer};
 use smallvec::{SmallVec, smallvec};
 
@@ -17,7 +17,7 @@ use crate::{
     simd::vectorised,
 };
 
-/// Elements that are worth a task.
+/// Minimum number of elements per task.
 const GRAIN: usize = 1 << 13;
 
 /// Calls a function for the types of both operands.
@@ -91,7 +91,7 @@ pub(crate) fn run(
     }
 }
 
-/// Hands tiles of pairs on as sums.
+/// Passes tiles of pairs on as sums.
 fn as_sums<'a>(store: &'a Store<'a, i32>) -> impl Fn(&Tile<'_, Pairs>) + Sync + 'a {
     move |tile| {
         let Tile { batch, row, column, rows, columns, values, width } = *tile;
@@ -109,7 +109,7 @@ fn multiply<A: Source<i16>, B: Source<i16>>(
 ) {
     let (&[batch, rows, depth], columns) = (a.shape(), b.shape()[2]) else { return };
     let pairs = depth.div_ceil(2);
-    // One right operand for all products is laid out once.
+    // A right operand shared by all products is laid out only once.
     let right_batch = if b.strides()[0] == 0 { 1 } else { batch };
     let schedule = Schedule::<Pairs>::new(Extents { batch, rows, columns, depth: pairs }, cx.parallel, false);
     let (left_elems, right_elems) = (batch * rows * pairs, right_batch * pairs * columns);
@@ -128,7 +128,7 @@ fn multiply<A: Source<i16>, B: Source<i16>>(
     let read_left = |at: usize, p: usize| {
         let offset = (at / rows) as isize * a.strides()[0] + (at % rows) as isize * a.strides()[1];
         let from = a.as_ptr::<A>().wrapping_offset(offset + p as isize * a.strides()[2]);
-        // SAFETY: the view is there for its extents.
+        // SAFETY: the view's memory covers its extents.
         if p < depth { unsafe { from.read() }.read() - left_zero } else { 0 }
     };
     let to = Shared(left.as_mut_ptr());
@@ -155,7 +155,7 @@ fn multiply<A: Source<i16>, B: Source<i16>>(
             let is_whole = 2 * pair + 1 < depth;
             for (column, to) in to.iter_mut().enumerate() {
                 let from = from.wrapping_offset(column as isize * across);
-                // SAFETY: the view is there for its extents.
+                // SAFETY: the view's memory covers its extents.
                 let first = unsafe { from.read() }.read() - right_zero;
                 let second = if is_whole {
                     // SAFETY: as above.
@@ -180,7 +180,7 @@ fn multiply<A: Source<i16>, B: Source<i16>>(
     unsafe { product(&schedule, &left, &right, scratch, cx.parallel, &as_sums(store)) };
 }
 
-/// A convolution in one group: pairs are of neighbouring channels.
+/// A convolution with one group: pairs are adjacent channels.
 fn convolve_bytes<X: Source<i16>, W: Source<i16>>(job: &Job<'_>, cx: &mut Context<'_>) {
     let Job { x, out, planes, .. } = job;
     let [lattice] = &job.lattices[..] else { return };
@@ -223,7 +223,7 @@ fn convolve_bytes<X: Source<i16>, W: Source<i16>>(job: &Job<'_>, cx: &mut Contex
         let to = Shared(image.as_mut_ptr());
         let fill = |task: usize| {
             let (memory, to) = (&memory, &to);
-            // SAFETY: each task has its own share of what was asked for.
+            // SAFETY: each task has its own share of the scratch memory.
             let mut rest = unsafe { std::slice::from_raw_parts_mut(memory.0.add(task * share), share) };
             let mut rows = [carve::<i16>(&mut rest, plane), carve::<i16>(&mut rest, plane)];
             for pair in pairs * task / tasks..pairs * (task + 1) / tasks {
@@ -282,7 +282,7 @@ fn lay_out_weights<W: Source<i16>>(job: &Job<'_>, lattice: &Lattice, to: &mut [P
                 let from = start.wrapping_offset(2 * pair as isize * channel);
                 let is_whole = 2 * pair + 1 < channels;
                 for (to, &tap) in to.iter_mut().zip(taps) {
-                    // SAFETY: the view is there for its extents.
+                    // SAFETY: the view's memory covers its extents.
                     let first = unsafe { from.wrapping_offset(tap).read() }.read() - zero;
                     let second = if is_whole {
                         // SAFETY: as above.
@@ -297,7 +297,7 @@ fn lay_out_weights<W: Source<i16>>(job: &Job<'_>, lattice: &Lattice, to: &mut [P
     });
 }
 
-/// Lays out two channels of an image, element by element; padding and a channel that is not there are zeros.
+/// Lays out two channels of an image, interleaved; padding and a missing second channel are zeros.
 fn fill_pair<X: Source<i16>>(job: &Job<'_>, image: usize, pair: usize, rows: &mut [&mut [i16]; 2], to: &mut [Pairs]) {
     let Job { x, planes, .. } = job;
     let zero = job.zeros[0] as i16;
@@ -306,7 +306,7 @@ fn fill_pair<X: Source<i16>>(job: &Job<'_>, image: usize, pair: usize, rows: &mu
     for (channel, row) in (2 * pair..).zip(rows.iter_mut()) {
         if channel < x.shape()[1] {
             let offset = image as isize * x.strides()[0] + channel as isize * x.strides()[1];
-            // SAFETY: the view is there for its extents.
+            // SAFETY: the view's memory covers its extents.
             unsafe { planes.fill(x.as_ptr::<X>().wrapping_offset(offset), input, strides, zero, row) };
         } else {
             row.fill(zero);

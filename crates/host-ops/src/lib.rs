@@ -1,8 +1,8 @@
-//! The graph engine's primitives on the CPU.
+//! CPU implementations of the graph engine's primitives.
 //!
-//! [`run`] does one [`Step`] of a plan on memory the caller names. One primitive family per file; each takes typed,
-//! strided [`Tensor`]s. Work is cut into tasks for a [`Parallel`], which the caller brings: ONNX Runtime's thread pool, a
-//! [`Pool`] of its own, or [`Serial`].
+//! [`run`] executes one [`Step`] of a plan on memory that the caller provides. Each file holds one family of
+//! primitives, which take typed, strided [`Tensor`]s. Work is split into tasks for a [`Parallel`] that the caller
+//! provides: ONNX Runtime's thread pool, our own [`Pool`], or [`Serial`].
 mod activation;
 mod affine;
 mod append;
@@ -73,29 +73,29 @@ pub use scratch::Scratch;
 pub use tensor::{Element, Tensor, TensorMut};
 pub use threads::Pool;
 
-/// What a step runs on.
+/// The resources a step runs with.
 pub struct Context<'a> {
-    /// Spreads tasks over threads.
+    /// Runs tasks on threads.
     pub parallel: &'a dyn Parallel,
-    /// Memory that lives from step to step, so that a warm run allocates nothing.
+    /// Memory kept from step to step, so that a warm run allocates nothing.
     pub scratch: &'a mut Scratch,
 }
 
 /// Runs one step.
 ///
 /// # Errors
-/// The data breaks the operator's rules (an index out of range), the combination of types is not there, or memory is not.
+/// The data is invalid for the operator (an index out of range), the types are not supported, or memory is exhausted.
 ///
 /// # Safety
-/// For every view of the step, `address` gives memory that holds the view's buffer, aligned to its element type, readable
-/// for inputs and writable for outputs, and not changed by anyone else during the call. An output may share memory with an
-/// input only where both are read and written element by element in the same layout, as the planner arranges for maps, and
-/// an [`Append`](graph::prim::Append)'s outputs may lie where its past lies.
+/// For every view of the step, `address` returns memory that holds the view's buffer. It is aligned to the element
+/// type, readable for inputs and writable for outputs, and nothing else changes it during the call. An output may share
+/// memory with an input only if both are accessed element by element in the same layout, as the planner arranges for
+/// maps; the outputs of an [`Append`](graph::prim::Append) may be its past.
 pub unsafe fn run(step: &Step, address: impl Fn(BufferId) -> *mut u8, cx: &mut Context<'_>) -> Result<(), OpError> {
     if let Prim::AppendAttention(both) = &step.prim
         && let Some(parts) = both.parts(step)
     {
-        // SAFETY: the parts have the step's views. The second reads what the first has written.
+        // SAFETY: the parts use the step's views. The second reads what the first has written.
         return parts.iter().try_for_each(|part| unsafe { run_one(part, &address, cx) });
     }
     // SAFETY: the caller vouches for every view's memory.
@@ -103,7 +103,7 @@ pub unsafe fn run(step: &Step, address: impl Fn(BufferId) -> *mut u8, cx: &mut C
 }
 
 /// # Safety
-/// As for [`run`].
+/// Same as for [`run`].
 unsafe fn run_one(step: &Step, address: &impl Fn(BufferId) -> *mut u8, cx: &mut Context<'_>) -> Result<(), OpError> {
     let inputs: SmallVec<[Tensor<'_>; 8]> =
         // SAFETY: the caller vouches for every view's memory.
@@ -169,7 +169,7 @@ fn run_fused(fused: &Fused, inputs: &[Tensor<'_>], out: TensorMut<'_>, cx: &mut 
     }
 }
 
-/// GPUs want such steps; here the product is memory of its own.
+/// Such steps exist for GPUs; here the product is a separate buffer.
 fn run_gated(
     gated: &Gated,
     inputs: &[Tensor<'_>],
@@ -188,7 +188,8 @@ fn run_gated(
     let half = |half: usize| View { shape: made.into(), offset: (half * columns) as isize, ..whole.clone() };
     let (first, second) = (half(0), half(1));
     let mut memory = vec![0u128; (whole.elems() * dtype.bytes()).div_ceil(16)];
-    // SAFETY: the memory is as large as the view of the product, of which the others show parts, and outlives all of them.
+    // SAFETY: the memory is as large as the view of the product; the other views are parts of it, and it outlives all
+    // of them.
     let (to, parts) = unsafe {
         let from = memory.as_ptr().cast();
         (TensorMut::new(&whole, memory.as_mut_ptr().cast()), [Tensor::new(&first, from), Tensor::new(&second, from)])

@@ -5,7 +5,7 @@ use crate::{
     Context, OpError, Tensor, TensorMut, math::fused, number::Number, rows::ranges_with, simd::vectorised, walk::Walk,
 };
 
-/// Positions that go through all channels together.
+/// Positions processed together, through all channels.
 const BLOCK: usize = 128;
 
 pub(crate) fn run(
@@ -26,14 +26,14 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// A row of one channel, the same rows of the channels around it, and the result.
+/// Takes a row of one channel, the same rows of the channels around it, and the result.
 type Scale<N> = fn(&Lrn, &[N], &[N], &mut [N]);
 
 fn run_as<N: Number>(lrn: &Lrn, x: &Tensor<'_>, y: &TensorMut<'_>, cx: &mut Context<'_>, scale: Scale<N>) {
     let (batch, channels) = (x.shape()[0], x.shape()[1]);
     let walk = Walk::new(&x.shape()[2..], &[&x.strides()[2..], &y.strides()[2..]], |_| false);
     let blocks = walk.elems().div_ceil(BLOCK);
-    // All channels of a block, then one result.
+    // All channels of a block, then one row of results.
     let memory = (channels + 1) * BLOCK;
     ranges_with::<N>(cx, batch * blocks, 1, memory, |range, memory| {
         let (rows, result) = memory.split_at_mut(channels * BLOCK);

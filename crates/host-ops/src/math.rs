@@ -1,7 +1,7 @@
 //! Transcendental functions in single precision that the compiler can vectorise: no branches, no tables, no calls.
 //!
-//! Errors stay within a few units in the last place (see the tests); infinities, NaN and zeros come out as they should.
-//! Those in [`fused`] take one parameter: true where the machine multiplies and adds in one instruction.
+//! Errors are within a few units in the last place (see the tests); infinities, NaN and zeros are handled correctly.
+//! The functions in [`fused`] take one parameter: true if the CPU has fused multiply-add.
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 in two parts: multiples of the first up to 2^8 are exact.
@@ -16,13 +16,13 @@ pub(crate) fn exp(x: f32) -> f32 {
     fused::exp::<false>(x)
 }
 
-/// e^x - 1 without loss near zero.
+/// e^x - 1 without loss of precision near zero.
 #[inline(always)]
 pub(crate) fn expm1(x: f32) -> f32 {
     fused::expm1::<false>(x)
 }
 
-/// ln(1 + x) without loss near zero.
+/// ln(1 + x) without loss of precision near zero.
 #[inline(always)]
 pub(crate) fn ln_1p(x: f32) -> f32 {
     fused::ln_1p::<false>(x)
@@ -40,7 +40,7 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
     fused::sigmoid::<false>(x)
 }
 
-/// For loops that are compiled for the machine.
+/// For loops that are compiled for specific CPU features.
 pub(crate) mod fused {
     use super::{LN2_HIGH, LN2_LOW, LOG2_E, ROUNDER};
 
@@ -74,7 +74,7 @@ pub(crate) mod fused {
 
     #[inline(always)]
     fn at_most(x: f32, bound: f32) -> f32 {
-        // A NaN stays.
+        // Keeps NaN.
         if x > bound { bound } else { x }
     }
 
@@ -87,16 +87,16 @@ pub(crate) mod fused {
     #[inline(always)]
     pub(crate) fn exp<const F: bool>(x: f32) -> f32 {
         let (p, n) = reduce_exp::<F>(at_most(at_least(x, -104.0), 89.0));
-        // In two steps, since 2^n itself may lie outside the normal range.
+        // In two steps, because 2^n itself may be outside the normal range.
         let half = n >> 1;
         (1.0 + p) * power_of_two(half) * power_of_two(n.wrapping_sub(half))
     }
 
-    /// e^x - 1 without loss near zero.
+    /// e^x - 1 without loss of precision near zero.
     #[inline(always)]
     pub(crate) fn expm1<const F: bool>(x: f32) -> f32 {
         let (p, n) = reduce_exp::<F>(at_most(at_least(x, -20.0), 89.0));
-        // 2^n·p + (2^n - 1) in two steps, since 2^n itself may lie outside the range.
+        // 2^n·p + (2^n - 1) in two steps, because 2^n itself may be outside the range.
         let half = n >> 1;
         let rest = n.wrapping_sub(half);
         let scale = power_of_two(half);
@@ -130,7 +130,7 @@ pub(crate) mod fused {
         if x >= 0.0 { y } else { f32::NAN }
     }
 
-    /// ln(1 + x) without loss near zero.
+    /// ln(1 + x) without loss of precision near zero.
     #[inline(always)]
     pub(crate) fn ln_1p<const F: bool>(x: f32) -> f32 {
         let u = 1.0 + x;
@@ -180,13 +180,13 @@ pub(crate) mod fused {
 mod tests {
     use super::fused::{erf, exp, expm1, ln, ln_1p, sigmoid, tanh};
 
-    /// The largest relative error over many numbers of every size, against double precision; results below the normal
-    /// range count by their absolute error there.
+    /// The largest relative error over many numbers of every magnitude, against double precision; results below the
+    /// normal range count with their absolute error.
     fn worst(ours: fn(f32) -> f32, exact: impl Fn(f64) -> f64, range: std::ops::Range<f32>) -> (f64, f32) {
         let mut worst = (0.0, 0.0);
         for step in 0..400_000u32 {
             let linear = range.start + (range.end - range.start) * (step as f32 / 400_000.0);
-            // Every magnitude, too.
+            // Covers every magnitude as well.
             let any = f32::from_bits(step * 5_368 + 1) * if step % 2 == 0 { 1.0 } else { -1.0 };
             for x in [linear, any] {
                 if !range.contains(&x) {

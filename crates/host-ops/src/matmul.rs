@@ -12,7 +12,7 @@ use crate::{
     product::{Extents, Left, Right, Schedule, Store, Tile, product, read_row},
 };
 
-/// Bytes of a right operand that the second cache does not hold beside everything else.
+/// From this size on, a right operand does not fit in the L2 cache together with everything else.
 const FAR_BYTES: usize = 1 << 19;
 
 /// `a [batch, m, k]` times `b [batch, k, n]`.
@@ -57,7 +57,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// One operand or the output: address and strides.
+/// Address and strides of an operand or the output.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<P> {
     pub start: P,
@@ -75,13 +75,13 @@ impl<P> Matrix<P> {
         Self { row: self.column, column: self.row, ..self }
     }
 
-    /// Where an element is, counted from the first one.
+    /// The offset of an element.
     pub(crate) fn offset(&self, batch: usize, row: usize, column: usize) -> isize {
         batch as isize * self.batch + row as isize * self.row + column as isize * self.column
     }
 }
 
-/// What becomes of the product.
+/// What happens to the product.
 pub(crate) struct Output<'a> {
     pub out: TensorMut<'a>,
     pub epilogue: Option<Epilogue<'a>>,
@@ -89,13 +89,13 @@ pub(crate) struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// All views that tiles are spread over.
+    /// The strides of all views that tiles are stored to.
     fn views(&self) -> impl Iterator<Item = &[isize]> {
         let operands = self.epilogue.iter().flat_map(|epilogue| epilogue.operands).map(Tensor::strides);
         std::iter::once(self.out.strides()).chain(operands)
     }
 
-    /// Calls `body` with what stores tiles of this output, or of its transpose.
+    /// Calls `body` with a function that stores tiles of this output, or of its transpose.
     pub(crate) fn with_store<C, O, R>(&self, is_turned: bool, body: impl FnOnce(&Store<'_, C>) -> R) -> R
     where
         C: Compute + Single,
@@ -106,7 +106,7 @@ impl Output<'_> {
         if let Some(epilogue) = &self.epilogue {
             let mapped = Mapped::new(epilogue, |strides| Region::Matrix(turn(Matrix::new((), strides))));
             return body(&|tile| {
-                // SAFETY: tiles lie within the output, and each comes once.
+                // SAFETY: tiles are within the output, and each tile is stored once.
                 unsafe { mapped.store(tile, |_| (alpha, C::NOTHING)) };
             });
         }
@@ -141,7 +141,7 @@ where
     }
     let (left, right) = (Matrix::new(a.as_ptr::<A>(), a.strides()), Matrix::new(b.as_ptr::<B>(), b.strides()));
     let extents = Extents { batch, rows, columns, depth };
-    // The long side of the output goes along the vectors.
+    // Vectors run along the longer side of the output.
     let is_turned = columns < C::kernels().columns && rows > columns;
     to.with_store::<C, O, _>(is_turned, |store| {
         if is_turned {
@@ -155,7 +155,7 @@ where
     });
 }
 
-/// `is_whole` if the rows of one product follow those of the one before in all views of the output.
+/// `is_whole` if, in all views of the output, the rows of each product follow those of the previous one.
 fn oriented<C, A, B>(
     extents: Extents,
     left: Matrix<*const A>,
@@ -169,7 +169,7 @@ fn oriented<C, A, B>(
     B: Source<C>,
 {
     let Extents { batch, rows, depth, .. } = extents;
-    // A matrix all of whose products share the right operand is one product with more rows.
+    // If all products share the right operand, they are one product with more rows.
     let extents = if batch > 1 && right.batch == 0 && left.batch == left.row * rows as isize && is_whole {
         Extents { batch: 1, rows: rows * batch, ..extents }
     } else {
@@ -188,11 +188,11 @@ fn oriented<C, A, B>(
     let is_far = in_place && extents.columns * depth * size_of::<B>() >= FAR_BYTES;
     let right =
         Right { start: right.start, batch: right.batch, depth: right_depth, column: right.column, in_place, is_far };
-    // SAFETY: the views are there for their extents, and each element is stored once.
+    // SAFETY: the views' memory covers their extents, and each element is stored once.
     unsafe { product(&schedule, &left, &right, scratch, cx.parallel, store) };
 }
 
-/// The product of one row, or of many with a matrix each.
+/// The product of one row, or of many rows with a matrix each.
 fn vector_times_matrix<C, A, B>(
     extents: Extents,
     left: Matrix<*const A>,
@@ -207,7 +207,7 @@ fn vector_times_matrix<C, A, B>(
     let Extents { batch, columns, depth, .. } = extents;
     let vectors = cx.scratch.get::<C>(batch * depth);
     for (at, vector) in vectors.chunks_exact_mut(depth.max(1)).enumerate() {
-        // SAFETY: the view is there for its extents.
+        // SAFETY: the view's memory covers its extents.
         unsafe { read_row(left.start.wrapping_offset(at as isize * left.batch), left.column, vector) };
     }
     let vectors: &[C] = vectors;
@@ -215,7 +215,7 @@ fn vector_times_matrix<C, A, B>(
     let right = Operand { start: right.start, row: right.row, column: right.column };
     let one = |at: usize, parallel: &dyn Parallel| {
         let matrix = right.offset(at as isize * right_batch);
-        // SAFETY: the views are there for their extents, and each element is stored once.
+        // SAFETY: the views' memory covers their extents, and each element is stored once.
         unsafe {
             gemv(&vectors[at * depth..][..depth], matrix, columns, parallel, |column, values| {
                 store(&Tile { batch: at, ..Tile::of_row(0, column, values) });
@@ -253,25 +253,25 @@ unsafe impl<O> Send for Destination<O> {}
 unsafe impl<O> Sync for Destination<O> {}
 
 impl<O> Destination<O> {
-    /// Stores neighbours of a row, whose columns are neighbours in memory.
+    /// Stores consecutive elements of a row that are contiguous in memory.
     ///
     /// # Safety
-    /// They are there, and no one else stores them.
+    /// They are valid, and nothing else stores them.
     #[inline(always)]
     unsafe fn store_neighbours<C: Compute>(&self, batch: usize, row: usize, column: usize, values: &[C])
     where
         O: Target<C>,
     {
         let offset = batch as isize * self.batch + row as isize * self.row + column as isize;
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let to = unsafe { std::slice::from_raw_parts_mut(self.start.wrapping_offset(offset), values.len()) };
         O::write_sums(values, C::NOTHING, to);
     }
 
-    /// Stores neighbours of a row.
+    /// Stores consecutive elements of a row.
     ///
     /// # Safety
-    /// They are there, and no one else stores them.
+    /// They are valid, and nothing else stores them.
     #[inline(always)]
     pub(crate) unsafe fn store<C: Compute>(
         &self,
@@ -285,14 +285,14 @@ impl<O> Destination<O> {
         let offset = batch as isize * self.batch + row as isize * self.row + column as isize * self.column;
         let to = self.start.wrapping_offset(offset);
         if self.column == 1 {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             let to = unsafe { std::slice::from_raw_parts_mut(to, values.len()) };
             for (to, value) in to.iter_mut().zip(values) {
                 *to = O::write(value);
             }
         } else {
             for (at, value) in values.enumerate() {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 unsafe { to.offset(at as isize * self.column).write(O::write(value)) };
             }
         }

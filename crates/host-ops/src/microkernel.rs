@@ -1,43 +1,43 @@
-//! The innermost loops of matrix products: a few rows times two vectors of columns, held in registers.
+//! The inner loops of matrix products: a few rows times two vectors of columns, kept in registers.
 //!
-//! A kernel adds, for every depth `p`, the outer product of one column of the left operand and one row of the right one
-//! to a tile. Where a row of the right operand starts is read from a table. So a dense matrix, packed columns and the
-//! shifted planes of a convolution are all the same to it.
+//! For every depth `p`, a kernel adds the outer product of a column of the left operand and a row of the right operand
+//! to a tile. The start of each row of the right operand is read from a table. So dense matrices, packed columns and
+//! the shifted planes of a convolution all use the same kernels.
 use crate::scratch::Plain;
 
-/// What one call of a kernel reads and writes.
+/// The arguments of a kernel call.
 pub(crate) struct Strip<C> {
-    /// How many depths.
+    /// The number of depths.
     pub depth: usize,
     /// The left operand's first element.
     pub left: *const C,
-    /// Elements from one row of the left operand to the next; packed kernels take 1.
+    /// The stride between rows of the left operand; packed kernels use 1.
     pub left_row: isize,
-    /// Where each depth of the left operand starts; packed kernels step by the most rows a kernel takes.
+    /// The offset of each depth of the left operand; packed kernels step by the kernel's maximum number of rows.
     pub left_depth: *const isize,
     /// The right operand's first element.
     pub right: *const C,
-    /// Where each depth of the right operand starts; that many neighbours are read there.
+    /// The offset of each depth of the right operand, where the kernel reads its number of contiguous columns.
     pub right_depth: *const isize,
     /// The tile, row by row.
     pub tile: *mut C,
-    /// The tile has no contents yet.
+    /// True if the tile is not initialised yet.
     pub first: bool,
 }
 
 /// # Safety
-/// Everything the strip names is there, for the kernel's rows and columns.
+/// Everything in the strip is valid for the kernel's rows and columns.
 pub(crate) type Kernel<C> = unsafe fn(&Strip<C>);
 
 /// The kernels of one type on this processor.
 pub(crate) struct Kernels<C: 'static> {
-    /// The most rows.
+    /// The maximum number of rows.
     pub rows: usize,
     /// The columns.
     pub columns: usize,
-    /// By rows less one, for a packed left operand.
+    /// Indexed by rows minus one, for a packed left operand.
     pub packed: &'static [Kernel<C>],
-    /// By rows less one, for a left operand as it lies in memory.
+    /// Indexed by rows minus one, for a left operand in place.
     pub direct: &'static [Kernel<C>],
 }
 
@@ -45,21 +45,22 @@ pub(crate) struct Kernels<C: 'static> {
 pub(crate) trait Compute: Plain + Send + Sync + PartialOrd + 'static {
     /// Zero.
     const ZERO: Self;
-    /// What changes no value it is added to.
+    /// The neutral element of addition, also for -0.0.
     const NOTHING: Self;
-    /// What no value is smaller than.
+    /// A value that is not larger than any other.
     const LOWEST: Self;
 
     /// The best kernels for this processor.
     fn kernels() -> &'static Kernels<Self>;
 
-    /// A small whole number.
+    /// Converts a small integer.
     fn whole(value: i32) -> Self;
 
     /// `self * factor + term`, wrapping for integers.
     fn mul_add(self, factor: Self, term: Self) -> Self;
 
-    /// As [`mul_add`](Self::mul_add), in one instruction where the code around it is compiled for machines that have one.
+    /// Same as [`mul_add`](Self::mul_add), in one instruction if the surrounding code is compiled for CPUs that have
+    /// it.
     #[inline(always)]
     fn fused<const WIDE: bool>(self, factor: Self, term: Self) -> Self {
         self.mul_add(factor, term)
@@ -68,7 +69,7 @@ pub(crate) trait Compute: Plain + Send + Sync + PartialOrd + 'static {
     /// The sum, wrapping for integers.
     fn plus(self, term: Self) -> Self;
 
-    /// Times a factor.
+    /// Multiplies by a factor.
     fn scaled(self, alpha: f32) -> Self;
 
     /// The larger one.
@@ -88,7 +89,7 @@ macro_rules! compute_float {
 
         #[inline(always)]
         fn mul_add(self, factor: Self, term: Self) -> Self {
-            // Without the instruction a fused multiply-add is a call into the C library.
+            // Without the instruction, a fused multiply-add is a call into the C library.
             if cfg!(any(target_feature = "fma", target_arch = "aarch64")) {
                 <$type>::mul_add(self, factor, term)
             } else {
@@ -151,10 +152,10 @@ macro_rules! compute_int {
     };
 }
 
-/// The loop itself, for the compiler to vectorise.
+/// The loop itself, vectorised by the compiler.
 ///
 /// # Safety
-/// As for [`Kernel`].
+/// Same as for [`Kernel`].
 #[inline(always)]
 pub(crate) unsafe fn portable<C: Compute, const ROWS: usize, const COLUMNS: usize, const STEP: usize>(
     strip: &Strip<C>,
@@ -180,32 +181,32 @@ pub(crate) unsafe fn portable<C: Compute, const ROWS: usize, const COLUMNS: usiz
     }
 }
 
-/// A table of one kernel for each number of rows.
+/// A table with one kernel for each number of rows.
 macro_rules! table {
     ($name:ident, $type:ty, $step:expr, $($rows:literal)*) => {
         &[$($name::<$rows, $step> as Kernel<$type>),*]
     };
 }
 
-/// Kernels that the compiler vectorises for a set of instructions.
+/// Kernels that the compiler vectorises for an instruction set.
 macro_rules! compiled {
     ($name:ident, $type:ty, $columns:literal $(, $feature:literal)?) => {
         /// # Safety
-        /// As for [`Kernel`]; the processor has the features named.
+        /// Same as for [`Kernel`]; the processor has the features named.
         $(#[target_feature(enable = $feature)])?
         unsafe fn $name<const ROWS: usize, const STEP: usize>(strip: &Strip<$type>) {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { portable::<$type, ROWS, $columns, STEP>(strip) }
         }
     };
 }
 
-/// Kernels in intrinsics, with two vectors a row.
+/// Kernels in intrinsics, with two vectors per row.
 #[cfg(target_arch = "x86_64")]
 macro_rules! intrinsic {
     ($name:ident, $type:ty, $feature:literal, $lanes:literal, $zero:ident $splat:ident $load:ident $store:ident $fma:ident) => {
         /// # Safety
-        /// As for [`Kernel`]; the processor has the features named.
+        /// Same as for [`Kernel`]; the processor has the features named.
         #[target_feature(enable = $feature)]
         unsafe fn $name<const ROWS: usize, const STEP: usize>(strip: &Strip<$type>) {
             use std::arch::x86_64::{$fma, $load, $splat, $store, $zero};
@@ -280,7 +281,7 @@ static F64: &Kernels<f64> = kernels!(f64_portable, f64, 4 x 4: 1 2 3 4);
 static I32: &Kernels<i32> = kernels!(i32_portable, i32, 4 x 8: 1 2 3 4);
 static I64: &Kernels<i64> = kernels!(i64_portable, i64, 4 x 4: 1 2 3 4);
 
-/// Every set of kernels of a type that this processor can run, the best first.
+/// All sets of kernels of a type that this processor can run, the best first.
 trait Choices: Compute {
     fn choices() -> impl Iterator<Item = &'static Kernels<Self>>;
 }
@@ -328,7 +329,7 @@ choices! {
 mod tests {
     use super::*;
 
-    /// Each kernel adds small whole numbers, so that every type gives the exact sum.
+    /// Each kernel adds small integers, so that every type gives the exact sum.
     fn check<C: Choices>(number: impl Fn(i64) -> C + Copy) {
         for kernels in C::choices() {
             let (most, columns, depth) = (kernels.rows, kernels.columns, 7);
@@ -337,7 +338,7 @@ mod tests {
                     let rows = at + 1;
                     let left: Vec<C> = (0..most * depth).map(|i| number(i as i64 % 11 - 5)).collect();
                     let right: Vec<C> = (0..depth * (columns + 3)).map(|i| number(i as i64 % 7 - 3)).collect();
-                    // Packed operands lie depth by depth, the direct one row by row and backwards in depth.
+                    // Packed operands are stored depth by depth, the direct one row by row and backwards in depth.
                     let left_row = if packed { 1 } else { depth as isize };
                     let left_depth: Vec<isize> = (0..depth as isize).rev().collect();
                     let right_depth: Vec<isize> =
@@ -354,7 +355,7 @@ mod tests {
                             tile: tile.as_mut_ptr(),
                             first,
                         };
-                        // SAFETY: the vectors hold all that the tables name.
+                        // SAFETY: the vectors hold everything that the tables refer to.
                         unsafe { kernel(&strip) };
                     }
                     for r in 0..rows {

@@ -10,9 +10,9 @@ use crate::{
     simd::vectorised,
 };
 
-/// Elements that are worth a task.
+/// Minimum number of elements per task.
 const GRAIN: usize = 16 * 1024;
-/// Sums kept apart, so that one addition does not wait for the other.
+/// Independent partial sums, so that the additions do not wait for each other.
 const LANES: usize = 16;
 
 pub(crate) fn run(
@@ -61,7 +61,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// A row's scale or bias, where it lies or else in `memory`.
+    /// A row's scale or bias, in place or else in `memory`.
     fn factors<'m, N: Number>(&self, view: usize, tensor: Option<Tensor<'_>>, memory: &'m mut [N]) -> Option<&'m [N]> {
         self.rows.load(view, &tensor?, 0, 0, memory);
         Some(memory)
@@ -116,7 +116,7 @@ impl Job<'_> {
     }
 }
 
-/// The sum of a function of the elements, in lanes that are put together in double precision.
+/// The sum of a function of the elements, as partial sums that are combined in double precision.
 #[inline(always)]
 fn sum(x: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     let mut total = 0.0;
@@ -134,11 +134,11 @@ fn sum(x: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     total
 }
 
-/// What is subtracted and what the rest is multiplied by.
+/// What is subtracted, and the factor for the difference.
 #[inline(always)]
 fn statistics(x: &[f32], centre: bool, epsilon: f32) -> (f32, f32) {
     let count = x.len() as f64;
-    // Sums of what is left of an element keep their digits where all lie far from zero.
+    // Subtracting a pivot preserves precision if all elements are far from zero.
     let pivot = x.first().copied().unwrap_or(0.0);
     let mean = if centre { (f64::from(pivot) + sum(x, |x| x - pivot) / count) as f32 } else { 0.0 };
     let square = sum(x, |x| (x - mean) * (x - mean)) / count;

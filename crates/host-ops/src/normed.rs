@@ -1,4 +1,4 @@
-//! Products whose rows are normalised first. GPUs want such steps; here the rows are memory of their own.
+//! Products whose rows are normalised first. Such steps exist for GPUs; here the normalised rows are a separate buffer.
 use graph::{
     Prim, View,
     prim::{BufferId, Normed},

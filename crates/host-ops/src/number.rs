@@ -1,5 +1,5 @@
-//! Stored elements as the numbers that rows are computed in: f32 for the three short floating-point types, f64, and 64-bit
-//! integers for all integers and bools.
+//! The types that rows are computed in: f32 for the three shorter floating-point types, f64, and i64 for all integers
+//! and bools.
 use graph::DType;
 use half::{bf16, f16};
 
@@ -8,58 +8,58 @@ use crate::{
     scratch::Plain,
 };
 
-/// Elements a conversion holds on the stack.
+/// Elements that a conversion keeps on the stack.
 const CHUNK: usize = 256;
 
-/// A number that rows are computed in.
+/// A type that rows are computed in.
 pub(crate) trait Number: Plain + Send + Sync + PartialOrd {
-    /// The one type whose elements are stored as they are computed.
+    /// The element type that is stored as `Self`.
     const DTYPE: DType;
-    /// Nothing.
+    /// Zero.
     const ZERO: Self;
 
     /// True for NaN.
     fn is_nan(self) -> bool;
 
-    /// Reads elements of type `dtype`, `stride` apart.
+    /// Reads elements of type `dtype` with this stride.
     ///
     /// # Safety
-    /// `out.len()` elements from `from` on can be read.
+    /// `out.len()` elements starting at `from` can be read.
     unsafe fn load(dtype: DType, from: *const u8, stride: isize, out: &mut [Self]);
 
-    /// Writes elements of type `dtype`, `stride` apart; integers wrap.
+    /// Writes elements of type `dtype` with this stride; integers wrap.
     ///
     /// # Safety
-    /// `values.len()` elements from `to` on can be written.
+    /// `values.len()` elements starting at `to` can be written.
     unsafe fn store(dtype: DType, to: *mut u8, stride: isize, values: &[Self]);
 }
 
 /// # Safety
-/// As for [`Number::load`].
+/// Same as for [`Number::load`].
 #[inline(always)]
 unsafe fn gather<T: Plain, N>(from: *const u8, stride: isize, out: &mut [N], convert: impl Fn(T) -> N) {
     let from = from.cast::<T>();
     if stride == 1 {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         let from = unsafe { std::slice::from_raw_parts(from, out.len()) };
         for (to, &x) in out.iter_mut().zip(from) {
             *to = convert(x);
         }
     } else {
         for (at, to) in out.iter_mut().enumerate() {
-            // SAFETY: the caller says so.
+            // SAFETY: guaranteed by the caller.
             *to = convert(unsafe { from.wrapping_offset(at as isize * stride).read() });
         }
     }
 }
 
 /// # Safety
-/// As for [`Number::store`].
+/// Same as for [`Number::store`].
 #[inline(always)]
 unsafe fn spread<T: Plain, N: Copy>(to: *mut u8, stride: isize, values: &[N], convert: impl Fn(N) -> T) {
     let to = to.cast::<T>();
     for (at, &value) in values.iter().enumerate() {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.wrapping_offset(at as isize * stride).write(convert(value)) };
     }
 }
@@ -77,7 +77,7 @@ impl Number for f32 {
         let width = dtype.bytes() as isize;
         for (number, out) in out.chunks_mut(CHUNK).enumerate() {
             let from = from.wrapping_offset((number * CHUNK) as isize * stride * width);
-            // SAFETY: the caller says so.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 match dtype {
                     DType::F16 => {
@@ -100,7 +100,7 @@ impl Number for f32 {
         let width = dtype.bytes() as isize;
         for (number, values) in values.chunks(CHUNK).enumerate() {
             let to = to.wrapping_offset((number * CHUNK) as isize * stride * width);
-            // SAFETY: the caller says so.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 match dtype {
                     DType::F16 => {
@@ -130,7 +130,7 @@ impl Number for f64 {
     }
 
     unsafe fn load(dtype: DType, from: *const u8, stride: isize, out: &mut [Self]) {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match dtype {
                 DType::F32 => gather(from, stride, out, |x: f32| f64::from(x)),
@@ -140,7 +140,7 @@ impl Number for f64 {
     }
 
     unsafe fn store(_: DType, to: *mut u8, stride: isize, values: &[Self]) {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe { spread(to, stride, values, |x| x) }
     }
 }
@@ -157,7 +157,7 @@ macro_rules! integer {
             }
 
             unsafe fn load(dtype: DType, from: *const u8, stride: isize, out: &mut [Self]) {
-                // SAFETY: the caller says so.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     match dtype {
                         $(DType::$dtype => gather(from, stride, out, |x: $type| x as $number),)*
@@ -168,7 +168,7 @@ macro_rules! integer {
             }
 
             unsafe fn store(dtype: DType, to: *mut u8, stride: isize, values: &[Self]) {
-                // SAFETY: the caller says so.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     match dtype {
                         $(DType::$dtype => spread(to, stride, values, |x| x as $type),)*
@@ -184,7 +184,7 @@ macro_rules! integer {
 integer!(i64, I64: I8 i8, I16 i16, I32 i32);
 integer!(u64, U64: U8 u8, U16 u16, U32 u32);
 
-/// Does `$body` with `$number` as the number that elements of a type are computed in.
+/// Expands `$body` with `$number` as the type that elements of a type are computed in.
 macro_rules! with_number {
     ($dtype:expr, $number:ident => $body:expr) => {
         match $dtype {

@@ -1,4 +1,4 @@
-//! How stored elements become the numbers that they are computed in, and back.
+//! Conversions between stored elements and the types they are computed in.
 use half::{bf16, f16};
 
 use crate::{
@@ -9,24 +9,24 @@ use crate::{
     tensor::Element,
 };
 
-/// Elements that are converted at a time.
+/// Elements converted at a time.
 const CHUNK: usize = 64;
-/// Neighbours that are read at a time where they are used at once.
+/// Contiguous elements read at a time for immediate use.
 pub(crate) const LANES: usize = 16;
 
 /// An element that can be read as `C`.
 pub(crate) trait Source<C: Plain>: Element {
-    /// It is stored as `C` is, so that kernels can read it where it lies.
+    /// True if it is stored as `C`, so that kernels can read it in place.
     const SAME: bool;
 
     /// Its value.
     fn read(self) -> C;
 
-    /// The values of as many neighbours.
+    /// Reads as many contiguous values.
     fn read_all(from: &[Self], to: &mut [C]);
 
-    /// The values of some neighbours, for a loop that is compiled for wide vectors if `WIDE` says so
-    /// (see [`vectorised`](crate::simd::vectorised)).
+    /// Reads some contiguous values, in a loop that is compiled for wide vectors if `WIDE` is true (see
+    /// [`vectorised`](crate::simd::vectorised)).
     #[inline(always)]
     fn lanes<const WIDE: bool>(from: &[Self; LANES]) -> [C; LANES] {
         from.map(Self::read)
@@ -35,10 +35,10 @@ pub(crate) trait Source<C: Plain>: Element {
 
 /// An element that can be written from `C`.
 pub(crate) trait Target<C: Compute>: Element {
-    /// The nearest value; integers wrap, and fractions are cut off.
+    /// Converts to the nearest value; integers wrap, and fractions are truncated.
     fn write(value: C) -> Self;
 
-    /// Writes as many neighbours, each value plus a term.
+    /// Writes as many contiguous values, each plus a term.
     fn write_sums(values: &[C], term: C, to: &mut [Self]);
 }
 
@@ -112,7 +112,7 @@ operand! {
     i64 as f64, false: |x| x as f64, |x| x as i64;
 }
 
-/// Bytes as what they are in once their zero point is taken off.
+/// Bytes widened to 16 bits, so that the zero point can be subtracted.
 macro_rules! short {
     ($($type:ty)*) => {
         $(

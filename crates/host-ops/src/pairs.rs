@@ -1,7 +1,7 @@
-//! Products of 16-bit integers, two at a time: what products of bytes are computed in.
+//! Products of 16-bit integers, two at a time, as used for products of bytes.
 //!
-//! A byte less its zero point fits 16 bits, the product of two of them 17 bits and a sign. So two products and their sum
-//! never leave 32 bits, and no instruction that saturates is used.
+//! A byte minus its zero point fits 16 bits, and the product of two of them 17 bits and a sign. So the sum of two
+//! products fits 32 bits, and no saturating instruction is used.
 use crate::{
     microkernel::{Compute, Kernel, Kernels, Strip},
     operand::Source,
@@ -9,12 +9,12 @@ use crate::{
     tensor::Element,
 };
 
-/// Two neighbours along the depth of a product, or one sum of products.
+/// Two adjacent elements along the depth of a product, or one sum of products.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 #[repr(transparent)]
 pub(crate) struct Pairs(pub i32);
 
-// SAFETY: an `i32`, for which any bits are a value.
+// SAFETY: an `i32`, for which any bit pattern is valid.
 unsafe impl Plain for Pairs {}
 // SAFETY: no element type is stored this way.
 unsafe impl Element for Pairs {
@@ -22,7 +22,7 @@ unsafe impl Element for Pairs {
 }
 
 impl Pairs {
-    /// Two neighbours, the first one in the low half.
+    /// Two adjacent elements, the first one in the low half.
     #[inline(always)]
     pub(crate) fn of(first: i16, second: i16) -> Self {
         Self(i32::from(first) & 0xffff | i32::from(second) << 16)
@@ -33,7 +33,7 @@ impl Pairs {
         (i32::from(self.0 as i16), self.0 >> 16)
     }
 
-    /// Sums as what they are.
+    /// Reinterprets sums as `i32`.
     pub(crate) fn sums(values: &[Self]) -> &[i32] {
         // SAFETY: `Pairs` is an `i32` and nothing else.
         unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
@@ -74,7 +74,7 @@ impl Compute for Pairs {
         Self(value)
     }
 
-    /// The sum `term` and both products.
+    /// `term` plus both products.
     #[inline(always)]
     fn mul_add(self, factor: Self, term: Self) -> Self {
         let ((a, b), (c, d)) = (self.halves(), factor.halves());
@@ -95,9 +95,9 @@ impl Compute for Pairs {
 }
 
 /// # Safety
-/// As for [`Kernel`].
+/// Same as for [`Kernel`].
 unsafe fn portable<const ROWS: usize, const STEP: usize>(strip: &Strip<Pairs>) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { crate::microkernel::portable::<Pairs, ROWS, 8, STEP>(strip) }
 }
 
@@ -124,11 +124,11 @@ mod x86 {
 
     use super::{Kernel, Kernels, Pairs, Strip};
 
-    /// Kernels with two vectors a row; `$add` adds the products of its first two operands to the third.
+    /// Kernels with two vectors per row; `$add` adds the products of its first two operands to the third.
     macro_rules! kernel {
         ($name:ident, $feature:literal, $lanes:literal, $zero:ident $splat:ident $load:ident $store:ident $add:ident) => {
             /// # Safety
-            /// As for [`Kernel`]; the processor has the features named.
+            /// Same as for [`Kernel`]; the processor has the features named.
             #[target_feature(enable = $feature)]
             unsafe fn $name<const ROWS: usize, const STEP: usize>(strip: &Strip<Pairs>) {
                 let mut sums = [[$zero(); 2]; ROWS];
@@ -228,7 +228,7 @@ mod tests {
                     tile: tile.as_mut_ptr(),
                     first: true,
                 };
-                // SAFETY: the vectors hold all that the strip names.
+                // SAFETY: the vectors hold everything that the strip refers to.
                 unsafe { kernel(&strip) };
                 for r in 0..rows {
                     for c in 0..columns {

@@ -1,15 +1,15 @@
-//! Tasks over threads.
+//! Runs tasks on threads.
 
-/// Spreads tasks over threads.
+/// Runs tasks on threads.
 pub trait Parallel: Sync {
     /// How many tasks can run at once.
     fn threads(&self) -> usize;
 
-    /// Runs `body` for every number below `tasks`, in any order and on any thread, and returns when all are done.
+    /// Runs `body` for every index below `tasks`, in any order and on any thread, and returns when all are done.
     fn run(&self, tasks: usize, body: &(dyn Fn(usize) + Sync));
 }
 
-/// One after the other, on the calling thread.
+/// Runs tasks one after the other on the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Serial;
 
@@ -24,10 +24,10 @@ impl Parallel for Serial {
 }
 
 impl dyn Parallel + '_ {
-    /// Cuts `0..count` into ranges of at least `grain` and runs them.
+    /// Splits `0..count` into ranges of at least `grain` and runs them.
     pub fn ranges(&self, count: usize, grain: usize, body: impl Fn(std::ops::Range<usize>) + Sync) {
         let threads = self.threads();
-        // Several for each thread even out their different speeds; one alone has nobody to wait for.
+        // Several ranges per thread even out differences in speed; a single thread needs only one.
         let most = if threads == 1 { 1 } else { threads * 4 };
         let tasks = count.div_ceil(grain.max(1)).min(most).max(1);
         if tasks == 1 {

@@ -1,27 +1,27 @@
-//! Channels laid out so that every tap of a convolution reads neighbours.
+//! Channels laid out so that every tap of a convolution reads contiguous elements.
 //!
-//! A channel's plane holds the padding and, where the convolution steps over elements, one sub-plane for each remainder
-//! of the step. Moving along the output by one is then moving along the plane by one, for every tap.
+//! A channel's plane includes the padding. If the convolution has a stride, there is one sub-plane for each remainder
+//! of the stride. Moving along the output by one is then moving along the plane by one, for every tap.
 use smallvec::SmallVec;
 
 use crate::{operand::Source, product::read_row, scratch::Plain};
 
-/// Spatial axes; inputs with fewer get axes of extent 1 in front.
+/// Number of spatial axes; inputs with fewer get leading axes of extent 1.
 pub(crate) const AXES: usize = 3;
 
 /// One axis of a plane.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
-    /// Input elements from one element of a sub-plane to the next.
+    /// Input elements between adjacent elements of a sub-plane.
     pub step: usize,
-    /// The input index where each sub-plane starts; negative in the padding.
+    /// The input index of each sub-plane's first element; negative in the padding.
     pub first: SmallVec<[isize; 4]>,
     /// Elements of a sub-plane.
     pub extent: usize,
 }
 
 impl Axis {
-    /// Elements of a sub-plane that lie within an input of that extent.
+    /// The elements of a sub-plane that are within an input of that extent.
     fn inside(&self, first: isize, input: usize) -> std::ops::Range<usize> {
         let step = self.step as isize;
         let ceil = |distance: isize| ((distance + step - 1).div_euclid(step)).clamp(0, self.extent as isize) as usize;
@@ -48,25 +48,25 @@ impl Planes {
         self.axes.iter().map(|axis| axis.first.len()).product::<usize>() * self.sub_plane()
     }
 
-    /// Elements from one index to the next along an axis.
+    /// The stride of an axis, in elements.
     pub(crate) fn stride(&self, axis: usize) -> usize {
         self.axes[axis + 1..].iter().map(|axis| axis.extent).product()
     }
 
-    /// Elements from one sub-plane to the next along an axis.
+    /// The distance between sub-planes along an axis, in elements.
     pub(crate) fn sub_stride(&self, axis: usize) -> usize {
         self.axes[axis + 1..].iter().map(|axis| axis.first.len()).product::<usize>() * self.sub_plane()
     }
 
-    /// True if a plane is the channel itself.
+    /// True if a plane has the same layout as the channel.
     pub(crate) fn is_input(&self, input: [usize; AXES]) -> bool {
         self.axes.iter().zip(input).all(|(axis, input)| axis.step == 1 && axis.first[..] == [0] && axis.extent == input)
     }
 
-    /// Lays one channel out, with `padding` around it.
+    /// Lays out one channel, with `padding` around it.
     ///
     /// # Safety
-    /// The channel is there for its extents.
+    /// The channel's memory covers its extents.
     pub(crate) unsafe fn fill<C: Plain, S: Source<C>>(
         &self,
         channel: *const S,
@@ -104,7 +104,7 @@ impl Planes {
     }
 }
 
-/// A tap along one axis: the kernel's index and where the plane is read.
+/// A tap along one axis: the kernel index and the offset in the plane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tap {
     pub kernel: usize,
@@ -114,20 +114,20 @@ pub(crate) struct Tap {
 /// The taps of each axis.
 pub(crate) type Taps = [SmallVec<[Tap; 8]>; AXES];
 
-/// A window that moves over the input.
+/// A sliding window over the input.
 pub(crate) struct Window<'a> {
     /// Its extents.
     pub kernel: &'a [usize],
-    /// How far it moves.
+    /// Its stride.
     pub strides: &'a [usize],
-    /// How far apart its elements are.
+    /// The distance between its elements.
     pub dilations: &'a [usize],
-    /// How far before the input it starts.
+    /// The padding before the input.
     pub pads: &'a [isize],
 }
 
 impl Window<'_> {
-    /// The planes that make every tap a shift, and where each tap finds its elements.
+    /// The planes that make every tap a shift, and the position of each tap in them.
     pub(crate) fn layout(&self, output: [usize; AXES]) -> (Planes, Taps) {
         let (kernel, pads) = (spatial(self.kernel, 1), spatial(self.pads, 0));
         let (strides, dilations) = (spatial(self.strides, 1), spatial(self.dilations, 1));
@@ -154,7 +154,7 @@ impl Window<'_> {
     }
 }
 
-/// A spatial shape with axes of extent 1 in front.
+/// A spatial shape with leading axes of extent 1.
 pub(crate) fn spatial<T: Copy>(values: &[T], missing: T) -> [T; AXES] {
     let mut all = [missing; AXES];
     all[AXES - values.len()..].copy_from_slice(values);

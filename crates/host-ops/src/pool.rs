@@ -17,12 +17,12 @@ use crate::{
     simd::vectorised,
 };
 
-/// Columns that are gathered in registers.
+/// Columns reduced in registers.
 const BLOCK: usize = 32;
-/// Elements read below which one thread is faster than several.
+/// Below this many elements, one thread is faster than several.
 const SERIAL: usize = 1 << 14;
 
-/// Input `[n, c, spatial…]`, outputs values and, for a maximum, where it was if anyone asks.
+/// Input `[n, c, spatial…]`; outputs are the values and, for a maximum, optionally its indices.
 pub(crate) fn run(
     prim: &Pool,
     inputs: &[Tensor<'_>],
@@ -79,7 +79,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// What is pooled.
+/// The operands and parameters of a pooling step.
 pub(crate) struct Job<'a> {
     pub prim: &'a Pool,
     pub x: &'a Tensor<'a>,
@@ -108,18 +108,18 @@ impl Job<'_> {
     }
 }
 
-/// How a window becomes a value.
+/// How a window is reduced to a value.
 trait Kind<C>: Sync {
-    /// What lies around the input, and what gathering starts with.
+    /// The padding, and the initial value of the reduction.
     const PADDING: C;
 
-    /// Every element, before it is gathered.
+    /// Transforms every element before the reduction.
     fn prepare(&self, plane: &mut [C]);
 
-    /// Two elements as one.
+    /// Combines two elements.
     fn join(a: C, b: C) -> C;
 
-    /// Values from gathered elements of one row of the output, which starts at this index.
+    /// Finishes the values of one output row, which starts at this index.
     fn finish(&self, row: [usize; AXES], values: &mut [C]);
 }
 
@@ -143,7 +143,7 @@ struct Average {
     axes: [Counted; AXES],
 }
 
-/// What counts along one axis: elements of the window from `first` up to `end`.
+/// The elements that count along one axis: those of the window from `first` up to `end`.
 struct Counted {
     kernel: usize,
     stride: usize,
@@ -180,7 +180,7 @@ impl<C: Real> Kind<C> for Average {
         let [outer, middle, inner] = &self.axes;
         let rows = outer.at(row[0]) * middle.at(row[1]);
         for (at, value) in values.iter_mut().enumerate() {
-            // A window without a single element has the sum zero.
+            // A window without any element has the sum zero.
             *value = value.over(C::count((rows * inner.at(row[2] + at)).max(1)));
         }
     }
@@ -223,7 +223,7 @@ where
     let (planes, taps) = window.layout(output);
     let lattice = Lattice { first: [0; AXES], step: [1; AXES], count: output, taps };
     let columns = columns(&planes, &lattice);
-    // One window that covers the plane is gathered along the plane, not across shifts of it.
+    // A single window that covers the plane is reduced along the plane, not across its shifts.
     let is_global = columns == 1 && planes.elems() == lattice.taps.iter().map(|taps| taps.len()).product::<usize>();
     let [outer, middle, inner] = &lattice.taps;
     let taps = if is_global { 0 } else { outer.len() * middle.len() * inner.len() };
@@ -249,7 +249,7 @@ where
     let memory = Shared(rest.as_mut_ptr());
     let body = |task: usize| {
         let memory = &memory;
-        // SAFETY: each task has its own share of what was asked for.
+        // SAFETY: each task has its own share of the scratch memory.
         let mut rest = unsafe { std::slice::from_raw_parts_mut(memory.0.add(task * share), share) };
         let plane = carve::<C>(&mut rest, plane_elems);
         let values = carve::<C>(&mut rest, blocks);
@@ -259,7 +259,7 @@ where
             let offset = image as isize * x.strides()[0] + channel as isize * x.strides()[1];
             let from = x.as_ptr::<T>().wrapping_offset(offset);
             let elems = &mut plane[..planes.elems()];
-            // SAFETY: the view is there for its extents.
+            // SAFETY: the view's memory covers its extents.
             unsafe { planes.fill(from, input, strides, padding(kind), elems) };
             kind.prepare(elems);
             if is_global {
@@ -280,7 +280,7 @@ fn padding<C, K: Kind<C>>(_: &K) -> C {
     K::PADDING
 }
 
-/// Finishes every row of the output where it lies among the columns.
+/// Finishes every output row in place.
 fn finish_rows<C: Compute>(kind: &impl Kind<C>, planes: &Planes, output: [usize; AXES], values: &mut [C]) {
     for z in 0..output[0] {
         for y in 0..output[1] {
@@ -291,7 +291,7 @@ fn finish_rows<C: Compute>(kind: &impl Kind<C>, planes: &Planes, output: [usize;
 }
 
 vectorised! {
-    /// Each value is what all shifts of the plane have there.
+    /// Reduces each value over all shifts of the plane.
     fn gather<C: Compute, K: Kind<C>>(kind: &K, values: &mut [C], plane: &[C], offsets: &[usize]) {
         for (block, values) in values.chunks_exact_mut(BLOCK).enumerate() {
             let mut local = [padding(kind); BLOCK];
@@ -307,7 +307,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// The whole plane as one value.
+    /// Reduces the whole plane to one value.
     fn gather_all<C: Compute, K: Kind<C>>(kind: &K, plane: &[C]) -> C {
         let mut lanes = [padding(kind); BLOCK];
         let mut chunks = plane.chunks_exact(BLOCK);

@@ -1,4 +1,4 @@
-//! The largest element of every window and where it lies.
+//! The largest element of every window and its index.
 use crate::{
     Context, TensorMut,
     convolve::Shared,
@@ -8,9 +8,9 @@ use crate::{
     pool::Job,
 };
 
-/// Stores maxima and their flat indices in the input, whose spatial axes count column-major on demand.
+/// Stores maxima and their flat indices in the input; the spatial axes can be counted in column-major order.
 ///
-/// A window that lies in the padding as a whole has the lowest value and the index of its channel's start.
+/// A window entirely in the padding gets the lowest value and the index of its channel's start.
 pub(crate) fn run<C: Compute, T: Source<C> + Target<C>>(
     job: &Job<'_>,
     index: TensorMut<'_>,
@@ -61,7 +61,7 @@ pub(crate) fn run<C: Compute, T: Source<C> + Target<C>>(
                 }
                 let place =
                     |strides: [isize; AXES]| (0..AXES).map(|axis| o[axis] as isize * strides[axis]).sum::<isize>();
-                // SAFETY: the views are there for their extents, and each element is stored once.
+                // SAFETY: the views' memory covers their extents, and each element is stored once.
                 unsafe {
                     to.offset(place(out_strides)).write(T::write(best));
                     to_index.offset(place(index_strides)).write((at * plane + best_at.unwrap_or(0)) as i64);

@@ -1,8 +1,8 @@
 //! Blocked matrix products over operands that are read through tables.
 //!
-//! The output is cut into cells, which workers take one after the other. Within a cell the depth is cut so that one strip
-//! of the right operand stays in the first cache while all rows of the cell go over it. Operands are packed only where
-//! that pays or where their type must change.
+//! The output is split into cells, which workers take one after the other. Within a cell the depth is split so that one
+//! strip of the right operand stays in the L1 cache while all rows of the cell use it. Operands are packed only if that
+//! pays off or if their type must change.
 use std::{
     ops::Range,
     sync::atomic::{AtomicUsize, Ordering},
@@ -16,18 +16,18 @@ use crate::{
     simd::prefetch,
 };
 
-/// Depths that one strip of the right operand has at most.
+/// Maximum depth of a strip of the right operand.
 const DEPTH: usize = 256;
-/// Strips of rows and of columns that a cell has at most.
+/// Maximum number of row strips and column strips in a cell.
 const CELL_ROWS: usize = 20;
 const CELL_COLUMNS: usize = 8;
-/// Depths of the left operand that are packed at a time.
+/// Depths of the left operand packed at a time.
 const PACKED: usize = 64;
-/// Bytes that memory is fetched in.
+/// The size of a cache line.
 const LINE: usize = 64;
-/// Strips of rows of a cell that take so long that asking for the next strip of columns meanwhile costs little.
+/// From this many row strips per cell on, prefetching the next column strip costs little.
 const FETCHED_ROWS: usize = 4;
-/// Multiplications below which one thread is faster than several.
+/// Below this many multiplications, one thread is faster than several.
 const SERIAL: usize = 1 << 16;
 
 /// The extents of a product.
@@ -43,42 +43,42 @@ pub(crate) struct Extents {
     pub depth: usize,
 }
 
-/// The left operand: `start + batch·b + row·r + depth[p]`.
+/// The left operand, at `start + batch·b + row·r + depth[p]`.
 #[derive(Clone, Copy)]
 pub(crate) struct Left<'a, S> {
     /// The first element.
     pub start: *const S,
-    /// Elements from one product's operand to the next one's.
+    /// The stride between the operands of successive products.
     pub batch: isize,
-    /// Elements from one row to the next.
+    /// The stride between rows.
     pub row: isize,
-    /// Where each depth starts.
+    /// The offset of each depth.
     pub depth: &'a [isize],
 }
 
-/// The right operand: `start + batch·b + depth[p] + column·c`.
+/// The right operand, at `start + batch·b + depth[p] + column·c`.
 #[derive(Clone, Copy)]
 pub(crate) struct Right<'a, S> {
     /// The first element.
     pub start: *const S,
-    /// Elements from one product's operand to the next one's.
+    /// The stride between the operands of successive products.
     pub batch: isize,
-    /// Where each depth starts.
+    /// The offset of each depth.
     pub depth: &'a [isize],
-    /// Elements from one column to the next.
+    /// The stride between columns.
     pub column: isize,
-    /// Columns are neighbours, and reading whole strips of them in place beats packing.
+    /// Columns are contiguous, and reading whole strips of them in place beats packing.
     pub in_place: bool,
-    /// Columns are neighbours, and no cache holds all of them: strips are asked for before their turn comes.
+    /// Columns are contiguous and do not fit in a cache: strips are prefetched.
     pub is_far: bool,
 }
 
-// SAFETY: operands are only read, and nobody writes them during a step (see `run`).
+// SAFETY: operands are only read, and nothing writes them during a step (see `run`).
 unsafe impl<S: Sync> Sync for Left<'_, S> {}
 // SAFETY: as above.
 unsafe impl<S: Sync> Sync for Right<'_, S> {}
 
-/// How a product is done.
+/// How a product is split and packed.
 pub(crate) struct Schedule<C: 'static> {
     extents: Extents,
     kernels: &'static Kernels<C>,
@@ -97,7 +97,7 @@ impl<C: Compute> Schedule<C> {
         let threads = if work < SERIAL { 1 } else { parallel.threads() };
         let (mut rows, mut columns) = (CELL_ROWS.min(strips.0).max(1), CELL_COLUMNS.min(strips.1).max(1));
         let cells = |rows, columns| extents.batch * strips.0.div_ceil(rows) * strips.1.div_ceil(columns);
-        // A few cells for each thread even out their different speeds.
+        // A few cells per thread even out differences in speed.
         while threads > 1 && cells(rows, columns) < threads * 3 && (rows > 1 || columns > 1) {
             if columns > 1 && (columns * 2 >= rows || rows == 1) {
                 columns = columns.div_ceil(2);
@@ -106,7 +106,7 @@ impl<C: Compute> Schedule<C> {
             }
         }
         let workers = threads.min(cells(rows, columns)).max(1);
-        // Packing touches the left operand once more than reading it does, and pays when many strips go over it.
+        // Packing costs one more pass over the left operand, and pays off when many strips use it.
         let pack_left = is_left_packed || strips.1 >= 4;
         Self { extents, kernels, pack_left, cell_rows: rows, cell_columns: columns, workers }
     }
@@ -116,7 +116,7 @@ impl<C: Compute> Schedule<C> {
         self.extents
     }
 
-    /// Elements of `C` that [`product`] needs as scratch.
+    /// The scratch memory that [`product`] needs, in elements of `C`.
     pub(crate) fn scratch(&self) -> usize {
         self.packed_left() + self.workers * self.worker_scratch()
     }
@@ -134,7 +134,7 @@ impl<C: Compute> Schedule<C> {
         self.kernels.rows * self.kernels.columns
     }
 
-    /// One strip of the right operand, and the tiles of a cell if the depth is cut.
+    /// One strip of the right operand, and the tiles of a cell if the depth is split.
     fn worker_scratch(&self) -> usize {
         let tiles = if self.extents.depth > DEPTH { self.cell_rows * self.cell_columns } else { 1 };
         self.kernels.columns * self.extents.depth.min(DEPTH) + tiles * self.tile()
@@ -143,7 +143,7 @@ impl<C: Compute> Schedule<C> {
 
 /// A finished part of a product's output.
 pub(crate) struct Tile<'a, C> {
-    /// Which product's.
+    /// The index of the product.
     pub batch: usize,
     /// The first row.
     pub row: usize,
@@ -151,7 +151,7 @@ pub(crate) struct Tile<'a, C> {
     pub column: usize,
     pub rows: usize,
     pub columns: usize,
-    /// The rows, this far apart.
+    /// The rows, `width` elements apart.
     pub values: &'a [C],
     pub width: usize,
 }
@@ -162,7 +162,7 @@ impl<'a, C> Tile<'a, C> {
         Self { batch: 0, row, column, rows: 1, columns: values.len(), values, width: values.len() }
     }
 
-    /// Each row's number and values.
+    /// Calls `body` with each row's index and values.
     #[inline(always)]
     pub(crate) fn each_row(&self, mut body: impl FnMut(usize, &'a [C])) {
         for at in 0..self.rows {
@@ -171,10 +171,10 @@ impl<'a, C> Tile<'a, C> {
     }
 }
 
-/// Takes finished tiles, on any thread.
+/// Receives finished tiles, on any thread.
 pub(crate) type Store<'a, C> = dyn Fn(&Tile<'_, C>) + Sync + 'a;
 
-/// Where packed strips start at each depth.
+/// Offsets of each depth in packed strips.
 struct Steps {
     table: [isize; DEPTH],
 }
@@ -185,29 +185,29 @@ impl Steps {
     }
 }
 
-/// Memory of one worker, handed out by number.
+/// Memory split into one part per worker.
 #[derive(Clone, Copy)]
 struct Shared<C>(*mut C);
 
-// SAFETY: each worker keeps to its own part.
+// SAFETY: each worker uses only its own part.
 unsafe impl<C> Send for Shared<C> {}
 // SAFETY: as above.
 unsafe impl<C> Sync for Shared<C> {}
 
 impl<C: Plain> Shared<C> {
     /// # Safety
-    /// No two live slices may overlap, and the memory holds that many elements there.
+    /// No two live slices may overlap, and the memory is large enough.
     #[allow(clippy::mut_from_ref)]
     unsafe fn part<'a>(&self, start: usize, count: usize) -> &'a mut [C] {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(start), count) }
     }
 }
 
-/// Computes all products and hands every finished tile to `store`, each element once. A depth of zero gives zeros.
+/// Computes all products and passes every finished tile to `store`, each element once. A depth of zero gives zeros.
 ///
 /// # Safety
-/// The operands are there for all extents.
+/// The operands' memory covers all extents.
 pub(crate) unsafe fn product<C, A, B>(
     schedule: &Schedule<C>,
     left: &Left<'_, A>,
@@ -223,7 +223,7 @@ pub(crate) unsafe fn product<C, A, B>(
     let Schedule { extents, kernels, workers, .. } = *schedule;
     let (packed, private) = scratch.split_at_mut(schedule.packed_left());
     if schedule.pack_left {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { pack_left(schedule, left, packed, parallel) };
     }
     let packed: &[C] = packed;
@@ -237,14 +237,14 @@ pub(crate) unsafe fn product<C, A, B>(
     let private = Shared(private.as_mut_ptr());
     let next = AtomicUsize::new(0);
     let work = |worker: usize| {
-        // SAFETY: `scratch()` counts one share for each worker, and each has its own number.
+        // SAFETY: `scratch()` includes one share for each worker, and each worker has a unique number.
         let memory = unsafe { private.part(worker * share, share) };
         loop {
             let cell = next.fetch_add(1, Ordering::Relaxed);
             if cell >= cells {
                 return;
             }
-            // Neighbours in number share columns, so that they find the right operand in the cache.
+            // Cells with adjacent numbers share columns, so that they find the right operand in the cache.
             let (rest, row_cell) = (cell / row_cells, cell % row_cells);
             let (batch, column_cell) = (rest / column_cells, rest % column_cells);
             let range = |cell: usize, size: usize, strips: usize| cell * size..((cell + 1) * size).min(strips);
@@ -256,7 +256,7 @@ pub(crate) unsafe fn product<C, A, B>(
                 packed: &packed[if schedule.pack_left { batch * schedule.left_stride() } else { 0 }..],
                 steps: &steps,
             };
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { cell.run(left, right, memory, store) };
         }
     };
@@ -277,7 +277,7 @@ struct Cell<'a, C: 'static> {
 
 impl<C: Compute> Cell<'_, C> {
     /// # Safety
-    /// As for [`product`].
+    /// Same as for [`product`].
     unsafe fn run<A: Source<C>, B: Source<C>>(
         &self,
         left: &Left<'_, A>,
@@ -296,7 +296,7 @@ impl<C: Compute> Cell<'_, C> {
             for (column_at, column_strip) in self.columns.clone().enumerate() {
                 let column = column_strip * kernels.columns;
                 let columns = kernels.columns.min(extents.columns - column);
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 let (right_start, right_depth) = unsafe { self.right(right, column..column + columns, &depth, strip) };
                 let next = if column_at + 1 < self.columns.len() {
                     self.ahead(right, column_strip + 1, &depth)
@@ -330,7 +330,8 @@ impl<C: Compute> Cell<'_, C> {
                         tile: tile.as_mut_ptr(),
                         first: is_first,
                     };
-                    // SAFETY: both operands are there for the whole strip, by the caller's word or since they are packed.
+                    // SAFETY: both operands are valid for the whole strip: guaranteed by the caller, or because they
+                    // are packed.
                     unsafe { kernel(&job) };
                     if is_last {
                         let (batch, width) = (self.batch, kernels.columns);
@@ -341,7 +342,7 @@ impl<C: Compute> Cell<'_, C> {
         }
     }
 
-    /// A strip of the right operand, if it is there and worth fetching.
+    /// The strip to prefetch, if there is one and it is worth it.
     fn ahead<'a, B: Source<C>>(&self, right: &Right<'a, B>, strip: usize, depth: &Range<usize>) -> Ahead<'a, B> {
         let Schedule { extents, kernels, .. } = *self.schedule;
         let column = strip * kernels.columns;
@@ -355,10 +356,10 @@ impl<C: Compute> Cell<'_, C> {
         right.start.wrapping_offset(self.batch as isize * right.batch + column as isize * right.column)
     }
 
-    /// Where a strip of the right operand can be read: in place, or packed into `strip`.
+    /// The location of a strip of the right operand: in place, or packed into `strip`.
     ///
     /// # Safety
-    /// As for [`product`].
+    /// Same as for [`product`].
     unsafe fn right<B: Source<C>>(
         &self,
         right: &Right<'_, B>,
@@ -382,8 +383,8 @@ impl<C: Compute> Cell<'_, C> {
     }
 }
 
-/// The strip that comes next. Its rows are far apart, where the processor does not look ahead by itself, so they are
-/// fetched while kernels run on the strip before.
+/// The next strip. Its rows are too far apart for the hardware prefetcher, so they are prefetched while kernels work on
+/// the current strip.
 struct Ahead<'a, B> {
     start: *const B,
     depth: &'a [isize],
@@ -391,7 +392,7 @@ struct Ahead<'a, B> {
 }
 
 impl<B> Ahead<'_, B> {
-    /// Asks for one of so many parts.
+    /// Prefetches one of `parts` parts.
     #[inline(always)]
     fn fetch(&self, part: usize, parts: usize) {
         let bound = |part: usize| self.depth.len() * part / parts;
@@ -402,34 +403,34 @@ impl<B> Ahead<'_, B> {
     }
 }
 
-/// Reads elements that lie `step` apart.
+/// Reads elements with stride `step`.
 ///
 /// # Safety
-/// They are there.
+/// They are valid.
 #[inline(always)]
 pub(crate) unsafe fn read_row<C: Plain, S: Source<C>>(from: *const S, step: isize, row: &mut [C]) {
     if step == 1 {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let from = unsafe { std::slice::from_raw_parts(from, row.len()) };
         S::read_all(from, row);
     } else if step == 2 {
-        // A step that the compiler knows becomes loads and shuffles.
+        // With a constant step, the compiler uses loads and shuffles.
         for (at, to) in row.iter_mut().enumerate() {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             *to = unsafe { from.add(at * 2).read() }.read();
         }
     } else {
         for (at, to) in row.iter_mut().enumerate() {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             *to = unsafe { from.offset(at as isize * step).read() }.read();
         }
     }
 }
 
-/// Packs the whole left operand into strips of rows, depth by depth; rows past the last are left as they are.
+/// Packs the whole left operand into strips of rows, depth by depth; rows past the last are not written.
 ///
 /// # Safety
-/// As for [`product`].
+/// Same as for [`product`].
 unsafe fn pack_left<C: Compute, A: Source<C>>(
     schedule: &Schedule<C>,
     left: &Left<'_, A>,
@@ -451,7 +452,7 @@ unsafe fn pack_left<C: Compute, A: Source<C>>(
             let (batch, row) = (at / strips, at % strips * kernels.rows);
             let rows = kernels.rows.min(extents.rows - row);
             let start = left.start.wrapping_offset(batch as isize * left.batch + row as isize * left.row);
-            // Blocks of depths keep the lines that are written in the cache while rows are read along their length.
+            // Blocks of depths keep the written cache lines in the cache while rows are read along their length.
             for (block, depths) in strip.chunks_mut(kernels.rows * PACKED).zip(left.depth.chunks(PACKED)) {
                 let are_neighbours = !A::SAME && depths.windows(2).all(|pair| pair[1] == pair[0] + 1);
                 for r in 0..rows {
@@ -459,13 +460,13 @@ unsafe fn pack_left<C: Compute, A: Source<C>>(
                     if are_neighbours {
                         let mut values = [C::ZERO; PACKED];
                         let values = &mut values[..depths.len()];
-                        // SAFETY: the caller's.
+                        // SAFETY: guaranteed by the caller.
                         unsafe { read_row(from.wrapping_offset(depths[0]), 1, values) };
                         block[r..].iter_mut().step_by(kernels.rows).zip(values).for_each(|(to, value)| *to = *value);
                         continue;
                     }
                     for (to, &offset) in block[r..].iter_mut().step_by(kernels.rows).zip(depths) {
-                        // SAFETY: the caller's.
+                        // SAFETY: guaranteed by the caller.
                         *to = unsafe { from.offset(offset).read() }.read();
                     }
                 }

@@ -1,12 +1,12 @@
-//! Arithmetic that only floating-point types have.
+//! Arithmetic of floating-point types.
 use crate::{math, microkernel::Compute};
 
-/// A floating-point type that is computed in.
+/// A floating-point type to compute in.
 pub(crate) trait Real: Compute {
-    /// A parameter.
+    /// Converts a parameter.
     fn of(value: f32) -> Self;
 
-    /// A count.
+    /// Converts a count.
     fn count(value: usize) -> Self;
 
     fn minus(self, other: Self) -> Self;

@@ -1,4 +1,4 @@
-//! Recurrent layers: one product for what all steps take from the input, then one for every step.
+//! Recurrent layers: one product for the input's contribution to all steps, then one product per step.
 use graph::{
     DType,
     prim::{Cell, Recurrent},
@@ -16,7 +16,7 @@ use crate::{
     recurrent_product::{Size, StepProduct},
 };
 
-/// Inputs and outputs as [`Recurrent`] says.
+/// Inputs and outputs as documented in [`Recurrent`].
 pub(crate) fn run(
     prim: &Recurrent,
     inputs: &[Tensor<'_>],
@@ -33,7 +33,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// The optional inputs, in the order they come in.
+/// The optional inputs, in order.
 struct Optional<'a> {
     bias: Option<&'a Tensor<'a>>,
     lengths: Option<&'a Tensor<'a>>,
@@ -114,18 +114,19 @@ where
     for (gate, row) in (0..all).zip(0isize..) {
         for (at, column) in (0..hidden).zip(0isize..) {
             let offset = row * r.strides()[0] + column * r.strides()[1];
-            // SAFETY: the view is there for its extents.
+            // SAFETY: the view's memory covers its extents.
             turned[at * all + gate] = unsafe { r.as_ptr::<T>().offset(offset).read() }.read();
         }
     }
     for (at, length) in lengths.iter_mut().enumerate() {
         *length = optional.lengths.map_or(steps, |lengths| {
-            // SAFETY: the view is there for its extents.
+            // SAFETY: the view's memory covers its extents.
             let length = unsafe { lengths.as_ptr::<i32>().offset(at as isize * lengths.strides()[0]).read() };
             usize::try_from(length).unwrap_or(0).min(steps)
         });
     }
-    // A GRU that resets after the product needs the hidden gate's recurrent bias there; all else adds up before.
+    // A GRU that resets after the product adds the hidden gate's recurrent bias there; all other biases are added
+    // before.
     let linear_before_reset = matches!(prim.cell, Cell::Gru { linear_before_reset: true });
     let joined = if linear_before_reset { 2 * hidden } else { all };
     let (input_bias, recurrent_bias) = bias.split_at_mut(all);
@@ -147,7 +148,7 @@ where
         in_place: false,
         is_far: false,
     };
-    // SAFETY: the views and the scratch memory are there for these extents, and each element is stored once.
+    // SAFETY: the memory of the views and the scratch memory cover these extents, and each element is stored once.
     unsafe {
         product(&schedule, &left, &right, scratch, cx.parallel, &|tile| {
             let bias = &input_bias[tile.column..];
@@ -171,7 +172,7 @@ where
             parallel: cx.parallel,
         },
     };
-    // Behind the end of a sequence there are zeros.
+    // The output is zero after the end of a sequence.
     state.spare.fill(C::ZERO);
     for (sequence, &length) in lengths.iter().enumerate() {
         for time in length..steps {
@@ -197,7 +198,7 @@ where
     }
 }
 
-/// Reads a tensor densely, or zeros if there is none.
+/// Reads a tensor into dense memory, or zeros if there is none.
 fn read<C: Real, T: Source<C>>(tensor: Option<&Tensor<'_>>, to: &mut [C]) {
     let Some(tensor) = tensor else { return to.fill(C::ZERO) };
     let (shape, strides) = (tensor.shape(), tensor.strides());
@@ -208,7 +209,7 @@ fn read<C: Real, T: Source<C>>(tensor: Option<&Tensor<'_>>, to: &mut [C]) {
             offset += (rest % extent) as isize * stride;
             rest /= extent;
         }
-        // SAFETY: the view is there for its extents.
+        // SAFETY: the view's memory covers its extents.
         unsafe { read_row(tensor.as_ptr::<T>().wrapping_offset(offset), strides[outer.len()], to) };
     }
 }
@@ -218,7 +219,7 @@ fn write_row<C: Real, T: Target<C>>(out: TensorMut<'_>, index: &[usize], values:
     let start: isize = index.iter().zip(out.strides()).map(|(&at, &stride)| at as isize * stride).sum();
     let step = out.strides()[index.len()];
     for (at, &value) in values.iter().enumerate() {
-        // SAFETY: the view is there for its extents, and one thread writes it.
+        // SAFETY: the view's memory covers its extents, and one thread writes it.
         unsafe { out.as_ptr::<T>().wrapping_offset(start + at as isize * step).write(T::write(value)) };
     }
 }

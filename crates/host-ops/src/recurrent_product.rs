@@ -1,4 +1,4 @@
-//! What one step of a recurrent layer takes from the state.
+//! The state's contribution to one step of a recurrent layer.
 use crate::{
     Parallel,
     gemv::{Operand, gemv},
@@ -33,7 +33,7 @@ impl Size {
         Extents { batch: 1, rows: self.batch, columns, depth: self.hidden }
     }
 
-    /// Elements that [`StepProduct::run`] needs as scratch, for any number of gates.
+    /// The scratch memory that [`StepProduct::run`] needs in elements, for any number of gates.
     pub(crate) fn scratch<C: Real>(&self, parallel: &dyn Parallel) -> usize {
         let need = |gates: usize| Schedule::<C>::new(self.extents(gates * self.hidden), parallel, false).scratch();
         (1..=self.all / self.hidden.max(1)).map(need).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Interpolation: one axis after the other, with the elements and weights of every output index worked out before.
+//! Interpolation: one axis after the other, with precomputed elements and weights for every output index.
 use graph::{
     DType,
     prim::{Coordinates, Interpolation, Resize},
@@ -18,13 +18,13 @@ use crate::{
     simd::vectorised,
 };
 
-/// Elements that are worth a task.
+/// Minimum number of elements per task.
 const GRAIN: usize = 1 << 13;
 
 /// One entry for each axis.
 type Axes<T> = SmallVec<[T; 6]>;
 
-/// Any rank; both have the same.
+/// Input and output have the same rank, which may be any.
 pub(crate) fn run(prim: &Resize, x: &Tensor<'_>, out: TensorMut<'_>, cx: &mut Context<'_>) -> Result<(), OpError> {
     if out.elems() == 0 || x.elems() == 0 {
         return Ok(());
@@ -60,10 +60,10 @@ pub(crate) fn run(prim: &Resize, x: &Tensor<'_>, out: TensorMut<'_>, cx: &mut Co
 
 fn typed<C: Real, T: Source<C> + Target<C>>(prim: &Resize, x: &Tensor<'_>, out: TensorMut<'_>, cx: &mut Context<'_>) {
     let (input, output) = (x.shape(), out.shape());
-    // Neighbours along the last axis first: later axes then move whole rows.
+    // The last axis comes first: later axes then move whole rows.
     let axes: Axes<usize> =
         (0..input.len()).rev().filter(|&axis| !is_copied(prim, axis, input[axis], output[axis])).collect();
-    // The tensor between two axes has the extents of the output up to there.
+    // The intermediate tensor has the output's extents for the axes done so far.
     let mut shape: Axes<usize> = SmallVec::from_slice(input);
     let mut most = x.elems();
     let mut table_entries = 0;
@@ -98,7 +98,7 @@ fn typed<C: Real, T: Source<C> + Target<C>>(prim: &Resize, x: &Tensor<'_>, out: 
     store::<C, T>(from, out, cx.parallel);
 }
 
-/// Replaces elements of which some coordinate lies outside the input.
+/// Replaces elements with a coordinate outside the input.
 fn extrapolate<C: Real>(prim: &Resize, axes: &[usize], values: &mut [C], input: &[usize], output: &[usize]) {
     for &axis in axes {
         let inner: usize = output[axis + 1..].iter().product();
@@ -164,7 +164,7 @@ vectorised! {
     }
 }
 
-/// Where a row along the last axis starts.
+/// The offset of a row along the last axis.
 fn row_offset(shape: &[usize], strides: &[isize], row: usize) -> isize {
     let mut rest = row;
     let mut offset = 0;
@@ -183,7 +183,7 @@ fn load<C: Real, T: Source<C>>(x: &Tensor<'_>, to: &mut [C], parallel: &dyn Para
         let to = &to;
         for row in range {
             let from = x.as_ptr::<T>().wrapping_offset(row_offset(x.shape(), x.strides(), row));
-            // SAFETY: the view is there for its extents, and every row is written once.
+            // SAFETY: the view's memory covers its extents, and every row is written once.
             unsafe { read_row(from, step, std::slice::from_raw_parts_mut(to.0.add(row * width), width)) };
         }
     });
@@ -198,7 +198,7 @@ fn store<C: Real, T: Target<C>>(from: &[C], out: TensorMut<'_>, parallel: &dyn P
         for row in range {
             let to = to.0.wrapping_offset(row_offset(out.shape(), out.strides(), row));
             for (at, &value) in from[row * width..(row + 1) * width].iter().enumerate() {
-                // SAFETY: the view is there for its extents, and each element is stored once.
+                // SAFETY: the view's memory covers its extents, and each element is stored once.
                 unsafe { to.offset(at as isize * step).write(T::write(value)) };
             }
         }

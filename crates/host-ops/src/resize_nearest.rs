@@ -1,4 +1,4 @@
-//! Nearest-neighbour interpolation: elements are copied, whatever they are.
+//! Nearest-neighbour interpolation: copies elements of any type.
 use graph::prim::{Nearest, Resize};
 use smallvec::SmallVec;
 
@@ -8,7 +8,7 @@ use crate::{
     resize_table::{coordinate, is_copied, is_outside, nearest},
 };
 
-/// A value from the primitive's extrapolation parameter.
+/// Converts the primitive's extrapolation parameter.
 pub(crate) trait Fill: Element {
     fn fill(value: f32) -> Self;
 }
@@ -42,7 +42,7 @@ const OUTSIDE: isize = isize::MIN;
 pub(crate) fn run<T: Fill>(prim: &Resize, rounding: Nearest, x: &Tensor<'_>, out: TensorMut<'_>, cx: &mut Context<'_>) {
     let (input, output) = (x.shape(), out.shape());
     let rank = output.len();
-    // Where each output index of each axis reads, as an offset.
+    // The input offset for each output index of each axis.
     let mut tables: SmallVec<[&[isize]; 6]> = SmallVec::new();
     let mut rest = cx.scratch.get::<isize>(output.iter().sum());
     for axis in 0..rank {
@@ -77,7 +77,7 @@ pub(crate) fn run<T: Fill>(prim: &Resize, rounding: Nearest, x: &Tensor<'_>, out
             }
             let (from, to) = (from.0.wrapping_offset(read), to.0.wrapping_offset(write));
             for (at, &offset) in last.iter().enumerate() {
-                // SAFETY: the views are there for their extents, and each element is stored once.
+                // SAFETY: the views' memory covers their extents, and each element is stored once.
                 unsafe {
                     let value = if is_outside || offset == OUTSIDE { other } else { from.offset(offset).read() };
                     to.offset(at as isize * step).write(value);

@@ -1,9 +1,9 @@
-//! Which input elements make an output element of a resize, along one axis.
+//! The input elements that contribute to an output element of a resize, along one axis.
 use graph::prim::{Coordinates, Interpolation, Nearest, Resize};
 
 /// For every output index, the same number of input indices with their weights.
 pub(crate) struct Table<'a> {
-    /// How many.
+    /// The number of input indices.
     pub taps: usize,
     indices: &'a [usize],
     weights: &'a [f32],
@@ -18,7 +18,7 @@ impl Table<'_> {
     }
 }
 
-/// True if an axis stays as it is.
+/// True if an axis is copied unchanged.
 pub(crate) fn is_copied(prim: &Resize, axis: usize, input: usize, output: usize) -> bool {
     let crops = prim.coordinates == Coordinates::TfCropAndResize && region(prim, axis) != (0.0, 1.0);
     prim.scales[axis] == 1.0 && input == output && !crops
@@ -28,14 +28,14 @@ fn region(prim: &Resize, axis: usize) -> (f32, f32) {
     prim.roi.get(axis).copied().unwrap_or((0.0, 1.0))
 }
 
-/// Where an output index lies in the input.
+/// The input coordinate of an output index.
 pub(crate) fn coordinate(prim: &Resize, axis: usize, at: usize, input: usize, output: usize) -> f32 {
     let scale = prim.scales[axis];
     let (x, length) = (at as f32, input as f32);
     match prim.coordinates {
         Coordinates::HalfPixel => (x + 0.5) / scale - 0.5,
         Coordinates::HalfPixelSymmetric => {
-            // The output's true extent is a fraction; what was cut off is taken from both ends.
+            // The exact output extent is a fraction; the truncated part is taken from both ends.
             let adjustment = output as f32 / (scale * length);
             let offset = length / 2.0 * (1.0 - adjustment);
             offset + (x + 0.5) / scale - 0.5
@@ -43,7 +43,7 @@ pub(crate) fn coordinate(prim: &Resize, axis: usize, at: usize, input: usize, ou
         Coordinates::PytorchHalfPixel if output > 1 => (x + 0.5) / scale - 0.5,
         Coordinates::PytorchHalfPixel => 0.0,
         Coordinates::AlignCorners => {
-            // As in ONNX's reference and its node tests; ONNX Runtime takes the output's whole extent, which differs where
+            // As in ONNX's reference and its node tests. ONNX Runtime uses the output's whole extent, which differs if
             // the scale gives a fraction.
             let last = scale * length - 1.0;
             if output == 1 || last == 0.0 { 0.0 } else { x * (length - 1.0) / last }
@@ -61,12 +61,12 @@ pub(crate) fn coordinate(prim: &Resize, axis: usize, at: usize, input: usize, ou
     }
 }
 
-/// True if a coordinate is to give the extrapolation value.
+/// True if a coordinate gets the extrapolation value.
 pub(crate) fn is_outside(prim: &Resize, coordinate: f32, input: usize) -> bool {
     prim.coordinates == Coordinates::TfCropAndResize && !(0.0..=input as f32 - 1.0).contains(&coordinate)
 }
 
-/// The element that is nearest to a coordinate, at the border if it lies beyond.
+/// The element nearest to a coordinate, clamped to the border.
 pub(crate) fn nearest(rounding: Nearest, coordinate: f32, input: usize) -> usize {
     let floor = coordinate.floor();
     let fraction = coordinate - floor;
@@ -83,11 +83,11 @@ fn clamp(index: isize, input: usize) -> usize {
     index.clamp(0, input as isize - 1) as usize
 }
 
-/// How the filter of an axis is stretched, where it starts, and how many elements it takes.
+/// The scale of an axis's filter, its first element, and its number of elements.
 fn filter(prim: &Resize, axis: usize) -> (f32, isize, usize) {
     let scale = if prim.antialias { prim.scales[axis].min(1.0) } else { 1.0 };
     let reach = if matches!(prim.interpolation, Interpolation::Cubic { .. }) { 2.0 } else { 1.0 };
-    // A filter that is stretched by the scale reaches further.
+    // A filter stretched by the scale reaches further.
     let first = (-reach / scale).floor() as isize + 1;
     (scale, first, (2 - 2 * first) as usize)
 }
@@ -128,7 +128,7 @@ pub(crate) fn table<'a>(
     Table { taps, indices, weights }
 }
 
-/// What an element at this distance counts.
+/// The weight of an element at this distance.
 fn distance_weight(interpolation: Interpolation, distance: f32) -> f32 {
     let x = distance.abs();
     match interpolation {

@@ -9,7 +9,7 @@ use crate::{
     simd::vectorised,
 };
 
-/// Elements that are worth a task.
+/// Minimum number of elements per task.
 const GRAIN: usize = 16 * 1024;
 
 pub(crate) fn run(
@@ -33,13 +33,13 @@ pub(crate) fn run(
     bounds.result()
 }
 
-/// Where a token's head is: batch, row and head.
+/// The position of a token's head: batch, row and head.
 pub(crate) type HeadPlace = [usize; 3];
 
-/// Heads of tokens, and where the elements of one lie.
+/// Heads of tokens, and the layout of their elements.
 pub(crate) struct Heads<'a> {
     x: Tensor<'a>,
-    /// Of batch, row, head and element.
+    /// Extents of batch, row, head and element.
     extents: [usize; 4],
     strides: [isize; 4],
 }
@@ -54,7 +54,7 @@ impl<'a> Heads<'a> {
     }
 }
 
-/// What heads turn by.
+/// The rotation of heads.
 pub(crate) struct Turn<'a> {
     prim: &'a Rotary,
     cosines: Tensor<'a>,
@@ -87,11 +87,11 @@ impl<'a> Turn<'a> {
         bounds.position(if found < 0 { i64::MAX } else { found }, self.cosines.shape()[0])
     }
 
-    /// Turns heads, and writes each where `to` says: its first element, and the stride of the others. Tokens without angles
-    /// are left out.
+    /// Rotates heads. `to` returns where each one goes: its first element, and the stride of the others. Tokens without
+    /// angles are skipped.
     ///
     /// # Safety
-    /// Heads can be written where `to` says, and nobody else uses these places.
+    /// The places that `to` returns can be written, and nothing else uses them.
     pub(crate) unsafe fn run(
         &self,
         heads: &Heads<'_>,
@@ -117,7 +117,7 @@ impl<'a> Turn<'a> {
                     load(&x, offset, strides[3], head);
                     turn(self.prim.interleaved, head, cosine, sine, turned);
                     let (start, stride) = to(place);
-                    // SAFETY: the caller says so, and the token belongs to one task.
+                    // SAFETY: guaranteed by the caller, and the token belongs to one task.
                     unsafe { f32::store(x.dtype(), start, stride, turned) };
                 }
             }
@@ -127,7 +127,7 @@ impl<'a> Turn<'a> {
 
 fn load(tensor: &Tensor<'_>, offset: isize, stride: isize, out: &mut [f32]) {
     let from = tensor.start().wrapping_offset(offset * tensor.dtype().bytes() as isize);
-    // SAFETY: callers name a row within the view.
+    // SAFETY: callers pass a row within the view.
     unsafe { f32::load(tensor.dtype(), from, stride, out) };
 }
 

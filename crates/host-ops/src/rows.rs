@@ -36,24 +36,24 @@ impl Rows {
         self.outer.offset(view, row)
     }
 
-    /// A view's elements between neighbours of a row, if that is one number.
+    /// The stride of a view within a row, if it is uniform.
     pub(crate) fn stride(&self, view: usize) -> Option<isize> {
         (self.inner.rank() == 1).then(|| self.inner.row_stride(view))
     }
 
-    /// A row where it lies, if its elements are of type `T` and neighbours.
+    /// A row in place, if its elements have type `T` and are contiguous.
     pub(crate) fn slice<'a, T: Element>(&self, view: usize, tensor: &Tensor<'a>, row: usize) -> Option<&'a [T]> {
         let fits = T::DTYPES.contains(&tensor.dtype()) && self.stride(view) == Some(1);
-        // SAFETY: the row lies within the view, whose memory can be read for `'a`.
+        // SAFETY: the row is within the view, whose memory can be read for `'a`.
         fits.then(|| unsafe {
             std::slice::from_raw_parts(tensor.as_ptr::<T>().wrapping_offset(self.offset(view, row)), self.length())
         })
     }
 
-    /// As [`slice`](Self::slice), to be written.
+    /// Same as [`slice`](Self::slice), but writable.
     ///
     /// # Safety
-    /// Nobody else uses the row meanwhile.
+    /// Nothing else uses the row meanwhile.
     pub(crate) unsafe fn slice_mut<'a, T: Element>(
         &self,
         view: usize,
@@ -61,34 +61,34 @@ impl Rows {
         row: usize,
     ) -> Option<&'a mut [T]> {
         let fits = T::DTYPES.contains(&tensor.dtype()) && self.stride(view) == Some(1);
-        // SAFETY: the row lies within the view, and the caller has it alone.
+        // SAFETY: the row is within the view, and the caller has exclusive access.
         fits.then(|| unsafe {
             std::slice::from_raw_parts_mut(tensor.as_ptr::<T>().wrapping_offset(self.offset(view, row)), self.length())
         })
     }
 
-    /// Reads `out.len()` elements of a row, from element `at` on.
+    /// Reads `out.len()` elements of a row, starting at element `at`.
     pub(crate) fn load<N: Number>(&self, view: usize, tensor: &Tensor<'_>, row: usize, at: usize, out: &mut [N]) {
         let (dtype, base) = (tensor.dtype(), self.offset(view, row));
         self.inner.pieces(view, at, out.len(), |done, offset, count| {
             let from = tensor.start().wrapping_offset((base + offset) * dtype.bytes() as isize);
-            // SAFETY: the row lies within the view.
+            // SAFETY: the row is within the view.
             unsafe { N::load(dtype, from, self.inner.row_stride(view), &mut out[done..done + count]) };
         });
     }
 
-    /// Writes elements of a row, from element `at` on. Each task keeps to rows of its own.
+    /// Writes elements of a row, starting at element `at`. Each task uses its own rows.
     pub(crate) fn store<N: Number>(&self, view: usize, tensor: &TensorMut<'_>, row: usize, at: usize, values: &[N]) {
         let (dtype, base) = (tensor.dtype(), self.offset(view, row));
         self.inner.pieces(view, at, values.len(), |done, offset, count| {
             let to = tensor.start().wrapping_offset((base + offset) * dtype.bytes() as isize);
-            // SAFETY: the row lies within the view.
+            // SAFETY: the row is within the view.
             unsafe { N::store(dtype, to, self.inner.row_stride(view), &values[done..done + count]) };
         });
     }
 }
 
-/// Cuts `0..count` into ranges of at least `grain` and runs them, each with `each` numbers of scratch memory of its own.
+/// Splits `0..count` into ranges of at least `grain` and runs them, each with its own `each` numbers of scratch memory.
 pub(crate) fn ranges_with<N: Plain>(
     cx: &mut Context<'_>,
     count: usize,
@@ -97,7 +97,7 @@ pub(crate) fn ranges_with<N: Plain>(
     body: impl Fn(Range<usize>, &mut [N]) + Sync,
 ) {
     struct Shared<N>(*mut N);
-    // SAFETY: each task takes a part of its own.
+    // SAFETY: each task uses its own part.
     unsafe impl<N> Sync for Shared<N> {}
 
     let tasks = count.div_ceil(grain.max(1)).clamp(1, cx.parallel.threads() * 4);

@@ -1,6 +1,7 @@
-//! Updates at indices.
+//! Scatters updates to indices.
 //!
-//! Updates run one after the other in row-major order: of several for one place the last one wins, or all count.
+//! Updates run one after the other in row-major order: if several have the same target, the last one wins, or all are
+//! combined.
 use graph::{
     DType,
     expr::Expr,
@@ -73,14 +74,14 @@ pub(crate) fn nd(
     for number in 0..tuples.count() {
         let Some((place, from)) = tuples.place(number) else { continue };
         slice.pieces_of([0, 1], 0, slice.elems(), |_, [source, target], count| {
-            // SAFETY: the tuple was checked, so the slice lies within the output; the walk stays within both.
+            // SAFETY: the tuple was checked, so the slice is within the output; the walk stays within both.
             unsafe { put.row(from + source, place + target, count, slice.row_stride(0), slice.row_stride(1)) };
         });
     }
     bounds.result()
 }
 
-/// Copies the data to the output, unless it is there already.
+/// Copies the data to the output, unless it is already there.
 fn start(data: &Tensor<'_>, outputs: &[TensorMut<'_>], cx: &mut Context<'_>) -> Result<(), OpError> {
     let output = outputs[0];
     if data.start() == output.start().cast_const() && data.strides() == output.strides() {
@@ -99,7 +100,7 @@ impl Put<'_> {
     /// Puts a row of updates into the output.
     ///
     /// # Safety
-    /// Both rows lie within their views.
+    /// Both rows are within their views.
     unsafe fn row(&self, from: isize, to: isize, count: usize, from_stride: isize, to_stride: isize) {
         let dtype = self.output.dtype();
         let width = dtype.bytes() as isize;
@@ -108,7 +109,7 @@ impl Put<'_> {
         if self.kind == ScatterKind::Replace {
             with_width!(dtype, T => {
                 for at in 0..count as isize {
-                    // SAFETY: the caller says so.
+                    // SAFETY: guaranteed by the caller.
                     unsafe {
                         let update = from.cast::<T>().wrapping_offset(at * from_stride).read();
                         to.cast::<T>().wrapping_offset(at * to_stride).write(update);
@@ -121,7 +122,7 @@ impl Put<'_> {
             for at in 0..count as isize {
                 let (from, to) = (from.wrapping_offset(at * from_stride * width), to.wrapping_offset(at * to_stride * width));
                 let (mut update, mut before) = ([N::ZERO], [N::ZERO]);
-                // SAFETY: the caller says so.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     N::load(dtype, from, 1, &mut update);
                     N::load(dtype, to, 1, &mut before);
@@ -132,7 +133,7 @@ impl Put<'_> {
     }
 }
 
-/// How an update joins what is there.
+/// How an update is combined with the existing value.
 trait Combine: Number {
     fn combine(kind: ScatterKind, before: Self, update: Self) -> Self;
 }

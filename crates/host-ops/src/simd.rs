@@ -1,9 +1,9 @@
-//! Loops compiled twice: for any machine, and for those with wide vectors.
+//! Loops compiled twice: for any CPU, and for those with wide vectors.
 
-/// Defines a function whose body is also compiled with AVX2; which one runs is decided once per call.
+/// Defines a function whose body is also compiled with AVX2; each call checks once which copy to run.
 ///
-/// The body's loops are plain: the compiler vectorises them with what each copy may use. In the body `WIDE` is a constant
-/// that says which copy it is in, for what must be said twice, such as a multiplication and addition in one.
+/// The body's loops are plain: the compiler vectorises them with the instructions of each copy. In the body, the
+/// constant `WIDE` says which copy it is, for code that differs between them, such as fused multiply-add.
 macro_rules! vectorised {
     ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$($generic:ident : $bound:path),*>)?
         ($($arg:ident : $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
@@ -21,7 +21,7 @@ macro_rules! vectorised {
                     portable::<true, $($($generic),*)?>($($arg),*)
                 }
                 if crate::simd::is_wide() {
-                    // SAFETY: the machine has these features.
+                    // SAFETY: the CPU has these features.
                     return unsafe { wide($($arg),*) };
                 }
             }
@@ -32,7 +32,7 @@ macro_rules! vectorised {
 
 pub(crate) use vectorised;
 
-/// True if the copies with wide vectors may run.
+/// True if the copies with wide vectors can run.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn is_wide() -> bool {
@@ -55,11 +55,11 @@ pub(crate) fn each_pair<A: Copy, B>(a: &[A], b: &[A], out: &mut [B], f: impl Fn(
     }
 }
 
-/// Asks for memory that will be read soon, to the second cache. The address may be any.
+/// Prefetches memory that will be read soon into the L2 cache. Any address is allowed.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every such processor has the instruction, which changes nothing and faults nowhere.
+    // SAFETY: every x86-64 processor has the instruction, which has no side effects and never faults.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T1>(address.cast());

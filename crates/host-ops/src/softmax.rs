@@ -8,9 +8,9 @@ use crate::{
     simd::vectorised,
 };
 
-/// Elements that are worth a task.
+/// Minimum number of elements per task.
 const GRAIN: usize = 8 * 1024;
-/// Sums kept apart, so that one addition does not wait for the other.
+/// Independent partial sums, so that the additions do not wait for each other.
 const LANES: usize = 16;
 
 pub(crate) fn run(
@@ -51,7 +51,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// The largest number, or NaN if there is any.
+/// The largest number, or NaN if there is one.
 #[inline(always)]
 fn largest(x: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -65,7 +65,7 @@ fn largest(x: &[f32]) -> f32 {
     lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |best, &x| larger(best, x))
 }
 
-/// The sum, in lanes that are put together in double precision.
+/// The sum, as partial sums that are combined in double precision.
 #[inline(always)]
 fn sum(x: &[f32]) -> f64 {
     let mut total = 0.0;
@@ -82,7 +82,7 @@ fn sum(x: &[f32]) -> f64 {
     total
 }
 
-/// A shift of infinity would make everything NaN where only some is.
+/// The shift of the exponents. A shift of minus infinity would turn all elements into NaN.
 #[inline(always)]
 fn shift(largest: f32) -> f32 {
     if largest == f32::NEG_INFINITY { 0.0 } else { largest }

@@ -5,7 +5,7 @@ use graph::{DType, View};
 
 use crate::scratch::Plain;
 
-/// A Rust type that is the memory form of an element type. Booleans are bytes.
+/// A Rust type that represents an element type in memory. Bools are bytes.
 ///
 /// # Safety
 /// `DTYPES` lists only types whose elements are stored as `Self`.
@@ -40,7 +40,7 @@ elements! {
     u64 => U64;
 }
 
-/// A tensor that is read.
+/// A read-only tensor.
 #[derive(Clone, Copy)]
 pub struct Tensor<'a> {
     view: &'a View,
@@ -48,7 +48,7 @@ pub struct Tensor<'a> {
     memory: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: reading shared memory from several threads is sound; nobody writes it during the step (see `run`).
+// SAFETY: reading shared memory from several threads is sound; nothing writes it during the step (see `run`).
 unsafe impl Send for Tensor<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Tensor<'_> {}
@@ -71,7 +71,7 @@ impl<'a> Tensor<'a> {
         &self.view.shape
     }
 
-    /// Elements between neighbours along each axis.
+    /// The stride of each axis, in elements.
     pub fn strides(&self) -> &'a [isize] {
         &self.view.strides
     }
@@ -81,7 +81,7 @@ impl<'a> Tensor<'a> {
         self.view.elems()
     }
 
-    /// True if its elements lie one after the other.
+    /// True if its elements are contiguous, in row-major order.
     pub fn is_dense(&self) -> bool {
         self.view.is_dense()
     }
@@ -99,13 +99,13 @@ impl<'a> Tensor<'a> {
 
     /// All elements of a dense tensor.
     pub fn as_slice<T: Element>(&self) -> Option<&'a [T]> {
-        // SAFETY: a dense view shows `elems` neighbours, which `new`'s caller vouches for.
+        // SAFETY: a dense view covers `elems` contiguous elements, which `new`'s caller vouches for.
         (T::DTYPES.contains(&self.dtype()) && self.is_dense())
             .then(|| unsafe { std::slice::from_raw_parts(self.as_ptr(), self.elems()) })
     }
 }
 
-/// A tensor that is written. Copies of it write the same memory: tasks must keep to disjoint elements.
+/// A writable tensor. Copies of it write the same memory: tasks must write disjoint elements.
 #[derive(Clone, Copy)]
 pub struct TensorMut<'a> {
     view: &'a View,
@@ -113,7 +113,7 @@ pub struct TensorMut<'a> {
     memory: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: tasks write disjoint elements, each primitive sees to it.
+// SAFETY: tasks write disjoint elements; each primitive makes sure of it.
 unsafe impl Send for TensorMut<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for TensorMut<'_> {}
@@ -136,7 +136,7 @@ impl<'a> TensorMut<'a> {
         &self.view.shape
     }
 
-    /// Elements between neighbours along each axis.
+    /// The stride of each axis, in elements.
     pub fn strides(&self) -> &'a [isize] {
         &self.view.strides
     }
@@ -146,12 +146,12 @@ impl<'a> TensorMut<'a> {
         self.view.elems()
     }
 
-    /// True if its elements lie one after the other.
+    /// True if its elements are contiguous, in row-major order.
     pub fn is_dense(&self) -> bool {
         self.view.is_dense()
     }
 
-    /// The same memory, to be read by whoever writes it.
+    /// The same memory, for the writer to read.
     pub(crate) fn as_tensor(&self) -> Tensor<'a> {
         Tensor { view: self.view, start: self.start, memory: PhantomData }
     }

@@ -1,4 +1,4 @@
-//! Threads for host work outside of any call of ONNX Runtime.
+//! Threads for host work outside of ONNX Runtime calls.
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
@@ -10,10 +10,10 @@ use std::{
 
 use crate::Parallel;
 
-/// A few threads that are started when there is work for them first, and end with the pool.
+/// A few threads that are started on first use and end with the pool.
 ///
-/// One job uses them at a time. A second one that comes meanwhile runs on its own thread alone: waiting for a turn would
-/// cost more than the help is worth.
+/// One job uses them at a time. A second job that arrives meanwhile runs on its own thread alone: waiting for the pool
+/// would cost more than it gains.
 pub struct Pool {
     threads: usize,
     shared: Arc<Shared>,
@@ -23,9 +23,9 @@ pub struct Pool {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There is a job, or the pool ends.
+    /// Signals a job, or the end of the pool.
     wake: Condvar,
-    /// The last worker has left a job.
+    /// Signals that the last worker has left a job.
     left: Condvar,
 }
 
@@ -53,7 +53,7 @@ unsafe impl Send for Body {}
 unsafe impl Sync for Body {}
 
 impl Job {
-    /// Does tasks until none is left.
+    /// Runs tasks until none are left.
     fn work(&self) {
         loop {
             let task = self.next.fetch_add(1, Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a worker does all its life.
+    /// The main loop of a worker.
     fn serve(&self) {
         let mut state = self.lock();
         while !state.is_closed {
@@ -86,7 +86,7 @@ impl Shared {
             drop(state);
             job.work();
             state = self.lock();
-            // Nothing is left of it: the other workers need not look.
+            // It has no tasks left: other workers need not look at it.
             state.job.take_if(|current| Arc::ptr_eq(current, &job));
             state.inside -= 1;
             if state.inside == 0 {
@@ -97,12 +97,12 @@ impl Shared {
 }
 
 impl Pool {
-    /// A pool for as many tasks at once as the machine has processors.
+    /// A pool that runs as many tasks at once as the machine has processors.
     pub fn new() -> Self {
         Self::with_threads(std::thread::available_parallelism().map_or(1, usize::from))
     }
 
-    /// A pool for this many tasks at once, the calling thread's own included.
+    /// A pool that runs this many tasks at once, including the one on the calling thread.
     pub fn with_threads(threads: usize) -> Self {
         Self { threads: threads.max(1), shared: Arc::default(), workers: OnceLock::new() }
     }
@@ -110,7 +110,7 @@ impl Pool {
     fn start(&self) -> Vec<JoinHandle<()>> {
         let one = |_| {
             let shared = self.shared.clone();
-            // Where no thread can be had, the others do the work.
+            // If a thread can't be started, the others do the work.
             std::thread::Builder::new().name("amdgpu-ep host".to_owned()).spawn(move || shared.serve()).ok()
         };
         (1..self.threads).filter_map(one).collect()
@@ -165,7 +165,7 @@ impl Drop for Pool {
         self.shared.lock().is_closed = true;
         self.shared.wake.notify_all();
         for worker in self.workers.take().into_iter().flatten() {
-            // Workers catch the panics of tasks and have none of their own.
+            // Workers catch the panics of tasks and never panic themselves.
             let _ = worker.join();
         }
     }

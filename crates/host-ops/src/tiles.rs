@@ -3,11 +3,11 @@ use std::array::from_fn;
 
 use crate::{math::fused, simd::vectorised};
 
-/// Numbers of a vector.
+/// Elements of a vector.
 const LANES: usize = 8;
 
 vectorised! {
-    /// Products of rows `a [_, size]` and rows of `b`, which are `pitch` apart: `out[r · out_pitch + j] = a[r] · b[j]`.
+    /// Products of rows `a [_, size]` and rows of `b` with stride `pitch`: `out[r · out_pitch + j] = a[r] · b[j]`.
     pub(crate) fn products(
         a: &[f32],
         size: usize,
@@ -62,15 +62,15 @@ fn tiles_of<const WIDE: bool, const R: usize>(
     }
 }
 
-/// Rows of one length with each other.
+/// Dot products of rows of the same length.
 #[inline(always)]
 fn dots<const WIDE: bool, const R: usize, const K: usize>(a: [&[f32]; R], b: [&[f32]; K]) -> [[f32; K]; R] {
     let size = a.iter().chain(&b).map(|row| row.len()).min().unwrap_or(0);
     let whole = size - size % LANES;
     let mut sums = [[[0.0f32; LANES]; K]; R];
     for at in (0..whole).step_by(LANES) {
-        // SAFETY: all rows have `size` numbers, and `at` and those behind it are below `whole`. Slices would be checked, and
-        // the sums then not be kept in registers.
+        // SAFETY: all rows have `size` numbers, and the whole vector at `at` is below `whole`. Slices would have bounds
+        // checks, and the sums would then not stay in registers.
         let load = |row: &[f32]| unsafe { row.as_ptr().add(at).cast::<[f32; LANES]>().read_unaligned() };
         let b = b.map(load);
         for (sums, a) in sums.iter_mut().zip(a.map(load)) {
@@ -90,7 +90,7 @@ fn dots<const WIDE: bool, const R: usize, const K: usize>(a: [&[f32]; R], b: [&[
 }
 
 vectorised! {
-    /// Rows of `a`, which are `pitch` apart, as columns: `out[d · out_pitch + j] = a[j][d]`.
+    /// Transposes rows of `a` with stride `pitch`: `out[d · out_pitch + j] = a[j][d]`.
     pub(crate) fn transpose(a: &[f32], pitch: usize, size: usize, out: &mut [f32], out_pitch: usize) {
         for (number, rows) in a.chunks(LANES * pitch).enumerate() {
             for (column, to) in out.chunks_mut(out_pitch).take(size).enumerate() {
@@ -104,11 +104,11 @@ vectorised! {
 }
 
 vectorised! {
-    /// Scores become weights, in relation to the largest score so far; what was summed up before is scaled to it.
+    /// Turns scores into weights relative to the largest score so far, and rescales the earlier sums to it.
     pub(crate) fn soften(scores: &mut [f32], largest: &mut f32, weight: &mut f32, sums: &mut [f32]) {
         let mut lanes = [f32::NEG_INFINITY; LANES];
         let (chunks, rest) = scores.as_chunks::<LANES>();
-        // NaN is found in the sum of weights.
+        // NaN shows up in the sum of weights.
         for chunk in chunks {
             for (lane, &x) in lanes.iter_mut().zip(chunk) {
                 *lane = if x > *lane { x } else { *lane };
@@ -123,7 +123,7 @@ vectorised! {
             }
             *largest = found;
         }
-        // Where all are hidden so far, minus infinity less this is minus infinity still.
+        // If everything is masked so far, minus infinity minus the shift is still minus infinity.
         let shift = if *largest == f32::NEG_INFINITY { 0.0 } else { *largest };
         let mut totals = [0.0f32; LANES];
         let (chunks, rest) = scores.as_chunks_mut::<LANES>();
@@ -142,7 +142,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// Bounds scores softly.
+    /// Applies a soft cap to scores.
     pub(crate) fn cap(scores: &mut [f32], bound: f32) {
         for score in scores {
             *score = bound * fused::tanh::<WIDE>(*score / bound);
@@ -151,7 +151,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// Adds rows of `b`, which are `pitch` apart, times weights: `sums[r] += Σ weights[r · weight_pitch + j] · b[j]`.
+    /// Adds rows of `b` with stride `pitch` times weights: `sums[r] += Σ weights[r · weight_pitch + j] · b[j]`.
     pub(crate) fn add_weighted(
         weights: &[f32],
         weight_pitch: usize,
@@ -179,7 +179,7 @@ vectorised! {
     }
 }
 
-/// Columns that are summed up in registers.
+/// Columns summed in registers.
 const COLUMNS: usize = 2 * LANES;
 
 #[inline(always)]

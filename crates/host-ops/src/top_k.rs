@@ -8,7 +8,7 @@ use crate::{
     rows::{Rows, ranges_with},
 };
 
-/// Elements that are worth a task.
+/// Minimum number of elements per task.
 const GRAIN: usize = 4 * 1024;
 
 pub(crate) fn run(
@@ -37,7 +37,7 @@ fn search_as<N: Ranked>(search: &TopK, x: &Tensor<'_>, outputs: &[TensorMut<'_>]
         for row in range {
             rank_row::<N>(&rows, x, row, search.largest, keys);
             order.iter_mut().enumerate().for_each(|(at, place)| *place = at as u64);
-            // Of equals the one that comes first.
+            // Of equal elements, the first one wins.
             let rank = |at: &u64| (keys[*at as usize], *at);
             if k < length {
                 order.select_nth_unstable_by_key(k - 1, rank);
@@ -76,7 +76,7 @@ fn rank_row<N: Ranked>(rows: &Rows, x: &Tensor<'_>, row: usize, largest: bool, k
     }
 }
 
-/// Numbers as integers of the same order. NaN is above all.
+/// Numbers as integers with the same order. NaN is the largest.
 trait Ranked: Number {
     fn rank(self) -> u64;
 }
@@ -88,7 +88,7 @@ impl Ranked for f64 {
         if self.is_nan() {
             return u64::MAX;
         }
-        // Adding zero makes one zero of both.
+        // Adding zero turns -0.0 into +0.0.
         let bits = (self + 0.0).to_bits();
         if bits & SIGN == 0 { bits | SIGN } else { !bits }
     }

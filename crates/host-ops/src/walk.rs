@@ -1,19 +1,19 @@
-//! The way through several strided views of one shape at once.
+//! Walks several strided views of one shape at once.
 use smallvec::SmallVec;
 
-/// Axes of several views of one shape, merged and sorted so that the innermost one is as long and as near in memory as
+/// Axes of several views of one shape, merged and sorted so that the innermost one is as long and as close in memory as
 /// the views allow. Elements are counted from 0 in this order.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk {
     extents: SmallVec<[usize; 6]>,
-    /// Of the first view, then of the second, and so on; one per axis each.
+    /// Strides of the first view, then of the second, and so on; one per axis each.
     strides: SmallVec<[isize; 32]>,
-    /// The axis of the shape that each axis of the walk is, where it was pinned.
+    /// The axis of the shape for each axis of the walk, if it was pinned.
     pinned: SmallVec<[Option<usize>; 6]>,
 }
 
 impl Walk {
-    /// A walk in the order of the first view's memory. Pinned axes are not merged with others.
+    /// A walk in the memory order of the first view. Pinned axes are not merged with others.
     pub(crate) fn new(shape: &[usize], views: &[&[isize]], is_pinned: impl Fn(usize) -> bool) -> Self {
         let first = views.first().copied().unwrap_or(&[]);
         let mut order: SmallVec<[usize; 6]> = (0..shape.len()).filter(|&axis| shape[axis] != 1).collect();
@@ -74,12 +74,12 @@ impl Walk {
         self.strides[(view + 1) * self.rank() - 1]
     }
 
-    /// True if a view shows one element everywhere.
+    /// True if all positions of a view are the same element.
     pub(crate) fn is_uniform(&self, view: usize) -> bool {
         self.strides(view).iter().zip(&self.extents).all(|(&stride, &extent)| stride == 0 || extent == 1)
     }
 
-    /// The element of a view at a position.
+    /// The offset in a view at a position.
     pub(crate) fn offset(&self, view: usize, mut position: usize) -> isize {
         let mut offset = 0;
         for (&extent, &stride) in self.extents.iter().zip(self.strides(view)).rev() {
@@ -89,13 +89,13 @@ impl Walk {
         offset
     }
 
-    /// The pieces of rows that `count` elements from `position` on consist of: `body(done, offset, length)` gets how many
-    /// elements came before, where the piece starts in the view and how long it is.
+    /// Splits `count` elements starting at `position` into pieces of rows: `body(done, offset, length)` gets the number
+    /// of elements before the piece, its offset in the view, and its length.
     pub(crate) fn pieces(&self, view: usize, position: usize, count: usize, mut body: impl FnMut(usize, isize, usize)) {
         self.pieces_of([view], position, count, |done, [offset], length| body(done, offset, length));
     }
 
-    /// As [`pieces`](Self::pieces), of several views at once.
+    /// Same as [`pieces`](Self::pieces), for several views at once.
     pub(crate) fn pieces_of<const N: usize>(
         &self,
         views: [usize; N],
@@ -145,7 +145,7 @@ impl Walk {
         }
     }
 
-    /// The indices along a pinned axis of the shape for `out.len()` elements from `position` on.
+    /// The indices along a pinned axis of the shape for `out.len()` elements starting at `position`.
     pub(crate) fn indices(&self, axis: usize, position: usize, out: &mut [i64]) {
         let Some(at) = self.pinned.iter().position(|&pinned| pinned == Some(axis)) else {
             // Only axes of extent 1 are dropped.

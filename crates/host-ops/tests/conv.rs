@@ -6,7 +6,7 @@ use graph::{DType, Prim, prim::Conv};
 use proptest::prelude::*;
 use support::{Data, Layout, Out, assert_near, indices, run, tolerance};
 
-/// All that a case consists of, one entry of each list for each spatial axis.
+/// The parameters of a case, with one entry per spatial axis in each list.
 #[derive(Clone, Debug)]
 struct Case {
     dtype: DType,
@@ -35,7 +35,7 @@ impl Case {
         }
     }
 
-    /// The output's spatial extents, where all are positive.
+    /// The output's spatial extents, if all are positive.
     fn output(&self, transposed: bool) -> Option<Vec<usize>> {
         (0..self.input.len())
             .map(|axis| {
@@ -71,7 +71,7 @@ impl Case {
         let mut want: Vec<f64> =
             indices(&out_shape).iter().map(|at| if self.bias { bias.values[at[1]] } else { 0.0 }).collect();
         let rows: Vec<usize> = graph::shape::dense_strides(&out_shape).iter().map(|&s| s as usize).collect();
-        // Every pair of an input element and a tap, wherever it lands.
+        // Every pair of an input element and a tap, wherever its product goes.
         let taps = indices(&self.kernel);
         for n in 0..self.images {
             for group in 0..self.groups {
@@ -159,7 +159,7 @@ proptest! {
     }
 }
 
-/// Two axes of the same kind, dense.
+/// A case with two equal axes, dense.
 fn plain(groups: usize, channels: [usize; 2], input: usize, kernel: usize, stride: usize, pad: isize) -> Case {
     Case {
         dtype: DType::F32,

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 const KINDS: [ScatterKind; 5] =
     [ScatterKind::Replace, ScatterKind::Add, ScatterKind::Mul, ScatterKind::Max, ScatterKind::Min];
 
-/// Indices for an axis, some of them from the end.
+/// Indices for an axis, some of them negative.
 fn some_indices(count: usize, extent: usize, seed: u64) -> Vec<Scalar> {
     let mut next = noise(seed);
     let extent = extent as i64;
@@ -26,7 +26,7 @@ fn position(index: Scalar, extent: usize) -> usize {
 
 fn combine(kind: ScatterKind, before: Scalar, update: Scalar, dtype: DType) -> Scalar {
     if !dtype.is_float() {
-        // Not by way of floats: products of several updates grow large, and wrap.
+        // Not through floats: products of several updates grow large, and wrap.
         let (a, b) = (before.as_i64(), update.as_i64());
         return Scalar::Int(match kind {
             ScatterKind::Replace => b,
@@ -107,7 +107,7 @@ fn a_scatter_over_its_own_data_keeps_what_no_update_touches() {
     assert_eq!(got, want);
 }
 
-/// A shape, an axis of it and another shape that is nowhere longer except along the axis.
+/// A shape, one of its axes, and another shape that is not longer except along the axis.
 fn axis_cases() -> impl Strategy<Value = (Layout, usize, Layout, Layout)> {
     prop::collection::vec(1usize..6, 1..4)
         .prop_flat_map(|shape| {
@@ -121,7 +121,7 @@ fn axis_cases() -> impl Strategy<Value = (Layout, usize, Layout, Layout)> {
         })
 }
 
-/// Data, batch axes, depth of the tuples, shape of the indices, layout of what they lead to.
+/// Data, batch axes, depth of the tuples, shape of the indices, layout of the indexed slices.
 fn tuple_cases() -> impl Strategy<Value = (Layout, usize, usize, Layout, Layout)> {
     (prop::collection::vec(1usize..5, 1..5), prop::collection::vec(1usize..5, 0..3), 0usize..3, 0usize..5)
         .prop_flat_map(|(shape, outer, batch, depth)| {
@@ -135,7 +135,7 @@ fn tuple_cases() -> impl Strategy<Value = (Layout, usize, usize, Layout, Layout)
         })
 }
 
-/// Tuples of indices that are all in range.
+/// Index tuples that are all in range.
 fn some_tuples(shape: &[usize], batch: usize, list: &Layout, seed: u64) -> Vec<Scalar> {
     let mut next = noise(seed);
     indices(&list.shape)

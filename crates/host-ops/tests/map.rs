@@ -84,7 +84,7 @@ fn check(expr: &Expr, dtypes: &[DType], layouts: &[Layout], into: DType, output:
             expr.eval(&elements, index).cast(into)
         })
         .collect();
-    // The coarsest type on the way decides.
+    // The coarsest type in the expression determines the tolerance.
     let coarsest = expr.nodes().iter().map(|node| tolerance(node.1)).fold(tolerance(into), f64::max);
     assert_close(&got, &want, coarsest, &format!("{expr:?} of {dtypes:?}"));
 }
@@ -220,7 +220,7 @@ fn transposes_of_every_width_move_every_element() {
     }
 }
 
-/// A random expression over inputs of the types given, with its result's type.
+/// A random expression over inputs of the given types, with its result type.
 fn random_expr(dtypes: &[DType], rank: usize, length: usize, seed: u64) -> Expr {
     let mut next = noise(seed);
     let mut expr = Expr::new();
@@ -234,7 +234,7 @@ fn random_expr(dtypes: &[DType], rank: usize, length: usize, seed: u64) -> Expr 
         let b = mates[pick(mates.len())];
         let made = match pick(8) {
             0 if dtype.is_float() => {
-                // Those that stay within bounds and do not magnify errors.
+                // Operations that stay bounded and do not magnify errors.
                 let ops = [Unary::Neg, Unary::Abs, Unary::Tanh, Unary::Sigmoid, Unary::Erf, Unary::Sin];
                 expr.unary(ops[pick(ops.len())], a)
             }
@@ -245,7 +245,7 @@ fn random_expr(dtypes: &[DType], rank: usize, length: usize, seed: u64) -> Expr 
                 expr.binary(ops[pick(4)], a, b)
             }
             1 | 2 => expr.binary(INT_BINARY[pick(INT_BINARY.len())], a, b),
-            // Of floats, neighbours may differ by a rounding error: only integers are compared.
+            // Floats may differ by a rounding error, so only integers are compared.
             3 if !dtype.is_float() => expr.binary(COMPARISONS[pick(6)], a, b),
             4 => {
                 let conditions: Vec<Ref> = known.iter().copied().filter(|&at| expr.dtype(at) == DType::Bool).collect();
@@ -291,7 +291,7 @@ proptest! {
     ) {
         let dtypes: Vec<DType> = layouts.iter().zip(&picks).map(|(_, &at)| DType::ALL[at]).collect();
         let expr = random_expr(&dtypes, shape.len(), length, seed);
-        // Half types are stored as what the expression ends in, or as the half type itself.
+        // Half types are stored as the expression's result type, or as the half type itself.
         let into = expr.result();
         let half = [DType::F16, DType::Bf16][(seed % 2) as usize];
         let into = if into == DType::F32 && seed % 3 == 0 { half } else { into };

@@ -62,7 +62,7 @@ fn cuts_deep_and_wide_products_into_blocks() {
 
 #[test]
 fn reads_a_large_right_operand_in_place_and_ahead() {
-    // Many strips of rows, a last strip of columns that is not whole, and several blocks of depths.
+    // Many row strips, a partial last column strip, and several depth blocks.
     check([DType::F32; 3], [1, 40, 430, 320], [Layout::Dense; 3], 1.0, 4);
     check([DType::F16; 3], [1, 40, 430, 620], [Layout::Dense; 3], 1.0, 4);
 }

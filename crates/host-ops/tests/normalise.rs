@@ -122,7 +122,7 @@ proptest! {
         let got = case.output(dtype, &to).run().unwrap().remove(0);
         let (scales, biases) = (if scale { &factors[0][..] } else { &[] }, if bias { &factors[1][..] } else { &[] });
         let want: Vec<Scalar> = seen.chunks(length).flat_map(|row| norm(&prim, dtype, row, scales, biases)).collect();
-        // A variance that nearly vanishes magnifies the mean's rounding error.
+        // A variance close to zero magnifies the mean's rounding error.
         assert_close(&got, &want, tolerance(dtype) * 8.0, &format!("{prim:?} of {dtype} {from:?}"));
     }
 }

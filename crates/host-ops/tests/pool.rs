@@ -9,7 +9,7 @@ use graph::{
 use proptest::prelude::*;
 use support::{Data, Layout, Out, assert_near, indices, run, tolerance};
 
-/// Input, kernel, stride, dilation, padding before and behind of one axis.
+/// Input, kernel, stride, dilation, padding before and after, of one axis.
 type Axis = (usize, usize, usize, usize, isize, isize);
 
 fn output(axes: &[Axis], ceil: bool) -> Option<Vec<usize>> {
@@ -75,7 +75,7 @@ fn check(kind: PoolKind, with_index: bool, dtype: DType, axes: &[Axis], ceil: bo
                 best_at = (at[0] * 3 + at[1]) * input.iter().product::<usize>() + within;
             }
         }
-        // What a window outside the input gives is nobody's business.
+        // The result of a window outside the input is undefined.
         if !any {
             return;
         }

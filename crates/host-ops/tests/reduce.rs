@@ -32,7 +32,7 @@ fn reference(kind: ReduceKind, dtype: DType, list: &[Scalar]) -> Scalar {
     let result = match kind {
         ReduceKind::Sum => sum,
         ReduceKind::Mean => sum / count,
-        // Of integers the product wraps, so it is taken in integers.
+        // Integer products wrap, so they are computed in integers.
         ReduceKind::Prod if !dtype.is_float() => {
             let product = list.iter().fold(1i64, |product, value| product.wrapping_mul(value.as_i64()));
             return Scalar::Int(product).cast(dtype);
@@ -49,7 +49,7 @@ fn reference(kind: ReduceKind, dtype: DType, list: &[Scalar]) -> Scalar {
     Scalar::Float(result).cast(dtype)
 }
 
-/// The elements that go into each result, by result.
+/// The elements of each result.
 fn groups(shape: &[usize], axes: usize, list: &[Scalar]) -> Vec<Vec<Scalar>> {
     let length: usize = shape[shape.len() - axes..].iter().product();
     if length == 0 {
@@ -75,7 +75,7 @@ fn check(kind: ReduceKind, axes: usize, dtype: DType, from: &Layout, to: &Layout
     let got = case.output(dtype, to).run().unwrap().remove(0);
     for (group, got) in groups(&from.shape, axes, &seen).iter().zip(&got) {
         let want = reference(kind, dtype, group);
-        // Terms may cancel: what rounding costs goes by their size, not by that of the sum.
+        // Terms may cancel: the rounding error depends on their size, not on that of the sum.
         let size: f64 = group.iter().map(|value| value.as_f64().abs()).sum();
         let allowed = if kind == ReduceKind::Sum { tolerance(dtype) * size.max(1.0) } else { tolerance(dtype) };
         assert_close(&[*got], &[want], allowed, &format!("{kind:?} of {dtype} {from:?} over {axes}"));
@@ -211,7 +211,7 @@ proptest! {
         let dtype = [DType::F32, DType::F32, DType::F64, DType::F16, DType::I64, DType::U64][dtype];
         let count: usize = from.shape[from.shape.len() - axes..].iter().product();
         let kind = KINDS[kind];
-        // In half precision large sums overflow, and products of many numbers leave every range.
+        // Large sums overflow in half precision, and products of many numbers overflow every type.
         prop_assume!(count < 100 || !(dtype == DType::F16 || kind == ReduceKind::Prod));
         prop_assume!(dtype.is_float() || kind != ReduceKind::LogSumExp);
         check(kind, axes, dtype, &from, &to, seed, threads);

@@ -1,4 +1,4 @@
-//! Interpolation against a recursion over the axes, written after the operator's definition.
+//! Interpolation against a recursion over the axes that follows the operator's definition.
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod support;
 
@@ -39,7 +39,7 @@ fn coordinate(prim: &Resize, axis: usize, at: usize, input: usize, output: usize
     }
 }
 
-/// Weights of the elements around a coordinate, by how far it lies past the one below.
+/// Weights of the elements around a coordinate, by its distance from the element below.
 fn coefficients(prim: &Resize, ratio: f64, scale: f64) -> Vec<f64> {
     let scale = if prim.antialias { scale.min(1.0) } else { 1.0 };
     let normal = |weights: Vec<f64>| {
@@ -95,7 +95,7 @@ fn element(prim: &Resize, x: &Data, output: &[usize], at: &[usize], prefix: &[us
     if crops && (place < 0.0 || place > input as f64 - 1.0) {
         return f64::from(prim.extrapolation);
     }
-    // On an element, it is the upper one of its neighbours.
+    // A coordinate exactly on an element belongs to the upper end of the interval.
     let below = if place == place.floor() { place - 1.0 } else { place.floor() };
     let mut weights = coefficients(prim, place - below, f64::from(prim.scales[axis]));
     let first = below as i64 + 1 - weights.len() as i64 / 2;
@@ -126,7 +126,7 @@ fn check(prim: Resize, dtype: DType, shape: &[usize], layouts: [Layout; 2], seed
     let out = Out::new(dtype, &output).laid(layouts[1]);
     let got = run(Prim::Resize(prim.clone()), std::slice::from_ref(&x), &[out]).unwrap();
     let want: Vec<f64> = indices(&output).iter().map(|at| element(&prim, &x, &output, at, &[])).collect();
-    // Coordinates and weights are in single precision whatever the type.
+    // Coordinates and weights are single precision for every type.
     assert_near(&got[0], &want, tolerance(dtype).max(1e-6) * 10.0, (&prim, shape));
 }
 
@@ -161,7 +161,7 @@ proptest! {
         coordinates in prop::sample::select(&COORDINATES[..]),
         antialias in any::<bool>(),
         dtype in prop::sample::select(vec![DType::F32, DType::F64, DType::F16]),
-        // Scales whose coordinates are exact where they fall on elements or half-way between.
+        // Scales with exact coordinates on elements or half-way between them.
         axes in prop::collection::vec(
             (1usize..7, prop::sample::select(vec![0.5f32, 0.25, 0.75, 1.0, 1.5, 2.0, 3.0]), -0.25f32..0.5, 0.5f32..1.5),
             1..4,
@@ -170,7 +170,7 @@ proptest! {
         seed in 0u64..1000,
     ) {
         let is_nearest = matches!(interpolation, Interpolation::Nearest(_));
-        // A rounding error decides between neighbours where these fall half-way or on the border.
+        // A rounding error decides between neighbours if a coordinate is half-way or on the border.
         let exact = !matches!(coordinates, Coordinates::AlignCorners | Coordinates::TfCropAndResize | Coordinates::HalfPixelSymmetric);
         prop_assume!(!is_nearest || exact);
         let prim = Resize {
@@ -181,7 +181,7 @@ proptest! {
             extrapolation: 7.0,
             antialias: antialias && !is_nearest,
         };
-        // With one element the corners coincide, and with it every element of the region.
+        // With one element the corners coincide, and so do all elements of the region.
         prop_assume!(coordinates != Coordinates::TfCropAndResize || axes.iter().all(|axis| axis.0 > 1));
         let shape: Vec<usize> = axes.iter().map(|axis| axis.0).collect();
         check(prim, dtype, &shape, layouts.into(), seed);

@@ -61,7 +61,7 @@ proptest! {
         let dtype = [DType::F32, DType::F64, DType::F16, DType::I32, DType::U64][dtype];
         let list: Vec<Scalar> = values(dtype, from.offsets().len(), seed)
             .into_iter()
-            // Products that neither vanish nor overflow; positive sums that do not cancel or leave half precision.
+            // Products that neither underflow nor overflow; positive sums that do not cancel or exceed half precision.
             .map(|value| match (dtype.is_float(), product) {
                 (true, true) => Scalar::Float(1.0 + value.as_f64() / 4000.0).cast(dtype),
                 (true, false) => Scalar::Float(value.as_f64().abs()).cast(dtype),
@@ -92,7 +92,7 @@ proptest! {
                 want[at] = if exclusive { before } else { after }.cast(dtype);
             }
         }
-        // A running total gathers a rounding error at every step.
+        // A running total accumulates a rounding error at every step.
         assert_close(&got, &want, tolerance(dtype) * 20.0, &format!("{prim:?} of {dtype} {from:?}"));
     }
 

@@ -1,4 +1,4 @@
-//! A step that ran before allocates nothing.
+//! A warm step allocates nothing.
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell as Count,
@@ -20,16 +20,16 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: everything is the system allocator's.
+// SAFETY: everything is forwarded to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(memory, layout) }
     }
 }

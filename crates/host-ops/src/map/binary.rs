@@ -14,7 +14,7 @@ macro_rules! float_binary {
                     Binary::Sub => each_pair(a, b, out, |x, y| x - y),
                     Binary::Mul => each_pair(a, b, out, |x, y| x * y),
                     Binary::Div => each_pair(a, b, out, |x, y| x / y),
-                    // A NaN on the right fails the comparison and wins, one on the left is asked for.
+                    // If `y` is NaN, the comparison fails and `y` wins; `x` is checked explicitly.
                     Binary::Max => each_pair(a, b, out, |x, y| if x > y || x.is_nan() { x } else { y }),
                     Binary::Min => each_pair(a, b, out, |x, y| if x < y || x.is_nan() { x } else { y }),
                     Binary::Pow => match uniform(b) {
@@ -22,14 +22,14 @@ macro_rules! float_binary {
                         Some(3.0) => each(a, out, |x| x * x * x),
                         _ => each_pair(a, b, out, $float::powf),
                     },
-                    // In double precision: the quotient may be large.
+                    // In double precision, because the quotient may be large.
                     Binary::Mod => each_pair(a, b, out, |x, y| {
                         let (x, y) = (f64::from(x), f64::from(y));
                         (x - y * (x / y).floor()) as $float
                     }),
                     Binary::Fmod => each_pair(a, b, out, |x, y| x % y),
                     Binary::Atan2 => each_pair(a, b, out, $float::atan2),
-                    // The rest makes no sense here.
+                    // The other operations are not defined for this type.
                     _ => out.copy_from_slice(a),
                 }
             }
@@ -40,7 +40,7 @@ macro_rules! float_binary {
 float_binary!(binary_f32, f32);
 float_binary!(binary_f64, f64);
 
-/// The one value of all elements, if it is one.
+/// The common value of all elements, if they are equal.
 #[inline(always)]
 fn uniform<T: Copy + PartialEq>(values: &[T]) -> Option<T> {
     let first = *values.first()?;
@@ -65,13 +65,13 @@ vectorised! {
             Binary::Xor => each_pair(a, b, out, T::xor),
             Binary::Shl => each_pair(a, b, out, T::shl),
             Binary::Shr => each_pair(a, b, out, T::shr),
-            // The rest makes no sense here.
+            // The other operations are not defined for this type.
             _ => out.copy_from_slice(a),
         }
     }
 }
 
-/// On bools: the lowest bit of what integers would give.
+/// On bools: the lowest bit of the integer result.
 pub(super) fn binary_bool(op: Binary, a: &[u8], b: &[u8], out: &mut [u8]) {
     binary_int(op, a, b, out);
     for bit in out {

@@ -18,21 +18,21 @@ use crate::{
     walk::Walk,
 };
 
-/// Elements in a block, where it goes through registers.
+/// Elements of a block that goes through registers.
 const BLOCK: usize = 1024;
-/// Elements in a block that goes from memory to memory.
+/// Elements of a block that goes from memory to memory.
 const DIRECT_BLOCK: usize = 16 * BLOCK;
 /// Rows shorter than this share blocks.
 const SHORT_ROW: usize = 128;
-/// Words of all registers; they live on the stack.
+/// Size of all registers in words; they are on the stack.
 const WORDS: usize = 4096;
 
-/// True if blocks end where rows do.
+/// True if blocks end at row ends.
 pub(super) fn keeps_rows(walk: &Walk) -> bool {
     walk.rank() == 1 || walk.row() >= SHORT_ROW
 }
 
-/// A map that is ready to run. View 0 of the walk is the output, the inputs follow.
+/// A map that is ready to run. View 0 of the walk is the output, followed by the inputs.
 pub(super) struct Job<'a> {
     pub program: &'a Program,
     pub walk: &'a Walk,
@@ -40,7 +40,7 @@ pub(super) struct Job<'a> {
     pub output: TensorMut<'a>,
 }
 
-/// Does `$body` with `$type` as the type of an element in a register; bools are bytes.
+/// Expands `$body` with `$type` as the type of an element in a register; bools are bytes.
 macro_rules! with_lane {
     ($dtype:expr, $type:ident => $body:expr) => {
         match $dtype {
@@ -88,7 +88,7 @@ macro_rules! with_lane {
     };
 }
 
-/// As [`with_lane`], for integers only; the others do `$other`.
+/// Same as [`with_lane`], for integers only; other types expand `$other`.
 macro_rules! with_int {
     ($dtype:expr, $type:ident => $body:expr, _ => $other:expr) => {
         match $dtype {
@@ -144,7 +144,7 @@ impl Job<'_> {
             let mut words = [MaybeUninit::<u64>::uninit(); WORDS];
             self.blocks(range, block, words.as_mut_ptr().cast());
         } else {
-            // More registers than the stack should hold: no operator makes such an expression.
+            // More registers than should be on the stack: no operator produces such an expression.
             let mut words = vec![MaybeUninit::<u64>::uninit(); registers * 64];
             self.blocks(range, 64, words.as_mut_ptr().cast());
         }
@@ -160,7 +160,7 @@ impl Job<'_> {
         while lanes.position < range.end {
             let left = range.end - lanes.position;
             let left = if keeps_rows { left.min(row - lanes.position % row) } else { left };
-            // Parts of about the same size instead of full blocks and a rest.
+            // Blocks of similar size instead of full blocks and a remainder.
             lanes.count =
                 if left <= block { left } else { left.div_ceil(left.div_ceil(block)).next_multiple_of(16).min(block) };
             for instruction in &self.program.instructions {
@@ -174,7 +174,7 @@ impl Job<'_> {
     }
 }
 
-/// One block in the works.
+/// The block being computed.
 struct Lanes<'a> {
     job: &'a Job<'a>,
     registers: *mut u8,
@@ -192,8 +192,8 @@ impl Lanes<'_> {
                 self.job.inputs[usize::from(number)].start().cast::<T>().wrapping_offset(offset)
             }
         };
-        // SAFETY: the compiler gives each register one type at a time, and writes it before it is read; direct inputs have
-        // unit stride within a block and elements of type `T`, and no output shares their memory.
+        // SAFETY: the compiler gives each register one type at a time, and writes it before it is read; direct inputs
+        // have unit stride within a block and elements of type `T`, and no output shares their memory.
         unsafe { std::slice::from_raw_parts(start, self.count) }
     }
 
@@ -206,8 +206,9 @@ impl Lanes<'_> {
                 self.job.output.start().cast::<T>().wrapping_offset(offset)
             }
         };
-        // SAFETY: the compiler never lets an instruction write a register that it reads; a direct output has unit stride
-        // within a block and elements of type `T`, and no direct input shares its memory. Any bits are a `T`.
+        // SAFETY: the compiler never lets an instruction write a register that it reads; a direct output has unit
+        // stride within a block and elements of type `T`, and no direct input shares its memory. Any bit pattern is a
+        // valid `T`.
         unsafe { std::slice::from_raw_parts_mut(start, self.count) }
     }
 
@@ -220,7 +221,7 @@ impl Lanes<'_> {
                 DType::Bool => self.write(target).fill(u8::from(value.as_bool())),
                 _ => with_int!(dtype, T => self.write(target).fill(wrapped(value) as T), _ => {}),
             },
-            // A uniform view shows its one element at every position.
+            // All positions of a uniform view are the same element.
             Fill::Input(number) => self.load(number, target),
         }
     }
@@ -248,24 +249,24 @@ impl Lanes<'_> {
         }
     }
 
-    /// Widens a block of an input, where it lies if it lies in one piece.
+    /// Widens a block of an input, in place if it is contiguous.
     fn load_halves<T: Plain>(&self, number: u16, target: Target, widen: impl Fn(&[T], &mut [f32])) {
         let (walk, view) = (self.job.walk, usize::from(number) + 1);
         let out = self.write(target);
         if walk.row_stride(view) == 1 && self.position % walk.row() + self.count <= walk.row() {
             let from = self.job.inputs[usize::from(number)].start().cast::<T>();
             let from = from.wrapping_offset(walk.offset(view, self.position));
-            // SAFETY: the block lies within one row of the view, whose elements are neighbours.
+            // SAFETY: the block is within one row of the view, whose elements are contiguous.
             return widen(unsafe { std::slice::from_raw_parts(from, self.count) }, out);
         }
         let mut halves = [MaybeUninit::<T>::uninit(); BLOCK];
-        // SAFETY: a plain type has no forbidden bits, and all elements are written before they are read.
+        // SAFETY: every bit pattern is valid for a plain type, and all elements are written before they are read.
         let halves = unsafe { std::slice::from_raw_parts_mut(halves.as_mut_ptr().cast::<T>(), self.count) };
         self.pieces(number, halves);
         widen(halves, out);
     }
 
-    /// Collects a block of an input.
+    /// Gathers a block of an input.
     fn pieces<T: Plain>(&self, number: u16, out: &mut [T]) {
         let (view, start) = (usize::from(number) + 1, self.job.inputs[usize::from(number)].start().cast::<T>());
         let stride = self.job.walk.row_stride(view);
@@ -303,17 +304,17 @@ impl Lanes<'_> {
         }
     }
 
-    /// Rounds a block into the output, where it lies if it lies in one piece.
+    /// Rounds a block into the output, in place if it is contiguous.
     fn store_halves<T: Plain>(&self, result: Operand, round: impl Fn(&[f32], &mut [T])) {
         let walk = self.job.walk;
         if walk.row_stride(0) == 1 && self.position % walk.row() + self.count <= walk.row() {
             let to = self.job.output.start().cast::<T>().wrapping_offset(walk.offset(0, self.position));
-            // SAFETY: the block lies within one row of the output, whose elements are neighbours; `result` is a register,
-            // since halves are never used where they lie.
+            // SAFETY: the block is within one row of the output, whose elements are contiguous; `result` is a register,
+            // because halves are never used in place.
             return round(self.read(result), unsafe { std::slice::from_raw_parts_mut(to, self.count) });
         }
         let mut halves = [MaybeUninit::<T>::uninit(); BLOCK];
-        // SAFETY: a plain type has no forbidden bits, and all elements are written before they are read.
+        // SAFETY: every bit pattern is valid for a plain type, and all elements are written before they are read.
         let halves = unsafe { std::slice::from_raw_parts_mut(halves.as_mut_ptr().cast::<T>(), self.count) };
         round(self.read(result), halves);
         self.put_pieces(halves);
@@ -384,7 +385,7 @@ impl Lanes<'_> {
                 out.copy_from_slice(self.read(a));
                 round_to(to, out);
             }
-            // At once from double precision: a stop at single would round twice.
+            // Directly from double precision: going through single precision would round twice.
             DType::F16 => {
                 with_lane!(from, T => each(self.read::<T>(a), self.write(target), |x| f16::from_f64(x.widened()).to_f32()))
             }

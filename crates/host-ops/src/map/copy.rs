@@ -3,12 +3,12 @@ use std::mem::MaybeUninit;
 
 use crate::{Context, Tensor, TensorMut, scratch::Plain, walk::Walk};
 
-/// Bytes of a cache line, of which a tile takes as many as it takes elements from each.
+/// Bytes of a cache line. A tile is a line of elements wide and high.
 const LINE: usize = 64;
-/// Bytes that are worth a task.
+/// Minimum number of bytes per task.
 const GRAIN_BYTES: usize = 128 * 1024;
 
-/// Copies elements that are stored alike. View 0 of the walk is the output, view 1 the input.
+/// Copies elements of types with the same representation. View 0 of the walk is the output, view 1 the input.
 pub(super) fn copy(walk: &Walk, input: &Tensor<'_>, output: &TensorMut<'_>, cx: &Context<'_>) {
     match input.dtype().bytes() {
         1 => copy_as::<u8>(walk, input, output, cx),
@@ -25,18 +25,18 @@ struct Ends<T> {
     to: *mut T,
 }
 
-// SAFETY: tasks read memory nobody else writes and write disjoint elements.
+// SAFETY: tasks read memory that nothing writes, and write disjoint elements.
 unsafe impl<T> Sync for Ends<T> {}
 
 impl<T: Plain> Ends<T> {
     /// Copies `count` elements with their strides.
     ///
     /// # Safety
-    /// All of them lie within the views.
+    /// All of them are within the views.
     #[inline(always)]
     unsafe fn row(self, from: isize, to: isize, count: usize, from_stride: isize, to_stride: isize) {
         let (from, to) = (self.from.wrapping_offset(from), self.to.wrapping_offset(to));
-        // SAFETY: the caller says so. A map may work in place: then both are the same row, which `copy` allows.
+        // SAFETY: guaranteed by the caller. A map may work in place: then both are the same row, which `copy` allows.
         unsafe {
             if from_stride == 1 && to_stride == 1 {
                 std::ptr::copy(from, to, count);
@@ -75,7 +75,7 @@ fn tiled_axis(walk: &Walk) -> Option<usize> {
     (crossed && walk.extents()[axis] >= 4).then_some(axis)
 }
 
-/// Copies tile by tile: every cache line of either side is used once, as a whole where it starts with the tile.
+/// Copies tile by tile: every cache line of either side is used once, as a whole if it starts with the tile.
 fn transpose<T: Plain>(walk: &Walk, axis: usize, ends: Ends<T>, grain: usize, cx: &Context<'_>) {
     let (extents, inner) = (walk.extents(), walk.rank() - 1);
     let (rows, columns) = (extents[axis], extents[inner]);
@@ -101,14 +101,14 @@ fn transpose<T: Plain>(walk: &Walk, axis: usize, ends: Ends<T>, grain: usize, cx
             from += row as isize + column as isize * from_column;
             let (high, wide) = (size.min(rows - row), size.min(columns - column));
             let (from, to) = (ends.from.wrapping_offset(from), ends.to.wrapping_offset(to));
-            // SAFETY: both corners and all between them lie within the views.
+            // SAFETY: both corners and everything between them are within the views.
             unsafe { tile_of(from, to, from_column, to_row, high, wide) };
         }
     });
 }
 
 /// # Safety
-/// The tile lies within both views, which share no memory.
+/// The tile is within both views, which share no memory.
 #[inline(always)]
 unsafe fn tile_of<T: Plain>(from: *const T, to: *mut T, from_column: isize, to_row: isize, high: usize, wide: usize) {
     let mut memory = [MaybeUninit::<u64>::uninit(); LINE * LINE / 8];
@@ -116,7 +116,7 @@ unsafe fn tile_of<T: Plain>(from: *const T, to: *mut T, from_column: isize, to_r
     let size = LINE / size_of::<T>();
     for c in 0..wide {
         let column = from.wrapping_offset(c as isize * from_column);
-        // SAFETY: the caller says so; the tile's memory holds `size` columns of `size` elements.
+        // SAFETY: guaranteed by the caller; the tile's memory holds `size` columns of `size` elements.
         unsafe { std::ptr::copy_nonoverlapping(column, tile.wrapping_add(c * size), high) };
     }
     for r in 0..high {

@@ -4,18 +4,18 @@ use crate::{
     simd::{each, vectorised},
 };
 
-/// Integers as maps compute with them: everything wraps.
+/// Integer arithmetic of maps: everything wraps.
 pub(super) trait Int: Plain + Ord {
     const ZERO: Self;
     const ONE: Self;
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
-    /// Towards zero; by zero gives zero.
+    /// Rounds towards zero; division by zero gives zero.
     fn div(self, other: Self) -> Self;
-    /// With the sign of the dividend; by zero gives zero.
+    /// The remainder with the sign of the dividend; division by zero gives zero.
     fn rem(self, other: Self) -> Self;
-    /// With the sign of the divisor; by zero gives zero.
+    /// The remainder with the sign of the divisor; division by zero gives zero.
     fn modulo(self, other: Self) -> Self;
     fn pow(self, exponent: Self) -> Self;
     fn shl(self, by: Self) -> Self;
@@ -114,7 +114,7 @@ macro_rules! ints {
 
 ints!(i8 i16 i32 i64 u8 u16 u32 u64);
 
-/// A cast as ONNX has it.
+/// A cast with ONNX semantics.
 pub(super) trait To<T>: Plain {
     fn to(self) -> T;
 }
@@ -141,7 +141,7 @@ macro_rules! int_float_casts {
         impl To<f32> for $int {
             #[inline(always)]
             fn to(self) -> f32 {
-                // Small ones fit either way, large ones go by double precision as the planner does it.
+                // Small integers are exact either way; large ones go through double precision, like in the planner.
                 if size_of::<$int>() < 8 { self as f32 } else { self as f64 as f32 }
             }
         }
@@ -180,7 +180,7 @@ int_float_casts!(i8 i16 i32 i64 u8 u16 u32 u64);
 pub(super) trait Lane: Plain + PartialOrd {
     /// Zero.
     const NONE: Self;
-    /// In double precision, on the way to half.
+    /// As f64, on the way to half precision.
     fn widened(self) -> f64;
 }
 
@@ -198,7 +198,7 @@ macro_rules! lanes {
 
 lanes!(i8 i16 i32 i64 u8 u16 u32 u64 f32 f64);
 
-/// Integers that the low bits of 32 make up.
+/// Integers made from the low bits of an i32.
 pub(super) trait FromI32: Plain {
     fn narrow(value: i32) -> Self;
 }
@@ -224,11 +224,12 @@ vectorised! {
 }
 
 vectorised! {
-    /// Casts to integers of at most 32 bits: the fast instruction where all fit, which is nearly always.
+    /// Casts to integers of at most 32 bits: uses the fast instruction if all values fit, which is nearly always the
+    /// case.
     pub(super) fn cast_f32<B: FromI32>(a: &[f32], out: &mut [B]) -> bool {
         let fits = a.iter().fold(true, |fits, x| fits & (x.abs() < 2_147_483_520.0));
         if fits {
-            // SAFETY: every element was found to lie within 32 bits.
+            // SAFETY: every element was checked to fit into 32 bits.
             each(a, out, |x| B::narrow(unsafe { x.to_int_unchecked::<i32>() }));
         }
         fits
@@ -236,7 +237,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// True as 1 where an element is not zero.
+    /// 1 for every element that is not zero, else 0.
     pub(super) fn to_bool<A: Lane>(a: &[A], out: &mut [u8]) {
         each(a, out, |x| u8::from(x != A::NONE));
     }

@@ -1,8 +1,8 @@
 //! Elementwise work: an expression over strided views.
 //!
-//! Views are merged into as few axes as they allow ([`crate::walk`]), the expression becomes instructions over registers of
-//! about a thousand elements ([`program`]), and each instruction is one loop that the compiler vectorises ([`block`]). Pure
-//! copies take their own way ([`copy`]).
+//! Views are merged into as few axes as possible ([`crate::walk`]), the expression is compiled to instructions over
+//! registers of about a thousand elements ([`program`]), and each instruction is one loop that the compiler vectorises
+//! ([`block`]). Pure copies have their own code ([`copy`]).
 mod binary;
 mod block;
 mod copy;
@@ -21,7 +21,7 @@ use crate::{Context, OpError, Tensor, TensorMut, walk::Walk};
 use block::Job;
 use program::{Program, Source};
 
-/// Elementary operations that are worth a task.
+/// Minimum number of elementary operations per task.
 const GRAIN: usize = 32 * 1024;
 
 pub(crate) fn run(
@@ -71,11 +71,11 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// An expression over elements that lie one after the other, compiled once for many runs.
+/// An expression over contiguous elements, compiled once for many runs.
 pub(crate) struct Elementwise {
     program: Program,
     walk: Walk,
-    /// Of the inputs, then of the output.
+    /// Views of the inputs, then of the output.
     views: SmallVec<[View; 6]>,
 }
 
@@ -111,7 +111,7 @@ impl Elementwise {
     pub(crate) unsafe fn run(&self, count: usize, inputs: &[*const u8], output: *mut u8) {
         let Some((out_view, in_views)) = self.views.split_last() else { return };
         let inputs: SmallVec<[Tensor<'_>; 6]> =
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             in_views.iter().zip(inputs).map(|(view, &start)| unsafe { Tensor::new(view, start) }).collect();
         // SAFETY: as above.
         let output = unsafe { TensorMut::new(out_view, output) };
@@ -119,7 +119,7 @@ impl Elementwise {
     }
 }
 
-/// True if the expression stores its one input as it is.
+/// True if the expression stores its only input unchanged.
 fn is_copy(expr: &Expr, from: DType, to: DType) -> bool {
     from == to
         && expr.nodes().iter().enumerate().all(|(at, (node, dtype))| match node {
@@ -145,7 +145,7 @@ fn overlap(a: (isize, isize), b: (isize, isize)) -> bool {
     a.0 < b.1 && b.0 < a.1
 }
 
-/// How much one element costs, in simple operations.
+/// The cost of one element, in simple operations.
 fn cost(expr: &Expr) -> usize {
     let costs = expr.nodes().iter().map(|(node, dtype)| match node {
         Node::Binary(Binary::Pow | Binary::Mod | Binary::Fmod | Binary::Atan2, ..) => 24,

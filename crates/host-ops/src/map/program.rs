@@ -1,21 +1,21 @@
-//! An expression as instructions over registers that each hold a block of elements.
+//! Compiles an expression to instructions over registers that each hold a block of elements.
 use graph::{
     DType, Scalar,
     expr::{Binary, Expr, Node, Ref, Unary},
 };
 use smallvec::SmallVec;
 
-/// What is known about an input before anything runs.
+/// What is known about an input before the run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     pub dtype: DType,
-    /// It is one element everywhere.
+    /// All its elements are the same one.
     pub is_uniform: bool,
-    /// A block of it can be used where it lies.
+    /// A block of it can be used in place.
     pub is_direct: bool,
 }
 
-/// Where an operand is.
+/// The location of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
     Register(u16),
@@ -23,7 +23,7 @@ pub(super) enum Operand {
     Input(u16),
 }
 
-/// Where a result goes.
+/// The location of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Register(u16),
@@ -44,7 +44,7 @@ pub(super) enum Action {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Instruction {
     pub action: Action,
-    /// The operands' type; of a selection, that of the last two.
+    /// The operands' type; for a selection, that of the last two.
     pub from: DType,
     /// The result's type.
     pub to: DType,
@@ -60,10 +60,10 @@ pub(super) enum Fill {
 
 #[derive(Debug)]
 pub(super) struct Program {
-    /// Registers that keep one value throughout: what, its type and where.
+    /// Registers that keep one value throughout: the value, its type and the register.
     pub fills: SmallVec<[(Fill, DType, u16); 8]>,
     pub instructions: SmallVec<[Instruction; 16]>,
-    /// Where the result is, if it is not in the output already.
+    /// The location of the result, if it is not already in the output.
     pub result: Option<Operand>,
     pub result_dtype: DType,
     pub registers: usize,
@@ -72,7 +72,8 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Compiles an expression; `into` is the output's type, `is_direct` if the last operation may write it in place.
+    /// Compiles an expression; `into` is the output's type, and `is_direct` says whether the last operation may write
+    /// it in place.
     pub(super) fn new(expr: &Expr, sources: &[Source], into: DType, is_direct: bool) -> Self {
         let nodes = expr.nodes();
         let (roots, last_uses) = uses(expr, into);
@@ -191,7 +192,7 @@ impl Compiler {
         };
     }
 
-    /// Frees the register of a node that nobody uses any more.
+    /// Frees the register of a node that is no longer used.
     fn release(&mut self, at: usize, node: Node, sources: &[Source]) {
         let is_filled = match node {
             Node::Const(_) => true,
@@ -215,8 +216,8 @@ fn operands(node: Node) -> SmallVec<[Ref; 3]> {
     }
 }
 
-/// For each operation the one whose value it repeats (itself, as a rule), and one more than the last operation that uses it,
-/// or 0 if none does. The result is used by one that does not exist.
+/// For each operation, the one whose value it repeats (usually itself), and one more than the last operation that uses
+/// it, or 0 if it is unused. The result counts as used by an operation past the end.
 fn uses(expr: &Expr, into: DType) -> (SmallVec<[Ref; 16]>, SmallVec<[usize; 16]>) {
     let nodes = expr.nodes();
     let mut roots: SmallVec<[Ref; 16]> = SmallVec::new();

@@ -88,7 +88,7 @@ pub(super) fn unary_f64(op: Unary, a: &[f64], out: &mut [f64]) {
 }
 
 vectorised! {
-    /// On integers. What makes no sense for them leaves them as they are.
+    /// On integers. Operations that are not defined for integers leave them unchanged.
     pub(super) fn unary_int<T: Int>(op: Unary, a: &[T], out: &mut [T]) {
         match op {
             Unary::Neg => each(a, out, T::neg),
@@ -108,7 +108,7 @@ pub(super) fn unary_bool(op: Unary, a: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Questions about floating-point numbers.
+/// Classification of floating-point numbers.
 pub(super) fn classify<T: Copy>(op: Unary, a: &[T], out: &mut [u8], is_nan: fn(T) -> bool, is_infinite: fn(T) -> bool) {
     match op {
         Unary::IsNan => each(a, out, |x| u8::from(is_nan(x))),

@@ -10,10 +10,10 @@ use crate::{
     simd::vectorised,
 };
 
-/// Elements that are worth a task.
+/// Minimum number of elements per task.
 const GRAIN: usize = 1 << 13;
 
-/// How much memory the left operand takes.
+/// The memory layout of the left operand.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     rows: usize,
@@ -21,29 +21,29 @@ pub(super) struct Layout {
     blocks: usize,
     block: usize,
     bits: usize,
-    /// Minus the zero point, where it is the same for all weights.
+    /// Minus the zero point, if all weights share it.
     start: i32,
     rounds: bool,
 }
 
-/// Some rows of the left operand, filled up to whole blocks with zeros.
+/// Some rows of the left operand, padded with zeros to whole blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Left {
     /// Blocks of a row.
     pub blocks: usize,
     /// Elements of a block.
     pub block: usize,
-    /// The numbers, where they are not rounded.
+    /// The numbers, if they are not rounded.
     pub floats: *const f32,
-    /// The numbers rounded, in the order in which weights come out of their words.
+    /// The rounded numbers, in the order in which weights are unpacked from their words.
     pub bytes: *const i8,
     /// The sum of each block's numbers.
     pub sums: *const f32,
-    /// What each block's bytes were multiplied with.
+    /// The scale of each block's bytes.
     pub scales: *const f32,
-    /// The sum of each block's bytes times minus the zero point that all weights share.
+    /// The sum of each block's bytes times minus the shared zero point.
     pub starts: *const i32,
-    /// The zero point that all weights share.
+    /// The shared zero point of all weights.
     pub middle: f32,
 }
 
@@ -63,12 +63,12 @@ impl Activations<'_> {
         self.layout.width()
     }
 
-    /// All rows, where they are not rounded.
+    /// All rows, if they are not rounded.
     pub fn floats(&self) -> *const f32 {
         self.floats.as_ptr()
     }
 
-    /// The rows from one on.
+    /// The rows starting at `row`.
     pub fn from(&self, row: usize) -> Left {
         let Layout { blocks, block, start, .. } = self.layout;
         let (elems, at) = (row * blocks * block, row * blocks);
@@ -85,7 +85,7 @@ impl Activations<'_> {
     }
 }
 
-/// Memory that tasks share out by rows.
+/// Memory that is split between tasks by rows.
 struct Rows<T>(*mut T);
 
 // SAFETY: each row is filled by one task.
@@ -93,10 +93,10 @@ unsafe impl<T> Sync for Rows<T> {}
 
 impl<T: Plain> Rows<T> {
     /// # Safety
-    /// Nobody else uses this row, and it is there.
+    /// The row is valid, and nothing else uses it.
     #[allow(clippy::mut_from_ref)]
     unsafe fn get(&self, row: usize, count: usize) -> &mut [T] {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(row * count), count) }
     }
 }
@@ -113,7 +113,7 @@ impl Layout {
         self.blocks * self.block
     }
 
-    /// How many floats, bytes, and numbers for each block there are.
+    /// The number of floats, of bytes, and of per-block values.
     fn counts(&self) -> [usize; 3] {
         let (elems, blocks) = (self.rows * self.width(), self.rows * self.blocks);
         [if self.rounds { 0 } else { elems }, if self.rounds { elems } else { 0 }, blocks]
@@ -128,7 +128,7 @@ impl Layout {
     /// Reads the left operand.
     ///
     /// # Safety
-    /// `a [1, rows, depth]` is there for its extents.
+    /// The memory of `a [1, rows, depth]` covers its extents.
     pub unsafe fn fill<'m, T: Source<f32>>(
         self,
         a: &Tensor<'_>,
@@ -157,7 +157,7 @@ impl Layout {
                 let read = |first: usize, to: &mut [f32]| {
                     let count = to.len().min(self.depth - first);
                     let offset = row as isize * from.down + first as isize * from.across;
-                    // SAFETY: the caller's word for the view.
+                    // SAFETY: the caller vouches for the view.
                     unsafe { read_row(from.start.wrapping_offset(offset), from.across, &mut to[..count]) };
                     to[count..].fill(0.0);
                 };
@@ -187,17 +187,17 @@ impl Layout {
     }
 }
 
-/// The largest block there is.
+/// The largest supported block.
 const MAX_BLOCK: usize = 256;
 
-/// A view that is read.
+/// A view to read from.
 struct From<T> {
     start: *const T,
     down: isize,
     across: isize,
 }
 
-// SAFETY: only read, and nobody writes it during a step (see `run`).
+// SAFETY: only read, and nothing writes it during a step (see `run`).
 unsafe impl<T> Sync for From<T> {}
 
 vectorised! {
@@ -213,7 +213,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// Rounds numbers to bytes and gives their scale and the sum of the bytes.
+    /// Rounds numbers to bytes and returns their scale and the sum of the bytes.
     fn round(numbers: &[f32], to: &mut [i8]) -> (f32, i32) {
         let (mut lanes, mut faults) = ([0f32; 16], [0f32; 16]);
         for numbers in numbers.chunks_exact(16) {
@@ -222,16 +222,16 @@ vectorised! {
                 *fault += number * 0.0;
             }
         }
-        // NaN if there is a number without a byte: the whole block is then.
+        // NaN if any number is NaN or infinite: then the whole block is NaN.
         let fault: f32 = faults.into_iter().sum();
         let largest = lanes.into_iter().fold(0f32, f32::max);
         let factor = if largest > 0.0 { 127.0 / largest } else { 0.0 };
         let mut sums = [0i32; 16];
         for (numbers, to) in numbers.chunks_exact(16).zip(to.chunks_exact_mut(16)) {
             for ((sum, number), to) in sums.iter_mut().zip(numbers).zip(to) {
-                // Adding and taking away 1.5 · 2^23 rounds to the nearest whole number, which is within a byte here.
+                // Adding and subtracting 1.5 · 2^23 rounds to the nearest integer, which fits a byte here.
                 let whole = (number * factor + 12_582_912.0) - 12_582_912.0;
-                // SAFETY: at most 127 either way, or NaN, which is not converted.
+                // SAFETY: within ±127, or NaN, which is not converted.
                 let whole = unsafe { if whole.is_nan() { 0 } else { whole.to_int_unchecked::<i32>() } };
                 *sum += whole;
                 *to = whole as i8;
@@ -241,7 +241,7 @@ vectorised! {
     }
 }
 
-/// Brings bytes into the order in which weights come out of their words: with each shift one of every byte.
+/// Reorders bytes to match the unpacking of weights from words: each shift yields one weight per byte.
 fn in_words(bytes: &mut [i8], bits: usize) {
     for bytes in bytes.chunks_exact_mut(16) {
         let from: [i8; 16] = std::array::from_fn(|at| bytes[at]);

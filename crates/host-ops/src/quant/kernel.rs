@@ -1,30 +1,30 @@
-//! The innermost loops: a few rows times one panel or two.
+//! The inner loops: a few rows times one or two panels.
 use super::{
     activations::Left,
     panel::{COLUMNS, Panel},
 };
 
-/// What one call of a kernel reads and writes.
+/// The arguments of a kernel call.
 pub(super) struct Job {
     pub panels: [Panel; 2],
     pub left: Left,
-    /// Where the first row's results go.
+    /// The first row of results.
     pub out: *mut f32,
-    /// Elements from one row of results to the next.
+    /// The stride between rows of results.
     pub out_row: usize,
 }
 
 /// # Safety
-/// Everything the job names is there, for the kernel's rows and panels, and the processor can run it.
+/// Everything in the job is valid for the kernel's rows and panels, and the processor supports the kernel.
 pub(super) type Kernel = unsafe fn(&Job);
 
-/// The kernels of one set of instructions.
+/// The kernels for one instruction set.
 pub(super) struct Kernels {
-    /// Reads bytes, not floats.
+    /// True if they read bytes instead of floats.
     pub rounds: bool,
-    /// The most rows.
+    /// The maximum number of rows.
     pub rows: usize,
-    /// By bits, panels less one, and rows less one.
+    /// Indexed by bits, panels minus one, and rows minus one.
     tables: [[&'static [Kernel]; 2]; 3],
 }
 
@@ -33,7 +33,7 @@ impl Kernels {
         Self { rounds, rows, tables }
     }
 
-    /// The kernel for weights of 2, 4 or 8 bits, that many panels and rows.
+    /// The kernel for weights of 2, 4 or 8 bits and this number of panels and rows.
     pub fn get(&self, bits: usize, panels: usize, rows: usize) -> Kernel {
         self.tables[bits.ilog2() as usize - 1][panels - 1][rows - 1]
     }
@@ -51,7 +51,7 @@ macro_rules! tables {
 }
 pub(super) use tables;
 
-/// Every set of kernels that this processor can run, the best first; those that round only if that is allowed.
+/// All sets of kernels that this processor can run, the best first; those that round only if that is allowed.
 pub(super) fn choices(rounds: bool) -> impl Iterator<Item = &'static Kernels> {
     #[cfg(target_arch = "x86_64")]
     let wide = super::x86::choices();
@@ -68,16 +68,16 @@ pub(super) fn best(rounds: bool) -> &'static Kernels {
 static PORTABLE: Kernels = Kernels::new(false, 4, tables!(plain: 1 2 3 4));
 
 /// # Safety
-/// As for [`Kernel`].
+/// Same as for [`Kernel`].
 unsafe fn plain<const BITS: u32, const ROWS: usize, const PANELS: usize>(job: &Job) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { floats::<BITS, ROWS, PANELS>(job) }
 }
 
-/// Weights as floats times activations as they are, for the compiler to vectorise.
+/// Weights as floats times unrounded activations, vectorised by the compiler.
 ///
 /// # Safety
-/// As for [`Kernel`].
+/// Same as for [`Kernel`].
 #[inline(always)]
 pub(super) unsafe fn floats<const BITS: u32, const ROWS: usize, const PANELS: usize>(job: &Job) {
     let Left { blocks, block, floats, sums, middle, .. } = job.left;

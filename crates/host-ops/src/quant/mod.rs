@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `panel` | weights of 16 columns, so that a vector holds a word of each |
 //! | `activations` | the left operand as floats, or rounded to bytes block by block |
-//! | `kernel` | a few rows times one panel or two |
-//! | `wide` | many rows without rounding, by the kernels of plain products |
+//! | `kernel` | a few rows times one or two panels |
+//! | `wide` | many rows without rounding, with the kernels of plain products |
 mod activations;
 mod kernel;
 mod panel;
@@ -35,11 +35,11 @@ use wide::Wide;
 
 pub use panel::{INTERLEAVED, interleaved};
 
-/// Columns that a kernel takes at most: two panels.
+/// Maximum columns of a kernel: two panels.
 const WIDTH: usize = 2 * COLUMNS;
 /// Columns of a single row that are stored together.
 const ROW_WIDTH: usize = 8 * WIDTH;
-/// Multiplications below which one thread is faster than several.
+/// Below this many multiplications, one thread is faster than several.
 const SERIAL: usize = 1 << 16;
 
 /// `a [1, m, k]` times the transpose of weights `[n, k]`.
@@ -89,7 +89,7 @@ fn typed<T: Source<f32> + Target<f32>>(
     let layout = Layout::new(prim, rows, depth, kernels.rounds);
     let share = if is_wide { Wide::scratch_bytes(&panels, rows, layout.width()) } else { panels.scratch_bytes() };
     let (left, rest) = cx.scratch.get::<u8>(layout.bytes() + workers * share).split_at_mut(layout.bytes());
-    // SAFETY: the view is there for its extents.
+    // SAFETY: the view's memory covers its extents.
     let activations = unsafe { layout.fill::<T>(&inputs[0], left, cx.parallel) };
     let memory = Memory(rest.as_mut_ptr());
     let next = AtomicUsize::new(0);
@@ -98,7 +98,7 @@ fn typed<T: Source<f32> + Target<f32>>(
         let product = Product { kernels, panels: &panels, activations: &activations, rows, columns, width, store };
         let work = |worker: usize| {
             let memory = &memory;
-            // SAFETY: each worker has its own share of what was asked for.
+            // SAFETY: each worker has its own share of the scratch memory.
             let own = unsafe { std::slice::from_raw_parts_mut(memory.0.add(worker * share), share) };
             loop {
                 let unit = next.fetch_add(1, Ordering::Relaxed);
@@ -115,10 +115,10 @@ fn typed<T: Source<f32> + Target<f32>>(
     });
 }
 
-/// Memory that workers share out.
+/// Memory split between workers.
 struct Memory(*mut u8);
 
-// SAFETY: each worker keeps to its own part.
+// SAFETY: each worker uses only its own part.
 unsafe impl Sync for Memory {}
 
 /// A product whose left operand is ready.
@@ -134,9 +134,9 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Computes and stores all rows of the columns from `first` on.
+    /// Computes and stores all rows of the columns starting at `first`.
     fn columns(&self, first: usize, memory: &mut [u8]) {
-        // One long row, or as many short ones as a kernel takes.
+        // One long row, or as many short ones as the kernel supports.
         let mut tile = [0f32; ROW_WIDTH];
         let end = self.columns.min(first + self.width);
         for row in (0..self.rows).step_by(self.kernels.rows) {
@@ -151,8 +151,8 @@ impl Product<'_> {
                 let out = tile[column - first..].as_mut_ptr();
                 let job = Job { panels, left: self.activations.from(row), out, out_row: self.width };
                 let kernel = self.kernels.get(self.panels.product().bits, count, rows);
-                // SAFETY: panels and activations are there for the whole depth; the tile has room for as many rows of
-                // this width, whole panels of them.
+                // SAFETY: panels and activations are valid for the whole depth; the tile has room for as many rows of
+                // this width, in whole panels.
                 unsafe { kernel(&job) };
             }
             let (columns, width) = (end - first, self.width);

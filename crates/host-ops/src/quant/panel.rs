@@ -1,4 +1,4 @@
-//! Weights of 16 columns at a time, word by word: a vector of words has the same depths of all of them.
+//! Weights of 16 columns at a time, word by word: a vector of words holds the same depths of all 16 columns.
 use graph::{
     DType, Tensor as Constant, View,
     prim::{BufferId, QuantMatMul, WeightLayout, Zeros},
@@ -19,15 +19,16 @@ const WORD: usize = 4;
 
 /// The layout that the host reads in place.
 ///
-/// With panels of 16 columns, the last one filled up with zeros: weights `[panels, blocks · block_bytes / 4, 16, 4]` of u8,
-/// scales `[panels, blocks, 16]` of f32, and unless zero is in the middle, zero points times scales in the same shape.
+/// With panels of 16 columns, the last one padded with zeros: weights `[panels, blocks · block_bytes / 4, 16, 4]` of
+/// u8, scales `[panels, blocks, 16]` of f32, and, unless zero is in the middle, zero points times scales in the same
+/// shape.
 pub const INTERLEAVED: WeightLayout = WeightLayout::Own("interleaved-16");
 
-/// Where a panel lies.
+/// The location of a panel.
 #[derive(Clone, Copy)]
 pub(super) struct Panel {
     pub weights: *const u8,
-    /// Scales of the first block; those of the next one follow.
+    /// Scales of the first block, followed by those of the next ones.
     pub scales: *const f32,
     /// Zero points times scales, or null.
     pub zeros: *const f32,
@@ -52,7 +53,7 @@ impl<'a> Panels<'a> {
         self.product
     }
 
-    /// True if panels have to be made first.
+    /// True if panels have to be packed first.
     pub fn is_packed(&self) -> bool {
         self.product.layout == WeightLayout::Onnx
     }
@@ -76,7 +77,7 @@ impl<'a> Panels<'a> {
         if self.is_packed() { piece::<u8>(2 * self.bytes()) + 2 * piece::<f32>(2 * self.scales()) } else { 0 }
     }
 
-    /// One panel or two neighbours, in place or packed into `memory`.
+    /// One or two adjacent panels, in place or packed into `memory`.
     pub fn get(&self, first: usize, count: usize, memory: &mut [u8]) -> [Panel; 2] {
         let (weights, scales) = (self.bytes(), self.scales());
         if self.is_packed() {
@@ -95,7 +96,7 @@ impl<'a> Panels<'a> {
         self.at(self.operands[0].start().wrapping_add(first * weights), start(1), zeros)
     }
 
-    /// The panels that [`get`](Self::get) packed into `memory` before.
+    /// The panels that an earlier call of [`get`](Self::get) packed into `memory`.
     pub fn packed(&self, memory: &mut [u8], count: usize) -> [Panel; 2] {
         let mut rest = memory;
         let weights = carve::<u8>(&mut rest, 2 * self.bytes()).as_ptr();
@@ -113,7 +114,7 @@ impl<'a> Panels<'a> {
         [first, second]
     }
 
-    /// Makes a panel of rows in ONNX's layout.
+    /// Packs rows in ONNX's layout into a panel.
     fn pack(&self, panel: usize, weights: &mut [u8], scales: &mut [f32], zeros: &mut [f32]) {
         let (blocks, columns) = (self.blocks(), COLUMNS.min(self.columns - panel * COLUMNS));
         if columns < COLUMNS {
@@ -123,7 +124,7 @@ impl<'a> Panels<'a> {
         }
         let row_bytes = blocks * self.product.block_bytes();
         let from = self.operands[0].start().wrapping_add(panel * COLUMNS * row_bytes);
-        // SAFETY: the rows of these columns follow each other in a dense view.
+        // SAFETY: the rows of these columns are contiguous in a dense view.
         let from = unsafe { std::slice::from_raw_parts(from, columns * row_bytes) };
         for (column, row) in from.chunks_exact(row_bytes).enumerate() {
             let to = weights[column * WORD..].chunks_mut(COLUMNS * WORD);
@@ -150,7 +151,7 @@ impl<'a> Panels<'a> {
             Zeros::Packed => {
                 let bit = block * product.bits;
                 let at = row * product.zero_bytes(self.depth) + bit / 8;
-                // SAFETY: the view is dense and there for its extents.
+                // SAFETY: the view is dense, and its memory covers its extents.
                 let byte = unsafe { self.operands[2].as_ptr::<u8>().add(at).read() };
                 f32::from((byte >> (bit % 8)) & (u8::MAX >> (8 - product.bits)))
             }
@@ -160,7 +161,7 @@ impl<'a> Panels<'a> {
 
 /// An element of a dense tensor of floats.
 fn float(tensor: &Tensor<'_>, at: usize) -> f32 {
-    // SAFETY: callers name elements of the view, which is there for its extents.
+    // SAFETY: callers pass elements of the view, whose memory covers its extents.
     unsafe {
         match tensor.dtype() {
             DType::F16 => tensor.as_ptr::<f16>().add(at).read().to_f32(),
@@ -170,7 +171,8 @@ fn float(tensor: &Tensor<'_>, at: usize) -> f32 {
     }
 }
 
-/// Weights of ONNX's layout in the one that the host reads in place; `None` if they are not in ONNX's layout.
+/// Converts weights from ONNX's layout to the one that the host reads in place; `None` if they are not in ONNX's
+/// layout.
 pub fn interleaved(given: &QuantWeights) -> Option<QuantWeights> {
     if given.product.layout != WeightLayout::Onnx {
         return None;
@@ -179,7 +181,7 @@ pub fn interleaved(given: &QuantWeights) -> Option<QuantWeights> {
     let operands: Vec<Tensor<'_>> = views
         .iter()
         .zip(&given.tensors)
-        // SAFETY: the view shows all of the constant, which lives as long.
+        // SAFETY: the view covers the whole constant, which lives as long.
         .map(|(view, tensor)| unsafe { Tensor::new(view, tensor.bytes().as_ptr()) })
         .collect();
     let from = Panels::new(&given.product, given.columns, given.depth, &operands);
@@ -210,7 +212,7 @@ pub fn interleaved(given: &QuantWeights) -> Option<QuantWeights> {
     Some(QuantWeights { product, tensors, ..*given })
 }
 
-/// All of a constant, as a view.
+/// A view of a whole constant.
 pub(super) fn whole(tensor: &Constant) -> View {
     let shape = tensor.shape();
     View { buffer: BufferId(0), dtype: tensor.dtype(), shape: shape.into(), strides: dense_strides(shape), offset: 0 }

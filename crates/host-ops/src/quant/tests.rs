@@ -33,7 +33,7 @@ fn shown<'a>(view: &'a graph::View, tensor: &'a Constant) -> Tensor<'a> {
     unsafe { Tensor::new(view, tensor.bytes().as_ptr()) }
 }
 
-/// All rows and columns by one set of kernels.
+/// All rows and columns with one set of kernels.
 fn multiply(kernels: &'static Kernels, given: &QuantWeights, a: &Constant) -> Vec<f32> {
     let (prim, rows, columns) = (&given.product, a.shape()[1], given.columns);
     let views: Vec<_> = given.tensors.iter().map(whole).collect();
@@ -107,7 +107,7 @@ fn check(kernels: &'static Kernels, bits: usize, zeros: Zeros, block: usize, row
             let term = |k: usize| f64::from(a[m * depth + k]) * weight(n, k);
             let wanted: f64 = (0..depth).map(term).sum();
             let size: f64 = (0..depth).map(|k| term(k).abs()).sum();
-            // Half a step of 1/127 of the largest number of a block, at most.
+            // At most half a step of 1/127 of the largest number of a block.
             let allowed = if kernels.rounds { 8e-3 } else { 1e-6 } * size;
             let error = (f64::from(found[m * columns + n]) - wanted).abs();
             assert!(error <= allowed, "{bits} bits, {zeros:?}, {rows}x{columns}: {error} at {m},{n}");

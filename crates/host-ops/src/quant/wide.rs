@@ -1,4 +1,5 @@
-//! Products of many rows without rounding: weights become floats, some columns at a time, for the kernels of plain products.
+//! Products of many rows without rounding: weights are unpacked to floats, some columns at a time, for the kernels of
+//! plain products.
 use graph::prim::QuantMatMul;
 
 use super::{
@@ -13,9 +14,9 @@ use crate::{
     simd::vectorised,
 };
 
-/// Columns whose weights are floats at a time: a few strips of a kernel, all depths of which stay in the second cache.
+/// Columns unpacked to floats at a time: a few strips of a kernel, whose depths all fit in the L2 cache.
 pub(super) const WIDTH: usize = 4 * COLUMNS;
-/// Rows that a weight has to be multiplied with for its float to be worth storing.
+/// Minimum number of rows for which unpacking a weight to a float pays off.
 pub(super) const ROWS: usize = 48;
 
 /// A product of many rows whose left operand is ready.
@@ -43,7 +44,7 @@ impl<'a> Wide<'a> {
             + 2 * piece::<isize>(depth)
     }
 
-    /// Computes and stores all rows of the columns from `first` on.
+    /// Computes and stores all rows of the columns starting at `first`.
     pub fn run(&self, first: usize, memory: &mut [u8], store: &Store<'_, f32>) {
         let depth = self.activations.width();
         let (own, mut rest) = memory.split_at_mut(self.panels.scratch_bytes());
@@ -72,13 +73,13 @@ impl<'a> Wide<'a> {
                 store(&Tile { column: first + tile.column, columns, ..*tile });
             }
         };
-        // SAFETY: all rows and depths are there on both sides; columns behind the last one hold any numbers and are not
-        // stored.
+        // SAFETY: all rows and depths are valid on both sides; columns past the last one hold arbitrary numbers and are
+        // not stored.
         unsafe { product(&self.schedule, &left, &right, scratch, &Serial, &shifted) };
     }
 }
 
-/// Writes a panel's weights as floats, a depth in each row of `WIDTH`.
+/// Unpacks a panel's weights to floats, one depth in each row of `WIDTH`.
 macro_rules! unpack {
     ($name:ident, $bits:literal) => {
         vectorised! {
@@ -88,7 +89,7 @@ macro_rules! unpack {
                 let words = product.block / PER_WORD;
                 for (at, to) in to.chunks_mut(PER_WORD * WIDTH).take(depth / PER_WORD).enumerate() {
                     let block = at / words;
-                    // SAFETY: the panel is there for all blocks.
+                    // SAFETY: the panel is valid for all blocks.
                     let (mut word, scales) = unsafe {
                         (
                             panel.weights.cast::<[u32; COLUMNS]>().add(at).read_unaligned(),

@@ -24,25 +24,25 @@ pub(super) fn choices() -> impl Iterator<Item = &'static Kernels> {
 }
 
 /// # Safety
-/// As for [`Kernel`](super::kernel::Kernel).
+/// Same as for [`Kernel`](super::kernel::Kernel).
 #[target_feature(enable = "avx512f,avx512bw,fma")]
 unsafe fn floats_avx512<const BITS: u32, const ROWS: usize, const PANELS: usize>(job: &Job) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { floats::<BITS, ROWS, PANELS>(job) }
 }
 
 /// # Safety
-/// As for [`Kernel`](super::kernel::Kernel).
+/// Same as for [`Kernel`](super::kernel::Kernel).
 #[target_feature(enable = "avx2,fma")]
 unsafe fn floats_avx2<const BITS: u32, const ROWS: usize, const PANELS: usize>(job: &Job) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { floats::<BITS, ROWS, PANELS>(job) }
 }
 
-/// Products of bytes, four to a lane. A single row waits for memory, so the panels behind these are asked for meanwhile.
+/// Products of bytes, four per lane. A single row is limited by memory, so the next panels are prefetched.
 ///
 /// # Safety
-/// As for [`Kernel`](super::kernel::Kernel).
+/// Same as for [`Kernel`](super::kernel::Kernel).
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 unsafe fn vnni<const BITS: u32, const ROWS: usize, const PANELS: usize>(job: &Job) {
     let Left { blocks, block, bytes, sums, scales, starts, .. } = job.left;
@@ -106,10 +106,10 @@ unsafe fn vnni<const BITS: u32, const ROWS: usize, const PANELS: usize>(job: &Jo
     }
 }
 
-/// As [`vnni`], with vectors of half the length and without the instruction.
+/// Same as [`vnni`], with vectors of half the length and without the VNNI instruction.
 ///
 /// # Safety
-/// As for [`Kernel`](super::kernel::Kernel).
+/// Same as for [`Kernel`](super::kernel::Kernel).
 #[target_feature(enable = "avx2,fma")]
 unsafe fn bytes<const BITS: u32, const ROWS: usize, const PANELS: usize>(job: &Job) {
     let Left { blocks, block, bytes, sums, scales, starts, .. } = job.left;

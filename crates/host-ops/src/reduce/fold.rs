@@ -1,9 +1,9 @@
-//! Many numbers into one, or rows of numbers into a row.
+//! Folds many numbers into one, or rows of numbers into a row.
 use graph::prim::ReduceKind;
 
 use crate::{math, number::Number, simd::vectorised};
 
-/// How a number joins those before it.
+/// How a number is combined with the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fold {
     Sum,
@@ -12,12 +12,12 @@ pub(super) enum Fold {
     Product,
     Max,
     Min,
-    /// Of the exponentials of what is left after a shift.
+    /// The sum of the exponentials of shifted numbers.
     SumExp,
 }
 
 impl Fold {
-    /// What a kind of reduction is at heart.
+    /// The fold that a kind of reduction is based on.
     pub(super) fn of(kind: ReduceKind) -> Self {
         match kind {
             ReduceKind::Sum | ReduceKind::Mean | ReduceKind::LogSum => Self::Sum,
@@ -30,7 +30,7 @@ impl Fold {
         }
     }
 
-    /// How two results join.
+    /// How two results are combined.
     const fn merged(self) -> Self {
         match self {
             Self::SumSquare | Self::SumAbs | Self::SumExp => Self::Sum,
@@ -41,7 +41,7 @@ impl Fold {
 
 /// Arithmetic of reductions. Integers wrap.
 pub(super) trait Arith: Number {
-    /// What results of short stretches are put together in.
+    /// The type in which partial results are combined.
     type Wide: Arith;
     const ONE: Self;
     const LOWEST: Self;
@@ -169,7 +169,7 @@ macro_rules! int_arith {
 int_arith!(i64, i64::wrapping_abs);
 int_arith!(u64, |x| x);
 
-/// What a fold of no numbers gives.
+/// The result of folding no numbers.
 pub(super) fn identity<N: Arith>(fold: Fold) -> N {
     match fold {
         Fold::Product => N::ONE,
@@ -179,7 +179,7 @@ pub(super) fn identity<N: Arith>(fold: Fold) -> N {
     }
 }
 
-/// Puts two results together.
+/// Combines two results.
 pub(super) fn merge<N: Arith>(fold: Fold, a: N, b: N) -> N {
     match fold.merged() {
         Fold::Product => a.times(b),
@@ -189,7 +189,7 @@ pub(super) fn merge<N: Arith>(fold: Fold, a: N, b: N) -> N {
     }
 }
 
-/// Independent results, so that the additions of one do not wait for each other.
+/// Independent partial results, so that the operations do not wait for each other.
 const LANES: usize = 32;
 
 #[inline(always)]

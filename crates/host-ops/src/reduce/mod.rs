@@ -1,8 +1,8 @@
 //! Reductions over the last axes of a strided view.
 //!
-//! Memory is read in its own order: where the axes that go are the near ones, each result is made from a stretch of memory;
-//! where those that stay are nearer, a block of results is made row by row. Sums of short stretches are put together in
-//! double precision.
+//! Memory is read in its own order. If the reduced axes are the inner ones, each result comes from contiguous memory;
+//! if the kept axes are the inner ones, a block of results is computed row by row. Partial sums are combined in double
+//! precision.
 mod fold;
 
 use std::{marker::PhantomData, ops::Range};
@@ -15,13 +15,13 @@ use graph::{
 use crate::{Context, OpError, Tensor, TensorMut, number::with_number, walk::Walk};
 use fold::{Arith, Fold, fold_columns, fold_row, identity, merge};
 
-/// Elements folded in the type itself before they are put together in a wider one.
+/// Elements folded in their own type before the results are combined in a wider one.
 const STRETCH: usize = 1024;
-/// Results that are made at once, row by row.
+/// Results computed at once, row by row.
 const BLOCK: usize = 512;
-/// Rows folded in the type itself before they are put together in a wider one.
+/// Rows folded in their own type before the results are combined in a wider one.
 const DEPTH: usize = 64;
-/// Elements that are worth a task.
+/// Minimum number of elements per task.
 const GRAIN: usize = 32 * 1024;
 
 pub(crate) fn run(
@@ -42,7 +42,7 @@ pub(crate) fn run(
 
 fn reduce_as<N: Arith>(reduce: &Reduce, x: &Tensor<'_>, y: &TensorMut<'_>, cx: &mut Context<'_>) {
     let kept = x.shape().len() - reduce.axes;
-    // The output may keep the reduced axes as extents of one.
+    // The output may keep the reduced axes with extent one.
     let stays = &y.strides()[..kept.min(y.strides().len())];
     let (outer, inner) = (&x.shape()[..kept], &x.shape()[kept..]);
     let results = Walk::new(outer, &[&x.strides()[..kept], stays], |_| false);
@@ -75,7 +75,7 @@ struct Reduction<'a, N> {
 }
 
 impl<N: Arith> Reduction<'_, N> {
-    /// Of no elements.
+    /// The result of reducing no elements.
     fn fill(&self) {
         let value = N::finish(self.kind, identity(Fold::of(self.kind)), 0, N::ZERO);
         for position in 0..self.results.elems() {
@@ -95,7 +95,7 @@ impl<N: Arith> Reduction<'_, N> {
         self.x.start().wrapping_offset(offset * self.x.dtype().bytes() as isize)
     }
 
-    /// Each result from a stretch of memory. `goes` runs over the axes that go.
+    /// Computes each result from contiguous memory. `goes` walks the reduced axes.
     fn rows(&self, goes: &Walk, range: Range<usize>) {
         let fold = Fold::of(self.kind);
         for position in range {
@@ -111,11 +111,11 @@ impl<N: Arith> Reduction<'_, N> {
         }
     }
 
-    /// What goes into one result, piece by piece.
+    /// Calls `body` with the elements of one result, piece by piece.
     fn stretches(&self, goes: &Walk, position: usize, mut body: impl FnMut(&[N])) {
         let base = self.results.offset(0, position);
         if self.is_stored() && goes.rank() == 1 && goes.row_stride(0) == 1 {
-            // SAFETY: the row lies within the input, whose elements are stored as `N`.
+            // SAFETY: the row is within the input, whose elements are stored as `N`.
             let row = unsafe { std::slice::from_raw_parts(self.from(base).cast::<N>(), self.count) };
             return row.chunks(STRETCH).for_each(body);
         }
@@ -131,12 +131,12 @@ impl<N: Arith> Reduction<'_, N> {
         }
     }
 
-    /// True if elements are stored as they are computed.
+    /// True if elements are stored in the type they are computed in.
     fn is_stored(&self) -> bool {
         self.x.dtype() == N::DTYPE
     }
 
-    /// Blocks of results, row by row.
+    /// Computes blocks of results, row by row.
     fn columns(&self, goes: &Walk, range: Range<usize>) {
         let (row, fold) = (self.results.row(), Fold::of(self.kind));
         let mut position = range.start;
@@ -164,7 +164,7 @@ impl<N: Arith> Reduction<'_, N> {
         }
     }
 
-    /// Folds every row of a block into `results`; `flush` may empty them now and then, and does at the end.
+    /// Folds every row of a block into `results`; `flush` may empty them in between, and does at the end.
     fn fold_rows(
         &self,
         fold: Fold,

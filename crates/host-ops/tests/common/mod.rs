@@ -1,4 +1,4 @@
-//! Runs one step on buffers with sentinel bytes around every element that is not the output's.
+//! Runs one step on buffers, with sentinel bytes around the elements of the output.
 #![allow(dead_code)]
 use graph::{
     DType, Prim, Scalar, Step, Tensor, View,
@@ -8,11 +8,11 @@ use graph::{
 use host_ops::{Context, OpError, Parallel, Scratch};
 use proptest::prelude::*;
 
-/// Bytes before and behind every buffer.
+/// Bytes before and after every buffer.
 const GUARD: usize = 64;
 const SENTINEL: u8 = 0xa5;
 
-/// Each task on a thread of its own.
+/// Each task on its own thread.
 pub struct Threads(pub usize);
 
 impl Parallel for Threads {
@@ -32,7 +32,7 @@ impl Parallel for Threads {
     }
 }
 
-/// Where a tensor's elements lie in its buffer.
+/// The layout of a tensor in its buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
     pub shape: Vec<usize>,
@@ -52,7 +52,7 @@ impl Layout {
         }
     }
 
-    /// Axes in a certain order in memory, with gaps, some backwards and, if allowed, some repeated.
+    /// Axes in a given memory order, with gaps, some backwards and, if allowed, some repeated.
     pub fn arranged(shape: &[usize], order: &[usize], gaps: &[usize], backwards: &[bool], repeated: &[bool]) -> Self {
         let mut strides = vec![0; shape.len()];
         let (mut step, mut offset) = (1isize, 1isize);
@@ -119,7 +119,7 @@ pub fn flat(shape: &[usize], index: &[usize]) -> usize {
     index.iter().zip(shape).fold(0, |flat, (at, extent)| flat * extent + at)
 }
 
-/// Numbers that look random but are the same every time.
+/// Deterministic pseudo-random numbers.
 pub fn noise(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move || {
@@ -130,7 +130,7 @@ pub fn noise(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// Small values of a type: floats with a fraction, integers of both signs where there are two, bools.
+/// Small values of a type: floats with a fraction, integers of both signs if signed, bools.
 pub fn values(dtype: DType, count: usize, seed: u64) -> Vec<Scalar> {
     let mut next = noise(seed);
     (0..count)
@@ -191,7 +191,7 @@ impl Case {
         }
     }
 
-    /// Adds an input with these elements in row-major order. Where the layout repeats elements, the last one stays.
+    /// Adds an input with these elements in row-major order. If the layout repeats elements, the last one stays.
     pub fn input(mut self, dtype: DType, layout: &Layout, values: &[Scalar]) -> Self {
         let view = self.view(dtype, layout);
         let encoded = Tensor::from_scalars(dtype, &[values.len()], values.iter().copied()).unwrap();
@@ -215,7 +215,7 @@ impl Case {
         self
     }
 
-    /// An output that takes an input's memory over.
+    /// An output that reuses an input's memory.
     pub fn output_in_place(mut self, dtype: DType, input: usize) -> Self {
         let view = View { dtype, ..self.step.inputs[input].clone() };
         self.step.outputs.push(view);
@@ -235,7 +235,7 @@ impl Case {
         Tensor::from_bytes(view.dtype, &[picked.len() / width], &picked).unwrap().scalars().collect()
     }
 
-    /// Runs the step; the elements of each output in row-major order. Panics if any other byte changed.
+    /// Runs the step and returns the elements of each output in row-major order. Panics if any other byte changed.
     pub fn run(mut self) -> Result<Vec<Vec<Scalar>>, OpError> {
         let before: Vec<Vec<u8>> = self.buffers.iter_mut().map(|buffer| buffer.bytes().to_vec()).collect();
         let bases: Vec<*mut u8> =
@@ -285,7 +285,7 @@ pub fn is_close(got: Scalar, want: Scalar, tolerance: f64) -> bool {
     }
 }
 
-/// What rounding to a type may cost, with some room for sums of a few dozen elements.
+/// The rounding error of a type, with some room for sums of a few dozen elements.
 pub fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 1e-12,

@@ -8,11 +8,11 @@ use graph::{
 use half::{bf16, f16};
 use host_ops::{Context, OpError, Parallel, Scratch, Serial};
 
-/// Elements before and behind every tensor.
+/// Elements before and after every tensor.
 const GUARD: usize = 40;
 const SENTINEL: u8 = 0xa5;
 
-/// Three threads for every run, to meet the races that a pool could show.
+/// Three threads for every run, to expose races.
 pub struct Threads;
 
 impl Parallel for Threads {
@@ -25,14 +25,14 @@ impl Parallel for Threads {
     }
 }
 
-/// How a tensor lies in memory.
+/// The memory layout of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Layout {
     /// Row by row.
     Dense,
     /// The first axis innermost.
     Reversed,
-    /// Row by row with a gap behind every element of the last axis.
+    /// Row by row with a gap after every element of the last axis.
     Gaps,
 }
 
@@ -51,7 +51,7 @@ impl Layout {
     }
 }
 
-/// A tensor of a test.
+/// A test tensor.
 #[derive(Clone, Debug)]
 pub struct Data {
     pub dtype: DType,
@@ -64,12 +64,12 @@ impl Data {
     pub fn new(dtype: DType, shape: &[usize], values: Vec<f64>) -> Self {
         assert_eq!(values.len(), shape.iter().product::<usize>());
         let mut data = Self { dtype, shape: shape.to_vec(), layout: Layout::Dense, values };
-        // As the type can hold them.
+        // Rounded to what the type can represent.
         data.values = data.values.iter().map(|&value| read(dtype, &write(dtype, value))).collect();
         data
     }
 
-    /// Values that look random: multiples of 1/64 in ±2, or whole numbers in ±9 for integers.
+    /// Pseudo-random values: multiples of 1/64 in ±2, or integers in ±9.
     pub fn noise(dtype: DType, shape: &[usize], seed: u64) -> Self {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let values = (0..shape.iter().product::<usize>())
@@ -99,7 +99,7 @@ impl Data {
     }
 }
 
-/// What comes out.
+/// An output's type, shape and layout.
 #[derive(Clone, Debug)]
 pub struct Out {
     pub dtype: DType,
@@ -178,7 +178,7 @@ impl Memory {
     }
 }
 
-/// Runs one step, serially and on threads, checks the sentinels, and gives the outputs' values.
+/// Runs one step, serially and on threads, checks the sentinels, and returns the outputs' values.
 pub fn run(prim: Prim, inputs: &[Data], outputs: &[Out]) -> Result<Vec<Vec<f64>>, OpError> {
     let serial = run_on(prim.clone(), inputs, outputs, &Serial)?;
     let threaded = run_on(prim, inputs, outputs, &Threads)?;
@@ -239,7 +239,7 @@ fn run_on(prim: Prim, inputs: &[Data], outputs: &[Out], parallel: &dyn Parallel)
         .collect())
 }
 
-/// How far a result may be from the reference, given the sizes of what was added up.
+/// The allowed error of a result, relative to the size of its terms.
 pub fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F32 => 1e-5,
@@ -250,7 +250,7 @@ pub fn tolerance(dtype: DType) -> f64 {
     }
 }
 
-/// Asserts that all values are near.
+/// Asserts that all values are close.
 #[track_caller]
 pub fn assert_near(got: &[f64], want: &[f64], tolerance: f64, what: impl std::fmt::Debug) {
     assert_eq!(got.len(), want.len(), "{what:?}");
