@@ -19,28 +19,28 @@ pub struct BackendOption {
     pub kind: Kind,
     /// Who may set it.
     pub set_by: SetBy,
-    /// What holds without it, as Markdown.
+    /// The default, as Markdown.
     pub default: &'static str,
     /// What it does, in one line of Markdown.
     pub meaning: &'static str,
-    /// Environment variables that win over it, the first that is set.
+    /// Environment variables that override it; the first one that is set wins.
     pub environment: &'static [&'static str],
 }
 
 /// The options of one backend.
 #[derive(Debug)]
 pub struct BackendTable {
-    /// Where they stand.
+    /// Their namespace.
     pub namespace: Namespace,
     /// Every option.
     pub rows: &'static [BackendOption],
-    /// Names that are accepted without effect.
+    /// Names that are accepted but have no effect.
     pub ignored: &'static [&'static str],
     /// Older names: the prefix and the renamed options.
     pub(super) legacy: Option<(&'static str, &'static [(&'static str, &'static str)])>,
 }
 
-/// The table of a namespace; `None` for one that belongs to somebody else's backend.
+/// The table of a namespace; `None` if the backend is not one of ours.
 pub const fn table(namespace: Namespace) -> Option<&'static BackendTable> {
     match namespace {
         Namespace::Directml => None,
@@ -49,12 +49,12 @@ pub const fn table(namespace: Namespace) -> Option<&'static BackendTable> {
     }
 }
 
-/// Texts of the options that were given, checked.
+/// The options that were given, validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendOptions(BTreeMap<&'static str, String>);
 
 impl BackendOptions {
-    /// The canonical text of an option, by its name or its whole key; `None` while unset.
+    /// The canonical text of an option, by its name or its full key; `None` if unset.
     pub fn get(&self, key: &str) -> Option<&str> {
         let name = key.rsplit('.').next().unwrap_or(key);
         self.0.get(name).map(String::as_str)
@@ -66,18 +66,18 @@ impl BackendOptions {
     }
 }
 
-/// How one entry reads.
+/// The result of reading one entry.
 pub(super) enum Read {
     /// A value; `None` means "unset".
     Value(&'static BackendOption, Option<String>),
-    /// Accepted without effect.
+    /// Accepted but has no effect.
     Ignored,
     /// No such option.
     Unknown,
 }
 
 impl BackendTable {
-    /// The option that a name means, older names included.
+    /// The option with this name or older name.
     pub fn find(&self, name: &str) -> Option<&'static BackendOption> {
         let name = self.current(name);
         self.rows.iter().find(|row| row.name == name)
@@ -90,12 +90,12 @@ impl BackendTable {
         renamed.iter().find(|(old, _)| *old == legacy).map_or(legacy, |&(_, new)| new)
     }
 
-    /// Whether a name is accepted without effect.
+    /// Whether a name is accepted but has no effect.
     pub fn ignores(&self, name: &str) -> bool {
         self.ignored.contains(&self.current(name))
     }
 
-    /// Names it may have meant, best first.
+    /// The closest option names, best first.
     pub(super) fn nearest(&self, name: &str) -> Vec<&'static str> {
         nearest(self.current(name), self.rows.iter().map(|row| row.name))
     }
@@ -111,7 +111,7 @@ impl BackendTable {
         }
     }
 
-    /// Reads the entries of this backend out of all entries of a session.
+    /// Picks the entries of this backend from all entries of a session.
     ///
     /// # Errors
     /// [`OptionsError`] naming every unknown option and malformed value.

@@ -1,4 +1,4 @@
-//! What can be wrong with options, all of it at once, and what is merely worth a line in the log.
+//! Errors that report all problems with the options at once, and warnings for the log.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,16 +12,16 @@ use super::table::OPTIONS;
 use super::trust::TRUST_VARIABLE;
 use super::{MAX_KEY_BYTES, MAX_VALUE_BYTES, backend};
 
-/// Values longer than this are cut in messages.
+/// Longer values are truncated in messages.
 const SHOWN_CHARS: usize = 120;
 
-/// More problems than this are counted in messages, not listed.
+/// Further problems are only counted in messages.
 const SHOWN_PROBLEMS: usize = 20;
 
 /// Everything wrong with the options of one session.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct OptionsError {
-    /// Whose options: the name the library was registered under, in quotes, or a backend.
+    /// The owner of the options: the name the library was registered under, in quotes, or a backend.
     pub whose: String,
     /// Each problem, ordered by key; never empty.
     pub problems: Vec<Problem>,
@@ -42,7 +42,7 @@ impl fmt::Display for OptionsError {
         }
         let unknown: BTreeSet<_> = self.problems.iter().filter_map(Problem::unknown_in).collect();
         if unknown.is_empty() {
-            return f.write_str("\n  help: correct or remove what is listed above");
+            return f.write_str("\n  help: correct or remove the options listed above");
         }
         f.write_str("\n  help: ")?;
         for namespace in unknown {
@@ -71,34 +71,34 @@ pub enum Problem {
     Unknown {
         /// The name after the prefix.
         option: String,
-        /// The whole key.
+        /// The full key.
         key: String,
-        /// Names it may have meant, best first.
+        /// The closest option names, best first.
         nearest: Vec<&'static str>,
         /// The backend whose option it would be; `None` for the provider itself.
         namespace: Option<Namespace>,
     },
-    /// The value is not of the option's kind.
+    /// The value does not match the option's kind.
     #[error("option {option} is {} (entry {key:?}): expected {accepted}{}", Shown(text), DidYouMean(nearest))]
     Malformed {
         /// The option.
         option: &'static str,
-        /// The whole key.
+        /// The full key.
         key: String,
         /// The value as given.
         text: String,
-        /// What would have been accepted.
+        /// The values that would have been accepted.
         accepted: String,
-        /// Values it may have meant, best first.
+        /// The closest values, best first.
         nearest: Vec<&'static str>,
     },
     /// The entry makes the session write files, and its origin is not trusted.
     #[error(
-        "entry {key:?} makes the session write a compiled model, which session options may not: {}",
+        "entry {key:?} makes the session write a compiled model, which untrusted session options may not do: {}",
         how_to_trust()
     )]
     NeedsTrust {
-        /// The whole key.
+        /// The full key.
         key: String,
     },
     /// Two entries set one option to different values.
@@ -119,10 +119,10 @@ pub enum Problem {
         /// Value of the second entry.
         other_text: String,
     },
-    /// A key or value is longer than ONNX Runtime passes on.
-    #[error("{part} of entry {} has {bytes} bytes: ONNX Runtime takes at most {}", Shown(key), part.limit())]
+    /// A key or value is too long for ONNX Runtime.
+    #[error("{part} of entry {} has {bytes} bytes: ONNX Runtime accepts at most {}", Shown(key), part.limit())]
     TooLong {
-        /// The whole key.
+        /// The full key.
         key: String,
         /// Which half of the entry is too long.
         part: Part,
@@ -156,7 +156,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// The most bytes it may have.
+    /// The maximum length in bytes.
     pub const fn limit(self) -> usize {
         match self {
             Self::Key => MAX_KEY_BYTES,
@@ -178,22 +178,22 @@ impl fmt::Display for Part {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Warning {
-    /// An unknown option was passed over because `strict_options` is off.
+    /// An unknown option was ignored because `strict_options` is off.
     #[error("unknown option {option:?} (entry {key:?}) is ignored{}", DidYouMean(nearest))]
     UnknownIgnored {
         /// The name after the prefix.
         option: String,
-        /// The whole key.
+        /// The full key.
         key: String,
-        /// Names it may have meant, best first.
+        /// The closest option names, best first.
         nearest: Vec<&'static str>,
     },
-    /// An option of the MIGraphX provider inside ONNX Runtime that has nothing left to act on.
+    /// An option of the MIGraphX provider inside ONNX Runtime that has no effect here.
     #[error("option {option:?} (entry {key:?}) has no effect: device memory is managed by the provider")]
     LegacyIgnored {
         /// The legacy name.
         option: String,
-        /// The whole key.
+        /// The full key.
         key: String,
     },
     /// Options that only a trusted origin may set.
@@ -204,11 +204,11 @@ pub enum Warning {
         how_to_trust()
     )]
     Refused {
-        /// The whole keys.
+        /// The full keys.
         keys: Vec<String>,
     },
-    /// A legacy spelling lost against the current one.
-    #[error("entry {key:?} is {} but {option} is set as well: the latter is used", Shown(text))]
+    /// A legacy spelling was overridden by the current one.
+    #[error("entry {key:?} is {}, but {option} is set as well and wins", Shown(text))]
     LegacyOverridden {
         /// The option.
         option: &'static str,
@@ -226,7 +226,7 @@ fn how_to_trust() -> String {
     )
 }
 
-/// A user's text in quotes, escaped, and cut if it would drown the message.
+/// A user's text in quotes, escaped, and truncated if it is long.
 pub(super) struct Shown<'t>(pub(super) &'t str);
 
 impl fmt::Display for Shown<'_> {

@@ -23,21 +23,21 @@ macro_rules! hip_options {
 const AUTO_ON_OFF: Kind = Kind::Choice(&["auto", "on", "off"]);
 
 hip_options! {
-    HIPDNN: "hipdnn", AUTO_ON_OFF, Anyone, "`auto`", "which steps are offered to hipDNN ([engine.md](engine.md#hipdnn))";
-    GRAPH: "graph", AUTO_ON_OFF, Anyone, "`auto`", "on a GPU: `auto` replays a plan as one captured graph once its addresses come back, `on` records it for every new set of addresses too, `off` launches kernel by kernel";
+    HIPDNN: "hipdnn", AUTO_ON_OFF, Anyone, "`auto`", "which steps may run on hipDNN ([engine.md](engine.md#hipdnn))";
+    GRAPH: "graph", AUTO_ON_OFF, Anyone, "`auto`", "on a GPU: `auto` captures a plan as a graph and replays it once its addresses repeat, `on` also captures every new set of addresses, `off` launches each kernel";
     GRAPH_CAPTURE: "graph_capture", Kind::Switch, Anyone, "`0`", "`1` lets ONNX Runtime capture runs and replay them ([engine.md](engine.md#captures))";
-    TF32: "tf32", Kind::Switch, Anyone, "`0`", "`1` lets a GPU round the operands of single-precision products to TF32";
-    TUNE: "tune", Kind::Choice(&["auto", "on", "again", "off"]), Anyone, "`auto`", "on a GPU: `auto` uses what was measured before, `on` measures steps that were not, `again` measures all, `off` looks at nothing ([engine.md](engine.md#tuning))";
-    LAST_LOGITS: "last_logits", Kind::Choice(&["on", "alone", "off"]), Anyone, "`off`", "`on` promises that of a decoder's logits only the row of each sequence's last token is read: the others are not computed, and come out as zeros. With `alone` they are left out ([engine.md](engine.md#decoders))";
+    TF32: "tf32", Kind::Switch, Anyone, "`0`", "`1` lets a GPU round the operands of single-precision matrix products to TF32";
+    TUNE: "tune", Kind::Choice(&["auto", "on", "again", "off"]), Anyone, "`auto`", "on a GPU: `auto` uses existing measurements, `on` measures steps without one, `again` measures all steps, `off` ignores measurements ([engine.md](engine.md#tuning))";
+    LAST_LOGITS: "last_logits", Kind::Choice(&["on", "alone", "off"]), Anyone, "`off`", "`on`: the application reads only the logits of each sequence's last token, so the other rows are not computed and are zero. `alone` leaves those rows out of the output ([engine.md](engine.md#decoders))";
     DISABLE_PASSES: "disable_passes", Kind::List, Anyone, "", "passes and stages to skip, by name ([engine.md](engine.md))";
     MODEL_ARCH: "model_arch", Kind::Hint, Anyone, "", "accepted for compatibility: routing reads the provider's option of this name";
-    DEVICE_ID: "device_id", Kind::Number, Anyone, "", "HIP ordinal of the device; must agree with the device that ONNX Runtime selected";
-    CACHE_DIR: "cache_dir", Kind::Path, Trusted, "`AMDGPU_EP_CACHE_DIR`, then the user's cache folder", "folder for compiled kernels and measurements; the provider's `cache_dir` is the same";
+    DEVICE_ID: "device_id", Kind::Number, Anyone, "", "HIP ordinal of the device; must match the device that ONNX Runtime selected";
+    CACHE_DIR: "cache_dir", Kind::Path, Trusted, "`AMDGPU_EP_CACHE_DIR`, then the user's cache folder", "folder for compiled kernels and measurements; same as the provider's `cache_dir`";
     DUMP_DIR: "dump_dir", Kind::Path, Trusted, "", "folder for text files, one for each stage of each partition";
-    EXPLAIN_FILE: "explain_file", Kind::Path, Trusted, "", "file to which the backend appends which nodes it took and why not the others, as JSON lines ([cli.md](cli.md))";
-    PROGRESS_FILE: "progress_file", Kind::Path, Trusted, "", "file to which the backend appends how many kernels are compiled and how many steps are measured, as JSON lines; on a GPU";
-    MEMORY_FILE: "memory_file", Kind::Path, Trusted, "", "file to which the backend appends, when the session ends, how much memory it held and for what, as a line of JSON ([cli.md](cli.md#memory))";
-    PROFILE_FILE: "profile_file", Kind::Path, Trusted, "", "file to which each run of a partition appends the time of its steps, as a line of JSON; on a GPU measured by events of the device. Runs are slower for it ([cli.md](cli.md))";
+    EXPLAIN_FILE: "explain_file", Kind::Path, Trusted, "", "file to which the backend appends which nodes it claimed and why it declined the others, as JSON lines ([cli.md](cli.md))";
+    PROGRESS_FILE: "progress_file", Kind::Path, Trusted, "", "on a GPU: file to which the backend appends the progress of compiling kernels and measuring steps, as JSON lines";
+    MEMORY_FILE: "memory_file", Kind::Path, Trusted, "", "file to which the backend appends, when the session ends, how much memory it used and for what, as a line of JSON ([cli.md](cli.md#memory))";
+    PROFILE_FILE: "profile_file", Kind::Path, Trusted, "", "file to which each run of a partition appends the time of its steps, as a line of JSON; on a GPU, device events measure them. Slows runs down ([cli.md](cli.md))";
 }
 
 /// Every option of the hip backend.

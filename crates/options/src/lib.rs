@@ -1,12 +1,12 @@
 //! The options of the provider and of its own backends: one table each, typed values, and who may set them.
 //!
-//! ONNX Runtime turns every provider option into an entry `ep.<lower-case registration name>.<option>` and hands a
-//! plugin all entries of the session, other providers' included. [`Prefixes`] tells them apart. [`OPTIONS`] is the table of the
-//! provider's options, [`hip::TABLE`] and [`migraphx::TABLE`] are those of its backends. [`Options::parse`] turns text into
-//! typed values or into one [`OptionsError`] that names everything wrong at once.
+//! ONNX Runtime turns every provider option into an entry `ep.<lower-case registration name>.<option>` and passes all
+//! entries of the session to a plugin, including those of other providers. [`Prefixes`] tells them apart. [`OPTIONS`]
+//! is the table of the provider's options; [`hip::TABLE`] and [`migraphx::TABLE`] are those of its backends.
+//! [`Options::parse`] turns text into typed values, or into one [`OptionsError`] that lists all problems at once.
 //!
-//! Each option says who may set it ([`SetBy`]): a model folder is an untrusted [`Origin`], and what it may set as
-//! session-config entries is decided by [`may_set`].
+//! Each option says who may set it ([`SetBy`]). A model folder is an untrusted [`Origin`]; [`may_set`] decides which
+//! session-config entries it may set.
 //!
 //! ```
 //! use options::{Options, Origin, Profile};
@@ -55,8 +55,8 @@ pub use slot::{Hint, Kind, NotASwitch, parse_switch};
 pub use table::{BackendEntries, OPTIONS, OptionRow, Options, markdown_table};
 pub use trust::{BACKEND_FUNCTION, Origin, SetBy, TRUST_FUNCTION, TRUST_VARIABLE};
 
-/// Longest key of a config entry that ONNX Runtime takes, in bytes.
+/// The longest key of a config entry that ONNX Runtime accepts, in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;
 
-/// Longest value of a config entry that ONNX Runtime takes, in bytes.
+/// The longest value of a config entry that ONNX Runtime accepts, in bytes.
 pub const MAX_VALUE_BYTES: usize = 8192;

@@ -1,12 +1,12 @@
-//! Which name did the user mean? The nearest ones by edit distance.
+//! Suggests the name the user meant, by edit distance.
 
-/// More suggestions than this stop being a help.
+/// More suggestions would not help.
 const MAX_SUGGESTIONS: usize = 3;
 
-/// Longest name worth comparing; beyond it nothing can be near.
+/// The longest name worth comparing; no option is close to a longer one.
 const MAX_CHARS: usize = 64;
 
-/// Of the names in `known` those nearest to `name`, best first; empty when nothing is near enough to be meant.
+/// The names in `known` that are closest to `name`, best first; empty if none is close enough.
 pub fn nearest(name: &str, known: impl IntoIterator<Item = &'static str>) -> Vec<&'static str> {
     let wanted = comparable(name);
     if wanted.is_empty() || wanted.len() > MAX_CHARS {
@@ -17,7 +17,8 @@ pub fn nearest(name: &str, known: impl IntoIterator<Item = &'static str>) -> Vec
         .filter_map(|option| {
             let candidate: Vec<char> = option.chars().collect();
             let distance = edit_distance(&wanted, &candidate);
-            // A third of the letters wrong is a typo; an abbreviation such as `fp16` starts the name it means.
+            // Up to a third of the letters wrong is a typo; an abbreviation such as `fp16` is a prefix of the name it
+            // means.
             let near = distance <= wanted.len().max(candidate.len()) / 3;
             let abbreviates = wanted.len() >= 3 && candidate.starts_with(&wanted);
             (near || abbreviates).then_some((distance, option))
@@ -27,14 +28,14 @@ pub fn nearest(name: &str, known: impl IntoIterator<Item = &'static str>) -> Vec
     found.into_iter().map(|(_, name)| name).take(MAX_SUGGESTIONS).collect()
 }
 
-/// The part of a name in which a typo would be: `ep.migraphx.fp16_enable` given as an option means `fp16_enable`.
+/// The part of a name to compare: `ep.migraphx.fp16_enable` given as an option means `fp16_enable`.
 fn comparable(name: &str) -> Vec<char> {
     let last = name.rsplit('.').next().unwrap_or(name);
     let bare = last.strip_prefix("migraphx_").unwrap_or(last);
     bare.chars().map(|letter| if letter == '-' { '_' } else { letter.to_ascii_lowercase() }).collect()
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
+/// The number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
 fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut before_last: Vec<usize> = vec![0; b.len() + 1];
     let mut last: Vec<usize> = (0..=b.len()).collect();

@@ -1,4 +1,4 @@
-//! From config entries to [`Options`], gathering every problem on the way.
+//! Parses config entries into [`Options`], collecting all problems.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use super::table::{OPTIONS, OptionRow, Options, Spelling, find, is_ignored_legac
 use super::trust::{Origin, SetBy};
 
 impl Options {
-    /// Reads the session-config entries of a session on a library registered as `registration_name`. Entries that `origin`
-    /// may not set are ignored and named in one warning.
+    /// Reads the session-config entries of a session with a library registered as `registration_name`. Entries that
+    /// `origin` may not set are ignored and listed in one warning.
     ///
-    /// Entries of other providers and of ONNX Runtime itself are passed over. The order of entries with distinct keys
-    /// does not matter; of entries with one key the last counts, as in ONNX Runtime.
+    /// Entries of other providers and of ONNX Runtime itself are skipped. The order of entries with distinct keys does
+    /// not matter; if a key occurs twice, the last entry wins, as in ONNX Runtime.
     ///
     /// # Errors
-    /// [`OptionsError`] naming every unknown option, malformed value, contradiction and over-long entry.
+    /// [`OptionsError`] listing every unknown option, malformed value, contradiction and over-long entry.
     pub fn parse<'e>(
         registration_name: &str,
         origin: Origin,
@@ -88,7 +88,7 @@ impl<'e> Reader<'e> {
         }
     }
 
-    /// Whether the entry is one that its origin may not set; then it is noted. An empty value sets nothing.
+    /// Records an entry that its origin may not set, and returns whether it is one. An empty value sets nothing.
     fn is_refused(&mut self, set_by: SetBy, key: &'e str, value: &str) -> bool {
         let refused = !set_by.allows(self.origin) && !value.is_empty();
         if refused {
@@ -158,8 +158,8 @@ impl<'e> Reader<'e> {
         }
     }
 
-    /// Checks the entries of our own backends. Under another library's plugin the same keys may mean anything, and are
-    /// passed on as they are.
+    /// Checks the entries of our own backends. With another library's plugin, the same keys may mean anything and are
+    /// passed on unchanged.
     fn read_backend_entries(&mut self, latest: &BTreeMap<&'e str, &'e str>, prefixes: &Prefixes) {
         if self.options.backend_library.is_some() {
             return;
@@ -210,7 +210,7 @@ impl<'e> Reader<'e> {
         Err(OptionsError { whose: Shown(registration_name).to_string(), problems })
     }
 
-    /// Decides between the entries for one option and stores the winner.
+    /// Picks one of the entries for an option and stores its value.
     fn settle(&mut self, row: &OptionRow, entries: &Entries<'e>) {
         for same_spelling in [&entries.current, &entries.legacy] {
             for pair in same_spelling.windows(2) {

@@ -1,12 +1,12 @@
-//! Whose entry is this? Classification of session-config keys by prefix.
+//! Classifies session-config keys by prefix.
 
 use std::fmt;
 
-/// Prefixes that are ours whatever name the host registered us under: GenAI hard-codes the first, drafts of it used
-/// the second.
+/// Prefixes that are ours whatever name the host registered us under: GenAI hard-codes the first; its drafts used the
+/// second.
 const FIXED: [&str; 2] = ["ep.amdgpuexecutionprovider.", "ep.amdgpu."];
 
-/// A namespace of keys that belongs to a backend and reaches it unread.
+/// A namespace of keys that belong to a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Namespace {
     /// `ep.directml.*`, read by the directx backend.
@@ -37,13 +37,13 @@ impl fmt::Display for Namespace {
     }
 }
 
-/// What a session-config key means to the umbrella.
+/// The meaning of a session-config key to the umbrella.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigKey<'k> {
     /// An option of the umbrella: the text after one of its prefixes.
     Own(&'k str),
-    /// An `arena.*` setting under one of our prefixes: ONNX Runtime keeps those for an arena of its own, which an EP
-    /// that brings allocators never gets.
+    /// An `arena.*` setting under one of our prefixes. ONNX Runtime reads those for its own arena, which it never
+    /// creates for an EP with its own allocators.
     Arena(&'k str),
     /// A backend's key: its namespace and the text after it.
     Backend(Namespace, &'k str),
@@ -51,7 +51,7 @@ pub enum ConfigKey<'k> {
     Foreign,
 }
 
-/// The prefixes of one registration, all of them equal in rank.
+/// The prefixes of one registration, all equivalent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefixes {
     own: Vec<String>,
@@ -60,8 +60,8 @@ pub struct Prefixes {
 impl Prefixes {
     /// The prefixes for a library registered as `registration_name`.
     ///
-    /// A registration name that equals a backend namespace adds no prefix: `ep.hip.*` stays the backend's even when the
-    /// umbrella itself is called `HIP`.
+    /// A registration name that equals a backend namespace adds no prefix: `ep.hip.*` belongs to the backend even if
+    /// the umbrella itself is registered as `HIP`.
     pub fn new(registration_name: &str) -> Self {
         let mut own: Vec<String> = FIXED.map(str::to_owned).to_vec();
         // ONNX Runtime lower-cases the name byte by byte.
@@ -76,10 +76,10 @@ impl Prefixes {
         Self { own }
     }
 
-    /// Tells whose key this is.
+    /// Classifies a key.
     pub fn classify<'k>(&self, key: &'k str) -> ConfigKey<'k> {
-        // Own prefixes come first: one that also starts with `ep.hip.` (registration name `hip.virtual`) is the
-        // longer, more exact match.
+        // Own prefixes come first: one that also starts with `ep.hip.` (registration name `hip.virtual`) is the longer
+        // match.
         if let Some(option) = self.own.iter().find_map(|prefix| key.strip_prefix(prefix.as_str())) {
             return match option.strip_prefix("arena.") {
                 Some(setting) => ConfigKey::Arena(setting),

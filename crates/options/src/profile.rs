@@ -1,19 +1,19 @@
-//! The `profile` option: which backend a session asks for.
+//! The `profile` option: the backend a session asks for.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Which backend a session asks for.
+/// The backend a session asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Profile {
-    /// The umbrella decides by device and hints.
+    /// The umbrella chooses by device and hints.
     #[default]
     Auto,
-    /// Quick start over peak speed.
+    /// Fast start over peak speed.
     Eager,
-    /// Peak speed over quick start.
+    /// Peak speed over fast start.
     Optimized,
     /// The migraphx backend.
     Migraphx,
@@ -25,7 +25,7 @@ pub enum Profile {
     Hipgpu,
 }
 
-/// Every spelling that ever shipped and ours for hipgpu, canonical ones first within a profile.
+/// Every spelling that ever shipped, and ours for hipgpu; the canonical one of each profile comes first.
 const SPELLINGS: [(&str, Profile); 19] = [
     ("auto", Profile::Auto),
     ("", Profile::Auto),
@@ -57,7 +57,7 @@ impl Profile {
     pub const ACCEPTED: &'static str = "one of auto, eager, optimize, migraphx, directx, hip, hipgpu \
          (also optimized, directml, dml, hipep, llm or a number from 0 to 5; any case)";
 
-    /// The name used in logs: where AMD's own umbrella has the profile, the spelling that it accepts too.
+    /// The name used in logs. If AMD's own umbrella has the profile, it accepts this spelling too.
     pub const fn canonical(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -70,7 +70,7 @@ impl Profile {
         }
     }
 
-    /// Every accepted spelling with its meaning, in lower case and without blanks around it.
+    /// Every accepted spelling with its meaning, in lower case and trimmed.
     pub fn spellings() -> impl Iterator<Item = (&'static str, Self)> {
         SPELLINGS.into_iter()
     }
@@ -82,7 +82,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// A text that names no profile.
+/// A text that is not the name of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text:?} is not a profile: expected {}", Profile::ACCEPTED)]
 pub struct UnknownProfile {

@@ -1,10 +1,10 @@
-//! Properties of the parser over arbitrary entries.
+//! Property tests of the parser with arbitrary entries.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A text that is valid for the kind, in more spellings than the canonical one.
+/// A valid text of this kind, not only in its canonical spelling.
 fn valid_text(kind: Kind) -> BoxedStrategy<String> {
     match kind {
         Kind::Profile => prop::sample::select(Profile::spellings().map(|(text, _)| text).collect::<Vec<_>>())
@@ -28,7 +28,7 @@ fn valid_options() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     })
 }
 
-/// Valid entries of the backends, and anything at all for a backend that is not ours.
+/// Valid entries of our backends, and arbitrary ones for a backend that is not ours.
 fn valid_backend_entries() -> impl Strategy<Value = Vec<(String, String)>> {
     let rows: Vec<_> = [&hip::TABLE, &migraphx::TABLE]
         .into_iter()
@@ -39,7 +39,7 @@ fn valid_backend_entries() -> impl Strategy<Value = Vec<(String, String)>> {
     prop::collection::vec(prop_oneof![ours, foreign], 0..6)
 }
 
-/// Keys that hit prefixes, options, near misses and noise.
+/// Keys that match prefixes and options, near misses, and noise.
 fn any_key() -> impl Strategy<Value = String> {
     let prefix = prop::sample::select(vec![
         "ep.amdgpu.",

@@ -5,8 +5,8 @@ use super::prefix::{ConfigKey, Prefixes};
 use super::table;
 use super::trust::Origin;
 
-/// ONNX Runtime's own entries that tune a session and neither read nor write files, load code, or change what memory is safe.
-/// Everything that is not listed is refused: newer releases may add entries of any kind.
+/// ONNX Runtime's own entries that tune a session and do not read or write files, load code, or affect memory safety.
+/// Everything else is refused: newer releases may add entries of any kind.
 const HARMLESS: [&str; 24] = [
     "mlas.enable_gemm_fastmath_arm64_bfloat16",
     "optimization.disable_specified_optimizers",
@@ -34,13 +34,14 @@ const HARMLESS: [&str; 24] = [
     "session.use_env_allocators",
 ];
 
-/// ONNX Runtime's entry that makes a session write a compiled model. ONNX Runtime insists on it, so it cannot be ignored.
+/// ONNX Runtime's entry that makes a session write a compiled model. ONNX Runtime checks it itself, so we can't ignore
+/// it.
 pub(super) const WRITES_COMPILED_MODEL: &str = "ep.context_enable";
 
 /// ONNX Runtime's entry that says where a compiled model is.
 pub(super) const PLACE_OF_COMPILED_MODEL: &str = "ep.context_file_path";
 
-/// Entries of a single run of which the same is true.
+/// Entries of a single run that are equally harmless.
 const HARMLESS_FOR_RUNS: [&str; 2] = ["gpu_graph_id", "memory.enable_memory_arena_shrinkage"];
 
 /// Whether `origin` may set the entry `key` of a run's configuration.
@@ -50,8 +51,8 @@ pub fn may_set_for_runs(origin: Origin, key: &str) -> bool {
 
 /// Whether `origin` may set the session-config entry `key`.
 ///
-/// A misspelled option of the provider or of one of its backends is let through: the provider answers it with an error that
-/// names the nearest option.
+/// A misspelled option of the provider or one of its backends is let through: the provider reports it with an error
+/// that suggests the nearest option.
 pub fn may_set(origin: Origin, key: &str) -> bool {
     if origin == Origin::Trusted {
         return true;

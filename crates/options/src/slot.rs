@@ -1,4 +1,4 @@
-//! Kinds of option values: how each is read from text and written back.
+//! Kinds of option values: how each is parsed and rendered.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ const TRUE: [&str; 6] = ["1", "true", "on", "yes", "enable", "enabled"];
 const FALSE: [&str; 6] = ["0", "false", "off", "no", "disable", "disabled"];
 const SWITCH_ACCEPTED: &str = "1, true, on, yes, enable, enabled or 0, false, off, no, disable, disabled (any case)";
 
-/// HIP counts devices, and backends count elements, in C `int`.
+/// HIP device ordinals and the backends' element counts are C `int`s.
 const MAX_NUMBER: u32 = i32::MAX as u32;
 
 /// The kind of value an option takes.
@@ -20,7 +20,7 @@ pub enum Kind {
     Profile,
     /// On or off.
     Switch,
-    /// A whole number that fits a C `int` and is not negative.
+    /// A non-negative integer that fits a C `int`.
     Number,
     /// A path, taken verbatim.
     Path,
@@ -30,7 +30,7 @@ pub enum Kind {
     Pairs,
     /// Free text, taken verbatim.
     Text,
-    /// Free text compared without regard to case and surrounding blanks.
+    /// Free text; case and surrounding whitespace do not matter.
     Hint,
     /// A number of bytes.
     Bytes,
@@ -39,7 +39,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind that needs an explanation: a choice shows its words.
+    /// Every kind that needs an explanation; a choice lists its words.
     pub const EXPLAINED: [Self; 9] = [
         Self::Profile,
         Self::Switch,
@@ -52,7 +52,7 @@ impl Kind {
         Self::Hint,
     ];
 
-    /// The word for it in documentation.
+    /// The name of the kind in documentation.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Profile => "profile",
@@ -68,7 +68,7 @@ impl Kind {
         }
     }
 
-    /// The words that it is one of; empty for other kinds.
+    /// The allowed words of a choice; empty for other kinds.
     pub(super) fn words(self) -> Vec<&'static str> {
         match self {
             Self::Profile => Profile::spellings().map(|(word, _)| word).filter(|word| word.len() > 1).collect(),
@@ -77,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// How a table of the documentation shows it: a choice by its words.
+    /// How a table in the documentation shows it; a choice lists its words.
     pub fn documented(self) -> String {
         match self {
             Self::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
@@ -85,24 +85,24 @@ impl Kind {
         }
     }
 
-    /// What a value of this kind may look like, for messages and documentation.
+    /// A description of valid values, for messages and documentation.
     pub fn accepted(self) -> String {
         let fixed = match self {
             Self::Profile => Profile::ACCEPTED,
             Self::Switch => SWITCH_ACCEPTED,
-            Self::Number => "a whole number from 0 to 2147483647",
-            Self::Path => "a path, blanks included",
+            Self::Number => "an integer from 0 to 2147483647",
+            Self::Path => "a path (whitespace counts)",
             Self::List => "words separated by commas",
             Self::Pairs => "key=value separated by commas",
             Self::Text => "any text",
-            Self::Hint => "any text (case and surrounding blanks do not matter)",
-            Self::Bytes => "a number of bytes that is not negative",
+            Self::Hint => "any text (case and surrounding whitespace do not matter)",
+            Self::Bytes => "a non-negative number of bytes",
             Self::Choice(words) => return alternatives(words),
         };
         fixed.to_owned()
     }
 
-    /// The canonical form of an entry's text; `None` if it means "unset", as an empty one does.
+    /// The canonical form of an entry's text; `None` if it means "unset", as an empty text does.
     pub(super) fn canonical(self, text: &str) -> Result<Option<String>, Malformed> {
         let word = text.trim();
         if word.is_empty() {
@@ -135,7 +135,7 @@ fn alternatives(words: &[&str]) -> String {
     }
 }
 
-/// A text that is neither on nor off.
+/// A text that is not a valid switch.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text:?} is not a switch: expected {SWITCH_ACCEPTED}")]
 pub struct NotASwitch {
@@ -143,11 +143,11 @@ pub struct NotASwitch {
     pub text: String,
 }
 
-/// Reads a switch, as options and environment variables spell it.
+/// Parses a switch, with the spellings that options and environment variables use.
 ///
 /// # Errors
-/// [`NotASwitch`] for any other text. Callers that read an environment variable warn and take it as off: a typo in
-/// a debugging aid must not stop a session.
+/// [`NotASwitch`] for any other text. Callers that read an environment variable warn and treat it as off: a typo in a
+/// debugging aid must not stop a session.
 pub fn parse_switch(text: &str) -> Result<bool, NotASwitch> {
     let is_in = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
     if is_in(&TRUE) {
@@ -159,12 +159,12 @@ pub fn parse_switch(text: &str) -> Result<bool, NotASwitch> {
     }
 }
 
-/// A hint to routing, such as a model family: lower case, no blanks around it, never empty.
+/// A routing hint, such as a model family: lower case, trimmed, never empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hint(String);
 
 impl Hint {
-    /// Normalises a text; nothing is left of a blank one.
+    /// Normalises a text; `None` if it is blank.
     pub fn new(text: &str) -> Option<Self> {
         let word = text.trim();
         (!word.is_empty()).then(|| Self(word.to_ascii_lowercase()))
@@ -176,16 +176,16 @@ impl Hint {
     }
 }
 
-/// The text is not of the slot's kind; [`Kind::accepted`] says what would be.
+/// The text does not match the slot's kind; [`Kind::accepted`] describes valid texts.
 pub(super) struct Malformed;
 
-/// A field of `Options`: unset by default, filled from text, rendered so that parsing gives the same value again.
+/// A field of `Options`: unset by default, parsed from text, and rendered so that parsing gives the same value again.
 pub(super) trait Slot: Default + PartialEq {
     const KIND: Kind;
 
     fn parse(text: &str) -> Result<Self, Malformed>;
 
-    /// The canonical text, or `None` while unset.
+    /// The canonical text, or `None` if unset.
     fn render(&self) -> Option<String>;
 }
 
@@ -217,7 +217,7 @@ impl Slot for Option<u32> {
     const KIND: Kind = Kind::Number;
 
     fn parse(text: &str) -> Result<Self, Malformed> {
-        // The standard parser takes a leading plus sign, which the backends' parsers refuse.
+        // The standard parser accepts a leading plus sign, which the backends' parsers reject.
         if !text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(Malformed);
         }

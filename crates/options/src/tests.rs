@@ -1,4 +1,4 @@
-//! The parser against each row of the option contract.
+//! Tests the parser against each row of the option contract.
 
 use std::path::PathBuf;
 
@@ -116,7 +116,7 @@ fn device_id_is_a_plain_decimal_number_in_range() {
     {
         let message = refused(&[("ep.amdgpu.device_id", text)]).to_string();
         assert!(message.contains(&format!("option device_id is {text:?}")), "{message}");
-        assert!(message.contains("expected a whole number from 0 to 2147483647"), "{message}");
+        assert!(message.contains("expected an integer from 0 to 2147483647"), "{message}");
     }
 }
 
@@ -268,7 +268,7 @@ fn different_values_under_two_prefixes_contradict() {
         ),
         "{message}"
     );
-    assert!(message.ends_with("help: correct or remove what is listed above"), "{message}");
+    assert!(message.ends_with("help: correct or remove the options listed above"), "{message}");
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn every_problem_is_reported_at_once() {
     ]);
     assert_eq!(error.problems.len(), 6);
     let expected = r#"6 problems with the options of "AMDGPUExecutionProvider":
-  - option device_id is "-1" (entry "ep.amdgpu.device_id"): expected a whole number from 0 to 2147483647
+  - option device_id is "-1" (entry "ep.amdgpu.device_id"): expected an integer from 0 to 2147483647
   - option exhaustive_tune is "maybe" (entry "ep.amdgpu.exhaustive_tune"): expected 1, true, on, yes, enable, enabled or 0, false, off, no, disable, disabled (any case)
   - option model_arch is given twice with different values: "llama" (entry "ep.amdgpu.model_arch") and "phi3" (entry "ep.amdgpuexecutionprovider.model_arch")
   - unknown option "profil" (entry "ep.amdgpu.profil"); did you mean "profile"?
@@ -321,7 +321,7 @@ fn entries_beyond_the_limits_are_named() {
     let key = format!("{longest}k");
     let message = refused(&[(&key, "1")]).to_string();
     assert!(message.contains("the key of entry \"ep.amdgpu.kkk"), "{message}");
-    assert!(message.contains("has 1025 bytes: ONNX Runtime takes at most 1024"), "{message}");
+    assert!(message.contains("has 1025 bytes: ONNX Runtime accepts at most 1024"), "{message}");
     assert!(message.len() < 500, "{message}");
 
     let value = "v".repeat(MAX_VALUE_BYTES);

@@ -5,30 +5,30 @@
 //! | [`Origin::Trusted`] | the command line, the environment, and the program that calls us |
 //! | [`Origin::Untrusted`] | everything inside a model folder or a model file |
 //!
-//! Every option declares in its table who may set it. What loads a library, names a file or a folder, or carries an address
-//! is for trusted origins alone.
+//! Every option declares in its table who may set it. Options that load a library, name a file or a folder, or contain
+//! an address are reserved for trusted origins.
 
-/// Where an option comes from.
+/// The origin of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The command line, the environment, or the program that calls us.
     Trusted,
-    /// A model folder or a model file. An execution provider cannot tell what its caller copied from there, so all session
-    /// options count as untrusted until the process says otherwise ([`TRUST_VARIABLE`]).
+    /// A model folder or a model file. An execution provider can't know what its caller copied from there, so all
+    /// session options count as untrusted unless the process says otherwise ([`TRUST_VARIABLE`]).
     Untrusted,
 }
 
 /// Who may set an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetBy {
-    /// Everyone, a model folder included.
+    /// Anyone, including a model folder.
     Anyone,
     /// Only trusted origins.
     Trusted,
 }
 
 impl SetBy {
-    /// Whether an option from `origin` is honoured.
+    /// Whether an option from `origin` is accepted.
     pub const fn allows(self, origin: Origin) -> bool {
         matches!((self, origin), (Self::Anyone, _) | (_, Origin::Trusted))
     }
@@ -42,10 +42,10 @@ impl SetBy {
     }
 }
 
-/// The environment variable with which a process vouches for all session options that it passes on.
+/// The environment variable by which a process declares all its session options trusted.
 pub const TRUST_VARIABLE: &str = "AMDGPU_EP_TRUST_OPTIONS";
 
-/// The exported function of the provider's library that does the same: `void amdgpu_ep_trust_options(int trusted)`.
+/// The exported function of the provider's library with the same effect: `void amdgpu_ep_trust_options(int trusted)`.
 pub const TRUST_FUNCTION: &str = "amdgpu_ep_trust_options";
 
 /// The exported function of the provider's library that names the backend of the session that the calling thread made last:
