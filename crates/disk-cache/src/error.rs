@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Why a cache folder is not used. Callers go on without a cache.
+/// Why a cache folder is not used. Callers continue without a cache.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
@@ -21,9 +21,9 @@ pub enum CacheError {
         /// Its permissions.
         mode: u32,
     },
-    /// It, a folder above it, or a symbolic link on the way to it belongs to someone else.
+    /// The folder, a folder above it, or a symbolic link on the way to it belongs to another user.
     #[error(
-        "{} belongs to the user with id {owner}, who can change what is below it\n  help: set a cache folder of your own, or chown it",
+        "{} belongs to the user with id {owner}, who can change what is in it\n  help: set your own cache folder, or chown it",
         path.display()
     )]
     OtherOwner {
@@ -32,10 +32,10 @@ pub enum CacheError {
         /// The user id of its owner.
         owner: u32,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{}: {source}", path.display())]
     Io {
-        /// What was looked at.
+        /// The path it failed on.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -48,15 +48,15 @@ impl CacheError {
         move |source| Self::Io { path, source }
     }
 
-    /// True if the folder is refused because others could have written to it; false if the system gave an error.
+    /// True if the folder is refused because others could have written to it; false for a system error.
     pub fn is_refusal(&self) -> bool {
         !matches!(self, Self::Io { .. })
     }
 
-    /// True when a refusal is seen for the first time in this process, and always for other errors: several caches below one
-    /// folder cost one line of the log.
+    /// True the first time a refusal is seen in this process, and always for other errors: several caches below one
+    /// folder log only one line.
     pub fn is_news(&self) -> bool {
-        /// Digests of the refusals so far. There is no memory on the heap that an unloaded library would leave behind.
+        /// Hashes of the refusals so far. Nothing is on the heap, so an unloaded library leaks nothing.
         static TOLD: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
         if !self.is_refusal() {
             return true;

@@ -14,17 +14,17 @@ use crate::{
     trust::{self, Found},
 };
 
-/// A folder that nobody else can write to. Open it for each use: its permissions may change.
+/// A folder that no other user can write to. Open it for each use: its permissions may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// Opens a folder; `None` if there is none.
+    /// Opens a folder; `None` if it does not exist.
     ///
     /// # Errors
-    /// Others could have written to it, or the system gives an error.
+    /// Others could have written to it, or a system call failed.
     pub fn open(path: &Path) -> Result<Option<Self>, CacheError> {
         Ok(match trust::check(path)? {
             Found::Folder(path) => Some(Self { path }),
@@ -32,7 +32,7 @@ impl Folder {
         })
     }
 
-    /// Opens a folder, or creates it with the folders above it that are missing, for this user only.
+    /// Opens a folder, or creates it and its missing parents, for this user only.
     ///
     /// # Errors
     /// Others could have written to it, or it cannot be created.
@@ -41,7 +41,7 @@ impl Folder {
             return Ok(found);
         }
         private_folder().recursive(true).create(path).map_err(CacheError::io(path))?;
-        // Somebody else may have created it at the same time.
+        // Another process may have created it at the same time.
         Self::open(path)?.ok_or_else(|| CacheError::io(path)(io::ErrorKind::NotFound.into()))
     }
 
@@ -58,7 +58,7 @@ impl Folder {
     /// Opens one of its files for reading.
     ///
     /// # Errors
-    /// It is not there, cannot be read, or others could have written to it.
+    /// It does not exist, cannot be read, or others could have written to it.
     pub fn open_file(&self, name: &str) -> io::Result<File> {
         open_checked(&self.file(name))
     }
@@ -66,14 +66,15 @@ impl Folder {
     /// Reads one of its files.
     ///
     /// # Errors
-    /// As [`open_file`](Self::open_file).
+    /// Same as [`open_file`](Self::open_file).
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open_file(name)?.read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Replaces a file in one step: readers see the old content or the new one. Another process may do so at the same time.
+    /// Replaces a file atomically: readers see the old content or the new one. Another process may do so at the same
+    /// time.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -84,11 +85,12 @@ impl Folder {
         written.and_then(|()| fs::rename(&beside, self.file(name))).inspect_err(|_| discard(&beside))
     }
 
-    /// As [`replace`](Self::replace), for a writer that takes a path: `write` writes to the path it is given, then `name` names the
-    /// file by its content. The content reaches the disk before the name does. Gives the name.
+    /// Same as [`replace`](Self::replace), for a writer that takes a path: `write` writes to the path it is given, then
+    /// `name` derives the file name from the content. The content reaches the disk before the file is renamed. Returns
+    /// the name.
     ///
     /// # Errors
-    /// The error of `write`, or the file cannot be put in place.
+    /// The error of `write`, or the file cannot be renamed.
     pub fn replace_by(
         &self,
         stem: &str,
@@ -111,12 +113,12 @@ impl Folder {
     /// Marks a file as used now, for [`make_room`](Self::make_room).
     pub fn touch(&self, name: &str) {
         if let Ok(file) = File::options().append(true).open(self.file(name)) {
-            // A folder that can only be read is still a good cache; its entries go by age.
+            // A read-only folder is still a good cache; its entries are then evicted by age.
             let _ = file.set_modified(SystemTime::now());
         }
     }
 
-    /// Creates a file beside its final place, readable by this user only. A path that exists already, such as a link that was
+    /// Creates a file next to its final place, readable by this user only. An existing path, such as a link that was
     /// put there before the folder was private, is never opened.
     fn new_file(&self, name: &str) -> io::Result<(PathBuf, File)> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -133,7 +135,7 @@ impl Folder {
 
 /// Opens a file for reading if others could not have written to it.
 pub(crate) fn open_checked(path: &Path) -> io::Result<File> {
-    // The kind is asked before, too: opening a FIFO would wait for a writer.
+    // Check the file type first as well: opening a FIFO would wait for a writer.
     trust::check_file(&fs::metadata(path)?)?;
     let file = File::open(path)?;
     trust::check_file(&file.metadata()?)?;
@@ -141,7 +143,7 @@ pub(crate) fn open_checked(path: &Path) -> io::Result<File> {
 }
 
 fn discard(unfinished: &Path) {
-    // Nothing more can be done if it stays; it is removed after a day.
+    // If this fails, the file is removed after a day.
     let _ = fs::remove_file(unfinished);
 }
 

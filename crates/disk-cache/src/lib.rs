@@ -1,17 +1,18 @@
-//! Files that are kept between runs, in folders that nobody else can write to.
+//! Files kept between runs, in folders that no other user can write to.
 //!
-//! Caches hold compiled code, so whoever can write to a cache folder can run code as its user. A [`Folder`] is only opened if
-//! no other user could have put anything into it; otherwise the caller works without a cache and logs the [`CacheError`] once
-//! ([`CacheError::is_news`]).
+//! Caches hold compiled code, so anyone who can write to a cache folder can run code as its user. A [`Folder`] is only
+//! opened if no other user could have put anything into it. Otherwise the caller works without a cache and logs the
+//! [`CacheError`] once ([`CacheError::is_news`]).
 //!
 //! On Unix, the folder must be owned by the user or by root, and must not be writable by its group or by others. Every
-//! folder above it must have the same owners; it may be writable by others only if it is sticky, like `/tmp`, because then
-//! nobody can rename what they do not own. Symbolic links are followed if the user or root made them, and the path they lead to
-//! is checked in the same way. Entries must be regular files with the same owners and must not be writable by others, because they
-//! may be older than the folder's present mode. Missing folders are created with mode 700, and files with mode 600. On Windows,
-//! folders are created as usual and not checked: the default place, `%LOCALAPPDATA%`, is private to its user.
+//! folder above it must have the same owners; it may be writable by others only if it is sticky, like `/tmp`, because
+//! then users can only rename what they own. Symbolic links are followed if the user or root made them, and the path
+//! they point to is checked in the same way. Entries must be regular files with the same owners and must not be
+//! writable by others, because they may be older than the folder's current mode. Missing folders are created with mode
+//! 700, and files with mode 600. On Windows, folders are created as usual and not checked: the default place,
+//! `%LOCALAPPDATA%`, is private to its user.
 //!
-//! | module | holds |
+//! | module | contains |
 //! |---|---|
 //! | `folder` | opening, reading, replacing files atomically |
 //! | `trust` | the check above |

@@ -8,18 +8,18 @@ use std::{
 
 use crate::{CacheError, Entry, Folder};
 
-/// What one folder of the cache holds.
+/// One folder of the cache and its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// The folder below the root.
     pub folder: &'static str,
     /// The extension of its files.
     pub extension: &'static str,
-    /// Its files, for people.
+    /// A description of its files, for users.
     pub what: &'static str,
 }
 
-/// Everything that is kept below the root.
+/// All folders below the root.
 pub const KINDS: [Kind; 4] = [
     Kind { folder: "kernels", extension: "co", what: "compiled kernels" },
     Kind { folder: "tuning", extension: "tsv", what: "tuning measurements" },
@@ -30,8 +30,8 @@ pub const KINDS: [Kind; 4] = [
 /// Where the MIGraphX backend keeps its locks.
 const LOCKS: &str = "locks";
 
-/// The cache folder that the environment names, and the variable that named it: `AMDGPU_EP_CACHE_DIR`, else a folder below
-/// the user's own cache folder. Relative paths count only in `AMDGPU_EP_CACHE_DIR`.
+/// The cache folder that the environment names, and the variable that named it: `AMDGPU_EP_CACHE_DIR`, otherwise a
+/// folder below the user's own cache folder. Relative paths are accepted only in `AMDGPU_EP_CACHE_DIR`.
 pub fn root(variable: impl Fn(&str) -> Option<OsString>) -> Option<(PathBuf, &'static str)> {
     let path = |name: &str| variable(name).map(PathBuf::from).filter(|path| !path.as_os_str().is_empty());
     let below = |name: &'static str, rest: &str| {
@@ -45,19 +45,19 @@ pub fn root(variable: impl Fn(&str) -> Option<OsString>) -> Option<(PathBuf, &'s
     path("AMDGPU_EP_CACHE_DIR").map(|path| (path, "AMDGPU_EP_CACHE_DIR")).or_else(usual)
 }
 
-/// A kept file and what it is.
+/// A cached file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its name, size and last use.
     pub entry: Entry,
 }
 
-/// The files in a cache folder, kind by kind, the least recently used first. A folder that does not exist holds none. The
-/// root may be a folder that holds other things too: only files with names as caches give them are listed.
+/// The files in a cache folder, kind by kind, the least recently used first; empty if the folder does not exist. The
+/// root may also hold other things: only files whose names look like cache entries are listed.
 ///
 /// # Errors
 /// A folder is refused, or cannot be listed.
@@ -74,14 +74,14 @@ pub fn list(root: &Path) -> Result<Vec<Kept>, CacheError> {
 /// What was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleared {
-    /// Kept files.
+    /// The number of cached files.
     pub files: usize,
-    /// Their size.
+    /// Their total size.
     pub bytes: u64,
 }
 
-/// Removes what [`list`] lists, and unfinished files that nobody has written to for a minute. Other files stay. Running
-/// sessions do not fail; they compile again what they need.
+/// Removes the files that [`list`] lists, and unfinished files that were not written to for a minute. Other files stay.
+/// Running sessions do not fail; they recompile what they need.
 ///
 /// # Errors
 /// A folder is refused, or a file cannot be removed.
@@ -93,7 +93,7 @@ pub fn clear(root: &Path) -> Result<Cleared, CacheError> {
                 cleared.files += 1;
                 cleared.bytes += entry.bytes;
             }
-            // Another process made room.
+            // Another process evicted it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(CacheError::io(path)(error)),
         }
@@ -107,7 +107,7 @@ pub fn clear(root: &Path) -> Result<Cleared, CacheError> {
     Ok(cleared)
 }
 
-/// Whether a file has a name as caches give them: it ends with a digest, before any extension.
+/// Whether a file name looks like a cache entry: it ends with a digest, before any extension.
 fn is_named_by_digest(name: &str) -> bool {
     const SHORTEST: usize = 16;
     let stem = name.split('.').next().unwrap_or_default();
@@ -120,14 +120,14 @@ fn folders(root: &Path) -> Result<Vec<(Kind, Folder)>, CacheError> {
     KINDS.into_iter().map(open).filter_map(Result::transpose).collect()
 }
 
-/// Removes the locks that nobody holds.
+/// Removes the locks that are not held.
 fn remove_locks(locks: &Folder) {
     for lock in fs::read_dir(locks.path()).into_iter().flatten().flatten().map(|entry| entry.path()) {
         if lock.file_name().and_then(OsStr::to_str).is_some_and(is_named_by_digest)
             && let Ok(held) = fs::File::options().append(true).open(&lock)
             && held.try_lock().is_ok()
         {
-            // It is empty: one that stays costs nothing.
+            // The file is empty, so it costs nothing if this fails.
             let _ = fs::remove_file(&lock);
         }
     }

@@ -10,15 +10,15 @@ use crate::Folder;
 
 /// The extension of files that are being written.
 pub(crate) const UNFINISHED: &str = "new";
-/// The extension that MIGraphX programs had while they were written, before they had the one above.
+/// The extension that MIGraphX programs used to have while they were written.
 const FORMERLY_UNFINISHED: &str = "partial";
-/// A file that is still unfinished after this time belongs to a process that was killed.
+/// A file that is still unfinished after this time was left by a killed process.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A kept file.
+/// A cached file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When it was used last.
+    /// When it was last used.
     pub used: SystemTime,
     /// Its size.
     pub bytes: u64,
@@ -43,8 +43,8 @@ impl Folder {
         Ok(entries)
     }
 
-    /// Removes the least recently used files with this extension until at most `max_bytes` are left; `newest` stays. Files that
-    /// killed processes left unfinished are removed too. Gives the names of the files that were removed.
+    /// Removes the least recently used files with this extension until at most `max_bytes` are left; `newest` is kept.
+    /// Also removes unfinished files of killed processes. Returns the names of the removed files.
     ///
     /// # Errors
     /// The folder cannot be listed.
@@ -66,7 +66,7 @@ impl Folder {
         Ok(removed)
     }
 
-    /// Removes unfinished files of certain names that nobody has written to for this long.
+    /// Removes unfinished files that were not written to for this long and whose name passes `is_ours`.
     pub(crate) fn remove_unfinished(&self, age: Duration, is_ours: impl Fn(&str) -> bool) -> io::Result<usize> {
         let is_abandoned = |path: &Path, used: SystemTime| {
             let extension = path.extension().and_then(OsStr::to_str);

@@ -1,4 +1,4 @@
-//! Files that begin with a digest of their content: one that was cut short or changed by accident is not used.
+//! Files that begin with a digest of their content: truncated or corrupted files are not used.
 use std::{
     fs::{self, File},
     io,
@@ -13,7 +13,7 @@ impl Folder {
     /// Reads the content of a sealed file.
     ///
     /// # Errors
-    /// It is not there, cannot be read, its digest does not match, or others could have written to it.
+    /// It does not exist, cannot be read, its digest does not match, or others could have written to it.
     pub fn read_sealed(&self, name: &str) -> io::Result<Vec<u8>> {
         unseal(self.read(name)?)
     }
@@ -27,7 +27,8 @@ impl Folder {
     }
 }
 
-/// Reads the content of a sealed file in a folder that is installed rather than written by this user; only the digest is checked.
+/// Reads the content of a sealed file in an installed folder, which this user did not write; only the digest is
+/// checked.
 ///
 /// # Errors
 /// It cannot be read, or its digest does not match.
@@ -43,7 +44,7 @@ pub fn write_sealed(file: &Path, content: &[u8]) -> io::Result<()> {
     fs::write(file, [blake3::hash(content).as_bytes(), content].concat())
 }
 
-/// A short digest of a file's content, for its name: 128 bits are enough against chance.
+/// A short digest of a file's content, for its name: 128 bits are enough to avoid accidental collisions.
 ///
 /// # Errors
 /// It cannot be read.

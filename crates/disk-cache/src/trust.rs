@@ -1,11 +1,11 @@
-//! Whether others could have written to a folder. The rules are in the crate's documentation.
+//! Checks whether others could have written to a folder. The rules are in the crate's documentation.
 use std::path::PathBuf;
 
-/// A path that passed.
+/// A path that passed the check.
 pub(crate) enum Found {
-    /// A folder, by its path without symbolic links.
+    /// A folder, with its path without symbolic links.
     Folder(PathBuf),
-    /// Nothing is there yet; the folders above that exist passed.
+    /// It does not exist yet; the existing folders above it passed.
     Missing,
 }
 
@@ -14,7 +14,7 @@ pub(crate) use plain::{check, check_file};
 #[cfg(unix)]
 pub(crate) use unix::{check, check_file};
 
-/// Systems whose permissions are not looked at.
+/// Systems whose permissions are not checked.
 #[cfg(not(unix))]
 mod plain {
     use std::{
@@ -56,10 +56,10 @@ mod unix {
     const OTHERS_WRITE: u32 = 0o022;
     const STICKY: u32 = 0o1000;
     const PERMISSIONS: u32 = 0o7777;
-    /// As many as Linux follows.
+    /// The same limit as Linux.
     const MOST_LINKS: usize = 40;
 
-    /// One part of a path that is still to be walked.
+    /// A component of a path that is still to be walked.
     enum Part {
         Root,
         Up,
@@ -74,7 +74,7 @@ mod unix {
             let next = match part {
                 Part::Root => PathBuf::from("/"),
                 Part::Up => {
-                    // `at` has no symbolic links, so this is the folder above.
+                    // `at` has no symbolic links, so this is the parent folder.
                     at.pop();
                     continue;
                 }
@@ -107,7 +107,7 @@ mod unix {
         Ok(Found::Folder(at))
     }
 
-    /// The parts of a path, the first one last.
+    /// The components of a path in reverse order.
     fn parts(path: &Path) -> Vec<Part> {
         let parts = path.components().rev().filter_map(|component| match component {
             Component::RootDir => Some(Part::Root),
@@ -136,7 +136,7 @@ mod unix {
         Err(CacheError::WritableByOthers { path: path.to_owned(), mode: facts.mode() & PERMISSIONS })
     }
 
-    /// Says why an entry is not used, by the facts of the open file.
+    /// The reason why an entry is not used, from the metadata of the open file.
     pub(crate) fn check_file(facts: &Metadata) -> io::Result<()> {
         let reason = if !facts.is_file() {
             "it is not a regular file"

@@ -90,7 +90,7 @@ fn clearing_removes_kept_files_and_nothing_else() {
     ];
     let lock = put("migraphx/locks", long);
     let unfinished = put("kernels", &format!("matmul-{long}.7-0.new"));
-    // A user may name a folder that was there before.
+    // A user may name an existing folder with other files in it.
     let foreign = [
         put("kernels", "notes.txt"),
         put("kernels", "cobalt.co"),
@@ -237,7 +237,7 @@ mod permissions {
         let scratch = scratch();
         let cache = scratch.path().join("cache");
         assert_eq!(Folder::open(&cache).unwrap(), None);
-        // Somebody else is first.
+        // Another process creates it first.
         fs::create_dir(&cache).unwrap();
         chmod(&cache, 0o777);
         refusal(&cache);
