@@ -1,4 +1,4 @@
-//! A record of the functions that were called.
+//! Records which functions were called.
 
 use std::any::type_name;
 use std::fs::{File, OpenOptions};
@@ -6,11 +6,11 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// A file that gets a line for each call: the function's name.
+/// A file that gets one line per call: the function's name.
 pub struct Calls(Mutex<File>);
 
 impl Calls {
-    /// Appends to a file. One that can't be opened is told of, and none.
+    /// Opens a file for appending. If that fails, prints the error and returns `None`.
     pub fn open(file: &Path) -> Option<Self> {
         match OpenOptions::new().create(true).append(true).open(file) {
             Ok(file) => Some(Self(Mutex::new(file))),
@@ -21,10 +21,10 @@ impl Calls {
         }
     }
 
-    /// Notes the function that a closure is written in.
+    /// Records the function that contains a closure.
     pub fn note<F>(&self) {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A record with a gap is of no use, and nobody can be told.
+        // A write error can't be reported from here.
         let _ = writeln!(file, "{}", function_of::<F>());
     }
 }

@@ -1,4 +1,4 @@
-//! Stream capture: operations become the nodes of a graph instead of running.
+//! Stream capture: operations become nodes of a graph instead of running.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use crate::stream::{Role, Stream};
 use crate::thread;
 use crate::work::Step;
 
-/// `hipStreamCaptureMode`: which calls that could disturb a capture are refused meanwhile.
+/// `hipStreamCaptureMode`: where calls that could disturb a capture are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     /// On every thread.
@@ -37,7 +37,7 @@ impl TryFrom<i32> for Mode {
 /// The nodes the next operation of a stream depends on, by index.
 pub(crate) type Tips = Vec<usize>;
 
-/// One recording, shared by all streams that take part.
+/// One capture, shared by all streams that take part.
 pub(crate) struct Capture {
     pub(crate) id: u64,
     mode: Mode,
@@ -69,7 +69,7 @@ impl Capture {
         lock(&self.state).phase
     }
 
-    /// Spoils the recording: it can only be ended, and yields nothing.
+    /// Invalidates the capture: it can only be ended, and yields no graph.
     pub(crate) fn invalidate(&self) {
         let mut state = lock(&self.state);
         if state.phase == Phase::Active {
@@ -77,7 +77,7 @@ impl Capture {
         }
     }
 
-    /// Spoils the recording and says so: for calls that cannot be recorded.
+    /// Invalidates the capture and returns the error, for calls that cannot be captured.
     pub(crate) fn refuse<T>(&self) -> Result<T, Status> {
         self.invalidate();
         Err(Status::StreamCaptureUnsupported)
@@ -93,13 +93,13 @@ impl Capture {
         Ok(())
     }
 
-    /// What a new operation of `stream` would depend on.
+    /// The dependencies of a new operation of `stream`.
     pub(crate) fn tips(&self, stream: &Stream) -> Result<Tips, Status> {
         let mut state = self.active()?;
         Ok(state.member(stream)?.tips.clone())
     }
 
-    /// Makes the next operation of `stream` depend on `tips` too; a stream that is not recording yet joins.
+    /// Makes the next operation of `stream` also depend on `tips`; a stream that is not capturing yet joins.
     fn depend(self: &Arc<Self>, stream: &Arc<Stream>, tips: &Tips) -> Result<(), Status> {
         let mut state = self.active()?;
         if let Ok(member) = state.member(stream) {
@@ -122,12 +122,12 @@ impl Capture {
         }
     }
 
-    /// Whether a stream that `matches` takes part.
+    /// Whether a stream for which `matches` is true takes part.
     fn involves(&self, matches: impl Fn(&Stream) -> bool) -> bool {
         lock(&self.state).members.iter().any(|member| matches(&member.stream))
     }
 
-    /// Whether a potentially unsafe call of the current thread has to fail.
+    /// Whether a potentially unsafe call of the current thread must fail.
     fn forbids_unsafe_calls(&self) -> bool {
         let own = self.mode != Mode::Relaxed && self.thread == std::thread::current().id();
         match thread::capture_mode() {
@@ -144,10 +144,10 @@ impl State {
     }
 }
 
-/// The captures going on.
+/// The active captures.
 #[derive(Default)]
 pub(crate) struct Captures {
-    /// The length of the list, so that the usual case of none costs one load.
+    /// The length of the list, so that the usual case of no capture costs one load.
     count: AtomicUsize,
     list: Mutex<Vec<Arc<Capture>>>,
 }
@@ -184,7 +184,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Ends the capture that began in `stream` and returns what it recorded.
+    /// Ends the capture that began in `stream` and returns its graph.
     pub(crate) fn end(&self, stream: &Stream) -> Result<Graph, Status> {
         let capture = self.of(stream).ok_or(Status::IllegalState)?;
         if capture.mode != Mode::Relaxed && capture.thread != std::thread::current().id() {
@@ -205,7 +205,7 @@ impl Captures {
         Ok(Graph { nodes })
     }
 
-    /// A recording stream goes away: its capture can no longer be completed.
+    /// A capturing stream is destroyed: its capture can no longer be completed.
     pub(crate) fn abandon(&self, stream: &Stream) {
         let Some(capture) = self.of(stream) else { return };
         capture.invalidate();
@@ -243,8 +243,9 @@ impl Captures {
         }
     }
 
-    /// Refuses a call that may disturb a capture (allocation, synchronous copies, event queries, ...), as the modes of
-    /// the captures and of the calling thread demand. A refused call spoils the captures it would have disturbed.
+    /// Refuses a call that may disturb a capture (allocation, synchronous copies, event queries, ...), as required by
+    /// the modes of the captures and of the calling thread. A refused call invalidates the captures it would have
+    /// disturbed.
     pub(crate) fn refuse_unsafe_call(&self) -> Result<(), Status> {
         self.refuse(Status::StreamCaptureUnsupported, Capture::forbids_unsafe_calls)
     }
@@ -264,7 +265,7 @@ impl Captures {
     }
 
     /// Refuses to run work on the legacy default stream while any stream of the process is capturing, in any mode. CUDA
-    /// is less strict, but AMD's runtime is not, and code that passes here must pass there.
+    /// is less strict, but AMD's runtime is not, and code that works here must work there.
     pub(crate) fn refuse_legacy_work(&self, stream: &Stream) -> Result<(), Status> {
         if stream.role != Role::Legacy {
             return Ok(());
@@ -285,7 +286,7 @@ impl Captures {
         answer
     }
 
-    /// Takes the capture off the list and its streams out of the capture.
+    /// Removes the capture from the list, and its streams from the capture.
     fn stop(&self, capture: &Arc<Capture>) -> (Phase, Vec<Node>, Vec<Member>) {
         let (phase, nodes, members) = {
             let mut state = lock(&capture.state);

@@ -1,7 +1,7 @@
-//! Host code objects: shared libraries of this machine whose functions take the place of kernels.
+//! Host code objects: shared libraries of this machine whose functions replace kernels.
 //!
-//! A kernel `name` is an exported C function `void name(const HostLaunch*)`, and `unsigned name_args_bytes` says how large
-//! the one structure is that it takes. The simulator of crate `kernels` makes such libraries of kernel texts.
+//! A kernel `name` is an exported C function `void name(const HostLaunch*)`, and `unsigned name_args_bytes` is the size
+//! of the one structure that it takes. The simulator in crate `kernels` builds such libraries from kernel sources.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::errors::Status;
 
-/// What a kernel's function is called with; `sim/wavesim.h` of crate `kernels` has the same structure.
+/// The argument of a kernel's function; `sim/wavesim.h` of crate `kernels` has the same structure.
 #[repr(C)]
 pub(crate) struct HostLaunch {
     grid: [u32; 3],
@@ -22,9 +22,9 @@ const _: () = assert!(size_of::<HostLaunch>() == 40);
 
 type Entry = unsafe extern "C" fn(*const HostLaunch);
 
-/// Most threads of a block, as on GPUs.
+/// Maximum threads per block, as on GPUs.
 pub(crate) const MAX_THREADS: u32 = 1024;
-/// LDS of a block.
+/// LDS per block.
 pub(crate) const MAX_LDS_BYTES: u32 = 64 * 1024;
 
 /// A loaded code object.
@@ -38,7 +38,7 @@ pub(crate) struct Module {
 pub(crate) struct Function {
     entry: Entry,
     args_bytes: usize,
-    /// Holds the code.
+    /// Keeps the code loaded.
     _image: Arc<Image>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Launch {
     grid: [u32; 3],
     block: [u32; 3],
     lds_bytes: u32,
-    /// In words of 16 bytes: a structure may be aligned that much.
+    /// In words of 16 bytes, the largest alignment a structure may need.
     args: Vec<u128>,
 }
 
@@ -56,12 +56,12 @@ impl Module {
     /// Loads a code object.
     ///
     /// # Errors
-    /// 801 for code of another machine, 200 for what can't be loaded.
+    /// 801 for code of another machine, 200 if it can't be loaded.
     ///
     /// # Safety
-    /// `image` is readable as far as its headers say, and at least for the six bytes that say what it is.
+    /// `image` is readable as far as its headers say, and at least for the six bytes that identify it.
     pub(crate) unsafe fn load(image: *const u8) -> Result<Arc<Self>, Status> {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         let bytes = unsafe { elf_bytes(image) }?;
         let image = Arc::new(Image::open(bytes)?);
         Ok(Arc::new(Module { image, functions: Mutex::default() }))
@@ -83,7 +83,7 @@ impl Function {
     /// A launch of it, with a copy of the arguments.
     ///
     /// # Errors
-    /// 9 for a grid or block that no device takes.
+    /// 9 for a grid or block that no device supports.
     ///
     /// # Safety
     /// `args` is readable for the structure that the kernel takes.
@@ -100,7 +100,7 @@ impl Function {
             return Err(Status::InvalidConfiguration);
         }
         let mut copy = vec![0u128; self.args_bytes.div_ceil(16)];
-        // SAFETY: promised by the caller; the copy has at least as much room.
+        // SAFETY: guaranteed by the caller; the copy has at least as much room.
         unsafe { std::ptr::copy_nonoverlapping(args, copy.as_mut_ptr().cast::<u8>(), self.args_bytes) };
         Ok(Launch { function: Arc::clone(self), grid, block, lds_bytes, args: copy })
     }
@@ -110,25 +110,25 @@ impl Launch {
     /// Runs the kernel.
     ///
     /// # Safety
-    /// What the arguments lead to is valid, as HIP demands of whoever launched it.
+    /// What the arguments point to is valid, as HIP requires from the caller of the launch.
     pub(crate) unsafe fn run(&self) {
         let Launch { grid, block, lds_bytes, .. } = *self;
         let launch = HostLaunch { grid, block, lds_bytes, reserved: 0, args: self.args.as_ptr().cast() };
-        // SAFETY: the function is the kernel's, its library is held, and the arguments are as long as it says.
+        // SAFETY: the function is the kernel's, its library is loaded, and the arguments are as long as it says.
         unsafe { (self.function.entry)(&launch) };
     }
 }
 
-/// The bytes of a shared library of this machine, measured by its headers.
+/// The bytes of a shared library of this machine; its headers give the size.
 ///
 /// # Safety
-/// As for [`Module::load`].
+/// Same as for [`Module::load`].
 unsafe fn elf_bytes<'a>(image: *const u8) -> Result<&'a [u8], Status> {
     const HEADER: usize = 64;
     const SHARED_OBJECT: u64 = 3;
     const X86_64: u64 = 62;
     const WITHOUT_BYTES: u64 = 8;
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     let start = unsafe { std::slice::from_raw_parts(image, 6) };
     match start {
         [0x7f, b'E', b'L', b'F', 2, 1] => {}
@@ -160,7 +160,8 @@ unsafe fn elf_bytes<'a>(image: *const u8) -> Result<&'a [u8], Status> {
 #[cfg(target_os = "linux")]
 struct Image {
     library: libloading::os::unix::Library,
-    /// Open while the library is loaded: the loader knows libraries by their names, and this one is named by its number.
+    /// Open while the library is loaded: the loader identifies libraries by name, and this one is named by its
+    /// descriptor.
     _file: std::fs::File,
 }
 
@@ -174,17 +175,17 @@ impl Image {
         if descriptor < 0 {
             return Err(Status::OutOfMemory);
         }
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and owned by nothing else.
         let mut file = unsafe { std::fs::File::from_raw_fd(descriptor) };
         file.write_all(bytes).map_err(|_| Status::OutOfMemory)?;
         let name = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // SAFETY: whoever loads a code object asks for its code to be run.
+        // SAFETY: loading a code object means asking for its code to be run.
         let library = unsafe { libloading::os::unix::Library::new(name) }.map_err(|_| Status::InvalidImage)?;
         Ok(Image { library, _file: file })
     }
 
     fn symbol(&self, name: &CStr) -> Result<*mut c_void, Status> {
-        // SAFETY: only the address is taken; who uses it says what lies there.
+        // SAFETY: only the address is taken; its users know what is there.
         let found = unsafe { self.library.get::<*mut c_void>(name.to_bytes_with_nul()) };
         found.map(|symbol| symbol.into_raw()).map_err(|_| Status::NotFound)
     }

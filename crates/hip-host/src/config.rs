@@ -1,11 +1,11 @@
-//! The switches of the library and where they come from.
+//! The library's settings and their environment variables.
 
 use std::fmt::Display;
 use std::path::PathBuf;
 
-/// Most devices one process can ask for.
+/// The maximum number of devices.
 const MAX_DEVICES: usize = 8;
-/// Memory of a device where the size of the RAM cannot be found out.
+/// Memory of a device if the size of the RAM is unknown.
 const FALLBACK_MEMORY: u64 = 4 << 30;
 
 /// When and where stream work runs.
@@ -17,7 +17,7 @@ pub enum StreamMode {
     Threads,
 }
 
-/// What the environment variables of the crate documentation say.
+/// The settings from the environment variables in the crate documentation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Bytes of memory of each device.
@@ -28,30 +28,30 @@ pub struct Config {
     pub streams: StreamMode,
     /// Seed of the random delays of [`StreamMode::Threads`].
     pub seed: u64,
-    /// Whether fresh memory is filled and overruns are looked for.
+    /// Whether fresh memory is filled and overruns are detected.
     pub poison: bool,
-    /// What the driver pretends not to have.
+    /// Features that the driver pretends to lack.
     pub lacks: Vec<Feature>,
     /// Where calls are recorded.
     pub calls: Option<PathBuf>,
 }
 
-/// What drivers, old ones and those of emulated devices above all, may lack.
+/// Features that drivers may lack, especially old ones and those of emulated devices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Feature {
-    /// Every device attribute is refused.
+    /// All device attributes are refused.
     Attributes,
-    /// Streams are not captured, nor asked about it.
+    /// Stream capture and its queries are refused.
     Capture,
     /// Elapsed times of events are refused.
     EventTimes,
-    /// Graphs can be made, not launched.
+    /// Graphs can be created, but not launched.
     GraphLaunch,
-    /// Memory sizes are told as 0.
+    /// Memory sizes are reported as 0.
     MemoryInfo,
-    /// Devices do not reach each other's memory.
+    /// Devices can't access each other's memory.
     Peers,
-    /// Host memory is neither pinned nor registered.
+    /// Host memory can't be pinned or registered.
     Pinned,
     /// Stream-ordered allocation and its pools are refused.
     Pools,
@@ -89,8 +89,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads the environment. A value that cannot be understood is reported on stderr and ignored: a driver library has
-    /// no other way to complain before a caller asks it something.
+    /// Reads the environment. Invalid values are reported on stderr and ignored: a driver library has no other way to
+    /// report them before the first call.
     #[must_use]
     pub fn from_env() -> Self {
         Self::from_lookup(|name| std::env::var(name).ok())
@@ -133,7 +133,7 @@ impl Config {
             Some(())
         });
         let features = Feature::NAMES.map(|(name, _)| name).join(", ");
-        read("AMDGPU_EP_HOST_LACKS", &format!("a list of {features}, with commas between them"), &mut |text| {
+        read("AMDGPU_EP_HOST_LACKS", &format!("a comma-separated list of {features}"), &mut |text| {
             config.lacks = text.split(',').map(Feature::parse).collect::<Option<_>>()?;
             Some(())
         });

@@ -19,10 +19,10 @@ pub(crate) struct Device {
     peers: Mutex<HashSet<usize>>,
 }
 
-/// The memory pool of a device. It keeps no memory back, so it is only numbers.
+/// The memory pool of a device. It caches no memory, so it consists of counters only.
 pub(crate) struct Pool {
     pub(crate) handle: usize,
-    /// Counts what `hipMallocAsync` gave out; the device's budget limits it.
+    /// Counts the memory of `hipMallocAsync`; the device's budget limits it.
     pub(crate) usage: Arc<Budget>,
     pub(crate) release_threshold: AtomicU64,
     /// Reuse by events, opportunistic, by internal dependencies: attributes 1, 2 and 3.
@@ -47,8 +47,8 @@ impl Device {
         }
     }
 
-    /// Notes that this device may use the memory of `peer`. Copies work either way; the book-keeping finds callers that
-    /// enable twice.
+    /// Records that this device may access the memory of `peer`. Copies work either way; the record finds callers that
+    /// enable access twice.
     pub(crate) fn enable_peer(&self, peer: usize) -> Result<(), Status> {
         if peer == self.index {
             return Err(Status::InvalidDevice);

@@ -1,4 +1,4 @@
-//! HIP status codes, their names and their texts.
+//! HIP status codes, their names and their descriptions.
 
 use std::ffi::c_char;
 use std::fmt;
@@ -14,7 +14,7 @@ macro_rules! statuses {
             $(#[doc = $text] $name = $code,)*
         }
 
-        /// Name and text of a status code, both ended by NUL.
+        /// Name and description of a status code, both NUL-terminated.
         fn describe(code: i32) -> Option<(&'static str, &'static str)> {
             match code {
                 0 => Some(("hipSuccess\0", "no error\0")),
@@ -70,7 +70,7 @@ statuses! {
 }
 
 impl Status {
-    /// The number HIP gives this status.
+    /// HIP's number for this status.
     #[must_use]
     pub fn code(self) -> i32 {
         self as i32
@@ -86,10 +86,11 @@ impl fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
-/// Set once damage was found that no later call can mend.
+/// Set once corruption was found that no later call can repair.
 static FAULT: AtomicBool = AtomicBool::new(false);
 
-/// Reports damage found where no caller can be told, and makes every later call fail with [`Status::LaunchFailure`].
+/// Reports corruption found where no caller can be told, and makes every later call fail with
+/// [`Status::LaunchFailure`].
 pub(crate) fn raise_fault(what: impl fmt::Display) {
     eprintln!("hip-host: {what}");
     FAULT.store(true, Ordering::Release);
@@ -100,12 +101,12 @@ pub(crate) fn check_fault() -> Result<(), Status> {
     if FAULT.load(Ordering::Acquire) { Err(Status::LaunchFailure) } else { Ok(()) }
 }
 
-/// The enumerator's name of a status code, as a C string; an unknown code is called `hipErrorUnknown`, as HIP does.
+/// The name of a status code, as a C string; an unknown code is called `hipErrorUnknown`, as in HIP.
 pub(crate) fn name(code: i32) -> *const c_char {
     describe(code).unwrap_or(("hipErrorUnknown\0", "")).0.as_ptr().cast()
 }
 
-/// The text of a status code, as a C string.
+/// The description of a status code, as a C string.
 pub(crate) fn text(code: i32) -> *const c_char {
     describe(code).unwrap_or(("", "unknown error\0")).1.as_ptr().cast()
 }

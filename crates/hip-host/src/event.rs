@@ -1,4 +1,4 @@
-//! Events: a place in a stream's order, or in a capture.
+//! Events: a position in a stream or in a capture.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
@@ -20,7 +20,7 @@ pub(crate) struct Event {
     state: Mutex<State>,
 }
 
-/// What the last record left.
+/// The result of the last record.
 #[derive(Clone)]
 pub(crate) enum State {
     Never,
@@ -44,7 +44,7 @@ impl Event {
         *lock(&self.state) = state;
     }
 
-    /// Takes a place in a stream that is not capturing.
+    /// Records a position in a stream that is not capturing.
     pub(crate) fn record(&self, stream: &Arc<Stream>) {
         let time = Arc::new(OnceLock::new());
         let submission = stream.submit(Vec::new(), Task::Reached(Arc::clone(&time)));
@@ -52,10 +52,11 @@ impl Event {
         submission.finish();
     }
 
-    /// The place to wait for, or none if the event was never recorded.
+    /// The position to wait for, or `None` if the event was never recorded.
     ///
     /// # Errors
-    /// [`Status::CapturedEvent`] if it was last recorded in a capture, which this invalidates: nothing will ever run there.
+    /// [`Status::CapturedEvent`] if it was last recorded in a capture, which this invalidates: that position will never
+    /// be reached.
     pub(crate) fn ticket(&self) -> Result<Option<Ticket>, Status> {
         match self.state() {
             State::Never => Ok(None),
@@ -82,9 +83,9 @@ impl Event {
     }
 }
 
-/// Milliseconds from `start` to `end`, negative if they were reached the other way round.
+/// Milliseconds from `start` to `end`, negative if they were reached in the opposite order.
 pub(crate) fn elapsed_ms(start: &Event, end: &Event) -> Result<f32, Status> {
-    // Both are asked first, so that an event that can never answer is not reported as merely not ready.
+    // Both are checked first, so that an event that can never complete is not reported as not ready.
     let (from, to) = match (start.time(), end.time()) {
         (Ok(from), Ok(to)) => (from, to),
         (Err(Status::NotReady), Err(status)) | (Err(status), _) | (_, Err(status)) => return Err(status),

@@ -1,4 +1,4 @@
-//! Recorded graphs and what can be launched from them.
+//! Captured graphs and their launchable instances.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use crate::random::Random;
 use crate::stream::{Stream, Ticket};
 use crate::work::{Pins, Step, Task};
 
-/// One recorded step.
+/// One captured step.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) handle: usize,
@@ -31,7 +31,7 @@ impl Node {
     }
 }
 
-/// An immutable recording. Nodes stand in the order in which they were recorded, which their edges allow.
+/// An immutable captured graph. Nodes are in the order of capture, which respects their edges.
 #[derive(Default)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
@@ -46,7 +46,7 @@ impl Graph {
         self.nodes.iter().try_for_each(|node| node.step.pin(memory, pins))
     }
 
-    /// Visits all steps: as recorded, or, with `random`, in some order that the edges allow.
+    /// Visits all steps: in the order of capture, or, with `random`, in a random order that respects the edges.
     pub(crate) fn each_in_order(&self, random: Option<&mut Random>, visit: &mut dyn FnMut(&Step, Option<&mut Random>)) {
         let Some(random) = random else {
             return self.nodes.iter().for_each(|node| visit(&node.step, None));
@@ -95,7 +95,7 @@ impl Exec {
     /// Runs the whole graph as one task of `stream`.
     ///
     /// # Errors
-    /// [`Status::IllegalAddress`] if memory the graph uses is gone; a GPU would fault.
+    /// [`Status::IllegalAddress`] if memory the graph uses was freed; a GPU would fault.
     pub(crate) fn launch(&self, memory: &Memory, stream: &Arc<Stream>) -> Result<(), Status> {
         let step = Step::Graph(self.graph());
         let mut pins = Pins::new();
@@ -108,7 +108,7 @@ impl Exec {
         Ok(())
     }
 
-    /// Takes the parameters of `graph` for all later launches.
+    /// Replaces the parameters for all later launches.
     pub(crate) fn update(&self, graph: Arc<Graph>) -> Result<(), UpdateFailure> {
         let mut current = lock(&self.graph);
         same_shape(&current, &graph)?;

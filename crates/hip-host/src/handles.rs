@@ -1,4 +1,4 @@
-//! Opaque handles that are numbers, never addresses: a dead or foreign one is recognised instead of dereferenced.
+//! Opaque handles that are numbers, never addresses: a stale or foreign handle is detected instead of dereferenced.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::errors::Status;
 
-/// Values below are special streams of HIP, or NULL.
+/// Smaller values are special streams of HIP, or NULL.
 static NEXT: AtomicUsize = AtomicUsize::new(0x1000);
 
-/// A number no other object of this process has or had.
+/// A number that no other object of this process has or had.
 pub(crate) fn fresh() -> usize {
     NEXT.fetch_add(0x10, Ordering::Relaxed)
 }
@@ -20,7 +20,7 @@ pub(crate) fn as_pointer(handle: usize) -> *mut c_void {
     std::ptr::without_provenance_mut(handle)
 }
 
-/// Locks and goes on after a panic elsewhere: every critical section of this crate leaves its state whole.
+/// Locks even after a panic elsewhere: every critical section of this crate leaves its state consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Allocations: what exists, where it lies, and whether an access stays inside.
+//! Allocations: which exist, where they are, and whether an access stays inside.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
@@ -8,14 +8,14 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::errors::{Status, raise_fault};
 
-/// Alignment of every allocation, as HIP promises for device memory.
+/// Alignment of every allocation, as HIP guarantees for device memory.
 const ALIGNMENT: usize = 256;
-/// Bytes kept behind an allocation in poison mode.
+/// Guard bytes after an allocation in poison mode.
 const GUARD_BYTES: usize = 256;
 const GUARD: u8 = 0xA5;
 const POISON: u8 = 0xCB;
 
-/// Where an allocation came from.
+/// The origin of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// `hipMalloc`.
@@ -35,7 +35,7 @@ impl Kind {
     }
 }
 
-/// A number of bytes that may be in use at once.
+/// A limit on the number of bytes in use at once.
 pub(crate) struct Budget {
     pub(crate) total: u64,
     used: AtomicU64,
@@ -59,7 +59,7 @@ impl Budget {
         self.peak.store(self.used(), Ordering::Relaxed);
     }
 
-    /// Takes `bytes` of the budget until the charge is dropped.
+    /// Takes `bytes` from the budget until the charge is dropped.
     pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> Result<Charge, Status> {
         let bytes = bytes.checked_next_multiple_of(ALIGNMENT).ok_or(Status::OutOfMemory)? as u64;
         let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.total);
@@ -82,16 +82,16 @@ impl Drop for Charge {
     }
 }
 
-/// Memory this library allocated; freed when the last user lets go.
+/// Memory that this library allocated; freed with its last user.
 struct Storage {
     start: NonNull<u8>,
     layout: Layout,
-    /// Bytes the caller asked for; the rest of the layout is guard.
+    /// The requested size; the rest of the layout is guard bytes.
     bytes: usize,
 }
 
-// SAFETY: `start` is owned memory without thread affinity; who may touch its bytes when is the caller's affair, ordered
-// by streams exactly as with a device.
+// SAFETY: `start` is owned memory without thread affinity; callers decide who accesses its bytes when, ordered by
+// streams exactly as with a device.
 unsafe impl Send for Storage {}
 // SAFETY: as above; `Storage` itself gives out no references to the bytes.
 unsafe impl Sync for Storage {}
@@ -100,7 +100,7 @@ impl Storage {
     fn new(bytes: usize, poison: bool) -> Result<Self, Status> {
         let whole = bytes.checked_add(if poison { GUARD_BYTES } else { 0 }).ok_or(Status::OutOfMemory)?;
         let layout = Layout::from_size_align(whole, ALIGNMENT).map_err(|_| Status::OutOfMemory)?;
-        // SAFETY: `whole` is not 0, since callers give NULL for 0 bytes without coming here.
+        // SAFETY: `whole` is not 0, because callers return NULL for 0 bytes without coming here.
         let start = NonNull::new(unsafe { alloc(layout) }).ok_or(Status::OutOfMemory)?;
         if poison {
             // SAFETY: both ranges lie inside the `whole` bytes just allocated.
@@ -114,8 +114,8 @@ impl Storage {
 
     /// The first guard byte that was overwritten, as a distance from the end of the allocation.
     fn overrun(&self) -> Option<usize> {
-        // SAFETY: the guard bytes were written by `new`, live as long as `self`, and lie outside of what callers may
-        // touch; a caller that still does races with this look, which is the error being looked for.
+        // SAFETY: the guard bytes were written by `new`, live as long as `self`, and are outside of what callers may
+        // access; a caller that still does so races with this read, which is the error being detected.
         (0..self.layout.size() - self.bytes)
             .find(|at| unsafe { self.start.add(self.bytes + at).read_volatile() } != GUARD)
     }
@@ -125,16 +125,16 @@ impl Drop for Storage {
     fn drop(&mut self) {
         if let Some(at) = self.overrun() {
             raise_fault(format_args!(
-                "the {} bytes allocated at {:p} were overrun: byte {at} behind the end was written",
+                "the {} bytes allocated at {:p} were overrun: byte {at} after the end was written",
                 self.bytes, self.start
             ));
         }
-        // SAFETY: allocated by `new` with this layout; no operation still uses it, since each holds its `Block`.
+        // SAFETY: allocated by `new` with this layout; no operation still uses it, because each holds its `Block`.
         unsafe { dealloc(self.start.as_ptr(), self.layout) }
     }
 }
 
-/// One live range of memory the library knows.
+/// One live range of memory that the library knows.
 pub(crate) struct Block {
     pub(crate) base: usize,
     pub(crate) bytes: usize,
@@ -148,7 +148,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Whether `bytes` from `address` lie inside.
+    /// Whether the `bytes` at `address` are inside.
     pub(crate) fn holds(&self, address: usize, bytes: usize) -> bool {
         address >= self.base && address - self.base <= self.bytes && bytes <= self.bytes - (address - self.base)
     }
@@ -179,7 +179,7 @@ impl Memory {
         let storage = Storage::new(bytes, self.poison)?;
         let base = storage.start.as_ptr().expose_provenance();
         let mut blocks = self.write();
-        // The allocator can only return this range if the caller gave registered memory back without saying so.
+        // The allocator can only return this range if the caller freed registered memory without unregistering it.
         let stale: Vec<usize> = overlapping(&blocks, base, bytes).map(|block| block.base).collect();
         for base in stale {
             blocks.remove(&base);
@@ -189,7 +189,7 @@ impl Memory {
         Ok(base)
     }
 
-    /// Notes the caller's own memory as known to the device.
+    /// Registers the caller's own memory for the device.
     pub(crate) fn register(&self, address: usize, bytes: usize, device: usize, flags: u32) -> Result<(), Status> {
         if address == 0 || bytes == 0 || address.checked_add(bytes).is_none() {
             return Err(Status::InvalidValue);
@@ -204,13 +204,13 @@ impl Memory {
         Ok(())
     }
 
-    /// Forgets the allocation that starts at `base`, if it is of an accepted kind; new operations no longer find it.
+    /// Removes the allocation that starts at `base`, if it is of an accepted kind; new operations no longer find it.
     pub(crate) fn take(&self, base: usize, accept: impl Fn(Kind) -> bool) -> Option<Arc<Block>> {
         let mut blocks = self.write();
         if accept(blocks.get(&base)?.kind) { blocks.remove(&base) } else { None }
     }
 
-    /// The allocation that `address` lies in.
+    /// The allocation that contains `address`.
     pub(crate) fn find(&self, address: usize) -> Option<Arc<Block>> {
         let blocks = self.read();
         let (_, block) = blocks.range(..=address).next_back()?;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with the plain arithmetic on wide integers.
+        /// Compared with plain arithmetic on wide integers.
         #[test]
         fn holds_agrees_with_wide_arithmetic(base in 1usize..1000, size in 0usize..300, at in 0usize..1500, bytes in prop_oneof![0usize..400, Just(usize::MAX)]) {
             let block = Block { base, bytes: size, device: 0, kind: Kind::Device, flags: 0, _storage: None, _charges: Vec::new() };

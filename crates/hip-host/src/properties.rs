@@ -1,25 +1,25 @@
-//! What a device says about itself: name, attributes, and the two layouts of the properties structure.
+//! What a device reports about itself: name, attributes, and the two layouts of the properties structure.
 
 use crate::device::Device;
 
 /// `major * 10^7 + minor * 10^5`: the HIP version whose rules the library follows.
 pub(crate) const VERSION: i32 = 70_200_000;
 pub(crate) const ARCH: &str = "host";
-/// What kernel-shaped code may assume; the value of RDNA.
+/// What kernel-like code may assume; the value of RDNA.
 const WARP_SIZE: i32 = 32;
 const MAX_THREADS: i32 = 1024;
 const MAX_GRID: i32 = i32::MAX;
 const SHARED_BYTES: i32 = 64 << 10;
 const REGISTERS: i32 = 64 << 10;
 
-/// The number of the attribute that says whether there are memory pools.
+/// The attribute that says whether there are memory pools.
 pub(crate) const MEMORY_POOLS: i32 = 88;
 
 pub(crate) fn name(device: &Device) -> String {
     format!("Host CPU {}", device.index)
 }
 
-/// Unique per device, equal in every process: there is nothing to tell two machines apart by.
+/// Unique per device, equal in every process: nothing distinguishes two machines.
 pub(crate) fn uuid(device: &Device) -> [u8; 16] {
     let mut uuid = *b"hip-host device ";
     uuid[15] = device.index as u8;
@@ -30,7 +30,7 @@ fn processors() -> i32 {
     std::thread::available_parallelism().map_or(1, |count| i32::try_from(count.get()).unwrap_or(i32::MAX))
 }
 
-/// The value of a HIP device attribute; `None` for one the host has no answer to, PCI numbers among them.
+/// The value of a HIP device attribute; `None` if the host has no value for it, for example for PCI numbers.
 pub(crate) fn attribute(number: i32) -> Option<i32> {
     Some(match number {
         56 | 26 | 27 | 28 | 57 => MAX_THREADS,
@@ -49,7 +49,7 @@ pub(crate) fn attribute(number: i32) -> Option<i32> {
     })
 }
 
-/// A structure being filled by offset: the layouts have over a hundred fields, of which a host device knows few.
+/// A structure filled by offset: the layouts have over a hundred fields, of which a host device knows few.
 struct Layout<const N: usize>([u8; N]);
 
 impl<const N: usize> Layout<N> {

@@ -23,7 +23,7 @@ impl Random {
         (self.next() % end as u64) as usize
     }
 
-    /// None, short or long, so that orders between streams vary at several scales.
+    /// No delay, a short one or a long one, so that orders between streams vary at several time scales.
     pub(crate) fn delay(&mut self) -> Duration {
         match self.next() % 8 {
             0..3 => Duration::ZERO,

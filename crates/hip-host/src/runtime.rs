@@ -1,4 +1,4 @@
-//! The one instance of everything in the process.
+//! The global state of the library.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,7 @@ use crate::work::{Pins, Step, Task};
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
 pub(crate) struct Runtime {
-    /// Where calls are recorded, if somebody wants to know.
+    /// The record of calls, if enabled.
     pub(crate) calls: Option<Calls>,
     pub(crate) config: Config,
     pub(crate) devices: Vec<Device>,
@@ -34,17 +34,17 @@ pub(crate) struct Runtime {
     pub(crate) captures: Captures,
 }
 
-/// Fixes the switches of this process instead of reading the environment: for Rust code that links the crate.
+/// Sets the settings of this process instead of reading the environment, for Rust code that links the crate.
 ///
 /// # Errors
-/// Gives the configuration back if a HIP function was called before, which has read the environment.
+/// Returns the configuration if a HIP function was called before, which has read the environment.
 pub fn configure(config: Config) -> Result<(), Config> {
     let mut config = Some(config);
     RUNTIME.get_or_init(|| Runtime::new(config.take().unwrap_or_default()));
     config.map_or(Ok(()), Err)
 }
 
-/// The instance, made at first use.
+/// The instance, created at first use.
 pub(crate) fn runtime() -> &'static Runtime {
     RUNTIME.get_or_init(|| Runtime::new(Config::from_env()))
 }
@@ -66,7 +66,7 @@ impl Runtime {
         }
     }
 
-    /// Refuses what the switches say the driver lacks.
+    /// Fails if the settings say that the driver lacks the feature.
     pub(crate) fn need(&self, feature: Feature) -> Result<(), Status> {
         if self.lacks(feature) { Err(Status::NotSupported) } else { Ok(()) }
     }
@@ -105,7 +105,7 @@ impl Runtime {
         Ok(handle)
     }
 
-    /// Runs `step` in the order of `stream`, or records it if the stream is capturing. `None`: recorded.
+    /// Runs `step` in the order of `stream`, or captures it if the stream is capturing (then returns `None`).
     pub(crate) fn enqueue(&self, stream: &Arc<Stream>, step: Step) -> Result<Option<Ticket>, Status> {
         let mut pins = Pins::new();
         step.pin(&self.memory, &mut pins)?;

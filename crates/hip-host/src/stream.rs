@@ -1,4 +1,4 @@
-//! Streams: work in submission order, run by the caller when the stream is idle and by a worker thread otherwise.
+//! Streams: work in submission order, run by the caller if the stream is idle and by a worker thread otherwise.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,14 +34,14 @@ pub(crate) struct Stream {
     pub(crate) role: Role,
     pub(crate) priority: i32,
     siblings: Arc<StreamSet>,
-    /// Present in `threads` mode: nothing runs on the calling thread, and everything late.
+    /// Present in `threads` mode: nothing runs on the calling thread, and everything is delayed.
     random: Option<Mutex<Random>>,
     /// Tasks are numbered from 1 in submission order and complete in that order.
     submitted: AtomicU64,
     completed: AtomicU64,
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// The capture this stream records into.
+    /// The capture this stream takes part in.
     pub(crate) capture: Mutex<Option<Arc<Capture>>>,
 }
 
@@ -59,7 +59,7 @@ struct Entry {
     task: Task,
 }
 
-/// A place in a stream's order that can be waited for.
+/// A position in a stream that can be waited for.
 #[derive(Clone)]
 pub(crate) struct Ticket {
     stream: Arc<Stream>,
@@ -86,12 +86,12 @@ impl Ticket {
     }
 }
 
-/// A task that has its place in the order; [`Submission::finish`] lets it run.
+/// A task with its position in the stream; [`Submission::finish`] lets it run.
 #[must_use = "an unfinished submission blocks its stream"]
 pub(crate) struct Submission {
     ticket: Ticket,
     inline: Option<Task>,
-    /// No worker thread could be had: the submitting thread does its work.
+    /// No worker thread could be started: the submitting thread does its work.
     as_worker: bool,
 }
 
@@ -100,7 +100,7 @@ impl Submission {
         self.ticket.clone()
     }
 
-    /// Runs the task here if the stream was idle; otherwise its worker does.
+    /// Runs the task here if the stream is idle; otherwise its worker does.
     pub(crate) fn finish(self) -> Ticket {
         let stream = &self.ticket.stream;
         let mut as_worker = self.as_worker;
@@ -146,10 +146,10 @@ impl Stream {
         stream
     }
 
-    /// Gives `task` its place: behind everything submitted to this stream, behind `after`, and, for blocking streams and
-    /// the legacy default stream, behind each other.
+    /// Gives `task` its position: after everything submitted to this stream, after `after`, and, for blocking streams
+    /// and the legacy default stream, after each other.
     pub(crate) fn submit(self: &Arc<Self>, mut after: Vec<Ticket>, task: Task) -> Submission {
-        // Held until the place is taken: two threads must not each miss the other's submission.
+        // Held until the position is taken: two threads must not miss each other's submission.
         let _order = match self.role {
             Role::NonBlocking => None,
             Role::Blocking => {
@@ -174,7 +174,7 @@ impl Stream {
             return Submission { ticket, inline: Some(task), as_worker: false };
         }
         queue.pending.push_back(Entry { after, task });
-        // Whoever runs a task now looks at the queue again afterwards.
+        // The thread that runs a task now checks the queue again afterwards.
         let as_worker = !queue.running && !self.ensure_worker(&mut queue);
         Submission { ticket, inline: None, as_worker }
     }
@@ -184,12 +184,12 @@ impl Stream {
         self.submit(Vec::new(), task).finish()
     }
 
-    /// The last place taken so far.
+    /// The last position taken so far.
     pub(crate) fn tail(self: &Arc<Self>) -> Ticket {
         Ticket { stream: Arc::clone(self), number: self.submitted.load(Ordering::Acquire) }
     }
 
-    /// The places that must be reached before the stream counts as idle.
+    /// The positions that must be reached before the stream counts as idle.
     pub(crate) fn tails(self: &Arc<Self>) -> Vec<Ticket> {
         match self.role {
             Role::Legacy => {
@@ -200,7 +200,7 @@ impl Stream {
         }
     }
 
-    /// Lets queued work finish and the worker end after it.
+    /// Lets queued work finish, then the worker ends.
     pub(crate) fn close(&self) {
         lock(&self.queue).closed = true;
         self.changed.notify_all();
@@ -268,14 +268,14 @@ impl Stream {
 #[derive(Default)]
 pub(crate) struct StreamSet {
     legacy: OnceLock<Weak<Stream>>,
-    /// All of them, also destroyed ones whose work has not finished. Locked while a place in the order is taken.
+    /// All of them, including destroyed ones whose work has not finished. Locked while a position is taken.
     streams: Mutex<Vec<Weak<Stream>>>,
 }
 
 impl StreamSet {
     fn add(&self, stream: &Arc<Stream>) {
         if stream.role == Role::Legacy {
-            // There is one per device, made with it.
+            // There is one per device, created with it.
             let _ = self.legacy.set(Arc::downgrade(stream));
         }
         let mut streams = lock(&self.streams);

@@ -1,4 +1,4 @@
-//! What HIP keeps per thread.
+//! Per-thread state.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ pub(crate) fn set_device(device: usize) {
     DEVICE.set(device);
 }
 
-/// Keeps a failure for `hipGetLastError`. As in HIP 7, success and "not ready" leave an earlier failure in place.
+/// Keeps an error for `hipGetLastError`. As in HIP 7, success and "not ready" do not replace an earlier error.
 pub(crate) fn note_status(code: i32) {
     if code != 0 && code != Status::NotReady.code() {
         LAST_ERROR.set(code);
@@ -40,7 +40,7 @@ pub(crate) fn take_last_error() -> i32 {
     LAST_ERROR.replace(0)
 }
 
-/// How strictly calls of this thread respect captures.
+/// The capture mode of this thread.
 pub(crate) fn capture_mode() -> Mode {
     CAPTURE_MODE.get()
 }
@@ -49,21 +49,21 @@ pub(crate) fn exchange_capture_mode(mode: Mode) -> Mode {
     CAPTURE_MODE.replace(mode)
 }
 
-/// Runs a caller's function, remembering that it must not wait for streams.
+/// Runs a caller's function and records that it must not wait for streams.
 pub(crate) fn as_host_function(body: impl FnOnce()) {
     let outer = IN_HOST_FUNCTION.replace(true);
     body();
     IN_HOST_FUNCTION.set(outer);
 }
 
-/// Fails inside a host function, where waiting would wait for itself.
+/// Fails inside a host function, where waiting would deadlock.
 pub(crate) fn may_block() -> Result<(), Status> {
     if IN_HOST_FUNCTION.get() { Err(Status::NotSupported) } else { Ok(()) }
 }
 
-/// The per-thread default stream of `device`, made by `create` at first use.
+/// The per-thread default stream of `device`, created by `create` at first use.
 pub(crate) fn default_stream(device: usize, create: impl FnOnce() -> Arc<Stream>) -> Result<Arc<Stream>, Status> {
-    // The table is gone while the thread ends; nothing can be ordered on such a stream any more.
+    // The table is gone while the thread ends; such a stream can no longer be used.
     DEFAULT_STREAMS
         .try_with(|streams| Arc::clone(streams.borrow_mut().entry(device).or_insert_with(create)))
         .map_err(|_| Status::InvalidHandle)

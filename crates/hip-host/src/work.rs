@@ -1,4 +1,4 @@
-//! What a stream can be asked to do, and doing it.
+//! The operations of a stream and how they run.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
@@ -25,7 +25,7 @@ pub(crate) enum Direction {
     HostToDevice,
     DeviceToHost,
     DeviceToDevice,
-    /// From what the pointers are.
+    /// Derived from the pointers.
     Default,
 }
 
@@ -44,7 +44,7 @@ impl TryFrom<c_int> for Direction {
     }
 }
 
-/// `rows` rows of `width` bytes, moved between two places.
+/// `rows` rows of `width` bytes to copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CopyRows {
     pub(crate) dst: usize,
@@ -56,7 +56,7 @@ pub(crate) struct CopyRows {
     pub(crate) direction: Direction,
 }
 
-/// `count` elements of `element` bytes (1, 2 or 4), all with the low bytes of `value`.
+/// `count` elements of `element` bytes (1, 2 or 4), all set to the low bytes of `value`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fill {
     pub(crate) dst: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Fill {
     pub(crate) count: usize,
 }
 
-/// Work that may be recorded and replayed: it names memory by address and is checked before every run.
+/// Work that can be captured and replayed: it refers to memory by address and is checked before every run.
 #[derive(Clone)]
 pub(crate) enum Step {
     Copy(CopyRows),
@@ -75,7 +75,7 @@ pub(crate) enum Step {
     Kernel(Arc<Launch>),
 }
 
-/// The allocations a step touches, kept alive until it has run.
+/// The allocations a step uses, kept alive until it has run.
 pub(crate) type Pins = Vec<Arc<Block>>;
 
 impl Step {
@@ -99,20 +99,20 @@ impl Step {
                 }
                 pin_range(memory, fill.dst, bytes, true, pins)
             }
-            // What kernels and functions touch is known to their callers alone.
+            // Only their callers know which memory kernels and functions access.
             Step::Host { .. } | Step::Kernel(_) => Ok(()),
             Step::Graph(graph) => graph.pin(memory, pins),
         }
     }
 
-    /// Runs the step; with `random`, graphs take any order that their edges allow.
+    /// Runs the step; with `random`, graphs run in a random order that respects their edges.
     ///
     /// # Safety
     /// [`Step::pin`] accepted the step, and its pins are alive. Memory the library does not know (the caller's own host
-    /// memory, and what a host function touches) must be valid, as the HIP functions demand of their callers.
+    /// memory, and what a host function accesses) must be valid, as the HIP functions require.
     pub(crate) unsafe fn run(&self, random: Option<&mut Random>) {
         match self {
-            // SAFETY: `pin` checked the known side; the caller of the HIP function answers for the rest.
+            // SAFETY: `pin` checked the known side; the caller of the HIP function is responsible for the rest.
             Step::Copy(copy) => unsafe { move_rows(copy) },
             // SAFETY: `pin` checked the whole range and its alignment.
             Step::Fill(fill) => unsafe { fill_elements(fill) },
@@ -120,7 +120,7 @@ impl Step {
                 // SAFETY: function and data came together from one `hipLaunchHostFunc` call, whose caller keeps them valid.
                 thread::as_host_function(|| unsafe { function(with_exposed_provenance_mut(*data)) });
             }
-            // SAFETY: the caller of `hipModuleLaunchKernel` answers for what the kernel touches.
+            // SAFETY: the caller of `hipModuleLaunchKernel` is responsible for what the kernel accesses.
             Step::Kernel(launch) => unsafe { launch.run() },
             Step::Graph(graph) => graph.each_in_order(random, &mut |step, random| {
                 // SAFETY: pinning a graph pins all of its steps.
@@ -132,9 +132,9 @@ impl Step {
 
 /// One entry of a stream's queue.
 pub(crate) enum Task {
-    /// Nothing but its place in the order.
+    /// Only a position in the stream.
     Marker,
-    /// A step with its memory.
+    /// A step with the memory it uses.
     Step(Step, Pins),
     /// An event is reached.
     Reached(Arc<OnceLock<Instant>>),
@@ -165,7 +165,7 @@ impl Task {
     }
 }
 
-/// Bytes from the first to the last one touched.
+/// Bytes from the first to the last one accessed.
 fn extent(pitch: usize, width: usize, rows: usize) -> Result<usize, Status> {
     let skipped = pitch.checked_mul(rows.saturating_sub(1)).ok_or(Status::InvalidValue)?;
     skipped.checked_add(width).ok_or(Status::InvalidValue)
@@ -192,7 +192,7 @@ unsafe fn move_rows(copy: &CopyRows) {
     for row in 0..copy.rows {
         let src = with_exposed_provenance::<u8>(copy.src + row * copy.src_pitch);
         let dst = with_exposed_provenance_mut::<u8>(copy.dst + row * copy.dst_pitch);
-        // SAFETY: promised by the caller; `copy` allows the two to overlap.
+        // SAFETY: guaranteed by the caller; `copy` allows the two to overlap.
         unsafe { std::ptr::copy(src, dst, copy.width) };
     }
 }
@@ -204,12 +204,13 @@ unsafe fn fill_elements(fill: &Fill) {
     /// `dst` is aligned and valid for `count` elements.
     unsafe fn fill_with<T: Copy>(dst: *mut T, value: T, count: usize) {
         for at in 0..count {
-            // SAFETY: promised by the caller. Written one by one: the memory may not be initialised, so it is no slice.
+            // SAFETY: guaranteed by the caller. Written one by one: the memory may not be initialised, so it is not a
+            // slice.
             unsafe { dst.add(at).write(value) };
         }
     }
     let dst = with_exposed_provenance_mut::<u8>(fill.dst);
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match fill.element {
             1 => dst.write_bytes(fill.value as u8, fill.count),

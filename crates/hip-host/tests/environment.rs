@@ -1,4 +1,4 @@
-//! What needs a process of its own: the environment at the first call, and the end with work pending.
+//! Tests that need their own process: the environment at the first call, and exiting with pending work.
 #![allow(clippy::expect_used, reason = "helpers of tests are tests")]
 
 use std::process::Command;
@@ -7,7 +7,7 @@ use hip_host::abi::*;
 
 const CHILD: &str = "HIP_HOST_TEST_CHILD";
 
-/// This binary again, running one test as the child.
+/// Runs this binary again as a child with one test.
 fn child(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a test binary"));
     command.args(["--exact", test, "--nocapture"]).env(CHILD, "1");

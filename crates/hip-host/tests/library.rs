@@ -29,7 +29,7 @@ const SYMBOLS: &[&str] = &[
     "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor hipModuleOccupancyMaxPotentialBlockSize",
 ];
 
-/// Cargo puts the shared library beside the test binary, under its own name for it.
+/// Cargo puts the shared library next to the test binary, with its own file name.
 fn library() -> Library {
     let name = format!("{}hip_host{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     let path: PathBuf = std::env::current_exe().expect("a test binary").with_file_name(name);

@@ -1,4 +1,4 @@
-//! Poison mode: missing writes and overruns show. One test, since damage is for the life of the process.
+//! Poison mode shows missing writes and overruns. One test only, because corruption lasts for the life of the process.
 #![allow(clippy::expect_used, reason = "helpers of tests are tests")]
 
 mod common;
@@ -24,7 +24,7 @@ fn fresh_memory_is_poisoned_and_an_overrun_fails_every_later_call() {
     let healthy = Buffer::new(16);
     // SAFETY: `made` gives a writable pointer.
     let overrun = made(|out| unsafe { hipMalloc(out, 100) });
-    // SAFETY: the byte behind the end is a guard byte of the same allocation; writing it is the error to be found.
+    // SAFETY: the byte after the end is a guard byte of the same allocation; writing it is the error to be detected.
     unsafe { overrun.cast::<u8>().add(100).write(1) };
     assert_eq!(hipFree(overrun), 719);
     assert_eq!(hipGetLastError(), 719);

@@ -37,7 +37,7 @@ fn rows_step((dst, dst_pitch, src, src_pitch, width, rows, kind): Rows) -> Resul
     Ok(Some(Step::Copy(CopyRows { dst, dst_pitch, src, src_pitch, width, rows, direction })))
 }
 
-/// A copy between devices, each end of which must lie on the device it is said to.
+/// A copy between devices; each end must be on the device that the caller names.
 fn peer_step(
     runtime: &Runtime,
     (dst, dst_device): (*mut c_void, c_int),
@@ -58,7 +58,7 @@ fn fill_step(dst: *mut c_void, value: u32, element: usize, count: usize) -> Opti
     (count != 0).then(|| Step::Fill(Fill { dst: dst.expose_provenance(), value, element, count }))
 }
 
-/// In the order of the legacy default stream; returns when done.
+/// Runs in the order of the legacy default stream; returns when done.
 fn wait(step: impl FnOnce(&Runtime) -> Result<Option<Step>, Status>) -> c_int {
     guard(|runtime| match step(runtime)? {
         Some(step) => runtime.run_and_wait(step),
@@ -66,7 +66,7 @@ fn wait(step: impl FnOnce(&Runtime) -> Result<Option<Step>, Status>) -> c_int {
     })
 }
 
-/// In the order of `stream`; may return before.
+/// Runs in the order of `stream`; may return earlier.
 fn enqueue(stream: *mut c_void, step: impl FnOnce(&Runtime) -> Result<Option<Step>, Status>) -> c_int {
     guard(|runtime| {
         let stream = runtime.stream(stream)?;

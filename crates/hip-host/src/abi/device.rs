@@ -60,13 +60,13 @@ pub unsafe extern "C" fn hipGetDevice(device: *mut c_int) -> c_int {
     guard_release(|_| unsafe { store(device, thread::device() as c_int) })
 }
 
-/// Accepted and without effect: waiting threads always sleep.
+/// Accepted but has no effect: waiting threads always sleep.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipSetDeviceFlags(_flags: c_uint) -> c_int {
     guard(|_| Ok(()))
 }
 
-/// A device's name, cut to `bytes` with its NUL.
+/// A device's name, truncated to `bytes` including its NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) -> c_int {
     guard(|runtime| {
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn hipDeviceGetName(name: *mut c_char, bytes: c_int, devic
         let room = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_sub(1)).ok_or(Status::InvalidValue)?;
         require(name)?;
         let kept = &text.as_bytes()[..text.len().min(room)];
-        // SAFETY: the caller promises `bytes` writable bytes, and `kept` with its NUL is no longer.
+        // SAFETY: the caller guarantees `bytes` writable bytes, and `kept` with its NUL is not longer.
         unsafe {
             name.cast::<u8>().copy_from_nonoverlapping(kept.as_ptr(), kept.len());
             name.add(kept.len()).write(0);
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn hipDeviceGetAttribute(value: *mut c_int, attribute: c_i
     })
 }
 
-/// All memory of a device.
+/// Total memory of a device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipDeviceTotalMem(bytes: *mut usize, device: c_int) -> c_int {
     guard(|runtime| {
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn hipDeviceGetUuid(uuid: *mut [u8; 16], device: c_int) ->
     })
 }
 
-/// Always fails: the host is no PCI device.
+/// Always fails: the host is not a PCI device.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipDeviceGetPCIBusId(_id: *mut c_char, _bytes: c_int, device: c_int) -> c_int {
     guard(|runtime| runtime.device(device).and(Err(Status::NotSupported)))
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn hipGetDeviceProperties(properties: *mut [u8; 792], devi
     })
 }
 
-/// Any two different devices can.
+/// True for any two different devices.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) -> c_int {
     guard(|runtime| {
@@ -199,7 +199,7 @@ pub extern "C" fn hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -> c_int
     })
 }
 
-/// Takes back [`hipDeviceEnablePeerAccess`].
+/// Undoes [`hipDeviceEnablePeerAccess`].
 #[unsafe(no_mangle)]
 pub extern "C" fn hipDeviceDisablePeerAccess(peer: c_int) -> c_int {
     guard(|runtime| runtime.current_device()?.disable_peer(runtime.device(peer)?.index))

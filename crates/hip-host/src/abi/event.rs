@@ -15,11 +15,11 @@ use crate::thread;
 /// Creates an event with timing on the current device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipEventCreate(event: *mut *mut c_void) -> c_int {
-    // SAFETY: the module's contract, which is the same there.
+    // SAFETY: the module's contract, which also applies to the called function.
     unsafe { hipEventCreateWithFlags(event, 0) }
 }
 
-/// Creates an event on the current device; flag 2 leaves out the time.
+/// Creates an event on the current device; flag 2 disables timing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipEventCreateWithFlags(event: *mut *mut c_void, flags: c_uint) -> c_int {
     guard(|runtime| {
@@ -52,10 +52,10 @@ pub extern "C" fn hipEventRecord(event: *mut c_void, stream: *mut c_void) -> c_i
     })
 }
 
-/// The place that the host may ask about or wait for; none if the event was never recorded.
+/// The place that the host may query or wait for; `None` if the event was never recorded.
 ///
-/// AMD's runtime looks at the capture state of the stream that the event was last recorded on, even when that was before
-/// the capture began: the question is refused, and the capture spoilt.
+/// AMD's runtime checks the capture state of the stream that the event was last recorded on, even if that was before
+/// the capture began: the call is refused, and the capture becomes invalid.
 fn reachable(runtime: &Runtime, event: *mut c_void) -> Result<Option<Ticket>, Status> {
     let ticket = runtime.events.get(event)?.ticket()?;
     if let Some(capture) = ticket.as_ref().and_then(|ticket| runtime.captures.of(ticket.stream())) {
@@ -88,7 +88,7 @@ pub extern "C" fn hipEventQuery(event: *mut c_void) -> c_int {
     })
 }
 
-/// Ends an event; waits for it that were submitted stay.
+/// Destroys an event; submitted waits for it stay in effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipEventDestroy(event: *mut c_void) -> c_int {
     guard_release(|runtime| runtime.events.remove(event).map(drop))

@@ -34,7 +34,8 @@ pub extern "C" fn hipStreamBeginCapture(stream: *mut c_void, mode: c_int) -> c_i
     })
 }
 
-/// Ends the recording that began in a stream. After a failure there is no graph (NULL), and the stream records no more.
+/// Ends the capture that began in a stream. After a failure there is no graph (NULL), and the stream no longer
+/// captures.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) -> c_int {
     guard(|runtime| {
@@ -48,7 +49,7 @@ pub unsafe extern "C" fn hipStreamEndCapture(stream: *mut c_void, graph: *mut *m
     })
 }
 
-/// Whether a stream records: 0 no, 1 yes, 2 yes but spoilt.
+/// Whether a stream captures: 0 no, 1 yes, 2 yes but the capture is invalid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipStreamIsCapturing(stream: *mut c_void, status: *mut c_int) -> c_int {
     guard(|runtime| {
@@ -61,7 +62,7 @@ pub unsafe extern "C" fn hipStreamIsCapturing(stream: *mut c_void, status: *mut 
     })
 }
 
-/// As [`hipStreamIsCapturing`], with a number that tells captures apart.
+/// Same as [`hipStreamIsCapturing`], with a unique id of the capture.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipStreamGetCaptureInfo(
     stream: *mut c_void,
@@ -69,12 +70,12 @@ pub unsafe extern "C" fn hipStreamGetCaptureInfo(
     id: *mut c_ulonglong,
 ) -> c_int {
     let no_graph = std::ptr::null_mut();
-    // SAFETY: the module's contract, which is the same there.
+    // SAFETY: the module's contract, which also applies to the called function.
     unsafe { hipStreamGetCaptureInfo_v2(stream, status, id, no_graph, std::ptr::null_mut(), std::ptr::null_mut()) }
 }
 
-/// As [`hipStreamGetCaptureInfo`]; the graph being recorded cannot be had before it is complete, so asking for it or for
-/// the dependencies of a recording stream gives 801.
+/// Same as [`hipStreamGetCaptureInfo`]. The graph of a capture is not available before the capture ends, so asking for
+/// it or for the dependencies of a capturing stream returns 801.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipStreamGetCaptureInfo_v2(
     stream: *mut c_void,
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn hipGraphCreate(graph: *mut *mut c_void, flags: c_uint) 
     })
 }
 
-/// Ends a graph; what was instantiated from it lives on.
+/// Destroys a graph; graphs instantiated from it stay valid.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipGraphDestroy(graph: *mut c_void) -> c_int {
     guard_release(|runtime| runtime.graphs.remove(graph).map(drop))
@@ -144,11 +145,12 @@ unsafe fn instantiate(runtime: &Runtime, exec: *mut *mut c_void, graph: *mut c_v
     let made = Exec::new(runtime.graphs.get(graph)?);
     let handle = fresh();
     runtime.execs.insert(handle, made);
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { store(exec, as_pointer(handle)) }
 }
 
-/// Makes a graph ready to launch. Nothing can go wrong with a single node, so `error_node` and `log` stay untouched.
+/// Makes a graph ready to launch. Instantiating never fails because of a node, so `error_node` and `log` stay
+/// untouched.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipGraphInstantiate(
     exec: *mut *mut c_void,
@@ -201,7 +203,7 @@ pub extern "C" fn hipGraphUpload(exec: *mut c_void, stream: *mut c_void) -> c_in
     })
 }
 
-/// Gives an instantiated graph the parameters of a graph with the same shape. The result is 0, or, with status 910,
+/// Gives an instantiated graph the parameters of a graph with the same structure. The result is 0, or, with status 910,
 /// 2 for another topology and 3 for a node of another type, which `error_node` then names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipGraphExecUpdate(
@@ -228,13 +230,13 @@ pub unsafe extern "C" fn hipGraphExecUpdate(
     })
 }
 
-/// Ends an instantiated graph; launches already submitted still run.
+/// Destroys an instantiated graph; launches already submitted still run.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipGraphExecDestroy(exec: *mut c_void) -> c_int {
     guard_release(|runtime| runtime.execs.remove(exec).map(drop))
 }
 
-/// Number of items with `items` NULL; else at most `*count` of them, the rest of the room filled with NULL.
+/// If `items` is NULL, stores the number of items; otherwise at most `*count` of them, and fills the rest with NULL.
 ///
 /// # Safety
 /// `count` is NULL or valid, and each of `lists` valid for `*count` pointers.
@@ -245,20 +247,20 @@ unsafe fn list<const N: usize>(
 ) -> Result<(), Status> {
     require(count)?;
     if lists.iter().all(|list| list.is_null()) {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         return unsafe { store(count, items.len()) };
     }
     lists.iter().try_for_each(|list| require(*list))?;
-    // SAFETY: not NULL, so readable by the caller's promise.
+    // SAFETY: not NULL, so readable as guaranteed by the caller.
     let room = unsafe { count.read() };
     for at in 0..room {
         for (column, list) in lists.iter().enumerate() {
             let handle = items.get(at).map_or(0, |item| item[column]);
-            // SAFETY: `at` is below the room that the caller promised.
+            // SAFETY: `at` is below the room that the caller guarantees.
             unsafe { list.add(at).write(as_pointer(handle)) };
         }
     }
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { store(count, room.min(items.len())) }
 }
 

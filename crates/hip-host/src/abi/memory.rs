@@ -1,4 +1,4 @@
-//! Allocation and questions about pointers.
+//! Allocation and pointer queries.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -20,9 +20,9 @@ pub struct PointerAttributes {
     pub memory_type: c_int,
     /// The device it was allocated on.
     pub device: c_int,
-    /// Where a device reaches it.
+    /// The address for devices.
     pub device_pointer: *mut c_void,
-    /// Where the host reaches it; NULL for device memory.
+    /// The address for the host; NULL for device memory.
     pub host_pointer: *mut c_void,
     /// Always 0.
     pub is_managed: c_int,
@@ -38,7 +38,7 @@ const HOST_FLAGS: c_uint = 0xF000_0007;
 /// Portable, mapped, I/O, read-only.
 const REGISTER_FLAGS: c_uint = 0xF;
 
-/// Allocates, and gives NULL for 0 bytes.
+/// Allocates memory; 0 bytes give NULL.
 ///
 /// # Safety
 /// `out` is NULL or writable.
@@ -56,7 +56,7 @@ unsafe fn allocate(
         0 => 0,
         _ => runtime.memory.allocate(kind, device.index, bytes, flags, charges(device)?)?,
     };
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { store(out, std::ptr::with_exposed_provenance_mut(address)) }
 }
 
@@ -71,7 +71,7 @@ fn release(runtime: &Runtime, pointer: *mut c_void, accept: fn(Kind) -> bool) ->
     for device in runtime.devices.iter().filter(|device| !block.kind.is_device() || device.index == block.device) {
         device.streams.synchronize();
     }
-    // With the last holder gone, the guard bytes are looked at.
+    // Dropping the last reference checks the guard bytes.
     drop(block);
     check_fault()
 }
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn hipMalloc(out: *mut *mut c_void, bytes: usize) -> c_int
     })
 }
 
-/// [`hipMalloc`]: all of the kinds of memory the flags tell apart are the same RAM.
+/// [`hipMalloc`]: all kinds of memory that the flags select are the same RAM.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipExtMallocWithFlags(out: *mut *mut c_void, bytes: usize, flags: c_uint) -> c_int {
     guard(|runtime| {
@@ -127,23 +127,23 @@ pub(super) unsafe fn allocate_from_pool(
     }
     require(out)?;
     if bytes == 0 {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         return unsafe { store(out, std::ptr::null_mut()) };
     }
     let device = &runtime.devices[stream.device];
     let charge = || Ok::<_, Status>(vec![device.budget.charge(bytes)?, device.pool.usage.charge(bytes)?]);
     let charges = charge().or_else(|status| {
-        // Memory freed earlier in this stream counts as free for what follows in it.
+        // Memory freed earlier in this stream counts as free for later work in it.
         thread::may_block().map_err(|_| status)?;
         stream.tail().wait();
         charge()
     })?;
     let address = runtime.memory.allocate(Kind::Pool, device.index, bytes, 0, charges)?;
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { store(out, std::ptr::with_exposed_provenance_mut(address)) }
 }
 
-/// Frees memory when `stream` gets there.
+/// Frees memory in stream order.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipFreeAsync(pointer: *mut c_void, stream: *mut c_void) -> c_int {
     guard_release(|runtime| {
@@ -161,7 +161,7 @@ pub extern "C" fn hipFreeAsync(pointer: *mut c_void, stream: *mut c_void) -> c_i
     })
 }
 
-/// Allocates host memory that every device can reach.
+/// Allocates host memory that every device can access.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipHostMalloc(out: *mut *mut c_void, bytes: usize, flags: c_uint) -> c_int {
     guard(|runtime| {
@@ -181,7 +181,7 @@ pub extern "C" fn hipHostFree(pointer: *mut c_void) -> c_int {
     guard_release(|runtime| release(runtime, pointer, |kind| kind == Kind::Pinned))
 }
 
-/// Where a device reaches host memory: at the same address.
+/// The device address of host memory: the same address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipHostGetDevicePointer(out: *mut *mut c_void, host: *mut c_void, flags: c_uint) -> c_int {
     guard(|runtime| {
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn hipHostGetDevicePointer(out: *mut *mut c_void, host: *m
     })
 }
 
-/// Makes the caller's own memory known.
+/// Registers the caller's own memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipHostRegister(host: *mut c_void, bytes: usize, flags: c_uint) -> c_int {
     guard(|runtime| {
@@ -207,7 +207,7 @@ pub extern "C" fn hipHostRegister(host: *mut c_void, bytes: usize, flags: c_uint
     })
 }
 
-/// Takes back [`hipHostRegister`].
+/// Undoes [`hipHostRegister`].
 #[unsafe(no_mangle)]
 pub extern "C" fn hipHostUnregister(host: *mut c_void) -> c_int {
     guard_release(|runtime| {
@@ -220,7 +220,7 @@ pub extern "C" fn hipHostUnregister(host: *mut c_void) -> c_int {
     })
 }
 
-/// What a pointer is. An unknown one gives status 1, as HIP does, with the type "unregistered".
+/// The attributes of a pointer. An unknown pointer gives status 1, like in HIP, with the type "unregistered".
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipPointerGetAttributes(out: *mut PointerAttributes, pointer: *const c_void) -> c_int {
     guard(|runtime| {
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn hipPointerGetAttributes(out: *mut PointerAttributes, po
     })
 }
 
-/// Start and size of the allocation a pointer lies in; either result may be NULL.
+/// Start and size of the allocation that contains a pointer; either result may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipMemGetAddressRange(
     base: *mut *mut c_void,

@@ -1,9 +1,9 @@
-//! The exported functions, named and shaped as in HIP's headers.
+//! The exported functions, with the names and signatures of HIP's headers.
 //!
 //! # Safety
-//! The contract of every function is HIP's: pointers to results are NULL (which gives status 1) or writable, ranges of
-//! the caller's own host memory are valid for the stated bytes until the work that uses them has run, and functions handed
-//! over may be called from any thread. Handles and device pointers need not be valid: they are looked up, never trusted.
+//! The contract of every function is HIP's: pointers to results are NULL (which gives status 1) or writable, the
+//! caller's own host memory is valid for the given bytes until the work that uses it has run, and callbacks may be
+//! called from any thread. Handles and device pointers need not be valid: they are looked up, never trusted.
 #![allow(non_snake_case, reason = "the names are HIP's")]
 #![allow(clippy::missing_safety_doc, reason = "one contract for all, in the module documentation")]
 
@@ -36,8 +36,8 @@ pub use stream::*;
 
 pub use crate::work::{HostFn, StreamCallback};
 
-/// Runs an exported function: a panic becomes 999, a failure is kept for `hipGetLastError`, and after damage was found
-/// nothing but 719 is returned.
+/// Runs an exported function: a panic becomes 999, a failure is kept for `hipGetLastError`, and once corruption was
+/// found every call returns 719.
 fn guard<F: FnOnce(&'static Runtime) -> Result<(), Status>>(body: F) -> c_int {
     guarded(|runtime| {
         note_call::<F>(runtime);
@@ -45,7 +45,7 @@ fn guard<F: FnOnce(&'static Runtime) -> Result<(), Status>>(body: F) -> c_int {
     })
 }
 
-/// [`guard`] for what must work after damage too, so that a caller can still clean up.
+/// [`guard`] for functions that must work even after corruption, so that a caller can still clean up.
 fn guard_release<F: FnOnce(&'static Runtime) -> Result<(), Status>>(body: F) -> c_int {
     guarded(|runtime| {
         note_call::<F>(runtime);
@@ -60,7 +60,7 @@ fn note_call<F>(runtime: &Runtime) {
 }
 
 fn guarded(body: impl FnOnce(&'static Runtime) -> Result<(), Status>) -> c_int {
-    // The state behind `runtime` is only changed inside its own short critical sections, so a panic leaves it whole.
+    // The state behind `runtime` only changes inside its own short critical sections, so a panic leaves it consistent.
     let outcome = catch_unwind(AssertUnwindSafe(|| body(runtime()))).unwrap_or(Err(Status::Unknown));
     let code = outcome.map_or_else(Status::code, |()| 0);
     thread::note_status(code);
@@ -75,12 +75,13 @@ unsafe fn store<T>(out: *mut T, value: T) -> Result<(), Status> {
     if out.is_null() {
         return Err(Status::InvalidValue);
     }
-    // SAFETY: not NULL, so valid for writing by the caller's promise; HIP asks no alignment of byte buffers.
+    // SAFETY: not NULL, so the caller guarantees that it can be written; HIP does not require alignment of byte
+    // buffers.
     unsafe { out.write_unaligned(value) };
     Ok(())
 }
 
-/// Fails early, before anything is made that could not be handed over.
+/// Checks an out-pointer early, before anything is created that could not be returned.
 fn require<T>(out: *mut T) -> Result<(), Status> {
     if out.is_null() { Err(Status::InvalidValue) } else { Ok(()) }
 }

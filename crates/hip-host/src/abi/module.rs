@@ -9,13 +9,13 @@ use crate::errors::Status;
 use crate::handles::{as_pointer, fresh, lock};
 use crate::work::Step;
 
-/// Code comes from memory only.
+/// Not supported: code is loaded from memory only.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipModuleLoad(_module: *mut *mut c_void, _path: *const c_char) -> c_int {
     guard(|_| Err(Status::NotSupported))
 }
 
-/// Loads a shared library of this machine. 200 for what is not a code object at all, 801 for code of other machines.
+/// Loads a shared library of this machine. 200 if it is not a code object, 801 for code of other machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipModuleLoadData(module: *mut *mut c_void, image: *const c_void) -> c_int {
     guard(|runtime| {
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn hipModuleLoadData(module: *mut *mut c_void, image: *con
     })
 }
 
-/// As [`hipModuleLoadData`].
+/// Same as [`hipModuleLoadData`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipModuleLoadDataEx(
     module: *mut *mut c_void,
@@ -39,11 +39,11 @@ pub unsafe extern "C" fn hipModuleLoadDataEx(
     _options: *mut c_int,
     _values: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the module's contract, which is the same there.
+    // SAFETY: the module's contract, which also applies to the called function.
     unsafe { hipModuleLoadData(module, image) }
 }
 
-/// Ends a module and its functions; launches already submitted still run.
+/// Unloads a module and its functions; launches already submitted still run.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipModuleUnload(module: *mut c_void) -> c_int {
     guard_release(|runtime| {
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn hipModuleGetFunction(
     })
 }
 
-/// Host code objects have no variables to share.
+/// Not supported: host code objects have no global variables.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipModuleGetGlobal(
     _address: *mut *mut c_void,
@@ -120,14 +120,14 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
         }
         require(parameters)?;
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        // SAFETY: not NULL, so it leads to the address of the kernel's one parameter by HIP's contract.
+        // SAFETY: not NULL, so by HIP's contract it points to the address of the kernel's one parameter.
         let launch = unsafe { function.launch(grid, block, shared_bytes, parameters.read().cast()) }?;
         runtime.enqueue(&stream, Step::Kernel(Arc::new(launch)))?;
         Ok(())
     })
 }
 
-/// What a GPU's compiler might have made of a small kernel: nothing spilled, every block fits.
+/// Plausible values for a small kernel: nothing spilled, every block fits.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipFuncGetAttribute(value: *mut c_int, attribute: c_int, function: *mut c_void) -> c_int {
     const REGISTERS: u32 = 32;
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn hipFuncGetAttribute(value: *mut c_int, attribute: c_int
     })
 }
 
-/// A compute unit holds 1024 threads and 64 KiB of LDS here.
+/// A compute unit has 1024 threads and 64 KiB of LDS here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
     blocks: *mut c_int,

@@ -1,4 +1,4 @@
-//! Memory pools: one per device, which keeps nothing back.
+//! Memory pools: one per device, which caches nothing.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
@@ -11,14 +11,15 @@ use crate::errors::Status;
 use crate::handles::as_pointer;
 use crate::runtime::Runtime;
 
-/// The pool behind a handle, where there are pools. An unknown one is an invalid value, since pools are no resources with an end.
+/// The pool behind a handle, if there are pools. An unknown handle is an invalid value, because pools are never
+/// destroyed.
 fn pool(runtime: &Runtime, handle: *mut c_void) -> Result<(usize, &Pool), Status> {
     runtime.need(Feature::Pools)?;
     let owner = runtime.devices.iter().find(|device| device.pool.handle == handle.addr());
     owner.map(|device| (device.index, &device.pool)).ok_or(Status::InvalidValue)
 }
 
-/// The pool a device has from the start.
+/// The default pool of a device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipDeviceGetDefaultMemPool(out: *mut *mut c_void, device: c_int) -> c_int {
     guard(|runtime| {
@@ -29,10 +30,10 @@ pub unsafe extern "C" fn hipDeviceGetDefaultMemPool(out: *mut *mut c_void, devic
     })
 }
 
-/// The pool `hipMallocAsync` takes from: always the default one.
+/// The pool that `hipMallocAsync` allocates from: always the default one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipDeviceGetMemPool(out: *mut *mut c_void, device: c_int) -> c_int {
-    // SAFETY: the module's contract, which is the same there.
+    // SAFETY: the module's contract, which also applies to the called function.
     unsafe { hipDeviceGetDefaultMemPool(out, device) }
 }
 
@@ -100,7 +101,7 @@ pub unsafe extern "C" fn hipMemPoolSetAttribute(handle: *mut c_void, attribute: 
     })
 }
 
-/// Reads an attribute: those that can be set, and 5 to 8, bytes reserved now and at most, used now and at most.
+/// Reads an attribute: those that can be set, and 5 to 8: reserved bytes and their peak, used bytes and their peak.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipMemPoolGetAttribute(handle: *mut c_void, attribute: c_int, value: *mut c_void) -> c_int {
     guard(|runtime| {
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn hipMemPoolGetAttribute(handle: *mut c_void, attribute: 
     })
 }
 
-/// Nothing is kept back, so nothing can be given back.
+/// Nothing is cached, so there is nothing to trim.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipMemPoolTrimTo(handle: *mut c_void, _bytes_to_keep: usize) -> c_int {
     guard(|runtime| pool(runtime, handle).map(drop))

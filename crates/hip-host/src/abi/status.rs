@@ -11,19 +11,19 @@ pub extern "C" fn hipGetErrorName(status: c_int) -> *const c_char {
     errors::name(status)
 }
 
-/// A status in words.
+/// The description of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipGetErrorString(status: c_int) -> *const c_char {
     errors::text(status)
 }
 
-/// The calling thread's last failure, which is forgotten by this call.
+/// The calling thread's last error, which this call resets.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipGetLastError() -> c_int {
     thread::take_last_error()
 }
 
-/// The calling thread's last failure.
+/// The calling thread's last error.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipPeekAtLastError() -> c_int {
     thread::peek_last_error()

@@ -27,7 +27,7 @@ unsafe fn create(runtime: &Runtime, out: *mut *mut c_void, flags: c_uint, priori
         _ => return Err(Status::InvalidValue),
     };
     let handle = runtime.create_stream(role, priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY))?;
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { store(out, as_pointer(handle)) }
 }
 
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn hipStreamCreateWithFlags(stream: *mut *mut c_void, flag
     guard(|runtime| unsafe { create(runtime, stream, flags, 0) })
 }
 
-/// As [`hipStreamCreateWithFlags`]; the priority is remembered, clamped to the range, and has no effect.
+/// Same as [`hipStreamCreateWithFlags`]; the priority is clamped to the range and stored, but has no effect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipStreamCreateWithPriority(
     stream: *mut *mut c_void,
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn hipDeviceGetStreamPriorityRange(least: *mut c_int, grea
     })
 }
 
-/// Ends a stream; work already submitted still runs.
+/// Destroys a stream; work already submitted still runs.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipStreamDestroy(stream: *mut c_void) -> c_int {
     guard_release(|runtime| {
@@ -81,7 +81,7 @@ pub extern "C" fn hipStreamDestroy(stream: *mut c_void) -> c_int {
     })
 }
 
-/// The stream and its unfinished places, refused while it captures.
+/// The stream's unfinished work; refused while it captures.
 fn tails(runtime: &Runtime, stream: *mut c_void) -> Result<Vec<Ticket>, Status> {
     let stream = runtime.stream(stream)?;
     if let Some(capture) = runtime.captures.of(&stream) {
@@ -97,7 +97,7 @@ pub extern "C" fn hipStreamSynchronize(stream: *mut c_void) -> c_int {
     guard(|runtime| {
         thread::may_block()?;
         tails(runtime, stream)?.iter().for_each(Ticket::wait);
-        // What that work found.
+        // Report what that work found.
         crate::errors::check_fault()
     })
 }
@@ -111,7 +111,7 @@ pub extern "C" fn hipStreamQuery(stream: *mut c_void) -> c_int {
     })
 }
 
-/// Lets later work of a stream wait for an event.
+/// Makes later work of a stream wait for an event.
 #[unsafe(no_mangle)]
 pub extern "C" fn hipStreamWaitEvent(stream: *mut c_void, event: *mut c_void, flags: c_uint) -> c_int {
     guard(|runtime| {
@@ -142,7 +142,7 @@ pub extern "C" fn hipStreamWaitEvent(stream: *mut c_void, event: *mut c_void, fl
 unsafe fn answer<T>(stream: *mut c_void, out: *mut T, value: impl FnOnce(&Arc<Stream>) -> T) -> c_int {
     guard(|runtime| {
         let stream = runtime.stream(stream)?;
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { store(out, value(&stream)) }
     })
 }

@@ -1,4 +1,4 @@
-//! Small owners over the exported functions, so that the tests read as what they test.
+//! Small owning wrappers around the exported functions, to keep the tests readable.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod program;
@@ -16,7 +16,7 @@ pub const D2D: c_int = 3;
 pub const DEFAULT: c_int = 4;
 pub const NULL_STREAM: *mut c_void = null_mut();
 
-/// Sets the process up and keeps its tests apart: captures and device-wide waits are felt by other threads, and
+/// Sets up the process and runs its tests one at a time: captures and device-wide waits affect other threads, and
 /// `cargo test` runs the tests of one binary in one process.
 pub fn start(config: &Config) -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -137,7 +137,7 @@ impl Stream {
         Graph(made(|out| unsafe { hipStreamEndCapture(self.0, out) }))
     }
 
-    /// Ends a capture that yields no graph, and says why.
+    /// Ends a capture that yields no graph, and returns the status.
     #[track_caller]
     pub fn failed_capture(&self) -> c_int {
         let mut graph = null_mut();
@@ -184,7 +184,7 @@ pub struct Graph(pub *mut c_void);
 impl Graph {
     pub fn nodes(&self) -> Vec<*mut c_void> {
         let mut count = 0;
-        // SAFETY: the count is writable, and asked for alone.
+        // SAFETY: the count is writable, and the only result requested.
         ok(unsafe { hipGraphGetNodes(self.0, null_mut(), &mut count) });
         let mut nodes = vec![null_mut(); count];
         // SAFETY: there is room for `count` nodes.
@@ -195,7 +195,7 @@ impl Graph {
     /// The edges as pairs of indices into [`Graph::nodes`].
     pub fn edges(&self) -> Vec<(usize, usize)> {
         let mut count = 0;
-        // SAFETY: the count is writable, and asked for alone.
+        // SAFETY: the count is writable, and the only result requested.
         ok(unsafe { hipGraphGetEdges(self.0, null_mut(), null_mut(), &mut count) });
         let (mut from, mut to) = (vec![null_mut(); count], vec![null_mut(); count]);
         // SAFETY: there is room for `count` edges.
@@ -235,7 +235,7 @@ impl Drop for Exec {
     }
 }
 
-/// Keeps a stream busy from the moment it is made until it is opened.
+/// Keeps a stream busy from its creation until it is opened.
 pub struct Gate {
     open: std::sync::mpsc::Sender<()>,
     blocker: std::thread::JoinHandle<()>,
@@ -255,7 +255,7 @@ unsafe extern "C" fn pass_gate(data: *mut c_void) {
 }
 
 impl Gate {
-    /// Blocks `stream`. The host function runs on a thread of its own, since an idle stream runs it on the caller's.
+    /// Blocks `stream`. The host function runs on a separate thread, because an idle stream runs it on the caller's.
     pub fn close(stream: &Stream) -> Gate {
         let (entered, has_entered) = std::sync::mpsc::channel();
         let (open, opened) = std::sync::mpsc::channel();

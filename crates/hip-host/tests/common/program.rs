@@ -1,4 +1,4 @@
-//! Random programs of stream operations, their plain sequential meaning, and their run through the library.
+//! Random programs of stream operations, their sequential model, and their run through the library.
 
 use std::ffi::c_void;
 
@@ -61,7 +61,7 @@ impl Op {
         }
     }
 
-    /// What it means, on a plain vector.
+    /// Applies the line to the model.
     pub fn apply(&self, state: &mut State) {
         let range = |cell: usize| cell * CELL_BYTES..(cell + 1) * CELL_BYTES;
         match *self {
@@ -128,7 +128,7 @@ impl Lanes {
         self.0[lane].as_ref().expect("lane 0 is the default stream")
     }
 
-    /// Makes later work of `then` wait for earlier work of `first`, where the library does not order the two by itself.
+    /// Makes later work of `then` wait for earlier work of `first`, unless the library orders the two by itself.
     pub fn order(&self, first: usize, then: usize) {
         let by_itself = first == then || (first == 0 && then <= 2) || (then == 0 && first <= 2);
         if !by_itself {
@@ -139,7 +139,7 @@ impl Lanes {
     }
 }
 
-/// Submits a program with exactly the waits that make it mean what it says line by line.
+/// Submits a program with exactly the waits that make it equivalent to running it line by line.
 pub fn submit(program: &[Line], memory: &Buffer, lanes: &Lanes) {
     let mut last: [Option<usize>; CELLS] = [None; CELLS];
     for Line { stream, op } in program {
@@ -157,7 +157,7 @@ pub fn run_sequentially(program: &[Line], state: &mut State) {
     program.iter().for_each(|line| line.op.apply(state));
 }
 
-/// Runs a program and compares with its sequential meaning.
+/// Runs a program and compares the result with the sequential model.
 pub fn check_against_model(program: &[Line]) -> Result<(), TestCaseError> {
     let memory = Buffer::of(&initial());
     let lanes = Lanes::new();

@@ -1,4 +1,4 @@
-//! Captured graphs: shape, replay, update.
+//! Captured graphs: structure, replay, update.
 
 use std::ptr::null_mut;
 

@@ -1,4 +1,4 @@
-//! Copies and fills: what is moved, and what is refused.
+//! Copies and fills: what is copied, and what is refused.
 
 use std::ffi::c_void;
 
@@ -97,7 +97,7 @@ fn fills_take_elements_of_one_two_and_four_bytes() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A copy is done in full or refused in full, and refused exactly when it leaves an allocation.
+    /// A copy is done completely or refused completely, and refused exactly if it exceeds an allocation.
     #[test]
     fn copies_stay_inside_their_allocations(size in 1usize..64, at in 0usize..80, bytes in prop_oneof![1usize..80, Just(usize::MAX)]) {
         let _guard = start();

@@ -21,7 +21,7 @@ void add(const struct HostLaunch* launch) {
 }
 ";
 
-/// The library above, or `None` with a line that says why.
+/// The library above, or `None` after printing why.
 static IMAGE: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
     let folder = tempfile::tempdir().expect("a folder");
     let (source, library) = (folder.path().join("add.c"), folder.path().join("add.so"));
@@ -120,7 +120,7 @@ fn a_captured_kernel_runs_at_each_launch_and_takes_new_arguments() {
     let moved = capture(&buffers[1]);
     // SAFETY: both results are writable.
     ok(unsafe { hipGraphExecUpdate(exec.0, moved.0, &mut node, &mut result) });
-    // The recording holds the code.
+    // The graph keeps the code loaded.
     drop(module);
     exec.launch(&stream);
     stream.sync();

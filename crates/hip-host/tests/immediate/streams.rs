@@ -9,7 +9,7 @@ use hip_host::abi::*;
 use crate::common::{Buffer, Event, Gate, NULL_STREAM, Stream, made, ok};
 use crate::start;
 
-/// Who called a host function, in order.
+/// The calls of a host function, in order.
 static CALLS: Mutex<Vec<(usize, ThreadId)>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn note_call(data: *mut c_void) {
@@ -147,7 +147,7 @@ unsafe extern "C" fn try_to_wait(data: *mut c_void) {
         hipDeviceSynchronize(),
         hipStreamSynchronize(NULL_STREAM),
         hipFree(std::ptr::without_provenance_mut(0x100)),
-        // SAFETY: no bytes of these are touched, since the call is refused.
+        // SAFETY: the call is refused, so none of these bytes are accessed.
         unsafe { hipMemcpy(data, data, 4, 0) },
     ];
 }

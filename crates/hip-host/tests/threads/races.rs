@@ -1,4 +1,4 @@
-//! Missing synchronisation is found, and adding it mends it.
+//! Missing synchronisation is detected, and adding it fixes the problem.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use crate::start;
 
 const ROUNDS: usize = 64;
 
-/// How long something that must come may take; a test that waits so long fails.
+/// The time limit for something that must happen; a test that waits this long fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Rounds in which the consumer did not see what the producer wrote.
@@ -144,10 +144,10 @@ unsafe extern "C" fn count_up(data: *mut c_void) {
 
 #[test]
 fn launches_of_one_instance_do_not_overlap() {
-    /// Launches inside now, and how often another one was inside too.
+    /// Launches running now, and how often two ran at once.
     static INSIDE: AtomicUsize = AtomicUsize::new(0);
     static OVERLAPS: AtomicUsize = AtomicUsize::new(0);
-    /// Whether a launch stays until another one has come, and not a moment alone.
+    /// Whether a launch waits for another one instead of a fixed time.
     static STAYS: AtomicBool = AtomicBool::new(false);
 
     unsafe extern "C" fn stay_a_moment(_: *mut c_void) {
@@ -220,7 +220,7 @@ fn workers_start_with_work_and_end_without() {
     assert!(workers() >= 8);
     gates.into_iter().for_each(Gate::open);
     ok(hipDeviceSynchronize());
-    // Waits for the state, not for a moment: if the workers stay, the runner's time limit ends the test.
+    // Waits for the state, not for a fixed time: if the workers stay, the test runner's time limit ends the test.
     while workers() > 0 {
         std::thread::sleep(Duration::from_millis(20));
     }
