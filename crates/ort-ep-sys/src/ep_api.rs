@@ -1,4 +1,4 @@
-//! What only execution providers call.
+//! Functions that only execution providers call.
 use core::ffi::{c_char, c_int, c_void};
 
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 
 functions! {
-    /// What only execution providers call.
+    /// Functions that only execution providers call.
     EpApi
     always {
         0 CreateEpDevice(

@@ -3,18 +3,19 @@
 //! Two kinds of tables live here, and both are gated by version:
 //!
 //! * **Tables the runtime owns** ([`Api`], [`EpApi`], [`ModelEditorApi`]): each function knows the API version it
-//!   appeared in. Functions of version 24 and older are plain methods, since [`Api::negotiate`] refuses older
-//!   runtimes. Newer ones are methods that return `Some(function)` only if the negotiated version has them: a slot
-//!   past the end of an older table holds unrelated data, so it can't be reached at all.
+//!   appeared in. Functions of version 24 and older are plain methods, because [`Api::negotiate`] refuses older
+//!   runtimes. Newer ones are methods that return `Some(function)` only if the negotiated version has them: a slot past
+//!   the end of an older table holds unrelated data, so it can't be reached at all.
 //! * **Tables a plugin fills** ([`OrtEpFactory`], [`OrtEp`], [`OrtAllocator`], …): `#[repr(C)]` structs of
-//!   `Option<fn>`, allocated in full size. To read one that somebody else filled, use the associated functions of the
-//!   same names (`OrtEp::Sync(pointer)`): they look at the writer's version stamp before they touch the slot.
+//!   `Option<fn>`, always allocated in full size. To read a table that another library filled, use the associated
+//!   functions of the same names (`OrtEp::Sync(pointer)`): they check the writer's version stamp before they read the
+//!   slot.
 //!
 //! Enums are 32-bit integers with named constants, because runtimes add values. Nothing here links ONNX Runtime: the
-//! runtime hands its [`OrtApiBase`] to the plugin.
+//! runtime passes its [`OrtApiBase`] to the plugin.
 //!
-//! Field order and signatures follow the public headers of ONNX Runtime 1.22 to 1.30; what 1.31 added was read off its
-//! binary and exercised. `tests/layout.rs` compares every position with the independent `ort-sys` crate.
+//! Field order and signatures follow the public headers of ONNX Runtime 1.22 to 1.30; what 1.31 added was determined
+//! from its binary and tested. `tests/layout.rs` compares every position with the independent `ort-sys` crate.
 #![allow(non_snake_case, non_camel_case_types, missing_docs, clippy::missing_safety_doc, clippy::too_many_arguments)]
 
 #[macro_use]

@@ -1,7 +1,7 @@
-//! The two table shapes of the API.
+//! The two kinds of tables of the API.
 
 /// A table the runtime owns. Slots of the `always` block exist in every supported runtime; those of a `since` block are
-/// handed out only when the negotiated version has them.
+/// available only if the negotiated version has them.
 macro_rules! functions {
     (
         $(#[$doc:meta])*
@@ -53,7 +53,7 @@ macro_rules! functions {
                 #[inline]
                 pub unsafe fn $name(&self $(, $arg: $ty)*) $(-> $ret)? {
                     // SAFETY: `from_raw`'s caller vouches for the table, and this slot is in every supported version;
-                    // the arguments are the caller's promise.
+                    // the caller guarantees the arguments.
                     unsafe {
                         let slot = self.table.as_ptr().add($index).read();
                         let function: unsafe extern "system" fn($($ty),*) $(-> $ret)? = core::mem::transmute(slot);
@@ -93,7 +93,7 @@ macro_rules! vtable {
         $(#[$doc])*
         #[repr(C)]
         pub struct $table {
-            /// The API version this struct was filled for: slots that appeared later are not looked at.
+            /// The API version this struct was filled for: slots that appeared later are not read.
             pub $stamp: u32,
             $(pub $extra: u32,)?
             $(pub $name: Option<unsafe extern "system" fn($($arg: $ty),*) $(-> $ret)?>,)*
@@ -109,7 +109,7 @@ macro_rules! vtable {
                 /// The slot, if the table's writer knew it.
                 ///
                 /// # Safety
-                /// `this` points to a table of this kind whose memory reaches as far as its version stamp says.
+                /// `this` points to a table of this kind whose memory extends as far as its version stamp says.
                 #[inline]
                 pub unsafe fn $name(this: *const Self) -> Option<unsafe extern "system" fn($($arg: $ty),*) $(-> $ret)?> {
                     // SAFETY: the stamp is in every version of the table; the slot is read only if the stamp covers it.

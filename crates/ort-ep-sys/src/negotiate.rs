@@ -1,4 +1,4 @@
-//! How a plugin opens the runtime's tables: one version that both sides know.
+//! Opens the runtime's tables at a version that both sides support.
 use core::ffi::{CStr, c_char, c_void};
 
 use crate::{Api, EpApi, ModelEditorApi};
@@ -8,7 +8,7 @@ pub const MIN_API_VERSION: u32 = 24;
 /// The newest API version known here: ONNX Runtime 1.31.
 pub const MAX_API_VERSION: u32 = 31;
 
-/// The entry the runtime hands to a plugin.
+/// The entry point the runtime passes to a plugin.
 #[repr(C)]
 pub struct OrtApiBase {
     pub GetApi: Option<unsafe extern "system" fn(version: u32) -> *const c_void>,
@@ -18,25 +18,25 @@ pub struct OrtApiBase {
 /// Why no usable API version was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NegotiationError {
-    /// The entry or one of its two functions is null.
+    /// The entry point or one of its two functions is null.
     NoEntry,
-    /// The runtime is older than [`MIN_API_VERSION`]; holds its version text.
+    /// The runtime is older than [`MIN_API_VERSION`]; holds its version string.
     TooOld(String),
-    /// The runtime names a supported version but gives no table for it.
+    /// The runtime reports a supported version but has no table for it.
     NoTable(String),
 }
 
 impl core::fmt::Display for NegotiationError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::NoEntry => write!(f, "the runtime handed over no API entry"),
+            Self::NoEntry => write!(f, "the runtime passed no API entry point"),
             Self::TooOld(found) => write!(
                 f,
                 "ONNX Runtime {found} is too old, this plugin needs 1.{MIN_API_VERSION} or newer\n  help: pip install -U onnxruntime"
             ),
             Self::NoTable(found) => write!(
                 f,
-                "ONNX Runtime {found} gives no table for any API version from {MIN_API_VERSION} to {MAX_API_VERSION}"
+                "ONNX Runtime {found} has no table for any API version from {MIN_API_VERSION} to {MAX_API_VERSION}"
             ),
         }
     }
@@ -45,13 +45,13 @@ impl core::fmt::Display for NegotiationError {
 impl core::error::Error for NegotiationError {}
 
 impl Api {
-    /// Finds the newest API version that both sides know.
+    /// Finds the newest API version that both sides support.
     ///
-    /// The runtime prints an error for every version it lacks, so its version text is read first and no version above
-    /// it is asked for; only a text that can't be read makes us probe downwards.
+    /// The runtime prints an error for every version it lacks, so its version string is read first and no newer version
+    /// is requested; only an unreadable version string makes us probe downwards.
     ///
     /// # Safety
-    /// `base` is null or the runtime's own entry, which stays valid for as long as the runtime is loaded.
+    /// `base` is null or the runtime's own entry point, which stays valid as long as the runtime is loaded.
     pub unsafe fn negotiate(base: *const OrtApiBase) -> Result<Self, NegotiationError> {
         // SAFETY: the caller vouches for `base`.
         let base = unsafe { base.as_ref() }.ok_or(NegotiationError::NoEntry)?;
@@ -72,7 +72,7 @@ impl Api {
             None => MAX_API_VERSION,
         };
         for version in (MIN_API_VERSION..=newest).rev() {
-            // SAFETY: any number may be asked for; the answer is a static table with the slots of `version`, or null.
+            // SAFETY: any version may be requested; the result is a static table with the slots of `version`, or null.
             if let Some(api) = unsafe { Self::from_raw(get_api(version), version) } {
                 return Ok(api);
             }
@@ -80,10 +80,10 @@ impl Api {
         Err(NegotiationError::NoTable(text))
     }
 
-    /// Any table of the runtime, only to make a status with when [`negotiate`](Self::negotiate) failed.
+    /// Any table of the runtime, only to create a status after [`negotiate`](Self::negotiate) failed.
     ///
     /// # Safety
-    /// As for [`negotiate`](Self::negotiate). Nothing but `CreateStatus` may be called on the result.
+    /// Same as for [`negotiate`](Self::negotiate). Only `CreateStatus` may be called on the result.
     pub unsafe fn for_error_status(base: *const OrtApiBase) -> Option<Self> {
         // SAFETY: the caller vouches for `base`; version 1 has existed since the first release, and `CreateStatus` is
         // its first slot.
@@ -103,7 +103,7 @@ impl Api {
     }
 }
 
-/// The API version behind a release text: `1.24.6` and `1.30.0-dev` give 24 and 30.
+/// The API version of a release string: `1.24.6` and `1.30.0-dev` give 24 and 30.
 fn minor_version(text: &str) -> Option<u32> {
     let mut parts = text.trim().split('.');
     let major: u32 = parts.next()?.parse().ok()?;

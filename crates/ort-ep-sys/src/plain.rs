@@ -1,4 +1,4 @@
-//! Plain data structs and function types that cross the border.
+//! Plain data structs and function types of the C API.
 use core::ffi::{c_char, c_int, c_void};
 
 use crate::{OrtAllocator, OrtKernelImpl, types::*};
@@ -31,7 +31,7 @@ pub type OrtWriteNamedBufferFunc = Option<
 #[repr(C)]
 pub struct OrtNodeFusionOptions {
     pub ort_version_supported: u32,
-    /// Constant initializers leave the fused node's inputs; the plugin copies them while it compiles.
+    /// Constant initializers are not inputs of the fused node; the plugin copies them while it compiles.
     pub drop_constant_initializers: bool,
 }
 
@@ -84,7 +84,7 @@ pub struct OrtGraphicsInteropConfig {
     pub additional_options: *const OrtKeyValuePairs,
 }
 
-/// A budget or an amount left, in the unit `kind` names.
+/// A budget or a remaining amount, in the unit of `kind`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct OrtResourceCount {

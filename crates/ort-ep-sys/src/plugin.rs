@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_int, c_void};
 use crate::{plain::*, types::*};
 
 vtable! {
-    /// Finds devices and makes execution providers; one per library.
+    /// Finds devices and creates execution providers; one per library.
     OrtEpFactory (ort_version_supported) = 21 words {
         1 22 GetName(this: *const Self) -> *const c_char;
         2 22 GetVendor(this: *const Self) -> *const c_char;
@@ -166,7 +166,7 @@ vtable! {
 }
 
 vtable! {
-    /// Device-side help for the runtime's Loop kernel.
+    /// Device-side helper for the runtime's Loop kernel.
     OrtLoopKernelHelper (ort_version_supported) = 3 words {
         1 24 Release(this: *mut Self);
         2 24 ConcatOutput(
@@ -177,7 +177,7 @@ vtable! {
 }
 
 vtable! {
-    /// Device-side help for the runtime's Scan kernel.
+    /// Device-side helper for the runtime's Scan kernel.
     OrtScanKernelHelper (ort_version_supported) = 3 words {
         1 24 Release(this: *mut Self);
         2 24 Transpose(
@@ -227,7 +227,7 @@ vtable! {
 }
 
 vtable! {
-    /// Hands out memory.
+    /// Allocates memory.
     OrtAllocator (version) = 8 words {
         1 22 Alloc(this: *mut Self, size: usize) -> *mut c_void;
         2 22 Free(this: *mut Self, p: *mut c_void);

@@ -1,4 +1,4 @@
-//! Every position bound here against the `ort-sys` crate, which was written by other people from the same headers.
+//! Compares every position bound here with the `ort-sys` crate, which others wrote from the same headers.
 use ort_ep_sys::{Api, EpApi, MAX_API_VERSION, MIN_API_VERSION, ModelEditorApi, OrtAllocator};
 
 const WORD: usize = size_of::<usize>();
@@ -128,7 +128,7 @@ fn enum_values_match_ort_sys() {
     assert_eq!(ours::ORT_OP_ATTR_TENSOR, Attr::ORT_OP_ATTR_TENSOR as i32);
 }
 
-/// The lengths of the provider table by release, as published with each release's header (1.31: read off the binary).
+/// The lengths of the provider table by release, as published with each release's header (1.31: from the binary).
 #[test]
 fn ep_table_grows_as_released() {
     let slots_in = |version: u32| EpApi::SLOTS.iter().filter(|(_, _, since)| *since <= version).count();
