@@ -1,4 +1,4 @@
-//! What all sessions share of one device.
+//! The state of one device that all sessions share.
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use hip::{Device, DriverKind, HipError};
@@ -12,8 +12,8 @@ use crate::{
     stream::{StreamFences, StreamSet},
 };
 
-/// A device with its memory and streams. One per device and process, however often the library is registered: to ONNX
-/// Runtime the memory of two registrations is the same memory.
+/// A device with its memory and streams. One per device and process, however often the library is registered: ONNX
+/// Runtime treats the memory of two registrations as the same memory.
 pub(crate) struct DeviceContext {
     pub device: Device,
     pub streams: Arc<StreamSet>,
@@ -22,18 +22,18 @@ pub(crate) struct DeviceContext {
     copy_stream: OnceLock<hip::Stream>,
 }
 
-/// A device's name within the process.
+/// Identifies a device within the process.
 type Key = (DriverKind, usize);
 
-/// The living contexts. The key stands beside the pointer because looking a device up must not touch the contexts of
-/// others: whoever holds one last drops it, and dropping takes this lock.
+/// The live contexts. The key is stored next to the pointer because looking up a device must not touch the contexts of
+/// others: dropping the last reference to one takes this lock.
 static CONTEXTS: Mutex<Vec<(Key, Weak<DeviceContext>)>> = Mutex::new(Vec::new());
 
 impl Drop for DeviceContext {
     fn drop(&mut self) {
         let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.retain(|(_, context)| context.strong_count() > 0);
-        // The library may be unmapped next, and the static with it: it must not hold memory then.
+        // The library may be unmapped next, together with this static: it must not hold memory then.
         if contexts.is_empty() {
             *contexts = Vec::new();
         }
@@ -41,7 +41,7 @@ impl Drop for DeviceContext {
 }
 
 impl DeviceContext {
-    /// The context of a device: the living one, or a new one. Takes nothing from the driver yet.
+    /// The context of a device: the existing one, or a new one. Allocates nothing from the driver yet.
     pub fn of(device: &Device) -> Arc<Self> {
         let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = (device.kind(), device.ordinal());
@@ -67,8 +67,8 @@ impl DeviceContext {
 
     /// The stream for copies that are complete on return.
     ///
-    /// The default stream would do, but AMD's runtime refuses to enqueue anything there while some stream of the process
-    /// is being captured, and spoils the capture.
+    /// The default stream would work, but AMD's runtime refuses to enqueue anything there while any stream of the
+    /// process is being captured, and invalidates the capture.
     pub fn copy_stream(&self) -> Result<&hip::Stream, HipError> {
         if let Some(stream) = self.copy_stream.get() {
             return Ok(stream);
@@ -77,7 +77,7 @@ impl DeviceContext {
         Ok(self.copy_stream.get_or_init(|| made))
     }
 
-    /// The device's number: its ordinal at the driver.
+    /// The device's ordinal at the driver.
     pub fn id(&self) -> u32 {
         self.device.ordinal() as u32
     }
@@ -87,12 +87,12 @@ impl DeviceContext {
         self.streams.synchronize(&self.device).map_err(hip_error)
     }
 
-    /// The driver behind it.
+    /// Its driver.
     pub fn driver(&self) -> DriverKind {
         self.device.kind()
     }
 
-    /// What ONNX Runtime knows the device's memory by.
+    /// How ONNX Runtime identifies the device's memory.
     pub fn memory(&self) -> MemoryDevice {
         MemoryDevice::gpu(AMD_VENDOR_ID, self.id())
     }

@@ -1,6 +1,6 @@
-//! How one copy is done: a pure function of where its two ends lie.
+//! How one copy is done: a pure function of the locations of its two ends.
 
-/// Where one end of a copy lies.
+/// The location of one end of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Ordinary host memory.
@@ -31,8 +31,8 @@ pub(crate) enum Mover {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyPlan {
     pub mover: Mover,
-    /// True if the copy may go on after the call returns, in stream order: only then does its stream count. Ordinary host
-    /// memory can be gone by then, and a copy between devices belongs to no single stream.
+    /// True if the copy may complete after the call returns, in stream order: only then does its stream matter.
+    /// Ordinary host memory may be gone by then, and a copy between devices belongs to no single stream.
     pub in_stream_order: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the umbrella itself answers in a session.
+//! The hooks that the umbrella itself implements for a session.
 use std::sync::Arc;
 
 use options::{ConfigKey, Prefixes, Profile};
@@ -6,12 +6,13 @@ use ort_ep::{Claims, Ep, Error, MemoryDevice, Result, view::Graph};
 
 use crate::context::DeviceContext;
 
-/// One session on one device. It claims no nodes: a backend does, or nobody. Memory and streams are the device's either way.
+/// One session on one device. It claims no nodes itself: the backend does, if there is one. Memory and streams always
+/// come from the device.
 pub(crate) struct AmdGpuEp {
     context: Arc<DeviceContext>,
     prefixes: Prefixes,
     profile: Profile,
-    /// Several devices were selected: ONNX Runtime must be told which one it is.
+    /// Several devices were selected, so ONNX Runtime must be told which one is used.
     names_memory: bool,
 }
 
@@ -39,12 +40,12 @@ impl Ep for AmdGpuEp {
     }
 
     fn available_bytes(&self) -> Option<u64> {
-        // A driver that says 0 of 0 bytes does not know: a budget of nothing would leave every node to others.
+        // A driver that reports 0 of 0 bytes does not know: a budget of zero would leave every node to others.
         self.context.device.memory_info().ok().filter(|memory| memory.total > 0).map(|memory| memory.free as u64)
     }
 }
 
-/// The umbrella's own options are settled when a session is created; other keys are for backends and other providers.
+/// The umbrella's own options are fixed when a session is created; other keys are for backends and other providers.
 fn check_dynamic(prefixes: &Prefixes, profile: Profile, key: &str, value: &str) -> Result<()> {
     let option = match prefixes.classify(key) {
         ConfigKey::Own(option) => option,
@@ -56,7 +57,7 @@ fn check_dynamic(prefixes: &Prefixes, profile: Profile, key: &str, value: &str) 
     }
     let now = if option == "profile" { format!(" (it is {profile})") } else { String::new() };
     Err(Error::invalid_argument(format!(
-        "{key}={value:?}: the option {option} can't be changed while a session lives{now}\n  help: create a new session with it"
+        "{key}={value:?}: the option {option} can't be changed after the session was created{now}\n  help: create a new session with it"
     )))
 }
 

@@ -1,4 +1,4 @@
-//! The umbrella's only unsafe code: addresses that ONNX Runtime hands over, and exports of its own.
+//! The umbrella's only unsafe code: addresses that ONNX Runtime passes, and exported functions.
 use std::{
     ffi::{c_char, c_int},
     ptr::NonNull,
@@ -15,34 +15,34 @@ use crate::{
     trust,
 };
 
-/// Vouches for all session options of this process: those that load libraries or name files are honoured from now on
-/// (`trusted` is not 0), or no longer.
+/// Declares all session options of this process trusted (`trusted` is not 0) or untrusted: only trusted options may
+/// load libraries or name files.
 // SAFETY: no other symbol of this name exists; the function takes no pointer and cannot panic.
 #[unsafe(no_mangle)]
 pub extern "C" fn amdgpu_ep_trust_options(trusted: c_int) {
     trust::vouch(trusted != 0);
 }
 
-/// Names the backend of the session that the calling thread made last: `hip`, `migraphx`, `directx`, `hipgpu`, `library`, or
-/// nothing where no backend took it. The text lives as long as the library.
+/// Returns the name of the backend of the session that the calling thread created last: `hip`, `migraphx`, `directx`,
+/// `hipgpu`, `library`, or an empty string if no backend took it. The text lives as long as the library.
 // SAFETY: no other symbol of this name exists; the function takes nothing and cannot panic.
 #[unsafe(no_mangle)]
 pub extern "C" fn amdgpu_ep_last_backend() -> *const c_char {
     last::last().as_ptr()
 }
 
-/// A block of an arena, in ONNX Runtime's hands.
+/// A block of an arena that ONNX Runtime holds.
 pub(crate) struct Lease<S: Source>(pub ArenaBlock<S, StreamFences>);
 
 impl<S: Source> Lease<S> {
     fn start(&self) -> NonNull<u8> {
-        // No driver gives out address zero; a dangling pointer stands in for the case that can't be.
+        // No driver returns address zero; a dangling pointer covers the impossible case.
         NonNull::new(std::ptr::with_exposed_provenance_mut(self.0.address())).unwrap_or(NonNull::dangling())
     }
 }
 
-// SAFETY: the arena hands each block of the driver's memory to one owner at a time, in the size asked for and aligned as
-// the driver aligns, which is 256 bytes or more.
+// SAFETY: the arena gives each block of the driver's memory to one owner at a time, in the requested size and with the
+// driver's alignment, which is 256 bytes or more.
 unsafe impl Block for Lease<DeviceSource> {
     fn address(&self) -> NonNull<u8> {
         self.start()
@@ -79,7 +79,7 @@ impl Bytes {
     }
 }
 
-/// Copies on a stream of our own; complete on return.
+/// Copies on our own stream; complete on return.
 pub(crate) fn copy(stream: &hip::Stream, bytes: Bytes, kind: CopyKind) -> Result<(), HipError> {
     // SAFETY: both tensors hold `count` bytes and are alive until the wait below ends; the ends were resolved to match
     // `kind`.
@@ -89,8 +89,8 @@ pub(crate) fn copy(stream: &hip::Stream, bytes: Bytes, kind: CopyKind) -> Result
 
 /// Copies in stream order.
 pub(crate) fn copy_on_stream(device: &Device, bytes: Bytes, kind: CopyKind, stream: RawStream) -> Result<(), HipError> {
-    // SAFETY: as for `copy`; the caller waits for the stream unless both ends are freed in stream order. The stream is
-    // the one ONNX Runtime made through this library for the copy's device.
+    // SAFETY: as for `copy`; the caller waits for the stream unless both ends are freed in stream order. ONNX Runtime
+    // created the stream through this library for the copy's device.
     unsafe { device.copy_raw_async(bytes.dst, bytes.src, bytes.count, kind, hip::RawStream::from_ptr(stream.as_ptr())) }
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn copy_between(from: &Device, to: &hip::Stream, bytes: Bytes) -> Res
 
 /// Copies between two places in host memory.
 pub(crate) fn copy_on_host(bytes: Bytes) {
-    // SAFETY: both tensors hold `count` bytes of host memory and are alive for the call. `copy` allows overlap, since a
-    // caller may pass two views of one buffer.
+    // SAFETY: both tensors hold `count` bytes of host memory and are alive for the call. `copy` allows overlap, because
+    // a caller may pass two views of one buffer.
     unsafe { std::ptr::copy(bytes.src, bytes.dst, bytes.count) };
 }

@@ -13,13 +13,13 @@ use crate::{
     stream::StreamFences,
 };
 
-/// A block taken from the driver. Its entry goes before its memory.
+/// A block allocated from the driver. Its entry is dropped before its memory.
 pub(crate) struct Owned<B> {
     _entry: Entry,
     buffer: B,
 }
 
-/// Takes device memory from a driver.
+/// Allocates device memory from a driver.
 pub(crate) struct DeviceSource(pub Device);
 
 impl Source for DeviceSource {
@@ -43,7 +43,7 @@ impl arena::Block for Owned<DeviceBuffer> {
     }
 }
 
-/// Takes pinned host memory from a driver.
+/// Allocates pinned host memory from a driver.
 pub(crate) struct PinnedSource(pub Device);
 
 impl Source for PinnedSource {

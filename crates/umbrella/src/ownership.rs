@@ -1,13 +1,13 @@
-//! Which device an address belongs to.
+//! Maps addresses to devices.
 //!
-//! Copies arrive as bare addresses, some of them from other sessions or other registrations of this library. Every block
-//! taken from a driver is entered here for as long as it lives, so an address inside one resolves exactly.
+//! Copies arrive as bare addresses, some of them from other sessions or other registrations of this library. Every
+//! block allocated from a driver is registered here while it lives, so an address inside one resolves exactly.
 use std::{
     collections::BTreeMap,
     sync::{PoisonError, RwLock},
 };
 
-/// What a block is.
+/// The owner of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// Memory of the device with this ordinal.
@@ -16,7 +16,7 @@ pub(crate) enum Owner {
     Pinned,
 }
 
-/// A block that holds an address.
+/// The block that contains an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub owner: Owner,
@@ -26,19 +26,19 @@ pub(crate) struct Found {
 
 static BLOCKS: RwLock<BTreeMap<usize, (usize, Owner)>> = RwLock::new(BTreeMap::new());
 
-/// Keeps a block's entry; dropped before the block itself, since the driver may hand its address out again at once.
+/// Keeps a block registered; dropped before the block itself, because the driver may reuse its address at once.
 #[derive(Debug)]
 pub(crate) struct Entry {
     base: usize,
 }
 
-/// Enters a block.
+/// Registers a block.
 pub(crate) fn enter(base: usize, bytes: usize, owner: Owner) -> Entry {
     BLOCKS.write().unwrap_or_else(PoisonError::into_inner).insert(base, (bytes, owner));
     Entry { base }
 }
 
-/// The block that holds `address`, if it is one of ours.
+/// The block that contains `address`, if it is one of ours.
 pub(crate) fn find(address: usize) -> Option<Found> {
     let blocks = BLOCKS.read().unwrap_or_else(PoisonError::into_inner);
     let (&base, &(bytes, owner)) = blocks.range(..=address).next_back()?;
@@ -50,7 +50,7 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let mut blocks = BLOCKS.write().unwrap_or_else(PoisonError::into_inner);
         blocks.remove(&self.base);
-        // An empty map keeps a node, which would be lost when the library is unmapped.
+        // Even an empty map keeps a node, which would leak when the library is unmapped.
         if blocks.is_empty() {
             *blocks = BTreeMap::new();
         }

@@ -1,9 +1,9 @@
 //! Which device a session runs on: a pure function.
 
-/// What the choice depends on.
+/// The properties that the choice depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    /// The device's number, as the option `device_id` names it.
+    /// The device's number, as in the option `device_id`.
     pub id: u32,
     pub integrated: bool,
     pub total_memory: usize,
@@ -23,14 +23,14 @@ pub(crate) enum SelectionError {
     Contradiction { asked: u32, selected: Vec<u32> },
 }
 
-/// The smaller, the better: discrete before integrated, then more memory before less.
+/// Smaller is better: discrete before integrated, then more memory before less.
 pub(crate) fn rank_of(device: &Candidate) -> impl Ord + use<> {
     (device.integrated, std::cmp::Reverse(device.total_memory))
 }
 
 /// Picks one of the `selected` devices, or of all `known` ones if none was selected.
 ///
-/// Clients such as ONNX Runtime GenAI select every device of the provider, so several are no contradiction.
+/// Clients such as ONNX Runtime GenAI select every device of the provider, so several devices are not an error.
 pub(crate) fn select(known: &[Candidate], selected: &[u32], device_id: Option<u32>) -> Result<u32, SelectionError> {
     if known.is_empty() {
         return Err(SelectionError::NoDevice);
@@ -48,7 +48,7 @@ pub(crate) fn select(known: &[Candidate], selected: &[u32], device_id: Option<u3
         return Ok(asked);
     }
     let candidates = known.iter().filter(|device| selected.is_empty() || selected.contains(&device.id));
-    // The first of equals wins.
+    // Of equal devices, the first one wins.
     candidates.min_by_key(|device| rank_of(device)).map(|device| device.id).ok_or(SelectionError::NoDevice)
 }
 

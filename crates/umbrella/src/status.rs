@@ -1,4 +1,4 @@
-//! Errors of the device as ONNX Runtime reports them.
+//! Device errors as ONNX Runtime reports them.
 use hip::{ErrorKind, HipError};
 use ort_ep::{Error, ErrorCode};
 
@@ -13,7 +13,7 @@ pub(crate) fn hip_error(error: HipError) -> Error {
 pub(crate) fn arena_error(error: ArenaError<HipError>) -> Error {
     let kind = match &error {
         ArenaError::OutOfMemory { source, .. } => match source.kind() {
-            // A device that does not work any more gives no memory either.
+            // A device that no longer works can't allocate memory either.
             ErrorKind::Device => ErrorKind::Device,
             _ => ErrorKind::Memory,
         },
@@ -22,8 +22,8 @@ pub(crate) fn arena_error(error: ArenaError<HipError>) -> Error {
     Error::new(code(kind), error.to_string())
 }
 
-/// Only the device's own failures are `EP_FAIL`: ONNX Runtime's Python package moves the session to the CPU for good on it,
-/// which neither a bad request nor a full device deserves. docs/debugging.md has the table.
+/// Only failures of the device itself are `EP_FAIL`: ONNX Runtime's Python package reacts to it by moving the session
+/// to the CPU for good, which is wrong for a bad request or a full device. docs/debugging.md has the table.
 fn code(kind: ErrorKind) -> ErrorCode {
     match kind {
         ErrorKind::Argument => ErrorCode::InvalidArgument,

@@ -10,7 +10,7 @@ use crate::{
     status::hip_error,
 };
 
-/// The living streams of a device.
+/// The live streams of a device.
 #[derive(Default)]
 pub(crate) struct StreamSet(Mutex<Vec<Weak<hip::Stream>>>);
 
@@ -25,8 +25,8 @@ impl StreamSet {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Waits for everything queued so far. Asking the driver to wait for its whole device would do the same, and would
-    /// also end every capture that some other session has under way.
+    /// Waits for everything queued so far. A device-wide synchronisation would do the same, but would also end every
+    /// capture that another session has in progress.
     pub fn synchronize(&self, device: &Device) -> Result<(), HipError> {
         for stream in self.living() {
             if !is_captured(device, &stream) {
@@ -37,7 +37,7 @@ impl StreamSet {
     }
 }
 
-/// Drivers too old to say have no captures either.
+/// Drivers too old to answer do not support captures either.
 fn is_captured(device: &Device, stream: &hip::Stream) -> bool {
     matches!(device.capture_status(stream.raw()), Ok(CaptureStatus::Active | CaptureStatus::Invalidated))
 }
@@ -58,7 +58,7 @@ impl DeviceStream {
 
 impl Drop for DeviceStream {
     fn drop(&mut self) {
-        // The arena counts on it: a handle that is gone has no work left, so memory freed under it needs no fence.
+        // The arena relies on this: a closed stream has no work left, so memory freed under its handle needs no fence.
         if let Err(error) = self.stream.synchronize() {
             tracing::warn!(target: "amdgpu_ep::run", %error, "work of a stream failed before the stream was closed");
         }
@@ -94,7 +94,7 @@ impl Notification for StreamPoint {
     fn wait_on_device(&self, consumer: Option<SyncStream<'_>>) -> Result<()> {
         match consumer.and_then(SyncStream::downcast::<DeviceStream>) {
             Some(consumer) => consumer.stream.wait(&self.event).map_err(hip_error),
-            // Another provider's stream knows nothing of our events.
+            // Another provider's stream can't wait for our events.
             None => self.wait_on_host(),
         }
     }
@@ -104,7 +104,7 @@ impl Notification for StreamPoint {
     }
 }
 
-/// Marks the ends of a device's streams when memory is freed.
+/// Records fences on a device's streams when memory is freed.
 pub(crate) struct StreamFences {
     device: Device,
     streams: Arc<StreamSet>,
@@ -116,11 +116,11 @@ impl StreamFences {
     }
 
     fn mark(&self, stream: &Arc<hip::Stream>) -> Option<StreamFence> {
-        // A question or an event would end up in the capture, or end it.
+        // A query or an event would become part of the capture, or end it.
         if is_captured(&self.device, stream) {
             return Some(StreamFence::Device(self.device.clone()));
         }
-        // A stream without work needs no fence, and asking is cheaper than making an event.
+        // A stream without work needs no fence, and a query is cheaper than creating an event.
         if stream.query().unwrap_or(false) {
             return None;
         }
@@ -148,10 +148,10 @@ impl Fences for StreamFences {
 pub(crate) enum StreamFence {
     /// All work of a stream before an event.
     ///
-    /// AMD's runtime follows an event to the stream it was recorded on, without looking whether that still exists. So it
-    /// is asked only while the stream is open; a closed one has no work left.
+    /// AMD's runtime follows an event to the stream it was recorded on, without checking whether that still exists. So
+    /// the event is queried only while the stream is open; a closed stream has no work left.
     Event { event: Event, stream: Weak<hip::Stream> },
-    /// Where no event could be recorded: all work of the device.
+    /// All work of the device, if no event could be recorded.
     Device(Device),
 }
 
@@ -159,7 +159,7 @@ impl Fence for StreamFence {
     fn done(&self) -> bool {
         match self {
             Self::Event { event, stream } => stream.upgrade().is_none_or(|open| {
-                // While the stream is captured, the question would spoil the capture.
+                // While the stream is being captured, the query would invalidate the capture.
                 !is_captured(event.device(), &open) && event.query().unwrap_or(false)
             }),
             Self::Device(_) => false,
@@ -172,7 +172,7 @@ impl Fence for StreamFence {
             Self::Device(device) => device.synchronize(),
         };
         if let Err(error) = waited {
-            // The device is lost or the work failed: either way nothing will touch the memory any more.
+            // The device is lost or the work failed: either way nothing will access the memory any more.
             tracing::warn!(target: "amdgpu_ep::memory", %error, "could not wait for work on freed memory");
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     status::hip_error,
 };
 
-/// Copies tensors for ONNX Runtime. Holds no state of any session: the environment's instance serves all of them.
+/// Copies tensors for ONNX Runtime. Holds no session state: the environment's instance serves all sessions.
 pub(crate) struct Transfer {
     contexts: Vec<Arc<DeviceContext>>,
 }
@@ -27,7 +27,7 @@ impl Transfer {
         self.contexts.iter().find(|context| context.device.ordinal() == ordinal).map(|context| &**context).ok_or_else(
             || {
                 Error::invalid_argument(format!(
-                    "a copy names device {ordinal}, and there are {} devices",
+                    "a copy refers to device {ordinal}, but there are {} devices",
                     self.contexts.len()
                 ))
             },
@@ -41,14 +41,14 @@ impl Transfer {
             && self.contexts.iter().any(|context| context.id() == memory.device_id)
     }
 
-    /// Where `bytes` bytes at `address` lie. Our own records are exact; what others allocated is asked of the driver, and
-    /// only then is the tensor's own claim believed.
+    /// The location of the `bytes` bytes at `address`. Our own records are exact; for memory that others allocated we
+    /// ask the driver, and only then rely on what the tensor says.
     fn place(&self, memory: MemoryDevice, address: usize, bytes: usize) -> Result<Place> {
         if let Some(found) = ownership::find(address) {
             if found.bytes_left < bytes {
                 let left = found.bytes_left;
                 return Err(Error::invalid_argument(format!(
-                    "a copy of {bytes} bytes at {address:#x} leaves its buffer, which has {left} bytes from there"
+                    "a copy of {bytes} bytes at {address:#x} exceeds its buffer, which has {left} bytes from there on"
                 )));
             }
             return Ok(match found.owner {
@@ -64,14 +64,14 @@ impl Transfer {
         Ok(match device.driver().pointer_info(address).kind {
             PointerKind::Device(ordinal) => Place::Device(ordinal),
             PointerKind::PinnedHost => Place::Pinned,
-            // A backend's allocator: what the host driver did not make is RAM all the same.
+            // A backend's allocator: memory that the host driver did not allocate is RAM all the same.
             _ if device.kind() == DriverKind::Host => Place::Host,
             _ if memory.memory == MemoryKind::HostAccessible => Place::Host,
             _ => Place::Device(claimed),
         })
     }
 
-    /// Copies that are complete on return come after everything queued on the devices they touch.
+    /// Waits so that a synchronous copy comes after everything queued on the devices it uses.
     fn settle(&self, plan: CopyPlan) -> Result<()> {
         let settle = |ordinal| self.context(ordinal)?.synchronize();
         match plan.mover {
@@ -86,7 +86,7 @@ impl Transfer {
         let room = copy.dst.size_bytes()?;
         if bytes != room {
             return Err(Error::invalid_argument(format!(
-                "a tensor of {bytes} bytes is copied into one of {room} bytes"
+                "can't copy a tensor of {bytes} bytes into one of {room} bytes"
             )));
         }
         if bytes == 0 {
@@ -124,11 +124,11 @@ impl Transfer {
     }
 }
 
-/// Only copies to or from ordinary host memory are waited for, and none of these can be part of a capture.
+/// We only wait for copies to or from ordinary host memory, and none of these can be part of a capture.
 fn wait_error(error: HipError) -> Error {
     if error.is_capture() {
         return Error::invalid_argument(
-            "the run is being captured, and a tensor of it lies in CPU memory: a replay would not copy it\n  help: bind all inputs and outputs to device memory (IOBinding), or set the run option gpu_graph_id to -1",
+            "the run is being captured, but one of its tensors is in CPU memory, which a replay would not copy\n  help: bind all inputs and outputs to device memory (IOBinding), or set the run option gpu_graph_id to -1",
         );
     }
     hip_error(error)
@@ -158,7 +158,7 @@ impl DataTransfer for Transfer {
                 }
             }
         }
-        // All of them, even after a failure: what was started still uses the caller's memory.
+        // Waits for all of them, even after a failure: copies already started still use the caller's memory.
         let waited = waits
             .into_iter()
             .map(|(ordinal, stream)| ffi::wait(&self.context(ordinal)?.device, stream).map_err(wait_error))

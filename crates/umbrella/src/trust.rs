@@ -1,7 +1,7 @@
-//! Whether the process vouches for the session options that it passes on.
+//! Whether the process trusts the session options that it passes on.
 //!
-//! An execution provider sees session options, not where they come from: ONNX Runtime GenAI copies them out of a model folder's
-//! `genai_config.json`. So they count as untrusted until the process says otherwise, in its environment
+//! An execution provider sees session options, but not where they come from: ONNX Runtime GenAI copies them from a
+//! model folder's `genai_config.json`. So they count as untrusted until the process says otherwise, in its environment
 //! (`AMDGPU_EP_TRUST_OPTIONS=1`) or by calling `amdgpu_ep_trust_options(1)` of this library.
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,12 +11,12 @@ use crate::variables::is_switched_on;
 
 static VOUCHED_FOR: AtomicBool = AtomicBool::new(false);
 
-/// What `amdgpu_ep_trust_options` does.
+/// Implements `amdgpu_ep_trust_options`.
 pub(crate) fn vouch(trusted: bool) {
     VOUCHED_FOR.store(trusted, Ordering::Relaxed);
 }
 
-/// Where the options of a session that is made now come from.
+/// The origin of the options of a session created now.
 pub(crate) fn origin() -> Origin {
     if VOUCHED_FOR.load(Ordering::Relaxed) || is_switched_on(TRUST_VARIABLE) {
         Origin::Trusted

@@ -1,9 +1,9 @@
-//! Switches in the environment.
+//! Switches in environment variables.
 use std::env;
 
 use options::parse_switch;
 
-/// Whether the environment switches `variable` on. What is neither on nor off counts as off, with a warning: a typo in the
+/// Whether the environment turns `variable` on. An invalid value counts as off, with a warning: a typo in the
 /// environment must not stop a session.
 pub(crate) fn is_switched_on(variable: &str) -> bool {
     let Some(text) = env::var_os(variable) else { return false };

@@ -1,5 +1,5 @@
-//! A GPU for tests: memory with book-keeping, and streams that finish work only when told to. It is the judge: it knows
-//! which work is open on which addresses, and notes every breach of the rules.
+//! A fake GPU for tests: memory with bookkeeping, and streams that finish work only on request. It knows which work is
+//! pending on which addresses, and records every violation of the rules.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -36,7 +36,7 @@ struct Work {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the fake GPU has no {0} bytes left")]
+#[error("the fake GPU can't allocate {0} bytes")]
 pub(super) struct FakeOutOfMemory(usize);
 
 impl FakeGpu {
@@ -88,12 +88,12 @@ impl GpuState {
         self.work.push(Work { addresses, stream, at: self.issued[stream] });
     }
 
-    /// Lets a stream finish up to `count` pieces of work.
+    /// Finishes up to `count` pieces of work of a stream.
     pub(super) fn advance(&mut self, stream: StreamId, count: u64) {
         self.finished[stream] = self.issued[stream].min(self.finished[stream] + count);
     }
 
-    /// Notes a breach if work that is not ordered before `stream` is still open on the addresses.
+    /// Records a violation if work that is not ordered before `stream` is still pending on the addresses.
     pub(super) fn check_free_of_work(&mut self, addresses: &Range<usize>, stream: Option<StreamId>, act: &str) {
         self.work.retain(|work| work.at > self.finished[work.stream]);
         let overlaps = |other: &Range<usize>| addresses.start < other.end && other.start < addresses.end;
@@ -128,7 +128,7 @@ impl Drop for FakeBlock {
         let mut state = self.gpu.state();
         state.check_free_of_work(&(self.address..self.address + self.bytes), None, "gave back");
         if state.live.remove(&self.address) != Some(self.bytes) {
-            state.breaches.push(format!("gave back {:#x}, which was not live", self.address));
+            state.breaches.push(format!("freed {:#x}, which was not allocated", self.address));
         }
     }
 }
@@ -144,7 +144,7 @@ impl Source for FakeGpu {
             state.refusals += 1;
             return Err(FakeOutOfMemory(bytes));
         }
-        // The lowest gap: addresses come back as soon as possible, as with a real driver.
+        // The lowest gap: addresses are reused as soon as possible, as with a real driver.
         let mut address = 0x1000;
         for (start, length) in &state.live {
             if start - address >= bytes {

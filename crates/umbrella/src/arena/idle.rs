@@ -1,18 +1,19 @@
-//! Freed blocks at rest, by size.
+//! Cached free blocks, by size.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 
 use super::{Block, Fence, StreamId};
 
-/// Most idle blocks whose fences one request asks about: each question is a driver call under the arena's lock.
+/// The maximum number of idle blocks whose fences one request checks: each check is a driver call under the arena's
+/// lock.
 const MAX_QUERIES: usize = 16;
 
-/// A freed block and what is known of the work that may still use it.
+/// A freed block and the work that may still use it.
 pub(super) struct IdleBlock<B, F> {
     pub(super) block: B,
     pub(super) fences: Vec<F>,
-    /// The stream all its work was issued on, if it was only one.
+    /// The stream of all its work, if there was only one.
     pub(super) stream: Option<StreamId>,
     freed_at: u64,
 }
@@ -31,12 +32,12 @@ impl<B: Block, F: Fence> IdleBlock<B, F> {
     }
 }
 
-/// All blocks at rest. Emptied queues stay, so that a steady state allocates nothing.
+/// All idle blocks. Empty queues are kept, so that a steady state allocates nothing.
 pub(super) struct Idle<B, F> {
     /// Each queue holds blocks of one size, oldest first.
     by_size: BTreeMap<usize, VecDeque<IdleBlock<B, F>>>,
     bytes: usize,
-    /// Counts frees: the clock that tells older from newer.
+    /// Counts frees: the clock that orders blocks by age.
     frees: u64,
 }
 
@@ -58,8 +59,8 @@ impl<B: Block, F: Fence> Idle<B, F> {
         self.by_size.entry(idle.block.bytes()).or_default().push_back(idle);
     }
 
-    /// A block that a request on `stream` may use at once: the smallest that fits, of those first the one freed last on
-    /// the same stream (its memory is the warmest), then the oldest whose fences are done.
+    /// A block that a request on `stream` may use at once. Takes the smallest that fits; among those, first the one
+    /// freed last on the same stream (its memory is the warmest), then the oldest whose fences are done.
     pub(super) fn take_ready(
         &mut self,
         fits: &RangeInclusive<usize>,
@@ -90,7 +91,7 @@ impl<B: Block, F: Fence> Idle<B, F> {
         Some(taken)
     }
 
-    /// Removes the oldest blocks whose fences are done until at most `limit` bytes rest, as far as that goes.
+    /// Removes the oldest blocks whose fences are done, until at most `limit` bytes are cached or none are left.
     pub(super) fn evict_done(&mut self, limit: usize) -> Vec<IdleBlock<B, F>> {
         let mut evicted = Vec::new();
         while self.bytes > limit {

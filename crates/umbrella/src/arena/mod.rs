@@ -1,12 +1,12 @@
 //! A caching arena for device or pinned memory.
 //!
-//! ONNX Runtime frees a buffer as soon as the last work on it has been *issued*, while the device may still be busy with
-//! it. So a freed block rests in the arena with the [`Fence`]s recorded at that moment, and is handed out again
-//! - at once to a request on the stream it was used on: the stream's order keeps old and new work apart;
-//! - to any other request only when its fences are done. The arena asks, it does not wait: a fresh block is cheaper than
-//!   a stalled host. It waits only when the source is out of memory.
+//! ONNX Runtime frees a buffer as soon as the last work on it has been *submitted*, while the device may still be using
+//! it. So a freed block stays in the arena with the [`Fence`]s recorded at that moment, and is reused
+//! - at once by a request on the stream it was used on: the stream's order keeps old and new work apart;
+//! - by any other request only when its fences are done. The arena checks, but does not wait: a new block is cheaper
+//!   than a stalled host. It waits only when the source is out of memory.
 //!
-//! The arena knows no driver: memory comes from a [`Source`], fences from [`Fences`].
+//! The arena does not depend on a driver: memory comes from a [`Source`], fences from [`Fences`].
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
@@ -26,7 +26,7 @@ use thiserror::Error;
 use idle::{Idle, IdleBlock};
 pub use statistics::Statistics;
 
-/// How often a request asks a source that is out of memory, while other threads keep freeing blocks into the cache.
+/// How often a request retries a source that is out of memory, while other threads keep freeing blocks into the cache.
 const MAX_TRIES: usize = 4;
 
 /// A stream's raw handle.
@@ -35,32 +35,32 @@ const MAX_TRIES: usize = 4;
 /// the next stream.
 pub type StreamId = usize;
 
-/// Memory owned by a [`Source`]; dropping it gives it back.
+/// Memory owned by a [`Source`]; dropping it frees it.
 pub trait Block: Send {
-    /// Where it starts.
+    /// Its start address.
     fn address(&self) -> usize;
 
-    /// How many bytes it holds: exactly as many as the source was asked for.
+    /// Its size: exactly what was requested from the source.
     fn bytes(&self) -> usize;
 }
 
-/// Where memory comes from, such as one device's `hipMalloc`.
+/// An allocator of memory, such as one device's `hipMalloc`.
 pub trait Source: Send + Sync {
     /// A piece of its memory.
     type Block: Block;
-    /// Why there is none.
+    /// Why an allocation failed.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Gives a block of `bytes` bytes, which are never zero and always a multiple of 256.
+    /// Allocates a block of `bytes` bytes, which are never zero and always a multiple of 256.
     ///
     /// # Errors
-    /// When no block can be had. The arena then gives back what it can and asks once more.
+    /// If no block can be allocated. The arena then frees what it can and tries once more.
     fn alloc(&self, bytes: usize) -> Result<Self::Block, Self::Error>;
 }
 
 /// A point in a stream's work.
 pub trait Fence: Send {
-    /// Whether all work before it is finished. Must answer quickly; "cannot tell" is `false`.
+    /// Whether all work before it is finished. Must return quickly; `false` if unknown.
     fn done(&self) -> bool;
 
     /// Blocks until all work before it is finished, or can never run any more.
@@ -72,41 +72,41 @@ pub trait Fences: Send + Sync {
     /// A recorded point.
     type Fence: Fence;
 
-    /// Appends the fences behind all work issued so far that may still touch a block being freed: that of the given
-    /// stream, or of every live stream where the block belongs to none. A stream that exists no longer needs no fence.
-    /// Must not panic, and must not leave work uncovered: where recording fails, append a fence that waits for the device.
+    /// Appends the fences after all work submitted so far that may still use a block being freed: that of the given
+    /// stream, or of every live stream if the block belongs to none. A stream that no longer exists needs no fence.
+    /// Must not panic, and must cover all work: if recording fails, append a fence that waits for the device.
     fn record(&self, stream: Option<StreamId>, fences: &mut Vec<Self::Fence>);
 }
 
-/// Why the arena has no block to give.
+/// Why the arena could not allocate a block.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ArenaError<E: std::error::Error + 'static> {
-    /// The source had no memory left, even after everything cached was given back to it.
+    /// The source is out of memory, even after everything cached was freed.
     #[error(
-        "out of memory: {asked} bytes asked for, {in_use} bytes in use, {cached} cached bytes given back before the last try\n  \
+        "out of memory: {asked} bytes requested, {in_use} bytes in use, {cached} cached bytes freed before the last try\n  \
          help: close sessions or other programs on this device, or use a smaller model, batch or context"
     )]
     OutOfMemory {
-        /// Bytes asked for.
+        /// The requested size.
         asked: usize,
-        /// Bytes handed out at the time.
+        /// Bytes in use at the time.
         in_use: usize,
-        /// Cached bytes given back before the last try.
+        /// Cached bytes freed before the last try.
         cached: usize,
-        /// The source's last answer.
+        /// The source's last error.
         #[source]
         source: E,
     },
-    /// No address space has room for the request.
-    #[error("{asked} bytes asked for: no memory is that large")]
+    /// The request is larger than the address space.
+    #[error("{asked} bytes requested: larger than the address space")]
     TooLarge {
-        /// Bytes asked for.
+        /// The requested size.
         asked: usize,
     },
 }
 
-/// The arena; clones share one state. Cached memory goes back to the source when the last clone and block are gone.
+/// The arena; clones share one state. Cached memory is freed when the last clone and block are gone.
 pub struct Arena<S: Source, F: Fences> {
     shared: Arc<Shared<S, F>>,
 }
@@ -118,19 +118,19 @@ impl<S: Source, F: Fences> Clone for Arena<S, F> {
 }
 
 impl<S: Source, F: Fences> Arena<S, F> {
-    /// An empty arena over `source`. `cached_limit` bounds the cached bytes; blocks with open fences stay beyond it until
-    /// a later free finds them done.
+    /// An empty arena over `source`. `cached_limit` limits the cached bytes; blocks with pending fences may exceed it
+    /// until a later free finds them done.
     pub fn new(source: S, fences: F, cached_limit: Option<usize>) -> Self {
         let statistics = Statistics { limit: cached_limit, ..Statistics::default() };
         let state = Mutex::new(State { idle: Idle::default(), statistics });
         Self { shared: Arc::new(Shared { source, fences, state, reclaiming: Mutex::new(()) }) }
     }
 
-    /// Gives a block of at least `bytes` bytes for work on `stream`, or for any use at once where there is none.
-    /// Zero bytes give a valid block of its own as well.
+    /// Allocates a block of at least `bytes` bytes for work on `stream`, or for immediate use anywhere if there is
+    /// none. A request of zero bytes also returns a valid, unique block.
     ///
     /// # Errors
-    /// [`ArenaError`] when the source has no memory left after everything cached was given back to it.
+    /// [`ArenaError`] if the source is out of memory after everything cached was freed.
     pub fn alloc(&self, bytes: usize, stream: Option<StreamId>) -> Result<ArenaBlock<S, F>, ArenaError<S::Error>> {
         let size = size_class::round(bytes).ok_or(ArenaError::TooLarge { asked: bytes })?;
         let fits = size..=size_class::largest_fit(bytes, size);
@@ -144,32 +144,32 @@ impl<S: Source, F: Fences> Arena<S, F> {
         }
     }
 
-    /// Takes a block back, as dropping it does. Work issued before on its stream (or on any stream, for a block without
+    /// Frees a block, as dropping it does. Work submitted earlier on its stream (or on any stream, for a block without
     /// one) may still use it.
     pub fn free(&self, block: ArenaBlock<S, F>) {
         drop(block);
     }
 
-    /// Gives every cached block back to the source, waiting for the work that still uses it; returns the bytes.
+    /// Frees every cached block, waiting for the work that still uses it; returns the bytes freed.
     pub fn shrink(&self) -> usize {
         let _one_at_a_time = self.shared.lock_reclaiming();
         self.shared.lock().statistics.num_shrinks += 1;
         self.shared.give_back_idle()
     }
 
-    /// The counters at this moment.
+    /// The current counters.
     pub fn statistics(&self) -> Statistics {
         self.shared.lock().statistics
     }
 
-    /// The source refused: wait for a cached block that fits, else give everything back and ask once more.
+    /// The source is out of memory: waits for a cached block that fits, or frees everything and tries again.
     fn alloc_by_reclaiming(
         &self,
         bytes: usize,
         fits: &RangeInclusive<usize>,
         stream: Option<StreamId>,
     ) -> Result<ArenaBlock<S, F>, ArenaError<S::Error>> {
-        // Without this, a second thread would find the cache empty and fail while the first is still giving it back.
+        // Without this, a second thread would find the cache empty and fail while the first is still freeing it.
         let _one_at_a_time = self.shared.lock_reclaiming();
         let (mut cached, mut tries) = (0, 0);
         loop {
@@ -185,14 +185,14 @@ impl<S: Source, F: Fences> Arena<S, F> {
                 Err(source) => source,
             };
             let state = self.shared.lock();
-            // Blocks that other threads freed meanwhile went to the cache: with them another try may succeed.
+            // Blocks that other threads freed meanwhile went to the cache: freeing them may let another try succeed.
             if state.idle.bytes() == 0 || tries == MAX_TRIES {
                 return Err(ArenaError::OutOfMemory { asked: bytes, in_use: state.statistics.in_use, cached, source });
             }
         }
     }
 
-    /// Wraps a block fresh from the source.
+    /// Wraps a new block from the source.
     fn adopt(&self, block: S::Block, requested: usize, stream: Option<StreamId>) -> ArenaBlock<S, F> {
         self.shared.lock().statistics.record_fresh(requested, block.bytes());
         self.lease(IdleBlock::new(block), stream)
@@ -213,8 +213,8 @@ impl<S: Source, F: Fences> Arena<S, F> {
     }
 }
 
-/// A block in use. Dropping it hands it back to its arena; that never fails.
-#[must_use = "an unused block goes straight back to its arena"]
+/// A block in use. Dropping it returns it to its arena; that never fails.
+#[must_use = "an unused block returns to its arena at once"]
 pub struct ArenaBlock<S: Source, F: Fences> {
     shared: Arc<Shared<S, F>>,
     address: usize,
@@ -224,17 +224,17 @@ pub struct ArenaBlock<S: Source, F: Fences> {
 }
 
 impl<S: Source, F: Fences> ArenaBlock<S, F> {
-    /// Where it starts.
+    /// Its start address.
     pub fn address(&self) -> usize {
         self.address
     }
 
-    /// How many bytes it holds, at least as many as were asked for.
+    /// Its size, at least what was requested.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The stream it was asked for.
+    /// The stream it was requested for.
     pub fn stream(&self) -> Option<StreamId> {
         self.stream
     }
@@ -262,13 +262,13 @@ struct Shared<S: Source, F: Fences> {
     fences: F,
     /// Never held across a call to the source, a wait, or the drop of a block or fence.
     state: Mutex<State<S::Block, F::Fence>>,
-    /// Held by whoever gives cached blocks back on request; `free` never takes it.
+    /// Held while cached blocks are freed on request; `free` never takes it.
     reclaiming: Mutex<()>,
 }
 
 impl<S: Source, F: Fences> Shared<S, F> {
     fn lock(&self) -> MutexGuard<'_, State<S::Block, F::Fence>> {
-        // Nothing under the lock leaves the state half-changed, so a panic elsewhere does not spoil it.
+        // Nothing under the lock leaves the state inconsistent, so a panic elsewhere does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -306,7 +306,7 @@ impl<B: Block, F: Fence> State<B, F> {
         Some(taken)
     }
 
-    /// Puts a freed block to rest; returns the blocks that must leave for it, for the caller to drop.
+    /// Caches a freed block; returns the blocks evicted for it, for the caller to drop.
     fn take_back(&mut self, freed: IdleBlock<B, F>) -> Vec<IdleBlock<B, F>> {
         self.statistics.record_free(freed.block.bytes());
         self.idle.put(freed);

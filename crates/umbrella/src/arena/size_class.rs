@@ -1,16 +1,16 @@
-//! Sizes of blocks: few enough that freed blocks fit later requests, close enough that little is wasted.
+//! Block sizes: few enough that freed blocks fit later requests, fine enough that little is wasted.
 
 /// Alignment and smallest block.
 const GRAIN: usize = 256;
 
-/// Up to here sizes are multiples of the grain; four steps per power of two start to be coarser only above.
+/// Up to here sizes are multiples of the grain; above, there are four sizes per power of two.
 const SMALL: usize = 4 * GRAIN;
 
 /// From here on sizes are multiples of [`BIG_GRAIN`]: a quarter of such a block is too much to waste.
 const BIG: usize = 64 << 20;
 const BIG_GRAIN: usize = 2 << 20;
 
-/// The size of block a request is given, or `None` if no `usize` holds it.
+/// The block size for a request, or `None` if it does not fit in a `usize`.
 pub(super) fn round(bytes: usize) -> Option<usize> {
     if bytes <= SMALL {
         Some(bytes.max(1).next_multiple_of(GRAIN))
@@ -22,7 +22,7 @@ pub(super) fn round(bytes: usize) -> Option<usize> {
     }
 }
 
-/// The largest cached block a request may take: its own size class, or up to a quarter more than was asked for.
+/// The largest cached block a request may use: its own size class, or up to a quarter more than requested.
 pub(super) fn largest_fit(bytes: usize, size: usize) -> usize {
     size.max(bytes.saturating_add(bytes / 4))
 }

@@ -1,15 +1,15 @@
 //! Counters of an arena.
 
-/// Counters of an arena. Bytes are those of whole blocks, which may be up to a quarter more than was asked for.
+/// Counters of an arena. Bytes are those of whole blocks, which may be up to a quarter larger than requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Bytes handed out.
+    /// Bytes in use.
     pub in_use: usize,
-    /// The most bytes ever handed out at once.
+    /// The peak of `in_use`.
     pub max_in_use: usize,
-    /// Bytes at rest, ready for reuse.
+    /// Cached bytes, ready for reuse.
     pub cached: usize,
-    /// Bytes the source has given and not got back: handed out and cached ones.
+    /// Bytes currently allocated from the source: in use and cached.
     pub total_from_source: usize,
     /// Requests served.
     pub num_allocs: u64,
@@ -19,9 +19,9 @@ pub struct Statistics {
     pub num_source_allocs: u64,
     /// Calls of `shrink`.
     pub num_shrinks: u64,
-    /// The largest request served, in bytes asked for.
+    /// The largest request served, in requested bytes.
     pub max_alloc_size: usize,
-    /// The bound on cached bytes, if there is one.
+    /// The limit on cached bytes, if there is one.
     pub limit: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! The arena against a fake GPU that judges, and a model that counts.
+//! Tests the arena with a fake GPU that checks the rules, and a model that counts.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -164,10 +164,10 @@ fn out_of_memory_is_reported_with_the_numbers() {
     let error = arena.alloc(3 * MIB, None).unwrap_err();
     let ArenaError::OutOfMemory { asked, in_use, cached, ref source } = error else { panic!("{error}") };
     assert_eq!((asked, in_use, cached), (3 * MIB, 2 * MIB, MIB));
-    assert_eq!(source.to_string(), "the fake GPU has no 3145728 bytes left");
+    assert_eq!(source.to_string(), "the fake GPU can't allocate 3145728 bytes");
     assert!(error.to_string().starts_with(
-        "out of memory: 3145728 bytes asked for, 2097152 bytes in use, 1048576 cached bytes given back before the last \
-         try\n  help: "
+        "out of memory: 3145728 bytes requested, 2097152 bytes in use, 1048576 cached bytes freed before the last try\n  \
+         help: "
     ));
     assert_eq!(arena.statistics().num_allocs, 2);
     assert_eq!(gpu.state().refusals, 2);
@@ -236,7 +236,7 @@ fn blocks_outlive_the_arena_and_then_everything_goes_back() {
 #[test]
 fn threads_share_an_arena_without_sharing_blocks() {
     const ROUNDS: usize = 2000;
-    // Less than the threads want at once, so that they run into each other's memory pressure.
+    // Less than the threads need at once, so that they run into each other's memory pressure.
     let gpu = FakeGpu::new(16 * MIB);
     let arena = gpu.arena(Some(8 * MIB));
     let served: usize = thread::scope(|scope| {
@@ -303,7 +303,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the arena should say of itself, counted from outside.
+/// The statistics that the arena should report, counted from outside.
 #[derive(Default)]
 struct Model {
     live: Vec<TestBlock>,
@@ -388,7 +388,8 @@ proptest! {
                 Step::Alloc { bytes, stream } => model.alloc(&gpu, &arena, capacity, bytes, stream),
                 Step::Work { block, stream } => {
                     if let Some(block) = (!model.live.is_empty()).then(|| block.get(&model.live)) {
-                        // ONNX Runtime uses a block on the stream it asked for; one without stream, anywhere.
+                        // ONNX Runtime uses a block on the stream it was requested for; a block without a stream,
+                        // anywhere.
                         gpu.state().issue(addresses(block), block.stream().unwrap_or(stream));
                     }
                 }

@@ -1,4 +1,4 @@
-//! The backend of a session: the first candidate that makes an execution provider.
+//! The backend of a session: the first candidate that creates an execution provider.
 use std::sync::Arc;
 
 use options::Options;
@@ -14,7 +14,7 @@ use crate::{
     session_route::{SessionRoute, session_route},
 };
 
-/// A session that wants a backend.
+/// A session that needs a backend.
 pub(crate) struct Session<'s> {
     pub request: &'s EpRequest<'s>,
     pub options: &'s Options,
@@ -31,7 +31,8 @@ pub(crate) struct Chosen {
 }
 
 impl Backends {
-    /// Makes the execution provider of a session; `None` leaves its nodes to other providers, which only `auto` may do.
+    /// Creates the execution provider of a session; `None` leaves its nodes to other providers, which only `auto` may
+    /// do.
     ///
     /// # Errors
     /// The options contradict each other, the backend the user named can't be used, or it leads back to this library.
@@ -67,7 +68,7 @@ impl Backends {
         Ok(None)
     }
 
-    /// The session's options as a backend is to see them.
+    /// The session's options as a backend sees them.
     fn told(&self, session: &Session<'_>, backend: &BackendName) -> Result<OwnedSessionOptions> {
         let withheld = &session.options.withheld;
         let mut told = if withheld.is_empty() {
@@ -76,12 +77,12 @@ impl Backends {
             session.request.options.entries_where(|key| !withheld.iter().any(|withheld| withheld == key))?
         };
         if let Some(namespace) = backend.namespace() {
-            // The options of MIGraphX mean nothing to our own engine.
+            // MIGraphX's options mean nothing to our own engine.
             let table = (*backend == BackendName::Hip).then_some(&options::hip::TABLE);
             let given = session.request.options.config_entries()?;
             for (key, value) in relayed(session.options, session.context.id(), namespace, table, &given)? {
                 told.insert(&key, &value).map_err(|error| {
-                    Error::new(error.code(), format!("the entry {key} can't be passed on to {backend}: {error}"))
+                    Error::new(error.code(), format!("could not pass the entry {key} on to {backend}: {error}"))
                 })?;
             }
         }
@@ -102,8 +103,8 @@ impl Backends {
     }
 }
 
-/// A device's metadata as a backend is to see it. One that is not ours sees what it would call the device itself, and a
-/// plugin of the user's choice what the user adds.
+/// A device's metadata as a backend sees it. A backend that is not ours gets its own metadata of the device, and a
+/// plugin of the user's choice also gets what the user adds.
 fn described(
     session: &Session<'_>,
     backend: &BackendName,
@@ -115,7 +116,7 @@ fn described(
         return Ok(metadata);
     }
     let own = factory.device_metadata(device.hardware).unwrap_or_else(|error| {
-        tracing::warn!(target: "amdgpu_ep::load", %backend, %error, "it does not tell its devices");
+        tracing::warn!(target: "amdgpu_ep::load", %backend, %error, "could not list its devices");
         Vec::new()
     });
     let added: &[_] = if let BackendName::Library(_) = backend { &session.options.backend_device } else { &[] };
@@ -123,7 +124,7 @@ fn described(
     Ok(metadata)
 }
 
-/// A message in one line of the log.
+/// A message as one line for the log.
 fn one_line(message: &str) -> String {
     message.lines().map(str::trim).collect::<Vec<_>>().join("; ")
 }

@@ -1,31 +1,32 @@
-//! Compatibility infos of compiled models: the backend's own text, behind the name of the backend that made it.
+//! Compatibility infos of compiled models: the name of the backend that made the model, followed by the backend's own
+//! text.
 //!
 //! `amdgpu-ep/1;backend=hip;<the backend's text>`
 use crate::routing::BackendName;
 
-/// Starts every info of ours, whatever its version.
+/// The start of all our infos, whatever their version.
 const FAMILY: &str = "amdgpu-ep/";
 const HEAD: &str = "amdgpu-ep/1;backend=";
 
-/// What stands before the text of a backend.
+/// The text before a backend's own text.
 pub(crate) fn prefix(backend: &BackendName) -> String {
-    // A file's name may hold what ends the name here.
+    // A file name may contain the character that ends the name here.
     let name = backend.to_string().replace('%', "%25").replace(';', "%3B");
     format!("{HEAD}{name};")
 }
 
-/// What an info says about its maker.
+/// The origin of an info.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Info<'i> {
     /// Not one of ours.
     Foreign,
-    /// Ours, but in a form this version does not know.
+    /// Ours, but in a format this version does not know.
     Unknown,
     /// A backend's own text.
     Of(BackendName, &'i str),
 }
 
-/// Reads an info.
+/// Parses an info.
 pub(crate) fn read(info: &str) -> Info<'_> {
     if !info.starts_with(FAMILY) {
         return Info::Foreign;

@@ -1,7 +1,7 @@
-//! Backend libraries: plugins that a session is handed to.
+//! Backend libraries: plugins that run a session.
 //!
-//! A library is loaded when a session first wants it, and once per registration; sessions, allocators and the
-//! registration each hold it, and the last of them lets it go. A failure is not remembered: the library may be there the
+//! A library is loaded when a session first needs it, once per registration. Sessions, allocators and the registration
+//! each hold a reference, and the last of them unloads it. A failure is not remembered: the library may be there the
 //! next time.
 mod choice;
 pub(crate) mod compatibility;
@@ -42,7 +42,7 @@ impl Backends {
     /// The factory of a backend.
     ///
     /// # Errors
-    /// Its library can't be loaded, or is no plugin.
+    /// Its library can't be loaded, or is not a plugin.
     pub fn get(&self, backend: &BackendName) -> Result<Arc<ForeignFactory>> {
         let slot = self.slots().entry(backend.clone()).or_default().clone();
         let mut slot = locked(&slot);
@@ -54,21 +54,21 @@ impl Backends {
         Ok(loaded)
     }
 
-    /// The factories that are loaded, by name of the backend.
+    /// The loaded factories, by name of the backend.
     pub fn loaded(&self) -> Vec<(BackendName, Arc<ForeignFactory>)> {
         let slots: Vec<_> = self.slots().iter().map(|(name, slot)| (name.clone(), slot.clone())).collect();
         slots.into_iter().filter_map(|(name, slot)| Some((name, locked(&slot).clone()?))).collect()
     }
 
-    /// The custom-op domains of the backends that are loaded. ONNX Runtime asks before a session exists, so nothing is
-    /// loaded for the answer.
+    /// The custom-op domains of the loaded backends. ONNX Runtime asks for them before a session exists, so no library
+    /// is loaded to answer.
     pub fn custom_op_domains(&self) -> Vec<CustomOpDomain> {
         let mut union = Vec::new();
         for (backend, factory) in self.loaded() {
             match factory.custom_op_domains() {
                 Ok(domains) => union.extend(domains),
                 Err(error) => {
-                    tracing::warn!(target: "amdgpu_ep::load", %backend, %error, "its custom operators are left out");
+                    tracing::warn!(target: "amdgpu_ep::load", %backend, %error, "could not list its custom operators");
                 }
             }
         }
@@ -84,7 +84,7 @@ impl Backends {
     /// Asks the backend that made a compiled model whether it runs here.
     ///
     /// # Errors
-    /// The backend can't tell.
+    /// The backend reported an error.
     pub fn model_compatibility(&self, devices: &[HardwareDevice<'_>], info: &str) -> Result<ModelCompatibility> {
         let (backend, inner) = match compatibility::read(info) {
             Info::Foreign => return Ok(ModelCompatibility::NotApplicable),
@@ -92,7 +92,7 @@ impl Backends {
             Info::Of(backend, inner) => (backend, inner),
         };
         let loaded = if let BackendName::Library(_) = &backend {
-            // A model must not choose which library is loaded: only one that a session asked for is.
+            // A model must not choose which library is loaded: only libraries that a session asked for are used.
             let mut loaded = self.loaded().into_iter();
             loaded.find(|(name, _)| *name == backend).map(|(_, factory)| factory)
         } else {
@@ -123,14 +123,14 @@ impl Backends {
             }
         }
         Err(Error::ep_fail(format!(
-            "the backend {backend} could not be loaded (tried {})\n  help: {}",
+            "could not load the backend {backend} (tried {})\n  help: {}",
             tried.join("; "),
             search::help(backend)
         )))
     }
 }
 
-/// Our own backends load vendors' runtimes at run time and never unload those; others may link one.
+/// Our own backends load vendor runtimes at run time and never unload them; other backends may link one.
 fn mapping(backend: &BackendName) -> Mapping {
     match backend {
         BackendName::Hip | BackendName::MiGraphX => Mapping::Unload,
@@ -138,9 +138,9 @@ fn mapping(backend: &BackendName) -> Mapping {
     }
 }
 
-/// Backends on HIP share the device's memory; DirectX memory is addressed by handles of its own; a plugin of the user's
-/// choice knows nothing of either, and gets pointers to ours. (OpenVINO's answers a question for our memory with host
-/// memory of its own in ONNX Runtime 1.24 and 1.26, which is then taken for the device's.)
+/// Backends on HIP share the device's memory; DirectX memory is addressed by its own handles; a plugin of the user's
+/// choice knows neither, and gets pointers to ours. (In ONNX Runtime 1.24 and 1.26, OpenVINO's plugin answers a request
+/// for our memory with its own host memory, which is then treated as the device's.)
 fn memory(backend: &BackendName) -> BackendMemory {
     match backend {
         BackendName::DirectX => BackendMemory::Backend,

@@ -1,14 +1,15 @@
-//! What a backend is told of the options the user gave to the umbrella.
+//! Passes the user's options on to a backend.
 use std::collections::BTreeMap;
 
 use options::{BackendTable, OPTIONS, Options};
 use ort_ep::{Error, Result};
 
-/// The entries to add for a backend that reads `ep.<namespace>.*`: every set option it may know, which is all of them for one
-/// without a `table`, and the device that was really selected. An entry that the user gave under the backend's own name already is left as it is.
+/// The entries to add for a backend that reads `ep.<namespace>.*`: every set option it may know (all of them for one
+/// without a `table`), and the device that was actually selected. An entry that the user already gave under the
+/// backend's own name stays as it is.
 ///
 /// # Errors
-/// An option was given twice, under our name and under the backend's, with two meanings.
+/// An option was given under our name and under the backend's, with different values.
 pub(super) fn relayed(
     options: &Options,
     device_id: u32,
@@ -27,7 +28,7 @@ pub(super) fn relayed(
             Some(theirs) if row.means_the_same(theirs, &ours) => {}
             Some(theirs) => {
                 return Err(Error::invalid_argument(format!(
-                    "{key} is {theirs:?}, which contradicts {}{ours:?}\n  help: give it once, in either place",
+                    "{key} is {theirs:?}, which contradicts {}{ours:?}\n  help: set it only once, in either place",
                     if row.text(options).is_some() {
                         format!("the option {}=", row.name)
                     } else {

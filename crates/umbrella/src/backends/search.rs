@@ -1,4 +1,4 @@
-//! Where a backend's library may lie.
+//! Where to look for a backend's library.
 use std::{
     env,
     env::consts::{DLL_PREFIX, DLL_SUFFIX},
@@ -8,11 +8,11 @@ use std::{
 
 use crate::routing::BackendName;
 
-/// Folders to look for backend libraries in, after this library's own.
+/// Folders to search for backend libraries, after this library's own.
 pub(crate) const PATH_VARIABLE: &str = "AMDGPU_EP_BACKEND_PATH";
 
-/// The files to try for a backend, in order: beside this library, in the variable's folders, on the loader's path. A
-/// library known by its file is that file.
+/// The files to try for a backend, in order: next to this library, in the variable's folders, on the loader's path. For
+/// a library given as a file, only that file.
 pub(crate) fn files(backend: &BackendName, own: Option<PathBuf>, folders: Option<OsString>) -> Vec<OsString> {
     let Some(stem) = backend.stem() else {
         return match backend {
@@ -26,16 +26,16 @@ pub(crate) fn files(backend: &BackendName, own: Option<PathBuf>, folders: Option
     folders.map(|folder| folder.join(&file).into_os_string()).chain([OsString::from(&file)]).collect()
 }
 
-/// What to do about a backend that was not found.
+/// The help text for a backend that was not found.
 pub(super) fn help(backend: &BackendName) -> String {
     match backend.stem() {
         Some(stem) => {
             let file = file_name(stem);
             format!(
-                "put {file} beside libamdgpu-ep, or name its folder in {PATH_VARIABLE}; profile=auto uses a backend that is there"
+                "put {file} next to libamdgpu-ep, or add its folder to {PATH_VARIABLE}; profile=auto uses a backend that is installed"
             )
         }
-        None => "backend_library names a plugin library of ONNX Runtime".to_owned(),
+        None => "set backend_library to a plugin library of ONNX Runtime".to_owned(),
     }
 }
 

@@ -1,19 +1,20 @@
-//! A backend that leads back to this library would call it without end.
+//! Detects a backend that leads back to this library, which would recurse without end.
 use std::cell::Cell;
 
 use ort_ep::{Error, Result};
 
 thread_local! {
-    /// Whether this thread is making a session's execution provider. Without a destructor: the library may be unloaded first.
+    /// Whether this thread is creating a session's execution provider. Has no destructor: the library may be unloaded
+    /// first.
     static IS_CHOOSING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The right to choose a backend on this thread; given back on drop.
+/// The permission to choose a backend on this thread; released on drop.
 pub(super) struct Turn;
 
 impl Turn {
     /// # Errors
-    /// A backend called this library again while it was asked for its own execution provider.
+    /// A backend called this library again while it was creating its own execution provider.
     pub fn begin() -> Result<Self> {
         if IS_CHOOSING.replace(true) {
             return Err(Error::invalid_argument(
