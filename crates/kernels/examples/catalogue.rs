@@ -1,7 +1,8 @@
-//! Writes the texts of all kernels of the catalogue for some targets: `catalogue FOLDER TARGET...`.
+//! Writes the sources of all kernels of the catalogue for some targets: `catalogue FOLDER TARGET...`.
 //!
-//! A target may say how many compute units it has, `gfx942@304`: kernels are chosen by that too. Equal texts are one file. `FOLDER/list.tsv` has a line for each launch: target, label, file, kernel, bytes of its
-//! argument, threads of a block, bytes of dynamic LDS.
+//! A target may include its number of compute units, `gfx942@304`, because kernels are chosen by that too. Equal
+//! sources are written once. `FOLDER/list.tsv` has a line for each launch: target, label, file, kernel, bytes of its
+//! argument, threads per block, bytes of dynamic LDS.
 use std::{collections::HashMap, fmt::Write, fs, path::PathBuf, process::ExitCode};
 
 use kernels::{Arch, catalogue};

@@ -1,6 +1,6 @@
-//! Puts compiled texts into a set that is found beside the library: `ship LIST SET`.
+//! Puts compiled kernels into a set that is shipped with the library: `ship LIST SET`.
 //!
-//! Each line of `LIST` is a kernel, its text's file, its target and its code's file, between tabs.
+//! Each line of `LIST` has a kernel, its source file, its target and its code file, separated by tabs.
 use std::{fs, io, path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
@@ -22,7 +22,7 @@ fn ship(list: &Path, set: &Path) -> io::Result<()> {
     for line in fs::read_to_string(list)?.lines() {
         let fields: Vec<&str> = line.split('\t').collect();
         let [kernel, text, target, code] = fields[..] else {
-            return Err(io::Error::other(format!("{line:?} has not four fields")));
+            return Err(io::Error::other(format!("expected four fields in {line:?}")));
         };
         kernels::ship(set, kernel, &fs::read_to_string(text)?, target, &fs::read(code)?)?;
     }

@@ -1,4 +1,4 @@
-//! New rows behind those of a cache, and the rotation of keys and queries on the way: `hip/append.hip`.
+//! Appends rows to a cache, optionally rotating keys and queries: `hip/append.hip`.
 use graph::{
     DType, Declined, Step, View,
     prim::{Append, Positions, Rotary},
@@ -15,9 +15,9 @@ const TEXT: &str = concat!(include_str!("../hip/lengths.h"), include_str!("../hi
 const TURNING: &str =
     concat!(include_str!("../hip/lengths.h"), include_str!("../hip/turn.h"), include_str!("../hip/append.hip"));
 const THREADS: usize = 256;
-/// Blocks of a compute unit that keep its memory busy.
+/// Blocks per compute unit that keep its memory busy.
 const BLOCKS: usize = 4;
-/// What a driver takes along y.
+/// The maximum grid size along y.
 const MOST_HEADS: usize = 65_535;
 
 pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Work, Declined> {
@@ -70,7 +70,7 @@ pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Work, De
         Some(turn) => (turn.set(kernel), turn.args(args, elems), 3),
         None => (kernel.set("T", word_name(keys.dtype)).set("TURN", 0), args, 2),
     };
-    // Enough for a copy of all rows; where only new ones are written, most leave at once.
+    // Enough for a copy of all rows; if only new rows are written, most blocks exit at once.
     let tasks = total * sizes[0].max(sizes[1]) / elems;
     let wanted = (BLOCKS * arch.compute_units as usize).div_ceil(2 * batches * heads);
     let x = tasks.div_ceil(THREADS).min(wanted).max(1);
@@ -78,7 +78,7 @@ pub(crate) fn work(append: &Append, step: &Step, arch: &Arch) -> Result<Work, De
     Ok(Work::one(Launch { kernel, grid, threads: THREADS as u32, lds_bytes: 0, args }))
 }
 
-/// Elements that are moved as one; with those of a rotation, `half` of a head at most.
+/// Elements moved at once; with a rotation, at most `half` of a head.
 pub(crate) fn pack_of(views: &[&View], half: Option<i64>) -> u32 {
     if views.iter().any(|view| view.strides.last() != Some(&1)) {
         return 1;
@@ -91,10 +91,10 @@ pub(crate) fn pack_of(views: &[&View], half: Option<i64>) -> u32 {
     pack(views[0].dtype, 16, numbers.chain(half))
 }
 
-/// What turns keys and queries.
+/// The rotation of keys and queries.
 pub(crate) struct Turn<'a> {
     rotary: &'a Rotary,
-    /// The number of the first input.
+    /// The index of the first input.
     pub first: usize,
     pub queries: &'a View,
     pub cosines: &'a View,
@@ -126,7 +126,7 @@ impl<'a> Turn<'a> {
         self.set_angles(kernel.set("T", type_name(self.queries.dtype)).set("TURN", 1))
     }
 
-    /// A kernel with what `hip/turn.h` wants to know.
+    /// Adds the settings of `hip/turn.h` to a kernel.
     pub fn set_angles(&self, kernel: Kernel) -> Kernel {
         kernel
             .set("P", type_name(self.positions.dtype))
@@ -134,7 +134,7 @@ impl<'a> Turn<'a> {
             .set("INTERLEAVED", u8::from(self.rotary.interleaved))
     }
 
-    /// What is added to lengths.
+    /// The offset added to lengths.
     pub fn shift(&self) -> i64 {
         match self.rotary.positions {
             Positions::Given => 0,

@@ -1,4 +1,4 @@
-//! The attention of one token, whose key and value go into the cache in the same launch: `hip/newest.h`.
+//! Attention of one token whose key and value are appended to the cache in the same launch: `hip/newest.h`.
 use graph::{
     Declined, Step, View,
     prim::{Append, AppendAttention},
@@ -11,7 +11,7 @@ use crate::{
     rotary::strides,
 };
 
-/// Where the inputs of the attention alone begin.
+/// The index of the first input of the attention alone.
 const MORE: usize = 9;
 /// The attention's output.
 const OUT: usize = 3;
@@ -23,7 +23,7 @@ pub(crate) fn work(both: &AppendAttention, step: &Step, arch: &Arch) -> Result<W
     one_launch(both, step, &update, &attention, arch).or_else(|_| two_launches(both, &update, &attention, arch))
 }
 
-/// Both in one.
+/// Both in one launch.
 fn one_launch(
     both: &AppendAttention,
     step: &Step,
@@ -46,7 +46,7 @@ fn one_launch(
     if !is_packed || !is_dense || !is_small || views.iter().any(|view| view.dtype != keys.dtype) {
         return Err(Declined::new("rows that can't be read in packs"));
     }
-    // Queries are turned on their way, and what is in the cache is the past.
+    // Queries are rotated while they are read, and the cache holds the past.
     let mut seen = attention.clone();
     seen.inputs[0] = turn.queries.clone();
     seen.inputs[1..3].clone_from_slice(past);
@@ -78,7 +78,7 @@ fn one_launch(
     Ok(work)
 }
 
-/// One behind the other.
+/// One launch after the other.
 fn two_launches(both: &AppendAttention, update: &Step, attention: &Step, arch: &Arch) -> Result<Work, Declined> {
     let mut work = append::work(&both.append, update, arch)?;
     let mut behind = cached_attention::work(&both.attention, attention, arch)?;
@@ -94,7 +94,7 @@ fn two_launches(both: &AppendAttention, update: &Step, attention: &Step, arch: &
     Ok(work)
 }
 
-/// An operand of the attention besides queries, keys and values, as one of both.
+/// Renumbers an operand of the attention, other than queries, keys and values, for the combined step.
 fn moved(pointer: Pointer) -> Pointer {
     match pointer {
         Pointer::Input(3, bytes) => Pointer::Input(0, bytes),

@@ -1,10 +1,10 @@
-//! What targets can do, as a table, and what a device says of itself.
+//! The capabilities of targets, as a table, and what a device reports about itself.
 use hip::DeviceInfo;
 
-/// Instructions for products of small matrices.
+/// Matrix instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Matrix {
-    /// None: products are multiplied and added one by one.
+    /// None: products use plain multiply-add.
     None,
     /// MFMA of gfx908 and later gfx9; `bf16` is false on gfx908.
     Mfma,
@@ -16,37 +16,37 @@ pub enum Matrix {
     Mma,
 }
 
-/// A dot product of four bytes.
+/// Dot products of four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dot4 {
-    /// None: multiplied and added one by one.
+    /// None: products use plain multiply-add.
     None,
     /// Both operands signed or both unsigned.
     Same,
-    /// The sign of each operand is chosen.
+    /// The sign of each operand can be chosen.
     Mixed,
 }
 
-/// A target, as kernels are chosen for it.
+/// A target, as needed to choose kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Arch {
-    /// The target with its features, as the compiler is given it.
+    /// The target with its features, as passed to the compiler.
     pub target: String,
-    /// Lanes of a wave.
+    /// Lanes per wave.
     pub wave: u32,
     /// Matrix instructions.
     pub matrix: Matrix,
-    /// Whether these take bf16.
+    /// Whether they support bf16.
     pub matrix_bf16: bool,
     /// Dot products of bytes.
     pub dot4: Dot4,
-    /// Bytes of LDS that a block can have.
+    /// Bytes of LDS available to a block.
     pub lds_bytes: u32,
     /// Compute units, to size grids.
     pub compute_units: u32,
 }
 
-/// What is known of a target or of a family, by the start of its name; the longest one that fits counts.
+/// The properties of a target or a family, by name prefix; the longest matching prefix wins.
 struct Row {
     name: &'static str,
     wave: u32,
@@ -72,12 +72,12 @@ const TABLE: [Row; 16] = [
     row("gfx11", 32, Matrix::Wmma11, Dot4::Mixed),
     row("gfx12", 32, Matrix::None, Dot4::Mixed),
     row("gfx120", 32, Matrix::Wmma12, Dot4::Mixed),
-    // Its matrix instructions are others than gfx120x's.
+    // Its matrix instructions differ from gfx120x's.
     row("gfx125", 32, Matrix::None, Dot4::None),
     row("sm_", 32, Matrix::Mma, Dot4::Mixed),
-    // More than the others only if a launch asks for it, which the driver table does.
+    // More than the others, but only if a launch requests it, which the driver table does.
     Row { lds_bytes: 227 << 10, ..row("sm_90", 32, Matrix::Mma, Dot4::Mixed) },
-    // Whatever it is, plain code runs on it.
+    // Plain code runs on any target.
     row("", 32, Matrix::None, Dot4::None),
 ];
 
@@ -85,20 +85,20 @@ const TABLE: [Row; 16] = [
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchError {
-    /// The driver does not name the target.
+    /// The driver does not report the target.
     #[error(
-        "the driver does not say which target {device} is (it says {target:?})\n  \
+        "the driver does not report the target of {device} (it reports {target:?})\n  \
          help: look at it with rocminfo, and update the driver"
     )]
     NoTarget {
         /// The device's name.
         device: String,
-        /// What the driver says instead.
+        /// What the driver reports instead.
         target: String,
     },
-    /// The device's waves are not those that compilers make code for.
+    /// The device's wave width differs from what compilers generate code for.
     #[error(
-        "{device} has waves of {found} lanes, and kernels for {target} are compiled for waves of {wanted}\n  \
+        "{device} has waves of {found} lanes, but kernels for {target} are compiled for waves of {wanted}\n  \
          help: update the driver, or choose another device"
     )]
     Wave {
@@ -106,19 +106,19 @@ pub enum ArchError {
         device: String,
         /// Its target.
         target: String,
-        /// Lanes of its waves.
+        /// Lanes per wave on the device.
         found: u32,
-        /// Lanes that code for the target expects.
+        /// Lanes per wave that code for the target expects.
         wanted: u32,
     },
-    /// Blocks of the device have too little LDS.
+    /// The device has too little LDS per block.
     #[error(
-        "{device} has {found} bytes of LDS for a block, and kernels use up to {LDS_BYTES}\n  help: choose another device"
+        "{device} has {found} bytes of LDS per block, but kernels use up to {LDS_BYTES}\n  help: choose another device"
     )]
     Lds {
         /// The device's name.
         device: String,
-        /// Bytes that a block may use.
+        /// Bytes of LDS available to a block.
         found: u32,
     },
 }
@@ -126,15 +126,15 @@ pub enum ArchError {
 /// Bytes of LDS that a kernel may use on every target (see `hip/prelude.h`).
 const LDS_BYTES: u32 = 48 << 10;
 
-/// How the names of targets begin that compilers know.
+/// The prefixes of target names that compilers know.
 const TARGETS: [&str; 2] = ["gfx", "sm_"];
 
 impl Arch {
-    /// The target of a device. What the device says of itself counts: waves of another width than code for its target
-    /// expects are an error, because sums across lanes would be wrong, and so is less LDS than kernels use.
+    /// The target of a device. The device's own report counts: a wave width other than code for its target expects is
+    /// an error, because sums across lanes would be wrong, and so is less LDS than kernels use.
     ///
     /// # Errors
-    /// There can be no kernels for the device.
+    /// The device can't run any kernels.
     pub fn of(info: &DeviceInfo) -> Result<Self, ArchError> {
         let arch = Self::new(&info.arch, info.compute_units);
         let (device, target) = (info.name.clone(), arch.target.clone());
@@ -150,8 +150,8 @@ impl Arch {
         Ok(arch)
     }
 
-    /// The target with this name, such as `gfx90a:sramecc+:xnack-` or `sm_90`. Of unknown ones only what their family
-    /// has for sure is used.
+    /// The target with this name, such as `gfx90a:sramecc+:xnack-` or `sm_90`. For unknown targets, only features that
+    /// their whole family has are used.
     pub fn new(target: &str, compute_units: u32) -> Self {
         let name = target.split(':').next().unwrap_or_default();
         let fitting = TABLE.iter().filter(|row| name.starts_with(row.name));
@@ -212,13 +212,10 @@ mod tests {
         let arch = Arch::of(&info("gfx942:sramecc+:xnack-", 64, 48 << 10)).unwrap();
         assert_eq!((arch.wave, arch.compute_units), (64, 1));
         let error = Arch::of(&info("gfx1100", 32, 32 << 10)).unwrap_err().to_string();
-        assert!(
-            error.starts_with("a GPU has 32768 bytes of LDS for a block, and kernels use up to 49152\n"),
-            "{error}"
-        );
+        assert!(error.starts_with("a GPU has 32768 bytes of LDS per block, but kernels use up to 49152\n"), "{error}");
         let error = Arch::of(&info("gfx1100", 64, 64 << 10)).unwrap_err().to_string();
         assert!(
-            error.starts_with("a GPU has waves of 64 lanes, and kernels for gfx1100 are compiled for waves of 32\n"),
+            error.starts_with("a GPU has waves of 64 lanes, but kernels for gfx1100 are compiled for waves of 32\n"),
             "{error}"
         );
         assert!(Arch::of(&info("gfx90a", 32, 64 << 10)).is_err());

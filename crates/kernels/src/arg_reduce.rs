@@ -25,7 +25,7 @@ pub(crate) fn work(prim: &ArgReduce, step: &Step, arch: &Arch) -> Result<Work, D
     let team = if is_turned {
         Team::turned(rows.elems(), extent, arch)
     } else {
-        // Eight elements a thread, at least.
+        // At least eight elements per thread.
         Team { lanes: (extent / 8 + 1).next_power_of_two().min(THREADS), held: 0, resident: None }
     };
     let missing = busy(arch) / (u64::from(rows.elems()) * u64::from(team.lanes)).max(1);

@@ -22,11 +22,11 @@ const TILES: &str = text!("attention.h", "mma.h", "flight.h", "tiles.h", "attent
 const ROWS: &str = text!("attention.h", "attend_rows.hip");
 const MERGE: &str = text!("attention.h", "attend_merge.hip");
 
-/// Leading axes of scores in the texts.
+/// Leading axes of scores in the kernels.
 const AXES: usize = 3;
-/// Rows that a tile of queries is worth for.
+/// From this many rows on, a tile of queries pays off.
 const FEW_ROWS: usize = 16;
-/// Threads of the kernels without tiles.
+/// Threads per block of the kernels without tiles.
 const THREADS: usize = 256;
 
 pub(crate) fn work(attention: &Attention, step: &Step, arch: &Arch) -> Result<Work, Declined> {
@@ -45,8 +45,8 @@ pub(crate) fn work(attention: &Attention, step: &Step, arch: &Arch) -> Result<Wo
     job.rows(arch)
 }
 
-/// Whether scores are the products themselves, of keys that are not ahead of the row's own. Blocks are told of one bound, so
-/// that another one stays a matter of the expression.
+/// Whether scores are the plain products, of keys up to the row's own. Kernels support one such bound; a second one
+/// stays part of the expression.
 fn is_product(attention: &Attention) -> bool {
     let (scores, causal) = (&attention.scores, attention.causal());
     let Some(mut at) = scores.nodes().len().checked_sub(1) else { return false };
@@ -101,7 +101,7 @@ impl<'a> Job<'a> {
         Ok(Self { attention, q, k, v, operands, out, batches, rows, total, size, width })
     }
 
-    /// The leading axes' extents or strides, behind as many others as are missing.
+    /// The leading axes' extents or strides, padded in front with `missing`.
     fn axes<V: Copy>(&self, of: &[V], missing: V) -> [V; AXES] {
         let leading = self.attention.shape.len() - 1;
         std::array::from_fn(|at| (at + leading).checked_sub(AXES).map_or(missing, |at| of[at]))
@@ -117,7 +117,7 @@ impl<'a> Job<'a> {
         kernel
     }
 
-    /// The function that makes a score of a product.
+    /// The function that turns a product into a score.
     fn score(&self) -> String {
         let scores = &self.attention.scores;
         let mut text = expr::function("score_of", scores, DType::F32);
@@ -163,13 +163,13 @@ impl<'a> Job<'a> {
             .u32s("groups", &[groups, splits, split_keys, self.q.shape[1]].map(|count| count as u32))
     }
 
-    /// Keys before the first row's own: all of them if rows see those behind their own too.
+    /// Number of keys before the first row's own; all of them if rows may look ahead.
     fn past(&self) -> i64 {
         let (rows, total) = (self.rows as i64, self.total as i64);
         self.attention.causal().map_or(total, |past| past.clamp(-rows, total))
     }
 
-    /// True if rows of a view whose elements lie `step` apart can be read `elems` at a time.
+    /// True if rows of a view with stride `step` can be read `elems` elements at a time.
     fn is_packed(view: &View, step: usize, extent: usize, elems: usize) -> bool {
         let fits = |stride: isize| stride % elems as isize == 0;
         let others = (0..view.shape.len()).filter(|&axis| axis != step && view.shape[axis] > 1);
@@ -179,7 +179,7 @@ impl<'a> Job<'a> {
             && others.map(|axis| view.strides[axis]).all(fits)
     }
 
-    /// Whether scores of all rows of a batch are made in the same way, whatever they read besides products.
+    /// Whether scores are computed in the same way for all rows of a batch, whatever they read besides products.
     fn is_by_key(&self) -> bool {
         let leading = self.attention.shape.len() - 1;
         let Some(row) = leading.checked_sub(1) else { return false };
@@ -211,7 +211,7 @@ impl<'a> Job<'a> {
         let rows = self.rows.next_power_of_two().min(4);
         let groups = self.rows.div_ceil(rows);
         let blocks = self.batches * groups;
-        // A part is worth a few turns of each wave.
+        // A part should be worth a few iterations of each wave.
         let wanted = (2 * arch.compute_units as usize).div_ceil(blocks).min(64);
         let split_keys = self.total.div_ceil(wanted).next_multiple_of(THREADS).max(2 * THREADS);
         let splits = self.total.div_ceil(split_keys);
@@ -282,7 +282,7 @@ mod tests {
         expr
     }
 
-    /// What the kernel is told of the keys before the first row's own, and whether scores are plain.
+    /// The kernel's settings: the number of keys before the first row's own, and whether scores are plain.
     fn told(scores: Expr) -> (i64, String) {
         let launch = launch(scores);
         let at = launch.args.fields().iter().find(|field| field.name == "past").unwrap().offset;

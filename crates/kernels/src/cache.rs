@@ -1,13 +1,14 @@
-//! Code objects on disk.
+//! The disk cache of code objects.
 //!
-//! An entry is one sealed file of a [`disk_cache::Folder`], named by a digest of all that its content depends on: text,
-//! target, compiler. Processes may share the folder; one that other users can write to is not used.
+//! An entry is one sealed file of a [`disk_cache::Folder`], named by a digest of everything its content depends on:
+//! source, target, compiler. Processes may share the folder; a folder that other users can write to is not used.
 //!
-//! Sets that were compiled beforehand have the same format, and are only read. Their names say nothing about the compiler:
-//! whatever is installed, an entry is used if it was compiled from exactly the same text. It may have been made for a target
-//! without its features (`gfx942`): such code runs on devices with any (`gfx942:sramecc+:xnack-`).
+//! Shipped sets of precompiled kernels have the same format, and are only read. Their names do not include the
+//! compiler: whatever is installed, an entry is used if it was made from exactly the same source. It may have been
+//! compiled for a target without its features (`gfx942`): such code runs on devices with any features
+//! (`gfx942:sramecc+:xnack-`).
 //!
-//! The cache never fails a compilation: what goes wrong with a file costs a warning.
+//! The cache never fails a compilation: a problem with a file is only logged as a warning.
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -20,23 +21,23 @@ use crate::{Arch, CompileError, Compiler, Kernel};
 
 const EXTENSION: &str = "co";
 
-/// A compiler whose results are kept.
+/// A compiler whose results are cached.
 pub struct CachedCompiler<C> {
     compiler: C,
     version: String,
     folder: Option<PathBuf>,
-    /// Folders that are only read, such as one shipped with the library.
+    /// Read-only folders, such as one shipped with the library.
     shipped: Vec<PathBuf>,
     max_bytes: u64,
     made: Made,
 }
 
-/// Where code came from, so far.
+/// Where code came from so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// From a set that was compiled beforehand.
+    /// From a shipped set of precompiled kernels.
     pub shipped: usize,
-    /// From the folder of what was compiled before.
+    /// From the disk cache.
     pub kept: usize,
     /// From the compiler.
     pub compiled: usize,
@@ -50,21 +51,21 @@ struct Made {
 }
 
 impl<C: Compiler> CachedCompiler<C> {
-    /// Keeps what `compiler` makes in `folder`, if there is one, up to `max_bytes` in all; what was used longest ago goes
-    /// first.
+    /// Caches the output of `compiler` in `folder`, if there is one, up to `max_bytes` in total; the least recently
+    /// used entries are removed first.
     pub fn new(compiler: C, folder: impl Into<Option<PathBuf>>, max_bytes: u64) -> Self {
         let (version, folder) = (compiler.version(), folder.into());
         Self { compiler, version, folder, shipped: Vec::new(), max_bytes, made: Made::default() }
     }
 
-    /// Looks in this folder first, and never writes there. [`ship`] made its entries.
+    /// Searches this folder first, and never writes to it. [`ship`] made its entries.
     #[must_use]
     pub fn with_shipped(mut self, folder: PathBuf) -> Self {
         self.shipped.push(folder);
         self
     }
 
-    /// How many kernels were compiled because they were not kept.
+    /// How many kernels were compiled because they were not cached.
     pub fn compiled(&self) -> usize {
         self.made.compiled.load(Ordering::Relaxed)
     }
@@ -102,7 +103,7 @@ impl<C: Compiler> CachedCompiler<C> {
             Err(error) => {
                 let shown = folder.file(name);
                 let shown = shown.display();
-                tracing::warn!(target: "amdgpu_ep::compile", "the kept kernel {shown} can't be used and is replaced: {error}");
+                tracing::warn!(target: "amdgpu_ep::compile", "the cached kernel {shown} can't be used and is replaced: {error}");
             }
         }
         None
@@ -117,7 +118,7 @@ impl<C: Compiler> CachedCompiler<C> {
         if let Err(error) = written.and_then(|()| folder.make_room(EXTENSION, self.max_bytes, name)) {
             let shown = folder.file(name);
             let shown = shown.display();
-            tracing::warn!(target: "amdgpu_ep::compile", "a kernel could not be kept as {shown}: {error}");
+            tracing::warn!(target: "amdgpu_ep::compile", "could not cache a kernel as {shown}: {error}");
         }
     }
 }
@@ -159,8 +160,8 @@ impl<C: Compiler> Compiler for CachedCompiler<C> {
     }
 }
 
-/// Writes the code of the kernel with this name and [text](Kernel::text) into a folder that
-/// [`CachedCompiler::with_shipped`] takes.
+/// Writes the code of the kernel with this name and [text](Kernel::text) into a folder for
+/// [`CachedCompiler::with_shipped`].
 ///
 /// # Errors
 /// The file can't be written.
@@ -189,7 +190,7 @@ mod tests {
         time::{Duration, SystemTime},
     };
 
-    /// Gives the text's length and the target as code.
+    /// Returns the text's length and the target as code.
     struct Fake;
 
     impl Compiler for Fake {

@@ -25,21 +25,21 @@ const NEWEST_FEW: &str =
     text!("lengths.h", "turn.h", "cached.h", "newest.h", "cached_parts.h", "mma.h", "cached_few.hip");
 const TILES: &str = text!("lengths.h", "cached.h", "mma.h", "flight.h", "tiles.h", "cached_tiles.hip");
 
-/// Rows of a block without tiles, at most: keys and values are read once for all of them.
+/// Maximum rows per block without tiles: keys and values are read once for all of them.
 const MOST_ROWS: usize = 8;
-/// Elements of these rows, at most.
+/// Maximum elements of these rows.
 const MOST_ROOM: usize = 1024;
-/// Threads of the kernel without tiles.
+/// Threads per block of the kernel without tiles.
 const THREADS: u32 = 128;
-/// Its blocks that share a compute unit.
+/// Its blocks per compute unit.
 const BLOCKS: usize = 4;
-/// Parts of the keys, at most.
+/// Maximum number of parts that the keys are split into.
 const MOST_PARTS: usize = 64;
-/// Rows that a tile is worth for.
+/// From this many rows on, a tile pays off.
 const FEW_ROWS: usize = 16;
-/// Keys that a block of fewer rows takes at a time.
+/// Keys that a block of fewer rows processes at a time.
 const FEW_KEYS: usize = 64;
-/// Parts of the keys for tiles, at most: the block that adds them up has as many numbers for each of its rows.
+/// Maximum number of parts for tiles: the block that adds them up has as many numbers for each of its rows.
 const MOST_TILE_PARTS: usize = 16;
 
 pub(crate) fn work(attention: &CachedAttention, step: &Step, arch: &Arch) -> Result<Work, Declined> {
@@ -54,11 +54,11 @@ pub(crate) fn work(attention: &CachedAttention, step: &Step, arch: &Arch) -> Res
     job.few_or_rows(matrix, arch)
 }
 
-/// The attention of one token over the keys before it, as one launch that lacks what it needs to know of the newest key
+/// The attention of one token over the keys before it, as one launch without the arguments for the newest key
 /// (`hip/newest.h`).
 ///
 /// # Errors
-/// It is another kernel's, or nothing at all.
+/// Another kernel handles it, or there is nothing to do.
 pub(crate) fn of_newest(attention: &CachedAttention, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let job = Job { newest: true, ..Job::new(attention, step)? };
     let matrix = job.matrix(arch);
@@ -80,25 +80,25 @@ struct Job<'a> {
     out: &'a View,
     batches: usize,
     shared: usize,
-    /// Heads of queries that share a head of keys.
+    /// Query heads that share a key head.
     group: usize,
     /// Tokens.
     tokens: usize,
     total: usize,
     size: usize,
     width: usize,
-    /// The newest key is not in the cache yet.
+    /// True if the newest key is not in the cache yet.
     newest: bool,
 }
 
-/// How a launch shares out the rows and the keys.
+/// How a launch splits the rows and the keys.
 #[derive(Clone, Copy)]
 struct Division {
-    /// Rows of a block.
+    /// Rows per block.
     rows: usize,
-    /// Blocks of a head of keys.
+    /// Blocks per key head.
     groups: usize,
-    /// Parts of the keys.
+    /// Parts that the keys are split into.
     parts: usize,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Job<'a> {
             return Err(Declined::new(format!("attention over a cache of {}", q.dtype)));
         }
         if [q, k, v, out].iter().any(|view| view.shape[3] > 1 && view.strides[3] != 1) {
-            return Err(Declined::new("attention over rows whose elements lie apart"));
+            return Err(Declined::new("attention over rows that are not contiguous"));
         }
         if size.max(width) > 256 {
             return Err(Declined::new(format!("attention with heads of {size}")));
@@ -151,7 +151,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// The matrix instructions for its type.
+    /// The matrix instructions for the element type.
     fn matrix(&self, arch: &Arch) -> Matrix {
         match self.q.dtype {
             DType::F16 => arch.matrix,
@@ -168,12 +168,12 @@ impl<'a> Job<'a> {
         if self.is_few(matrix) { self.few(matrix, arch) } else { self.rows(arch) }
     }
 
-    /// Rows of a head of keys.
+    /// Rows per key head.
     fn all_rows(&self) -> usize {
         self.tokens * self.group
     }
 
-    /// Whether scores are bounded, or have a bias.
+    /// Whether scores are capped, or have a bias.
     fn is_extra(&self) -> bool {
         self.attention.softcap.is_some() || self.bias.is_some()
     }
@@ -233,12 +233,12 @@ impl<'a> Job<'a> {
             .u32s("groups", &[division.groups, division.parts].map(|count| count as u32))
     }
 
-    /// Blocks of one part.
+    /// Blocks per part.
     fn blocks(&self, division: Division) -> usize {
         self.batches * self.shared * division.groups
     }
 
-    /// `room`: elements of a row of what the parts leave, beside two numbers.
+    /// `room`: elements per row of a part's result, besides two numbers.
     fn launch(&self, kernel: Kernel, threads: u32, room: usize, division: Division) -> Result<Work, Declined> {
         let blocks = self.blocks(division);
         let grid = [grid_x(blocks as u64)?, division.parts as u32, 1];
@@ -254,7 +254,7 @@ impl<'a> Job<'a> {
         let rows = self.all_rows().next_power_of_two().min(MOST_ROWS).min(MOST_ROOM / room);
         let groups = self.all_rows().div_ceil(rows);
         let keys = if rows == MOST_ROWS { 2 } else { 4 };
-        // The kernel finds out how many of them a length is worth.
+        // The kernel determines how many of them a length needs.
         let least = THREADS as usize / lanes * keys;
         let blocks = self.batches * self.shared * groups;
         let wanted = BLOCKS * arch.compute_units as usize / blocks;
@@ -271,7 +271,7 @@ impl<'a> Job<'a> {
         self.launch(kernel, THREADS, room, Division { rows, groups, parts })
     }
 
-    /// Whether a wave can take keys and values right into its fragments. Those of WMMA would fill its registers.
+    /// Whether a wave can load keys and values directly into fragments. With WMMA they would fill its registers.
     fn is_few(&self, matrix: Matrix) -> bool {
         let fits = |size| matches!(size, 64 | 128);
         let kind = matches!(matrix, Matrix::Mfma | Matrix::Mma);

@@ -1,5 +1,5 @@
-//! Steps that between them launch every kernel, in the types that models use most: compilers are tested
-//! with them, and they can be compiled ahead of time.
+//! Steps that together launch every kernel, in the most common types: used to test compilers, and to compile kernels
+//! ahead of time.
 use graph::{
     DType, Prim, Step, View,
     expr::{Binary, Expr, Unary},
@@ -12,9 +12,9 @@ use graph::{
     shape,
 };
 
-/// A step with a name for tables.
+/// A step with a label.
 pub struct Sample {
-    /// What it shows: `softmax f16`.
+    /// Its label: `softmax f16`.
     pub label: String,
     /// The step.
     pub step: Step,
@@ -98,7 +98,8 @@ fn elementwise(dtype: DType, samples: &mut Vec<Sample>) {
     samples.push(joined);
 }
 
-/// Maps with all operations on floats and on integers, and all conversions: what headers of maps have is compiled.
+/// Maps with all operations on floats and on integers, and all conversions, so that everything in the map headers is
+/// compiled.
 fn operations(samples: &mut Vec<Sample>) {
     use Binary::{Atan2, Fmod, Max, Min, Mod, Pow, Shl, Shr};
     let functions: &[Unary] = &[
@@ -150,7 +151,7 @@ fn operations(samples: &mut Vec<Sample>) {
         let operands = [(dtype, extents); 2];
         let prim = Prim::Map(Map { expr });
         let mut all = sample(format!("map all operations {dtype}"), prim, &operands, &operands[..1]);
-        // Rows that no pack divides: one copy of the code is enough.
+        // Rows that are not a multiple of a pack: one copy of the code is enough.
         all.step.inputs[1].strides = [0isize, 1].into_iter().collect();
         samples.push(all);
     }
@@ -174,7 +175,7 @@ fn rows(dtype: DType, samples: &mut Vec<Sample>) {
         let inputs: &[_] = if centre { &[x, by_column, by_column] } else { &[x, by_column] };
         samples.push(sample(format!("norm {word} {dtype}"), prim, inputs, &[x]));
     }
-    // So many rows that threads hold more of each, of lengths that take one wave, several, and packs of no row.
+    // Enough rows that threads hold more of each, with lengths for one wave, for several, and not a multiple of a pack.
     for (word, extents) in [("many", [1 << 16, 1024]), ("wide", [1 << 16, 4096]), ("odd", [1 << 18, 197])] {
         let (x, by_row) = ((dtype, &extents[..]), (dtype, &extents[..1]));
         samples.push(sample(format!("reduce sum {word} {dtype}"), reduce_sum(), &[x], &[by_row]));
@@ -207,7 +208,7 @@ fn reduce_sum() -> Prim {
     Prim::Reduce(Reduce { kind: ReduceKind::Sum, axes: 1 })
 }
 
-/// Layers whose steps have states.
+/// Recurrent layers.
 fn sequences(dtype: DType, samples: &mut Vec<Sample>) {
     let activation = |kind| Activation { kind, alpha: 0.0, beta: 0.0 };
     for (cell, word, gates) in [(Cell::Lstm, "LSTM", 4usize), (Cell::Gru { linear_before_reset: true }, "GRU", 3)] {
@@ -255,7 +256,7 @@ fn products(dtype: DType, samples: &mut Vec<Sample>) {
         by_columns.step.inputs[1].strides = [0isize, 1, 256].into_iter().collect();
         samples.push(by_columns);
     }
-    // As wide as layers are, which decides how a row is cut up.
+    // As wide as real layers, which decides how a row is split.
     for rows in [1usize, 2] {
         let (k, n) = (2048usize, 3072usize);
         let (a, b, scale, y): ([usize; 3], [usize; 3], [usize; 1], [usize; 3]) =
@@ -272,7 +273,7 @@ fn products(dtype: DType, samples: &mut Vec<Sample>) {
     }
 }
 
-/// The norm that products do for themselves.
+/// The norm that can be fused into products.
 fn rms_norm() -> Norm {
     Norm { axes: 1, epsilon: 1e-5, centre: false, scale: true, bias: false, round_before_scale: false }
 }
@@ -294,7 +295,7 @@ fn silu(dtype: DType) -> Expr {
     expr
 }
 
-/// Products with packed weights, of all their kernels.
+/// Products with packed weights, with all their kernels.
 fn packed(dtype: DType, samples: &mut Vec<Sample>) {
     let (k, n) = (2048usize, 2048usize);
     for (bits, block, zeros, rows, add) in [
@@ -321,7 +322,7 @@ fn packed(dtype: DType, samples: &mut Vec<Sample>) {
             inputs.push((DType::U8, &points[..]));
         }
         let own = inputs.len();
-        // As few rows as `graph` lets a product normalise for itself.
+        // The row counts for which `graph` fuses the norm into the product.
         if rows <= 8 && !add {
             let normed = Prim::Normed(Normed { norm: rms_norm(), product: Box::new(Prim::QuantMatMul(prim.clone())) });
             let (label, scale) = (format!("normed_quant_matmul {bits} bits{word} {rows} rows {dtype}"), [k]);
@@ -342,7 +343,7 @@ fn packed(dtype: DType, samples: &mut Vec<Sample>) {
     }
 }
 
-/// Attention with a mask for each key, and of keys up to the row's own.
+/// Attention with a mask for each key, and causal attention.
 fn attention(dtype: DType, samples: &mut Vec<Sample>) {
     for (name, rows, size) in [("", 512usize, 64usize), ("one row ", 1, 64), ("heads of 160 ", 512, 160)] {
         let shape: [usize; 4] = [2, 12, rows, 4096];
@@ -387,7 +388,7 @@ fn up_to_own(dtype: DType) -> Expr {
     expr
 }
 
-/// What a decoder does with its caches: a prompt, and one token.
+/// A decoder's steps on its caches: a prompt, and one token.
 fn decoder(dtype: DType, samples: &mut Vec<Sample>) {
     let filled = Filled { shift: 0 };
     let lengths: (DType, &[usize]) = (DType::I32, &[2]);
@@ -434,7 +435,7 @@ fn decoder(dtype: DType, samples: &mut Vec<Sample>) {
             let name = if softcap.is_some() { "attention softcap" } else { "attention" };
             let label = format!("cached_{name} {word} {heads} heads of {size} {dtype}");
             samples.push(sample(label, Prim::CachedAttention(attention), &inputs, &[(dtype, q)]));
-            // Of one token, both are one launch.
+            // For one token, both are one launch.
             for (rotary, operand, label) in turns.clone().filter(|_| rows == 1) {
                 let append = Append { filled, past: true, rotary: Some(rotary) };
                 let prim = Prim::AppendAttention(AppendAttention { append, attention });
@@ -467,7 +468,7 @@ fn bytes(samples: &mut Vec<Sample>) {
     }
 }
 
-/// Pooling over square windows, with as much padding as leaves them in the middle.
+/// Pooling over square windows, with centred padding.
 fn pool(kind: PoolKind, window: usize, stride: usize) -> Prim {
     let pads: graph::shape::Strides = [(window / 2) as isize; 2].into_iter().collect();
     Prim::Pool(Pool {
@@ -520,7 +521,7 @@ fn images(dtype: DType, samples: &mut Vec<Sample>) {
             view.strides = [c * h * w, 1, w * c, c].into_iter().collect();
         }
         samples.push(pool);
-        // So many that threads make several elements, and windows of any size.
+        // Enough elements that threads compute several, and windows of any size.
         let (from, to): ([usize; 4], [usize; 4]) = ([32, 64, 112, 112], [32, 64, 56, 56]);
         let prim = self::pool(kind, 3, 2);
         samples.push(sample(format!("pool {word} many {dtype}"), prim, &[(dtype, &from)], &[(dtype, &to)]));

@@ -1,29 +1,29 @@
-//! What chips can do at most, from their makers' public data sheets.
+//! Peak performance of chips, from their vendors' public data sheets.
 use crate::Arch;
 
 /// The limits of a chip.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peak {
-    /// Bytes that memory moves in a second.
+    /// Memory bandwidth in bytes per second.
     pub bytes_per_second: f64,
-    /// Operations of single precision in a second, without matrix instructions.
+    /// Single-precision FLOP/s, without matrix instructions.
     pub flops_f32: f64,
-    /// Operations of half precision in a second, with matrix instructions where there are any.
+    /// Half-precision FLOP/s, with matrix instructions if available.
     pub flops_f16: f64,
 }
 
 impl Peak {
-    /// Seconds that so much takes at least: the slower of moving and computing.
+    /// The minimum time in seconds: the slower of memory traffic and compute.
     pub fn seconds(&self, bytes: u64, flops: u64, is_half_product: bool) -> f64 {
         let rate = if is_half_product { self.flops_f16 } else { self.flops_f32 };
         (bytes as f64 / self.bytes_per_second).max(flops as f64 / rate)
     }
 }
 
-/// A chip: its target, compute units, what its name contains where others are like it, and gigabytes and teraflops a second.
+/// A chip: its target, compute units, a part of its name if others are like it, and GB/s and TFLOP/s.
 struct Row(&'static str, u32, &'static str, f64, f64, f64);
 
-/// Named ones come before others of the same size.
+/// Named chips come before others of the same size.
 const TABLE: [Row; 27] = [
     Row("gfx906", 60, "", 1024.0, 13.4, 26.8),
     Row("gfx906", 64, "", 1024.0, 14.7, 29.5),
@@ -55,7 +55,7 @@ const TABLE: [Row; 27] = [
 ];
 
 impl Arch {
-    /// What the chip of this name can do at most; `None` if it is not known.
+    /// The peak performance of the chip with this name; `None` if it is unknown.
     pub fn peak(&self, name: &str) -> Option<Peak> {
         let target = self.target.split(':').next().unwrap_or_default();
         let found = TABLE.iter().find(|Row(of, units, word, ..)| {

@@ -1,4 +1,4 @@
-//! From texts to code objects.
+//! Compiles kernels to code objects.
 use hip::{DriverKind, Rtc, RtcError};
 
 use crate::{Arch, Counts, Kernel};
@@ -7,10 +7,10 @@ use crate::{Arch, Counts, Kernel};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileError {
-    /// The run-time compiler refused.
+    /// The run-time compiler failed.
     #[error(transparent)]
     Rtc(#[from] RtcError),
-    /// The host compiler of the simulator refused, or is not there.
+    /// The simulator's host compiler failed, or is missing.
     #[error("kernel {kernel} did not compile for the simulator: {reason}")]
     Sim {
         /// The kernel.
@@ -18,7 +18,7 @@ pub enum CompileError {
         /// What went wrong.
         reason: String,
     },
-    /// There is no compiler, and nobody compiled the kernel before.
+    /// There is no compiler, and the kernel is not precompiled.
     #[error("kernel {kernel} is not in the shipped set, and there is no compiler: {reason}")]
     NoCompiler {
         /// The kernel.
@@ -28,15 +28,15 @@ pub enum CompileError {
     },
 }
 
-/// What makes code objects.
+/// Compiles kernels to code objects.
 pub trait Compiler: Send + Sync {
-    /// Everything besides text and target that the result depends on, for cache keys.
+    /// Everything besides source and target that the result depends on, for cache keys.
     fn version(&self) -> String;
 
     /// The code object of a kernel, as a driver loads it.
     ///
     /// # Errors
-    /// The compiler's own words.
+    /// The compiler's own message.
     fn compile(&self, kernel: &Kernel, arch: &Arch) -> Result<Vec<u8>, CompileError>;
 
     /// Where code came from, if that is counted.
@@ -45,9 +45,9 @@ pub trait Compiler: Send + Sync {
     }
 }
 
-/// No compiler: the sets shipped with the library are all there is.
+/// No compiler: only the sets shipped with the library are available.
 pub struct NoCompiler {
-    /// Why there is none.
+    /// Why there is no compiler.
     pub reason: String,
 }
 

@@ -11,9 +11,9 @@ use crate::{
 const TEXT: &str = concat!(include_str!("../hip/walk.h"), include_str!("../hip/cumulative.hip"));
 const THREADS: u32 = 256;
 const MOST_BLOCKS: u32 = 1 << 20;
-/// A shorter line is a thread's work.
+/// Shorter lines are computed by one thread each.
 const SHORT: u32 = 64;
-/// So many lines fill a GPU with one thread each.
+/// This many lines fill a GPU with one thread each.
 const MANY_LINES: u32 = 1 << 14;
 
 pub(crate) fn work(prim: &Cumulative, step: &Step) -> Result<Work, Declined> {
@@ -38,7 +38,7 @@ pub(crate) fn work(prim: &Cumulative, step: &Step) -> Result<Work, Declined> {
         .u32s("axes", &lines.numbers())
         .i64s("x_strides", &lines.strides(1))
         .i64s("y_strides", &lines.strides(0));
-    // Neighbouring lines that are dense along another axis are read together by neighbouring threads.
+    // Adjacent lines that are dense along another axis are read together by adjacent threads.
     let beside = x.strides[1].unsigned_abs() > 1 && y.strides[1].unsigned_abs() > 1;
     let (name, blocks) = if extent < SHORT || lines.elems() >= MANY_LINES && beside {
         ("cumulative_lines", lines.elems().div_ceil(THREADS))

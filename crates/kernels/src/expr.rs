@@ -1,8 +1,9 @@
-//! Elementwise expressions as kernel text.
+//! Generates kernel code for elementwise expressions.
 //!
-//! [`function`] writes a device function from values in their compute types to the result, with the meaning that
-//! [`Expr::eval`] has: what is rounded where, how integers wrap, what NaN does. Two liberties are taken: compilers may fuse
-//! a product into the sum behind it, and a 64-bit integer becomes single precision in one rounding instead of two.
+//! [`function`] writes a device function from values in their compute types to the result, with the semantics of
+//! [`Expr::eval`]: what is rounded where, how integers wrap, what NaN does. There are two exceptions: compilers may
+//! fuse a product and a following sum, and a 64-bit integer is converted to single precision with one rounding instead
+//! of two.
 use std::fmt::Write;
 
 use graph::{
@@ -10,9 +11,9 @@ use graph::{
     expr::{Binary, Expr, Node, Ref, Unary},
 };
 
-/// Elementary functions that the prelude lacks, a header for the kernels that want them.
+/// Elementary functions that the prelude lacks, as a header for the kernels that need them.
 pub(crate) const MATH: &str = include_str!("../hip/math.h");
-/// Integers that wrap, comparisons and conversions, a header likewise.
+/// Wrapping integers, comparisons and conversions, as a header.
 pub(crate) const OPERATIONS: &str = include_str!("../hip/expr.h");
 
 /// The headers that kernels with the functions of these expressions need.
@@ -33,7 +34,7 @@ pub(crate) const fn value_type(dtype: DType) -> &'static str {
     }
 }
 
-/// Which inputs an expression reads, each with the type of its value, in order of their numbers.
+/// The inputs that an expression reads, each with the type of its value, in order.
 pub(crate) fn inputs(expr: &Expr) -> Vec<(u16, DType)> {
     let mut read: Vec<_> = expr
         .nodes()
@@ -45,7 +46,7 @@ pub(crate) fn inputs(expr: &Expr) -> Vec<(u16, DType)> {
     read
 }
 
-/// Which axes' indices an expression uses, in order.
+/// The axes whose indices an expression uses, in order.
 pub(crate) fn axes(expr: &Expr) -> Vec<u16> {
     let mut used: Vec<_> = expr
         .nodes()
@@ -59,7 +60,7 @@ pub(crate) fn axes(expr: &Expr) -> Vec<u16> {
 
 /// The device function `name`. Its parameters are the values of the [`inputs`], then as i64 the indices along the
 /// [`axes`]; it returns the result in the [`value_type`] of `result`, as a value that is stored in that type without
-/// further rounding. A kernel with such functions has the [`headers`].
+/// further rounding. A kernel with such functions needs the [`headers`].
 pub(crate) fn function(name: &str, expr: &Expr, result: DType) -> String {
     let inputs = inputs(expr).into_iter().map(|(number, dtype)| format!("{} in{number}", value_type(dtype)));
     let indices = axes(expr).into_iter().map(|axis| format!("i64 index{axis}"));
@@ -97,7 +98,7 @@ fn constant(value: Scalar, dtype: DType) -> String {
     match value {
         Scalar::Float(v) if v.is_nan() => format!("({name})bits_f32(0x7fc00000u)"),
         Scalar::Float(v) if v.is_infinite() => format!("{}INFINITY_OF({name})", if v < 0.0 { "-" } else { "" }),
-        // The shortest text that reads back as the same number.
+        // The shortest text that parses to the same number.
         Scalar::Float(v) if dtype == DType::F64 => format!("{v:e}"),
         Scalar::Float(v) => format!("{:e}f", v as f32),
         // There is no literal for the lowest number.
@@ -107,7 +108,7 @@ fn constant(value: Scalar, dtype: DType) -> String {
     }
 }
 
-/// A value of one type in another, as [`Scalar::cast`] does it.
+/// Converts a value from one type to another, like [`Scalar::cast`].
 fn conversion(value: &str, from: DType, to: DType) -> String {
     match to {
         DType::F16 => format!("round_f16({value})"),
@@ -172,7 +173,7 @@ fn unary(op: Unary, a: Ref, dtype: DType) -> String {
             Unary::Abs if dtype.is_signed() => format!("abs_of(v{a})"),
             Unary::Sign => format!("sign_of(v{a})"),
             Unary::Not => format!("({})~v{a}", value_type(dtype)),
-            // The rest makes no sense for integers and leaves them as they are.
+            // The other operations are not defined for integers and leave them unchanged.
             _ => format!("v{a}"),
         };
     }
@@ -215,7 +216,7 @@ fn binary(op: Binary, a: Ref, b: Ref, expr: &Expr) -> String {
             Binary::Mod => call("floor_mod"),
             Binary::Fmod => call("fmod_of"),
             Binary::Atan2 => call("atan2_of"),
-            // The rest makes no sense for floats and leaves the first as it is.
+            // The other operations are not defined for floats and return the first operand.
             _ => format!("v{a}"),
         };
         return rounded(value, dtype);
@@ -245,7 +246,7 @@ fn binary(op: Binary, a: Ref, b: Ref, expr: &Expr) -> String {
         _ => return format!("v{a}"),
     };
     if dtype == DType::Bool {
-        // The lowest bit of what integers would give.
+        // The lowest bit of the integer result.
         return format!("({name}((i32)v{a}, (i32)v{b}) & 1) != 0");
     }
     call(name)

@@ -1,4 +1,4 @@
-//! Elements by index: `hip/gather.hip`.
+//! Gathers elements by index: `hip/gather.hip`.
 use graph::{
     Declined, Step, View,
     prim::{Axis, BatchDims},
@@ -13,7 +13,7 @@ use crate::{
 
 const TEXT: &str =
     concat!(include_str!("../hip/walk.h"), include_str!("../hip/place.h"), include_str!("../hip/gather.hip"));
-/// Packs of a block.
+/// Packs per block.
 const BLOCK: u32 = 512;
 const MOST_BLOCKS: u32 = 1 << 20;
 
@@ -25,7 +25,7 @@ pub(crate) fn slices(step: &Step) -> Result<Work, Declined> {
     launch(step, &tuple, &[0, index, 0], &[data.strides[0], 0, data.strides[2]])
 }
 
-/// Elements whose index along an axis is given.
+/// Gathers elements whose index along an axis is given.
 pub(crate) fn elements(axis: &Axis, step: &Step) -> Result<Work, Declined> {
     let (data, indices) = (&step.inputs[0], &step.inputs[1]);
     let mut base = data.strides.clone();
@@ -34,7 +34,7 @@ pub(crate) fn elements(axis: &Axis, step: &Step) -> Result<Work, Declined> {
     launch(step, &tuple, &indices.strides, &base)
 }
 
-/// Slices by tuples along the indices' last axis.
+/// Gathers slices by tuples along the indices' last axis.
 pub(crate) fn tuples(batch: &BatchDims, step: &Step) -> Result<Work, Declined> {
     let (data, indices) = (&step.inputs[0], &step.inputs[1]);
     let kept = indices.shape.len() - 1;

@@ -1,4 +1,4 @@
-//! Which kernels make a product: `hip/gemm.hip`, `hip/direct.hip`, `hip/combine.hip`.
+//! Chooses the kernels of a product: `hip/gemm.hip`, `hip/direct.hip`, `hip/combine.hip`.
 use graph::{DType, Declined, Prim, Step, View};
 
 use crate::{
@@ -17,7 +17,7 @@ const GEMM_MATRIX: &str = text!("product.h", "mma.h", "gemm.hip");
 const DIRECT: &str = text!("product.h", "direct.hip");
 const COMBINE: &str = text!("product.h", "combine.hip");
 
-/// Blocks along x that every driver takes; more go on along z.
+/// Maximum number of blocks along x that every driver supports; more continue along z.
 const MOST_BLOCKS: u64 = (1 << 22) - 1;
 /// Threads of every block here.
 const THREADS: u32 = 256;
@@ -29,7 +29,7 @@ pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
         return Ok(Work::nothing());
     }
     if product.norm.is_some() || product.gated.is_some() {
-        // No other kernel has either, and turned, the rows would be those of the other operand.
+        // Only this kernel supports them, and transposed, the rows would be those of the other operand.
         return match Few::of(&product) {
             Some(Few::Rows) if product.spatial.is_none() && product.batches() == 1 => gemv::work(&product, arch),
             _ => Err(Declined::new("a norm or a gate of many rows, or of several products")),
@@ -42,7 +42,7 @@ pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     if product.rows * product.columns <= 256 && product.channels <= 64 && product.batches() > 1 {
         return direct(&product);
     }
-    // The output's neighbours belong to neighbouring lanes.
+    // Adjacent output elements belong to adjacent lanes.
     let (column, row) = (product.out.1.at[2], product.out.1.row);
     let product = if column != 1 && row == 1 { product.turned() } else { product };
     match Few::of(&product) {
@@ -52,8 +52,8 @@ pub(crate) fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     }
 }
 
-/// True of a product of two matrices that takes as long as reading the larger one, which our kernel does once. With more
-/// rows, it is matrix instructions that count.
+/// True for a product of two matrices that takes as long as reading the larger one, which our kernel reads once. With
+/// more rows, matrix instructions matter more.
 pub fn has_few_rows(step: &Step) -> bool {
     let prim = if let Prim::Fused(fused) = &step.prim { &*fused.product } else { &step.prim };
     matches!(prim, Prim::MatMul(_))
@@ -62,7 +62,7 @@ pub fn has_few_rows(step: &Step) -> bool {
         })
 }
 
-/// So many blocks along x, and along z as far as they do not fit, `parts` times.
+/// This many blocks along x, continued along z if they do not fit, times `parts`.
 pub(crate) fn grid(blocks: u64, parts: u32) -> [u32; 3] {
     [blocks.min(MOST_BLOCKS) as u32, parts, blocks.div_ceil(MOST_BLOCKS).max(1) as u32]
 }
@@ -71,7 +71,7 @@ fn launch(kernel: crate::Kernel, blocks: u64, parts: u32, product: &Product<'_>,
     Launch { kernel, grid: grid(blocks, parts), threads: THREADS, lds_bytes: 0, args: product.args(choice) }
 }
 
-/// Adds the second pass, if there has to be one.
+/// Adds the second pass, if it is needed.
 pub(crate) fn finished(first: Launch, product: &Product<'_>, choice: &Choice) -> Result<Work, Declined> {
     if choice.splits == 1 {
         return Ok(Work::one(first));
@@ -99,7 +99,7 @@ fn direct(product: &Product<'_>) -> Result<Work, Declined> {
     Ok(Work::one(launch(kernel, blocks, phases(product)?, product, &Choice::whole(product))))
 }
 
-/// Parts of the depth so that blocks fill the device, each a multiple of `unit` and at least `least`.
+/// Splits the depth into parts so that blocks fill the device, each a multiple of `unit` and at least `least`.
 fn split(choice: &mut Choice, blocks: u64, depth: u64, unit: u64, least: u64, arch: &Arch) {
     let wanted = (2 * u64::from(arch.compute_units)).div_ceil(blocks.max(1)).min(64);
     if blocks >= u64::from(arch.compute_units) || wanted < 2 || depth < 2 * least {
@@ -119,7 +119,7 @@ enum Mode {
     Words = 3,
 }
 
-/// How a matrix is read whose k lie `step` apart.
+/// How to read a matrix whose k stride is `step`.
 fn matrix_mode(side: &Side<'_>, step: i64, rows: u64, depth: u64) -> Mode {
     let (elems, word) = (16 / side.bytes(), 4 / side.bytes().min(4));
     if step == 1 {
@@ -130,7 +130,7 @@ fn matrix_mode(side: &Side<'_>, step: i64, rows: u64, depth: u64) -> Mode {
     if whole { Mode::Words } else { Mode::AlongRows }
 }
 
-/// How both operands of a convolution are read; sets the order of k.
+/// How to read both operands of a convolution; sets the order of k.
 fn window_modes(product: &Product<'_>, spatial: &Spatial, choice: &mut Choice) -> (Mode, Mode, bool) {
     let (left, right) = (&product.left, &product.right);
     let elems = 16 / right.bytes();

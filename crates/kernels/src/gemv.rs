@@ -14,23 +14,23 @@ macro_rules! text {
 
 const GEMV: &str = text!("product.h", "gemv.hip");
 
-/// Rows that are few.
+/// The maximum number of rows handled here.
 pub(crate) const FEW_ROWS: u64 = 8;
-/// Bytes that are read at once, and those of a line of memory.
+/// Bytes read at once, and the size of a cache line.
 const PACK_BYTES: usize = 16;
 const LINE_BYTES: usize = 128;
-/// Threads that every device takes in a block; there are 64 registers for each, enough for 8 sums.
+/// Threads per block that every device supports; each has 64 registers, enough for 8 sums.
 const MOST_THREADS: u32 = 1024;
 
-/// What a product of matrices has few of.
+/// Which dimension of a matrix product is small.
 pub(crate) enum Few {
     Rows,
-    /// Which are rows of the same product, turned.
+    /// Columns, which are rows of the transposed product.
     Columns,
 }
 
 impl Few {
-    /// `None` if there are many of both, or if no axis of what is read most lies in memory without gaps.
+    /// `None` if both are large, or if no axis of the larger operand is contiguous.
     pub fn of(product: &Product<'_>) -> Option<Self> {
         let suits = |side: &Side<'_>| (side.k == 1 || side.across == 1) && product.channels >= 32;
         if product.rows <= FEW_ROWS && suits(&product.right) {
@@ -41,24 +41,24 @@ impl Few {
     }
 }
 
-/// How a product of few rows is cut up.
+/// How a product of few rows is split.
 struct Cut {
     threads: u32,
     /// Elements of the right operand, and of the left, that are read at once.
     pack: u64,
     left_pack: u64,
-    /// Whether the right operand is read before earlier launches have ended.
+    /// Whether the right operand is read before earlier launches have finished.
     is_early: bool,
     shape: Shape,
     choice: Choice,
 }
 
-/// What the threads of a block do, by what lies in memory without gaps.
+/// What the threads of a block do, depending on which axis is contiguous.
 #[derive(Clone, Copy)]
 enum Shape {
-    /// The k of a column: each wave makes so many.
+    /// The k of a column: each wave computes this many columns.
     AlongK { columns: u64 },
-    /// Columns: so many threads lie side by side, each with so many neighbours along k.
+    /// Columns: this many threads side by side, each with this many adjacent k.
     Across { lanes: u64, deep: u64 },
 }
 
@@ -72,14 +72,14 @@ impl Cut {
         let pack = if is_packed { elems as u64 } else { 1 };
         let (threads, shape) = if along_k {
             if product.gated.is_some() {
-                return Err(Declined::new("a gate of columns that lie apart"));
+                return Err(Declined::new("a gate over columns that are not contiguous"));
             }
             (256, Shape::AlongK { columns: if rows <= 2 { 4 } else { 2 } })
         } else {
             across(product, rows, pack, arch)
         };
         let made_of = 1 + u64::from(product.gated.is_some());
-        // The columns of a block, what it reads of k at a time, and what a thread does.
+        // The columns of a block, the k it reads at a time, and the k of a thread.
         let (width, round, own) = match shape {
             Shape::AlongK { columns } => (u64::from(threads / arch.wave) * columns, u64::from(arch.wave) * pack, pack),
             Shape::Across { lanes, deep } => (lanes * pack / made_of, u64::from(threads) / lanes * deep, deep),
@@ -118,18 +118,18 @@ impl Cut {
     }
 }
 
-/// The threads of a block, and what they do, where columns lie without gaps.
+/// The threads of a block, and what they do, if columns are contiguous.
 ///
-/// A block reads whole lines where that gives all compute units a block, and two at a time where it gives them several. Of
-/// short columns, which the blocks would share for no more than a round of reads each, it is better that each makes few
-/// columns alone: adding parts up takes longer.
+/// A block reads whole cache lines if that gives every compute unit a block, and two at a time if it gives them
+/// several. With short columns, which blocks would share for no more than one round of reads each, it is better if each
+/// block computes few columns alone: adding parts up takes longer.
 fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Shape) {
     const DEEP: u64 = 4;
     let units = u64::from(arch.compute_units);
     let line = (LINE_BYTES / PACK_BYTES) as u64;
     let blocks = |lanes: u64| product.columns.div_ceil(lanes * pack) * product.batches();
     if product.gated.is_some() && pack > 1 && rows <= 2 {
-        // Half of the lanes read columns of either half.
+        // Half of the lanes read the columns of each half.
         let lanes = if 8 * blocks(line) >= 7 * units { 2 * line } else { line };
         (if rows * pack > 8 { 512 } else { MOST_THREADS }, Shape::Across { lanes, deep: DEEP })
     } else if pack == 1 {
@@ -139,7 +139,8 @@ fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Sha
     } else if blocks(line) >= units || rows > 2 {
         (if rows * pack > 64 { 256 } else { 512 }, Shape::Across { lanes: line, deep: DEEP })
     } else if rows * pack <= 8 && 3 * blocks(line / 2) >= units && product.channels <= 2 * u64::from(MOST_THREADS) {
-        // On the twin half as many have registers for all of such a column, which is on its way before earlier launches have ended.
+        // On the twin, half as many threads have registers for all of such a column, which is loaded before earlier
+        // launches have finished.
         let deep = (product.channels / 128).next_power_of_two().clamp(DEEP, 4 * DEEP);
         if arch.matrix == Matrix::Mma && product.channels.is_multiple_of(deep) {
             return (MOST_THREADS / 2, Shape::Across { lanes: line / 2, deep });
@@ -150,7 +151,7 @@ fn across(product: &Product<'_>, rows: u64, pack: u64, arch: &Arch) -> (u32, Sha
     }
 }
 
-/// One launch, also where blocks share k.
+/// One launch, even if blocks share k.
 pub(crate) fn work(product: &Product<'_>, arch: &Arch) -> Result<Work, Declined> {
     let rows = product.rows.next_power_of_two();
     let cut = Cut::new(product, rows, arch)?;

@@ -1,20 +1,20 @@
-//! Kernel code.
+//! Kernel sources.
 use std::fmt::Write;
 
 const PRELUDE: &str = include_str!("../hip/prelude.h");
 
-/// One kernel: a family's text with its settings. Equal kernels are compiled once.
+/// One kernel: a family's source with its settings. Equal kernels are compiled once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
     /// The entry point.
     pub name: &'static str,
-    /// The family's text, a file of `hip/`.
+    /// The family's source, a file of `hip/`.
     pub family: &'static str,
-    /// Further files of `hip/`, behind the prelude.
+    /// Additional files of `hip/`, after the prelude.
     pub headers: Vec<&'static str>,
-    /// Macros the text reads, in order.
+    /// Macros that the source uses, in order.
     pub settings: Vec<(&'static str, String)>,
-    /// Code written for this kernel alone, between the settings and the family's text.
+    /// Code generated for this kernel alone, between the settings and the family's source.
     pub generated: String,
 }
 
@@ -24,21 +24,21 @@ impl Kernel {
         Self { name, family, headers: Vec::new(), settings: Vec::new(), generated: String::new() }
     }
 
-    /// With further files behind the prelude.
+    /// Adds files after the prelude.
     #[must_use]
     pub fn with(mut self, headers: impl IntoIterator<Item = &'static str>) -> Self {
         self.headers.extend(headers);
         self
     }
 
-    /// With a macro set.
+    /// Sets a macro.
     #[must_use]
     pub fn set(mut self, macro_name: &'static str, value: impl ToString) -> Self {
         self.settings.push((macro_name, value.to_string()));
         self
     }
 
-    /// All that the compiler sees.
+    /// The complete source for the compiler.
     pub fn text(&self) -> String {
         let mut text = String::with_capacity(PRELUDE.len() + self.generated.len() + self.family.len() + 256);
         text.push_str(PRELUDE);
@@ -52,7 +52,7 @@ impl Kernel {
     }
 }
 
-/// The name of an element type in kernel texts.
+/// The name of an element type in kernel sources.
 pub(crate) const fn type_name(dtype: graph::DType) -> &'static str {
     match dtype {
         graph::DType::Bool => "b8",
@@ -60,7 +60,7 @@ pub(crate) const fn type_name(dtype: graph::DType) -> &'static str {
     }
 }
 
-/// The name of a type that elements of a type can be moved as.
+/// The name of an unsigned type of the same width, for moving elements.
 pub(crate) const fn word_name(dtype: graph::DType) -> &'static str {
     match dtype.bytes() {
         1 => "u8",

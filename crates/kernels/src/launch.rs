@@ -5,22 +5,22 @@ use graph::View;
 
 use crate::{Kernel, quant::UNPACKED};
 
-/// What a step is on a GPU.
+/// The launches of a step on a GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Work {
     /// Launched one after the other.
     pub launches: Vec<Launch>,
-    /// Bytes of scratch memory that the launches share; its content is undefined before and after.
+    /// Bytes of scratch memory that the launches share; its contents are undefined before and after.
     pub scratch_bytes: usize,
 }
 
 impl Work {
-    /// No launch at all: there are no results to make.
+    /// No launch at all: there are no results to compute.
     pub fn nothing() -> Self {
         Self { launches: Vec::new(), scratch_bytes: 0 }
     }
 
-    /// Threads that the launches start, which is what slow and emulated devices take their time for.
+    /// Total number of threads, which determines the run time on slow and emulated devices.
     pub fn threads(&self) -> u64 {
         let blocks = |grid: &[u32; 3]| grid.iter().map(|&count| u64::from(count)).product::<u64>();
         self.launches.iter().map(|launch| blocks(&launch.grid) * u64::from(launch.threads)).sum()
@@ -39,7 +39,7 @@ pub struct Launch {
     pub kernel: Kernel,
     /// Blocks along x, y, z.
     pub grid: [u32; 3],
-    /// Threads of a block, along x.
+    /// Threads per block, along x.
     pub threads: u32,
     /// Bytes of dynamic LDS.
     pub lds_bytes: u32,
@@ -47,7 +47,7 @@ pub struct Launch {
     pub args: Args,
 }
 
-/// How the host driver calls a kernel's entry point; `sim/wavesim.h` has the same structure.
+/// The argument of a kernel's entry point on the host driver; `sim/wavesim.h` has the same structure.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
@@ -60,43 +60,43 @@ pub struct HostLaunch {
     pub args: *const c_void,
 }
 
-/// Memory that a kernel is given the address of.
+/// Memory whose address is passed to a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pointer {
-    /// Bytes from the start of the buffer of the step's input with this number.
+    /// Byte offset in the buffer of the step's input with this index.
     Input(usize, isize),
-    /// Bytes from the start of the buffer of the step's output with this number.
+    /// Byte offset in the buffer of the step's output with this index.
     Output(usize, isize),
-    /// Bytes from the start of the scratch memory.
+    /// Byte offset in the scratch memory.
     Scratch(usize),
-    /// The step's fault word, a `u32`: zero unless a kernel found data that breaks the operator's rules.
+    /// The step's fault word, a `u32`: zero unless a kernel found data that is invalid for the operator.
     Fault,
-    /// So many counters, each a `u32`: zero before a launch, which leaves them so.
+    /// This many counters, each a `u32`: zero before a launch, and again after it.
     Counters(usize),
 }
 
 /// A field of an argument structure, for checks against the compiler's own layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name in the kernel's text.
+    /// Its name in the kernel's source.
     pub name: &'static str,
-    /// Where it begins.
+    /// Its offset.
     pub offset: usize,
 }
 
-/// An argument structure in the making: fields in the order of the kernel's text, laid out as C does.
+/// Builds an argument structure: fields in the order of the kernel's source, with C layout.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Args {
     bytes: Vec<u8>,
     align: usize,
     pointers: Vec<(usize, Pointer)>,
-    /// Those that are read before earlier launches have ended.
+    /// Those that are read before earlier launches have finished.
     ahead: Vec<Pointer>,
     fields: Vec<Field>,
 }
 
 impl Args {
-    /// Without fields yet.
+    /// A structure without fields.
     pub fn new() -> Self {
         Self::default()
     }
@@ -116,17 +116,17 @@ impl Args {
         self
     }
 
-    /// The address of the first element of input `number`, which `view` is.
+    /// The address of the first element of input `number`, with this view.
     #[must_use]
     pub fn input(self, name: &'static str, number: usize, view: &View) -> Self {
         let bytes = view.offset * view.dtype.bytes() as isize;
-        // What was made for this step alone lies in its scratch memory.
+        // Memory that was made for this step alone is in its scratch memory.
         let made = view.buffer == UNPACKED;
         self.pointer(name, if made { Pointer::Scratch(bytes as usize) } else { Pointer::Input(number, bytes) })
     }
 
-    /// As [`input`](Self::input), of what the kernel reads before it waits for earlier launches: it can begin early only if that is
-    /// a constant.
+    /// Same as [`input`](Self::input), for memory that the kernel reads before it waits for earlier launches: it can
+    /// start early only if that memory is constant.
     #[must_use]
     pub fn constant(mut self, name: &'static str, number: usize, view: &View) -> Self {
         self = self.input(name, number, view);
@@ -134,18 +134,18 @@ impl Args {
         self
     }
 
-    /// What the kernel reads before it waits for earlier launches.
+    /// The memory that the kernel reads before it waits for earlier launches.
     pub fn ahead(&self) -> &[Pointer] {
         &self.ahead
     }
 
-    /// The address of the first element of output `number`, which `view` is.
+    /// The address of the first element of output `number`, with this view.
     #[must_use]
     pub fn output(self, name: &'static str, number: usize, view: &View) -> Self {
         self.pointer(name, Pointer::Output(number, view.offset * view.dtype.bytes() as isize))
     }
 
-    /// The same fields with other memory behind the addresses so far.
+    /// The same fields, with the addresses so far mapped to other memory.
     #[must_use]
     pub fn moved(mut self, to: impl Fn(Pointer) -> Pointer) -> Self {
         let pointers = self.pointers.iter_mut().map(|(_, pointer)| pointer);
@@ -165,20 +165,20 @@ impl Args {
         self.pointer(name, Pointer::Fault)
     }
 
-    /// The address of so many counters, which are zero; the kernel leaves them so.
+    /// The address of this many zeroed counters; the kernel leaves them zero.
     #[must_use]
     pub fn counters(self, name: &'static str, count: usize) -> Self {
         self.pointer(name, Pointer::Counters(count))
     }
 
-    /// A pointer that is NULL.
+    /// A NULL pointer.
     #[must_use]
     pub fn null(mut self, name: &'static str) -> Self {
         self.field(name, &[0; 8], 8);
         self
     }
 
-    /// A `u32`. Launchers keep larger numbers away.
+    /// A `u32`. Launchers reject larger numbers.
     #[must_use]
     pub fn u32(mut self, name: &'static str, value: u32) -> Self {
         self.field(name, &value.to_le_bytes(), 4);
@@ -215,19 +215,19 @@ impl Args {
         self
     }
 
-    /// The structure's bytes, as long as C's `sizeof`, with zeros where addresses go.
+    /// The structure's bytes, as long as C's `sizeof`, with zeros in place of addresses.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         bytes.resize(bytes.len().next_multiple_of(self.align.max(1)), 0);
         bytes
     }
 
-    /// Where which addresses go.
+    /// The offsets of the addresses and the memory they refer to.
     pub fn pointers(&self) -> &[(usize, Pointer)] {
         &self.pointers
     }
 
-    /// The fields with their places.
+    /// The fields with their offsets.
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }

@@ -1,18 +1,17 @@
-//! Views of one shape, with as few axes as possible.
+//! Views of one shape, merged into as few axes as possible.
 use graph::{Declined, View};
 
-/// The shape that some views have in common, as kernels walk it: axes that lie one behind the other in every view are
-/// one axis.
+/// The common shape of some views, as kernels walk it: axes that can be merged in every view are one axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     extents: Vec<u32>,
-    /// Of each view, in elements.
+    /// Strides of each view, in elements.
     strides: Vec<Vec<i64>>,
 }
 
 impl Layout {
-    /// The last `inner` axes as they are, and those before them, merged to at most `most`. The views agree in the outer
-    /// axes; the inner extents are the first view's.
+    /// The last `inner` axes unchanged, and the axes before them, merged into at most `most`. The views agree in the
+    /// outer axes; the inner extents are the first view's.
     ///
     /// # Errors
     /// More than `most` outer axes are left, or an extent is 2³¹ or more.
@@ -44,7 +43,7 @@ impl Layout {
             }
         }
         if extents.len() > most {
-            let reason = format!("{} axes that do not lie one behind the other; kernels walk {most}", extents.len());
+            let reason = format!("{} axes that can't be merged; kernels support {most}", extents.len());
             return Err(Declined::new(reason));
         }
         let missing = most - extents.len();
@@ -62,7 +61,7 @@ impl Layout {
         Ok(Self { extents, strides })
     }
 
-    /// All extents; the first ones are 1 where fewer axes were left.
+    /// All extents; the first ones are 1 if fewer axes are left.
     pub fn extents<const N: usize>(&self) -> [u32; N] {
         std::array::from_fn(|at| self.extents.get(at).copied().unwrap_or(1))
     }
@@ -73,16 +72,16 @@ impl Layout {
     }
 }
 
-/// A number of blocks along x.
+/// The number of blocks along x.
 ///
 /// # Errors
-/// It is beyond what every driver takes.
+/// It exceeds what every driver supports.
 pub(crate) fn grid_x(blocks: u64) -> Result<u32, Declined> {
-    // HIP wants grid times block below 2³², and blocks have up to 1024 threads.
+    // HIP requires grid times block to be below 2³², and blocks have up to 1024 threads.
     u32::try_from(blocks)
         .ok()
         .filter(|&blocks| blocks < 1 << 22)
-        .ok_or_else(|| Declined::new(format!("{blocks} blocks in one launch")))
+        .ok_or_else(|| Declined::new(format!("a launch of {blocks} blocks")))
 }
 
 #[cfg(test)]

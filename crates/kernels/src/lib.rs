@@ -2,16 +2,16 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`Arch`] | what a target can do: wave width, matrix instructions, dot products of bytes |
-//! | [`Peak`] | what a chip can do at most, where that is known |
-//! | [`Kernel`] | code: a family's text with its settings, behind the prelude |
+//! | [`Arch`] | the capabilities of a target: wave width, matrix instructions, dot products of bytes |
+//! | [`Peak`] | the peak performance of a chip, if it is known |
+//! | [`Kernel`] | source code: a family's source with its settings, after the prelude |
 //! | [`Launch`], [`Args`] | one launch: grid, block, and the one structure the kernel takes |
-//! | [`work`] | what a [`Step`](graph::Step) of a plan is on a GPU: its launches, or why there are none |
-//! | [`variants`] | other launches that do the same, to be measured |
-//! | [`Compiler`] | makes code objects of kernels: hiprtc, nvrtc, or (tests) the wave simulator |
-//! | [`CachedCompiler`] | keeps code objects on disk, and finds those that were shipped |
+//! | [`work`] | the launches of a [`Step`](graph::Step) of a plan on a GPU, or why there are none |
+//! | [`variants`] | alternative launches with the same result, to be measured |
+//! | [`Compiler`] | compiles kernels to code objects: hiprtc, nvrtc, or (tests) the wave simulator |
+//! | [`CachedCompiler`] | caches code objects on disk, and finds shipped ones |
 //!
-//! The texts are in `hip/`, one op family a file, in the dialect that `hip/prelude.h` describes.
+//! The sources are in `hip/`, one op family per file, in the dialect that `hip/prelude.h` describes.
 mod append;
 mod append_attention;
 mod arch;

@@ -3,26 +3,26 @@ use graph::{DType, Declined, View};
 
 use crate::{Args, kernel::type_name};
 
-/// Indices of a tuple, at most; as in the text.
+/// Maximum number of indices in a tuple; as in the source.
 const DEPTH: usize = 8;
 
-/// What the indices of a tuple count along, in order.
+/// The axes of a tuple's indices, in order.
 pub(crate) struct Tuple {
-    /// Elements per position, and positions.
+    /// Stride and extent.
     axes: Vec<(i64, i64)>,
-    /// From one index of a tuple to the next.
+    /// The stride between the indices of a tuple.
     step: i64,
     index_type: &'static str,
 }
 
 impl Tuple {
-    /// Tuples of `indices`, whose members are `step` apart and count along these axes of `view`.
+    /// Tuples of `indices`, whose members have stride `step` and index these axes of `view`.
     ///
     /// # Errors
-    /// The axes are more than kernels take, or the indices are no integers of 32 or 64 bits.
+    /// There are more axes than kernels support, or the indices are not 32-bit or 64-bit integers.
     pub fn new(indices: &View, step: isize, view: &View, axes: std::ops::Range<usize>) -> Result<Self, Declined> {
         if axes.len() > DEPTH {
-            return Err(Declined::new(format!("{} indices in a tuple; kernels take {DEPTH}", axes.len())));
+            return Err(Declined::new(format!("{} indices in a tuple; kernels support {DEPTH}", axes.len())));
         }
         if !matches!(indices.dtype, DType::I32 | DType::I64) {
             return Err(Declined::new(format!("indices of type {}", indices.dtype)));
@@ -31,17 +31,17 @@ impl Tuple {
         Ok(Self { axes, step: step as i64, index_type: type_name(indices.dtype) })
     }
 
-    /// How many indices a tuple has.
+    /// The number of indices in a tuple.
     pub fn depth(&self) -> u32 {
         self.axes.len() as u32
     }
 
-    /// Elements per position along each axis.
+    /// The stride of each axis.
     pub fn along(&self) -> impl Iterator<Item = i64> {
         self.axes.iter().map(|&(along, _)| along)
     }
 
-    /// The indices' type in texts.
+    /// The indices' type in sources.
     pub const fn index_type(&self) -> &'static str {
         self.index_type
     }
@@ -54,7 +54,7 @@ impl Tuple {
     }
 }
 
-/// As many numbers as kernels take.
+/// Pads to the number of values that kernels expect.
 pub(crate) fn padded(values: &[i64]) -> [i64; DEPTH] {
     std::array::from_fn(|at| values.get(at).copied().unwrap_or(0))
 }

@@ -12,10 +12,10 @@ use crate::{
     walk::{HEADER, Walk, pack},
 };
 
-/// Spatial axes; fewer get axes of extent 1 in front.
+/// Number of spatial axes; inputs with fewer get leading axes of extent 1.
 const SPATIAL: usize = 3;
 
-/// With axes of extent 1 in front of the spatial ones.
+/// Adds leading axes of extent 1 to the spatial ones.
 fn spatial<T: Copy>(values: &[T], other: T) -> [T; SPATIAL] {
     let missing = SPATIAL - values.len();
     std::array::from_fn(|at| at.checked_sub(missing).map_or(other, |at| values[at]))
@@ -41,7 +41,7 @@ fn strides(view: &View) -> [i64; 2 + SPATIAL] {
     [view.strides[0], view.strides[1], inner[0], inner[1], inner[2]].map(|stride| stride as i64)
 }
 
-/// What windows are computed in, and the lowest value of it.
+/// The type windows are computed in, and its lowest value.
 fn compute(prim: &Pool, dtype: DType) -> Result<(DType, &'static str), Declined> {
     let is_max = matches!(prim.kind, PoolKind::Max { .. });
     match dtype {
@@ -53,7 +53,7 @@ fn compute(prim: &Pool, dtype: DType) -> Result<(DType, &'static str), Declined>
     }
 }
 
-/// Windows of as many rows as columns, 2 or 3, one or two steps apart along two axes: both numbers. `strides` are x's.
+/// Square windows of size 2 or 3 with stride one or two along two axes: both numbers. `strides` are x's.
 fn window(prim: &Pool, input: [usize; SPATIAL], strides: &[i64; 2 + SPATIAL]) -> Option<(usize, usize)> {
     let (&[height, width], &[down, right]) = (&prim.kernel[..], &prim.strides[..]) else { return None };
     let reach = (1..SPATIAL).map(|axis| (input[axis] as i64 - 1).checked_mul(strides[2 + axis]));
@@ -64,7 +64,7 @@ fn window(prim: &Pool, input: [usize; SPATIAL], strides: &[i64; 2 + SPATIAL]) ->
     (is_near && is_square && fits).then_some((height, down))
 }
 
-/// Elements of y, one below the other, that a thread makes where channels are not innermost and there are enough of them.
+/// Vertically adjacent elements of y per thread, if channels are not innermost and there are enough elements.
 const RUN: usize = 4;
 
 pub(crate) fn work(prim: &Pool, step: &Step, arch: &Arch) -> Result<Work, Declined> {
@@ -91,7 +91,7 @@ pub(crate) fn work(prim: &Pool, step: &Step, arch: &Arch) -> Result<Work, Declin
     let window = window(prim, input, &x_strides).filter(|_| index.is_none());
     let has_runs = window.is_some() && !is_last && (y.elems() / RUN) as u64 >= busy(arch);
     let run = if has_runs { RUN } else { 1 };
-    // Halves one by one cost as many instructions as whole numbers, and bring half as much.
+    // Single halves cost as many instructions as whole words, and load half as much.
     let has_pairs = has_runs && x.dtype.bytes() == 2 && (x_strides[4], y_strides[4]) == (1, 1) && {
         let rows = [0, 1, 3].into_iter().flat_map(|axis| [x_strides[axis], y_strides[axis]]);
         let numbers = rows.chain([input[2], output[2]].map(|extent| extent as i64));

@@ -1,4 +1,4 @@
-//! Products of two operands in one form, be they of matrices or convolutions: `hip/product.h`.
+//! A common form for matrix products and convolutions: `hip/product.h`.
 use std::fmt::Write;
 
 use graph::{
@@ -8,7 +8,7 @@ use graph::{
 
 use crate::{Args, Kernel, expr, kernel::type_name, layout::Layout};
 
-/// Where elements of a tensor with the output's shape are: strides in elements.
+/// Strides, in elements, of a tensor with the output's shape.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
     pub high: i64,
@@ -27,7 +27,7 @@ pub(crate) struct Side<'a> {
     pub high: i64,
     pub low: i64,
     pub across: i64,
-    /// Of channels, where there are taps.
+    /// Of channels, if there are taps.
     pub k: i64,
     pub zero: i32,
 }
@@ -48,7 +48,7 @@ impl Side<'_> {
 #[derive(Clone, Debug)]
 pub(crate) struct Prologue<'a> {
     pub epsilon: f32,
-    /// The number of the scale among the inputs.
+    /// The index of the scale among the inputs.
     pub number: usize,
     pub scale: &'a View,
 }
@@ -64,7 +64,7 @@ impl<'a> Prologue<'a> {
     }
 }
 
-/// What makes a product a convolution.
+/// The parameters of a convolution.
 #[derive(Clone, Debug)]
 pub(crate) struct Spatial {
     pub transposed: bool,
@@ -81,7 +81,7 @@ pub(crate) struct Spatial {
 }
 
 impl Spatial {
-    /// Taps that a transposed convolution's output elements of one phase lie apart.
+    /// The distance between taps that contribute to one phase of a transposed convolution.
     fn tap_step(&self, axis: usize) -> u32 {
         let (stride, dilation) = (self.stride[axis] as u32, self.dilation[axis] as u32);
         let (mut a, mut b) = (stride, dilation % stride);
@@ -95,7 +95,7 @@ impl Spatial {
         if self.transposed { (self.stride[axis] as u32).min(self.out[axis]) } else { 1 }
     }
 
-    /// Sets of output positions with taps of their own.
+    /// The number of phases: sets of output positions that use the same taps.
     pub fn phases(&self) -> u64 {
         (0..3).map(|axis| u64::from(self.phases_along(axis))).product()
     }
@@ -118,7 +118,7 @@ pub(crate) struct Product<'a> {
     pub bias: Option<(usize, &'a View)>,
     /// Strides of the bias along low, rows and columns.
     pub bias_strides: [i64; 3],
-    /// Extents high and low.
+    /// The two batch extents, high and low.
     pub batch: [u64; 2],
     pub rows: u64,
     pub columns: u64,
@@ -127,19 +127,19 @@ pub(crate) struct Product<'a> {
     pub out: (&'a View, Place),
     pub operands: Vec<(usize, &'a View, Place)>,
     pub norm: Option<Prologue<'a>>,
-    /// What makes an element of two columns, the second of which lies `columns` further.
+    /// Combines two columns, `columns` apart, into one element.
     pub gated: Option<&'a Gated>,
     pub alpha: f32,
     pub fused: Option<&'a Fused>,
-    /// What the sums are, as elements.
+    /// The element type of the sums.
     pub sum: DType,
 }
 
 impl<'a> Product<'a> {
-    /// The product that a step is.
+    /// The product of a step.
     ///
     /// # Errors
-    /// Its types or extents are none that kernels are there for.
+    /// No kernel supports its types or extents.
     pub fn new(step: &'a Step) -> Result<Self, Declined> {
         let (prim, fused, gated) = match &step.prim {
             Prim::Fused(fused) => (&*fused.product, Some(fused), None),
@@ -159,7 +159,7 @@ impl<'a> Product<'a> {
             Prim::MatMul(prim) => Self::of_matrices(prim, step, zeros),
             Prim::Conv(prim) => Self::of_windows(prim, false, step, zeros)?,
             Prim::ConvTranspose(prim) => Self::of_windows(prim, true, step, zeros)?,
-            other => return Err(Declined::new(format!("{} is no product", other.name()))),
+            other => return Err(Declined::new(format!("{} is not a product", other.name()))),
         };
         if let Some(fused) = fused {
             product.fuse(fused, step);
@@ -174,10 +174,10 @@ impl<'a> Product<'a> {
         Ok(product)
     }
 
-    /// The product with packed weights that a step is: they are the right operand, whose columns lie `across` bytes apart.
+    /// The product of a step with packed weights: they are the right operand, whose columns are `across` bytes apart.
     ///
     /// # Errors
-    /// Its types or extents are none that kernels are there for.
+    /// No kernel supports its types or extents.
     pub fn packed(step: &'a Step, across: usize) -> Result<Self, Declined> {
         let mut product = Self::of_matrices(&MatMul { alpha: 1.0 }, step, [0; 2]);
         product.right = Side { across: across as i64, k: 0, ..product.right };
@@ -197,7 +197,7 @@ impl<'a> Product<'a> {
         Ok(product)
     }
 
-    /// Takes an epilogue along.
+    /// Adds an epilogue.
     fn fuse(&mut self, fused: &'a Fused, step: &'a Step) {
         self.sum = fused.dtype;
         let groups_rows = self.rows as i64;
@@ -328,15 +328,15 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// All views of the output's shape.
+    /// All views with the output's shape.
     fn places(&mut self) -> impl Iterator<Item = &mut Place> {
         std::iter::once(&mut self.out.1).chain(self.operands.iter_mut().map(|(_, _, place)| place))
     }
 
-    /// Makes fewer axes of more where strides allow it.
+    /// Merges axes if strides allow it.
     fn flatten(&mut self) {
         self.flatten_windows();
-        // Matrices that share the right operand are one with more rows.
+        // Matrices that share the right operand are one matrix with more rows.
         let shared = self.spatial.is_none() && self.batch[0] == 1 && self.bias.is_none() && self.right.low == 0;
         if !shared || self.batch[1] == 1 {
             return;
@@ -352,7 +352,7 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// A convolution with one tap on every element is a product of matrices.
+    /// A convolution with one tap on every element is a matrix product.
     fn flatten_windows(&mut self) {
         let Some(spatial) = &self.spatial else { return };
         let pointwise =
@@ -388,7 +388,7 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// The same product with rows for columns. Not of convolutions.
+    /// The transposed product. Not for convolutions.
     pub fn turned(mut self) -> Self {
         std::mem::swap(&mut self.left, &mut self.right);
         std::mem::swap(&mut self.rows, &mut self.columns);
@@ -403,14 +403,14 @@ impl<'a> Product<'a> {
         self.batch[0] * self.batch[1]
     }
 
-    /// How many products are summed.
+    /// The number of summands.
     pub fn depth(&self) -> u64 {
         let taps =
             self.spatial.as_ref().map_or(1, |spatial| spatial.taps.iter().map(|&taps| u64::from(taps)).product());
         self.channels * taps
     }
 
-    /// The type of sums in kernel texts, unsigned where they wrap.
+    /// The type of sums in kernel sources, unsigned if they wrap.
     pub const fn sum_type(&self) -> (&'static str, &'static str, usize) {
         match self.left.view.dtype {
             DType::F64 => ("f64", "f64", 8),
@@ -460,7 +460,7 @@ impl<'a> Product<'a> {
         text
     }
 
-    /// The structure all kernels of a product take.
+    /// The structure that all kernels of a product take.
     pub fn args(&self, choice: &Choice) -> Args {
         let mut args = Args::new().input("left", self.left.number, self.left.view);
         args = args.input("right", self.right.number, self.right.view);
@@ -516,19 +516,19 @@ impl<'a> Product<'a> {
     }
 }
 
-/// How a product is cut up.
+/// How a product is split.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
     pub splits: u32,
     pub split_depth: u32,
-    /// Down and across.
+    /// Vertically and horizontally.
     pub tiles: [u32; 2],
     pub taps_inside: bool,
     pub left_step: i64,
 }
 
 impl Choice {
-    /// In one piece.
+    /// Not split.
     pub fn whole(product: &Product<'_>) -> Self {
         let depth = product.depth() as u32;
         Self { splits: 1, split_depth: depth.max(1), tiles: [1, 1], taps_inside: true, left_step: product.left.k }

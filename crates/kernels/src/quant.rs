@@ -1,8 +1,8 @@
-//! Products with packed weights: `hip/quant_row.hip`, `hip/quant_mma.hip`, `hip/quant_gemv.hip`, and `hip/quant_unpack.hip`
-//! before a product of many rows.
+//! Products with packed weights: `hip/quant_row.hip`, `hip/quant_mma.hip`, `hip/quant_gemv.hip`, and
+//! `hip/quant_unpack.hip` before a product of many rows.
 //!
-//! Weights are read as they lie in the model: along k, so that neighbouring lanes read neighbouring bytes, 16 each. Another
-//! layout would save no byte, and cost every session a pass over all weights.
+//! Weights are read in the model's layout: along k, so that adjacent lanes read adjacent bytes, 16 each. Another layout
+//! would not save a byte, and would cost every session a pass over all weights.
 use graph::{
     DType, Declined, Prim, Step, View,
     prim::{BufferId, Fused, Gated, MatMul, Norm, QuantMatMul, WeightLayout, Zeros},
@@ -24,28 +24,28 @@ const MMA: &str = text!("quant.h", "quant_product.h", "mma.h", "quant_mma.hip");
 const ROW: &str = text!("quant.h", "quant_product.h", "mma.h", "ahead.h", "quant_row.hip");
 const UNPACK: &str = text!("quant.h", "quant_unpack.hip");
 
-/// Stands among the buffers of a step for weights that were unpacked into scratch memory; offsets count from its start.
+/// The buffer id of weights unpacked into scratch memory; offsets count from its start.
 pub const UNPACKED: BufferId = BufferId(u32::MAX - 1);
 
-/// Rows that are few where there are matrix instructions: the weights are read once for 16 of them, which is less than
-/// reading, writing and reading them again unpacked.
+/// The maximum number of rows for packed reads with matrix instructions: the weights are read once for 16 rows, which
+/// costs less than reading them, writing them unpacked and reading them again.
 const FEW_ROWS: u64 = 64;
-/// Rows that are few without such instructions.
+/// The same without matrix instructions.
 const FEW_ROWS_PLAIN: u64 = 16;
-/// Unpacked weights that there is room for: more are read packed, however many rows there are.
+/// Limit on unpacked weights: larger ones are read packed, however many rows there are.
 const MOST_UNPACKED: usize = 512 << 20;
-/// Where unpacked weights begin.
+/// The alignment of unpacked weights.
 const ALIGNMENT: usize = 256;
-/// Threads of a block, where nothing else is said.
+/// Threads per block, by default.
 const THREADS: u32 = 256;
-/// Bytes of rows in LDS, at most: beside them a block has its sums in LDS.
+/// Maximum bytes of rows in LDS: the block's sums are in LDS as well.
 const MOST_STAGED: u32 = 36 << 10;
-/// Waves that a compute unit keeps enough reads of memory in flight with, and those that read a round ahead.
+/// Waves per compute unit that keep enough memory reads in flight, and those that read one round ahead.
 const BUSY_WAVES: u64 = 16;
 const BUSY_AHEAD: u64 = 12;
-/// Rounds of a wave that are few.
+/// The maximum number of rounds that counts as few.
 const SHORT: u64 = 4;
-/// Of `hip/quant_row.hip`: what a round reads of a column, the columns of a wave, and the bytes of a round in LDS.
+/// For `hip/quant_row.hip`: what a round reads of a column, the columns of a wave, and the bytes of a round in LDS.
 const ROW_ROUND: u64 = 256;
 const ROW_COLUMNS: u64 = 16;
 const ROW_SLOT: u64 = 2304;
@@ -63,11 +63,11 @@ struct Weights<'a> {
 impl<'a> Weights<'a> {
     fn new(prim: &'a QuantMatMul, step: &'a Step) -> Result<Self, Declined> {
         if prim.layout != WeightLayout::Onnx {
-            return Err(Declined::new("weights that were laid out for another device"));
+            return Err(Declined::new("weights in another device's layout"));
         }
         let count = if prim.zeros == Zeros::Middle { 2 } else { 3 };
         if !step.inputs[1..1 + count].iter().all(View::is_dense) {
-            return Err(Declined::new("weights that do not lie one behind the other"));
+            return Err(Declined::new("weights that are not contiguous"));
         }
         let blocks = prim.blocks(step.inputs[0].shape[2]);
         let row_bytes = blocks * prim.block_bytes();
@@ -79,13 +79,14 @@ impl<'a> Weights<'a> {
         Ok(Self { prim, scales: &step.inputs[2], zeros, blocks, row_bytes, zero_row })
     }
 
-    /// Bytes that a lane may read at a time: as many as divide all columns and the place of the first.
+    /// Bytes that a lane may read at a time: a divisor of all columns and of the first one's offset.
     fn unit_bytes(&self, weights: &View) -> usize {
         let places = 16 | self.row_bytes | weights.offset.unsigned_abs();
         1 << places.trailing_zeros()
     }
 
-    /// Whether matrix instructions multiply them: they take the activations' type, and exponents go above each number.
+    /// Whether matrix instructions can be used: they need the activations' type, and room for an exponent above each
+    /// number.
     fn suit_matrix(&self, product: &Product<'_>, arch: &Arch) -> bool {
         let dtype = product.left.view.dtype;
         let fits = match dtype {
@@ -136,13 +137,13 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// A norm of the left operand, which every block does for itself.
+/// A norm of the left operand, which every block computes for itself.
 struct Prologue<'a> {
     norm: &'a Norm,
-    /// The number of the scale among the inputs.
+    /// The index of the scale among the inputs.
     number: usize,
     scale: &'a View,
-    /// Elements that are read as one.
+    /// Elements read at once.
     pack: usize,
 }
 
@@ -168,18 +169,18 @@ impl<'a> Prologue<'a> {
     }
 }
 
-/// A product of many rows as two: the weights unpacked, then a product of floats.
+/// A product of many rows in two steps: unpack the weights, then a float product.
 pub struct Unpacked {
     /// Unpacks them into scratch memory.
     pub launch: Launch,
-    /// The product, whose right operand lies in [`UNPACKED`]; its other operands have the numbers that they had.
+    /// The product, whose right operand is in [`UNPACKED`]; its other operands keep their numbers.
     pub step: Step,
-    /// Where the unpacked weights end in scratch memory.
+    /// The end of the unpacked weights in scratch memory.
     pub end: usize,
 }
 
-/// What a step becomes on a target if it is a product of many rows with packed weights, which are unpacked at a place in
-/// scratch memory; `None` if it is anything else.
+/// Splits a product of many rows with packed weights, which are unpacked at an offset in scratch memory; `None` for any
+/// other step.
 pub fn unpacked(step: &Step, arch: &Arch, at: usize) -> Option<Unpacked> {
     let prim = packed_product(step)?;
     let weights = Weights::new(prim, step).ok()?;
@@ -229,12 +230,12 @@ pub(crate) fn work(prim: &QuantMatMul, step: &Step, arch: &Arch) -> Result<Work,
     made(prim, None, None, step, arch)
 }
 
-/// As [`work`], with the norm before the product.
+/// Same as [`work`], with the norm before the product.
 pub(crate) fn normed(prim: &QuantMatMul, norm: &Norm, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     made(prim, Some(norm), None, step, arch)
 }
 
-/// As [`work`] or [`normed`], with columns put together in pairs.
+/// Same as [`work`] or [`normed`], with columns combined in pairs.
 pub(crate) fn gated(prim: &Gated, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     match &*prim.product {
         Prim::QuantMatMul(product) => made(product, None, Some(prim), step, arch),
@@ -259,7 +260,7 @@ fn made(
         return Ok(Work::nothing());
     }
     if let Some(first) = unpacked(step, arch, 0) {
-        // Behind what the product itself needs.
+        // After what the product itself needs.
         let own = gemm::work(&first.step, arch)?.scratch_bytes;
         if let Some(made) = unpacked(step, arch, own) {
             let mut work = gemm::work(&made.step, arch)?;
@@ -268,7 +269,7 @@ fn made(
             return Ok(work);
         }
     }
-    // The twin converts slowly what the others do in passing, so one row is worth its matrix instructions there.
+    // The twin converts slowly what other GPUs do in passing, so matrix instructions pay off even for one row there.
     let suits = weights.suit_matrix(&product, arch) && (product.rows > 1 || arch.matrix == Matrix::Mma);
     let task = Task { weights: &weights, product: &product, prologue: prologue.as_ref(), gated };
     if !suits {
@@ -277,7 +278,7 @@ fn made(
     task.row(arch)?.map_or_else(|| task.mma(arch), Ok)
 }
 
-/// How the waves of a launch share the work.
+/// How the waves of a launch split the work.
 struct Cut {
     /// Threads of a block.
     threads: u32,
@@ -290,8 +291,8 @@ struct Cut {
 }
 
 impl Cut {
-    /// For `groups` of columns, each of which a wave walks down in `rounds`: as many waves as keep the device busy, `busy` for
-    /// each compute unit. `made_of` groups belong to the same block.
+    /// For `groups` of columns, each of which a wave processes in `rounds`: as many waves as keep the device busy,
+    /// `busy` per compute unit. `made_of` groups belong to the same block.
     fn new(groups: u64, made_of: u64, rounds: u64, busy: u64, threads: u32, arch: &Arch) -> Result<Self, Declined> {
         let (waves, units) = (u64::from(threads / arch.wave), u64::from(arch.compute_units));
         let mut parts = 1;
@@ -299,19 +300,19 @@ impl Cut {
             parts *= 2;
         }
         let blocks = (groups * parts).div_ceil(waves);
-        // Sums of several blocks cost a launch more, so each of them has to have work for long.
+        // Adding up sums of several blocks costs another launch, so each of them needs enough work.
         let splits = if made_of == 1 && 2 * blocks <= units { (units / blocks).min(rounds / parts / 2) } else { 1 };
         Ok(Self { threads, blocks: grid_x(blocks)?, parts: parts as u32, splits: splits.clamp(1, 64) as u32 })
     }
 }
 
-/// How waves read weights that matrix instructions multiply.
+/// How waves read weights for matrix instructions.
 struct Form {
     /// Packs of 16 bytes that a lane reads of a column at a time.
     packs: u64,
     /// Lanes that share a column: `GROUPS` of `hip/quant_mma.hip`.
     groups: u64,
-    /// Elements between normalised rows beside their own: `ROW_PAD`.
+    /// Padding between normalised rows, in elements: `ROW_PAD`.
     row_pad: u64,
 }
 
@@ -333,7 +334,7 @@ fn row_groups(product: &Product<'_>, rows: u64) -> Result<u32, Declined> {
     groups.ok_or_else(|| Declined::new(format!("{} rows", product.rows)))
 }
 
-/// A product in one launch, and its sums in another where blocks share k.
+/// A product in one launch, and its sums in another if blocks share k.
 struct Task<'a> {
     weights: &'a Weights<'a>,
     product: &'a Product<'a>,
@@ -342,12 +343,12 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Columns of the weights for one of the output.
+    /// Columns of the weights per output column.
     fn made_of(&self) -> u64 {
         1 + u64::from(self.gated.is_some())
     }
 
-    /// Of so many columns each.
+    /// The number of groups of this many columns.
     fn groups(&self, columns: u64) -> u64 {
         self.product.columns.div_ceil(columns) * self.made_of()
     }
@@ -393,7 +394,7 @@ impl Task<'_> {
         gemm::finished(first, self.product, &choice)
     }
 
-    /// Bytes of LDS for rows of a block that lie so many elements apart, if there is room.
+    /// Bytes of LDS for a block's rows with this pitch in elements, if they fit.
     fn lds_bytes(&self, rows: u64, pitch: u64) -> Result<u32, Declined> {
         let bytes = self.product.rows.min(rows) * pitch * self.product.left.bytes() as u64;
         let room = u32::try_from(bytes).ok().filter(|&bytes| bytes <= MOST_STAGED);
@@ -404,7 +405,7 @@ impl Task<'_> {
         let Self { weights, product, .. } = *self;
         let bytes = weights.unit_bytes(product.right.view);
         if bytes < 4 {
-            return Err(Declined::new("weights that do not begin at a word"));
+            return Err(Declined::new("weights that are not aligned to a word"));
         }
         let unit = bytes * 8 / weights.prim.bits;
         let units = weights.row_bytes / bytes;
@@ -423,7 +424,7 @@ impl Task<'_> {
         self.launch(kernel, &cut, units, rows, lds_bytes)
     }
 
-    /// One row of the kind that `hip/quant_row.hip` makes, where there is room for what it reads ahead.
+    /// One row, with `hip/quant_row.hip`, if there is room for what it reads ahead.
     fn row(&self, arch: &Arch) -> Result<Option<Work>, Declined> {
         let Self { weights, product, prologue, .. } = *self;
         let (prim, depth) = (weights.prim, product.channels);
@@ -437,7 +438,7 @@ impl Task<'_> {
         let rounds = depth / ROW_ROUND;
         let cut = Cut::new(self.groups(ROW_COLUMNS), self.made_of(), rounds, BUSY_AHEAD, THREADS, arch)?;
         let (waves, own) = (u64::from(cut.threads / arch.wave), rounds.div_ceil(u64::from(cut.parts)));
-        // Few rounds are all on their way at once.
+        // If there are few rounds, all are loaded at once.
         let wanted = if own <= SHORT { own } else { 2 };
         let bytes = |ahead| depth * 2 + depth / 32 * 4 + waves * (ROW_COLUMNS * 4 + ahead * ROW_SLOT);
         let ahead = (wanted.min(2)..=wanted).rev().find(|&ahead| bytes(ahead) <= u64::from(arch.lds_bytes));
@@ -458,13 +459,13 @@ impl Task<'_> {
         let is_few = product.rows <= 8;
         let cut = |threads| Cut::new(self.groups(16), self.made_of(), rounds, BUSY_AHEAD, threads, arch);
         let mut cut_up = cut(THREADS)?;
-        // Where a block has one tile and much to read for it, more waves read more at a time.
+        // If a block has one tile and much to read for it, more waves read more at a time.
         if is_few && cut_up.parts * arch.wave == THREADS && rounds >= SHORT * u64::from(cut_up.parts) {
             cut_up = cut(2 * THREADS)?;
         }
         let cut = cut_up;
         let shared = u64::from(cut.parts * cut.splits);
-        // A row as waves read it is worth its way through LDS if many waves read it.
+        // Staging a row in LDS pays off if many waves read it.
         let lds_bytes = self.lds_bytes(16, rounds * form.packs * form.groups * unit as u64 + form.row_pad);
         let lds_bytes = match (lds_bytes, self.prologue) {
             (lds_bytes, Some(_)) => lds_bytes?,
@@ -484,7 +485,7 @@ impl Task<'_> {
     }
 }
 
-/// The function that makes an element of two sums.
+/// The function that combines two sums into an element.
 pub(crate) fn gate(gated: &Gated, dtype: DType) -> String {
     let mut text = expr::function("stored_of", &gated.epilogue, dtype);
     let names =
@@ -495,7 +496,7 @@ pub(crate) fn gate(gated: &Gated, dtype: DType) -> String {
     text
 }
 
-/// Whether rows of activations can be read 16 bytes at a time, and have a multiple of `elems`.
+/// Whether rows of activations can be read 16 bytes at a time, and have a multiple of `elems` elements.
 fn reads_packs(product: &Product<'_>, elems: u64) -> bool {
     let (left, pack) = (&product.left, 16 / product.left.bytes());
     left.k == 1 && left.is_aligned(pack, &[left.across]) && product.channels.is_multiple_of(elems)

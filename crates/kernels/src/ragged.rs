@@ -3,8 +3,8 @@ use graph::DType;
 
 use crate::walk::pack;
 
-/// Elements of a pack for as many rows of `extent` elements that lie one behind the other from these offsets on, if there are
-/// packs. Packs of short rows are short: those at a row's ends are half wasted.
+/// Elements per pack for this many contiguous rows of `extent` elements at these offsets, if packs are possible. Packs
+/// of short rows are short, because those at a row's ends are half wasted.
 pub(crate) fn ragged_pack<const V: usize>(dtype: DType, rows: u32, extent: u32, offsets: [isize; V]) -> Option<u32> {
     let mut vec = pack(dtype, 8, offsets.map(|offset| offset as i64));
     while vec > 2 && extent < 4 * vec {
@@ -13,7 +13,7 @@ pub(crate) fn ragged_pack<const V: usize>(dtype: DType, rows: u32, extent: u32, 
     (vec > 1 && extent > 1 && u64::from(rows) * u64::from(extent) >= u64::from(vec)).then_some(vec)
 }
 
-/// Packs that a row has a share in, at most.
+/// The maximum number of packs that overlap a row.
 pub(crate) fn ragged_packs(extent: u32, pack: u32) -> u32 {
     (extent + pack - 1).div_ceil(pack)
 }

@@ -53,9 +53,9 @@ pub(crate) fn work(prim: &Recurrent, step: &Step) -> Result<Work, Declined> {
 struct Layer<'a> {
     prim: &'a Recurrent,
     step: &'a Step,
-    /// Numbers of the optional inputs: bias, lengths, initial h and c, peepholes.
+    /// Indices of the optional inputs: bias, lengths, initial h and c, peepholes.
     optional: [Option<usize>; 5],
-    /// Of one tensor of all units.
+    /// Size of one state tensor.
     state_bytes: usize,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// As in the text.
+/// As in the source.
 const fn number(kind: ActivationKind) -> u32 {
     match kind {
         ActivationKind::Sigmoid => 0,

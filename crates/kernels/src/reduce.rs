@@ -13,14 +13,14 @@ use crate::{
 };
 
 const TEXT: &str = concat!(include_str!("../hip/ragged.h"), include_str!("../hip/reduce.hip"));
-/// Elements of rows that do not begin at multiples of a pack, at most: a thread adds up its share in one stretch.
+/// Maximum length of rows that are not aligned to packs: a thread adds up its share in one pass.
 const MOST_RAGGED: u32 = 4096;
 /// Bytes of rows that a block holds in LDS.
 const SPAN_BYTES: u32 = 16 << 10;
-/// Results of one kind of launch may be made of this many parts.
+/// The maximum number of parts of a result.
 const MOST_SEGMENTS: u32 = 256;
 
-/// How a number joins those before it: `FOLD` in the text.
+/// How a number is combined with the previous ones: `FOLD` in the source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fold {
     Sum,
@@ -32,7 +32,7 @@ enum Fold {
     Exponentials,
 }
 
-/// What becomes of a folded number: `finish` in the text.
+/// How a folded number is finished: `finish` in the source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Finish {
     Nothing,
@@ -57,7 +57,7 @@ fn parts(kind: ReduceKind) -> (Fold, Finish) {
     }
 }
 
-/// What elements of a type are computed in.
+/// The type that elements are computed in.
 pub(crate) const fn number(dtype: DType) -> DType {
     match dtype {
         DType::F32 | DType::F16 | DType::Bf16 => DType::F32,
@@ -101,26 +101,26 @@ pub(crate) fn work(prim: &Reduce, step: &Step, arch: &Arch) -> Result<Work, Decl
     Ok(work)
 }
 
-/// What a reduction writes; with the place of the shifts in the scratch memory.
+/// What a reduction writes; with the offset of the shifts in the scratch memory.
 #[derive(Clone, Copy)]
 enum Target<'a> {
     Output(&'a View, usize),
     Shifts(usize),
 }
 
-/// How rows lie and are read.
+/// The layout of rows and how they are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Rows {
-    /// Each begins at a multiple of a pack.
+    /// Each row is aligned to a pack.
     #[default]
     Packed,
-    /// They do not, and come by way of LDS.
+    /// Not aligned; read through LDS.
     Spans,
-    /// They do not, and are too long for that.
+    /// Not aligned, and too long for LDS.
     Ragged,
 }
 
-/// Who makes what: see the text.
+/// How work is assigned to threads: see the source.
 #[derive(Clone, Debug, Default)]
 struct Geometry {
     columns: bool,
@@ -133,7 +133,7 @@ struct Geometry {
 #[derive(Clone)]
 struct Job<'a> {
     x: &'a View,
-    /// Views: x, then where results go.
+    /// Views: x, then the results.
     kept: Walk<2>,
     gone: Walk<1>,
     geometry: Geometry,
@@ -148,7 +148,7 @@ impl Job<'_> {
         let mut outer: Vec<i64> = self.kept.outer_strides(0).chain(self.gone.outer_strides(0)).collect();
         outer.push(if columns { gone_step } else { kept_step });
         outer.extend([i64::from(near_extent), self.x.offset as i64]);
-        // Columns keep a sum for each of a pack's elements; comparisons cost scalar registers.
+        // Columns keep a sum for each element of a pack; comparisons cost scalar registers.
         let most = if columns || matches!(fold, Fold::Largest | Fold::Smallest) { 4 } else { 8 };
         let mut pack = if near_step == 1 { pack(self.x.dtype, most, outer) } else { 1 };
         if !columns
@@ -163,8 +163,8 @@ impl Job<'_> {
             pack /= 2;
         }
         let (teams, elems) = if columns { (results / pack, elems) } else { (results, elems / pack) };
-        // Eight loads a thread are enough to pay for what it costs to put threads together. Rows are shared by neighbours
-        // whatever their number; results of columns only if there are too few.
+        // Eight loads per thread are enough to pay for combining threads. Rows are always shared by adjacent threads;
+        // results of columns only if there are too few.
         let enough = (elems / 8 + 1).next_power_of_two();
         let mut lanes = if columns { 1 } else { enough.min(THREADS) };
         let most = if columns { enough.min(8) } else { elems.next_power_of_two().min(THREADS) };
@@ -184,7 +184,7 @@ impl Job<'_> {
         Geometry { columns, pack, lanes, segments: elems.div_ceil(segment).max(1), rows: Rows::Packed }
     }
 
-    /// For many short rows that lie one behind the other, but not each at a multiple of a pack.
+    /// For many short contiguous rows that are not aligned to packs.
     fn ragged(&self, fold: Fold, arch: &Arch) -> Option<Geometry> {
         let ((results, [row, _]), (elems, [1])) = (self.kept.last(), self.gone.last()) else { return None };
         let is_dense = self.kept.rank() == 1 && self.gone.rank() == 1 && row == i64::from(elems);
@@ -193,7 +193,7 @@ impl Job<'_> {
         }
         let pack = ragged_pack(self.x.dtype, results, elems, [self.x.offset])?;
         let is_busy = |lanes: u32| u64::from(results) * u64::from(lanes) >= busy(arch);
-        // As few threads a row as hold it, and fill the device.
+        // As few threads per row as can hold it and fill the device.
         let mut lanes = (THREADS * elems * self.x.dtype.bytes() as u32).div_ceil(SPAN_BYTES).next_power_of_two();
         while lanes < 32 && lanes * 16 <= elems && !is_busy(lanes) {
             lanes *= 2;
@@ -201,7 +201,7 @@ impl Job<'_> {
         let (rows, lanes) = if lanes <= 32 {
             (Rows::Spans, lanes)
         } else {
-            // Two packs a thread.
+            // Two packs per thread.
             (Rows::Ragged, ragged_packs(elems, pack).div_ceil(2).next_power_of_two().min(32))
         };
         is_busy(lanes).then_some(Geometry { columns: false, pack, lanes, segments: 1, rows })

@@ -14,7 +14,7 @@ use crate::{
 /// Axes that one launch resizes.
 const RESIZED: usize = 3;
 
-/// What elements are computed in, and the bounds of integers.
+/// The type elements are computed in, and the bounds of integers.
 fn compute(prim: &Resize, dtype: DType) -> Result<(DType, Option<[&'static str; 2]>), Declined> {
     let is_nearest = matches!(prim.interpolation, Interpolation::Nearest(_));
     match dtype {
@@ -29,7 +29,7 @@ fn compute(prim: &Resize, dtype: DType) -> Result<(DType, Option<[&'static str; 
     }
 }
 
-/// An axis as the table is made: `ResizeAxis` in the text.
+/// An axis as in the table: `ResizeAxis` in the source.
 #[derive(Clone, Copy)]
 struct Axis {
     input: u32,
@@ -41,7 +41,7 @@ struct Axis {
     stretch: f32,
 }
 
-/// Where output indices lie in the input.
+/// The positions of output indices in the input.
 #[derive(Clone, Copy)]
 struct Place {
     pre: f32,
@@ -67,7 +67,7 @@ impl Place {
     fn new(prim: &Resize, axis: usize, input: usize, output: usize) -> Self {
         let (scale, length) = (prim.scales[axis], input as f32);
         let half_pixel = Self { shift: 0.5, divisor: scale, post: -0.5, ..SAME };
-        // Every index at the same place.
+        // Every index at the same position.
         let constant = |pre| Self { pre, factor: 0.0, ..SAME };
         match prim.coordinates {
             Coordinates::HalfPixel => half_pixel,
@@ -115,12 +115,12 @@ impl Axis {
             Interpolation::Linear => 1.0,
             Interpolation::Cubic { .. } => 2.0,
         };
-        // A filter that is stretched by the scale reaches further.
+        // A filter stretched by the scale reaches further.
         let first = (-reach / stretch).floor() as i32 + 1;
         Ok(Self { input, output, taps: (2 - 2 * first) as u32, first, is_cropped, place, stretch })
     }
 
-    /// An axis that stays as it is.
+    /// An axis that is not resized.
     fn copied() -> Self {
         Self { input: 1, output: 1, taps: 1, first: 0, is_cropped: false, place: SAME, stretch: 1.0 }
     }
@@ -165,7 +165,7 @@ pub(crate) fn work(prim: &Resize, step: &Step) -> Result<Work, Declined> {
     if resized.len() > RESIZED {
         return Err(Declined::new(format!("resizing of {} axes at once", resized.len())));
     }
-    // Neighbours in y's memory are made by neighbouring threads.
+    // Adjacent elements of y are computed by adjacent threads.
     let distance = |axis: &usize| y.strides[*axis].unsigned_abs();
     let nearest = copied.iter().copied().filter(|&axis| y.shape[axis] > 1).min_by_key(distance);
     let inner =
@@ -249,7 +249,7 @@ pub(crate) fn work(prim: &Resize, step: &Step) -> Result<Work, Declined> {
     })
 }
 
-/// As in the text.
+/// As in the source.
 const fn rounding_number(rounding: Nearest) -> u32 {
     match rounding {
         Nearest::RoundPreferFloor => 0,

@@ -28,7 +28,7 @@ pub(crate) fn work(rotary: &Rotary, step: &Step) -> Result<Work, Declined> {
         return Ok(Work::nothing());
     }
     let pairs = pack_of(x, cosines, sines, y);
-    // Half of what turns, then what is copied.
+    // Half of the rotated elements, then the copied ones.
     let head_units = (size - half) / pairs as usize;
     let units = (batch * rows * heads * head_units) as u32;
     let (behind, shift) = match rotary.positions {
@@ -61,12 +61,12 @@ pub(crate) fn work(rotary: &Rotary, step: &Step) -> Result<Work, Declined> {
     Ok(Work::one(Launch { kernel, grid, threads: THREADS, lds_bytes: 0, args }))
 }
 
-/// The first `N` strides of a view; 0 where it has fewer.
+/// The first `N` strides of a view; 0 if it has fewer.
 pub(crate) fn strides<const N: usize>(view: &View) -> [i64; N] {
     std::array::from_fn(|axis| view.strides.get(axis).map_or(0, |&stride| stride as i64))
 }
 
-/// How many pairs a thread turns.
+/// How many pairs a thread rotates.
 fn pack_of(x: &View, cosines: &View, sines: &View, y: &View) -> u32 {
     let views = [x, cosines, sines, y];
     if views.iter().any(|view| view.strides.last() != Some(&1)) {

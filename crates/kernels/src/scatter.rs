@@ -1,4 +1,4 @@
-//! Updates at indices: `hip/scatter_replace.hip` and `hip/scatter_join.hip`.
+//! Scatters updates to indices: `hip/scatter_replace.hip` and `hip/scatter_join.hip`.
 use graph::{
     DType, Declined, Step, View,
     expr::Expr,
@@ -21,12 +21,12 @@ const JOIN: &str =
     concat!(include_str!("../hip/walk.h"), include_str!("../hip/place.h"), include_str!("../hip/scatter_join.hip"));
 const THREADS: u32 = 256;
 const MOST_BLOCKS: u32 = 1 << 20;
-/// A column with fewer steps is a thread's work, whatever else there is to do.
+/// A column with fewer steps is computed by one thread, whatever else there is to do.
 const FEW_STEPS: u32 = 64;
-/// So many columns fill a GPU with one thread each.
+/// This many columns fill a GPU with one thread each.
 const MANY_COLUMNS: u32 = 1 << 14;
 
-/// Updates of elements whose index along an axis is given.
+/// Updates elements whose index along an axis is given.
 pub(crate) fn elements(scatter: &Scatter, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let (indices, updates, y) = (&step.inputs[1], &step.inputs[2], &step.outputs[0]);
     let axis = scatter.axis;
@@ -50,7 +50,7 @@ pub(crate) fn elements(scatter: &Scatter, step: &Step, arch: &Arch) -> Result<Wo
     join(start(step, arch)?, scatter.kind, step, &tuple, &columns, &[steps])
 }
 
-/// Updates of slices by tuples along the indices' last axis.
+/// Updates slices by tuples along the indices' last axis.
 pub(crate) fn tuples(scatter: &Scatter, step: &Step, arch: &Arch) -> Result<Work, Declined> {
     let (indices, updates, y) = (&step.inputs[1], &step.inputs[2], &step.outputs[0]);
     let kept = indices.shape.len() - 1;
@@ -73,7 +73,7 @@ pub(crate) fn tuples(scatter: &Scatter, step: &Step, arch: &Arch) -> Result<Work
     join(start(step, arch)?, scatter.kind, step, &tuple, &columns, &steps)
 }
 
-/// The launches that copy the data to the output, unless it is there already.
+/// The launches that copy the data to the output, unless it is already there.
 fn start(step: &Step, arch: &Arch) -> Result<Vec<Launch>, Declined> {
     let (data, y) = (&step.inputs[0], &step.outputs[0]);
     let is_there = (data.buffer, data.offset, &data.strides) == (y.buffer, y.offset, &y.strides);
@@ -83,8 +83,8 @@ fn start(step: &Step, arch: &Arch) -> Result<Vec<Launch>, Declined> {
     Ok(map::elementwise(&Expr::copy(data.dtype, y.dtype), &[data], y, arch)?.launches)
 }
 
-/// Updates that replace, behind what is launched before them. Strides of tuples are those of indices, updates, output and places; of a slice's elements those
-/// of output and updates.
+/// Updates that replace, after the earlier launches. Strides of tuples are those of indices, updates, output and
+/// places; of a slice's elements those of output and updates.
 fn replace(
     mut launches: Vec<Launch>,
     step: &Step,
@@ -95,7 +95,7 @@ fn replace(
     places: usize,
 ) -> Result<Work, Declined> {
     let (indices, updates, y): (&View, &View, &View) = (&step.inputs[1], &step.inputs[2], &step.outputs[0]);
-    // In row-major order, which the numbers of tuples are compared by.
+    // In row-major order, in which the tuples are numbered.
     let tuples = Walk::new(tuples)?;
     let slice = Walk::in_memory_order(slice)?;
     if tuples.elems() == 0 || slice.elems() == 0 {
@@ -147,8 +147,8 @@ fn replace(
     Ok(Work { launches, scratch_bytes: places as usize * 4 })
 }
 
-/// Updates that join what is there, behind what is launched before them. Strides of columns are those of output, indices and updates; of steps those of indices
-/// and updates.
+/// Updates that are combined with existing values, after the earlier launches. Strides of columns are those of output,
+/// indices and updates; of steps those of indices and updates.
 fn join(
     mut launches: Vec<Launch>,
     kind: ScatterKind,
@@ -159,10 +159,10 @@ fn join(
 ) -> Result<Work, Declined> {
     let (indices, updates, y): (&View, &View, &View) = (&step.inputs[1], &step.inputs[2], &step.outputs[0]);
     if y.dtype == DType::Bool {
-        return Err(Declined::new("updates of bools that join what is there"));
+        return Err(Declined::new("updates of bools with a reduction"));
     }
     let columns = Walk::in_memory_order(columns)?;
-    // In row-major order, in which updates follow one another.
+    // In row-major order, in which updates are applied.
     let steps = Walk::new(steps)?;
     if columns.elems() == 0 || steps.elems() == 0 {
         return Ok(Work { launches, scratch_bytes: 0 });

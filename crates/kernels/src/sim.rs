@@ -1,7 +1,7 @@
 //! The wave simulator: kernels run on the CPU, thread by thread. For tests.
 //!
-//! The host's C++ compiler makes a shared library of a kernel's text, which the host driver loads as a code object. The
-//! library's entry point takes a `HostLaunch` and hands the threads to `sim/wavesim.cc`.
+//! The host's C++ compiler builds a shared library from a kernel's source, which the host driver loads as a code
+//! object. The library's entry point takes a `HostLaunch` and passes the threads to `sim/wavesim.cc`.
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -13,20 +13,20 @@ use crate::{Arch, CompileError, Compiler, Kernel};
 const HEADER: &str = include_str!("../sim/wavesim.h");
 const RUNTIME: &str = include_str!("../sim/wavesim.cc");
 
-/// What results depend on besides the texts; a change here makes what is kept obsolete.
+/// What results depend on besides the sources; a change here invalidates cached libraries.
 const FLAGS: [&str; 7] = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing", "-w"];
 
-/// Compiles kernels for the simulator, and keeps what it made in a folder.
+/// Compiles kernels for the simulator, and caches the results in a folder.
 pub struct Simulator {
     folder: PathBuf,
     compiler: String,
 }
 
 impl Simulator {
-    /// The simulator with its files in this folder, which is made if it is not there.
+    /// The simulator with its files in this folder, which is created if it does not exist.
     ///
     /// # Errors
-    /// There is no C++ compiler (`CXX`, else `g++`), it does not compile the runtime, or the folder can't be written.
+    /// There is no C++ compiler (`CXX`, else `g++`), it can't compile the runtime, or the folder can't be written.
     pub fn new(folder: &Path) -> io::Result<Self> {
         let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned());
         let simulator = Self { folder: folder.to_owned(), compiler };
@@ -44,24 +44,24 @@ impl Simulator {
         Ok(simulator)
     }
 
-    /// The library that runs threads; it takes its settings by `wavesim_configure(wave, order)`.
+    /// The library that runs threads; it is configured with `wavesim_configure(wave, order)`.
     pub fn runtime(&self) -> PathBuf {
         self.folder.join(format!("libwavesim-{}.so", key(RUNTIME)))
     }
 
-    /// Sets the width of waves for all launches of the process, with threads taking their turns forward.
+    /// Sets the wave width for all launches of the process, with threads running in forward order.
     ///
     /// # Errors
     /// The runtime can't be loaded.
     pub fn set_wave(&self, lanes: u32) -> io::Result<()> {
-        // SAFETY: our own library, whose initialisers do nothing of note.
+        // SAFETY: our own library, whose initialisers have no side effects.
         let library = unsafe { libloading::Library::new(self.runtime()) }.map_err(io::Error::other)?;
         type Configure = unsafe extern "C" fn(i32, i32);
         // SAFETY: the signature is the one in `sim/wavesim.cc`.
         let configure = unsafe { library.get::<Configure>("wavesim_configure") }.map_err(io::Error::other)?;
-        // SAFETY: it waits for a launch under way.
+        // SAFETY: it waits for a running launch.
         unsafe { configure(lanes as i32, 0) };
-        // For good: it keeps what was set, and the threads' stacks.
+        // Leaked on purpose: it keeps the settings and the threads' stacks.
         std::mem::forget(library);
         Ok(())
     }
@@ -72,10 +72,10 @@ impl Simulator {
             .arg("-o")
             .arg(library)
             .arg(source)
-            // Behind the source: a linker drops libraries that nothing before them needs.
+            // After the source: a linker drops libraries that nothing before them needs.
             .args(extra)
             .output()
-            .map_err(|error| format!("{} could not be started: {error}", self.compiler))?;
+            .map_err(|error| format!("could not start {}: {error}", self.compiler))?;
         if output.status.success() {
             return Ok(());
         }
@@ -104,7 +104,7 @@ impl Compiler for Simulator {
             let runtime = self.runtime();
             let extra = ["-DGPU_SIM", &include, &runtime.display().to_string()];
             self.build(&source, &made, &extra).map_err(refused)?;
-            // The text stays beside the library, for other compilers to try.
+            // The source stays next to the library, for other compilers to try.
             fs::rename(&source, kept.with_extension("hip")).map_err(|error| refused(error.to_string()))?;
             fs::rename(&made, &kept).map_err(|error| refused(error.to_string()))?;
         }

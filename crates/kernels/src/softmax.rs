@@ -73,12 +73,12 @@ pub(crate) fn work(prim: &Softmax, step: &Step, arch: &Arch) -> Result<Work, Dec
     Ok(Work::one(Launch { kernel, grid: [team.blocks(rows.elems()), 1, 1], threads: THREADS, lds_bytes: 0, args }))
 }
 
-/// Packs and teams for rows that lie one behind the other in both views, where a team can hold a row.
+/// Packs and teams for rows that are contiguous in both views, if a team can hold a row.
 fn ragged(rows: &Walk<2>, extent: u32, offsets: [isize; 2], dtype: DType, arch: &Arch) -> Option<(u32, Team)> {
     let is_dense = rows.rank() == 1 && rows.last().1 == [i64::from(extent); 2];
     let vec = ragged_pack(dtype, rows.elems(), extent, offsets)?;
     let mut team = Team::new(rows.elems(), ragged_packs(extent, vec), vec, dtype.bytes(), arch);
-    // What is whose in a pack costs scalar registers.
+    // Handling packs that rows share costs scalar registers.
     while team.held > 4 && team.lanes < THREADS {
         (team.lanes, team.held) = (team.lanes * 2, team.held / 2);
     }

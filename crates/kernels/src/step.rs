@@ -1,4 +1,4 @@
-//! From steps to launches.
+//! Turns steps into launches.
 use graph::{Declined, Prim, Step};
 
 use crate::{
@@ -6,10 +6,10 @@ use crate::{
     norm, pool, quant, recurrent, reduce, resize, rotary, scatter, softmax, top_k,
 };
 
-/// What a step is on a GPU.
+/// The launches of a step on a GPU.
 ///
 /// # Errors
-/// There is no kernel for it: the primitive, its types or its extents. The step has to run elsewhere.
+/// No kernel supports the primitive, its types or its extents. The step has to run elsewhere.
 pub fn work(step: &Step, arch: &Arch) -> Result<Work, Declined> {
     match &step.prim {
         Prim::Append(prim) => append::work(prim, step, arch),
@@ -63,11 +63,11 @@ fn has_packed_weights(product: &Prim) -> bool {
     }
 }
 
-/// Ways to do a step on a GPU, the usual one first, then those that are chosen for devices with a quarter and with four times
-/// the compute units, where they are others. Which one is best can only be measured.
+/// Alternative launches for a step on a GPU: the default first, then those chosen for devices with a quarter and with
+/// four times the compute units, if they differ. Only measuring shows which one is best.
 ///
 /// # Errors
-/// As for [`work`].
+/// Same as for [`work`].
 pub fn variants(step: &Step, arch: &Arch) -> Result<Vec<Work>, Declined> {
     let mut variants = vec![work(step, arch)?];
     for compute_units in [arch.compute_units / 4, arch.compute_units.saturating_mul(4)] {

@@ -1,37 +1,37 @@
-//! Who makes a row: `hip/team.h`.
+//! Assigns rows to threads: `hip/team.h`.
 use graph::Declined;
 
 use crate::Arch;
 
 /// Threads of every block.
 pub(crate) const THREADS: u32 = 256;
-/// Blocks along x; kernels loop over the rest. HIP wants grid times block below 2³².
+/// Maximum number of blocks along x; kernels loop over the rest. HIP requires grid times block to be below 2³².
 pub(crate) const MOST_BLOCKS: u32 = (1 << 22) - 1;
 
 /// How rows are spread over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Team {
-    /// Threads that make a row.
+    /// Threads per row.
     pub lanes: u32,
-    /// Packs that each holds, or 0 where rows are too long for that.
+    /// Packs that each thread holds, or 0 if rows are too long for that.
     pub held: u32,
-    /// Blocks that stay, each loading the next rows while it works on some; where there are barriers to wait at. Rows of
-    /// halves are not worth it: on an H200 they were slower so.
+    /// The number of persistent blocks, which load the next rows while they work on the current ones, for teams with
+    /// barriers. It does not pay off for half precision: on an H200 it was slower.
     pub resident: Option<u32>,
 }
 
 impl Team {
     /// For `rows` rows of `packs` packs of `pack` elements.
     ///
-    /// What a team has to do for every row is paid for by the elements that its threads hold, and teams of 32 threads need
-    /// no barrier: few threads with many elements each. Elements that are not packed cost more registers.
+    /// The elements that its threads hold pay for what a team has to do for every row, and teams of 32 threads need no
+    /// barrier: so use few threads with many elements each. Elements that are not packed cost more registers.
     pub fn new(rows: u32, packs: u32, pack: u32, element_bytes: usize, arch: &Arch) -> Self {
         let most = if element_bytes > 4 || pack == 1 { 8 } else { 8 * pack.min(4) };
         let held = [8, 16, 32].into_iter().filter(|&elems| elems <= most).map(|elems| elems / pack);
         let most = most / pack;
         let mut lanes = packs.div_ceil(most).next_power_of_two().min(THREADS);
-        // Few rows: more threads with less each. Teams of more than 32 wait at barriers, which only a device with little to do
-        // has the time for.
+        // Few rows: more threads with fewer elements each. Teams of more than 32 threads wait at barriers, which only
+        // pays off on a device with little to do.
         let enough = |lanes: u32| if lanes < 32 { busy(arch) } else { busy(arch) / 4 };
         while lanes < THREADS && lanes < packs && u64::from(rows) * u64::from(lanes) < enough(lanes) {
             lanes *= 2;
@@ -40,13 +40,13 @@ impl Team {
         let resident = arch.compute_units * 4;
         let stays = held > 0 && element_bytes == 4 && lanes > 32 && rows.div_ceil(THREADS / lanes) >= 4 * resident;
         if stays && lanes < THREADS {
-            // A row and the next one: as many registers as for one of short elements.
+            // Holding a row and the next one takes as many registers as one row of short elements.
             (lanes, held) = (lanes * 2, held.div_ceil(2));
         }
         Self { lanes, held, resident: stays.then_some(resident) }
     }
 
-    /// For rows whose neighbours lie side by side: threads of one lane are neighbours.
+    /// For rows whose elements are interleaved: threads of one lane are adjacent.
     pub fn turned(rows: u32, elems: u32, arch: &Arch) -> Self {
         let mut lanes = 1;
         while lanes < 32 && lanes < elems && u64::from(rows) * u64::from(lanes) < busy(arch) {
@@ -61,19 +61,19 @@ impl Team {
     }
 }
 
-/// Blocks along x and y where every thread makes one element.
+/// Blocks along x and y if every thread computes one element.
 pub(crate) fn grid(elems: u32) -> [u32; 3] {
     let blocks = elems.div_ceil(THREADS);
     let rows = blocks.div_ceil(MOST_BLOCKS).max(1);
     [blocks.div_ceil(rows), rows, 1]
 }
 
-/// Threads that keep a device busy.
+/// The number of threads that keep a device busy.
 pub(crate) fn busy(arch: &Arch) -> u64 {
     u64::from(arch.compute_units) * 1024
 }
 
-/// Says what can't be done about a type.
+/// Declines types other than floats.
 pub(crate) fn floats_only(what: &str, dtype: graph::DType) -> Result<(), Declined> {
     if dtype.is_float() { Ok(()) } else { Err(Declined::new(format!("{what} of {dtype}"))) }
 }

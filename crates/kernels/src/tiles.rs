@@ -1,28 +1,28 @@
 //! Blocks of attention with matrix instructions: `hip/tiles.h`.
 use crate::{Arch, Kernel, Matrix, gemm::matrix_number};
 
-/// Sizes of heads beyond which a wave has room for half of the elements.
+/// Above this head size, a wave has room for half of the elements.
 const MOST_SIZE: usize = 128;
-/// Rows of a fragment.
+/// Rows per fragment.
 const FRAGMENT: usize = 16;
-/// Keys that are walked in so few steps that more blocks at a time are worth more than larger steps.
+/// Up to this many keys, more blocks at a time are better than larger steps.
 const FEW_KEYS: usize = 256;
 
-/// How many rows a block has, how many waves, and how many keys it takes at a time.
+/// Rows and waves per block, and the keys it processes at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tile {
     pub rows: usize,
     pub waves: usize,
     pub keys: usize,
-    /// Waves that have their rows together.
+    /// Waves that share their rows.
     pub split: usize,
-    /// Scores are made before the values of the keys before are added.
+    /// Scores are computed before the values of the previous keys are added.
     pub ahead: bool,
 }
 
 impl Tile {
-    /// The block for `batches` of so many rows over `total` keys, with heads of `size` and `width`: the largest that leaves no
-    /// compute unit without one. Plain scores are products times `alpha`.
+    /// The block for `batches` of so many rows over `total` keys, with heads of `size` and `width`: the largest that
+    /// still gives every compute unit a block. Plain scores are products times `alpha`.
     pub(crate) fn new(
         matrix: Matrix,
         arch: &Arch,
@@ -32,17 +32,17 @@ impl Tile {
     ) -> Self {
         let [batches, rows, total] = extents;
         let (is_small, is_large) = (size.max(width) <= 64, size.max(width) > MOST_SIZE);
-        // The twin has room for whole ones.
+        // The twin has room for whole heads.
         let split = if is_large && matrix != Matrix::Mma { 2 } else { 1 };
-        // Fragments of a wave, waves and keys. Keys and values are read from LDS once for all fragments of a wave. What there
-        // is room for in registers, of keys on their way too, was found by compiling, and the twin's by measuring.
+        // Fragments per wave, waves and keys. Keys and values are read from LDS once for all fragments of a wave. What
+        // fits in registers, including keys being loaded, was found by compiling, and for the twin by measuring.
         let sizes: &[(usize, usize, usize)] = match matrix {
             Matrix::Mma if is_large && !is_plain => &[(1, 4, 16)],
             Matrix::Mma if is_large => &[(1, 4, 32)],
             _ if is_large => &[(1, 8, 32)],
             Matrix::Wmma12 if is_small => &[(2, 4, 32), (1, 4, 32)],
             Matrix::Wmma11 | Matrix::Wmma12 => &[(1, 4, 32)],
-            // Two waves on a SIMD: two fragments of these leave room for one.
+            // Two waves per SIMD: with two of these fragments, only one would fit.
             Matrix::Mfma if !is_small => &[(1, 4, 32), (1, 2, 32)],
             Matrix::Mma if !is_small || total <= FEW_KEYS => &[(2, 4, 32), (1, 4, 64), (1, 2, 64)],
             _ => &[(2, 4, 64), (1, 4, 64), (1, 2, 64)],
@@ -52,7 +52,7 @@ impl Tile {
             waves,
             keys,
             split,
-            // Where the twin's registers have room for scores beside weights; with fewer waves it gains nothing.
+            // If the twin's registers have room for scores besides weights; with fewer waves there is no gain.
             ahead: matrix == Matrix::Mma && is_small && is_plain && (fragments, keys) == (2, 64),
         };
         let is_enough = |tile: &Self| batches * rows.div_ceil(tile.rows) >= arch.compute_units as usize;
@@ -89,7 +89,7 @@ impl Tile {
     }
 }
 
-/// Whether a factor leaves the order of scores and makes nothing of none.
+/// Whether a factor preserves the order of scores and does not turn a masked score into something else.
 pub(crate) fn keeps_order(alpha: f32) -> bool {
     alpha > 0.0 && alpha.is_normal()
 }

@@ -10,9 +10,9 @@ use crate::{
     walk::{HEADER, Walk},
 };
 
-/// Elements that a block sorts where a row has more.
+/// Elements that a block sorts if a row has more.
 const CHUNK: u32 = 2048;
-/// Elements that a block sorts where rows are short.
+/// Elements that a block sorts if rows are short.
 const ROOM: u32 = 512;
 
 pub(crate) fn work(prim: &TopK, step: &Step) -> Result<Work, Declined> {
@@ -38,7 +38,7 @@ pub(crate) fn work(prim: &TopK, step: &Step) -> Result<Work, Declined> {
     }
     let job = Job { rows: &rows, step, is_wide, largest: prim.largest, columns };
     let mut keep = k.min(chunk);
-    // Two sets of runs, written in turns: keys first, then places. A last run without another is filled up, so that sets
+    // Two sets of runs, written alternately: keys first, then indices. A last run without a partner is padded, so sets
     // may grow.
     let stages = std::iter::successors(Some((runs, keep)), |&(runs, keep)| {
         (runs > 2).then(|| (runs.div_ceil(2), k.min(2 * keep)))
@@ -88,7 +88,7 @@ struct Job<'a> {
     columns: u32,
 }
 
-/// As in the text.
+/// As in the source.
 struct Sizes {
     runs: u32,
     chunk: u32,
@@ -109,7 +109,7 @@ impl Job<'_> {
             .set("DOUBLE", u8::from(dtype == DType::F64))
     }
 
-    /// Places of keys and places in the scratch memory: those read, and those written.
+    /// Offsets of keys and indices in the scratch memory: those read, and those written.
     fn args(&self, from: Option<(usize, usize)>, to: Option<(usize, usize)>, sizes: Sizes) -> Args {
         let (x, y, index) = (&self.step.inputs[0], &self.step.outputs[0], self.step.outputs.get(1));
         let last = x.shape.len() - 1;

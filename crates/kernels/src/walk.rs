@@ -1,10 +1,10 @@
-//! Axes in the order that kernels walk them: `hip/walk.h`.
+//! Axes in the order in which kernels walk them: `hip/walk.h`.
 use graph::{DType, Declined};
 
-/// The text's side.
+/// The header of the kernel sources.
 pub(crate) const HEADER: &str = include_str!("../hip/walk.h");
 
-/// Axes that a kernel walks at most.
+/// The maximum number of axes in a kernel.
 pub(crate) const AXES: usize = 6;
 
 /// An axis: its extent and the strides of every view, in elements.
@@ -18,7 +18,7 @@ pub(crate) struct Walk<const V: usize> {
 }
 
 impl<const V: usize> Walk<V> {
-    /// These axes in this order; those that lie one behind the other in every view become one.
+    /// These axes in this order; axes that can be merged in every view become one.
     ///
     /// # Errors
     /// More than [`AXES`] are left, or 2³¹ elements or more.
@@ -36,31 +36,32 @@ impl<const V: usize> Walk<V> {
         }
         let elems = merged.iter().fold(1u64, |elems, &(extent, _)| elems.saturating_mul(extent));
         if elems >= 1 << 31 {
-            return Err(Declined::new(format!("{elems} elements along axes that are walked together")));
+            return Err(Declined::new(format!("{elems} elements along merged axes")));
         }
         if merged.len() > AXES {
-            let reason = format!("{} axes that do not lie one behind the other; kernels walk {AXES}", merged.len());
+            let reason = format!("{} axes that can't be merged; kernels support {AXES}", merged.len());
             return Err(Declined::new(reason));
         }
-        // No extent is above the product, unless that is zero.
+        // No extent is larger than the product, unless that is zero.
         let axes = merged.into_iter().map(|(extent, strides)| (extent.min(1 << 31) as u32, strides)).collect();
         Ok(Self { axes, elems: elems as u32 })
     }
 
-    /// These axes as they are, none left out or joined.
+    /// These axes unchanged: none are dropped or merged.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// Same as for [`new`](Self::new).
     pub fn separate(axes: &[Axis<V>]) -> Result<Self, Declined> {
         let elems = Self::new(axes)?.elems;
         let axes = axes.iter().map(|&(extent, strides)| (extent as u32, strides.map(|stride| stride as i64))).collect();
         Ok(Self { axes, elems })
     }
 
-    /// As [`new`](Self::new), in the order of the first view's memory: the axis with the shortest stride is the last.
+    /// Same as [`new`](Self::new), in the memory order of the first view: the axis with the smallest stride is the
+    /// last.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// Same as for [`new`](Self::new).
     pub fn in_memory_order(axes: &[Axis<V>]) -> Result<Self, Declined> {
         let mut sorted = axes.to_vec();
         sorted.retain(|(extent, _)| *extent != 1);
@@ -89,7 +90,7 @@ impl<const V: usize> Walk<V> {
         self.axes[..outer].iter().map(move |(_, strides)| strides[view])
     }
 
-    /// With `pack` neighbours along the last axis as one.
+    /// With `pack` adjacent elements along the last axis as one.
     #[must_use]
     pub fn packed(mut self, pack: u32) -> Self {
         if let Some((extent, strides)) = self.axes.last_mut() {
@@ -134,13 +135,14 @@ impl<const V: usize> Walk<V> {
     }
 }
 
-/// A factor and a shift that make quotients of numbers below 2³¹.
+/// A factor and a shift that compute quotients of numbers below 2³¹.
 pub(crate) fn reciprocal(divisor: u32) -> (u32, u32) {
     let shift = 31 + divisor.next_power_of_two().trailing_zeros();
     ((1u64 << shift).div_ceil(u64::from(divisor)) as u32, shift)
 }
 
-/// How many neighbours can be moved as one: a power of two that divides all these numbers, up to 16 bytes and `most`.
+/// How many adjacent elements can be moved at once: a power of two that divides all these numbers, up to 16 bytes and
+/// `most`.
 pub(crate) fn pack(dtype: DType, most: u32, numbers: impl IntoIterator<Item = i64>) -> u32 {
     let widest = (16 / dtype.bytes() as u32).min(most);
     let zeros = numbers.into_iter().map(i64::trailing_zeros).min().unwrap_or(0);

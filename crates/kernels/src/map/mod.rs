@@ -1,4 +1,4 @@
-//! Elementwise work: `hip/map.hip`, with code written for each expression.
+//! Elementwise work: `hip/map.hip`, with code generated for each expression.
 mod operand;
 mod text;
 
@@ -15,11 +15,11 @@ use crate::{
 };
 use operand::{Operand, Walk};
 
-/// Axes that kernels walk, as in the text.
+/// Axes that kernels support, as in the source.
 const AXES: usize = 6;
-/// Packs or tiles of one launch; more are several launches.
+/// Maximum packs or tiles per launch; more work becomes several launches.
 const MOST: usize = 1 << 29;
-/// Operations of an expression whose code may be written out for 64 elements of one thread.
+/// Up to this many operations, an expression's code may be unrolled for 64 elements per thread.
 const SHORT: usize = 16;
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -29,14 +29,14 @@ pub(crate) fn work(map: &Map, step: &Step, arch: &Arch) -> Result<Work, Declined
     elementwise(&map.expr, &views, &step.outputs[0], arch)
 }
 
-/// The launches that make `y` of the inputs, which are the step's first ones.
+/// The launches that compute `y` from the inputs, which are the step's first ones.
 pub(crate) fn elementwise(expr: &Expr, inputs: &[&View], y: &View, arch: &Arch) -> Result<Work, Declined> {
     let mut parts = Vec::new();
     let mut inputs: Vec<View> = inputs.iter().map(|&view| view.clone()).collect();
     let mut y = y.clone();
     let mut copy = None;
     if let Some(number) = copied(expr, &inputs, &y) {
-        // Plain memory: nothing is converted, and types of one width have one text.
+        // Plain memory: nothing is converted, and types of the same width share one source.
         let word = word_type(y.dtype);
         inputs[number].dtype = word;
         y.dtype = word;
@@ -51,7 +51,7 @@ pub(crate) fn elementwise(expr: &Expr, inputs: &[&View], y: &View, arch: &Arch) 
     Ok(Work { launches, scratch_bytes: 0 })
 }
 
-/// The input that an expression copies as it is.
+/// The input that an expression copies unchanged.
 fn copied(expr: &Expr, inputs: &[View], y: &View) -> Option<usize> {
     let number = match expr.nodes() {
         [(Node::Input(number), _)] | [(Node::Input(number), _), (Node::Cast(0), _)] => usize::from(*number),
@@ -61,7 +61,7 @@ fn copied(expr: &Expr, inputs: &[View], y: &View) -> Option<usize> {
     same.then_some(number)
 }
 
-/// The unsigned type as wide as a type.
+/// The unsigned type of the same width.
 const fn word_type(dtype: DType) -> DType {
     match dtype.bytes() {
         1 => DType::U8,
@@ -80,7 +80,7 @@ struct Part {
     start: Vec<usize>,
 }
 
-/// Cuts a part in halves until each is one launch's work.
+/// Splits a part in halves until each fits in one launch.
 fn split(mut part: Part, parts: &mut Vec<Part>) {
     let axis = (0..part.start.len()).max_by_key(|&axis| part.y.shape[axis]).unwrap_or(0);
     match part.y.elems() {
@@ -129,7 +129,7 @@ fn launch(expr: &Expr, part: &Part, arch: &Arch) -> Result<Launch, Declined> {
         .u32s("by", &by);
     let strides: Vec<i64> = walk.strides.iter().flatten().copied().collect();
     let first: Vec<i64> = operands.iter().map(|operand| operand.first).collect();
-    // An array without elements would be none in C.
+    // C does not allow an array without elements.
     let first = if first.is_empty() { vec![0] } else { first };
     args = if walk.wide {
         args.i64s("strides", &strides).i64s("first", &first)
@@ -140,14 +140,14 @@ fn launch(expr: &Expr, part: &Part, arch: &Arch) -> Result<Launch, Declined> {
     Ok(Launch { kernel: way.kernel, grid: [grid_x(way.blocks)?, 1, 1], threads: THREADS, lds_bytes: 0, args })
 }
 
-/// A kernel for a walk, and what its arguments say of it.
+/// A kernel for a walk, and its arguments.
 struct Way {
     kernel: Kernel,
     blocks: u64,
     packs: u32,
     per_thread: u32,
     columns: u32,
-    /// What numbers along axes 0 and 1 are divided by.
+    /// The divisors along axes 0 and 1.
     by: [u32; 2],
 }
 

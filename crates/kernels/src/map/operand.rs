@@ -1,23 +1,23 @@
-//! What a map reads, and how its axes are walked.
+//! The operands of a map, and how its axes are walked.
 use graph::{DType, Declined, View, expr::Expr};
 
 use super::AXES;
 use crate::{expr, layout::Layout};
 
-/// Names of inputs in texts and arguments; more than that many inputs are declined.
+/// Names of inputs in sources and arguments; maps with more inputs are declined.
 const NAMES: [&str; 24] = [
     "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16", "x17",
     "x18", "x19", "x20", "x21", "x22", "x23",
 ];
 
-/// An input, or the index along an axis: a view whose element is its own offset.
+/// An input, or the index along an axis: a view in which an element is its own offset.
 pub(super) struct Operand {
-    /// Of the input; of an index, the axis.
+    /// The input's index, or the axis.
     pub number: usize,
     /// The type of the value in the expression.
     pub value: DType,
     pub view: View,
-    /// The offset of the first element, besides the view's own: what an index begins at.
+    /// The offset of the first element, in addition to the view's own: the start of an index.
     pub first: i64,
     is_index: bool,
 }
@@ -64,11 +64,11 @@ impl Operand {
 /// The merged axes, innermost first.
 pub(super) struct Walk {
     pub extents: [u32; AXES],
-    /// How many axes there are; the rest are 1 long.
+    /// The number of axes; the rest have extent 1.
     pub axes: u32,
-    /// Of the operands, then of the output.
+    /// Strides of the operands, then of the output.
     pub strides: Vec<[i64; AXES]>,
-    /// Offsets need 64 bits.
+    /// True if offsets need 64 bits.
     pub wide: bool,
 }
 
@@ -79,12 +79,12 @@ pub(super) struct Across {
     pub how: Turn,
 }
 
-/// How they are turned.
+/// How they are transposed.
 #[derive(Clone, Copy)]
 pub(super) enum Turn {
     /// In registers, in squares of packs of this many elements.
     Packs(u32),
-    /// In LDS, in tiles of this many elements a side.
+    /// In LDS, in square tiles of this many elements per side.
     Tile(u32),
 }
 
@@ -108,7 +108,7 @@ impl Walk {
         extents.reverse();
         let strides: Vec<_> = (0..=operands.len()).map(|view| reversed(layout.strides::<AXES>(view))).collect();
         let axes = AXES - extents.iter().rev().take_while(|&&extent| extent == 1).count();
-        // The last axis counts by whole packs, so a little more than the last offset may be computed.
+        // The last axis is counted in whole packs, so offsets slightly past the last one may be computed.
         let reach = |strides: &[i64; AXES]| -> i64 {
             strides
                 .iter()
@@ -121,13 +121,13 @@ impl Walk {
         Self { extents, axes: axes.max(1) as u32, strides, wide: furthest >= 1 << 31 }
     }
 
-    /// How many elements are moved as one along axis 0.
+    /// How many elements are moved at once along axis 0.
     pub fn pack(&self, operands: &[Operand], y: &View) -> u32 {
         let output = &self.strides[operands.len()];
         if output[0] != 1 {
             return 1;
         }
-        // What lies densely along axis 0.
+        // Operands that are dense along axis 0.
         let dense = operands
             .iter()
             .zip(&self.strides)
@@ -138,7 +138,7 @@ impl Walk {
         let full = 16 / widest;
         let fits = |pack: &u32| {
             let pack = *pack;
-            // The end of a row must not lie within a pack, unless there is only one row.
+            // A row must not end within a pack, unless there is only one row.
             let whole = self.axes == 1 || self.extents[0].is_multiple_of(pack);
             whole
                 && self.extents[0] >= pack
@@ -149,8 +149,8 @@ impl Walk {
         [full, full / 2].into_iter().filter(|&pack| pack > 1).find(fits).unwrap_or(1)
     }
 
-    /// How many elements of a dense output are moved as one although its rows are no multiple of that, and which operands
-    /// do not lie as the output does.
+    /// How many elements of a dense output are moved at once although its rows are not a multiple of that, and which
+    /// operands have another layout than the output.
     pub fn flat(&self, operands: &[Operand], y: &View) -> Option<(u32, Vec<bool>)> {
         let output = &self.strides[operands.len()];
         let mut step = 1;
@@ -168,7 +168,7 @@ impl Walk {
         let dense =
             operands.iter().zip(&loose).filter(|(_, loose)| !**loose).map(|(operand, _)| &operand.view).chain([y]);
         let full = 16 / dense.clone().map(|view| view.dtype.bytes() as u32).max()?;
-        // A pack reaches into no more than two rows.
+        // A pack spans at most two rows.
         let fits = |pack: &u32| {
             *pack > 1 && *pack <= self.extents[0] && dense.clone().all(|view| view.offset % *pack as isize == 0)
         };
@@ -176,8 +176,8 @@ impl Walk {
         Some((pack, loose))
     }
 
-    /// Whether inputs are contiguous along another axis than axis 0. That axis becomes axis 1. A thread may turn squares of
-    /// up to `side` elements a side, for which its code is written out.
+    /// Whether inputs are contiguous along another axis than axis 0. That axis becomes axis 1. A thread may transpose
+    /// squares of up to `side` elements per side, for which its code is unrolled.
     pub fn across(&mut self, operands: &[Operand], y: &View, side: u32) -> Option<Across> {
         // Shorter sides would leave most of a block idle.
         if self.strides[operands.len()][0] != 1 || self.extents[0] < 16 {
@@ -207,7 +207,7 @@ impl Walk {
     /// The side of a thread's square if everything in it can be moved in packs.
     fn square(&self, operands: &[Operand], across: &[bool], y: &View, most: u32) -> Option<u32> {
         let across = across.iter().copied().chain([false]);
-        // Views that are moved in packs, each with the axis that these lie along.
+        // Views that are moved in packs, each with the axis of the packs.
         let views = operands.iter().map(|operand| (&operand.view, operand.is_index())).chain([(y, false)]);
         let packed: Vec<_> = views
             .zip(&self.strides)

@@ -1,4 +1,4 @@
-//! What is written for each expression, around `hip/map.hip`.
+//! Generates the code for each expression, around `hip/map.hip`.
 use std::fmt::Write;
 
 use graph::{View, expr::Expr};
@@ -11,10 +11,10 @@ use crate::{
 };
 
 const FAMILY: &str = include_str!("../../hip/map.hip");
-/// Operations beyond which a thread has one pack: its code is long enough.
+/// With more operations, a thread has only one pack: its code is long enough.
 const LONG: usize = 48;
 
-/// How many packs a thread has in large work: enough to hide the way to memory.
+/// How many packs a thread has in large work: enough to hide memory latency.
 pub(super) fn packs_per_thread(expr: &Expr, operands: &[Operand], pack: u32) -> u32 {
     match (operands.len() > 4 || expr.nodes().len() > LONG, pack) {
         (true, _) => 1,
@@ -23,7 +23,7 @@ pub(super) fn packs_per_thread(expr: &Expr, operands: &[Operand], pack: u32) -> 
     }
 }
 
-/// The kernel that goes along rows.
+/// The kernel that walks along rows.
 pub(super) fn rows(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, pack: u32) -> Kernel {
     let kernel = Kernel::new("map_rows", FAMILY).set("V", pack).set("K", packs_per_thread(expr, operands, pack));
     let kinds: Vec<String> =
@@ -36,7 +36,7 @@ pub(super) fn rows(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, pac
     finish(kernel, expr, operands, y, walk, &macros)
 }
 
-/// The kernel whose packs do not end with rows: dense operands are loaded as they lie (LOAD_DENSE), loose ones element by
+/// The kernel whose packs do not end with rows: dense operands are loaded in packs (LOAD_DENSE), others element by
 /// element (LOAD_LOOSE).
 pub(super) fn flat(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, loose: &[bool], pack: u32) -> Kernel {
     let kernel = Kernel::new("map_flat", FAMILY).set("FLAT", 1).set("V", pack);
@@ -60,7 +60,7 @@ pub(super) fn flat(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, loo
     finish(kernel, expr, operands, y, walk, &macros)
 }
 
-/// The kernel that turns inputs which lie across.
+/// The kernel that transposes inputs.
 pub(super) fn across(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, across: &Across) -> Kernel {
     match across.how {
         Turn::Packs(pack) => turned(expr, operands, y, walk, across, pack),
@@ -68,7 +68,7 @@ pub(super) fn across(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, a
     }
 }
 
-/// In registers: what lies across is loaded once (LOAD_TURNED), the rest for each row of a square (LOAD_ROW).
+/// In registers: transposed operands are loaded once (LOAD_TURNED), the rest for each row of a square (LOAD_ROW).
 fn turned(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, across: &Across, pack: u32) -> Kernel {
     let kernel = Kernel::new("map_turned", FAMILY).set("TURN", 1).set("V", pack);
     let [mut once, mut rows] = [const { String::new() }; 2];
@@ -90,7 +90,7 @@ fn turned(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, across: &Acr
     finish(kernel, expr, operands, y, walk, &macros)
 }
 
-/// The macros that say which type holds an operand's packs, and whether addresses are packs'.
+/// The macros for the type of an operand's packs, and for whether addresses are aligned to packs.
 fn packs(operands: &[Operand], kinds: &[String]) -> String {
     let fields: String =
         operands.iter().zip(kinds).map(|(operand, kind)| format!(" {kind} {};", operand.field())).collect();
@@ -100,8 +100,8 @@ fn packs(operands: &[Operand], kinds: &[String]) -> String {
     format!("#define PACKS{fields}\n#define IS_PACKED(a) is_pack<V>(a.y){aligned}\n")
 }
 
-/// In LDS: what lies across has an array `held` of what a thread reads (FETCH), which it then leaves in the tile (FILL) for
-/// others.
+/// In LDS: a transposed operand has an array `held` of what a thread reads (FETCH), which it then stores in the tile
+/// (FILL) for others.
 fn tile(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, across: &Across, side: u32) -> Kernel {
     let kernel = Kernel::new("map_tile", FAMILY).set("TILE", side);
     let [mut tiles, mut fetch, mut fill, mut loads] = [const { String::new() }; 4];
@@ -125,7 +125,7 @@ fn tile(expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, across: &Acros
     finish(kernel, expr, operands, y, walk, &macros)
 }
 
-/// Where an operand's element is: a pointer, or an index as it is.
+/// The location of an operand's element: a pointer, or an index itself.
 fn address(operand: &Operand, at: usize) -> String {
     if operand.is_index() { format!("at[{at}]") } else { format!("a.{} + at[{at}]", operand.name()) }
 }
@@ -136,7 +136,7 @@ fn kind(operand: &Operand, stride: i64, pack: u32) -> String {
         return "Index".to_owned();
     }
     let kind = match stride {
-        // Single elements are all alike, so that one text serves all strides.
+        // Single elements are all handled alike, so that one source serves all strides.
         _ if pack == 1 => "Uniform",
         1 => "Dense",
         0 => "Uniform",
@@ -145,7 +145,7 @@ fn kind(operand: &Operand, stride: i64, pack: u32) -> String {
     format!("{kind}<{}>", type_name(operand.view.dtype))
 }
 
-/// Adds what both kernels have.
+/// Adds what both kernels have in common.
 fn finish(kernel: Kernel, expr: &Expr, operands: &[Operand], y: &View, walk: &Walk, macros: &str) -> Kernel {
     let mut kernel = kernel
         .with(headers([expr]))
