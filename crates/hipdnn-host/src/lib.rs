@@ -7,6 +7,7 @@
 //! six-bit floats, negative block scales, dropout, paged keys and scaled eight-bit attention, experts with gathered tokens.
 
 mod format;
+mod lacks;
 mod library;
 mod lower;
 mod port;

@@ -8,6 +8,7 @@ use hipdnn::sys::{BehaviorNote, Status};
 use hipdnn_abi::{Arguments, Descriptor, Engine, Fault, Handle, Identity, Implementation, Outcome, Plan, Program};
 use host_ops::Pool;
 
+use crate::lacks::Lacks;
 use crate::program::{self, Bindings};
 use crate::trouble::Trouble;
 
@@ -28,6 +29,8 @@ struct Own {
     device: Option<Device>,
     /// Threads, which end with the last handle and the last work of its own.
     pool: Arc<Pool>,
+    /// What it pretends not to have.
+    lacks: Lacks,
 }
 
 impl Implementation for Host {
@@ -42,10 +45,11 @@ impl Implementation for Host {
     fn open(&self) -> Outcome<Box<dyn Any + Send + Sync>> {
         let devices = Driver::load(DriverKind::Host).ok().and_then(|driver| driver.devices().ok());
         let device = devices.and_then(|devices| devices.into_iter().next());
-        Ok(Box::new(Own { device, pool: Arc::default() }))
+        Ok(Box::new(Own { device, pool: Arc::default(), lacks: Lacks::read()? }))
     }
 
-    fn compile(&self, _: &Handle, operations: &[Arc<Descriptor>]) -> Result<Arc<dyn Program>, String> {
+    fn compile(&self, handle: &Handle, operations: &[Arc<Descriptor>]) -> Result<Arc<dyn Program>, String> {
+        handle.own().map_or(Ok(()), |own: &Own| own.lacks.check(operations))?;
         Ok(Arc::new(Graph(Arc::new(program::Program::compile(operations)?))))
     }
 }

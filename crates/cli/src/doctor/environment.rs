@@ -85,7 +85,7 @@ const MIGRAPHX_PREFIX: &str = "ORT_MIGRAPHX_";
 pub const HIDING: [&str; 4] =
     ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"];
 
-const KNOWN: [(&str, &str); 40] = [
+const KNOWN: [(&str, &str); 41] = [
     ("AMDGPU_EP_DRIVER", "auto or amd (AMD GPUs), nvidia (the CUDA twin), host (RAM and CPU)"),
     ("AMDGPU_EP_LOG", "error, warn, info, debug, trace or off: what is written to stderr, or to AMDGPU_EP_LOG_FILE"),
     ("AMDGPU_EP_LOG_FILE", "a file that the log is appended to instead; its level is info unless AMDGPU_EP_LOG says"),
@@ -103,6 +103,7 @@ const KNOWN: [(&str, &str); 40] = [
     ("AMDGPU_EP_HIPDNN_LIBRARY", "the hipDNN backend library to use, and no other"),
     ("HIPDNN_BACKEND_LIBRARY_PATH", "the folder of the hipDNN backend library"),
     ("FUSILLI_EXTERNAL_IREE_COMPILE", "the iree-compile that hipDNN's plugin Fusilli runs, instead of the one on PATH"),
+    ("AMDGPU_EP_HIPDNN_HOST_LACKS", "what our hipDNN library on the CPU pretends not to have"),
     ("AMDGPU_EP_HIP_HOST_LIBRARY", "the host driver to use, and no other"),
     ("AMDGPU_EP_CUDA_LIBRARY_PATH", "folders to look for CUDA libraries in first"),
     ("AMDGPU_EP_HOST_DEVICES", "number of host devices"),
