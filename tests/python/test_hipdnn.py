@@ -34,6 +34,11 @@ ENTRY = "ep.hip.hipdnn"
 HOST = "hipDNN: HOST_CPU_ENGINE"
 
 
+def several(operations):
+    """How a graph of several operations is shown."""
+    return f"{HOST}, {operations} operations"
+
+
 def network():
     """Convolutions with everything that is merged into them, pooling, a product and a softmax."""
     rng = np.random.default_rng(1)
@@ -89,10 +94,10 @@ def test_every_step_that_hipdnn_has_an_operation_for_is_run_by_it(streams, tmp_p
     one = found[: len(found) // 3]
     assert found == one * 3
     assert [step[:2] for step in one] == [
-        ("fused_conv", HOST),
-        ("fused_conv", HOST),
+        ("fused_conv", several(3)),
+        ("fused_conv", several(3)),
         ("pool", HOST),
-        ("fused_matmul", HOST),
+        ("fused_matmul", several(2)),
         ("softmax", "own: softmax"),
     ]
 
@@ -261,7 +266,7 @@ def test_profile_says_who_ran_a_step(tmp_path):
         del running
     ours = [event for event in events if event.get("cat") == "Kernel"]
     if RELEASE >= (1, 25):
-        assert {event["args"]["run_by"] for event in ours} == {HOST, "own: softmax"}
+        assert {event["args"]["run_by"] for event in ours} == {HOST, several(2), several(3), "own: softmax"}
 
 
 def test_stages_are_dumped_with_who_runs_them(tmp_path):
@@ -272,3 +277,81 @@ def test_stages_are_dumped_with_who_runs_them(tmp_path):
     (file,) = tmp_path.glob("*-run-by.txt")
     lines = file.read_text().splitlines()
     assert sum(HOST in line for line in lines) == 4 and "own: softmax" in lines[-1]
+
+
+def residual_block(kind=TensorProto.FLOAT):
+    """A convolution with a bias, what is added to it, and ReLU: four operations of hipDNN."""
+    rng = np.random.default_rng(3)
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    weight = lambda name, *shape: onnx.numpy_helper.from_array((rng.standard_normal(shape) / 3).astype(dtype), name)
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["c", "x"], ["s"], "residual"),
+        helper.make_node("Relu", ["s"], ["y"], "relu"),
+    ]
+    value = lambda name: helper.make_tensor_value_info(name, kind, ["n", 3, 8, 8])
+    weights = [weight("w", 3, 3, 3, 3), weight("b", 3)]
+    return bytes_of(helper.make_graph(nodes, "block", [value("x")], [value("y")], weights))
+
+
+def limited_attention(limited=True):
+    """Attention whose scores are limited by a hyperbolic tangent, and masked."""
+    nodes = [
+        helper.make_node("Transpose", ["k"], ["t"], "turn", perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "t"], ["p"], "scores"),
+        helper.make_node("Mul", ["p", "f"], ["f0"], "factor"),
+        helper.make_node("Tanh", ["f0"], ["f1"], "limit"),
+        helper.make_node("Add", ["f1" if limited else "f0", "m"], ["a"], "mask"),
+        helper.make_node("Softmax", ["a"], ["w"], "shares", axis=-1),
+        helper.make_node("MatMul", ["w", "v"], ["y"], "values"),
+    ]
+    if not limited:
+        nodes = [node for node in nodes if node.name != "limit"]
+    shapes = {"q": [2, 3, 5, 8], "k": [2, 3, 7, 8], "v": [2, 3, 7, 6], "m": [2, 1, 5, 7], "y": [2, 3, 5, 6]}
+    value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name])
+    factor = onnx.numpy_helper.from_array(np.float32(0.4), "f")
+    graph = helper.make_graph(nodes, "attention", [value(name) for name in "qkvm"], [value("y")], [factor])
+    rng = np.random.default_rng(4)
+    return bytes_of(graph), {name: rng.standard_normal(shapes[name], dtype=np.float32) for name in "qkvm"}
+
+
+def run_and_compare(model, feeds, record):
+    """Runs a model twice, compares it with ONNX Runtime's own CPU provider, and says who ran its steps."""
+    wanted = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+    with registered() as found:
+        running = session(found, model, ep__hip__hipdnn="on", ep__hip__explain_file=record)
+        for _ in range(2):
+            if wanted.dtype == np.float16:
+                np.testing.assert_allclose(running.run(None, feeds)[0], wanted, rtol=1e-2, atol=1e-2)
+            else:
+                close(running.run(None, feeds)[0], wanted)
+        del running
+    return [by for _, by, _ in steps(record)]
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
+def test_convolution_bias_residual_and_activation_are_one_graph(kind, tmp_path):
+    x = picture().astype(helper.tensor_dtype_to_np_dtype(kind))
+    assert run_and_compare(residual_block(kind), {"x": x}, tmp_path / "record") == [several(4)]
+
+
+@pytest.mark.environment(AMDGPU_EP_HIPDNN_HOST_LACKS="chains")
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
+def test_library_of_single_operations_gets_the_convolution_alone(kind, tmp_path):
+    x = picture().astype(helper.tensor_dtype_to_np_dtype(kind))
+    assert run_and_compare(residual_block(kind), {"x": x}, tmp_path / "record") == [HOST, "own: map"]
+
+
+def test_products_of_attention_and_all_between_them_are_one_graph(tmp_path):
+    # Two products, a factor, a limit, a mask, and softmax in five operations.
+    assert run_and_compare(*limited_attention(), tmp_path / "record") == [several(10)]
+
+
+@pytest.mark.environment(AMDGPU_EP_HIPDNN_HOST_LACKS="chains")
+def test_library_of_single_operations_gets_the_products_of_attention(tmp_path):
+    assert run_and_compare(*limited_attention(), tmp_path / "record") == [HOST, "own: map", "own: softmax", HOST]
+
+
+@pytest.mark.environment(AMDGPU_EP_HIPDNN_HOST_LACKS="attention")
+def test_library_without_attention_gets_a_chain(tmp_path):
+    assert run_and_compare(*limited_attention(limited=False), tmp_path / "record") == [several(9)]

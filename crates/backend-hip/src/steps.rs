@@ -15,7 +15,8 @@ pub(crate) fn summary(prepared: &dyn Prepared) -> String {
     for by in &by {
         let runner = match by {
             RunBy::Own { .. } => "our own code".to_owned(),
-            RunBy::HipDnn { engine } => format!("hipDNN ({engine})"),
+            RunBy::HipDnn { engine, operations: 1 } => format!("hipDNN ({engine})"),
+            RunBy::HipDnn { engine, operations } => format!("hipDNN ({engine}, {operations} operations)"),
             RunBy::BlasLt { .. } => "BLASLt".to_owned(),
             RunBy::Host { .. } => "the host".to_owned(),
         };
@@ -102,6 +103,18 @@ mod tests {
             "{\"partition\":\"p\",\"steps\":[{\"node\":\"a \\\"node\\\"\",\"op\":\"Conv\",\"step\":\"conv\",\"run_by\":\"hipDNN: HOST_CPU_ENGINE\",\"reason\":null,\"tuned\":null}]}\n"
         );
         assert_eq!(summary(&*prepared), "1 steps, 1 by hipDNN (HOST_CPU_ENGINE)");
+    }
+
+    #[test]
+    fn a_graph_of_several_operations_says_how_many() {
+        let driver = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
+        let offering = Libraries::default().offering(&driver, Mode::On).unwrap();
+        let program = program("Conv", &[3, 3, 1], &HostDevice::new().with_dnn(offering));
+        let shapes: [&[usize]; 3] = [&[1, 1, 4], &[2, 1, 1], &[2]];
+        let prepared = program.plan(&shapes.map(|shape| Input { shape, value: None })).unwrap();
+        let line = line("p", &program.graph(), &*prepared);
+        assert!(line.contains("\"run_by\":\"hipDNN: HOST_CPU_ENGINE, 2 operations\",\"reason\":null"), "{line}");
+        assert_eq!(summary(&*prepared), "1 steps, 1 by hipDNN (HOST_CPU_ENGINE, 2 operations)");
     }
 
     #[test]

@@ -194,6 +194,8 @@ pub enum RunBy<'a> {
     HipDnn {
         /// Its name.
         engine: &'a str,
+        /// How many operations its graph has.
+        operations: usize,
     },
     /// The vendor's library for matrix products.
     BlasLt {
@@ -221,11 +223,12 @@ pub struct TunedStep {
 }
 
 impl RunBy<'_> {
-    /// As it is shown: `own: conv`, `hipDNN: MIOPEN_ENGINE`.
+    /// As it is shown: `own: conv`, `hipDNN: MIOPEN_ENGINE`, and of a graph of several `hipDNN: MIOPEN_ENGINE, 4 operations`.
     pub fn label(self, step: &Step) -> String {
         match self {
             Self::Own { .. } => format!("own: {}", step.prim.name()),
-            Self::HipDnn { engine } => format!("hipDNN: {engine}"),
+            Self::HipDnn { engine, operations: 1 } => format!("hipDNN: {engine}"),
+            Self::HipDnn { engine, operations } => format!("hipDNN: {engine}, {operations} operations"),
             Self::BlasLt { .. } => format!("BLASLt: {}", step.prim.name()),
             Self::Host { .. } => format!("host: {}", step.prim.name()),
         }

@@ -14,6 +14,11 @@ use proptest::prelude::*;
 
 const TAKEN: &str = "hipDNN: HOST_CPU_ENGINE";
 
+/// How a graph of this many operations is shown.
+fn taken(operations: usize) -> String {
+    if operations == 1 { TAKEN.to_owned() } else { format!("{TAKEN}, {operations} operations") }
+}
+
 /// What results may differ by: epilogues are not rounded in between.
 fn tolerance(dtype: DType) -> f64 {
     match dtype {
@@ -87,7 +92,7 @@ proptest! {
             .attribute("pads", pads(&window))
             .attribute("group", Attribute::Int(groups as i64));
         case.constants = vec![1];
-        prop_assert_eq!(check(&case), [TAKEN]);
+        prop_assert_eq!(check(&case), [taken(1 + usize::from(bias))]);
     }
 
     #[test]
@@ -107,7 +112,7 @@ proptest! {
             .attribute("pads", pads(&window))
             .attribute("output_padding", ints(&further))
             .attribute("group", Attribute::Int(groups as i64));
-        prop_assert!(check(&case).iter().any(|by| by == TAKEN));
+        prop_assert!(check(&case).iter().any(|by| by.starts_with(TAKEN)));
     }
 
     #[test]
@@ -132,7 +137,7 @@ proptest! {
             }
         };
         let by = check(&case);
-        prop_assert!(by.iter().any(|by| by == TAKEN), "{:?}", by);
+        prop_assert!(by.iter().any(|by| by.starts_with(TAKEN)), "{:?}", by);
     }
 
     #[test]
@@ -188,9 +193,12 @@ proptest! {
             .attribute("is_causal", Attribute::Int(causal.into()))
             .attribute("softcap", Attribute::Float(if softcap { 3.0 } else { 0.0 }));
         let by = check(&case);
-        // Rows that a mask hides are zero by ONNX's rules, which hipDNN has no word for.
-        prop_assert_eq!(by.contains(&TAKEN.to_owned()), !softcap && !masked, "{:?}", by);
-        prop_assert!(!by.iter().any(|by| by.contains("softmax")), "{:?}", by);
+        // Rows that a mask hides are zero by ONNX's rules, which hipDNN's attention has no word for; nor has it for a limit.
+        let is_plain = !softcap && !masked;
+        let attends = |by: &String| if is_plain { by == TAKEN } else { by.starts_with(TAKEN) && by != TAKEN };
+        // A chain's softmax is over two keys or more.
+        prop_assert!(by.iter().any(attends) || !is_plain && total == 1, "{:?}", by);
+        prop_assert!(!by.iter().any(|by| by.contains("softmax")) || total == 1, "{:?}", by);
     }
 
     #[test]
@@ -306,7 +314,7 @@ proptest! {
         let graph = build.outputs(&[value]);
         let (with, without, by) = both(&graph, &[filled(DType::F32, &shape, seed + 2)]);
         assert_agree(&with, &without);
-        prop_assert_eq!(by, [TAKEN]);
+        prop_assert!(by.len() == 1 && by[0].starts_with(TAKEN), "{:?}", by);
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 use graph::{Prim, Step};
 use hipdnn::Handle;
 
-use super::{Dnn, DnnError, Offering, operations, signature};
+use super::{Dnn, DnnError, Form, Look, Offering, operations, signature};
 
 /// Threads that make plans, and so handles: each holds memory of the device.
 const MOST_THREADS: usize = 8;
@@ -27,7 +27,9 @@ impl Offering {
         let mut open: Vec<(Step, &Step)> = Vec::new();
         for step in steps.iter().filter(|step| is_asked_first(&step.prim) && self.offers.check(step).is_ok()) {
             let look = signature(step);
-            if open.iter().all(|(known, _)| *known != look) && dnn.known(&(look.clone(), None)).is_none() {
+            if open.iter().all(|(known, _)| *known != look)
+                && dnn.known(&Look { step: look.clone(), form: Form::Named, rank: None }).is_none()
+            {
                 open.push((look, step));
             }
         }
@@ -40,7 +42,7 @@ impl Offering {
             // A thread without a handle leaves its work to the others.
             let Ok(handle) = dnn.handle(number) else { return };
             while let Some((_, step)) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let _ = dnn.build(step, None, &handle);
+                let _ = dnn.build(step, Form::Named, None, &handle);
             }
         };
         std::thread::scope(|scope| {

@@ -91,17 +91,17 @@ pub(super) fn four_axes(view: &View) -> View {
 }
 
 /// How batches of products are batches and heads.
-struct Heads {
-    batch: usize,
+pub(super) struct Heads {
+    pub batch: usize,
     /// Heads of keys and values.
-    shared: usize,
+    pub shared: usize,
     /// Heads of queries for each of these.
-    group: usize,
-    rows: usize,
+    pub group: usize,
+    pub rows: usize,
 }
 
 impl Heads {
-    fn of(prim: &Attention, queries: &View) -> Result<Self, Declined> {
+    pub fn of(prim: &Attention, queries: &View) -> Result<Self, Declined> {
         let unknown = || Declined::new(format!("its scores have the shape {:?}", prim.shape.as_slice()));
         let (batch, heads, rows) = match prim.shape[..] {
             [rows, _] => (1, 1, rows),
@@ -117,7 +117,7 @@ impl Heads {
         if batch * shared != products { Err(unknown()) } else { Ok(Self { batch, shared, group, rows }) }
     }
 
-    fn queries(&self, view: &View) -> Result<View, Declined> {
+    pub fn queries(&self, view: &View) -> Result<View, Declined> {
         let &[_, products, row, column] = &view.strides[..] else { return Err(Declined::new("its queries")) };
         let below = self.rows.cast_signed() * row;
         if self.group > 1 && self.batch * self.shared > 1 && products != self.group.cast_signed() * below {
@@ -139,7 +139,7 @@ impl Heads {
     }
 
     /// Keys or values, with the product's axes in this order.
-    fn shared(&self, view: &View, order: [usize; 2]) -> View {
+    pub fn shared(&self, view: &View, order: [usize; 2]) -> View {
         let [row, column] = order;
         let batch = self.batch_stride(view);
         View {

@@ -20,6 +20,17 @@ pub(super) struct Epilogue<'a> {
     pub input: &'a mut dyn FnMut(&mut Sketch, usize) -> Result<TensorId, Declined>,
     /// What each operation became.
     pub made: Vec<Option<TensorId>>,
+    /// Where it may count and choose: in the scores of attention. Of other products our own map does that in one pass.
+    pub counts: Option<Counts>,
+}
+
+/// How an expression counts along the axes of a graph's tensors.
+#[derive(Clone, Copy)]
+pub(super) struct Counts {
+    /// Axes as the expression counts them; the last two are rows and keys.
+    pub axes: usize,
+    /// Axes of the tensors, whose last two are the same.
+    pub rank: usize,
 }
 
 impl Epilogue<'_> {
@@ -48,12 +59,15 @@ impl Epilogue<'_> {
             return Ok(made);
         }
         let dtype = self.expr.dtype(at);
-        if !dtype.is_float() || (dtype == DType::F64 && !sketch.is_double()) {
-            return Err(Declined::new(format!("its epilogue computes in {dtype}")));
-        }
-        let made = match self.activation(sketch, at)? {
-            Some(made) => made,
-            None => self.plain(sketch, at)?,
+        let made = match dtype {
+            DType::Bool | DType::I64 if self.counts.is_some() => self.whole(sketch, at)?,
+            _ if !dtype.is_float() || (dtype == DType::F64 && !sketch.is_double()) => {
+                return Err(Declined::new(format!("its epilogue computes in {dtype}")));
+            }
+            _ => match self.activation(sketch, at)? {
+                Some(made) => made,
+                None => self.plain(sketch, at)?,
+            },
         };
         self.made[usize::from(at)] = Some(made);
         Ok(made)
@@ -78,8 +92,41 @@ impl Epilogue<'_> {
                 let operands = [self.tensor(sketch, a)?, self.tensor(sketch, b)?];
                 Ok(sketch.pointwise(mode, &operands))
             }
+            Node::Select(condition, a, b) if self.counts.is_some() => {
+                let operands = [self.tensor(sketch, a)?, self.tensor(sketch, b)?, self.tensor(sketch, condition)?];
+                Ok(sketch.pointwise(M::BINARY_SELECT, &operands))
+            }
             Node::Select(..) => Err(Declined::new("its epilogue chooses between values")),
             Node::Index(_) => Err(Declined::new("its epilogue counts")),
+        }
+    }
+
+    /// An index or a truth, as a number of the compute type: exact, for no tensor has 2²⁴ rows or keys.
+    fn whole(&mut self, sketch: &mut Sketch, at: Ref) -> Result<TensorId, Declined> {
+        let is_truth = self.expr.dtype(at) == DType::Bool;
+        let other = || Declined::new("its scores depend on whole numbers other than their place");
+        match self.node(at) {
+            Node::Const(value) => Ok(sketch.number(value.as_f64())),
+            Node::Index(axis) => {
+                let Some(Counts { axes, rank }) = self.counts else { return Err(other()) };
+                let behind = axes.saturating_sub(usize::from(axis));
+                if !(1..=2).contains(&behind) {
+                    return Err(Declined::new("its scores depend on their head or batch"));
+                }
+                let product = (self.input)(sketch, 0)?;
+                let axis = Some((rank - behind) as i64);
+                Ok(sketch.pointwise(Pointwise { axis, ..M::GEN_INDEX.into() }, &[product]))
+            }
+            Node::Binary(op, a, b) => {
+                let mode = if is_truth { truth(op) } else { counting(op) }.ok_or_else(other)?;
+                let operands = [self.tensor(sketch, a)?, self.tensor(sketch, b)?];
+                Ok(sketch.pointwise(mode, &operands))
+            }
+            Node::Unary(Unary::Not, a) if is_truth => {
+                let a = self.tensor(sketch, a)?;
+                Ok(sketch.pointwise(M::LOGICAL_NOT, &[a]))
+            }
+            _ => Err(other()),
         }
     }
 
@@ -225,4 +272,24 @@ fn binary(op: Binary) -> Option<M> {
         Binary::Min => M::MIN,
         _ => return None,
     })
+}
+
+/// What gives a truth.
+fn truth(op: Binary) -> Option<M> {
+    Some(match op {
+        Binary::Eq => M::CMP_EQ,
+        Binary::Ne => M::CMP_NEQ,
+        Binary::Lt => M::CMP_LT,
+        Binary::Le => M::CMP_LE,
+        Binary::Gt => M::CMP_GT,
+        Binary::Ge => M::CMP_GE,
+        Binary::And => M::LOGICAL_AND,
+        Binary::Or => M::LOGICAL_OR,
+        _ => return None,
+    })
+}
+
+/// What gives the same whole number in floats.
+fn counting(op: Binary) -> Option<M> {
+    binary(op).filter(|_| op != Binary::Div)
 }

@@ -8,8 +8,8 @@
 //!    shared by all sessions on a device. A library that is wanted and absent is told by [`Offering::fault`], and is no
 //!    reason to refuse a session.
 //! 2. When a plan is prepared: [`Offering::make_ready`] makes the plans of many steps at the same time.
-//!    [`Offering::parted`] takes convolutions apart from epilogues that hipDNN can't do. Then [`Offering::offer`] gives for
-//!    each step `None` (hipDNN has no such operation), a reason, or a [`DnnStep`]. Plans are kept by what the step looks
+//!    [`Offering::parted`] takes steps apart that hipDNN does not run as one graph, and runs in parts. Then
+//!    [`Offering::offer`] gives for each step `None` (hipDNN has no such operation), a reason, or a [`DnnStep`]. Plans are kept by what the step looks
 //!    like without its buffers, so a graph that occurs often is built once. Keep the reason: `explain` shows it
 //!    ([`RunBy`](crate::RunBy)).
 //! 3. In a run: [`DnnStep::execute`] enqueues the step on a stream, with the same function from buffers to addresses that
@@ -25,12 +25,14 @@
 //! round what the model stores in half precision in between, so results may differ in the last bit.
 mod ahead;
 mod attention;
+mod chain;
 mod epilogue;
 mod library;
 mod log;
 mod mode;
 mod operations;
 mod part;
+mod scores;
 mod sketch;
 
 use std::{
@@ -39,11 +41,11 @@ use std::{
     time::Instant,
 };
 
-use graph::{Declined, Step, View, prim::BufferId};
+use graph::{Declined, Prim, Step, View, prim::BufferId};
 use hip::RawStream;
 use hipdnn::{Handle, LoadError, sys::Backend};
 
-use crate::{ExecError, Lru};
+use crate::{ExecError, Lru, RunBy};
 
 use mode::Offers;
 pub use mode::{Mode, UnknownMode};
@@ -120,9 +122,18 @@ impl Offering {
         self.take(step, Some(rank))
     }
 
+    /// The step as one graph: by hipDNN's own operation, else as a chain of smaller ones.
     fn take(&self, step: &Step, rank: Option<usize>) -> Result<DnnStep, Declined> {
         let absent = |error: &DnnError| Declined::new(format!("there is no hipDNN: {}", first_line(error)));
-        self.library.as_ref().map_err(absent)?.take(step, rank)
+        let dnn = self.library.as_ref().map_err(absent)?;
+        dnn.take(step, Form::Named, rank).or_else(|declined| {
+            // Our own attention stores no scores: a chain is for sessions that want all of hipDNN.
+            if self.offers != Offers::Everything || !matches!(step.prim, Prim::Attention(_)) {
+                return Err(declined);
+            }
+            let both = |chain: Declined| Declined::new(format!("{}; as a chain: {}", declined.0, chain.0));
+            dnn.take(step, Form::Chain, rank).map_err(both)
+        })
     }
 }
 
@@ -141,9 +152,24 @@ pub enum DnnError {
     Driver(#[from] hip::HipError),
 }
 
-/// What a plan is made for: a step without its buffers, and the place of the engine in the library's order, if one was
-/// asked for.
-type Look = (Step, Option<usize>);
+/// What a step becomes in a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// hipDNN's operation for it, with the epilogue behind it.
+    Named,
+    /// Of attention: its products, and what is between them operation by operation.
+    Chain,
+}
+
+/// What a plan is made for.
+#[derive(PartialEq)]
+struct Look {
+    /// The step without its buffers.
+    step: Step,
+    form: Form,
+    /// The place of the engine in the library's order, if one was asked for.
+    rank: Option<usize>,
+}
 
 /// A hipDNN library at work on one device.
 struct Dnn {
@@ -166,6 +192,8 @@ struct Built {
     handle: Arc<Mutex<Handle>>,
     engine: String,
     workspace_bytes: usize,
+    /// How many operations the graph has.
+    operations: usize,
     /// Which of a step's views, inputs first, has which number in the graph.
     operands: Vec<(usize, i64)>,
 }
@@ -186,10 +214,10 @@ impl Dnn {
     }
 
     /// The step as the library runs it, or why it does not.
-    fn take(self: &Arc<Self>, step: &Step, rank: Option<usize>) -> Result<DnnStep, Declined> {
+    fn take(self: &Arc<Self>, step: &Step, form: Form, rank: Option<usize>) -> Result<DnnStep, Declined> {
         let views: Vec<&View> = step.inputs.iter().chain(&step.outputs).collect();
         let handle = self.handle(0).map_err(|error| Declined::new(first_line(&error)))?;
-        let built = self.build(step, rank, &handle)?;
+        let built = self.build(step, form, rank, &handle)?;
         let operand = |&(at, uid): &(usize, i64)| {
             let view = views[at];
             let offset = view.offset.wrapping_mul(view.dtype.bytes().cast_signed());
@@ -204,22 +232,37 @@ impl Dnn {
     }
 
     /// The plan for all steps that look like this one. If it is new, it is made with the handle.
-    fn build(&self, step: &Step, rank: Option<usize>, handle: &Arc<Mutex<Handle>>) -> Result<Arc<Built>, Declined> {
-        let signature = (signature(step), rank);
-        if let Some(outcome) = self.known(&signature) {
+    fn build(
+        &self,
+        step: &Step,
+        form: Form,
+        rank: Option<usize>,
+        handle: &Arc<Mutex<Handle>>,
+    ) -> Result<Arc<Built>, Declined> {
+        let look = Look { step: signature(step), form, rank };
+        if let Some(outcome) = self.known(&look) {
             return outcome;
         }
         // Made outside the lock: two threads may make the same plan once.
         let start = Instant::now();
-        let outcome = self.compile(step, rank, handle).map(Arc::new);
+        let outcome = self.compile(step, form, rank, handle).map(Arc::new);
         let (prim, took) = (step.prim.name(), start.elapsed());
         tracing::trace!(target: "amdgpu_ep::compile", "hipDNN was asked for a {prim} for {took:.1?}");
-        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).insert(signature, outcome.clone());
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).insert(look, outcome.clone());
         outcome
     }
 
-    fn compile(&self, step: &Step, rank: Option<usize>, handle: &Arc<Mutex<Handle>>) -> Result<Built, Declined> {
-        let mut sketch = operations::sketch(step)?;
+    fn compile(
+        &self,
+        step: &Step,
+        form: Form,
+        rank: Option<usize>,
+        handle: &Arc<Mutex<Handle>>,
+    ) -> Result<Built, Declined> {
+        let mut sketch = match (form, &step.prim) {
+            (Form::Chain, Prim::Attention(prim)) => chain::chain(step, prim)?,
+            _ => operations::sketch(step)?,
+        };
         let refused = |error: hipdnn::Error| Declined::new(first_line(&error));
         let _scope = self.device.enter().map_err(|error| Declined::new(error.to_string()))?;
         let made_with = handle.clone();
@@ -233,6 +276,7 @@ impl Dnn {
         Ok(Built {
             engine: engine.unwrap_or_else(|| format!("{:#018x}", plan.engine())),
             workspace_bytes: plan.workspace_bytes(),
+            operations: sketch.graph.operations(),
             plan: Mutex::new(plan),
             handle: made_with,
             operands,
@@ -268,6 +312,11 @@ impl DnnStep {
     /// The name of the hipDNN engine.
     pub fn engine(&self) -> &str {
         &self.built.engine
+    }
+
+    /// As it is shown.
+    pub fn run_by(&self) -> RunBy<'_> {
+        RunBy::HipDnn { engine: self.engine(), operations: self.built.operations }
     }
 
     /// Bytes of device memory that [`execute`](Self::execute) needs for itself.

@@ -83,7 +83,7 @@ fn fused_product(sketch: &mut Sketch, fused: &Fused, inputs: &[View], y: &View) 
         operands[further] = Some(id);
         Ok(id)
     };
-    let result = Epilogue { expr: &fused.epilogue, input: &mut input, made: Vec::new() }.write(sketch)?;
+    let result = Epilogue { expr: &fused.epilogue, input: &mut input, made: Vec::new(), counts: None }.write(sketch)?;
     // What the caller brings can't be what is written.
     if operands.contains(&Some(result)) {
         return Ok(sketch.pointwise(PointwiseMode::IDENTITY, &[result]));

@@ -1,34 +1,38 @@
-//! Convolutions apart from their epilogues, where hipDNN runs only the first.
+//! Steps in parts, where hipDNN runs those and not the whole as one graph.
+//!
+//! A product with an epilogue is first parted from the epilogue, then from its bias or factor too, which is the smallest
+//! graph: one operation. Attention becomes its two products. Maps and softmax between products are our own.
 use graph::{
     Plan, Prim, Step, View,
+    expr::{Binary, Expr, Ref},
     plan::{ALIGNMENT, Place},
-    prim::{BufferId, Fused, Map},
-    shape::dense_strides,
+    prim::{BufferId, Conv, Fused, Map, MatMul},
+    shape::{Strides, dense_strides},
 };
 
-use super::Offering;
+use super::{Offering, mode::Offers, scores};
 
 impl Offering {
-    /// The plan with each convolution apart from its epilogue that hipDNN runs alone and not as a whole: a vendor's
-    /// convolution and a map of ours are faster than both in code of ours.
+    /// The plan with each step in parts whose products hipDNN runs, where it does not run the whole.
     ///
-    /// What lies between the two has a place behind the arena, the same for all: it is read by the next step.
+    /// That is done to convolutions, because a vendor's convolution and a map of ours are faster than both in code of ours.
+    /// Other products and attention are parted only for sessions that want all of hipDNN, and not those that somebody else
+    /// takes before hipDNN is asked.
     #[must_use]
-    pub fn parted(&self, mut plan: Plan) -> Plan {
-        let between = plan.arena_bytes.next_multiple_of(ALIGNMENT);
+    pub fn parted(&self, mut plan: Plan, is_taken: &dyn Fn(&Step) -> bool) -> Plan {
+        let behind = plan.arena_bytes.next_multiple_of(ALIGNMENT);
         let mut steps = Vec::with_capacity(plan.steps.len());
         for step in std::mem::take(&mut plan.steps) {
-            let id = BufferId(plan.places.len() as u32);
-            let parts = apart(&step, id).filter(|[product, _]| {
-                let takes = |step: &Step| matches!(self.offer(step), Some(Ok(_)));
-                !takes(&step) && takes(product)
-            });
-            match parts {
+            match self.parts(&step, plan.places.len() as u32, is_taken) {
+                // What lies between parts has a place behind the arena, the same for all steps: they alone read it.
                 Some(parts) => {
-                    let bytes: usize = parts[0].outputs.iter().map(|view| view.elems() * view.dtype.bytes()).sum();
-                    plan.places.push(Place::Arena(between));
-                    plan.arena_bytes = plan.arena_bytes.max(between + bytes);
-                    steps.extend(parts);
+                    let mut end = behind;
+                    for bytes in parts.bytes {
+                        plan.places.push(Place::Arena(end));
+                        end = (end + bytes).next_multiple_of(ALIGNMENT);
+                    }
+                    plan.arena_bytes = plan.arena_bytes.max(end);
+                    steps.extend(parts.steps);
                 }
                 None => steps.push(step),
             }
@@ -36,28 +40,132 @@ impl Offering {
         plan.steps = steps;
         plan
     }
+
+    /// The largest parts of a step that hipDNN runs; `None` if it stays whole.
+    fn parts(&self, step: &Step, first: u32, is_taken: &dyn Fn(&Step) -> bool) -> Option<Parts> {
+        let takes = |step: &Step| matches!(self.offer(step), Some(Ok(_)));
+        let is_open = match product(&step.prim) {
+            Prim::Conv(_) | Prim::ConvTranspose(_) => true,
+            Prim::MatMul(_) | Prim::Attention(_) => self.offers == Offers::Everything && !is_taken(step),
+            _ => false,
+        };
+        let Some(Err(declined)) = is_open.then(|| self.offer(step)).flatten() else { return None };
+        let ways: [fn(&Step, u32) -> Option<Parts>; 4] =
+            [without_epilogue, alone, scores::products, scores::bare_products];
+        let mut ways = ways.into_iter().filter_map(|way| way(step, first));
+        let found = ways.find(|parts| parts.steps.iter().filter(|part| is_product(&part.prim)).all(takes))?;
+        let (name, count) = (step.prim.name(), found.steps.len());
+        tracing::debug!(target: "amdgpu_ep::compile", "a {name} is {count} steps, not one hipDNN graph: {declined}");
+        Some(found)
+    }
 }
 
-/// A convolution that stores its result in a buffer, and the map that reads it there.
-fn apart(step: &Step, buffer: BufferId) -> Option<[Step; 2]> {
-    let Prim::Fused(Fused { product, operands, dtype, epilogue }) = &step.prim else { return None };
-    if !matches!(**product, Prim::Conv(_) | Prim::ConvTranspose(_)) {
-        return None;
+/// Steps that do together what one did, and the memory between them.
+pub(super) struct Parts {
+    pub steps: Vec<Step>,
+    node: u32,
+    /// The number of the first buffer between them.
+    first: u32,
+    /// The size of each of these buffers.
+    bytes: Vec<usize>,
+}
+
+impl Parts {
+    /// No steps yet, for a node; buffers between them have numbers from `first` on.
+    pub fn new(node: u32, first: u32) -> Self {
+        Self { steps: Vec::new(), node, first, bytes: Vec::new() }
     }
+
+    /// A new buffer that looks like a view, with this type, whose elements lie dense in an order of axes.
+    pub fn between(&mut self, like: &View, strides: Strides) -> View {
+        let buffer = BufferId(self.first + self.bytes.len() as u32);
+        self.bytes.push(like.elems() * like.dtype.bytes());
+        View { buffer, strides, offset: 0, ..like.clone() }
+    }
+
+    /// Adds a step.
+    pub fn push(&mut self, prim: Prim, inputs: Vec<View>, output: View) {
+        self.steps.push(Step { node: self.node, prim, inputs, outputs: vec![output] });
+    }
+}
+
+fn product(prim: &Prim) -> &Prim {
+    if let Prim::Fused(fused) = prim { &fused.product } else { prim }
+}
+
+fn is_product(prim: &Prim) -> bool {
+    matches!(prim, Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::MatMul(_))
+}
+
+/// A product that stores its result, and its epilogue as a map.
+fn without_epilogue(step: &Step, first: u32) -> Option<Parts> {
+    let Prim::Fused(Fused { product, operands, dtype, epilogue }) = &step.prim else { return None };
     let made = step.outputs.first()?;
-    let (shape, strides) = (made.shape.clone(), dense_order(made));
-    let result = View { buffer, dtype: *dtype, shape, strides, offset: 0 };
+    let mut parts = Parts::new(step.node, first);
+    let result = parts.between(&View { dtype: *dtype, ..made.clone() }, dense_order(made));
     let (own, further) = step.inputs.split_at(*operands);
-    let inputs = [std::slice::from_ref(&result), further].concat();
-    let map = Prim::Map(Map { expr: epilogue.clone() });
-    Some([
-        Step { node: step.node, prim: (**product).clone(), inputs: own.to_vec(), outputs: vec![result] },
-        Step { node: step.node, prim: map, inputs, outputs: step.outputs.clone() },
-    ])
+    parts.push((**product).clone(), own.to_vec(), result.clone());
+    let inputs = [&[result], further].concat();
+    parts.push(Prim::Map(Map { expr: epilogue.clone() }), inputs, made.clone());
+    Some(parts)
+}
+
+/// A product without a bias or a factor, which is one operation, and all that comes behind it as a map.
+fn alone(step: &Step, first: u32) -> Option<Parts> {
+    let made = step.outputs.first()?;
+    let (own, dtype, epilogue) = match &step.prim {
+        Prim::Fused(fused) => (fused.operands, fused.dtype, Some(&fused.epilogue)),
+        _ => (step.inputs.len(), made.dtype, None),
+    };
+    let (own, further) = step.inputs.split_at(own);
+    let without_bias = |conv: &Conv| Conv { bias: false, ..conv.clone() };
+    let (bare, factor, bias) = match product(&step.prim) {
+        Prim::Conv(conv) if conv.bias => (Prim::Conv(without_bias(conv)), None, Some(own.get(2)?)),
+        Prim::ConvTranspose(conv) if conv.bias => (Prim::ConvTranspose(without_bias(conv)), None, Some(own.get(2)?)),
+        Prim::MatMul(matmul) if matmul.alpha != 1.0 => (Prim::MatMul(MatMul { alpha: 1.0 }), Some(matmul.alpha), None),
+        _ => return None,
+    };
+    let mut parts = Parts::new(step.node, first);
+    // Without its factor a product may be beyond the largest half.
+    let stored = if factor.is_some() { dtype.compute() } else { dtype };
+    let result = parts.between(&View { dtype: stored, ..made.clone() }, dense_order(made));
+    parts.push(bare, own[..2].to_vec(), result.clone());
+
+    let mut expr = Expr::new();
+    let mut value = expr.input(0, dtype);
+    if let Some(factor) = factor {
+        let factor = expr.constant(graph::Scalar::Float(factor.into()), dtype);
+        value = expr.binary(Binary::Mul, value, factor);
+    }
+    let mut inputs = [&[result], further].concat();
+    if let Some(bias) = bias {
+        let added = expr.input(inputs.len() as u16, bias.dtype);
+        value = expr.binary(Binary::Add, value, added);
+        inputs.push(channels(bias, made)?);
+    }
+    let value = match epilogue {
+        Some(epilogue) => {
+            let operands = (1..).zip(further).map(|(number, view)| expr.input(number, view.dtype));
+            let arguments: Vec<Ref> = [value].into_iter().chain(operands).collect();
+            expr.inline(epilogue, &arguments)
+        }
+        None => expr.cast(value, dtype),
+    };
+    expr.finish(value);
+    parts.push(Prim::Map(Map { expr }), inputs, made.clone());
+    Some(parts)
+}
+
+/// A vector along the second axis of a result, repeated along the others.
+fn channels(bias: &View, made: &View) -> Option<View> {
+    let &[stride] = &bias.strides[..] else { return None };
+    let mut strides = Strides::from_elem(0, made.shape.len());
+    *strides.get_mut(1)? = stride;
+    Some(View { shape: made.shape.clone(), strides, ..bias.clone() })
 }
 
 /// Strides of a dense view with its axes in the order of another's.
-fn dense_order(like: &View) -> graph::shape::Strides {
+fn dense_order(like: &View) -> Strides {
     let mut order: Vec<usize> = (0..like.shape.len()).collect();
     order.sort_by_key(|&axis| std::cmp::Reverse(like.strides[axis]));
     let mut strides = dense_strides(&like.shape);

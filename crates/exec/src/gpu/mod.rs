@@ -278,7 +278,7 @@ impl Loaded for GpuProgram {
         let plan = match &self.program.settings.dnn {
             Some(offering) => {
                 offering.make_ready(&plan.steps);
-                offering.parted(plan)
+                offering.parted(plan, &|step| task::is_blas(step, &self.program.settings, device))
             }
             None => plan,
         };

@@ -55,7 +55,7 @@ impl Task {
     pub fn run_by(&self) -> RunBy<'_> {
         match self {
             Self::Nothing => RunBy::Own { why: None },
-            Self::Dnn(step) => RunBy::HipDnn { engine: step.engine() },
+            Self::Dnn(step) => step.run_by(),
             Self::Blas { .. } => RunBy::BlasLt { why: None },
             Self::Kernels { why, .. } => RunBy::Own { why: why.as_deref() },
             Self::Host { why } => RunBy::Host { why },
@@ -193,13 +193,25 @@ fn is_empty(step: &Step) -> bool {
     step.outputs.iter().all(|view| view.elems() == 0)
 }
 
+/// True if BLASLt runs a step, which nobody else is asked about then.
+pub(super) fn is_blas(step: &Step, settings: &GpuSettings, device: &Shared) -> bool {
+    matches!(worth_blas(step, settings, device), Some(Ok(_)))
+}
+
+/// A step by BLASLt, if that is worth it; `None` if it is no product.
+fn worth_blas(step: &Step, settings: &GpuSettings, device: &Shared) -> Option<Result<Choice, Declined>> {
+    // Measured on an H200, of one row: our kernel takes 0.86 to 1.0 of cuBLAS's time, and normalises and gates on its way.
+    if kernels::has_few_rows(step) {
+        return Some(Err(Declined::new("its rows are few: BLASLt is made for many")));
+    }
+    offered(step, Wish { tf32: settings.tf32, rank: None }, device)
+}
+
 /// Who runs a step if nothing was measured.
 fn usual_choice(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice {
     let arch = &device.code.arch;
     let mut reasons: Vec<String> = Vec::new();
-    // Measured on an H200, of one row: our kernel takes 0.86 to 1.0 of cuBLAS's time, and normalises and gates on its way.
-    let few_rows = kernels::has_few_rows(step).then(|| Err(Declined::new("its rows are few: BLASLt is made for many")));
-    match few_rows.or_else(|| offered(step, Wish { tf32: settings.tf32, rank: None }, device)) {
+    match worth_blas(step, settings, device) {
         Some(Ok(choice)) => return choice,
         Some(Err(declined)) => reasons.push(declined.0),
         None => {}

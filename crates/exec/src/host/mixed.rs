@@ -41,7 +41,7 @@ impl Mixed {
 
     /// See [`Offering::parted`].
     pub fn parted(&self, plan: Plan) -> Plan {
-        self.offering.parted(plan)
+        self.offering.parted(plan, &|_| false)
     }
 
     fn stream(&self) -> Result<hip::Stream, ExecError> {
@@ -97,7 +97,7 @@ impl MixedPlan {
     pub fn run_by(&self, step: usize) -> RunBy<'_> {
         match self.answers.get(step) {
             Some(Some(Ok(taken))) => match taken.failure.get() {
-                None => RunBy::HipDnn { engine: taken.step.engine() },
+                None => taken.step.run_by(),
                 Some(why) => RunBy::Own { why: Some(why) },
             },
             Some(Some(Err(reason))) => RunBy::Own { why: Some(&reason.0) },

@@ -119,7 +119,7 @@ pub fn run(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecErro
     if let Some(file) = counts {
         let lines = steps.iter().enumerate().map(|(at, step)| match prepared.run_by(at) {
             RunBy::Host { why } => format!("{}\thost\t{}\n", step.prim.name(), why.lines().next().unwrap_or("")),
-            RunBy::HipDnn { engine } => format!("{}\tdevice\t{engine}\n", step.prim.name()),
+            RunBy::HipDnn { engine, .. } => format!("{}\tdevice\t{engine}\n", step.prim.name()),
             _ => format!("{}\tdevice\n", step.prim.name()),
         });
         append(&file, &lines.collect::<String>());

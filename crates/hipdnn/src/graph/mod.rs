@@ -77,6 +77,11 @@ impl Graph {
         &self.name
     }
 
+    /// How many operations it has so far.
+    pub fn operations(&self) -> usize {
+        self.operations.len()
+    }
+
     /// Adds a tensor that the caller brings.
     pub fn tensor(&mut self, tensor: Tensor) -> TensorId {
         self.tensors.add(tensor)

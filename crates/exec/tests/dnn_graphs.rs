@@ -1,0 +1,230 @@
+//! Which steps become one hipDNN graph, and what they become with libraries that have no engine for it. Each library is our
+//! own with a switch that it reads when it is opened, so each has a process of its own.
+#![allow(clippy::unwrap_used)]
+#[path = "common/build.rs"]
+mod build;
+mod common;
+#[path = "common/dnn.rs"]
+mod dnn;
+
+use std::{process::Command, sync::Arc};
+
+use build::Build;
+use common::{Case, assert_close, numbers, random, tensor};
+use exec::{
+    Program,
+    gpu::GpuSettings,
+    host::{HostDevice, run_program},
+};
+use graph::{DType, Graph, Tensor, ops::Attribute};
+
+const SWITCH: &str = "AMDGPU_EP_HIPDNN_HOST_LACKS";
+const ONE: &str = "hipDNN: HOST_CPU_ENGINE";
+
+/// Runs `test` in a process whose library lacks these.
+fn child(test: &str, lacks: &str) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", test, "--nocapture", "--include-ignored"]).env(SWITCH, lacks).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "without {lacks}: {}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("1 passed"), "{test} is not the name of one test: {said}");
+}
+
+/// What the library of this process lacks.
+fn lacks() -> String {
+    std::env::var(SWITCH).unwrap_or_default()
+}
+
+fn several(operations: usize) -> String {
+    format!("{ONE}, {operations} operations")
+}
+
+/// A partition, what it is given, and how its steps are shown.
+struct Partition {
+    graph: Graph,
+    given: Vec<Tensor>,
+    wanted: Vec<String>,
+}
+
+impl Partition {
+    /// Runs it with hipDNN, on the host device and on a simulated GPU, and without.
+    fn check(&self) {
+        let settings = GpuSettings { dnn: Some(Arc::new(dnn::offering())), ..GpuSettings::default() };
+        let gpu = common::device::simulated("gfx1100").with(settings);
+        let without = Program::new(self.graph.clone(), &HostDevice::new()).unwrap();
+        let wanted = run_program(&without, &self.given).unwrap();
+        let devices: [&dyn exec::Device; 2] = [&dnn::device(), &gpu];
+        for device in devices {
+            let with = Program::new(self.graph.clone(), device).unwrap();
+            let tolerance = if wanted[0].dtype() == DType::F16 { 1e-2 } else { 1e-4 };
+            // Memory between parts is used again by the second run.
+            for _ in 0..2 {
+                let found = run_program(&with, &self.given).unwrap();
+                assert_close(&numbers(&found[0]), &numbers(&wanted[0]), tolerance);
+            }
+            assert_eq!(dnn::run_by(&with, &self.given), self.wanted);
+        }
+    }
+}
+
+fn filled(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
+    tensor(dtype, shape, &random(shape.iter().product(), seed))
+}
+
+/// A convolution with a bias, whose input is added to it, and ReLU.
+fn residual_block(dtype: DType, wanted: Vec<String>) -> Partition {
+    let mut build = Build::default();
+    let x = build.input_of(dtype);
+    let weights = build.constant(filled(dtype, &[4, 4, 3, 3], 1));
+    let bias = build.constant(filled(dtype, &[4], 2));
+    let pads = Attribute::Ints(vec![1; 4]);
+    let made = build.with("Conv", &[x, weights, bias], &[("pads", pads)]);
+    let sum = build.node("Add", &[made, x]);
+    let made = build.node("Relu", &[sum]);
+    Partition { graph: build.outputs(&[made]), given: vec![filled(dtype, &[2, 4, 5, 6], 3)], wanted }
+}
+
+/// A product with a factor, a bias and an activation.
+fn dense_layer(wanted: Vec<String>) -> Partition {
+    let mut build = Build::default();
+    let x = build.input();
+    let weights = build.constant(filled(DType::F32, &[8, 6], 1));
+    let bias = build.constant(filled(DType::F32, &[6], 2));
+    let made = build.with("Gemm", &[x, weights, bias], &[("alpha", Attribute::Float(0.5))]);
+    let made = build.node("Sigmoid", &[made]);
+    Partition { graph: build.outputs(&[made]), given: vec![filled(DType::F32, &[5, 8], 3)], wanted }
+}
+
+/// What is done to the scores of an attention besides a factor.
+#[derive(Clone, Copy, PartialEq)]
+enum Scores {
+    Plain,
+    /// They are limited by a hyperbolic tangent.
+    Limited,
+}
+
+/// Attention as models spell it out: heads side by side in the result.
+fn attention(dtype: DType, scores: Scores, wanted: Vec<String>) -> Partition {
+    let mut build = Build::default();
+    let [q, k, v] = [(); 3].map(|()| build.input_of(dtype));
+    let mask = build.input_of(dtype);
+    let turned = build.with("Transpose", &[k], &[("perm", Attribute::Ints(vec![0, 1, 3, 2]))]);
+    let mut made = build.node("MatMul", &[q, turned]);
+    let factor = build.constant(tensor(dtype, &[], &[0.5]));
+    made = build.node("Mul", &[made, factor]);
+    if scores == Scores::Limited {
+        made = build.node("Tanh", &[made]);
+    }
+    made = build.node("Add", &[made, mask]);
+    let weights = build.with("Softmax", &[made], &[("axis", Attribute::Int(-1))]);
+    let made = build.node("MatMul", &[weights, v]);
+    let turned = build.with("Transpose", &[made], &[("perm", Attribute::Ints(vec![0, 2, 1, 3]))]);
+    let to = build.constant(Tensor::from_i64s(&[0, 0, -1]));
+    let made = build.node("Reshape", &[turned, to]);
+    let shapes = [[2, 3, 5, 8], [2, 3, 7, 8], [2, 3, 7, 6], [2, 1, 5, 7]];
+    let given = (1..).zip(shapes).map(|(seed, shape)| filled(dtype, &shape, seed)).collect();
+    Partition { graph: build.outputs(&[made]), given, wanted }
+}
+
+/// ONNX's own attention of heads that share keys: causal, with a mask whose hidden rows are zero, and a limit.
+fn shared_heads(dtype: DType, wanted: Vec<String>) -> Partition {
+    let shapes = [[2, 4, 3, 8], [2, 2, 5, 8], [2, 2, 5, 6]];
+    let mut given: Vec<Tensor> = (1..).zip(shapes).map(|(seed, shape)| filled(dtype, &shape, seed)).collect();
+    let hidden = |at: usize| if at < 5 || at == 7 { f64::NEG_INFINITY } else { at as f64 / 10.0 };
+    given.push(tensor(dtype, &[3, 5], &(0..15).map(hidden).collect::<Vec<_>>()));
+    let (graph, given) = Case::new("Attention", 23, given, &[dtype])
+        .attribute("is_causal", Attribute::Int(1))
+        .attribute("softcap", Attribute::Float(3.0))
+        .graph()
+        .unwrap();
+    Partition { graph, given, wanted }
+}
+
+fn own(steps: &[&str]) -> Vec<String> {
+    steps.iter().map(|step| if *step == ONE { ONE.to_owned() } else { format!("own: {step}") }).collect()
+}
+
+#[test]
+fn products_take_their_epilogues_into_one_graph() {
+    assert_eq!(lacks(), "");
+    // The convolution, its bias, what is added, ReLU.
+    residual_block(DType::F32, vec![several(4)]).check();
+    residual_block(DType::F16, vec![several(4)]).check();
+    // The product, its factor, its bias, the activation.
+    dense_layer(vec![several(4)]).check();
+}
+
+#[test]
+fn attention_is_one_operation_or_a_chain_in_one_graph() {
+    assert_eq!(lacks(), "");
+    attention(DType::F32, Scores::Plain, vec![ONE.to_owned()]).check();
+    // Two products, a factor, a limit, the mask, and softmax in five operations.
+    attention(DType::F32, Scores::Limited, vec![several(10)]).check();
+    attention(DType::F16, Scores::Limited, vec![several(10)]).check();
+    // What is causal counts rows and keys, compares and chooses; what is hidden is compared and chosen again.
+    shared_heads(DType::F32, vec![several(19)]).check();
+    shared_heads(DType::F16, vec![several(19)]).check();
+}
+
+#[test]
+#[ignore = "for a library without graphs of several operations"]
+fn parts_of_products() {
+    assert_eq!(lacks(), "chains");
+    residual_block(DType::F32, own(&[ONE, "map"])).check();
+    residual_block(DType::F16, own(&[ONE, "map"])).check();
+    dense_layer(own(&[ONE, "map"])).check();
+    attention(DType::F32, Scores::Plain, vec![ONE.to_owned()]).check();
+    let parts = own(&[ONE, "map", "softmax", ONE, "map"]);
+    attention(DType::F32, Scores::Limited, parts.clone()).check();
+    attention(DType::F16, Scores::Limited, parts).check();
+}
+
+#[test]
+fn a_library_of_single_operations_runs_products_and_our_code_the_rest() {
+    child("parts_of_products", "chains");
+}
+
+#[test]
+#[ignore = "for a library without attention"]
+fn attention_without_its_operation() {
+    assert_eq!(lacks(), "attention");
+    // Two products, a factor, the mask, and softmax in five operations.
+    attention(DType::F32, Scores::Plain, vec![several(9)]).check();
+    attention(DType::F16, Scores::Plain, vec![several(9)]).check();
+}
+
+#[test]
+fn a_library_without_attention_runs_it_as_a_chain() {
+    child("attention_without_its_operation", "attention");
+}
+
+#[test]
+#[ignore = "for a library with neither attention nor graphs of several operations"]
+fn attention_in_parts() {
+    assert_eq!(lacks(), "attention,chains");
+    let parts = own(&[ONE, "map", "softmax", ONE, "map"]);
+    attention(DType::F32, Scores::Plain, parts.clone()).check();
+    attention(DType::F16, Scores::Plain, parts).check();
+    let parts = own(&[ONE, "map", "softmax", "map", ONE]);
+    shared_heads(DType::F32, parts.clone()).check();
+    shared_heads(DType::F16, parts).check();
+}
+
+#[test]
+fn a_library_with_neither_runs_the_products_of_attention() {
+    child("attention_in_parts", "attention,chains");
+}
+
+#[test]
+#[ignore = "for a switch with an unknown word"]
+fn library_with_an_unknown_switch() {
+    let offering = exec::dnn::Libraries::default().offering(&dnn::driver(), exec::dnn::Mode::On).unwrap();
+    let fault = offering.fault().unwrap().to_string();
+    assert!(fault.contains("\"money\" is unknown") && fault.contains("attention and chains"), "{fault}");
+}
+
+#[test]
+fn an_unknown_switch_is_named() {
+    child("library_with_an_unknown_switch", "chains,money");
+}
