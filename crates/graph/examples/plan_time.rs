@@ -1,4 +1,4 @@
-//! Measures how long a plan for a new shape takes: a transformer encoder of about 300 nodes, as exporters write it.
+//! Measures how long planning for a new shape takes: a transformer encoder of about 300 nodes, as exporters write it.
 //!
 //! ```text
 //! cargo run --release --package graph --example plan_time
@@ -85,7 +85,7 @@ impl Builder {
         self.float("Add", &[scaled, bias])
     }
 
-    /// Cuts the last axis into heads by a shape that is computed in the graph.
+    /// Splits the last axis into heads, with a shape that the graph computes.
     fn heads(&mut self, x: ValueId) -> ValueId {
         let x = self.dense(x, WIDTH, WIDTH);
         let shape = self.node("Shape", &[x], &[], DType::I64);

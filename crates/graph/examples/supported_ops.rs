@@ -1,4 +1,4 @@
-//! Prints every operator the engine can take, one `domain:operator` a line; ONNX's own domain is empty.
+//! Prints every operator the engine can take, one `domain:operator` per line; ONNX's own domain is empty.
 
 fn main() {
     for (domain, op_type) in graph::ops::supported() {

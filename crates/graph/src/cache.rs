@@ -1,85 +1,88 @@
-//! What decoders do with the keys and values of tokens that came before.
+//! Primitives for decoders that keep the keys and values of earlier tokens in a cache.
 use crate::{Prim, Step};
 
-/// How full a cache is before a step: of each batch `max(0, lengths[batch] + shift)` rows, where `lengths [batch]`, i32 or
-/// i64, is an operand of the step.
+/// How many rows of a cache are filled before a step: `max(0, lengths[batch] + shift)` for each batch, where
+/// `lengths [batch]`, i32 or i64, is an operand of the step.
 ///
-/// Lengths are the device's: no plan depends on their values, so that one plan, or one capture of it, does every step of a
-/// generation. A device bounds what it makes of them: rows outside a view are neither read nor written, whatever they say.
+/// The lengths stay on the device. No plan depends on their values, so one plan, or one captured graph of it, serves
+/// every step of a generation. A device checks the bounds itself: it never reads or writes rows outside a view,
+/// whatever the lengths say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
-    /// What is added to a length.
+    /// The number added to a length.
     pub shift: i64,
 }
 
 impl Filled {
-    /// A cache that holds nothing, whatever its length says.
+    /// An empty cache, whatever its length says.
     pub const EMPTY: Self = Self { shift: i64::MIN / 2 };
 
-    /// The rows that a cache of this length holds before the step.
+    /// How many rows a cache of this length holds before the step.
     pub fn before(self, length: i64) -> usize {
         usize::try_from(length.saturating_add(self.shift)).unwrap_or(0)
     }
 }
 
-/// Where tokens stand.
+/// Where a token's position comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Positions {
-    /// The operand says it: `[batch, rows]`, i32 or i64.
+    /// From the operand: `[batch, rows]`, i32 or i64.
     Given,
-    /// Behind what is in a cache, one after the other; the operand is the cache's `lengths [batch]`.
+    /// Consecutive positions after the rows in a cache; the operand is the cache's `lengths [batch]`.
     Behind(Filled),
 }
 
-/// Rotary position embeddings: x `[batch, rows, heads, size]`, cosines and sines `[count, half]`, then what `positions` says;
-/// the output has x's shape. Of each head the first `2 · half` elements turn and the rest is copied. A position that is not
-/// below `count` is an index out of range. Sums are in single precision, and rounded once.
+/// Rotary position embeddings: x `[batch, rows, heads, size]`, cosines and sines `[count, half]`, then the operand that
+/// `positions` asks for; the output has x's shape. In each head the first `2 · half` elements are rotated and the rest
+/// are copied. A position of `count` or more is an index out of range. Computed in single precision and rounded once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotary {
-    /// Pairs are neighbours, instead of `half` apart.
+    /// Rotates adjacent pairs, instead of elements `half` apart.
     pub interleaved: bool,
-    /// Where the tokens stand.
+    /// Where the positions come from.
     pub positions: Positions,
 }
 
-/// New keys and values behind those of a cache.
+/// Appends new keys and values to a cache.
 ///
-/// The inputs are `lengths [batch]`, keys `[batch, heads, rows, size]`, values `[batch, heads, rows, width]`, then with `past`
-/// the cache so far: keys `[batch, heads, held, size]` and values `[batch, heads, held, width]`. The outputs are the cache from
-/// now on, dense: keys `[batch, heads, total, size]` and values `[batch, heads, total, width]`, with `held <= total`. With
-/// `p = filled.before(lengths[batch])`, row `p + t` of an output is row `t` of what is new; rows before `p` are those of the
-/// past, and rows behind `p + rows` are zeros. If `p + rows` is above `total`, or `p` above `held`, that is an index out of
-/// range.
+/// The inputs are `lengths [batch]`, keys `[batch, heads, rows, size]`, values `[batch, heads, rows, width]`, then with
+/// `past` the cache so far: keys `[batch, heads, held, size]` and values `[batch, heads, held, width]`. The outputs are
+/// the updated cache, dense: keys `[batch, heads, total, size]` and values `[batch, heads, total, width]`, with
+/// `held <= total`. With `p = filled.before(lengths[batch])`, row `p + t` of an output is row `t` of the new keys or
+/// values; rows before `p` come from the past, and rows from `p + rows` on are zeros. It is an index out of range if
+/// `p + rows` is above `total`, or `p` above `held`.
 ///
-/// With `rotary` the new keys turn on their way, and so do the queries of the same tokens: four more inputs are queries
-/// `[batch, query heads, rows, size]`, cosines and sines `[count, half]`, then what its `positions` say, and a third output is
-/// the turned queries, of their shape. A position that is not below `count` is an index out of range.
+/// With `rotary` the new keys are rotated on the way, and so are the queries of the same tokens. The four extra inputs
+/// are queries `[batch, query heads, rows, size]`, cosines and sines `[count, half]`, then the operand that its
+/// `positions` asks for. The third output is the rotated queries, in the same shape. A position of `count` or more is
+/// an index out of range.
 ///
 /// # In place
-/// In a run an output may have its past's address, if both have the same shape: the caller's cache, updated where it lies.
-/// Then only the new rows are written, and all others stay as they are. A device compares the addresses when it runs the
-/// step; plans are the same for both. So no step behind this one may read the past, which may be the output by then, and no
-/// step before it may write the output, which may be the past. The planner's last stage sees to the first by copies, and
-/// debug builds check both. No other primitive's output may lie where an input of the plan lies.
+/// At run time an output may have the same address as its past, if both have the same shape: the caller's cache is then
+/// updated in place. Only the new rows are written; all others stay as they are. A device compares the addresses when
+/// it runs the step; the plan is the same either way. So no later step may read the past, which the output may have
+/// overwritten, and no earlier step may write the output, which may overwrite the past. The planner's last stage
+/// ensures the first by copying, and debug builds check both. No other primitive's output may share the address of a
+/// plan input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Append {
-    /// How full the cache was.
+    /// How full the cache was before.
     pub filled: Filled,
-    /// There is a past.
+    /// Whether there is a past.
     pub past: bool,
-    /// How keys and queries turn.
+    /// How keys and queries are rotated, if at all.
     pub rotary: Option<Rotary>,
 }
 
 impl Append {
-    /// Where the inputs of the rotation begin.
+    /// The index of the first input of the rotation.
     pub fn turned_at(&self) -> usize {
         if self.past { 5 } else { 3 }
     }
 }
 
 impl Step {
-    /// The pairs of a past and an output, as numbers of inputs and outputs, that may have one address in a run.
+    /// The pairs of a past and an output, as input and output indices, that may share an address at run time.
     pub fn updates(&self) -> &'static [(usize, usize)] {
         match &self.prim {
             Prim::Append(append) | Prim::AppendAttention(AppendAttention { append, .. }) if append.past => {
@@ -90,62 +93,62 @@ impl Step {
     }
 }
 
-/// What the denominator of a softmax has besides the scores.
+/// The extra term in a softmax's denominator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sinks {
-    /// Nothing.
+    /// None.
     #[default]
     None,
     /// A score of 0.
     Zero,
-    /// A score for each head, which is the last operand `[heads]`.
+    /// One score per head, given by the last operand `[heads]`.
     Given,
 }
 
-/// Attention over caches that are filled to lengths of their own.
+/// Attention over caches, each filled to its own length.
 ///
 /// The inputs are queries `[batch, heads, rows, size]`, keys `[batch, shared, total, size]`, values
-/// `[batch, shared, total, width]`, `lengths [batch]`, then where there are any a bias `[batch, heads, rows, total]` and sinks.
-/// Head `h` reads keys and values of head `h / (heads / shared)`. The output is `[batch, heads, rows, width]`, its innermost
-/// stride 1 as those of queries, keys and values are.
+/// `[batch, shared, total, width]`, `lengths [batch]`, then optionally a bias `[batch, heads, rows, total]` and sinks.
+/// Head `h` reads the keys and values of head `h / (heads / shared)`. The output is `[batch, heads, rows, width]`. Its
+/// innermost stride is 1, as are those of queries, keys and values.
 ///
-/// With `p = filled.before(lengths[batch])`, row `t` sees the keys `j <= p + t` if `causal`, else `j < p + rows`, and of these
-/// with a `window` the last `window` up to `p + t`; never more than `total`. The score of a key is `alpha · q·k`, then
-/// `softcap · tanh(score / softcap)`, then the bias is added. Scores, softmax and sums are in single precision. A row that
-/// sees no score above minus infinity gives zeros.
+/// With `p = filled.before(lengths[batch])`, row `t` sees the keys `j <= p + t` if `causal`, else `j < p + rows`. A
+/// `window` limits these to the last `window` keys up to `p + t`; never more than `total`. The score of a key is
+/// `alpha · q·k`, then `softcap · tanh(score / softcap)`, then the bias is added. Scores, softmax and sums are in
+/// single precision. A row with no score above minus infinity gives zeros.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CachedAttention {
-    /// Factor of queries and keys.
+    /// The factor applied to the product of queries and keys.
     pub alpha: f32,
-    /// How full the cache was before the rows at hand, whose keys are in it already.
+    /// How full the cache was before the current rows, whose keys it already holds.
     pub filled: Filled,
-    /// A row does not see the rows behind it.
+    /// Whether a row can't see the rows after it.
     pub causal: bool,
-    /// How many keys a row sees at most, its own among them.
+    /// The most keys a row sees, including its own.
     pub window: Option<usize>,
-    /// Bounds scores to less than this on either side.
+    /// Limits the absolute value of the scores to below this.
     pub softcap: Option<f32>,
-    /// There is a bias.
+    /// Whether there is a bias.
     pub bias: bool,
-    /// What the denominator has besides.
+    /// The extra term in the denominator.
     pub sinks: Sinks,
 }
 
-/// A turning [`Append`] of one token, and the [`CachedAttention`] over the cache that it leaves, as one.
+/// An [`Append`] of one token with rotation, and the [`CachedAttention`] over the updated cache, in one step.
 ///
-/// The inputs are those of the append, which has a past as long as what it makes of it, then a bias and sinks where the
-/// attention has them. The outputs are the append's, then the attention's. A device need not store the turned queries: nobody
-/// else reads them. An append in place stays one.
+/// The inputs are those of the append, whose past is as long as its output, then the attention's bias and sinks if it
+/// has them. The outputs are the append's, then the attention's. A device need not store the rotated queries: no other
+/// step reads them. An in-place append stays in place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AppendAttention {
-    /// What becomes of the token's keys, values and queries.
+    /// How the token's keys, values and queries are stored.
     pub append: Append,
-    /// What the queries see.
+    /// The attention over them.
     pub attention: CachedAttention,
 }
 
 impl AppendAttention {
-    /// The two as steps of their own; `None` if the step has other operands.
+    /// The two as separate steps; `None` if the step's operands do not match.
     pub fn parts(&self, step: &Step) -> Option<[Step; 2]> {
         let (own, more) = step.inputs.split_at_checked(self.append.turned_at() + 4)?;
         let [keys, values, queries, out] = &step.outputs[..] else { return None };

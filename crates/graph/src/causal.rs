@@ -1,21 +1,21 @@
-//! Attention whose rows see no keys behind their own.
+//! Detects causal attention: no row sees keys after its own.
 //!
-//! Scores are an expression, which can hide any key by giving it minus infinity. Hiding those behind a row's own is common, and
-//! worth more than the rest of it: devices and libraries leave out half of the work.
+//! Scores are an expression, which can hide any key by scoring it minus infinity. Causal masks are common, and worth
+//! detecting: devices and libraries can then skip half of the work.
 use crate::{
     expr::{Binary, Node, Ref},
     prim::Attention,
 };
 
 impl Attention {
-    /// How many keys there are before the first row's own, if no row sees those behind its own, whatever else scores are.
+    /// How many keys precede the first row's own, if no row sees keys after its own, whatever else the scores do.
     pub fn causal(&self) -> Option<i64> {
         let mut at = (self.scores.nodes().len() as Ref).checked_sub(1)?;
         loop {
             if let Some((past, _)) = self.hides_ahead(at) {
                 return Some(past);
             }
-            // What minus infinity stays minus infinity in.
+            // Operations that keep minus infinity as it is.
             at = match self.node(at) {
                 Node::Select(_, never, rest) if self.is_never(never) => rest,
                 Node::Select(_, rest, never) if self.is_never(never) => rest,
@@ -25,8 +25,8 @@ impl Attention {
         }
     }
 
-    /// The keys before the first row's own, and the score of the others, if this operation of the scores hides those behind a
-    /// row's own: minus infinity where `key > row + past`.
+    /// The number of keys before the first row's own, and the score of the visible keys, if this operation hides the
+    /// keys after a row's own: it gives minus infinity where `key > row + past`.
     pub fn hides_ahead(&self, at: Ref) -> Option<(i64, Ref)> {
         match self.node(at) {
             Node::Select(is_ahead, never, rest) if self.is_never(never) => Some((self.past(is_ahead)?, rest)),
@@ -64,7 +64,8 @@ mod tests {
     use super::*;
     use crate::{DType, Scalar, expr::Expr};
 
-    /// Scores that `write` makes of the product, whether a key is ahead of `row + past`, and minus infinity.
+    /// Attention with the scores that `write` builds from the product, from whether a key is ahead of `row + past`, and
+    /// from minus infinity.
     fn attention(past: Option<i64>, write: impl FnOnce(&mut Expr, [Ref; 3]) -> Ref) -> Attention {
         let mut scores = Expr::new();
         let product = scores.input(0, DType::F16);
@@ -109,9 +110,9 @@ mod tests {
         let others: [Write; 4] = [
             |_, [product, ..], _| product,
             |e, [product, is_ahead, _], low| e.select(is_ahead, low, product),
-            // Rows see what is ahead of them only.
+            // Rows see only what is ahead of them.
             |e, [product, is_ahead, never], _| e.select(is_ahead, product, never),
-            // Minus infinity may become anything.
+            // Minus infinity may turn into anything.
             |e, [product, is_ahead, never], low| {
                 let seen = e.select(is_ahead, never, product);
                 e.binary(Binary::Max, seen, low)

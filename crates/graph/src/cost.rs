@@ -1,23 +1,23 @@
-//! What a step costs at least: the bytes it has to move and the operations it has to do.
+//! Lower bounds for a step's cost: the bytes it has to move and the operations it has to do.
 use crate::{
     Prim, Step, View,
     expr::{Expr, Node},
 };
 
-/// Bytes and operations of a step.
+/// A step's bytes and operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes that are read and written, each once, however often a step looks at them.
+    /// Bytes read and written, each counted once however often the step accesses it.
     pub bytes: u64,
-    /// Operations on numbers; a multiplication with an addition counts two.
+    /// Arithmetic operations; a multiply-add counts as two.
     pub flops: u64,
 }
 
 impl Step {
-    /// What the step costs at least. Operations are exact for products and elementwise work; for other steps one for each
-    /// element that is read or written, whichever are more.
+    /// The least the step can cost. Operations are exact for products and elementwise work. Other steps count as many
+    /// as their largest input or output has elements.
     pub fn cost(&self) -> Cost {
-        // The cache is read once, and of what goes into it there is little.
+        // The attention dominates: it reads the cache once, and the append adds little.
         if let Prim::AppendAttention(both) = &self.prim
             && let Some([_, attention]) = both.parts(self)
         {
@@ -25,13 +25,13 @@ impl Step {
         }
         let written: u64 = self.outputs.iter().map(bytes).sum();
         let read = self.inputs.iter().enumerate().map(|(at, view)| {
-            // Of what it gathers from, a step sees no more than it makes.
+            // A gather reads no more of its data than it writes.
             if at == 0 && gathers(&self.prim) { bytes(view).min(written) } else { bytes(view) }
         });
         Cost { bytes: read.sum::<u64>() + written, flops: flops(&self.prim, self) }
     }
 
-    /// True if the step is a product, in which chips with matrix instructions have another peak.
+    /// True if the step is a product, for which chips with matrix instructions have a higher peak.
     pub fn is_product(&self) -> bool {
         matches!(
             self.prim,
@@ -52,7 +52,7 @@ fn gathers(prim: &Prim) -> bool {
     matches!(prim, Prim::Gather | Prim::GatherElements(_) | Prim::GatherNd(_))
 }
 
-/// Bytes of the elements that a view shows, those that it repeats once.
+/// Bytes of the elements that a view shows; repeated elements count once.
 fn bytes(view: &View) -> u64 {
     if view.elems() == 0 {
         return 0;
@@ -81,7 +81,7 @@ fn flops(prim: &Prim, step: &Step) -> u64 {
         Prim::ConvTranspose(_) => 2 * elems(first) * elems(second) / first_extent(second),
         Prim::Integer(integer) => flops(&integer.product, step),
         Prim::Fused(fused) => flops(&fused.product, step) + out * operations(&fused.epilogue),
-        // The product has twice the output's columns.
+        // The product has twice as many columns as the output.
         Prim::Gated(gated) => 2 * flops(&gated.product, step) + out * operations(&gated.epilogue),
         // Queries `[batch, rows, size]`, and values `[batch, keys, width]`.
         Prim::Attention(_) => {
@@ -90,7 +90,7 @@ fn flops(prim: &Prim, step: &Step) -> u64 {
                 + 2 * elems(first) / extent(first, 1) * extent(values, 2) * extent(values, 1)
         }
         Prim::Map(map) => out * operations(&map.expr),
-        // Steps in time and sequences, each with the weights of input and state.
+        // Time steps × sequences, each multiplied with the weights of input and state.
         Prim::Recurrent(_) => 2 * elems(first) / extent(first, 1) * (elems(second) + elems(inputs.get(2))),
         prim if gathers(prim) => out,
         _ => inputs.iter().chain(&step.outputs).map(|view| view.elems() as u64).max().unwrap_or(0),

@@ -1,7 +1,7 @@
 //! Element types.
 use std::fmt;
 
-/// What one element of a tensor is.
+/// The element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum DType {
@@ -63,7 +63,7 @@ impl DType {
         self.is_float() || matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
-    /// The type that arithmetic on this one is done in: half types are computed in single precision.
+    /// The type in which arithmetic on this one is done: half types are computed in single precision.
     pub const fn compute(self) -> Self {
         match self {
             Self::F16 | Self::Bf16 => Self::F32,
@@ -130,7 +130,7 @@ impl Scalar {
         }
     }
 
-    /// As a floating-point number, rounded where it must be.
+    /// As a floating-point number, rounded if necessary.
     pub const fn as_f64(self) -> f64 {
         match self {
             Self::Float(value) => value,
@@ -139,7 +139,7 @@ impl Scalar {
         }
     }
 
-    /// As a signed number: floats are cut off, large unsigned ones wrap.
+    /// As a signed number: floats are truncated, large unsigned ones wrap.
     pub const fn as_i64(self) -> i64 {
         match self {
             Self::Float(value) => value as i64,
@@ -157,8 +157,8 @@ impl Scalar {
         }
     }
 
-    /// The same value as ONNX's Cast puts it into `dtype`: integers wrap to the width, floats are cut off, rounded to the
-    /// precision of the type, and booleans are 0 or 1.
+    /// The value converted to `dtype` as ONNX's Cast does: integers wrap to the width, floats are truncated or rounded
+    /// to the type's precision, and booleans are 0 or 1.
     pub fn cast(self, dtype: DType) -> Self {
         match dtype {
             DType::F64 => Self::Float(self.as_f64()),

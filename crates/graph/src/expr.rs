@@ -1,8 +1,8 @@
-//! Elementwise expressions: what one element of a map's output is made of.
+//! Elementwise expressions: how to compute one element of a map's output.
 //!
-//! An expression is a short list of operations in which each may use those before it; the last one is the result. Every
-//! operation has a type. Half-precision values are read into and computed in single precision, and rounded when stored.
-//! Integer arithmetic wraps to the width of its type.
+//! An expression is a short list of operations. Each may use the results of earlier ones; the last one is the result.
+//! Every operation has a type. Half-precision values are converted to single precision when read, computed in it, and
+//! rounded when stored. Integer arithmetic wraps to the width of its type.
 use std::fmt;
 
 use crate::{DType, Scalar};
@@ -25,18 +25,18 @@ pub enum Node {
     Binary(Binary, Ref, Ref),
     /// The second operand where the first is true, else the third.
     Select(Ref, Ref, Ref),
-    /// The operand in this operation's type, as ONNX's Cast.
+    /// The operand converted to this operation's type, as ONNX's Cast does.
     Cast(Ref),
 }
 
-/// Operations on one operand. Those in the second group are for floating-point types only.
+/// Operations on one operand. The second group is for floating-point types only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Unary {
     Neg,
     Abs,
     Sign,
-    /// Bitwise complement; of a bool, the logical one.
+    /// Bitwise complement; logical complement for a bool.
     Not,
 
     Recip,
@@ -62,7 +62,7 @@ pub enum Unary {
     Sigmoid,
     Ceil,
     Floor,
-    /// To the nearest, halves to even.
+    /// To the nearest integer, ties to even.
     Round,
     Trunc,
     /// True for NaN; the result is a bool.
@@ -78,16 +78,16 @@ pub enum Binary {
     Add,
     Sub,
     Mul,
-    /// Integers are cut off towards zero; by zero gives zero.
+    /// Integers truncate towards zero; division by zero gives zero.
     Div,
-    /// The larger; NaN wins.
+    /// The larger; NaN propagates.
     Max,
-    /// The smaller; NaN wins.
+    /// The smaller; NaN propagates.
     Min,
     Pow,
-    /// The remainder with the sign of the divisor; by zero gives zero.
+    /// The remainder with the divisor's sign; modulo zero gives zero.
     Mod,
-    /// The remainder with the sign of the dividend, as C's `fmod`; by zero gives zero for integers.
+    /// The remainder with the dividend's sign, as C's `fmod`; modulo zero gives zero for integers.
     Fmod,
     Atan2,
     And,
@@ -118,12 +118,12 @@ pub struct Expr {
 }
 
 impl Expr {
-    /// An empty expression, to be filled by the methods below.
+    /// An empty expression; the methods below add to it.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The expression that copies its one input into `dtype`.
+    /// The expression that converts its one input to `dtype`.
     pub fn copy(from: DType, dtype: DType) -> Self {
         let mut expr = Self::new();
         let input = expr.input(0, from);
@@ -146,7 +146,7 @@ impl Expr {
         self.nodes.last().map_or(DType::F32, |node| node.1)
     }
 
-    /// How many inputs are read.
+    /// How many inputs it reads.
     pub fn inputs(&self) -> usize {
         let numbers = self.nodes.iter().filter_map(|(node, _)| match node {
             Node::Input(number) => Some(usize::from(*number) + 1),
@@ -156,7 +156,8 @@ impl Expr {
     }
 
     fn push(&mut self, node: Node, dtype: DType) -> Ref {
-        // Nothing is written twice: a value used often is computed once. Zeros of different sign are different constants.
+        // Equal operations are stored once: a value used often is computed once. Zeros of different sign are different
+        // constants.
         let same = |known: Node| match (known, node) {
             (Node::Const(Scalar::Float(a)), Node::Const(Scalar::Float(b))) => a.to_bits() == b.to_bits(),
             _ => known == node,
@@ -173,13 +174,13 @@ impl Expr {
         self.push(Node::Input(number), dtype.compute())
     }
 
-    /// A constant.
+    /// Adds a constant.
     pub fn constant(&mut self, value: Scalar, dtype: DType) -> Ref {
         let dtype = dtype.compute();
         self.push(Node::Const(value.cast(dtype)), dtype)
     }
 
-    /// The current index along an output axis, as i64.
+    /// Adds the current index along an output axis, as i64.
     pub fn index(&mut self, axis: u16) -> Ref {
         self.push(Node::Index(axis), DType::I64)
     }
@@ -192,18 +193,18 @@ impl Expr {
 
     /// Applies a binary operation to two operands of one type.
     pub fn binary(&mut self, op: Binary, a: Ref, b: Ref) -> Ref {
-        debug_assert_eq!(self.dtype(a), self.dtype(b), "{op:?} of two types");
+        debug_assert_eq!(self.dtype(a), self.dtype(b), "{op:?} of different types");
         let dtype = if op.is_comparison() { DType::Bool } else { self.dtype(a) };
         self.push(Node::Binary(op, a, b), dtype)
     }
 
     /// Chooses between two operands of one type.
     pub fn select(&mut self, condition: Ref, a: Ref, b: Ref) -> Ref {
-        debug_assert_eq!(self.dtype(a), self.dtype(b), "select of two types");
+        debug_assert_eq!(self.dtype(a), self.dtype(b), "select of different types");
         self.push(Node::Select(condition, a, b), self.dtype(a))
     }
 
-    /// Casts to a type; a half-precision type rounds and comes back as single precision.
+    /// Converts to a type; for a half-precision type the value is rounded, then widened to single precision again.
     pub fn cast(&mut self, a: Ref, dtype: DType) -> Ref {
         if self.dtype(a) == dtype && usize::from(a) + 1 == self.nodes.len() {
             return a;
@@ -217,7 +218,7 @@ impl Expr {
         (self.nodes.len() - 1) as Ref
     }
 
-    /// Appends another expression whose inputs are `arguments` of this one.
+    /// Appends another expression; its inputs are the `arguments` from this one.
     pub fn inline(&mut self, other: &Expr, arguments: &[Ref]) -> Ref {
         let mut moved: Vec<Ref> = Vec::with_capacity(other.nodes.len());
         for &(node, dtype) in &other.nodes {
@@ -329,7 +330,7 @@ fn eval_unary(op: Unary, value: Scalar, dtype: DType) -> Scalar {
     Scalar::Float(y).cast(dtype)
 }
 
-/// The error function to about 1e-15: the series near zero, the continued fraction of its complement further out.
+/// The error function to about 1e-15: the series near zero, the continued fraction of its complement elsewhere.
 pub fn erf(x: f64) -> f64 {
     let a = x.abs();
     if x.is_nan() {
@@ -414,12 +415,12 @@ fn eval_binary(op: Binary, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
         Binary::Shr if (0..64).contains(&y) => x >> y,
         Binary::Shl | Binary::Shr => 0,
     };
-    // The low 64 bits are what either signedness keeps.
+    // Signed and unsigned results have the same low 64 bits.
     let bits = z as i64;
     if dtype == DType::Bool { Scalar::Int(i64::from(bits & 1 != 0)) } else { Scalar::Int(bits).wrap(dtype) }
 }
 
-/// A power of integers that wraps, as repeated multiplication does.
+/// An integer power that wraps, as repeated multiplication does.
 fn integer_power(base: i64, exponent: i128) -> i64 {
     match exponent {
         0.. => base.wrapping_pow(u32::try_from(exponent).unwrap_or(u32::MAX)),

@@ -1,4 +1,4 @@
-//! Nodes and values of one partition, before shapes are known.
+//! Nodes and values of one partition, before the shapes are known.
 use std::{
     collections::{HashMap, HashSet},
     fmt,
@@ -18,11 +18,11 @@ pub struct ValueId(pub u32);
 /// A tensor of the graph.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// Its name in the model; unique within the graph.
+    /// Its name in the model, unique within the graph.
     pub name: String,
     /// Its element type.
     pub dtype: DType,
-    /// Its value, if that is the same in every run.
+    /// Its contents, if they are the same in every run.
     pub constant: Option<Tensor>,
 }
 
@@ -31,16 +31,16 @@ pub struct Value {
 pub struct Node {
     /// Its name in the model; may be empty.
     pub name: String,
-    /// What it does.
+    /// Its operator.
     pub op: Arc<dyn Op>,
-    /// What it reads; optional inputs that are left out are `None`.
+    /// Its inputs; omitted optional inputs are `None`.
     pub inputs: Vec<Option<ValueId>>,
-    /// What it makes; outputs that nobody wants are `None`.
+    /// Its outputs; unused outputs are `None`.
     pub outputs: Vec<Option<ValueId>>,
 }
 
 impl Node {
-    /// The node as messages name it.
+    /// How messages name the node.
     pub fn label(&self) -> String {
         if self.name.is_empty() { self.op.name().to_owned() } else { format!("{} {:?}", self.op.name(), self.name) }
     }
@@ -57,13 +57,13 @@ pub struct Graph {
     unread: Unread,
 }
 
-/// What becomes of an output's rows that nobody reads.
+/// What may be done with an output's unread rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unread {
-    /// They are zeros.
+    /// Fill them with zeros.
     #[default]
     Zeros,
-    /// They are left out: the output has one row for each sequence.
+    /// Leave them out: the output has one row per sequence.
     LeftOut,
 }
 
@@ -79,24 +79,24 @@ impl Graph {
         ValueId(self.values.len() as u32 - 1)
     }
 
-    /// Adds a node behind all others.
+    /// Adds a node after all others.
     pub fn add_node(&mut self, node: Node) -> NodeId {
         self.nodes.push(node);
         NodeId(self.nodes.len() as u32 - 1)
     }
 
-    /// Says which values are given from outside, in order.
+    /// Sets the graph's inputs, in order.
     pub fn set_inputs(&mut self, inputs: Vec<ValueId>) {
         self.inputs = inputs;
     }
 
-    /// Says which values are wanted outside, in order.
+    /// Sets the graph's outputs, in order.
     pub fn set_outputs(&mut self, outputs: Vec<ValueId>) {
         self.outputs = outputs;
     }
 
-    /// Says by number of which outputs `[batch, tokens, …]` nobody reads more than the row of each sequence's last token, and
-    /// what may become of the others.
+    /// Sets which outputs `[batch, tokens, …]`, by index, are only read at the row of each sequence's last token, and
+    /// what may be done with the other rows.
     pub fn set_last_rows(&mut self, outputs: Vec<usize>, unread: Unread) {
         (self.last_rows, self.unread) = (outputs, unread);
     }
@@ -121,17 +121,17 @@ impl Graph {
         &self.nodes
     }
 
-    /// Values given from outside.
+    /// The graph's inputs.
     pub fn inputs(&self) -> &[ValueId] {
         &self.inputs
     }
 
-    /// Values wanted outside.
+    /// The graph's outputs.
     pub fn outputs(&self) -> &[ValueId] {
         &self.outputs
     }
 
-    /// The graph with other tensors in place of constants, where `other` has some; `None` if it has none at all. It is asked
+    /// The graph with constants replaced where `other` returns a tensor; `None` if it never does. `other` is called
     /// once for values that share their bytes.
     pub fn with_constants(&self, other: impl Fn(&Tensor) -> Option<Tensor>) -> Option<Self> {
         let mut known: HashMap<u64, Option<Tensor>> = HashMap::new();
@@ -149,24 +149,24 @@ impl Graph {
         Some(graph)
     }
 
-    /// The graph without its constants: what is needed to name its nodes and values.
+    /// The graph without its constants: enough to name its nodes and values.
     #[must_use]
     pub fn without_constants(&self) -> Self {
         let bare = |value: &Value| Value { constant: None, ..value.clone() };
         Self { values: self.values.iter().map(bare).collect(), ..self.clone() }
     }
 
-    /// Values wanted outside of which the rows of last tokens will do.
+    /// Outputs of which only the rows of last tokens are read.
     pub fn last_rows(&self) -> impl Iterator<Item = ValueId> {
         self.last_rows.iter().filter_map(|&output| self.outputs.get(output).copied())
     }
 
-    /// What may become of their other rows.
+    /// What may be done with the other rows of these outputs.
     pub fn unread(&self) -> Unread {
         self.unread
     }
 
-    /// A name that no value has, which begins as given.
+    /// A name starting with `start` that no value has.
     pub(crate) fn unused_name(&self, start: &str) -> String {
         let taken: HashSet<&str> = self.values.iter().map(|value| value.name.as_str()).collect();
         let mut number = 1;
@@ -179,20 +179,20 @@ impl Graph {
         }
     }
 
-    /// For each input, whether an operator must know its value when shapes are planned.
+    /// For each input, whether an operator needs its value to plan shapes.
     pub fn inputs_with_needed_values(&self) -> Vec<bool> {
         let needed = self.needed_values();
         self.inputs.iter().map(|input| needed[input.0 as usize]).collect()
     }
 
-    /// For each value, whether an operator must know it when shapes are planned.
+    /// For each value, whether an operator needs it to plan shapes.
     pub(crate) fn needed_values(&self) -> Vec<bool> {
         let mut needed = vec![false; self.values.len()];
         for node in self.nodes.iter().rev() {
             let wanted = node.outputs.iter().flatten().any(|output| needed[output.0 as usize]);
             for (index, input) in node.inputs.iter().enumerate() {
                 let Some(input) = input else { continue };
-                // A shape is known without knowing what has it.
+                // A shape is known without knowing the tensor's contents.
                 if node.op.host_inputs().contains(&index) || wanted && !node.op.reads_only_shapes() {
                     needed[input.0 as usize] = true;
                 }
@@ -201,27 +201,27 @@ impl Graph {
         needed
     }
 
-    /// Puts another node in a node's place.
+    /// Replaces a node.
     pub(crate) fn set_node(&mut self, id: NodeId, node: Node) {
         self.nodes[id.0 as usize] = node;
     }
 
-    /// Puts other nodes, in topological order, in the place of all.
+    /// Replaces all nodes with others, in topological order.
     pub(crate) fn set_nodes(&mut self, nodes: Vec<Node>) {
         self.nodes = nodes;
     }
 
-    /// All nodes, to be changed in place.
+    /// All nodes, mutable.
     pub(crate) fn nodes_mut(&mut self) -> &mut [Node] {
         &mut self.nodes
     }
 
-    /// Values wanted outside, to be changed in place.
+    /// The graph's outputs, mutable.
     pub(crate) fn outputs_mut(&mut self) -> &mut [ValueId] {
         &mut self.outputs
     }
 
-    /// Drops nodes, and then the values that nothing names any more.
+    /// Removes nodes, and then the values that are no longer referenced.
     pub(crate) fn keep_nodes(&mut self, mut keep: impl FnMut(NodeId) -> bool) {
         let mut at = 0;
         self.nodes.retain(|_| {
@@ -249,7 +249,7 @@ impl Graph {
 }
 
 impl fmt::Display for Graph {
-    /// One line per node: what it makes, what it does, what it reads.
+    /// One line per node: its outputs, its operator, its inputs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let show = |id: &Option<ValueId>| {
             id.map_or_else(|| "-".to_owned(), |id| format!("{}:{}", self.value(id).name, self.value(id).dtype))

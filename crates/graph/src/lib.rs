@@ -1,19 +1,19 @@
-//! The middle of the graph engine: ONNX graphs become plans of few primitives.
+//! The middle of the graph engine: turns ONNX graphs into plans of a few primitives.
 //!
 //! | stage | module | what comes out |
 //! |---|---|---|
 //! | parse | [`ops`] | [`Op`]: an ONNX node with its attributes read and checked, or a [`Declined`] with the reason |
 //! | graph | [`ir`] | [`Graph`]: nodes and values of one partition, shapes unknown or symbolic |
-//! | passes | [`pass`] | a simpler [`Graph`]: nothing twice, nothing for nobody, several nodes become one |
+//! | passes | [`pass`] | a simpler [`Graph`]: no duplicates, no dead code, several nodes fused into one |
 //! | lower | [`lower`] | for *concrete* input shapes: [`Step`]s, each one primitive ([`prim`]) on views of buffers |
 //! | fuse | [`plan`] | fewer steps: elementwise chains become one [`Map`](prim::Map) |
 //! | place | [`plan`] | [`Plan`]: every buffer is an input, an output, a weight or a place in one arena |
 //!
-//! Lowering is done again for every new set of input shapes. That keeps it simple: all shapes are numbers, views
-//! (transposes, slices, broadcasts) cost nothing, and whatever can be computed from shapes and small constants is computed
-//! right there, on the host, by the same code that would emit the step.
+//! Lowering runs again for every new set of input shapes. That keeps it simple: all shapes are numbers, views
+//! (transposes, slices, broadcasts) cost nothing, and whatever can be computed from shapes and small constants is
+//! computed right there, on the host, by the same code that would emit the step.
 //!
-//! This crate knows no ONNX Runtime, no driver and no kernel.
+//! This crate does not depend on ONNX Runtime, a driver or a kernel.
 #![forbid(unsafe_code)]
 
 pub mod cache;

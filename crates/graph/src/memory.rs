@@ -1,39 +1,39 @@
-//! Where the bytes of constants lie.
+//! Where the bytes of constants are stored.
 use std::sync::{
     OnceLock,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-/// A large page. Weights on such pages are streamed nearly twice as fast: the processor reads ahead across small ones badly.
+/// A large page. Weights on large pages stream nearly twice as fast: the processor prefetches poorly across small ones.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// All bytes begin at a multiple of this.
+/// All bytes are aligned to this.
 const ALIGNMENT: usize = 16;
 
 static OWN: Counter = Counter::new();
 static LENT: Counter = Counter::new();
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes of the tensors of this library in one place.
+/// How many bytes this library's tensors take in one kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// At this moment.
+    /// Right now.
     pub now: usize,
-    /// The most there were at once.
+    /// The highest so far.
     pub peak: usize,
 }
 
-/// What all tensors hold in the host's memory together; clones share their bytes and count once.
+/// What all tensors hold in host memory together; clones share their bytes and count once.
 pub fn held() -> Held {
     OWN.held()
 }
 
-/// What all tensors read where somebody else keeps it, as in mapped files.
+/// What all tensors borrow from other owners, such as mapped files.
 pub fn lent() -> Held {
     LENT.held()
 }
 
-/// Bytes that somebody else keeps: always the same ones.
+/// The owner of borrowed bytes. It must always return the same ones.
 pub type Lender = Box<dyn AsRef<[u8]> + Send + Sync>;
 
 struct Counter {
@@ -56,14 +56,14 @@ impl Counter {
     }
 }
 
-/// Memory elsewhere that has the bytes of a constant.
+/// Other memory that holds the bytes of a constant.
 pub trait Store: Send + Sync {
-    /// Copies all of them. A store that can't leaves zeros and remembers it: whoever made it asks before anything that may
-    /// have come of them is used.
+    /// Copies all of them into `bytes`. A store that can't do so leaves zeros and records the failure. Its creator
+    /// checks for that before it uses any result computed from the bytes.
     fn fetch(&self, bytes: &mut [u8]);
 }
 
-/// Bytes that do not change, aligned for every element type.
+/// Immutable bytes, aligned for every element type.
 pub(crate) struct Memory {
     id: u64,
     len: usize,
@@ -72,7 +72,7 @@ pub(crate) struct Memory {
 
 enum State {
     Here(Block),
-    /// In a store, and here once somebody has read them.
+    /// In a store, and cached here after the first read.
     Away {
         store: Box<dyn Store>,
         fetched: OnceLock<Block>,
@@ -85,7 +85,7 @@ impl Memory {
         Self::new(Block::filled(bytes.len(), |copy| copy.copy_from_slice(bytes)))
     }
 
-    /// Bytes that somebody else keeps; `None` if they are not aligned.
+    /// Borrowed bytes; `None` if they are not aligned.
     pub fn lent(lender: Lender) -> Option<Self> {
         let bytes = (*lender).as_ref();
         let len = bytes.len();
@@ -96,7 +96,7 @@ impl Memory {
         Self { id: NEXT.fetch_add(1, Ordering::Relaxed), len: block.len, state: State::Here(block) }
     }
 
-    /// The same bytes, in memory of their own, if somebody else keeps them.
+    /// A copy of the bytes with the same id, if they are borrowed.
     pub fn own(&self) -> Option<Self> {
         let State::Here(block) = &self.state else { return None };
         let Place::Lent(lender) = &block.place else { return None };
@@ -104,12 +104,12 @@ impl Memory {
         Some(Self { id: self.id, len: self.len, state: State::Here(copy) })
     }
 
-    /// The same bytes, which a store has.
+    /// The same bytes, kept in a store.
     pub fn away(&self, store: Box<dyn Store>) -> Self {
         Self { id: self.id, len: self.len, state: State::Away { store, fetched: OnceLock::new() } }
     }
 
-    /// What all memory of the same bytes has in common.
+    /// The id that all memory with the same bytes shares.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -136,16 +136,16 @@ impl Memory {
     }
 }
 
-/// A piece of the host's memory, which is counted.
+/// A piece of host memory, included in the counts.
 struct Block {
     place: Place,
     len: usize,
 }
 
 enum Place {
-    /// In words, for their alignment.
+    /// Words, for the alignment.
     Words(Box<[u128]>),
-    /// From `start` on, which begins a large page.
+    /// The bytes from `start` on, which is the start of a large page.
     Pages {
         map: memmap2::Mmap,
         start: usize,
@@ -159,7 +159,7 @@ impl Block {
         Self { place, len }
     }
 
-    /// Memory that was zero before it was filled.
+    /// Zeroed memory, then filled.
     fn filled(len: usize, fill: impl Fn(&mut [u8])) -> Self {
         let place = Place::pages(len, &fill).unwrap_or_else(|| {
             let mut words = vec![0u128; len.div_ceil(ALIGNMENT)];
@@ -189,16 +189,16 @@ impl Place {
         if matches!(self, Self::Lent(_)) { &LENT } else { &OWN }
     }
 
-    /// Large pages; `None` if one would not be filled, or if the system has none to give.
+    /// Large pages; `None` if the bytes do not fill one, or if the system has none to give.
     fn pages(len: usize, fill: impl Fn(&mut [u8])) -> Option<Self> {
         if len < HUGE_PAGE {
             return None;
         }
-        // Pages beyond the bytes are never touched, so they take no memory.
+        // The mapping beyond the bytes is never touched, so it takes no physical memory.
         let mut map = memmap2::MmapMut::map_anon(len.checked_add(HUGE_PAGE)?).ok()?;
         let start = map.as_ptr().align_offset(HUGE_PAGE);
         #[cfg(target_os = "linux")]
-        // Refused where the kernel was built without them; the memory is then as good as any.
+        // Refused if the kernel was built without large pages; the memory is usable all the same.
         let _ = map.advise_range(memmap2::Advice::HugePage, start, len);
         fill(map.get_mut(start..start + len)?);
         Some(Self::Pages { map: map.make_read_only().ok()?, start })
@@ -215,7 +215,7 @@ mod tests {
             let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
             let memory = Memory::copy_of(&bytes);
             assert_eq!(memory.bytes(), bytes);
-            // The system may refuse to map any.
+            // The system may refuse the mapping.
             let State::Here(block) = &memory.state else { unreachable!() };
             let wanted = if matches!(block.place, Place::Pages { .. }) { HUGE_PAGE } else { ALIGNMENT };
             assert!(len == 0 || memory.bytes().as_ptr().addr().is_multiple_of(wanted), "{len}");
@@ -253,7 +253,7 @@ mod tests {
         let own = lent.own().unwrap();
         assert_eq!((own.id(), own.bytes()), (lent.id(), bytes));
         assert_ne!(own.bytes().as_ptr(), bytes.as_ptr());
-        assert!(own.own().is_none(), "it has its own already");
+        assert!(own.own().is_none(), "it owns its bytes already");
         assert!(Memory::lent(Box::new(&bytes[1..])).is_none(), "not aligned");
     }
 }

@@ -1,4 +1,4 @@
-//! The primitives: all that a device has to implement.
+//! The primitives: everything a device has to implement.
 //!
 //! A [`Step`] is one primitive with the views it reads and writes. Views have strides, so movement (transpose, slice,
 //! broadcast, concatenation) is a [`Map`] that copies, or nothing at all.
@@ -23,13 +23,13 @@ pub struct BufferId(pub u32);
 pub struct View {
     /// The buffer.
     pub buffer: BufferId,
-    /// The element type; the buffer's, or another as wide (BitCast).
+    /// The element type: the buffer's, or another of the same width (BitCast).
     pub dtype: DType,
     /// The extents.
     pub shape: Shape,
-    /// Elements between neighbours along each axis.
+    /// The distance in elements between neighbours along each axis.
     pub strides: Strides,
-    /// Elements before the first one.
+    /// The number of elements before the first one.
     pub offset: isize,
 }
 
@@ -39,7 +39,7 @@ impl View {
         shape::elems(&self.shape).unwrap_or(0)
     }
 
-    /// True if its elements lie one after the other in row-major order.
+    /// True if its elements are contiguous in row-major order.
     pub fn is_dense(&self) -> bool {
         let mut step = 1isize;
         self.shape.iter().zip(&self.strides).rev().all(|(&extent, &stride)| {
@@ -63,20 +63,20 @@ impl fmt::Debug for View {
     }
 }
 
-/// One unit of work.
+/// One operation on views.
 #[derive(Clone, PartialEq)]
 pub struct Step {
     /// The node it came from, for profiles and errors.
     pub node: u32,
-    /// What is done.
+    /// The operation.
     pub prim: Prim,
-    /// What is read.
+    /// The views it reads.
     pub inputs: Vec<View>,
-    /// What is written.
+    /// The views it writes.
     pub outputs: Vec<View>,
 }
 
-/// What is done. Views are in the order each primitive names.
+/// An operation. Each primitive names the order of its views.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Prim {
@@ -88,36 +88,36 @@ pub enum Prim {
     ArgReduce(ArgReduce),
     /// Softmax or its logarithm along the last axis.
     Softmax(Softmax),
-    /// Normalisation over the last axes: inputs x, then scale and bias where there are any, of shape `[normalised…]`.
+    /// Normalisation over the last axes: inputs x, then the optional scale and bias, of shape `[normalised…]`.
     Norm(Norm),
     /// Matrix products: `a [batch, m, k]`, `b [batch, k, n]`, output `[batch, m, n]`.
     MatMul(MatMul),
-    /// A product with weights that stay packed in a few bits: see [`QuantMatMul`].
+    /// A product with weights packed into a few bits: see [`QuantMatMul`].
     QuantMatMul(QuantMatMul),
-    /// Convolution: x `[n, c, spatial…]`, w `[m, c/groups, kernel…]`, bias `[m]` if there is one.
+    /// Convolution: x `[n, c, spatial…]`, w `[m, c/groups, kernel…]`, optional bias `[m]`.
     Conv(Conv),
-    /// Transposed convolution: x `[n, c, spatial…]`, w `[c, m/groups, kernel…]`, bias `[m]` if there is one.
+    /// Transposed convolution: x `[n, c, spatial…]`, w `[c, m/groups, kernel…]`, optional bias `[m]`.
     ConvTranspose(Conv),
     /// Pooling over the spatial axes of `[n, c, spatial…]`.
     Pool(Pool),
     /// Slices of data along one axis: data `[outer, axis, inner]`, indices `[count]`, output `[outer, count, inner]`.
     ///
-    /// Indices, here and in the four below, are i32 or i64 and may count from the end; the device adds the extent to
-    /// negative ones and checks that all are in range.
+    /// Indices, here and in the four below, are i32 or i64. Negative ones count from the end: the device adds the
+    /// extent to them, and checks that all are in range.
     Gather,
-    /// Elements by index: data and indices of one rank; the output has the indices' shape. The element at an index of the
-    /// output is data's at that index with the coordinate of the axis replaced by the one in `indices`, so off the axis
-    /// no extent of the indices is above data's.
+    /// Elements by index: data and indices have the same rank; the output has the indices' shape. Each output element
+    /// is data's element at the same index, with the coordinate of the axis replaced by the one in `indices`. So no
+    /// extent of the indices, except along the axis, exceeds data's.
     GatherElements(Axis),
-    /// Slices by index tuples: data, indices `[batch…, …, depth]`, with `batch_dims` leading axes in common; the output
-    /// has the indices' shape without `depth`, then data's extents behind the first `batch_dims + depth`.
+    /// Slices by index tuples: data, indices `[batch…, …, depth]`, which share `batch_dims` leading axes; the output
+    /// has the indices' shape without `depth`, then data's extents after the first `batch_dims + depth`.
     GatherNd(BatchDims),
-    /// Copies data to the output, then puts each update where [`GatherElements`](Self::GatherElements) would read: data,
-    /// indices, updates of the indices' shape. Of updates to one place, the last in row-major order wins or all are
-    /// put together in that order.
+    /// Copies data to the output, then writes each update where [`GatherElements`](Self::GatherElements) would read:
+    /// data, indices, updates in the indices' shape. If several updates hit one element, the last in row-major order
+    /// wins, or all are combined in that order.
     ScatterElements(Scatter),
-    /// Copies data to the output, then writes slices: data, indices `[…, depth]`, updates with the indices' shape without
-    /// `depth`, then data's extents behind the first `depth`. Updates to one place meet as in
+    /// Copies data to the output, then writes slices: data, indices `[…, depth]`, updates with the indices' shape
+    /// without `depth`, then data's extents after the first `depth`. Updates to the same slice combine as in
     /// [`ScatterElements`](Self::ScatterElements).
     ScatterNd(Scatter),
     /// Running sums or products along an axis of `[outer, axis, inner]`.
@@ -130,23 +130,23 @@ pub enum Prim {
     Recurrent(Recurrent),
     /// Local response normalisation over the channels of `[n, c, spatial…]`.
     Lrn(Lrn),
-    /// A product of bytes less their zero points, summed in 32 bits: see [`Integer`].
+    /// A product of 8-bit integers minus their zero points, accumulated in 32 bits: see [`Integer`].
     Integer(Integer),
     /// A product whose result goes through an expression before it is stored: see [`Fused`].
     Fused(Fused),
-    /// A product of few rows, which are normalised on their way: see [`Normed`].
+    /// A product of few rows that are normalised first: see [`Normed`].
     Normed(Normed),
-    /// A product of few rows, whose columns are put together in pairs before they are stored: see [`Gated`].
+    /// A product of few rows whose columns are combined in pairs before they are stored: see [`Gated`].
     Gated(Gated),
-    /// Values weighted by the softmax of a product, which is never stored: see [`Attention`].
+    /// Values weighted by the softmax of a product that is never stored: see [`Attention`].
     Attention(Attention),
-    /// Turns pairs of elements by angles that follow from the tokens' positions: see [`Rotary`].
+    /// Rotates pairs of elements by angles that depend on the tokens' positions: see [`Rotary`].
     Rotary(Rotary),
-    /// Puts the keys and values of new tokens behind those of a cache, and may turn keys and queries: see [`Append`].
+    /// Appends the keys and values of new tokens to a cache, and may rotate keys and queries: see [`Append`].
     Append(Append),
-    /// Attention over caches that are filled to lengths of their own: see [`CachedAttention`].
+    /// Attention over caches, each filled to its own length: see [`CachedAttention`].
     CachedAttention(CachedAttention),
-    /// Both of one token: see [`AppendAttention`].
+    /// Append and attention for one token: see [`AppendAttention`].
     AppendAttention(AppendAttention),
 }
 
@@ -211,11 +211,11 @@ impl Prim {
 /// Elementwise work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Map {
-    /// The output's element, from those of the inputs.
+    /// The output's element, computed from those of the inputs.
     pub expr: Expr,
 }
 
-/// How elements are put together.
+/// How a reduction combines elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum ReduceKind {
@@ -234,25 +234,25 @@ pub enum ReduceKind {
 /// A reduction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reduce {
-    /// How.
+    /// How elements are combined.
     pub kind: ReduceKind,
-    /// How many of the input's last axes go.
+    /// How many of the input's last axes are reduced.
     pub axes: usize,
 }
 
 /// A search for an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgReduce {
-    /// The largest instead of the smallest.
+    /// Finds the largest instead of the smallest.
     pub largest: bool,
-    /// Of equal elements the last instead of the first.
+    /// Picks the last of equal elements instead of the first.
     pub last: bool,
 }
 
 /// Softmax along the last axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Softmax {
-    /// Its logarithm instead.
+    /// Gives the logarithm instead.
     pub log: bool,
 }
 
@@ -261,116 +261,118 @@ pub struct Softmax {
 pub struct Norm {
     /// How many last axes are normalised over.
     pub axes: usize,
-    /// Added to the variance.
+    /// The number added to the variance.
     pub epsilon: f32,
-    /// Subtract the mean first (layer norm) or not (RMS norm).
+    /// Subtracts the mean first (layer norm) or not (RMS norm).
     pub centre: bool,
-    /// A scale is there.
+    /// Whether there is a scale.
     pub scale: bool,
-    /// A bias is there.
+    /// Whether there is a bias.
     pub bias: bool,
-    /// Round to the element type before scaling, as ONNX's RMSNormalization does.
+    /// Rounds to the element type before scaling, as ONNX's RMSNormalization does.
     pub round_before_scale: bool,
 }
 
 /// Matrix products. All views may be strided, so transposes cost nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MatMul {
-    /// Factor of the product.
+    /// The factor applied to the product.
     pub alpha: f32,
 }
 
 /// A convolution or transposed convolution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conv {
-    /// Step along each spatial axis.
+    /// Stride along each spatial axis.
     pub strides: Shape,
-    /// Zeros before each spatial axis; those behind follow from the output's extent. Negative ones crop.
+    /// Zero padding before each spatial axis; the padding after it follows from the output's extent. Negative values
+    /// crop.
     pub pads: Strides,
-    /// Spread of the kernel along each spatial axis.
+    /// Dilation of the kernel along each spatial axis.
     pub dilations: Shape,
-    /// Independent groups of channels.
+    /// The number of independent groups of channels.
     pub groups: usize,
-    /// A bias is there.
+    /// Whether there is a bias.
     pub bias: bool,
 }
 
-/// A product of i8 or u8 operands, each less its zero point, with sums of 32 bits that wrap. Padding is what the zero
-/// point stands for.
+/// A product of i8 or u8 operands, each minus its zero point, with 32-bit sums that wrap. Padding has the value of the
+/// zero point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Integer {
-    /// A [`MatMul`](Prim::MatMul) with a factor of 1, or a [`Conv`](Prim::Conv) without a bias whose groups are one, or as
-    /// many as the input's channels.
+    /// A [`MatMul`](Prim::MatMul) with a factor of 1, or a [`Conv`](Prim::Conv) without a bias that has one group, or
+    /// one group per input channel.
     pub product: Box<Prim>,
     /// The operands' zero points.
     pub zeros: [i32; 2],
 }
 
-/// A product with an epilogue: what would be a [`Map`] over its result is done while that is in registers or cache.
+/// A product with an epilogue: work that would be a [`Map`] over its result is done while that is in registers or
+/// cache.
 ///
-/// The step's inputs are the product's own, then the epilogue's further operands, each of the output's shape. The output
-/// has the product's shape and may have another type and any strides, its innermost one 1.
+/// The step's inputs are the product's own, then the epilogue's other operands, each in the output's shape. The output
+/// has the product's shape and may have another type and any strides, as long as the innermost is 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
     /// A [`MatMul`](Prim::MatMul), [`QuantMatMul`](Prim::QuantMatMul), [`Conv`](Prim::Conv),
     /// [`ConvTranspose`](Prim::ConvTranspose), [`Integer`](Prim::Integer) or [`Normed`](Prim::Normed).
     pub product: Box<Prim>,
-    /// How many of the inputs are the product's own.
+    /// How many of the inputs belong to the product.
     pub operands: usize,
-    /// The type that the product's result would be stored in: floats, i32 or i64.
+    /// The type the product's result would be stored in: floats, i32 or i64.
     pub dtype: DType,
-    /// The output's element: input 0 is the product's, in its compute type and not rounded yet; the others follow.
+    /// The output's element: input 0 is the product's, in its compute type and unrounded; the others follow.
     pub epilogue: Expr,
 }
 
-/// A product of few rows, whose left operand goes through a norm and is not stored in between.
+/// A product of few rows whose left operand is normalised first, without storing it in between.
 ///
-/// The inputs are the product's own, of which the first is what the norm reads, then the norm's scale `[k]`, of one type. The
-/// norm is over the last axis, with a scale, without a bias, and does not centre. What it makes may be rounded to its type, or
-/// stay as it is computed.
+/// The inputs are the product's own, the first of which is the norm's input, then the norm's scale `[k]`, all of one
+/// type. The norm is over the last axis, with a scale, without a bias, and does not subtract the mean. Its result may
+/// be rounded to its type, or left unrounded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Normed {
-    /// What is done to a row first.
+    /// The norm applied to each row first.
     pub norm: Norm,
-    /// What rows are multiplied with: [`MatMul`](Prim::MatMul) or [`QuantMatMul`](Prim::QuantMatMul).
+    /// The product with the normalised rows: [`MatMul`](Prim::MatMul) or [`QuantMatMul`](Prim::QuantMatMul).
     pub product: Box<Prim>,
 }
 
-/// A product of few rows that has twice as many columns as the output: column n of the output is made of the product's
-/// columns n and n + half of them, such as a gate and what it gates.
+/// A product of few rows with twice as many columns as the output: column n of the output combines the product's
+/// columns n and n + half, such as a gate and the value it gates.
 ///
-/// The inputs are the product's own. The output has its type, and strides of which the innermost is 1.
+/// The inputs are the product's own. The output has its type, and an innermost stride of 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gated {
     /// A [`MatMul`](Prim::MatMul) or [`QuantMatMul`](Prim::QuantMatMul), or a [`Normed`](Prim::Normed) one.
     pub product: Box<Prim>,
-    /// The type that the product's result would be stored in.
+    /// The type the product's result would be stored in.
     pub dtype: DType,
-    /// The output's element: inputs 0 and 1 are the product's, in its compute type and not rounded yet.
+    /// The output's element: inputs 0 and 1 are the product's, in its compute type and unrounded.
     pub epilogue: Expr,
 }
 
-/// Attention: the softmax of scores weights values, and neither scores nor weights are stored.
+/// Attention: the softmax of scores weights the values; neither scores nor weights are stored.
 ///
 /// The inputs are queries `[batch, rows, size]`, keys `[batch, size, total]` and values `[batch, total, width]`, as two
-/// [`MatMul`]s would read them, then the further operands of `scores`, each of `shape`. The batches of each of the three may be
-/// two axes, the first as long as `shape`'s: heads of several sequences that lie side by side. The output has `shape`'s leading
-/// axes, then `width`: the rows of all batches, one after the other, in another order of axes.
+/// [`MatMul`]s would read them, then the other operands of `scores`, each of `shape`. Each of the three may have two
+/// batch axes, the first as long as `shape`'s: heads of several sequences side by side. The output has `shape`'s
+/// leading axes, then `width`: the rows of all batches, one after the other, in another order of axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
-    /// Factor of queries and keys.
+    /// The factor applied to the product of queries and keys.
     pub alpha: f32,
-    /// The scores' shape, as `scores` counts it; the last extent is `total`.
+    /// The shape of the scores, as `scores` indexes it; the last extent is `total`.
     pub shape: Shape,
-    /// A score: input 0 is the product of query and key, not rounded; the others follow.
+    /// A score: input 0 is the product of query and key, unrounded; the others follow.
     pub scores: Expr,
-    /// Rows that may look nowhere, with minus infinity for all scores, give zeros instead of NaN.
+    /// Rows whose scores are all minus infinity give zeros instead of NaN.
     pub zero_if_hidden: bool,
 }
 
 impl Attention {
-    /// Queries, keys or values with two axes of batches, the first as long as that of the others that have two; all are in the
-    /// second if none has.
+    /// Queries, keys or values with two batch axes. The first is as long as in those that have two; if none has, all
+    /// batches are in the second.
     pub fn batches(&self, views: [&View; 3]) -> [View; 3] {
         let outer = views.iter().find_map(|view| (view.shape.len() == 4).then(|| view.shape[0])).unwrap_or(1);
         views.map(|view| {
@@ -386,22 +388,22 @@ impl Attention {
     }
 }
 
-/// What a pool makes of its window.
+/// What a pool computes from its window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PoolKind {
-    /// The largest; a second output, where there is one, takes its flat index as i64 (column-major if true).
+    /// The maximum; a second output, if present, takes its flat index as i64 (column-major if true).
     Max {
-        /// Indices count column-major.
+        /// Indices are column-major.
         column_major: bool,
     },
     /// The mean.
     Average {
-        /// Padding counts as zeros.
+        /// Padding counts as zeros in the mean.
         count_pad: bool,
     },
     /// The p-norm.
     Lp {
-        /// The p.
+        /// The order p of the norm.
         p: f32,
     },
 }
@@ -409,17 +411,17 @@ pub enum PoolKind {
 /// Pooling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
-    /// What is made of a window.
+    /// What is computed from a window.
     pub kind: PoolKind,
-    /// The window.
+    /// The window's extents.
     pub kernel: Shape,
-    /// Step along each spatial axis.
+    /// Stride along each spatial axis.
     pub strides: Shape,
     /// Padding before each spatial axis.
     pub pads: Strides,
-    /// Padding behind each spatial axis, as far as it counts for `count_pad`.
+    /// Padding after each spatial axis, as far as it counts for `count_pad`.
     pub pads_end: Strides,
-    /// Spread of the window.
+    /// Dilation of the window.
     pub dilations: Shape,
 }
 
@@ -431,7 +433,7 @@ pub struct Axis(pub usize);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchDims(pub usize);
 
-/// What happens where updates meet.
+/// What happens when several updates hit the same element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum ScatterKind {
@@ -445,7 +447,7 @@ pub enum ScatterKind {
 /// A scatter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scatter {
-    /// What happens where updates meet.
+    /// What happens when several updates hit the same element.
     pub kind: ScatterKind,
     /// The axis, for element scatters.
     pub axis: usize,
@@ -456,20 +458,20 @@ pub struct Scatter {
 pub struct Cumulative {
     /// Products instead of sums.
     pub product: bool,
-    /// Leaves the current element out.
+    /// Excludes the current element.
     pub exclusive: bool,
-    /// From the end.
+    /// Runs from the end.
     pub reverse: bool,
 }
 
-/// A search for the best k.
+/// A top-k search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopK {
-    /// How many; the outputs' last extent.
+    /// How many to find; the outputs' last extent.
     pub k: usize,
-    /// The largest instead of the smallest.
+    /// Finds the largest instead of the smallest.
     pub largest: bool,
-    /// In order. Otherwise any order will do.
+    /// Whether the results are sorted. Otherwise any order is allowed.
     pub sorted: bool,
 }
 
@@ -496,26 +498,26 @@ pub enum Nearest {
     Ceil,
 }
 
-/// How values between the input's are found.
+/// How to interpolate between input values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Interpolation {
-    /// The nearest one's.
+    /// Takes the nearest value.
     Nearest(Nearest),
     /// Linearly along each axis.
     Linear,
-    /// Cubically along each axis, with this coefficient; `exclude_outside` drops what lies outside.
+    /// Cubically along each axis, with this coefficient; `exclude_outside` drops positions outside the input.
     Cubic {
         /// The coefficient, usually -0.75.
         a: f32,
-        /// Leaves positions outside the input out of the weights.
+        /// Gives positions outside the input no weight.
         exclude_outside: bool,
     },
 }
 
-/// Interpolation. Axes whose scale is 1 and whose extents agree are copied.
+/// Interpolation. Axes with a scale of 1 and equal extents are copied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resize {
-    /// How values are found.
+    /// How to interpolate.
     pub interpolation: Interpolation,
     /// How coordinates map.
     pub coordinates: Coordinates,
@@ -523,22 +525,22 @@ pub struct Resize {
     pub scales: Vec<f32>,
     /// Start and end of the region of interest along every axis, for `TfCropAndResize`.
     pub roi: Vec<(f32, f32)>,
-    /// The value outside the input, for `TfCropAndResize`.
+    /// The value used outside the input, for `TfCropAndResize`.
     pub extrapolation: f32,
-    /// Low-pass filters when an axis shrinks.
+    /// Applies a low-pass filter when an axis shrinks.
     pub antialias: bool,
 }
 
 /// Local response normalisation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lrn {
-    /// Factor of the mean square.
+    /// The factor of the mean square.
     pub alpha: f32,
-    /// Exponent.
+    /// The exponent.
     pub beta: f32,
-    /// Added to the mean square.
+    /// The number added to the mean square.
     pub bias: f32,
-    /// Channels in a window.
+    /// The number of channels in a window.
     pub size: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Products with weights that stay packed in a few bits.
+//! Products with weights packed into a few bits.
 use crate::{
     Graph, Node, Tensor,
     ops::{Meaning, QuantProduct},
@@ -6,36 +6,36 @@ use crate::{
 
 /// `a [1, m, k]` times the transpose of quantised weights `[n, k]`: the output is `[1, m, n]`, of a's type.
 ///
-/// The inputs are a (f32, f16 or bf16), the weights, their scales, and where [`zeros`](Self::zeros) says so their zero
-/// points. A weight is `(q - zero) · scale`; `block` neighbours along k share a scale and a zero point. Sums are in single
-/// precision at least.
+/// The inputs are a (f32, f16 or bf16), the weights, their scales, and their zero points if [`zeros`](Self::zeros) says
+/// so. A weight is `(q - zero) · scale`; each `block` of neighbours along k shares a scale and a zero point. Sums are
+/// at least in single precision.
 ///
 /// In [`WeightLayout::Onnx`], with `blocks = ceil(k / block)`, all dense:
 ///
 /// | input | type | shape | |
 /// |---|---|---|---|
-/// | weights | u8 | `[n, blocks, block · bits / 8]` | the first number in the lowest bits of a byte; the last block is padded with anything |
+/// | weights | u8 | `[n, blocks, block · bits / 8]` | the first number in the lowest bits of a byte; the last block's padding is arbitrary |
 /// | scales | f32, f16 or bf16 | `[n, blocks]` | may be negative |
-/// | zero points, packed | u8 | `[n, ceil(blocks · bits / 8)]` | as the weights, each row in bytes of its own |
+/// | zero points, packed | u8 | `[n, ceil(blocks · bits / 8)]` | packed as the weights, each row starts a new byte |
 /// | zero points, floats | f32, f16 or bf16 | `[n, blocks]` | |
 ///
-/// In a layout of a device's own, these inputs are what the device made of them ([`lay_out`]).
+/// In a device's own layout, these inputs are what the device made of them ([`lay_out`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QuantMatMul {
-    /// Bits of a weight: 2, 4 or 8.
+    /// Bits per weight: 2, 4 or 8.
     pub bits: usize,
-    /// Weights along k that share a scale: a power of two from 16 on.
+    /// How many weights along k share a scale: a power of two, at least 16.
     pub block: usize,
-    /// What stands for zero.
+    /// Where the zero points come from.
     pub zeros: Zeros,
-    /// Whether the model lets activations be rounded to 8 bits, block by block, with a scale for each.
+    /// Whether the model lets activations be rounded to 8 bits, with one scale per block.
     pub rounds_activations: bool,
-    /// How the weights lie.
+    /// How the weights are laid out in memory.
     pub layout: WeightLayout,
 }
 
 impl QuantMatMul {
-    /// Blocks along a depth.
+    /// How many blocks a depth takes.
     pub const fn blocks(&self, depth: usize) -> usize {
         depth.div_ceil(self.block)
     }
@@ -45,53 +45,53 @@ impl QuantMatMul {
         self.block * self.bits / 8
     }
 
-    /// Bytes of one row of packed zero points.
+    /// Bytes of a row of packed zero points.
     pub const fn zero_bytes(&self, depth: usize) -> usize {
         (self.blocks(depth) * self.bits).div_ceil(8)
     }
 
-    /// The zero point where no others are given.
+    /// The zero point if none is given.
     pub const fn middle(&self) -> usize {
         1 << (self.bits - 1)
     }
 }
 
-/// What stands for zero among quantised weights.
+/// Where the zero points of quantised weights come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Zeros {
     /// The middle of the range, `2^(bits-1)`.
     Middle,
-    /// A number of as many bits as the weights for each block.
+    /// One per block, with as many bits as a weight.
     Packed,
-    /// A float for each block.
+    /// One float per block.
     Floats,
 }
 
-/// How weights, scales and zero points lie.
+/// How weights, scales and zero points are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightLayout {
     /// As in the model: see [`QuantMatMul`].
     Onnx,
-    /// As a device laid them out when it took the partition in, under its own name for that.
+    /// As a device laid them out when it loaded the partition, under the device's own name for the layout.
     Own(&'static str),
 }
 
 /// The constant weights of a product.
 #[derive(Clone, Debug)]
 pub struct QuantWeights {
-    /// The product, with the layout of the tensors.
+    /// The product, with the tensors' current layout.
     pub product: QuantMatMul,
     /// Columns of the output, n.
     pub columns: usize,
     /// Columns of the activations, k.
     pub depth: usize,
-    /// Weights, scales, and zero points where there are any.
+    /// Weights, scales, and zero points if there are any.
     pub tensors: Vec<Tensor>,
 }
 
-/// Gives a device the chance to lay out the constant weights of all quantised products anew, once for all plans, and says
-/// how often it did. What it leaves as it is gets `None`. A weight that nobody else reads is then held in the new layout
-/// only.
+/// Lets a device rearrange the constant weights of all quantised products, once for all plans, and returns how many it
+/// rearranged. It returns `None` for a product to leave it as it is. A weight with no other reader is then kept in the
+/// new layout only.
 pub fn lay_out(graph: &mut Graph, device: &mut dyn FnMut(&QuantWeights) -> Option<QuantWeights>) -> usize {
     let mut count = 0;
     for at in 0..graph.nodes().len() {
@@ -110,7 +110,7 @@ pub fn lay_out(graph: &mut Graph, device: &mut dyn FnMut(&QuantWeights) -> Optio
     count
 }
 
-/// A node with its weights laid out anew, and these by number of the input.
+/// A node with rearranged weights, and these weights by input index.
 fn relaid(
     graph: &Graph,
     at: usize,

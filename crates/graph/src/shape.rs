@@ -5,19 +5,19 @@ use crate::DType;
 
 /// Extents of a tensor, outermost first. A scalar has none.
 pub type Shape = SmallVec<[usize; 6]>;
-/// Elements from one index to the next along each axis; 0 repeats, negative runs backwards.
+/// The distance in elements from one index to the next along each axis; 0 repeats, negative runs backwards.
 pub type Strides = SmallVec<[isize; 6]>;
 
 /// How many elements a shape has, or `None` if that overflows.
 pub fn elems(shape: &[usize]) -> Option<usize> {
-    // A zero anywhere makes the whole product zero, even beside extents whose product would overflow.
+    // A zero extent makes the product zero, even if the product of the others would overflow.
     if shape.contains(&0) {
         return Some(0);
     }
     shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
 }
 
-/// How many bytes a tensor has, or `None` if no memory could be so large.
+/// How many bytes a tensor has, or `None` if that is more than any memory can hold.
 pub fn bytes(shape: &[usize], dtype: DType) -> Option<usize> {
     elems(shape)?.checked_mul(dtype.bytes()).filter(|&bytes| isize::try_from(bytes).is_ok())
 }
@@ -33,7 +33,7 @@ pub fn dense_strides(shape: &[usize]) -> Strides {
     strides
 }
 
-/// The shape that two shapes broadcast to by NumPy's rules, or `None` if they do not fit.
+/// The shape that two shapes broadcast to by NumPy's rules, or `None` if they are incompatible.
 pub fn broadcast(a: &[usize], b: &[usize]) -> Option<Shape> {
     let rank = a.len().max(b.len());
     let extent = |shape: &[usize], axis: usize| (axis + shape.len()).checked_sub(rank).map_or(1, |at| shape[at]);
@@ -47,14 +47,14 @@ pub fn broadcast(a: &[usize], b: &[usize]) -> Option<Shape> {
         .collect()
 }
 
-/// An axis that may be counted from the end, as an index below `rank`; `None` if out of range.
+/// An axis as an index below `rank`; negative ones count from the end. `None` if out of range.
 pub fn axis(axis: i64, rank: usize) -> Option<usize> {
     let rank = i64::try_from(rank).ok()?;
     let axis = if axis < 0 { axis + rank } else { axis };
     (0..rank).contains(&axis).then_some(axis as usize)
 }
 
-/// Several axes, each counted from the end where negative, in the order given; `None` if one is out of range or twice there.
+/// Several axes in the order given; negative ones count from the end. `None` if one is out of range or listed twice.
 pub fn axes(list: &[i64], rank: usize) -> Option<SmallVec<[usize; 6]>> {
     let mut found = SmallVec::new();
     for &item in list {

@@ -1,20 +1,20 @@
-//! What every stage counts on in a graph.
+//! The rules that every stage relies on.
 use std::collections::{HashMap, HashSet};
 
 use crate::{DType, Graph, Node, ValueId, expr::Unary, ops::Meaning};
 
 impl Graph {
-    /// Checks that references exist, each value has a name of its own and is made once and before its use, constants have
-    /// their value's type, and nodes have the inputs and types that their operators are about.
+    /// Checks that references exist, that each value has a unique name and is produced once and before its use, that
+    /// constants have their value's type, and that nodes have the inputs and types that their operators need.
     ///
     /// # Errors
-    /// The first rule that is broken, with the names involved.
+    /// The first broken rule, with the names involved.
     pub fn verify(&self) -> Result<(), String> {
         let made = self.verify_sources()?;
         self.verify_nodes(made)
     }
 
-    /// Checks values on their own, and gives those that are there before the first node.
+    /// Checks the values alone, and returns those that exist before the first node.
     fn verify_sources(&self) -> Result<HashMap<ValueId, String>, String> {
         let mut made: HashMap<ValueId, String> = HashMap::new();
         for &input in self.inputs() {
@@ -22,17 +22,17 @@ impl Graph {
                 return Err(format!("input {input:?} does not exist"));
             }
             if made.insert(input, "an input".to_owned()).is_some() {
-                return Err(format!("{:?} is an input twice", self.value(input).name));
+                return Err(format!("{:?} is listed as an input twice", self.value(input).name));
             }
         }
         let mut names = HashSet::new();
         for (at, value) in self.values().iter().enumerate() {
             if !names.insert(&value.name) {
-                return Err(format!("{:?} is the name of two values", value.name));
+                return Err(format!("two values are named {:?}", value.name));
             }
             if let Some(constant) = &value.constant {
                 if constant.dtype() != value.dtype {
-                    return Err(format!("{:?} is {} but its value is {constant:?}", value.name, value.dtype));
+                    return Err(format!("{:?} is {} but its constant is {constant:?}", value.name, value.dtype));
                 }
                 made.entry(ValueId(at as u32)).or_insert_with(|| "a constant".to_owned());
             }
@@ -44,21 +44,25 @@ impl Graph {
         for node in self.nodes() {
             for &input in node.inputs.iter().flatten() {
                 if !self.has(input) || !made.contains_key(&input) {
-                    return Err(format!("{} uses {input:?} before it is made", node.label()));
+                    return Err(format!("{} uses {input:?} before it is produced", node.label()));
                 }
             }
             for &output in node.outputs.iter().flatten() {
                 if !self.has(output) {
-                    return Err(format!("{} makes {output:?}, which does not exist", node.label()));
+                    return Err(format!("{} produces {output:?}, which does not exist", node.label()));
                 }
                 if let Some(maker) = made.insert(output, node.label()) {
-                    return Err(format!("{:?} is made by {maker} and by {}", self.value(output).name, node.label()));
+                    return Err(format!(
+                        "{:?} is produced by {maker} and by {}",
+                        self.value(output).name,
+                        node.label()
+                    ));
                 }
             }
             self.verify_signature(node).map_err(|reason| format!("{} {reason}", node.label()))?;
         }
         match self.outputs().iter().find(|output| !made.contains_key(output)) {
-            Some(output) => Err(format!("output {output:?} is never made")),
+            Some(output) => Err(format!("output {output:?} is never produced")),
             None => Ok(()),
         }
     }
@@ -67,7 +71,7 @@ impl Graph {
         (id.0 as usize) < self.values().len()
     }
 
-    /// Checks the number and types of a node's values against what its operator means.
+    /// Checks the number and types of a node's inputs and outputs against its operator's meaning.
     fn verify_signature(&self, node: &Node) -> Result<(), String> {
         let meaning = node.op.meaning();
         let (least, most) = match meaning {
@@ -81,14 +85,14 @@ impl Graph {
         let given = node.inputs.iter().take_while(|input| input.is_some()).count();
         if given < least || node.inputs.len() > most {
             return Err(format!(
-                "has {given} inputs in a row of {}, which are not enough or too many",
+                "has {} inputs, the first {given} of them present: too few or too many",
                 node.inputs.len()
             ));
         }
         let dtype = |id: &Option<ValueId>| id.map(|id| self.value(id).dtype);
         let (first, second) = (node.inputs.first().and_then(dtype), node.inputs.get(1).and_then(dtype));
         if matches!(meaning, Meaning::Binary(_) | Meaning::MatMul) && first != second {
-            return Err("has operands of two types".to_owned());
+            return Err("has operands of different types".to_owned());
         }
         let wanted = match meaning {
             Meaning::Cast(to) => Some(to),
@@ -97,9 +101,7 @@ impl Graph {
             _ => first,
         };
         match node.outputs.first().and_then(dtype) {
-            Some(found) if Some(found) != wanted => {
-                Err(format!("makes {found}, which does not follow from its inputs"))
-            }
+            Some(found) if Some(found) != wanted => Err(format!("produces {found}, which does not match its inputs")),
             _ => Ok(()),
         }
     }
@@ -126,7 +128,7 @@ mod tests {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);
         build.constant("x", scalar(1.0));
-        assert_eq!(build.outputs(&[x]).verify(), Err("\"x\" is the name of two values".to_owned()));
+        assert_eq!(build.outputs(&[x]).verify(), Err("two values are named \"x\"".to_owned()));
     }
 
     #[test]
@@ -134,7 +136,7 @@ mod tests {
         let mut graph = Graph::new();
         let x = graph.add_value("x", DType::F32, Some(Tensor::from_i64s(&[1])));
         graph.set_outputs(vec![x]);
-        assert_eq!(graph.verify(), Err("\"x\" is f32 but its value is i64[1]".to_owned()));
+        assert_eq!(graph.verify(), Err("\"x\" is f32 but its constant is i64[1]".to_owned()));
     }
 
     #[test]
@@ -146,11 +148,11 @@ mod tests {
         let node = graph.nodes()[0].clone();
         let mut twice = graph.clone();
         twice.add_node(node.clone());
-        assert!(twice.verify().unwrap_err().contains("is made by"));
+        assert!(twice.verify().unwrap_err().contains("is produced by"));
         let mut early = graph.clone();
         let late = early.add_value("late", DType::F32, None);
         early.set_node(crate::NodeId(0), Node { inputs: vec![Some(late)], ..node });
-        assert!(early.verify().unwrap_err().contains("before it is made"));
+        assert!(early.verify().unwrap_err().contains("before it is produced"));
     }
 
     #[test]
@@ -158,7 +160,7 @@ mod tests {
         let mut graph = Graph::new();
         let x = graph.add_value("x", DType::F32, None);
         graph.set_outputs(vec![x]);
-        assert_eq!(graph.verify(), Err("output ValueId(0) is never made".to_owned()));
+        assert_eq!(graph.verify(), Err("output ValueId(0) is never produced".to_owned()));
     }
 
     #[test]
@@ -174,9 +176,9 @@ mod tests {
             broken.set_node(crate::NodeId(0), Node { inputs, outputs, ..node.clone() });
             broken.verify().unwrap_err()
         };
-        assert!(broken(vec![Some(x)], node.outputs.clone()).contains("not enough"));
-        assert!(broken(vec![Some(x), None], node.outputs.clone()).contains("not enough"));
-        assert!(broken(vec![Some(x), Some(n)], node.outputs.clone()).contains("two types"));
-        assert!(broken(node.inputs.clone(), vec![Some(ValueId(3))]).contains("does not follow"));
+        assert!(broken(vec![Some(x)], node.outputs.clone()).contains("too few"));
+        assert!(broken(vec![Some(x), None], node.outputs.clone()).contains("too few"));
+        assert!(broken(vec![Some(x), Some(n)], node.outputs.clone()).contains("different types"));
+        assert!(broken(node.inputs.clone(), vec![Some(ValueId(3))]).contains("does not match"));
     }
 }

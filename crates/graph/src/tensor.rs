@@ -1,4 +1,4 @@
-//! Tensors whose values are known: weights, and what the planner computes.
+//! Tensors with known contents: weights, and what the planner computes.
 use std::{
     fmt,
     sync::{Arc, Weak},
@@ -18,12 +18,12 @@ pub struct Tensor {
     memory: Arc<Memory>,
 }
 
-/// A tensor that others hold.
+/// A weak reference to a tensor's memory.
 #[derive(Clone, Debug, Default)]
 pub struct WeakTensor(Weak<Memory>);
 
 impl WeakTensor {
-    /// The tensor with the memory that others still hold; `None` if nobody does.
+    /// `tensor` with the referenced memory; `None` if that is gone or holds other bytes.
     pub fn upgrade(&self, tensor: &Tensor) -> Option<Tensor> {
         let memory = self.0.upgrade().filter(|memory| memory.id() == tensor.id())?;
         Some(Tensor { memory, ..tensor.clone() })
@@ -31,7 +31,7 @@ impl WeakTensor {
 }
 
 impl Tensor {
-    /// A tensor from its bytes in the machine's order; `None` if their number does not fit the shape.
+    /// A tensor from bytes in native byte order; `None` if their number does not match the shape.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Option<Self> {
         let want = shape::elems(shape)?.checked_mul(dtype.bytes())?;
         if want != bytes.len() {
@@ -40,21 +40,21 @@ impl Tensor {
         Some(Self { dtype, shape: shape.into(), memory: Arc::new(Memory::copy_of(bytes)) })
     }
 
-    /// A tensor whose bytes somebody else keeps; `None` if their number does not fit the shape, or their alignment the widest
-    /// element type.
+    /// A tensor with borrowed bytes; `None` if their number does not match the shape, or if they are not aligned for
+    /// the widest element type.
     pub fn lent(dtype: DType, shape: &[usize], lender: Lender) -> Option<Self> {
         let want = shape::elems(shape)?.checked_mul(dtype.bytes())?;
         let memory = Memory::lent(lender).filter(|memory| memory.len() == want)?;
         Some(Self { dtype, shape: shape.into(), memory: Arc::new(memory) })
     }
 
-    /// The same tensor with bytes of its own, if somebody else keeps them.
+    /// The tensor with its own copy of the bytes, if they are borrowed.
     #[must_use]
     pub fn own(&self) -> Option<Self> {
         Some(Self { memory: Arc::new(self.memory.own()?), ..self.clone() })
     }
 
-    /// A tensor from values that are put into `dtype` as ONNX's Cast does; `None` if their number does not fit the shape.
+    /// A tensor from values converted to `dtype` as ONNX's Cast does; `None` if their number does not match the shape.
     pub fn from_scalars(dtype: DType, shape: &[usize], values: impl IntoIterator<Item = Scalar>) -> Option<Self> {
         let mut bytes = Vec::new();
         for value in values {
@@ -63,13 +63,13 @@ impl Tensor {
         Self::from_bytes(dtype, shape, &bytes)
     }
 
-    /// A vector of 64-bit integers, as shapes and axes are.
+    /// A vector of 64-bit integers, the form of shapes and axes.
     pub fn from_i64s(values: &[i64]) -> Self {
         let memory = Arc::new(Memory::copy_of(bytemuck::cast_slice(values)));
         Self { dtype: DType::I64, shape: Shape::from_slice(&[values.len()]), memory }
     }
 
-    /// One value without axes.
+    /// A scalar.
     pub fn scalar(dtype: DType, value: Scalar) -> Self {
         let mut bytes = Vec::new();
         push(&mut bytes, value, dtype);
@@ -96,23 +96,23 @@ impl Tensor {
         self.memory.len()
     }
 
-    /// What tensors of the same bytes have in common, wherever these are; no others have it.
+    /// An id shared by exactly the tensors with the same bytes, wherever those are stored.
     pub fn id(&self) -> u64 {
         self.memory.id()
     }
 
-    /// The same tensor, whose bytes a store has. They are fetched when somebody reads them, and then stay.
+    /// The same tensor with its bytes kept in a store. They are fetched on the first read, and then stay.
     #[must_use]
     pub fn stored(&self, store: Box<dyn Store>) -> Self {
         Self { memory: Arc::new(self.memory.away(store)), ..self.clone() }
     }
 
-    /// True if its bytes are in the host's memory, or mapped there.
+    /// True if its bytes are in host memory, or mapped there.
     pub fn is_here(&self) -> bool {
         self.memory.is_here()
     }
 
-    /// The tensor, without holding it.
+    /// A weak reference to the tensor's memory.
     pub fn downgrade(&self) -> WeakTensor {
         WeakTensor(Arc::downgrade(&self.memory))
     }
@@ -122,7 +122,7 @@ impl Tensor {
         self.memory.bytes()
     }
 
-    /// True if there are other clones, which share its bytes.
+    /// True if other clones share its bytes.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.memory) > 1
     }
@@ -155,24 +155,24 @@ impl Tensor {
         (0..self.elems()).map(|at| self.get(at))
     }
 
-    /// All elements as signed integers, as shapes and axes are read.
+    /// All elements as signed integers, for shapes and axes.
     pub fn to_i64s(&self) -> Vec<i64> {
         self.scalars().map(Scalar::as_i64).collect()
     }
 
-    /// True if both are of the same bytes.
+    /// True if both share the same bytes.
     pub fn is_same(&self, other: &Self) -> bool {
         self.id() == other.id() && self.dtype == other.dtype
     }
 
-    /// The same elements under another shape; `None` if their number differs.
+    /// The same elements with another shape; `None` if their number differs.
     pub fn reshaped(&self, shape: &[usize]) -> Option<Self> {
         (shape::elems(shape)? == self.elems()).then(|| Self { shape: shape.into(), ..self.clone() })
     }
 }
 
 impl fmt::Debug for Tensor {
-    /// Type and shape; `{:#?}` adds the bytes, so that different tensors are written differently.
+    /// Type and shape; `{:#?}` adds the bytes, so that different tensors print differently.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{:?}", self.dtype, self.shape.as_slice())?;
         if f.alternate() { write!(f, "{:02x?}", self.bytes()) } else { Ok(()) }
@@ -180,7 +180,7 @@ impl fmt::Debug for Tensor {
 }
 
 impl PartialEq for Tensor {
-    /// Equal to the last bit.
+    /// Bitwise equality.
     fn eq(&self, other: &Self) -> bool {
         let same_type = self.dtype == other.dtype && self.shape == other.shape;
         same_type && (self.id() == other.id() || self.bytes() == other.bytes())

@@ -1,4 +1,4 @@
-//! Plans that take too much are refused while they are made: nothing here may take time or memory.
+//! Plans that take too much are rejected during planning: nothing here may take time or memory.
 #![allow(clippy::unwrap_used, clippy::panic)]
 use graph::{
     DType, Graph, LowerError, Node, Plan, Scalar, Tensor, ValueId,
@@ -56,7 +56,7 @@ impl Build {
         made
     }
 
-    /// The plan for inputs of these shapes. Nothing is evaluated while it is made: whatever is folded here is too large.
+    /// The plan for inputs of these shapes. Nothing is evaluated during planning: all constant work here is too large.
     fn plan(mut self, output: ValueId, shapes: &[&[usize]]) -> Result<Plan, LowerError> {
         self.graph.set_inputs(self.inputs);
         self.graph.set_outputs(vec![output]);
@@ -126,7 +126,7 @@ fn a_weight_that_is_repeated_for_each_batch_costs_nothing() {
     let mut build = Build::default();
     let (x, weight) = (build.input(DType::F32), build.input(DType::F32));
     let product = build.node("MatMul", &[x, weight]);
-    // As many bytes as sixteen memories, were the weight stored for each batch.
+    // As much as sixteen times the memory, if the weight were stored for each batch.
     build.plan(product, &[&[1 << 18, 1, 1 << 10], &[1, 1 << 10, 1 << 10]]).unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! Every stage as text, on small graphs. `INSTA_UPDATE=always cargo test -p graph --test dumps` writes them anew.
+//! Every stage as text, on small graphs. `INSTA_UPDATE=always cargo test -p graph --test dumps` rewrites the snapshots.
 #![allow(clippy::unwrap_used)]
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use graph::{
     plan::Budget,
 };
 
-/// A graph in the making, of single precision.
+/// A single-precision graph under construction.
 #[derive(Default)]
 struct Build {
     graph: Graph,
@@ -48,7 +48,7 @@ impl Build {
         made
     }
 
-    /// All stages that changed something of the graph with this output, for inputs of these shapes.
+    /// All stages that changed something in the graph with this output, for inputs of these shapes.
     fn stages(mut self, output: ValueId, shapes: &[&[usize]]) -> String {
         self.graph.set_inputs(self.inputs);
         self.graph.set_outputs(vec![output]);
@@ -60,7 +60,7 @@ impl Build {
         });
         let inputs: Vec<InputSpec> =
             shapes.iter().map(|&shape| InputSpec { shape: shape.into(), known: None }).collect();
-        // What depends on constants alone is not evaluated here, so it stays work.
+        // Constant folding is off here, so constant work stays in the plan.
         let mut last = String::new();
         Plan::watched(
             &graph,

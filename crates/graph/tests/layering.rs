@@ -1,12 +1,12 @@
-//! The graph knows no ONNX Runtime, no driver and no kernel: neither its manifest nor its sources name one.
+//! The crate `graph` does not depend on ONNX Runtime, a driver or a kernel: neither its manifest nor its sources name
+//! one.
 #![allow(clippy::unwrap_used)]
 use std::path::{Path, PathBuf};
 
-/// What the crate may use; all of it is about data, its memory and text.
+/// Allowed dependencies; all are about data, memory and text.
 const ALLOWED: [&str; 5] = ["bytemuck", "half", "memmap2", "smallvec", "thiserror"];
 
-/// Starts of names that belong to others: crates of this workspace, the C types of ONNX Runtime, HIP and CUDA, and what loads
-/// libraries.
+/// Prefixes of foreign names: crates of this workspace, the C types of ONNX Runtime, HIP and CUDA, and library loading.
 const FOREIGN: [&str; 17] = [
     "ort_ep",
     "ort_sys",
@@ -38,7 +38,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Identifiers of a source text, without its comments and texts.
+/// Identifiers in a source text, without comments and strings.
 fn identifiers(source: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in source.lines() {
@@ -50,7 +50,7 @@ fn identifiers(source: &str) -> Vec<String> {
     found
 }
 
-/// True for a name that is foreign or begins with a foreign one as a part of its own: `hipStream` and `hip`, not `hippo`.
+/// True for a name that is foreign or starts with a foreign word: `hipStream` and `hip`, not `hippo`.
 fn is_foreign(word: &str) -> bool {
     FOREIGN.iter().any(|name| match word.strip_prefix(name) {
         Some("") => true,
@@ -94,5 +94,8 @@ fn the_manifest_names_only_crates_about_data() {
         .filter(|name| !name.is_empty())
         .collect();
     assert_eq!(names, ALLOWED);
-    assert!(!manifest.contains("build-dependencies") && !manifest.contains("target."), "other tables bring crates too");
+    assert!(
+        !manifest.contains("build-dependencies") && !manifest.contains("target."),
+        "other tables add dependencies too"
+    );
 }

@@ -7,7 +7,7 @@ use graph::{
     plan::Place,
 };
 
-/// Adds a node by its ONNX name; all its values have one type.
+/// Adds a node by its ONNX name; all its values have the same type.
 fn add(graph: &mut Graph, op_type: &str, dtype: DType, inputs: &[graph::ValueId], output: &str) -> graph::ValueId {
     let infos: Vec<_> = inputs.iter().map(|_| Some(InputInfo { dtype, rank: None, constant: None })).collect();
     let attributes = Attributes::default();
@@ -70,7 +70,7 @@ fn arithmetic_on_constants_takes_no_step() {
     let sum = add(&mut graph, "Add", DType::I64, &[two, two], "sum");
     graph.set_outputs(vec![sum]);
     let plan = Plan::new(&graph, &[]).unwrap();
-    // Only the copy of the known value into the output is left.
+    // Only the copy of the known value into the output remains.
     assert_eq!(plan.steps.len(), 1);
     assert_eq!(plan.constants[0].to_i64s(), [4, 6]);
 }
@@ -84,7 +84,7 @@ fn shapes_that_do_not_fit_are_an_error_that_names_the_node() {
     let sum = add(&mut graph, "Add", DType::F32, &[x, y], "sum");
     graph.set_outputs(vec![sum]);
     let error = Plan::new(&graph, &[input(&[2]), input(&[3])]).unwrap_err();
-    assert_eq!(error.to_string(), "Add \"sum\": shapes [2] and [3] do not fit together");
+    assert_eq!(error.to_string(), "Add \"sum\": shapes [2] and [3] can't be broadcast together");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Shapes computed from shapes, as exporters write them: the planner works them out, and no step is left of them.
+//! Shapes computed from shapes, as exporters write them: the planner evaluates them, and no step remains.
 #![allow(clippy::unwrap_used)]
 use graph::{
     DType, Graph, Node, Plan, Tensor, ValueId,
@@ -6,7 +6,7 @@ use graph::{
     ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
 };
 
-/// A graph that grows node by node.
+/// A graph built node by node.
 #[derive(Default)]
 struct Model {
     graph: Graph,
@@ -82,7 +82,7 @@ fn slices_products_choices_and_ranges_of_shapes_are_known() {
     model.graph.set_inputs(vec![x]);
     let shape = model.int("Shape", &[x], &[]);
     let (zero, two, one) = (model.constant(&[0], &[1]), model.constant(&[2], &[1]), model.constant(&[1], &[1]));
-    // [b, s] of [b, s, h], as an expanded shape where -1 leaves an extent alone.
+    // [b, s] of [b, s, h], as an expanded shape in which -1 keeps an extent.
     let outer = model.int("Slice", &[shape, zero, two], &[]);
     let wanted = model.constant(&[-1, 5], &[2]);
     let minus = model.constant(&[-1], &[1]);
@@ -102,7 +102,7 @@ fn slices_products_choices_and_ranges_of_shapes_are_known() {
     let input = InputSpec { shape: [2, 3, 8].as_slice().into(), known: None };
     let plan = Plan::new(&model.graph, &[input]).unwrap();
     assert_eq!(plan.outputs[0].shape.as_slice(), [2, 15]);
-    // What is left copies the two known results into the outputs.
+    // The remaining steps copy the two known results into the outputs.
     assert_eq!(plan.steps.len(), 2, "{:#?}", plan.steps);
     assert_eq!(plan.constants[0].to_i64s(), (0..30).collect::<Vec<_>>());
     assert_eq!(plan.constants[1].to_i64s(), [2, 1]);

@@ -384,7 +384,7 @@ fn a_cache_that_is_too_short_and_no_tokens_are_errors() {
     assert!(message.contains(wanted), "{message}");
     let narrow = Decoder { total: 2, held: Some(2), lengths: vec![3, 3], ..Decoder::default() };
     let message = narrow.case(&narrow.given(1)).run().unwrap_err();
-    assert!(message.contains("a total_sequence_length of 2 for 3 new tokens"), "{message}");
+    assert!(message.contains("total_sequence_length is 2, less than the 3 new tokens"), "{message}");
     let none = Decoder { rows: 0, ..Decoder::default() };
     let message = none.case(&none.given(1)).run().unwrap_err();
     assert!(message.contains("there are no new tokens"), "{message}");
@@ -398,7 +398,7 @@ fn what_is_not_supported_is_declined_with_a_reason() {
     assert!(reason(case().attribute("k_quant_type", Attribute::Text("PER_TENSOR".into()))).contains("quantised cache"));
     let mut mixed = case();
     mixed.inputs[3] = Some(tensor(DType::F16, &[2, 2, 12, 16], &[0.0; 768]));
-    assert!(reason(mixed).contains("input 3 of type f16 beside queries of f32"));
+    assert!(reason(mixed).contains("input 3 has type f16, but the queries are f32"));
     let mut no_angles = case();
     (no_angles.inputs[7], no_angles.inputs[8]) = (None, None);
     assert!(reason(no_angles).contains("do_rotary without cos_cache"));

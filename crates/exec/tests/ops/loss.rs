@@ -89,5 +89,7 @@ fn labels_and_weights_of_another_size_are_refused() {
     let labels = |shape: &[usize], values: &[f64]| tensor(DType::I64, shape, values);
     assert!(case(vec![input(), labels(&[3], &[0.0; 3])]).contains("labels of shape [3]"));
     let weights = tensor(DType::F32, &[2], &[1.0; 2]);
-    assert!(case(vec![input(), labels(&[2], &[0.0; 2]), weights]).contains("weights of shape [2] for 3 classes"));
+    assert!(
+        case(vec![input(), labels(&[2], &[0.0; 2]), weights]).contains("weights of shape [2] do not match 3 classes")
+    );
 }

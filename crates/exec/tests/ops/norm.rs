@@ -105,7 +105,7 @@ fn other_stash_types_and_mixed_types_are_declined() {
     let stash = Case::new("LayerNormalization", 17, vec![x(), scale(DType::F32)], &[DType::F32]);
     assert_eq!(stash.attribute("stash_type", Attribute::Int(16)).run().unwrap_err(), "stash_type 16");
     let mixed = Case::new("RMSNormalization", 23, vec![x(), scale(DType::F16)], &[DType::F16]);
-    assert_eq!(mixed.run().unwrap_err(), "inputs of types f32 and f16");
+    assert_eq!(mixed.run().unwrap_err(), "inputs have different types f32 and f16");
 }
 
 /// A case of ONNX Runtime's own domain.

@@ -244,7 +244,7 @@ fn groups_in_order_are_taken_and_others_declined() {
     assert_close(&numbers(&case.run().unwrap()[0]), &wanted, 1e-5);
     case.inputs[4] = Some(groups(|k| (k % 2) as i64));
     let reason = case.run().unwrap_err();
-    assert!(reason.contains("g_idx takes input channels out of order (act-order)"), "{reason}");
+    assert!(reason.contains("g_idx reorders the input channels (act-order)"), "{reason}");
 }
 
 #[test]
@@ -267,9 +267,9 @@ fn what_does_not_fit_is_said() {
     assert!(with("block_size", 24).contains("blocks of 24"));
     assert!(with("K", 0).contains("its K is 0"));
     assert!(with("weight_prepacked", 1).contains("packed for another device"));
-    assert!(with("K", 96).contains("A of shape [3, 64] should have 96 columns"));
+    assert!(with("K", 96).contains("A has shape [3, 64], expected 96 columns"));
     let short = refused(|case| case.inputs[2] = Some(tensor(DType::F32, &[3], &[1.0; 3])));
-    assert!(short.contains("input 2 of shape [3] should be [24, 2]"), "{short}");
+    assert!(short.contains("input 2 has shape [3], expected [24, 2]"), "{short}");
 }
 
 proptest! {

@@ -89,7 +89,7 @@ fn parameters_that_do_not_fit_are_an_error() {
     let x = tensor(DType::I8, &[2, 6, 5], &[0.0; 60]);
     let scale = tensor(DType::F32, &[4], &[1.0; 4]);
     let error = Case::new("DequantizeLinear", 13, vec![x, scale], &[DType::F32]).run().unwrap_err();
-    assert!(error.contains("a scale of shape [4] does not fit [2, 6, 5] along axis 1"), "{error}");
+    assert!(error.contains("a scale of shape [4] does not match [2, 6, 5] along axis 1"), "{error}");
 }
 
 proptest! {

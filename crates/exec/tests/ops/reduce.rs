@@ -158,7 +158,7 @@ fn a_large_sum_stays_exact_enough() {
 fn roots_and_logarithms_of_integers_are_declined() {
     for op_type in ["ReduceL2", "ReduceLogSum", "ReduceLogSumExp"] {
         let error = case(op_type, 18, tensor(DType::I32, &[2], &[1.0, 2.0]), &[0]).run().unwrap_err();
-        assert_eq!(error, "input 0 of type i32");
+        assert_eq!(error, "input 0 has unsupported type i32");
     }
     assert!(case("ReduceSum", 13, tensor(DType::F32, &[2], &[1.0, 2.0]), &[1]).run().is_err());
     assert!(case("ReduceSum", 13, tensor(DType::Bool, &[2], &[1.0, 0.0]), &[0]).run().is_err());

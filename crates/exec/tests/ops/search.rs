@@ -101,7 +101,7 @@ fn top_k_takes_k_from_the_attribute_of_older_opsets_and_refuses_too_large_ones()
     assert_eq!((numbers(&found[0]), numbers(&found[1])), (vec![3.0, 2.0], vec![1.0, 2.0]));
     let mut case = Case::new("TopK", 11, vec![input, Tensor::from_i64s(&[4])], &[DType::F32, DType::I64]);
     case.constants.push(1);
-    assert!(case.run().unwrap_err().contains("k is 4, and axis 0 has 3 elements"));
+    assert!(case.run().unwrap_err().contains("k is 4, but axis 0 has 3 elements"));
 }
 
 #[test]

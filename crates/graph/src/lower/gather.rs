@@ -6,9 +6,9 @@ use crate::{
     shape,
 };
 
-/// A selection along an axis in more pieces than this is read by index instead of being copied piece by piece.
+/// A selection along an axis with more pieces than this becomes a gather instead of a copy per piece.
 const MAX_PIECES: usize = 8;
-/// The planner looks at no more known indices than this.
+/// The planner handles at most this many known indices itself.
 const MAX_INDICES: usize = 1 << 16;
 
 impl Val {
@@ -22,10 +22,10 @@ impl Val {
 }
 
 impl Lower<'_> {
-    /// Slices of data along an axis; the indices' axes take the axis's place.
+    /// Slices of data along an axis; the indices' axes replace that axis.
     ///
     /// # Errors
-    /// An index is known and out of range, or the output is too large.
+    /// A known index is out of range, or the output is too large.
     pub fn gather(&mut self, data: &Val, indices: &Val, axis: usize) -> Result<Val, LowerError> {
         let extent = data.shape()[axis];
         let mut to: Shape = data.shape()[..axis].into();
@@ -33,9 +33,11 @@ impl Lower<'_> {
         to.extend_from_slice(&data.shape()[axis + 1..]);
         let elems = shape::elems(&to).unwrap_or(usize::MAX);
         if extent == 0 && elems > 0 {
-            return Err(self.invalid(format!("axis {axis} of {:?} has nothing to gather", data.shape())));
+            return Err(
+                self.invalid(format!("axis {axis} of {:?} is empty, so there is nothing to gather", data.shape()))
+            );
         }
-        // Beyond the bound a list costs the planner more than it tells it.
+        // Above the bound, examining the list costs the planner more than it gains.
         if let Some(list) = (indices.elems() <= MAX_INDICES).then(|| indices.to_tensor()).flatten() {
             let list = list
                 .to_i64s()
@@ -55,7 +57,7 @@ impl Lower<'_> {
         self.reshape(&taken, &to)
     }
 
-    /// The elements at known places along an axis, each below the extent: a view, a copy of some, or a gather.
+    /// The elements at known positions along an axis, each below the extent: a view, a few copies, or a gather.
     ///
     /// # Errors
     /// The output is too large.
@@ -89,7 +91,7 @@ impl Lower<'_> {
     /// Elements by index along an axis; the result has the indices' shape.
     ///
     /// # Errors
-    /// Ranks or extents do not fit, or an index is known and out of range.
+    /// Ranks or extents do not match, or a known index is out of range.
     pub fn gather_elements(&mut self, data: &Val, indices: &Val, axis: usize) -> Result<Val, LowerError> {
         self.check_elements(data, indices, axis)?;
         let to: Shape = indices.shape().into();
@@ -101,10 +103,10 @@ impl Lower<'_> {
         self.apply(Prim::GatherElements(Axis(axis)), &[data, indices], data.dtype(), &to)
     }
 
-    /// Slices by index tuples, which lie along the indices' last axis; `batch` leading axes are in common.
+    /// Slices by index tuples along the indices' last axis; data and indices share `batch` leading axes.
     ///
     /// # Errors
-    /// Ranks or extents do not fit, or an index is known and out of range.
+    /// Ranks or extents do not match, or a known index is out of range.
     pub fn gather_nd(&mut self, data: &Val, indices: &Val, batch: usize) -> Result<Val, LowerError> {
         let Some((&depth, outer)) = indices.shape().split_last() else {
             return Err(self.invalid("the indices have no axes"));
@@ -112,7 +114,7 @@ impl Lower<'_> {
         let fits = batch < indices.rank() && batch + depth <= data.rank() && data.shape()[..batch] == outer[..batch];
         if !fits {
             return Err(self.invalid(format!(
-                "indices of shape {:?} with {batch} batch axes do not fit data of shape {:?}",
+                "indices of shape {:?} with {batch} batch axes do not match data of shape {:?}",
                 indices.shape(),
                 data.shape()
             )));
@@ -123,7 +125,9 @@ impl Lower<'_> {
             return self.known_from(data.dtype(), &to, |_| None);
         }
         if data.elems() == 0 {
-            return Err(self.invalid(format!("data of shape {:?} has nothing to gather", data.shape())));
+            return Err(
+                self.invalid(format!("data of shape {:?} is empty, so there is nothing to gather", data.shape()))
+            );
         }
         if indices.is_known() && data.is_known() && shape::elems(&to).is_some_and(|elems| elems <= self.known_limit()) {
             let tuples = self.tuples(data, indices, batch)?;
@@ -138,7 +142,7 @@ impl Lower<'_> {
         self.apply(Prim::GatherNd(BatchDims(batch)), &[data, indices], data.dtype(), &to)
     }
 
-    /// A known tensor whose elements are given by a function of their index; `None` from it is an error.
+    /// A known tensor whose elements are computed from their index; it is an error if the function returns `None`.
     pub(crate) fn known_from(
         &self,
         dtype: DType,
@@ -147,10 +151,10 @@ impl Lower<'_> {
     ) -> Result<Val, LowerError> {
         let scalars: Option<Vec<Scalar>> = Indices::new(to).map(|index| element(&index)).collect();
         let tensor = scalars.and_then(|scalars| Tensor::from_scalars(dtype, to, scalars));
-        tensor.map(Val::known).ok_or_else(|| self.invalid("a value that the planner needs is not known"))
+        tensor.map(Val::known).ok_or_else(|| self.invalid("the planner needs a value that is not known"))
     }
 
-    /// An index that may count from the end, as one below the extent.
+    /// An index below the extent; negative ones count from the end.
     pub(crate) fn index(&self, index: i64, extent: usize) -> Result<usize, LowerError> {
         shape::axis(index, extent)
             .ok_or_else(|| self.invalid(format!("index {index} is out of range for an axis of {extent} elements")))
@@ -165,13 +169,13 @@ impl Lower<'_> {
             return Ok(());
         }
         Err(self.invalid(format!(
-            "indices of shape {:?} do not fit data of shape {:?} along axis {axis}",
+            "indices of shape {:?} do not match data of shape {:?} along axis {axis}",
             indices.shape(),
             data.shape()
         )))
     }
 
-    /// Where known indices along an axis point in data, in row-major order of the indices.
+    /// The positions in data that known indices along an axis point to, in row-major order of the indices.
     pub(crate) fn places_along(&self, data: &Val, indices: &Val, axis: usize) -> Result<Vec<Shape>, LowerError> {
         let mut places = Vec::with_capacity(indices.elems());
         for mut place in Indices::new(indices.shape()) {
@@ -182,7 +186,7 @@ impl Lower<'_> {
         Ok(places)
     }
 
-    /// The first coordinates that known index tuples, with their batch axes in front, point to in data.
+    /// The leading coordinates in data that known index tuples point to, including the batch axes.
     pub(crate) fn tuples(&self, data: &Val, indices: &Val, batch: usize) -> Result<Vec<Shape>, LowerError> {
         let Some((&depth, outer)) = indices.shape().split_last() else { return Ok(Vec::new()) };
         let mut tuples = Vec::new();
@@ -202,12 +206,12 @@ impl Lower<'_> {
 
 /// A shape as `[outer, count, inner]` around an axis.
 fn around(shape: &[usize], axis: usize, count: usize) -> [usize; 3] {
-    // A product that overflows belongs to a tensor that is refused when it gets its buffer.
+    // If the product overflows, the tensor is rejected later, when it gets its buffer.
     let product = |extents: &[usize]| shape::elems(extents).unwrap_or(usize::MAX);
     [product(&shape[..axis]), count, product(&shape[axis + 1..])]
 }
 
-/// Evenly spaced places.
+/// Evenly spaced positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     start: usize,
@@ -215,7 +219,8 @@ struct Run {
     count: usize,
 }
 
-/// Cuts places into as long evenly spaced runs as a greedy search finds, none with a step beyond `max_step` either way.
+/// Splits positions into evenly spaced runs, as long as a greedy search finds, with steps of at most `max_step` in
+/// either direction.
 fn pieces(places: &[usize], max_step: isize) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for &place in places {

@@ -1,4 +1,4 @@
-//! What the planner computes itself: the same primitives on small known values.
+//! What the planner computes itself: the same primitives applied to small known values.
 use crate::{
     DType, Scalar, Tensor,
     expr::Expr,

@@ -8,10 +8,10 @@ use crate::{
 };
 
 impl Lower<'_> {
-    /// Applies an expression to values that are broadcast together; the result is stored as `dtype`.
+    /// Applies an expression to values broadcast together; the result is stored as `dtype`.
     ///
     /// # Errors
-    /// The shapes do not fit together.
+    /// The shapes can't be broadcast together.
     pub fn map(
         &mut self,
         inputs: &[&Val],
@@ -20,16 +20,17 @@ impl Lower<'_> {
     ) -> Result<Val, LowerError> {
         let mut to = Shape::new();
         for value in inputs {
-            to = shape::broadcast(&to, value.shape())
-                .ok_or_else(|| self.invalid(format!("shapes {to:?} and {:?} do not fit together", value.shape())))?;
+            to = shape::broadcast(&to, value.shape()).ok_or_else(|| {
+                self.invalid(format!("shapes {to:?} and {:?} can't be broadcast together", value.shape()))
+            })?;
         }
         self.map_to(inputs, dtype, &to, build)
     }
 
-    /// As [`map`](Self::map), with an output of a given shape that the inputs are broadcast to.
+    /// Like [`map`](Self::map), but broadcasts the inputs to a given output shape.
     ///
     /// # Errors
-    /// The shapes do not fit.
+    /// The shapes can't be broadcast.
     pub fn map_to(
         &mut self,
         inputs: &[&Val],
@@ -40,10 +41,10 @@ impl Lower<'_> {
         self.map_within(self.known_limit(), inputs, dtype, to, build)
     }
 
-    /// As [`map_to`](Self::map_to), with another limit on the elements that are computed here.
+    /// Like [`map_to`](Self::map_to), but with a given limit on the elements computed by the planner.
     ///
     /// # Errors
-    /// As for [`map_to`](Self::map_to).
+    /// The same as for [`map_to`](Self::map_to).
     pub fn map_within(
         &mut self,
         known_limit: usize,
@@ -57,7 +58,7 @@ impl Lower<'_> {
         let mut arguments: Vec<Ref> = Vec::with_capacity(inputs.len());
         for value in inputs {
             let expanded = self.expand(value, to)?;
-            // One known number is part of the expression, not of the memory it reads.
+            // A single known number becomes a constant of the expression instead of an operand in memory.
             arguments.push(match value.to_number() {
                 Some(number) => expr.constant(number, value.dtype()),
                 None => {
@@ -67,7 +68,7 @@ impl Lower<'_> {
             });
         }
         let result = build(&mut expr, &arguments);
-        // The last operation's type is what is stored.
+        // The result is stored in the last operation's type.
         let result = if expr.dtype(result) == dtype.compute() { result } else { expr.cast(result, dtype) };
         expr.finish(result);
         let known = shape::elems(to).is_some_and(|elems| elems <= known_limit) && read.iter().all(Val::is_known);
@@ -78,7 +79,7 @@ impl Lower<'_> {
         self.apply(Prim::Map(Map { expr }), &inputs, dtype, to)
     }
 
-    /// One operand.
+    /// Applies an operation to one operand.
     ///
     /// # Errors
     /// The output is too large.
@@ -87,19 +88,19 @@ impl Lower<'_> {
         self.map(&[a], dtype, |expr, arguments| expr.unary(op, arguments[0]))
     }
 
-    /// Two operands of one type.
+    /// Applies an operation to two operands of one type.
     ///
     /// # Errors
-    /// Types or shapes do not fit.
+    /// The types differ, or the shapes can't be broadcast together.
     pub fn binary(&mut self, op: Binary, a: &Val, b: &Val) -> Result<Val, LowerError> {
         if a.dtype() != b.dtype() {
-            return Err(self.invalid(format!("operands are {} and {}", a.dtype(), b.dtype())));
+            return Err(self.invalid(format!("operands have different types {} and {}", a.dtype(), b.dtype())));
         }
         let dtype = if op.is_comparison() { DType::Bool } else { a.dtype() };
         self.map(&[a, b], dtype, |expr, arguments| expr.binary(op, arguments[0], arguments[1]))
     }
 
-    /// The value in another type, by ONNX's rules.
+    /// The value converted to another type, by ONNX's rules.
     ///
     /// # Errors
     /// The output is too large.
@@ -119,7 +120,7 @@ impl Lower<'_> {
         self.map_to(&[value], value.dtype(), &to, |_, arguments| arguments[0])
     }
 
-    /// Copies a value into a part of another one, which lies in a buffer.
+    /// Copies a value into a part of another one in a buffer.
     ///
     /// # Errors
     /// The shapes differ.
@@ -134,7 +135,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// A tensor of one value.
+    /// A tensor filled with one value.
     ///
     /// # Errors
     /// It is too large.

@@ -7,22 +7,22 @@ use crate::{
 };
 
 impl Lower<'_> {
-    /// A matrix product by NumPy's rules: vectors are rows on the left and columns on the right, leading axes are
+    /// A matrix product by NumPy's rules: a vector is a row on the left and a column on the right, and leading axes are
     /// broadcast.
     ///
     /// # Errors
-    /// Types or shapes do not fit.
+    /// Types or shapes do not match.
     pub fn matmul(&mut self, a: &Val, b: &Val) -> Result<Val, LowerError> {
         self.matmul_scaled(a, b, 1.0)
     }
 
-    /// As [`matmul`](Self::matmul), times a factor. Products of integers are never scaled.
+    /// Like [`matmul`](Self::matmul), times a factor. Integer products are never scaled.
     ///
     /// # Errors
-    /// Types or shapes do not fit.
+    /// Types or shapes do not match.
     pub fn matmul_scaled(&mut self, a: &Val, b: &Val, alpha: f32) -> Result<Val, LowerError> {
         if a.dtype() != b.dtype() {
-            return Err(self.invalid(format!("operands are {} and {}", a.dtype(), b.dtype())));
+            return Err(self.invalid(format!("operands have different types {} and {}", a.dtype(), b.dtype())));
         }
         let left = if a.rank() == 1 { a.unsqueezed(0) } else { a.clone() };
         let right = if b.rank() == 1 { b.unsqueezed(1) } else { b.clone() };
@@ -53,10 +53,11 @@ impl Lower<'_> {
     /// Emits the product of `[…, m, k]` and `[…, k, n]` whose leading axes are broadcast to `batch`; the result is dense.
     fn matmul_batched(&mut self, a: &Val, b: &Val, batch: &[usize], alpha: f32) -> Result<Val, LowerError> {
         let (m, k, n) = (a.shape()[a.rank() - 2], a.shape()[a.rank() - 1], b.shape()[b.rank() - 1]);
-        let count = shape::elems(batch).ok_or_else(|| self.invalid(format!("{batch:?} products are too many")))?;
+        let count =
+            shape::elems(batch).ok_or_else(|| self.invalid(format!("a batch of {batch:?} products is too large")))?;
         let prim = Prim::MatMul(MatMul { alpha });
         let leading = |value: &Val| shape::elems(&value.shape()[..value.rank() - 2]).unwrap_or(usize::MAX);
-        // One matrix on the right: all rows on the left are rows of one product.
+        // One matrix on the right: all rows on the left go into one product.
         if leading(b) == 1 && leading(a) == count {
             let rows = count.checked_mul(m).and_then(|rows| a.reshaped_in_place(&[1, rows, k]));
             if let Some(tall) = rows {

@@ -1,8 +1,9 @@
 //! Lowering: concrete shapes in, steps out.
 //!
-//! An operator is a function from [`Val`]s to [`Val`]s. A `Val` is a view of something: of a buffer that a step will fill,
-//! or of a tensor whose value is known already. The methods of [`Lower`] work on both alike: on known values they compute
-//! at once, on buffers they emit a step. So shape arithmetic never reaches the device, and nobody has to treat it apart.
+//! An operator is a function from [`Val`]s to [`Val`]s. A `Val` is a view of a buffer that a step will fill, or of a
+//! tensor whose value is already known. The methods of [`Lower`] work on both alike: on known values they compute the
+//! result at once, on buffers they emit a step. So shape arithmetic never reaches the device, and needs no special
+//! treatment.
 mod gather;
 mod known;
 mod map;
@@ -24,13 +25,13 @@ pub use pad::{Outside, SliceSpec};
 pub(crate) use reduce::{axis_back, axis_last, needs_floats};
 pub use val::{Storage, Val};
 
-/// Values up to this many elements are computed by the planner if all their inputs are known.
+/// The planner computes values of up to this many elements itself if all their inputs are known.
 const KNOWN_ELEMS: usize = 4096;
 
-/// The same for values that shapes depend on: nobody else can compute them.
+/// The same limit for values that shapes depend on: only the planner can compute them.
 pub(crate) const NEEDED_ELEMS: usize = 1 << 24;
 
-/// What a buffer is, before it has a place.
+/// A buffer, before it is placed.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     /// The element type.
@@ -52,17 +53,17 @@ pub enum Origin {
     Step,
 }
 
-/// The state of a lowering.
+/// The state while lowering.
 pub struct Lower<'g> {
     graph: &'g Graph,
     node: NodeId,
-    /// The planner must know what this node produces.
+    /// Whether the planner must know the current node's outputs.
     needed: bool,
     buffers: Vec<Buffer>,
     steps: Vec<Step>,
 }
 
-/// What a lowering gives.
+/// The result of lowering.
 pub struct Lowered {
     /// All buffers.
     pub buffers: Vec<Buffer>,
@@ -72,19 +73,19 @@ pub struct Lowered {
     pub outputs: Vec<Val>,
 }
 
-/// An input of the partition in one run.
+/// An input of the partition for one run.
 #[derive(Clone, Debug)]
 pub struct InputSpec {
     /// The extents.
     pub shape: Shape,
-    /// The value, where an operator needs it to know shapes.
+    /// The value, if an operator needs it to plan shapes.
     pub known: Option<Tensor>,
 }
 
 /// Lowers a graph for concrete inputs.
 ///
 /// # Errors
-/// An operator's rules are broken by the shapes at hand.
+/// The given shapes break an operator's rules.
 pub fn lower(graph: &Graph, inputs: &[InputSpec]) -> Result<Lowered, LowerError> {
     let needed = graph.needed_values();
     let mut cx = Lower { graph, node: NodeId(0), needed: false, buffers: Vec::new(), steps: Vec::new() };
@@ -107,18 +108,18 @@ pub fn lower(graph: &Graph, inputs: &[InputSpec]) -> Result<Lowered, LowerError>
         let mut arguments = Vec::with_capacity(node.inputs.len());
         for input in &node.inputs {
             let value =
-                input.map(|id| values[id.0 as usize].clone().ok_or_else(|| cx.invalid("an input is never made")));
+                input.map(|id| values[id.0 as usize].clone().ok_or_else(|| cx.invalid("an input is never produced")));
             arguments.push(value.transpose()?);
         }
         if let Some(rank) = arguments.iter().flatten().map(Val::rank).max().filter(|&rank| rank > MAX_RANK) {
-            return Err(cx.invalid(format!("rank {rank} is above {MAX_RANK}")));
+            return Err(cx.invalid(format!("rank {rank} exceeds the maximum of {MAX_RANK}")));
         }
         let results = node.op.lower(&mut cx, &arguments)?;
         for (output, result) in node.outputs.iter().zip(results) {
             if let Some(id) = output {
                 let wanted = graph.value(*id).dtype;
                 if result.dtype() != wanted {
-                    return Err(cx.invalid(format!("makes {} where the model says {wanted}", result.dtype())));
+                    return Err(cx.invalid(format!("produces {}, but the model declares {wanted}", result.dtype())));
                 }
                 values[id.0 as usize] = Some(result);
             }
@@ -127,44 +128,44 @@ pub fn lower(graph: &Graph, inputs: &[InputSpec]) -> Result<Lowered, LowerError>
     let outputs = graph
         .outputs()
         .iter()
-        .map(|id| values[id.0 as usize].clone().ok_or_else(|| cx.invalid("an output is never made")))
+        .map(|id| values[id.0 as usize].clone().ok_or_else(|| cx.invalid("an output is never produced")))
         .collect::<Result<_, _>>()?;
     Ok(Lowered { buffers: cx.buffers, steps: cx.steps, outputs })
 }
 
 impl Lower<'_> {
-    /// Values up to this many elements are computed here if all their inputs are known.
+    /// The planner computes values of up to this many elements itself if all their inputs are known.
     pub fn known_limit(&self) -> usize {
         if self.needed { NEEDED_ELEMS } else { KNOWN_ELEMS }
     }
 
-    /// True if shapes depend on what this node produces.
+    /// True if shapes depend on the current node's outputs.
     pub fn is_needed(&self) -> bool {
         self.needed
     }
 
-    /// An error of this node.
+    /// An error at the current node.
     pub fn invalid(&self, reason: impl Into<String>) -> LowerError {
         LowerError::Invalid { node: self.label(), reason: reason.into() }
     }
 
-    /// The bytes of a tensor that this node reads or writes.
+    /// The bytes of a tensor that the current node reads or writes.
     ///
     /// # Errors
-    /// They are more than any memory has.
+    /// They exceed any memory.
     pub fn bytes(&self, dtype: DType, shape: &[usize]) -> Result<usize, LowerError> {
         shape::bytes(shape, dtype).ok_or_else(|| LowerError::Overflow { node: self.label(), shape: shape.to_vec() })
     }
 
-    /// This node, as its operator and name.
+    /// The current node: its operator and name.
     fn label(&self) -> String {
         self.graph.nodes().get(self.node.0 as usize).map_or_else(String::new, |node| node.label())
     }
 
-    /// An input that must be there.
+    /// A required input.
     ///
     /// # Errors
-    /// It is left out.
+    /// It is missing.
     pub fn required<'v>(&self, inputs: &'v [Option<Val>], index: usize) -> Result<&'v Val, LowerError> {
         inputs.get(index).and_then(Option::as_ref).ok_or_else(|| self.invalid(format!("input {index} is missing")))
     }
@@ -172,24 +173,24 @@ impl Lower<'_> {
     /// The value of an input that the planner must know.
     ///
     /// # Errors
-    /// It is left out, or only the device will know it.
+    /// It is missing, or known only at run time.
     pub fn known(&self, inputs: &[Option<Val>], index: usize) -> Result<Tensor, LowerError> {
         let value = self.required(inputs, index)?;
         if value.is_known() && value.elems() > NEEDED_ELEMS {
             let elems = value.elems();
             return Err(self.invalid(format!(
-                "input {index} has {elems} elements, and at most {NEEDED_ELEMS} decide about shapes"
+                "input {index} has {elems} elements, but inputs that shapes depend on may have at most {NEEDED_ELEMS}"
             )));
         }
-        value
-            .to_tensor()
-            .ok_or_else(|| self.invalid(format!("the value of input {index} is not known when shapes are planned")))
+        value.to_tensor().ok_or_else(|| {
+            self.invalid(format!("shapes depend on input {index}, but its value is not known at planning time"))
+        })
     }
 
-    /// As [`known`](Self::known), as whole numbers; `None` if the input is left out.
+    /// Like [`known`](Self::known), but as integers; `None` if the input is missing.
     ///
     /// # Errors
-    /// Only the device will know it.
+    /// It is known only at run time.
     pub fn known_i64s(&self, inputs: &[Option<Val>], index: usize) -> Result<Option<Vec<i64>>, LowerError> {
         match inputs.get(index).and_then(Option::as_ref) {
             None => Ok(None),
@@ -197,7 +198,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A fresh buffer that a step will fill, as a dense value.
+    /// A new buffer that a step will fill, as a dense value.
     ///
     /// # Errors
     /// It is too large.
@@ -217,7 +218,7 @@ impl Lower<'_> {
         let buffer = match value.storage() {
             Storage::Buffer(buffer) => *buffer,
             Storage::Known(tensor) => {
-                // The same weight used twice is one buffer.
+                // A weight that is used twice gets one buffer.
                 let same = |buffer: &Buffer| matches!(&buffer.origin, Origin::Constant(known) if known.is_same(tensor));
                 let at = self.buffers.iter().position(same).unwrap_or_else(|| {
                     let elems = tensor.elems();
@@ -241,7 +242,7 @@ impl Lower<'_> {
         self.steps.push(Step { node: self.node.0, prim, inputs, outputs });
     }
 
-    /// Emits a primitive with one fresh dense output and gives that.
+    /// Emits a primitive with one new dense output, and returns that.
     ///
     /// # Errors
     /// The output is too large.

@@ -1,4 +1,4 @@
-//! Movement: views where they will do, copies where they will not.
+//! Data movement: views where possible, copies otherwise.
 use smallvec::SmallVec;
 
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Val {
-    /// Axes in another order.
+    /// Permutes the axes.
     pub fn permuted(&self, order: &[usize]) -> Self {
         let shape = order.iter().map(|&axis| self.shape()[axis]).collect();
         let strides = order.iter().map(|&axis| self.strides()[axis]).collect();
@@ -24,7 +24,7 @@ impl Val {
         self.permuted(&order)
     }
 
-    /// Repeats along axes of extent 1, and adds leading axes; `None` if the shapes do not fit.
+    /// Broadcasts axes of extent 1, and adds leading axes; `None` if the shapes are incompatible.
     pub fn expanded(&self, to: &[usize]) -> Option<Self> {
         let missing = to.len().checked_sub(self.rank())?;
         shape::elems(to)?;
@@ -40,7 +40,7 @@ impl Val {
         Some(self.with(to.into(), strides, self.offset()))
     }
 
-    /// `count` elements along an axis, from `start` in steps of `step`; the caller keeps within the extent.
+    /// `count` elements along an axis, from `start` in steps of `step`; the caller stays within the extent.
     pub fn sliced(&self, axis: usize, start: usize, step: isize, count: usize) -> Self {
         let (mut shape, mut strides): (Shape, Strides) = (self.shape().into(), self.strides().into());
         let offset = if count == 0 { self.offset() } else { self.offset() + start as isize * strides[axis] };
@@ -49,7 +49,7 @@ impl Val {
         self.with(shape, strides, offset)
     }
 
-    /// The same with another extent along an axis; the caller keeps within the storage.
+    /// The same view with another extent along an axis; the caller stays within the storage.
     pub(crate) fn widened(&self, axis: usize, extent: usize) -> Self {
         let mut shape: Shape = self.shape().into();
         shape[axis] = extent;
@@ -64,7 +64,7 @@ impl Val {
         self.with(shape, strides, self.offset())
     }
 
-    /// An axis of extent 1 taken away.
+    /// Removes an axis of extent 1.
     pub fn squeezed(&self, axis: usize) -> Self {
         let (mut shape, mut strides): (Shape, Strides) = (self.shape().into(), self.strides().into());
         shape.remove(axis);
@@ -72,12 +72,12 @@ impl Val {
         self.with(shape, strides, self.offset())
     }
 
-    /// The same elements under another shape without moving any; `None` if that takes a copy.
+    /// The same elements with another shape, without moving any; `None` if that needs a copy.
     pub(crate) fn reshaped_in_place(&self, to: &[usize]) -> Option<Self> {
         if self.elems() == 0 || self.is_dense() {
             return Some(self.with(to.into(), dense_strides(to), self.offset()));
         }
-        // Match runs of axes that hold equally many elements; within a run the old axes must be dense among themselves.
+        // Match runs of axes that hold the same number of elements; within a run the old axes must be contiguous.
         let old: Vec<(usize, isize)> = self
             .shape()
             .iter()
@@ -122,13 +122,13 @@ impl Val {
 }
 
 impl Lower<'_> {
-    /// The same elements under another shape.
+    /// The same elements with another shape.
     ///
     /// # Errors
     /// The numbers of elements differ.
     pub fn reshape(&mut self, value: &Val, to: &[usize]) -> Result<Val, LowerError> {
         if shape::elems(to) != Some(value.elems()) {
-            return Err(self.invalid(format!("shape {:?} can't become {to:?}", value.shape())));
+            return Err(self.invalid(format!("shape {:?} can't be reshaped to {to:?}", value.shape())));
         }
         if let Some(view) = value.reshaped_in_place(to) {
             return Ok(view);
@@ -137,7 +137,7 @@ impl Lower<'_> {
         Ok(dense.with(to.into(), dense_strides(to), dense.offset()))
     }
 
-    /// The value with its elements one after the other: itself, or a copy.
+    /// The value with contiguous elements: itself, or a copy.
     ///
     /// # Errors
     /// The copy is too large.
@@ -145,10 +145,10 @@ impl Lower<'_> {
         if value.is_dense() { Ok(value.clone()) } else { self.copy(value) }
     }
 
-    /// Repeats by broadcasting.
+    /// Broadcasts to a shape.
     ///
     /// # Errors
-    /// The shapes do not fit, or the result is too large for any memory.
+    /// The shapes are incompatible, or the result exceeds any memory.
     pub fn expand(&mut self, value: &Val, to: &[usize]) -> Result<Val, LowerError> {
         self.bytes(value.dtype(), to)?;
         value
@@ -156,10 +156,10 @@ impl Lower<'_> {
             .ok_or_else(|| self.invalid(format!("shape {:?} can't be broadcast to {to:?}", value.shape())))
     }
 
-    /// Values one behind the other along an axis. All have the same type and, but for that axis, the same extents.
+    /// Concatenates values along an axis. All have the same type and, except for that axis, the same extents.
     ///
     /// # Errors
-    /// They do not fit together.
+    /// They do not match.
     pub fn concat(&mut self, values: &[&Val], axis: usize) -> Result<Val, LowerError> {
         let first = *values.first().ok_or_else(|| self.invalid("there is nothing to concatenate"))?;
         let mut to: Shape = first.shape().into();
@@ -168,14 +168,14 @@ impl Lower<'_> {
             let fits = value.rank() == to.len() && (0..to.len()).all(|at| at == axis || value.shape()[at] == to[at]);
             if !fits || value.dtype() != first.dtype() {
                 return Err(self.invalid(format!(
-                    "{}{:?} and {}{:?} can't be put together along axis {axis}",
+                    "{}{:?} and {}{:?} can't be concatenated along axis {axis}",
                     first.dtype(),
                     first.shape(),
                     value.dtype(),
                     value.shape()
                 )));
             }
-            // An extent that saturates belongs to a tensor that is refused when it gets its buffer.
+            // If the extent saturates, the tensor is rejected later, when it gets its buffer.
             to[axis] = to[axis].saturating_add(value.shape()[axis]);
         }
         if let [only] = values {
@@ -200,7 +200,7 @@ impl Lower<'_> {
         let strides = dense_strides(to);
         let mut start = 0;
         for value in values {
-            let Some(tensor) = value.to_tensor() else { return Err(self.invalid("a known value is not known")) };
+            let Some(tensor) = value.to_tensor() else { return Err(self.invalid("a known value has no tensor")) };
             for (index, scalar) in super::val::Indices::new(value.shape()).zip(tensor.scalars()) {
                 let place = index.iter().zip(&strides).map(|(&i, &stride)| i * stride as usize).sum::<usize>();
                 scalars[place + start * strides[axis] as usize] = scalar;
@@ -208,8 +208,8 @@ impl Lower<'_> {
             start += value.shape()[axis];
         }
         let dtype = values.first().map_or(crate::DType::I64, |value| value.dtype());
-        let tensor =
-            Tensor::from_scalars(dtype, to, scalars).ok_or_else(|| self.invalid("a known value has another size"))?;
+        let tensor = Tensor::from_scalars(dtype, to, scalars)
+            .ok_or_else(|| self.invalid("a known value does not match its shape"))?;
         Ok(Val::known(tensor))
     }
 }
@@ -259,7 +259,7 @@ mod tests {
             let mut axes: Vec<usize> = (0..extents.len()).collect();
             axes.rotate_left(order.index(extents.len()));
             let value = value.permuted(&axes);
-            // Merge two neighbours, or split off a one.
+            // Merge two neighbours, or split off an axis of extent 1.
             let mut to: Vec<usize> = value.shape().to_vec();
             if cut + 1 < to.len() { let next = to.remove(cut + 1); to[cut] *= next } else { to.push(1) }
             if let Some(view) = value.reshaped_in_place(&to) {

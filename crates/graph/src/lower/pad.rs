@@ -5,35 +5,35 @@ use crate::{
     shape,
 };
 
-/// The planner lists no more places along an axis than this.
+/// The planner lists at most this many positions along an axis.
 const MAX_PLACES: usize = 1 << 28;
 
-/// Part of an axis, as Python's `start:end:step`: counted from the end where negative, clamped to the axis.
+/// Part of an axis, as Python's `start:end:step`: negative values count from the end, then are clamped to the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SliceSpec {
     /// The first element.
     pub start: i64,
-    /// One behind the last element.
+    /// One past the last element.
     pub end: i64,
-    /// From one element to the next; negative runs backwards, and never 0.
+    /// The distance from one element to the next; negative runs backwards, and never 0.
     pub step: i64,
 }
 
-/// What lies outside a tensor that is padded by its own elements.
+/// What a tensor is padded with, if with its own elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outside {
-    /// The element at the border, which is the nearest.
+    /// The nearest element, at the border.
     Edge,
-    /// A mirror image around the element at the border.
+    /// The tensor mirrored at the element at the border.
     Reflect,
-    /// The tensor once more.
+    /// The tensor, repeated.
     Wrap,
 }
 
 impl SliceSpec {
     /// First element, step and count for an axis.
     pub fn resolve(self, extent: usize) -> (usize, isize, usize) {
-        // Wide enough for any sum of two 64-bit numbers, which models use as "to the end".
+        // Wide enough for any sum of two 64-bit numbers: models use huge values for "to the end".
         let (extent, step) = (extent as i128, i128::from(self.step));
         let from_end = |at: i64| if at < 0 { i128::from(at) + extent } else { i128::from(at) };
         let (low, high) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
@@ -44,7 +44,7 @@ impl SliceSpec {
         if count == 0 {
             return (0, 1, 0);
         }
-        // One element has no neighbour, so a step beyond the axis need not fit its type.
+        // A single element has no neighbour, so a step beyond the axis need not fit its type.
         let step = if count == 1 { 1 } else { step as isize };
         (start as usize, step, count as usize)
     }
@@ -63,7 +63,7 @@ impl Lower<'_> {
         Ok(value.sliced(axis, start, step, count))
     }
 
-    /// A value with `before` and `after` elements of `fill`, one element of the same type, around each axis.
+    /// A value padded with `before` and `after` elements around each axis; `fill` is one element of the same type.
     ///
     /// # Errors
     /// The types differ, or the output is too large.
@@ -76,7 +76,7 @@ impl Lower<'_> {
     ) -> Result<Val, LowerError> {
         if fill.elems() != 1 || fill.dtype() != value.dtype() {
             return Err(self.invalid(format!(
-                "{}{:?} can't fill the border of {}",
+                "{}{:?} can't pad a tensor of {}",
                 fill.dtype(),
                 fill.shape(),
                 value.dtype()
@@ -126,7 +126,7 @@ impl Lower<'_> {
         self.concat(&parts.iter().collect::<Vec<_>>(), axis)
     }
 
-    /// A value padded by its own elements.
+    /// A value padded with its own elements.
     ///
     /// # Errors
     /// An axis to be padded is empty, or the output is too large.
@@ -145,7 +145,7 @@ impl Lower<'_> {
                 continue;
             }
             if extent == 0 {
-                return Err(self.invalid(format!("axis {axis} is empty and can't pad itself")));
+                return Err(self.invalid(format!("axis {axis} is empty, so it can't be padded with its own elements")));
             }
             whole = if outside == Outside::Edge {
                 let mut parts = Vec::with_capacity(3);
@@ -159,7 +159,7 @@ impl Lower<'_> {
                 let places: Vec<usize> = (0..to[axis]).map(|at| outside.place(at as i128 - first, extent)).collect();
                 self.take(&whole, axis, &places)?
             } else {
-                return Err(self.invalid(format!("axis {axis} padded to {} elements is too large", to[axis])));
+                return Err(self.invalid(format!("axis {axis} would be too large with {} elements", to[axis])));
             };
         }
         Ok(whole)
@@ -169,14 +169,15 @@ impl Lower<'_> {
         let extents = shape.iter().zip(before).zip(after);
         let to: Option<Shape> =
             extents.map(|((&extent, &before), &after)| extent.checked_add(before)?.checked_add(after)).collect();
-        // The bound keeps lists of places, and steps on the way, within the address space.
-        to.filter(|to| shape::elems(to).is_some_and(|elems| isize::try_from(elems).is_ok()))
-            .ok_or_else(|| self.invalid(format!("shape {shape:?} padded by {before:?} and {after:?} is too large")))
+        // The bound keeps lists of positions, and intermediate steps, within the address space.
+        to.filter(|to| shape::elems(to).is_some_and(|elems| isize::try_from(elems).is_ok())).ok_or_else(|| {
+            self.invalid(format!("shape {shape:?} would be too large with padding {before:?} and {after:?}"))
+        })
     }
 }
 
 impl Outside {
-    /// The element that stands at a position, which may lie outside `0..extent`.
+    /// The element to use at a position, which may be outside `0..extent`.
     fn place(self, at: i128, extent: usize) -> usize {
         let extent = extent as i128;
         let place = match self {
@@ -209,7 +210,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition: walk from the start until the end is passed, keeping what lies on the axis.
+        /// Against the definition: walk from the start until past the end, keeping positions on the axis.
         #[test]
         fn slices_follow_python(start in -12i64..12, end in -12i64..12, step in -4i64..5, extent in 0usize..8) {
             prop_assume!(step != 0);

@@ -1,4 +1,4 @@
-//! Work along axes: reductions, searches for an index, softmax.
+//! Work along axes: reductions, arg-max and arg-min, softmax.
 use smallvec::SmallVec;
 
 use crate::{
@@ -13,11 +13,11 @@ use crate::{
 type Axes = SmallVec<[usize; 6]>;
 
 impl Lower<'_> {
-    /// Puts the elements along some axes together. Without axes only what the kind does to each element is left; the
-    /// result of no elements at all is what ONNX says it is.
+    /// Reduces some axes. Without axes, each element still gets what the kind does to single elements. For an empty
+    /// reduction the result is the one ONNX defines.
     ///
     /// # Errors
-    /// The result is too large, or roots and logarithms of integers are asked for.
+    /// The result is too large, or the kind needs floats (roots, logarithms) but the elements are integers.
     pub fn reduce(&mut self, value: &Val, axes: &[usize], keepdims: bool, kind: ReduceKind) -> Result<Val, LowerError> {
         if !value.dtype().is_float() && needs_floats(kind) {
             return Err(self.invalid(format!("{kind:?} of {} is not defined", value.dtype())));
@@ -45,7 +45,7 @@ impl Lower<'_> {
         Ok(result)
     }
 
-    /// Reduces the last axes, which hold `count` elements.
+    /// Reduces the last axes, which have `count` elements.
     fn reduce_last(
         &mut self,
         value: &Val,
@@ -61,10 +61,10 @@ impl Lower<'_> {
             let elements: Vec<Scalar> = tensor.scalars().collect();
             let rows = elements.chunks(count).map(|row| fold(kind, dtype, row));
             let known = Tensor::from_scalars(dtype, outer, rows);
-            return known.map(Val::known).ok_or_else(|| self.invalid("a known value has another size"));
+            return known.map(Val::known).ok_or_else(|| self.invalid("a known value does not match its shape"));
         }
         match kind {
-            // Devices reduce numbers; booleans are the numbers 0 and 1.
+            // Devices reduce numbers only; booleans become the numbers 0 and 1.
             _ if dtype == DType::Bool => {
                 let bytes = self.cast(value, DType::U8)?;
                 let result = self.reduce_last(&bytes, axes, count, outer, kind)?;
@@ -79,7 +79,7 @@ impl Lower<'_> {
         }
     }
 
-    /// What a kind makes of a single element.
+    /// What a kind computes from a single element.
     fn of_one(&mut self, value: &Val, kind: ReduceKind) -> Result<Val, LowerError> {
         match kind {
             ReduceKind::Sum
@@ -128,25 +128,25 @@ impl Lower<'_> {
     }
 }
 
-/// The value with one axis moved behind all others.
+/// The value with one axis moved to the end.
 pub(crate) fn axis_last(value: &Val, axis: usize) -> Val {
     let order: Axes = (0..value.rank()).filter(|&at| at != axis).chain([axis]).collect();
     value.permuted(&order)
 }
 
-/// The value with its last axis moved to where `axis` says: undoes [`axis_last`].
+/// The value with its last axis moved to `axis`: undoes [`axis_last`].
 pub(crate) fn axis_back(value: &Val, axis: usize) -> Val {
     let last = value.rank() - 1;
     let order: Axes = (0..axis).chain([last]).chain(axis..last).collect();
     value.permuted(&order)
 }
 
-/// True for kinds whose result is no whole number even if all elements are.
+/// True for kinds whose result may be fractional even if all elements are integers.
 pub(crate) const fn needs_floats(kind: ReduceKind) -> bool {
     matches!(kind, ReduceKind::L2 | ReduceKind::LogSum | ReduceKind::LogSumExp)
 }
 
-/// What ONNX says a reduction of no elements is.
+/// The result that ONNX defines for an empty reduction.
 fn of_nothing(kind: ReduceKind, dtype: DType) -> Scalar {
     match kind {
         ReduceKind::Sum | ReduceKind::SumSquare | ReduceKind::L1 | ReduceKind::L2 => Scalar::zero(dtype),
@@ -159,7 +159,7 @@ fn of_nothing(kind: ReduceKind, dtype: DType) -> Scalar {
     }
 }
 
-/// The lowest or highest value of a type; infinite where the type can say so.
+/// The lowest or highest value of a type; infinite if the type has infinities.
 fn extreme(dtype: DType, lowest: bool) -> Scalar {
     let bits = dtype.bytes() * 8;
     match dtype {
@@ -177,7 +177,7 @@ fn fold(kind: ReduceKind, dtype: DType, row: &[Scalar]) -> Scalar {
 
 fn fold_floats(kind: ReduceKind, row: &[Scalar]) -> Scalar {
     let values = || row.iter().map(|value| value.as_f64());
-    // `f64::max` drops a NaN; a reduction keeps it.
+    // `f64::max` drops a NaN, but a reduction must keep it.
     let keep_nan = |a: f64, b: f64, best: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { best };
     let largest = || values().fold(f64::NEG_INFINITY, |a, b| keep_nan(a, b, a.max(b)));
     Scalar::Float(match kind {
@@ -197,7 +197,7 @@ fn fold_floats(kind: ReduceKind, row: &[Scalar]) -> Scalar {
     })
 }
 
-/// Integers wrap, so the low 64 bits are enough for either signedness. Kinds that need floats never come here.
+/// Integers wrap, so the low 64 bits are enough, signed or unsigned. Kinds that need floats do not get here.
 fn fold_integers(kind: ReduceKind, dtype: DType, row: &[Scalar]) -> Scalar {
     let bits = || row.iter().map(|value| value.as_i64());
     let best = |a: Scalar, b: Scalar, larger: bool| {

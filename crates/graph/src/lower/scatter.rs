@@ -8,10 +8,10 @@ use crate::{
 };
 
 impl Lower<'_> {
-    /// Data with updates put at indices along an axis; indices and updates have one shape.
+    /// Data with updates written at indices along an axis; indices and updates have the same shape.
     ///
     /// # Errors
-    /// Ranks or extents do not fit, or an index is known and out of range.
+    /// Ranks or extents do not match, or a known index is out of range.
     pub fn scatter_elements(
         &mut self,
         data: &Val,
@@ -34,10 +34,10 @@ impl Lower<'_> {
         self.apply(prim, &[data, indices, updates], data.dtype(), &Shape::from(data.shape()))
     }
 
-    /// Data with slices of updates put at index tuples, which lie along the indices' last axis.
+    /// Data with slices of updates written at index tuples along the indices' last axis.
     ///
     /// # Errors
-    /// Ranks or extents do not fit, or an index is known and out of range.
+    /// Ranks or extents do not match, or a known index is out of range.
     pub fn scatter_nd(
         &mut self,
         data: &Val,
@@ -47,7 +47,7 @@ impl Lower<'_> {
     ) -> Result<Val, LowerError> {
         let Some((&depth, outer)) = indices.shape().split_last().filter(|(depth, _)| **depth <= data.rank()) else {
             return Err(self.invalid(format!(
-                "indices of shape {:?} do not fit data of shape {:?}",
+                "indices of shape {:?} do not match data of shape {:?}",
                 indices.shape(),
                 data.shape()
             )));
@@ -58,7 +58,9 @@ impl Lower<'_> {
             return Ok(data.clone());
         }
         if data.elems() == 0 {
-            return Err(self.invalid(format!("data of shape {:?} has no place for an update", data.shape())));
+            return Err(
+                self.invalid(format!("data of shape {:?} is empty, so there is nothing to update", data.shape()))
+            );
         }
         if self.are_small_and_known(&[data, indices, updates]) {
             let tuples = self.tuples(data, indices, 0)?;
@@ -84,21 +86,21 @@ impl Lower<'_> {
             return Ok(());
         }
         Err(self.invalid(format!(
-            "the updates are {}{:?}, and should be {}{want:?}",
+            "the updates are {}{:?}, expected {}{want:?}",
             updates.dtype(),
             updates.shape(),
             data.dtype()
         )))
     }
 
-    /// Known data with known updates put at places, one after the other.
+    /// Known data with known updates written one after the other.
     fn put(
         &self,
         data: &Val,
         updates: impl Iterator<Item = (Shape, Scalar)>,
         kind: ScatterKind,
     ) -> Result<Val, LowerError> {
-        let not_known = || self.invalid("a value that the planner needs is not known");
+        let not_known = || self.invalid("the planner needs a value that is not known");
         let dtype = data.dtype();
         let mut scalars: Vec<Scalar> = data.to_tensor().ok_or_else(not_known)?.scalars().collect();
         let strides = dense_strides(data.shape());
@@ -111,7 +113,7 @@ impl Lower<'_> {
     }
 }
 
-/// How an update meets what is there; `None` if it replaces it.
+/// How an update combines with the existing element; `None` if it replaces it.
 fn meeting(kind: ScatterKind, dtype: DType) -> Option<Expr> {
     let op = match kind {
         ScatterKind::Replace => return None,

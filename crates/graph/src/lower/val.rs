@@ -33,7 +33,7 @@ impl From<&View> for Val {
 }
 
 impl Val {
-    /// A view. Strides and offset stay within the storage: the makers in [`crate::lower`] see to it.
+    /// A view. The constructors in [`crate::lower`] keep strides and offset within the storage.
     pub(crate) fn new(dtype: DType, shape: Shape, strides: Strides, offset: isize, storage: Storage) -> Self {
         Self { dtype, shape, strides, offset, storage }
     }
@@ -50,7 +50,7 @@ impl Val {
         }
     }
 
-    /// One known number.
+    /// A known scalar.
     pub fn scalar(dtype: DType, value: Scalar) -> Self {
         Self::known(Tensor::scalar(dtype, value))
     }
@@ -75,19 +75,19 @@ impl Val {
         self.shape.len()
     }
 
-    /// Elements between neighbours along each axis.
+    /// The distance in elements between neighbours along each axis.
     pub fn strides(&self) -> &[isize] {
         &self.strides
     }
 
-    /// Elements before the first one.
+    /// The number of elements before the first one.
     pub fn offset(&self) -> isize {
         self.offset
     }
 
     /// How many elements it shows.
     pub fn elems(&self) -> usize {
-        // Checked when the storage was made; broadcasts are checked where they are made.
+        // Checked when the storage was created; broadcasts are checked where they are done.
         shape::elems(&self.shape).unwrap_or(usize::MAX)
     }
 
@@ -101,7 +101,7 @@ impl Val {
         matches!(self.storage, Storage::Known(_))
     }
 
-    /// The known value, dense; `None` also for what is repeated so often that the planner does not write it down.
+    /// The known value, dense; `None` also if it repeats so often that the planner does not materialise it.
     pub fn to_tensor(&self) -> Option<Tensor> {
         let Storage::Known(tensor) = &self.storage else { return None };
         let whole = self.offset == 0 && self.elems() == tensor.elems() && self.strides == dense_strides(&self.shape);
@@ -118,7 +118,7 @@ impl Val {
         )
     }
 
-    /// The one number it shows, if that is known.
+    /// Its single element, if it is known.
     pub(crate) fn to_number(&self) -> Option<Scalar> {
         let Storage::Known(tensor) = &self.storage else { return None };
         let one =
@@ -132,7 +132,7 @@ impl Val {
         (self.offset + moved) as usize
     }
 
-    /// The view of a buffer that has this value's place.
+    /// This value as a view of a buffer.
     pub(crate) fn view_of(&self, buffer: BufferId) -> View {
         View {
             buffer,
@@ -143,12 +143,12 @@ impl Val {
         }
     }
 
-    /// The same storage seen differently.
+    /// The same storage with another view.
     pub(crate) fn with(&self, shape: Shape, strides: Strides, offset: isize) -> Self {
         Self { dtype: self.dtype, shape, strides, offset, storage: self.storage.clone() }
     }
 
-    /// True if its elements lie one after the other.
+    /// True if its elements are contiguous.
     pub fn is_dense(&self) -> bool {
         self.view_of(BufferId(0)).is_dense()
     }

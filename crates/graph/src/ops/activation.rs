@@ -52,7 +52,7 @@ pub(super) enum Activation {
     },
     HardSwish,
     Gelu,
-    /// The approximation by tanh.
+    /// The tanh approximation.
     TanhGelu,
     Affine {
         alpha: f32,
@@ -60,7 +60,7 @@ pub(super) enum Activation {
     },
 }
 
-/// Writes an expression in one type.
+/// Builds an expression in one type.
 struct Formula<'e> {
     expr: &'e mut Expr,
     dtype: DType,
@@ -232,7 +232,7 @@ impl Activation {
         }
     }
 
-    /// On integers: exact where the parameters allow, else in double precision and cut off, as a cast does.
+    /// For integers: exact if the parameters allow, otherwise in double precision and truncated, as a cast does.
     fn build_integer(self, expr: &mut Expr, x: Ref, dtype: DType) -> Ref {
         if self == Self::Relu {
             let zero = expr.constant(Scalar::zero(dtype), dtype);
@@ -243,7 +243,7 @@ impl Activation {
         expr.cast(result, dtype)
     }
 
-    /// Reads the activation of an operator; `None` if there is none of this name.
+    /// Reads an operator's activation; `None` if no activation has this name.
     fn read(node: &NodeInfo<'_>) -> Result<Option<Self>, Declined> {
         let parameter = |name: &str, default: f32| node.attributes.float(name, default);
         let needed = |name: &str| match node.attributes.get(name) {
@@ -276,20 +276,20 @@ impl Activation {
             (_, "Gelu") => match node.attributes.text("approximate", "none")? {
                 "none" => Self::Gelu,
                 "tanh" => Self::TanhGelu,
-                other => return Err(Declined::new(format!("attribute approximate is {other:?}"))),
+                other => return Err(Declined::new(format!("unsupported approximate {other:?}"))),
             },
             _ => return Ok(None),
         }))
     }
 
-    /// The types an operator has this activation for.
+    /// The types for which an operator has this activation.
     fn accepts(self, dtype: DType) -> bool {
         let integers = matches!(self, Self::Relu | Self::Shrink { .. }) && dtype.is_int();
         dtype.is_float() || integers
     }
 }
 
-/// An operator that is one activation, of the sum with a bias where there is one.
+/// An operator that is a single activation, applied to the sum with an optional bias.
 #[derive(Debug)]
 struct ActivationOp {
     name: &'static str,
@@ -319,7 +319,7 @@ impl Op for ActivationOp {
     }
 }
 
-/// A slope for negative elements that is a tensor.
+/// An activation with a tensor as the slope for negative elements.
 #[derive(Debug)]
 struct PRelu;
 
@@ -344,7 +344,7 @@ impl Op for PRelu {
 fn parse_prelu(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let dtype = node.accept(0, |dtype| dtype != DType::Bool)?;
     if node.input(1)?.dtype != dtype {
-        return Err(Declined::new(format!("a slope of type {}", node.input(1)?.dtype)));
+        return Err(Declined::new(format!("a slope of unsupported type {}", node.input(1)?.dtype)));
     }
     Ok(Box::new(PRelu))
 }
@@ -353,10 +353,10 @@ fn parse_activation(node: &NodeInfo<'_>, name: &'static str) -> Result<Box<dyn O
     let activation = Activation::read(node)?.ok_or_else(|| Declined::new("the operator is not supported"))?;
     let dtype = node.input(0)?.dtype;
     if !activation.accepts(dtype) {
-        return Err(Declined::new(format!("input 0 of type {dtype}")));
+        return Err(Declined::new(format!("input 0 has unsupported type {dtype}")));
     }
     if node.optional(1).is_some_and(|bias| bias.dtype != dtype) {
-        return Err(Declined::new("a bias of another type than the input"));
+        return Err(Declined::new("the bias has another type than the input"));
     }
     Ok(Box::new(ActivationOp { name, activation }))
 }
@@ -472,7 +472,7 @@ mod tests {
         check(bias("BiasGelu"), |x| exact(x + 0.5));
         check(bias("FastGelu"), |x| tanh_gelu(x + 0.5));
         let unknown = with("Gelu", &[("approximate", Attribute::Text("cubic".into()))]);
-        assert_eq!(unknown.parse().unwrap_err(), "attribute approximate is \"cubic\"");
+        assert_eq!(unknown.parse().unwrap_err(), "unsupported approximate \"cubic\"");
     }
 
     #[test]
@@ -492,7 +492,7 @@ mod tests {
         assert_eq!(relu.run().unwrap()[0].to_i64s(), [0, 0, 0, i64::MAX]);
         assert_eq!(
             Case::new("Elu", 6).input(vector(DType::I32, &[1.0])).output(DType::I32).parse().unwrap_err(),
-            "input 0 of type i32"
+            "input 0 has unsupported type i32"
         );
         let shrink = Case::new("Shrink", 9).input(vector(DType::I8, &[-3.0, 0.0, 3.0])).output(DType::I8);
         assert_eq!(shrink.with("bias", Attribute::Float(1.5)).floats(), [-1.0, 0.0, 1.0]);

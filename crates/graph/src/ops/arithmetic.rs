@@ -1,4 +1,4 @@
-//! Arithmetic that is more than one operation: any number of operands, mixed types, variants by attribute.
+//! Arithmetic that takes more than one operation: any number of operands, mixed types, variants by attribute.
 use crate::{
     DType, Declined, LowerError, Scalar, Shape, Val,
     expr::{Binary, Expr, Ref},
@@ -7,15 +7,15 @@ use crate::{
     shape,
 };
 
-/// Operands that one step reads at most.
+/// The most operands that one step reads.
 const MAX_OPERANDS: usize = 8;
 
-/// One operation from left to right over any number of operands.
+/// One operation applied from left to right over any number of operands.
 #[derive(Debug)]
 struct Variadic {
     name: &'static str,
     op: Binary,
-    /// Divides by the number of operands in the end.
+    /// Divides by the number of operands at the end.
     mean: bool,
 }
 
@@ -27,7 +27,7 @@ impl Op for Variadic {
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let operands = (0..inputs.len()).map(|index| cx.required(inputs, index)).collect::<Result<Vec<_>, _>>()?;
         let (Some(&first), count) = (operands.first(), operands.len()) else {
-            return Err(cx.invalid("there is no operand"));
+            return Err(cx.invalid("expected at least one operand"));
         };
         if count == 1 {
             return Ok(vec![first.clone()]);
@@ -42,7 +42,7 @@ impl Op for Variadic {
         while rest.len() >= MAX_OPERANDS {
             let (now, later) = rest.split_at(MAX_OPERANDS - 1);
             let step: Vec<&Val> = std::iter::once(&result).chain(now.iter().copied()).collect();
-            // What is not the end is kept in the type that is computed in.
+            // Intermediate results stay in the compute type.
             result = cx.map(&step, dtype.compute(), |expr, arguments| join(expr, arguments).0)?;
             rest = later;
         }
@@ -68,7 +68,7 @@ macro_rules! variadic {
                 let dtype = node.accept(0, $accepted)?;
                 for index in 1..node.inputs.len() {
                     if node.input(index)?.dtype != dtype {
-                        return Err(Declined::new(format!("input {index} is not {dtype} as input 0 is")));
+                        return Err(Declined::new(format!("input {index} is not {dtype} like input 0")));
                     }
                 }
                 Ok(Box::new(Variadic { name: $op_type, op: Binary::$op, mean: $mean }))
@@ -77,7 +77,7 @@ macro_rules! variadic {
     };
 }
 
-/// A power; the result has the base's type whatever the exponent's.
+/// A power; the result has the base's type, whatever the exponent's.
 #[derive(Debug)]
 struct Pow;
 
@@ -94,7 +94,7 @@ impl Op for Pow {
         let (base, exponent) = (cx.required(inputs, 0)?, cx.required(inputs, 1)?);
         if let Some(times) = small_exponent(exponent) {
             let to: Shape = shape::broadcast(base.shape(), exponent.shape()).ok_or_else(|| {
-                cx.invalid(format!("shapes {:?} and {:?} do not fit together", base.shape(), exponent.shape()))
+                cx.invalid(format!("shapes {:?} and {:?} can't be broadcast together", base.shape(), exponent.shape()))
             })?;
             let result = cx.map_to(&[base], base.dtype(), &to, |expr, arguments| {
                 (1..times).fold(arguments[0], |power, _| expr.binary(Binary::Mul, power, arguments[0]))
@@ -111,7 +111,7 @@ impl Op for Pow {
     }
 }
 
-/// A known exponent that takes fewer multiplications than a power: 1, 2 or 3.
+/// A known exponent that takes only a few multiplications: 1, 2 or 3.
 fn small_exponent(exponent: &Val) -> Option<u32> {
     let value = (exponent.elems() == 1).then(|| exponent.to_tensor()).flatten()?.get(0).as_f64();
     [1, 2, 3].into_iter().find(|&times| f64::from(times) == value)
@@ -122,7 +122,7 @@ fn pow_dtype(base: DType, exponent: DType) -> DType {
     match (base.is_float(), exponent.is_float()) {
         (true, true) if exponent == DType::F64 => DType::F64,
         (true, _) => base.compute(),
-        // Powers of integers by fractions are rounded last.
+        // Integers raised to fractional powers are rounded last.
         (false, true) => DType::F64,
         (false, false) if base == exponent => base,
         (false, false) => DType::I64,
@@ -136,19 +136,19 @@ fn parse_pow(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     Ok(Box::new(Pow))
 }
 
-/// The type of two operands, which must be one.
+/// The type of two operands, which must be the same.
 fn common_dtype(node: &NodeInfo<'_>) -> Result<DType, Declined> {
     let (a, b) = (node.input(0)?.dtype, node.input(1)?.dtype);
-    if a == b { Ok(a) } else { Err(Declined::new(format!("operands of types {a} and {b}"))) }
+    if a == b { Ok(a) } else { Err(Declined::new(format!("operands have different types {a} and {b}"))) }
 }
 
 fn parse_mod(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let dtype = common_dtype(node)?;
     let op = match (node.attributes.flag("fmod")?, dtype) {
-        (_, DType::Bool) => return Err(Declined::new("input 0 of type bool")),
+        (_, DType::Bool) => return Err(Declined::new("input 0 has unsupported type bool")),
         (true, _) => Binary::Fmod,
         (false, dtype) if dtype.is_int() => Binary::Mod,
-        (false, _) => return Err(Declined::new(format!("{dtype} takes fmod = 1"))),
+        (false, _) => return Err(Declined::new(format!("{dtype} needs fmod = 1"))),
     };
     Ok(Box::new(BinaryOp { name: "Mod", op }))
 }
@@ -156,12 +156,12 @@ fn parse_mod(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
 fn parse_bit_shift(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let dtype = common_dtype(node)?;
     if !dtype.is_int() || dtype.is_signed() {
-        return Err(Declined::new(format!("input 0 of type {dtype}")));
+        return Err(Declined::new(format!("input 0 has unsupported type {dtype}")));
     }
     let op = match node.attributes.text("direction", "")? {
         "LEFT" => Binary::Shl,
         "RIGHT" => Binary::Shr,
-        other => return Err(Declined::new(format!("attribute direction is {other:?}"))),
+        other => return Err(Declined::new(format!("unsupported direction {other:?}"))),
     };
     Ok(Box::new(BinaryOp { name: "BitShift", op }))
 }
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(case(DType::I32, 0).floats(), [2.0, -2.0, -1.0]);
         assert_eq!(case(DType::I32, 1).floats(), [-1.0, 1.0, -1.0]);
         assert_eq!(case(DType::F32, 1).floats(), [-1.0, 1.0, -1.0]);
-        assert_eq!(case(DType::F32, 0).parse().unwrap_err(), "f32 takes fmod = 1");
+        assert_eq!(case(DType::F32, 0).parse().unwrap_err(), "f32 needs fmod = 1");
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
         };
         assert_eq!(case("LEFT").floats(), [2.0, 0.0]);
         assert_eq!(case("RIGHT").floats(), [64.0, 0.0]);
-        assert_eq!(case("UP").parse().unwrap_err(), "attribute direction is \"UP\"");
+        assert_eq!(case("UP").parse().unwrap_err(), "unsupported direction \"UP\"");
     }
 
     proptest! {

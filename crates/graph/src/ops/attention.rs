@@ -1,4 +1,5 @@
-//! Scaled dot-product attention: ONNX's `Attention`, and the parts that other domains' attention is made of too.
+//! Scaled dot-product attention: ONNX's `Attention`, and the parts it shares with the attention operators of other
+//! domains.
 use crate::{
     DType, Declined, LowerError, Scalar, Shape, Val,
     expr::{Binary, Unary},
@@ -24,17 +25,17 @@ pub(super) fn join_heads(cx: &mut Lower<'_>, value: &Val) -> Result<Val, LowerEr
     cx.reshape(&moved, &to)
 }
 
-/// What is kept of the past, with the new behind it.
+/// The past, with the new rows appended.
 pub(super) fn extended(cx: &mut Lower<'_>, past: Option<&Val>, new: &Val) -> Result<Val, LowerError> {
     match past {
         None => Ok(new.clone()),
         Some(past) if past.rank() == 4 => cx.concat(&[past, new], 2),
-        Some(past) => Err(cx.invalid(format!("a past of {:?} should have four axes", past.shape()))),
+        Some(past) => Err(cx.invalid(format!("the past has shape {:?}, expected four axes", past.shape()))),
     }
 }
 
 /// Products of queries `[batch, heads, sequence, size]` and keys `[batch, key heads, total, size]`, times a scale:
-/// `[batch, heads, sequence, total]`. Several heads of queries may share one of keys.
+/// `[batch, heads, sequence, total]`. Several query heads may share a key head.
 pub(super) fn scores(cx: &mut Lower<'_>, q: &Val, k: &Val, scale: f32) -> Result<Val, LowerError> {
     let grouped = group(cx, q, k)?;
     let flat = cx.matmul_scaled(&grouped, &k.transposed(), scale)?;
@@ -52,7 +53,7 @@ pub(super) fn weighted(cx: &mut Lower<'_>, probabilities: &Val, v: &Val) -> Resu
     cx.reshape(&flat, &to)
 }
 
-/// Rows of all heads that share one head of `keys`, one below the other.
+/// Stacks the rows of all heads that share one head of `keys`.
 fn group(cx: &mut Lower<'_>, value: &Val, keys: &Val) -> Result<Val, LowerError> {
     match (value.shape(), keys.shape()) {
         (&[batch, heads, rows, width], &[other, shared, _, _])
@@ -64,16 +65,16 @@ fn group(cx: &mut Lower<'_>, value: &Val, keys: &Val) -> Result<Val, LowerError>
     }
 }
 
-/// Which keys a query may look at, besides what a mask says.
+/// Which keys a query may see, apart from any mask.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sight<'v> {
-    /// Only up to its own position, which is this many behind the first key.
+    /// Only those up to its own position, which is this many after the first key.
     pub causal: Option<usize>,
-    /// Only those before this number, per batch.
+    /// Only those before this index, per batch.
     pub lengths: Option<&'v Val>,
 }
 
-/// Scores with minus infinity where a query may not look.
+/// Scores with minus infinity for keys that a query may not see.
 pub(super) fn hidden(cx: &mut Lower<'_>, scores: &Val, sight: Sight<'_>) -> Result<Val, LowerError> {
     let dtype = scores.dtype();
     let lengths = match sight.lengths {
@@ -114,11 +115,11 @@ struct Attention {
     query_heads: usize,
     key_heads: usize,
     softcap: f32,
-    /// The stage whose scores are the fourth output, if that is wanted.
+    /// The stage whose scores are the fourth output, if that is requested.
     stage: Option<Stage>,
 }
 
-/// Stages on the way from scores to probabilities.
+/// Stages from scores to probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Product,
@@ -146,7 +147,7 @@ impl Op for Attention {
         let k = extended(cx, given(4), &k)?;
         let v = extended(cx, given(5), &v)?;
         if k.shape()[2] != v.shape()[2] {
-            return Err(cx.invalid(format!("keys {:?} and values {:?}", k.shape(), v.shape())));
+            return Err(cx.invalid(format!("keys {:?} and values {:?} do not match", k.shape(), v.shape())));
         }
         let scale = self.scale.unwrap_or_else(|| (1.0 / (q.shape()[3] as f64).sqrt()) as f32);
         let product = scores(cx, &q, &k, scale)?;
@@ -187,7 +188,8 @@ impl Attention {
     }
 }
 
-/// Scores with a mask added, or minus infinity where a boolean one is false. A mask shorter than the keys hides the rest.
+/// Scores with a mask added, or minus infinity where a boolean mask is false. A mask shorter than the keys hides the
+/// rest.
 fn masked(cx: &mut Lower<'_>, scores: &Val, mask: &Val) -> Result<Val, LowerError> {
     let dtype = scores.dtype();
     let total = scores.shape()[3];
@@ -212,7 +214,7 @@ fn masked(cx: &mut Lower<'_>, scores: &Val, mask: &Val) -> Result<Val, LowerErro
     })
 }
 
-/// Probabilities that are 0 wherever a query may not look, even if it may look nowhere.
+/// Probabilities that are 0 for every key that a query may not see, even if it may see none.
 fn nothing_from_hidden(cx: &mut Lower<'_>, scores: &Val, probabilities: &Val) -> Result<Val, LowerError> {
     let dtype = scores.dtype();
     cx.map(&[scores, probabilities], dtype, |expr, arguments| {
@@ -228,22 +230,22 @@ fn parse_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let dtype = node.accept(0, DType::is_float)?;
     for index in [1, 2, 4, 5] {
         if node.optional(index).is_some_and(|input| input.dtype != dtype) {
-            return Err(Declined::new(format!("input {index} of another type than input 0")));
+            return Err(Declined::new(format!("input {index} has another type than input 0")));
         }
     }
     if node.optional(3).is_some_and(|mask| mask.dtype != dtype && mask.dtype != DType::Bool) {
-        return Err(Declined::new("a mask of another type"));
+        return Err(Declined::new("the mask has another type than the queries"));
     }
     let causal = attributes.flag("is_causal")?;
     if causal && node.optional(6).is_some() {
-        return Err(Declined::new("is_causal with nonpad_kv_seqlen, which implementations read differently"));
+        return Err(Declined::new("is_causal with nonpad_kv_seqlen is not supported: implementations disagree"));
     }
     let stage = match attributes.int("qk_matmul_output_mode", 0)? {
         0 => Stage::Product,
         1 => Stage::Capped,
         2 => Stage::Masked,
         3 => Stage::Probabilities,
-        other => return Err(Declined::new(format!("qk_matmul_output_mode {other}"))),
+        other => return Err(Declined::new(format!("unsupported qk_matmul_output_mode {other}"))),
     };
     let heads = |name: &str| -> Result<usize, Declined> {
         usize::try_from(attributes.int(name, 0)?).map_err(|_| Declined::new(format!("{name} below 0")))
@@ -289,6 +291,6 @@ mod tests {
         let trial = (0..3).fold(trial, |trial, _| trial.input(device(&[1, 1, 2, 4])));
         let trial = (3..6).fold(trial, |trial, _| trial.input(Given::Absent));
         let found = trial.input(Given::Device(DType::I64, &[1])).shapes();
-        assert_eq!(found, Err("is_causal with nonpad_kv_seqlen, which implementations read differently".to_owned()));
+        assert_eq!(found, Err("is_causal with nonpad_kv_seqlen is not supported: implementations disagree".to_owned()));
     }
 }

@@ -6,17 +6,17 @@ use crate::{Declined, Tensor};
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attribute {
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// Whole numbers.
+    /// Integers.
     Ints(Vec<i64>),
-    /// A number.
+    /// A float.
     Float(f32),
-    /// Numbers.
+    /// Floats.
     Floats(Vec<f32>),
-    /// A text.
+    /// A string.
     Text(String),
-    /// Texts.
+    /// Strings.
     Texts(Vec<String>),
     /// A tensor.
     Tensor(Tensor),
@@ -40,19 +40,19 @@ impl Attributes {
         self.0.get(name)
     }
 
-    /// A whole number, or the default.
+    /// An integer, or the default.
     ///
     /// # Errors
-    /// It is of another type.
+    /// It has another type.
     pub fn int(&self, name: &str, default: i64) -> Result<i64, Declined> {
         match self.get(name) {
             None => Ok(default),
             Some(Attribute::Int(value)) => Ok(*value),
-            Some(other) => Err(wrong(name, "a whole number", other)),
+            Some(other) => Err(wrong(name, "an integer", other)),
         }
     }
 
-    /// A flag that is false unless it is there.
+    /// A flag that defaults to false.
     ///
     /// # Errors
     /// See [`Attributes::flag_or`].
@@ -60,7 +60,7 @@ impl Attributes {
         self.flag_or(name, false)
     }
 
-    /// A flag, or the default. Operators differ in what they make of other numbers than 0 and 1.
+    /// A flag, or the default. Runtimes disagree on values other than 0 and 1.
     ///
     /// # Errors
     /// It is neither 0 nor 1.
@@ -68,50 +68,50 @@ impl Attributes {
         match self.int(name, i64::from(default))? {
             0 => Ok(false),
             1 => Ok(true),
-            other => Err(Declined::new(format!("its {name} is {other}, and should be 0 or 1"))),
+            other => Err(Declined::new(format!("attribute {name} is {other}, expected 0 or 1"))),
         }
     }
 
-    /// A number, or the default.
+    /// A float, or the default.
     ///
     /// # Errors
-    /// It is of another type.
+    /// It has another type.
     pub fn float(&self, name: &str, default: f32) -> Result<f32, Declined> {
         match self.get(name) {
             None => Ok(default),
             Some(Attribute::Float(value)) => Ok(*value),
-            Some(other) => Err(wrong(name, "a number", other)),
+            Some(other) => Err(wrong(name, "a float", other)),
         }
     }
 
-    /// A text, or the default.
+    /// A string, or the default.
     ///
     /// # Errors
-    /// It is of another type.
+    /// It has another type.
     pub fn text<'a>(&'a self, name: &str, default: &'a str) -> Result<&'a str, Declined> {
         match self.get(name) {
             None => Ok(default),
             Some(Attribute::Text(value)) => Ok(value),
-            Some(other) => Err(wrong(name, "a text", other)),
+            Some(other) => Err(wrong(name, "a string", other)),
         }
     }
 
-    /// Whole numbers, if they are there.
+    /// Integers, if present.
     ///
     /// # Errors
-    /// They are of another type.
+    /// They have another type.
     pub fn ints(&self, name: &str) -> Result<Option<&[i64]>, Declined> {
         match self.get(name) {
             None => Ok(None),
             Some(Attribute::Ints(values)) => Ok(Some(values)),
-            Some(other) => Err(wrong(name, "whole numbers", other)),
+            Some(other) => Err(wrong(name, "integers", other)),
         }
     }
 
-    /// Numbers, if they are there.
+    /// Floats, if present.
     ///
     /// # Errors
-    /// They are of another type.
+    /// They have another type.
     pub fn floats(&self, name: &str) -> Result<Option<&[f32]>, Declined> {
         match self.get(name) {
             None => Ok(None),
@@ -120,10 +120,10 @@ impl Attributes {
         }
     }
 
-    /// Texts, if they are there.
+    /// Strings, if present.
     ///
     /// # Errors
-    /// They are of another type.
+    /// They have another type.
     pub fn texts(&self, name: &str) -> Result<Option<&[String]>, Declined> {
         match self.get(name) {
             None => Ok(None),
@@ -132,10 +132,10 @@ impl Attributes {
         }
     }
 
-    /// A tensor, if it is there.
+    /// A tensor, if present.
     ///
     /// # Errors
-    /// It is of another type.
+    /// It has another type.
     pub fn tensor(&self, name: &str) -> Result<Option<&Tensor>, Declined> {
         match self.get(name) {
             None => Ok(None),
@@ -146,5 +146,5 @@ impl Attributes {
 }
 
 fn wrong(name: &str, wanted: &str, found: &Attribute) -> Declined {
-    Declined::new(format!("attribute {name} should be {wanted}, and is {found:?}"))
+    Declined::new(format!("attribute {name} is {found:?}, expected {wanted}"))
 }

@@ -1,4 +1,4 @@
-//! One node with known inputs, for the families' tests of numbers: the planner computes its outputs.
+//! One node with known inputs, for numeric tests of the operator families: the planner computes its outputs.
 use std::sync::Arc;
 
 use crate::{
@@ -43,7 +43,7 @@ impl Case {
         self
     }
 
-    /// With an input left out.
+    /// With an omitted input.
     pub fn left_out(mut self) -> Self {
         self.inputs.push(None);
         self
@@ -55,13 +55,13 @@ impl Case {
         self
     }
 
-    /// Offers the node without the values of its inputs.
+    /// Parses the node without the values of its inputs.
     pub fn without_constants(mut self) -> Self {
         self.constant = false;
         self
     }
 
-    /// Reads the node, or says why not.
+    /// Parses the node, or says why it was declined.
     pub fn parse(&self) -> Result<Arc<dyn Op>, String> {
         let infos: Vec<_> = self.inputs.iter().map(|input| input.as_ref().map(|tensor| self.info(tensor))).collect();
         let outputs: Vec<_> = self.outputs.iter().map(|&dtype| Some(dtype)).collect();
@@ -81,7 +81,8 @@ impl Case {
         InputInfo { dtype: tensor.dtype(), rank: Some(tensor.shape().len()), constant }
     }
 
-    /// Lowers the node, or says what is wrong. The inputs are known to the planner if `known`, else only their shapes are.
+    /// Lowers the node, or says what is wrong. With `known` the planner knows the inputs' values, otherwise only their
+    /// shapes.
     pub fn lower(&self, known: bool) -> Result<lower::Lowered, String> {
         let op = self.parse()?;
         let mut graph = Graph::new();
@@ -127,7 +128,7 @@ pub(super) fn tensor(dtype: DType, shape: &[usize], values: &[f64]) -> Tensor {
     Tensor::from_scalars(dtype, shape, values.iter().map(|&value| Scalar::Float(value))).unwrap()
 }
 
-/// Fails unless both lists agree to a relative and absolute error; NaN agrees with NaN.
+/// Fails unless both lists agree within a relative and absolute error; NaN equals NaN.
 pub(super) fn assert_close(found: &[f64], wanted: &[f64], tolerance: f64) {
     assert_eq!(found.len(), wanted.len(), "{found:?} {wanted:?}");
     for (at, (a, b)) in found.iter().zip(wanted).enumerate() {

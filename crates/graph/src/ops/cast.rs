@@ -5,7 +5,7 @@ use crate::{
     ops::{Entry, Meaning, NodeInfo, Op, RowWise},
 };
 
-/// The element type with a number of ONNX's `TensorProto.DataType`, if it is one of ours.
+/// The element type for a number of ONNX's `TensorProto.DataType`, if supported.
 pub(super) const fn dtype_of_onnx(number: i64) -> Option<DType> {
     Some(match number {
         1 => DType::F32,
@@ -25,13 +25,13 @@ pub(super) const fn dtype_of_onnx(number: i64) -> Option<DType> {
     })
 }
 
-/// The type named by a node's attribute; `None` if the attribute is absent or 0, which ONNX calls undefined.
+/// The type given by a node's attribute; `None` if the attribute is absent or 0, which ONNX calls undefined.
 pub(super) fn dtype_attribute(node: &NodeInfo<'_>, name: &str) -> Result<Option<DType>, Declined> {
     match node.attributes.int(name, 0)? {
         0 => Ok(None),
         number => dtype_of_onnx(number)
             .map(Some)
-            .ok_or_else(|| Declined::new(format!("attribute {name} is ONNX element type {number}"))),
+            .ok_or_else(|| Declined::new(format!("attribute {name} is the unsupported ONNX element type {number}"))),
     }
 }
 
@@ -99,10 +99,10 @@ fn parse_cast_like(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
 fn parse_bit_cast(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let to = dtype_attribute(node, "to")?.ok_or_else(|| Declined::new("attribute to is missing"))?;
     let from = node.input(0)?.dtype;
-    // A byte other than 0 and 1 is no bool.
+    // A byte other than 0 and 1 is not a valid bool.
     let numbers = from != DType::Bool && to != DType::Bool;
     if from != to && !(numbers && from.bytes() == to.bytes()) {
-        return Err(Declined::new(format!("the bits of {from} as {to}")));
+        return Err(Declined::new(format!("BitCast from {from} to {to} is not supported")));
     }
     Ok(Box::new(BitCast { to }))
 }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_cast_to_a_type_we_lack_is_declined() {
         let case = Case::new("Cast", 19).with("to", Attribute::Int(17)).input(vector(DType::F32, &[1.0]));
-        assert_eq!(case.parse().unwrap_err(), "attribute to is ONNX element type 17");
+        assert_eq!(case.parse().unwrap_err(), "attribute to is the unsupported ONNX element type 17");
     }
 
     #[test]
@@ -162,8 +162,8 @@ mod tests {
         let lowered = case(2).output(DType::U8).lower(false).unwrap();
         assert!(lowered.steps.is_empty());
         assert_eq!(lowered.outputs[0].dtype(), DType::U8);
-        assert_eq!(case(4).output(DType::U16).parse().unwrap_err(), "the bits of i8 as u16");
-        assert_eq!(case(9).output(DType::Bool).parse().unwrap_err(), "the bits of i8 as bool");
+        assert_eq!(case(4).output(DType::U16).parse().unwrap_err(), "BitCast from i8 to u16 is not supported");
+        assert_eq!(case(9).output(DType::Bool).parse().unwrap_err(), "BitCast from i8 to bool is not supported");
         let one = Case::new("BitCast", 26).with("to", Attribute::Int(6)).input(vector(DType::F32, &[1.0]));
         assert_eq!(one.output(DType::I32).floats(), [f64::from(0x3f80_0000)]);
     }

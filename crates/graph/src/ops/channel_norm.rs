@@ -12,10 +12,13 @@ use crate::{
     shape,
 };
 
-/// A vector with one element per channel, to be broadcast to `[n, c, spatial…]`.
+/// A vector with one element per channel, shaped to broadcast to `[n, c, spatial…]`.
 fn per_channel(cx: &mut Lower<'_>, value: &Val, channels: usize, spatial: usize) -> Result<Val, LowerError> {
     if value.shape() != [channels] {
-        return Err(cx.invalid(format!("{:?} does not hold one number for each of {channels} channels", value.shape())));
+        return Err(cx.invalid(format!(
+            "shape {:?} does not have one number per channel, of {channels} channels",
+            value.shape()
+        )));
     }
     let mut to = Shape::from_elem(1, spatial + 1);
     to[0] = channels;
@@ -41,7 +44,7 @@ impl Op for BatchNormOp {
             vectors.push(per_channel(cx, vector, channels, x.rank().saturating_sub(2))?);
         }
         let [scale, bias, mean, variance] = &vectors[..] else { return Err(cx.invalid("an input is missing")) };
-        // Factor and term of each channel, which the planner computes itself where the four vectors are weights.
+        // The factor and offset of each channel; the planner computes them itself if the four vectors are weights.
         let dtype = x.dtype().compute();
         let factor = cx.map(&[scale, variance], dtype, |expr, arguments| {
             let [scale, variance] = [0, 1].map(|at| in_type(expr, arguments[at], dtype));
@@ -68,20 +71,20 @@ fn parse_batch_norm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
         node.accept(index, |dtype| dtype.is_float())?;
     }
     if node.attributes.flag("training_mode")? || (1..5).any(|index| node.wants(index)) {
-        return Err(Declined::new("training"));
+        return Err(Declined::new("training mode is not supported"));
     }
     if !node.attributes.flag_or("spatial", true)? {
-        return Err(Declined::new("statistics for each position (spatial 0, opset 8)"));
+        return Err(Declined::new("per-position statistics (spatial 0, opset 8) are not supported"));
     }
     Ok(Box::new(BatchNormOp { epsilon: node.attributes.float("epsilon", 1e-5)? }))
 }
 
-/// InstanceNormalization, or GroupNormalization where there are groups.
+/// InstanceNormalization, or GroupNormalization with groups.
 #[derive(Debug)]
 struct GroupNormOp {
     /// How many groups of channels are normalised together; `None` gives each channel its own.
     groups: Option<usize>,
-    /// Scale and bias are there for each group instead of each channel.
+    /// Scale and bias are per group instead of per channel.
     scale_by_group: bool,
     epsilon: f32,
 }
@@ -104,7 +107,7 @@ impl Op for GroupNormOp {
         };
         let groups = self.groups.unwrap_or(channels);
         if groups == 0 || channels % groups != 0 {
-            return Err(cx.invalid(format!("{channels} channels do not make {groups} groups")));
+            return Err(cx.invalid(format!("{channels} channels can't be split into {groups} groups")));
         }
         let positions = shape::elems(&full[2..]).unwrap_or(0);
         let rows = cx.reshape(x, &[batch, groups, channels / groups * positions])?;
@@ -186,14 +189,14 @@ impl Op for MeanVarianceNormOp {
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let input = cx.required(inputs, 0)?;
         let axes = shape::axes(&self.axes, input.rank())
-            .ok_or_else(|| cx.invalid(format!("axes {:?} do not fit rank {}", self.axes, input.rank())))?;
+            .ok_or_else(|| cx.invalid(format!("invalid axes {:?} for rank {}", self.axes, input.rank())))?;
         let dtype = input.dtype().compute();
         let x = cx.cast(input, dtype)?;
         let mean = cx.reduce(&x, &axes, true, ReduceKind::Mean)?;
         let centred = cx.binary(Binary::Sub, &x, &mean)?;
         let square = cx.binary(Binary::Mul, &centred, &centred)?;
         let variance = cx.reduce(&square, &axes, true, ReduceKind::Mean)?;
-        // ONNX adds its 1e-9 to the deviation, not to the variance.
+        // ONNX adds its 1e-9 to the standard deviation, not to the variance.
         let result = cx.map(&[&centred, &variance], input.dtype(), |expr, arguments| {
             let epsilon = expr.constant(Scalar::Float(1e-9), dtype);
             let deviation = expr.unary(Unary::Sqrt, arguments[1]);
@@ -206,7 +209,7 @@ impl Op for MeanVarianceNormOp {
 
 fn parse_mean_variance_norm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     if node.since_version < 9 {
-        return Err(Declined::new("the operator of this name before opset 9, which has other attributes"));
+        return Err(Declined::new("before opset 9 this operator has other attributes"));
     }
     node.accept(0, |dtype| dtype.is_float())?;
     Ok(Box::new(MeanVarianceNormOp { axes: node.attributes.ints("axes")?.unwrap_or(&[0, 2, 3]).to_vec() }))
@@ -226,11 +229,11 @@ impl Op for LpNormOp {
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let input = cx.required(inputs, 0)?;
         let axis = shape::axis(self.axis, input.rank())
-            .ok_or_else(|| cx.invalid(format!("axis {} does not fit rank {}", self.axis, input.rank())))?;
+            .ok_or_else(|| cx.invalid(format!("axis {} is out of range for rank {}", self.axis, input.rank())))?;
         let dtype = input.dtype().compute();
         let x = cx.cast(input, dtype)?;
         let norm = cx.reduce(&x, &[axis], true, self.kind)?;
-        // Where the norm is zero so is the result.
+        // Where the norm is zero, the result is zero too.
         let result = cx.map(&[&x, &norm], input.dtype(), |expr, arguments| {
             let zero = expr.constant(Scalar::zero(dtype), dtype);
             let nothing = expr.binary(Binary::Eq, arguments[1], zero);
@@ -246,7 +249,7 @@ fn parse_lp_norm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let kind = match node.attributes.int("p", 2)? {
         1 => ReduceKind::L1,
         2 => ReduceKind::L2,
-        other => return Err(Declined::new(format!("p {other}"))),
+        other => return Err(Declined::new(format!("unsupported p {other}"))),
     };
     Ok(Box::new(LpNormOp { axis: node.attributes.int("axis", -1)?, kind }))
 }
@@ -286,16 +289,16 @@ mod tests {
         };
         assert_eq!(trial(2, 18).steps().unwrap(), ["norm", "map"]);
         assert_eq!(trial(2, 21).steps().unwrap(), ["norm", "map"]);
-        assert!(trial(3, 21).steps().unwrap_err().contains("4 channels do not make 3 groups"));
+        assert!(trial(3, 21).steps().unwrap_err().contains("4 channels can't be split into 3 groups"));
         assert!(trial(0, 21).steps().unwrap_err().contains("num_groups"));
-        // Four scales for two groups belong to the later version.
-        assert!(trial(4, 18).steps().unwrap_err().contains("one number for each of 4 channels"));
+        // Four scales for two groups are only valid in the later version.
+        assert!(trial(4, 18).steps().unwrap_err().contains("one number per channel, of 4 channels"));
     }
 
     #[test]
     fn other_norms_are_declined() {
         let trial = Trial::new("LpNormalization", 1).int("p", 3).input(Given::Device(DType::F32, &[2]));
-        assert_eq!(trial.steps().unwrap_err(), "p 3");
+        assert_eq!(trial.steps().unwrap_err(), "unsupported p 3");
         let trial = Trial::new("LRN", 13).input(Given::Device(DType::F32, &[1, 2, 3]));
         assert_eq!(trial.steps().unwrap_err(), "size is missing or not positive");
     }

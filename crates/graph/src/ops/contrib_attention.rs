@@ -13,13 +13,13 @@ use crate::{
 
 const DOMAIN: &str = "com.microsoft";
 
-/// What both operators have in common.
+/// What both operators share.
 #[derive(Debug)]
 struct Common {
     heads: usize,
     scale: f32,
     causal: bool,
-    /// Added where a padding mask says no.
+    /// The number added to scores that a padding mask hides.
     filter: f32,
 }
 
@@ -27,14 +27,14 @@ impl Common {
     fn parse(node: &NodeInfo<'_>) -> Result<Self, Declined> {
         let heads = usize::try_from(node.attributes.int("num_heads", 0)?).ok().filter(|&heads| heads > 0);
         Ok(Self {
-            heads: heads.ok_or_else(|| Declined::new("num_heads below 1"))?,
+            heads: heads.ok_or_else(|| Declined::new("num_heads is below 1"))?,
             scale: node.attributes.float("scale", 0.0)?,
             causal: node.attributes.flag("unidirectional")?,
             filter: node.attributes.float("mask_filter_value", -10000.0)?,
         })
     }
 
-    /// Attention over heads `[batch, heads, sequence, size]`; the result has its heads joined.
+    /// Attention over heads `[batch, heads, sequence, size]`; the result has the heads joined.
     fn attend(
         &self,
         cx: &mut Lower<'_>,
@@ -44,7 +44,7 @@ impl Common {
         bias: Option<&Val>,
     ) -> Result<Val, LowerError> {
         if k.shape()[2] != v.shape()[2] {
-            return Err(cx.invalid(format!("keys {:?} and values {:?}", k.shape(), v.shape())));
+            return Err(cx.invalid(format!("keys {:?} and values {:?} do not match", k.shape(), v.shape())));
         }
         let mut result = scores(cx, q, k, self.alpha(q.shape()[3]))?;
         if let Some(bias) = bias {
@@ -60,8 +60,8 @@ impl Common {
         join_heads(cx, &result)
     }
 
-    /// As [`attend`](Self::attend), over a cache `past` that has room for more than it holds, which is what `held` says, and
-    /// becomes `present`.
+    /// Like [`attend`](Self::attend), but over a cache `past` with room for more rows than it holds. `held` says how
+    /// many it holds, and `present` is the updated cache.
     fn attend_cached(
         &self,
         cx: &mut Lower<'_>,
@@ -71,11 +71,17 @@ impl Common {
         (mask, bias): (Option<&Val>, Option<&Val>),
     ) -> Result<Val, LowerError> {
         let (&[batch, heads, rows, size], &[_, _, extent, width]) = (q.shape(), present[1].shape()) else {
-            return Err(cx.invalid(format!("queries {:?} and a cache {:?}", q.shape(), present[1].shape())));
+            return Err(cx.invalid(format!(
+                "queries {:?} do not match a cache of {:?}",
+                q.shape(),
+                present[1].shape()
+            )));
         };
         if held.elems() != 1 || k.shape()[2] != rows || v.shape()[2] != rows {
             let (held, k) = (held.shape(), k.shape());
-            return Err(cx.invalid(format!("queries {:?} and keys {k:?} behind {held:?} lengths", q.shape())));
+            return Err(
+                cx.invalid(format!("queries {:?} do not match keys {k:?} with lengths of shape {held:?}", q.shape()))
+            );
         }
         if rows == 0 {
             return Err(cx.invalid(NO_TOKENS));
@@ -88,7 +94,7 @@ impl Common {
             &[&lengths, k, v, past[0], past[1]],
             &present,
         );
-        // Masks and biases say how many keys there are at most.
+        // Masks and biases limit how many keys there are.
         let last = |value: &Val| value.shape().last().copied().filter(|_| value.rank() > 1);
         let seen = bias.and_then(last).or(mask.and_then(last)).unwrap_or(extent).min(extent);
         let bias = bias.map(|bias| cx.expand(bias, &[batch, heads, rows, seen])).transpose()?;
@@ -123,8 +129,9 @@ impl Common {
         if self.scale == 0.0 { (1.0 / (size as f64).sqrt()) as f32 } else { self.scale }
     }
 
-    /// Scores with the filter value added where a padding mask says no: an integer for each key, or for each query and
-    /// key; or for each batch the number of its first key of padding, then where given that of its first real one.
+    /// Scores with the filter value added where a padding mask hides a key. The mask has an integer per key, or per
+    /// query and key. Or it has, per batch, the index of the first padding key, then optionally that of the first real
+    /// key.
     fn masked(&self, cx: &mut Lower<'_>, scores: &Val, mask: &Val) -> Result<Val, LowerError> {
         let dtype = scores.dtype();
         let (batch, sequence, total) = (scores.shape()[0], scores.shape()[2], scores.shape()[3]);
@@ -137,7 +144,12 @@ impl Common {
             [b, t] if (b, t) == (batch, total) => Some(cx.reshape(mask, &[batch, 1, 1, total])?),
             [b, s, t] if (b, s, t) == (batch, sequence, total) => Some(mask.unsqueezed(1)),
             [count] if count == batch || count == 2 * batch => None,
-            ref other => return Err(cx.invalid(format!("a mask of {other:?} for scores {:?}", scores.shape()))),
+            ref other => {
+                return Err(cx.invalid(format!(
+                    "a mask of shape {other:?} does not match scores of shape {:?}",
+                    scores.shape()
+                )));
+            }
         };
         if let Some(raw) = raw {
             return cx.map(&[scores, &raw], dtype, |expr, arguments| {
@@ -165,12 +177,12 @@ impl Common {
     }
 }
 
-/// `Attention`: one product makes queries, keys and values of the input.
+/// `Attention`: one product computes queries, keys and values from the input.
 #[derive(Debug)]
 struct Attention {
     common: Common,
     widths: Option<[usize; 3]>,
-    /// The past has room for what is new.
+    /// Whether the past has room for the new rows.
     in_place: bool,
 }
 
@@ -186,11 +198,13 @@ impl Op for Attention {
             all = cx.binary(Binary::Add, &all, bias)?;
         }
         let &[batch, _, width] = all.shape() else {
-            return Err(cx.invalid(format!("the input makes {:?}, which should have three axes", all.shape())));
+            return Err(cx.invalid(format!("the projected input has shape {:?}, expected three axes", all.shape())));
         };
         let widths = self.widths.unwrap_or([width / 3; 3]);
         if widths.iter().sum::<usize>() != width {
-            return Err(cx.invalid(format!("queries, keys and values of {widths:?} out of {width}")));
+            return Err(cx.invalid(format!(
+                "queries, keys and values of widths {widths:?} can't be split from {width} columns"
+            )));
         }
         let mut start = 0;
         let mut parts = Vec::new();
@@ -204,14 +218,19 @@ impl Op for Attention {
             let size = parts[1].shape()[3];
             match *past.shape() {
                 [2, b, h, length, s] if (b, h, s) == (batch, self.common.heads, size) => past_length = length,
-                ref other => return Err(cx.invalid(format!("a past of {other:?} for keys {:?}", parts[1].shape()))),
+                ref other => {
+                    return Err(cx.invalid(format!(
+                        "a past of shape {other:?} does not match keys of shape {:?}",
+                        parts[1].shape()
+                    )));
+                }
             }
             if let Some(held) = given(6).filter(|_| self.in_place) {
                 let present = cx.fresh(past.dtype(), past.shape())?;
                 let halves = |value: &Val| [0, 1].map(|at| value.sliced(0, at, 1, 1).squeezed(0));
                 let (from, to) = (halves(past), halves(&present));
                 let caches = (from.each_ref(), to.each_ref());
-                let [q, k, v] = &parts[..] else { return Err(cx.invalid("there are not three parts")) };
+                let [q, k, v] = &parts[..] else { return Err(cx.invalid("expected three parts")) };
                 let result = self.common.attend_cached(cx, [q, k, v], caches, held, (given(3), given(5)))?;
                 return Ok(vec![result, present]);
             }
@@ -220,7 +239,7 @@ impl Op for Attention {
                 parts[at + 1] = extended(cx, Some(&past), &parts[at + 1])?;
             }
         }
-        let [q, k, v] = &parts[..] else { return Err(cx.invalid("there are not three parts")) };
+        let [q, k, v] = &parts[..] else { return Err(cx.invalid("expected three parts")) };
         let result = self.common.attend(cx, [q, k, v], past_length, given(3), given(5))?;
         if k.shape() != v.shape() {
             return Ok(vec![result]);
@@ -234,13 +253,11 @@ fn parse_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     node.accept(0, DType::is_float)?;
     node.accept(1, DType::is_float)?;
     if node.attributes.flag("do_rotary")? {
-        return Err(Declined::new("do_rotary"));
+        return Err(Declined::new("do_rotary is not supported"));
     }
     let in_place = node.attributes.flag("past_present_share_buffer")?;
     if in_place != node.optional(6).is_some() || in_place && node.optional(4).is_none() {
-        return Err(Declined::new(
-            "past_present_share_buffer, past and past_sequence_length that come one without the other",
-        ));
+        return Err(Declined::new("past_present_share_buffer, past and past_sequence_length must be given together"));
     }
     if in_place {
         cached_types(node, 6)?;
@@ -249,15 +266,15 @@ fn parse_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let widths = match node.attributes.ints("qkv_hidden_sizes")? {
         None | Some([]) => None,
         Some(&[q, k, v]) if q > 0 && k > 0 && v > 0 => Some([q as usize, k as usize, v as usize]),
-        Some(other) => return Err(Declined::new(format!("qkv_hidden_sizes {other:?}"))),
+        Some(other) => return Err(Declined::new(format!("unsupported qkv_hidden_sizes {other:?}"))),
     };
     if widths.is_some_and(|[_, k, v]| k != v) && (node.wants(1) || node.optional(4).is_some()) {
-        return Err(Declined::new("a past with values of another width than keys"));
+        return Err(Declined::new("the past's values and keys differ in width"));
     }
     Ok(Box::new(Attention { common: Common::parse(node)?, widths, in_place }))
 }
 
-/// Declines what attention over a cache that is updated in place does not take.
+/// Declines what attention over an in-place cache does not support.
 fn cached_types(node: &NodeInfo<'_>, held: usize) -> Result<(), Declined> {
     node.accept(0, |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16))?;
     node.accept(held, |dtype| matches!(dtype, DType::I32 | DType::I64))?;
@@ -267,13 +284,17 @@ fn cached_types(node: &NodeInfo<'_>, held: usize) -> Result<(), Declined> {
 /// Declines masks of rank 4, and those that are not int32.
 fn decline_mask(node: &NodeInfo<'_>, index: usize) -> Result<(), Declined> {
     match node.optional(index) {
-        Some(mask) if mask.dtype != DType::I32 => Err(Declined::new(format!("a mask of type {}", mask.dtype))),
-        Some(mask) if mask.rank.is_some_and(|rank| !(1..=3).contains(&rank)) => Err(Declined::new("a mask of rank 4")),
+        Some(mask) if mask.dtype != DType::I32 => {
+            Err(Declined::new(format!("the mask has unsupported type {}", mask.dtype)))
+        }
+        Some(mask) if mask.rank.is_some_and(|rank| !(1..=3).contains(&rank)) => {
+            Err(Declined::new("a mask of rank 4 is not supported"))
+        }
         _ => Ok(()),
     }
 }
 
-/// `MultiHeadAttention`: queries, keys and values come apart.
+/// `MultiHeadAttention`: queries, keys and values are separate inputs.
 #[derive(Debug)]
 struct MultiHeadAttention {
     common: Common,
@@ -292,14 +313,19 @@ impl Op for MultiHeadAttention {
             let value = cx.required(inputs, at)?;
             let width = value.shape().last().copied().unwrap_or(0);
             if value.rank() == 4 && at > 0 {
-                // Keys and values of another sequence, computed before: heads are apart, and the bias is in.
+                // Precomputed keys and values of another sequence: the heads are already split, and the bias is
+                // included.
                 parts.push(value.clone());
                 continue;
             }
             let mut value = value.clone();
             if let Some(bias) = given(3) {
                 if bias.rank() != 1 || bias.elems() < start + width {
-                    return Err(cx.invalid(format!("a bias of {:?} for {:?}", bias.shape(), value.shape())));
+                    return Err(cx.invalid(format!(
+                        "a bias of shape {:?} does not match {:?}",
+                        bias.shape(),
+                        value.shape()
+                    )));
                 }
                 value = cx.binary(Binary::Add, &value, &bias.sliced(0, start, 1, width))?;
             }
@@ -307,11 +333,15 @@ impl Op for MultiHeadAttention {
             parts.push(split_heads(cx, &value, self.common.heads)?);
         }
         if let (Some(past_keys), Some(past_values), Some(held)) = (given(6), given(7), given(8)) {
-            let [q, k, v] = &parts[..] else { return Err(cx.invalid("there are not three parts")) };
+            let [q, k, v] = &parts[..] else { return Err(cx.invalid("expected three parts")) };
             for (past, new) in [(past_keys, k), (past_values, v)] {
                 let fits = past.rank() == 4 && [0, 1, 3].iter().all(|&axis| past.shape()[axis] == new.shape()[axis]);
                 if !fits {
-                    return Err(cx.invalid(format!("a past of {:?} for {:?}", past.shape(), new.shape())));
+                    return Err(cx.invalid(format!(
+                        "a past of shape {:?} does not match {:?}",
+                        past.shape(),
+                        new.shape()
+                    )));
                 }
             }
             let keys = cx.fresh(past_keys.dtype(), past_keys.shape())?;
@@ -324,7 +354,7 @@ impl Op for MultiHeadAttention {
         for at in 0..2 {
             parts[at + 1] = extended(cx, given(6 + at), &parts[at + 1])?;
         }
-        let [q, k, v] = &parts[..] else { return Err(cx.invalid("there are not three parts")) };
+        let [q, k, v] = &parts[..] else { return Err(cx.invalid("expected three parts")) };
         let result = self.common.attend(cx, [q, k, v], past_length, given(4), given(5))?;
         Ok(vec![result, k.clone(), v.clone()])
     }
@@ -334,25 +364,25 @@ fn parse_multi_head_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declin
     node.accept(0, DType::is_float)?;
     for index in [1, 2] {
         if node.optional(index).is_none() {
-            return Err(Declined::new("queries, keys and values packed into one input"));
+            return Err(Declined::new("queries, keys and values packed into one input are not supported"));
         }
     }
     for (index, least) in [(0, 3), (1, 3), (2, 3)] {
         if node.input(index)?.rank.is_some_and(|rank| rank != least && (index == 0 || rank != 4)) {
-            return Err(Declined::new(format!("input {index} packed")));
+            return Err(Declined::new(format!("input {index} is packed, which is not supported")));
         }
     }
     if node.optional(9).is_some() {
-        return Err(Declined::new("cache_indirection: a cache for beams"));
+        return Err(Declined::new("cache_indirection (beam search) is not supported"));
     }
     if node.optional(8).is_some() {
         if node.optional(6).is_none() || node.optional(7).is_none() {
-            return Err(Declined::new("past_sequence_length without past_key and past_value"));
+            return Err(Declined::new("past_sequence_length needs past_key and past_value"));
         }
         cached_types(node, 8)?;
     }
     if node.wants(3) {
-        return Err(Declined::new("the output qk"));
+        return Err(Declined::new("the output qk is not supported"));
     }
     decline_mask(node, 4)?;
     Ok(Box::new(MultiHeadAttention { common: Common::parse(node)? }))

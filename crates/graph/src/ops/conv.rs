@@ -1,4 +1,4 @@
-//! Convolutions, plain, transposed and quantised.
+//! Convolutions: plain, transposed and quantised.
 use crate::{
     DType, Declined, LowerError, Prim, Shape, Val,
     lower::Lower,
@@ -9,7 +9,7 @@ use crate::{
     prim,
 };
 
-/// Spatial axes that devices convolve over.
+/// The numbers of spatial axes that devices support.
 const MAX_SPATIAL: usize = 3;
 
 /// `Conv`.
@@ -25,16 +25,16 @@ impl Conv {
             if let Some(rank) = node.input(index)?.rank
                 && !(3..=MAX_SPATIAL + 2).contains(&rank)
             {
-                return Err(Declined::new(format!("input {index} of rank {rank}")));
+                return Err(Declined::new(format!("input {index} has unsupported rank {rank}")));
             }
         }
         let groups = node.attributes.int("group", 1)?;
         let groups = usize::try_from(groups).ok().filter(|&groups| groups > 0);
-        let groups = groups.ok_or_else(|| Declined::new("group below 1"))?;
+        let groups = groups.ok_or_else(|| Declined::new("group is below 1"))?;
         Ok(Self { window: Window::parse(node.attributes)?, groups })
     }
 
-    /// Emits the convolution of x and w, which have one type; the result has it too.
+    /// Emits the convolution of x and w, which have the same type; so has the result.
     fn emit(&self, cx: &mut Lower<'_>, x: &Val, w: &Val, bias: Option<&Val>) -> Result<Val, LowerError> {
         let spatial = check(cx, x, w, self.window.kernel())?;
         let (channels, maps) = (x.shape()[1], w.shape()[0]);
@@ -72,7 +72,7 @@ fn parse_conv(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     Ok(Box::new(Conv::parse(node, 0, 1)?))
 }
 
-/// The extents of the kernel, checked against the attribute.
+/// The kernel's extents, checked against the attribute.
 fn check(cx: &Lower<'_>, x: &Val, w: &Val, kernel: Option<Shape>) -> Result<Shape, LowerError> {
     let found = w.shape().get(2..).unwrap_or_default();
     let fits = x.rank() == w.rank() && (1..=MAX_SPATIAL).contains(&found.len());
@@ -100,7 +100,7 @@ fn misfit(cx: &Lower<'_>, x: &Val, w: &Val, groups: usize) -> LowerError {
 fn check_bias(cx: &Lower<'_>, bias: Option<&Val>, maps: usize) -> Result<(), LowerError> {
     match bias {
         Some(bias) if bias.shape() != [maps] => {
-            Err(cx.invalid(format!("a bias of {:?} for {maps} channels", bias.shape())))
+            Err(cx.invalid(format!("a bias of shape {:?} does not match {maps} channels", bias.shape())))
         }
         _ => Ok(()),
     }
@@ -147,9 +147,9 @@ impl Op for ConvTranspose {
         let mut placed = self.conv.window.spread(cx, rank)?;
         let list = |name: &str, values: &Option<Vec<i64>>| match values {
             None => Ok(None),
-            // The whole shape is accepted as well as its spatial part.
+            // Both the whole shape and its spatial part are accepted.
             Some(values) if values.len() >= rank => Ok(Some(values[values.len() - rank..].to_vec())),
-            Some(values) => Err(cx.invalid(format!("{name} {values:?} for {rank} spatial axes"))),
+            Some(values) => Err(cx.invalid(format!("{name} {values:?} does not match {rank} spatial axes"))),
         };
         let extra = list("output_padding", &self.output_padding)?.unwrap_or_else(|| vec![0; rank]);
         let wanted = list("output_shape", &self.output_shape)?;
@@ -202,7 +202,7 @@ fn parse_conv_transpose(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     Ok(Box::new(ConvTranspose { conv: Conv::parse(node, 0, 1)?, output_padding, output_shape }))
 }
 
-/// `ConvInteger`: convolution of 8-bit integers less their zero points, in 32 bits.
+/// `ConvInteger`: convolution of 8-bit integers minus their zero points, in 32 bits.
 #[derive(Debug)]
 struct ConvInteger {
     conv: Conv,
@@ -229,7 +229,7 @@ fn parse_conv_integer(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     Ok(Box::new(ConvInteger { conv: Conv::parse(node, 0, 1)? }))
 }
 
-/// `QLinearConv`: as `ConvInteger`, scaled to the output's 8 bits.
+/// `QLinearConv`: like `ConvInteger`, rescaled to 8 bits.
 #[derive(Debug)]
 struct QLinearConv {
     conv: Conv,
@@ -266,7 +266,7 @@ fn parse_qlinear_conv(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     Ok(Box::new(QLinearConv { conv: Conv::parse(node, 0, 3)? }))
 }
 
-/// One number per output channel, shaped so that it lies along `axis` of a tensor of some rank; one for all has no axes.
+/// One number per output channel, shaped to lie along `axis` of a tensor of some rank; a single number gets no axes.
 fn channels(cx: &mut Lower<'_>, value: &Val, axis: usize, rank: usize) -> Result<Val, LowerError> {
     if value.elems() == 1 {
         return cx.reshape(value, &[]);
@@ -322,14 +322,14 @@ mod tests {
         assert_eq!(conv(&[6, 4, 3, 3]), message("[6, 4, 3, 3]"));
         assert_eq!(conv(&[6, 4, 0]), message("[6, 4, 0]"));
         let trial = Trial::new("Conv", 11).input(device(&[2, 4, 7])).input(device(&[6, 4, 3])).input(device(&[5]));
-        assert_eq!(trial.shapes(), Err("Conv: a bias of [5] for 6 channels".to_owned()));
+        assert_eq!(trial.shapes(), Err("Conv: a bias of shape [5] does not match 6 channels".to_owned()));
     }
 
     #[test]
     fn declines_what_devices_do_not_convolve() {
         let trial = Trial::new("Conv", 11).input(device(&[1; 6])).input(device(&[1; 6]));
-        assert_eq!(trial.shapes(), Err("input 0 of rank 6".to_owned()));
+        assert_eq!(trial.shapes(), Err("input 0 has unsupported rank 6".to_owned()));
         let trial = Trial::new("Conv", 11).int("group", 0).input(device(&[1; 3])).input(device(&[1; 3]));
-        assert_eq!(trial.shapes(), Err("group below 1".to_owned()));
+        assert_eq!(trial.shapes(), Err("group is below 1".to_owned()));
     }
 }

@@ -33,7 +33,7 @@ impl Op for CumulativeOp {
             [axis] => shape::axis(axis, value.rank()),
             _ => None,
         };
-        let axis = axis.ok_or_else(|| cx.invalid(format!("axis {list:?} does not fit rank {}", value.rank())))?;
+        let axis = axis.ok_or_else(|| cx.invalid(format!("invalid axis {list:?} for rank {}", value.rank())))?;
         let full: Shape = value.shape().into();
         let count = |extents: &[usize]| shape::elems(extents).unwrap_or(0);
         let to = [count(&full[..axis]), full[axis], count(&full[axis + 1..])];

@@ -1,4 +1,4 @@
-//! `Einsum`: any equation becomes diagonals, sums, and one product per further operand.
+//! `Einsum`: any equation becomes diagonals, sums, and one product per additional operand.
 use std::collections::BTreeMap;
 
 use crate::{
@@ -10,16 +10,16 @@ use crate::{
     shape::Strides,
 };
 
-/// What names an axis.
+/// A label of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Label {
     /// A letter of the equation.
     Letter(u8),
-    /// An axis that an ellipsis stands for, counted from its end.
+    /// An axis covered by an ellipsis, counted from its end.
     Hidden(usize),
 }
 
-/// The letters of one operand or of the output; the ellipsis, where there is one, stands before letter `ellipsis`.
+/// The letters of one operand or of the output; an ellipsis, if present, comes before letter `ellipsis`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Term {
     letters: Vec<u8>,
@@ -28,7 +28,7 @@ struct Term {
 
 impl Term {
     fn parse(text: &str) -> Result<Self, Declined> {
-        let wrong = || Declined::new(format!("equation term {text:?}"));
+        let wrong = || Declined::new(format!("invalid equation term {text:?}"));
         let (front, back) = match text.split_once("...") {
             Some((front, back)) => (front, Some(back)),
             None => (text, None),
@@ -41,7 +41,7 @@ impl Term {
         }
     }
 
-    /// Its labels, with the ellipsis standing for `hidden` axes.
+    /// Its labels, with the ellipsis covering `hidden` axes.
     fn labels(&self, hidden: usize) -> Vec<Label> {
         let at = self.ellipsis.unwrap_or(0);
         let hidden = if self.ellipsis.is_some() { hidden } else { 0 };
@@ -71,7 +71,7 @@ fn parse_einsum(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     };
     let inputs = left.split(',').map(Term::parse).collect::<Result<Vec<_>, _>>()?;
     if inputs.len() != node.inputs.len() {
-        return Err(Declined::new(format!("equation {equation:?} for {} inputs", node.inputs.len())));
+        return Err(Declined::new(format!("equation {equation:?} does not match {} inputs", node.inputs.len())));
     }
     let mut counts: BTreeMap<u8, usize> = BTreeMap::new();
     for &letter in inputs.iter().flat_map(|term| &term.letters) {
@@ -79,7 +79,7 @@ fn parse_einsum(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     }
     let output = match right {
         Some(right) => Term::parse(right)?,
-        // Without an arrow: what is named once, in alphabetical order, behind what ellipses stand for.
+        // Without an arrow: the ellipsis axes, then the letters that occur once, in alphabetical order.
         None => Term {
             letters: counts.iter().filter(|&(_, &count)| count == 1).map(|(&letter, _)| letter).collect(),
             ellipsis: inputs.iter().any(|term| term.ellipsis.is_some()).then_some(0),
@@ -88,12 +88,12 @@ fn parse_einsum(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let known = output.letters.iter().all(|letter| counts.contains_key(letter));
     let twice = (1..output.letters.len()).any(|at| output.letters[..at].contains(&output.letters[at]));
     if !known || twice {
-        return Err(Declined::new(format!("equation {equation:?}")));
+        return Err(Declined::new(format!("invalid equation {equation:?}")));
     }
     Ok(Box::new(Einsum { inputs, output }))
 }
 
-/// A value whose axes have names, each once.
+/// A value whose axes have unique labels.
 #[derive(Clone)]
 struct Named {
     value: Val,
@@ -114,7 +114,7 @@ impl Op for Einsum {
             let axes = value.rank().checked_sub(term.letters.len());
             let axes = axes.filter(|&axes| axes == 0 || term.ellipsis.is_some());
             let axes =
-                axes.ok_or_else(|| cx.invalid(format!("input {at} {:?} does not fit {term:?}", value.shape())))?;
+                axes.ok_or_else(|| cx.invalid(format!("input {at} {:?} does not match {term:?}", value.shape())))?;
             hidden = hidden.max(axes);
             let named = diagonal(cx, value, term.labels(axes))?;
             for (&label, &extent) in named.labels.iter().zip(named.value.shape()) {
@@ -122,14 +122,14 @@ impl Op for Einsum {
                 if *known == 1 {
                     *known = extent;
                 } else if extent != 1 && extent != *known {
-                    return Err(cx.invalid(format!("{label:?} is {known} and {extent}")));
+                    return Err(cx.invalid(format!("label {label:?} has extents {known} and {extent}")));
                 }
             }
             operands.push(named);
         }
         let output = self.output.labels(hidden);
         if self.output.ellipsis.is_none() && hidden > 0 {
-            return Err(cx.invalid("the output has no ellipsis for the axes that the inputs have"));
+            return Err(cx.invalid("the inputs have an ellipsis, but the output does not"));
         }
         for operand in &mut operands {
             operand.drop_repeated(&extents);
@@ -149,7 +149,7 @@ impl Op for Einsum {
     }
 }
 
-/// The value with labels that come twice read along the diagonal.
+/// The value with repeated labels reduced to their diagonal.
 fn diagonal(cx: &Lower<'_>, value: &Val, mut labels: Vec<Label>) -> Result<Named, LowerError> {
     let (mut extents, mut strides): (Shape, Strides) = (value.shape().into(), value.strides().into());
     let mut at = 0;
@@ -162,7 +162,7 @@ fn diagonal(cx: &Lower<'_>, value: &Val, mut labels: Vec<Label>) -> Result<Named
             (1, extent) => (extent, strides[at]),
             (extent, 1) => (extent, strides[first]),
             (a, b) if a == b => (a, strides[first] + strides[at]),
-            (a, b) => return Err(cx.invalid(format!("a diagonal of axes of {a} and {b} elements"))),
+            (a, b) => return Err(cx.invalid(format!("axes of {a} and {b} elements have no diagonal"))),
         };
         labels.remove(at);
         extents.remove(at);
@@ -172,7 +172,7 @@ fn diagonal(cx: &Lower<'_>, value: &Val, mut labels: Vec<Label>) -> Result<Named
 }
 
 impl Named {
-    /// Takes axes of extent 1 away whose label is longer elsewhere: they are broadcast by not being there.
+    /// Removes axes of extent 1 whose label is longer elsewhere: a missing axis is broadcast.
     fn drop_repeated(&mut self, extents: &BTreeMap<Label, usize>) {
         for axis in (0..self.labels.len()).rev() {
             if self.value.shape()[axis] == 1 && extents.get(&self.labels[axis]).is_some_and(|&extent| extent != 1) {
@@ -182,7 +182,7 @@ impl Named {
         }
     }
 
-    /// Summed over all labels but those wanted.
+    /// Sums over all labels except those wanted.
     fn summed(self, cx: &mut Lower<'_>, wanted: impl Fn(&Label) -> bool) -> Result<Self, LowerError> {
         let gone: Vec<usize> = (0..self.labels.len()).filter(|&axis| !wanted(&self.labels[axis])).collect();
         if gone.is_empty() {
@@ -192,7 +192,7 @@ impl Named {
         Ok(Self { value, labels: self.labels.into_iter().filter(wanted).collect() })
     }
 
-    /// With its axes in the order of `labels`; an axis it does not have is of extent 1.
+    /// With its axes in the order of `labels`; missing axes get extent 1.
     fn ordered(&self, labels: &[Label]) -> Self {
         let (mut extents, mut strides) = (Shape::new(), Strides::new());
         for label in labels {
@@ -203,14 +203,14 @@ impl Named {
         Self { value: self.value.with(extents, strides, self.value.offset()), labels: labels.to_vec() }
     }
 
-    /// How many elements some of its labels span.
+    /// How many elements some of its labels cover.
     fn span(&self, labels: &[Label]) -> usize {
         let extent = |label| self.labels.iter().position(|known| known == label).map_or(1, |at| self.value.shape()[at]);
         labels.iter().map(extent).product()
     }
 }
 
-/// The product of two operands, summed over the labels that nobody else wants.
+/// The product of two operands, summed over the labels that nothing else needs.
 fn product(cx: &mut Lower<'_>, a: Named, b: Named, wanted: impl Fn(&Label) -> bool) -> Result<Named, LowerError> {
     let (a_labels, b_labels) = (a.labels.clone(), b.labels.clone());
     let a = a.summed(cx, |label| wanted(label) || b_labels.contains(label))?;
@@ -280,10 +280,10 @@ mod tests {
 
     #[test]
     fn equations_that_make_no_sense_are_declined_or_refused() {
-        assert_eq!(einsum("ij->ik", &[&[2, 3]]).shapes(), Err("equation \"ij->ik\"".to_owned()));
-        assert_eq!(einsum("ij->ii", &[&[2, 3]]).shapes(), Err("equation \"ij->ii\"".to_owned()));
-        assert_eq!(einsum("i-j", &[&[2]]).shapes(), Err("equation term \"i-j\"".to_owned()));
-        assert_eq!(einsum("ij,jk", &[&[2, 3]]).shapes(), Err("equation \"ij,jk\" for 1 inputs".to_owned()));
+        assert_eq!(einsum("ij->ik", &[&[2, 3]]).shapes(), Err("invalid equation \"ij->ik\"".to_owned()));
+        assert_eq!(einsum("ij->ii", &[&[2, 3]]).shapes(), Err("invalid equation \"ij->ii\"".to_owned()));
+        assert_eq!(einsum("i-j", &[&[2]]).shapes(), Err("invalid equation term \"i-j\"".to_owned()));
+        assert_eq!(einsum("ij,jk", &[&[2, 3]]).shapes(), Err("equation \"ij,jk\" does not match 1 inputs".to_owned()));
         assert!(einsum("ij,jk", &[&[2, 3], &[4, 5]]).shapes().is_err());
         assert!(einsum("ij", &[&[2, 3, 4]]).shapes().is_err());
         assert!(einsum("ii", &[&[2, 3]]).shapes().is_err());

@@ -84,13 +84,13 @@ macro_rules! binary {
     };
 }
 
-/// Declines the broadcasting of opset 6 and older, which had attributes of its own, and types that are not accepted.
+/// Declines the broadcasting of opset 6 and older, which had its own attributes, and unsupported types.
 fn binary_types(node: &NodeInfo<'_>, accepted: fn(DType) -> bool) -> Result<(), Declined> {
     if node.attributes.get("axis").is_some() || node.attributes.get("broadcast").is_some() {
-        return Err(Declined::new("broadcasting by attributes (opset 6)"));
+        return Err(Declined::new("broadcasting by attributes (opset 6) is not supported"));
     }
     let (a, b) = (node.accept(0, accepted)?, node.accept(1, accepted)?);
-    if a == b { Ok(()) } else { Err(Declined::new(format!("operands of types {a} and {b}"))) }
+    if a == b { Ok(()) } else { Err(Declined::new(format!("operands have different types {a} and {b}"))) }
 }
 
 const fn float(dtype: DType) -> bool {

@@ -1,4 +1,4 @@
-//! One node in place of several: what the patterns of [`pass`](crate::pass) leave behind.
+//! One node that replaces several: the result of the patterns in [`pass`](crate::pass).
 use std::fmt;
 
 use crate::{
@@ -14,28 +14,29 @@ use crate::{
     shape,
 };
 
-/// A whole with the parts it was recognised from. The whole is lowered where shapes allow it, else the parts are.
+/// A fused operator with the nodes it was recognised from. It is lowered as a whole if the shapes allow it, else part
+/// by part.
 pub(crate) struct Fused {
     whole: Whole,
-    /// The nodes as they were written; its inputs are this operator's, its one output is the result.
+    /// The original nodes; the graph's inputs are this operator's, its one output is the result.
     parts: Graph,
 }
 
-/// What several nodes amount to.
+/// What the nodes compute together.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Whole {
     /// `0.5 · x · (1 + erf(x / √2))`, of x.
     Gelu,
-    /// The same approximated by tanh.
+    /// The tanh approximation of the same.
     TanhGelu,
     /// `x · sigmoid(alpha · x)`, of x.
     Swish { alpha: f32 },
-    /// `(x - mean) / √(variance + epsilon) · scale + bias` over some axes, of x, scale and bias where they are there.
+    /// `(x - mean) / √(variance + epsilon) · scale + bias` over some axes, of x and the optional scale and bias.
     LayerNorm { axes: Vec<i64>, epsilon: f32, scale: bool, bias: bool },
-    /// `x / √(mean of squares + epsilon) · scale`, of x and scale where it is there.
+    /// `x / √(mean of squares + epsilon) · scale`, of x and the optional scale.
     RmsNorm { axes: Vec<i64>, epsilon: f32, scale: bool },
-    /// `softmax(q · k · scale + mask) · v` with the softmax along an axis, of q, transposed k, v, and mask where there is
-    /// one.
+    /// `softmax(q · k · scale + mask) · v` with the softmax along an axis, of q, transposed k, v, and the optional
+    /// mask.
     Attention { scale: f32, axis: i64, mask: bool },
 }
 
@@ -44,7 +45,8 @@ impl Fused {
         Self { whole, parts }
     }
 
-    /// A number in the parts may have axes of extent 1; it then spreads an operand that has fewer axes.
+    /// The highest rank of a constant in the parts. Constants may have axes of extent 1, which broadcast an operand
+    /// with fewer axes.
     fn number_rank(&self) -> usize {
         let constants = self.parts.values().iter().filter_map(|value| value.constant.as_ref());
         constants.map(|tensor| tensor.shape().len()).max().unwrap_or(0)
@@ -67,7 +69,7 @@ impl Fused {
             }
         }
         let made = self.parts.outputs().iter().map(|id| values[id.0 as usize].clone());
-        made.collect::<Option<Vec<Val>>>().ok_or_else(|| cx.invalid("a part is never made"))
+        made.collect::<Option<Vec<Val>>>().ok_or_else(|| cx.invalid("a part's value is never produced"))
     }
 }
 
@@ -114,7 +116,7 @@ impl Op for Fused {
 }
 
 impl Whole {
-    /// The result; `None` if the shapes at hand are others than the whole stands for.
+    /// The result; `None` if the whole does not apply to the given shapes.
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Option<Val>, LowerError> {
         let x = cx.required(inputs, 0)?;
         let activation = match *self {
@@ -135,7 +137,7 @@ impl Whole {
     }
 }
 
-/// The last axes normalised, if those are meant and scale and bias spread no further than x.
+/// Normalises the last axes, if `axes` are those and scale and bias broadcast to no more than x.
 fn normalised(
     cx: &mut Lower<'_>,
     layer: Layer,
@@ -157,7 +159,7 @@ fn normalised(
     layer.lower(cx, x, axes.len(), scale, bias).map(Some)
 }
 
-/// Attention of `[batch, heads, …]`, if that is what the shapes are.
+/// Attention of `[batch, heads, …]`, if the shapes match.
 fn attended(
     cx: &mut Lower<'_>,
     inputs: &[Option<Val>],
@@ -174,7 +176,7 @@ fn attended(
     let alike = [k_batch, v_batch, k_heads, v_heads, k_size, v_total] == [batch, batch, heads, heads, size, total];
     let to = [batch, heads, rows, total];
     let fits = |mask: &Val| shape::broadcast(&to, mask.shape()).as_deref() == Some(&to);
-    // Products over nothing are zeros, which the parts see to.
+    // Empty products are zeros; the parts handle them.
     let empty = to.contains(&0) || size == 0;
     if !alike || empty || shape::axis(axis, 4) != Some(3) || !mask.is_none_or(fits) {
         return Ok(None);

@@ -78,7 +78,7 @@ impl ReverseSequence {
         match axes {
             (0, 1) => Ok(Box::new(Self { batch_axis: 0, time_axis: 1 })),
             (1, 0) => Ok(Box::new(Self { batch_axis: 1, time_axis: 0 })),
-            (batch, time) => Err(Declined::new(format!("batch_axis {batch} with time_axis {time}"))),
+            (batch, time) => Err(Declined::new(format!("batch_axis {batch} with time_axis {time} is not supported"))),
         }
     }
 }
@@ -92,12 +92,12 @@ impl Op for ReverseSequence {
         let (data, lengths) = (cx.required(inputs, 0)?, cx.required(inputs, 1)?);
         if data.rank() < 2 || lengths.shape() != &data.shape()[self.batch_axis..=self.batch_axis] {
             return Err(cx.invalid(format!(
-                "lengths of shape {:?} do not fit data of shape {:?}",
+                "lengths of shape {:?} do not match data of shape {:?}",
                 lengths.shape(),
                 data.shape()
             )));
         }
-        // What stands at step t: the one as far from the sequence's end, or itself behind it.
+        // The source of step t: the step mirrored within the sequence, or t itself after its end.
         let lengths = cx.cast(lengths, DType::I64)?;
         let lengths = if self.batch_axis == 0 { lengths.unsqueezed(1) } else { lengths };
         let mut places = cx.map_to(&[&lengths], DType::I64, &data.shape()[..2], |expr, arguments| {
@@ -116,7 +116,7 @@ impl Op for ReverseSequence {
     }
 }
 
-/// The places of elements that are not zero, axis by axis; of constants only.
+/// The indices of non-zero elements, axis by axis; for constants only.
 #[derive(Debug)]
 struct NonZero;
 
@@ -132,7 +132,7 @@ impl Op for NonZero {
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let shape: Shape = cx.required(inputs, 0)?.shape().into();
         let flags = searched(cx, inputs, 0)?;
-        // A scalar counts as a vector of one.
+        // A scalar counts as a vector of one element.
         let extents: SmallVec<[usize; 6]> = if shape.is_empty() { SmallVec::from_slice(&[1]) } else { shape };
         let found: Vec<usize> = flags.iter().enumerate().filter(|(_, flag)| **flag).map(|(at, _)| at).collect();
         let mut coordinates = Vec::with_capacity(found.len() * extents.len());

@@ -1,4 +1,4 @@
-//! Rows of a quantised table: the few that are wanted are gathered packed, then made numbers of.
+//! Rows of a quantised table: gathers the wanted rows packed, then dequantises only those.
 use crate::{
     DType, Declined, LowerError, Scalar, Shape, Val,
     expr::{Binary, Expr, Ref},
@@ -16,10 +16,10 @@ struct GatherBlockQuantized {
 }
 
 impl GatherBlockQuantized {
-    /// Whether bytes hold several numbers each, and how many numbers a row has.
+    /// Whether each byte holds several numbers, and how many numbers a row has.
     ///
-    /// A 4-bit tensor comes with a byte for each number, a tensor of bytes as it is. The scales tell which: of more than
-    /// one block only one of the two fits.
+    /// A 4-bit tensor arrives with one byte per number, a tensor of bytes as it is. The scales tell which: with more
+    /// than one block only one of the two matches.
     fn packing(&self, dtype: DType, width: usize, blocks: usize) -> Result<(bool, usize), String> {
         let fits = |extent: usize| extent.div_ceil(self.block) == blocks;
         let packed = width * 8 / self.bits;
@@ -27,15 +27,15 @@ impl GatherBlockQuantized {
             (true, false) => Ok((true, packed)),
             (false, true) => Ok((false, width)),
             (true, true) if self.bits == 8 => Ok((true, width)),
-            (true, true) => Err("bytes and 4-bit numbers can't be told apart in rows of one block".to_owned()),
+            (true, true) => Err("can't tell whether rows of one block hold bytes or 4-bit numbers".to_owned()),
             (false, false) => {
                 let block = self.block;
-                Err(format!("rows of {width} bytes do not fit {blocks} scales for blocks of {block}"))
+                Err(format!("rows of {width} bytes do not match {blocks} scales for blocks of {block}"))
             }
         }
     }
 
-    /// Each number of packed bytes `[…, width]` as a byte of its own, `[…, width · 8 / bits]`.
+    /// Unpacks bytes `[…, width]` to one byte per number, `[…, width · 8 / bits]`.
     fn unpacked(&self, cx: &mut Lower<'_>, bytes: &Val) -> Result<Val, LowerError> {
         let (rank, each) = (bytes.rank(), 8 / self.bits);
         if each == 1 {
@@ -57,7 +57,7 @@ impl GatherBlockQuantized {
         cx.reshape(&apart, &to)
     }
 
-    /// One number per block `[…, blocks]` as one per element `[…, width]`.
+    /// Repeats one number per block `[…, blocks]` to one per element `[…, width]`.
     fn repeated(&self, cx: &mut Lower<'_>, value: &Val, width: usize) -> Result<Val, LowerError> {
         let (last, mut to) = (value.rank() - 1, Shape::from(value.shape()));
         to.push(self.block);
@@ -78,11 +78,13 @@ impl Op for GatherBlockQuantized {
         let rank = data.rank();
         let (gather_axis, axis) = (cx.axis(self.gather_axis, rank)?, cx.axis(self.quantize_axis, rank)?);
         if axis + 1 != rank || gather_axis == axis {
-            return Err(cx.invalid(format!("gather_axis {gather_axis} with quantize_axis {axis} of {rank} axes")));
+            return Err(cx.invalid(format!(
+                "gather_axis {gather_axis} with quantize_axis {axis} is not supported for rank {rank}"
+            )));
         }
         if scales.rank() != rank || scales.shape()[..axis] != data.shape()[..axis] {
             let (scales, data) = (scales.shape(), data.shape());
-            return Err(cx.invalid(format!("scales of shape {scales:?} do not fit data of shape {data:?}")));
+            return Err(cx.invalid(format!("scales of shape {scales:?} do not match data of shape {data:?}")));
         }
         let blocks = scales.shape()[axis];
         let (is_packed, width) =
@@ -92,7 +94,7 @@ impl Op for GatherBlockQuantized {
             let bytes = if is_packed { (blocks * self.bits).div_ceil(8) } else { blocks };
             if zeros.rank() != rank || zeros.shape()[..axis] != data.shape()[..axis] || zeros.shape()[axis] != bytes {
                 let (zeros, data) = (zeros.shape(), data.shape());
-                return Err(cx.invalid(format!("zero points of shape {zeros:?} do not fit data of shape {data:?}")));
+                return Err(cx.invalid(format!("zero points of shape {zeros:?} do not match data of shape {data:?}")));
             }
         }
         let to = scales.dtype();
@@ -108,7 +110,7 @@ impl Op for GatherBlockQuantized {
             operands.push(self.repeated(cx, &zeros.sliced(last, 0, 1, blocks), width)?);
         }
         let operands: Vec<&Val> = operands.iter().collect();
-        // Bytes have their zero in the middle, 4-bit types at zero.
+        // Packed bytes have their zero in the middle of the range, 4-bit types at 0.
         let middle = if is_packed { (1u64 << (self.bits - 1)) as f64 } else { 0.0 };
         let result = cx.map_to(&operands, to, numbers.shape(), |expr, arguments| {
             let computed = expr.dtype(arguments[1]);
@@ -134,15 +136,15 @@ fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     node.accept(1, is_index)?;
     node.accept(2, is_short_float)?;
     if node.optional(3).is_some_and(|zeros| zeros.dtype != dtype) {
-        return Err(Declined::new("zero points of another type than the data"));
+        return Err(Declined::new("the zero points have another type than the data"));
     }
     let bits = match node.attributes.int("bits", 4)? {
         bits @ (2 | 4 | 8) => bits as usize,
-        bits => return Err(Declined::new(format!("numbers of {bits} bits; 2, 4 and 8 are there"))),
+        bits => return Err(Declined::new(format!("numbers of {bits} bits are not supported; 2, 4 and 8 are"))),
     };
     let block = node.attributes.int("block_size", 128)?;
     if block < 16 || block & (block - 1) != 0 {
-        return Err(Declined::new(format!("blocks of {block}; powers of two from 16 on are there")));
+        return Err(Declined::new(format!("blocks of {block} are not supported; powers of two from 16 are")));
     }
     let (gather_axis, quantize_axis) =
         (node.attributes.int("gather_axis", 0)?, node.attributes.int("quantize_axis", 1)?);
@@ -152,7 +154,9 @@ fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     if let Some(rank) = rank {
         let from_front = |axis: i64| if axis < 0 { axis + rank as i64 } else { axis };
         if from_front(quantize_axis) + 1 != rank as i64 || from_front(gather_axis) == from_front(quantize_axis) {
-            return Err(Declined::new(format!("gather_axis {gather_axis} with quantize_axis {quantize_axis}")));
+            return Err(Declined::new(format!(
+                "gather_axis {gather_axis} with quantize_axis {quantize_axis} is not supported"
+            )));
         }
     }
     if let (Some(data), Some(scales)) = (data.constant, node.input(2)?.constant) {

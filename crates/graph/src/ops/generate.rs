@@ -83,8 +83,8 @@ impl Op for ConstantOfShape {
 struct Range;
 
 impl Range {
-    /// How many numbers there are from `start` to below `limit`, or `None` if that is no number. More than are countable are
-    /// too many for any memory.
+    /// How many numbers there are from `start` to below `limit`, or `None` if that is not a number. A count that
+    /// overflows saturates: it exceeds any memory.
     fn count(start: Scalar, limit: Scalar, delta: Scalar) -> Option<usize> {
         if let (Scalar::Int(start), Scalar::Int(limit), Scalar::Int(delta)) = (start, limit, delta) {
             let (span, delta) = (i128::from(limit) - i128::from(start), i128::from(delta));
@@ -92,7 +92,7 @@ impl Range {
             return Some(usize::try_from(count.max(0)).unwrap_or(usize::MAX));
         }
         let count = ((limit.as_f64() - start.as_f64()) / delta.as_f64()).ceil();
-        // NaN is not below infinity either.
+        // Comparing with infinity also rejects NaN.
         (count < f64::INFINITY).then_some(count.max(0.0) as usize)
     }
 }
@@ -111,9 +111,7 @@ impl Op for Range {
         for (index, number) in numbers.iter_mut().enumerate() {
             let tensor = cx.known(inputs, index)?;
             if tensor.elems() != 1 {
-                return Err(
-                    cx.invalid(format!("input {index} has shape {:?} and should be one number", tensor.shape()))
-                );
+                return Err(cx.invalid(format!("input {index} has shape {:?}, expected one number", tensor.shape())));
             }
             *number = tensor.get(0);
         }
@@ -159,7 +157,7 @@ impl Op for EyeLike {
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let to: Shape = cx.required(inputs, 0)?.shape().into();
         if to.len() != 2 {
-            return Err(cx.invalid(format!("shape {to:?} is not that of a matrix")));
+            return Err(cx.invalid(format!("shape {to:?} is not a matrix")));
         }
         let result = cx.map_to(&[], self.dtype, &to, |expr, _| {
             let (row, column) = (expr.index(0), expr.index(1));
@@ -189,9 +187,9 @@ impl Op for OneHot {
         let (indices, values) = (cx.required(inputs, 0)?, cx.required(inputs, 2)?);
         let depth = cx.known(inputs, 1)?;
         let depth = (depth.elems() == 1).then(|| depth.get(0).as_i64()).filter(|&depth| depth > 0);
-        let depth = depth.ok_or_else(|| cx.invalid("the depth is not one positive number"))?;
+        let depth = depth.ok_or_else(|| cx.invalid("the depth must be one positive number"))?;
         if values.shape() != [2] {
-            return Err(cx.invalid(format!("the values have shape {:?} and should have [2]", values.shape())));
+            return Err(cx.invalid(format!("the values have shape {:?}, expected [2]", values.shape())));
         }
         let axis = cx.axis(self.axis, indices.rank() + 1)?;
         let mut to: Shape = indices.shape().into();
@@ -201,11 +199,11 @@ impl Op for OneHot {
         let dtype = values.dtype();
         let result = cx.map_to(&[&indices, &pick(0), &pick(1)], dtype, &to, |expr, arguments| {
             let exact = expr.dtype(arguments[0]);
-            // A fraction matches no place, so floating-point indices are compared as they are.
+            // A fraction matches no position, so floating-point indices are compared as they are.
             let number = if exact.is_float() { exact } else { DType::I64 };
             let index = if exact == number { arguments[0] } else { expr.cast(arguments[0], number) };
             let index = if exact.is_signed() {
-                // Only one turn back: what is still outside matches no place either.
+                // Wraps around once only: an index that is still outside matches no position.
                 let (depth, zero) = (expr.constant(Scalar::Int(depth), number), expr.constant(Scalar::Int(0), number));
                 let turned = expr.binary(Binary::Add, index, depth);
                 let negative = expr.binary(Binary::Lt, index, zero);

@@ -1,4 +1,4 @@
-//! com.microsoft's `GroupQueryAttention`: a step of a decoder over a cache of keys and values.
+//! com.microsoft's `GroupQueryAttention`: one decoder step over a key-value cache.
 use crate::{
     DType, Declined, LowerError, Prim, Scalar, Tensor, Val,
     lower::{Lower, Storage},
@@ -6,7 +6,7 @@ use crate::{
     prim::{Append, CachedAttention, Filled, Positions, Rotary, Sinks},
 };
 
-/// Where the inputs are.
+/// Input indices.
 mod input {
     pub const KEY: usize = 1;
     pub const VALUE: usize = 2;
@@ -24,8 +24,8 @@ mod input {
     pub const KEY_NORM: usize = 15;
 }
 
-/// What a step without new tokens is told.
-pub(super) const NO_TOKENS: &str = "there are no new tokens\n  help: give at least one";
+/// The error for a step without new tokens.
+pub(super) const NO_TOKENS: &str = "there are no new tokens\n  help: pass at least one";
 
 /// `GroupQueryAttention`.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Op for GroupQueryAttention {
         "GroupQueryAttention"
     }
 
-    /// The present's extent depends on the total length. The lengths of rows are the device's.
+    /// The present's extent depends on the total length. The lengths of rows stay on the device.
     fn host_inputs(&self) -> &[usize] {
         &[input::TOTAL]
     }
@@ -75,11 +75,13 @@ impl Op for GroupQueryAttention {
             return Err(cx.invalid(NO_TOKENS));
         }
         let total = match cx.known(inputs, input::TOTAL)?.to_i64s()[..] {
-            [total] => usize::try_from(total).map_err(|_| cx.invalid(format!("a total_sequence_length of {total}")))?,
-            ref other => return Err(cx.invalid(format!("a total_sequence_length of {other:?} instead of one number"))),
+            [total] => {
+                usize::try_from(total).map_err(|_| cx.invalid(format!("total_sequence_length {total} is negative")))?
+            }
+            ref other => return Err(cx.invalid(format!("total_sequence_length is {other:?}, expected one number"))),
         };
         if total < rows {
-            return Err(cx.invalid(format!("a total_sequence_length of {total} for {rows} new tokens")));
+            return Err(cx.invalid(format!("total_sequence_length is {total}, less than the {rows} new tokens")));
         }
         let (lengths, filled) = self.lengths(cx, inputs, batch, rows, total)?;
         let past = self.past(cx, inputs, [batch, size])?;
@@ -99,11 +101,15 @@ impl Op for GroupQueryAttention {
         }
 
         let bias = given(input::BIAS).map(|bias| self.bias(cx, bias, [batch, rows, total])).transpose()?;
-        // A bias says nothing of keys behind it; nobody sees these.
+        // A bias does not cover the keys after its end; no row sees these.
         let seen = if bias.is_some() { total } else { extent };
         let sinks = match given(input::SINKS) {
             Some(sinks) if sinks.shape() != [self.heads] => {
-                return Err(cx.invalid(format!("a head_sink of {:?} for {} heads", sinks.shape(), self.heads)));
+                return Err(cx.invalid(format!(
+                    "head_sink of shape {:?} does not match {} heads",
+                    sinks.shape(),
+                    self.heads
+                )));
             }
             Some(_) => Sinks::Given,
             None if self.smooth => Sinks::Zero,
@@ -133,7 +139,7 @@ impl Op for GroupQueryAttention {
 }
 
 impl GroupQueryAttention {
-    /// Queries, keys and values, out of one input or of three.
+    /// Queries, keys and values, from one input or from three.
     fn parts(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Parts, LowerError> {
         let split = |cx: &mut Lower<'_>, value: &Val, heads: usize| match *value.shape() {
             [batch, rows, width] if width % heads == 0 => cx.reshape(value, &[batch, rows, heads, width / heads]),
@@ -156,12 +162,12 @@ impl GroupQueryAttention {
         let wanted = [queries.shape()[0], queries.shape()[1], shared, queries.shape()[3]];
         if keys.shape() != wanted || values.shape() != wanted {
             let [q, k, v] = [query, key, value].map(Val::shape);
-            return Err(cx.invalid(format!("queries {q:?}, keys {k:?} and values {v:?}")));
+            return Err(cx.invalid(format!("queries {q:?}, keys {k:?} and values {v:?} do not match")));
         }
         Ok(Parts { queries, keys, values })
     }
 
-    /// The lengths of rows as the device has them, and how full the cache is by them: a first prompt finds it empty,
+    /// The row lengths on the device, and how full the cache is according to them: for a first prompt it is empty,
     /// whatever they say.
     fn lengths(
         &self,
@@ -173,13 +179,13 @@ impl GroupQueryAttention {
     ) -> Result<(Val, Filled), LowerError> {
         let last = cx.required(inputs, input::LENGTHS)?;
         if last.elems() != batch {
-            return Err(cx.invalid(format!("seqlens_k of {:?} for a batch of {batch}", last.shape())));
+            return Err(cx.invalid(format!("seqlens_k of shape {:?} does not match a batch of {batch}", last.shape())));
         }
         if rows == total {
             let zeros = Tensor::from_scalars(DType::I32, &[batch], std::iter::repeat_n(Scalar::Int(0), batch));
             return zeros
                 .map(|zeros| (Val::known(zeros), Filled::EMPTY))
-                .ok_or_else(|| cx.invalid(format!("a batch of {batch}")));
+                .ok_or_else(|| cx.invalid(format!("a batch of {batch} is too large")));
         }
         Ok((cx.reshape(last, &[batch])?, Filled { shift: 1 - rows as i64 }))
     }
@@ -195,7 +201,7 @@ impl GroupQueryAttention {
         let fits = |past: &Val| matches!(*past.shape(), [b, h, _, s] if (b, h, s) == (batch, self.shared, size));
         if !fits(keys) || keys.shape() != values.shape() {
             return Err(cx.invalid(format!(
-                "past keys {:?} and values {:?} instead of [{batch}, {}, …, {size}]",
+                "past keys {:?} and values {:?}, expected [{batch}, {}, …, {size}]",
                 keys.shape(),
                 values.shape(),
                 self.shared
@@ -204,7 +210,7 @@ impl GroupQueryAttention {
         Ok(Some([keys, values]))
     }
 
-    /// Queries and keys, each head normalised where there are weights for that.
+    /// Queries and keys, each head normalised if there are weights for that.
     fn normed(
         &self,
         cx: &mut Lower<'_>,
@@ -220,7 +226,7 @@ impl GroupQueryAttention {
         Ok((norm(cx, queries, input::QUERY_NORM)?, norm(cx, keys, input::KEY_NORM)?))
     }
 
-    /// Queries and keys with their positions in them. If they lie side by side, both turn in one step.
+    /// Queries and keys rotated by their positions. If they are adjacent in memory, one step rotates both.
     fn turned(
         &self,
         cx: &mut Lower<'_>,
@@ -239,7 +245,9 @@ impl GroupQueryAttention {
         let (cosines, sines) = (cx.required(inputs, input::COSINES)?, cx.required(inputs, input::SINES)?);
         if cosines.rank() != 2 || cosines.shape() != sines.shape() || 2 * cosines.shape()[1] > size {
             let (cosines, sines) = (cosines.shape(), sines.shape());
-            return Err(cx.invalid(format!("caches {cosines:?} and {sines:?} for heads of {size}")));
+            return Err(
+                cx.invalid(format!("cos_cache {cosines:?} and sin_cache {sines:?} do not match heads of {size}"))
+            );
         }
         let rotary = Rotary { interleaved: self.interleaved, positions };
         let turn = |cx: &mut Lower<'_>, x: &Val| rotate(cx, rotary, x, [cosines, sines, &operand]);
@@ -255,14 +263,14 @@ impl GroupQueryAttention {
     fn bias(&self, cx: &mut Lower<'_>, bias: &Val, [batch, rows, total]: [usize; 3]) -> Result<Val, LowerError> {
         let wanted = [batch, self.heads, rows, total];
         match bias.shape() {
-            // One that is wider than what is seen is cut.
+            // A bias wider than the visible keys is cut.
             &[_, _, _, width] if width > total => cx.expand(&bias.sliced(3, 0, 1, total), &wanted),
             _ => cx.expand(bias, &wanted),
         }
     }
 }
 
-/// `[batch, rows, heads, size]` turned by cosines and sines at positions.
+/// `[batch, rows, heads, size]` rotated by cosines and sines at positions.
 fn rotate(cx: &mut Lower<'_>, rotary: Rotary, x: &Val, angles: [&Val; 3]) -> Result<Val, LowerError> {
     let output = cx.fresh(x.dtype(), x.shape())?;
     rotate_into(cx, rotary, x, angles, &output);
@@ -276,7 +284,8 @@ pub(super) fn rotate_into(cx: &mut Lower<'_>, rotary: Rotary, x: &Val, [cosines,
     }
 }
 
-/// Two values `[batch, rows, heads, size]` as one with the heads of both, if the second's lie right behind the first's.
+/// Two values `[batch, rows, heads, size]` as one with the heads of both, if the second's directly follow the first's
+/// in memory.
 fn beside(first: &Val, second: &Val) -> Option<Val> {
     let (Storage::Buffer(a), Storage::Buffer(b)) = (first.storage(), second.storage()) else { return None };
     let next = first.offset() + first.shape()[2] as isize * first.strides()[2];
@@ -293,19 +302,19 @@ fn parse_group_query_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Decli
             .any(|name| attributes.text(name, "NONE").is_ok_and(|it| it != "NONE"))
         || input::SCALES.iter().any(|&at| node.optional(at).is_some());
     if quantised {
-        return Err(Declined::new("a quantised cache of keys and values"));
+        return Err(Declined::new("a quantised key-value cache is not supported"));
     }
     for at in [input::KEY, input::VALUE, input::PAST_KEY, input::PAST_VALUE, input::COSINES, input::SINES, input::BIAS]
         .into_iter()
         .chain([input::SINKS, input::QUERY_NORM, input::KEY_NORM])
     {
         if let Some(other) = node.optional(at).filter(|other| other.dtype != dtype) {
-            return Err(Declined::new(format!("input {at} of type {} beside queries of {dtype}", other.dtype)));
+            return Err(Declined::new(format!("input {at} has type {}, but the queries are {dtype}", other.dtype)));
         }
     }
     for pair in [[input::KEY, input::VALUE], [input::PAST_KEY, input::PAST_VALUE], [input::COSINES, input::SINES]] {
         if node.optional(pair[0]).is_some() != node.optional(pair[1]).is_some() {
-            return Err(Declined::new(format!("input {} without input {}, or the other way round", pair[0], pair[1])));
+            return Err(Declined::new(format!("inputs {} and {} must be given together", pair[0], pair[1])));
         }
     }
     for at in [input::LENGTHS, input::TOTAL] {
@@ -314,17 +323,17 @@ fn parse_group_query_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Decli
     if let Some(positions) = node.optional(input::POSITIONS)
         && !matches!(positions.dtype, DType::I64 | DType::I32)
     {
-        return Err(Declined::new(format!("position_ids of type {}", positions.dtype)));
+        return Err(Declined::new(format!("position_ids has unsupported type {}", positions.dtype)));
     }
     let rotary = attributes.flag("do_rotary")?;
     if rotary && node.optional(input::COSINES).is_none() {
-        return Err(Declined::new("do_rotary without cos_cache and sin_cache"));
+        return Err(Declined::new("do_rotary needs cos_cache and sin_cache"));
     }
     if node.wants(3) || attributes.int("qk_output", 0)? != 0 {
-        return Err(Declined::new("the output qk"));
+        return Err(Declined::new("the output qk is not supported"));
     }
     if attributes.int("sliding_window_cache", 0)? != 0 {
-        return Err(Declined::new("sliding_window_cache: a cache that forgets"));
+        return Err(Declined::new("sliding_window_cache is not supported"));
     }
     let count = |name: &str| -> Result<usize, Declined> {
         let count = usize::try_from(attributes.int(name, 0)?).ok().filter(|&count| count > 0);
@@ -332,7 +341,7 @@ fn parse_group_query_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Decli
     };
     let (heads, shared) = (count("num_heads")?, count("kv_num_heads")?);
     if heads % shared != 0 {
-        return Err(Declined::new(format!("{heads} heads of queries that share {shared} of keys")));
+        return Err(Declined::new(format!("{heads} query heads can't share {shared} key heads")));
     }
     let softcap = attributes.float("softcap", 0.0)?;
     Ok(Box::new(GroupQueryAttention {
@@ -344,7 +353,7 @@ fn parse_group_query_attention(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Decli
         causal: attributes.flag_or("causal", true)?,
         window: usize::try_from(attributes.int("local_window_size", -1)?).ok().filter(|&window| window > 0),
         softcap: (softcap > 0.0).then_some(softcap),
-        // ONNX Runtime's kernels take any value but these for "no".
+        // ONNX Runtime's kernels treat any other value as false.
         smooth: attributes.int("smooth_softmax", 0)? == 1,
         epsilon: attributes.float("qk_norm_epsilon", 1e-6)?,
     }))

@@ -1,4 +1,4 @@
-//! Operators that give a value as it is, or one from their attributes.
+//! Operators that return a value unchanged, or one from their attributes.
 use crate::{
     DType, Declined, LowerError, Scalar, Tensor, Val,
     lower::Lower,
@@ -23,12 +23,12 @@ impl Op for Identity {
     }
 }
 
-/// Drops nothing, and says so in its mask.
+/// Drops nothing, and its mask says so.
 #[derive(Debug)]
 struct Dropout {
     /// Bool since opset 10; before that the input's type.
     mask: DType,
-    /// What the mask holds: true since opset 12. Before, ONNX did not say, and ONNX Runtime fills in zeros.
+    /// The mask's value: true since opset 12. Before that ONNX did not specify it, and ONNX Runtime fills in zeros.
     kept: bool,
 }
 
@@ -60,7 +60,7 @@ fn parse_dropout(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     };
     let nothing_dropped = matches!(constant(1), Some(Some(ratio)) if ratio.as_f64() == 0.0);
     if training && !nothing_dropped {
-        return Err(Declined::new("training_mode is true"));
+        return Err(Declined::new("training_mode is not supported"));
     }
     let mask = if node.since_version < 10 { dtype } else { DType::Bool };
     Ok(Box::new(Dropout { mask, kept: node.since_version >= 12 }))
@@ -82,7 +82,7 @@ impl Op for Constant {
 fn parse_constant(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let mut values = node.attributes.0.iter().filter(|(name, _)| name.contains("value"));
     let (Some((name, value)), None) = (values.next(), values.next()) else {
-        return Err(Declined::new("not exactly one of the value attributes is there"));
+        return Err(Declined::new("expected exactly one of the value attributes"));
     };
     let floats = |values: &[f32]| values.iter().map(|&value| Scalar::Float(value.into())).collect::<Vec<_>>();
     let tensor = match (name.as_str(), value) {
@@ -97,7 +97,7 @@ fn parse_constant(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     Ok(Box::new(Constant(tensor)))
 }
 
-/// A factor for all pixels and a summand for each channel.
+/// A factor for all pixels and an offset per channel.
 #[derive(Debug)]
 struct ImageScaler {
     scale: f32,
@@ -112,11 +112,15 @@ impl Op for ImageScaler {
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let x = cx.required(inputs, 0)?;
         if x.rank() != 4 || x.shape()[1] != self.bias.len() {
-            return Err(cx.invalid(format!("{} biases do not fit an input of shape {:?}", self.bias.len(), x.shape())));
+            return Err(cx.invalid(format!(
+                "{} biases do not match an input of shape {:?}",
+                self.bias.len(),
+                x.shape()
+            )));
         }
         let scalars = self.bias.iter().map(|&bias| Scalar::Float(bias.into()));
         let bias = Tensor::from_scalars(x.dtype().compute(), &[self.bias.len(), 1, 1], scalars)
-            .ok_or_else(|| cx.invalid("the biases do not fit the channels"))?;
+            .ok_or_else(|| cx.invalid("the biases do not match the channels"))?;
         let result = cx.map_to(&[x, &Val::known(bias)], x.dtype(), x.shape(), |expr, arguments| {
             let scale = expr.constant(Scalar::Float(self.scale.into()), expr.dtype(arguments[0]));
             let scaled = expr.binary(crate::expr::Binary::Mul, arguments[0], scale);
@@ -132,12 +136,12 @@ fn parse_image_scaler(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     Ok(Box::new(ImageScaler { scale: node.attributes.float("scale", 1.0)?, bias }))
 }
 
-/// The inner part of images.
+/// Crops images.
 #[derive(Debug)]
 struct Crop {
     /// Left, top, right, bottom.
     border: [usize; 4],
-    /// Height and width of what stays, where they are given.
+    /// Height and width of the crop, if given.
     scale: Option<[usize; 2]>,
 }
 
@@ -149,7 +153,7 @@ impl Op for Crop {
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let x = cx.required(inputs, 0)?;
         if x.rank() != 4 {
-            return Err(cx.invalid(format!("an input of shape {:?} is no batch of images", x.shape())));
+            return Err(cx.invalid(format!("an input of shape {:?} is not a batch of images", x.shape())));
         }
         let [left, top, right, bottom] = self.border;
         let extent = |start: usize, given: Option<usize>, end: usize, whole: usize| match given {
@@ -178,9 +182,9 @@ fn parse_crop(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
         list.map(Some).map_err(|_| Declined::new(format!("attribute {name} has negative numbers")))
     };
     let border = extents("border")?.and_then(|list| list.as_slice().try_into().ok());
-    let border = border.ok_or_else(|| Declined::new("attribute border should be four numbers"))?;
+    let border = border.ok_or_else(|| Declined::new("attribute border must have four numbers"))?;
     let scale = extents("scale")?.map(|list| list.as_slice().try_into());
-    let scale = scale.transpose().map_err(|_| Declined::new("attribute scale should be two numbers"))?;
+    let scale = scale.transpose().map_err(|_| Declined::new("attribute scale must have two numbers"))?;
     Ok(Box::new(Crop { border, scale }))
 }
 
@@ -226,11 +230,11 @@ mod tests {
     fn dropout_that_trains_is_declined_unless_its_ratio_is_zero() {
         let scalar = |dtype, value| tensor(dtype, &[], &[value]);
         let training = |ratio| dropout(13).input(scalar(DType::F32, ratio)).input(scalar(DType::Bool, 1.0));
-        assert_eq!(training(0.5).parse().unwrap_err(), "training_mode is true");
+        assert_eq!(training(0.5).parse().unwrap_err(), "training_mode is not supported");
         assert_eq!(training(0.0).run().unwrap().len(), 1);
         assert_eq!(training(0.0).without_constants().parse().unwrap_err(), "training_mode is not a constant");
         let by_default = dropout(13).left_out().input(scalar(DType::Bool, 1.0));
-        assert_eq!(by_default.parse().unwrap_err(), "training_mode is true");
+        assert_eq!(by_default.parse().unwrap_err(), "training_mode is not supported");
         let inference = dropout(13).input(scalar(DType::F32, 0.5)).input(scalar(DType::Bool, 0.0));
         assert!(inference.parse().is_ok());
     }
@@ -279,6 +283,6 @@ mod tests {
         assert_eq!(crop(&[1, 0, 0, 0]).with("scale", Attribute::Ints(vec![2, 2])).floats(), [1.0, 2.0, 5.0, 6.0]);
         assert!(crop(&[3, 0, 2, 0]).run().unwrap_err().contains("do not fit into shape [1, 1, 3, 4]"));
         assert!(crop(&[0, 2, 0, 0]).with("scale", Attribute::Ints(vec![2, 2])).run().is_err());
-        assert_eq!(crop(&[1, 2]).parse().unwrap_err(), "attribute border should be four numbers");
+        assert_eq!(crop(&[1, 2]).parse().unwrap_err(), "attribute border must have four numbers");
     }
 }

@@ -1,4 +1,4 @@
-//! Tensors put together: Concat.
+//! Joins tensors: Concat.
 use crate::{
     Declined, LowerError, Val,
     lower::Lower,

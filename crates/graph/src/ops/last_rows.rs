@@ -1,10 +1,11 @@
-//! The rows of last tokens alone: what the pass `last-rows` puts around the nodes behind a decoder's last attention.
+//! The rows of last tokens only: the operators that the pass `last-rows` puts around the nodes after a decoder's last
+//! attention.
 //!
-//! Both operators read the index of each sequence's last token, which is device data, what the attention reads, whose
-//! shape says how many tokens there are, and the values that come from before. They agree by shapes alone whether there is
-//! anything to leave out; if there is not, each gives what it gets.
+//! Both operators read three things: the index of each sequence's last token, which is on the device; the attention's
+//! input, whose shape says how many tokens there are; and the values from before. Both decide from shapes alone whether
+//! there are rows to leave out. If not, each passes its values through.
 //!
-//! How many tokens there are is data too, and no number in an expression: prompts of all lengths have the same kernels.
+//! The number of tokens is data too, not a constant in an expression: prompts of all lengths share the same kernels.
 use crate::{
     DType, LowerError, Prim, Scalar, Tensor, Val,
     expr::{Binary, Expr},
@@ -13,16 +14,16 @@ use crate::{
     prim::Map,
 };
 
-/// The row of each sequence's last token, of each of several values.
+/// Extracts the row of each sequence's last token from several values.
 ///
-/// Inputs are the lengths, what the attention reads, and the values; the outputs are the places of the rows among the new
-/// tokens, and the rows, `[batch, 1, …]`.
+/// The inputs are the lengths, the attention's input, and the values. The outputs are the positions of the rows among
+/// the new tokens, and the rows, `[batch, 1, …]`.
 #[derive(Debug)]
 pub(crate) struct LastRows;
 
-/// Rows made of what [`LastRows`] gives, back in their places among zeros.
+/// Puts rows computed from the output of [`LastRows`] back in their positions, among zeros.
 ///
-/// Inputs are the lengths, what the attention reads, the rows, their places, and the values that `LastRows` got.
+/// The inputs are the lengths, the attention's input, the rows, their positions, and the values that `LastRows` got.
 #[derive(Debug)]
 pub(crate) struct PlacedRows;
 
@@ -64,7 +65,7 @@ impl Op for PlacedRows {
         let (lengths, read, rows) = (cx.required(inputs, 0)?, cx.required(inputs, 1)?, cx.required(inputs, 2)?);
         let Some([batch, tokens]) = extents(lengths, read, &inputs[4..]) else { return Ok(vec![rows.clone()]) };
         let &[_, 1, width] = rows.shape() else {
-            return Err(cx.invalid(format!("rows of shape {:?} instead of [{batch}, 1, …]", rows.shape())));
+            return Err(cx.invalid(format!("rows have shape {:?}, expected [{batch}, 1, …]", rows.shape())));
         };
         let places = cx.required(inputs, 3)?.unsqueezed(1).unsqueezed(2);
         let dtype = rows.dtype();
@@ -78,8 +79,8 @@ impl Op for PlacedRows {
     }
 }
 
-/// Sequences and new tokens of each, if there are rows to leave out: all values have a row for each token that the attention
-/// reads.
+/// The number of sequences and of new tokens in each, if there are rows to leave out: every value has a row per token
+/// that the attention reads.
 fn extents(lengths: &Val, read: &Val, values: &[Option<Val>]) -> Option<[usize; 2]> {
     let &[batch, tokens, _] = read.shape() else { return None };
     let has_rows = |value: &Val| matches!(*value.shape(), [b, t, _] if (b, t) == (batch, tokens));
@@ -87,8 +88,9 @@ fn extents(lengths: &Val, read: &Val, values: &[Option<Val>]) -> Option<[usize; 
     fits.then_some([batch, tokens])
 }
 
-/// The place of each sequence's last token among its new ones. The attention has `past = max(0, length - tokens)` of them in the
-/// cache, and none in a first prompt, so it is the last one, or the one that the length says if that is less.
+/// The position of each sequence's last token among its new ones. The attention finds `past = max(0, length - tokens)`
+/// tokens in the cache, and none for a first prompt. So it is the last new token, or the one at the length if that is
+/// less.
 fn places(cx: &mut Lower<'_>, lengths: &Val, [batch, tokens]: [usize; 2]) -> Result<Val, LowerError> {
     let last = Tensor::from_scalars(DType::I32, &[1], [Scalar::Int(tokens as i64 - 1)]);
     let last = Val::known(last.ok_or_else(|| cx.invalid(format!("{tokens} tokens")))?);

@@ -8,7 +8,7 @@ use crate::{
     shape,
 };
 
-/// What is made of the losses of all samples.
+/// How the losses of all samples are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reduction {
     None,
@@ -19,10 +19,10 @@ enum Reduction {
 #[derive(Debug)]
 struct LossOp {
     name: &'static str,
-    /// Input 0 holds scores, of which the logarithm of the softmax is taken first; it is the second output.
+    /// Input 0 holds scores. The log-softmax is applied first, and is the second output.
     from_scores: bool,
     reduction: Reduction,
-    /// Samples with this label do not count.
+    /// Samples with this label are ignored.
     ignore_index: Option<i64>,
 }
 
@@ -45,12 +45,12 @@ impl Op for LossOp {
         };
         let samples: Shape = [batch].iter().chain(positions).copied().collect();
         if labels.shape() != &samples[..] {
-            return Err(cx.invalid(format!("labels of shape {:?} do not fit {full:?}", labels.shape())));
+            return Err(cx.invalid(format!("labels of shape {:?} do not match {full:?}", labels.shape())));
         }
         if let Some(weights) = weights.filter(|weights| weights.shape() != [classes]) {
-            return Err(cx.invalid(format!("weights of shape {:?} for {classes} classes", weights.shape())));
+            return Err(cx.invalid(format!("weights of shape {:?} do not match {classes} classes", weights.shape())));
         }
-        // At least in single precision until the end.
+        // Computed at least in single precision until the end.
         let mut logarithms = cx.cast(input, input.dtype().compute())?;
         if self.from_scores {
             logarithms = cx.softmax(&logarithms, 1, true)?;
@@ -80,7 +80,7 @@ impl LossOp {
                 expr.binary(Binary::Ne, arguments[0], ignored)
             })?),
         };
-        // A label that does not count may be out of range; any class will do in its place.
+        // An ignored label may be out of range; any class can replace it.
         let classes = match &counts {
             None => labels.clone(),
             Some(counts) => cx.map(&[counts, &labels], labels.dtype(), |expr, arguments| {
@@ -125,13 +125,13 @@ fn choose(cx: &mut Lower<'_>, condition: &Val, a: &Val, b: &Val) -> Result<Val, 
 fn parse(node: &NodeInfo<'_>, name: &'static str, from_scores: bool) -> Result<Box<dyn Op>, Declined> {
     let dtype = node.accept(0, |dtype| dtype.is_float())?;
     if let Some(weight) = node.optional(2).filter(|weight| weight.dtype != dtype) {
-        return Err(Declined::new(format!("weights of type {} for {dtype}", weight.dtype)));
+        return Err(Declined::new(format!("weights have type {}, but the input is {dtype}", weight.dtype)));
     }
     let reduction = match node.attributes.text("reduction", "mean")? {
         "none" => Reduction::None,
         "sum" => Reduction::Sum,
         "mean" => Reduction::Mean,
-        other => return Err(Declined::new(format!("reduction {other:?}"))),
+        other => return Err(Declined::new(format!("unsupported reduction {other:?}"))),
     };
     let ignore_index = match node.attributes.get("ignore_index") {
         Some(_) => Some(node.attributes.int("ignore_index", 0)?),

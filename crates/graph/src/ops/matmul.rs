@@ -1,4 +1,4 @@
-//! Matrix products, plain and quantised.
+//! Matrix products: plain and quantised.
 use crate::{
     DType, Declined, LowerError, Scalar, Val,
     expr::{Binary, Unary},
@@ -15,7 +15,7 @@ struct MatMulOp {
     b: Side,
 }
 
-/// How one operand of a `FusedMatMul` is turned.
+/// How one operand of a `FusedMatMul` is transposed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Side {
     /// Swaps the last two axes.
@@ -76,10 +76,10 @@ fn parse_fused_matmul(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     Ok(Box::new(MatMulOp { name: "FusedMatMul", alpha: node.attributes.float("alpha", 1.0)?, a, b }))
 }
 
-/// Several `MatMul`s of one value with matrices that stand side by side in one.
+/// Several `MatMul`s of one value, with their matrices side by side in one.
 #[derive(Debug)]
 pub(crate) struct MergedMatMul {
-    /// The columns of each.
+    /// The number of columns of each.
     pub(crate) parts: Vec<usize>,
 }
 
@@ -99,10 +99,10 @@ impl Op for MergedMatMul {
     }
 }
 
-/// The sum of a value and a row, in parts along its last axis: what is added to products that are one.
+/// The sum of a value and a row, split along the last axis: the bias of several products merged into one.
 #[derive(Debug)]
 pub(crate) struct BiasedParts {
-    /// The columns of each.
+    /// The number of columns of each.
     pub(crate) parts: Vec<usize>,
 }
 
@@ -122,7 +122,7 @@ impl Op for BiasedParts {
     }
 }
 
-/// Parts of a value along its last axis, of these extents; all of it if there are none.
+/// A value split along its last axis into parts of these extents; the whole value if there are none.
 pub(super) fn in_parts(whole: &Val, parts: &[usize]) -> Vec<Val> {
     if parts.is_empty() {
         return vec![whole.clone()];
@@ -147,7 +147,7 @@ struct Gemm {
     activation: Option<Activation>,
 }
 
-/// What a `FusedGemm` does to its result.
+/// The activation that a `FusedGemm` applies to its result.
 #[derive(Clone, Copy, Debug)]
 enum Activation {
     Relu,
@@ -164,7 +164,7 @@ impl Op for Gemm {
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let (a, b) = (cx.required(inputs, 0)?, cx.required(inputs, 1)?);
         if a.rank() != 2 || b.rank() != 2 {
-            return Err(cx.invalid(format!("A {:?} and B {:?} should be matrices", a.shape(), b.shape())));
+            return Err(cx.invalid(format!("A {:?} and B {:?} must be matrices", a.shape(), b.shape())));
         }
         let a = if self.transpose_a { a.transposed() } else { a.clone() };
         let b = if self.transpose_b { b.transposed() } else { b.clone() };
@@ -212,7 +212,7 @@ fn parse_fused_gemm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
         "LeakyRelu" => Some(Activation::LeakyRelu { alpha: node.attributes.float("activation_alpha", 0.01)? }),
         "Tanh" => Some(Activation::Tanh),
         "Sigmoid" => Some(Activation::Sigmoid),
-        other => return Err(Declined::new(format!("activation {other}"))),
+        other => return Err(Declined::new(format!("unsupported activation {other}"))),
     };
     gemm("FusedGemm", node, activation)
 }
@@ -222,13 +222,13 @@ fn gemm(name: &'static str, node: &NodeInfo<'_>, activation: Option<Activation>)
     node.accept(1, multiplied)?;
     let (alpha, beta) = (node.attributes.float("alpha", 1.0)?, node.attributes.float("beta", 1.0)?);
     if !dtype.is_float() && (alpha != 1.0 || beta != 1.0) {
-        return Err(Declined::new(format!("{dtype} scaled by alpha {alpha} and beta {beta}")));
+        return Err(Declined::new(format!("scaling {dtype} by alpha {alpha} and beta {beta} is not supported")));
     }
     let (transpose_a, transpose_b) = (node.attributes.flag("transA")?, node.attributes.flag("transB")?);
     Ok(Box::new(Gemm { name, alpha, beta, transpose_a, transpose_b, activation }))
 }
 
-/// `MatMulInteger`: products of 8-bit integers less their zero points, in 32 bits.
+/// `MatMulInteger`: products of 8-bit integers minus their zero points, in 32 bits.
 #[derive(Debug)]
 struct MatMulInteger;
 
@@ -257,7 +257,7 @@ fn parse_matmul_integer(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     Ok(Box::new(MatMulInteger))
 }
 
-/// `QLinearMatMul`: as `MatMulInteger`, scaled to the output's 8 bits.
+/// `QLinearMatMul`: like `MatMulInteger`, rescaled to 8 bits.
 #[derive(Debug)]
 struct QLinearMatMul;
 
@@ -359,13 +359,13 @@ mod tests {
             Err("Gemm: shape [3] can't be broadcast to [2, 4]".to_owned())
         );
         let cube = Trial::new("Gemm", 13).input(device(&[1, 2, 3])).input(device(&[3, 4]));
-        assert_eq!(cube.shapes(), Err("Gemm: A [1, 2, 3] and B [3, 4] should be matrices".to_owned()));
+        assert_eq!(cube.shapes(), Err("Gemm: A [1, 2, 3] and B [3, 4] must be matrices".to_owned()));
     }
 
     #[test]
     fn declines_integers_scaled_by_a_fraction() {
         let integers = Given::Device(DType::I32, &[2, 2]);
         let trial = Trial::new("Gemm", 13).float("alpha", 0.5).input(integers).input(integers);
-        assert_eq!(trial.shapes(), Err("i32 scaled by alpha 0.5 and beta 1".to_owned()));
+        assert_eq!(trial.shapes(), Err("scaling i32 by alpha 0.5 and beta 1 is not supported".to_owned()));
     }
 }

@@ -11,18 +11,18 @@ use crate::{
 /// The largest block of weights that share a scale.
 const MAX_BLOCK: i64 = 256;
 
-/// `MatMulNBits`: inputs A, weights, scales, zero points, an index of groups that is not read, and a bias.
+/// `MatMulNBits`: inputs A, weights, scales, zero points, a group index that is not read, and a bias.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuantProduct {
     pub(crate) product: QuantMatMul,
     pub(crate) depth: usize,
     pub(crate) columns: usize,
-    /// The columns of each output, where there are several; the weights follow each other.
+    /// The number of columns of each output if there are several; the weights are stacked.
     pub(crate) parts: Vec<usize>,
 }
 
 impl QuantProduct {
-    /// The weights, if they are constants that fit the operator.
+    /// The weights, if they are constants that match the operator.
     pub(crate) fn weights(&self, graph: &Graph, node: &Node) -> Option<QuantWeights> {
         let count = if self.product.zeros == Zeros::Middle { 2 } else { 3 };
         let constant = |input: usize| graph.value((*node.inputs.get(input)?)?).constant.clone();
@@ -45,7 +45,7 @@ impl QuantProduct {
         ]
     }
 
-    /// An operand of the primitive, in its shape there.
+    /// An operand of the primitive, reshaped for it.
     fn operand(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>], index: usize) -> Result<Val, LowerError> {
         let value = cx.required(inputs, index)?;
         if self.product.layout != WeightLayout::Onnx {
@@ -54,7 +54,7 @@ impl QuantProduct {
         let wanted = &self.shapes()[index - 1];
         if Some(value.elems()) != shape::elems(wanted) {
             let (found, wanted) = (value.shape(), wanted.as_slice());
-            return Err(cx.invalid(format!("input {index} of shape {found:?} should be {wanted:?}")));
+            return Err(cx.invalid(format!("input {index} has shape {found:?}, expected {wanted:?}")));
         }
         let value = cx.reshape(value, wanted)?;
         cx.dense(&value)
@@ -81,9 +81,9 @@ impl Op for QuantProduct {
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let a = cx.required(inputs, 0)?;
         let Some((&depth, leading)) = a.shape().split_last().filter(|(depth, _)| **depth == self.depth) else {
-            return Err(cx.invalid(format!("A of shape {:?} should have {} columns", a.shape(), self.depth)));
+            return Err(cx.invalid(format!("A has shape {:?}, expected {} columns", a.shape(), self.depth)));
         };
-        let rows = shape::elems(leading).ok_or_else(|| cx.invalid(format!("{leading:?} rows are too many")))?;
+        let rows = shape::elems(leading).ok_or_else(|| cx.invalid(format!("{leading:?} is too many rows")))?;
         let mut operands = vec![cx.reshape(a, &[1, rows, depth])?];
         let weights = if self.product.zeros == Zeros::Middle { 2 } else { 3 };
         for index in 1..=weights {
@@ -114,38 +114,44 @@ fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let (depth, columns) = (positive("K")?, positive("N")?);
     let bits = match node.attributes.int("bits", 4)? {
         bits @ (2 | 4 | 8) => bits as usize,
-        bits => return Err(Declined::new(format!("weights of {bits} bits; 2, 4 and 8 are there"))),
+        bits => return Err(Declined::new(format!("weights of {bits} bits are not supported; 2, 4 and 8 are"))),
     };
     let block = node.attributes.int("block_size", 0)?;
     if !(16..=MAX_BLOCK).contains(&block) || block & (block - 1) != 0 {
-        return Err(Declined::new(format!("blocks of {block}; powers of two from 16 to {MAX_BLOCK} are there")));
+        return Err(Declined::new(format!(
+            "blocks of {block} are not supported; powers of two from 16 to {MAX_BLOCK} are"
+        )));
     }
     if node.attributes.int("weight_prepacked", 0)? != 0 {
-        return Err(Declined::new("weights that were packed for another device"));
+        return Err(Declined::new("weights prepacked for another device are not supported"));
     }
     let zeros = match node.optional(3).map(|zeros| zeros.dtype) {
         None => Zeros::Middle,
         Some(DType::U8) => Zeros::Packed,
         Some(zeros) if is_short_float(zeros) => Zeros::Floats,
-        Some(other) => return Err(Declined::new(format!("input 3 of type {other}"))),
+        Some(other) => return Err(Declined::new(format!("input 3 has unsupported type {other}"))),
     };
     let rounds_activations = node.attributes.int("accuracy_level", 0)? == 4;
     let layout = WeightLayout::Onnx;
     let product = QuantMatMul { bits, block: block as usize, zeros, rounds_activations, layout };
     in_order(node, depth, product.block)?;
     if node.optional(5).is_some_and(|bias| bias.dtype != dtype) {
-        return Err(Declined::new(format!("a bias of another type than {dtype}")));
+        return Err(Declined::new(format!("the bias is not {dtype}")));
     }
     Ok(Box::new(QuantProduct { product, depth, columns, parts: Vec::new() }))
 }
 
-/// Declines groups of input channels that are not their blocks.
+/// Declines channel groups that differ from the blocks.
 fn in_order(node: &NodeInfo<'_>, depth: usize, block: usize) -> Result<(), Declined> {
     let Some(groups) = node.optional(4) else { return Ok(()) };
-    let groups = groups.constant.ok_or_else(|| Declined::new("g_idx is not known when the session is made"))?;
+    let groups = groups.constant.ok_or_else(|| Declined::new("g_idx is not a constant"))?;
     let groups = groups.to_i64s();
     let is_plain = groups.len() >= depth && groups[..depth].iter().enumerate().all(|(k, &at)| at == (k / block) as i64);
-    if is_plain { Ok(()) } else { Err(Declined::new("g_idx takes input channels out of order (act-order)")) }
+    if is_plain {
+        Ok(())
+    } else {
+        Err(Declined::new("g_idx reorders the input channels (act-order), which is not supported"))
+    }
 }
 
 pub(super) const fn is_short_float(dtype: DType) -> bool {

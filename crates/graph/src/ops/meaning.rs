@@ -1,4 +1,4 @@
-//! What passes may know of an operator.
+//! What passes know about an operator.
 use crate::{
     DType,
     expr::{Binary, Unary},
@@ -6,42 +6,42 @@ use crate::{
     prim::ReduceKind,
 };
 
-/// An operator as far as passes recognise it; everything else is [`Opaque`](Self::Opaque) to them.
+/// An operator as passes see it; those they do not recognise are [`Opaque`](Self::Opaque).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Meaning<'a> {
-    /// Nothing that a pass makes use of.
+    /// Nothing that a pass uses.
     Opaque,
-    /// The first output is the first input as it is.
+    /// The first output is the first input, unchanged.
     Same,
     /// One operation on one operand.
     Unary(Unary),
-    /// One operation on two operands of one type, broadcast to each other.
+    /// One operation on two operands of the same type, broadcast to each other.
     Binary(Binary),
     /// The first input to the power of the second.
     Power,
-    /// The input in this type, as ONNX's Cast.
+    /// The input converted to this type, as ONNX's Cast does.
     Cast(DType),
-    /// Axes in this order, or in reverse order.
+    /// Permutes the axes in this order, or reverses them.
     Transpose(Option<&'a [i64]>),
-    /// The first input's elements under another shape, which the other inputs and the first one's shape decide.
+    /// The first input's elements with another shape, which follows from the other inputs and the first one's shape.
     Reshaped,
-    /// As `Reshaped`, to the shape in the second input.
+    /// Like `Reshaped`, to the shape in the second input.
     Reshape {
-        /// An extent of 0 stands for the one the input has there.
+        /// An extent of 0 means the input's extent at that axis.
         copies_zeros: bool,
     },
-    /// A reduction over the axes of the second input or, where there is none, these.
+    /// A reduction over the axes in the second input or, without one, over these.
     Reduce {
-        /// What is put together.
+        /// How elements are combined.
         kind: ReduceKind,
-        /// The axes that an attribute names.
+        /// The axes given by an attribute.
         axes: &'a [i64],
-        /// Reduced axes stay with extent 1.
+        /// Keeps reduced axes with extent 1.
         keepdims: bool,
     },
-    /// Softmax along one axis, or in older opsets along it and all behind it.
+    /// Softmax along one axis, or in older opsets along it and all later ones.
     Softmax {
-        /// The axis, which may be counted from the end.
+        /// The axis; negative counts from the end.
         axis: i64,
     },
     /// A plain matrix product.
@@ -50,21 +50,21 @@ pub enum Meaning<'a> {
     QuantMatMul(&'a QuantProduct),
     /// Attention of new tokens, the first input `[batch, tokens, …]`, over a cache.
     CachedAttention {
-        /// The input that has the index of each sequence's last token.
+        /// The input with the index of each sequence's last token.
         lengths: usize,
     },
 }
 
-/// Whether an operator works on each row by itself: a result's row, along the last axis, is made of the same row of the
-/// inputs, and of inputs that are the same for all rows.
+/// Whether an operator works row by row: a row of the result, along the last axis, depends only on the same row of the
+/// inputs, and on inputs that are the same for all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowWise {
-    /// It does not, or it depends on more than the operator.
+    /// No, or it depends on more than the operator.
     No,
-    /// It works on elements: inputs are broadcast to each other.
+    /// Elementwise: the inputs are broadcast to each other.
     Elements,
-    /// It normalises rows: the sum of so many inputs. The others are broadcast to it.
+    /// Normalises rows: the sum of this many inputs. The others are broadcast to it.
     Norm(usize),
-    /// It multiplies the first input by the others: a matrix, or quantised weights and what belongs to them.
+    /// Multiplies the first input by the others: a matrix, or quantised weights with their parameters.
     Product,
 }

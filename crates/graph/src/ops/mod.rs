@@ -1,7 +1,7 @@
 //! ONNX operators: reading their attributes, and lowering them to primitives.
 //!
-//! One family per file. Each file ends in a table of [`Entry`]s: domain, operator, and a function that reads the
-//! attributes of a node into an [`Op`] or says why not. To add an operator, write its struct, its `Op`, and its row.
+//! One family per file. Each file ends in a table of [`Entry`]s: domain, operator, and a function that parses a node's
+//! attributes into an [`Op`] or says why not. To add an operator, write its struct, its `Op`, and its table row.
 use std::fmt;
 
 use crate::{DType, Declined, LowerError, Tensor, Value, lower::Lower, lower::Val};
@@ -58,10 +58,10 @@ pub(crate) use matmul::{BiasedParts, MergedMatMul};
 pub use matmul_nbits::QuantProduct;
 pub use meaning::{Meaning, RowWise};
 
-/// An ONNX node with its attributes read and checked.
+/// An ONNX node with its attributes parsed and checked.
 ///
-/// An operator is a function: equal ones with the same inputs give the same outputs, and passes merge them. Two are equal
-/// if `{:#?}` writes the same for both.
+/// An operator is a pure function: equal operators with the same inputs give the same outputs, and passes merge them.
+/// Two are equal if `{:#?}` prints the same for both.
 pub trait Op: fmt::Debug + Send + Sync {
     /// The operator's ONNX name.
     fn name(&self) -> &'static str;
@@ -77,30 +77,30 @@ pub trait Op: fmt::Debug + Send + Sync {
         false
     }
 
-    /// True if the planner computes the results whenever it knows all inputs and they are small. So it is for everything
-    /// made of maps, movement, gathers and reductions; operators with a primitive of their own say no.
+    /// True if the planner computes the results whenever it knows all inputs and they are small. This holds for
+    /// everything built from maps, movement, gathers and reductions; operators with their own primitive return false.
     fn follows_known_values(&self) -> bool {
         true
     }
 
-    /// What passes may know of it.
+    /// What passes know about it.
     fn meaning(&self) -> Meaning<'_> {
         Meaning::Opaque
     }
 
-    /// Whether it works on each row by itself.
+    /// Whether it works row by row.
     fn row_wise(&self) -> RowWise {
         RowWise::No
     }
 
-    /// Emits the steps for concrete inputs; one value for each of ONNX's outputs, trailing unwanted ones may be missing.
+    /// Emits the steps for concrete inputs. Returns one value per ONNX output; unused trailing ones may be missing.
     ///
     /// # Errors
     /// The inputs break the operator's rules.
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError>;
 }
 
-/// What is known of a node when it is offered: enough to take or decline it.
+/// What is known about a node when it is offered: enough to take or decline it.
 pub struct NodeInfo<'a> {
     /// The operator's domain; `""` is ONNX's own.
     pub domain: &'a str,
@@ -110,13 +110,13 @@ pub struct NodeInfo<'a> {
     pub since_version: i32,
     /// Its attributes.
     pub attributes: &'a Attributes,
-    /// Types and, where known, ranks and values of its inputs; `None` for those left out.
+    /// Types of its inputs, with ranks and values if known; `None` for omitted ones.
     pub inputs: &'a [Option<InputInfo<'a>>],
-    /// Types of its outputs; `None` for those nobody wants.
+    /// Types of its outputs; `None` for unused ones.
     pub outputs: &'a [Option<DType>],
 }
 
-/// What is known of an input.
+/// What is known about an input.
 #[derive(Clone, Copy)]
 pub struct InputInfo<'a> {
     /// Its element type.
@@ -134,35 +134,39 @@ impl<'a> From<&'a Value> for InputInfo<'a> {
 }
 
 impl NodeInfo<'_> {
-    /// The type of an input that must be there.
+    /// The type of a required input.
     ///
     /// # Errors
-    /// It is left out.
+    /// It is missing.
     pub fn input(&self, index: usize) -> Result<InputInfo<'_>, Declined> {
         self.optional(index).ok_or_else(|| Declined::new(format!("input {index} is missing")))
     }
 
-    /// An input that may be left out.
+    /// An optional input.
     pub fn optional(&self, index: usize) -> Option<InputInfo<'_>> {
         self.inputs.get(index).copied().flatten()
     }
 
-    /// True if an output is wanted.
+    /// True if an output is used.
     pub fn wants(&self, index: usize) -> bool {
         self.outputs.get(index).is_some_and(Option::is_some)
     }
 
-    /// Declines types other than `accepted` for an input.
+    /// Declines an input whose type is not `accepted`.
     ///
     /// # Errors
-    /// The input is of another type, or missing.
+    /// The input has another type, or is missing.
     pub fn accept(&self, index: usize, accepted: fn(DType) -> bool) -> Result<DType, Declined> {
         let dtype = self.input(index)?.dtype;
-        if accepted(dtype) { Ok(dtype) } else { Err(Declined::new(format!("input {index} of type {dtype}"))) }
+        if accepted(dtype) {
+            Ok(dtype)
+        } else {
+            Err(Declined::new(format!("input {index} has unsupported type {dtype}")))
+        }
     }
 }
 
-/// Reads a node into an operator.
+/// Parses a node into an operator.
 pub type Parse = fn(&NodeInfo<'_>) -> Result<Box<dyn Op>, Declined>;
 
 /// A row of a family's table.
@@ -171,7 +175,7 @@ pub struct Entry {
     pub domain: &'static str,
     /// The operator.
     pub op_type: &'static str,
-    /// Reads a node.
+    /// Parses a node.
     pub parse: Parse,
 }
 
@@ -215,29 +219,29 @@ const FAMILIES: &[&[Entry]] = &[
     recurrent::OPS,
 ];
 
-/// Operators of decoders that are known and left alone, by domain, with the reason.
+/// Decoder operators that are known but not supported, by domain, with the reason.
 const LEFT_ALONE: &[(&str, &str, &str)] = &[
-    (MICROSOFT, "MoE", "experts are chosen by values that only the device knows"),
-    (MICROSOFT, "QMoE", "experts are chosen by values that only the device knows"),
+    (MICROSOFT, "MoE", "experts are chosen by values that are known only on the device"),
+    (MICROSOFT, "QMoE", "experts are chosen by values that are known only on the device"),
     (MICROSOFT, "LinearAttention", "the state of linear attention is not supported"),
     (MICROSOFT, "CausalConvWithState", "the state of a convolution over tokens is not supported"),
-    (MICROSOFT, "PagedAttention", "caches in pages are not supported"),
+    (MICROSOFT, "PagedAttention", "paged caches are not supported"),
     (MICROSOFT, "SparseAttention", "sparse attention is not supported"),
-    (MICROSOFT, "DecoderMaskedMultiHeadAttention", "caches for beams are not supported"),
-    (MICROSOFT, "DecoderMaskedSelfAttention", "caches for beams are not supported"),
+    (MICROSOFT, "DecoderMaskedMultiHeadAttention", "beam-search caches are not supported"),
+    (MICROSOFT, "DecoderMaskedSelfAttention", "beam-search caches are not supported"),
 ];
 
 const MICROSOFT: &str = "com.microsoft";
 
-/// All rows. Looked up in turn: a map would stay on the heap when the library around this crate is unloaded.
+/// All table rows. Searched linearly: a map would leak its heap memory when the library around this crate is unloaded.
 fn rows() -> impl Iterator<Item = &'static Entry> {
     FAMILIES.iter().flat_map(|family| family.iter())
 }
 
-/// The largest rank that is planned: work on shapes may take time that grows with its square.
+/// The highest supported rank: work on shapes may take time quadratic in it.
 pub const MAX_RANK: usize = 64;
 
-/// Reads a node, or says why it stays with other providers.
+/// Parses a node, or says why it is left to other providers.
 ///
 /// # Errors
 /// The operator, its version, an attribute or a type is not supported.
@@ -251,7 +255,7 @@ pub fn parse(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let ranks =
         node.inputs.iter().flatten().filter_map(|input| input.rank.or(input.constant.map(|it| it.shape().len())));
     if let Some(rank) = ranks.max().filter(|&rank| rank > MAX_RANK) {
-        return Err(Declined::new(format!("rank {rank} is above {MAX_RANK}")));
+        return Err(Declined::new(format!("rank {rank} exceeds the maximum of {MAX_RANK}")));
     }
     (row.parse)(node)
 }

@@ -8,13 +8,13 @@ use crate::{
     shape,
 };
 
-/// A normalisation over the axes from `axis` on.
+/// A normalisation over the axes from `axis` to the last.
 #[derive(Debug)]
 struct LayerNormOp {
     name: &'static str,
     axis: i64,
     layer: Layer,
-    /// Types of the statistics that are wanted, in the order of the outputs.
+    /// Types of the requested statistics, in the order of the outputs.
     statistics: [Option<DType>; 2],
 }
 
@@ -37,12 +37,12 @@ impl Op for LayerNormOp {
         let scale = cx.required(inputs, 1)?;
         let bias = inputs.get(2).and_then(Option::as_ref);
         let axis = shape::axis(self.axis, x.rank())
-            .ok_or_else(|| cx.invalid(format!("axis {} does not fit rank {}", self.axis, x.rank())))?;
+            .ok_or_else(|| cx.invalid(format!("axis {} is out of range for rank {}", self.axis, x.rank())))?;
         let mut results = vec![self.layer.lower(cx, x, x.rank() - axis, Some(scale), bias)?];
         if self.statistics.iter().any(Option::is_some) {
             let axes: Vec<usize> = (axis..x.rank()).collect();
             let (mean, inverse) = self.layer.statistics(cx, x, &axes)?;
-            // Only the inverse is there where no mean is taken off.
+            // Without a mean to subtract, only the inverse is an output.
             let list = mean.into_iter().chain([inverse]);
             for (value, dtype) in list.zip(self.statistics) {
                 results.push(cx.cast(&value, dtype.unwrap_or(value.dtype()))?);
@@ -55,9 +55,9 @@ impl Op for LayerNormOp {
 /// How a layer is normalised.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layer {
-    /// Added to the variance.
+    /// The number added to the variance.
     pub epsilon: f32,
-    /// The mean is taken off first.
+    /// Subtracts the mean first.
     pub centre: bool,
     /// As in [`Norm`].
     pub round_before_scale: bool,
@@ -96,8 +96,8 @@ impl Layer {
         if direct { Ok(result) } else { scale_and_shift(cx, &result, scale, bias) }
     }
 
-    /// Mean, where one is taken off, and inverse standard deviation over some axes, which stay with extent 1; at least in
-    /// single precision.
+    /// The mean, if one is subtracted, and the inverse standard deviation over some axes, which stay with extent 1;
+    /// computed at least in single precision.
     fn statistics(self, cx: &mut Lower<'_>, x: &Val, axes: &[usize]) -> Result<(Option<Val>, Val), LowerError> {
         let dtype = x.dtype().compute();
         let x = cx.cast(x, dtype)?;
@@ -117,7 +117,7 @@ impl Layer {
     }
 }
 
-/// The value broadcast to the shape of a layer, if it is the same for all layers.
+/// The value broadcast to a layer's shape, if it is the same for all layers.
 fn within(value: &Val, layer: &[usize]) -> Option<Val> {
     let mut value = value.clone();
     while value.rank() > layer.len() {
@@ -151,16 +151,16 @@ pub(super) fn scale_and_shift(
     })
 }
 
-/// Declines inputs that are not all of the first one's floating-point type.
+/// Declines inputs whose type differs from the first one's floating-point type.
 pub(super) fn one_float_type(node: &NodeInfo<'_>) -> Result<DType, Declined> {
     let dtype = node.accept(0, |dtype| dtype.is_float())?;
     match node.inputs.iter().flatten().find(|input| input.dtype != dtype) {
-        Some(other) => Err(Declined::new(format!("inputs of types {dtype} and {}", other.dtype))),
+        Some(other) => Err(Declined::new(format!("inputs have different types {dtype} and {}", other.dtype))),
         None => Ok(dtype),
     }
 }
 
-/// Declines statistics in anything but single precision, the only kind other providers make.
+/// Declines statistics in anything but single precision, the only type that other providers produce.
 pub(super) fn single_precision_statistics(node: &NodeInfo<'_>) -> Result<(), Declined> {
     match node.attributes.int("stash_type", 1)? {
         1 => Ok(()),

@@ -7,7 +7,7 @@ use crate::{
     ops::{Entry, NodeInfo, Op, reshape::AxesFrom},
 };
 
-/// Where a Pad has its numbers.
+/// Where a Pad's parameters come from.
 #[derive(Debug)]
 enum Amounts {
     /// Attributes, before opset 11.
@@ -19,7 +19,7 @@ enum Amounts {
 #[derive(Debug)]
 struct Pad {
     amounts: Amounts,
-    /// How a tensor pads itself; `None` for a constant.
+    /// How a tensor is padded with its own elements; `None` for a constant.
     outside: Option<Outside>,
 }
 
@@ -30,7 +30,7 @@ impl Pad {
             "edge" => Some(Outside::Edge),
             "reflect" => Some(Outside::Reflect),
             "wrap" => Some(Outside::Wrap),
-            other => return Err(Declined::new(format!("mode {other:?}"))),
+            other => return Err(Declined::new(format!("unsupported mode {other:?}"))),
         };
         let amounts = if node.since_version >= 11 {
             Amounts::Inputs
@@ -67,18 +67,18 @@ impl Op for Pad {
         };
         let axes = axes.unwrap_or_else(|| (0..data.rank()).collect());
         if pads.len() != axes.len() * 2 {
-            return Err(cx.invalid(format!("{} pads are given for {} axes", pads.len(), axes.len())));
+            return Err(cx.invalid(format!("got {} pads for {} axes", pads.len(), axes.len())));
         }
         let mut inside = data.clone();
         let mut around = [SmallVec::<[usize; 6]>::from_elem(0, data.rank()), SmallVec::from_elem(0, data.rank())];
         for (at, &axis) in axes.iter().enumerate() {
             let amounts = [pads[at], pads[axes.len() + at]];
-            // Negative pads cut off first; what is left is what the others pad.
+            // Negative pads crop first; the positive ones then pad the rest.
             let [before, after] = amounts.map(|amount| usize::try_from(-i128::from(amount)).unwrap_or(0));
             let left = data.shape()[axis].checked_sub(before).and_then(|left| left.checked_sub(after));
             let left = left.ok_or_else(|| {
                 cx.invalid(format!(
-                    "pads {amounts:?} cut more off axis {axis} than its {} elements",
+                    "pads {amounts:?} remove more than the {} elements of axis {axis}",
                     data.shape()[axis]
                 ))
             })?;
@@ -119,7 +119,7 @@ impl Op for CenterCropPad {
         let axes = AxesFrom::Attribute(self.axes.clone()).resolve(cx, inputs, data.rank())?;
         let axes = axes.unwrap_or_else(|| (0..data.rank()).collect());
         if wanted.len() != axes.len() {
-            return Err(cx.invalid(format!("{} extents are given for {} axes", wanted.len(), axes.len())));
+            return Err(cx.invalid(format!("got {} extents for {} axes", wanted.len(), axes.len())));
         }
         let mut inside = data.clone();
         let mut before: SmallVec<[usize; 6]> = SmallVec::from_elem(0, data.rank());

@@ -1,4 +1,4 @@
-//! Pools over windows and over whole spatial extents.
+//! Pooling over windows and over whole spatial extents.
 use crate::{
     DType, Declined, LowerError, Prim, Shape, Val,
     lower::Lower,
@@ -17,7 +17,7 @@ struct Pool {
     kind: PoolKind,
     window: Window,
     kernel: Shape,
-    /// The places of the maxima are wanted too.
+    /// Whether the indices of the maxima are requested too.
     indices: bool,
 }
 
@@ -67,15 +67,15 @@ fn pool(
 ) -> Result<Box<dyn Op>, Declined> {
     node.accept(0, accepted)?;
     let window = Window::parse(node.attributes)?;
-    let kernel = window.kernel().ok_or_else(|| Declined::new("no kernel_shape"))?;
+    let kernel = window.kernel().ok_or_else(|| Declined::new("attribute kernel_shape is missing"))?;
     if kernel.len() > 3 {
-        return Err(Declined::new(format!("{} spatial axes", kernel.len())));
+        return Err(Declined::new(format!("{} spatial axes are not supported", kernel.len())));
     }
     if window.crops() {
-        return Err(Declined::new("negative pads"));
+        return Err(Declined::new("negative pads are not supported"));
     }
     if window.is_dilated() && matches!(window.auto_pad, AutoPad::SameUpper | AutoPad::SameLower) {
-        return Err(Declined::new("dilations with auto_pad, which ONNX does not define"));
+        return Err(Declined::new("ONNX does not define dilations with auto_pad"));
     }
     Ok(Box::new(Pool { name, kind, window, kernel, indices: node.wants(1) }))
 }
@@ -95,11 +95,11 @@ fn parse_lp_pool(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     pool("LpPool", node, PoolKind::Lp { p: p(node)? }, DType::is_float)
 }
 
-/// The p of a norm.
+/// The order p of a norm.
 fn p(node: &NodeInfo<'_>) -> Result<f32, Declined> {
     match node.attributes.int("p", 2)? {
         p @ 1..=1000 => Ok(p as f32),
-        other => Err(Declined::new(format!("p {other}"))),
+        other => Err(Declined::new(format!("unsupported p {other}"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Quantisation: whole numbers that stand for multiples of a scale.
+//! Quantisation: integers that stand for multiples of a scale.
 use crate::{
     DType, Declined, LowerError, Scalar, Shape, Val,
     expr::{Binary, Expr, Ref, Unary},
@@ -8,14 +8,14 @@ use crate::{
     shape,
 };
 
-/// Tensors up to this many elements are dequantised by the planner.
+/// The planner dequantises tensors of up to this many elements.
 const FEW_WEIGHTS: usize = 256;
 
 /// Which elements share a scale and a zero point.
 #[derive(Clone, Copy, Debug)]
 struct Granularity {
     axis: i64,
-    /// Elements of a block along the axis; 0 for one scale along the whole axis or tensor.
+    /// Elements per block along the axis; 0 for one scale along the whole axis or tensor.
     block: usize,
 }
 
@@ -28,14 +28,18 @@ impl Granularity {
         Ok(Self { axis, block })
     }
 
-    /// Views of x, scale and zero point that broadcast together. Blocks become an axis of their own where they divide the
-    /// extent; the result of a map over the views has the first view's shape and is reshaped back by the caller.
+    /// Views of x, scale and zero point that broadcast together. If the blocks divide the extent, they become a
+    /// separate axis; a map over the views gives the first view's shape, and the caller reshapes it back.
     fn fit(self, cx: &mut Lower<'_>, x: &Val, parameters: &[&Val]) -> Result<(Val, Vec<Val>), LowerError> {
         let scale = parameters[0];
         if let Some(other) = parameters.iter().find(|other| other.shape() != scale.shape()) {
-            // ONNX Runtime takes [1] for a scalar and back.
+            // ONNX Runtime accepts [1] for a scalar and the other way round.
             if other.elems() != 1 || scale.elems() != 1 {
-                return Err(cx.invalid(format!("scale {:?} and zero point {:?} differ", scale.shape(), other.shape())));
+                return Err(cx.invalid(format!(
+                    "scale {:?} and zero point {:?} differ in shape",
+                    scale.shape(),
+                    other.shape()
+                )));
             }
         }
         let mut views = Vec::with_capacity(parameters.len());
@@ -46,11 +50,11 @@ impl Granularity {
             return Ok((x.clone(), views));
         }
         let axis = shape::axis(self.axis, x.rank())
-            .ok_or_else(|| cx.invalid(format!("axis {} is not one of shape {:?}", self.axis, x.shape())))?;
+            .ok_or_else(|| cx.invalid(format!("axis {} is out of range for shape {:?}", self.axis, x.shape())))?;
         let extent = x.shape()[axis];
         let misfit = |cx: &Lower<'_>| {
             cx.invalid(format!(
-                "a scale of shape {:?} does not fit {:?} along axis {axis} with blocks of {}",
+                "a scale of shape {:?} does not match {:?} along axis {axis} with blocks of {}",
                 scale.shape(),
                 x.shape(),
                 self.block
@@ -80,7 +84,7 @@ impl Granularity {
             let x = cx.reshape(x, &split)?;
             return Ok((x, parameters.iter().map(|parameter| parameter.unsqueezed(axis + 1)).collect()));
         }
-        // The last block is short: repeat the parameters and cut them off.
+        // The last block is partial: repeat the parameters and cut off the excess.
         for parameter in parameters {
             let mut repeated: Shape = wanted.clone();
             repeated.insert(axis + 1, self.block);
@@ -94,7 +98,7 @@ impl Granularity {
     }
 }
 
-/// The smallest and largest whole number of a type that values are quantised to.
+/// The smallest and largest integer of a type that values are quantised to.
 const fn range(dtype: DType) -> Option<(f64, f64)> {
     Some(match dtype {
         DType::I8 => (-128.0, 127.0),
@@ -105,7 +109,7 @@ const fn range(dtype: DType) -> Option<(f64, f64)> {
     })
 }
 
-/// round(x / scale) + zero, kept within the range; all in one floating-point type.
+/// round(x / scale) + zero, clamped to the range; all in one floating-point type.
 fn quantized(expr: &mut Expr, x: Ref, scale: Ref, zero: Option<Ref>, (low, high): (f64, f64)) -> Ref {
     let dtype = expr.dtype(x);
     let ratio = expr.binary(Binary::Div, x, scale);
@@ -140,7 +144,7 @@ impl Op for QuantizeLinear {
         let operands: Vec<&Val> = std::iter::once(&x).chain(&parameters).collect();
         let result = cx.map_to(&operands, self.to, x.shape(), |expr, arguments| {
             let computed = expr.dtype(arguments[1]);
-            // Whole numbers are divided in the scale's precision.
+            // Integers are divided in the scale's precision.
             let x = if expr.dtype(arguments[0]) == computed { arguments[0] } else { expr.cast(arguments[0], computed) };
             quantized(expr, x, arguments[1], arguments.get(2).copied(), self.range)
         })?;
@@ -156,10 +160,10 @@ fn parse_quantize(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
         None => dtype_attribute(node, "output_dtype")?,
     };
     let to = named.unwrap_or(DType::U8);
-    let range = range(to).ok_or_else(|| Declined::new(format!("quantisation to {to}")))?;
-    // The precision of the division is that of the scale unless said otherwise.
+    let range = range(to).ok_or_else(|| Declined::new(format!("quantisation to {to} is not supported")))?;
+    // The division has the scale's precision unless specified otherwise.
     if dtype_attribute(node, "precision")?.is_some_and(|dtype| dtype.compute() != DType::F32) {
-        return Err(Declined::new("attribute precision is neither single nor half"));
+        return Err(Declined::new("attribute precision must be float, float16 or bfloat16"));
     }
     Ok(Box::new(QuantizeLinear { granularity: Granularity::read(node)?, to, range }))
 }
@@ -181,14 +185,14 @@ impl Op for DequantizeLinear {
         parameters.extend(inputs.get(2).and_then(Option::as_ref));
         let (x, parameters) = self.granularity.fit(cx, whole, &parameters)?;
         let operands: Vec<&Val> = std::iter::once(&x).chain(&parameters).collect();
-        // Weights stay what they are until it is known whether their product is one of integers.
+        // Weights stay quantised until it is known whether their product is one of integers.
         let later = x.rank() > 1 && x.elems() > FEW_WEIGHTS && !cx.is_needed();
         let limit = if later { 0 } else { cx.known_limit() };
         let result = cx.map_within(limit, &operands, self.to, x.shape(), |expr, arguments| {
             let computed = expr.dtype(arguments[1]);
             let mut x = arguments[0];
             if let Some(&zero) = arguments.get(2) {
-                // The difference of two integers does not fit their own type; that of narrow ones is exact in floats.
+                // The difference of two integers may overflow their type; for narrow types it is exact in floats.
                 let wide = if expr.dtype(x).bytes() <= 2 { computed } else { DType::I32 };
                 let (wide, zero) = (expr.cast(x, wide), expr.cast(zero, wide));
                 x = expr.binary(Binary::Sub, wide, zero);
@@ -204,16 +208,16 @@ fn parse_dequantize(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let from = node.accept(0, |dtype| range(dtype).is_some() || dtype == DType::I32)?;
     let scale = node.accept(1, |dtype| dtype.is_float() && dtype != DType::F64)?;
     if node.optional(2).is_some_and(|zero| zero.dtype != from) {
-        return Err(Declined::new(format!("a zero point of another type than {from}")));
+        return Err(Declined::new(format!("the zero point is not {from}")));
     }
     let to = dtype_attribute(node, "output_dtype")?.unwrap_or(scale);
     if !to.is_float() {
-        return Err(Declined::new(format!("dequantisation to {to}")));
+        return Err(Declined::new(format!("dequantisation to {to} is not supported")));
     }
     Ok(Box::new(DequantizeLinear { granularity: Granularity::read(node)?, to }))
 }
 
-/// Scale and zero point from the extremes of the input, which zero is among.
+/// Scale and zero point from the input's range, which is extended to include zero.
 #[derive(Debug)]
 struct DynamicQuantizeLinear;
 
@@ -239,7 +243,7 @@ impl Op for DynamicQuantizeLinear {
             let span = expr.binary(Binary::Sub, high, low);
             let steps = number(expr, 255.0);
             let scale = expr.binary(Binary::Div, span, steps);
-            // Of nothing but zeros any scale will do.
+            // If all elements are zero, any scale works.
             let flat = expr.binary(Binary::Eq, low, high);
             expr.select(flat, one, scale)
         })?;
@@ -272,7 +276,7 @@ pub(super) const OPS: &[Entry] = &[
     Entry { domain: "", op_type: "QuantizeLinear", parse: parse_quantize },
     Entry { domain: "", op_type: "DequantizeLinear", parse: parse_dequantize },
     Entry { domain: "", op_type: "DynamicQuantizeLinear", parse: parse_dynamic_quantize },
-    // For 16-bit types, which ONNX itself has had since opset 21 only.
+    // For 16-bit types, which ONNX itself has only had since opset 21.
     Entry { domain: "com.microsoft", op_type: "QuantizeLinear", parse: parse_quantize },
     Entry { domain: "com.microsoft", op_type: "DequantizeLinear", parse: parse_dequantize },
 ];
@@ -303,7 +307,7 @@ mod tests {
         assert_eq!(case(10.0, DType::U8).floats(), [10.0, 10.0, 12.0, 12.0, 0.0, 255.0]);
         assert_eq!(case(1.0, DType::I8).floats(), [1.0, 1.0, 3.0, 3.0, -128.0, 127.0]);
         assert_eq!(case(1.0, DType::I16).floats(), [1.0, 1.0, 3.0, 3.0, -499.0, 501.0]);
-        assert_eq!(case(1.0, DType::I32).parse().unwrap_err(), "quantisation to i32");
+        assert_eq!(case(1.0, DType::I32).parse().unwrap_err(), "quantisation to i32 is not supported");
     }
 
     #[test]
@@ -314,7 +318,7 @@ mod tests {
         assert_eq!(case().output(DType::U8).floats(), [0.0]);
         assert_eq!(case().with("output_dtype", Attribute::Int(5)).output(DType::I16).floats(), [-3.0]);
         let four_bits = case().with("output_dtype", Attribute::Int(22));
-        assert_eq!(four_bits.parse().unwrap_err(), "attribute output_dtype is ONNX element type 22");
+        assert_eq!(four_bits.parse().unwrap_err(), "attribute output_dtype is the unsupported ONNX element type 22");
     }
 
     #[test]
@@ -328,7 +332,7 @@ mod tests {
         assert_eq!(case(-2), [1.0, 2.0, 20.0, 30.0]);
         let inputs = [x, vector(DType::F32, &[1.0; 3]), vector(DType::U8, &[0.0; 3])];
         let error = node("DequantizeLinear", inputs, DType::F32).run().unwrap_err();
-        assert!(error.contains("a scale of shape [3] does not fit [2, 2] along axis 1"), "{error}");
+        assert!(error.contains("a scale of shape [3] does not match [2, 2] along axis 1"), "{error}");
     }
 
     #[test]
@@ -395,7 +399,7 @@ mod tests {
 
     #[test]
     fn dynamic_quantisation_spans_the_input_and_zero() {
-        // The examples of ONNX's own test of the operator.
+        // The examples from ONNX's own test of the operator.
         let found = dynamic(&[0.0, 2.0, -3.0, -2.5, 1.34, 0.5]);
         assert_eq!(found[0], [153.0, 255.0, 0.0, 26.0, 221.0, 179.0]);
         assert!((found[1][0] - 0.019_607_844).abs() < 1e-8);

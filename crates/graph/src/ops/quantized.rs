@@ -1,4 +1,4 @@
-//! What quantised products and convolutions share: integers less their zero point in, scaled 8-bit integers out.
+//! What quantised products and convolutions share: integers minus their zero point in, rescaled 8-bit integers out.
 use crate::{
     DType, LowerError, Scalar, Val,
     expr::{Binary, Unary},
@@ -10,11 +10,11 @@ pub(super) const fn byte(dtype: DType) -> bool {
     matches!(dtype, DType::I8 | DType::U8)
 }
 
-/// The value less its zero point, in 32 bits.
+/// The value minus its zero point, in 32 bits.
 pub(super) fn centred(cx: &mut Lower<'_>, value: &Val, zero: Option<&Val>) -> Result<Val, LowerError> {
     let Some(zero) = zero.filter(|zero| !is_zero(zero)) else { return cx.cast(value, DType::I32) };
     let to = value.shape().to_vec();
-    // One zero point may come as a vector of one, which must not add an axis.
+    // A single zero point may come as a vector of one element, which must not add an axis.
     let zero = if zero.elems() == 1 { cx.reshape(zero, &[])? } else { zero.clone() };
     cx.map_to(&[value, &zero], DType::I32, &to, |expr, arguments| {
         let value = expr.cast(arguments[0], DType::I32);
@@ -23,12 +23,12 @@ pub(super) fn centred(cx: &mut Lower<'_>, value: &Val, zero: Option<&Val>) -> Re
     })
 }
 
-/// True if the value is known to be one zero.
+/// True if the value is known to be a single zero.
 fn is_zero(value: &Val) -> bool {
     value.elems() == 1 && value.to_tensor().is_some_and(|tensor| !tensor.get(0).as_bool())
 }
 
-/// What sums of products are multiplied with: `a · b / y` in single precision.
+/// The factor for sums of products: `a · b / y` in single precision.
 pub(super) fn scale(cx: &mut Lower<'_>, a: &Val, b: &Val, y: &Val) -> Result<Val, LowerError> {
     let mut list = Vec::new();
     for value in [a, b, y] {
@@ -41,7 +41,7 @@ pub(super) fn scale(cx: &mut Lower<'_>, a: &Val, b: &Val, y: &Val) -> Result<Val
     })
 }
 
-/// Sums of products scaled, rounded to the nearest with halves to even, moved by the output's zero point and saturated.
+/// Sums of products scaled, rounded to nearest with ties to even, offset by the output's zero point and saturated.
 pub(super) fn requantized(cx: &mut Lower<'_>, sums: &Val, scale: &Val, zero: &Val) -> Result<Val, LowerError> {
     let dtype = zero.dtype();
     let (low, high) = if dtype == DType::I8 { (-128.0, 127.0) } else { (0.0, 255.0) };

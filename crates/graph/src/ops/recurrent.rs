@@ -16,7 +16,7 @@ struct Recurrent {
     directions: Vec<Direction>,
     clip: Option<f32>,
     input_forget: bool,
-    /// Batches come first, before the steps.
+    /// The batch axis comes first, before the steps.
     batch_first: bool,
 }
 
@@ -36,7 +36,7 @@ impl Op for Recurrent {
         let (x, w, r) = (cx.required(inputs, 0)?, cx.required(inputs, 1)?, cx.required(inputs, 2)?);
         let x = self.steps_first(cx, x, "x")?;
         let (&[steps, batch, width], &[.., hidden]) = (x.shape(), r.shape()) else {
-            return Err(cx.invalid(format!("x {:?} or r {:?} has no such rank", x.shape(), r.shape())));
+            return Err(cx.invalid(format!("x {:?} and r {:?} must have three axes", x.shape(), r.shape())));
         };
         let (gates, count) = (self.gates(), self.directions.len());
         if self.hidden.is_some_and(|wanted| wanted != hidden) {
@@ -47,7 +47,7 @@ impl Op for Recurrent {
         let peepholes = given(7).filter(|_| self.cell == Cell::Lstm);
         let check = |name: &str, value: Option<&Val>, want: &[usize]| match value {
             Some(value) if value.shape() != want => {
-                Err(cx.invalid(format!("{name} is {:?} and should be {want:?}", value.shape())))
+                Err(cx.invalid(format!("{name} is {:?}, expected {want:?}", value.shape())))
             }
             _ => Ok(()),
         };
@@ -59,7 +59,7 @@ impl Op for Recurrent {
         check("initial_c", c.as_ref(), &[count, batch, hidden])?;
         check("p", peepholes, &[count, 3 * hidden])?;
         if steps == 0 || width == 0 || hidden == 0 {
-            return Err(cx.invalid(format!("x {:?} has nothing to feed {hidden} cells with", x.shape())));
+            return Err(cx.invalid(format!("x {:?} with a hidden size of {hidden} is empty", x.shape())));
         }
         // The buffers have ONNX's layout; the primitive writes to them through views.
         let (y, last_h, last_c) = if self.batch_first {
@@ -119,7 +119,7 @@ impl Recurrent {
     /// A value of rank 3 with its first two axes in the order of layout 0.
     fn steps_first(&self, cx: &Lower<'_>, value: &Val, name: &str) -> Result<Val, LowerError> {
         if value.rank() != 3 {
-            return Err(cx.invalid(format!("{name} is {:?} and should have three axes", value.shape())));
+            return Err(cx.invalid(format!("{name} is {:?}, expected three axes", value.shape())));
         }
         Ok(if self.batch_first { value.permuted(&[1, 0, 2]) } else { value.clone() })
     }
@@ -142,23 +142,23 @@ fn layer(name: &'static str, node: &NodeInfo<'_>, cell: Cell, defaults: &[&str])
     let attributes = node.attributes;
     node.accept(0, DType::is_float)?;
     if node.optional(4).is_some_and(|lengths| lengths.dtype != DType::I32) {
-        return Err(Declined::new("sequence_lens that are not int32"));
+        return Err(Declined::new("sequence_lens is not int32"));
     }
     let reversed: &[bool] = match attributes.text("direction", "forward")? {
         "forward" => &[false],
         "reverse" => &[true],
         "bidirectional" => &[false, true],
-        other => return Err(Declined::new(format!("direction {other}"))),
+        other => return Err(Declined::new(format!("unsupported direction {other}"))),
     };
     let wanted = defaults.len() * reversed.len();
     let names: Vec<String> = match attributes.texts("activations")? {
-        // The schema of RNN fills in one for each of two directions, even if there is but one.
+        // RNN's schema fills in one activation for each of two directions, even if there is only one.
         Some(names) if cell == Cell::Rnn && names.len() > wanted => names[..wanted].to_vec(),
         Some(names) if !names.is_empty() => names.to_vec(),
         _ => defaults.iter().cycle().take(wanted).map(|&name| name.to_owned()).collect(),
     };
     if names.len() != wanted {
-        return Err(Declined::new(format!("{} activations for {} directions", names.len(), reversed.len())));
+        return Err(Declined::new(format!("got {} activations for {} directions", names.len(), reversed.len())));
     }
     let mut alphas = attributes.floats("activation_alpha")?.unwrap_or_default().iter().copied();
     let mut betas = attributes.floats("activation_beta")?.unwrap_or_default().iter().copied();
@@ -181,13 +181,13 @@ fn layer(name: &'static str, node: &NodeInfo<'_>, cell: Cell, defaults: &[&str])
     }))
 }
 
-/// An activation by name. The lists of parameters hold one for each activation that takes one.
+/// An activation by name. The parameter lists hold one entry for each activation that takes one.
 fn activation(
     name: &str,
     alphas: &mut impl Iterator<Item = f32>,
     betas: &mut impl Iterator<Item = f32>,
 ) -> Result<Activation, Declined> {
-    let missing = || Declined::new(format!("activation {name} without its parameters"));
+    let missing = || Declined::new(format!("activation {name} lacks its parameters"));
     let (kind, alpha, beta) = match name.to_ascii_lowercase().as_str() {
         "sigmoid" => (ActivationKind::Sigmoid, 0.0, 0.0),
         "tanh" => (ActivationKind::Tanh, 0.0, 0.0),
@@ -202,7 +202,7 @@ fn activation(
         "scaledtanh" => {
             (ActivationKind::ScaledTanh, alphas.next().ok_or_else(missing)?, betas.next().ok_or_else(missing)?)
         }
-        other => return Err(Declined::new(format!("activation {other}"))),
+        other => return Err(Declined::new(format!("unsupported activation {other}"))),
     };
     Ok(Activation { kind, alpha, beta })
 }
@@ -236,10 +236,10 @@ mod tests {
     fn wrong_weights_and_activations_are_named() {
         let gru = || Trial::new("GRU", 14).input(device(&[7, 3, 4])).input(device(&[1, 15, 4]));
         let found = gru().input(device(&[1, 15, 6])).shapes();
-        assert_eq!(found, Err("GRU: w is [1, 15, 4] and should be [1, 18, 4]".to_owned()));
+        assert_eq!(found, Err("GRU: w is [1, 15, 4], expected [1, 18, 4]".to_owned()));
         let found = gru().input(device(&[1, 15, 5])).int("hidden_size", 4).shapes();
         assert_eq!(found, Err("GRU: hidden_size Some(4), but r is [1, 15, 5]".to_owned()));
         let found = gru().input(device(&[1, 15, 5])).text("direction", "sideways").shapes();
-        assert_eq!(found, Err("direction sideways".to_owned()));
+        assert_eq!(found, Err("unsupported direction sideways".to_owned()));
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     shape,
 };
 
-/// A reduction over axes that an attribute (older opsets) or an input names.
+/// A reduction over axes given by an attribute (older opsets) or an input.
 #[derive(Debug)]
 struct ReduceOp {
     name: &'static str,
@@ -15,7 +15,7 @@ struct ReduceOp {
     axes: Vec<i64>,
     axes_input: bool,
     keepdims: bool,
-    /// No axes mean none instead of all.
+    /// An empty list of axes means none instead of all.
     noop_with_empty_axes: bool,
 }
 
@@ -39,7 +39,7 @@ impl Op for ReduceOp {
             (0..value.rank()).collect()
         } else {
             shape::axes(&list, value.rank())
-                .ok_or_else(|| cx.invalid(format!("axes {list:?} do not fit rank {}", value.rank())))?
+                .ok_or_else(|| cx.invalid(format!("invalid axes {list:?} for rank {}", value.rank())))?
         };
         Ok(vec![cx.reduce(value, &axes, self.keepdims, self.kind)?])
     }
@@ -52,7 +52,7 @@ fn parse(node: &NodeInfo<'_>, name: &'static str, kind: ReduceKind) -> Result<Bo
         _ => dtype.is_float() || !needs_floats(kind),
     };
     if !accepted {
-        return Err(Declined::new(format!("input 0 of type {dtype}")));
+        return Err(Declined::new(format!("input 0 has unsupported type {dtype}")));
     }
     Ok(Box::new(ReduceOp {
         name,
@@ -102,11 +102,11 @@ mod tests {
         assert_eq!(ints(known("ReduceMean").int("keepdims", 0)), (vec![4], vec![]));
     }
 
-    /// ONNX Runtime's CPU provider takes any number but 1 for "no", other runtimes any but 0 for "yes".
+    /// ONNX Runtime's CPU provider treats any number but 1 as false, other runtimes any but 0 as true.
     #[test]
     fn flags_are_zero_or_one() {
         let error = known("ReduceSum").int("keepdims", 7).shapes().unwrap_err();
-        assert_eq!(error, "its keepdims is 7, and should be 0 or 1");
+        assert_eq!(error, "attribute keepdims is 7, expected 0 or 1");
     }
 
     #[test]
@@ -132,14 +132,14 @@ mod tests {
         let trial = Trial::new("ReduceMax", 20).input(Given::Device(DType::Bool, &[4, 2]));
         assert_eq!(trial.steps().unwrap(), ["map", "reduce", "map"]);
         let trial = Trial::new("ReduceSum", 13).input(Given::Device(DType::Bool, &[4, 2]));
-        assert_eq!(trial.steps().unwrap_err(), "input 0 of type bool");
+        assert_eq!(trial.steps().unwrap_err(), "input 0 has unsupported type bool");
     }
 
     #[test]
     fn axes_out_of_range_or_named_twice_are_refused() {
         for axes in [&[2][..], &[-3], &[0, -2]] {
             let trial = Trial::new("ReduceSum", 11).ints("axes", axes).input(Given::Device(DType::F32, &[2, 3]));
-            assert!(trial.steps().unwrap_err().contains("do not fit rank 2"), "{axes:?}");
+            assert!(trial.steps().unwrap_err().contains("for rank 2"), "{axes:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Other shapes for the same elements: Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Expand, Tile.
+//! The same elements with another shape: Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Expand, Tile.
 use smallvec::SmallVec;
 
 use crate::{
@@ -8,17 +8,17 @@ use crate::{
     shape,
 };
 
-/// Axes of a node: an attribute in older opsets, an input in newer ones, or left out.
+/// Where a node's axes come from: an attribute in older opsets, an input in newer ones, or nowhere.
 #[derive(Debug, Clone)]
 pub(super) enum AxesFrom {
     /// An attribute, or nothing.
     Attribute(Option<Vec<i64>>),
-    /// An input that may be left out.
+    /// An optional input.
     Input(usize),
 }
 
 impl AxesFrom {
-    /// Where a node has its axes, which became input `index` with version `since`.
+    /// Where a node's axes come from; they became input `index` with version `since`.
     pub(super) fn read(node: &NodeInfo<'_>, index: usize, since: i32) -> Result<Self, Declined> {
         if node.since_version >= since {
             return Ok(Self::Input(index));
@@ -26,7 +26,7 @@ impl AxesFrom {
         Ok(Self::Attribute(node.attributes.ints("axes")?.map(<[i64]>::to_vec)))
     }
 
-    /// The axes, counted from the start; `None` if they are left out.
+    /// The axes as indices from the start; `None` if omitted.
     pub(super) fn resolve(
         &self,
         cx: &Lower<'_>,
@@ -40,26 +40,26 @@ impl AxesFrom {
         let Some(list) = list else { return Ok(None) };
         match shape::axes(&list, rank) {
             Some(axes) => Ok(Some(axes)),
-            None => Err(cx.invalid(format!("axes {list:?} are not {} different axes of {rank}", list.len()))),
+            None => Err(cx.invalid(format!("invalid axes {list:?} for rank {rank}"))),
         }
     }
 
     fn host_inputs(&self) -> &'static [usize] {
         match self {
             Self::Attribute(_) => &[],
-            // Every operator here has its axes as its second input.
+            // Every operator here takes its axes as the second input.
             Self::Input(_) => &[1],
         }
     }
 }
 
 impl Lower<'_> {
-    /// An axis of a value, which may be counted from the end.
+    /// An axis of a value; negative counts from the end.
     pub(super) fn axis(&self, axis: i64, rank: usize) -> Result<usize, LowerError> {
         shape::axis(axis, rank).ok_or_else(|| self.invalid(format!("axis {axis} is out of range for rank {rank}")))
     }
 
-    /// Extents that a model gives as numbers.
+    /// Extents given as numbers by the model.
     pub(super) fn extents(&self, numbers: &[i64]) -> Result<Shape, LowerError> {
         let extents: Option<Shape> = numbers.iter().map(|&number| usize::try_from(number).ok()).collect();
         extents.ok_or_else(|| self.invalid(format!("shape {numbers:?} has a negative extent")))
@@ -78,13 +78,15 @@ impl Reshape {
         for (at, &number) in wanted.iter().enumerate() {
             to.push(match number {
                 0 if self.allow_zero => 0,
-                0 => *from.get(at).ok_or_else(|| format!("extent {at} of {wanted:?} is that of {from:?}"))?,
+                0 => *from
+                    .get(at)
+                    .ok_or_else(|| format!("extent {at} of {wanted:?} is copied from {from:?}, which is too short"))?,
                 -1 if open.is_none() => {
                     open = Some(at);
                     1
                 }
                 1.. => number as usize,
-                _ => return Err(format!("{wanted:?} is not a shape")),
+                _ => return Err(format!("{wanted:?} is not a valid shape")),
             });
         }
         if let Some(at) = open {
@@ -92,7 +94,7 @@ impl Reshape {
             to[at] = have
                 .checked_div(rest)
                 .filter(|open| open * rest == have)
-                .ok_or_else(|| format!("shape {from:?} can't become {wanted:?}"))?;
+                .ok_or_else(|| format!("shape {from:?} can't be reshaped to {wanted:?}"))?;
         }
         Ok(to)
     }
@@ -135,7 +137,7 @@ impl Op for Flatten {
 
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let data = cx.required(inputs, 0)?;
-        // The axis may be one behind the last.
+        // The axis may be one past the last.
         let rank = data.rank() as i64;
         let axis = if self.axis < 0 { self.axis + rank } else { self.axis };
         if !(0..=rank).contains(&axis) {
@@ -231,7 +233,7 @@ impl Op for Transpose {
             None => (0..data.rank()).rev().collect(),
             Some(order) => shape::axes(order, data.rank())
                 .filter(|axes| axes.len() == data.rank())
-                .ok_or_else(|| cx.invalid(format!("{order:?} is not an order of {} axes", data.rank())))?,
+                .ok_or_else(|| cx.invalid(format!("{order:?} is not a permutation of {} axes", data.rank())))?,
         };
         Ok(vec![data.permuted(&order)])
     }
@@ -253,7 +255,7 @@ impl Op for Expand {
         let data = cx.required(inputs, 0)?;
         let wanted = cx.extents(&cx.known(inputs, 1)?.to_i64s())?;
         let to = shape::broadcast(data.shape(), &wanted).ok_or_else(|| {
-            cx.invalid(format!("shapes {:?} and {:?} do not fit together", data.shape(), wanted.as_slice()))
+            cx.invalid(format!("shapes {:?} and {:?} can't be broadcast together", data.shape(), wanted.as_slice()))
         })?;
         Ok(vec![cx.expand(data, &to)?])
     }
@@ -275,9 +277,9 @@ impl Op for Tile {
         let data = cx.required(inputs, 0)?;
         let repeats = cx.extents(&cx.known(inputs, 1)?.to_i64s())?;
         if repeats.len() != data.rank() {
-            return Err(cx.invalid(format!("{} repeats are given for {} axes", repeats.len(), data.rank())));
+            return Err(cx.invalid(format!("got {} repeats for {} axes", repeats.len(), data.rank())));
         }
-        // A repeated axis becomes two, the outer of which repeats; an axis of one element just repeats.
+        // A repeated axis becomes two, the outer of which is broadcast; an axis of one element is broadcast itself.
         let (mut view, mut spread, mut to) = (data.clone(), Shape::new(), Shape::new());
         for (axis, (&extent, &times)) in data.shape().iter().zip(&repeats).enumerate() {
             let whole = extent.checked_mul(times);
@@ -333,7 +335,11 @@ pub(super) const OPS: &[Entry] = &[
         op_type: "Tile",
         parse: |node| {
             // Opset 1 repeated one axis, given by two scalars.
-            if node.since_version < 6 { Err(Declined::new("Tile of opset 1")) } else { Ok(Box::new(Tile)) }
+            if node.since_version < 6 {
+                Err(Declined::new("Tile of opset 1 is not supported"))
+            } else {
+                Ok(Box::new(Tile))
+            }
         },
     },
 ];

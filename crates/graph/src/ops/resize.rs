@@ -1,4 +1,4 @@
-//! Resizing by interpolation: `Resize` of all versions, and `Upsample`.
+//! Resizing by interpolation: all versions of `Resize`, and `Upsample`.
 use crate::{
     DType, Declined, LowerError, Prim, Shape, Val,
     lower::Lower,
@@ -7,7 +7,7 @@ use crate::{
     shape,
 };
 
-/// How `sizes` are read when the proportions are to be kept.
+/// How `sizes` are interpreted when the aspect ratio is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proportions {
     Stretch,
@@ -23,17 +23,17 @@ struct Resize {
     coordinates: Coordinates,
     /// Scales from an attribute, as before opset 9.
     fixed_scales: Option<Vec<f32>>,
-    /// Where the inputs are.
+    /// Input indices.
     scales: Option<usize>,
     sizes: Option<usize>,
     roi: Option<usize>,
     host_inputs: Vec<usize>,
-    /// The axes that scales, sizes and region speak of; all if absent.
+    /// The axes that scales, sizes and region apply to; all if absent.
     axes: Option<Vec<i64>>,
     proportions: Proportions,
     extrapolation: f32,
     antialias: bool,
-    /// The nearest neighbour as before opset 11: rounded down where an axis grows, up where it shrinks.
+    /// Nearest neighbour as before opset 11: rounds down if an axis grows, up if it shrinks.
     by_direction: bool,
 }
 
@@ -60,7 +60,7 @@ impl Op for Resize {
             return Ok(vec![x.clone()]);
         }
         if x.elems() == 0 && to.iter().all(|&extent| extent != 0) {
-            return Err(cx.invalid(format!("{:?} has nothing to make {to:?} of", x.shape())));
+            return Err(cx.invalid(format!("an empty input {:?} can't be resized to {to:?}", x.shape())));
         }
         if !self.by_direction {
             return Ok(vec![self.emit(cx, x, self.interpolation, scales, roi, &to)?]);
@@ -97,7 +97,7 @@ impl Resize {
         let sizes = self.sizes.map(|at| cx.known_i64s(inputs, at)).transpose()?.flatten();
         if let Some(sizes) = sizes.filter(|sizes| !sizes.is_empty()) {
             if sizes.len() != axes.len() || sizes.iter().any(|&size| size < 0) {
-                return Err(cx.invalid(format!("sizes {sizes:?} for axes {axes:?} of {:?}", x.shape())));
+                return Err(cx.invalid(format!("invalid sizes {sizes:?} for axes {axes:?} of {:?}", x.shape())));
             }
             let factor = |axis: usize, size: i64| size as f32 / x.shape()[axis].max(1) as f32;
             for (&axis, &size) in axes.iter().zip(&sizes) {
@@ -122,11 +122,11 @@ impl Resize {
             (None, None) => return Err(cx.invalid("neither scales nor sizes are given")),
         };
         if given.len() != axes.len() || given.iter().any(|&scale| !(scale > 0.0 && scale.is_finite())) {
-            return Err(cx.invalid(format!("scales {given:?} for axes {axes:?} of {:?}", x.shape())));
+            return Err(cx.invalid(format!("invalid scales {given:?} for axes {axes:?} of {:?}", x.shape())));
         }
         for (&axis, &scale) in axes.iter().zip(&given) {
             scales[axis] = scale;
-            // In single precision, as ONNX's own shape inference: 10 · 0.7 is 7 there, and not 6.
+            // In single precision, as in ONNX's own shape inference: there 10 · 0.7 is 7, not 6.
             to[axis] = (x.shape()[axis] as f32 * scale).floor() as usize;
         }
         Ok((scales, to))
@@ -144,7 +144,7 @@ impl Resize {
         let Some(at) = self.roi else { return Ok(region) };
         let list: Vec<f32> = cx.known(inputs, at)?.scalars().map(|bound| bound.as_f64() as f32).collect();
         if list.len() != 2 * axes.len() {
-            return Err(cx.invalid(format!("roi {list:?} for axes {axes:?}")));
+            return Err(cx.invalid(format!("invalid roi {list:?} for axes {axes:?}")));
         }
         for (number, &axis) in axes.iter().enumerate() {
             region[axis] = (list[number], list[axes.len() + number]);
@@ -189,7 +189,7 @@ fn legacy(
     let interpolation = match node.attributes.text("mode", "nearest")? {
         "nearest" => Interpolation::Nearest(Nearest::Floor),
         "linear" | "bilinear" => Interpolation::Linear,
-        other => return Err(Declined::new(format!("mode {other}"))),
+        other => return Err(Declined::new(format!("unsupported mode {other}"))),
     };
     accept(node, interpolation)?;
     Ok(Box::new(Resize {
@@ -220,18 +220,18 @@ fn parse_resize(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
             "round_prefer_ceil" => Nearest::RoundPreferCeil,
             "floor" => Nearest::Floor,
             "ceil" => Nearest::Ceil,
-            other => return Err(Declined::new(format!("nearest_mode {other}"))),
+            other => return Err(Declined::new(format!("unsupported nearest_mode {other}"))),
         }),
         "linear" => Interpolation::Linear,
         "cubic" => Interpolation::Cubic {
             a: attributes.float("cubic_coeff_a", -0.75)?,
             exclude_outside: attributes.flag("exclude_outside")?,
         },
-        other => return Err(Declined::new(format!("mode {other}"))),
+        other => return Err(Declined::new(format!("unsupported mode {other}"))),
     };
     accept(node, interpolation)?;
     if attributes.flag("exclude_outside")? && !matches!(interpolation, Interpolation::Cubic { .. }) {
-        return Err(Declined::new("exclude_outside without mode cubic"));
+        return Err(Declined::new("exclude_outside needs mode cubic"));
     }
     let coordinates = match attributes.text("coordinate_transformation_mode", "half_pixel")? {
         "half_pixel" => Coordinates::HalfPixel,
@@ -241,17 +241,19 @@ fn parse_resize(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
         "asymmetric" => Coordinates::Asymmetric,
         "tf_crop_and_resize" => Coordinates::TfCropAndResize,
         "tf_half_pixel_for_nn" => Coordinates::TfHalfPixelForNn,
-        other => return Err(Declined::new(format!("coordinate_transformation_mode {other}"))),
+        other => return Err(Declined::new(format!("unsupported coordinate_transformation_mode {other}"))),
     };
     let proportions = match attributes.text("keep_aspect_ratio_policy", "stretch")? {
         "stretch" => Proportions::Stretch,
         "not_larger" => Proportions::NotLarger,
         "not_smaller" => Proportions::NotSmaller,
-        other => return Err(Declined::new(format!("keep_aspect_ratio_policy {other}"))),
+        other => return Err(Declined::new(format!("unsupported keep_aspect_ratio_policy {other}"))),
     };
     let antialias = attributes.flag("antialias")?;
     if antialias && matches!(interpolation, Interpolation::Cubic { .. }) {
-        return Err(Declined::new("antialias with mode cubic, which implementations weigh differently at the borders"));
+        return Err(Declined::new(
+            "antialias with mode cubic is not supported: implementations disagree at the borders",
+        ));
     }
     let given = |at: usize| node.optional(at).map(|_| at);
     let roi = if coordinates == Coordinates::TfCropAndResize { Some(1) } else { None };
@@ -273,7 +275,7 @@ fn parse_resize(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     }))
 }
 
-/// Integers have a nearest neighbour, but how they are rounded in between is not said anywhere.
+/// Integers support nearest neighbour only: no standard defines how to round in between.
 fn accept(node: &NodeInfo<'_>, interpolation: Interpolation) -> Result<(), Declined> {
     let nearest = matches!(interpolation, Interpolation::Nearest(_));
     let copied: fn(DType) -> bool = |dtype| dtype.is_float() || matches!(dtype, DType::I8 | DType::U8 | DType::I32);
@@ -334,13 +336,13 @@ mod tests {
     fn declines_and_refusals_name_the_cause() {
         assert_eq!(
             resize(&[2.0, 2.0]).shapes(),
-            Err("Resize: scales [2.0, 2.0] for axes [0, 1, 2, 3] of [1, 1, 10, 4]".to_owned())
+            Err("Resize: invalid scales [2.0, 2.0] for axes [0, 1, 2, 3] of [1, 1, 10, 4]".to_owned())
         );
         assert_eq!(
             resize(&[1.0, 1.0, 0.0, 1.0]).shapes(),
-            Err("Resize: scales [1.0, 1.0, 0.0, 1.0] for axes [0, 1, 2, 3] of [1, 1, 10, 4]".to_owned())
+            Err("Resize: invalid scales [1.0, 1.0, 0.0, 1.0] for axes [0, 1, 2, 3] of [1, 1, 10, 4]".to_owned())
         );
         assert_eq!(resize(&[]).shapes(), Err("Resize: neither scales nor sizes are given".to_owned()));
-        assert_eq!(resize(&[2.0, 2.0]).text("mode", "area").shapes(), Err("mode area".to_owned()));
+        assert_eq!(resize(&[2.0, 2.0]).text("mode", "area").shapes(), Err("unsupported mode area".to_owned()));
     }
 }

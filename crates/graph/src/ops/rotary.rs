@@ -11,11 +11,11 @@ use crate::{
 #[derive(Debug)]
 struct RotaryEmbedding {
     interleaved: bool,
-    /// How many elements of a head turn; 0 for all.
+    /// How many elements of a head are rotated; 0 for all.
     size: usize,
-    /// Heads in an input of rank 3; 0 if their size follows from the caches.
+    /// The number of heads in an input of rank 3; 0 to derive their size from the caches.
     heads: usize,
-    /// Where the inputs are.
+    /// Input indices.
     positions: usize,
     cosines: usize,
     sines: usize,
@@ -39,7 +39,7 @@ impl Op for RotaryEmbedding {
             [_, _, _, _] => x.permuted(&[0, 2, 1, 3]),
             [batch, sequence, width] => {
                 let heads = match (self.heads, half) {
-                    // The caches tell the size of a head only if all of it turns.
+                    // The caches tell the head size only if the whole head is rotated.
                     (0, half) if half > 0 && self.size == 0 => width / (2 * half),
                     (heads, _) => heads,
                 };
@@ -53,7 +53,9 @@ impl Op for RotaryEmbedding {
         let (batch, sequence, heads, size) = (split.shape()[0], split.shape()[1], split.shape()[2], split.shape()[3]);
         let turning = if self.size == 0 { size } else { self.size };
         if turning > size || turning != 2 * half {
-            return Err(cx.invalid(format!("caches {:?} for {turning} of {size} elements", cosines.shape())));
+            return Err(
+                cx.invalid(format!("caches {:?} do not match {turning} rotated of {size} elements", cosines.shape()))
+            );
         }
         let output = cx.fresh(x.dtype(), x.shape())?;
         if output.elems() == 0 {
@@ -65,7 +67,7 @@ impl Op for RotaryEmbedding {
         };
         if let Some(positions) = inputs.get(self.positions).and_then(Option::as_ref) {
             if cosines.rank() != 2 || cosines.shape() != sines.shape() {
-                return Err(cx.invalid(format!("caches {:?} and {:?}", cosines.shape(), sines.shape())));
+                return Err(cx.invalid(format!("caches {:?} and {:?} do not match", cosines.shape(), sines.shape())));
             }
             let positions = self.places(cx, positions, batch, sequence)?;
             let rotary = Rotary { interleaved: self.interleaved, positions: Positions::Given };
@@ -74,7 +76,7 @@ impl Op for RotaryEmbedding {
         }
         let table = |cx: &mut Lower<'_>, rows: &Val| {
             if rows.rank() != 3 {
-                return Err(cx.invalid(format!("a cache of {:?} without positions", rows.shape())));
+                return Err(cx.invalid(format!("a cache of shape {:?} needs positions", rows.shape())));
             }
             cx.expand(&rows.unsqueezed(2), &[batch, sequence, heads, half])
         };
@@ -91,7 +93,7 @@ impl Op for RotaryEmbedding {
 }
 
 impl RotaryEmbedding {
-    /// The positions of all tokens; one number is that of the first token.
+    /// The positions of all tokens; a single number is the position of the first token.
     fn places(&self, cx: &mut Lower<'_>, positions: &Val, batch: usize, sequence: usize) -> Result<Val, LowerError> {
         if positions.rank() != 1 || positions.elems() != 1 {
             return cx.expand(positions, &[batch, sequence]);
@@ -124,10 +126,10 @@ fn parse_onnx(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
 
 fn parse_contrib(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     if node.attributes.flag("is_packed_batching")? {
-        return Err(Declined::new("is_packed_batching"));
+        return Err(Declined::new("is_packed_batching is not supported"));
     }
     if node.attributes.float("scale", 1.0)? != 1.0 {
-        return Err(Declined::new("a scale other than 1"));
+        return Err(Declined::new("a scale other than 1 is not supported"));
     }
     parse(node, [1, 2, 3])
 }
@@ -136,7 +138,7 @@ fn parse(node: &NodeInfo<'_>, [positions, cosines, sines]: [usize; 3]) -> Result
     let dtype = node.accept(0, |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16))?;
     for index in [cosines, sines] {
         if node.input(index)?.dtype != dtype {
-            return Err(Declined::new(format!("input {index} of another type than input 0")));
+            return Err(Declined::new(format!("input {index} has another type than input 0")));
         }
     }
     let count = |name: &str| -> Result<usize, Declined> {

@@ -14,11 +14,11 @@ fn kind(node: &NodeInfo<'_>) -> Result<ScatterKind, Declined> {
         "mul" => ScatterKind::Mul,
         "max" => ScatterKind::Max,
         "min" => ScatterKind::Min,
-        other => return Err(Declined::new(format!("reduction {other:?}"))),
+        other => return Err(Declined::new(format!("unsupported reduction {other:?}"))),
     };
     let dtype = node.input(0)?.dtype;
     if kind != ScatterKind::Replace && dtype == DType::Bool {
-        return Err(Declined::new(format!("a reduction of {dtype}")));
+        return Err(Declined::new(format!("a reduction of {dtype} is not supported")));
     }
     node.accept(1, is_index)?;
     Ok(kind)
@@ -61,7 +61,7 @@ impl Op for ScatterNd {
     }
 }
 
-/// Writes new entries into a cache, each batch from its own position on.
+/// Writes new entries into a cache, starting at a separate position for each batch.
 #[derive(Debug)]
 struct TensorScatter {
     axis: i64,
@@ -76,7 +76,7 @@ impl TensorScatter {
         let circular = match node.attributes.text("mode", "linear")? {
             "linear" => false,
             "circular" => true,
-            other => return Err(Declined::new(format!("mode {other:?}"))),
+            other => return Err(Declined::new(format!("unsupported mode {other:?}"))),
         };
         Ok(Box::new(Self { axis: node.attributes.int("axis", -2)?, circular }))
     }
@@ -95,7 +95,7 @@ impl Op for TensorScatter {
         let room = cache.shape()[axis];
         if axis == 0 || !fits || update.shape()[axis] > room {
             return Err(cx.invalid(format!(
-                "an update of shape {:?} does not fit a cache of shape {:?} along axis {axis}",
+                "an update of shape {:?} does not match a cache of shape {:?} along axis {axis}",
                 update.shape(),
                 cache.shape()
             )));
@@ -104,7 +104,7 @@ impl Op for TensorScatter {
             Some(starts) if starts.shape() == &cache.shape()[..1] => cx.cast(starts, DType::I64)?,
             Some(starts) => {
                 return Err(cx.invalid(format!(
-                    "write indices of shape {:?} do not fit a cache of shape {:?}",
+                    "write indices of shape {:?} do not match a cache of shape {:?}",
                     starts.shape(),
                     cache.shape()
                 )));
@@ -192,9 +192,9 @@ mod tests {
         let trial =
             |dtype| Trial::new("ScatterElements", 18).text("reduction", "add").input(Given::Device(dtype, &[3]));
         let bools = trial(DType::Bool).input(Given::I64(&[0], &[1])).input(Given::Device(DType::Bool, &[1]));
-        assert_eq!(bools.shapes().unwrap_err(), "a reduction of bool");
+        assert_eq!(bools.shapes().unwrap_err(), "a reduction of bool is not supported");
         let longer = trial(DType::F32).input(Given::I64(&[0, 1], &[2])).input(Given::Device(DType::F32, &[1]));
-        assert!(longer.shapes().unwrap_err().contains("should be f32[2]"));
+        assert!(longer.shapes().unwrap_err().contains("expected f32[2]"));
         let nothing = trial(DType::F32).input(Given::I64(&[], &[0])).input(Given::Device(DType::F32, &[0]));
         assert_eq!(nothing.steps().unwrap(), Vec::<&str>::new());
     }

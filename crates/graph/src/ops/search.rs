@@ -32,7 +32,7 @@ impl Op for ArgReduceOp {
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let value = cx.required(inputs, 0)?;
         let axis = shape::axis(self.axis, value.rank())
-            .ok_or_else(|| cx.invalid(format!("axis {} does not fit rank {}", self.axis, value.rank())))?;
+            .ok_or_else(|| cx.invalid(format!("axis {} is out of range for rank {}", self.axis, value.rank())))?;
         Ok(vec![cx.arg_reduce(value, axis, self.keepdims, self.largest, self.select_last_index)?])
     }
 }
@@ -50,7 +50,7 @@ fn parse_arg_reduce(node: &NodeInfo<'_>, name: &'static str, largest: bool) -> R
 
 #[derive(Debug)]
 struct TopKOp {
-    /// The attribute of opset 9 and older; later ones have an input.
+    /// The attribute of opset 9 and older; later opsets have an input.
     k: Option<i64>,
     axis: i64,
     largest: bool,
@@ -73,12 +73,12 @@ impl Op for TopKOp {
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let value = cx.required(inputs, 0)?;
         let axis = shape::axis(self.axis, value.rank())
-            .ok_or_else(|| cx.invalid(format!("axis {} does not fit rank {}", self.axis, value.rank())))?;
+            .ok_or_else(|| cx.invalid(format!("axis {} is out of range for rank {}", self.axis, value.rank())))?;
         let k = match self.k {
             Some(k) => k,
             None => {
                 let list = cx.known(inputs, 1)?.to_i64s();
-                let [k] = list[..] else { return Err(cx.invalid(format!("k is {list:?} instead of one number"))) };
+                let [k] = list[..] else { return Err(cx.invalid(format!("k is {list:?}, expected one number"))) };
                 k
             }
         };
@@ -86,7 +86,7 @@ impl Op for TopKOp {
         let k = usize::try_from(k)
             .ok()
             .filter(|&k| k <= extent)
-            .ok_or_else(|| cx.invalid(format!("k is {k}, and axis {axis} has {extent} elements")))?;
+            .ok_or_else(|| cx.invalid(format!("k is {k}, but axis {axis} has {extent} elements")))?;
         let moved = axis_last(value, axis);
         let mut to: Shape = moved.shape().into();
         to[moved.rank() - 1] = k;
@@ -105,7 +105,7 @@ fn parse_top_k(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let k = match node.optional(1) {
         Some(_) => None,
         None if node.attributes.get("k").is_some() => Some(node.attributes.int("k", 0)?),
-        None => return Err(Declined::new("there is no k")),
+        None => return Err(Declined::new("attribute k is missing")),
     };
     Ok(Box::new(TopKOp {
         k,

@@ -1,4 +1,4 @@
-//! Operators that choose: by a condition, by bounds, by kind of number.
+//! Selection: by a condition, by bounds, by the kind of number.
 use crate::{
     DType, Declined, LowerError, Scalar, Val,
     expr::{Binary, Unary},
@@ -27,12 +27,12 @@ fn parse_where(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     node.accept(0, |dtype| dtype == DType::Bool)?;
     let (x, y) = (node.input(1)?.dtype, node.input(2)?.dtype);
     if x != y {
-        return Err(Declined::new(format!("a choice between {x} and {y}")));
+        return Err(Declined::new(format!("the choices have different types {x} and {y}")));
     }
     Ok(Box::new(Where))
 }
 
-/// Bounds from attributes (before opset 11) or inputs. The upper one wins where they contradict each other.
+/// Bounds from attributes (before opset 11) or inputs. If they contradict each other, the upper one wins.
 #[derive(Debug)]
 struct Clip {
     bounds: Option<(f32, f32)>,
@@ -40,7 +40,7 @@ struct Clip {
 
 /// Where a bound comes from.
 enum Bound {
-    /// The map's operand with this number.
+    /// The map's operand with this index.
     Operand(usize),
     Constant(f64),
 }
@@ -59,7 +59,7 @@ impl Op for Clip {
             bounds.push((Binary::Max, Bound::Constant(low.into())));
             bounds.push((Binary::Min, Bound::Constant(high.into())));
         } else {
-            // A bound left out is the type's last finite number: ONNX says so, and infinities show it.
+            // A missing bound is the type's extreme finite number: ONNX says so, and it matters for infinities.
             let last = largest_finite(dtype);
             for (index, op, default) in [(1, Binary::Max, last.map(|last| -last)), (2, Binary::Min, last)] {
                 if let Some(bound) = inputs.get(index).and_then(Option::as_ref) {
@@ -102,14 +102,14 @@ fn parse_clip(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     let dtype = node.accept(0, |dtype| dtype != DType::Bool)?;
     if node.since_version < 11 {
         if !dtype.is_float() {
-            return Err(Declined::new(format!("input 0 of type {dtype}")));
+            return Err(Declined::new(format!("input 0 has unsupported type {dtype}")));
         }
         let bounds = (node.attributes.float("min", f32::MIN)?, node.attributes.float("max", f32::MAX)?);
         return Ok(Box::new(Clip { bounds: Some(bounds) }));
     }
     for bound in [1, 2] {
         if node.optional(bound).is_some_and(|input| input.dtype != dtype) {
-            return Err(Declined::new(format!("a bound of another type than {dtype}")));
+            return Err(Declined::new(format!("a bound is not {dtype}")));
         }
     }
     Ok(Box::new(Clip { bounds: None }))
@@ -184,7 +184,7 @@ mod tests {
         }
         let mixed = Case::new("Where", 9).input(vector(DType::Bool, &[1.0]));
         let mixed = mixed.input(vector(DType::F32, &[1.0])).input(vector(DType::F16, &[1.0]));
-        assert_eq!(mixed.parse().unwrap_err(), "a choice between f32 and f16");
+        assert_eq!(mixed.parse().unwrap_err(), "the choices have different types f32 and f16");
     }
 
     fn clip(version: i32, dtype: DType, values: &[f64]) -> Case {
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_bound_is_one_number() {
         let two = clip(13, DType::F32, &[0.0, 1.0]).input(vector(DType::F32, &[0.0, 1.0]));
-        assert!(two.run().unwrap_err().contains("shape [2] can't become []"));
+        assert!(two.run().unwrap_err().contains("shape [2] can't be reshaped to []"));
         let one = clip(13, DType::F32, &[0.0, 3.0]).input(vector(DType::F32, &[2.0]));
         assert_eq!(one.floats(), [2.0, 3.0]);
     }

@@ -1,4 +1,4 @@
-//! Sums and embeddings that are normalised at once: ONNX Runtime's SkipLayerNormalization,
+//! Sums and embeddings that are normalised in the same operator: ONNX Runtime's SkipLayerNormalization,
 //! SkipSimplifiedLayerNormalization and EmbedLayerNormalization.
 use crate::{
     DType, Declined, LowerError, Scalar, Val,
@@ -13,7 +13,7 @@ use crate::{
 
 const MICROSOFT: &str = "com.microsoft";
 
-/// Takes the place of an output that nobody may ask for.
+/// Stands for an output that can't be requested.
 fn placeholder() -> Val {
     Val::scalar(DType::F32, Scalar::zero(DType::F32))
 }
@@ -41,7 +41,7 @@ impl Op for SkipNormOp {
         let x = cx.required(inputs, 0)?;
         let skip = cx.required(inputs, 1)?;
         let gamma = cx.required(inputs, 2)?;
-        // The simplified form has no beta, so its bias comes earlier.
+        // The simplified form has no beta, so its bias comes one input earlier.
         let beta = if self.layer.centre { inputs.get(3).and_then(Option::as_ref) } else { None };
         let bias = inputs.get(if self.layer.centre { 4 } else { 3 }).and_then(Option::as_ref);
         if x.rank() == 0 {
@@ -60,7 +60,7 @@ impl Op for SkipNormOp {
 fn parse_skip_norm(node: &NodeInfo<'_>, name: &'static str, centre: bool) -> Result<Box<dyn Op>, Declined> {
     one_float_type(node)?;
     if node.wants(1) || node.wants(2) {
-        return Err(Declined::new("mean and deviation as outputs, which only training uses"));
+        return Err(Declined::new("the outputs mean and deviation are not supported; only training uses them"));
     }
     let epsilon = node.attributes.float("epsilon", 1e-12)?;
     Ok(Box::new(SkipNormOp { name, layer: Layer { epsilon, centre, round_before_scale: false } }))
@@ -84,7 +84,7 @@ impl Op for EmbedNormOp {
         let optional = |index: usize| inputs.get(index).and_then(Option::as_ref);
         let ids = cx.required(inputs, 0)?;
         let [batch, steps] = *ids.shape() else {
-            return Err(cx.invalid(format!("input_ids of shape {:?} instead of [batch, sequence]", ids.shape())));
+            return Err(cx.invalid(format!("input_ids has shape {:?}, expected [batch, sequence]", ids.shape())));
         };
         let words = cx.gather(cx.required(inputs, 2)?, ids, 0)?;
         let table = cx.required(inputs, 3)?;
@@ -123,13 +123,13 @@ impl Op for EmbedNormOp {
 fn parse_embed_norm(node: &NodeInfo<'_>) -> Result<Box<dyn Op>, Declined> {
     for index in [0, 1, 7, 8] {
         if let Some(input) = node.optional(index).filter(|input| input.dtype != DType::I32) {
-            return Err(Declined::new(format!("input {index} of type {}", input.dtype)));
+            return Err(Declined::new(format!("input {index} has unsupported type {}", input.dtype)));
         }
     }
     let dtype = node.accept(2, |dtype| dtype.is_float())?;
     for index in [3, 4, 5, 6] {
         if let Some(input) = node.optional(index).filter(|input| input.dtype != dtype) {
-            return Err(Declined::new(format!("inputs of types {dtype} and {}", input.dtype)));
+            return Err(Declined::new(format!("inputs have different types {dtype} and {}", input.dtype)));
         }
     }
     Ok(Box::new(EmbedNormOp { epsilon: node.attributes.float("epsilon", 1e-12)? }))

@@ -8,7 +8,7 @@ use crate::{
     shape,
 };
 
-/// Where a Slice has its numbers.
+/// Where a Slice's parameters come from.
 #[derive(Debug)]
 enum Bounds {
     /// Attributes, before opset 10.
@@ -63,14 +63,14 @@ impl Op for Slice {
         let steps = steps.unwrap_or_else(|| vec![1; count]);
         if [ends.len(), axes.len(), steps.len()] != [count; 3] {
             return Err(cx.invalid(format!(
-                "{count} starts, {} ends, {} axes and {} steps are given",
+                "got {count} starts, {} ends, {} axes and {} steps",
                 ends.len(),
                 axes.len(),
                 steps.len()
             )));
         }
         let axes = shape::axes(&axes, data.rank())
-            .ok_or_else(|| cx.invalid(format!("{axes:?} are not different axes of {}", data.rank())))?;
+            .ok_or_else(|| cx.invalid(format!("invalid axes {axes:?} for rank {}", data.rank())))?;
         let mut result = data.clone();
         for (at, &axis) in axes.iter().enumerate() {
             result = cx.slice(&result, axis, SliceSpec { start: starts[at], end: ends[at], step: steps[at] })?;
@@ -79,14 +79,14 @@ impl Op for Slice {
     }
 }
 
-/// How a Split knows its parts.
+/// How a Split's parts are given.
 #[derive(Debug)]
 enum Parts {
     /// Their extents, before opset 13.
     Attribute(Vec<i64>),
     /// Their extents as input 1.
     Input,
-    /// Equal ones; with `uneven` the last may be smaller (opset 18).
+    /// Equal parts; with `uneven` the last may be smaller (opset 18).
     Equal { uneven: bool },
 }
 
@@ -105,12 +105,12 @@ impl Split {
             _ if node.since_version >= 13 && node.optional(1).is_some() => Parts::Input,
             _ => Parts::Equal { uneven: node.since_version >= 18 },
         };
-        // Outputs at the end that nobody wants may be missing from the node, but they count.
+        // Unused trailing outputs may be missing from the node, but they count.
         let outputs = match node.attributes.get("num_outputs") {
             Some(_) if matches!(parts, Parts::Equal { .. }) => {
                 let count = node.attributes.int("num_outputs", 0)?;
                 usize::try_from(count).ok().filter(|&count| count >= outputs && count > 0).ok_or_else(|| {
-                    Declined::new(format!("attribute num_outputs is {count}, and there are {outputs} outputs"))
+                    Declined::new(format!("attribute num_outputs is {count}, but there are {outputs} outputs"))
                 })?
             }
             _ => outputs,
@@ -138,7 +138,7 @@ impl Split {
         let extents = cx.extents(&list)?;
         let sum = extents.iter().try_fold(0usize, |sum, &extent| sum.checked_add(extent));
         if sum != Some(whole) || extents.len() < self.outputs {
-            return Err(cx.invalid(format!("parts of {list:?} do not make {} of {whole} elements", self.outputs)));
+            return Err(cx.invalid(format!("parts of {list:?} do not split {whole} elements into {}", self.outputs)));
         }
         Ok(extents.to_vec())
     }
@@ -170,7 +170,7 @@ impl Op for Split {
     }
 }
 
-/// How many elements the planner looks at to find out a shape.
+/// The most elements that the planner examines to determine a shape.
 const MAX_SEARCHED_ELEMS: usize = 1 << 24;
 
 #[derive(Debug)]
@@ -194,7 +194,7 @@ impl Op for Compress {
             None => (cx.reshape(&data, &[data.elems()])?, 0),
         };
         let condition = searched(cx, inputs, 1)?;
-        // A shorter condition leaves the rest out; what it has beyond the axis means nothing.
+        // A shorter condition leaves out the rest; entries beyond the axis are ignored.
         let places: SmallVec<[usize; 16]> = condition
             .into_iter()
             .take(data.shape()[axis])
@@ -206,12 +206,12 @@ impl Op for Compress {
     }
 }
 
-/// Declines a node whose result's shape follows from the elements of an input, unless these are the same in every run:
-/// planning anew for every run's values would cost more than it gains.
+/// Declines a node whose output shape depends on the elements of an input, unless these are constant: replanning for
+/// every run's values would cost more than it gains.
 pub(super) fn require_constant(node: &NodeInfo<'_>, index: usize) -> Result<(), Declined> {
     match node.input(index)?.constant {
         Some(_) => Ok(()),
-        None => Err(Declined::new(format!("the result's shape depends on the values of input {index}"))),
+        None => Err(Declined::new(format!("the output shape depends on the values of input {index}"))),
     }
 }
 
@@ -219,7 +219,7 @@ pub(super) fn require_constant(node: &NodeInfo<'_>, index: usize) -> Result<(), 
 pub(super) fn searched(cx: &Lower<'_>, inputs: &[Option<Val>], index: usize) -> Result<Vec<bool>, LowerError> {
     let elems = cx.required(inputs, index)?.elems();
     if elems > MAX_SEARCHED_ELEMS {
-        return Err(cx.invalid(format!("input {index} has {elems} elements, too many to find a shape by")));
+        return Err(cx.invalid(format!("input {index} has {elems} elements, too many to determine a shape from")));
     }
     Ok(cx.known(inputs, index)?.scalars().map(crate::Scalar::as_bool).collect())
 }
@@ -311,6 +311,6 @@ mod tests {
         let flat = trial.clone().input(keep(&[0.0, 1.0, 0.0, 1.0, 1.0], &[5]));
         assert_eq!(ints(flat), (vec![1, 3, 4], vec![3]));
         let unknown = trial.input(Given::Device(DType::Bool, &[2]));
-        assert_eq!(unknown.shapes().unwrap_err(), "the result's shape depends on the values of input 1");
+        assert_eq!(unknown.shapes().unwrap_err(), "the output shape depends on the values of input 1");
     }
 }

@@ -1,6 +1,6 @@
 //! Softmax and its relatives.
 //!
-//! Before opset 13 all axes from `axis` on count as one; since then only `axis` itself does.
+//! Before opset 13 all axes from `axis` to the last count as one; since then only `axis` itself does.
 use crate::{
     Declined, LowerError, Shape, Val,
     expr::Binary,
@@ -9,7 +9,7 @@ use crate::{
     shape,
 };
 
-/// What is made of an axis.
+/// What is computed along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Softmax,
@@ -22,7 +22,7 @@ struct SoftmaxOp {
     name: &'static str,
     kind: Kind,
     axis: i64,
-    /// All axes from `axis` on are one.
+    /// Treats all axes from `axis` to the last as one.
     flattens: bool,
 }
 
@@ -43,7 +43,7 @@ impl Op for SoftmaxOp {
         let value = cx.required(inputs, 0)?;
         let rank = value.rank();
         let axis = shape::axis(self.axis, rank)
-            .ok_or_else(|| cx.invalid(format!("axis {} does not fit rank {rank}", self.axis)))?;
+            .ok_or_else(|| cx.invalid(format!("axis {} is out of range for rank {rank}", self.axis)))?;
         if !self.flattens || axis + 1 == rank {
             return Ok(vec![self.along(cx, value, axis)?]);
         }
@@ -117,6 +117,6 @@ mod tests {
     #[test]
     fn integers_are_declined() {
         let trial = Trial::new("Softmax", 13).input(Given::Device(DType::I32, &[2]));
-        assert_eq!(trial.steps().unwrap_err(), "input 0 of type i32");
+        assert_eq!(trial.steps().unwrap_err(), "input 0 has unsupported type i32");
     }
 }

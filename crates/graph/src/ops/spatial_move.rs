@@ -19,7 +19,7 @@ fn image(cx: &Lower<'_>, value: &Val) -> Result<[usize; 4], LowerError> {
 #[derive(Debug)]
 struct DepthToSpace {
     block: usize,
-    /// The block's coordinates are the inner ones of the channels, not the outer ones.
+    /// The block's coordinates are the inner part of the channel index, not the outer.
     block_inside: bool,
 }
 
@@ -28,7 +28,7 @@ impl DepthToSpace {
         let block_inside = match node.attributes.text("mode", "DCR")? {
             "DCR" => false,
             "CRD" => true,
-            other => return Err(Declined::new(format!("mode {other:?}"))),
+            other => return Err(Declined::new(format!("unsupported mode {other:?}"))),
         };
         Ok(Box::new(Self { block: block(node)?, block_inside }))
     }
@@ -43,7 +43,8 @@ impl Op for DepthToSpace {
         let data = cx.required(inputs, 0)?;
         let ([n, c, h, w], b) = (image(cx, data)?, self.block);
         let depth = b.checked_mul(b).and_then(|area| (c % area == 0).then_some(c / area));
-        let depth = depth.ok_or_else(|| cx.invalid(format!("{c} channels can't be cut into blocks of {b} by {b}")))?;
+        let depth =
+            depth.ok_or_else(|| cx.invalid(format!("{c} channels can't be split into blocks of {b} by {b}")))?;
         let spread = if self.block_inside {
             cx.reshape(data, &[n, depth, b, b, h, w])?.permuted(&[0, 1, 4, 2, 5, 3])
         } else {
@@ -67,7 +68,7 @@ impl Op for SpaceToDepth {
         let data = cx.required(inputs, 0)?;
         let ([n, c, h, w], b) = (image(cx, data)?, self.block);
         if h % b != 0 || w % b != 0 {
-            return Err(cx.invalid(format!("an image of {h} by {w} can't be cut into blocks of {b} by {b}")));
+            return Err(cx.invalid(format!("an image of {h} by {w} can't be split into blocks of {b} by {b}")));
         }
         let cut = cx.reshape(data, &[n, c, h / b, b, w / b, b])?.permuted(&[0, 3, 5, 1, 2, 4]);
         let depth = c.saturating_mul(b).saturating_mul(b);
@@ -88,7 +89,7 @@ impl Op for Trilu {
     fn lower(&self, cx: &mut Lower<'_>, inputs: &[Option<Val>]) -> Result<Vec<Val>, LowerError> {
         let data = cx.required(inputs, 0)?;
         if data.rank() < 2 {
-            return Err(cx.invalid(format!("shape {:?} is not that of matrices", data.shape())));
+            return Err(cx.invalid(format!("shape {:?} has fewer than two axes", data.shape())));
         }
         let diagonal = match inputs.get(1).and_then(Option::as_ref) {
             Some(diagonal) => cx.reshape(diagonal, &[])?,

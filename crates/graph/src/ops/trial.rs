@@ -1,4 +1,4 @@
-//! One node on its own, for the tests of the families.
+//! One node alone, for the tests of the operator families.
 use crate::{
     DType, Graph, Node, Scalar, Shape, Tensor,
     lower::{self, InputSpec, Lowered},
@@ -10,7 +10,7 @@ use crate::{
 pub(super) enum Given<'a> {
     /// Left out.
     Absent,
-    /// Known to the device only.
+    /// Known only on the device.
     Device(DType, &'a [usize]),
     /// Known 64-bit integers.
     I64(&'a [i64], &'a [usize]),
@@ -18,7 +18,7 @@ pub(super) enum Given<'a> {
     Numbers(DType, &'a [f64], &'a [usize]),
 }
 
-/// Floats that only the device will know.
+/// Floats known only on the device.
 pub(super) fn device(shape: &[usize]) -> Given<'_> {
     Given::Device(DType::F32, shape)
 }
@@ -69,7 +69,7 @@ impl<'a> Trial<'a> {
         self
     }
 
-    /// Says which types come out; without it there is one output of the first input's type.
+    /// Sets the output types; the default is one output of the first input's type.
     pub(super) fn gives(mut self, outputs: &[DType]) -> Self {
         self.outputs = outputs.to_vec();
         self
@@ -146,7 +146,7 @@ impl<'a> Trial<'a> {
         Ok(self.lower()?.outputs.iter().map(|value| value.shape().to_vec()).collect())
     }
 
-    /// The names of the primitives that are emitted.
+    /// The names of the emitted primitives.
     pub(super) fn steps(&self) -> Result<Vec<&'static str>, String> {
         Ok(self.lower()?.steps.iter().map(|step| step.prim.name()).collect())
     }
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers at which sums, products and casts go wrong.
+    /// Numbers at which sums, products and casts overflow or round.
     fn number() -> impl Strategy<Value = i64> {
         prop::sample::select(vec![i64::MIN, i64::MIN + 1, -1 << 40, -2, -1, 0, 1, 2, 3, 1 << 33, 1 << 62, i64::MAX])
     }
@@ -187,11 +187,14 @@ mod tests {
     fn ranks_beyond_reason_are_declined() {
         let shape = [1; ops::MAX_RANK + 1];
         assert!(Trial::new("Relu", 14).input(device(&shape[1..])).shapes().is_ok());
-        assert_eq!(Trial::new("Relu", 14).input(device(&shape)).shapes().unwrap_err(), "rank 65 is above 64");
+        assert_eq!(
+            Trial::new("Relu", 14).input(device(&shape)).shapes().unwrap_err(),
+            "rank 65 exceeds the maximum of 64"
+        );
     }
 
     proptest! {
-        /// An answer or a reason, but never a panic, a hang or the machine's memory.
+        /// A result or a reason, but never a panic, a hang or exhausted memory.
         #[test]
         fn absurd_numbers_get_an_answer(
             numbers in prop::collection::vec(number(), 0..5),

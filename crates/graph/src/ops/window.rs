@@ -1,23 +1,23 @@
-//! Windows that walk over spatial axes: what convolutions and pools have in common.
+//! Windows sliding over spatial axes: what convolutions and pools share.
 use crate::{Declined, LowerError, Shape, lower::Lower, ops::Attributes, shape::Strides};
 
-/// Attributes beyond this make no sense and would overflow sums of extents.
+/// Larger attributes make no sense and would overflow sums of extents.
 const MAX_ATTRIBUTE: i64 = 1 << 31;
 
-/// Who says how much padding there is.
+/// What determines the padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AutoPad {
     /// The `pads` attribute.
     Explicit,
-    /// There is none.
+    /// No padding.
     Valid,
-    /// As much as an output of `ceil(input / stride)` takes; an odd one goes behind.
+    /// As much as an output of `ceil(input / stride)` needs; the odd element goes at the end.
     SameUpper,
-    /// As above; an odd one goes in front.
+    /// The same; the odd element goes at the start.
     SameLower,
 }
 
-/// The attributes of a window; absent ones depend on the rank and are filled in when that is known.
+/// The attributes of a window; the defaults of absent ones depend on the rank and are filled in when that is known.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     pub auto_pad: AutoPad,
@@ -46,7 +46,7 @@ impl Window {
             "VALID" => AutoPad::Valid,
             "SAME_UPPER" => AutoPad::SameUpper,
             "SAME_LOWER" => AutoPad::SameLower,
-            other => return Err(Declined::new(format!("auto_pad {other}"))),
+            other => return Err(Declined::new(format!("unsupported auto_pad {other}"))),
         };
         let list = |name: &str, least: i64| -> Result<Option<Vec<i64>>, Declined> {
             let Some(values) = attributes.ints(name)?.filter(|values| !values.is_empty()) else { return Ok(None) };
@@ -66,7 +66,7 @@ impl Window {
         })
     }
 
-    /// The extents of the window where the attribute says them.
+    /// The extents of the window, if the attribute gives them.
     pub fn kernel(&self) -> Option<Shape> {
         self.kernel.as_ref().map(|list| list.iter().map(|&extent| extent as usize).collect())
     }
@@ -81,12 +81,12 @@ impl Window {
         self.pads.as_ref().is_some_and(|list| list.iter().any(|&pad| pad < 0))
     }
 
-    /// Strides, dilations, and the padding in front and behind for a number of spatial axes.
+    /// Strides, dilations, and the padding before and after, for a number of spatial axes.
     pub fn spread(&self, cx: &Lower<'_>, rank: usize) -> Result<Placed, LowerError> {
         let list = |name: &str, values: &Option<Vec<i64>>, count: usize, default: i64| match values {
             None => Ok(vec![default; count]),
             Some(values) if values.len() == count => Ok(values.clone()),
-            Some(values) => Err(cx.invalid(format!("{name} {values:?} for {rank} spatial axes"))),
+            Some(values) => Err(cx.invalid(format!("{name} {values:?} does not match {rank} spatial axes"))),
         };
         let extents = |values: Vec<i64>| -> Shape { values.into_iter().map(|value| value as usize).collect() };
         let pads = match self.auto_pad {
@@ -106,7 +106,7 @@ impl Window {
     pub fn place(&self, cx: &Lower<'_>, input: &[usize], kernel: &[usize]) -> Result<Placed, LowerError> {
         let mut placed = self.spread(cx, input.len())?;
         if kernel.len() != input.len() {
-            return Err(cx.invalid(format!("a kernel {kernel:?} for spatial axes {input:?}")));
+            return Err(cx.invalid(format!("kernel {kernel:?} does not match spatial axes {input:?}")));
         }
         for axis in 0..input.len() {
             let extent = input[axis] as i128;
@@ -125,13 +125,13 @@ impl Window {
             let room = extent + front + placed.pads_end[axis] as i128 - reach;
             if room < 0 {
                 return Err(
-                    cx.invalid(format!("a window of {reach} does not fit axis {axis} of {input:?} with its pads"))
+                    cx.invalid(format!("a window of {reach} is larger than axis {axis} of {input:?} with its padding"))
                 );
             }
             let mut output = room / stride + 1;
             if self.ceil {
                 output += i128::from(room % stride != 0);
-                // The last window may hang over the end, but must start within the input or its front padding.
+                // The last window may extend past the end, but must start within the input or its leading padding.
                 output -= i128::from((output - 1) * stride >= extent + front);
             }
             placed.output.push(output as usize);
@@ -140,7 +140,7 @@ impl Window {
     }
 }
 
-/// Padding in front and behind from their sum: `SAME_UPPER` puts an odd one behind, all others in front.
+/// Padding before and after from their sum: `SAME_UPPER` puts the odd element at the end, all others at the start.
 pub(super) fn split(total: isize, auto_pad: AutoPad) -> (isize, isize) {
     let half = total / 2;
     if auto_pad == AutoPad::SameUpper { (half, total - half) } else { (total - half, half) }
@@ -153,7 +153,7 @@ mod tests {
         ops::trial::{Given, Trial},
     };
 
-    /// The output's extent of a pool along one axis.
+    /// The output extent of a pool along one axis.
     fn extent(input: usize, build: impl FnOnce(Trial<'_>) -> Trial<'_>) -> Result<usize, String> {
         let shape = [1, 1, input];
         let shapes = build(Trial::new("MaxPool", 12).input(Given::Device(DType::F32, &shape))).shapes()?;
@@ -166,7 +166,7 @@ mod tests {
             (4, 3, 2, [0, 0], 0, 1),
             (4, 3, 2, [0, 0], 1, 2),
             (5, 3, 2, [0, 0], 1, 2),
-            // The window that would start in the padding behind is dropped.
+            // A window that would start in the trailing padding is dropped.
             (2, 1, 2, [0, 0], 1, 1),
             (1, 2, 2, [1, 1], 1, 1),
             (4, 3, 2, [0, 2], 1, 2),
@@ -200,11 +200,11 @@ mod tests {
         let found = extent(7, |trial| trial.ints("kernel_shape", &[3]).ints("strides", &[i64::MAX]));
         assert_eq!(found, Err(format!("strides [{}]", i64::MAX)));
         let found = extent(7, |trial| trial.ints("kernel_shape", &[3, 3]));
-        assert_eq!(found, Err("MaxPool: a kernel [3, 3] for spatial axes [7]".to_owned()));
+        assert_eq!(found, Err("MaxPool: kernel [3, 3] does not match spatial axes [7]".to_owned()));
         let found = extent(2, |trial| trial.ints("kernel_shape", &[3]));
-        assert_eq!(found, Err("MaxPool: a window of 3 does not fit axis 0 of [2] with its pads".to_owned()));
+        assert_eq!(found, Err("MaxPool: a window of 3 is larger than axis 0 of [2] with its padding".to_owned()));
         let found =
             extent(7, |trial| trial.ints("kernel_shape", &[3]).ints("dilations", &[2]).text("auto_pad", "SAME_UPPER"));
-        assert_eq!(found, Err("dilations with auto_pad, which ONNX does not define".to_owned()));
+        assert_eq!(found, Err("ONNX does not define dilations with auto_pad".to_owned()));
     }
 }

@@ -10,7 +10,7 @@ pub(super) fn run(graph: &mut Graph) -> usize {
     rewrite(graph, find)
 }
 
-/// Seen from the softmax.
+/// Matches starting from the softmax.
 fn find(search: Search<'_>, at: NodeId) -> Option<Found> {
     let Meaning::Softmax { axis } = search.meaning(at) else { return None };
     let weights = search.output(at)?;
@@ -36,7 +36,7 @@ fn find(search: Search<'_>, at: NodeId) -> Option<Found> {
     Some(Found { whole: Whole::Attention { scale: scale as f32, axis, mask: mask.is_some() }, nodes, inputs })
 }
 
-/// A product of queries and transposed keys, times a number.
+/// A product of queries and transposed keys, times a scale.
 struct Scores {
     q: ValueId,
     k: ValueId,
@@ -50,7 +50,7 @@ fn unmasked(search: Search<'_>, mut value: ValueId) -> Option<Scores> {
     let node = search.links.maker(value)?;
     let [mut q, mut k] = product(search, node)?;
     nodes.push(node);
-    // Some exporters give each operand the root of the scale.
+    // Some exporters multiply each operand by the root of the scale.
     for operand in [&mut q, &mut k] {
         if search.links.only_reader(*operand).is_some() {
             peel(search, operand, &mut scale, &mut nodes);
@@ -59,7 +59,7 @@ fn unmasked(search: Search<'_>, mut value: ValueId) -> Option<Scores> {
     Some(Scores { q, k, scale, nodes })
 }
 
-/// Takes factors that are numbers off a value.
+/// Removes constant factors from a value.
 fn peel(search: Search<'_>, value: &mut ValueId, scale: &mut f64, nodes: &mut Vec<NodeId>) {
     while let Some((node, other, factor)) = search.scaled(*value) {
         nodes.push(node);
@@ -105,8 +105,8 @@ mod tests {
         assert_eq!(names(&graph), ["Attention"]);
         let found = format!("{:?}", graph.nodes()[0].op);
         assert_eq!(found, "Attention { scale: 0.125, axis: -1, mask: true } of 5 nodes");
-        assert_eq!(run(&mut build.outputs(&[out, weights])), 0, "the probabilities are wanted outside");
-        assert_eq!(run(&mut build.outputs(&[out, scores])), 0, "the scores are wanted outside");
+        assert_eq!(run(&mut build.outputs(&[out, weights])), 0, "the probabilities are an output");
+        assert_eq!(run(&mut build.outputs(&[out, scores])), 0, "the scores are an output");
     }
 
     #[test]
@@ -152,6 +152,6 @@ mod tests {
         let scaled = build.node("Mul", &[masked, eight]);
         let weights = softmax(&mut build, scaled);
         let out = build.node("MatMul", &[weights, v]);
-        assert_eq!(run(&mut build.outputs(&[out])), 0, "a mask that is scaled too");
+        assert_eq!(run(&mut build.outputs(&[out])), 0, "the mask is scaled too");
     }
 }

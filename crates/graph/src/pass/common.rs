@@ -1,12 +1,12 @@
-//! What is computed twice is computed once.
+//! Common subexpressions are computed once.
 use std::collections::HashMap;
 
 use crate::{DType, Graph, Node, NodeId, Shape, ValueId};
 
-/// Constants up to this size are compared by what they hold, so that the same number written twice is one.
+/// Constants up to this size are compared by their contents, so that the same number written twice is stored once.
 const COMPARED_BYTES: usize = 256;
 
-/// What two nodes have in common if one can stand for both.
+/// Nodes with equal keys compute the same.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     op: String,
@@ -22,7 +22,7 @@ pub(super) fn run(graph: &mut Graph) -> usize {
         let node = &mut graph.nodes_mut()[at];
         node.inputs.iter_mut().flatten().for_each(|input| *input = instead[input.0 as usize]);
         let node = &graph.nodes()[at];
-        // Each reader has one of its own on purpose: it becomes part of the reader, and the quantised value is read.
+        // Each reader has its own on purpose: it becomes part of the reader, which then reads the quantised value.
         if node.op.name() == "DequantizeLinear" {
             continue;
         }
@@ -53,13 +53,13 @@ fn key(graph: &Graph, node: &Node) -> Key {
     }
 }
 
-/// For each value the one to read instead: of equal small constants the first, else itself.
+/// For each value the one to read instead: the first of equal small constants, or the value itself.
 fn constants(graph: &Graph) -> Vec<ValueId> {
     let mut known: HashMap<(DType, Shape, &[u8]), ValueId> = HashMap::new();
     let mut instead = Vec::with_capacity(graph.values().len());
     for (at, value) in graph.values().iter().enumerate() {
         let id = ValueId(at as u32);
-        // An input with a default is not a constant.
+        // An input with a default value is not a constant.
         let small = value.constant.as_ref().filter(|tensor| tensor.len_bytes() <= COMPARED_BYTES);
         instead.push(match small.filter(|_| !graph.inputs().contains(&id)) {
             Some(tensor) => *known.entry((tensor.dtype(), tensor.shape().into(), tensor.bytes())).or_insert(id),

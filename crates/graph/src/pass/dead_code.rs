@@ -1,4 +1,4 @@
-//! Nodes that make nothing anybody wants are dropped.
+//! Removes nodes whose results are never used.
 use crate::{Graph, NodeId};
 
 pub(super) fn run(graph: &mut Graph) -> usize {

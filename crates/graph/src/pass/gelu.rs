@@ -28,16 +28,16 @@ fn find(search: Search<'_>, at: NodeId) -> Option<Found> {
     Some(Found { whole, nodes, inputs: vec![x] })
 }
 
-/// A product in its factors.
+/// A product split into its factors.
 struct Product {
     factors: Vec<ValueId>,
-    /// All factors that are numbers.
+    /// The product of all constant factors.
     number: f64,
     nodes: Vec<NodeId>,
 }
 
 impl Product {
-    /// Takes a value apart that `last` makes, or that only a node of the product reads.
+    /// Splits a value into factors, if `last` produces it or only a node of the product reads it.
     fn multiply(&mut self, search: Search<'_>, value: ValueId, last: NodeId) {
         let own = |node: NodeId| node == last || search.links.only_reader(value).is_some();
         if let Some((node, other, factor)) = search.scaled(value).filter(|scaled| own(scaled.0)) {
@@ -53,7 +53,7 @@ impl Product {
     }
 }
 
-/// `weight` as 1 + f(x).
+/// Matches `weight` as 1 + f(x).
 fn weighted(search: Search<'_>, x: ValueId, weight: ValueId) -> Option<(ValueId, Whole, Vec<NodeId>)> {
     let (add, operands) = search.binary(weight, Binary::Add)?;
     let (curve, one) = search.with_number(operands)?;
@@ -61,7 +61,7 @@ fn weighted(search: Search<'_>, x: ValueId, weight: ValueId) -> Option<(ValueId,
         return None;
     }
     let mut nodes = Vec::new();
-    // √(2/π), and how much of x³ is added to x.
+    // √(2/π), and the factor of x³.
     let (slope, share) = (FRAC_2_SQRT_PI * FRAC_1_SQRT_2, 0.044_715);
     let (node, whole) = if let Some((node, inner)) = search.unary(curve, Unary::Erf) {
         let [constant, linear, square, cube] = cubic(search, inner, x, &mut nodes)?;
@@ -77,7 +77,7 @@ fn weighted(search: Search<'_>, x: ValueId, weight: ValueId) -> Option<(ValueId,
     Some((x, whole, nodes))
 }
 
-/// A value as a polynomial in x, with the nodes that make it.
+/// A value as a polynomial in x, with the nodes that compute it.
 fn cubic(search: Search<'_>, value: ValueId, x: ValueId, nodes: &mut Vec<NodeId>) -> Option<Cubic> {
     if value == x {
         return Some([0.0, 1.0, 0.0, 0.0]);
@@ -85,7 +85,7 @@ fn cubic(search: Search<'_>, value: ValueId, x: ValueId, nodes: &mut Vec<NodeId>
     if let Some(number) = search.number(value) {
         return Some([number, 0.0, 0.0, 0.0]);
     }
-    // A polynomial of degree 3 takes no more than a few nodes; other chains may be long.
+    // A polynomial of degree 3 takes only a few nodes; other chains may be long.
     if nodes.len() > 8 {
         return None;
     }
@@ -111,7 +111,7 @@ fn cubic(search: Search<'_>, value: ValueId, x: ValueId, nodes: &mut Vec<NodeId>
     cubic(search, other, x, nodes).map(|other| other.map(|coefficient| coefficient * factor))
 }
 
-/// The product of two polynomials, if its degree is 3 at most.
+/// The product of two polynomials, if its degree is at most 3.
 fn multiplied(a: &Cubic, b: &Cubic) -> Option<Cubic> {
     let mut product = [0.0; 4];
     for (i, &left) in a.iter().enumerate() {

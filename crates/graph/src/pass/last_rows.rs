@@ -1,4 +1,5 @@
-//! Computes only the logits that are read: everything after the last attention works on the last token of each sequence.
+//! Computes only the logits that are read: the nodes after a decoder's last attention work on each sequence's last
+//! token only.
 use std::sync::Arc;
 
 use crate::{
@@ -7,14 +8,14 @@ use crate::{
     pass::links::Links,
 };
 
-/// The first input of a product with quantised weights that is not part of these.
+/// The first input of a product with quantised weights that does not belong to the weights.
 const BIAS: usize = 5;
 
 pub(super) fn run(graph: &mut Graph) -> usize {
     let links = Links::new(graph);
     let Some(tokens) = Tokens::of(graph) else { return 0 };
     let mut found = graph.last_rows().filter_map(|output| Tail::before(output, graph, &links));
-    // Of several it is not clear which ones are logits.
+    // With several, it is unclear which ones are the logits.
     let (Some(tail), None) = (found.next(), found.next()) else { return 0 };
     drop(found);
     tail.rewrite(graph, tokens);
@@ -25,12 +26,12 @@ pub(super) fn run(graph: &mut Graph) -> usize {
 struct Tokens {
     /// The index of each sequence's last token.
     lengths: ValueId,
-    /// What the attention reads: it has a row for each token.
+    /// The attention's input: it has a row per token.
     read: ValueId,
 }
 
 impl Tokens {
-    /// Those that all attention with a cache is told of.
+    /// The tokens that all attention nodes with a cache agree on.
     fn of(graph: &Graph) -> Option<Self> {
         let mut found: Option<Self> = None;
         for node in graph.nodes() {
@@ -46,16 +47,16 @@ impl Tokens {
     }
 }
 
-/// Nodes that work on rows and lead to one output only.
+/// Row-wise nodes that lead to one output only.
 struct Tail {
     output: ValueId,
     nodes: Vec<bool>,
-    /// What they read of others, a row for each token.
+    /// Their inputs from other nodes, with a row per token.
     given: Vec<ValueId>,
 }
 
 impl Tail {
-    /// The longest one with a product in it that ends in an output which nobody else reads.
+    /// The longest tail that contains a product and ends in an output with no other reader.
     fn before(output: ValueId, graph: &Graph, links: &Links) -> Option<Self> {
         let last = links.maker(output).filter(|_| links.readers(output).is_empty())?;
         let mut nodes = vec![false; graph.nodes().len()];
@@ -90,7 +91,8 @@ impl Tail {
         Some(Self { output, nodes, given })
     }
 
-    /// Lets the nodes read rows of last tokens, and puts what they make back in its place if it is wanted there.
+    /// Makes the nodes read only the rows of last tokens, and puts the results back in their rows if the caller expects
+    /// that.
     fn rewrite(self, graph: &mut Graph, Tokens { lengths, read }: Tokens) {
         let named = |graph: &mut Graph, what: &str, id: ValueId, dtype: DType| {
             let name = graph.unused_name(&format!("{} {what}", graph.value(id).name));
@@ -131,7 +133,7 @@ impl Tail {
             }
             behind.push(node);
         }
-        // Nobody outside the tail reads what it makes, so all others can come first.
+        // Nothing outside the tail reads its results, so all other nodes can come first.
         before.push(first);
         before.append(&mut behind);
         before.extend(last);
@@ -139,8 +141,8 @@ impl Tail {
     }
 }
 
-/// The inputs of a node that have a row for each token, if each row of its results is made of the same rows of these and of
-/// constants that are the same for all.
+/// The inputs of a node that have a row per token, if each row of its results depends only on the same rows of these
+/// and on constants that are the same for all rows.
 fn rows_of(graph: &Graph, node: &Node) -> Option<Vec<ValueId>> {
     let constant = |id: ValueId| graph.value(id).constant.as_ref().filter(|_| !graph.inputs().contains(&id));
     let kind = node.op.row_wise();
@@ -175,7 +177,7 @@ mod tests {
         pass::testing::{Build, names, row},
     };
 
-    /// Builds a decoder: tokens, and their attention.
+    /// A decoder under construction: tokens, and their attention.
     struct Decoder {
         build: Build,
         x: ValueId,
@@ -235,7 +237,7 @@ mod tests {
         let name = |id: Option<ValueId>| graph.value(id.unwrap()).name.as_str();
         let rows: Vec<&str> = graph.nodes()[1].inputs.iter().map(|&id| name(id)).collect();
         assert_eq!(rows, ["lengths", "x", "groupqueryattention0", "x"]);
-        assert_eq!(name(graph.nodes().last().unwrap().outputs[0]), name(Some(biased)), "it keeps its name");
+        assert_eq!(name(graph.nodes().last().unwrap().outputs[0]), name(Some(biased)), "the output keeps its name");
     }
 
     #[test]
@@ -264,7 +266,7 @@ mod tests {
     fn nothing_is_left_out_where_it_is_not_clear_that_it_can_be() {
         let mut two = decoder();
         let outputs = [two.product(two.attended), two.product(two.attended)];
-        assert_eq!(two.run(&outputs).1, 0, "one of two outputs may be no logits");
+        assert_eq!(two.run(&outputs).1, 0, "one of two outputs may not be logits");
         assert_eq!(two.run(&outputs[..1]).1, 1);
 
         let mut other = decoder();
@@ -284,16 +286,16 @@ mod tests {
         let mut mixed = decoder();
         let logits = mixed.product(mixed.attended);
         let turned = mixed.build.node("Transpose", &[logits]);
-        assert_eq!(mixed.run(&[turned]).1, 0, "rows are no rows any more");
+        assert_eq!(mixed.run(&[turned]).1, 0, "the rows are no longer rows");
         let by_token = mixed.constant(&[3, 4]);
         let sum = mixed.build.node("Add", &[logits, by_token]);
-        assert_eq!(mixed.run(&[sum]).1, 0, "each token has a constant of its own");
+        assert_eq!(mixed.run(&[sum]).1, 0, "each token has its own constant");
         let stack = mixed.constant(&[2, 4, 4]);
         let many = mixed.build.node("MatMul", &[mixed.attended, stack]);
-        assert_eq!(mixed.run(&[many]).1, 0, "each sequence has a matrix of its own");
+        assert_eq!(mixed.run(&[many]).1, 0, "each sequence has its own matrix");
 
         let mut unmarked = decoder();
         let logits = unmarked.product(unmarked.attended);
-        assert_eq!(run(&mut unmarked.build.outputs(&[logits])), 0, "nobody has promised anything");
+        assert_eq!(run(&mut unmarked.build.outputs(&[logits])), 0, "the caller has not promised anything");
     }
 }

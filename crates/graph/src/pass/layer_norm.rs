@@ -1,7 +1,7 @@
 //! LayerNormalization as exporters write it out.
 //!
-//! PyTorch's divides what is left of x without its mean by the root, then scales and shifts; TensorFlow's multiplies x and
-//! its mean by the scaled inverse of the root.
+//! PyTorch subtracts the mean from x, divides by the root, then scales and shifts. TensorFlow multiplies x and its mean
+//! by the scaled inverse of the root.
 use crate::{
     Graph, NodeId, ValueId,
     expr::Binary,
@@ -16,7 +16,7 @@ pub(super) fn run(graph: &mut Graph) -> usize {
     rewrite(graph, |search, at| divided(search, at).or_else(|| multiplied(search, at)))
 }
 
-/// `(x - mean) / √(…) · scale + bias`, seen from the division.
+/// `(x - mean) / √(…) · scale + bias`, matched from the division.
 fn divided(search: Search<'_>, at: NodeId) -> Option<Found> {
     let MeanSquare { x: centred, axes, epsilon, mut nodes } = norm::core(search, at)?;
     let (around, x, _) = norm::centred(search, centred, &axes)?;
@@ -35,7 +35,7 @@ fn divided(search: Search<'_>, at: NodeId) -> Option<Found> {
     Some(Found { whole: Whole::LayerNorm { axes, epsilon: epsilon as f32, scale, bias }, nodes, inputs })
 }
 
-/// `x · m + (bias - mean · m)` with `m = scale / √(…)`, seen from the sum.
+/// `x · m + (bias - mean · m)` with `m = scale / √(…)`, matched from the sum.
 fn multiplied(search: Search<'_>, at: NodeId) -> Option<Found> {
     let [a, b] = search.operands(at, Binary::Add)?;
     let ordered = |product, rest| {
@@ -150,6 +150,6 @@ mod tests {
         assert_eq!(run(&mut graph), 1);
         graph.verify().unwrap();
         assert_eq!(names(&graph), ["LayerNormalization"]);
-        assert_eq!(run(&mut build.outputs(&[out, centre])), 0, "the mean is wanted outside");
+        assert_eq!(run(&mut build.outputs(&[out, centre])), 0, "the mean is an output");
     }
 }

@@ -1,7 +1,7 @@
-//! Who makes and who reads each value.
+//! Which nodes produce and read each value.
 use crate::{Graph, NodeId, ValueId};
 
-/// Makers and readers of the values of a graph.
+/// Producers and readers of a graph's values.
 pub(super) struct Links {
     makers: Vec<Option<NodeId>>,
     readers: Vec<Vec<NodeId>>,
@@ -29,7 +29,7 @@ impl Links {
         links
     }
 
-    /// The node that makes a value.
+    /// The node that produces a value.
     pub fn maker(&self, value: ValueId) -> Option<NodeId> {
         self.makers[value.0 as usize]
     }
@@ -39,12 +39,12 @@ impl Links {
         &self.readers[value.0 as usize]
     }
 
-    /// True if the value is wanted outside.
+    /// True if the value is an output of the graph.
     pub fn is_wanted(&self, value: ValueId) -> bool {
         self.wanted[value.0 as usize]
     }
 
-    /// The only node that reads a value that nobody outside wants.
+    /// The only node that reads a value that is not an output.
     pub fn only_reader(&self, value: ValueId) -> Option<NodeId> {
         match self.readers(value) {
             [reader] if !self.is_wanted(value) => Some(*reader),

@@ -1,11 +1,11 @@
-//! Passes: the same partition in fewer nodes, before any shape is known.
+//! Passes: rewrite a partition to fewer nodes, before any shape is known.
 //!
-//! They run once per partition, in the order of [`PASSES`]. Each says how often it changed something; after each, debug
-//! builds check the graph against its spec ([`Graph::verify`]) and name the pass that broke it. A caller that wants to see the
-//! graph after each pass gives a `watch` function.
+//! They run once per partition, in the order of [`PASSES`]. Each returns how often it changed something; after each,
+//! debug builds check the graph against its spec ([`Graph::verify`]) and name the pass that broke it. A caller can
+//! watch the graph after each pass.
 //!
-//! A pattern takes only nodes whose results nobody else reads, and leaves a node that knows its parts: where the shapes at
-//! hand are not what the pattern stands for, these are lowered as they were written.
+//! A pattern takes only nodes whose results have no other reader, and leaves a node that keeps its parts: if the
+//! pattern does not apply to the shapes of a run, the original parts are lowered.
 use crate::Graph;
 
 mod attention;
@@ -32,7 +32,7 @@ pub use selection::Selection;
 pub struct Pass {
     /// Its name in options, dumps and records.
     pub name: &'static str,
-    /// Changes the graph and says how often.
+    /// Changes the graph and returns how often.
     run: fn(&mut Graph) -> usize,
 }
 
@@ -46,7 +46,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "gelu", run: gelu::run },
     Pass { name: "silu", run: silu::run },
     Pass { name: "attention", run: attention::run },
-    // Before products hold their matrices anew, so that all that is left out is left out first.
+    // Before products merge their matrices, so that unused ones are left out first.
     Pass { name: "tied-weights", run: tied_weights::run },
     Pass { name: "merged-products", run: products::run },
     Pass { name: "last-rows", run: last_rows::run },
@@ -61,7 +61,7 @@ pub struct Fired {
     pub count: usize,
 }
 
-/// Runs the selected passes and gives those that changed something; `watch` sees the graph after each of these.
+/// Runs the selected passes and returns those that changed something; `watch` sees the graph after each of these.
 pub fn run(graph: &mut Graph, selection: &Selection, watch: &mut dyn FnMut(&Pass, &Graph)) -> Vec<Fired> {
     run_all(PASSES, graph, selection, watch)
 }
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     #[cfg(debug_assertions)]
-    #[should_panic(expected = "pass vandal broke the graph: output ValueId(1) is never made")]
+    #[should_panic(expected = "pass vandal broke the graph: output ValueId(1) is never produced")]
     fn a_pass_that_breaks_the_graph_is_named() {
         let mut build = Build::new();
         let x = build.input("x", DType::F32);

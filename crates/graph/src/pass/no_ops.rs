@@ -1,6 +1,6 @@
-//! Nodes that change nothing are passed by, and movements of one kind in a row become one.
+//! Bypasses nodes that change nothing, and merges consecutive movements of one kind.
 //!
-//! The nodes themselves stay until [`dead_code`](super::dead_code) finds that nobody reads them.
+//! The nodes themselves stay until [`dead_code`](super::dead_code) finds that they are unused.
 use std::sync::Arc;
 
 use crate::{
@@ -34,7 +34,7 @@ pub(super) fn run(graph: &mut Graph) -> usize {
     changes
 }
 
-/// The input that a node's first output is.
+/// The input that a node returns unchanged as its first output.
 fn unchanged(graph: &Graph, node: &Node) -> Option<ValueId> {
     let input = node.inputs.first().copied().flatten()?;
     let same = match node.op.meaning() {
@@ -50,7 +50,7 @@ fn is_identity(order: &[usize]) -> bool {
     order.iter().enumerate().all(|(at, &axis)| at == axis)
 }
 
-/// The node in place of which this one and the one that makes its input stand in a row.
+/// A node that replaces this one and the one that produces its input.
 fn merged(graph: &Graph, links: &Links, node: &Node) -> Option<Node> {
     let input = node.inputs.first().copied().flatten()?;
     let before = graph.node(links.maker(input)?);

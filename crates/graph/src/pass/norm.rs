@@ -1,4 +1,4 @@
-//! What the normalisations have in common.
+//! What the normalisation patterns share.
 use crate::{
     NodeId, ValueId,
     expr::{Binary, Unary},
@@ -6,19 +6,19 @@ use crate::{
     pass::pattern::Search,
 };
 
-/// What is made of a mean of squares: its sum with epsilon, the root of that, one by the root, or x by the root.
+/// A value computed from a mean of squares: the sum with epsilon, its root, the inverse root, or x divided by the root.
 pub(super) struct MeanSquare {
     /// The value that is squared.
     pub x: ValueId,
-    /// Over which axes the mean is taken.
+    /// The axes of the mean.
     pub axes: Vec<i64>,
-    /// What is added to the mean.
+    /// The number added to the mean.
     pub epsilon: f64,
-    /// The nodes, the one that makes the result last.
+    /// The nodes; the last one produces the result.
     pub nodes: Vec<NodeId>,
 }
 
-/// `x / √(mean(x²) + epsilon)`, or `x` times one by the root, seen from its last node.
+/// `x / √(mean(x²) + epsilon)`, or `x` times the inverse root, matched from its last node.
 pub(super) fn core(search: Search<'_>, at: NodeId) -> Option<MeanSquare> {
     let (x, mut found) = match search.meaning(at) {
         Meaning::Binary(Binary::Div) => {
@@ -37,7 +37,7 @@ pub(super) fn core(search: Search<'_>, at: NodeId) -> Option<MeanSquare> {
     (found.x == x).then_some(found)
 }
 
-/// A value that is one by the root of a mean of squares.
+/// Matches the inverse root of a mean of squares.
 pub(super) fn inverse_root(search: Search<'_>, value: ValueId) -> Option<MeanSquare> {
     if let Some((node, sum, exponent)) = search.power(value) {
         let mut found = (exponent == -0.5).then(|| mean_square(search, sum))??;
@@ -53,7 +53,7 @@ pub(super) fn inverse_root(search: Search<'_>, value: ValueId) -> Option<MeanSqu
     Some(found)
 }
 
-/// The root of a mean of squares.
+/// Matches the root of a mean of squares.
 fn mean_root(search: Search<'_>, value: ValueId) -> Option<MeanSquare> {
     let power = || search.power(value).filter(|power| power.2 == 0.5).map(|(node, sum, _)| (node, sum));
     let (node, sum) = search.unary(value, Unary::Sqrt).or_else(power)?;
@@ -62,7 +62,7 @@ fn mean_root(search: Search<'_>, value: ValueId) -> Option<MeanSquare> {
     Some(found)
 }
 
-/// A mean of squares with epsilon added.
+/// Matches a mean of squares with epsilon added.
 fn mean_square(search: Search<'_>, sum: ValueId) -> Option<MeanSquare> {
     let (add, operands) = search.binary(sum, Binary::Add)?;
     let (mean, epsilon) = search.with_number(operands)?;
@@ -71,7 +71,7 @@ fn mean_square(search: Search<'_>, sum: ValueId) -> Option<MeanSquare> {
     Some(MeanSquare { x, axes, epsilon, nodes: vec![node, reduce, add] })
 }
 
-/// The node that makes a value as the square of another, with this.
+/// The node that squares a value to produce this one, and the squared value.
 fn squared(search: Search<'_>, value: ValueId) -> Option<(NodeId, ValueId)> {
     if let Some((node, x, exponent)) = search.power(value) {
         return (exponent == 2.0).then_some((node, x));
@@ -80,14 +80,14 @@ fn squared(search: Search<'_>, value: ValueId) -> Option<(NodeId, ValueId)> {
     (a == b).then_some((node, a))
 }
 
-/// The nodes `x - mean(x)` over these axes that make a value, with x and the mean.
+/// The nodes that compute a value as `x - mean(x)` over these axes, with x and the mean.
 pub(super) fn centred(search: Search<'_>, value: ValueId, axes: &[i64]) -> Option<([NodeId; 2], ValueId, ValueId)> {
     let (sub, [x, mean]) = search.binary(value, Binary::Sub)?;
     let (reduce, of, over) = search.mean(mean)?;
     (of == x && over == axes).then_some(([reduce, sub], x, mean))
 }
 
-/// The one node that reads a value and joins it with a constant by an operation, with this.
+/// The only reader of a value, if it combines it with a constant by this operation, and the constant.
 pub(super) fn joined(search: Search<'_>, value: ValueId, op: Binary) -> Option<(NodeId, ValueId)> {
     let node = search.links.only_reader(value)?;
     let [a, b] = search.operands(node, op)?;

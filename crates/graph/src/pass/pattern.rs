@@ -1,4 +1,4 @@
-//! Patterns: several nodes that amount to one.
+//! Patterns: several nodes that compute one operation.
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
@@ -19,16 +19,16 @@ pub(super) struct Search<'g> {
     pub links: &'g Links,
 }
 
-/// Nodes that amount to one.
+/// Nodes that compute one operation together.
 pub(super) struct Found {
     pub whole: Whole,
-    /// The nodes, the one that makes the result last.
+    /// The nodes; the last one produces the result.
     pub nodes: Vec<NodeId>,
-    /// What the whole reads.
+    /// The inputs of the whole.
     pub inputs: Vec<ValueId>,
 }
 
-/// Puts one node in the place of every occurrence of a pattern that `find` sees from a node, and counts them.
+/// Replaces every occurrence of a pattern, which `find` matches from a node, with one node, and counts them.
 pub(super) fn rewrite(graph: &mut Graph, find: impl Fn(Search<'_>, NodeId) -> Option<Found>) -> usize {
     let links = Links::new(graph);
     let needed = graph.needed_values();
@@ -49,14 +49,14 @@ pub(super) fn rewrite(graph: &mut Graph, find: impl Fn(Search<'_>, NodeId) -> Op
 }
 
 impl Found {
-    /// The node that stands for all, and where; `None` if one of the results on the way is wanted by anyone else.
+    /// The node that replaces them all, and its position; `None` if an intermediate result is used elsewhere.
     fn fused(&self, graph: &Graph, links: &Links, needed: &[bool]) -> Option<(NodeId, Node)> {
         let last = *self.nodes.last()?;
         let result = graph.node(last).outputs.first().copied().flatten()?;
         let mut nodes = self.nodes.clone();
         nodes.sort_unstable();
         nodes.dedup();
-        // The planner computes what shapes depend on, by rules that only the parts have.
+        // The planner computes values that shapes depend on, by rules that only the parts have.
         if nodes.last() != Some(&last) || needed[result.0 as usize] {
             return None;
         }
@@ -78,7 +78,7 @@ impl Found {
     }
 }
 
-/// A graph of its own made of some nodes of another.
+/// A separate graph made of some nodes of another.
 struct Parts {
     graph: Graph,
     ids: HashMap<ValueId, ValueId>,
@@ -90,7 +90,7 @@ impl Parts {
         let mut given = Vec::with_capacity(inputs.len());
         for (at, &input) in inputs.iter().enumerate() {
             let value = from.value(input);
-            // The whole may read a value in two places; its parts read the first.
+            // The whole may have the same value as two inputs; its parts read the first.
             let again = inputs[..at].contains(&input);
             let name = if again { format!("{} at {at}", value.name) } else { value.name.clone() };
             let id = parts.graph.add_value(name, value.dtype, None);
@@ -101,7 +101,7 @@ impl Parts {
         parts
     }
 
-    /// Adds a node; `None` if it reads anything but inputs, constants and what nodes before it made.
+    /// Adds a node; `None` if it reads anything but inputs, constants and results of earlier nodes.
     fn add(&mut self, from: &Graph, id: NodeId) -> Option<()> {
         let mut node = from.node(id).clone();
         for input in node.inputs.iter_mut().flatten() {
@@ -134,7 +134,7 @@ impl Parts {
 }
 
 impl<'g> Search<'g> {
-    /// What a node means to passes.
+    /// What passes know about a node.
     pub fn meaning(self, node: NodeId) -> Meaning<'g> {
         self.graph.node(node).op.meaning()
     }
@@ -149,33 +149,33 @@ impl<'g> Search<'g> {
         self.graph.node(node).outputs.first().copied().flatten()
     }
 
-    /// The two inputs of a node that is this operation.
+    /// The two inputs of a node with this operation.
     pub fn operands(self, node: NodeId, op: Binary) -> Option<[ValueId; 2]> {
         let is_op = self.meaning(node) == Meaning::Binary(op);
         if is_op { Some([self.input(node, 0)?, self.input(node, 1)?]) } else { None }
     }
 
-    /// The node that makes a value by an operation on two others, with these.
+    /// The node that computes a value by this operation, and its two operands.
     pub fn binary(self, value: ValueId, op: Binary) -> Option<(NodeId, [ValueId; 2])> {
         let node = self.links.maker(value)?;
         Some((node, self.operands(node, op)?))
     }
 
-    /// The node that makes a value by an operation on another, with this.
+    /// The node that computes a value by this operation, and its operand.
     pub fn unary(self, value: ValueId, op: Unary) -> Option<(NodeId, ValueId)> {
         let node = self.links.maker(value)?;
         (self.meaning(node) == Meaning::Unary(op)).then_some(())?;
         Some((node, self.input(node, 0)?))
     }
 
-    /// The node that makes a value as a known power of another, with this and the exponent.
+    /// The node that computes a value as a known power of another, with the base and the exponent.
     pub fn power(self, value: ValueId) -> Option<(NodeId, ValueId, f64)> {
         let node = self.links.maker(value)?;
         (self.meaning(node) == Meaning::Power).then_some(())?;
         Some((node, self.input(node, 0)?, self.number(self.input(node, 1)?)?))
     }
 
-    /// The node that makes a value as another times a number or through it, with this and the factor.
+    /// The node that multiplies or divides by a number to compute a value, with the other operand and the factor.
     pub fn scaled(self, value: ValueId) -> Option<(NodeId, ValueId, f64)> {
         if let Some((node, operands)) = self.binary(value, Binary::Mul) {
             let (other, factor) = self.with_number(operands)?;
@@ -185,7 +185,7 @@ impl<'g> Search<'g> {
         Some((node, other, 1.0 / self.number(divisor)?))
     }
 
-    /// Of two operands the one that is not a number, and the number.
+    /// The operand that is not a number, and the number.
     pub fn with_number(self, [a, b]: [ValueId; 2]) -> Option<(ValueId, f64)> {
         match (self.number(a), self.number(b)) {
             (None, Some(number)) => Some((a, number)),
@@ -194,7 +194,7 @@ impl<'g> Search<'g> {
         }
     }
 
-    /// The node that makes a value as the mean of another over some axes, which stay with extent 1.
+    /// The node that computes a value as the mean of another over some axes, which stay with extent 1.
     pub fn mean(self, value: ValueId) -> Option<(NodeId, ValueId, Vec<i64>)> {
         let node = self.links.maker(value)?;
         let Meaning::Reduce { kind: ReduceKind::Mean, axes, keepdims: true } = self.meaning(node) else { return None };
@@ -205,19 +205,19 @@ impl<'g> Search<'g> {
         (!axes.is_empty()).then_some((node, self.input(node, 0)?, axes))
     }
 
-    /// A value that is the same in every run.
+    /// A value's constant, if it has one.
     pub fn constant(self, value: ValueId) -> Option<&'g crate::Tensor> {
         self.graph.value(value).constant.as_ref().filter(|_| !self.graph.inputs().contains(&value))
     }
 
-    /// The one finite number that a value always holds.
+    /// The single finite number of a constant value.
     pub fn number(self, value: ValueId) -> Option<f64> {
         let tensor = self.constant(value).filter(|tensor| tensor.elems() == 1)?;
         Some(tensor.get(0).as_f64()).filter(|number| number.is_finite())
     }
 }
 
-/// True if a number is what the model's author meant by another, written with few digits or in half precision.
+/// True if a number approximates the intended one, given few digits or half precision.
 pub(super) fn near(found: f64, meant: f64) -> bool {
     (found - meant).abs() <= 2e-4 * meant.abs()
 }

@@ -1,4 +1,5 @@
-//! Products of one value with several constant matrices become one: queries, keys and values, a gate and what it gates.
+//! Merges products of one value with several constant matrices: queries, keys and values, or a gate and the value it
+//! gates.
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
@@ -34,7 +35,7 @@ pub(super) fn run(graph: &mut Graph) -> usize {
     count
 }
 
-/// What products have in common that can be one.
+/// Products with equal keys can be merged.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     a: ValueId,
@@ -42,7 +43,7 @@ struct Key {
     is_biased: bool,
 }
 
-/// A product, and the addition of a row to it, if nothing else reads it.
+/// A product, with the addition of a bias if that is its only reader.
 struct Product {
     node: NodeId,
     bias: Option<Bias>,
@@ -55,9 +56,9 @@ struct Bias {
 
 #[derive(PartialEq, Eq, Hash)]
 enum Kind {
-    /// By depth and type.
+    /// Depth and type.
     Plain(usize, DType),
-    /// By depth, and what the weights are.
+    /// Depth, and the kind of weights.
     Quantised(usize, QuantMatMul, DType),
 }
 
@@ -65,7 +66,7 @@ fn product(graph: &Graph, links: &Links, id: NodeId) -> Option<(Key, Product)> {
     let node = graph.node(id);
     let a = (*node.inputs.first()?)?;
     let [Some(made)] = node.outputs[..] else { return None };
-    // The constants of others would be held twice.
+    // Constants with other readers would be stored twice.
     let own = node.inputs[1..].iter().flatten().all(|input| {
         graph.value(*input).constant.is_some() && links.readers(*input) == [id] && !graph.inputs().contains(input)
     });
@@ -96,8 +97,8 @@ fn constant<'g>(graph: &'g Graph, node: &Node, input: usize) -> Option<&'g Tenso
     graph.value((*node.inputs.get(input)?)?).constant.as_ref()
 }
 
-/// The addition of a row to a product that nothing else reads. An error if another constant is added: a device adds it before it
-/// stores the product, which it could not do to a part.
+/// The addition of a bias to a product that has no other reader. An error if it adds another constant: a device adds
+/// that before it stores the product, which it could not do for a part of it.
 fn bias(graph: &Graph, links: &Links, made: ValueId, columns: usize) -> Result<Option<Bias>, ()> {
     let Some(sum) = links.only_reader(made) else { return Ok(None) };
     let node = graph.node(sum);
@@ -108,7 +109,7 @@ fn bias(graph: &Graph, links: &Links, made: ValueId, columns: usize) -> Result<O
     if fits { Ok(Some(Bias { sum, row })) } else { Err(()) }
 }
 
-/// One node for a group, or two if each has a bias: the product, and the sum in parts. What else there was is gone.
+/// One node for a group, or two if each has a bias: the product, and the sum in parts. All other nodes are removed.
 fn merge(graph: &mut Graph, group: &[Product], gone: &mut [bool]) -> Option<()> {
     let (product, parts) = merged(graph, group)?;
     let biases: Vec<&Bias> = group.iter().filter_map(|product| product.bias.as_ref()).collect();
@@ -128,7 +129,7 @@ fn merge(graph: &mut Graph, group: &[Product], gone: &mut [bool]) -> Option<()> 
     let outputs = sums.iter().map(|node| node.outputs[0]).collect();
     group.iter().for_each(|product| gone[product.node.0 as usize] = true);
     biases.iter().for_each(|bias| gone[bias.sum.0 as usize] = true);
-    // The first of the sums comes after its product, and before everything that reads one of them.
+    // The first of the sums comes after its product, and before everything that reads any of them.
     for (id, node) in [
         (group[0].node, Node { outputs: vec![Some(whole)], ..product }),
         (first, Node { name, op: Arc::new(BiasedParts { parts }), inputs: vec![Some(whole), Some(row)], outputs }),
@@ -139,7 +140,8 @@ fn merge(graph: &mut Graph, group: &[Product], gone: &mut [bool]) -> Option<()> 
     Some(())
 }
 
-/// One product for a group, and the columns of its parts. It makes the parts if they have no biases, else all of them in one.
+/// One product for a group, and the number of columns of its parts. Without biases it produces the parts, otherwise the
+/// whole.
 fn merged(graph: &mut Graph, group: &[Product]) -> Option<(Node, Vec<usize>)> {
     let nodes: Vec<Node> = group.iter().map(|product| graph.node(product.node).clone()).collect();
     let in_one = group[0].bias.is_some();
@@ -171,7 +173,7 @@ fn merged(graph: &mut Graph, group: &[Product]) -> Option<(Node, Vec<usize>)> {
     let name = nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(" + ");
     let mut inputs = vec![nodes[0].inputs[0]];
     for tensor in tensors {
-        // Names of a model's nodes may be empty, or the same.
+        // Node names in a model may be empty, or equal.
         let label = graph.unused_name(&format!("{name} weights"));
         inputs.push(Some(graph.add_value(label, tensor.dtype(), Some(tensor))));
     }
@@ -179,7 +181,7 @@ fn merged(graph: &mut Graph, group: &[Product]) -> Option<(Node, Vec<usize>)> {
     Some((Node { name, op, inputs, outputs }, parts))
 }
 
-/// Matrices of one height in one.
+/// Concatenates matrices of the same height, side by side.
 fn side_by_side(all: &[&Tensor]) -> Option<Tensor> {
     let (height, dtype) = (all[0].shape()[0], all[0].dtype());
     let width: usize = all.iter().map(|tensor| tensor.shape()[1]).sum();
@@ -193,7 +195,7 @@ fn side_by_side(all: &[&Tensor]) -> Option<Tensor> {
     Tensor::from_bytes(dtype, &[height, width], &bytes)
 }
 
-/// The elements of several tensors in one row.
+/// Concatenates the elements of several tensors.
 fn one_after_the_other(all: &[&Tensor]) -> Option<Tensor> {
     let bytes: Vec<u8> = all.iter().flat_map(|tensor| tensor.bytes()).copied().collect();
     let elems = all.iter().map(|tensor| tensor.elems()).sum();
@@ -271,7 +273,7 @@ mod tests {
         let (one, two) = (build.node("MatMul", &[x, a]), build.node("MatMul", &[x, b]));
         let number = build.number(1.0);
         let sums = [build.node("Add", &[one, number]), build.node("Add", &[number, two])];
-        assert_eq!(run(&mut build.outputs(&sums)), 0, "a number is no row");
+        assert_eq!(run(&mut build.outputs(&sums)), 0, "a scalar is not a row");
     }
 
     #[test]
@@ -280,7 +282,7 @@ mod tests {
         let x = build.input("x", DType::F32);
         let (a, b) = (matrix(&mut build, 2), matrix(&mut build, 3));
         let (first, second) = (build.constant("b2", row(&[7.0, 8.0])), build.constant("b3", row(&[9.0, 10.0, 11.0])));
-        // The second sum stands before the first one, and is read before it too.
+        // The second sum comes before the first one, and is read before it too.
         let (one, two) = (build.node("MatMul", &[x, a]), build.node("MatMul", &[x, b]));
         let second = build.node("Add", &[second, two]);
         let read = build.node("Relu", &[second]);

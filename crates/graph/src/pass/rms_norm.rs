@@ -86,6 +86,6 @@ mod tests {
             assert_eq!(run(&mut build.outputs(&[out])), 0);
         }
         let (build, out, root) = build(&USUAL);
-        assert_eq!(run(&mut build.outputs(&[out, root])), 0, "the root is wanted outside");
+        assert_eq!(run(&mut build.outputs(&[out, root])), 0, "the root is an output");
     }
 }

@@ -4,7 +4,7 @@ use crate::{
     plan::{APPEND_ATTENTION, ATTENTION, CHANNELS_LAST, GATED, NORMED, OPTIONAL_STAGES},
 };
 
-/// The passes and the optional stages of planning that run: all but those switched off by name.
+/// The passes and optional planning stages that run: all except those disabled by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     off: Vec<&'static str>,
@@ -16,7 +16,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// All passes but those of a comma-separated list; with it come the names of the list that no pass has.
+    /// All passes except those in a comma-separated list, and the names in the list that are unknown.
     pub fn without(list: &str) -> (Self, Vec<String>) {
         let mut selection = Self::default();
         let mut unknown = Vec::new();
@@ -34,49 +34,49 @@ impl Selection {
         Self { off: Self::names().collect(), ..Self::default() }
     }
 
-    /// The names that can be switched off.
+    /// The names that can be disabled.
     pub fn names() -> impl Iterator<Item = &'static str> {
         PASSES.iter().map(|pass| pass.name).chain(OPTIONAL_STAGES)
     }
 
-    /// With images laid out with their channels innermost, if the device wants that and it is not switched off.
+    /// Lays images out with their channels innermost, if the device wants that and it is not disabled.
     #[must_use]
     pub fn with_channels_last(mut self, wanted: bool) -> Self {
         self.channels_last = wanted;
         self
     }
 
-    /// With attention as one step, if the device wants that and it is not switched off.
+    /// Makes attention one step, if the device wants that and it is not disabled.
     #[must_use]
     pub fn with_attention(mut self, wanted: bool) -> Self {
         self.attention = wanted;
         self
     }
 
-    /// With norms of few rows as part of the product behind them, if the device wants that and it is not switched off.
+    /// Merges norms of few rows into the product that follows, if the device wants that and it is not disabled.
     #[must_use]
     pub fn with_normed_products(mut self, wanted: bool) -> Self {
         self.normed_products = wanted;
         self
     }
 
-    /// With what is done to both halves of a product's columns as part of it, if the device wants that and it is not switched
-    /// off.
+    /// Merges work on both halves of a product's columns into the product, if the device wants that and it is not
+    /// disabled.
     #[must_use]
     pub fn with_gated_products(mut self, wanted: bool) -> Self {
         self.gated_products = wanted;
         self
     }
 
-    /// With a token's attention and the update of the cache that it reads as one step, if the device wants that and it is not
-    /// switched off.
+    /// Makes one token's attention and the cache update before it one step, if the device wants that and it is not
+    /// disabled.
     #[must_use]
     pub fn with_append_attention(mut self, wanted: bool) -> Self {
         self.append_attention = wanted;
         self
     }
 
-    /// True if the pass or stage of this name runs.
+    /// True if the pass or stage with this name runs.
     pub fn runs(&self, name: &str) -> bool {
         let wanted = match name {
             CHANNELS_LAST => self.channels_last,

@@ -4,7 +4,7 @@ use crate::{
     ops::{self, Attribute, Attributes, InputInfo, NodeInfo},
 };
 
-/// One number without axes.
+/// A scalar.
 pub(crate) fn scalar(value: f64) -> Tensor {
     Tensor::scalar(DType::F32, Scalar::Float(value))
 }
@@ -14,7 +14,7 @@ pub(crate) fn row(values: &[f64]) -> Tensor {
     Tensor::from_scalars(DType::F32, &[values.len()], values.iter().map(|&value| Scalar::Float(value))).unwrap()
 }
 
-/// A graph in the making; names follow from operators and positions.
+/// A graph under construction; names are derived from operators and positions.
 pub(crate) struct Build {
     graph: Graph,
     inputs: Vec<ValueId>,
@@ -35,24 +35,24 @@ impl Build {
         self.graph.add_value(name, value.dtype(), Some(value))
     }
 
-    /// One number as a constant, named by itself and its position.
+    /// A constant scalar, named after its value and position.
     pub fn number(&mut self, value: f64) -> ValueId {
         let name = format!("{value}_{}", self.graph.values().len());
         self.constant(&name, scalar(value))
     }
 
-    /// A node of opset 18 that makes one value of its first input's type.
+    /// A node of opset 18 that produces one value of its first input's type.
     pub fn node(&mut self, op_type: &str, inputs: &[ValueId]) -> ValueId {
         self.with(op_type, inputs, &[])
     }
 
-    /// As `node`, with attributes.
+    /// Like `node`, with attributes.
     pub fn with(&mut self, op_type: &str, inputs: &[ValueId], attributes: &[(&str, Attribute)]) -> ValueId {
         let dtype = self.graph.value(inputs[0]).dtype;
         self.add(op_type, 18, inputs, &[dtype], attributes)[0]
     }
 
-    /// As `with`, with a result of another type.
+    /// Like `with`, with another result type.
     pub fn to(&mut self, op_type: &str, inputs: &[ValueId], dtype: DType, attributes: &[(&str, Attribute)]) -> ValueId {
         self.add(op_type, 18, inputs, &[dtype], attributes)[0]
     }
@@ -69,7 +69,7 @@ impl Build {
         self.of(("", op_type, since_version), inputs, outputs, attributes)
     }
 
-    /// As `add`, with the operator's domain, name and version.
+    /// Like `add`, with the operator's domain, name and version.
     pub fn of(
         &mut self,
         (domain, op_type, since_version): (&str, &str, i32),

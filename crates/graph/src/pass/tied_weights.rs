@@ -1,9 +1,9 @@
-//! Large constants that are the same are held once.
+//! Stores equal large constants once.
 //!
-//! Constants with equal bytes share them. A table whose rows are gathered is read from the matrix of a product that is its
-//! transpose. A decoder whose head is tied to its embedding contains such a pair, because ONNX Runtime computes the transpose
-//! before any provider is asked. The matrix keeps the layout of its product, which reads all of it in each run. The gather then
-//! reads columns of it, element by element, but only one column per token.
+//! Constants with equal bytes share them. A table that is only gathered from is read from the matrix of a product that
+//! is its transpose. Decoders with tied embedding and head arrive as such a pair, because ONNX Runtime computes the
+//! transpose before it asks any provider. The matrix keeps the layout its product prefers, as the product reads all of
+//! it in each run. A gather then reads columns of it, element by element, but only as many as there are tokens.
 use std::collections::{HashMap, hash_map::Entry};
 
 use bytemuck::Pod;
@@ -13,21 +13,21 @@ use crate::{
     pass::{links::Links, no_ops},
 };
 
-/// Constants from this size on are compared.
+/// Constants of at least this size are compared.
 const LEAST_BYTES: usize = 64 << 10;
-/// Tables from this size on are worth slower reads.
+/// Tables of at least this size are worth slower reads.
 const LEAST_TABLE_BYTES: usize = 1 << 20;
-/// Elements that are compared before all are.
+/// How many elements are compared first.
 const SAMPLES: usize = 64;
-/// Rows and columns that are compared at a time. Those of one side are copied first: with the strides of large matrices they
-/// would push each other out of the cache.
+/// Rows and columns compared at a time. One side is copied first: with the strides of large matrices the two would
+/// evict each other from the cache.
 const TILE: usize = 64;
 
 pub(super) fn run(graph: &mut Graph) -> usize {
     share_equal(graph) + turn_tables(graph)
 }
 
-/// Lets constants of equal bytes share them, and says how often.
+/// Makes constants with equal bytes share them, and returns how many.
 fn share_equal(graph: &mut Graph) -> usize {
     let mut known: HashMap<(DType, usize, Vec<u8>), &Tensor> = HashMap::new();
     let mut instead: HashMap<u64, Tensor> = HashMap::new();
@@ -35,7 +35,7 @@ fn share_equal(graph: &mut Graph) -> usize {
         if tensor.len_bytes() < LEAST_BYTES {
             continue;
         }
-        // Of those with equal samples, only the first is looked at: others that differ are hardly equal to each other.
+        // Only the first with equal samples is compared: others that differ from it are unlikely to equal each other.
         match known.entry((tensor.dtype(), tensor.len_bytes(), samples(tensor))) {
             Entry::Vacant(place) => {
                 place.insert(tensor);
@@ -53,20 +53,20 @@ fn share_equal(graph: &mut Graph) -> usize {
     instead.len()
 }
 
-/// Bytes from all over a tensor.
+/// Bytes sampled from the whole tensor.
 fn samples(tensor: &Tensor) -> Vec<u8> {
     let (bytes, width) = (tensor.bytes(), tensor.dtype().bytes());
     places(tensor.elems()).flat_map(|at| &bytes[at * width..][..width]).copied().collect()
 }
 
-/// Places all over so many elements, in no order.
+/// Positions spread over the elements, in no particular order.
 fn places(elems: usize) -> impl Iterator<Item = usize> {
-    // Multiples of an irrational share of the range are spread evenly.
+    // Multiples of an irrational fraction of the range are spread evenly.
     let golden = |number: usize| (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (0..SAMPLES).map(move |number| ((u128::from(golden(number)) * elems as u128) >> 64) as usize)
 }
 
-/// Lets gathers read the transposes of their tables, and says of how many tables.
+/// Makes gathers read from the transposes of their tables, and returns for how many tables.
 fn turn_tables(graph: &mut Graph) -> usize {
     let links = Links::new(graph);
     let ids = (0..graph.values().len() as u32).map(ValueId);
@@ -97,13 +97,13 @@ fn turn_tables(graph: &mut Graph) -> usize {
 
 /// A constant that is a large matrix.
 fn matrix(graph: &Graph, id: ValueId) -> Option<(&Tensor, [usize; 2])> {
-    // An input with a default is not a constant.
+    // An input with a default value is not a constant.
     let tensor = graph.value(id).constant.as_ref().filter(|_| !graph.inputs().contains(&id))?;
     let &[rows, columns] = tensor.shape() else { return None };
     (tensor.len_bytes() >= LEAST_TABLE_BYTES).then_some((tensor, [rows, columns]))
 }
 
-/// True if nothing but gathers reads a value.
+/// True if only gathers read a value.
 fn is_table(graph: &Graph, links: &Links, id: ValueId) -> bool {
     let gathers = |node: &Node| {
         node.op.name() == "Gather" && matches!(node.inputs[..], [Some(data), Some(by)] if data == id && by != id)
@@ -113,7 +113,7 @@ fn is_table(graph: &Graph, links: &Links, id: ValueId) -> bool {
         && links.readers(id).iter().all(|reader| gathers(graph.node(*reader)))
 }
 
-/// True if the node is a product that reads a value as its matrix, as it is.
+/// True if the node is a product with a value as its matrix, untransposed.
 fn multiplies(node: &Node, id: ValueId) -> bool {
     matches!(node.op.name(), "MatMul" | "FusedMatMul" | "Gemm" | "FusedGemm") && node.inputs.get(1) == Some(&Some(id))
 }
@@ -132,7 +132,7 @@ fn is_transpose(graph: &Graph, one: ValueId, other: ValueId) -> Option<bool> {
     })
 }
 
-/// True if the elements of the one, as words, are those of the other's transpose.
+/// True if the elements of one, as words, equal those of the other's transpose.
 fn mirrors<T: Pod + Eq>(one: &Tensor, other: &Tensor, rows: usize, columns: usize) -> bool {
     let (Ok(one), Ok(other)) = (bytemuck::try_cast_slice::<_, T>(one.bytes()), bytemuck::try_cast_slice(other.bytes()))
     else {
@@ -150,7 +150,7 @@ fn mirrors<T: Pod + Eq>(one: &Tensor, other: &Tensor, rows: usize, columns: usiz
             for (at, line) in tile.chunks_exact_mut(TILE).take(height).enumerate() {
                 line[..width].copy_from_slice(&one[(row + at) * columns + column..][..width]);
             }
-            // Without a branch for each element.
+            // Branch-free per element.
             let same = (0..width).fold(true, |same, at| {
                 let line = &other[(column + at) * rows + row..][..height];
                 line.iter().zip(tile[at..].iter().step_by(TILE)).fold(same, |same, (one, other)| same & (one == other))
@@ -176,7 +176,7 @@ mod tests {
     const WORDS: usize = 700;
     const WIDTH: usize = 400;
 
-    /// Words of 32 bits, each its own number.
+    /// 32-bit words, all different.
     fn numbers(rows: usize, columns: usize, number: impl Fn(usize, usize) -> usize) -> Tensor {
         let words: Vec<u32> = (0..rows * columns).map(|at| number(at / columns, at % columns) as u32).collect();
         Tensor::from_bytes(DType::F32, &[rows, columns], bytemuck::cast_slice(&words)).unwrap()
@@ -190,7 +190,7 @@ mod tests {
         numbers(WIDTH, WORDS, |row, column| column * WIDTH + row)
     }
 
-    /// A decoder without anything between its ends.
+    /// A decoder with only an embedding and a head.
     struct Ends {
         build: Build,
         table: ValueId,
@@ -225,7 +225,7 @@ mod tests {
         let head = head();
         let (graph, count) = ends(table(), head.clone()).run();
         assert_eq!((count, names(&graph)), (1, vec!["Transpose", "Gather", "MatMul"]));
-        assert_eq!(ids(&graph), [head.id()], "the table is gone, the head is where it was");
+        assert_eq!(ids(&graph), [head.id()], "the table is gone, the head is unchanged");
         assert_eq!(graph.nodes()[1].inputs[0], graph.nodes()[0].outputs[0]);
         assert_eq!(graph.nodes()[0].inputs[0], graph.nodes()[2].inputs[1]);
     }
@@ -253,9 +253,9 @@ mod tests {
         let mut ends = ends(table(), head());
         let read = ends.build.node("Exp", &[ends.table]);
         ends.outputs.push(read);
-        assert_eq!(ends.run().1, 0, "its rows are wanted one behind the other");
+        assert_eq!(ends.run().1, 0, "its rows are read in sequence");
         ends.outputs[1] = ends.table;
-        assert_eq!(ends.run().1, 0, "it is wanted outside");
+        assert_eq!(ends.run().1, 0, "it is an output");
     }
 
     #[test]

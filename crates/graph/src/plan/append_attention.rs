@@ -1,7 +1,7 @@
-//! The attention of one token takes in the update of the cache that it reads, where the device wants that.
+//! Merges the cache update into one token's attention over that cache, if the device wants that.
 //!
-//! A block that attends with a head of keys can turn its queries as it reads them, and the one that has the newest key can
-//! put that into the cache as well: no block waits for another, and a launch is saved.
+//! A block that attends with a head of keys can rotate its queries as it reads them, and the block with the newest key
+//! can write that into the cache too. No block waits for another, and a launch is saved.
 use crate::{
     Step, View,
     plan::{
@@ -11,12 +11,12 @@ use crate::{
     prim::{Append, AppendAttention, Prim},
 };
 
-/// Merges updates of caches into the attention over them.
+/// Merges cache updates into the attention over them.
 pub(super) fn merge(draft: &mut Draft) {
     take_in(draft, candidate);
 }
 
-/// The attention at `at` with the update of its cache, and where that is.
+/// The attention at `at` merged with the update of its cache, and the position of the update.
 fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, _: &Draft) -> Option<(usize, Step)> {
     let attention = steps[at].as_ref()?;
     let Prim::CachedAttention(seen) = &attention.prim else { return None };
@@ -31,7 +31,7 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, _: &Draft) -> Optio
     // A cache that grows with each token is copied.
     let grows = update.inputs[3].shape != keys.shape || update.inputs[4].shape != values.shape;
     let is_one = queries.shape[2] == 1 && seen.window != Some(0);
-    // The update moves to where the attention is.
+    // The update moves to the position of the attention.
     let is_made = |view: &View| update.outputs.iter().any(|made| made.buffer == view.buffer);
     let early = steps[from + 1..at].iter().flatten().flat_map(|step| &step.inputs).chain(more).any(is_made);
     if !is_same || grows || !is_one || early {
@@ -59,7 +59,8 @@ mod tests {
         View { buffer: BufferId(buffer), dtype: DType::F32, strides: dense_strides(&shape), shape, offset: 0 }
     }
 
-    /// Buffer 0 has lengths and angles, 1 to 3 a token, 4 and 5 the past. Caches are 6 and 7, turned queries 8, the result 9.
+    /// Buffer 0 has lengths and angles, 1 to 3 a token, 4 and 5 the past. Caches are 6 and 7, rotated queries 8, the
+    /// result 9.
     fn update() -> Step {
         let filled = Filled { shift: -1 };
         let rotary = Some(Rotary { interleaved: false, positions: Positions::Behind(filled) });
@@ -109,11 +110,11 @@ mod tests {
     #[test]
     fn an_update_moves_to_the_attention_that_reads_it() {
         assert_eq!(merged(vec![update(), attention(-1)]), ["rotary_append_attention"]);
-        // Readers of the past, and of the cache behind the attention, are none of its business.
+        // Other readers of the past, and of the cache after the attention, do not prevent the merge.
         let between = vec![update(), copy(4), attention(-1)];
         assert_eq!(merged(between), ["map", "rotary_append_attention"]);
         assert_eq!(merged(vec![update(), attention(-1), copy(6)]), ["rotary_append_attention", "map"]);
-        // Strides of axes with one row mean nothing.
+        // Strides of axes with one row do not matter.
         let mut seen = attention(-1);
         seen.inputs[0].strides[2] = 77;
         assert_eq!(merged(vec![update(), seen]), ["rotary_append_attention"]);
@@ -124,7 +125,7 @@ mod tests {
         let apart = ["rotary_append", "cached_attention"];
         assert_eq!(merged(vec![update(), copy(6), attention(-1)]), [apart[0], "map", apart[1]]);
         assert_eq!(merged(vec![update(), attention(-1), copy(8)]), [apart[0], apart[1], "map"]);
-        assert_eq!(merged(vec![update(), attention(0)]), apart, "of other lengths");
+        assert_eq!(merged(vec![update(), attention(0)]), apart, "other lengths");
         let mut grows = update();
         grows.inputs[3] = view(4, [1, 2, 8, 8]);
         assert_eq!(merged(vec![grows, attention(-1)]), apart);

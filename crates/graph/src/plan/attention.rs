@@ -1,8 +1,8 @@
-//! Two products with a softmax between them become one step, where the device wants that.
+//! Merges two products with a softmax between them into one step, if the device wants that.
 //!
-//! What an attention operator is lowered to, and what models that spell it out contain, is the same: a product of queries
-//! and keys, elementwise work on it (a scale, a mask, a limit on where to look), softmax, a product with the values, and
-//! often a copy that brings the heads together. The scores in between are the largest tensor, and only this step uses them.
+//! Lowered attention operators and models that spell attention out contain the same steps: a product of queries and
+//! keys, elementwise work on it (a scale, a mask, a limit on visible keys), softmax, a product with the values, and
+//! often a copy that joins the heads. The scores in between are the largest tensor, and only this step uses them.
 use crate::{
     DType, Scalar, Shape, Step, View,
     expr::{Binary, Expr, Node, Ref},
@@ -14,15 +14,15 @@ use crate::{
     prim::{Attention, MatMul, Prim, Softmax},
 };
 
-/// What every device that wants this has code for: operands of the scores, axes of their shape, size of heads.
+/// What every device with this stage supports: operands of the scores, axes of their shape, size of heads.
 const MOST_OPERANDS: usize = 4;
 const MOST_AXES: usize = 4;
 const MOST_SIZE: usize = 256;
-/// Larger heads, and single precision, are for few rows only: for many, separate products are faster.
+/// Larger heads, and single precision, pay off for few rows only: for many, separate products are faster.
 const MANY_SIZE: usize = 128;
 const FEW_ROWS: usize = 16;
 
-/// Merges what is attention.
+/// Merges everything that computes attention.
 pub(super) fn merge(draft: &mut Draft) {
     let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
     let uses = Uses::count(&steps, draft);
@@ -43,7 +43,7 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// The step before `at` that makes all of a view's buffer for this many readers.
+    /// The step before `at` that fills all of a view's buffer, if that has this many readers.
     fn maker(&self, at: usize, view: &View, readers: u32) -> Option<(usize, &Step)> {
         let buffer = &self.draft.buffers[view.buffer.0 as usize];
         let whole = |view: &View| view.is_dense() && view.offset == 0 && view.elems() == buffer.elems;
@@ -76,7 +76,7 @@ impl Finder<'_> {
         let (at_scores, made) = self.maker(from, scores, if zero_if_hidden { 2 } else { 1 })?;
         gone.push(at_scores);
         let (expr, operands, at_product, product) = match &made.prim {
-            // Not rounded: nobody stores it.
+            // Unrounded: it is never stored.
             Prim::MatMul(_) if !zero_if_hidden => (Expr::copy(dtype, dtype.compute()), Vec::new(), at_scores, made),
             Prim::Map(_) => {
                 let found = self.scores(at_scores, made)?;
@@ -120,8 +120,8 @@ impl Finder<'_> {
         Some((Step { node: last.node, prim, inputs, outputs: vec![output] }, gone))
     }
 
-    /// What a view of whole heads was copied from, and where the copy is, if the step at `at` alone reads it. Heads of several
-    /// sequences lie side by side there: their batches are two axes, the first with this extent.
+    /// The source of a copied view of whole heads, and the position of the copy, if only the step at `at` reads it.
+    /// Heads of several sequences are side by side there: their batches are two axes, the first with this extent.
     fn source(&self, at: usize, view: &View, outer: usize) -> Option<(usize, View)> {
         let (copy, step) = self.maker(at, view, 1)?;
         let Prim::Map(map) = &step.prim else { return None };
@@ -140,7 +140,7 @@ impl Finder<'_> {
         view.is_dense() && view.offset == 0 && view.elems() == buffer.elems && view.dtype == buffer.dtype
     }
 
-    /// The softmax behind a map that gives zeros where scores are minus infinity, and the softmax's result elsewhere.
+    /// The softmax before a map that gives zeros where scores are minus infinity, and the softmax's result elsewhere.
     fn shown(&self, at: usize, map: &Step) -> Option<(usize, &Step)> {
         let Prim::Map(work) = &map.prim else { return None };
         let [scores, weights] = &map.inputs[..] else { return None };
@@ -158,7 +158,7 @@ impl Finder<'_> {
         same.then_some(made)
     }
 
-    /// The expression of a map over a product, whose result is its input 0; the other operands; the product.
+    /// The expression of a map over a product, with the product's result as input 0; the other operands; the product.
     fn scores(&self, at: usize, map: &Step) -> Option<(Expr, Vec<View>, usize, &Step)> {
         let Prim::Map(work) = &map.prim else { return None };
         let result = map.outputs.first()?;
@@ -187,7 +187,8 @@ impl Finder<'_> {
         apart.then_some((expr, operands, from, step))
     }
 
-    /// The attention with the copy behind it, if there is one and nobody else reads the result; and where it goes.
+    /// The attention merged with the copy after it, if there is one and the result has no other reader; and its
+    /// position.
     fn without_copy(&self, at: usize, mut made: Step) -> (usize, Step) {
         let output = &made.outputs[0];
         let reads = |step: &Option<Step>| {
@@ -216,7 +217,7 @@ impl Finder<'_> {
     }
 }
 
-/// True if an expression stores what it reads: halves may or may not be cast to what they are computed in, and back.
+/// True if an expression only copies: half types may be cast to their compute type and back.
 fn is_copy(expr: &Expr, from: &View, to: &View) -> bool {
     let dtypes = [from.dtype, from.dtype.compute()];
     let same = |(at, &(node, dtype)): (usize, &(Node, DType))| {
@@ -230,7 +231,7 @@ fn is_copy(expr: &Expr, from: &View, to: &View) -> bool {
     from.dtype == to.dtype && expr.nodes().iter().enumerate().all(same)
 }
 
-/// True if an expression is another one, with its result stored in a type.
+/// True if an expression equals another one with its result stored in a type.
 fn stored(found: &Expr, expected: &Expr, dtype: DType) -> bool {
     let mut with_cast = expected.clone();
     let last = (with_cast.nodes().len() - 1) as Ref;

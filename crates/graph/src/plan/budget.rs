@@ -1,31 +1,31 @@
-//! What a plan may take: it is refused before anything is allocated or run.
+//! Limits on a plan: one that exceeds them is rejected before anything is allocated or run.
 use crate::{
     Graph, LowerError, Prim, Step, View,
     plan::{Place, Plan},
     shape,
 };
 
-/// How much memory and work a plan may be.
+/// How much memory and work a plan may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Bytes that a run may hold at once: its outputs, and what its steps hand to each other.
+    /// Bytes that a run may hold at once: its outputs and its intermediate tensors.
     pub held: usize,
-    /// Bytes of what its steps hand to each other, which has to be allocated. Outputs may exist already.
+    /// Bytes of the intermediate tensors, which must be allocated. Outputs may exist already.
     pub arena: usize,
-    /// Bytes of one tensor that a step reads, even if most of it is a repetition that is stored nowhere. An Expand into a
-    /// reduction costs no memory, and may cost hours.
+    /// Bytes of one tensor that a step reads, even if most of it is a repetition that is never stored. An Expand into a
+    /// reduction takes no memory, but may take hours.
     pub walked: usize,
 }
 
 impl Default for Budget {
-    /// No limits but those of numbers.
+    /// No limits except integer overflow.
     fn default() -> Self {
         Self { held: usize::MAX, arena: usize::MAX, walked: usize::MAX }
     }
 }
 
 impl Budget {
-    /// Refuses a plan that takes too much.
+    /// Rejects a plan that takes too much.
     pub(super) fn check(&self, graph: &Graph, plan: &Plan) -> Result<(), LowerError> {
         let label = |step: &Step| graph.nodes().get(step.node as usize).map_or_else(String::new, |node| node.label());
         let outputs = plan.outputs.iter().map(|output| shape::bytes(&output.shape, output.dtype).unwrap_or(usize::MAX));
@@ -45,7 +45,7 @@ impl Budget {
     }
 }
 
-/// The step that makes the largest tensor, and its bytes.
+/// The step that writes the largest tensor, and its bytes.
 fn largest(plan: &Plan) -> Option<(&Step, usize)> {
     let made = plan.steps.iter().flat_map(|step| step.outputs.iter().map(move |view| (step, view)));
     let made = made.filter(|(_, view)| matches!(plan.place(view), Place::Arena(_) | Place::Output(_)));
@@ -53,12 +53,12 @@ fn largest(plan: &Plan) -> Option<(&Step, usize)> {
     made.max_by_key(|(_, bytes)| *bytes)
 }
 
-/// The largest tensor that a step reads element by element, and how many bytes that are with repetitions and padding.
+/// The largest tensor that a step reads element by element, and its bytes with repetitions and padding.
 pub(super) fn walked(step: &Step) -> Option<(&View, usize)> {
     let repeats_once = match &step.prim {
-        // Their inputs are as large as what they store, which is counted as memory, or are read only in part.
+        // Their inputs are either as large as their outputs, which count as memory, or only partly read.
         Prim::Map(_) | Prim::Gather | Prim::GatherElements(_) | Prim::GatherNd(_) => return None,
-        // Weights and caches are repeated for each batch and head, and the result is stored for each of them.
+        // Weights and caches repeat for each batch and head, and the result is stored for each of them.
         Prim::Append(_) | Prim::AppendAttention(_) | Prim::CachedAttention(_) | Prim::Rotary(_) => true,
         _ => step.is_product(),
     };
@@ -66,7 +66,7 @@ pub(super) fn walked(step: &Step) -> Option<(&View, usize)> {
     sized.chain(padded(&step.prim, step)).max_by_key(|(_, bytes)| *bytes)
 }
 
-/// The input of a convolution or pool with its padding, of which a large window or step reads much for a small output.
+/// The padded input of a convolution or pool: a large window or stride reads much of it for a small output.
 fn padded<'s>(prim: &Prim, step: &'s Step) -> Option<(&'s View, usize)> {
     let (x, output) = (step.inputs.first()?, step.outputs.first()?);
     let (kernel, strides, dilations) = match prim {
@@ -86,7 +86,7 @@ fn padded<'s>(prim: &Prim, step: &'s Step) -> Option<(&'s View, usize)> {
     Some((x, extents.fold(x.dtype.bytes(), usize::saturating_mul)))
 }
 
-/// Bytes of a view, in which repetitions along all axes but the last two may count once.
+/// Bytes of a view, where repetitions along all axes except the last two may count once.
 fn read_bytes(view: &View, repeats_once: bool) -> usize {
     let matrix = view.shape.len().saturating_sub(2);
     let extents = view.shape.iter().zip(&view.strides).enumerate();

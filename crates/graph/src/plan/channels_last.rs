@@ -1,8 +1,8 @@
-//! Images with their channels innermost, where the device's convolutions want them so.
+//! Lays images out with their channels innermost, if the device's convolutions want that.
 //!
-//! Only strides change: a buffer of `[n, c, h, w]` that convolutions make or read, and that every step sees whole, is laid
-//! out as `[n, h, w, c]`. Where such an image meets a buffer whose layout is given (an input, an output, a part of
-//! another tensor), a copy goes between. Weights follow; copies of constants are then done once, by folding.
+//! Only strides change: a buffer of `[n, c, h, w]` that convolutions write or read, and that every step sees as a
+//! whole, is laid out as `[n, h, w, c]`. Where such an image meets a buffer with a fixed layout (an input, an output, a
+//! part of another tensor), a copy is inserted. Weights follow; folding then copies constants once.
 use crate::{
     DType, Shape, Step, View,
     expr::Expr,
@@ -12,7 +12,7 @@ use crate::{
     shape::{self, Strides},
 };
 
-/// Lays images out anew. Copies of constants that this adds are left to be folded.
+/// Changes the layout of images. Copies of constants that this adds are folded later.
 pub(super) fn relayout(draft: &mut Draft) {
     let chosen = choose(draft);
     if !chosen.contains(&true) {
@@ -30,7 +30,7 @@ pub(super) fn relayout(draft: &mut Draft) {
     }
 }
 
-/// True for convolutions over two spatial axes, with or without an epilogue, that mix all channels.
+/// True for convolutions over two spatial axes, with or without an epilogue, that have one group.
 fn is_conv(prim: &Prim) -> bool {
     match prim {
         Prim::Conv(conv) => conv.strides.len() == 2 && conv.groups == 1,
@@ -39,7 +39,7 @@ fn is_conv(prim: &Prim) -> bool {
     }
 }
 
-/// Which buffers change: those that can, and are tied to a convolution by steps that can go either way.
+/// Which buffers change: those that can, and are connected to a convolution through steps that work in either layout.
 fn choose(draft: &Draft) -> Vec<bool> {
     let free = free(draft);
     let mut chosen = vec![false; draft.buffers.len()];
@@ -48,7 +48,7 @@ fn choose(draft: &Draft) -> Vec<bool> {
             chosen[view.buffer.0 as usize] |= free[view.buffer.0 as usize];
         }
     }
-    // Elementwise work and pools are best done in the layout of what they read.
+    // Elementwise work and pools run best in the layout of their inputs.
     loop {
         let mut grown = false;
         for step in draft.steps.iter().filter(|step| matches!(step.prim, Prim::Map(_) | Prim::Pool(_))) {
@@ -65,7 +65,7 @@ fn choose(draft: &Draft) -> Vec<bool> {
     }
 }
 
-/// The data, the result and the epilogue's operands of a convolution, as far as they have the form of images.
+/// The data, the result and the epilogue's operands of a convolution, if they have the form of images.
 fn images(step: &Step) -> impl Iterator<Item = &View> {
     let own = match &step.prim {
         Prim::Fused(fused) => fused.operands,
@@ -75,7 +75,7 @@ fn images(step: &Step) -> impl Iterator<Item = &View> {
     data.filter(|view| view.shape.len() == 4 && view.is_dense())
 }
 
-/// Buffers that only steps of this plan see, and that all of them see as the same whole image of floats.
+/// Buffers that only steps of this plan see, all of them as the same whole image of floats.
 fn free(draft: &Draft) -> Vec<bool> {
     let mut free: Vec<bool> = draft.buffers.iter().map(|buffer| buffer.origin == Origin::Step).collect();
     for buffer in &draft.output_buffers {
@@ -94,7 +94,7 @@ fn free(draft: &Draft) -> Vec<bool> {
     free
 }
 
-/// Adds a convolution that works on images with their channels innermost, with the copies that this needs.
+/// Adds a convolution that works on channels-last images, with the copies that this needs.
 fn around(draft: &mut Draft, mut step: Step, chosen: &[bool]) {
     let own = match &step.prim {
         Prim::Fused(fused) => fused.operands,
@@ -108,7 +108,7 @@ fn around(draft: &mut Draft, mut step: Step, chosen: &[bool]) {
     let mut before = Vec::new();
     for (at, view) in step.inputs.iter_mut().enumerate() {
         let is_image = at == 0 || at >= own && view.shape == result.shape && !view.strides.contains(&0);
-        // One row of a kernel of one element lies the same either way.
+        // A kernel of one element is the same in either layout.
         let is_weight = at == 1 && view.shape.iter().skip(2).any(|&extent| extent > 1);
         if (is_image || is_weight) && is_given(view) {
             let moved = image(draft, view);
@@ -127,7 +127,7 @@ fn around(draft: &mut Draft, mut step: Step, chosen: &[bool]) {
     }
 }
 
-/// A new buffer for what a view shows, with its channels innermost.
+/// A new channels-last buffer for the contents of a view.
 fn image(draft: &mut Draft, of: &View) -> View {
     let buffer: BufferId = draft.add(Buffer { dtype: of.dtype, elems: of.elems(), origin: Origin::Step });
     View { buffer, strides: channels_last(&of.shape), offset: 0, ..of.clone() }

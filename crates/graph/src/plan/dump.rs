@@ -1,6 +1,6 @@
-//! Plans as text: the same form for every stage of planning.
+//! Plans as text, in the same form for every stage of planning.
 //!
-//! First the buffers with what they are, then the steps with the nodes they came from, then the outputs.
+//! First the buffers, then the steps with the nodes they came from, then the outputs.
 use std::fmt;
 
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     plan::{Draft, Place, Plan},
 };
 
-/// A draft, as the stages before placing leave it.
+/// A draft, before it is placed.
 pub(super) struct DraftText<'a> {
     pub graph: &'a Graph,
     pub draft: &'a Draft,
@@ -87,7 +87,7 @@ fn prim(prim: &Prim) -> String {
         }
         other => {
             let text = format!("{other:?}");
-            // The variant's name is that of its parameters.
+            // The variant's name is the name of its parameters.
             let parameters = text.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
             parameters.map_or_else(|| other.name().to_owned(), str::to_owned)
         }

@@ -1,4 +1,4 @@
-//! What is done to each element of a product's result is done before the result is stored.
+//! Merges elementwise work on a product's result into the product, before the result is stored.
 use crate::{
     DType, Shape, Step, View,
     expr::{Expr, Node, Ref},
@@ -10,30 +10,30 @@ use crate::{
     prim::{Fused, Prim},
 };
 
-/// Operands of the expression besides the result itself.
+/// The most operands of the expression besides the result itself.
 const MAX_OPERANDS: usize = 4;
 
-/// Merges every map into the product whose result it alone reads.
+/// Merges every map into the product whose result only it reads.
 pub(super) fn merge(draft: &mut Draft) {
     take_in(draft, candidate);
 }
 
-/// The step that does both what the map at `at` does and the product it reads, and where that product is.
+/// The map at `at` merged with the product it reads, and the product's position.
 fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> Option<(usize, Step)> {
     let consumer = steps[at].as_ref()?;
     let Prim::Map(map) = &consumer.prim else { return None };
-    // Another index than the map's own would be counted.
+    // The product's indices differ from the map's.
     if map.expr.nodes().iter().any(|(node, _)| matches!(node, Node::Index(_))) {
         return None;
     }
-    // Of several products the last one: the others' results are there already.
+    // The last of several products: the results of the others exist by then.
     let mut made: Vec<(usize, &View)> =
         consumer.inputs.iter().filter_map(|view| Some((product_of(steps, at, view, uses, draft)?, view))).collect();
     made.sort_by_key(|(producer, _)| std::cmp::Reverse(*producer));
     made.into_iter().find_map(|(producer, view)| Some((producer, fuse(steps[producer].as_ref()?, consumer, view)?)))
 }
 
-/// The product that writes all of a view's buffer, if only the step at `at` reads it.
+/// The product that fills all of a view's buffer, if only the step at `at` reads that.
 fn product_of(steps: &[Option<Step>], at: usize, view: &View, uses: &Uses, draft: &Draft) -> Option<usize> {
     let buffer = &draft.buffers[view.buffer.0 as usize];
     let made = uses.maker_for(at, view)?;
@@ -41,7 +41,7 @@ fn product_of(steps: &[Option<Step>], at: usize, view: &View, uses: &Uses, draft
     let output = step.outputs.first()?;
     let summed = matches!(output.dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::F64 | DType::I32 | DType::I64);
     let whole = output.is_dense() && output.offset == 0 && output.elems() == buffer.elems;
-    // A map of a part of the result has less room for its own.
+    // A map over a part of the result writes fewer elements than the product.
     let whole = whole && view.elems() == buffer.elems;
     let product = matches!(
         step.prim,
@@ -50,7 +50,8 @@ fn product_of(steps: &[Option<Step>], at: usize, view: &View, uses: &Uses, draft
     (product && whole && summed && output.dtype == view.dtype).then_some(made)
 }
 
-/// The map as an epilogue of the product that makes `result`; `None` if the map's views don't fit the product's shape.
+/// The map as an epilogue of the product that computes `result`; `None` if the map's views do not match the product's
+/// shape.
 fn fuse(product: &Step, map: &Step, result: &View) -> Option<Step> {
     let Prim::Map(work) = &map.prim else { return None };
     let one_view = map.inputs.iter().all(|view| view.buffer != result.buffer || view == result);
@@ -76,7 +77,7 @@ fn fuse(product: &Step, map: &Step, result: &View) -> Option<Step> {
     }
     let mut expr = Expr::new();
     let mut sum = expr.input(0, made.dtype);
-    // What would have been stored in half precision is rounded to it.
+    // A result that would have been stored in half precision is rounded to it.
     if made.dtype != made.dtype.compute() {
         sum = expr.cast(sum, made.dtype);
     }
@@ -103,7 +104,7 @@ fn fuse(product: &Step, map: &Step, result: &View) -> Option<Step> {
     Some(Step { node: map.node, prim: Prim::Fused(fused), inputs, outputs: vec![output] })
 }
 
-/// The order of axes in which a view shows its whole buffer, one element after the other.
+/// The order of axes in which a view shows its whole buffer contiguously.
 pub(super) fn dense_order(view: &View) -> Option<Vec<usize>> {
     let mut order: Vec<usize> = (0..view.shape.len()).collect();
     order.sort_by_key(|&axis| (view.shape[axis] != 1, std::cmp::Reverse(view.strides[axis])));
@@ -115,7 +116,7 @@ pub(super) fn dense_order(view: &View) -> Option<Vec<usize>> {
     (sorted.is_dense() && view.offset == 0).then_some(order)
 }
 
-/// A view with its axes in another order, then under another shape.
+/// A view with its axes reordered, then reshaped.
 pub(super) fn reordered(view: &View, order: &[usize], to: &Shape) -> Option<View> {
     Some(Val::from(view).permuted(order).reshaped_in_place(to)?.view_of(view.buffer))
 }

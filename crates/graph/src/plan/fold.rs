@@ -1,4 +1,4 @@
-//! Work that depends on constants alone is done once, when the plan is made.
+//! Constant folding: work that depends only on constants is done once, during planning.
 use std::collections::HashMap;
 
 use crate::{
@@ -8,15 +8,15 @@ use crate::{
     prim::BufferId,
 };
 
-/// Results, and repetitions that are read on the way, may be this much larger than what they are made from; a constant that
-/// is spread over a large shape stays work.
+/// Results, and repetitions read on the way, may be this many times larger than their inputs; a constant broadcast to a
+/// large shape is not folded.
 const GROWTH: usize = 8;
 const SMALL_BYTES: usize = 1 << 20;
 
-/// Runs the steps that read nothing but constants, and puts their results in their place.
+/// Runs the steps that read only constants, and replaces them with their results.
 ///
-/// Steps that have nothing to do with each other are evaluated apart: plans for other shapes then have the same parts again,
-/// and whoever evaluates may give the same result for them.
+/// Independent steps are evaluated separately: plans for other shapes then contain the same parts, and the evaluator
+/// may reuse its results for them.
 pub(super) fn fold(draft: &mut Draft, evaluate: &mut dyn FnMut(&Plan) -> Option<Vec<Tensor>>) {
     let constant = constant_steps(draft);
     let mut wanted = vec![false; draft.buffers.len()];
@@ -27,7 +27,7 @@ pub(super) fn fold(draft: &mut Draft, evaluate: &mut dyn FnMut(&Plan) -> Option<
     for part in parts(draft, &constant) {
         let made = part.iter().flat_map(|&at| &draft.steps[at].outputs).map(|view| view.buffer);
         let made: Vec<BufferId> = made.filter(|buffer| wanted[buffer.0 as usize]).collect();
-        // A part that nobody reads is done without doing it.
+        // An unused part is dropped without evaluating it.
         if !made.is_empty() {
             let prologue = place::place(prologue(draft, &part, &made));
             let Some(results) = evaluate(&prologue).filter(|results| results.len() == made.len()) else { continue };
@@ -66,7 +66,7 @@ fn parts(draft: &Draft, constant: &[bool]) -> Vec<Vec<usize>> {
     parts
 }
 
-/// The steps of a part as a draft of their own, with buffers numbered as they come.
+/// The steps of a part as a separate draft, with renumbered buffers.
 fn prologue(draft: &Draft, part: &[usize], made: &[BufferId]) -> Draft {
     let mut steps: Vec<Step> = part.iter().map(|&at| draft.steps[at].clone()).collect();
     let mut numbers: HashMap<BufferId, BufferId> = HashMap::new();
@@ -85,7 +85,7 @@ fn prologue(draft: &Draft, part: &[usize], made: &[BufferId]) -> Draft {
     }
 }
 
-/// Which steps read nothing but constants and results of such steps.
+/// Which steps read only constants and results of such steps.
 fn constant_steps(draft: &Draft) -> Vec<bool> {
     let mut writers = vec![0usize; draft.buffers.len()];
     for view in draft.steps.iter().flat_map(|step| &step.outputs) {
@@ -100,7 +100,7 @@ fn constant_steps(draft: &Draft) -> Vec<bool> {
             sizes.map(|buffer| buffer.elems * buffer.dtype.bytes()).fold(0, usize::saturating_add)
         };
         let most = bytes(&step.inputs).saturating_mul(GROWTH).saturating_add(SMALL_BYTES);
-        // What is made and what is read, even where it is a repetition of little.
+        // What is written and what is read, including repetitions.
         let work = walked(step).map_or(0, |(_, bytes)| bytes).max(bytes(&step.outputs));
         let alone = !step.inputs.is_empty() && step.inputs.iter().all(|view| known[view.buffer.0 as usize]);
         // A buffer that several steps fill in parts, or that is an output of the run, is left alone.
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn steps_that_share_no_result_are_evaluated_apart() {
-        // 3 and 4 come from constants alone, 5 from both of them, 6 from constant 1; 7 needs the input.
+        // 3 and 4 come from constants only, 5 from both of them, 6 from constant 1; 7 needs the input.
         let mut draft = draft(&[(&[0], 3), (&[1], 4), (&[3, 4], 5), (&[1], 6), (&[2, 5, 6], 7)], 7);
         let mut sizes = Vec::new();
         fold(&mut draft, &mut |prologue| {

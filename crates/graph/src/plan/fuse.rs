@@ -1,4 +1,4 @@
-//! Elementwise chains become one step.
+//! Fuses elementwise chains into one step.
 use crate::{
     Shape, Step, View,
     expr::{Expr, Node, Ref},
@@ -7,11 +7,11 @@ use crate::{
     prim::{Map, Prim},
 };
 
-/// Beyond this a map reads more than it saves.
+/// Above these limits a fused map reads more than it saves.
 const MAX_INPUTS: usize = 8;
 const MAX_OPERATIONS: usize = 48;
 
-/// Moves every map whose result only one other map reads into that one.
+/// Merges every map into the only other map that reads its result.
 pub(super) fn fuse(draft: &mut Draft) {
     let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
     let uses = Uses::count(&steps, draft);
@@ -25,7 +25,7 @@ pub(super) fn fuse(draft: &mut Draft) {
     draft.steps = steps.into_iter().flatten().collect();
 }
 
-/// An input of the step at `at` that a map makes for it alone, where that map is, and what it does in the input's shape.
+/// An input of the step at `at` that a map produces only for it, that map's position, and the map in the input's shape.
 fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses) -> Option<(usize, usize, Step)> {
     let consumer = steps[at].as_ref()?;
     let Prim::Map(outer) = &consumer.prim else { return None };
@@ -40,8 +40,7 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses) -> Option<(usize, u
     })
 }
 
-/// A map as it would be if it made this view of its result; `None` if the view shows something else than the result in
-/// its own order.
+/// A map changed to produce this view of its result; `None` if the view is not the result in its own order.
 fn in_shape_of(producer: &Step, map: &Map, view: &View) -> Option<Step> {
     let output = producer.outputs.first()?;
     if output == view {
@@ -49,7 +48,7 @@ fn in_shape_of(producer: &Step, map: &Map, view: &View) -> Option<Step> {
     }
     let is_whole = |view: &View| view.is_dense() && view.offset == 0;
     let same = is_whole(output) && is_whole(view) && output.elems() == view.elems() && output.dtype == view.dtype;
-    // In another shape the indices are others.
+    // In another shape the indices differ.
     if !same || map.expr.nodes().iter().any(|(node, _)| matches!(node, Node::Index(_))) {
         return None;
     }
@@ -57,12 +56,12 @@ fn in_shape_of(producer: &Step, map: &Map, view: &View) -> Option<Step> {
     Some(Step { inputs, outputs: vec![view.clone()], ..producer.clone() })
 }
 
-/// A view under another shape, if no copy is needed for that.
+/// A view with another shape, if that needs no copy.
 fn reshaped(view: &View, to: &Shape) -> Option<View> {
     Some(Val::from(view).reshaped_in_place(to)?.view_of(view.buffer))
 }
 
-/// The consumer with the producer's expression in place of one of its inputs.
+/// The consumer with one of its inputs replaced by the producer's expression.
 fn merge(consumer: Step, input: usize, producer: Step) -> Step {
     let (Prim::Map(outer), Prim::Map(inner)) = (&consumer.prim, &producer.prim) else { return consumer };
     let replaced = &consumer.inputs[input];
@@ -77,7 +76,7 @@ fn merge(consumer: Step, input: usize, producer: Step) -> Step {
     };
     let arguments: Vec<Ref> = producer.inputs.iter().map(|view| read(&mut inputs, &mut expr, view)).collect();
     let made = expr.inline(&inner.expr, &arguments);
-    // What would have been stored in half precision is rounded to it.
+    // A result that would have been stored in half precision is rounded to it.
     let made = if replaced.dtype == replaced.dtype.compute() { made } else { expr.cast(made, replaced.dtype) };
     let arguments: Vec<Ref> = consumer
         .inputs
@@ -107,7 +106,7 @@ mod tests {
         View { buffer: BufferId(buffer), dtype: DType::F32, shape: extents.into(), strides, offset: 0 }
     }
 
-    /// Buffer 2 is the sum of a matrix and a row; buffer 3 its exponentials, seen in `shape`.
+    /// Buffer 2 is the sum of a matrix and a row; buffer 3 its exponentials, viewed in `shape`.
     fn chain(shape: &[usize], turned: bool) -> Draft {
         let mut sum = Expr::new();
         let (a, b) = (sum.input(0, DType::F32), sum.input(1, DType::F32));

@@ -1,7 +1,7 @@
-//! What is done to both halves of a product's columns becomes part of the product, where the device wants that.
+//! Merges work on both halves of a product's columns into the product, if the device wants that.
 //!
-//! A gate and what it gates are one product (pass `merged-products`). A block that makes column n of both halves of few rows
-//! can store one element for the two, and the launch that would read them again is saved.
+//! A gate and the value it gates are one product (pass `merged-products`). For few rows, a block that computes column n
+//! of both halves can store one element for the two. That saves the launch that would read them again.
 use crate::{
     DType, Shape, Step, View,
     expr::{Expr, Node},
@@ -13,7 +13,7 @@ use crate::{
     prim::{Gated, Prim},
 };
 
-/// Rows: of more, products are other kernels', and one launch is little beside them.
+/// The most rows: above that, products use other kernels, and a launch costs little in comparison.
 const MOST_ROWS: usize = 8;
 
 /// Merges maps of both halves into products.
@@ -21,7 +21,7 @@ pub(super) fn merge(draft: &mut Draft) {
     take_in(draft, candidate);
 }
 
-/// The map at `at` as part of the product whose halves it reads, and where that is.
+/// The map at `at` merged into the product whose halves it reads, and the product's position.
 fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> Option<(usize, Step)> {
     let map = steps[at].as_ref()?;
     let Prim::Map(work) = &map.prim else { return None };
@@ -55,7 +55,7 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
     let mut expr = Expr::new();
     let parts = [0, 1].map(|number| {
         let part = expr.input(number, made.dtype);
-        // What would have been stored in half precision is rounded to it.
+        // A result that would have been stored in half precision is rounded to it.
         if made.dtype == made.dtype.compute() { part } else { expr.cast(part, made.dtype) }
     });
     let arguments: Vec<_> = halves.into_iter().map(|half| parts[half]).collect();

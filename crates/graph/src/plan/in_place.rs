@@ -1,4 +1,4 @@
-//! Caches that a run may update where they lie: nobody reads the old contents afterwards.
+//! Caches that a run may update in place: no step reads the old contents afterwards.
 use crate::{
     Shape, Step, View,
     expr::Expr,
@@ -8,7 +8,7 @@ use crate::{
     shape::dense_strides,
 };
 
-/// Gives readers of a past that come behind its update, or are part of it, a copy that is made before all other work.
+/// Makes steps that read a past after its update, or as part of it, read a copy that is made before all other work.
 pub(super) fn keep_apart(draft: &mut Draft) {
     let mut copies = Vec::new();
     for at in 0..draft.steps.len() {
@@ -25,7 +25,7 @@ pub(super) fn keep_apart(draft: &mut Draft) {
     draft.steps.splice(0..0, copies);
 }
 
-/// The views that read the past of a step, which is its operand `own`, when it may be overwritten. Another past of the same
+/// The views that read a step's past, its operand `own`, when it may already be overwritten. Another past of the same
 /// step, elsewhere in the buffer, is overwritten only by its own output.
 fn readers(draft: &mut Draft, at: usize, own: usize) -> impl Iterator<Item = &mut View> {
     let past = &draft.steps[at].inputs[own];
@@ -39,7 +39,7 @@ fn readers(draft: &mut Draft, at: usize, own: usize) -> impl Iterator<Item = &mu
     views.filter(move |view| view.buffer == buffer)
 }
 
-/// Whether an operand of an update is the past `own` at `offset`, or another one that its output does not overwrite.
+/// Whether an operand of an update is the past `own` at `offset`, or another past that its output does not overwrite.
 pub(super) fn is_apart(pasts: &[(usize, usize)], own: usize, offset: isize, input: usize, view: &View) -> bool {
     input == own || view.offset != offset && pasts.iter().any(|&(other, _)| other == input)
 }
@@ -73,8 +73,8 @@ mod tests {
         Step { node: 0, prim, inputs: vec![view(from)], outputs: vec![view(to)] }
     }
 
-    /// Buffers 0 to 2 are inputs: lengths and the past's keys and values. The keys and values from now on are 3 and 4, and 5
-    /// is made by what `others` do around the update. All three are outputs.
+    /// Buffers 0 to 2 are inputs: lengths and the past's keys and values. The updated keys and values are 3 and 4, and
+    /// `others` write 5 around the update. All three are outputs.
     fn draft(before: Vec<Step>, behind: Vec<Step>) -> Draft {
         let buffer = |origin| Buffer { dtype: DType::F32, elems: 8, origin };
         let prim = Prim::Append(Append { filled: Filled::default(), past: true, rotary: None });

@@ -1,8 +1,8 @@
-//! Products of values that were bytes become products of those bytes.
+//! Turns products of dequantised bytes into products of the bytes.
 //!
-//! `DequantizeLinear` and the quantised operators make numbers of bytes, less a zero point, times a scale. Where both
-//! operands of a product are made so, with zero points and scales that the planner knows, the product is done on the
-//! bytes, exactly, and scaled afterwards.
+//! `DequantizeLinear` and the quantised operators turn bytes into numbers: minus a zero point, times a scale. If both
+//! operands of a product come from bytes, with zero points and scales that the planner knows, the product is computed
+//! on the bytes, exactly, and scaled afterwards.
 use crate::{
     DType, Scalar, Step, Tensor, View,
     expr::{Binary, Expr, Node, Ref},
@@ -12,7 +12,7 @@ use crate::{
     shape::{Strides, dense_strides},
 };
 
-/// Replaces what can be computed from bytes; steps that nobody reads any more go.
+/// Replaces products that can be computed from bytes, and removes steps that are no longer used.
 pub(super) fn multiply_bytes(draft: &mut Draft) {
     let steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
     let uses = Uses::count(&steps, draft);
@@ -30,19 +30,19 @@ pub(super) fn multiply_bytes(draft: &mut Draft) {
     draft.steps = if replaced { without_unread(result, draft) } else { result };
 }
 
-/// Bytes that an operand was made from.
+/// The bytes that an operand was computed from.
 struct Bytes {
     view: View,
     zero: i32,
     scale: Scale,
 }
 
-/// What the bytes were multiplied with.
+/// The factor applied to the bytes.
 enum Scale {
     /// Nothing: the numbers are integers.
     None,
     One(f32),
-    /// One number for each index of the axis that the product keeps.
+    /// One number per index of the axis that the product keeps.
     Each(Vec<f32>),
 }
 
@@ -78,7 +78,8 @@ fn integer_product(step: &Step, steps: &[Option<Step>], uses: &Uses, draft: &Dra
     fits.then_some(Found { operands: [left, right], prim })
 }
 
-/// What an operand was made from, if that is bytes. Scales along an axis are taken for the one that the product keeps.
+/// The bytes that an operand was computed from, if any. Scales along an axis are taken to be along the one that the
+/// product keeps.
 fn bytes_of(view: &View, kept: Option<usize>, steps: &[Option<Step>], uses: &Uses, draft: &Draft) -> Option<Bytes> {
     let id = view.buffer.0 as usize;
     let maker = uses.last_writer[id].filter(|_| uses.writers[id] == 1)?;
@@ -86,7 +87,7 @@ fn bytes_of(view: &View, kept: Option<usize>, steps: &[Option<Step>], uses: &Use
     let (Prim::Map(map), [output]) = (&step.prim, &step.outputs[..]) else { return None };
     let made = Made::read(&map.expr)?;
     let source = step.inputs.get(usize::from(made.input))?;
-    // Element by element in the same order, so that a view of the result is the same view of the bytes.
+    // Element by element in the same order, so a view of the result is the same view of the bytes.
     let same = source.is_dense() && output.is_dense() && output.offset == 0 && source.shape == output.shape;
     if !same || !matches!(source.dtype, DType::I8 | DType::U8) || !matches!(output.dtype, DType::F32 | DType::I32) {
         return None;
@@ -136,7 +137,7 @@ enum Term {
     Input(u16),
 }
 
-/// `(input - zero) · scale`, read from an expression.
+/// `(input - zero) · scale`, parsed from an expression.
 struct Made {
     input: u16,
     zero: Option<Term>,
@@ -146,7 +147,7 @@ struct Made {
 impl Made {
     fn read(expr: &Expr) -> Option<Self> {
         let nodes = expr.nodes();
-        // Bytes are whole in these types.
+        // These types represent bytes exactly.
         let plain = |at: Ref| {
             let mut at = at;
             while let (Node::Cast(from), DType::F32 | DType::I32) = nodes[usize::from(at)] {
@@ -174,7 +175,7 @@ impl Made {
     }
 }
 
-/// Puts the product of bytes in place of a step, and what makes of its sums what the step made.
+/// Replaces a step with the product of bytes, and with a map from its sums to the step's result.
 fn emit(draft: &mut Draft, steps: &mut Vec<Step>, step: &Step, found: Found) {
     let Found { operands: [left, right], prim } = found;
     let channel = if matches!(prim, Prim::Conv(_)) { 1 } else { 2 };
@@ -223,7 +224,7 @@ fn emit(draft: &mut Draft, steps: &mut Vec<Step>, step: &Step, found: Found) {
     steps.push(Step { node: step.node, prim: Prim::Map(Map { expr }), inputs, outputs: vec![output.clone()] });
 }
 
-/// The steps without those whose results nobody wants.
+/// The steps without those whose results are unused.
 fn without_unread(steps: Vec<Step>, draft: &Draft) -> Vec<Step> {
     let mut wanted = vec![false; draft.buffers.len()];
     draft.output_buffers.iter().for_each(|buffer| wanted[buffer.0 as usize] = true);

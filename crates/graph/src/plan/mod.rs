@@ -31,7 +31,7 @@ pub use budget::Budget;
 pub use dump::PlanText;
 pub use place::ALIGNMENT;
 
-/// Stages of planning that can be left out.
+/// Planning stages that can be disabled.
 pub const OPTIONAL_STAGES: [&str; 10] = [
     "integer-products",
     "fused",
@@ -60,19 +60,19 @@ pub(crate) const APPEND_ATTENTION: &str = "append-attention";
 /// The stage that runs only for devices that want it ([`Selection::with_channels_last`]).
 pub(crate) const CHANNELS_LAST: &str = "channels-last";
 
-/// Called after each stage of planning with the stage's name and its text, which is formatted only if it is shown.
+/// Called after each stage with the stage's name and the draft as text, which is formatted only if it is shown.
 pub type Watch<'w> = dyn FnMut(&'static str, &dyn fmt::Display) + 'w;
 
-/// Where a buffer lies.
+/// Where a buffer is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Place {
-    /// The partition's input with this number.
+    /// The partition's input with this index.
     Input(usize),
-    /// The partition's output with this number.
+    /// The partition's output with this index.
     Output(usize),
-    /// The plan's constant with this number.
+    /// The plan's constant with this index.
     Constant(usize),
-    /// Bytes from this offset of the arena on.
+    /// In the arena, from this byte offset.
     Arena(usize),
     /// Nowhere: no step uses it any more.
     Unused,
@@ -90,17 +90,17 @@ pub struct OutputSpec {
 /// A partition for one set of input shapes: immutable, shared by all runs with these shapes.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The work, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Where each buffer lies.
+    /// Where each buffer is stored.
     pub places: Vec<Place>,
-    /// Values that are the same in every run, each uploaded once.
+    /// Constants, each uploaded once.
     pub constants: Vec<Tensor>,
     /// The outputs, in order.
     pub outputs: Vec<OutputSpec>,
-    /// How large the arena is.
+    /// The arena's size in bytes.
     pub arena_bytes: usize,
-    /// The most bytes of it that are in use at one step: no arena could be smaller.
+    /// The most arena bytes in use at one step: the arena can't be smaller.
     pub live_bytes: usize,
 }
 
@@ -108,16 +108,16 @@ impl Plan {
     /// Plans a graph for concrete inputs.
     ///
     /// # Errors
-    /// An operator's rules are broken by the shapes at hand.
+    /// The given shapes break an operator's rules.
     pub fn new(graph: &Graph, inputs: &[InputSpec]) -> Result<Self, LowerError> {
         Self::with_folding(graph, inputs, &mut |_| None)
     }
 
-    /// As [`new`](Self::new), with work that depends on constants alone done now: `evaluate` runs such a plan, which has no
-    /// inputs, and gives its outputs. If it gives `None`, the work stays where it is.
+    /// Like [`new`](Self::new), but folds constants: `evaluate` runs a plan without inputs, and returns its outputs. If
+    /// it returns `None`, the work stays in the plan.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// The same as for [`new`](Self::new).
     pub fn with_folding(
         graph: &Graph,
         inputs: &[InputSpec],
@@ -126,11 +126,11 @@ impl Plan {
         Self::watched(graph, inputs, &Selection::default(), &Budget::default(), evaluate, &mut |_, _| {})
     }
 
-    /// As [`with_folding`](Self::with_folding), without the stages that are switched off, and with someone who watches the
-    /// others. Debug builds check the plan after each stage.
+    /// Like [`with_folding`](Self::with_folding), but without the disabled stages, and `watch` sees the plan after each
+    /// of the others. Debug builds check the plan after each stage.
     ///
     /// # Errors
-    /// As for [`new`](Self::new), and if the plan takes more than the budget.
+    /// The same as for [`new`](Self::new), and if the plan exceeds the budget.
     pub fn watched(
         graph: &Graph,
         inputs: &[InputSpec],
@@ -188,7 +188,7 @@ impl Plan {
 /// What a stage does.
 type Work<'w> = &'w mut dyn FnMut(&mut Draft);
 
-/// A plan under construction: every output is a buffer of its own.
+/// A plan under construction: every output has its own buffer.
 pub(crate) struct Draft {
     pub buffers: Vec<Buffer>,
     pub steps: Vec<Step>,
@@ -213,12 +213,13 @@ impl Draft {
         Ok(draft)
     }
 
-    /// The buffer that is the output: the one a step made, if the value is all of it and it is no output yet, else a copy.
+    /// The buffer for the output: the one a step wrote, if the value is all of it and it is not an output yet, else a
+    /// copy.
     fn output_buffer(&mut self, value: &Val) -> BufferId {
         if let Storage::Buffer(id) = value.storage() {
             let buffer = &self.buffers[id.0 as usize];
             let whole = value.is_dense() && value.offset() == 0 && value.elems() == buffer.elems;
-            // A BitCast shows the buffer in another type.
+            // A BitCast shows the buffer with another type.
             let whole = whole && value.dtype() == buffer.dtype;
             if whole && buffer.origin == Origin::Step && !self.output_buffers.contains(id) {
                 return *id;

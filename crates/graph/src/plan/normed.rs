@@ -1,7 +1,7 @@
-//! Norms of few rows become part of the product that alone reads them, where the device wants that.
+//! Merges norms of few rows into the only product that reads them, if the device wants that.
 //!
-//! Of one token, a norm moves a few kilobytes and costs a launch; the product behind it reads megabytes, and each of its
-//! blocks can normalise the row for itself.
+//! For one token, a norm moves a few kilobytes and costs a launch. The product after it reads megabytes, and each of
+//! its blocks can normalise the row itself.
 use crate::{
     DType, Step, View,
     lower::Val,
@@ -12,13 +12,13 @@ use crate::{
     prim::{Fused, Norm, Normed, Prim},
 };
 
-/// Rows: of more, what every block does again costs more than a launch.
+/// The most rows: above that, repeating the norm in every block costs more than a launch.
 const MOST_ROWS: usize = 2;
-/// Bytes of all rows: what every device that wants this has room for beside its sums.
+/// The most bytes of all rows: what every device with this stage has room for besides its sums.
 const MOST_BYTES: usize = 32 * 1024;
-/// Rows where weights are not packed: with more, libraries with matrix instructions are faster than one pass over the weights.
+/// The most rows for unpacked weights: above that, libraries with matrix instructions beat one pass over the weights.
 pub(super) const MOST_PLAIN_ROWS: usize = 2;
-/// Weights with fewer rows or columns are multiplied in other ways.
+/// Weights with fewer rows or columns use other kernels.
 const LEAST_EXTENT: usize = 32;
 
 /// Merges norms into products.
@@ -26,7 +26,7 @@ pub(super) fn merge(draft: &mut Draft) {
     take_in(draft, candidate);
 }
 
-/// The product at `at` with the norm before it, and where that is.
+/// The product at `at` merged with the norm before it, and the norm's position.
 fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> Option<(usize, Step)> {
     let product = steps[at].as_ref()?;
     let (inner, operands) = match &product.prim {
@@ -71,7 +71,7 @@ fn candidate(steps: &[Option<Step>], at: usize, uses: &Uses, draft: &Draft) -> O
     Some((from, Step { prim, inputs, ..product.clone() }))
 }
 
-/// True if a product of floats can be made by reading its weights once, row by row or column by column.
+/// True if a product of floats can read its weights once, row by row or column by column.
 pub(super) fn is_read_once(product: &Step) -> bool {
     let ([_, weights, ..], [made]) = (&product.inputs[..], &product.outputs[..]) else { return false };
     let ([_, depth, columns], [_, row, column]) = (&weights.shape[..], &weights.strides[..]) else { return false };

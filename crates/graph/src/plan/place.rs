@@ -1,14 +1,14 @@
-//! Every buffer gets its place; those a run needs only for a while share one arena.
+//! Places every buffer; intermediate buffers share one arena.
 use crate::{
     lower::Origin,
     plan::{Draft, Place, Plan},
     prim::{BufferId, Prim},
 };
 
-/// Every buffer starts at a multiple of this, as drivers' own allocations do.
+/// Every buffer is aligned to this, as drivers' own allocations are.
 pub const ALIGNMENT: usize = 256;
 
-/// The steps between which a buffer's contents matter, both included.
+/// The first and last step that use a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Life {
     first: usize,
@@ -21,7 +21,7 @@ impl Life {
     }
 }
 
-/// A piece of the arena, used by one buffer or by several that hand it on.
+/// A piece of the arena, used by one buffer or by several in turn.
 #[derive(Clone, Debug)]
 struct Slot {
     life: Life,
@@ -60,7 +60,7 @@ pub(super) fn place(draft: Draft) -> Plan {
     Plan { steps: draft.steps, places, constants, outputs: draft.outputs, arena_bytes, live_bytes }
 }
 
-/// The most bytes of slots that are alive at the same step; that many begin at some slot's first step.
+/// The most bytes of slots alive at the same step; the maximum is at some slot's first step.
 fn live_bytes(slots: &[Slot]) -> usize {
     let at = |step: usize| Life { first: step, last: step };
     let alive = |step| {
@@ -69,7 +69,7 @@ fn live_bytes(slots: &[Slot]) -> usize {
     slots.iter().map(|slot| alive(slot.life.first)).max().unwrap_or(0)
 }
 
-/// When each buffer is used; `None` if it never is.
+/// When each buffer is used; `None` if never.
 fn lives(draft: &Draft) -> Vec<Option<Life>> {
     let mut lives: Vec<Option<Life>> = vec![None; draft.buffers.len()];
     for (at, step) in draft.steps.iter().enumerate() {
@@ -81,7 +81,7 @@ fn lives(draft: &Draft) -> Vec<Option<Life>> {
     lives
 }
 
-/// One slot per buffer of the arena; a map that reads a dying buffer of the same layout takes its slot over.
+/// One slot per buffer in the arena; a map reuses the slot of an input with the same layout that is not used again.
 fn slots(draft: &Draft, lives: &[Option<Life>], places: &[Place]) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
     let mut slot_of: Vec<Option<usize>> = vec![None; draft.buffers.len()];
@@ -121,7 +121,7 @@ fn slots(draft: &Draft, lives: &[Option<Life>], places: &[Place]) -> Vec<Slot> {
 }
 
 /// An offset for each slot such that slots alive at the same time do not overlap: the largest first, each at the lowest
-/// place that is free.
+/// free offset.
 fn pack(slots: &[Slot]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..slots.len()).collect();
     order.sort_by_key(|&at| (std::cmp::Reverse(slots[at].bytes), slots[at].life.first));

@@ -1,4 +1,4 @@
-//! Keys that turn and go into a cache, and the queries that turn beside them, are one step.
+//! Merges the rotation of keys and queries into the cache update that stores the keys.
 use crate::{
     Step, View,
     lower::Val,
@@ -6,7 +6,7 @@ use crate::{
     prim::{Append, Prim, Rotary},
 };
 
-/// Merges rotations into the update of the cache that the turned keys go to.
+/// Merges rotations into the update of the cache that stores the rotated keys.
 pub(super) fn merge(draft: &mut Draft) {
     let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
     let uses = Uses::count(&steps, draft);
@@ -19,7 +19,7 @@ pub(super) fn merge(draft: &mut Draft) {
     draft.steps = steps.into_iter().flatten().collect();
 }
 
-/// The update with the rotations in it, and the steps that it replaces.
+/// The update with the rotations merged in, and the steps that it replaces.
 struct Found {
     step: Step,
     gone: Vec<usize>,
@@ -37,14 +37,14 @@ impl Finder<'_> {
         let keys = by_head(&update.inputs[1]);
         let (from, rotation, rotary) = self.rotation(at, &keys)?;
         let (x, made) = (&rotation.inputs[0], &rotation.outputs[0]);
-        // Queries come first where both turn as one.
+        // If both are rotated in one step, the queries come first.
         let others = made.shape[2].checked_sub(keys.shape[2])?;
         if !is_same(&keys, &heads(made, others, keys.shape[2])) {
             return None;
         }
         let attention = self.attention(at)?;
         let asked = by_head(&attention.inputs[0]);
-        // What turns is read turned by nothing but keys and queries.
+        // The rotated values must have no readers other than keys and queries.
         let others_read = update.inputs.iter().enumerate().filter(|(input, _)| *input != 1).map(|(_, view)| view);
         let mut others_read = others_read.chain(&attention.inputs[1..]);
         if others_read.any(|view| view.buffer == made.buffer || view.buffer == asked.buffer) {
@@ -74,7 +74,7 @@ impl Finder<'_> {
         Some(Found { step, gone })
     }
 
-    /// The rotation before `at` that alone writes a view's buffer.
+    /// The rotation before `at` that is the only writer of a view's buffer.
     fn rotation(&self, at: usize, view: &View) -> Option<(usize, &Step, &Rotary)> {
         let from = self.uses.maker(at, view)?;
         let step = self.steps[from].as_ref()?;

@@ -1,22 +1,22 @@
-//! What every stage of planning counts on; checked in debug builds.
+//! The rules that every stage of planning relies on; checked in debug builds.
 use crate::{
     Graph, Step, View,
     lower::{Buffer, Origin},
     plan::{ALIGNMENT, Draft, Place, Plan, in_place},
 };
 
-/// Checks a draft: views lie within their buffers, nothing is read before it is written, inputs and constants are never
-/// written, and every output is made.
+/// Checks a draft: views stay within their buffers, nothing is read before it is written, inputs and constants are
+/// never written, and every output is written.
 ///
 /// # Errors
-/// The first rule that is broken, with the step.
+/// The first broken rule, with the step.
 pub(super) fn draft(graph: &Graph, draft: &Draft) -> Result<(), String> {
     let mut written: Vec<bool> = draft.buffers.iter().map(|buffer| buffer.origin != Origin::Step).collect();
     for (at, step) in draft.steps.iter().enumerate() {
         let broken = |reason: &str, view: &View| Err(format!("step {at}, {step:?}: {view:?} {reason}"));
         for view in step.inputs.iter().chain(&step.outputs) {
             if !draft.buffers.get(view.buffer.0 as usize).is_some_and(|buffer| holds(buffer, view)) {
-                return broken("is not within its buffer", view);
+                return broken("exceeds its buffer", view);
             }
         }
         if let Some(view) = step.inputs.iter().find(|view| !written[view.buffer.0 as usize]) {
@@ -24,7 +24,7 @@ pub(super) fn draft(graph: &Graph, draft: &Draft) -> Result<(), String> {
         }
         for view in &step.outputs {
             if draft.buffers[view.buffer.0 as usize].origin != Origin::Step {
-                return broken("is an input or a constant, and written", view);
+                return broken("is an input or a constant, but is written", view);
             }
             written[view.buffer.0 as usize] = true;
         }
@@ -36,19 +36,22 @@ pub(super) fn draft(graph: &Graph, draft: &Draft) -> Result<(), String> {
         let buffer = &draft.buffers[id.0 as usize];
         let elems = crate::shape::elems(&spec.shape);
         if buffer.dtype != spec.dtype || Some(buffer.elems) != elems {
-            return Err(format!("output {number} is {spec:?}, its buffer {} of {}", buffer.elems, buffer.dtype));
+            return Err(format!(
+                "output {number} is {spec:?}, but its buffer has {} elements of {}",
+                buffer.elems, buffer.dtype
+            ));
         }
         if buffer.elems > 0 && (!written[id.0 as usize] || buffer.origin != Origin::Step) {
             return Err(format!("output {number} is never written"));
         }
         if draft.output_buffers[..number].contains(id) {
-            return Err(format!("output {number} shares its buffer with another one"));
+            return Err(format!("output {number} shares its buffer with another output"));
         }
     }
     Ok(())
 }
 
-/// True if all elements of a view lie within a buffer.
+/// True if all elements of a view are within a buffer.
 fn holds(buffer: &Buffer, view: &View) -> bool {
     if view.shape.len() != view.strides.len() || view.dtype.bytes() != buffer.dtype.bytes() {
         return false;
@@ -64,12 +67,12 @@ fn holds(buffer: &Buffer, view: &View) -> bool {
     first >= 0 && last < buffer.elems as i128
 }
 
-/// Checks a placed plan against the sizes of its buffers in bytes: what steps use has a place, and what is alive at the
-/// same time does not overlap, but for a result that takes the place of an operand of the same layout; and a past that may
-/// be updated where it lies is read no more, its update not written before.
+/// Checks a placed plan against its buffers' sizes in bytes. Every used buffer has a place. Buffers alive at the same
+/// time do not overlap, except for a result that reuses the slot of an operand with the same layout. A past that may be
+/// updated in place is not read afterwards, and its update is not written before.
 ///
 /// # Errors
-/// The first rule that is broken, with the buffers.
+/// The first broken rule, with the buffers.
 pub(super) fn placed(plan: &Plan, bytes: &[usize]) -> Result<(), String> {
     updates(plan)?;
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; bytes.len()];
@@ -79,21 +82,21 @@ pub(super) fn placed(plan: &Plan, bytes: &[usize]) -> Result<(), String> {
             life.1 = at;
         }
     }
-    // Buffers of the arena: number, life, first byte, first byte behind.
+    // Buffers in the arena: number, life, start, end.
     let mut used = Vec::new();
     for (at, life) in lives.iter().enumerate() {
         let Some(life) = *life else { continue };
         match plan.places[at] {
-            Place::Unused => return Err(format!("b{at} is used and has no place")),
+            Place::Unused => return Err(format!("b{at} is used but has no place")),
             Place::Constant(number) if plan.constants.get(number).is_none_or(|held| held.len_bytes() != bytes[at]) => {
-                return Err(format!("b{at} is constant {number}, which there is not or of another size"));
+                return Err(format!("b{at} is constant {number}, which does not exist or has another size"));
             }
             Place::Output(number) if number >= plan.outputs.len() => {
-                return Err(format!("b{at} is output {number}, which there is not"));
+                return Err(format!("b{at} is output {number}, which does not exist"));
             }
             Place::Arena(start) => {
                 if start % ALIGNMENT != 0 || start + bytes[at] > plan.arena_bytes {
-                    return Err(format!("b{at} at {start} does not fit an arena of {} bytes", plan.arena_bytes));
+                    return Err(format!("b{at} at {start} does not fit in an arena of {} bytes", plan.arena_bytes));
                 }
                 used.push((at, life, start, start + bytes[at]));
             }
@@ -128,18 +131,18 @@ fn updates(plan: &Plan) -> Result<(), String> {
             let own = step.inputs.iter().enumerate().filter(|(at, view)| !apart(*at, view)).map(|(_, view)| view);
             let behind = plan.steps[at + 1..].iter().flat_map(|step| &step.inputs);
             if own.chain(behind).any(|view| view.buffer == past.buffer) {
-                return Err(format!("step {at}, {step:?}: {past:?} may be overwritten, and is read besides"));
+                return Err(format!("step {at}, {step:?}: {past:?} may be overwritten, but is read elsewhere"));
             }
             let mut before = plan.steps[..at].iter().flat_map(|step| &step.outputs);
             if before.any(|view| view.buffer == present.buffer) {
-                return Err(format!("step {at}, {step:?}: {present:?} may be the past, and is written before"));
+                return Err(format!("step {at}, {step:?}: {present:?} may be the past, but is written before"));
             }
         }
     }
     Ok(())
 }
 
-/// True if a step reads one buffer only where it writes another, element by element.
+/// True if a step reads one buffer only at the elements it writes in another.
 fn takes_over(step: &Step, from: usize, to: usize) -> bool {
     let layout = |view: &View| (view.shape.clone(), view.strides.clone(), view.offset, view.dtype.bytes());
     step.outputs.iter().filter(|view| view.buffer.0 as usize == to).all(|output| {
@@ -169,7 +172,7 @@ mod tests {
         Step { node: 0, prim, inputs: vec![from], outputs: vec![to] }
     }
 
-    /// Buffer 0 is an input, 1 and 2 are made by steps, all of four elements; 2 is the output.
+    /// Buffer 0 is an input, steps write 1 and 2, all have four elements; 2 is the output.
     fn made(steps: Vec<Step>) -> Draft {
         let buffer = |origin| Buffer { dtype: DType::F32, elems: 4, origin };
         Draft {
@@ -192,8 +195,8 @@ mod tests {
     #[test]
     fn broken_drafts_are_told() {
         let last = || copy(view(1, 4, 0), view(2, 4, 0));
-        assert!(fault(vec![copy(view(0, 4, 1), view(2, 4, 0))]).contains("not within its buffer"));
-        assert!(fault(vec![copy(view(0, 4, -1), view(2, 4, 0))]).contains("not within its buffer"));
+        assert!(fault(vec![copy(view(0, 4, 1), view(2, 4, 0))]).contains("exceeds its buffer"));
+        assert!(fault(vec![copy(view(0, 4, -1), view(2, 4, 0))]).contains("exceeds its buffer"));
         assert!(fault(vec![last()]).contains("read before it is written"));
         assert!(fault(vec![copy(view(0, 4, 0), view(0, 4, 0)), last()]).contains("an input or a constant"));
         assert!(fault(vec![copy(view(0, 4, 0), view(1, 4, 0))]).contains("never written"));
@@ -201,7 +204,7 @@ mod tests {
         assert!(fault(vec![stray]).contains("there is no node 7"));
     }
 
-    /// Three buffers of 16 bytes, each made of the one before; the second and third lie at these places of the arena.
+    /// Three buffers of 16 bytes, each computed from the one before; the second and third are at these arena offsets.
     fn overlap(second: usize, third: usize, steps: Vec<Step>) -> String {
         let plan = Plan {
             steps,
@@ -240,7 +243,7 @@ mod tests {
         };
         let read = || copy(view(2, 4, 0), view(5, 4, 0));
         assert_eq!(fault(vec![read(), update()]), "");
-        assert!(fault(vec![update(), read()]).contains("may be overwritten, and is read besides"));
+        assert!(fault(vec![update(), read()]).contains("may be overwritten, but is read elsewhere"));
         assert!(fault(vec![copy(view(0, 4, 0), view(4, 4, 0)), update()]).contains("is written before"));
     }
 
@@ -256,7 +259,7 @@ mod tests {
         let mut read_again = chain(view(1, 4, 0));
         read_again[2].inputs.push(view(1, 4, 0));
         assert_eq!(overlap(0, 0, read_again), "b2 and b1 overlap in the arena while both are in use");
-        assert!(overlap(0, 512, chain(view(1, 4, 0))).contains("does not fit an arena"));
-        assert!(overlap(8, 256, chain(view(1, 4, 0))).contains("does not fit an arena"));
+        assert!(overlap(0, 512, chain(view(1, 4, 0))).contains("does not fit in an arena"));
+        assert!(overlap(8, 256, chain(view(1, 4, 0))).contains("does not fit in an arena"));
     }
 }

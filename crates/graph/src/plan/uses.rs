@@ -1,8 +1,8 @@
-//! Which steps write and read each buffer of a draft plan.
+//! Which steps write and read each buffer of a draft.
 use crate::{Step, View, plan::Draft, prim::BufferId};
 
-/// How often each buffer is written and by whom, and how many steps read it. Merging two steps never adds a reader, so
-/// the counts stay upper bounds. Inputs and constants are never written.
+/// How often each buffer is written and by which step last, and how many steps read it. Merging two steps never adds a
+/// reader, so the counts stay upper bounds. Inputs and constants are never written.
 pub(super) struct Uses {
     pub writers: Vec<u32>,
     pub last_writer: Vec<Option<usize>>,
@@ -34,27 +34,27 @@ impl Uses {
         uses
     }
 
-    /// How many read a view's buffer.
+    /// How many steps read a view's buffer.
     pub(super) fn readers_of(&self, view: &View) -> u32 {
         self.readers[view.buffer.0 as usize]
     }
 
-    /// The step before `at` that alone writes a view's buffer.
+    /// The step before `at` that is the only writer of a view's buffer.
     pub(super) fn maker(&self, at: usize, view: &View) -> Option<usize> {
         let id = view.buffer.0 as usize;
         self.last_writer[id].filter(|&from| self.writers[id] == 1 && from < at)
     }
 
-    /// The step before `at` that alone writes a view's buffer, which the step at `at` alone reads.
+    /// The step before `at` that is the only writer of a view's buffer, if the step at `at` is its only reader.
     pub(super) fn maker_for(&self, at: usize, view: &View) -> Option<usize> {
         self.maker(at, view).filter(|_| self.readers_of(view) == 1)
     }
 }
 
-/// Finds a step that the one with this number can take in, and gives the two as one.
+/// Finds a step that the one at this index can absorb, and returns its index and the merged step.
 type Candidate = fn(&[Option<Step>], usize, &Uses, &Draft) -> Option<(usize, Step)>;
 
-/// Lets steps take earlier ones in, each at most one.
+/// Merges steps into later ones, at most one into each.
 pub(super) fn take_in(draft: &mut Draft, candidate: Candidate) {
     let mut steps: Vec<Option<Step>> = std::mem::take(&mut draft.steps).into_iter().map(Some).collect();
     let uses = Uses::count(&steps, draft);
