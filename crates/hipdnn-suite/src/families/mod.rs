@@ -3,6 +3,7 @@
 mod attention;
 mod batch_norm;
 mod block_scale;
+mod chain;
 mod convolution;
 mod matmul;
 mod norm;
@@ -36,6 +37,7 @@ const fn family(name: &'static str, cases: u64, case: fn(&Bench, &mut Draw) -> A
 pub const FAMILIES: &[Family] = &[
     family("convolution_bias_relu", 400, convolution::forward),
     family("convolution_residual_swish", 200, convolution::with_residual),
+    family("convolution_bias_residual_relu", 200, convolution::with_bias_and_residual),
     family("convolution_of_bytes", 200, convolution::of_bytes),
     family("convolution_wide", 24, convolution::wide),
     family("convolution_to_data", 400, convolution::to_data),
@@ -58,6 +60,7 @@ pub const FAMILIES: &[Family] = &[
     family("attention_bounded", 200, attention::bounded),
     family("attention_padded", 200, attention::padded),
     family("attention_backward", 200, attention::backward),
+    family("attention_chain", 200, chain::attention),
     family("layer_norm", 300, norm::layer),
     family("rms_norm", 300, norm::rms),
     family("layer_norm_backward", 200, norm::layer_backward),
