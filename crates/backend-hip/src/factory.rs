@@ -1,5 +1,5 @@
 //! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
-use std::{str::FromStr, sync::Arc, time::Instant};
+use std::{env, str::FromStr, sync::Arc, time::Instant};
 
 use exec::{
     Device,
@@ -60,7 +60,10 @@ impl HipFactory {
                 "{GRAPH_CAPTURE} is ignored: this backend has no streams of its own\n  help: register libamdgpu-ep instead"
             );
         }
-        Runs::new(driver, ordinal.unwrap_or(0), wants_captures && ordinal.is_some())
+        // Without devices the umbrella still says which one it took.
+        let told =
+            || options.get(keys::DEVICE_ID).filter(|_| request.devices.is_empty()).and_then(|id| id.parse().ok());
+        Runs::new(driver, ordinal.or_else(told).unwrap_or(0), wants_captures && ordinal.is_some())
     }
 }
 
@@ -88,11 +91,14 @@ impl HipFactory {
     }
 }
 
-/// The driver of the session's devices. Without the umbrella it is the host's.
-fn driver(request: &EpRequest<'_>) -> Result<DriverKind> {
-    let mut names = request.devices.iter().filter_map(|device| device.metadata.get("driver"));
-    let Some(name) = names.next() else { return Ok(DriverKind::Host) };
-    name.parse().map_err(|error: hip::UnknownDriver| Error::invalid_argument(error.to_string()))
+/// The driver of the session's devices, which say it. Without devices it is the one that `AMDGPU_EP_DRIVER` asks for, as for the
+/// umbrella: beside a real GPU the host's would be given the GPU's memory.
+fn driver(said: Option<&str>, asked: Option<&str>) -> Result<DriverKind> {
+    match said {
+        Some(name) => name.parse().map_err(|error: hip::UnknownDriver| Error::invalid_argument(error.to_string())),
+        // The umbrella has told the user of a variable that it ignores.
+        None => Ok(DriverKind::wanted(asked).unwrap_or(DriverKind::Amd)),
+    }
 }
 
 /// The value of an option that is one of a few words, which the table has checked.
@@ -119,7 +125,9 @@ impl Factory for HipFactory {
     }
 
     fn create_ep(&self, request: &EpRequest<'_>) -> Result<NewEp> {
-        let (driver, start) = (driver(request)?, Instant::now());
+        let start = Instant::now();
+        let said = request.devices.iter().find_map(|device| device.metadata.get("driver"));
+        let driver = driver(said.as_deref(), env::var("AMDGPU_EP_DRIVER").ok().as_deref())?;
         let given = request.options.config_entries()?;
         let entries = given.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let options = keys::TABLE.read(entries).map_err(|error| Error::invalid_argument(error.to_string()))?;
@@ -162,6 +170,23 @@ mod tests {
     use options::Kind;
 
     use super::*;
+
+    #[test]
+    fn without_devices_the_host_is_used_only_if_it_is_asked_for() {
+        assert_eq!(driver(None, None).unwrap(), DriverKind::Amd);
+        assert_eq!(driver(None, Some("auto")).unwrap(), DriverKind::Amd);
+        assert_eq!(driver(None, Some("vulkan")).unwrap(), DriverKind::Amd);
+        assert_eq!(driver(None, Some("nvidia")).unwrap(), DriverKind::Nvidia);
+        assert_eq!(driver(None, Some("host")).unwrap(), DriverKind::Host);
+    }
+
+    #[test]
+    fn a_device_says_its_driver() {
+        assert_eq!(driver(Some("host"), None).unwrap(), DriverKind::Host);
+        assert_eq!(driver(Some("amd"), Some("host")).unwrap(), DriverKind::Amd);
+        let error = driver(Some("vulkan"), None).unwrap_err();
+        assert!(error.message().contains("unknown driver \"vulkan\""), "{error}");
+    }
 
     #[test]
     fn the_engine_knows_every_word_that_the_table_accepts() {

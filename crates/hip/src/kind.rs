@@ -27,6 +27,18 @@ impl DriverKind {
         }
     }
 
+    /// The driver that the text of `AMDGPU_EP_DRIVER` asks for; none and `auto` mean AMD's.
+    ///
+    /// # Errors
+    /// The text is none of the accepted ones.
+    pub fn wanted(text: Option<&str>) -> Result<Self, UnknownDriver> {
+        match text.map(str::trim) {
+            None | Some("") => Ok(Self::Amd),
+            Some(text) if text.eq_ignore_ascii_case("auto") => Ok(Self::Amd),
+            Some(text) => text.parse(),
+        }
+    }
+
     pub(crate) const fn index(self) -> usize {
         match self {
             DriverKind::Amd => 0,

@@ -16,22 +16,10 @@ pub(crate) struct Discovery {
     pub reason: Option<String>,
 }
 
-/// The driver that `AMDGPU_EP_DRIVER` asks for; `auto` means AMD.
-///
-/// # Errors
-/// The text is none of the accepted ones.
-pub(crate) fn wanted_driver(text: Option<&str>) -> Result<DriverKind, hip::UnknownDriver> {
-    match text.map(str::trim) {
-        None | Some("") => Ok(DriverKind::Amd),
-        Some(text) if text.eq_ignore_ascii_case("auto") => Ok(DriverKind::Amd),
-        Some(text) => text.parse(),
-    }
-}
-
 /// Asks the driver that the environment names.
 pub(crate) fn discover() -> Discovery {
     let text = std::env::var("AMDGPU_EP_DRIVER").ok();
-    let kind = wanted_driver(text.as_deref()).unwrap_or_else(|error| {
+    let kind = DriverKind::wanted(text.as_deref()).unwrap_or_else(|error| {
         tracing::warn!(target: "amdgpu_ep::load", "AMDGPU_EP_DRIVER is ignored: {error}, or auto");
         DriverKind::Amd
     });
@@ -137,10 +125,10 @@ mod tests {
     #[test]
     fn auto_means_amd_and_other_words_are_refused() {
         for text in [None, Some(""), Some("auto"), Some(" AUTO "), Some("amd")] {
-            assert_eq!(wanted_driver(text), Ok(DriverKind::Amd));
+            assert_eq!(DriverKind::wanted(text), Ok(DriverKind::Amd));
         }
-        assert_eq!(wanted_driver(Some("Host")), Ok(DriverKind::Host));
-        assert!(wanted_driver(Some("vulkan")).is_err());
+        assert_eq!(DriverKind::wanted(Some("Host")), Ok(DriverKind::Host));
+        assert!(DriverKind::wanted(Some("vulkan")).is_err());
     }
 
     #[test]
