@@ -1,67 +1,119 @@
-//! The two ways to hipDNN: the sample that loads a library at run time links nothing of hipDNN, and the one that is linked
-//! with it computes the same.
+//! The two ways to hipDNN, as a crate outside of the workspace takes them: `examples/hipdnn-consumer`.
+//!
+//! Its programs are built together. The one that loads hipDNN at run time must not be linked with it, the one that is linked
+//! must compute the same, and one that does both must have two libraries. The frontend's own tests, which load their library in
+//! the step `rust`, run linked here.
 
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::stage::{self, Stage};
 use crate::test::{Context, Outcome};
+use crate::workspace::Workspace;
 use crate::{built, shell, symbols};
 
-const LOADED: &str = "conv_fprop_dynamic";
-const LINKED: &str = "conv_linked";
+/// The package outside of the workspace.
+const CONSUMER: &str = "hipdnn-consumer";
+/// Its tests, which are the frontend's.
+const TESTS: [&str; 3] = ["logging", "plans", "serialized"];
+/// The workspace's own sample.
+const SAMPLE: &str = "conv_fprop_dynamic";
 /// hipDNN's own file name.
 const LIBRARY: &str = "libhipdnn_backend.so";
 
-/// Builds, looks at and runs both samples, with our CPU library under hipDNN's name.
+/// Builds, looks at and runs the programs, with our CPU library under hipDNN's name.
 ///
 /// # Errors
-/// When a sample can't be built or run, needs what it should not, or gives another result than the other.
+/// When a program can't be built or run, needs what it should not, or gives another result than the others.
 pub fn run(context: &Context<'_>) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
-        return Ok(Outcome::Skipped("the samples' interfaces are read from ELF files".into()));
+        return Ok(Outcome::Skipped("the programs' interfaces are read from ELF files".into()));
     }
-    let stage = context.stage()?;
-    let folder = context.workspace.target().join("hipdnn-link");
-    stage::copy_atomically(&stage.library("hipdnn_host"), &folder.join(LIBRARY))?;
+    let (workspace, stage) = (context.workspace, context.stage()?);
+    let folder = workspace.target().join("hipdnn-link");
+    let host = folder.join("host");
+    stage::copy_atomically(&stage.library("hipdnn_host"), &host.join(LIBRARY))?;
+    let messages = build(workspace, &host)?;
+    let program = |name: &str| {
+        shell::executable(&messages, CONSUMER, name).with_context(|| format!("cargo built no program {name}"))
+    };
 
-    let loaded = built::example(context.workspace, "hipdnn", LOADED)?;
-    let interface = symbols::read(&loaded)?;
+    let by_path = [("HIPDNN_BACKEND_LIBRARY_PATH", host.as_path())];
+    let by_linker = [("LD_LIBRARY_PATH", host.as_path())];
+    let sample = built::example(workspace, "hipdnn", SAMPLE)?;
+    is_not_linked(&sample)?;
+    verified(stage, &sample, &by_path)?;
+    let (loaded, linked, both) = (program("loaded")?, program("linked")?, program("both")?);
+    is_not_linked(&loaded)?;
+    is_linked(&linked)?;
+    is_linked(&both)?;
+    let by_loading = verified(stage, &loaded, &by_path)?;
+    let by_linking = verified(stage, &linked, &by_linker)?;
+    if by_loading != by_linking {
+        bail!("the programs differ\n  loaded: {by_loading}\n  linked: {by_linking}");
+    }
+    let other = stage.library("hipdnn_host");
+    verified(stage, &both, &[by_linker[0], ("AMDGPU_EP_HIPDNN_LIBRARY", other.as_path())])?;
+
+    let stand_in = stand_in(workspace, &folder.join("stand-in"))?;
+    for name in TESTS {
+        let test = program(name)?;
+        is_linked(&test)?;
+        shell::run(shell::user_program(&test).arg("--quiet").env("LD_LIBRARY_PATH", &stand_in))?;
+    }
+    Ok(Outcome::Passed(format!("loaded and linked: {by_loading}; linked: tests {}", TESTS.join(", "))))
+}
+
+/// Builds the consumer's programs and tests, linked with the library in `folder`; gives cargo's messages.
+fn build(workspace: &Workspace, folder: &Path) -> Result<String> {
+    let root = workspace.path("examples").join(CONSUMER);
+    // The versions of the workspace, of which cargo takes what is needed.
+    let lock = root.join("Cargo.lock");
+    fs::copy(workspace.path("Cargo.lock"), &lock).with_context(|| format!("cannot write {}", lock.display()))?;
+    let mut messages = String::new();
+    for arguments in [["build", "--bins"], ["test", "--no-run"]] {
+        let mut build = shell::cargo(&root);
+        // What both workspaces need is built once.
+        build.args(arguments).arg("--target-dir").arg(workspace.target()).env("HIPDNN_LINK_FOLDER", folder);
+        messages += &shell::capture_stdout(build.args(["--message-format", "json-render-diagnostics"]))?;
+    }
+    Ok(messages)
+}
+
+/// Builds the stand-in that the frontend's tests know, with all functions, and gives its folder.
+fn stand_in(workspace: &Workspace, folder: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-Wall", "-Werror", "-DWHOLE", "-o"]).arg(folder.join(LIBRARY));
+    shell::run(compiler.arg(workspace.path("crates/hipdnn/tests/common/stand_in.c")))?;
+    Ok(folder.to_owned())
+}
+
+fn is_not_linked(program: &Path) -> Result<()> {
+    let interface = symbols::read(program)?;
     let hipdnn: Vec<&String> = interface.undefined.iter().filter(|symbol| symbol.starts_with("hipdnn")).collect();
     let needed: Vec<&String> = interface.needed.iter().filter(|library| library.contains("hipdnn")).collect();
     if !hipdnn.is_empty() || !needed.is_empty() {
-        bail!("{LOADED} loads hipDNN at run time, and is linked with {hipdnn:?} of {needed:?}");
+        bail!("{} loads hipDNN at run time, and is linked with {hipdnn:?} of {needed:?}", program.display());
     }
-    let by_loading = verified(stage, &loaded, &[("HIPDNN_BACKEND_LIBRARY_PATH", &folder)])?;
+    Ok(())
+}
 
-    let linked = linked(context, &folder)?;
-    let interface = symbols::read(&linked)?;
+fn is_linked(program: &Path) -> Result<()> {
+    let interface = symbols::read(program)?;
     let missing: Vec<&str> =
         symbols::hipdnn_exports().into_iter().filter(|&symbol| !interface.undefined.contains(symbol)).collect();
     if !interface.needed.contains(LIBRARY) || !missing.is_empty() {
-        bail!("{LINKED} is to be linked with {LIBRARY}; it needs {:?} and has no {missing:?}", interface.needed);
+        let needed = &interface.needed;
+        bail!("{} is to be linked with {LIBRARY}; it needs {needed:?} and has no {missing:?}", program.display());
     }
-    let by_linking = verified(stage, &linked, &[("LD_LIBRARY_PATH", &folder)])?;
-    if by_loading != by_linking {
-        bail!("the samples differ\n  loaded: {by_loading}\n  linked: {by_linking}");
-    }
-    Ok(Outcome::Passed(format!("loaded and linked: {by_loading}")))
+    Ok(())
 }
 
-/// Builds the sample that is linked with the library in `folder`.
-fn linked(context: &Context<'_>, folder: &Path) -> Result<PathBuf> {
-    let mut build = shell::cargo(context.workspace.root());
-    build.args(["build", "--workspace", "--features", "hipdnn/linked", "--example", LINKED]);
-    // The linker looks there too. Flags for all of cargo would build everything anew.
-    let before = std::env::var_os("LIBRARY_PATH").unwrap_or_default();
-    let folders = std::iter::once(folder.to_path_buf()).chain(std::env::split_paths(&before));
-    build.env("LIBRARY_PATH", std::env::join_paths(folders)?);
-    let messages = shell::capture_stdout(build.args(["--message-format", "json-render-diagnostics"]))?;
-    shell::executable(&messages, "hipdnn", LINKED).with_context(|| format!("cargo built no example {LINKED}"))
-}
-
-/// Runs a sample on the host driver; gives the line that says it verified its result.
+/// Runs a program on the host driver; gives the line that says it verified its result.
 fn verified(stage: &Stage, program: &Path, variables: &[(&str, &Path)]) -> Result<String> {
     let mut sample = shell::user_program(program);
     sample.env("AMDGPU_EP_DRIVER", "host").env("AMDGPU_EP_HIP_HOST_LIBRARY", stage.library("hip-host"));

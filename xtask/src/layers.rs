@@ -23,7 +23,7 @@ pub enum Place {
 }
 
 /// Every crate of `crates/` and its place.
-pub const TABLE: [(&str, Place); 25] = [
+pub const TABLE: [(&str, Place); 26] = [
     ("dylib", Place::Floor),
     ("ort-ep-sys", Place::Layer(0)),
     ("hip", Place::Layer(0)),
@@ -36,6 +36,7 @@ pub const TABLE: [(&str, Place); 25] = [
     ("hip-host", Place::Layer(1)),
     ("kernels", Place::Layer(2)),
     ("hipdnn-abi", Place::Layer(2)),
+    ("hipdnn-linked", Place::Layer(2)),
     ("hipdnn-host", Place::Layer(3)),
     ("hipdnn-cudnn", Place::Layer(3)),
     ("exec", Place::Layer(4)),

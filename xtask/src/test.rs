@@ -227,7 +227,12 @@ fn steps() -> Vec<Step> {
     steps.push(Step::new("nvrtc", "every kernel compiled for the CUDA twin", 60, kernels::nvrtc::run).free());
     steps.push(Step::new("rocm", "driver loader and kernels on Debian's HIP runtimes", 300, rocm::drivers).free());
     steps.push(Step::new("rocm-sessions", "sessions on Debian's HIP runtimes, without a GPU", 10, rocm::sessions));
-    steps.push(Step::new("hipdnn-link", "hipDNN's samples, loaded at run time and linked", 10, hipdnn_link::run));
+    steps.push(Step::new(
+        "hipdnn-link",
+        "a crate outside of the workspace that loads hipDNN, links it, and does both",
+        60,
+        hipdnn_link::run,
+    ));
     steps.push(Step::new("cpp", "the C++ examples, built with CMake and run on the host device", 20, cpp::run));
     steps.push(Step::new("migraphx", "the migraphx backend against Debian's MIGraphX", 240, migraphx::run));
     steps.push(Step::new("valgrind", "memory errors and leaks over register, run, unregister", 30, valgrind::run));

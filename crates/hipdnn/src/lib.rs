@@ -2,7 +2,7 @@
 //!
 //! | step | here |
 //! |---|---|
-//! | find the backend library, or link it | [`backend()`], [`Loaded::open`], or `Linked` with the feature `linked` |
+//! | find the backend library, or link it | [`backend()`], [`Loaded::open`], or `Linked` of crate `hipdnn-linked` |
 //! | make a handle and give it a stream | [`Handle::new`], [`Handle::set_stream`] |
 //! | describe tensors and operations | [`Graph`], [`Tensor`], [`Graph::convolution`], ... |
 //! | check it, infer what was left open, hand it over | [`Graph::build`] |
@@ -30,9 +30,7 @@ mod serialized;
 pub mod sys;
 
 pub use autotune::{Autotune, Ranking, TimedPlan};
-#[cfg(feature = "linked")]
-pub use backend::Linked;
-pub use backend::{KNOWN_MAJORS, Loaded, Search, backend};
+pub use backend::{KNOWN_MAJORS, Loaded, Search, backend, checked_version};
 pub use descriptor::Descriptor;
 pub use error::{Attempt, Error, LoadError, Result};
 pub use graph::{

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use hip::sys::{Library, file_at};
 
 use super::search::Surroundings;
-use super::{REQUIRED, Search, check_version, version_text};
+use super::{Search, checked_version};
 use crate::sys::{
     AttributeName, AttributeType, Backend, Descriptor, DescriptorType, Handle, LogCallbackMode, PluginLoadingMode,
     PluginUnloadingMode, RankingOutcome, Severity, Status, Table, UserLogCallback,
@@ -52,15 +52,11 @@ impl Loaded {
         let table = unsafe { Table::resolve(|symbol| library.symbol::<*const c_void>(symbol)) };
         let address = table.version_string.map(|function| function as usize);
         let file = address.and_then(file_at).unwrap_or_else(|| file.to_owned());
-        let missing: Vec<_> = REQUIRED.iter().copied().filter(|symbol| !table.has(symbol)).collect();
-        if !missing.is_empty() {
-            return Err(LoadError::Incompatible { file, missing });
-        }
-        // SAFETY: takes nothing and gives a static text or null.
-        let version = unsafe { version_text(table.version_string()) };
-        check_version(&file, &version, &search.further_majors)?;
-        tracing::debug!(target: "hipdnn::load", file = %file.display(), version, "loaded hipDNN");
-        Ok(Self { table, file, version })
+        let mut loaded = Self { table, file, version: String::new() };
+        loaded.version = checked_version(&loaded, &loaded.file, &search.further_majors)?;
+        let (file, version) = (loaded.file.display(), &loaded.version);
+        tracing::debug!(target: "hipdnn::load", %file, version, "loaded hipDNN");
+        Ok(loaded)
     }
 }
 

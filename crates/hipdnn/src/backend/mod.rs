@@ -1,7 +1,5 @@
-//! Where the library comes from: [`loaded`](Loaded) at run time, or linked by the feature of that name.
+//! Where the library comes from: [`loaded`](Loaded) at run time. Crate `hipdnn-linked` has the one that the linker finds.
 
-#[cfg(feature = "linked")]
-mod linked;
 mod loaded;
 mod search;
 
@@ -9,8 +7,6 @@ use std::ffi::CStr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-#[cfg(feature = "linked")]
-pub use linked::Linked;
 pub use loaded::Loaded;
 pub use search::Search;
 
@@ -36,30 +32,36 @@ const REQUIRED: &[&str] = &[
     "hipdnnVersionString_ext",
 ];
 
-/// The process's backend library: the one that was linked, with the feature `linked`, and otherwise the one that
-/// [`Search::default`] finds. It is looked for once, by whoever asks first; a failure stays one.
+/// The process's backend library: the one that [`Search::default`] finds. It is looked for once, by whoever asks first; a failure
+/// stays one.
 ///
 /// # Errors
 /// There is none, or one that this crate can't talk to.
 pub fn backend() -> Result<Arc<dyn Backend>, LoadError> {
     static BACKEND: OnceLock<Result<Arc<dyn Backend>, LoadError>> = OnceLock::new();
-    #[cfg(feature = "linked")]
-    let open = || Linked::new().map(|linked| Arc::new(linked) as Arc<dyn Backend>);
-    #[cfg(not(feature = "linked"))]
     let open = || Loaded::open(&Search::default()).map(|loaded| Arc::new(loaded) as Arc<dyn Backend>);
     BACKEND.get_or_init(open).clone()
 }
 
-/// A library's own version text.
+/// The version text of a library that this crate can talk to; `place` is its name in errors. For implementations of [`Backend`].
 ///
-/// # Safety
-/// `version` is null or a NUL-terminated text that stays.
-unsafe fn version_text(version: *const std::ffi::c_char) -> String {
-    if version.is_null() {
-        return String::new();
+/// # Errors
+/// It lacks functions without which no graph can be run, or its major version is neither known nor among `further`.
+pub fn checked_version(library: &dyn Backend, place: &Path, further: &[u32]) -> Result<String, LoadError> {
+    let missing: Vec<_> = REQUIRED.iter().copied().filter(|symbol| !library.has(symbol)).collect();
+    if !missing.is_empty() {
+        return Err(LoadError::Incompatible { file: place.to_owned(), missing });
     }
-    // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(version) }.to_string_lossy().into_owned()
+    // SAFETY: takes nothing and gives a static text or null.
+    let text = unsafe { library.version_string() };
+    let version = if text.is_null() {
+        String::new()
+    } else {
+        // SAFETY: not null, so a NUL-terminated text that stays.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    };
+    check_version(place, &version, further)?;
+    Ok(version)
 }
 
 /// The first version whose numbers of descriptors are the ones that this crate knows.

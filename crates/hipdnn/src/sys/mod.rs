@@ -1,7 +1,7 @@
 //! The lowest floor: hipDNN's C interface as numbers, handles and one trait of 38 functions.
 //!
 //! Everything is an integer or a pointer, and unknown numbers are tolerated. [`Backend`] is the interface to a library;
-//! [`Loaded`](crate::Loaded) finds one at run time, and with the feature `linked` the linker does.
+//! [`Loaded`](crate::Loaded) finds one at run time, and crate `hipdnn-linked` has the one that the linker finds.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -14,9 +14,11 @@ pub const ENGINES: [&str; 3] = ["FAST_ENGINE", "SLOW_ENGINE", "BROKEN_ENGINE"];
 /// Builds the stand-in with these definitions as `libhipdnn_backend.so` in `folder`.
 pub fn build(folder: &Path, definitions: &[&str]) -> PathBuf {
     let file = folder.join("libhipdnn_backend.so");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/stand_in.c");
+    // Tests of another package are made of these files too, so their folder is not known when they run.
+    let source = folder.join("stand_in.c");
+    std::fs::write(&source, include_str!("stand_in.c")).unwrap();
     let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"]).arg(&file).arg(source);
+    compiler.args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"]).arg(&file).arg(&source);
     compiler.args(definitions.iter().map(|definition| format!("-D{definition}")));
     let output = compiler.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -40,8 +42,15 @@ pub fn stand_in() -> &'static Path {
 }
 
 /// The stand-in as a backend.
+#[cfg(not(hipdnn_linked))]
 pub fn backend() -> Arc<dyn Backend> {
     Arc::new(open(stand_in()).unwrap())
+}
+
+/// The stand-in as a backend that the test is linked with.
+#[cfg(hipdnn_linked)]
+pub fn backend() -> Arc<dyn Backend> {
+    Arc::new(hipdnn_linked::Linked::new().unwrap())
 }
 
 /// A graph that the stand-in has taken.

@@ -4,6 +4,7 @@
  *   VERSION    the version it claims
  *   ONLY_BASE  leaves out all that older backends lack
  *   NO_CORE    leaves out finalize
+ *   WHOLE      adds what no test calls, for programs that are linked with it
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -304,4 +305,15 @@ void hipdnnLoggingCallback_ext(int severity, const char *message) {
         if (callbacks[at].call && severity >= level && severity >= callbacks[at].least)
             callbacks[at].call(callbacks[at].user, severity, message);
 }
+#endif
+
+#ifdef WHOLE
+const char *hipdnnGetErrorString(int status) { (void)status; return "a status"; }
+int hipdnnGetVersion_ext(const char **version) { *version = VERSION; return SUCCESS; }
+void hipdnnPeekLastErrorString_ext(char *message, size_t size) { if (size > 0) message[0] = 0; }
+int hipdnnSetHeuristicPluginPaths_ext(size_t count, const char *const *paths, int mode) {
+    (void)count; (void)paths; (void)mode;
+    return NOT_SUPPORTED;
+}
+int hipdnnSetPluginUnloadMode_ext(int mode) { (void)mode; return NOT_SUPPORTED; }
 #endif

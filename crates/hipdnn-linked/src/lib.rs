@@ -1,14 +1,22 @@
-//! A backend library that the linker found.
+//! hipDNN's backend library as the linker finds it, for the frontend of crate [`hipdnn`].
+//!
+//! Programs that use this crate are linked with `libhipdnn_backend` and do not start without it; those that use [`hipdnn`] alone
+//! look for it at run time, also where both are built together. `examples/hipdnn-consumer` has one of each.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let handle = hipdnn::Handle::new(std::sync::Arc::new(hipdnn_linked::Linked::new()?))?;
+//! # Ok(()) }
+//! ```
 
 use std::ffi::{c_char, c_int, c_void};
 use std::path::Path;
 
-use super::{check_version, version_text};
-use crate::LoadError;
-use crate::sys::{
+use hipdnn::sys::{
     AttributeName, AttributeType, Backend, Descriptor, DescriptorType, Handle, LogCallbackMode, PluginLoadingMode,
     PluginUnloadingMode, RankingOutcome, SYMBOLS, Severity, Status, UserLogCallback,
 };
+use hipdnn::{LoadError, checked_version};
 
 /// The backend library this program was linked with.
 pub struct Linked {
@@ -16,14 +24,13 @@ pub struct Linked {
 }
 
 impl Linked {
-    /// Checks that the library is one this crate can talk to.
+    /// Checks that the library is one that the frontend can talk to.
     ///
     /// # Errors
     /// The library's major version is another one.
     pub fn new() -> Result<Self, LoadError> {
-        // SAFETY: takes nothing and gives a static text or null.
-        let version = unsafe { version_text(hipdnnVersionString_ext()) };
-        check_version(Path::new("the linked libhipdnn_backend"), &version, &[])?;
+        let unknown = Self { version: String::new() };
+        let version = checked_version(&unknown, Path::new("the linked libhipdnn_backend"), &[])?;
         Ok(Self { version })
     }
 
@@ -59,4 +66,4 @@ macro_rules! implement {
         }
     };
 }
-crate::with_entry_points!(implement);
+hipdnn::with_entry_points!(implement);
