@@ -22,6 +22,16 @@ use crate::{junit, layers, output, pytest, shell};
 /// The least share of lines, in percent, that tests run of each shipped crate.
 const FLOOR: f64 = 80.0;
 
+/// Crates with a lower floor, and what keeps their other lines from running in tests.
+const EXCEPTIONS: [(&str, f64, &str); 2] = [
+    ("hip", 70.0, "hipBLASLt, hiprtc and modules are there only with the libraries of a GPU"),
+    ("hipdnn-cudnn", 60.0, "most of what it hands to cuDNN is made only where there is a cuDNN"),
+];
+
+fn floor(name: &str) -> f64 {
+    EXCEPTIONS.iter().find(|(exception, ..)| *exception == name).map_or(FLOOR, |&(_, floor, _)| floor)
+}
+
 /// The command: prints the table, or the same as JSON and nothing else.
 ///
 /// # Errors
@@ -90,6 +100,8 @@ fn rust_tests(build: &Instrumented<'_>, stage: &Stage) -> Result<()> {
     }
     let mut tests = build.cargo();
     tests.args(["nextest", "run", "--workspace", "--exclude", "xtask"]).env("AMDGPU_EP_TEST_STAGE", &stage.root);
+    // A few cases of each property reach the lines that all of them reach.
+    tests.env("PROPTEST_CASES", "32");
     junit::explained(shell::run(&mut tests), &build.folder().join("nextest/default/junit.xml"))
 }
 
@@ -111,6 +123,9 @@ fn python_tests(workspace: &Workspace, python: &Python, build: &Instrumented<'_>
 /// Prints the table; the note of the step where every crate is at the floor or above it.
 fn judge(crates: &[Lines], notes: &[String]) -> Result<String> {
     output::say(format_args!("\n{}", table(crates).trim_fmt()));
+    for (name, floor, reason) in EXCEPTIONS {
+        output::say(format_args!("{name} has a floor of {floor} %: {reason}"));
+    }
     hold(crates)?;
     let lowest = crates.iter().min_by(|one, other| one.percent().total_cmp(&other.percent()));
     let lowest = lowest.context("there are no shipped crates")?;
@@ -132,12 +147,12 @@ fn judge(crates: &[Lines], notes: &[String]) -> Result<String> {
 fn hold(crates: &[Lines]) -> Result<()> {
     let below: Vec<String> = crates
         .iter()
-        .filter(|one| one.percent() < FLOOR)
-        .map(|one| format!("{} ({:.1} %)", one.name, one.percent()))
+        .filter(|one| one.percent() < floor(&one.name))
+        .map(|one| format!("{} ({:.1} %, floor {} %)", one.name, one.percent(), floor(&one.name)))
         .collect();
     if !below.is_empty() {
         bail!(
-            "tests run less than {FLOOR} % of the lines of {}\n  help: write tests for what they do not run; `cargo llvm-cov \
+            "tests run too few lines of {}\n  help: write tests for what they do not run; `cargo llvm-cov \
              report --html` shows it after `source <(cargo llvm-cov show-env --sh)` with CARGO_TARGET_DIR=target/coverage",
             below.join(", ")
         );
@@ -147,9 +162,10 @@ fn hold(crates: &[Lines]) -> Result<()> {
 
 fn table(crates: &[Lines]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["crate", "lines", "covered", "percent"]);
+    table.load_style(presets::NOTHING).set_header(["crate", "lines", "covered", "percent", "floor"]);
     for row in crates.iter().chain([&Lines::total(crates)]) {
-        let numbers = [row.lines.to_string(), row.covered.to_string(), format!("{:.1}", row.percent())];
+        let (percent, floor) = (format!("{:.1}", row.percent()), floor(&row.name).to_string());
+        let numbers = [row.lines.to_string(), row.covered.to_string(), percent, floor];
         let numbers = numbers.map(|number| Cell::new(number).set_alignment(CellAlignment::Right));
         table.add_row([Cell::new(&row.name)].into_iter().chain(numbers));
     }
@@ -157,10 +173,12 @@ fn table(crates: &[Lines]) -> Table {
 }
 
 fn document(crates: &[Lines]) -> serde_json::Value {
-    let row =
-        |one: &Lines| json!({"name": one.name, "lines": one.lines, "covered": one.covered, "percent": one.percent()});
+    let row = |one: &Lines| {
+        let (percent, floor) = (one.percent(), floor(&one.name));
+        json!({"name": one.name, "lines": one.lines, "covered": one.covered, "percent": percent, "floor": floor})
+    };
     let rows: Vec<_> = crates.iter().map(row).collect();
-    json!({"floor": FLOOR, "crates": rows, "total": row(&Lines::total(crates))})
+    json!({"crates": rows, "total": row(&Lines::total(crates))})
 }
 
 #[cfg(test)]
@@ -177,8 +195,17 @@ mod tests {
     #[test]
     fn a_crate_below_the_floor_is_named() {
         let error = hold(&crates()).unwrap_err().to_string();
-        assert!(error.starts_with("tests run less than 80 % of the lines of bad (79.0 %)\n  help: "), "{error}");
+        assert!(error.starts_with("tests run too few lines of bad (79.0 %, floor 80 %)\n  help: "), "{error}");
         hold(&[Lines { name: "edge".into(), lines: 10, covered: 8 }]).unwrap();
+    }
+
+    #[test]
+    fn exceptions_are_shipped_crates_with_a_lower_floor() {
+        for (name, exception, _) in EXCEPTIONS {
+            assert!(layers::shipped().contains(&name) && exception < FLOOR, "{name}");
+            hold(&[Lines { name: name.into(), lines: 100, covered: 79 }]).unwrap();
+            hold(&[Lines { name: name.into(), lines: 100, covered: 50 }]).unwrap_err();
+        }
     }
 
     #[test]
