@@ -1,4 +1,4 @@
-//! Registers a plugin, lists its devices, copies, runs a model, and unregisters, some number of times.
+//! Registers a plugin, lists its devices, copies, runs a model, and unregisters, a given number of times.
 //!
 //! `cargo xtask test --only valgrind` runs it under valgrind: `ort_cycle <library> <cycles>`.
 
@@ -15,10 +15,10 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [library, cycles] = arguments.as_slice() else { bail!("usage: ort_cycle <library> <cycles>") };
     let environment = Environment::new(Runtime::load(&place::onnxruntime()?)?, "ort_cycle")?;
-    // ONNX Runtime takes a relative path from its own folder.
+    // ONNX Runtime resolves a relative path from its own folder.
     let library = std::path::absolute(Path::new(library))?;
     let model = model();
-    for cycle in 0..cycles.parse().context("cycles is no number")? {
+    for cycle in 0..cycles.parse().context("cycles is not a number")? {
         let registration = environment.register(EP, &library)?;
         once(&environment, &registration, &model).with_context(|| format!("cycle {cycle}"))?;
         registration.unregister()?;
@@ -72,7 +72,7 @@ fn check_statistics(allocator: &Allocator<'_>) -> Result<()> {
         found.1.parse().with_context(|| format!("{name} is {:?}", found.1))
     };
     let (in_use, allocations) = (counter("InUse")?, counter("NumAllocs")?);
-    ensure!(allocator.probe(5000)? != 0, "no memory was given");
+    ensure!(allocator.probe(5000)? != 0, "no memory was allocated");
     ensure!(counter("InUse")? == in_use, "freed memory still counts as in use");
     ensure!(counter("NumAllocs")? == allocations + 1, "the allocation was not counted");
     ensure!(counter("MaxInUse")? >= in_use + 5000, "the peak is below what was in use");

@@ -1,4 +1,5 @@
-//! Generated parts of the documents: a test holds the file to the text, `cargo xtask docs` lets the test write it.
+//! Generated parts of the documents: a test compares the file with the text, and `cargo xtask docs` makes the test
+//! write it.
 
 use std::path::Path;
 
@@ -7,14 +8,14 @@ use anyhow::{Context, Result, bail};
 /// Set by `cargo xtask docs`.
 const WRITE: &str = "AMDGPU_EP_WRITE_TABLES";
 
-/// Checks that `file`, as named from the root of the repository, says `text`; or writes it where that is wanted.
+/// Checks that `file`, relative to the repository root, contains exactly `text`; or writes it if that is requested.
 ///
 /// # Errors
-/// When the file says something else, or can't be written.
+/// When the file differs, or can't be written.
 pub fn hold(file: impl AsRef<Path>, text: &str) -> Result<()> {
     let (file, path) = (file.as_ref(), crate::place::root().join(file.as_ref()));
     if std::env::var_os(WRITE).is_some() {
-        return std::fs::write(path, text).with_context(|| format!("{} can't be written", file.display()));
+        return std::fs::write(path, text).with_context(|| format!("can't write {}", file.display()));
     }
     if std::fs::read_to_string(path).unwrap_or_default() != text {
         bail!("{} is out of date; it should read:\n{text}\n  help: cargo xtask docs", file.display());

@@ -1,10 +1,10 @@
-//! What the tests share. Development only: no shipped crate depends on it.
+//! Code shared by the tests. Development only: no shipped crate depends on it.
 //!
-//! * [`held`] keeps generated parts of the documents true.
-//! * [`llm`] writes a model folder of ONNX Runtime GenAI, and says what the model should say.
+//! * [`held`] checks the generated parts of the documents.
+//! * [`llm`] writes a model folder of ONNX Runtime GenAI, and computes the expected output.
 //! * [`onnx`] writes ONNX models, so that a Rust test needs neither Python nor a model file.
 //! * [`ort`] is a small client of ONNX Runtime's C API: register, session, run, copy, unregister.
-//! * [`place`] finds what `cargo xtask setup` and `cargo xtask stage` made.
+//! * [`place`] finds the outputs of `cargo xtask setup` and `cargo xtask stage`.
 
 pub mod held;
 pub mod llm;

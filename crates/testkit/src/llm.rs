@@ -1,6 +1,6 @@
-//! A model folder of ONNX Runtime GenAI that is made in no time: one layer of attention with random weights, a vocabulary of
-//! bytes and a few special tokens, a chat template. What it says is noise, and the same noise everywhere; [`TinyDecoder::scores`]
-//! says in plain loops of 64-bit floats what it should be.
+//! A tiny model folder for ONNX Runtime GenAI: one attention layer with random weights, a vocabulary of bytes and a few
+//! special tokens, a chat template. Its output is noise, but the same noise everywhere; [`TinyDecoder::scores`]
+//! computes the expected scores in plain loops over 64-bit floats.
 
 use std::f64::consts::PI;
 use std::path::Path;
@@ -18,10 +18,10 @@ const PACKED: usize = QUERY + 2 * HEAD;
 const CONTEXT: usize = 256;
 const SPECIALS: [&str; 4] = ["<|pad|>", "<|im_start|>", "<|im_end|>", "<|eos|>"];
 
-/// Tokens of the vocabulary: every byte, then the special ones.
+/// Number of tokens: every byte, then the special ones.
 pub const VOCABULARY: usize = 256 + SPECIALS.len();
 
-/// The token that fills rows up.
+/// The padding token.
 pub const PAD: u32 = 256;
 
 /// The tokens that end a sequence.
@@ -38,12 +38,12 @@ pub struct TinyDecoder {
 }
 
 impl TinyDecoder {
-    /// Weights of a seed.
+    /// Weights from a seed.
     pub fn new(seed: u64) -> TinyDecoder {
         TinyDecoder::with_vocabulary(seed, VOCABULARY, 1.0)
     }
 
-    /// Weights of a seed, with more tokens, which have no text, and scores that are `spread` times as far apart.
+    /// Weights from a seed, with additional tokens that have no text, and scores `spread` times as far apart.
     pub fn with_vocabulary(seed: u64, vocabulary: usize, spread: f32) -> TinyDecoder {
         let weights = |number: u64, count: usize, size: f32| -> Vec<f32> {
             let mut state = seed.wrapping_mul(31).wrapping_add(number);
@@ -73,7 +73,7 @@ impl TinyDecoder {
     pub fn write(&self, folder: &Path, shared: bool) -> Result<()> {
         std::fs::create_dir_all(folder)?;
         let write = |name: &str, bytes: &[u8]| {
-            std::fs::write(folder.join(name), bytes).with_context(|| format!("{name} could not be written"))
+            std::fs::write(folder.join(name), bytes).with_context(|| format!("can't write {name}"))
         };
         write("model.onnx", &self.model().to_bytes())?;
         write("genai_config.json", config(shared, self.vocabulary).to_string().as_bytes())?;
@@ -146,7 +146,7 @@ impl TinyDecoder {
     /// The scores of every token after a sequence.
     ///
     /// # Panics
-    /// When the sequence is empty or has a token outside of the vocabulary.
+    /// When the sequence is empty or has a token outside the vocabulary.
     pub fn scores(&self, tokens: &[u32]) -> Vec<f64> {
         let embedded: Vec<&[f32]> =
             tokens.iter().map(|&token| &self.embedding[token as usize * HIDDEN..][..HIDDEN]).collect();
@@ -250,7 +250,7 @@ fn tokenizer() -> Value {
     })
 }
 
-/// The letter that byte-level vocabularies write for a byte.
+/// The character that byte-level vocabularies use for a byte.
 pub fn printable(byte: u8) -> char {
     let is_printable = |byte: u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
     if is_printable(byte) {

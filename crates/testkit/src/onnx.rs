@@ -1,4 +1,4 @@
-//! A writer of ONNX models without dependencies.
+//! A dependency-free writer for ONNX models.
 //!
 //! ```
 //! use testkit::onnx::{Dim, ElementType, Graph, Model, Node, Tensor, ValueInfo};

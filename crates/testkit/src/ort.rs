@@ -1,5 +1,5 @@
-//! A small client of ONNX Runtime's C API, for tests that cannot be written in Python: under valgrind, or where the API
-//! has no Python name.
+//! A small client of ONNX Runtime's C API, for tests that can't be written in Python: under valgrind, or where the API
+//! has no Python equivalent.
 //!
 //! ```no_run
 //! use testkit::ort::{Environment, Runtime, Session, Value};

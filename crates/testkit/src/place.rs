@@ -1,4 +1,4 @@
-//! Where `cargo xtask` put things. Each function says what to run when something is not there, so that a test can skip
+//! Where `cargo xtask` puts things. If something is missing, each function says what to run, so that a test can skip
 //! with a reason.
 
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub fn python() -> Result<PathBuf> {
 /// ONNX Runtime's C library: `ORT_DYLIB_PATH`, or the virtual environment's.
 ///
 /// # Errors
-/// When neither is there.
+/// When neither exists.
 pub fn onnxruntime() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("ORT_DYLIB_PATH") {
         return Ok(path.into());
@@ -39,11 +39,11 @@ pub fn onnxruntime() -> Result<PathBuf> {
     let found = files
         .map(|file| file.path())
         .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libonnxruntime.so.")));
-    found.context("target/venv holds no libonnxruntime.so\n  help: cargo xtask setup, or set ORT_DYLIB_PATH")
+    found.context("target/venv has no libonnxruntime.so\n  help: cargo xtask setup, or set ORT_DYLIB_PATH")
 }
 
-/// A staged library by its shipped name, such as `amdgpu-ep`: in the folder `AMDGPU_EP_TEST_STAGE`, where `cargo xtask coverage`
-/// stages what it measures, or where `cargo xtask stage` puts it.
+/// A staged library by its shipped name, such as `amdgpu-ep`: from the folder in `AMDGPU_EP_TEST_STAGE`, where
+/// `cargo xtask coverage` stages its instrumented build, or from where `cargo xtask stage` puts it.
 ///
 /// # Errors
 /// When it is not staged.

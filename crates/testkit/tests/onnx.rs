@@ -1,11 +1,11 @@
-//! The models we write, read by the `onnx` package.
+//! Reads the models we write with the `onnx` package.
 
 use std::process::Command;
 
 use testkit::onnx::{Attribute, Dim, ElementType, Graph, Model, Node, Tensor, ValueInfo, ValueType};
 use testkit::place;
 
-/// Runs `script` with the model's path as its argument; `None`, with a printed reason, where there is no Python.
+/// Runs `script` with the model's path as its argument; `None`, with a printed reason, if there is no Python.
 fn python(script: &str, model: &std::path::Path) -> anyhow::Result<Option<String>> {
     let interpreter = match place::python() {
         Ok(interpreter) => interpreter,

@@ -46,5 +46,5 @@ fn errors_carry_the_text_of_the_runtime() {
     let error = environment.register("Missing", Path::new("/nonexistent/lib.so")).err().unwrap().to_string();
     assert!(error.contains("/nonexistent/lib.so"), "{error}");
     let error = Value::from_floats(&environment, &[2], &[1.0]).err().unwrap().to_string();
-    assert_eq!(error, "1 values do not fill [2]");
+    assert_eq!(error, "1 values do not match shape [2]");
 }

@@ -13,7 +13,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// A model of IR version 10, which every supported runtime reads. Add at least one operator set.
+    /// A model of IR version 10, which every supported runtime reads. It needs at least one operator set.
     pub fn new(graph: Graph) -> Self {
         Self { graph, ir_version: 10, opsets: Vec::new(), metadata: Vec::new() }
     }
@@ -96,7 +96,7 @@ impl Graph {
         self
     }
 
-    /// States the type of a value in between.
+    /// Declares the type of an intermediate value.
     #[must_use]
     pub fn value(mut self, value: ValueInfo) -> Self {
         self.values.push(value);
@@ -110,7 +110,7 @@ impl Graph {
         self
     }
 
-    /// Adds a node; nodes come in an order in which they can run.
+    /// Adds a node; nodes must be in topological order.
     #[must_use]
     pub fn node(mut self, node: Node) -> Self {
         self.nodes.push(node);
@@ -141,7 +141,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node of ONNX's own domain, without a name. An empty input name is an optional input left out.
+    /// A node of ONNX's own domain, without a name. An empty input name stands for an omitted optional input.
     pub fn new<'a>(
         op_type: &str,
         inputs: impl IntoIterator<Item = &'a str>,
@@ -190,7 +190,7 @@ impl Node {
     }
 }
 
-/// The value of an attribute, in every type that nodes use.
+/// The value of an attribute, of any type that nodes use.
 #[derive(Debug, Clone)]
 #[allow(missing_docs)]
 pub enum Attribute {
@@ -262,7 +262,7 @@ impl ValueInfo {
         Self::of(name, ValueType::Tensor(element_type, Some(dims.into_iter().collect())))
     }
 
-    /// A value of any type.
+    /// A value with any type.
     pub fn of(name: &str, value_type: ValueType) -> Self {
         Self { name: name.into(), value_type }
     }
@@ -316,7 +316,7 @@ pub enum Dim {
     Size(i64),
     /// A name: equal names are equal sizes.
     Name(String),
-    /// Nothing is known.
+    /// Unknown.
     Unknown,
 }
 

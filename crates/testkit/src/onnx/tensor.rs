@@ -41,7 +41,7 @@ enum Content {
 }
 
 impl Tensor {
-    /// A tensor from its elements in little-endian order, as ONNX's `raw_data` has them.
+    /// A tensor from its elements in little-endian order, as in ONNX's `raw_data`.
     pub fn raw(name: &str, element_type: ElementType, dims: impl Into<Vec<i64>>, bytes: impl Into<Vec<u8>>) -> Self {
         Self { name: name.into(), element_type, dims: dims.into(), content: Content::Raw(bytes.into()) }
     }
@@ -64,7 +64,7 @@ impl Tensor {
         Self { name: name.into(), element_type: ElementType::String, dims: dims.into(), content }
     }
 
-    /// A tensor whose bytes lie in the file `location`, relative to the model's own.
+    /// A tensor whose bytes are in the file `location`, relative to the model's own.
     pub fn external(
         name: &str,
         element_type: ElementType,
@@ -98,7 +98,7 @@ impl Tensor {
     }
 }
 
-/// A pair of texts, as external data and model metadata have them.
+/// A key and a value, as in external data and model metadata.
 pub(super) fn entry(key: &str, value: &str) -> Message {
     let mut message = Message::default();
     message.text(1, key);

@@ -1,6 +1,6 @@
-//! Protobuf's wire format, writing only.
+//! Protobuf's wire format, write only.
 
-/// Builds a message.
+/// A message under construction.
 #[derive(Debug, Default)]
 pub(super) struct Message {
     bytes: Vec<u8>,
@@ -15,7 +15,7 @@ impl Message {
         self.bytes
     }
 
-    /// Negative numbers take ten bytes, as protobuf's `int64` and `int32` both do.
+    /// Negative numbers take ten bytes, both for protobuf's `int64` and `int32`.
     pub(super) fn int(&mut self, field: u32, value: i64) {
         self.tag(field, VARINT);
         self.varint(value.cast_unsigned());
@@ -36,7 +36,7 @@ impl Message {
         self.bytes(field, value.as_bytes());
     }
 
-    /// Proto2 readers tell an absent text from an empty one; ONNX means "default" by both.
+    /// Proto2 readers distinguish an absent string from an empty one; ONNX means "default" by both.
     pub(super) fn text_unless_empty(&mut self, field: u32, value: &str) {
         if !value.is_empty() {
             self.text(field, value);
@@ -71,7 +71,7 @@ mod tests {
         message.into_bytes()
     }
 
-    /// The examples of protobuf's own description of its encoding.
+    /// The examples from protobuf's own description of its encoding.
     #[test]
     fn known_encodings() {
         assert_eq!(written(|m| m.int(1, 150)), [0x08, 0x96, 0x01]);

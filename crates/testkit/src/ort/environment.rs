@@ -14,7 +14,7 @@ use ort_ep_sys::{
 
 use super::{Runtime, Value};
 
-/// ONNX Runtime's environment; there is one in a process, however often it is asked for.
+/// ONNX Runtime's environment; a process has only one, however often it is opened.
 pub struct Environment {
     pub(super) runtime: Arc<Runtime>,
     pub(super) raw: NonNull<OrtEnv>,
@@ -24,21 +24,21 @@ impl Environment {
     /// Opens the environment; only errors are logged.
     ///
     /// # Errors
-    /// When ONNX Runtime refuses.
+    /// When ONNX Runtime reports an error.
     pub fn new(runtime: Arc<Runtime>, name: &str) -> Result<Self> {
         let name = CString::new(name)?;
         let mut raw = ptr::null_mut();
         // SAFETY: both pointers are valid for the call; the name is copied.
         let status = unsafe { runtime.api.CreateEnv(ORT_LOGGING_LEVEL_ERROR, name.as_ptr(), &mut raw) };
         runtime.check(status)?;
-        let raw = NonNull::new(raw).context("CreateEnv gave no environment")?;
+        let raw = NonNull::new(raw).context("CreateEnv returned no environment")?;
         Ok(Self { runtime, raw })
     }
 
     /// Registers the plugin library at `path`.
     ///
     /// # Errors
-    /// When ONNX Runtime or the library refuses.
+    /// When ONNX Runtime or the library reports an error.
     pub fn register(&self, name: &str, path: &Path) -> Result<Registration<'_>> {
         let name = CString::new(name)?;
         let path = CString::new(path.as_os_str().as_encoded_bytes())?;
@@ -50,10 +50,10 @@ impl Environment {
         Ok(Registration { environment: self, name })
     }
 
-    /// Copies the content of each source to the destination at the same place, without a stream.
+    /// Copies the contents of each source to the destination with the same index, without a stream.
     ///
     /// # Errors
-    /// When ONNX Runtime or the plugin refuses.
+    /// When ONNX Runtime or the plugin reports an error.
     pub fn copy(&self, sources: &[&Value<'_>], destinations: &[&Value<'_>]) -> Result<()> {
         if sources.len() != destinations.len() {
             bail!("{} sources for {} destinations", sources.len(), destinations.len());
@@ -82,7 +82,7 @@ impl Environment {
 
 impl Drop for Environment {
     fn drop(&mut self) {
-        // SAFETY: everything made of the environment borrows it, so nothing is left that uses it.
+        // SAFETY: everything created from the environment borrows it, so nothing still uses it.
         unsafe { self.runtime.api.ReleaseEnv(self.raw.as_ptr()) }
     }
 }
@@ -97,7 +97,7 @@ impl Registration<'_> {
     /// The devices that the library listed.
     ///
     /// # Errors
-    /// When ONNX Runtime refuses.
+    /// When ONNX Runtime reports an error.
     pub fn devices(&self) -> Result<Vec<Device<'_>>> {
         let runtime = &self.environment.runtime;
         let (mut all, mut count) = (ptr::null(), 0);
@@ -117,7 +117,7 @@ impl Registration<'_> {
     /// Unregisters the library.
     ///
     /// # Errors
-    /// When ONNX Runtime or the library refuses.
+    /// When ONNX Runtime or the library reports an error.
     pub fn unregister(mut self) -> Result<()> {
         // An empty name tells `drop` that nothing is left to do.
         let name = std::mem::take(&mut self.name);
@@ -130,17 +130,17 @@ impl Drop for Registration<'_> {
         if !self.name.is_empty()
             && let Err(error) = self.environment.unregister(&self.name)
         {
-            eprintln!("{} stays registered: {error}", self.name.to_string_lossy());
+            eprintln!("can't unregister {}: {error}", self.name.to_string_lossy());
         }
     }
 }
 
-/// Which memory of a device.
+/// A kind of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// The device's own.
+    /// Device memory.
     Device,
-    /// Read and written by the CPU as well.
+    /// Memory that the CPU can read and write too.
     HostAccessible,
 }
 
@@ -167,7 +167,7 @@ impl Device<'_> {
         text(unsafe { self.environment.runtime.api.EpDevice_EpName(self.raw.as_ptr()) })
     }
 
-    /// What the provider says about the device.
+    /// The provider's metadata of the device.
     pub fn metadata(&self) -> Vec<(String, String)> {
         // SAFETY: as in `ep_name`; the pairs belong to the device.
         pairs(&self.environment.runtime, unsafe { self.environment.runtime.api.EpDevice_EpMetadata(self.raw.as_ptr()) })
@@ -188,7 +188,7 @@ impl Device<'_> {
             runtime.api.GetSharedAllocator(self.environment.raw.as_ptr(), info.as_ptr().cast_const(), &mut raw)
         };
         runtime.check(status)?;
-        let raw = NonNull::new(raw).with_context(|| format!("no allocator is shared for {memory:?} memory"))?;
+        let raw = NonNull::new(raw).with_context(|| format!("there is no shared allocator for {memory:?} memory"))?;
         Ok(Allocator { runtime, raw, info })
     }
 }
@@ -201,10 +201,10 @@ pub struct Allocator<'d> {
 }
 
 impl Allocator<'_> {
-    /// The device's number in its memory infos.
+    /// The device's index in its memory infos.
     ///
     /// # Errors
-    /// When ONNX Runtime refuses.
+    /// When ONNX Runtime reports an error.
     pub fn device_id(&self) -> Result<i32> {
         let mut id = 0;
         // SAFETY: the info lives as long as the device, which the allocator borrows.
@@ -212,10 +212,10 @@ impl Allocator<'_> {
         Ok(id)
     }
 
-    /// Allocates and frees `bytes` at once; gives the address that was used.
+    /// Allocates `bytes` and frees them again; returns the address.
     ///
     /// # Errors
-    /// When the memory cannot be allocated.
+    /// When the allocation fails.
     pub fn probe(&self, bytes: usize) -> Result<usize> {
         let mut address: *mut c_void = ptr::null_mut();
         // SAFETY: the allocator is alive and the out-pointer valid.
@@ -225,7 +225,7 @@ impl Allocator<'_> {
         Ok(address.addr())
     }
 
-    /// What the allocator counted.
+    /// The allocator's statistics.
     ///
     /// # Errors
     /// When it keeps no statistics.

@@ -1,4 +1,4 @@
-//! The loaded library and its table.
+//! The loaded library and its function table.
 
 use std::ffi::CStr;
 use std::mem::ManuallyDrop;
@@ -19,11 +19,11 @@ impl Runtime {
     /// Loads the library at `path`.
     ///
     /// # Errors
-    /// When it cannot be loaded, or is older than the oldest version supported.
+    /// When it can't be loaded, or is older than the oldest supported version.
     pub fn load(path: &Path) -> Result<Arc<Self>> {
         // SAFETY: the caller names an ONNX Runtime library, whose constructors may run at any time.
         let library = unsafe { libloading::Library::new(path) };
-        let library = ManuallyDrop::new(library.with_context(|| format!("cannot load {}", path.display()))?);
+        let library = ManuallyDrop::new(library.with_context(|| format!("can't load {}", path.display()))?);
         // SAFETY: this is the signature that ONNX Runtime documents for its only entry.
         let entry = unsafe { library.get::<unsafe extern "system" fn() -> *const OrtApiBase>(b"OrtGetApiBase\0") };
         let entry = entry.with_context(|| format!("{} has no OrtGetApiBase", path.display()))?;

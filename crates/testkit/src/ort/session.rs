@@ -8,17 +8,17 @@ use ort_ep_sys::{OrtSession, OrtSessionOptions};
 
 use super::{Device, Environment, Value};
 
-/// A session on some devices, with the CPU provider behind them.
+/// A session on some devices, with the CPU provider as fallback.
 pub struct Session<'e> {
     environment: &'e Environment,
     raw: NonNull<OrtSession>,
 }
 
 impl<'e> Session<'e> {
-    /// A session of a model's bytes. Without devices it runs on the CPU provider alone.
+    /// A session from a model's bytes. Without devices it runs on the CPU provider only.
     ///
     /// # Errors
-    /// When ONNX Runtime or the provider refuses.
+    /// When ONNX Runtime or the provider reports an error.
     pub fn new(
         environment: &'e Environment,
         model: &[u8],
@@ -42,13 +42,13 @@ impl<'e> Session<'e> {
             )
         };
         runtime.check(status)?;
-        Ok(Self { environment, raw: NonNull::new(raw).context("ONNX Runtime gave no session")? })
+        Ok(Self { environment, raw: NonNull::new(raw).context("ONNX Runtime returned no session")? })
     }
 
     /// Runs the model; the outputs are CPU tensors.
     ///
     /// # Errors
-    /// When a name is unknown, a shape does not fit, or the run fails.
+    /// When a name is unknown, a shape does not match, or the run fails.
     pub fn run(&self, inputs: &[(&str, &Value<'_>)], outputs: &[&str]) -> Result<Vec<Value<'e>>> {
         let runtime = &self.environment.runtime;
         let input_names = Texts::new(inputs.iter().map(|(name, _)| *name))?;
@@ -91,7 +91,7 @@ impl<'e> Settings<'e> {
         let mut raw = ptr::null_mut();
         // SAFETY: the out-pointer is valid.
         environment.runtime.check(unsafe { environment.runtime.api.CreateSessionOptions(&mut raw) })?;
-        Ok(Self { environment, raw: NonNull::new(raw).context("ONNX Runtime gave no session options")? })
+        Ok(Self { environment, raw: NonNull::new(raw).context("ONNX Runtime returned no session options")? })
     }
 
     fn append(&self, devices: &[Device<'_>], options: &[(&str, &str)]) -> Result<()> {
@@ -122,7 +122,7 @@ impl Drop for Settings<'_> {
     }
 }
 
-/// Texts in the form of C, and pointers to them.
+/// C strings, and pointers to them.
 struct Texts {
     _texts: Vec<CString>,
     pointers: Vec<*const std::ffi::c_char>,

@@ -21,10 +21,10 @@ impl<'e> Value<'e> {
     /// A CPU tensor of floats; the numbers are copied.
     ///
     /// # Errors
-    /// When `dims` and `values` do not agree, or ONNX Runtime refuses.
+    /// When `dims` and `values` do not match, or ONNX Runtime reports an error.
     pub fn from_floats(environment: &'e Environment, dims: &[i64], values: &[f32]) -> Result<Self> {
         if usize::try_from(dims.iter().product::<i64>())? != values.len() {
-            bail!("{} values do not fill {dims:?}", values.len());
+            bail!("{} values do not match shape {dims:?}", values.len());
         }
         let runtime = &environment.runtime;
         let mut allocator = ptr::null_mut();
@@ -37,10 +37,10 @@ impl<'e> Value<'e> {
         Ok(value)
     }
 
-    /// A tensor of floats in the allocator's memory, with undefined content.
+    /// A tensor of floats in the allocator's memory, with undefined contents.
     ///
     /// # Errors
-    /// When the memory cannot be allocated.
+    /// When the allocation fails.
     pub fn empty(allocator: &Allocator<'e>, dims: &[i64]) -> Result<Self> {
         Self::allocate(allocator.runtime, allocator.raw.as_ptr(), dims)
     }
@@ -55,7 +55,7 @@ impl<'e> Value<'e> {
     }
 
     pub(super) fn from_raw(runtime: &Arc<Runtime>, raw: *mut OrtValue) -> Result<Self> {
-        let raw = NonNull::new(raw).context("ONNX Runtime gave no value")?;
+        let raw = NonNull::new(raw).context("ONNX Runtime returned no value")?;
         Ok(Self { runtime: Arc::clone(runtime), raw, environment: PhantomData })
     }
 
@@ -91,7 +91,7 @@ impl<'e> Value<'e> {
     /// Whether the CPU can read the tensor by its address.
     ///
     /// # Errors
-    /// When ONNX Runtime refuses.
+    /// When ONNX Runtime reports an error.
     pub fn is_on_cpu(&self) -> Result<bool> {
         let mut info = ptr::null();
         let api = &self.runtime.api;
@@ -113,7 +113,7 @@ impl<'e> Value<'e> {
 
 impl Drop for Value<'_> {
     fn drop(&mut self) {
-        // SAFETY: the value is ours and was handed to nobody who keeps it.
+        // SAFETY: the value is ours, and nothing else keeps it.
         unsafe { self.runtime.api.ReleaseValue(self.raw.as_ptr()) }
     }
 }
