@@ -1,4 +1,4 @@
-//! Descriptors: attributes by name, and a life from making over setting to finalizing.
+//! Descriptors: attributes by name, and a lifecycle from creation through setting attributes to finalizing.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -14,12 +14,12 @@ use crate::value::Value;
 
 /// A descriptor of any kind.
 pub struct Descriptor {
-    /// What it is.
+    /// Its kind.
     pub kind: &'static Kind,
     state: Mutex<State>,
 }
 
-/// What changes of a descriptor.
+/// The mutable part of a descriptor.
 #[derive(Default)]
 pub struct State {
     values: BTreeMap<A, Value>,
@@ -27,15 +27,15 @@ pub struct State {
     made: Made,
 }
 
-/// What finalizing a descriptor makes, for those kinds that do more than hold attributes.
+/// The result of finalizing a descriptor, for kinds that do more than hold attributes.
 #[derive(Clone, Default)]
 pub enum Made {
     /// Nothing.
     #[default]
     Nothing,
-    /// A graph's program; why there is none, if no engine runs it.
+    /// A graph's program; or why there is none, if no engine runs it.
     Program(Result<Arc<dyn Program>, String>),
-    /// An execution plan's own.
+    /// An execution plan.
     Plan(Arc<dyn Plan>),
 }
 
@@ -46,9 +46,9 @@ impl std::fmt::Debug for Descriptor {
 }
 
 impl Descriptor {
-    /// Makes one.
+    /// Creates a descriptor.
     pub(crate) fn new(kind: D) -> Outcome<Self> {
-        let known = kind_of(kind).ok_or_else(|| Fault::unsupported(format!("{kind} can't be made")))?;
+        let known = kind_of(kind).ok_or_else(|| Fault::unsupported(format!("{kind} can't be created")))?;
         Ok(Self { kind: known, state: Mutex::default() })
     }
 
@@ -60,15 +60,15 @@ impl Descriptor {
         Err(Fault::new(status, format!("{}::{method}() failed: {reason}", self.kind.class)))
     }
 
-    /// True once nothing can be set any more.
+    /// True once attributes can no longer be set.
     pub(crate) fn is_finalized(&self) -> bool {
         self.state().is_finalized
     }
 
-    /// Demands a finalized descriptor of a kind.
+    /// Requires a finalized descriptor of a kind.
     pub(crate) fn require(&self, kind: D) -> Outcome {
         if self.kind.descriptor != kind {
-            return Err(Fault::bad(format!("a {} stands where a {kind} is wanted", self.kind.class)));
+            return Err(Fault::bad(format!("expected a {kind}, found a {}", self.kind.class)));
         }
         if !self.is_finalized() {
             return self.refuse("getAttribute", Status::BAD_PARAM_NOT_FINALIZED, "it is not finalized");
@@ -86,12 +86,12 @@ impl Descriptor {
             return refuse(Status::NOT_INITIALIZED, "it is finalized");
         }
         let Some(row) = self.kind.row(name) else {
-            return refuse(Status::NOT_SUPPORTED, &format!("{name} is none of its attributes"));
+            return refuse(Status::NOT_SUPPORTED, &format!("it has no attribute {name}"));
         };
-        // A knob's value is of the knob's own type.
+        // A knob's value has the knob's own type.
         let is_knob = name == A::KNOB_CHOICE_KNOB_VALUE && [T::INT64, T::DOUBLE, T::CHAR].contains(&kind);
         if kind != row.kind && !is_knob {
-            return refuse(Status::BAD_PARAM, &format!("{name} is of type {} and not {kind}", row.kind));
+            return refuse(Status::BAD_PARAM, &format!("{name} has type {}, not {kind}", row.kind));
         }
         if elements.is_null() {
             return refuse(Status::BAD_PARAM_NULL_POINTER, &format!("the elements of {name} are null"));
@@ -101,7 +101,7 @@ impl Descriptor {
         let Some(count) = least.filter(|&count| !takes_one || count == 1) else {
             return refuse(Status::BAD_PARAM, &format!("{name} can't have {count} elements"));
         };
-        // SAFETY: the caller's promise; the type is the attribute's.
+        // SAFETY: guaranteed by the caller; the type is the attribute's.
         let value = unsafe { Value::read(kind, count, elements)? };
         self.check_value(row, &value)?;
         let mut state = self.state();
@@ -114,7 +114,7 @@ impl Descriptor {
         Ok(())
     }
 
-    /// What a value must be besides its type.
+    /// Checks a value beyond its type.
     fn check_value(&self, row: &Row, value: &Value) -> Outcome {
         let refuse = |status, reason: &str| self.refuse("setAttribute", status, reason);
         match value {
@@ -135,21 +135,21 @@ impl Descriptor {
             Value::Bytes(bytes) if row.name == A::TENSOR_VALUE_EXT => {
                 let bits = self.number(A::TENSOR_DATA_TYPE).and_then(|code| hipdnn::sys::DataType(code).bits());
                 if bits.map(|bits| bits / 8) != Some(bytes.len()) {
-                    return refuse(Status::BAD_PARAM, "a value is as long as one element of the type set before");
+                    return refuse(Status::BAD_PARAM, "a value must be one element of the type that was set before");
                 }
             }
             Value::I32s(modes) if row.name == A::ENGINEHEUR_MODE && modes != &[0] => {
-                return refuse(Status::NOT_SUPPORTED, "there is one mode only");
+                return refuse(Status::NOT_SUPPORTED, "only one mode is supported");
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// Reads an attribute, or only its count if there is no room.
+    /// Reads an attribute, or only its count if `elements` is null or nothing is requested.
     ///
     /// # Safety
-    /// `count` is null or writable, `elements` null or an array with room for `requested` elements of the type.
+    /// `count` is null or writable, `elements` is null or an array with room for `requested` elements of the type.
     pub(crate) unsafe fn get(
         &self,
         name: A,
@@ -165,7 +165,7 @@ impl Descriptor {
             return refuse(status, "it is not finalized");
         }
         if name == A::ENGINEHEUR_RESULTS && self.kind.descriptor == D::ENGINEHEUR_DESCRIPTOR {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { engine::results(self, kind, requested, count, elements) };
         }
         let (wanted, value) = match engine::derived(self, name)? {
@@ -180,11 +180,11 @@ impl Descriptor {
                     };
                     (kind, value)
                 }
-                None => return refuse(Status::NOT_SUPPORTED, &format!("{name} is none of its attributes")),
+                None => return refuse(Status::NOT_SUPPORTED, &format!("it has no attribute {name}")),
             },
         };
         if kind != wanted {
-            return refuse(Status::BAD_PARAM, &format!("{name} is of type {wanted} and not {kind}"));
+            return refuse(Status::BAD_PARAM, &format!("{name} has type {wanted}, not {kind}"));
         }
         let is_text = kind == T::CHAR && name != A::TENSOR_VALUE_EXT && name != A::OPERATION_CUSTOM_OP_DATA_EXT;
         let value = match value {
@@ -196,18 +196,18 @@ impl Descriptor {
         };
         let len = value.as_ref().map_or(0, Value::len);
         if elements.is_null() && self.kind.descriptor == D::VARIANT_PACK_DESCRIPTOR {
-            return refuse(Status::BAD_PARAM_NULL_POINTER, "a variant pack has no count to ask for");
+            return refuse(Status::BAD_PARAM_NULL_POINTER, "a variant pack has no count");
         }
         if elements.is_null() || requested == 0 {
             if count.is_null() {
-                return refuse(Status::BAD_PARAM_NULL_POINTER, "neither elements nor a count are wanted");
+                return refuse(Status::BAD_PARAM_NULL_POINTER, "elements and count are both null");
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { count.write(len as i64) };
             return Ok(());
         }
         let Ok(room) = usize::try_from(requested) else {
-            return refuse(Status::BAD_PARAM, &format!("{requested} elements can't be asked for"));
+            return refuse(Status::BAD_PARAM, &format!("invalid element count {requested}"));
         };
         if (matches!(value, Some(Value::Descriptors(_))) || kind == T::BEHAVIOR_NOTE) && room < len {
             return refuse(Status::BAD_PARAM, &format!("{name} has {len} elements"));
@@ -216,27 +216,27 @@ impl Descriptor {
             && name != A::EXECUTION_PLAN_TENSOR_UIDS_EXT
             && name != A::ENGINE_KNOB_INFO;
         if ENGINES_AND_PLANS.contains(&self.kind.descriptor) && is_single && room != 1 {
-            return refuse(Status::BAD_PARAM, &format!("{name} is one element and not {requested}"));
+            return refuse(Status::BAD_PARAM, &format!("{name} has one element, not {requested}"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let written = value.map_or(0, |value| unsafe { value.write(room, elements) });
         if is_text && written > 0 && written < len {
-            // SAFETY: as above; a text that is cut short still ends.
+            // SAFETY: as above; a truncated string is still terminated.
             unsafe { elements.cast::<u8>().add(written - 1).write(0) };
         }
         if !count.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { count.write(written as i64) };
         }
         Ok(())
     }
 
-    /// Ends the setting of attributes.
+    /// Finalizes the descriptor.
     pub(crate) fn finalize(self: &Arc<Self>, library: &dyn Implementation) -> Outcome {
         let once =
             [D::ENGINE_DESCRIPTOR, D::ENGINECFG_DESCRIPTOR, D::ENGINEHEUR_DESCRIPTOR, D::EXECUTION_PLAN_DESCRIPTOR];
         if self.is_finalized() && once.contains(&self.kind.descriptor) {
-            return self.refuse("finalize", Status::BAD_PARAM, "it is finalized already");
+            return self.refuse("finalize", Status::BAD_PARAM, "it is already finalized");
         }
         let missing = {
             let state = self.state();
@@ -250,14 +250,14 @@ impl Descriptor {
         Ok(())
     }
 
-    /// Ends the setting of attributes that are known to be right.
+    /// Finalizes a descriptor whose attributes are known to be valid.
     pub(crate) fn seal(&self, made: Made) {
         let mut state = self.state();
         state.is_finalized = true;
         state.made = made;
     }
 
-    /// Calls with what a variant pack holds.
+    /// Calls with the contents of a variant pack.
     pub(crate) fn with_arguments<R>(&self, call: impl FnOnce(&Arguments<'_>) -> R) -> R {
         let state = self.state();
         let addresses = |name| match state.values.get(&name) {
@@ -275,7 +275,7 @@ impl Descriptor {
         })
     }
 
-    /// Sets an attribute from inside.
+    /// Sets an attribute internally.
     pub(crate) fn put(&self, name: A, value: Value) {
         self.state().values.insert(name, value);
     }
@@ -285,7 +285,7 @@ impl Descriptor {
         self.state().values.get(&name).cloned()
     }
 
-    /// Integers that were set; none if not.
+    /// Integers that were set; empty if not.
     pub fn i64s(&self, name: A) -> Vec<i64> {
         match self.state().values.get(&name) {
             Some(Value::I64s(values)) => values.clone(),
@@ -293,7 +293,7 @@ impl Descriptor {
         }
     }
 
-    /// 32-bit integers that were set; none if not.
+    /// 32-bit integers that were set; empty if not.
     pub fn i32s(&self, name: A) -> Vec<i32> {
         match self.state().values.get(&name) {
             Some(Value::I32s(values)) => values.clone(),
@@ -314,12 +314,12 @@ impl Descriptor {
         }
     }
 
-    /// A switch; off if it was not set.
+    /// A flag; off if it was not set.
     pub fn flag(&self, name: A) -> bool {
         matches!(self.state().values.get(&name), Some(Value::Bytes(bytes)) if bytes.first().is_some_and(|&byte| byte != 0))
     }
 
-    /// Descriptors that were set; none if not.
+    /// Descriptors that were set; empty if not.
     pub fn descriptors(&self, name: A) -> Vec<Arc<Self>> {
         match self.state().values.get(&name) {
             Some(Value::Descriptors(values)) => values.clone(),
@@ -327,21 +327,21 @@ impl Descriptor {
         }
     }
 
-    /// The one descriptor that was set.
+    /// The single descriptor that was set.
     pub fn descriptor(&self, name: A) -> Option<Arc<Self>> {
         self.descriptors(name).into_iter().next()
     }
 
-    /// What finalizing made.
+    /// The result of finalizing.
     pub(crate) fn made(&self) -> Made {
         self.state().made.clone()
     }
 }
 
-/// Kinds whose attributes are single values, and are asked for one at a time.
+/// Kinds whose attributes are single values, and are read one at a time.
 const ENGINES_AND_PLANS: [D; 3] = [D::ENGINE_DESCRIPTOR, D::ENGINECFG_DESCRIPTOR, D::EXECUTION_PLAN_DESCRIPTOR];
 
-/// Longer lists than this are a mistake, and copying them would only crash.
+/// Longer lists are a mistake, and copying them would only crash.
 const MOST_ELEMENTS: usize = 1 << 24;
 
 /// Which kinds an attribute refers to.

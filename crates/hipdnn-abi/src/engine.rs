@@ -13,7 +13,7 @@ use crate::log;
 use crate::registry::{DESCRIPTORS, HANDLES, Handle};
 use crate::value::Value;
 
-/// Checks a descriptor whose attributes are all there, and makes what its kind stands for.
+/// Checks a descriptor whose attributes are all set, and creates what its kind stands for.
 pub fn finalize(descriptor: &Arc<Descriptor>, library: &dyn Implementation) -> Outcome<Made> {
     match descriptor.kind.descriptor {
         D::TENSOR_DESCRIPTOR => finalize_tensor(descriptor).map(|()| Made::Nothing),
@@ -40,7 +40,7 @@ pub fn finalize(descriptor: &Arc<Descriptor>, library: &dyn Implementation) -> O
     }
 }
 
-/// A rank for each number, and as many extents and strides as the ranks say.
+/// One rank per tensor, and as many extents and strides as the ranks say.
 fn finalize_overrides(pack: &Descriptor) -> Outcome {
     let count = |name| pack.i64s(name).len();
     let ranks = pack.i64s(A::VARIANT_PACK_OVERRIDE_LENGTHS_EXT);
@@ -51,7 +51,7 @@ fn finalize_overrides(pack: &Descriptor) -> Outcome {
     if fits { Ok(()) } else { Err(Fault::bad("VariantPackDescriptor::finalize() failed: overrides do not match")) }
 }
 
-/// What an operation's attributes must be together, whoever runs it.
+/// Checks an operation's attributes together, independent of the library.
 fn finalize_operation(operation: &Descriptor) -> Outcome {
     let refuse = |reason: &str| Err(Fault::bad(format!("{}::finalize() failed: {reason}", operation.kind.class)));
     let is_set = |name| operation.value(name).is_some();
@@ -59,7 +59,7 @@ fn finalize_operation(operation: &Descriptor) -> Outcome {
         D::OPERATION_LAYERNORM_DESCRIPTOR_EXT
             if is_set(A::OPERATION_LAYERNORM_MEAN_EXT) != is_set(A::OPERATION_LAYERNORM_INV_VARIANCE_EXT) =>
         {
-            refuse("mean and inverse variance go together")
+            refuse("mean and inverse variance must be set together")
         }
         D::OPERATION_BLOCK_SCALE_QUANTIZE_DESCRIPTOR
             if operation.number(A::OPERATION_BLOCK_SCALE_QUANTIZE_BLOCK_SIZE).is_some_and(|block| block <= 0) =>
@@ -74,10 +74,10 @@ fn finalize_tensor(tensor: &Descriptor) -> Outcome {
     let (dims, strides) = (tensor.i64s(A::TENSOR_DIMENSIONS), tensor.i64s(A::TENSOR_STRIDES));
     let refuse = |reason: String| Err(Fault::bad(format!("TensorDescriptor::finalize() failed: {reason}")));
     if dims.len() != strides.len() {
-        return refuse(format!("{} strides for {} dimensions", strides.len(), dims.len()));
+        return refuse(format!("got {} strides for {} dimensions", strides.len(), dims.len()));
     }
     if dims.iter().any(|&extent| extent <= 0) || strides.iter().any(|&stride| stride < 0) {
-        return refuse(format!("dimensions {dims:?} with strides {strides:?}"));
+        return refuse(format!("invalid dimensions {dims:?} with strides {strides:?}"));
     }
     let elems = dims.iter().try_fold(1i64, |all, &extent| all.checked_mul(extent));
     let reach = dims.iter().zip(&strides).try_fold(0i64, |reach, (&extent, &stride)| {
@@ -89,7 +89,7 @@ fn finalize_tensor(tensor: &Descriptor) -> Outcome {
     Ok(())
 }
 
-/// Sixteen bytes for each of these still fit an address.
+/// Sixteen bytes per element still fit in an address.
 const MOST_ELEMENTS: i64 = 1 << 59;
 
 fn finalize_graph(graph: &Arc<Descriptor>, library: &dyn Implementation) -> Outcome<Result<Arc<dyn Program>, String>> {
@@ -106,7 +106,7 @@ fn finalize_graph(graph: &Arc<Descriptor>, library: &dyn Implementation) -> Outc
                 let uid = uid_of(&tensor);
                 let known = tensors.entry(uid).or_insert_with(|| tensor.clone());
                 if !Arc::ptr_eq(known, &tensor) {
-                    let text = format!("GraphDescriptor::finalize() failed: uid {uid} belongs to two tensors");
+                    let text = format!("GraphDescriptor::finalize() failed: two tensors have uid {uid}");
                     return Err(Fault::bad(text));
                 }
             }
@@ -120,12 +120,12 @@ fn finalize_graph(graph: &Arc<Descriptor>, library: &dyn Implementation) -> Outc
     Ok(compiled)
 }
 
-/// A tensor's number.
+/// A tensor's uid.
 pub fn uid_of(tensor: &Descriptor) -> i64 {
     tensor.i64s(A::TENSOR_UNIQUE_ID).first().copied().unwrap_or(0)
 }
 
-/// Attributes that are worked out, not set: the type and the value, if there is one. `None` if it is none of these.
+/// Attributes that are computed, not set: the type and the value, if there is one. `None` for other attributes.
 pub fn derived(descriptor: &Descriptor, name: A) -> Outcome<Option<(T, Option<Value>)>> {
     let one = |value: i64| Some((T::INT64, Some(Value::I64s(vec![value]))));
     let flag = |value: bool| Some((T::BOOLEAN, Some(Value::Bytes(vec![u8::from(value)]))));
@@ -171,10 +171,10 @@ pub fn derived(descriptor: &Descriptor, name: A) -> Outcome<Option<(T, Option<Va
     })
 }
 
-/// `ENGINEHEUR_RESULTS`: fills in the engine of configurations that the caller made.
+/// `ENGINEHEUR_RESULTS`: fills in the engines of configurations that the caller created.
 ///
 /// # Safety
-/// As for [`Descriptor::get`].
+/// The same as for [`Descriptor::get`].
 pub unsafe fn results(
     heuristic: &Descriptor,
     kind: T,
@@ -189,7 +189,7 @@ pub unsafe fn results(
     let engines = match graph.made() {
         Made::Program(Ok(program)) => program.engines(),
         Made::Program(Err(reason)) => {
-            // No engine is an answer, not a failure; the caller can still ask why.
+            // No engine is a result, not a failure; the caller can still ask why.
             fault::remember(reason);
             Vec::new()
         }
@@ -199,11 +199,11 @@ pub unsafe fn results(
     if !elements.is_null() && requested > 0 {
         filled = filled.min(usize::try_from(requested).unwrap_or(0));
         for (at, engine) in engines.iter().take(filled).enumerate() {
-            // SAFETY: the caller's promise: an array of `requested` descriptors.
+            // SAFETY: guaranteed by the caller: an array of `requested` descriptors.
             let number = unsafe { elements.cast::<*mut c_void>().add(at).read_unaligned() };
             let config = DESCRIPTORS.get("a configuration", number)?;
             if config.kind.descriptor != D::ENGINECFG_DESCRIPTOR || config.is_finalized() {
-                let reason = "results are new configurations";
+                let reason = "results must be new configurations";
                 return Err(Fault::bad(format!("EngineHeuristicDescriptor::getAttribute() failed: {reason}")));
             }
             let descriptor = Arc::new(Descriptor::new(D::ENGINE_DESCRIPTOR)?);
@@ -216,7 +216,7 @@ pub unsafe fn results(
         return Err(Fault::null("the count of results"));
     }
     if !count.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { count.write(filled as i64) };
     }
     Ok(())
@@ -225,19 +225,19 @@ pub unsafe fn results(
 /// Enqueues a plan on the handle's stream.
 ///
 /// # Safety
-/// As for [`Plan::execute`], with the addresses of the pack.
+/// The same as for [`Plan::execute`], with the addresses in the pack.
 pub unsafe fn execute(handle: &Handle, plan: &Descriptor, pack: &Descriptor) -> Outcome {
     plan.require(D::EXECUTION_PLAN_DESCRIPTOR)?;
     pack.require(D::VARIANT_PACK_DESCRIPTOR)?;
     let plan = plan_of(plan)?;
     if pack.value(A::VARIANT_PACK_OVERRIDE_UNIQUE_IDS_EXT).is_some() {
-        return Err(Fault::unsupported("a plan is for the shapes it was made for"));
+        return Err(Fault::unsupported("a plan can't run with other shapes than its own"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pack.with_arguments(|arguments| unsafe { plan.execute(handle, arguments) })
 }
 
-/// What finalizing an execution plan made.
+/// The plan of a finalized execution plan descriptor.
 pub fn plan_of(plan: &Descriptor) -> Outcome<Arc<dyn Plan>> {
     match plan.made() {
         Made::Plan(plan) => Ok(plan),
@@ -254,14 +254,14 @@ pub fn origin_of(plan: &Descriptor) -> Outcome<(Arc<Descriptor>, i64)> {
     graph.zip(id).ok_or_else(|| Fault::new(Status::BAD_PARAM_NOT_FINALIZED, "the plan has no engine"))
 }
 
-/// The program and the engine that an execution plan is set to.
+/// The program and the engine of an execution plan.
 fn choice_of(plan: &Descriptor) -> Outcome<(Arc<dyn Program>, Engine)> {
     let config = plan.descriptor(A::EXECUTION_PLAN_ENGINE_CONFIG);
     let engine = config.and_then(|config| config.descriptor(A::ENGINECFG_ENGINE));
     engine_of(&*engine.ok_or_else(|| Fault::new(Status::BAD_PARAM_NOT_FINALIZED, "the plan has no engine"))?)
 }
 
-/// The program that an engine's descriptor is for, and which of the library's engines it is.
+/// The program of an engine descriptor, and which of the library's engines it is.
 fn engine_of(engine: &Descriptor) -> Outcome<(Arc<dyn Program>, Engine)> {
     let graph = engine.descriptor(A::ENGINE_OPERATION_GRAPH);
     let program = match graph.map(|graph| graph.made()) {

@@ -1,8 +1,8 @@
-//! What the 38 exported functions do, for the library behind them.
+//! Implementations of the 38 exported functions.
 //!
 //! # Safety
-//! The contract of every function is hipDNN's: pointers are null, which gives a status, or valid for what the function
-//! reads or writes. Handles and descriptors need not be valid: they are looked up, never trusted.
+//! Every function has hipDNN's contract: pointers are null, which gives an error status, or valid for what the function
+//! reads or writes. Handles and descriptors need not be valid: they are looked up, never dereferenced.
 #![allow(clippy::missing_safety_doc, reason = "one contract for all, in the module documentation")]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -26,10 +26,10 @@ pub use crate::entry_saved::*;
 /// The library that exports the functions.
 pub type Library = &'static dyn Implementation;
 
-/// Runs an exported function: a failure leaves its words with the thread, a panic becomes an internal error.
+/// Runs an exported function: an error's message is kept for the thread, a panic becomes an internal error.
 pub(crate) fn guard(body: impl FnOnce() -> Outcome) -> Status {
     let outcome = catch_unwind(AssertUnwindSafe(body))
-        .unwrap_or_else(|_| Err(Fault::new(Status::INTERNAL_ERROR, "the library panicked, which is a mistake in it")));
+        .unwrap_or_else(|_| Err(Fault::new(Status::INTERNAL_ERROR, "the library panicked, which is a bug")));
     match outcome {
         Ok(()) => Status::SUCCESS,
         Err(fault) => {
@@ -47,20 +47,20 @@ pub(crate) unsafe fn store<T>(what: &str, out: *mut T, value: T) -> Outcome {
     if out.is_null() {
         return Err(Fault::null(what));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { out.write(value) };
     Ok(())
 }
 
-/// Fills a text by the two-call rule: without room only its size, with its NUL, is given.
+/// Returns a string by the two-call rule: without a buffer only its size, including the NUL, is written.
 ///
 /// # Safety
 /// `text` is null or has room for `*size` characters; `size` is null or valid.
 unsafe fn store_text(text: *mut c_char, size: *mut usize, value: &str) -> Outcome {
     if size.is_null() {
-        return Err(Fault::null("a text's size"));
+        return Err(Fault::null("the string's size"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !text.is_null() {
             if *size <= value.len() {
@@ -82,27 +82,27 @@ unsafe fn give_error(message: *mut c_char, size: usize, clear: bool) {
     }
     let text = fault::last(clear);
     let count = text.len().min(size - 1);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), message, count);
         message.add(count).write(0);
     }
 }
 
-/// A handle that is alive.
+/// A live handle.
 fn alive(handle: *mut c_void) -> Outcome<Arc<Handle>> {
     HANDLES.get("the handle", handle)
 }
 
-/// Makes a handle.
+/// Creates a handle.
 pub unsafe fn create(library: Library, handle: *mut *mut c_void) -> Status {
     guard(|| {
         if handle.is_null() {
-            return Err(Fault::null("the handle's place"));
+            return Err(Fault::null("the handle's address"));
         }
         let made = Arc::new(Handle::new(library.open()?));
         // SAFETY: the module's contract.
-        unsafe { store("the handle's place", handle, HANDLES.add(made)) }
+        unsafe { store("the handle's address", handle, HANDLES.add(made)) }
     })
 }
 
@@ -111,7 +111,7 @@ pub unsafe fn destroy(_: Library, handle: *mut c_void) -> Status {
     guard(|| HANDLES.remove("the handle", handle))
 }
 
-/// Sends work to a stream from now on.
+/// Sets the stream for subsequent work.
 pub unsafe fn set_stream(_: Library, handle: *mut c_void, stream: *mut c_void) -> Status {
     guard(|| {
         alive(handle)?.set_stream(stream.expose_provenance());
@@ -119,24 +119,24 @@ pub unsafe fn set_stream(_: Library, handle: *mut c_void, stream: *mut c_void) -
     })
 }
 
-/// The stream that work goes to.
+/// The current stream.
 pub unsafe fn get_stream(_: Library, handle: *mut c_void, stream: *mut *mut c_void) -> Status {
     guard(|| {
         let address = alive(handle)?.stream();
         // SAFETY: the module's contract.
-        unsafe { store("the stream's place", stream, std::ptr::with_exposed_provenance_mut(address)) }
+        unsafe { store("the stream's address", stream, std::ptr::with_exposed_provenance_mut(address)) }
     })
 }
 
-/// Makes a descriptor.
+/// Creates a descriptor.
 pub unsafe fn create_descriptor(_: Library, kind: DescriptorType, descriptor: *mut *mut c_void) -> Status {
     guard(|| {
         if descriptor.is_null() {
-            return Err(Fault::null("the descriptor's place"));
+            return Err(Fault::null("the descriptor's address"));
         }
         let made = Arc::new(Descriptor::new(kind)?);
         // SAFETY: the module's contract.
-        unsafe { store("the descriptor's place", descriptor, DESCRIPTORS.add(made)) }
+        unsafe { store("the descriptor's address", descriptor, DESCRIPTORS.add(made)) }
     })
 }
 
@@ -154,7 +154,7 @@ pub unsafe fn execute(_: Library, handle: *mut c_void, plan: *mut c_void, pack: 
     })
 }
 
-/// Ends the setting of attributes.
+/// Finalizes a descriptor.
 pub unsafe fn finalize(library: Library, descriptor: *mut c_void) -> Status {
     guard(|| DESCRIPTORS.get("the descriptor", descriptor)?.finalize(library))
 }
@@ -195,7 +195,7 @@ macro_rules! status_names {
     };
 }
 
-/// A status by name.
+/// The name of a status.
 pub unsafe fn error_string(_: Library, status: Status) -> *const c_char {
     let name = status_names!(status; SUCCESS, NOT_INITIALIZED, BAD_PARAM, BAD_PARAM_NULL_POINTER, BAD_PARAM_NOT_FINALIZED,
         BAD_PARAM_OUT_OF_BOUND, BAD_PARAM_SIZE_INSUFFICIENT, BAD_PARAM_STREAM_MISMATCH, NOT_SUPPORTED, INTERNAL_ERROR,
@@ -204,19 +204,19 @@ pub unsafe fn error_string(_: Library, status: Status) -> *const c_char {
     name.as_ptr().cast()
 }
 
-/// The thread's last error, which is forgotten then.
+/// The thread's last error message, which is then cleared.
 pub unsafe fn last_error_string(_: Library, message: *mut c_char, size: usize) {
     // SAFETY: the module's contract.
     unsafe { give_error(message, size, true) };
 }
 
-/// The thread's last error.
+/// The thread's last error message.
 pub unsafe fn peek_last_error_string(_: Library, message: *mut c_char, size: usize) {
     // SAFETY: the module's contract.
     unsafe { give_error(message, size, false) };
 }
 
-/// Takes a message for the log.
+/// Logs a message from the caller.
 pub unsafe fn log(_: Library, severity: Severity, message: *const c_char) {
     if message.is_null() {
         return;
@@ -228,7 +228,7 @@ pub unsafe fn log(_: Library, severity: Severity, message: *const c_char) {
     });
 }
 
-/// There are no plugins: any path is taken and none is read.
+/// There are no plugins: any path is accepted and none is read.
 pub unsafe fn set_engine_plugin_paths(
     _: Library,
     count: usize,
@@ -240,13 +240,17 @@ pub unsafe fn set_engine_plugin_paths(
             return Err(Fault::null("the paths"));
         }
         if mode.name().is_none() {
-            return Err(Fault::bad("an unknown mode"));
+            return Err(Fault::bad("unknown mode"));
         }
-        if HANDLES.is_empty() { Ok(()) } else { Err(Fault::unsupported("paths are set before the first handle")) }
+        if HANDLES.is_empty() {
+            Ok(())
+        } else {
+            Err(Fault::unsupported("paths must be set before the first handle is created"))
+        }
     })
 }
 
-/// There are no plugins: any path is taken and none is read.
+/// There are no plugins: any path is accepted and none is read.
 pub unsafe fn set_heuristic_plugin_paths(
     library: Library,
     count: usize,
@@ -259,7 +263,7 @@ pub unsafe fn set_heuristic_plugin_paths(
 
 /// There are no plugins to unload.
 pub unsafe fn set_plugin_unload_mode(_: Library, mode: PluginUnloadingMode) -> Status {
-    guard(|| if mode.name().is_some() { Ok(()) } else { Err(Fault::bad("an unknown mode")) })
+    guard(|| if mode.name().is_some() { Ok(()) } else { Err(Fault::bad("unknown mode")) })
 }
 
 /// There are no plugins.
@@ -280,7 +284,7 @@ pub unsafe fn loaded_engine_plugin_paths(
     })
 }
 
-/// Gives messages to a callback. Both modes call it at once, on the thread that logs.
+/// Registers a log callback. Both modes call it synchronously, on the thread that logs.
 pub unsafe fn set_user_log_callback(
     _: Library,
     callback: Option<UserLogCallback>,
@@ -291,19 +295,19 @@ pub unsafe fn set_user_log_callback(
     guard(|| messages::set_callback(callback, least, user))
 }
 
-/// Sets the least severity that is logged.
+/// Sets the lowest severity that is logged.
 pub unsafe fn set_global_log_level(_: Library, level: Severity) -> Status {
     guard(|| messages::set_level(level))
 }
 
-/// The least severity that is logged.
+/// The lowest severity that is logged.
 pub unsafe fn global_log_level(_: Library, level: *mut Severity) -> Status {
     guard(|| {
         if level.is_null() {
-            return Err(Fault::bad("the level's place is null"));
+            return Err(Fault::bad("the level's address is null"));
         }
         // SAFETY: the module's contract.
-        unsafe { store("the level's place", level, messages::level()) }
+        unsafe { store("the level's address", level, messages::level()) }
     })
 }
 
@@ -370,7 +374,7 @@ pub unsafe fn engine_id_by_name(library: Library, handle: *mut c_void, name: *co
         let known = library.engines().iter().find(|engine| engine.name.as_bytes() == name);
         let engine = known.ok_or_else(|| Fault::unsupported("there is no engine of this name"))?;
         // SAFETY: the module's contract.
-        unsafe { store("the id's place", id, engine.id()) }
+        unsafe { store("the id's address", id, engine.id()) }
     })
 }
 
@@ -444,7 +448,7 @@ pub unsafe fn write_engine_ranking(
 /// The version.
 pub unsafe fn version(library: Library, version: *mut *const c_char) -> Status {
     // SAFETY: the module's contract.
-    guard(|| unsafe { store("the version's place", version, library.identity().version.as_ptr()) })
+    guard(|| unsafe { store("the version's address", version, library.identity().version.as_ptr()) })
 }
 
 /// The version.

@@ -1,4 +1,5 @@
-//! What the exported functions for graphs and plans as bytes do; see [`entry`](crate::entry) for their contract.
+//! Implementations of the exported functions that serialise graphs and plans; see [`entry`](crate::entry) for their
+//! contract.
 #![allow(clippy::missing_safety_doc, reason = "one contract for all, in the entry module's documentation")]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -12,14 +13,14 @@ use crate::fault::{Fault, Outcome};
 use crate::registry::{DESCRIPTORS, HANDLES};
 use crate::saved;
 
-/// Fills bytes by the two-call rule: without room only their number is given.
+/// Returns bytes by the two-call rule: without a buffer only their number is written.
 ///
 /// # Safety
 /// `to` is null or has room for `room` bytes; `size` is null or valid.
 unsafe fn give(bytes: &[u8], room: usize, size: *mut usize, to: *mut u8) -> Outcome {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
-        store("the size's place", size, bytes.len())?;
+        store("the size's address", size, bytes.len())?;
         if to.is_null() || room == 0 {
             return Ok(());
         }
@@ -39,13 +40,13 @@ unsafe fn given<'b>(bytes: *const u8, size: usize) -> Outcome<&'b [u8]> {
         return Err(Fault::null("the bytes"));
     }
     if size == 0 || isize::try_from(size).is_err() {
-        return Err(Fault::bad(format!("there can't be {size} bytes")));
+        return Err(Fault::bad(format!("invalid size {size}")));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Ok(unsafe { std::slice::from_raw_parts(bytes, size) })
 }
 
-/// Makes a descriptor from bytes and gives it to the caller.
+/// Creates a descriptor from bytes and returns it to the caller.
 ///
 /// # Safety
 /// `place` is null or writable; `bytes` is null or points at `size` bytes.
@@ -57,22 +58,22 @@ unsafe fn make(
 ) -> Status {
     guard(|| {
         if place.is_null() {
-            return Err(Fault::null("the descriptor's place"));
+            return Err(Fault::null("the descriptor's address"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let made = read(unsafe { given(bytes, size)? })?;
         // SAFETY: as above.
-        unsafe { store("the descriptor's place", place, DESCRIPTORS.add(made)) }
+        unsafe { store("the descriptor's address", place, DESCRIPTORS.add(made)) }
     })
 }
 
-/// Reads a graph, which must get its handle and be finalized.
+/// Reads a graph; the caller then sets its handle and finalizes it.
 pub unsafe fn deserialize_graph(library: Library, graph: *mut *mut c_void, bytes: *const u8, size: usize) -> Status {
     // SAFETY: the module's contract.
     unsafe { make(graph, bytes, size, |bytes| saved::graph_of(bytes, library)) }
 }
 
-/// Reads a graph from JSON, which must get its handle and be finalized.
+/// Reads a graph from JSON; the caller then sets its handle and finalizes it.
 pub unsafe fn deserialize_json_graph(
     library: Library,
     graph: *mut *mut c_void,
@@ -83,7 +84,7 @@ pub unsafe fn deserialize_json_graph(
     unsafe { make(graph, text.cast(), size, |text| saved::graph_of_json(text, library)) }
 }
 
-/// Reads a plan, which is ready to be executed.
+/// Reads a plan that is ready to execute.
 pub unsafe fn deserialize_plan(
     library: Library,
     handle: *mut c_void,
@@ -156,12 +157,12 @@ pub unsafe fn serialized_graph_and_plan(
     })
 }
 
-/// Says what bytes hold.
+/// Reports what serialised bytes contain.
 pub unsafe fn serialized_contents(_: Library, bytes: *const u8, size: usize, flags: *mut c_int) -> Status {
     guard(|| {
         // SAFETY: the module's contract.
         let found = saved::contents(unsafe { given(bytes, size)? })?;
         // SAFETY: as above.
-        unsafe { store("the flags' place", flags, found) }
+        unsafe { store("the flags' address", flags, found) }
     })
 }

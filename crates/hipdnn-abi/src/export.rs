@@ -23,7 +23,7 @@ macro_rules! export {
     };
 }
 
-/// One exported function a line of hipDNN's table.
+/// One exported function per row of hipDNN's table.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! export_symbols {
@@ -32,7 +32,7 @@ macro_rules! export_symbols {
             #[doc = concat!("`", stringify!($symbol), "`")]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $symbol($($argument: $type),*) -> $result {
-                // SAFETY: the caller's promise, which is hipDNN's.
+                // SAFETY: guaranteed by the caller, under hipDNN's contract.
                 unsafe { $crate::entry::$method(LIBRARY, $($argument),*) }
             }
         )*

@@ -1,4 +1,4 @@
-//! How calls fail: a status, and words that the thread keeps.
+//! How calls fail: a status, and a message that the thread keeps.
 
 use std::cell::RefCell;
 
@@ -7,48 +7,48 @@ use hipdnn::sys::Status;
 /// Why a call fails.
 #[derive(Debug)]
 pub struct Fault {
-    /// What the caller gets.
+    /// The status that the caller gets.
     pub status: Status,
-    /// What `hipdnnGetLastErrorString` gives.
+    /// The message that `hipdnnGetLastErrorString` returns.
     pub text: String,
 }
 
 impl Fault {
-    /// A failure with words.
+    /// A failure with a message.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         Self { status, text: text.into() }
     }
 
-    /// A parameter that can't be.
+    /// An invalid parameter.
     pub fn bad(text: impl Into<String>) -> Self {
         Self::new(Status::BAD_PARAM, text)
     }
 
-    /// A null pointer where something must be.
+    /// A null pointer where a value is required.
     pub fn null(what: &str) -> Self {
         Self::new(Status::BAD_PARAM_NULL_POINTER, format!("{what} is null"))
     }
 
-    /// Something this backend does not do.
+    /// Something this backend does not support.
     pub fn unsupported(text: impl Into<String>) -> Self {
         Self::new(Status::NOT_SUPPORTED, text)
     }
 }
 
-/// What a call gives inside.
+/// The result of an internal call.
 pub type Outcome<T = ()> = Result<T, Fault>;
 
 thread_local! {
     static LAST: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps the words of a failure for this thread.
+/// Keeps a failure's message for this thread.
 pub fn remember(text: String) {
-    // A thread that is ending has nobody left to read it.
+    // An exiting thread has no reader for it.
     let _ = LAST.try_with(|last| last.replace(text));
 }
 
-/// The words of this thread's last failure; `clear` forgets them.
+/// The message of this thread's last failure; `clear` removes it.
 pub fn last(clear: bool) -> String {
     LAST.try_with(|last| if clear { last.take() } else { last.borrow().clone() }).unwrap_or_default()
 }

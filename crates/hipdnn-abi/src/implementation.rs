@@ -1,4 +1,4 @@
-//! What a library brings.
+//! What a library implements.
 
 use std::any::Any;
 use std::ffi::CStr;
@@ -11,12 +11,12 @@ use crate::descriptor::Descriptor;
 use crate::fault::Outcome;
 use crate::registry::Handle;
 
-/// How a library calls itself.
+/// How a library identifies itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
-    /// `major.minor.patch.tweak` of the interface it speaks.
+    /// `major.minor.patch.tweak` of the interface it implements.
     pub version: &'static CStr,
-    /// The name its engines' plugin goes by.
+    /// The plugin name of its engines.
     pub plugin: &'static str,
     /// The plugin's version.
     pub plugin_version: &'static str,
@@ -25,9 +25,9 @@ pub struct Identity {
 /// An engine of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine {
-    /// Its name, which its id is the hash of.
+    /// Its name; the id is a hash of it.
     pub name: &'static str,
-    /// What a caller should know of it.
+    /// Its behaviour notes for callers.
     pub notes: &'static [BehaviorNote],
 }
 
@@ -40,50 +40,49 @@ impl Engine {
 
 /// A library behind the C ABI.
 ///
-/// # Contract
-/// Attributes have been checked against the table of kinds: types, counts, references and what is required. What they
-/// mean together is the library's to check.
+/// Attributes have been checked against the table of kinds: types, counts, references and required ones. The library
+/// checks what they mean together.
 pub trait Implementation: Sync {
-    /// How it calls itself.
+    /// How it identifies itself.
     fn identity(&self) -> Identity;
 
-    /// Every engine it has, in the order of their names.
+    /// All its engines, sorted by name.
     fn engines(&self) -> &'static [Engine];
 
-    /// What a new handle keeps; see [`Handle::own`].
+    /// The library's data for a new handle; see [`Handle::own`].
     ///
     /// # Errors
     /// Nothing can run on this machine.
     fn open(&self) -> Outcome<Box<dyn Any + Send + Sync>>;
 
-    /// Makes a graph ready for engines. The operations stand in the order they were given.
+    /// Prepares a graph for engines. The operations are in the order in which they were given.
     ///
     /// # Errors
-    /// Why no engine runs it, which is an answer and no failure.
+    /// Why no engine runs it. This is a result, not a failure.
     fn compile(&self, handle: &Handle, operations: &[Arc<Descriptor>]) -> Result<Arc<dyn Program>, String>;
 }
 
 /// A graph, and the engines that run it.
 pub trait Program: Send + Sync {
-    /// The engines, the best first.
+    /// The engines, best first.
     fn engines(&self) -> Vec<Engine>;
 
-    /// A bound on the device memory that the engine will want for itself.
+    /// An upper bound on the workspace that the engine needs.
     fn workspace_bytes(&self, engine: &Engine) -> usize;
 
-    /// The graph on an engine.
+    /// A plan for the graph on an engine.
     ///
     /// # Errors
-    /// The engine refuses.
+    /// The engine does not support it.
     fn plan(self: Arc<Self>, engine: &Engine) -> Outcome<Arc<dyn Plan>>;
 }
 
 /// A graph on one engine, ready to run.
 pub trait Plan: Send + Sync {
-    /// Device memory that it wants for itself.
+    /// The workspace that it needs, in bytes.
     fn workspace_bytes(&self) -> usize;
 
-    /// The tensors that the caller brings.
+    /// The tensors that the caller provides.
     fn uids(&self) -> Vec<i64>;
 
     /// Enqueues the work on the handle's stream.
@@ -92,17 +91,17 @@ pub trait Plan: Send + Sync {
     /// A tensor is missing, or the work could not be enqueued.
     ///
     /// # Safety
-    /// The addresses are valid for the graph's tensors, and the workspace as large as wanted, until the stream has passed
-    /// this point; the handle's stream is alive.
+    /// The addresses are valid for the graph's tensors, and the workspace is large enough, until the stream has
+    /// executed this work; the handle's stream is alive.
     unsafe fn execute(&self, handle: &Handle, arguments: &Arguments<'_>) -> Outcome;
 }
 
-/// What a variant pack holds.
+/// The contents of a variant pack.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
-    /// The tensors' numbers.
+    /// The tensors' uids.
     pub uids: &'a [i64],
-    /// An address for each.
+    /// An address for each tensor.
     pub addresses: &'a [usize],
     /// The address of the workspace; 0 if there is none.
     pub workspace: usize,

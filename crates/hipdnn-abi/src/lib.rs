@@ -1,9 +1,10 @@
-//! hipDNN's backend C ABI for libraries that bring their own engines.
+//! hipDNN's backend C ABI for libraries with their own engines.
 //!
-//! A library implements three traits: [`Implementation`] (handles and graphs), [`Program`] (a graph and the engines that
-//! run it) and [`Plan`] (a graph on one engine); [`export!`] gives it the 38 symbols. Descriptors, statuses, attribute
-//! rules and error texts are this crate's: `table` says which attributes each kind of descriptor has, `registry` keeps
-//! handles and descriptors by number, so that nothing a caller passes is trusted, `saved` writes graphs and plans as bytes.
+//! A library implements three traits: [`Implementation`] (handles and graphs), [`Program`] (a graph and the engines
+//! that run it) and [`Plan`] (a graph on one engine); [`export!`] exports the 38 symbols for it. This crate implements
+//! descriptors, statuses, attribute rules and error messages: `table` lists the attributes of each kind of descriptor,
+//! `registry` keeps handles and descriptors by number, so that nothing a caller passes is trusted, and `saved`
+//! serialises graphs and plans.
 
 mod descriptor;
 mod engine;

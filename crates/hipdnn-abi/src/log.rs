@@ -1,4 +1,4 @@
-//! What a library says of its work: to its users' callbacks, and to the process's own log.
+//! A library's log: goes to its users' callbacks, and to the process's own log.
 
 use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -9,20 +9,20 @@ use hipdnn::sys::{Severity, UserLogCallback};
 
 use crate::fault::{Fault, Outcome};
 
-/// The variable with the first level, which a program may change.
+/// The environment variable with the initial level; a program may change it.
 const LEVEL_VARIABLE: &str = "HIPDNN_LOG_LEVEL";
 
-/// The least severity that anybody hears of; below all of them until somebody asks.
+/// The lowest severity that is logged; unknown until first asked for.
 static LEVEL: AtomicI32 = AtomicI32::new(UNKNOWN);
 const UNKNOWN: i32 = -1;
 
 static CALLBACKS: Mutex<Vec<Callback>> = Mutex::new(Vec::new());
 
-/// Callbacks that are being called.
+/// Callback calls in progress.
 static DELIVERIES: Deliveries = Deliveries::new();
 
-/// A callback with the user's pointer, which together are its key. The pointer is kept as a number: only its owner knows
-/// what it leads to.
+/// A callback with the user's pointer, which together identify it. The pointer is stored as a number: only its owner
+/// knows what it points to.
 #[derive(Clone, Copy)]
 struct Callback {
     call: UserLogCallback,
@@ -37,23 +37,23 @@ impl Callback {
 }
 
 fn callbacks() -> MutexGuard<'static, Vec<Callback>> {
-    // The list is changed in one step: nothing is torn by a panic.
+    // The list is changed in one step, so a panic leaves it intact.
     CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The least severity that is logged.
+/// The lowest severity that is logged.
 pub fn level() -> Severity {
     let known = LEVEL.load(Ordering::Relaxed);
     if known != UNKNOWN {
         return Severity(known);
     }
     let asked = std::env::var(LEVEL_VARIABLE).map_or(Severity::OFF, |word| named(&word));
-    // A program that sets the level at the same time is right.
+    // If a program sets the level at the same time, its value wins.
     let stored = LEVEL.compare_exchange(UNKNOWN, asked.0, Ordering::Relaxed, Ordering::Relaxed);
     Severity(stored.map_or_else(|set| set, |_| asked.0))
 }
 
-/// The severity that a word of the variable means; hipDNN logs nothing for others.
+/// The severity for a word in the variable; other words log nothing, as in hipDNN.
 fn named(word: &str) -> Severity {
     match word.trim().to_ascii_lowercase().as_str() {
         "info" => Severity::INFO,
@@ -64,15 +64,15 @@ fn named(word: &str) -> Severity {
     }
 }
 
-/// Sets the least severity that is logged.
+/// Sets the lowest severity that is logged.
 pub fn set_level(level: Severity) -> Outcome {
     known(level)?;
     LEVEL.store(level.0, Ordering::Relaxed);
     Ok(())
 }
 
-/// Adds a callback, changes the severity of one that is there, or takes it back with `OFF`: then it is not running any more on
-/// another thread when this returns, since its owner may unload its code next.
+/// Registers a callback, changes the severity of a registered one, or removes it with `OFF`. When removal returns, the
+/// callback is no longer running on another thread, because its owner may unload its code next.
 pub fn set_callback(call: Option<UserLogCallback>, least: Severity, user: *mut c_void) -> Outcome {
     let Some(call) = call else { return Err(Fault::bad("the log callback is null")) };
     if user.is_null() {
@@ -99,7 +99,7 @@ fn known(severity: Severity) -> Outcome {
     if severity.name().is_some() { Ok(()) } else { Err(Fault::bad(format!("there is no severity {}", severity.0))) }
 }
 
-/// Logs a line; what it says is worked out only if somebody hears it.
+/// Logs a line; the message is only formatted if something receives it.
 pub fn line(severity: Severity, text: impl FnOnce() -> String) {
     if severity < level() || severity >= Severity::OFF {
         return;
@@ -109,7 +109,8 @@ pub fn line(severity: Severity, text: impl FnOnce() -> String) {
     }
 }
 
-/// Passes a line to the registered callbacks. Callbacks of either mode are called at once, on the thread that logs.
+/// Passes a line to every interested receiver. Callbacks of either mode are called synchronously, on the thread that
+/// logs.
 pub fn deliver(severity: Severity, text: &CStr) {
     if severity < level() {
         return;
@@ -121,10 +122,10 @@ pub fn deliver(severity: Severity, text: &CStr) {
         _ => tracing::error!(target: "hipdnn::backend", "{shown}"),
     }
     let _delivery = DELIVERIES.begin();
-    // A callback may register another one: the lock is not held while it runs.
+    // A callback may register another one, so the lock is not held while it runs.
     let wanted: Vec<Callback> = callbacks().iter().filter(|callback| severity >= callback.least).copied().collect();
     for Callback { call, user, .. } in wanted {
-        // SAFETY: whoever registered it promised that it can be called with this pointer until it is taken back.
+        // SAFETY: whoever registered it guaranteed that it can be called with this pointer until it is removed.
         unsafe { call(std::ptr::with_exposed_provenance_mut(user), severity, text.as_ptr()) };
     }
 }

@@ -1,4 +1,4 @@
-//! Handles and descriptors by number. What a caller passes is looked up, never trusted.
+//! Handles and descriptors by number. Values from a caller are looked up, never trusted.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use hipdnn::sys::Status;
 use crate::descriptor::Descriptor;
 use crate::fault::{Fault, Outcome};
 
-/// A handle: the stream that work goes to, and what the library keeps with it.
+/// A handle: the stream for its work, and the library's own data.
 pub struct Handle {
     stream: AtomicUsize,
     own: Box<dyn Any + Send + Sync>,
@@ -22,7 +22,7 @@ impl Handle {
         Self { stream: AtomicUsize::new(0), own }
     }
 
-    /// What the library's [`open`](crate::Implementation::open) gave.
+    /// The data that the library's [`open`](crate::Implementation::open) returned.
     pub fn own<T: 'static>(&self) -> Option<&T> {
         self.own.downcast_ref()
     }
@@ -32,13 +32,13 @@ impl Handle {
         self.stream.load(Ordering::Acquire)
     }
 
-    /// Sends work to another stream.
+    /// Sets the stream for subsequent work.
     pub(crate) fn set_stream(&self, stream: usize) {
         self.stream.store(stream, Ordering::Release);
     }
 }
 
-/// Things by number.
+/// Objects by number.
 pub struct Registry<T> {
     next: AtomicUsize,
     things: Mutex<Option<HashMap<usize, Arc<T>>>>,
@@ -51,11 +51,11 @@ pub static DESCRIPTORS: Registry<Descriptor> = Registry::new();
 
 impl<T> Registry<T> {
     const fn new() -> Self {
-        // Multiples of 16 look like addresses in a debugger, and none of them is null.
+        // Multiples of 16 look like addresses in a debugger, and are never null.
         Self { next: AtomicUsize::new(0x10), things: Mutex::new(None) }
     }
 
-    /// Gives a thing a number.
+    /// Adds an object and returns its number.
     pub fn add(&self, thing: Arc<T>) -> *mut c_void {
         let number = self.next.fetch_add(0x10, Ordering::Relaxed);
         let mut things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +63,7 @@ impl<T> Registry<T> {
         std::ptr::without_provenance_mut(number)
     }
 
-    /// The thing behind a number.
+    /// The object with a number.
     pub fn get(&self, what: &str, number: *mut c_void) -> Outcome<Arc<T>> {
         if number.is_null() {
             return Err(Fault::null(what));
@@ -73,12 +73,12 @@ impl<T> Registry<T> {
         found.ok_or_else(|| unknown(what))
     }
 
-    /// True if nothing has a number.
+    /// True if the registry is empty.
     pub fn is_empty(&self) -> bool {
         self.things.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Takes a number out of use.
+    /// Removes an object.
     pub fn remove(&self, what: &str, number: *mut c_void) -> Outcome {
         if number.is_null() {
             return Err(Fault::null(what));
@@ -86,7 +86,7 @@ impl<T> Registry<T> {
         let mut things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
         let removed = things.as_mut().and_then(|things| things.remove(&number.addr()));
         if things.as_ref().is_some_and(HashMap::is_empty) {
-            // A static is not dropped when this library is unloaded: leave nothing on the heap.
+            // A static is not dropped when this library is unloaded, so free the memory now.
             *things = None;
         }
         drop(things);
@@ -95,5 +95,5 @@ impl<T> Registry<T> {
 }
 
 fn unknown(what: &str) -> Fault {
-    Fault::new(Status::BAD_PARAM_NULL_POINTER, format!("{what} is none of this library's, or was destroyed"))
+    Fault::new(Status::BAD_PARAM_NULL_POINTER, format!("{what} is not from this library, or was destroyed"))
 }

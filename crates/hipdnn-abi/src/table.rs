@@ -1,4 +1,4 @@
-//! Which attributes each kind of descriptor has, as data.
+//! The attributes of each kind of descriptor, as data.
 
 use hipdnn::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, OperationType as O};
 
@@ -13,7 +13,7 @@ pub struct Row {
     pub kind: T,
     /// How many elements it has.
     pub count: Count,
-    /// Whether the descriptor can't do without it.
+    /// Whether the attribute is required.
     pub is_required: bool,
 }
 
@@ -64,13 +64,13 @@ pub(crate) const fn mode(name: A, kind: T) -> Row {
     row(name, kind, Count::One, true)
 }
 
-/// A kind of operation: its descriptor, what it says of itself, its attributes.
+/// A kind of descriptor: its type, how it identifies itself, its attributes.
 pub struct Kind {
     /// The kind.
     pub descriptor: D,
-    /// What an operation answers to `OPERATION_TYPE_EXT`; `NOT_SET_EXT` for everything else.
+    /// An operation's value for `OPERATION_TYPE_EXT`; `NOT_SET_EXT` for everything else.
     pub operation: O,
-    /// How error texts name it.
+    /// Its name in error messages.
     pub class: &'static str,
     /// Its attributes.
     pub rows: &'static [Row],
@@ -127,7 +127,7 @@ const RESAMPLE_FORWARD: [Row; 11] =
 const RESAMPLE_BACKWARD: [Row; 11] =
     resample([A::OPERATION_RESAMPLE_BWD_DYDESC, A::OPERATION_RESAMPLE_BWD_DXDESC, A::OPERATION_RESAMPLE_BWD_IDXDESC]);
 
-/// Every kind that can be made.
+/// Every kind that can be created.
 pub const KINDS: &[Kind] = &[
     Kind {
         descriptor: D::TENSOR_DESCRIPTOR,
@@ -487,10 +487,10 @@ pub const KINDS: &[Kind] = &[
     },
 ];
 
-/// What every operation takes besides its own attributes.
+/// Attributes that every operation has besides its own.
 pub const OPERATION_NAME: Row = row(A::OPERATION_NAME_EXT, T::CHAR, Count::Some, false);
 
-/// The kind of a descriptor, if it can be made.
+/// The kind of a descriptor, if it can be created.
 pub fn kind_of(descriptor: D) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.descriptor == descriptor)
 }

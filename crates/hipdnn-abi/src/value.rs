@@ -20,7 +20,7 @@ pub enum Value {
     F32s(Vec<f32>),
     /// Doubles.
     F64s(Vec<f64>),
-    /// Truth values and characters.
+    /// Booleans and characters.
     Bytes(Vec<u8>),
     /// Addresses: data, or a handle.
     Addresses(Vec<usize>),
@@ -59,7 +59,7 @@ impl Value {
     /// # Safety
     /// `elements` points at `count` elements of this type.
     pub(crate) unsafe fn read(kind: T, count: usize, elements: *const c_void) -> Outcome<Self> {
-        // SAFETY: the caller's promise, for each of the types.
+        // SAFETY: guaranteed by the caller, for each of the types.
         unsafe {
             Ok(match kind {
                 T::INT64 => Self::I64s(copy(elements, count)),
@@ -75,20 +75,21 @@ impl Value {
                     Self::Descriptors(found.collect::<Outcome<_>>()?)
                 }
                 T::FLATBUFFER_DATA_STRUCT_EXT => {
-                    return Err(Fault::unsupported(format!("attributes of type {kind}")));
+                    return Err(Fault::unsupported(format!("attributes of type {kind} are not supported")));
                 }
                 _ => Self::I32s(copy(elements, count)),
             })
         }
     }
 
-    /// Writes the first `room` elements; descriptors become new ones of the caller's. Gives how many were written.
+    /// Writes the first `room` elements; descriptors become new ones owned by the caller. Returns how many were
+    /// written.
     ///
     /// # Safety
     /// `elements` has room for `room` elements of this value's type.
     pub(crate) unsafe fn write(&self, room: usize, elements: *mut c_void) -> usize {
         let count = room.min(self.len());
-        // SAFETY: the caller's promise, for each of the types.
+        // SAFETY: guaranteed by the caller, for each of the types.
         unsafe {
             match self {
                 Self::I64s(values) => paste(&values[..count], elements),
@@ -111,7 +112,7 @@ impl Value {
 /// # Safety
 /// `elements` points at `count` values.
 unsafe fn copy<E: Copy>(elements: *const c_void, count: usize) -> Vec<E> {
-    // SAFETY: the caller's promise; C callers need not align their arrays as we would.
+    // SAFETY: guaranteed by the caller; C callers need not align their arrays as Rust would.
     (0..count).map(|at| unsafe { elements.cast::<E>().add(at).read_unaligned() }).collect()
 }
 
@@ -119,7 +120,7 @@ unsafe fn copy<E: Copy>(elements: *const c_void, count: usize) -> Vec<E> {
 /// `elements` has room for the values.
 unsafe fn paste<E: Copy>(values: &[E], elements: *mut c_void) {
     for (at, value) in values.iter().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { elements.cast::<E>().add(at).write_unaligned(*value) };
     }
 }

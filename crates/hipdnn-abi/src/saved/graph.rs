@@ -1,4 +1,4 @@
-//! Graphs of descriptors as documents, and back.
+//! Converts graphs of descriptors to documents, and back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::value::Value;
 
 type Object = Map<String, Json>;
 
-/// Element types: the C interface's number, the document's, and which scalar holds a value of it.
+/// Element types: the C interface's number, the document's, and which scalar holds its values.
 const TYPES: [(C, i64, i64); 18] = [
     (C::FLOAT, 1, 1),
     (C::HALF, 2, 2),
@@ -41,7 +41,7 @@ const TYPES: [(C, i64, i64); 18] = [
     (C::FP8_E5M2_FNUZ, 18, 4),
 ];
 
-/// The newest version of the document's rules.
+/// The newest version of the document format.
 const NEWEST: [i64; 3] = [1, 4, 0];
 
 /// A graph as a document.
@@ -75,7 +75,7 @@ pub fn document(graph: &Descriptor) -> Outcome<Object> {
     Ok(object)
 }
 
-/// Which version first knew what a tensor uses.
+/// The version that introduced the features a tensor uses.
 fn minor_version(tensor: &Descriptor) -> i64 {
     let differs = |name, usual: i64| tensor.i64s(name).first().is_some_and(|&value| value != usual);
     if differs(A::TENSOR_RAGGED_OFFSET_MULTIPLIER, 1) {
@@ -115,7 +115,8 @@ fn tensor_document(tensor: &Descriptor) -> Object {
 
 fn node_document(operation: &Descriptor) -> Outcome<Json> {
     let at = NODES.iter().position(|node| node.descriptor == operation.kind.descriptor);
-    let at = at.ok_or_else(|| Fault::unsupported(format!("a {} can't be serialised", operation.kind.class)))?;
+    let at =
+        at.ok_or_else(|| Fault::unsupported(format!("serialising a {} is not supported", operation.kind.class)))?;
     let mut object = Object::new();
     let mut put = |name: &str, value: Option<Json>| object.extend(value.map(|value| (name.to_owned(), value)));
     put("name", text(operation, A::OPERATION_NAME_EXT));
@@ -125,11 +126,11 @@ fn node_document(operation: &Descriptor) -> Outcome<Json> {
     Ok(Json::Object(object))
 }
 
-/// The attribute that holds an operation's compute type.
+/// The attribute with an operation's compute type.
 fn compute_of(operation: &Descriptor) -> Outcome<A> {
     let mut rows = operation.kind.rows.iter();
     let row = rows.find(|row| row.is_required && row.kind == T::DATA_TYPE);
-    row.map(|row| row.name).ok_or_else(|| Fault::bad("an operation without a compute type"))
+    row.map(|row| row.name).ok_or_else(|| Fault::bad("an operation has no compute type"))
 }
 
 fn fields_document(fields: &[Field], descriptor: &Descriptor) -> Object {
@@ -176,12 +177,12 @@ fn loaded_type(saved: i64) -> Option<i32> {
     TYPES.iter().find(|known| known.1 == saved).map(|known| known.0.0)
 }
 
-/// A graph from a document. It is not finalized: it still lacks its handle.
+/// A graph from a document. It is not finalized: its handle is missing.
 pub fn descriptor(object: &Object, library: &dyn Implementation) -> Outcome<Arc<Descriptor>> {
     check_version(object)?;
     let mut tensors = BTreeMap::new();
     let rows = |name| object.get(name).and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
-    // A tensor may stand before that of its offsets.
+    // A tensor may come before its ragged offsets.
     let (ragged, whole): (Vec<_>, Vec<_>) = rows("tensors")
         .iter()
         .filter_map(Json::as_object)
@@ -192,7 +193,7 @@ pub fn descriptor(object: &Object, library: &dyn Implementation) -> Outcome<Arc<
         set_value(&tensor, row)?;
         tensor.finalize(library)?;
         if tensors.insert(uid_of(&tensor), tensor).is_some() {
-            return Err(malformed("two tensors have one number"));
+            return Err(malformed("two tensors have the same uid"));
         }
     }
     let mut operations = Vec::new();
@@ -200,7 +201,7 @@ pub fn descriptor(object: &Object, library: &dyn Implementation) -> Outcome<Arc<
         operations.push(operation(row, &tensors, library)?);
     }
     if operations.is_empty() {
-        return Err(malformed("it has no operation"));
+        return Err(malformed("it has no operations"));
     }
     let graph = Arc::new(Descriptor::new(D::OPERATIONGRAPH_DESCRIPTOR)?);
     graph.put(A::OPERATIONGRAPH_OPS, Value::Descriptors(operations));
@@ -226,14 +227,14 @@ pub fn descriptor(object: &Object, library: &dyn Implementation) -> Outcome<Arc<
 }
 
 fn malformed(reason: &str) -> Fault {
-    Fault::bad(format!("the graph can't be read: {reason}"))
+    Fault::bad(format!("can't read the graph: {reason}"))
 }
 
 fn check_version(object: &Object) -> Outcome {
     let Some(wanted) = object.get("min_required_engine_api_version").and_then(Json::as_array) else { return Ok(()) };
     let wanted: Vec<i64> = wanted.iter().filter_map(|part| number(Some(part))).collect();
     if wanted > NEWEST.to_vec() {
-        let text = format!("the graph needs version {wanted:?} of the interface, and this library has {NEWEST:?}");
+        let text = format!("the graph needs interface version {wanted:?}, but this library has {NEWEST:?}");
         return Err(Fault::new(Status::NOT_SUPPORTED, text));
     }
     Ok(())
@@ -246,7 +247,7 @@ fn operation(
 ) -> Outcome<Arc<Descriptor>> {
     let which = number(row.get("attributes_type")).unwrap_or(0);
     let node = usize::try_from(which - 1).ok().and_then(|at| NODES.get(at));
-    let node = node.ok_or_else(|| malformed("an operation is of no known kind"))?;
+    let node = node.ok_or_else(|| malformed("an operation is of unknown kind"))?;
     let operation = Arc::new(Descriptor::new(node.descriptor)?);
     let attributes = row.get("attributes").and_then(Json::as_object);
     set_fields(&operation, node.fields, attributes.ok_or_else(|| malformed("an operation is empty"))?, tensors)?;
@@ -269,14 +270,14 @@ fn set_fields(
     let tensor = |uid: i64| tensors.get(&uid).cloned().ok_or_else(|| malformed(&format!("there is no tensor {uid}")));
     for field in fields {
         let Some(value) = object.get(field.name) else { continue };
-        let whole = || number(Some(value)).ok_or_else(|| malformed(&format!("{} is no number", field.name)));
+        let whole = || number(Some(value)).ok_or_else(|| malformed(&format!("{} is not a number", field.name)));
         let short = |number: i64| i32::try_from(number).map_err(|_| malformed(&format!("{} is too large", field.name)));
         let list = || value.as_array().into_iter().flatten().filter_map(|it| number(Some(it)));
         let value = match field.kind {
             Kind::Bool => Value::Bytes(vec![u8::from(value.as_bool().unwrap_or(false))]),
             Kind::Byte(more) if whole()? < more => continue,
             Kind::Byte(more) => Value::I32s(vec![short(whole()? - more)?]),
-            // Zero is a type that was not set.
+            // Zero means that the type was not set.
             Kind::DataType => match loaded_type(whole()?) {
                 Some(code) => Value::I32s(vec![code]),
                 None if whole()? == 0 => continue,

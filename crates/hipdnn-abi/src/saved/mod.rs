@@ -1,8 +1,8 @@
-//! Graphs and plans as bytes.
+//! Serialised graphs and plans.
 //!
-//! A graph is a document (`graph`), which is written as a FlatBuffer (`write`, `read`) by the tables of hipDNN's own schema
-//! (`schema`), or as JSON with the same names. A plan is its graph and its engine: it is planned anew where it is read. The
-//! spelling of AMD's JSON, and the table of products of experts backward, are not published; ours are our own.
+//! A graph is a document (`graph`), which is written as a FlatBuffer (`write`, `read`) with the tables of hipDNN's own
+//! schema (`schema`), or as JSON with the same names. A plan is its graph and its engine: reading one plans the graph
+//! again. AMD's JSON spelling, and its table for the backward product of experts, are not published; ours are our own.
 
 mod graph;
 mod read;
@@ -22,7 +22,7 @@ use crate::fault::{Fault, Outcome};
 use crate::implementation::Implementation;
 use crate::value::Value;
 
-/// What marks a graph and a plan in one.
+/// The identifier of a container with a graph and a plan.
 const IDENTIFIER: &[u8; 4] = b"HDGP";
 
 fn number(value: Option<&Json>) -> Option<i64> {
@@ -36,7 +36,7 @@ fn require_graph(graph: &Descriptor) -> Outcome {
     if graph.kind.descriptor == D::OPERATIONGRAPH_DESCRIPTOR {
         return Ok(());
     }
-    Err(Fault::bad(format!("a {} stands where a graph is wanted", graph.kind.class)))
+    Err(Fault::bad(format!("expected a graph, found a {}", graph.kind.class)))
 }
 
 /// A graph as bytes.
@@ -68,7 +68,7 @@ pub fn plan_bytes(plan: &Descriptor) -> Outcome<Vec<u8>> {
     Ok(write::document(schema::PLAN, &object, None))
 }
 
-/// A graph and, if there is one, a plan as bytes.
+/// A graph and an optional plan as bytes.
 pub fn container_bytes(graph: &Descriptor, plan: Option<&Descriptor>) -> Outcome<Vec<u8>> {
     let mut object = Map::new();
     object.insert("graph_blob".into(), graph_bytes(graph)?.into());
@@ -78,7 +78,7 @@ pub fn container_bytes(graph: &Descriptor, plan: Option<&Descriptor>) -> Outcome
     Ok(write::document(schema::CONTAINER, &object, Some(IDENTIFIER)))
 }
 
-/// The parts of a container; anything else is a graph, or a plan if that is `wanted`.
+/// The parts of a container; other bytes are a graph, or a plan if that is `wanted`.
 struct Parts {
     graph: Option<Vec<u8>>,
     plan: Option<Vec<u8>>,
@@ -102,33 +102,33 @@ fn blob(value: &Json) -> Vec<u8> {
 }
 
 fn unreadable(reason: &str) -> Fault {
-    Fault::bad(format!("the bytes can't be read: {reason}"))
+    Fault::bad(format!("can't read the bytes: {reason}"))
 }
 
-/// What bytes hold, as flags.
+/// What bytes contain, as flags.
 pub fn contents(bytes: &[u8]) -> Outcome<c_int> {
     let parts = Parts::of(bytes, CONTENT_GRAPH)?;
     let graph = if parts.graph.is_some() { CONTENT_GRAPH } else { 0 };
     Ok(graph | if parts.plan.is_some() { CONTENT_EXECUTION_PLAN } else { 0 })
 }
 
-/// A graph from bytes of its own or of a container; it lacks its handle.
+/// A graph from its own bytes or from a container; its handle is missing.
 pub fn graph_of(bytes: &[u8], library: &dyn Implementation) -> Outcome<Arc<Descriptor>> {
     let bytes = Parts::of(bytes, CONTENT_GRAPH)?.graph.ok_or_else(|| unreadable("there is no graph"))?;
     let object = read::document(schema::GRAPH, &bytes).map_err(unreadable)?;
     graph::descriptor(&object, library)
 }
 
-/// A graph from JSON; it lacks its handle.
+/// A graph from JSON; its handle is missing.
 pub fn graph_of_json(text: &[u8], library: &dyn Implementation) -> Outcome<Arc<Descriptor>> {
-    // A text may come with its end.
+    // The string may include its NUL.
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     let object: Map<String, Json> =
-        serde_json::from_slice(text).map_err(|error| Fault::bad(format!("the graph can't be read: {error}")))?;
+        serde_json::from_slice(text).map_err(|error| Fault::bad(format!("can't read the graph: {error}")))?;
     graph::descriptor(&object, library)
 }
 
-/// A finalized plan from bytes of its own or of a container.
+/// A finalized plan from its own bytes or from a container.
 pub fn plan_of(bytes: &[u8], handle: usize, library: &dyn Implementation) -> Outcome<Arc<Descriptor>> {
     let bytes = Parts::of(bytes, CONTENT_EXECUTION_PLAN)?.plan.ok_or_else(|| unreadable("there is no plan"))?;
     let object = read::document(schema::PLAN, &bytes).map_err(unreadable)?;

@@ -1,4 +1,5 @@
-//! FlatBuffers as documents. Nothing is believed: every place is checked, and no more is read than there are bytes.
+//! Converts FlatBuffers to documents. Nothing is trusted: every offset is checked, and no more is read than there are
+//! bytes.
 
 use serde_json::{Map, Value as Json};
 
@@ -7,12 +8,12 @@ use super::schema::{Field, Kind, NODES};
 type Object = Map<String, Json>;
 type Answer<T> = Result<T, &'static str>;
 
-const OUTSIDE: &str = "a place lies outside of the bytes";
+const OUTSIDE: &str = "an offset is out of bounds";
 
 /// Reads a document of a table.
 ///
 /// # Errors
-/// The bytes are none.
+/// The bytes are not a valid document.
 pub fn document(fields: &[Field], bytes: &[u8]) -> Answer<Object> {
     let mut reader = Reader { bytes, left: bytes.len() };
     let root = reader.forward(0)?;
@@ -21,18 +22,19 @@ pub fn document(fields: &[Field], bytes: &[u8]) -> Answer<Object> {
 
 struct Reader<'b> {
     bytes: &'b [u8],
-    /// Bytes that may still be read. A document that refers to the same ones again and again would grow without end.
+    /// Bytes that may still be read. Without this limit, a document that refers to the same bytes repeatedly could grow
+    /// without bound.
     left: usize,
 }
 
 impl<'b> Reader<'b> {
     fn take(&mut self, at: usize, count: usize) -> Answer<&'b [u8]> {
-        self.left = self.left.checked_sub(count).ok_or("it refers to more than it has")?;
+        self.left = self.left.checked_sub(count).ok_or("it refers to more bytes than it has")?;
         let end = at.checked_add(count).ok_or(OUTSIDE)?;
         self.bytes.get(at..end).ok_or(OUTSIDE)
     }
 
-    /// A number, which does not count as read: several may look at it.
+    /// A number that does not count as read, because it may be read several times.
     fn peek<const N: usize>(&self, at: usize) -> Answer<[u8; N]> {
         let end = at.checked_add(N).ok_or(OUTSIDE)?;
         self.bytes.get(at..end).and_then(|bytes| bytes.try_into().ok()).ok_or(OUTSIDE)
@@ -82,7 +84,7 @@ impl<'b> Reader<'b> {
     fn union(&mut self, kind: Kind, which: u8, place: usize) -> Answer<Json> {
         if let Kind::Node = kind {
             let node = usize::from(which).checked_sub(1).and_then(|at| NODES.get(at));
-            let node = node.ok_or("an operation is of no known kind")?;
+            let node = node.ok_or("an operation is of unknown kind")?;
             return Ok(Json::Object(self.table(node.fields, place)?));
         }
         Ok(match which {
@@ -91,7 +93,7 @@ impl<'b> Reader<'b> {
             6 => float(f64::from_le_bytes(self.peek(place)?)),
             7 => i64::from_le_bytes(self.peek(place)?).into(),
             4 | 8 => self.peek::<1>(place)?[0].into(),
-            _ => return Err("a scalar is of no known kind"),
+            _ => return Err("a scalar is of unknown kind"),
         })
     }
 
@@ -125,7 +127,7 @@ impl<'b> Reader<'b> {
                 });
                 Json::Array(rows.collect::<Answer<_>>()?)
             }
-            Kind::Node | Kind::Scalar => return Err("a field is of two parts"),
+            Kind::Node | Kind::Scalar => return Err("a field has two parts"),
         })
     }
 
@@ -136,7 +138,7 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// A number; those that JSON does not have become words.
+/// A number; those that JSON can't represent become strings.
 pub fn float(value: f64) -> Json {
     serde_json::Number::from_f64(value).map_or_else(|| Json::String(value.to_string()), Json::Number)
 }

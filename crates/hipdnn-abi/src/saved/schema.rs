@@ -1,15 +1,15 @@
-//! The tables of serialised graphs and plans: fields in the order that their numbers follow from.
+//! The tables of serialised graphs and plans; the order of the fields determines their numbers.
 
 use hipdnn::sys::{AttributeName as A, DescriptorType as D};
 
-/// What a field holds, and which form it has among attributes.
+/// What a field holds, and its form as an attribute.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
-    /// A truth value.
+    /// A boolean.
     Bool,
-    /// A value of an enumeration, this much above the one of the C interface.
+    /// A value of an enumeration, with this offset from the C interface's.
     Byte(i64),
-    /// An element type, in a numbering of its own.
+    /// An element type, with its own numbering.
     DataType,
     /// 32 bits.
     Int,
@@ -17,23 +17,23 @@ pub enum Kind {
     Long,
     /// A single-precision number.
     Float,
-    /// Characters.
+    /// A string.
     Text,
     /// Bytes.
     Bytes,
-    /// Whole numbers of 64 bits.
+    /// 64-bit integers.
     Longs,
-    /// Whole numbers of 32 bits.
+    /// 32-bit integers.
     Ints,
-    /// The number of a tensor.
+    /// A tensor's uid.
     Uid,
-    /// The numbers of tensors.
+    /// Tensors' uids.
     Uids,
     /// A list of tables.
     Tables(&'static [Field]),
     /// One of [`NODES`], as two fields: which, and its table.
     Node,
-    /// A scalar, as two fields: its kind, and where it lies.
+    /// A scalar, as two fields: its kind, and its location.
     Scalar,
     /// Three numbers, inline.
     Version,
@@ -46,9 +46,9 @@ pub struct Field {
     pub name: &'static str,
     /// What it holds.
     pub kind: Kind,
-    /// What a missing one means; `None` if it then has no value.
+    /// The default if missing; `None` if it then has no value.
     pub default: Option<i64>,
-    /// The attribute it stands for, in the tables of operations.
+    /// The attribute it represents, in the tables of operations.
     pub attribute: A,
 }
 
@@ -56,7 +56,7 @@ const fn field(name: &'static str, kind: Kind, default: Option<i64>, attribute: 
     Field { name, kind, default, attribute }
 }
 
-/// Fields that are no attribute.
+/// Fields that are not attributes.
 const NO_ATTRIBUTE: A = A(0);
 
 const fn plain(name: &'static str, kind: Kind) -> Field {
@@ -160,7 +160,7 @@ macro_rules! convolution {
     };
 }
 
-/// Every kind, by its number less one.
+/// Every kind; its number is the index plus one.
 pub const NODES: [Node; 23] = [
     Node {
         descriptor: D::OPERATION_BATCHNORM_INFERENCE_DESCRIPTOR_EXT,
@@ -180,7 +180,7 @@ pub const NODES: [Node; 23] = [
             float("relu_lower_clip", A::POINTWISE_RELU_LOWER_CLIP),
             float("relu_upper_clip", A::POINTWISE_RELU_UPPER_CLIP),
             float("relu_lower_clip_slope", A::POINTWISE_RELU_LOWER_CLIP_SLOPE),
-            // An axis, whatever its name says.
+            // An axis, despite its name.
             long("axis_tensor_uid", A::POINTWISE_AXIS),
             uid("in_0_tensor_uid", A::OPERATION_POINTWISE_IN_0_EXT),
             maybe("in_1_tensor_uid", A::OPERATION_POINTWISE_IN_1_EXT),

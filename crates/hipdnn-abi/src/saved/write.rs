@@ -1,4 +1,4 @@
-//! Documents as FlatBuffers: a table first, what it refers to behind it.
+//! Converts documents to FlatBuffers: a table first, then what it refers to.
 
 use serde_json::{Map, Value as Json};
 
@@ -7,7 +7,7 @@ use super::schema::{Field, Kind, NODES};
 
 type Object = Map<String, Json>;
 
-/// A document of a table, with an identifier behind the root's place if it has one.
+/// A document with a root table, and an identifier after the root offset if it has one.
 pub fn document(fields: &[Field], object: &Object, identifier: Option<&[u8; 4]>) -> Vec<u8> {
     let mut writer = Writer { bytes: vec![0; 4] };
     writer.bytes.extend(identifier.into_iter().flatten());
@@ -25,7 +25,7 @@ struct Slot<'o> {
     number: usize,
     align: usize,
     bytes: Vec<u8>,
-    /// What the bytes will point at.
+    /// What the bytes will refer to.
     child: Option<(Kind, &'o Json)>,
 }
 
@@ -40,7 +40,7 @@ impl<'o> Slot<'o> {
 }
 
 impl Writer {
-    /// Fills up until so many more bytes end at a multiple of `align`.
+    /// Adds padding so that `before` more bytes end at a multiple of `align`.
     fn pad(&mut self, before: usize, align: usize) {
         while !(self.bytes.len() + before).is_multiple_of(align) {
             self.bytes.push(0);
@@ -54,7 +54,7 @@ impl Writer {
 
     fn table(&mut self, fields: &[Field], object: &Object) -> usize {
         let mut slots = slots(fields, object);
-        // The widest first: then nothing needs filling up in between.
+        // The widest first, so that no padding is needed in between.
         slots.sort_by_key(|slot| std::cmp::Reverse(slot.align));
         let count = slots.iter().map(|slot| slot.number + 1).max().unwrap_or(0);
         let mut offsets = vec![0u16; count];
@@ -162,7 +162,7 @@ fn slots<'o>(fields: &[Field], object: &'o Object) -> Vec<Slot<'o>> {
     slots
 }
 
-/// A number; those that JSON does not have are words.
+/// A number; those that JSON can't represent are strings.
 pub fn float(value: &Json) -> f64 {
     match value {
         Json::String(word) => word.parse().unwrap_or(f64::NAN),
