@@ -1,4 +1,4 @@
-//! Copies into layouts that cuDNN takes, around operations whose tensors lie in memory in other ways.
+//! Inserts copies into layouts that cuDNN supports, around operations whose tensors have other layouts.
 
 use crate::graph::{Graph, Home, Operation, View};
 use crate::sys::{DataType, DescriptorType as D, PointwiseMode};
@@ -30,7 +30,7 @@ pub fn arranged(graph: &Graph) -> Graph {
     made
 }
 
-/// The order of axes that each tensor should be copied into; `None` where it can stay.
+/// The order of axes that each tensor is copied into; `None` if it can stay.
 struct Wanted {
     reads: Vec<Option<Vec<usize>>>,
     writes: Vec<Option<Vec<usize>>>,
@@ -69,7 +69,8 @@ fn wanted(operation: &Operation) -> Wanted {
     }
 }
 
-/// True for memory that can be copied: numbers are where they are, and booleans of cuDNN's are nowhere.
+/// True for tensors that can be copied: scalars are not in device memory, and cuDNN's booleans are not in memory at
+/// all.
 fn is_movable(graph: &Graph, view: &View) -> bool {
     let tensor = &graph.tensors[view.tensor];
     matches!(tensor.home, Home::Device | Home::Inside) && tensor.data_type != DataType::BOOLEAN
@@ -96,7 +97,7 @@ mod tests {
     #[test]
     fn layouts_are_told_apart() {
         assert!(view(&[2, 3, 4], &[12, 4, 1]).is_packed(&[0, 1, 2]));
-        assert!(view(&[2, 3, 1], &[3, 1, 77]).is_packed(&[0, 1, 2]), "an axis of extent 1 lies anywhere");
+        assert!(view(&[2, 3, 1], &[3, 1, 77]).is_packed(&[0, 1, 2]), "an axis of extent 1 may have any stride");
         assert!(!view(&[2, 3, 4], &[24, 4, 1]).is_packed(&[0, 1, 2]), "a gap");
         assert!(!view(&[2, 3, 4], &[12, 1, 3]).is_packed(&[0, 1, 2]), "another order");
         assert!(view(&[2, 3, 4], &[12, 1, 3]).is_dense());

@@ -1,4 +1,4 @@
-//! An owned descriptor of cuDNN's with typed attributes, and cuDNN's failures as hipDNN's.
+//! An owned cuDNN descriptor with typed attributes, and cuDNN's failures translated to hipDNN's.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -8,7 +8,7 @@ use hipdnn_abi::{Fault, Outcome};
 
 use crate::sys::{self, AttributeName, AttributeType as T, Cudnn, DescriptorType, Status};
 
-/// Turns cuDNN's status into a result with cuDNN's own words.
+/// Turns cuDNN's status into a result with cuDNN's own message.
 pub fn check(cudnn: &Cudnn, attempted: impl FnOnce() -> String, status: Status) -> Outcome {
     if status == Status::SUCCESS {
         return Ok(());
@@ -38,7 +38,7 @@ fn status_of(status: Status) -> hipdnn_sys::Status {
 /// The value of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
-    /// Whole numbers.
+    /// Integers.
     I64s(Vec<i64>),
     /// A value of an enumeration.
     Code(T, i32),
@@ -46,7 +46,7 @@ pub enum Setting {
     F32(f32),
     /// A number in double precision.
     F64(f64),
-    /// A switch.
+    /// A flag.
     Flag(bool),
 }
 
@@ -57,13 +57,13 @@ pub struct Descriptor {
     cudnn: &'static Cudnn,
 }
 
-// SAFETY: cuDNN does not tie a descriptor to the thread that made it, and finalized ones are only read.
+// SAFETY: cuDNN does not tie a descriptor to the thread that created it, and finalized ones are only read.
 unsafe impl Send for Descriptor {}
-// SAFETY: as above; setting goes on before a descriptor is shared.
+// SAFETY: as above; attributes are set before a descriptor is shared.
 unsafe impl Sync for Descriptor {}
 
 impl Descriptor {
-    /// Makes one.
+    /// Creates a descriptor.
     pub fn new(cudnn: &'static Cudnn, kind: DescriptorType) -> Outcome<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: a valid out-pointer.
@@ -77,7 +77,7 @@ impl Descriptor {
         self.raw
     }
 
-    /// Ends the setting of attributes.
+    /// Finalizes it.
     pub fn finalize(&self) -> Outcome {
         // SAFETY: the descriptor is alive.
         let status = unsafe { (self.cudnn.finalize)(self.raw) };
@@ -86,7 +86,7 @@ impl Descriptor {
 
     /// Sets elements of the attribute type's C type.
     fn set_list<E>(&self, name: AttributeName, kind: T, elements: &[E]) -> Outcome {
-        // SAFETY: the array holds as many elements as said, and the caller in this module matches type and elements.
+        // SAFETY: the array has as many elements as given, and the callers in this module match type and elements.
         let status = unsafe {
             (self.cudnn.set_attribute)(self.raw, name, kind, elements.len() as i64, elements.as_ptr().cast())
         };
@@ -104,17 +104,17 @@ impl Descriptor {
         }
     }
 
-    /// Sets whole numbers.
+    /// Sets integers.
     pub fn set_i64s(&self, name: AttributeName, values: &[i64]) -> Outcome {
         self.set_list(name, T::INT64, values)
     }
 
-    /// Sets a text.
+    /// Sets a string.
     pub fn set_text(&self, name: AttributeName, text: &str) -> Outcome {
         self.set_list(name, T::CHAR, text.as_bytes())
     }
 
-    /// Sets addresses, which are only kept.
+    /// Sets addresses, which cuDNN only stores.
     pub fn set_addresses(&self, name: AttributeName, values: &[usize]) -> Outcome {
         self.set_list(name, T::VOID_PTR, values)
     }
@@ -130,39 +130,39 @@ impl Descriptor {
         self.set_list(name, T::HANDLE, &[handle])
     }
 
-    /// Reads a whole number.
+    /// Reads an integer.
     pub fn i64(&self, name: AttributeName) -> Outcome<i64> {
         let (mut value, mut count) = (0i64, 0);
         let into: *mut c_void = (&raw mut value).cast();
-        // SAFETY: there is room for the one element asked for.
+        // SAFETY: there is room for the one element requested.
         let status = unsafe { (self.cudnn.get_attribute)(self.raw, name, T::INT64, 1, &mut count, into) };
         check(self.cudnn, || format!("reading {name:?} of {:?}", self.kind), status)?;
         Ok(value)
     }
 
-    /// Reads a text.
+    /// Reads a string.
     pub fn text(&self, name: AttributeName) -> Outcome<String> {
         let attempted = || format!("reading {name:?} of {:?}", self.kind);
         let mut count = 0;
-        // SAFETY: without room only the count is written.
+        // SAFETY: without a buffer only the count is written.
         let status = unsafe { (self.cudnn.get_attribute)(self.raw, name, T::CHAR, 0, &mut count, ptr::null_mut()) };
         check(self.cudnn, attempted, status)?;
         let mut bytes = vec![0u8; usize::try_from(count).unwrap_or(0)];
         let (room, into) = (bytes.len() as i64, bytes.as_mut_ptr().cast());
-        // SAFETY: there is room for the characters asked for.
+        // SAFETY: there is room for the characters requested.
         let status = unsafe { (self.cudnn.get_attribute)(self.raw, name, T::CHAR, room, &mut count, into) };
         check(self.cudnn, attempted, status)?;
         bytes.truncate(usize::try_from(count).unwrap_or(0));
         while bytes.last() == Some(&0) {
             bytes.pop();
         }
-        String::from_utf8(bytes).map_err(|_| Fault::bad(format!("{}: it is no text", attempted())))
+        String::from_utf8(bytes).map_err(|_| Fault::bad(format!("{}: it is not UTF-8", attempted())))
     }
 
     /// Reads up to 64 values of an enumeration.
     pub fn codes(&self, name: AttributeName, kind: T) -> Outcome<Vec<i32>> {
         let (mut values, mut count) = ([0i32; 64], 0);
-        // SAFETY: there is room for the elements asked for.
+        // SAFETY: there is room for the elements requested.
         let status = unsafe {
             (self.cudnn.get_attribute)(
                 self.raw,
@@ -180,7 +180,7 @@ impl Descriptor {
     /// How many descriptors an attribute has.
     pub fn count(&self, name: AttributeName) -> Outcome<usize> {
         let mut count = 0;
-        // SAFETY: without room only the count is written.
+        // SAFETY: without a buffer only the count is written.
         let status = unsafe {
             (self.cudnn.get_attribute)(self.raw, name, T::BACKEND_DESCRIPTOR, 0, &mut count, ptr::null_mut())
         };
@@ -188,11 +188,11 @@ impl Descriptor {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// Lets cuDNN fill descriptors that were made for it; gives how many it filled.
+    /// Lets cuDNN fill descriptors that were created for it; returns how many it filled.
     pub fn fill(&self, name: AttributeName, into: &[Descriptor]) -> Outcome<usize> {
         let mut raw: Vec<_> = into.iter().map(|descriptor| descriptor.raw).collect();
         let mut count = 0;
-        // SAFETY: the array holds as many living descriptors as said.
+        // SAFETY: the array has as many live descriptors as given.
         let status = unsafe {
             let (kind, room) = (T::BACKEND_DESCRIPTOR, raw.len() as i64);
             (self.cudnn.get_attribute)(self.raw, name, kind, room, &mut count, raw.as_mut_ptr().cast())

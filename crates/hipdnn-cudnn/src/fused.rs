@@ -1,7 +1,8 @@
-//! What cuDNN's fused attention wants and does not look at.
+//! What cuDNN's fused attention requires but does not check.
 //!
-//! Its kernels move queries, keys, values and results by 16 bytes at a time: where these are not aligned, results are wrong or
-//! the device faults. Some releases are wrong by themselves. cuDNN's own frontend refuses both, and so does this.
+//! Its kernels move queries, keys, values and results 16 bytes at a time: if these are not aligned, results are wrong
+//! or the device faults. Some releases give wrong results anyway. cuDNN's own frontend rejects both, and so does this
+//! module.
 
 use hipdnn_abi::{Fault, Outcome};
 
@@ -9,34 +10,34 @@ use crate::graph::{Graph, Home, Operation, View};
 use crate::sys::{AttributeName as A, DataType, DescriptorType as D, PointwiseMode};
 use crate::translate;
 
-/// 9.10.0 and 9.10.1 are wrong, and releases before them want other numbers in masks.
+/// 9.10.0 and 9.10.1 give wrong results, and earlier releases expect other numbers in masks.
 const LEAST_RELEASE: usize = 91_002;
-/// The release that is wrong where queries see a number of keys before them and all behind.
+/// The release that is wrong if queries see a limited number of keys before them and all after.
 const WRONG_BOUNDS: usize = 91_400;
-/// What kernels move at a time.
+/// How many bytes kernels move at a time.
 const MOVED_BYTES: i64 = 16;
 
-/// Refuses an attention that a release of cuDNN would take and not do right.
+/// Rejects attention that a release of cuDNN would accept but compute wrongly.
 pub fn trusted(graph: &Graph, release: usize) -> Outcome {
     let refuse = |reason: &str| Err(Fault::unsupported(reason));
     if release < LEAST_RELEASE {
-        return refuse("cuDNN has attention that can be trusted from 9.10.2 on");
+        return refuse("cuDNN's attention can be trusted only since 9.10.2");
     }
     let mode = |operation: &Operation| operation.code(A::POINTWISE_MODE).map(PointwiseMode);
     let compares = |wanted: PointwiseMode| graph.operations.iter().any(|operation| mode(operation) == Some(wanted));
     if release == WRONG_BOUNDS && compares(PointwiseMode::CMP_GT) && !compares(PointwiseMode::CMP_GE) {
-        return refuse("cuDNN 9.14.0 bounds attention wrongly");
+        return refuse("cuDNN 9.14.0 applies the bounds of attention wrongly");
     }
     let products = graph.operations.iter().filter(|operation| operation.kind == D::OPERATION_MATMUL_DESCRIPTOR);
     for (at, product) in products.enumerate() {
         for (name, view) in product.views().filter(|(_, view)| is_given(graph, view)) {
-            // Of keys, which are turned, rows are columns.
+            // Keys are transposed, so their rows are columns.
             let inner = if at == 0 && *name == A::OPERATION_MATMUL_BDESC { 2 } else { 3 };
             if !matches!(graph.tensors[view.tensor].data_type, DataType::HALF | DataType::BFLOAT16) {
-                return refuse("cuDNN has attention in half precision and bfloat16 only");
+                return refuse("cuDNN supports attention in half precision and bfloat16 only");
             }
             if !is_movable(graph, view, inner) {
-                return refuse("cuDNN's attention wants rows that are multiples of 16 bytes");
+                return refuse("cuDNN's attention requires rows that are multiples of 16 bytes");
             }
         }
     }
@@ -44,10 +45,10 @@ pub fn trusted(graph: &Graph, release: usize) -> Outcome {
         let Some((_, sum)) = operation.writes.first() else { continue };
         for (_, mask) in operation.reads.iter().filter(|(_, view)| is_given(graph, view)) {
             if mask.dims[2..] != sum.dims[2..] {
-                return refuse("cuDNN's attention wants masks with a row for each query");
+                return refuse("cuDNN's attention requires masks with a row for each query");
             }
             if !is_movable(graph, mask, 3) {
-                return refuse("cuDNN's attention wants masks whose rows are multiples of 16 bytes");
+                return refuse("cuDNN's attention requires masks whose rows are multiples of 16 bytes");
             }
         }
     }
@@ -58,7 +59,7 @@ fn is_given(graph: &Graph, view: &View) -> bool {
     graph.tensors[view.tensor].home == Home::Device
 }
 
-/// True if rows along an axis lie dense, and each begins where 16 bytes can be moved.
+/// True if the rows along an axis are contiguous and start at multiples of 16 bytes.
 fn is_movable(graph: &Graph, view: &View, inner: usize) -> bool {
     let tensor = &graph.tensors[view.tensor];
     let bytes = translate::bytes_of(tensor.data_type).map_or(1, |bytes| bytes as i64);
@@ -77,7 +78,7 @@ mod tests {
 
     const RELEASE: usize = 91_900;
 
-    /// Two heads of 16 elements with 32 tokens each: queries, keys and values as they lie, and a mask.
+    /// Two heads of 16 elements with 32 tokens each: queries, keys and values in their layout, and a mask.
     struct Sketch {
         strides: [[i64; 4]; 3],
         data_type: DataType,

@@ -1,15 +1,15 @@
-//! A graph in cuDNN's terms: operations over views of tensors, before any descriptor is made of it.
+//! A graph in cuDNN's terms: operations on views of tensors, before any descriptor is created.
 
 use crate::descriptor::Setting;
 use crate::sys::{AttributeName, AttributeName as A, AttributeType as T, DataType, DescriptorType, PointwiseMode};
 use crate::translate;
 
-/// Where a tensor's elements are.
+/// Where a tensor's elements are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Home {
-    /// In device memory that the caller gives.
+    /// In device memory from the caller.
     Device,
-    /// One element in host memory that the caller gives.
+    /// One element in host memory from the caller.
     Host,
     /// One element that is part of the graph.
     Value(Scalar),
@@ -17,13 +17,13 @@ pub enum Home {
     Inside,
 }
 
-/// The bytes of one element, where cuDNN can read them as it likes.
+/// The bytes of one element, aligned for cuDNN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(8))]
 pub struct Scalar(pub [u8; 8]);
 
 impl Scalar {
-    /// The first eight of some bytes, filled up with zeros.
+    /// The first eight bytes, padded with zeros.
     pub fn new(bytes: &[u8]) -> Self {
         let mut all = [0; 8];
         all.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
@@ -34,15 +34,15 @@ impl Scalar {
 /// A tensor.
 #[derive(Clone, Debug)]
 pub struct Tensor {
-    /// The caller's number of it; none for those that a lowering adds.
+    /// The caller's uid; `None` for tensors that a lowering adds.
     pub uid: Option<i64>,
     /// Where it is.
     pub home: Home,
     /// Its element type.
     pub data_type: DataType,
-    /// What addresses of it are a multiple of.
+    /// The alignment of its addresses.
     pub alignment: i64,
-    /// The memory it takes where it has to be kept between operations.
+    /// The memory it takes if it has to be stored between operations.
     pub bytes: Option<usize>,
     /// Whether its bytes are hipDNN's booleans, 0 or 1.
     pub is_boolean: bool,
@@ -60,7 +60,7 @@ pub struct View {
 }
 
 impl View {
-    /// True if the axes lie in memory in an order, without gaps.
+    /// True if the axes are in this order in memory, without gaps.
     pub fn is_packed(&self, order: &[usize]) -> bool {
         let mut step = 1;
         order.iter().rev().all(|&axis| {
@@ -70,7 +70,7 @@ impl View {
         })
     }
 
-    /// True if the elements lie in memory without gaps, in whatever order of axes.
+    /// True if the elements are in memory without gaps, in any order of axes.
     pub fn is_dense(&self) -> bool {
         let mut axes: Vec<(i64, i64)> = self.strides.iter().copied().zip(self.dims.iter().copied()).collect();
         axes.retain(|&(_, extent)| extent != 1);
@@ -84,7 +84,7 @@ impl View {
     }
 }
 
-/// A descriptor of parameters, which some of cuDNN's operations refer to.
+/// A descriptor of parameters that some of cuDNN's operations refer to.
 #[derive(Clone, Debug)]
 pub struct Parameters {
     /// Its kind.
@@ -100,13 +100,13 @@ pub struct Parameters {
 pub struct Operation {
     /// Its kind.
     pub kind: DescriptorType,
-    /// Its parameters, if they are apart.
+    /// Its parameters, if they have a separate descriptor.
     pub parameters: Option<Parameters>,
     /// Its own attributes.
     pub settings: Vec<(AttributeName, Setting)>,
-    /// What it reads.
+    /// Its inputs.
     pub reads: Vec<(AttributeName, View)>,
-    /// What it writes.
+    /// Its outputs.
     pub writes: Vec<(AttributeName, View)>,
 }
 
@@ -153,7 +153,7 @@ impl Operation {
         })
     }
 
-    /// Everything it reads and writes.
+    /// All its inputs and outputs.
     pub fn views(&self) -> impl Iterator<Item = &(AttributeName, View)> {
         self.reads.iter().chain(&self.writes)
     }
@@ -164,14 +164,14 @@ impl Operation {
 pub struct Graph {
     /// Its tensors.
     pub tensors: Vec<Tensor>,
-    /// Its operations, in the order of their dependence.
+    /// Its operations, in topological order.
     pub operations: Vec<Operation>,
     /// Whether they are one attention, in the pattern of cuDNN's fused engines.
     pub is_attention: bool,
 }
 
 impl Graph {
-    /// A new tensor between operations, whose axes lie in memory in the given order.
+    /// A new intermediate tensor, with its axes in the given order in memory.
     pub fn add_inside(&mut self, data_type: DataType, dims: &[i64], order: &[usize]) -> View {
         let (mut strides, mut step) = (vec![1; dims.len()], 1);
         for &axis in order.iter().rev() {
@@ -194,16 +194,15 @@ impl Graph {
         View { tensor: self.tensors.len() - 1, ..view }
     }
 
-    /// True if a tensor must be in memory when these operations run alone: it is the caller's, or other operations of the
-    /// graph touch it too.
+    /// True if a tensor must be in memory when these operations run alone: it belongs to the caller, or other
+    /// operations of the graph use it too.
     pub fn is_bound(&self, tensor: usize, operations: &std::ops::Range<usize>) -> bool {
         let touches = |operation: &Operation| operation.views().any(|(_, view)| view.tensor == tensor);
         let outside = (0..self.operations.len()).filter(|at| !operations.contains(at));
         self.tensors[tensor].home != Home::Inside || outside.into_iter().any(|at| touches(&self.operations[at]))
     }
 
-    /// True if single precision goes into a product of these operations: then engines with lower precision inside are no
-    /// answer.
+    /// True if these operations multiply in single precision: engines that reduce the precision are then not allowed.
     pub fn multiplies_single_precision(&self, operations: &[Operation]) -> bool {
         let products = [
             DescriptorType::OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,

@@ -1,10 +1,10 @@
-//! Plans on disk.
+//! Plans cached on disk.
 //!
-//! cuDNN compiles code for most graphs of several operations, for one at a time whatever the number of threads. It can write a plan
-//! as text, code included, and restore it within a millisecond. The text of a graph's best plan is kept in a file that is named
-//! by a digest of all that it depends on: the graph, cuDNN's version, and the device as cuDNN describes it. A file is
-//! sealed by a digest of its content; the least recently used ones are removed first. A plan that cannot be kept or restored is
-//! made again. A folder that other users can write to is not used.
+//! cuDNN compiles code for most graphs of several operations, one at a time, whatever the number of threads. It can
+//! serialise a plan as text, including the code, and restore it within a millisecond. The text of a graph's best plan
+//! is cached in a file named by a digest of everything it depends on: the graph, cuDNN's version, and the device as
+//! cuDNN describes it. A file is sealed with a digest of its content; the least recently used ones are removed first.
+//! If a plan can't be cached or restored, it is built again. A folder that other users can write to is not used.
 
 use std::path::PathBuf;
 use std::{env, io};
@@ -17,13 +17,13 @@ use crate::graph::Graph;
 use crate::sys::{AttributeName as A, DescriptorType as D};
 use crate::worker::Worker;
 
-/// Another one when files, or what is asked of cuDNN for a graph, change.
+/// Increase this when the file format, or what is asked of cuDNN for a graph, changes.
 const FORMAT: &str = "1";
 const EXTENSION: &str = "plan";
-/// The most bytes of plans that are kept.
+/// The most bytes of cached plans.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// The plans that are kept for a device.
+/// The cached plans for a device.
 pub struct Kept {
     folder: PathBuf,
     /// cuDNN's version and the device.
@@ -37,12 +37,12 @@ pub struct Entry {
     pub choices: usize,
     /// The tensors whose addresses the plan takes.
     pub bound: Vec<usize>,
-    /// The plan as cuDNN writes it.
+    /// The plan as cuDNN serialises it.
     pub text: String,
 }
 
 impl Kept {
-    /// The plans for what is described by a text, if there is a place for them.
+    /// The cached plans for a described device, if there is a cache folder.
     pub fn new(made_for: String) -> Option<Self> {
         let (root, _) = disk_cache::root(|variable| env::var_os(variable))?;
         Some(Self { folder: root.join("cudnn"), made_for })
@@ -57,7 +57,7 @@ impl Kept {
         format!("{}.{EXTENSION}", &digest.finalize().to_hex()[..32])
     }
 
-    /// The plan that was kept for a graph.
+    /// The cached plan for a graph.
     pub fn find(&self, graph: &Graph) -> Option<Entry> {
         let folder = Folder::open(&self.folder).unwrap_or_else(|error| {
             tell(&error);
@@ -75,13 +75,13 @@ impl Kept {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
                 let file = folder.file(&name);
-                tracing::warn!(target: "hipdnn::cudnn", "the kept plan {} can't be used and is replaced: {error}", file.display());
+                tracing::warn!(target: "hipdnn::cudnn", "can't use the cached plan {}, replacing it: {error}", file.display());
                 None
             }
         }
     }
 
-    /// Keeps the plan for a graph.
+    /// Caches the plan for a graph.
     pub fn put(&self, graph: &Graph, entry: &Entry) {
         let folder = match Folder::create(&self.folder) {
             Ok(folder) => folder,
@@ -91,7 +91,7 @@ impl Kept {
         let written = folder.write_sealed(&name, entry.written().as_bytes());
         if let Err(error) = written.and_then(|()| folder.make_room(EXTENSION, MOST_BYTES, &name)) {
             let file = folder.file(&name);
-            tracing::warn!(target: "hipdnn::cudnn", "a plan could not be kept as {}: {error}", file.display());
+            tracing::warn!(target: "hipdnn::cudnn", "can't cache a plan as {}: {error}", file.display());
         }
     }
 }
@@ -103,19 +103,19 @@ fn tell(error: &CacheError) {
 }
 
 impl Entry {
-    /// The plan of a graph whose configurations were asked for, if cuDNN writes it.
+    /// The plan of a graph with its configurations, if cuDNN can serialise it.
     pub fn of(plan: &Descriptor, choices: usize, bound: &[usize]) -> Option<Self> {
         let text = plan.text(A::EXECUTION_PLAN_JSON_REPRESENTATION).ok().filter(|text| !text.is_empty())?;
         Some(Self { choices, bound: bound.to_vec(), text })
     }
 
-    /// The plan again, and the memory it wants for itself.
+    /// The restored plan, and its workspace size.
     ///
     /// # Errors
-    /// cuDNN does not take the text, or a number in it belongs to no tensor of the graph.
+    /// cuDNN rejects the text, or a uid in it belongs to no tensor of the graph.
     pub fn restore(&self, worker: &Worker, graph: &Graph) -> Outcome<(Descriptor, usize)> {
         if self.choices == 0 || self.bound.iter().any(|&tensor| tensor >= graph.tensors.len()) {
-            return Err(Fault::bad("the kept plan is one of another graph"));
+            return Err(Fault::bad("the cached plan belongs to another graph"));
         }
         let plan = Descriptor::new(worker.cudnn, D::EXECUTION_PLAN_DESCRIPTOR)?;
         worker.place_plan(&plan)?;

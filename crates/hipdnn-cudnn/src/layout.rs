@@ -1,8 +1,8 @@
-//! Elementwise operations and reductions in the few forms that cuDNN's engines take.
+//! Converts elementwise operations and reductions to the few forms that cuDNN's engines support.
 //!
-//! To such operations axes mean nothing: they can be put in the order they have in memory, and those that lie one behind the
-//! other in every tensor are one. Three axes or fewer are then `[batch, row, column]`, more are channels-last data; where
-//! something is reduced, two axes are left as rows and channels.
+//! Axes have no meaning for such operations: they can be put in the order they have in memory, and those that are
+//! contiguous in every tensor can be merged. Three axes or fewer then become `[batch, row, column]`, more become
+//! channels-last data; with a reduction, two axes remain as rows and channels.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub fn canonical(graph: &Graph, range: &Range<usize>) -> Option<Vec<Operation>> 
     if operations.iter().any(|operation| !kinds.contains(&operation.kind)) {
         return None;
     }
-    // Axes that an operation numbers elements along stay what they are.
+    // Axes along which an operation generates indices stay as they are.
     let numbered: Vec<usize> = operations.iter().filter_map(axis_of).collect();
     let views: Vec<&View> = operations.iter().flat_map(Operation::views).map(|(_, view)| view).collect();
     let rank = views.first()?.dims.len();
@@ -65,7 +65,7 @@ pub fn canonical(graph: &Graph, range: &Range<usize>) -> Option<Vec<Operation>> 
     Some(formed)
 }
 
-/// The axis that an operation numbers elements along.
+/// The axis along which an operation generates indices.
 fn axis_of(operation: &Operation) -> Option<usize> {
     let settings = operation.parameters.iter().flat_map(|parameters| &parameters.settings);
     settings.into_iter().find_map(|(name, value)| match value {
@@ -81,7 +81,8 @@ fn set_axis(operation: &mut Operation, axis: usize) {
     }
 }
 
-/// Which group of axes stands at each place of the canonical form, the outermost being 0; `None` is an axis of extent 1.
+/// Which group of axes goes to each position of the canonical form, with the outermost as 0; `None` is an axis of
+/// extent 1.
 fn places(groups: usize, reduces: bool) -> Option<Vec<Option<usize>>> {
     Some(match (groups, reduces) {
         (0, true) => vec![None; 4],
@@ -89,7 +90,7 @@ fn places(groups: usize, reduces: bool) -> Option<Vec<Option<usize>>> {
         (2, true) => vec![Some(0), Some(1), None, None],
         (_, true) => return None,
         (0..=3, false) => (0..3).map(|place| (place + groups).checked_sub(3)).collect(),
-        // Channels last: the innermost group takes the channels' place.
+        // Channels last: the innermost group goes to the channels' position.
         (4..=5, false) => std::iter::once(0).chain([groups - 1]).chain(1..groups - 1).map(Some).collect(),
         _ => return None,
     })
@@ -103,7 +104,7 @@ fn reshaped(view: &View, groups: &[Vec<usize>], places: &[Option<usize>], is_bou
         _ => packed(group),
     };
     let dims: Vec<i64> = places.iter().map(|place| place.map_or(1, extent)).collect();
-    // An axis of extent 1 is said to reach over everything within.
+    // The stride of an axis of extent 1 spans all the others.
     let reach = dims.iter().product::<i64>().max(1);
     let strides = places.iter().map(|place| match *place {
         Some(group) if extent(group) > 1 => stride(group),

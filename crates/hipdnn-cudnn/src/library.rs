@@ -21,7 +21,8 @@ const fn engine(name: &'static str) -> Engine {
     Engine { name, notes: NOTES }
 }
 
-/// The configurations that cuDNN's heuristics offer for a graph, by rank; then the graph in pieces, one after the other.
+/// The configurations that cuDNN's heuristics offer for a graph, by rank; then the graph in pieces, one after the
+/// other.
 static ENGINES: [Engine; 17] = [
     engine("CUDNN_CHOICE_00"),
     engine("CUDNN_CHOICE_01"),
@@ -42,7 +43,7 @@ static ENGINES: [Engine; 17] = [
     engine("CUDNN_PIECES"),
 ];
 
-/// The operations that are run in pieces where cuDNN does not take them whole.
+/// The operations that run in pieces if cuDNN does not support them as a whole.
 const PROVED_IN_PIECES: [DescriptorType; 8] = [
     DescriptorType::OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
     DescriptorType::OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
@@ -59,7 +60,7 @@ const PIECES: &Engine = &ENGINES[16];
 /// The library.
 pub struct Bridge;
 
-/// The library, as it is exported.
+/// The library to export.
 pub static BRIDGE: Bridge = Bridge;
 
 impl Implementation for Bridge {
@@ -76,7 +77,7 @@ impl Implementation for Bridge {
     }
 
     fn compile(&self, handle: &Handle, operations: &[Arc<Descriptor>]) -> Result<Arc<dyn Program>, String> {
-        let worker = handle.own::<Arc<Worker>>().ok_or("the handle is none of cuDNN's")?.clone();
+        let worker = handle.own::<Arc<Worker>>().ok_or("the handle is not from the cuDNN bridge")?.clone();
         let whole = lower::lower(operations, Variant::Whole).map(Arc::new);
         let apart = lower::lower(operations, Variant::Apart);
         let arranged = apart.as_ref().map(arrange::arranged).ok();
@@ -91,14 +92,14 @@ impl Implementation for Bridge {
         {
             refusals.push(reason.clone());
         }
-        // As cuDNN likes the operations best first, then as few of its engines refuse them.
+        // First the form that suits cuDNN best, then the ones that most of its engines support.
         let graphs: Vec<_> =
             whole.ok().into_iter().chain(apart.ok().map(Arc::new)).chain(arranged.map(Arc::new)).collect();
-        // Written out into many operations, norms and attention have not been right on a GPU yet.
+        // Expanded into many operations, norms and attention have not been correct on a GPU yet.
         let is_proved = operations.iter().all(|operation| PROVED_IN_PIECES.contains(&operation.kind.descriptor));
         let graphs = if is_proved { graphs } else { Vec::new() };
         let compiled = Compiled { worker, whole: piece, graphs, pieces: OnceLock::new() };
-        // Whether the pieces run is only known when they are made.
+        // Whether the pieces run is only known once they are built.
         if compiled.whole.is_none()
             && let Err(fault) = compiled.pieces()
         {
@@ -113,16 +114,16 @@ impl Implementation for Bridge {
 /// A graph that cuDNN runs as a whole.
 struct Whole {
     graph: Arc<Graph>,
-    /// The plan on the first configuration, if it was made before.
+    /// The plan on the first configuration, if it was cached.
     kept: Option<Restored>,
-    /// All configurations, asked for when they are wanted.
+    /// All configurations, requested on first use.
     piece: OnceLock<Option<Piece>>,
 }
 
 struct Restored {
     entry: Entry,
     workspace: usize,
-    /// For whoever asks first.
+    /// Taken by the first request.
     plan: Mutex<Option<CudnnDescriptor>>,
 }
 
@@ -134,7 +135,7 @@ impl Whole {
                     let kept = Some(Restored { entry, workspace, plan: Mutex::new(Some(plan)) });
                     return Ok(Self { graph, kept, piece: OnceLock::new() });
                 }
-                Err(fault) => tracing::debug!(target: "hipdnn::cudnn", "a cached plan is rebuilt: {}", fault.text),
+                Err(fault) => tracing::debug!(target: "hipdnn::cudnn", "rebuilding a cached plan: {}", fault.text),
             }
         }
         let piece = Self::ask(worker, &graph)?;
@@ -181,9 +182,9 @@ impl Whole {
 /// A graph that cuDNN runs.
 struct Compiled {
     worker: Arc<Worker>,
-    /// The graph as a whole, if some engine runs it so.
+    /// The graph as a whole, if an engine supports that.
     whole: Option<Whole>,
-    /// The graphs to cut into pieces, the best first.
+    /// The graphs to split into pieces, best first.
     graphs: Vec<Arc<Graph>>,
     pieces: OnceLock<Result<Arc<plan::Plan>, (Status, String)>>,
 }
@@ -191,7 +192,7 @@ struct Compiled {
 impl Compiled {
     fn pieces(&self) -> Outcome<Arc<plan::Plan>> {
         let made = self.pieces.get_or_init(|| {
-            let mut refusal = String::from("they are not run in pieces");
+            let mut refusal = String::from("running them in pieces is not supported");
             for graph in &self.graphs {
                 match plan::cut(&self.worker, graph).and_then(|parts| plan::Plan::new(graph.clone(), parts)) {
                     Ok(plan) => return Ok(Arc::new(plan)),

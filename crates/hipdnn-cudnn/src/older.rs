@@ -1,5 +1,5 @@
-//! Two functions of cuDNN's older interface, for what its graphs do not take alone: reductions of any axes, and copies
-//! into another layout.
+//! Two functions of cuDNN's older interface, for operations that its graphs do not support alone: reductions over any
+//! axes, and copies into another layout.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -11,21 +11,21 @@ use crate::graph::{Graph, Operation, View};
 use crate::sys::{self, AttributeName as A, Cudnn, DataType, DescriptorType as D, Older, PointwiseMode, ReduceOp};
 use crate::worker::Worker;
 
-/// The older interface describes no fewer axes.
+/// The lowest rank that the older interface supports.
 const LEAST_RANK: usize = 4;
 
 /// A call of the older interface.
 pub struct Call {
     cudnn: &'static Cudnn,
     older: &'static Older,
-    /// The reduction; none for a copy.
+    /// The reduction; `None` for a copy.
     reduction: Option<Owned>,
     from: Owned,
     to: Owned,
     is_double: bool,
     /// Bytes of workspace.
     pub workspace: usize,
-    /// The tensors it reads and writes.
+    /// Its input and output tensors.
     pub tensors: [usize; 2],
 }
 
@@ -35,14 +35,14 @@ struct Owned {
     destroy: unsafe extern "C" fn(sys::Descriptor) -> sys::Status,
 }
 
-// SAFETY: cuDNN does not tie descriptors to threads, and these are only read once they are made.
+// SAFETY: cuDNN does not tie descriptors to threads, and these are only read after creation.
 unsafe impl Send for Owned {}
 // SAFETY: as above.
 unsafe impl Sync for Owned {}
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: made by the creating function of the same kind and never handed out.
+        // SAFETY: created by the matching function and never handed out.
         unsafe { (self.destroy)(self.raw) };
     }
 }
@@ -51,7 +51,7 @@ impl Call {
     /// The call for an operation, if the older interface has one.
     ///
     /// # Errors
-    /// It has none, or cuDNN refuses its descriptors.
+    /// It has none, or cuDNN rejects its descriptors.
     pub fn new(worker: &Worker, graph: &Graph, operation: &Operation) -> Outcome<Self> {
         let none = || Fault::unsupported("cuDNN's older interface has no such function");
         let cudnn = worker.cudnn;
@@ -72,7 +72,7 @@ impl Call {
             D::OPERATION_POINTWISE_DESCRIPTOR
                 if operation.code(A::POINTWISE_MODE) == Some(PointwiseMode::IDENTITY.0) =>
             {
-                // Others it refuses, or copies wrongly: seen with bfloat16.
+                // Other copies are rejected, or wrong: seen with bfloat16.
                 let copies = [DataType::FLOAT, DataType::DOUBLE, DataType::HALF].contains(&data_type(from));
                 if !copies {
                     return Err(none());
@@ -108,8 +108,8 @@ impl Call {
     /// Enqueues it.
     ///
     /// # Safety
-    /// The addresses are valid for the tensors' extents and strides, and the workspace for its bytes, until the handle's stream
-    /// has passed this point.
+    /// The addresses are valid for the tensors' extents and strides, and the workspace for its bytes, until the
+    /// handle's stream has executed this call.
     pub unsafe fn run(&self, handle: sys::Handle, from: usize, to: usize, workspace: usize) -> Outcome {
         let (one, zero) = ((1.0f32, 1.0f64), (0.0f32, 0.0f64));
         let factor = |value: &(f32, f64)| -> *const c_void {
@@ -117,7 +117,7 @@ impl Call {
         };
         let from = ptr::with_exposed_provenance::<c_void>(from);
         let to = ptr::with_exposed_provenance_mut::<c_void>(to);
-        // SAFETY: handle and descriptors are alive; the factors outlive the call; the caller vouches for the addresses.
+        // SAFETY: handle and descriptors are alive; the factors outlive the call; the caller guarantees the addresses.
         let status = unsafe {
             match &self.reduction {
                 Some(reduction) => (self.older.reduce)(
@@ -159,7 +159,7 @@ fn tensor(cudnn: &'static Cudnn, older: &Older, view: &View, data_type: DataType
     let status = unsafe { (older.create_tensor)(&mut raw) };
     check(cudnn, || "describing a tensor".into(), status)?;
     let made = Owned { raw, destroy: older.destroy_tensor };
-    // SAFETY: the arrays hold as many numbers as said.
+    // SAFETY: the arrays have as many numbers as given.
     let status = unsafe { (older.set_tensor)(raw, data_type, dims.len() as c_int, dims.as_ptr(), strides.as_ptr()) };
     check(cudnn, || "describing a tensor".into(), status)?;
     Ok(made)
@@ -171,7 +171,7 @@ fn reduction(cudnn: &'static Cudnn, older: &Older, what: ReduceOp, compute: Data
     let status = unsafe { (older.create_reduction)(&mut raw) };
     check(cudnn, || "describing a reduction".into(), status)?;
     let made = Owned { raw, destroy: older.destroy_reduction };
-    // SAFETY: the descriptor is alive; no indices are asked for.
+    // SAFETY: the descriptor is alive; no indices are requested.
     let status = unsafe { (older.set_reduction)(raw, what, compute, sys::PROPAGATE_NAN, 0, 0) };
     check(cudnn, || format!("describing {what:?}"), status)?;
     Ok(made)

@@ -1,4 +1,4 @@
-//! Some operations of a graph as one graph of cuDNN's, with the engine configurations that cuDNN offers for it.
+//! Some operations of a graph as one cuDNN graph, with the engine configurations that cuDNN offers for it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,18 +14,18 @@ use crate::layout;
 use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D, HeurMode, NumericalNote};
 use crate::worker::Worker;
 
-/// How many configurations of each mode of heuristics are offered.
+/// How many configurations of each heuristic mode are offered.
 const MOST_CHOICES: [(HeurMode, usize); 2] = [(HeurMode::A, 12), (HeurMode::FALLBACK, 4)];
 
 /// Operations that cuDNN runs together.
 pub struct Piece {
-    /// Engine configurations, the best first; never none.
+    /// Engine configurations, best first; never empty.
     pub configs: Vec<Descriptor>,
     /// The tensors whose addresses it takes.
     pub bound: Vec<usize>,
-    /// What the configurations refer to.
+    /// Descriptors that the configurations refer to.
     _parts: Vec<Descriptor>,
-    /// A plan on the first configuration, for whoever asks first.
+    /// A plan on the first configuration, for the first request.
     first: Mutex<Option<(Descriptor, usize)>>,
 }
 
@@ -33,7 +33,7 @@ impl Piece {
     /// Asks cuDNN for engines that run these operations.
     ///
     /// # Errors
-    /// There are none, or cuDNN refuses the operations.
+    /// There are none, or cuDNN rejects the operations.
     pub fn new(worker: &Worker, graph: &Graph, range: Range<usize>) -> Outcome<Self> {
         let as_given = Self::of(worker, graph, &range, &graph.operations[range.clone()]);
         as_given.or_else(|fault| match layout::canonical(graph, &range) {
@@ -53,15 +53,16 @@ impl Piece {
         for (_, view) in operations.iter().flat_map(Operation::views) {
             if let Some((known, _)) = tensors.get(&view.tensor) {
                 if *known != view {
-                    return Err(Fault::unsupported("operations see one tensor with different extents"));
+                    return Err(Fault::unsupported("operations use one tensor with different extents"));
                 }
                 continue;
             }
             let is_bound = graph.is_bound(view.tensor, range);
             if is_bound {
-                // Some engines take strides with gaps and read or write in the gaps; those of attention are made for them.
+                // Some engines accept strides with gaps, but read or write in the gaps; those for attention support
+                // gaps.
                 if !view.is_dense() && !graph.is_attention {
-                    return Err(Fault::unsupported("cuDNN's engines want tensors without gaps"));
+                    return Err(Fault::unsupported("cuDNN's engines require tensors without gaps"));
                 }
                 bound.push(view.tensor);
             }
@@ -81,10 +82,10 @@ impl Piece {
         Ok(Self { configs, bound, _parts: parts, first: Mutex::default() })
     }
 
-    /// The piece without the configurations before the first that makes a plan: heuristics offer some that do not.
+    /// The piece without the configurations before the first that builds a plan: heuristics offer some that do not.
     ///
     /// # Errors
-    /// None makes a plan: then the last one's reason.
+    /// None builds a plan: the last one's reason.
     pub fn proved(mut self, worker: &Worker) -> Outcome<Self> {
         let mut last = Fault::unsupported("cuDNN has no engine for it");
         for choice in 0..self.configs.len() {
@@ -100,13 +101,13 @@ impl Piece {
         Err(Fault::unsupported(last.text))
     }
 
-    /// The plan on the first configuration, to be kept.
+    /// The plan on the first configuration, to be cached.
     pub fn entry(&self) -> Option<Entry> {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         Entry::of(&first.as_ref()?.0, self.configs.len(), &self.bound)
     }
 
-    /// A plan on one of the configurations, and the memory it wants for itself.
+    /// A plan on one of the configurations, and its workspace size.
     pub fn plan(&self, worker: &Worker, choice: usize) -> Outcome<(Descriptor, usize)> {
         let kept = (choice == 0).then(|| self.first.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten();
         kept.map_or_else(|| self.make(worker, choice), Ok)
@@ -123,33 +124,33 @@ impl Piece {
     }
 }
 
-/// Refuses what cuDNN takes and then does not do right, as seen with cuDNN 9.19 on an H200.
+/// Rejects what cuDNN accepts but computes wrongly, as seen with cuDNN 9.19 on an H200.
 fn trusted(graph: &Graph, range: &Range<usize>, operations: &[Operation]) -> Outcome {
     let refuse = |reason: &str| Err(Fault::unsupported(reason));
     let has = |kinds: &[D]| operations.iter().any(|operation| kinds.contains(&operation.kind));
     for operation in operations {
         if operation.code(A::CONVOLUTION_COMP_TYPE) == Some(DataType::INT32.0) {
-            // The factor 1.0 is taken for a whole number.
-            return refuse("cuDNN's convolutions of whole numbers scale their results");
+            // cuDNN reads the factor 1.0 as an integer.
+            return refuse("cuDNN's integer convolutions scale their results");
         }
         let reads_brain = |(_, view): &(A, View)| graph.tensors[view.tensor].data_type == DataType::BFLOAT16;
         if POOLING.contains(&operation.kind) && operation.views().any(reads_brain) {
-            return refuse("cuDNN's pooling of bfloat16 writes beyond its results");
+            return refuse("cuDNN's bfloat16 pooling writes past its results");
         }
         let is_last = |view: &View| view.dims.get(1) != Some(&1) && view.strides.get(1) == Some(&1);
         if operation.kind == D::OPERATION_RESAMPLE_BWD_DESCRIPTOR && !operation.views().all(|(_, view)| is_last(view)) {
-            return refuse("cuDNN wants the pooled data too, unless channels are last");
+            return refuse("cuDNN needs the pooled data too, unless channels are last");
         }
     }
     let single = |(_, view): &(A, View)| graph.tensors[view.tensor].data_type == DataType::FLOAT;
     let is_product = |operation: &&Operation| operation.kind == D::OPERATION_MATMUL_DESCRIPTOR;
     if operations.iter().filter(is_product).any(|product| product.reads.iter().any(single)) {
-        return refuse("cuDNN multiplies matrices of single precision as TF32");
+        return refuse("cuDNN multiplies single-precision matrices in TF32");
     }
     let is_elementwise = !has(&CONVOLUTIONS) && !has(&[D::OPERATION_MATMUL_DESCRIPTOR]);
     let may_reduce = has(&[D::OPERATION_REDUCTION_DESCRIPTOR]) || has(&POOLING);
     if is_elementwise && !may_reduce && repeats_in_part(operations) {
-        return refuse("cuDNN reads beyond operands that are repeated along some of the axes");
+        return refuse("cuDNN reads past operands that are broadcast along some of the axes");
     }
     if operations.len() > 1 && is_elementwise {
         let writes = operations.iter().flat_map(|operation| &operation.writes);
@@ -160,7 +161,7 @@ fn trusted(graph: &Graph, range: &Range<usize>, operations: &[Operation]) -> Out
             operations.iter().flat_map(Operation::views).map(|(_, view)| view.dims.iter().product::<i64>()).max();
         let inner = writes.filter(|(_, view)| !graph.is_bound(view.tensor, range));
         if inner.into_iter().any(|(_, view)| Some(view.dims.iter().product()) != most) {
-            return refuse("cuDNN does not repeat what it computes on the way");
+            return refuse("cuDNN does not broadcast intermediate results");
         }
     }
     let is_checked = |operation: &&Operation| {
@@ -183,11 +184,11 @@ fn trusted(graph: &Graph, range: &Range<usize>, operations: &[Operation]) -> Out
         _ => vec![last],
     };
     let fits = |order: &Vec<usize>| views.iter().all(|view| view.dims.len() == rank && view.is_packed(order));
-    if orders.iter().any(fits) { Ok(()) } else { refuse("cuDNN's engines want tensors of one common layout") }
+    if orders.iter().any(fits) { Ok(()) } else { refuse("cuDNN's engines require tensors of one common layout") }
 }
 
-/// True if an operand that is more than one number is repeated, other than one number for each channel of data with four
-/// axes or more.
+/// True if an operand with more than one number is broadcast, other than one number per channel of data with four axes
+/// or more.
 fn repeats_in_part(operations: &[Operation]) -> bool {
     let views = || operations.iter().flat_map(Operation::views).map(|(_, view)| view);
     let rank = views().map(|view| view.dims.len()).max().unwrap_or(0);
@@ -223,7 +224,7 @@ fn tensor(worker: &Worker, graph: &Graph, view: &View, is_virtual: bool) -> Outc
     Ok(made)
 }
 
-/// cuDNN's number of a tensor.
+/// cuDNN's uid of a tensor.
 pub fn number(tensor: usize) -> i64 {
     tensor as i64 + 1
 }
@@ -256,7 +257,7 @@ fn operation(
     Ok(made)
 }
 
-/// The configurations that cuDNN offers, without those that compute in less than is asked for.
+/// The configurations that cuDNN offers, without those that reduce the requested precision.
 fn choices(worker: &Worker, graph: &Descriptor, is_strict: bool) -> Outcome<Vec<Descriptor>> {
     let mut all = Vec::new();
     let mut refused = None;
@@ -266,7 +267,7 @@ fn choices(worker: &Worker, graph: &Descriptor, is_strict: bool) -> Outcome<Vec<
                 let kept = offered.into_iter().filter(|config| !is_strict || !lowers_precision(worker, config));
                 all.extend(kept.take(most));
             }
-            // One mode may know of no engine where another does.
+            // One mode may find no engine where another does.
             Err(fault) => refused = Some(fault),
         }
     }
@@ -294,7 +295,7 @@ fn offered(worker: &Worker, graph: &Descriptor, mode: HeurMode) -> Outcome<Vec<D
     Ok(configs)
 }
 
-/// True if the engine rounds single precision to less before it multiplies.
+/// True if the engine reduces single precision before it multiplies.
 fn lowers_precision(worker: &Worker, config: &Descriptor) -> bool {
     let notes = || -> Outcome<Vec<i32>> {
         let engine = Descriptor::new(worker.cudnn, D::ENGINE_DESCRIPTOR)?;
@@ -313,7 +314,7 @@ mod tests {
     const CHANNELS_FIRST: &[usize] = &[0, 1, 2, 3];
     const CHANNELS_LAST: &[usize] = &[0, 2, 3, 1];
 
-    /// A sum of two tensors that lie in memory in these orders.
+    /// A sum of two tensors with their axes in these orders in memory.
     fn sum(dims: &[i64], orders: [&[usize]; 3], data_type: DataType) -> Graph {
         let mut graph = Graph::default();
         let [a, b, to] = orders.map(|order| graph.add_inside(data_type, dims, order));
@@ -349,7 +350,7 @@ mod tests {
         let of = |orders| refusal(&sum(&[2, 3, 4, 5], orders, DataType::FLOAT));
         assert_eq!(of([last, last, last]), None);
         assert!(of([last, first, last]).unwrap().contains("common layout"));
-        assert!(of([first, first, first]).is_some(), "engines for elementwise operations know channels last only");
+        assert!(of([first, first, first]).is_some(), "engines for elementwise operations support channels last only");
         assert_eq!(refusal(&sum(&[2, 3, 4], [&[0, 1, 2]; 3], DataType::FLOAT)), None);
         assert!(refusal(&sum(&[2, 3, 4], [&[0, 2, 1]; 3], DataType::FLOAT)).is_some());
     }

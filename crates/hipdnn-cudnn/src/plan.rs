@@ -1,4 +1,4 @@
-//! A graph on engines of cuDNN's, ready to run: one request, or several in a row.
+//! A graph on cuDNN's engines, ready to run: one request, or several in a row.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use crate::piece::{Piece, number};
 use crate::sys::{self, AttributeName as A, Cudnn, DescriptorType as D};
 use crate::worker::Worker;
 
-/// What cuDNN wants of workspaces, and more than any tensor's alignment.
+/// The alignment that cuDNN requires of workspaces; no tensor needs more.
 const ALIGNMENT: usize = 256;
 
 /// A graph that can run.
@@ -19,39 +19,39 @@ pub struct Plan {
     steps: Vec<Step>,
     uids: Vec<i64>,
     workspace: usize,
-    /// Holds the values whose addresses the steps know.
+    /// Keeps the values alive whose addresses the steps use.
     _graph: Arc<Graph>,
 }
 
-/// What cuDNN is asked to do.
+/// A request to cuDNN.
 enum Work {
-    /// To execute a plan.
+    /// Execute a plan.
     Plan(Descriptor),
-    /// A call of its older interface.
+    /// Call the older interface.
     Call(Call),
 }
 
 /// One request to cuDNN.
 struct Step {
     work: Work,
-    /// cuDNN's numbers of the tensors it takes.
+    /// cuDNN's uids of its tensors.
     numbers: Vec<i64>,
     /// Where each of them is.
     sources: Vec<Source>,
-    /// Where in the workspace its own begins.
+    /// Where its own part of the workspace starts.
     workspace: usize,
-    /// The variant pack of the last run, which serves again as long as nothing moves.
+    /// The variant pack of the last run, reused as long as no address changes.
     last: Mutex<Option<Pack>>,
 }
 
 /// Where a step finds a tensor.
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    /// The caller says, by this number.
+    /// The caller provides it, with this uid.
     Caller(i64),
     /// At this address.
     Value(usize),
-    /// This far into the workspace.
+    /// At this offset in the workspace.
     Scratch(usize),
 }
 
@@ -61,7 +61,7 @@ struct Pack {
     descriptor: Descriptor,
 }
 
-/// A part of a graph with its plan, before it has its place among others.
+/// A part of a graph with its plan, before it is placed among others.
 pub struct Part {
     work: Work,
     workspace: usize,
@@ -75,7 +75,7 @@ impl Part {
         Ok(Self { work: Work::Plan(plan), workspace, bound: piece.bound.clone() })
     }
 
-    /// A plan that was made before.
+    /// A cached plan.
     pub fn restored(plan: Descriptor, workspace: usize, bound: &[usize]) -> Self {
         Self { work: Work::Plan(plan), workspace, bound: bound.to_vec() }
     }
@@ -87,15 +87,15 @@ impl Part {
     }
 }
 
-/// Cuts a graph into its operations, where cuDNN does not run it as a whole.
+/// Splits a graph into its operations, if cuDNN does not run it as a whole.
 ///
 /// # Errors
-/// An operation that cuDNN does not even run alone, with its reason.
+/// The reason for an operation that cuDNN does not run even alone.
 pub fn cut(worker: &Worker, graph: &Graph) -> Outcome<Vec<Part>> {
     (0..graph.operations.len()).map(|at| alone(worker, graph, at)).collect()
 }
 
-/// One operation. Pieces of several are not made: of those that cuDNN 9.19 fused, some left results unwritten.
+/// One operation. Several are not combined: some of those that cuDNN 9.19 fused left results unwritten.
 fn alone(worker: &Worker, graph: &Graph, at: usize) -> Outcome<Part> {
     let piece = Piece::new(worker, graph, at..at + 1).and_then(|piece| piece.proved(worker));
     piece.and_then(|piece| Part::new(worker, &piece, 0)).or_else(|fault| {
@@ -108,10 +108,10 @@ fn alone(worker: &Worker, graph: &Graph, at: usize) -> Outcome<Part> {
 }
 
 impl Plan {
-    /// Lays parts out one behind the other.
+    /// Places parts one after the other.
     ///
     /// # Errors
-    /// What must be kept between them can't be.
+    /// An intermediate tensor can't be stored.
     pub fn new(graph: Arc<Graph>, parts: Vec<Part>) -> Outcome<Self> {
         let mut scratch = vec![None; graph.tensors.len()];
         let mut used = 0;
@@ -119,7 +119,8 @@ impl Plan {
             for &tensor in part.bound.iter().filter(|&&tensor| graph.tensors[tensor].home == Home::Inside) {
                 if scratch[tensor].is_none() {
                     let bytes = graph.tensors[tensor].bytes;
-                    let bytes = bytes.ok_or_else(|| Fault::unsupported("elements below a byte can't be kept"))?;
+                    let bytes =
+                        bytes.ok_or_else(|| Fault::unsupported("elements smaller than a byte can't be stored"))?;
                     scratch[tensor] = Some(used);
                     used += bytes.next_multiple_of(ALIGNMENT);
                 }
@@ -135,7 +136,7 @@ impl Plan {
                     (Home::Value(value), ..) => Ok(Source::Value((&raw const value.0).addr())),
                     (Home::Inside, _, Some(offset)) => Ok(Source::Scratch(offset)),
                     (_, Some(uid), _) => Ok(Source::Caller(uid)),
-                    _ => Err(Fault::bad("a tensor is nowhere")),
+                    _ => Err(Fault::bad("a tensor has no memory")),
                 }
             };
             let sources = part.bound.iter().map(source).collect::<Outcome<Vec<_>>>()?;
@@ -163,12 +164,13 @@ impl hipdnn_abi::Plan for Plan {
     }
 
     unsafe fn execute(&self, handle: &Handle, arguments: &Arguments<'_>) -> Outcome {
-        let worker = handle.own::<Arc<Worker>>().ok_or_else(|| Fault::bad("the handle is none of cuDNN's"))?;
+        let worker =
+            handle.own::<Arc<Worker>>().ok_or_else(|| Fault::bad("the handle is not from the cuDNN bridge"))?;
         if self.workspace > 0 && arguments.workspace == 0 {
-            return Err(Fault::bad(format!("a workspace of {} bytes is wanted", self.workspace)));
+            return Err(Fault::bad(format!("a workspace of {} bytes is required", self.workspace)));
         }
         worker.on_stream(handle.stream(), |handle| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             self.steps.iter().try_for_each(|step| unsafe { step.run(worker.cudnn, handle, arguments) })
         })
     }
@@ -176,7 +178,7 @@ impl hipdnn_abi::Plan for Plan {
 
 impl Step {
     /// # Safety
-    /// As for [`Plan::execute`](hipdnn_abi::Plan::execute).
+    /// The same as for [`Plan::execute`](hipdnn_abi::Plan::execute).
     unsafe fn run(&self, cudnn: &'static Cudnn, handle: sys::Handle, arguments: &Arguments<'_>) -> Outcome {
         let address = |source: &Source| match *source {
             Source::Caller(uid) => arguments
@@ -190,9 +192,9 @@ impl Step {
             Work::Plan(plan) => plan,
             Work::Call(call) => {
                 let [Some(from), Some(to)] = [0, 1].map(|at| self.sources.get(at)) else {
-                    return Err(Fault::bad("a call without its tensors"));
+                    return Err(Fault::bad("a call lacks its tensors"));
                 };
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 return unsafe { call.run(handle, address(from)?, address(to)?, workspace) };
             }
         };
@@ -213,7 +215,7 @@ impl Step {
             *last = Some(Pack { addresses, workspace, descriptor });
         }
         let Some(pack) = last.as_ref() else { return Err(Fault::bad("there is no variant pack")) };
-        // SAFETY: handle, plan and pack are alive and finalized; the caller vouches for the addresses.
+        // SAFETY: handle, plan and pack are alive and finalized; the caller guarantees the addresses.
         let status = unsafe { (cudnn.execute)(handle, plan.raw(), pack.descriptor.raw()) };
         check(cudnn, || "executing a plan".into(), status)
     }

@@ -1,10 +1,10 @@
-//! hipDNN's numbers as cuDNN's.
+//! Translates hipDNN's constants to cuDNN's.
 
 use hipdnn::sys as hipdnn_sys;
 
 use crate::sys::{DataType, PointwiseMode as C, ReduceOp, ResampleMode};
 
-/// cuDNN's data type for one of hipDNN's; none for the FP6 and FNUZ types, which cuDNN does not have.
+/// cuDNN's data type for one of hipDNN's; `None` for the FP6 and FNUZ types, which cuDNN does not have.
 pub fn data_type(of: hipdnn_sys::DataType) -> Option<DataType> {
     use hipdnn_sys::DataType as H;
     Some(match of {
@@ -114,7 +114,7 @@ pub fn resample(of: hipdnn_sys::ResampleMode) -> Option<ResampleMode> {
     })
 }
 
-/// Bytes of one element; none for those that share a byte.
+/// Bytes of one element; `None` for types smaller than a byte.
 pub fn bytes_of(of: DataType) -> Option<usize> {
     Some(match of {
         DataType::DOUBLE | DataType::INT64 => 8,

@@ -1,4 +1,4 @@
-//! What a hipDNN handle stands for: a cuDNN handle on the device that was current when it was made.
+//! The data of a hipDNN handle: a cuDNN handle on the device that was current when it was created.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,17 +9,17 @@ use crate::descriptor::{Descriptor, check};
 use crate::kept::Kept;
 use crate::sys::{self, AttributeName, Cudnn, DescriptorType};
 
-/// Describes, as cuDNN writes it, a device that plans are made for where there is none.
+/// The file that describes a device, as cuDNN serialises it, to build plans for without having it.
 const DEVICE_FILE: &str = "AMDGPU_EP_CUDNN_DEVICE_FILE";
 
-/// A cuDNN handle, or the description of a device that is not here: then plans can be made, but not executed.
+/// A cuDNN handle, or the description of an absent device: plans can then be built, but not executed.
 pub struct Worker {
     /// cuDNN.
     pub cudnn: &'static Cudnn,
-    /// The handle and the stream it is set to; one call at a time may use it.
+    /// The handle and its current stream; one call at a time may use it.
     handle: Option<Mutex<Bound>>,
     described: Option<Descriptor>,
-    /// Plans that were made before, where cuDNN can say what device this is.
+    /// Cached plans, if cuDNN can describe this device.
     pub kept: Option<Kept>,
 }
 
@@ -28,7 +28,7 @@ struct Bound {
     stream: usize,
 }
 
-// SAFETY: a cuDNN handle may be used by any thread, one at a time, which the mutex sees to.
+// SAFETY: any thread may use a cuDNN handle, one at a time, which the mutex ensures.
 unsafe impl Send for Bound {}
 
 impl Worker {
@@ -48,17 +48,17 @@ impl Worker {
         let mut handle = std::ptr::null_mut();
         // SAFETY: a valid out-pointer.
         let status = unsafe { (cudnn.create)(&mut handle) };
-        check(cudnn, || "cuDNN made no handle".into(), status)?;
+        check(cudnn, || "creating a cuDNN handle".into(), status)?;
         let kept = device_of(cudnn, handle).ok().and_then(|device| Kept::new(made_for(cudnn, &device)));
         Ok(Self { cudnn, handle: Some(Mutex::new(Bound { handle, stream: 0 })), described: None, kept })
     }
 
-    /// Says for which device a graph is.
+    /// Sets the device of a graph.
     pub fn place_graph(&self, graph: &Descriptor) -> Outcome {
         self.with_handle(|handle| graph.set_handle(AttributeName::OPERATIONGRAPH_HANDLE, handle))
     }
 
-    /// Says for which device engines are looked for.
+    /// Sets the device that engines are searched for.
     pub fn place_heuristic(&self, heuristic: &Descriptor) -> Outcome {
         match &self.described {
             Some(device) => heuristic.set_descriptors(AttributeName::ENGINEHEUR_DEVICEPROP, &[device]),
@@ -66,7 +66,7 @@ impl Worker {
         }
     }
 
-    /// Says for which device a plan is.
+    /// Sets the device of a plan.
     pub fn place_plan(&self, plan: &Descriptor) -> Outcome {
         match &self.described {
             Some(device) => plan.set_descriptors(AttributeName::EXECUTION_PLAN_DEVICEPROP, &[device]),
@@ -87,13 +87,13 @@ impl Worker {
         let Some(bound) = &self.handle else {
             return Err(Fault::new(
                 Status::NOT_INITIALIZED,
-                format!("{DEVICE_FILE} describes a device that is not here"),
+                format!("{DEVICE_FILE} describes a device that is not present"),
             ));
         };
         let mut bound = bound.lock().unwrap_or_else(PoisonError::into_inner);
         if bound.stream != stream {
             let raw = std::ptr::with_exposed_provenance_mut(stream);
-            // SAFETY: the handle is alive; the caller of hipdnnSetStream vouches for the stream.
+            // SAFETY: the handle is alive; the caller of hipdnnSetStream guarantees the stream.
             let status = unsafe { (self.cudnn.set_stream)(bound.handle, raw) };
             check(self.cudnn, || "setting the stream".into(), status)?;
             bound.stream = stream;
@@ -118,7 +118,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         if let Some(bound) = &self.handle {
             let handle = bound.lock().unwrap_or_else(PoisonError::into_inner).handle;
-            // SAFETY: made by `create` and never handed out.
+            // SAFETY: created by `create` and never handed out.
             let status = unsafe { (self.cudnn.destroy)(handle) };
             if let Err(fault) = check(self.cudnn, || "destroying a handle".into(), status) {
                 tracing::warn!(target: "hipdnn::cudnn", "{}", fault.text);

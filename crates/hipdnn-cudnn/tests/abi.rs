@@ -8,12 +8,12 @@ use std::sync::Arc;
 use hipdnn::sys::{Backend, SYMBOLS, Status};
 use hipdnn::{Error, Handle, Loaded, Search};
 
-/// The library that was built with these tests.
+/// The library built with these tests.
 fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
     let found = [folder, folder.parent().unwrap()].map(|folder| folder.join("libhipdnn_cudnn.so"));
-    found.iter().find(|file| file.exists()).unwrap_or_else(|| panic!("none of {found:?} is there")).clone()
+    found.iter().find(|file| file.exists()).unwrap_or_else(|| panic!("none of {found:?} exists")).clone()
 }
 
 fn backend() -> Arc<dyn Backend> {
@@ -64,7 +64,7 @@ fn another_library_in_cudnns_place_is_refused_with_what_it_lacks() {
     let output = in_a_process("prints_why_there_is_no_handle", &[("AMDGPU_EP_CUDNN_LIBRARY", file.to_str().unwrap())]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("is no cuDNN 9: it lacks cudnnGetVersion, "), "{said}");
+    assert!(said.contains("is not cuDNN 9: it lacks cudnnGetVersion, "), "{said}");
 }
 
 #[test]

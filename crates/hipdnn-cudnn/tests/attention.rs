@@ -1,7 +1,8 @@
-//! Attention as cuDNN takes it for a device that is described and not here: engines are found and plans made, nothing is run.
+//! Attention on cuDNN for a device that is described but not present: engines are found and plans built, nothing is
+//! run.
 //!
-//! cuDNN is found as the library finds it (`AMDGPU_EP_CUDNN_LIBRARY`, `AMDGPU_EP_CUDA_LIBRARY_PATH`, the loader); where there
-//! is none, or one before 9.8, these tests say so and check nothing.
+//! cuDNN is found as the library finds it (`AMDGPU_EP_CUDNN_LIBRARY`, `AMDGPU_EP_CUDA_LIBRARY_PATH`, the loader).
+//! Without cuDNN 9.8 or later, these tests say so and check nothing.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use hipdnn::sys::{Backend, DataType};
 use hipdnn::{Attention, Graph, Handle, Loaded, Search, Tensor};
 
-/// Batch, heads of queries, heads of keys, queries, keys, size of a head.
+/// Batch, query heads, key heads, queries, keys, head size.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     batch: i64,
@@ -26,7 +27,7 @@ const fn prompt(shared: i64, size: i64) -> Sizes {
     Sizes { batch: 1, heads: 32, shared, queries: 2048, keys: 2048, size }
 }
 
-/// How heads lie in memory.
+/// The memory layout of heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     /// Head after head, each with its tokens.
@@ -46,7 +47,7 @@ struct Case {
     what: Attention,
     /// The extents of a mask that is added.
     mask: Option<[i64; 4]>,
-    /// Words of the reason, if it is refused.
+    /// Part of the reason, if it is rejected.
     refusal: Option<&'static str>,
 }
 
@@ -93,7 +94,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// `[batch, heads, tokens, size]` as it lies.
+/// `[batch, heads, tokens, size]` in its layout.
 fn tensor(lie: Lie, [batch, heads, tokens, size]: [i64; 4]) -> Tensor {
     let strides = match lie {
         Lie::HeadsFirst => [heads * tokens * size, tokens * size, size, 1],
@@ -117,12 +118,12 @@ fn built(case: Case, handle: &Handle) -> hipdnn::Result<(usize, usize)> {
     Ok((built.candidates()?.len(), plan.workspace_bytes()))
 }
 
-/// The library that was built with these tests.
+/// The library built with these tests.
 fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
     let found = [folder, folder.parent().unwrap()].map(|folder| folder.join("libhipdnn_cudnn.so"));
-    found.iter().find(|file| file.exists()).unwrap_or_else(|| panic!("none of {found:?} is there")).clone()
+    found.iter().find(|file| file.exists()).unwrap_or_else(|| panic!("none of {found:?} exists")).clone()
 }
 
 #[test]
@@ -146,7 +147,7 @@ fn prints_what_cudnn_says() {
     }
 }
 
-/// Runs the test above with a device that is described, and a driver that knows none.
+/// Runs the test above with a described device, and a driver without devices.
 fn asked(cache: &Path) -> String {
     let folder = cache.join("driver");
     std::fs::create_dir_all(&folder).unwrap();
@@ -184,7 +185,7 @@ fn cudnn_takes_attention_as_a_whole_and_what_it_does_wrong_is_not_asked_of_it() 
     for Case { name, refusal, .. } in cases() {
         let line = line_of(&said, name);
         match refusal {
-            // A plan of the fused engines keeps no scores: those alone would be 268 MB.
+            // A plan of the fused engines stores no scores: those alone would be 268 MB.
             None => assert!(line.starts_with("taken, ") && line.ends_with(" workspace below 1 MiB"), "{name}: {line}"),
             Some(reason) => assert!(line.contains(reason), "{name}: {line}"),
         }
@@ -192,7 +193,7 @@ fn cudnn_takes_attention_as_a_whole_and_what_it_does_wrong_is_not_asked_of_it() 
     let kernel = "sdpa_sm90_flash_fprop_wgmma";
     let kept: Vec<_> = std::fs::read_dir(cache.join("cudnn")).unwrap().map(|file| file.unwrap().path()).collect();
     let taken = cases().iter().filter(|case| case.refusal.is_none()).count();
-    assert_eq!(kept.len(), taken, "one plan is kept for each");
+    assert_eq!(kept.len(), taken, "one plan is cached for each");
     for file in &kept {
         let bytes = std::fs::read(file).unwrap();
         assert!(
@@ -201,6 +202,6 @@ fn cudnn_takes_attention_as_a_whole_and_what_it_does_wrong_is_not_asked_of_it() 
             file.display()
         );
     }
-    assert_eq!(asked(&cache), said, "plans that were kept are the same again");
+    assert_eq!(asked(&cache), said, "cached plans give the same results");
     std::fs::remove_dir_all(&cache).unwrap();
 }

@@ -1,5 +1,5 @@
-/* The CUDA driver of a machine without a device, for cuDNN to make plans for one that is described: code is "loaded", and
-   nothing can be run. */
+/* The CUDA driver of a machine without a device, so that cuDNN can build plans for a described one: code is "loaded", but
+   nothing can run. */
 enum { SUCCESS = 0, NO_DEVICE = 100 };
 
 int cuInit(unsigned flags) { (void)flags; return NO_DEVICE; }

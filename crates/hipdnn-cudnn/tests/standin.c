@@ -1,9 +1,9 @@
 /* A stand-in for cuDNN's backend interface that computes nothing: it counts calls, and fails on demand.
  *
- *   CUDNN_STANDIN_FINALIZE=KIND:STATUS   finalizing descriptors of that kind gives the status
- *   CUDNN_STANDIN_EXECUTE=STATUS         executing gives the status
- *   CUDNN_STANDIN_RESTORE=STATUS         setting the text of a plan gives the status
- *   CUDNN_STANDIN_VERSION=NUMBER         the release it is
+ *   CUDNN_STANDIN_FINALIZE=KIND:STATUS   finalizing descriptors of that kind returns the status
+ *   CUDNN_STANDIN_EXECUTE=STATUS         executing returns the status
+ *   CUDNN_STANDIN_RESTORE=STATUS         restoring a plan from text returns the status
+ *   CUDNN_STANDIN_VERSION=NUMBER         the version it reports
  *   CUDNN_STANDIN_TRACE=1                prints the kinds of operations, and the modes of elementwise ones
  */
 #include <stdint.h>
@@ -64,7 +64,7 @@ int cudnnBackendFinalize(void *which) {
     asked += ((descriptor *)which)->kind == 4; /* heuristics */
     int kind, status;
     if (wanted && sscanf(wanted, "%d:%d", &kind, &status) == 2 && ((descriptor *)which)->kind == kind) {
-        words = "the stand-in was told to";
+        words = "injected failure";
         return status;
     }
     return 0;
@@ -80,7 +80,7 @@ int cudnnBackendSetAttribute(void *which, int name, int type, int64_t count, con
     if (name == 405) { /* a plan's text */
         const char *status = getenv("CUDNN_STANDIN_RESTORE");
         if (status || count != (int64_t)strlen(written) || memcmp(elements, written, (size_t)count) != 0) {
-            words = "the stand-in was told to";
+            words = "injected failure";
             return status ? atoi(status) : 2000;
         }
         restored++;
@@ -109,7 +109,7 @@ int cudnnBackendExecute(void *handle, void *plan, void *pack) {
     const char *status = getenv("CUDNN_STANDIN_EXECUTE");
     executed++;
     if (status) {
-        words = "the stand-in was told to";
+        words = "injected failure";
         return atoi(status);
     }
     return 0;

@@ -1,4 +1,5 @@
-//! What the bridge asks of cuDNN, against a stand-in that counts calls and fails on demand: nothing is computed here.
+//! What the bridge asks of cuDNN, checked with a stand-in that counts calls and fails on demand: nothing is computed
+//! here.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::ffi::{c_long, c_void};
@@ -12,15 +13,15 @@ use hip::sys::Library;
 use hipdnn::sys::{Backend, DataType, PointwiseMode};
 use hipdnn::{Attention, Convolution, Error, Graph, Handle, Loaded, Search, Tensor};
 
-/// The library that was built with these tests.
+/// The library built with these tests.
 fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
     let found = [folder, folder.parent().unwrap()].map(|folder| folder.join("libhipdnn_cudnn.so"));
-    found.iter().find(|file| file.exists()).unwrap_or_else(|| panic!("none of {found:?} is there")).clone()
+    found.iter().find(|file| file.exists()).unwrap_or_else(|| panic!("none of {found:?} exists")).clone()
 }
 
-/// A folder with the stand-in, and with an empty library in cublasLt's place unless that is left out.
+/// A folder with the stand-in, and with an empty library in place of cublasLt unless that is left out.
 fn stand_in(name: &str, with_blas: bool) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("standin-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -36,7 +37,7 @@ fn stand_in(name: &str, with_blas: bool) -> PathBuf {
     folder
 }
 
-/// Runs one of the tests below in a process of its own, with the stand-in for cuDNN.
+/// Runs one of the tests below in a separate process, with the stand-in for cuDNN.
 fn run(test: &str, with_blas: bool, variables: &[(&str, &str)]) -> Output {
     let name = format!("{test}{}", variables.iter().map(|(name, _)| *name).collect::<String>());
     let folder = stand_in(&name, with_blas);
@@ -57,16 +58,16 @@ fn backend() -> Arc<dyn Backend> {
     Arc::new(Loaded::open(&Search { place: Some(library()), ..Search::default() }).unwrap())
 }
 
-/// A number that the stand-in keeps.
+/// A counter of the stand-in.
 fn count(name: &str) -> c_long {
     let library = Library::open(std::env::var_os("AMDGPU_EP_CUDNN_LIBRARY").unwrap()).unwrap();
-    // SAFETY: the stand-in declares it so.
+    // SAFETY: the stand-in declares it with this signature.
     let function: unsafe extern "C" fn() -> c_long = unsafe { library.symbol(name) }.unwrap();
     // SAFETY: takes nothing.
     unsafe { function() }
 }
 
-/// A convolution with an activation, and the numbers of its tensors.
+/// A convolution with an activation, and the uids of its tensors.
 fn graph(handle: &Handle) -> hipdnn::Result<(hipdnn::OperationGraph, [i64; 3])> {
     let mut graph = Graph::new(DataType::HALF, DataType::FLOAT);
     let x = graph.tensor(Tensor::new(&[2, 8, 6, 6]));
@@ -106,7 +107,7 @@ fn executes() {
         execute(0x3000);
         let made = count("standin_made");
         execute(0x3000);
-        assert_eq!(count("standin_made"), made, "nothing has moved: the variant pack serves again");
+        assert_eq!(count("standin_made"), made, "no address has changed: the variant pack is reused");
         let alive = count("standin_alive");
         execute(0x5000);
         assert_eq!(count("standin_made"), made + 1, "an address has changed: one variant pack");
@@ -117,7 +118,7 @@ fn executes() {
         let rounds = 100_000;
         (0..rounds).for_each(|_| execute(0x3000));
         println!(
-            "{:.0} ns for an execution that cuDNN spends nothing on",
+            "{:.0} ns per execution, of which cuDNN takes none",
             started.elapsed().as_nanos() as f64 / f64::from(rounds)
         );
     }
@@ -152,9 +153,9 @@ fn says_what_went_wrong() {
 #[test]
 fn failures_carry_cudnns_own_words() {
     for (variables, wanted) in [
-        // A graph of operations that no engine takes, as a whole or in pieces.
+        // A graph whose operations no engine supports, as a whole or in pieces.
         (("CUDNN_STANDIN_FINALIZE", "15:3001"), "finalizing CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR"),
-        // Engines that are offered and make no plan.
+        // Engines that are offered but build no plan.
         (("CUDNN_STANDIN_FINALIZE", "5:4001"), "finalizing CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR"),
         (("CUDNN_STANDIN_EXECUTE", "5001"), "status EXECUTION_FAILED: executing a plan"),
     ] {
@@ -162,7 +163,7 @@ fn failures_carry_cudnns_own_words() {
         let said = said(&output);
         assert!(output.status.success(), "{said}");
         assert!(said.contains(wanted), "{wanted}\n{said}");
-        assert!(said.contains("CUDNN_STATUS_STANDIN (the stand-in was told to)"), "{said}");
+        assert!(said.contains("CUDNN_STATUS_STANDIN (injected failure)"), "{said}");
     }
 }
 
@@ -184,7 +185,7 @@ fn plans() {
     unsafe { plan.execute(&handle, uids.into_iter().map(|uid| (uid, address(0x1000))), address(0x4000)) }.unwrap();
     let counts = ["standin_asked", "standin_restored", "standin_executed"].map(count);
     println!("counts {counts:?}, {} engines, {} bytes", built.candidates().unwrap().len(), plan.workspace_bytes());
-    // One that is not kept is asked for.
+    // A plan that is not cached is requested.
     built.plan_at(1).unwrap();
     println!("then asked {}", count("standin_asked"));
 }
@@ -209,7 +210,7 @@ fn asks_for_attention() {
     let handle = Handle::new(backend()).unwrap();
     let mut graph = Graph::new(DataType::HALF, DataType::FLOAT);
     let q = graph.tensor(Tensor::new(&[1, 4, 64, 64]));
-    // Keys and values with room for twice as many.
+    // Keys and values with room for twice as many tokens.
     let [k, v] = [(); 2].map(|()| graph.tensor(Tensor::new(&[1, 2, 64, 64]).strides(&[16384, 8192, 64, 1])));
     let what = Attention { scale: Some(0.125), is_causal: true, ..Attention::default() };
     let o = graph.attention(what, [q, k, v]);
@@ -225,11 +226,12 @@ fn attention_is_the_pattern_that_cudnns_fused_engines_know() {
     let trace = ("CUDNN_STANDIN_TRACE", "1");
     let taken = said(&run("asks_for_attention", true, &[trace, ("CUDNN_STANDIN_VERSION", "91900")]));
     let modes: Vec<i32> = taken.lines().filter_map(|line| line.strip_prefix("mode ")?.parse().ok()).collect();
-    // A product, its scale, indices of queries and keys, which see which, minus infinity for the rest; less the maximum, powers;
-    // the statistics, which nobody asked for; divided by the sum, and a product.
+    // A product, its scale, indices of queries and keys, the comparison of the two, minus infinity for hidden keys;
+    // minus the maximum, exponentials; the statistics, which were not requested; the division by the sum, and a
+    // product.
     assert_eq!(modes, [1, 501, 501, 303, 601, 9, 13, 15, 0, 6], "{taken}");
     assert!(taken.contains("graph of 14\n") && taken.contains("taken, 64 bytes"), "{taken}");
     let refused = said(&run("asks_for_attention", true, &[trace]));
-    assert!(refused.contains("refused: ") && refused.contains("can be trusted from 9.10.2 on"), "{refused}");
+    assert!(refused.contains("refused: ") && refused.contains("can be trusted only since 9.10.2"), "{refused}");
     assert!(!refused.contains("graph of"), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! Attention as products around a softmax: the pattern that cuDNN's fused engines know.
+//! Attention as products around a softmax: the pattern that cuDNN's fused engines recognise.
 
 use hipdnn::sys::{AttributeName as H, AttributeType, DiagonalAlignment};
 use hipdnn_abi::Descriptor;
@@ -8,7 +8,7 @@ use crate::descriptor::Setting;
 use crate::graph::View;
 use crate::sys::{AttributeName as A, DataType, PointwiseMode as C, ReduceOp};
 
-/// What forward and backward call the same things.
+/// Attribute names that forward and backward share.
 struct Names {
     q: H,
     k: H,
@@ -22,7 +22,7 @@ struct Names {
     alignment: H,
     dropout: H,
     refused: [H; 2],
-    /// All tensors that are understood.
+    /// All supported tensors.
     tensors: &'static [H],
 }
 
@@ -78,7 +78,7 @@ const BACKWARD: Names = Names {
     ],
 };
 
-/// The scores of queries and keys, with what they are made of.
+/// The scores of queries and keys, with their inputs.
 struct Scores {
     q: View,
     k: View,
@@ -98,7 +98,7 @@ impl Lowering {
         let powers = self.mapped(C::EXP, &[&less]);
         let sums = self.reduced(ReduceOp::ADD, &powers, &[3]);
         let statistics = self.view_optional(operation, H::OPERATION_SDPA_FWD_STATSDESC)?;
-        // cuDNN's fused engines know only the pattern that has them, whether or not somebody wants them.
+        // cuDNN's fused engines recognise only the pattern with statistics, whether or not they are requested.
         if statistics.is_some() || self.variant == Variant::Whole {
             let logarithm = self.mapped(C::LOG, &[&sums]);
             match statistics {
@@ -113,14 +113,14 @@ impl Lowering {
                 }
             }
         }
-        // Products read what the queries are made of.
+        // Products read the type of the queries.
         let weights = self.packed(self.data_type(&q), &scores.dims);
         self.map(C::DIV, &[&powers, &sums], &weights);
         self.headwise(&weights, v, &o, shared);
         Ok(())
     }
 
-    /// The gradients of attention, written out for pieces.
+    /// The gradients of attention, expanded for pieces.
     pub(super) fn attention_backward(&mut self, operation: &Descriptor) -> Answer {
         if self.variant == Variant::Whole {
             return Err("the cuDNN bridge runs gradients of attention in pieces only".into());
@@ -149,7 +149,7 @@ impl Lowering {
         for (name, by, of) in gradients {
             let to = self.view(operation, name)?;
             let wide = self.packed(self.compute, &to.dims);
-            // Rows of all heads that share a key are summed by one product.
+            // One product sums the rows of all heads that share a key.
             let (by, of) = (self.in_rows(by), self.in_rows(of));
             self.product(turned(&stacked(&by, shared)), stacked(&of, shared), wide.clone());
             self.map(C::IDENTITY, &[&wide], &to);
@@ -162,11 +162,11 @@ impl Lowering {
         refuse_unknown(operation, names)?;
         let (q, k) = (self.view(operation, names.q)?, self.view(operation, names.k)?);
         if q.dims.len() != 4 || k.dims.len() != 4 {
-            return Err("attention over other than four axes".into());
+            return Err("attention needs four axes".into());
         }
         let (heads, key_heads) = (q.dims[1], k.dims[1]);
         if heads % key_heads != 0 {
-            return Err(format!("{heads} query heads for {key_heads} key heads"));
+            return Err(format!("{heads} query heads can't share {key_heads} key heads"));
         }
         let shared = heads / key_heads;
         let mut scores = self.packed(self.compute, &[q.dims[0], heads, q.dims[2], k.dims[2]]);
@@ -180,7 +180,7 @@ impl Lowering {
         }
         if let Some(mask) = self.view_optional(operation, names.mask)? {
             if self.graph.tensors[mask.tensor].is_boolean {
-                return Err("the cuDNN bridge has no attention with a mask of booleans".into());
+                return Err("the cuDNN bridge does not support attention with a boolean mask".into());
             }
             scores = self.mapped(C::ADD, &[&scores, &mask]);
         }
@@ -188,13 +188,13 @@ impl Lowering {
         Ok(Scores { q, k, scale, shared, scores })
     }
 
-    /// A packed tensor between operations.
+    /// A packed intermediate tensor.
     fn packed(&mut self, data_type: DataType, dims: &[i64]) -> View {
         let like = View { tensor: 0, dims: Vec::new(), strides: Vec::new() };
         self.inside(data_type, dims, &like)
     }
 
-    /// A product for each head. In pieces, query heads that share a key head become rows of one matrix.
+    /// A product per head. In pieces, query heads that share a key head become rows of one matrix.
     fn headwise(&mut self, a: &View, b: View, c: &View, shared: i64) {
         if shared == 1 || self.variant == Variant::Whole {
             return self.product(a.clone(), b, c.clone());
@@ -207,7 +207,7 @@ impl Lowering {
         }
     }
 
-    /// Minus infinity where a query must not see a key, by the diagonal and its bounds.
+    /// Minus infinity where a query must not see a key, according to the diagonal and its bounds.
     fn diagonal(&mut self, operation: &Descriptor, names: &Names, mut scores: View) -> Answer<View> {
         let from_the_end = operation.flag(names.is_causal_from_the_end)
             || operation.number(names.alignment) == Some(DiagonalAlignment::BOTTOM_RIGHT_EXT.0);
@@ -220,15 +220,15 @@ impl Lowering {
         let first = |row: i64| left.map_or(0, |left| row + shift - left + 1).max(0);
         let last = |row: i64| right.map_or(columns - 1, |right| row + shift + right).min(columns - 1);
         if (0..rows).any(|row| first(row) > last(row)) {
-            return Err("cuDNN gives no numbers for a query that sees no key".into());
+            return Err("cuDNN gives NaN for a query that sees no key".into());
         }
         if self.variant == Variant::Whole && left.is_some() && rows > columns {
-            return Err("cuDNN bounds only queries that are no more than keys".into());
+            return Err("cuDNN supports a left bound only with at most as many queries as keys".into());
         }
         if self.variant == Variant::Whole && shift != 0 && operation.descriptor(names.mask).is_some() {
-            return Err("cuDNN has no mask for queries that are the last ones".into());
+            return Err("cuDNN does not support a mask with a diagonal aligned to the end".into());
         }
-        // Column `c` is seen by row `r` if r + shift + right >= c, and if r + shift - left < c.
+        // Row `r` sees column `c` if r + shift + right >= c, and if r + shift - left < c.
         if let Some(right) = right {
             scores = match self.variant {
                 Variant::Whole => self.bounded_behind(&scores, from_the_end && shift != 0, right),
@@ -244,8 +244,8 @@ impl Lowering {
         Ok(scores)
     }
 
-    /// Scores of the columns up to `right` behind a row's own. This, and the bound before, are written as cuDNN's own
-    /// frontend writes them: its engines leave out tiles that nobody sees where they recognise the pattern.
+    /// Scores of the columns up to `right` after a row's own. This, and the left bound, are written as in cuDNN's own
+    /// frontend: if its engines recognise the pattern, they skip tiles that no row sees.
     fn bounded_behind(&mut self, scores: &View, from_the_end: bool, right: i64) -> View {
         let (mut row, column) = (self.indices(scores, 2, DataType::INT32), self.indices(scores, 3, DataType::INT32));
         let ends = [(C::ADD, scores.dims[3]), (C::SUB, scores.dims[2])];
@@ -277,11 +277,11 @@ impl Lowering {
         masked
     }
 
-    /// As `seen`, without booleans, which cuDNN's engines take for multiples of eight elements only: the logarithm of 1
-    /// where a key is seen and of 0 where it is not.
+    /// Like `seen`, but without booleans, which cuDNN's engines support only for multiples of eight elements: the
+    /// logarithm of 1 where a key is seen and of 0 where it is not.
     fn penalized(&mut self, scores: View, compare: C, offset: i64) -> View {
         let (rows, columns) = (self.indices(&scores, 2, self.compute), self.indices(&scores, 3, self.compute));
-        // One more than the distance within what is seen, so that it is at least 1 there and at most 0 beyond.
+        // The distance plus one: at least 1 for keys that are seen, at most 0 for the others.
         let (near, far, more) =
             if compare == C::CMP_GE { (&rows, &columns, offset + 1) } else { (&columns, &rows, -offset) };
         let distance = self.mapped(C::SUB, &[near, far]);
@@ -301,7 +301,7 @@ impl Lowering {
     }
 }
 
-/// With rows and columns exchanged.
+/// With rows and columns swapped.
 fn turned(view: &View) -> View {
     let mut turned = view.clone();
     turned.dims.swap(2, 3);
@@ -328,11 +328,11 @@ fn refuse_unknown(operation: &Descriptor, names: &Names) -> Answer {
             _ => names.refused.contains(&row.name) && operation.flag(row.name),
         };
         if is_set {
-            return Err(format!("the cuDNN bridge has no attention with {}", row.name));
+            return Err(format!("the cuDNN bridge does not support attention with {}", row.name));
         }
     }
     if operation.f32(names.dropout).is_some_and(|probability| probability != 0.0) {
-        return Err("the cuDNN bridge has no attention with dropout".into());
+        return Err("the cuDNN bridge does not support attention with dropout".into());
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Convolutions in their three directions.
+//! Convolutions: forward, backward data and backward filter.
 
 use hipdnn::sys::AttributeName as H;
 use hipdnn_abi::Descriptor;
@@ -8,7 +8,7 @@ use crate::descriptor::Setting;
 use crate::graph::{Operation, Parameters, View};
 use crate::sys::{AttributeName as A, AttributeType as T, DataType, DescriptorType as D};
 
-/// A direction: cuDNN's operation, and where its tensors and parameters go.
+/// A direction: cuDNN's operation, and its attributes for tensors and parameters.
 pub struct Direction {
     kind: D,
     held_by: A,
@@ -78,7 +78,7 @@ impl Lowering {
         Ok(())
     }
 
-    /// A convolution with its paddings before and behind, strides and dilations.
+    /// A convolution with its padding before and after, strides and dilations.
     pub(super) fn push_convolution(
         &mut self,
         direction: &Direction,

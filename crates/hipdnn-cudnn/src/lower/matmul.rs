@@ -18,8 +18,8 @@ impl Lowering {
         Ok(())
     }
 
-    /// A product. In pieces it is a convolution with filters of one tap, because cuDNN convolves all types and shapes, and
-    /// multiplies matrices on tensor cores only.
+    /// A product. In pieces it becomes a 1×1 convolution: cuDNN convolves all types and shapes, but multiplies matrices
+    /// on tensor cores only.
     pub(super) fn product(&mut self, a: View, b: View, c: View) {
         if self.variant == Variant::Apart && self.convolved(&a, &b, &c).is_some() {
             return;
@@ -37,14 +37,15 @@ impl Lowering {
         });
     }
 
-    /// `c = a b` over rows without gaps: `b`'s rows are channels, its columns places, and `a`'s rows filters.
+    /// `c = a b` over rows without gaps: `b`'s rows are channels, its columns are positions, and `a`'s rows are
+    /// filters.
     fn convolved(&mut self, a: &View, b: &View, c: &View) -> Option<()> {
         let rank = c.dims.len();
         let batch = |view: &View| view.dims[..rank - 2].iter().product::<i64>();
         let (of_a, of_b, of_c) = (batch(a), batch(b), batch(c));
         let (m, k, n) = (a.dims[rank - 2], a.dims[rank - 1], b.dims[rank - 1]);
         let same = |one: &View, other: &View| one.dims[..rank - 2] == other.dims[..rank - 2];
-        // The batches that filters, data and groups take.
+        // How filters, data and groups share the batches.
         let (filters, data, groups) = if of_b == 1 && of_a == of_c {
             (of_a, 1, 1)
         } else if of_a == 1 && of_b == of_c {
@@ -54,7 +55,7 @@ impl Lowering {
         } else {
             return None;
         };
-        // Convolutions write what they read, and numbers must not lose bits before they are multiplied.
+        // Convolutions write the type they read, and numbers must not lose bits before the product.
         let wanted = self.data_type(c);
         let is_single = |view: &View| self.data_type(view) == DataType::FLOAT;
         if wanted != DataType::FLOAT && (is_single(a) || is_single(b)) {
@@ -82,7 +83,7 @@ impl Lowering {
         Some(())
     }
 
-    /// The same numbers in rows one behind the other.
+    /// The same numbers in contiguous rows.
     pub(super) fn in_rows(&mut self, view: &View) -> View {
         match self.rows(view) {
             Some(rows) => {
@@ -93,7 +94,7 @@ impl Lowering {
         }
     }
 
-    /// A new tensor with rows one behind the other, unless a tensor has them already.
+    /// A new tensor with contiguous rows, unless the tensor already has them.
     pub(super) fn rows(&mut self, view: &View) -> Option<View> {
         let order: Vec<usize> = (0..view.dims.len()).collect();
         let packed = self.graph.add_inside(self.data_type(view), &view.dims, &order);

@@ -1,7 +1,8 @@
-//! hipDNN's operations as cuDNN's, which keep some parameters apart and know fewer operations.
+//! Lowers hipDNN's operations to cuDNN's, which have separate descriptors for some parameters and support fewer
+//! operations.
 //!
-//! cuDNN wants all tensors of a graph to have the same number of axes: scalars and matrices get further axes of extent 1 in
-//! front, data with one spatial axis gets a second one.
+//! cuDNN requires that all tensors of a graph have the same number of axes: scalars and matrices get leading axes of
+//! extent 1, and data with one spatial axis gets a second one.
 
 mod attention;
 mod convolution;
@@ -22,22 +23,22 @@ use crate::graph::{Graph, Home, Operation, Scalar, View};
 use crate::sys::{AttributeName as A, DataType, PointwiseMode};
 use crate::translate;
 
-/// What the operations are for.
+/// What the operations are lowered for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// For engines that take the graph as a whole: in the patterns that cuDNN knows.
+    /// For engines that run the graph as a whole: in the patterns that cuDNN recognises.
     Whole,
-    /// To be run in pieces: operations that cuDNN runs alone.
+    /// For pieces: operations that cuDNN runs alone.
     Apart,
 }
 
-/// Why an operation can't be said in cuDNN's terms.
+/// Why an operation can't be expressed in cuDNN's terms.
 type Answer<T = ()> = Result<T, String>;
 
-/// Lowers operations that are in the order of their dependence.
+/// Lowers operations in topological order.
 ///
 /// # Errors
-/// Something that cuDNN does not have.
+/// Something that cuDNN does not support.
 pub fn lower(operations: &[Arc<Descriptor>], variant: Variant) -> Answer<Graph> {
     let mut lowering = Lowering::new(operations, variant);
     for operation in operations {
@@ -53,19 +54,19 @@ pub fn lower(operations: &[Arc<Descriptor>], variant: Variant) -> Answer<Graph> 
 struct Lowering {
     graph: Graph,
     variant: Variant,
-    /// The graph's tensors by the caller's number.
+    /// The graph's tensors by the caller's uid.
     known: HashMap<i64, usize>,
-    /// The most axes that a tensor was given with.
+    /// The highest rank of a given tensor.
     widest: usize,
-    /// The axes of every tensor.
+    /// The rank of every tensor after lowering.
     rank: usize,
-    /// Whether data of three axes gets another one, between the channels and the last.
+    /// Whether data with three axes gets another one, between the channels and the last.
     inserts_axis: bool,
     /// The compute type of the current operation.
     compute: DataType,
 }
 
-/// The least number of axes that cuDNN's engines take.
+/// The lowest rank that cuDNN's engines support.
 const LEAST_RANK: usize = 3;
 
 impl Lowering {
@@ -123,11 +124,11 @@ impl Lowering {
             DescriptorType::OPERATION_BATCHNORM_BACKWARD_DESCRIPTOR_EXT => self.batch_norm_backward(operation),
             DescriptorType::OPERATION_SDPA_FWD_DESCRIPTOR => self.attention(operation),
             DescriptorType::OPERATION_SDPA_BWD_DESCRIPTOR_EXT => self.attention_backward(operation),
-            other => Err(format!("the cuDNN bridge has no {other}")),
+            other => Err(format!("the cuDNN bridge does not support {other}")),
         }
     }
 
-    /// The tensor that an attribute refers to, with the extents it was given.
+    /// The tensor that an attribute refers to, with its given extents.
     fn given(&mut self, operation: &Descriptor, name: H) -> Answer<View> {
         self.given_optional(operation, name)?.ok_or_else(|| format!("{name} is not set"))
     }
@@ -136,7 +137,7 @@ impl Lowering {
         operation.descriptor(name).map(|tensor| self.known(&tensor)).transpose()
     }
 
-    /// The tensor that an attribute refers to, with as many axes as every other one.
+    /// The tensor that an attribute refers to, with the common rank.
     fn view(&mut self, operation: &Descriptor, name: H) -> Answer<View> {
         let given = self.given(operation, name)?;
         Ok(self.ranked(&given))
@@ -153,7 +154,7 @@ impl Lowering {
             return Ok(View { tensor, dims, strides });
         }
         if tensor.descriptor(H::TENSOR_RAGGED_OFFSET_DESC).is_some() {
-            return Err(format!("tensor {uid} is ragged, which the cuDNN bridge does not do"));
+            return Err(format!("tensor {uid} is ragged, which the cuDNN bridge does not support"));
         }
         let code = hipdnn::sys::DataType(tensor.number(H::TENSOR_DATA_TYPE).unwrap_or(-1));
         let mut data_type = translate::data_type(code).ok_or_else(|| format!("cuDNN has no {code} (tensor {uid})"))?;
@@ -176,7 +177,7 @@ impl Lowering {
         Ok(view)
     }
 
-    /// A new tensor between operations, laid out like another where the extents are the same.
+    /// A new intermediate tensor, laid out like another if the extents are equal.
     fn inside(&mut self, data_type: DataType, dims: &[i64], like: &View) -> View {
         let mut order: Vec<usize> = (0..dims.len()).collect();
         if like.dims.len() == dims.len() {
@@ -194,7 +195,7 @@ impl Lowering {
         self.scalar(data_type, scalar)
     }
 
-    /// A whole number with extents of 1.
+    /// An integer with extents of 1.
     fn whole_number(&mut self, value: i64) -> View {
         self.scalar(DataType::INT32, Scalar::new(&(value as i32).to_le_bytes()))
     }
@@ -208,7 +209,7 @@ impl Lowering {
         self.graph.tensors[view.tensor].data_type
     }
 
-    /// A view with as many axes as every other one: fewer axes are the first ones, as hipDNN aligns them.
+    /// A view with the common rank: given axes come first, as hipDNN aligns them.
     fn ranked(&self, view: &View) -> View {
         let mut view = view.clone();
         view.dims.resize(view.dims.len().max(self.widest), 1);
@@ -226,7 +227,7 @@ impl Lowering {
         view
     }
 
-    /// Where an axis of the caller's is now.
+    /// The new position of a caller's axis.
     fn axis(&self, axis: i64) -> i64 {
         axis + if self.inserts_axis { i64::from(axis >= 2) } else { (self.rank - self.widest) as i64 }
     }
@@ -251,7 +252,7 @@ impl Lowering {
         self.push(Operation::pointwise(mode, reads, to, compute, further));
     }
 
-    /// As `map`, into a new tensor of the compute type.
+    /// Like `map`, but into a new tensor of the compute type.
     fn mapped(&mut self, mode: PointwiseMode, reads: &[&View]) -> View {
         let rank = reads.iter().map(|view| view.dims.len()).max().unwrap_or(0);
         let extent = |axis: usize| reads.iter().filter_map(|view| view.dims.get(axis)).copied().max().unwrap_or(1);

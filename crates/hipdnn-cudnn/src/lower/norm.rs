@@ -1,4 +1,4 @@
-//! Norms: cuDNN's own operations over data collapsed to rows, or written out for pieces.
+//! Norms: cuDNN's own operations on data collapsed to rows, or expanded for pieces.
 
 use hipdnn::sys::{AttributeName as H, NormFwdPhase};
 use hipdnn_abi::Descriptor;
@@ -9,7 +9,7 @@ use crate::graph::{Operation, View};
 use crate::sys::{AttributeName as A, AttributeType as T, DescriptorType as D, NormMode, NormPhase};
 use crate::sys::{PointwiseMode as C, ReduceOp};
 
-/// The tensors of a norm over trailing axes, as given.
+/// The given tensors of a norm over trailing axes.
 struct Rows {
     x: View,
     scale: View,
@@ -21,7 +21,7 @@ struct Rows {
     is_training: bool,
 }
 
-/// The tensors of its gradient, as given.
+/// The given tensors of its gradient.
 struct RowGradients {
     dy: View,
     x: View,
@@ -38,12 +38,13 @@ fn first_covered(x: &View, scale: &View) -> Answer<usize> {
     let same = |&axis: &usize| scale.dims.len() == x.dims.len() && scale.dims[axis] == x.dims[axis];
     let first = (0..x.dims.len()).rev().take_while(same).last().unwrap_or(x.dims.len()).max(1);
     if scale.dims.len() != x.dims.len() || scale.dims[..first].iter().any(|&extent| extent != 1) {
-        return Err(format!("a scale of {:?} for data of {:?}", scale.dims, x.dims));
+        return Err(format!("a scale of shape {:?} does not match data of shape {:?}", scale.dims, x.dims));
     }
     Ok(first)
 }
 
-/// Axes before and from `first` on as one each, then two of extent 1; `None` if their strides do not allow it.
+/// Merges the axes before `first` and those from it on into one each, then adds two of extent 1; `None` if the strides
+/// do not allow it.
 fn collapsed(view: &View, first: usize) -> Option<View> {
     let merge = |axes: std::ops::Range<usize>| -> Option<(i64, i64)> {
         let (mut extent, mut stride) = (1, 1);
@@ -67,7 +68,7 @@ fn scalar(view: &View) -> View {
 }
 
 fn strided() -> String {
-    "cuDNN's norms want data whose rows lie one behind the other".to_owned()
+    "cuDNN's norms require contiguous rows".to_owned()
 }
 
 impl Lowering {
@@ -141,20 +142,20 @@ impl Lowering {
         Ok(())
     }
 
-    /// Trailing axes are only where they seem to be if nothing in the graph has more axes.
+    /// Trailing axes keep their positions only if no tensor in the graph has more axes.
     fn require_widest(&self, x: &View) -> Answer {
         if x.dims.len() < self.widest {
-            return Err("the cuDNN bridge has no norm in a graph with tensors of more axes".into());
+            return Err("the cuDNN bridge does not support a norm in a graph with tensors of higher rank".into());
         }
         Ok(())
     }
 
-    /// A tensor in the compute type to stand for one of less precision: itself if it has that type.
+    /// A tensor in the compute type in place of one with less precision: itself if it has that type.
     fn widened(&mut self, view: &View) -> View {
         if self.data_type(view) == self.compute { view.clone() } else { self.inside(self.compute, &view.dims, view) }
     }
 
-    /// Gives a statistic to the caller.
+    /// Writes a statistic to the caller's tensor.
     fn hand_out(&mut self, made: &View, to: Option<&View>) {
         if let Some(to) = to {
             let to = self.ranked(to);
@@ -203,7 +204,7 @@ impl Lowering {
     }
 
     pub(super) fn layer_norm_backward(&mut self, operation: &Descriptor) -> Answer {
-        let statistics = "gradients of a norm need its statistics";
+        let statistics = "the gradients of a norm need its statistics";
         let gradients = RowGradients {
             dy: self.given(operation, H::OPERATION_LAYERNORM_BACKWARD_DY_EXT)?,
             x: self.given(operation, H::OPERATION_LAYERNORM_BACKWARD_X_EXT)?,
@@ -318,14 +319,14 @@ impl Lowering {
         Ok(())
     }
 
-    /// All axes but the channels.
+    /// All axes except the channels.
     fn channel_axes(&self) -> Vec<usize> {
         (0..self.rank).filter(|&axis| axis as i64 != self.axis(1)).collect()
     }
 
     pub(super) fn batch_norm_training(&mut self, operation: &Descriptor) -> Answer {
         if !operation.descriptors(H::OPERATION_BATCHNORM_PEER_STATS_EXT).is_empty() {
-            return Err("statistics of peers".into());
+            return Err("peer statistics are not supported".into());
         }
         let x = self.view(operation, H::OPERATION_BATCHNORM_X_EXT)?;
         let scale = self.view(operation, H::OPERATION_BATCHNORM_SCALE_EXT)?;
@@ -402,12 +403,12 @@ impl Lowering {
 
     pub(super) fn batch_norm_backward(&mut self, operation: &Descriptor) -> Answer {
         if !operation.descriptors(H::OPERATION_BATCHNORM_BACKWARD_PEER_STATS_EXT).is_empty() {
-            return Err("statistics of peers".into());
+            return Err("peer statistics are not supported".into());
         }
         let dy = self.view(operation, H::OPERATION_BATCHNORM_BACKWARD_DY_EXT)?;
         let x = self.view(operation, H::OPERATION_BATCHNORM_BACKWARD_X_EXT)?;
         let scale = self.view(operation, H::OPERATION_BATCHNORM_BACKWARD_SCALE_EXT)?;
-        let statistics = "gradients of a norm need its statistics";
+        let statistics = "the gradients of a norm need its statistics";
         let mean = self.view_optional(operation, H::OPERATION_BATCHNORM_BACKWARD_MEAN_EXT)?.ok_or(statistics)?;
         let inverse = self.view_optional(operation, H::OPERATION_BATCHNORM_BACKWARD_INV_VARIANCE_EXT)?;
         let inverse = inverse.ok_or(statistics)?;

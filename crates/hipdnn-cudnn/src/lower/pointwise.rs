@@ -1,4 +1,4 @@
-//! Elementwise operations. cuDNN compares into booleans of its own, and selects and combines by them only.
+//! Elementwise operations. cuDNN compares into its own booleans, and only uses those to select and combine.
 
 use hipdnn::sys::{AttributeName as H, PointwiseMode};
 use hipdnn_abi::Descriptor;
@@ -18,9 +18,7 @@ impl Lowering {
         let reads = names[..wanted].iter().map(|&name| self.view(operation, name)).collect::<Answer<Vec<_>>>()?;
         let to = self.view(operation, H::OPERATION_POINTWISE_OUT_0_EXT)?;
         if [DataType::FP8_E4M3, DataType::FP8_E5M2, DataType::FP8_E8M0].contains(&self.data_type(&to)) {
-            return Err(
-                "cuDNN turns what is beyond the range of eight bits into NaN, not into the largest number".into()
-            );
+            return Err("cuDNN converts values out of the 8-bit range to NaN instead of saturating".into());
         }
         match mode {
             C::GEN_INDEX => self.index(operation, &reads[0], &to),
@@ -69,7 +67,7 @@ impl Lowering {
 
     fn index(&mut self, operation: &Descriptor, from: &View, to: &View) {
         let axis = self.axis(operation.i64s(H::POINTWISE_AXIS).first().copied().unwrap_or(0));
-        // Engines make indices of the compute type only.
+        // Engines generate indices only in the compute type.
         let is_direct = self.data_type(to) == self.compute;
         let numbers = if is_direct { to.clone() } else { self.inside(self.compute, &to.dims, to) };
         let axis = vec![(A::POINTWISE_AXIS, Setting::I64s(vec![axis]))];
@@ -79,12 +77,12 @@ impl Lowering {
         }
     }
 
-    /// A boolean of cuDNN's for a result: the result itself if it is one.
+    /// A cuDNN boolean for a result: the result itself if it is one.
     fn boolean_for(&mut self, to: &View) -> View {
         if self.data_type(to) == DataType::BOOLEAN { to.clone() } else { self.inside(DataType::BOOLEAN, &to.dims, to) }
     }
 
-    /// Numbers as booleans of cuDNN's.
+    /// Converts numbers to cuDNN's booleans.
     fn as_boolean(&mut self, view: &View) -> View {
         if self.data_type(view) == DataType::BOOLEAN {
             return view.clone();
@@ -95,7 +93,7 @@ impl Lowering {
         truth
     }
 
-    /// Booleans of cuDNN's as the numbers 1 and 0.
+    /// Converts cuDNN's booleans to the numbers 1 and 0.
     fn unpack(&mut self, truth: &View, to: &View) {
         if truth != to {
             self.map(C::IDENTITY, &[truth], to);

@@ -1,5 +1,5 @@
-//! Reductions. cuDNN's graphs know sums, products and extremes: the others are made of them, or go to its older interface,
-//! which knows all.
+//! Reductions. cuDNN's graphs support sums, products and extremes: the others are built from them, or use its older
+//! interface, which supports all.
 
 use hipdnn::sys::{AttributeName as H, ReduceOp as R};
 use hipdnn_abi::Descriptor;
@@ -17,7 +17,7 @@ impl Lowering {
         let axes: Vec<usize> = (0..y.dims.len()).filter(|&axis| y.dims[axis] == 1 && x.dims[axis] != 1).collect();
         let what = R(operation.number(H::REDUCTION_OPERATOR).unwrap_or(0));
         if self.variant == Variant::Apart {
-            let what = translate::reduction(what).ok_or_else(|| format!("the cuDNN bridge has no {what}"))?;
+            let what = translate::reduction(what).ok_or_else(|| format!("the cuDNN bridge does not support {what}"))?;
             self.reduced_to(what, &x, &y);
             return Ok(());
         }
@@ -40,12 +40,12 @@ impl Lowering {
                 let sum = self.reduced(ReduceOp::ADD, &square, &axes);
                 self.map(C::SQRT, &[&sum], &y);
             }
-            other => return Err(format!("cuDNN's graphs have no {other}")),
+            other => return Err(format!("cuDNN's graphs do not support {other}")),
         }
         Ok(())
     }
 
-    /// Reduces into a tensor of any type; cuDNN does so into the compute type only.
+    /// Reduces into a tensor of any type; cuDNN itself reduces only into the compute type.
     fn reduced_to(&mut self, what: ReduceOp, from: &View, to: &View) {
         let narrow = self.variant == Variant::Apart && self.data_type(from) != self.compute;
         if narrow {

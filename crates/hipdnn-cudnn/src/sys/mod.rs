@@ -1,4 +1,4 @@
-//! The lowest floor: cuDNN's backend API as numbers, handles and a table of functions that is filled at run time.
+//! The lowest layer: cuDNN's backend API as numbers, handles and a function table that is filled at run time.
 
 mod numbers;
 mod search;
@@ -17,10 +17,10 @@ pub type Handle = *mut c_void;
 /// `cudnnBackendDescriptor_t`
 pub type Descriptor = *mut c_void;
 
-/// The oldest release whose numbers these are.
+/// The oldest release that these numbers are valid for.
 const LEAST_VERSION: usize = 90000;
 
-/// Why there is no cuDNN.
+/// Why cuDNN can't be used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LoadError {
     /// No file could be loaded.
@@ -30,7 +30,7 @@ pub enum LoadError {
         tried: Vec<String>,
     },
     /// The library lacks functions.
-    #[error("{} is no cuDNN 9: it lacks {}", .file.display(), .missing.join(", "))]
+    #[error("{} is not cuDNN 9: it lacks {}", .file.display(), .missing.join(", "))]
     Incomplete {
         /// The library.
         file: PathBuf,
@@ -38,14 +38,14 @@ pub enum LoadError {
         missing: Vec<&'static str>,
     },
     /// The library is of another major version.
-    #[error("{} is cuDNN {version}, and 9 is needed", .file.display())]
+    #[error("{} is cuDNN {version}, but 9 is needed", .file.display())]
     Version {
         /// The library.
         file: PathBuf,
         /// Its version, as cuDNN numbers them.
         version: usize,
     },
-    /// A library that cuDNN ends the process without.
+    /// A library is missing without which cuDNN aborts the process.
     #[error("cuDNN {version} needs {name}, which was not found (tried {})\n  help: install it, or list the folders of CUDA in AMDGPU_EP_CUDA_LIBRARY_PATH", .tried.join("; "))]
     Needs {
         /// cuDNN's version.
@@ -71,7 +71,7 @@ macro_rules! functions {
             fn fill(library: &Library) -> Result<Self, Vec<&'static str>> {
                 let mut missing = Vec::new();
                 $(
-                    // SAFETY: the file bears cuDNN's name, or the user named it as cuDNN; this is the signature that
+                    // SAFETY: the file has cuDNN's name, or the user named it as cuDNN; this is the signature that
                     // cuDNN 9 declares for the symbol.
                     let $field = unsafe { library.symbol(stringify!($symbol)) };
                     if $field.is_none() {
@@ -107,7 +107,7 @@ functions! {
 }
 
 functions! {
-    /// What is used of cuDNN's older interface, which a later release may do without.
+    /// The parts of cuDNN's older interface in use, which a later release may lack.
     Older {
         create_tensor = cudnnCreateTensorDescriptor: fn(*mut Descriptor) -> Status;
         set_tensor = cudnnSetTensorNdDescriptor: fn(Descriptor, DataType, c_int, *const c_int, *const c_int) -> Status;
@@ -124,9 +124,9 @@ functions! {
 /// A loaded cuDNN.
 pub struct Cudnn {
     functions: Functions,
-    /// Its older interface, if it still has it.
+    /// Its older interface, if it has one.
     pub older: Option<Older>,
-    /// The file it comes from.
+    /// The file it was loaded from.
     pub file: PathBuf,
 }
 
@@ -142,7 +142,7 @@ const _: () = assert!(size_of::<Status>() == size_of::<c_int>());
 const _: () = assert!(size_of::<AttributeName>() == size_of::<c_int>());
 
 impl Cudnn {
-    /// The cuDNN of this process, looked for once.
+    /// The process's cuDNN, searched for once.
     ///
     /// # Errors
     /// There is none.
@@ -154,7 +154,7 @@ impl Cudnn {
     /// The cuDNN that a search finds.
     ///
     /// # Errors
-    /// It finds none that can be used.
+    /// It finds no usable one.
     pub fn load_with(search: &Search) -> Result<Self, LoadError> {
         let (library, file) = search.cudnn().map_err(|tried| LoadError::NotFound { tried })?;
         let functions = match Functions::fill(&library) {
@@ -163,7 +163,7 @@ impl Cudnn {
         };
         let file = hip::sys::file_at(functions.version as usize).unwrap_or(file);
         let cudnn = Self { functions, older: Older::fill(&library).ok(), file };
-        // SAFETY: takes nothing and gives a number.
+        // SAFETY: takes nothing and returns a number.
         let (version, cudart) = unsafe { ((cudnn.version)(), (cudnn.cudart_version)()) };
         if version / LEAST_VERSION != 1 || version >= 100_000 {
             return Err(LoadError::Version { file: cudnn.file, version });
@@ -182,25 +182,25 @@ impl Cudnn {
 
     /// Its version as cuDNN numbers them: 91902 is 9.19.2.
     pub fn release(&self) -> usize {
-        // SAFETY: takes nothing and gives a number.
+        // SAFETY: takes nothing and returns a number.
         unsafe { (self.version)() }
     }
 
-    /// cuDNN's own words for a failure of this thread's last call.
+    /// cuDNN's own message for the failure of this thread's last call.
     pub fn words(&self, status: Status) -> String {
         let mut text = [0u8; 1024];
-        // SAFETY: the buffer is as large as said.
+        // SAFETY: the buffer is as large as given.
         unsafe { (self.last_error_string)(text.as_mut_ptr().cast(), text.len()) };
         let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
         let said = String::from_utf8_lossy(&text[..end]);
-        // Where there is nothing to say the text may be a description of the last engine, as JSON.
+        // If there is no message, the text may describe the last engine, as JSON.
         let said = said.trim().lines().next().filter(|line| !line.starts_with('{')).unwrap_or_default();
-        // SAFETY: gives a static text for any number.
+        // SAFETY: returns a static string for any number.
         let name = unsafe { (self.error_string)(status) };
         if name.is_null() {
             return format!("status {} ({said})", status.0);
         }
-        // SAFETY: cuDNN's texts end in a NUL and are static.
+        // SAFETY: cuDNN's strings are NUL-terminated and static.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         if said.is_empty() { name.into_owned() } else { format!("{name} ({said})") }
     }

@@ -1,4 +1,4 @@
-//! cuDNN's numbers, by cuDNN's names. Those that need a newer release than 9.0 say which.
+//! cuDNN's constants, by cuDNN's names. Those that need a newer release than 9.0 say which.
 
 macro_rules! codes {
     ($(#[$doc:meta])* $type:ident, $prefix:literal, { $($name:ident = $value:literal),* $(,)? }) => {
@@ -293,7 +293,7 @@ codes! {
         MIN = 2,
         MAX = 3,
         AMAX = 4,
-        // The backend interface refuses these, the older one takes them.
+        // The backend interface rejects these, the older one accepts them.
         AVG = 5,
         NORM1 = 6,
         NORM2 = 7,
@@ -382,7 +382,7 @@ mod tests {
         }
     }
 
-    /// Against NVIDIA's header, where there is one: its folder is in `CUDNN_INCLUDE_PATH`.
+    /// Compares with NVIDIA's header, if there is one: its folder is in `CUDNN_INCLUDE_PATH`.
     #[test]
     fn numbers_are_those_of_the_header() {
         let Some(folder) = std::env::var_os("CUDNN_INCLUDE_PATH") else {

@@ -1,17 +1,17 @@
-//! Where cuDNN and what it needs are looked for.
+//! Where to look for cuDNN and its dependencies.
 
 use std::path::{Path, PathBuf};
 
 use hip::sys::Library;
 
-/// Everything the search depends on, so that it can be tried with other values.
+/// Everything the search depends on, so that tests can use other values.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
     /// `AMDGPU_EP_CUDNN_LIBRARY`: this file and no other.
     pub library: Option<PathBuf>,
-    /// Folders of `AMDGPU_EP_CUDA_LIBRARY_PATH`, asked first.
+    /// Folders in `AMDGPU_EP_CUDA_LIBRARY_PATH`, searched first.
     pub folders: Vec<PathBuf>,
-    /// Whether names are given to the system's loader.
+    /// Whether the system's loader is asked by name.
     pub plain_names: bool,
 }
 
@@ -21,14 +21,14 @@ const CUDNN: &str = "libcudnn.so.9";
 type Tried = Vec<String>;
 
 impl Search {
-    /// The search as this process's environment asks for it.
+    /// The search as configured by this process's environment.
     pub fn from_env() -> Self {
         let library = std::env::var_os("AMDGPU_EP_CUDNN_LIBRARY").filter(|value| !value.is_empty());
         let cuda = hip::sys::Search::from_env();
         Self { library: library.map(PathBuf::from), folders: cuda.cuda_folders, plain_names: true }
     }
 
-    /// cuDNN, and the file it was found in or the name it was found by.
+    /// cuDNN, and the file or name it was found by.
     pub(super) fn cudnn(&self) -> Result<(Library, PathBuf), Tried> {
         if let Some(file) = &self.library {
             let opened = Library::open(file).map(|library| (library, file.clone()));
@@ -37,9 +37,9 @@ impl Search {
         self.open(&[], CUDNN)
     }
 
-    /// Opens a library that cuDNN will ask the loader for by its name: one that is open already is found by it.
+    /// Opens a library that cuDNN will later open by name: the loader then finds the open one.
     pub(super) fn preload(&self, cudnn: &Path, stem: &str, major: usize) -> Result<(), Tried> {
-        // pip lays libraries out as nvidia/<package>/lib.
+        // pip installs libraries as nvidia/<package>/lib.
         let packages = cudnn.parent().and_then(Path::parent).and_then(Path::parent);
         let beside: Vec<PathBuf> = packages
             .into_iter()
@@ -66,7 +66,7 @@ impl Search {
             }
         }
         if tried.is_empty() {
-            tried.push(format!("no folder was given that holds {name}"));
+            tried.push(format!("no given folder has {name}"));
         }
         Err(tried)
     }
