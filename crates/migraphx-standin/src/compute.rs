@@ -11,18 +11,18 @@ use crate::model::{Graph, Node, Tensor};
 pub const OPERATORS: [&std::ffi::CStr; 9] =
     [c"Add", c"Div", c"Gemm", c"Identity", c"MatMul", c"Mul", c"Neg", c"Relu", c"Sub"];
 
-/// How arithmetic is narrowed.
+/// How the precision of arithmetic is reduced.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Precision {
     /// Results are rounded to half precision.
     pub fp16: bool,
     /// Results are rounded to bfloat16.
     pub bf16: bool,
-    /// The largest magnitude of values that enter a `MatMul`, by name: they are cut off there and rounded to 127 steps.
+    /// The largest magnitude of the inputs of a `MatMul`, by name: they are clamped to it and rounded to 127 steps.
     pub ranges: BTreeMap<String, f32>,
 }
 
-/// Whether every operator of a graph is known.
+/// Checks that every operator of a graph is known.
 pub fn check(graph: &Graph) -> Result<(), String> {
     let known = |node: &&Node| OPERATORS.iter().any(|op| op.to_bytes() == node.op.as_bytes());
     match graph.nodes.iter().find(|node| !known(node)) {
@@ -31,7 +31,7 @@ pub fn check(graph: &Graph) -> Result<(), String> {
     }
 }
 
-/// Every value of a graph, given its inputs.
+/// All values of a graph, given its inputs.
 pub fn values(
     graph: &Graph,
     inputs: BTreeMap<String, Tensor>,
@@ -65,7 +65,7 @@ pub fn values(
     Ok(values)
 }
 
-/// The graph input that an output is, unchanged.
+/// The graph input that an output returns unchanged.
 pub fn alias<'a>(graph: &'a Graph, output: &'a str) -> Option<&'a str> {
     let mut name = output;
     while let Some(node) = graph.nodes.iter().find(|node| node.outputs.iter().any(|output| output == name)) {
@@ -76,7 +76,7 @@ pub fn alias<'a>(graph: &'a Graph, output: &'a str) -> Option<&'a str> {
 
 fn floats(tensor: &Tensor) -> Result<Vec<f32>, String> {
     if tensor.element != FLOAT {
-        return Err(format!("arithmetic on elements of type {}", tensor.element.0));
+        return Err(format!("arithmetic on elements of type {} is not supported", tensor.element.0));
     }
     Ok(tensor.bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).collect())
 }
@@ -114,12 +114,12 @@ fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
         .map(|axis| match (at(a, axis), at(b, axis)) {
             (x, y) if x == y || y == 1 => Ok(x),
             (1, y) => Ok(y),
-            _ => Err(format!("shapes {a:?} and {b:?} do not broadcast")),
+            _ => Err(format!("shapes {a:?} and {b:?} can't be broadcast")),
         })
         .collect()
 }
 
-/// Where the element of a broadcast tensor lies for one index of the whole.
+/// The position of a broadcast tensor's element for one index of the result.
 fn position(dims: &[usize], whole: &[usize], mut index: usize) -> usize {
     let (mut at, mut stride) = (0, 1);
     for axis in (0..whole.len()).rev() {
@@ -145,10 +145,10 @@ fn zip(a: &Tensor, b: &Tensor, function: impl Fn(f32, f32) -> f32) -> Result<Ten
 
 fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor, String> {
     let ([a_batch @ .., rows, inner], [b_batch @ .., b_inner, columns]) = (a.dims.as_slice(), b.dims.as_slice()) else {
-        return Err("MatMul of a vector".into());
+        return Err("MatMul of a vector is not supported".into());
     };
     if inner != b_inner {
-        return Err(format!("MatMul of {:?} and {:?}", a.dims, b.dims));
+        return Err(format!("MatMul of mismatched shapes {:?} and {:?}", a.dims, b.dims));
     }
     let batch = broadcast(a_batch, b_batch)?;
     let (x, y) = (floats(a)?, floats(b)?);
@@ -174,7 +174,7 @@ fn gemm(node: &Node, a: &Tensor, b: &Tensor, c: Option<&Tensor>) -> Result<Tenso
 }
 
 fn turn(matrix: &Tensor) -> Result<Tensor, String> {
-    let [rows, columns] = matrix.dims[..] else { return Err("a transposed operand of Gemm that is no matrix".into()) };
+    let [rows, columns] = matrix.dims[..] else { return Err("a transposed operand of Gemm is not a matrix".into()) };
     let values = floats(matrix)?;
     let at = |index: usize| values[index % rows * columns + index / rows];
     Ok(of_floats(vec![columns, rows], (0..rows * columns).map(at)))

@@ -1,4 +1,4 @@
-//! Settings, the count of calls, and failures on demand.
+//! Settings, the call counter, and failures on demand.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io::Write;
@@ -9,10 +9,10 @@ use crate::handles;
 
 /// MIGraphX's status for anything that throws.
 pub const FAILED: c_int = 4;
-/// MIGraphX's status for arguments it refuses.
+/// MIGraphX's status for invalid arguments.
 pub const BAD_PARAM: c_int = 1;
 
-/// What a call gives: a status other than 0, with a reason for stderr.
+/// The result of a call: an error becomes a status other than 0, with a reason on stderr.
 pub type Outcome = Result<(), String>;
 
 #[derive(Default)]
@@ -22,11 +22,11 @@ struct State {
     scratch: usize,
     compile_ms: u64,
     log: String,
-    /// Calls since the last setting.
+    /// Calls since a setting last changed.
     calls: usize,
-    /// Calls of the function that `fail` names, since the last setting.
+    /// Calls of the function named by `fail`, since a setting last changed.
     named: usize,
-    /// The last call that was told to fail.
+    /// The last call that was made to fail.
     failed: CString,
 }
 
@@ -62,7 +62,7 @@ impl State {
         true
     }
 
-    /// Counts a call, and says whether it is one that fails.
+    /// Counts a call, and says whether it must fail.
     fn fails(&mut self, call: &str) -> bool {
         self.calls += 1;
         if let Ok(nth) = self.fail.parse::<usize>() {
@@ -77,7 +77,7 @@ impl State {
     }
 }
 
-/// Runs the body of an exported function: counted, failing on demand, without a panic crossing the border.
+/// Runs the body of an exported function: counts it, makes it fail on demand, and catches panics.
 pub fn call(name: &str, body: impl FnOnce() -> Outcome) -> c_int {
     let name = name.trim_start_matches("migraphx_");
     let fails = state(|state| {
@@ -87,9 +87,9 @@ pub fn call(name: &str, body: impl FnOnce() -> Outcome) -> c_int {
         }
         fails
     });
-    // A handle is gone even where freeing it reports a failure.
+    // A handle is freed even if its destructor reports a failure.
     if fails && !name.ends_with("_destroy") {
-        eprintln!("migraphx_{name}: Error: the stand-in was told to fail here");
+        eprintln!("migraphx_{name}: Error: injected failure");
         return FAILED;
     }
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -108,7 +108,7 @@ pub fn datatypes() -> String {
     state(|state| state.datatypes.clone())
 }
 
-/// Bytes of scratch memory that programs on `gpu` want.
+/// Bytes of scratch memory that programs on `gpu` need.
 pub fn scratch() -> usize {
     state(|state| state.scratch)
 }
@@ -125,31 +125,31 @@ pub fn log(line: &str) {
         return;
     }
     let opened = std::fs::OpenOptions::new().create(true).append(true).open(&file);
-    // One write, so that lines of several processes do not mix.
+    // One write, so that lines from several processes do not interleave.
     if let Err(error) = opened.and_then(|mut log| log.write_all(format!("{line}\n").as_bytes())) {
         eprintln!("{file}: {error}");
     }
 }
 
-/// Changes a setting; 0 when there is one of that name.
+/// Changes a setting; returns 0 if it exists.
 ///
 /// # Safety
 /// Both are C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn migraphx_standin_set(setting: *const c_char, value: *const c_char) -> c_int {
-    // SAFETY: the caller gives two C strings.
+    // SAFETY: the caller passes two C strings.
     let (setting, value) = unsafe { (CStr::from_ptr(setting), CStr::from_ptr(value)) };
     let known = state(|state| state.set(&setting.to_string_lossy(), &value.to_string_lossy()));
     if known { 0 } else { BAD_PARAM }
 }
 
-/// How many calls were counted since a setting was last changed.
+/// The number of calls since a setting last changed.
 #[unsafe(no_mangle)]
 pub extern "C" fn migraphx_standin_calls() -> usize {
     state(|state| state.calls)
 }
 
-/// The last call that was told to fail, without `migraphx_`; valid until the next one is.
+/// The last call that was made to fail, without `migraphx_`; valid until the next failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn migraphx_standin_failed() -> *const c_char {
     state(|state| state.failed.as_ptr())
@@ -161,7 +161,7 @@ pub extern "C" fn migraphx_standin_live() -> usize {
     handles::live()
 }
 
-/// How often something was freed that was no handle, or one of another kind.
+/// How often something was freed that was not a handle, or a handle of another type.
 #[unsafe(no_mangle)]
 pub extern "C" fn migraphx_standin_misuses() -> usize {
     handles::misuses()

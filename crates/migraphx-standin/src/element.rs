@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control;
 
-/// ONNX's number and the bytes of each type, in MIGraphX's order from 2.14 on.
+/// ONNX's number and the size in bytes of each type, in MIGraphX's order since 2.14.
 const NEW: [(i64, usize); 19] = [
     (0, 0),
     (23, 1),
@@ -36,7 +36,7 @@ pub const FLOAT: Element = Element(1);
 /// ONNX's `INT8`.
 pub const INT8: Element = Element(3);
 
-/// The table in the order that the setting asks for.
+/// The table in the order selected by the setting.
 fn table() -> Vec<(i64, usize)> {
     let mut table = NEW.to_vec();
     if control::datatypes() == "old" {
@@ -46,7 +46,7 @@ fn table() -> Vec<(i64, usize)> {
 }
 
 impl Element {
-    /// The type behind MIGraphX's number.
+    /// The type for MIGraphX's number.
     pub fn from_number(number: i32) -> Option<Element> {
         table().get(usize::try_from(number).ok()?).map(|&(onnx, _)| Element(onnx))
     }
@@ -63,14 +63,14 @@ impl Element {
     }
 }
 
-/// A shape as MIGraphX hands it out.
+/// A shape as MIGraphX returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What one element is.
+    /// The element type.
     pub element: Element,
     /// The size of each axis.
     pub lengths: Vec<usize>,
-    /// Elements between neighbours along each axis.
+    /// The distance in elements between neighbours along each axis.
     pub strides: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Handles: boxes whose addresses are on record, so that leaks and wrong frees can be counted.
+//! Handles: boxes with recorded addresses, so that leaks and invalid frees can be counted.
 
 use std::any::type_name;
 use std::collections::HashMap;
@@ -29,12 +29,12 @@ pub fn live() -> usize {
     record(|alive, _| alive.len())
 }
 
-/// How often a free went wrong.
+/// How many frees were invalid.
 pub fn misuses() -> usize {
     record(|_, misuses| *misuses)
 }
 
-/// Gives a value away as a handle.
+/// Returns a value to the caller as a handle.
 ///
 /// # Safety
 /// `out` is null or a valid out-pointer.
@@ -44,7 +44,7 @@ pub unsafe fn give<T>(out: *mut Handle, value: T) -> Outcome {
     }
     let raw = Box::into_raw(Box::new(value));
     record(|alive, _| alive.insert(raw as usize, type_name::<T>()));
-    // SAFETY: the caller vouches for the out-pointer.
+    // SAFETY: the caller guarantees the out-pointer.
     unsafe { *out = raw.cast() };
     Ok(())
 }
@@ -67,28 +67,28 @@ pub unsafe fn free<T>(handle: Handle) -> Outcome {
         known
     });
     if !known {
-        return Err(format!("bad parameter: {handle:?} is no {}", type_name::<T>()));
+        return Err(format!("bad parameter: {handle:?} is not a {}", type_name::<T>()));
     }
-    // SAFETY: the record says that this address came from `give` with this type and was not freed.
+    // SAFETY: according to the record, this address came from `give` with this type and was not freed.
     drop(unsafe { Box::from_raw(handle.cast::<T>()) });
     Ok(())
 }
 
-/// What a handle stands for, our own or one borrowed from inside another.
+/// The value of a handle, our own or one borrowed from inside another.
 ///
 /// # Safety
-/// `handle` is null or points to a `T` that lives and is not changed for as long as the result is used.
+/// `handle` is null or points to a `T` that stays alive and unchanged while the result is used.
 pub unsafe fn of<'a, T>(handle: *const c_void) -> Result<&'a T, String> {
-    // SAFETY: the caller vouches for the handle.
+    // SAFETY: the caller guarantees the handle.
     unsafe { handle.cast::<T>().as_ref() }.ok_or_else(|| "bad parameter: a null handle".into())
 }
 
-/// As [`of`], to change it.
+/// Like [`of`], but mutable.
 ///
 /// # Safety
-/// `handle` is null or points to a `T` that nobody else uses for as long as the result is used.
+/// `handle` is null or points to a `T` that is not used elsewhere while the result is used.
 pub unsafe fn of_mut<'a, T>(handle: Handle) -> Result<&'a mut T, String> {
-    // SAFETY: the caller vouches for the handle.
+    // SAFETY: the caller guarantees the handle.
     unsafe { handle.cast::<T>().as_mut() }.ok_or_else(|| "bad parameter: a null handle".into())
 }
 
@@ -100,7 +100,7 @@ pub unsafe fn put<T>(out: *mut T, value: T) -> Outcome {
     if out.is_null() {
         return Err("bad parameter: a null pointer".into());
     }
-    // SAFETY: the caller vouches for the out-pointer.
+    // SAFETY: the caller guarantees the out-pointer.
     unsafe { out.write(value) };
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! As much of an ONNX model as the stand-in needs.
+//! The parts of an ONNX model that the stand-in needs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,9 +11,9 @@ use crate::wire::{Field, fields, varint};
 /// A graph with every dimension fixed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Graph {
-    /// In an order in which they can run.
+    /// In topological order.
     pub nodes: Vec<Node>,
-    /// Inputs that are no constants.
+    /// Inputs that are not constants.
     pub inputs: Vec<Value>,
     /// Names of the outputs.
     pub outputs: Vec<String>,
@@ -30,7 +30,7 @@ pub struct Node {
     pub inputs: Vec<String>,
     /// Names of its outputs.
     pub outputs: Vec<String>,
-    /// Attributes that are one number.
+    /// Attributes with a single number.
     pub numbers: BTreeMap<String, f32>,
 }
 
@@ -45,7 +45,7 @@ pub struct Value {
     pub dims: Vec<usize>,
 }
 
-/// A tensor with its content in row-major order.
+/// A tensor with its contents in row-major order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tensor {
     /// Its element type.
@@ -56,7 +56,7 @@ pub struct Tensor {
     pub bytes: Vec<u8>,
 }
 
-/// What the parser is told.
+/// The parser's options.
 #[derive(Clone, Debug, Default)]
 pub struct ParseOptions {
     /// Shapes of inputs.
@@ -65,7 +65,7 @@ pub struct ParseOptions {
     pub external_data: String,
 }
 
-/// Reads a model. An open dimension that is not given becomes 1, as in MIGraphX.
+/// Reads a model. A dynamic dimension without a given size becomes 1, as in MIGraphX.
 pub fn parse(model: &[u8], options: &ParseOptions) -> Result<Graph, String> {
     let graph = fields(model)?.into_iter().find_map(|field| match field {
         (7, Field::Bytes(graph)) => Some(graph),
@@ -121,7 +121,7 @@ fn attribute(bytes: &[u8], numbers: &mut BTreeMap<String, f32>) -> Result<(), St
 }
 
 fn size(dim: i64) -> Result<usize, String> {
-    usize::try_from(dim).map_err(|_| format!("a dimension of {dim}"))
+    usize::try_from(dim).map_err(|_| format!("invalid dimension {dim}"))
 }
 
 fn tensor(bytes: &[u8], folder: &str) -> Result<(String, Tensor), String> {
@@ -150,7 +150,7 @@ fn tensor(bytes: &[u8], folder: &str) -> Result<(String, Tensor), String> {
             _ => {}
         }
     }
-    // MIGraphX reads the entries by position, whatever their keys say.
+    // MIGraphX reads the entries by position and ignores their keys.
     if let [location, rest @ ..] = external.as_slice() {
         let file = Path::new(folder).join(location);
         let content = std::fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -161,7 +161,7 @@ fn tensor(bytes: &[u8], folder: &str) -> Result<(String, Tensor), String> {
     }
     let wanted = tensor.dims.iter().product::<usize>() * tensor.element.bytes().unwrap_or(0);
     if tensor.bytes.len() != wanted {
-        return Err(format!("the constant {name} has {} bytes, not {wanted}", tensor.bytes.len()));
+        return Err(format!("the constant {name} has {} bytes, expected {wanted}", tensor.bytes.len()));
     }
     Ok((name, tensor))
 }

@@ -1,4 +1,4 @@
-//! Programs: a graph, what it was compiled for, and what a run of it needs.
+//! Programs: a graph, its target, and what a run needs.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::{FORMAT, VERSION, control};
 /// What a program is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
-    /// Host memory, results in memory of the program.
+    /// Host memory; the program owns the results.
     Ref,
-    /// As MIGraphX on a GPU: the caller gives memory for results, and work is queued on a stream.
+    /// Like MIGraphX on a GPU: the caller provides memory for results, and work is queued on a stream.
     Gpu,
 }
 
@@ -25,9 +25,9 @@ pub struct Program {
     pub graph: Graph,
     /// What it was compiled for.
     pub target: Option<Target>,
-    /// How its arithmetic is narrowed.
+    /// How the precision of its arithmetic is reduced.
     pub precision: Precision,
-    /// Bytes of scratch memory that a run wants.
+    /// Bytes of scratch memory that a run needs.
     pub scratch: usize,
 }
 
@@ -35,23 +35,23 @@ pub struct Program {
 #[derive(Clone, Copy)]
 pub struct Address(pub *mut u8);
 
-// SAFETY: an address is a number; code that reads or writes there justifies it.
+// SAFETY: an address is only a number; code that reads or writes there gives its own reason.
 unsafe impl Send for Address {}
 // SAFETY: as above.
 unsafe impl Sync for Address {}
 
 /// Where an output is after a run.
 pub enum Place {
-    /// In an input that it is, unchanged.
+    /// In the input that it returns unchanged.
     Input(String),
-    /// In the parameter of this name.
+    /// In the parameter with this name.
     Parameter(String),
-    /// In memory of the program.
+    /// In the program's memory.
     Own,
 }
 
 impl Program {
-    /// A program over a parsed graph.
+    /// A program for a parsed graph.
     pub fn new(graph: Graph) -> Result<Program, String> {
         compute::check(&graph)?;
         let program = Program { graph, target: None, precision: Precision::default(), scratch: 0 };
@@ -62,7 +62,8 @@ impl Program {
     fn zeros(&self) -> Result<BTreeMap<String, Tensor>, String> {
         let zero = |input: &crate::model::Value| {
             let shape = Shape::packed(input.element, &input.dims);
-            let bytes = shape.bytes().ok_or_else(|| format!("{} is of type {}", input.name, input.element.0))?;
+            let bytes =
+                shape.bytes().ok_or_else(|| format!("{} has unsupported type {}", input.name, input.element.0))?;
             Ok((input.name.clone(), Tensor { element: input.element, dims: input.dims.clone(), bytes: vec![0; bytes] }))
         };
         self.graph.inputs.iter().map(zero).collect()
@@ -94,7 +95,7 @@ impl Program {
         Ok(parameters)
     }
 
-    /// Where an output goes.
+    /// Where an output is written.
     pub fn place(&self, index: usize) -> Place {
         if self.target != Some(Target::Gpu) {
             return Place::Own;
@@ -106,7 +107,7 @@ impl Program {
         }
     }
 
-    /// Compiles for a target. Where MIGraphX copies tensors itself, a GPU looks like `ref` from outside.
+    /// Compiles for a target. With offload copy, where MIGraphX copies tensors itself, a GPU behaves like `ref`.
     pub fn compile(&mut self, target: Target, offload_copy: bool) {
         std::thread::sleep(control::compile_time());
         let seen = if offload_copy { Target::Ref } else { target };
@@ -114,7 +115,7 @@ impl Program {
         self.scratch = if seen == Target::Gpu { control::scratch() } else { 0 };
     }
 
-    /// Widens the ranges by what one run on `inputs` sees.
+    /// Extends the ranges by the values of one run on `inputs`.
     pub fn calibrate(&mut self, inputs: BTreeMap<String, Tensor>) -> Result<(), String> {
         let values = compute::values(&self.graph, inputs, &Precision::default())?;
         for name in self.graph.nodes.iter().filter(|node| node.op == "MatMul").flat_map(|node| &node.inputs) {
@@ -126,10 +127,10 @@ impl Program {
         Ok(())
     }
 
-    /// The tensors behind the addresses of the inputs.
+    /// The tensors at the addresses of the inputs.
     ///
     /// # Safety
-    /// Each address is that of an input, with as many bytes as it has.
+    /// Each address belongs to an input and has all of its bytes.
     pub unsafe fn read_inputs(
         &self,
         addresses: &BTreeMap<String, Address>,
@@ -138,7 +139,7 @@ impl Program {
             let address = addresses.get(&input.name).ok_or_else(|| format!("Parameter not found: {}", input.name))?;
             let length = Shape::packed(input.element, &input.dims).bytes().unwrap_or(0);
             let mut bytes = vec![0; length];
-            // SAFETY: the caller vouches for the address.
+            // SAFETY: the caller guarantees the address.
             unsafe { std::ptr::copy_nonoverlapping(address.0, bytes.as_mut_ptr(), length) };
             Ok((input.name.clone(), Tensor { element: input.element, dims: input.dims.clone(), bytes }))
         };
@@ -148,12 +149,12 @@ impl Program {
     /// Computes, writes the outputs that have a parameter, and returns all of them.
     ///
     /// # Safety
-    /// Each address is that of a parameter, with as many bytes as it has; nobody else uses outputs and scratch.
+    /// Each address belongs to a parameter and has all of its bytes; outputs and scratch are not used elsewhere.
     pub unsafe fn run(&self, addresses: &BTreeMap<String, Address>) -> Result<Vec<Tensor>, String> {
-        // SAFETY: the caller vouches for the addresses.
+        // SAFETY: the caller guarantees the addresses.
         let inputs = unsafe { self.read_inputs(addresses) }?;
         if let Some(scratch) = addresses.get("scratch").filter(|_| self.scratch > 0) {
-            // SAFETY: as above. Every byte is used, so that memory that is too small shows.
+            // SAFETY: as above. Every byte is written, so that memory that is too small is detected.
             unsafe { scratch.0.write_bytes(0xa5, self.scratch) };
         }
         let values = compute::values(&self.graph, inputs, &self.precision)?;
@@ -170,7 +171,7 @@ impl Program {
         Ok(outputs)
     }
 
-    /// The bytes of a saved program: a head like MIGraphX's, then our own content with its length.
+    /// The bytes of a saved program: a header like MIGraphX's, then our own contents with their length.
     pub fn save(&self) -> Result<Vec<u8>, String> {
         let content = serde_json::to_vec(self).map_err(|error| error.to_string())?;
         let mut bytes = head();
@@ -179,12 +180,12 @@ impl Program {
         Ok(bytes)
     }
 
-    /// Reads what [`Program::save`] wrote.
+    /// Reads the output of [`Program::save`].
     pub fn load(bytes: &[u8]) -> Result<Program, String> {
-        let rest = bytes.strip_prefix(head().as_slice()).ok_or("no saved program, or one of another version")?;
-        let (length, content) = rest.split_first_chunk::<8>().ok_or("the program is cut short")?;
+        let rest = bytes.strip_prefix(head().as_slice()).ok_or("not a saved program, or one of another version")?;
+        let (length, content) = rest.split_first_chunk::<8>().ok_or("the program is truncated")?;
         if u64::from_le_bytes(*length) != content.len() as u64 {
-            return Err("the program is cut short".into());
+            return Err("the program is truncated".into());
         }
         serde_json::from_slice(content).map_err(|error| error.to_string())
     }

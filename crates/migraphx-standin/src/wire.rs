@@ -1,4 +1,4 @@
-//! Protobuf's wire format, reading only.
+//! Protobuf's wire format, read only.
 
 /// One field of a message.
 pub(crate) enum Field<'a> {
@@ -23,16 +23,16 @@ pub(crate) fn fields(mut rest: &[u8]) -> Result<Vec<(u64, Field<'_>)>, String> {
                 let bytes = take(&mut rest, 4)?;
                 Field::Fixed32(u32::from_le_bytes(bytes.try_into().map_err(|_| CUT)?))
             }
-            kind => return Err(format!("a field of wire type {kind}")),
+            kind => return Err(format!("unsupported wire type {kind}")),
         };
         fields.push((tag >> 3, field));
     }
     Ok(fields)
 }
 
-const CUT: &str = "the model is cut short";
+const CUT: &str = "the model is truncated";
 
-/// A number that protobuf wrote in groups of seven bits.
+/// A protobuf varint.
 pub(crate) fn varint(rest: &mut &[u8]) -> Result<u64, String> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
@@ -42,7 +42,7 @@ pub(crate) fn varint(rest: &mut &[u8]) -> Result<u64, String> {
             return Ok(value);
         }
     }
-    Err("a number of more than 64 bits".into())
+    Err("a varint of more than 64 bits".into())
 }
 
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], String> {

@@ -7,18 +7,18 @@ pub mod program;
 pub mod run;
 pub mod shape;
 
-/// Declares exported functions: each is counted, may be told to fail, and never unwinds.
+/// Declares exported functions: each call is counted, may be made to fail, and never unwinds.
 macro_rules! api {
     ($( fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block )*) => {
         $(
             /// As in `migraphx.h`.
             ///
             /// # Safety
-            /// Handles are alive and of the right kind, texts are C strings, out-pointers can be written to.
+            /// Handles are alive and of the right type, strings are C strings, and out-pointers are writable.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $ty),*) -> std::ffi::c_int {
                 $crate::control::call(stringify!($name), || {
-                    // SAFETY: the caller keeps the contract of `migraphx.h`, which is that of the helpers used here.
+                    // SAFETY: the caller follows the contract of `migraphx.h`, which the helpers used here rely on.
                     unsafe { $body }
                 })
             }
@@ -27,15 +27,15 @@ macro_rules! api {
 }
 pub(crate) use api;
 
-/// A text argument.
+/// A string argument.
 ///
 /// # Safety
 /// `text` is null or a C string.
 unsafe fn text(text: *const c_char) -> Result<String, String> {
     if text.is_null() {
-        return Err("bad parameter: a null text".into());
+        return Err("bad parameter: a null string".into());
     }
-    // SAFETY: the caller vouches for the text.
+    // SAFETY: the caller guarantees the string.
     Ok(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
@@ -47,6 +47,6 @@ unsafe fn list(first: *const usize, count: usize) -> Vec<usize> {
     if first.is_null() || count == 0 {
         return Vec::new();
     }
-    // SAFETY: the caller vouches for the list.
+    // SAFETY: the caller guarantees the list.
     unsafe { std::slice::from_raw_parts(first, count) }.to_vec()
 }

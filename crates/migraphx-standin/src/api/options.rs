@@ -8,7 +8,7 @@ use crate::compute::OPERATORS;
 use crate::handles::{Handle, free, give, of, of_mut, put};
 use crate::model::ParseOptions;
 
-/// What the compiler was told.
+/// The compiler's options.
 #[derive(Debug)]
 pub struct CompileOptions {
     /// MIGraphX's default is true.
@@ -19,17 +19,17 @@ pub struct CompileOptions {
     pub offload_copy: bool,
     /// 0, 50 or 100.
     pub mode: Option<c_int>,
-    /// The text given.
+    /// The string that was set.
     pub backend: Option<String>,
 }
 
-/// Nothing is told about files.
+/// File options, which have no settings.
 pub struct FileOptions;
 
-/// Samples for int8.
+/// Calibration samples for int8.
 pub struct Int8Options(pub Vec<Bound>);
 
-/// Samples for fp8.
+/// Calibration samples for fp8.
 pub struct Fp8Options(pub Vec<Bound>);
 
 api! {
@@ -85,10 +85,10 @@ api! {
         Ok(())
     }
 
-    // MIGraphX's is variadic. A caller passes the one text that its format asks for where a plain third argument goes.
+    // MIGraphX's function is variadic. A caller passes the one string that its format needs as a plain third argument.
     fn migraphx_compile_options_set_advance_backend_options(options: Handle, format: *const c_char, json: *const c_char) {
         if text(format)? != "%s" {
-            return Err("bad parameter: the stand-in knows the format %s only".into());
+            return Err("bad parameter: the stand-in supports only the format %s".into());
         }
         of_mut::<CompileOptions>(options)?.backend = Some(text(json)?);
         Ok(())

@@ -13,11 +13,11 @@ use crate::handles::{Handle, free, give, of, of_mut, put};
 use crate::model::{self, ParseOptions};
 use crate::program::{Program, Target};
 
-/// The parameters of a program, with names that C can read.
+/// The parameters of a program, with names as C strings.
 pub struct ParameterShapes(BTreeMap<CString, Shape>);
 
 unsafe fn calibrate(program: Handle, samples: &[Bound], name: &str) -> Outcome {
-    // SAFETY: the caller vouches for the program and the samples.
+    // SAFETY: the caller guarantees the program and the samples.
     unsafe {
         let program = of_mut::<Program>(program)?;
         control::log(&format!("quantize {name} with {} samples", samples.len()));
@@ -113,7 +113,7 @@ api! {
 
     fn migraphx_program_get_parameter_shapes(out: *mut Handle, program: Handle) {
         let parameters = of::<Program>(program)?.parameters()?.into_iter();
-        let named = parameters.map(|(name, shape)| Ok((CString::new(name).map_err(|_| "a name with NUL")?, shape)));
+        let named = parameters.map(|(name, shape)| Ok((CString::new(name).map_err(|_| "a name contains NUL")?, shape)));
         give(out, ParameterShapes(named.collect::<Result<_, String>>()?))
     }
 
@@ -133,7 +133,7 @@ api! {
     }
 
     fn migraphx_program_parameter_shapes_get(out: *mut *const Shape, shapes: Handle, name: *const c_char) {
-        let name = CString::new(text(name)?).map_err(|_| "a name with NUL")?;
+        let name = CString::new(text(name)?).map_err(|_| "a name contains NUL")?;
         put(out, of::<ParameterShapes>(shapes)?.0.get(&name).ok_or("no such parameter")?)
     }
 }

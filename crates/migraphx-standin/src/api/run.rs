@@ -17,7 +17,7 @@ use crate::program::{Address, Place, Program, Target};
 pub struct Bound(BTreeMap<String, (Shape, Address)>);
 
 impl Bound {
-    /// The addresses, after the checks that MIGraphX makes: every parameter is there with its exact shape.
+    /// The addresses, after MIGraphX's own checks: every parameter is present with its exact shape.
     pub fn checked(&self, program: &Program) -> Result<BTreeMap<String, Address>, String> {
         let find = |(name, wanted): (String, Shape)| {
             let (shape, address) = self.0.get(&name).ok_or_else(|| format!("Parameter not found: {name}"))?;
@@ -30,7 +30,7 @@ impl Bound {
     }
 }
 
-/// The arguments that a run returns. What has no place yet is filled from `values`.
+/// The arguments that a run returns. Those without memory are filled from `values`.
 fn returned(program: &Program, addresses: &BTreeMap<String, Address>, values: &[Tensor]) -> Result<Arguments, String> {
     let mut arguments = Vec::new();
     for (index, shape) in program.outputs()?.into_iter().enumerate() {
@@ -44,7 +44,7 @@ fn returned(program: &Program, addresses: &BTreeMap<String, Address>, values: &[
                 let bytes = values.get(index).map(|value| value.bytes.as_slice()).unwrap_or_default();
                 let mut own = vec![0u64; shape.bytes().unwrap_or(0).max(bytes.len()).div_ceil(8).max(1)];
                 let address = own.as_mut_ptr().cast::<u8>();
-                // SAFETY: the memory was made with room for the bytes.
+                // SAFETY: the memory was allocated with room for the bytes.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) };
                 Argument { shape, address, own: Some(own) }
             }
@@ -53,13 +53,13 @@ fn returned(program: &Program, addresses: &BTreeMap<String, Address>, values: &[
     Ok(Arguments(arguments))
 }
 
-/// A run to be done later.
+/// A run to be executed later.
 ///
-/// The memory of its parameters belongs to whoever queues it, until the stream has passed it.
+/// The parameters' memory belongs to the caller that queues the run, until the stream has executed it.
 fn work(program: &Program, addresses: &BTreeMap<String, Address>) -> Box<dyn Fn() + Send + Sync> {
     let (program, addresses) = (program.clone(), addresses.clone());
     Box::new(move || {
-        // SAFETY: the addresses were checked when the run was queued, and their owner keeps the memory.
+        // SAFETY: the addresses were checked when the run was queued, and their owner keeps the memory alive.
         if let Err(reason) = unsafe { program.run(&addresses) } {
             eprintln!("migraphx_program_run_async: Error: {reason}");
         }
@@ -101,12 +101,12 @@ api! {
         let addresses = of::<Bound>(bound)?.checked(program)?;
         control::log("run_async");
         if program.target != Some(Target::Gpu) {
-            // As the real `ref` target: the stream means nothing to it.
+            // Like the real `ref` target, it ignores the stream.
             let values = program.run(&addresses)?;
             return give(out, returned(program, &addresses, &values)?);
         }
         if kind != "ihipStream_t" {
-            return Err(format!("a stream of type {kind}"));
+            return Err(format!("unsupported stream type {kind}"));
         }
         match HostDriver::open().filter(|_| !stream.is_null()) {
             Some(driver) => driver.launch(stream, work(program, &addresses))?,

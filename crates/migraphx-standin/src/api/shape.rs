@@ -12,7 +12,7 @@ pub struct Argument {
     pub shape: Shape,
     /// Where its elements are.
     pub address: *mut u8,
-    /// The memory, where it is the argument's own.
+    /// The memory, if the argument owns it.
     pub own: Option<Vec<u64>>,
 }
 
