@@ -119,7 +119,7 @@ def wrong_inputs(prompt, room):
         ("ids outside the vocabulary", prompt[:-1] + [10**6], full, "out of range"),
         ("a negative id", prompt[:-1] + [-(10**6)], full, "out of range"),
         ("a mask that counts to more than the cache holds", prompt, [3] * room, beyond),
-        ("a mask narrower than the prompt", prompt, [1] * (count - 1), "total_sequence_length of"),
+        ("a mask narrower than the prompt", prompt, [1] * (count - 1), "total_sequence_length is"),
         ("a mask wider than the cache", prompt, [1] * count + [0] * (room + 1), "shape"),
     ]
 

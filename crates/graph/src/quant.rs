@@ -90,7 +90,7 @@ pub struct QuantWeights {
 }
 
 /// Lets a device rearrange the constant weights of all quantised products, once for all plans, and returns how many it
-/// rearranged. It returns `None` for a product to leave it as it is. A weight with no other reader is then kept in the
+/// rearranged. The device returns `None` to leave a product as it is. A weight with no other reader is then kept in the
 /// new layout only.
 pub fn lay_out(graph: &mut Graph, device: &mut dyn FnMut(&QuantWeights) -> Option<QuantWeights>) -> usize {
     let mut count = 0;

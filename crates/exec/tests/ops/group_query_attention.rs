@@ -395,11 +395,14 @@ fn what_is_not_supported_is_declined_with_a_reason() {
     let decoder = Decoder::default();
     let case = || decoder.case(&decoder.given(1));
     let reason = |case: Case| case.run().unwrap_err();
-    assert!(reason(case().attribute("k_quant_type", Attribute::Text("PER_TENSOR".into()))).contains("quantised cache"));
+    assert!(
+        reason(case().attribute("k_quant_type", Attribute::Text("PER_TENSOR".into())))
+            .contains("quantised key-value cache")
+    );
     let mut mixed = case();
     mixed.inputs[3] = Some(tensor(DType::F16, &[2, 2, 12, 16], &[0.0; 768]));
     assert!(reason(mixed).contains("input 3 has type f16, but the queries are f32"));
     let mut no_angles = case();
     (no_angles.inputs[7], no_angles.inputs[8]) = (None, None);
-    assert!(reason(no_angles).contains("do_rotary without cos_cache"));
+    assert!(reason(no_angles).contains("do_rotary needs cos_cache"));
 }
