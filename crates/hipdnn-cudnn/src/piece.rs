@@ -338,7 +338,7 @@ mod tests {
             graph.operations.push(sum);
             refusal(&graph)
         };
-        assert!(with_bias(&[2, 3, 4], &[1, 3, 1], &[0, 1, 2]).unwrap().contains("repeated"));
+        assert!(with_bias(&[2, 3, 4], &[1, 3, 1], &[0, 1, 2]).unwrap().contains("broadcast"));
         assert!(with_bias(&[2, 3, 4, 5], &[1, 1, 4, 1], CHANNELS_LAST).is_some());
         assert_eq!(with_bias(&[2, 3, 4], &[1, 1, 1], &[0, 1, 2]), None);
         assert_eq!(with_bias(&[2, 3, 4, 5], &[1, 3, 1, 1], CHANNELS_LAST), None);
