@@ -15,14 +15,14 @@ use crate::element::Element;
 /// Why a case did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The backend does not run such a graph, for this reason.
+    /// The backend does not support the graph, for this reason.
     NotSupported(String),
-    /// It gave a wrong result or failed.
+    /// The result was wrong, or the backend failed.
     Wrong(String),
 }
 
 impl Failure {
-    /// With the case that a wrong result belongs to.
+    /// Adds the case to a wrong result.
     #[must_use]
     pub fn of(self, case: &impl std::fmt::Debug) -> Self {
         match self {
@@ -32,17 +32,17 @@ impl Failure {
     }
 }
 
-/// How a case ends.
+/// The outcome of a case.
 pub type Answer<T = ()> = Result<T, Failure>;
 
-/// A result that a case asks for.
+/// A result that a case reads back.
 #[derive(Clone, Copy, Debug)]
 pub struct Want {
-    /// Which.
+    /// Its tensor.
     pub id: TensorId,
     /// Its type.
     pub element: Element,
-    /// What its strides are drawn from; `None` leaves them to the frontend.
+    /// The source of its strides; `None` leaves them to the frontend.
     pub strides: Option<u64>,
 }
 
@@ -52,14 +52,14 @@ impl Want {
         Self { id, element, strides: None }
     }
 
-    /// As often with strides of its own.
+    /// A result that sometimes gets its own strides.
     pub fn arranged(id: TensorId, element: Element, draw: &mut Draw) -> Self {
         let (is_odd, seed) = (draw.flag(), draw.int(0..1 << 32));
         Self { id, element, strides: is_odd.then_some(seed.unsigned_abs()) }
     }
 }
 
-/// Bytes around every result that must stay as they are.
+/// Guard bytes around every result; they must not change.
 const GUARD: u8 = 0xA5;
 const GUARD_BYTES: usize = 64;
 
@@ -94,18 +94,18 @@ impl Bench {
         }
         let driver = Driver::load(driver)?;
         let device = driver.devices()?.into_iter().next();
-        let device = device.ok_or_else(|| anyhow::anyhow!("no device: {:?}", driver.no_device_reason()))?;
+        let device = device.ok_or_else(|| anyhow::anyhow!("there is no device: {:?}", driver.no_device_reason()))?;
         Ok(Self { backend: load(library)?, memory: Memory::Device(device), saves: false })
     }
 
-    /// With every graph and plan written as bytes and read again before it runs.
+    /// Serialises and reads back every graph and plan before it runs.
     #[must_use]
     pub fn through_bytes(mut self) -> Self {
         self.saves = true;
         self
     }
 
-    /// The library and what it runs on.
+    /// The library and its device.
     pub fn describe(&self) -> String {
         match &self.memory {
             Memory::Host => format!("{} in RAM", self.backend.describe()),
@@ -113,10 +113,11 @@ impl Bench {
         }
     }
 
-    /// Builds a graph whose results are of one type, runs it, and gives each result's values in the order of its extents.
+    /// Builds a graph whose results all have one type, runs it, and returns each result's values in the order of its
+    /// extents.
     ///
     /// # Errors
-    /// The backend does not run it, or fails.
+    /// The backend does not support it, or fails.
     pub fn run(
         &self,
         graph: &mut Graph,
@@ -127,10 +128,10 @@ impl Bench {
         self.run_for(graph, inputs, &outputs.iter().map(|&id| Want::new(id, element)).collect::<Vec<_>>())
     }
 
-    /// As [`run`](Self::run), with a type and a layout for each result.
+    /// Like [`run`](Self::run), with a type and a layout for each result.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// The same as for [`run`](Self::run).
     pub fn run_for(&self, graph: &mut Graph, inputs: &[(TensorId, &Data)], outputs: &[Want]) -> Answer<Vec<Vec<f64>>> {
         // Device memory and handles belong to the thread's current device.
         let scope = match &self.memory {
@@ -171,7 +172,7 @@ impl Bench {
             Memory::Host => {
                 let mut workspace = vec![0u128; plan.workspace_bytes().div_ceil(16)];
                 let addresses = images.iter_mut().map(|bytes| bytes.as_mut_ptr().cast::<c_void>());
-                // SAFETY: every tensor has the memory its extents and strides ask for; the library takes host memory.
+                // SAFETY: every tensor has memory for its extents and strides; the library takes host memory.
                 let ran =
                     unsafe { plan.execute(&handle, uids.into_iter().zip(addresses), workspace.as_mut_ptr().cast()) };
                 ran.map_err(|error| self.refused(&error))?;
@@ -190,7 +191,7 @@ impl Bench {
                     if is_by_value(at) { image.as_mut_ptr().cast() } else { on_device }
                 });
                 let workspace = workspace.address().as_ptr().cast();
-                // SAFETY: every tensor has device memory as its extents and strides ask for; the stream is drained below.
+                // SAFETY: every tensor has device memory for its extents and strides; the stream is drained below.
                 let ran = unsafe { plan.execute(&handle, uids.into_iter().zip(addresses), workspace) };
                 let drained = device.stream_synchronize(RawStream::DEFAULT).map_err(wrong);
                 ran.map_err(|error| self.refused(&error))?;
@@ -202,12 +203,12 @@ impl Bench {
         made.map(|(((dims, strides), want), image)| {
             let element = want.element;
             let places = places(dims, strides);
-            // What is left when every element is written over: the bytes that are nobody's.
+            // After every element is overwritten, the remaining bytes belong to no element.
             let mut rest = image.clone();
             let values = places.iter().map(|&place| element.load(image, place)).collect();
             places.iter().for_each(|&place| guard(element, &mut rest, place));
             if rest.iter().any(|&byte| byte != GUARD) {
-                return Err(Failure::Wrong("written between or behind the elements of a result".into()));
+                return Err(Failure::Wrong("bytes between or after the elements of a result were written".into()));
             }
             Ok(values)
         })
@@ -223,7 +224,7 @@ impl Bench {
         Plan::from_bytes(handle, &graph.plan()?.to_bytes()?)
     }
 
-    /// A refusal with the backend's own reason, or a failure.
+    /// Unsupported with the backend's own reason, or a failure.
     fn refused(&self, error: &Error) -> Failure {
         match error {
             Error::NotSupported { reason, .. } => Failure::NotSupported(reason.clone()),
@@ -242,7 +243,7 @@ fn wrong(error: impl std::fmt::Display) -> Failure {
     Failure::Wrong(error.to_string())
 }
 
-/// Makes results visible, in their types and layouts.
+/// Makes results non-virtual, with their types and layouts.
 fn lay_out(graph: &mut Graph, outputs: &[Want]) -> Answer {
     for want in outputs {
         graph.output(want.id, Tensor::default().typed(want.element.code()));
@@ -258,7 +259,7 @@ fn lay_out(graph: &mut Graph, outputs: &[Want]) -> Answer {
     Ok(())
 }
 
-/// Puts the guard's bits in place of an element.
+/// Replaces an element with the guard's bits.
 fn guard(element: Element, image: &mut [u8], place: usize) {
     match element.bits() {
         4 => {
@@ -269,7 +270,7 @@ fn guard(element: Element, image: &mut [u8], place: usize) {
     }
 }
 
-/// A tensor as it lies in memory.
+/// A tensor's bytes in memory.
 fn image(data: &Data) -> Vec<u8> {
     let all = places(&data.dims, &data.strides);
     let mut image = vec![GUARD; data.element.bytes(all.iter().max().unwrap_or(&0) + 1)];

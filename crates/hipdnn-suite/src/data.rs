@@ -8,7 +8,7 @@ use crate::bench::{Answer, Failure};
 use crate::draw::Draw;
 use crate::element::Element;
 
-/// A tensor of the caller's: extents, strides, and values in the order of the extents.
+/// An input tensor: extents, strides, and values in the order of the extents.
 #[derive(Clone, Debug)]
 pub struct Data {
     /// Its element type.
@@ -19,7 +19,7 @@ pub struct Data {
     pub strides: Vec<i64>,
     /// Its values.
     pub values: Vec<f64>,
-    /// True for a scalar that lies in host memory whatever the library computes in.
+    /// True for a scalar that stays in host memory, wherever the library computes.
     pub is_by_value: bool,
 }
 
@@ -47,13 +47,13 @@ impl Data {
         self
     }
 
-    /// Whole numbers of a range.
+    /// Integers from a range.
     pub fn whole(element: Element, dims: &[i64], range: Range<i64>, draw: &mut Draw) -> Self {
         let values = (0..dims.iter().product::<i64>()).map(|_| draw.int(range.clone()) as f64).collect();
         Self::new(element, dims, values)
     }
 
-    /// Packed, with the channels innermost, or with axes in any order and gaps between them.
+    /// Packed, with channels innermost, or with axes in any order and gaps between them.
     pub fn arranged(mut self, draw: &mut Draw) -> Self {
         match draw.int(0..3) {
             0 => self,
@@ -65,7 +65,7 @@ impl Data {
         }
     }
 
-    /// With the channels innermost.
+    /// With channels innermost.
     pub fn channels_last(mut self, wanted: bool) -> Self {
         if wanted && self.dims.len() > 2 {
             let order: Vec<usize> = std::iter::once(0).chain(2..self.dims.len()).chain([1]).collect();
@@ -74,12 +74,12 @@ impl Data {
         self
     }
 
-    /// Given by value.
+    /// Passed by value.
     pub fn by_value(self) -> Self {
         Self { is_by_value: true, ..self }
     }
 
-    /// As the frontend describes it.
+    /// The frontend's description of it.
     pub fn tensor(&self) -> Tensor {
         let tensor = Tensor::new(&self.dims).strides(&self.strides).typed(self.element.code());
         if self.is_by_value { tensor.by_value() } else { tensor }
@@ -91,7 +91,7 @@ impl Data {
     }
 }
 
-/// Strides of axes in any order; with `gaps`, some of them larger than they need be.
+/// Strides for axes in any order; with `gaps`, some are larger than necessary.
 pub(crate) fn odd_strides(dims: &[i64], gaps: bool, draw: &mut Draw) -> Vec<i64> {
     let mut order: Vec<usize> = (0..dims.len()).collect();
     for at in (1..order.len()).rev() {
@@ -115,7 +115,7 @@ fn packed(dims: &[i64], order: &[usize]) -> Vec<i64> {
     strides
 }
 
-/// The place of an index in the order of the extents.
+/// The position of an index in the order of the extents.
 pub fn flat(dims: &[i64], index: &[i64]) -> usize {
     dims.iter().zip(index).fold(0, |at, (extent, index)| at * extent + index) as usize
 }
@@ -129,25 +129,25 @@ pub fn indices(dims: &[i64]) -> Vec<Vec<i64>> {
     all
 }
 
-/// Where each element lies, in elements from the first.
+/// The offset of each element, in elements from the first.
 pub(crate) fn places(dims: &[i64], strides: &[i64]) -> Vec<usize> {
     let place = |index: &Vec<i64>| index.iter().zip(strides).map(|(at, stride)| at * stride).sum::<i64>() as usize;
     indices(dims).iter().map(place).collect()
 }
 
-/// Demands that a result differs from its reference by no more than the type allows.
+/// Requires that a result differs from its reference by no more than the type allows.
 ///
 /// # Errors
-/// The first element that does.
+/// The first element that differs by more.
 pub fn assert_close(found: &[f64], wanted: &[f64], element: Element) -> Answer {
     if found.len() != wanted.len() {
-        return Err(Failure::Wrong(format!("{} elements instead of {}", found.len(), wanted.len())));
+        return Err(Failure::Wrong(format!("got {} elements, expected {}", found.len(), wanted.len())));
     }
     for (at, (&found, &wanted)) in found.iter().zip(wanted).enumerate() {
         let allowed = element.tolerance() * (1.0 + wanted.abs());
         let same = found == wanted || (found.is_nan() && wanted.is_nan()) || (found - wanted).abs() <= allowed;
         if !same {
-            return Err(Failure::Wrong(format!("element {at}: {found} instead of {wanted} ({element:?})")));
+            return Err(Failure::Wrong(format!("element {at} is {found}, expected {wanted} ({element:?})")));
         }
     }
     Ok(())

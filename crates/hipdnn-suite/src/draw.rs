@@ -2,24 +2,24 @@
 
 use std::ops::Range;
 
-/// A source of choices; the same number gives the same ones.
+/// A source of random choices; the same number gives the same choices.
 pub struct Draw {
     case: u64,
     state: u64,
 }
 
 impl Draw {
-    /// The choices of a case.
+    /// The choices for a case.
     pub fn new(case: u64) -> Self {
         let mut draw = Self { case, state: case.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03 };
-        // Numbers that differ in few bits start out alike.
+        // Mixes the seed: similar seeds would give similar first numbers.
         (0..8).for_each(|_| {
             draw.bits();
         });
         draw
     }
 
-    /// The case's number, for families that go through a list.
+    /// The case's number, for families that iterate over a list.
     pub fn case(&self) -> u64 {
         self.case
     }
@@ -32,22 +32,22 @@ impl Draw {
         bits ^ (bits >> 31)
     }
 
-    /// A number of a range.
+    /// A number from a range.
     pub fn int(&mut self, range: Range<i64>) -> i64 {
         range.start + (self.bits() % (range.end - range.start) as u64) as i64
     }
 
-    /// Heads or tails.
+    /// A random boolean.
     pub fn flag(&mut self) -> bool {
         self.bits() & 1 == 1
     }
 
-    /// One of some things.
+    /// One of several items.
     pub fn choose<T: Clone>(&mut self, things: &[T]) -> T {
         things[(self.bits() % things.len() as u64) as usize].clone()
     }
 
-    /// A list whose length is of a range.
+    /// A list whose length is from a range.
     pub fn list<T>(&mut self, lengths: Range<i64>, mut one: impl FnMut(&mut Self) -> T) -> Vec<T> {
         (0..self.int(lengths)).map(|_| one(self)).collect()
     }

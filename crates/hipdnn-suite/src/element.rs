@@ -1,4 +1,4 @@
-//! Element types: how numbers are written to memory and read from it.
+//! Element types: how numbers are stored in memory.
 
 use hipdnn::sys::DataType;
 
@@ -45,12 +45,12 @@ impl Element {
         Self::I4,
     ];
 
-    /// Every usual floating-point type, single precision twice as often as the others.
+    /// The common floating-point types, with single precision twice as likely as the others.
     pub fn draw(draw: &mut Draw) -> Self {
         draw.choose(&[Self::F32, Self::F32, Self::F64, Self::F16, Self::Bf16])
     }
 
-    /// hipDNN's number of it.
+    /// hipDNN's number for it.
     pub fn code(self) -> DataType {
         match self {
             Self::F32 => DataType::FLOAT,
@@ -82,12 +82,12 @@ impl Element {
         }
     }
 
-    /// Bytes of so many elements.
+    /// Bytes of this many elements.
     pub fn bytes(self, elems: usize) -> usize {
         (elems * self.bits()).div_ceil(8)
     }
 
-    /// What results may differ by, for numbers around 1 and sums of a few hundred terms.
+    /// The tolerance for results, for numbers around 1 and sums of a few hundred terms.
     pub fn tolerance(self) -> f64 {
         match self {
             Self::F64 => 1e-9,
@@ -98,14 +98,14 @@ impl Element {
         }
     }
 
-    /// A number as this type holds it: the nearest one, and not beyond the largest.
+    /// A number rounded to this type: the nearest one, at most the largest.
     pub fn rounded(self, value: f64) -> f64 {
         let mut image = [0u8; 8];
         self.store(&mut image, 0, value);
         self.load(&image, 0)
     }
 
-    /// Writes a number as the element at a place.
+    /// Writes a number to the element at a position.
     pub(crate) fn store(self, image: &mut [u8], place: usize, value: f64) {
         let whole = value.round_ties_even();
         let bits: u64 = match self {
@@ -129,7 +129,7 @@ impl Element {
         }
     }
 
-    /// The number that the element at a place holds.
+    /// Reads the number of the element at a position.
     pub(crate) fn load(self, image: &[u8], place: usize) -> f64 {
         let mut bytes = [0u8; 8];
         let bits = if self.bits() == 4 {
@@ -153,7 +153,7 @@ impl Element {
         }
     }
 
-    /// The number of a small float's code, by the definition of its format.
+    /// The number for a small float's code, by the definition of its format.
     fn small(self, code: u8) -> f64 {
         let (fraction, bias) = match self {
             Self::E8m0 => return if code == 255 { f64::NAN } else { f64::from(i32::from(code) - 127).exp2() },
@@ -183,7 +183,7 @@ impl Element {
         if is_negative { -value } else { value }
     }
 
-    /// The code of the nearest finite number, of two that are as near the even one; powers of two are rounded up.
+    /// The code of the nearest finite number, ties to even; powers of two are rounded up.
     fn nearest(self, value: f64) -> u8 {
         let codes = || (0..=u8::MAX >> (8 - self.bits())).filter(|&code| self.small(code).is_finite());
         if self == Self::E8m0 {

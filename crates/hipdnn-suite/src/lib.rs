@@ -1,9 +1,10 @@
-//! hipDNN's operations as cases that any backend library can be held to.
+//! hipDNN's operations as test cases for any backend library.
 //!
-//! A *family* ([`FAMILIES`]) is one function: it draws the parameters of a case from a seed ([`Draw`]), builds a graph with
-//! the frontend, lets a [`Bench`] run it, and compares with loops in double precision. The bench is a backend library with
-//! the memory it computes in: RAM for the host, a driver's device memory for a GPU. So the same cases run on every library:
-//! `hipdnn-host`'s tests demand that all pass, the program `hipdnn-suite` prints what passes, and why the rest does not run.
+//! A *family* ([`FAMILIES`]) is one function: it draws the parameters of a case from a seed ([`Draw`]), builds a graph
+//! with the frontend, runs it on a [`Bench`], and compares with loops in double precision. The bench is a backend
+//! library with the memory it computes in: RAM for the host, a driver's device memory for a GPU. So the same cases run
+//! on every library: `hipdnn-host`'s tests require that all pass; the program `hipdnn-suite` prints which pass, and why
+//! others are not supported.
 
 mod bench;
 mod data;

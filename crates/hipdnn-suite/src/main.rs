@@ -1,4 +1,4 @@
-//! Runs the suite on a backend library and prints what passes, and why the rest does not run.
+//! Runs the suite on a backend library and prints which cases pass, and why others are not supported.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use clap::Parser;
 use hip::DriverKind;
 use hipdnn_suite::{Bench, FAMILIES, Report, Row};
 
-/// Runs hipDNN's operations on a backend library, against loops in double precision.
+/// Runs hipDNN's operations on a backend library and compares with loops in double precision.
 ///
 /// Exits with 0 if no result was wrong, with 1 otherwise.
 #[derive(Parser)]
 struct Options {
     /// The backend library.
     library: PathBuf,
-    /// Whose memory the library computes in.
+    /// The memory that the library computes in.
     #[arg(long, default_value = "host")]
     driver: DriverKind,
     /// Only families whose name contains this.
@@ -26,10 +26,10 @@ struct Options {
     /// Only this case.
     #[arg(long)]
     case: Option<u64>,
-    /// How many cases of each family, in per cent of the usual number.
+    /// How many cases of each family, in percent of the usual number.
     #[arg(long, default_value_t = 100)]
     share: u64,
-    /// How many cases are run at a time.
+    /// How many cases run at a time.
     #[arg(long, default_value_t = 1)]
     threads: usize,
 }
@@ -41,7 +41,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let bench = Bench::on_device(options.library.clone(), options.driver)?;
     println!("{}", bench.describe());
     let families: Vec<_> = FAMILIES.iter().filter(|family| family.name.contains(&options.only)).collect();
-    // Families differ in what a case costs: threads take a few cases at a time.
+    // Families differ in the cost of a case, so threads take a few cases at a time.
     let pieces = families.iter().enumerate().flat_map(|(at, family)| {
         let cases = match options.case {
             Some(case) => case..case + 1,
@@ -57,7 +57,7 @@ fn main() -> anyhow::Result<ExitCode> {
             scope.spawn(|| {
                 while let Some((at, cases)) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let row = Row::of(families[*at], &bench, cases.clone());
-                    // At once: whoever stops this early still sees how far it got.
+                    // Printed immediately, so that an interrupted run still shows its progress.
                     print!("{row}");
                     rows.lock().unwrap_or_else(PoisonError::into_inner).entry(*at).or_default().absorb(row);
                 }

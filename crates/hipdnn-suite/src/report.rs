@@ -1,4 +1,4 @@
-//! What a library can do, measured.
+//! Measures what a library supports.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ pub struct Row {
     pub name: &'static str,
     /// How many gave the right result.
     pub passed: usize,
-    /// Why the others did not run, and how many for each reason.
+    /// Why the others were not run, and how many for each reason.
     pub unsupported: BTreeMap<String, usize>,
     /// Case numbers with what was wrong.
     pub wrong: Vec<(u64, String)>,
@@ -38,7 +38,7 @@ impl Row {
                 Ok(Ok(())) => row.passed += 1,
                 Ok(Err(Failure::NotSupported(reason))) => *row.unsupported.entry(reason).or_default() += 1,
                 Ok(Err(Failure::Wrong(what))) => row.wrong.push((case, what)),
-                Err(_) => row.wrong.push((case, "it panicked".into())),
+                Err(_) => row.wrong.push((case, "the case panicked".into())),
             }
         }
         row

@@ -16,7 +16,7 @@ struct Case {
     k: Data,
     v: Data,
     mask: Option<Data>,
-    /// Queries and keys of each batch that count.
+    /// The number of valid queries and keys of each batch.
     lengths: Option<[Data; 2]>,
     is_causal: bool,
     aligns_ends: bool,
@@ -24,7 +24,7 @@ struct Case {
     right: Option<i64>,
 }
 
-/// What attention gives: results, and the logarithm of each row's sum.
+/// The outputs of attention: results, and the logarithm of each row's sum.
 struct Attended {
     o: Vec<f64>,
     sums: Vec<f64>,
@@ -51,7 +51,7 @@ impl Case {
         }
     }
 
-    /// Heads as models have them, in types and extents that fused engines of GPUs take.
+    /// Heads as in real models, with types and extents that fused GPU engines support.
     fn wide(draw: &mut Draw) -> Self {
         let element = draw.choose(&[Element::F16, Element::Bf16]);
         let (batch, key_heads, shared) = (draw.int(1..3), draw.int(1..3), draw.choose(&[1, 2, 4]));
@@ -89,7 +89,7 @@ impl Case {
         (0..self.k.dims[2]).all(|column| !self.sees(batch, row, column))
     }
 
-    /// By the definition; a row that sees nothing gives zeros.
+    /// By the definition; a row that sees no key gives zeros.
     fn attend(&self, q: &[f64], k: &[f64], v: &[f64], mask: &[f64]) -> Attended {
         let (columns, depth, width) = (self.k.dims[2], self.q.dims[3], self.v.dims[3]);
         let shared = self.q.dims[1] / self.k.dims[1];
@@ -150,7 +150,7 @@ impl Case {
 
     fn forward(&self, bench: &Bench, draw: &mut Draw) -> Answer {
         let element = self.q.element;
-        // Sums are kept in the compute type, whatever the data's is.
+        // Sums are in the compute type, whatever the data's type.
         let kept = if element == Element::F64 { element } else { Element::F32 };
         let mut graph = graph(element);
         let (what, qkv, inputs) = self.describe(&mut graph);
@@ -202,7 +202,7 @@ pub fn forward(bench: &Bench, draw: &mut Draw) -> Answer {
     Case::draw(element, draw).forward(bench, draw)
 }
 
-/// Bounds around the diagonal, with rows that see nothing among them.
+/// Bounds around the diagonal, including rows that see no key.
 pub fn bounded(bench: &Bench, draw: &mut Draw) -> Answer {
     let element = Element::draw(draw);
     Case::draw(element, draw).bounded(draw).forward(bench, draw)
@@ -222,7 +222,7 @@ pub fn backward(bench: &Bench, draw: &mut Draw) -> Answer {
     if draw.flag() {
         case.lengths = Some(lengths(&case, draw));
     }
-    // The sums of a row that sees nothing are minus infinity, which not every type of statistics is read as.
+    // The sum of a row that sees no key is minus infinity, which not every type of statistics can represent.
     let blind = indices(&case.q.dims[..3]).iter().any(|index| case.is_blind(index[0], index[2]));
     if blind && element != Element::F64 {
         (case.left, case.right, case.aligns_ends, case.lengths) = (None, None, false, None);

@@ -1,4 +1,4 @@
-//! Batch norms with statistics of their own and with given ones.
+//! Batch norms with their own statistics and with given ones.
 
 use hipdnn::{BatchNormStatistics, RunningStatistics};
 
@@ -29,7 +29,7 @@ impl Case {
         let dims = [&[batch, channels], &spatial[..]].concat();
         let per_channel: Vec<i64> = (0..dims.len()).map(|axis| if axis == 1 { channels } else { 1 }).collect();
         let x = Data::random(element, &dims, draw).arranged(draw);
-        // Parameters of lower precision than single are unusual, and no library must take them.
+        // Parameters below single precision are unusual, and no library has to support them.
         let kept = if element == Element::F64 { element } else { Element::F32 };
         let [scale, bias, mean, variance] =
             [(); 4].map(|()| Data::random(kept, &per_channel, draw).map(|value| value.abs() + 0.125));
@@ -45,7 +45,7 @@ impl Case {
         indices(&self.x.dims).iter().map(one).collect()
     }
 
-    /// Mean and variance of each channel of other data of the same shape.
+    /// Mean and variance of each channel, from other data of the same shape.
     fn statistics_of(&self, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
         Self { x: Data { values: x.to_vec(), ..self.x.clone() }, ..self.clone() }.statistics()
     }
@@ -66,7 +66,7 @@ impl Case {
 }
 
 pub fn training(bench: &Bench, draw: &mut Draw) -> Answer {
-    // Statistics are results too, and results of a case are of one type.
+    // Statistics are results too, and all results of a case have one type.
     let mut case = Case::draw(draw);
     let element = case.scale.element;
     case.x = Data { element, ..case.x };

@@ -1,4 +1,4 @@
-//! Numbers of few bits with one scale for each block, and conversions between all types.
+//! Low-bit numbers with one scale per block, and conversions between all types.
 
 use hipdnn::sys::{DataType, PointwiseMode as M};
 use hipdnn::{Graph, Tensor};
@@ -27,7 +27,7 @@ fn blocks(draw: &mut Draw) -> (Vec<i64>, usize, i64) {
     (dims, axis, block)
 }
 
-/// The place of an element's scale.
+/// The position of an element's scale.
 fn scale_of(index: &[i64], axis: usize, block: i64) -> Vec<i64> {
     let mut at = index.to_vec();
     at[axis] /= block;
@@ -127,7 +127,7 @@ pub fn conversion(bench: &Bench, draw: &mut Draw) -> Answer {
     let dims = draw.list(1..4, |draw| draw.int(1..6));
     let spread = draw.choose(&[1.0, 20.0, 1000.0]);
     let value = |value: f64| {
-        // Single precision, so that converting by way of it rounds once.
+        // Single precision, so that a conversion through it rounds once.
         let value = Element::F32.rounded(value * spread);
         if positive { value.abs().max(0.5) } else { value }
     };
@@ -145,7 +145,7 @@ pub fn conversion(bench: &Bench, draw: &mut Draw) -> Answer {
     assert_close(&found[0], &wanted, to)
 }
 
-/// What only a plugin knows is refused where there is none.
+/// Operations that only a plugin knows are rejected without one.
 pub fn custom(bench: &Bench, draw: &mut Draw) -> Answer {
     let x = Data::random(Element::F32, &[2, 3], draw);
     let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT);
@@ -153,6 +153,6 @@ pub fn custom(bench: &Bench, draw: &mut Draw) -> Answer {
     let made = graph.custom("nobody.knows", &[1, 2, 3], &[xi], vec![Tensor::new(&[2, 3])]);
     match bench.run(&mut graph, &[(xi, &x)], &made, Element::F32) {
         Err(Failure::NotSupported(_)) => Ok(()),
-        other => Err(Failure::Wrong(format!("an unknown operation: {other:?}"))),
+        other => Err(Failure::Wrong(format!("unknown operation: {other:?}"))),
     }
 }

@@ -1,4 +1,4 @@
-//! Products of matrices in batches, of bytes, and of experts.
+//! Products of matrices: batched, of 8-bit integers, and of experts.
 
 use hipdnn::sys::{DataType, PointwiseMode as M};
 use hipdnn::{Graph, MoeGroupedMatmul};
@@ -9,7 +9,7 @@ use crate::data::{Data, assert_close, indices};
 use crate::draw::Draw;
 use crate::element::Element;
 
-/// Operands with batches of which either may repeat.
+/// Operands with batches, either of which may be broadcast.
 struct Case {
     a: Vec<i64>,
     b: Vec<i64>,
@@ -54,7 +54,7 @@ pub fn product(bench: &Bench, draw: &mut Draw) -> Answer {
     assert_close(&found[0], &case.product(&a, &b), element)
 }
 
-/// As a network's layer has it: larger matrices, a bias and an activation.
+/// As in a network's layer: larger matrices, a bias and an activation.
 pub fn with_bias(bench: &Bench, draw: &mut Draw) -> Answer {
     let element = Element::draw(draw);
     let case = Case::draw(40, draw);
@@ -75,7 +75,7 @@ pub fn with_bias(bench: &Bench, draw: &mut Draw) -> Answer {
     assert_close(&found[0], &wanted, element)
 }
 
-/// Bytes, whose sums are whole numbers.
+/// 8-bit integers with integer sums.
 pub fn of_bytes(bench: &Bench, draw: &mut Draw) -> Answer {
     let case = Case::draw(20, draw);
     let [a, b] = [&case.a, &case.b].map(|dims| Data::whole(Element::I8, dims, -128..128, draw).arranged(draw));
@@ -86,7 +86,7 @@ pub fn of_bytes(bench: &Bench, draw: &mut Draw) -> Answer {
     assert_close(&found[0], &case.product(&a, &b), Element::I32)
 }
 
-/// Tokens in the order of their experts, some of whom have none.
+/// Tokens sorted by expert; some experts have none.
 struct Experts {
     token: Data,
     weight: Data,

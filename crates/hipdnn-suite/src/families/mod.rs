@@ -1,4 +1,4 @@
-//! The families of cases. A new one is a file here and a line in [`FAMILIES`].
+//! The families of cases. To add one, add a file here and a line in [`FAMILIES`].
 
 mod attention;
 mod batch_norm;
@@ -19,13 +19,13 @@ use crate::bench::{Answer, Bench};
 use crate::draw::Draw;
 use crate::element::Element;
 
-/// Cases of one operation, or of operations that belong together.
+/// Cases of one operation, or of related operations.
 pub struct Family {
-    /// What they are called.
+    /// Their name.
     pub name: &'static str,
     /// How many a test runs.
     pub cases: u64,
-    /// Runs the case that is drawn.
+    /// Runs the drawn case.
     pub case: fn(&Bench, &mut Draw) -> Answer,
 }
 
@@ -74,13 +74,13 @@ pub const FAMILIES: &[Family] = &[
     family("custom", 1, block_scale::custom),
 ];
 
-/// A graph whose tensors are of a type, and which computes in single precision, or in double for doubles.
+/// A graph with tensors of one type, which computes in single precision, or in double for doubles.
 fn graph(element: Element) -> Graph {
     let compute = if element == Element::F64 { DataType::DOUBLE } else { DataType::FLOAT };
     Graph::new(element.code(), compute)
 }
 
-/// What is added to a variance.
+/// The number added to a variance.
 const EPSILON: f64 = 1e-3;
 
 fn epsilon(graph: &mut Graph, element: Element) -> TensorId {

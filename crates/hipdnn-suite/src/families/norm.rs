@@ -1,4 +1,4 @@
-//! Norms over trailing axes, and their gradients against differences of the loss.
+//! Norms over trailing axes, and their gradients checked against finite differences of the loss.
 
 use super::slopes::{near, nudged};
 use super::{EPSILON, epsilon, graph};
@@ -74,7 +74,7 @@ impl Case {
         let dy = Data::random(element, &self.x.dims, draw).arranged(draw);
         let normed = self.norm(&self.x.values, &self.scale.values, &self.bias.values);
         let statistic: Vec<i64> = self.leading.iter().copied().chain(self.trailing.iter().map(|_| 1)).collect();
-        // Statistics are kept in the compute type, whatever the data's is.
+        // Statistics are in the compute type, whatever the data's type.
         let kept = if element == Element::F64 { element } else { Element::F32 };
         let mean = Data::new(kept, &statistic, normed.means);
         let inverse = Data::new(kept, &statistic, normed.inverses);
@@ -89,7 +89,7 @@ impl Case {
             graph.rms_norm_backward([dyi, xi, si], ii, axes).to_vec()
         };
         let found = bench.run(&mut graph, &inputs, &made, element)?;
-        // The loss whose gradient is asked for: the sum of dy times the result.
+        // The loss for the gradient: the sum of dy times the result.
         let loss = |x: &[f64], scale: &[f64], bias: &[f64]| -> f64 {
             self.norm(x, scale, bias).y.iter().zip(&dy.values).map(|(y, dy)| y * dy).sum()
         };

@@ -1,4 +1,4 @@
-//! Every pointwise mode, with operands that repeat.
+//! Every pointwise mode, with broadcast operands.
 
 use hipdnn::sys::{DataType, PointwiseMode as M};
 use hipdnn::{Graph, Pointwise};
@@ -11,10 +11,10 @@ use crate::element::Element;
 
 const ELEMENTS: [Element; 4] = [Element::F32, Element::F64, Element::F16, Element::Bf16];
 
-/// Each mode once in each type.
+/// Each mode once per type.
 pub const CASES: u64 = (M::ALL.len() * ELEMENTS.len()) as u64;
 
-/// The mode and type are the next of all in turn, so that each of [`CASES`] cases has its own.
+/// Iterates over modes and types, so that each of [`CASES`] cases has its own.
 pub fn mode(bench: &Bench, draw: &mut Draw) -> Answer {
     let turn = draw.case() as usize;
     let (mode, element) = (M::ALL[turn / ELEMENTS.len() % M::ALL.len()], ELEMENTS[turn % ELEMENTS.len()]);
@@ -32,7 +32,7 @@ pub fn mode(bench: &Bench, draw: &mut Draw) -> Answer {
     };
     let positive = [M::LOG, M::SQRT, M::RSQRT].contains(&mode);
     let x = Data::random(element, &dims, draw).map(|value| if positive { value.abs() + 0.25 } else { value });
-    // Away from zero, which divides, and from the kinks of RELU, which have no slope.
+    // Avoids zero, because of division, and the kinks of RELU, which have no slope.
     let away =
         |value: f64| if value.abs() < 0.1 || (value.abs() - 0.25).abs() < 0.01 || value == 0.5 { 0.375 } else { value };
     let y = Data::random(element, &[2, 1, 4], draw).map(away);
@@ -57,12 +57,12 @@ pub fn mode(bench: &Bench, draw: &mut Draw) -> Answer {
         }
     };
     let wanted: Vec<f64> = indices(&dims).iter().map(wanted).collect();
-    // A slope by differences is not exact to the last digits of a double.
+    // A slope from differences is not exact to the last digits of a double.
     let is_slope = element == Element::F64 && forward_of(mode).is_some();
     assert_close(&found[0], &wanted, if is_slope { Element::F32 } else { element })
 }
 
-/// Modes of whole numbers.
+/// Modes for integers.
 const WHOLE: [M; 16] = [
     M::ABS,
     M::ADD,
@@ -82,7 +82,7 @@ const WHOLE: [M; 16] = [
     M::SUB,
 ];
 
-/// Shapes of any rank and layout, of which the second operand's repeats, in floats and whole numbers.
+/// Shapes of any rank and layout with a broadcast second operand, in floats and integers.
 pub fn shapes(bench: &Bench, draw: &mut Draw) -> Answer {
     let is_whole = draw.flag();
     let mode = if is_whole {
@@ -92,7 +92,7 @@ pub fn shapes(bench: &Bench, draw: &mut Draw) -> Answer {
     };
     let element = if is_whole { draw.choose(&[Element::I8, Element::U8, Element::I32]) } else { Element::draw(draw) };
     let dims = draw.list(1..6, |draw| draw.int(1..5));
-    // Axes are matched from the left: those behind may be missing.
+    // Axes are matched from the left: trailing ones may be missing.
     let kept = draw.int(1..dims.len() as i64 + 1) as usize;
     let other: Vec<i64> = dims[..kept].iter().map(|&extent| if draw.flag() { extent } else { 1 }).collect();
     let of = |dims: &[i64], draw: &mut Draw| match element {
@@ -124,7 +124,7 @@ pub fn shapes(bench: &Bench, draw: &mut Draw) -> Answer {
     assert_close(&found[0], &wanted, element)
 }
 
-/// Operations that read each other's results, some of which are asked for too, and a scalar that is given by value.
+/// Operations that read each other's results, some of which are outputs too, and a scalar passed by value.
 pub fn chain(bench: &Bench, draw: &mut Draw) -> Answer {
     let element = Element::draw(draw);
     let dims = draw.list(1..5, |draw| draw.int(1..4));
@@ -139,7 +139,7 @@ pub fn chain(bench: &Bench, draw: &mut Draw) -> Answer {
     let count = draw.int(1..7);
     for at in 0..count {
         let mode = draw.choose(&[M::ADD, M::SUB, M::MUL, M::MAX, M::TANH_FWD, M::ABS, M::SIGMOID_FWD, M::NEG]);
-        // The last result is read first, so that the graph is one whole.
+        // The last result is read first, so that the graph is connected.
         let (x, y) = (ids.len() - 1, draw.int(0..ids.len() as i64) as usize);
         let by_scalar = draw.flag();
         let other = if by_scalar { scalar } else { ids[y] };
@@ -156,14 +156,14 @@ pub fn chain(bench: &Bench, draw: &mut Draw) -> Answer {
             wants.push((Want::arranged(id, element, draw), values.len() - 1));
         }
     }
-    // Tensors that no operation reads are no part of the graph.
+    // Tensors that no operation reads are not part of the graph.
     let asked: Vec<Want> = wants.iter().map(|(want, _)| *want).collect();
     let found = bench.run_for(&mut graph, &inputs, &asked)?;
     wants.iter().zip(&found).try_for_each(|((_, at), found)| assert_close(found, &values[*at], element))
 }
 
 fn erf(x: f64) -> f64 {
-    // Series and continued fraction, good to double precision for the range of these tests.
+    // Series and continued fraction, accurate to double precision for the range of these tests.
     let (mut sum, mut term) = (x, x);
     for n in 1..200 {
         term *= -x * x / f64::from(n);

@@ -40,7 +40,7 @@ impl Case {
         Self { what, mode, dims, pooled, element }
     }
 
-    /// The places of the data that a result sees.
+    /// The positions in the data that a result covers.
     fn window_of(&self, index: &[i64]) -> Vec<Vec<i64>> {
         let what = &self.what;
         let place = |tap: &Vec<i64>| -> Vec<i64> {
@@ -86,10 +86,10 @@ pub fn backward(bench: &Bench, draw: &mut Draw) -> Answer {
     let dx = graph.resample_backward(case.what.clone(), dyi, None, &case.dims);
     let outcome = bench.run(&mut graph, &[(dyi, &dy)], &[dx], case.element);
     if case.mode == ResampleMode::MAXPOOL {
-        // Without the places of the maxima there is no such gradient.
+        // Without the positions of the maxima this gradient does not exist.
         return match outcome {
             Err(Failure::NotSupported(_)) => Ok(()),
-            other => Err(Failure::Wrong(format!("a gradient of maxima without their places: {other:?}"))),
+            other => Err(Failure::Wrong(format!("a gradient of maxima without their positions: {other:?}"))),
         };
     }
     let found = outcome?;
@@ -102,7 +102,7 @@ pub fn backward(bench: &Bench, draw: &mut Draw) -> Answer {
     assert_close(&found[0], &wanted, case.element)
 }
 
-/// Where each maximum is in its window, and the gradient that goes back there.
+/// The position of each maximum in its window, and the gradient at that position.
 pub fn places(bench: &Bench, draw: &mut Draw) -> Answer {
     let case = Case::of(ResampleMode::MAXPOOL, draw);
     let x = Data::random(case.element, &case.dims, draw).arranged(draw);
@@ -116,7 +116,7 @@ pub fn places(bench: &Bench, draw: &mut Draw) -> Answer {
     for (at, out) in indices(&case.pooled).iter().enumerate() {
         let taps = indices(&case.what.window);
         let place = found[1][at] as usize;
-        let tap = taps.get(place).ok_or_else(|| Failure::Wrong(format!("place {place} is in no window")))?;
+        let tap = taps.get(place).ok_or_else(|| Failure::Wrong(format!("position {place} is outside the window")))?;
         let along =
             |(axis, tap): (usize, &i64)| out[axis + 2] * case.what.strides[axis] + tap - case.what.pre_padding[axis];
         let source: Vec<i64> = out[..2].iter().copied().chain(tap.iter().enumerate().map(along)).collect();

@@ -1,4 +1,4 @@
-//! Reductions of any axes.
+//! Reductions over any axes.
 
 use hipdnn::sys::ReduceOp;
 
