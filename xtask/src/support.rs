@@ -1,4 +1,4 @@
-//! The support table: what became of the node tests, operator by operator, as a page of the documentation.
+//! The support table: the outcome of the node tests, by operator, as a page of the documentation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// How the count of placed tests begins in the page; [`recorded_placed`] reads it back.
+/// The text before the count of placed tests in the page; [`recorded_placed`] reads it back.
 const PLACED: &str = "Entirely on the device: **";
 
 /// Verdicts of `python/conformance.py`.
@@ -15,7 +15,7 @@ pub struct Report {
     operators: BTreeMap<(String, String), Counts>,
 }
 
-/// Tests of one operator by what became of them.
+/// Tests of one operator by outcome.
 #[derive(Debug, Default, Clone, Copy)]
 struct Counts {
     placed: usize,
@@ -23,7 +23,7 @@ struct Counts {
     declined: usize,
     unusable: usize,
     bad: usize,
-    /// Of all these, tests of the operator's function body; and how many of them were placed, of those usable.
+    /// How many of these test the operator's function body: placed, and usable.
     bodies_placed: usize,
     bodies_usable: usize,
 }
@@ -32,9 +32,9 @@ impl Report {
     /// Reads the script's report.
     ///
     /// # Errors
-    /// When it is not what the script writes.
+    /// When it is not in the script's format.
     pub fn of(json: &str) -> Result<Self> {
-        let rows: Vec<Value> = serde_json::from_str(json).context("the report of the node tests is no JSON list")?;
+        let rows: Vec<Value> = serde_json::from_str(json).context("the report of the node tests is not a JSON list")?;
         let mut operators = BTreeMap::<_, Counts>::new();
         for row in &rows {
             let text = |key: &str| row[key].as_str().with_context(|| format!("a node test has no {key}"));
@@ -65,7 +65,7 @@ impl Report {
         }
         page.push_str("\n## Supported operators without node tests\n\n");
         page.push_str(
-            "ONNX has no node test for these. `crates/exec/tests` checks most of them, and the real models others.\n\n",
+            "ONNX has no node tests for these. `crates/exec/tests` covers most of them, and the real models cover others.\n\n",
         );
         page.push_str("| domain | operator |\n|---|---|\n");
         for row in supported.iter().filter(|row| !self.operators.contains_key(row)) {
@@ -123,17 +123,17 @@ fn header(onnx: &str, runtime: &str) -> String {
 This page is generated: `cargo xtask conformance` writes it, and `cargo xtask test` fails when fewer tests are placed than
 it records. Do not edit it.
 
-The node tests of onnx {onnx} run through onnxruntime {runtime} with the hip backend in front and graph optimisations off,
+The node tests of onnx {onnx} run through onnxruntime {runtime} with the hip backend preferred and graph optimisations off,
 on the host device (CPU and RAM). Nothing here was run on an AMD GPU. A test is *usable* if ONNX Runtime's CPU provider
-gets it right. Tensors of types that NumPy lacks (bfloat16, float8, integers of 2 and 4 bits) are fed and read as raw bytes.
+passes it. Tensors of types that NumPy lacks (bfloat16, float8, 2-bit and 4-bit integers) are passed as raw bytes.
 
-- *placed*: right, with every node on the device
-- *partly*: right, with some nodes on the device and others on the CPU provider
-- *declined*: right, with every node on the CPU provider
-- *unusable*: the CPU provider does not take the test or fails it, so it is not a reference
-- *function bodies*: the same tests with the operator written out in simpler ones
+- *placed*: the result is correct, with every node on the device
+- *partly*: the result is correct, with some nodes on the device and others on the CPU provider
+- *declined*: the result is correct, with every node on the CPU provider
+- *unusable*: the CPU provider does not support the test or fails it, so it cannot serve as a reference
+- *function bodies*: the same tests with the operator expanded into simpler ones
 
-A taken test that fails does not get into this table: the command fails.
+This table has no column for failures: if a test on the device gives a wrong result, the command fails.
 
 "
     )
