@@ -115,7 +115,29 @@ pub fn to_filter(bench: &Bench, draw: &mut Draw) -> Answer {
     assert_close(&found[0], &wanted, case.element)
 }
 
-/// As in a network's block: a bias, a shortcut, an activation.
+/// A block of a network in four operations: convolution, bias, shortcut and activation.
+pub fn with_bias_and_residual(bench: &Bench, draw: &mut Draw) -> Answer {
+    let case = Case::draw(draw);
+    let (x, w, shortcut) = (case.data(&case.x, draw), case.data(&case.w, draw), case.data(&case.y, draw));
+    let mut bias = vec![1; case.y.len()];
+    bias[1] = case.y[1];
+    let b = Data::random(case.element, &bias, draw);
+    let mut graph = graph(case.element);
+    let [xi, wi, bi, si] = [&x, &w, &b, &shortcut].map(|data| graph.tensor(data.tensor()));
+    let y = graph.convolution(xi, wi, case.parameters.clone());
+    let biased = graph.pointwise(M::ADD, &[y, bi]);
+    let sum = graph.pointwise(M::ADD, &[biased, si]);
+    let relu = graph.pointwise(M::RELU_FWD, &[sum]);
+    let want = Want::arranged(relu, case.element, draw);
+    let found = bench.run_for(&mut graph, &[(xi, &x), (wi, &w), (bi, &b), (si, &shortcut)], &[want])?;
+    let shifted = indices(&case.y).into_iter().zip(&shortcut.values);
+    let mut wanted: Vec<f64> = shifted.map(|(index, value)| value + b.values[index[1] as usize]).collect();
+    case.each_product(|out, from, tap| wanted[flat(&case.y, out)] += x.at(from) * w.at(tap));
+    let wanted: Vec<f64> = wanted.into_iter().map(|value| value.max(0.0)).collect();
+    assert_close(&found[0], &wanted, case.element).map_err(|failure| failure.of(&case))
+}
+
+/// With a shortcut and an activation.
 pub fn with_residual(bench: &Bench, draw: &mut Draw) -> Answer {
     let case = Case::draw(draw);
     let (x, w, shortcut) = (case.data(&case.x, draw), case.data(&case.w, draw), case.data(&case.y, draw));
