@@ -188,8 +188,8 @@ def wrong_files_are_refused():
     with open(secret, "wb") as file:
         file.write(b"secret")
     try:
-        refused_file(f"../{os.path.basename(secret)}", "names the file \"../", "only files in")
-        refused_file(secret, "names the file", "only files in")
+        refused_file(f"../{os.path.basename(secret)}", "refers to the file \"../", "only files in")
+        refused_file(secret, "refers to the file", "only files in")
         os.symlink(secret, path("link.hipctx"))
         refused_file("link.hipctx", "a link to a file outside")
     finally:

@@ -20,7 +20,7 @@ pub fn resolve(folder: &Path, name: &str) -> Result<PathBuf> {
         && !name.starts_with('\\')
         && !name.contains(':');
     if name.is_empty() || !plain {
-        return Err(refused("which is not a relative path"));
+        return Err(refused("which is not a path inside its folder"));
     }
     let path = folder.join(name);
     let found = path.canonicalize().map_err(|error| unreadable(&path, &error))?;
