@@ -470,7 +470,7 @@ def test_compiled_models_run_without_their_source(tmp_path, embedded):
             refused(set_bytes("ep_cache_context", b"nonsense"), "no program of MIGraphX")
         else:
             (tmp_path / "secret.mxr").write_bytes((compiled.parent / "compiled_0.mxr").read_bytes())
-            refused(set_bytes("ep_cache_context", b"../secret.mxr"), "not a relative path")
+            refused(set_bytes("ep_cache_context", b"../secret.mxr"), "not a path inside its folder")
             (compiled.parent / "link.mxr").symlink_to(tmp_path / "secret.mxr")
             refused(set_bytes("ep_cache_context", b"link.mxr"), "a link to a file outside")
             refused(set_bytes("ep_cache_context", b"gone.mxr"), "gone.mxr")
