@@ -1,11 +1,11 @@
-//! Who runs the steps of a plan, as text.
+//! Lists which backend runs each step of a plan.
 use std::fmt;
 
 use graph::Graph;
 
 use crate::{Prepared, RunBy};
 
-/// The steps of a plan, one a line, with who runs each and why not hipDNN, where it was asked.
+/// The steps of a plan, one per line, each with its backend and, if hipDNN declined the step, the reason.
 pub(crate) struct Assignment<'a> {
     pub graph: &'a Graph,
     pub prepared: &'a dyn Prepared,

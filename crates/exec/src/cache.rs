@@ -1,9 +1,9 @@
 //! A small least-recently-used cache.
 
-/// Keeps the `capacity` entries that were used last. Look-ups are linear: a session sees few shapes at a time.
+/// Keeps the `capacity` most recently used entries. Lookups are linear: a session sees few shapes at a time.
 pub struct Lru<K, V> {
     capacity: usize,
-    /// The most recent last.
+    /// Most recent last.
     entries: Vec<(K, V)>,
 }
 
@@ -13,7 +13,7 @@ impl<K: PartialEq, V: Clone> Lru<K, V> {
         Self { capacity: capacity.max(1), entries: Vec::new() }
     }
 
-    /// An entry whose key `matches`, which becomes the most recent one.
+    /// Returns the entry whose key `matches` and makes it the most recent one.
     pub fn get(&mut self, matches: impl Fn(&K) -> bool) -> Option<V> {
         let at = self.entries.iter().rposition(|(key, _)| matches(key))?;
         let last = self.entries.len() - 1;
@@ -21,7 +21,7 @@ impl<K: PartialEq, V: Clone> Lru<K, V> {
         Some(self.entries[last].1.clone())
     }
 
-    /// Adds an entry; the one used longest ago goes if there is no room.
+    /// Adds an entry. Evicts the least recently used one if the cache is full.
     pub fn insert(&mut self, key: K, value: V) {
         if self.entries.len() == self.capacity {
             self.entries.remove(0);
@@ -29,12 +29,12 @@ impl<K: PartialEq, V: Clone> Lru<K, V> {
         self.entries.push((key, value));
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True if there is none.
+    /// True if the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

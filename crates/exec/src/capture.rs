@@ -1,11 +1,12 @@
-//! Runs that are recorded once and replayed.
+//! Runs that are recorded once and then replayed.
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hip::{CaptureMode, RecordedFn};
 
 use crate::{ExecError, recorded};
 
-/// A recording in progress. Dropping it throws the recording away; its stream runs its work again either way.
+/// A recording in progress. Dropping it discards the recording. Either way, the stream executes its work again
+/// afterwards.
 pub struct Capture {
     device: hip::Device,
     stream: hip::RawStream<'static>,
@@ -15,10 +16,10 @@ pub struct Capture {
     is_open: bool,
 }
 
-/// What recorded work of a device needs, and how to ask how a replay of it went.
+/// Owns what recorded work needs, and reports how a replay of it went.
 type Kept = Box<dyn Fn() -> Result<(), ExecError> + Send + Sync>;
 
-/// The first thing that went wrong in a replay.
+/// The first error of a replay.
 #[derive(Default)]
 pub(crate) struct Failure(Mutex<Option<ExecError>>);
 
@@ -33,13 +34,13 @@ impl Failure {
 }
 
 impl Capture {
-    /// Starts recording a stream. Other threads may use the device meanwhile.
+    /// Starts recording a stream. Other threads may keep using the device.
     ///
     /// # Errors
     /// The driver's status.
     ///
     /// # Safety
-    /// The stream lives until the recording is ended or dropped.
+    /// The stream must live until the recording is ended or dropped.
     pub unsafe fn begin(device: &hip::Device, stream: hip::RawStream<'_>) -> Result<Self, ExecError> {
         recorded::begin(stream.as_ptr().addr(), || device.begin_capture(stream, CaptureMode::Relaxed))?;
         // SAFETY: the caller keeps the stream alive for as long as the handle is used.
@@ -53,23 +54,23 @@ impl Capture {
         &self.device
     }
 
-    /// The stream that is recorded.
+    /// The stream being recorded.
     pub fn stream(&self) -> hip::RawStream<'_> {
         self.stream
     }
 
-    /// How many runs were recorded; of one that alternates between hipDNN and the host, each piece counts.
+    /// The number of recorded runs. A run that alternates between hipDNN and the host counts once per piece.
     pub fn len(&self) -> usize {
         let functions = self.recorded.lock().unwrap_or_else(PoisonError::into_inner).len();
         functions + self.kept.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// True if none was.
+    /// True if nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Records host work; it lives as long as the recording.
+    /// Records host work. The recording keeps it alive.
     pub(crate) fn record(&self, work: impl Fn(&Failure) + Send + Sync + 'static) -> Result<(), ExecError> {
         let failure = self.failure.clone();
         let recorded = self.device.record_host_fn(self.stream, move || work(&failure))?;
@@ -77,7 +78,7 @@ impl Capture {
         Ok(())
     }
 
-    /// Keeps what work that was recorded needs for as long as it can be replayed; `check` is asked after each replay.
+    /// Keeps alive what recorded work needs, for as long as it can be replayed. Calls `check` after each replay.
     pub(crate) fn keep(&self, check: impl Fn() -> Result<(), ExecError> + Send + Sync + 'static) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(check));
     }
@@ -85,7 +86,7 @@ impl Capture {
     /// Ends the recording and makes it ready to replay.
     ///
     /// # Errors
-    /// The driver's status: something was asked of the stream that can't be recorded.
+    /// The driver's status: the stream was asked for something that can't be recorded.
     pub fn end(mut self) -> Result<Captured, ExecError> {
         self.is_open = false;
         let recorded = std::mem::take(self.recorded.get_mut().unwrap_or_else(PoisonError::into_inner));
@@ -106,21 +107,21 @@ impl Drop for Capture {
     }
 }
 
-/// A recording that can be replayed. It holds everything its work needs but the memory of inputs and outputs.
+/// A recording that can be replayed. It owns everything its work needs except the memory of inputs and outputs.
 pub struct Captured {
-    // Before what its work needs.
+    // Declared first, so that it is dropped before the resources it uses.
     exec: hip::GraphExec,
     kept: Vec<Kept>,
     failure: Arc<Failure>,
-    /// One replay at a time, so that a failure is told to whom it belongs.
+    /// Serialises replays, so that a failure is reported to the replay that caused it.
     turn: Mutex<()>,
 }
 
 impl Captured {
-    /// Runs the recorded work on the addresses it was recorded with, and waits for it.
+    /// Runs the recorded work on the addresses it was recorded with and waits for it.
     ///
     /// # Errors
-    /// The driver's status, or what went wrong in a step.
+    /// The driver's status, or the error of a step.
     pub fn replay(&self, stream: &hip::Stream) -> Result<(), ExecError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.exec.launch(stream.raw())?;

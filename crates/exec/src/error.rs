@@ -1,4 +1,4 @@
-//! Why a run failed.
+//! Errors of a run.
 use graph::LowerError;
 use hip::ErrorKind;
 use host_ops::OpError;
@@ -7,67 +7,67 @@ use host_ops::OpError;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecError {
-    /// The shapes at hand can't be planned.
+    /// No plan can be made for these shapes.
     #[error(transparent)]
     Plan(#[from] LowerError),
     /// A step failed.
     #[error("{node}: {source}")]
     Step {
-        /// The node the step came from, as its operator and name.
+        /// The operator and name of the node that the step came from.
         node: String,
-        /// Why.
+        /// The reason.
         source: OpError,
     },
-    /// Data broke an operator's rules, which a kernel found.
+    /// A kernel found data that breaks an operator's rules.
     #[error("{node}: an index is out of range")]
     Fault {
-        /// The node the step came from, as its operator and name.
+        /// The operator and name of the node that the step came from.
         node: String,
     },
     /// The driver refused to launch a kernel.
     #[error("{node}: kernel {kernel} could not be launched: {source}")]
     Launch {
-        /// The node the step came from, as its operator and name.
+        /// The operator and name of the node that the step came from.
         node: String,
         /// The kernel.
         kernel: &'static str,
-        /// The driver's words.
+        /// The driver's error.
         source: Box<hip::HipError>,
     },
-    /// A step runs on the host, which a recording can't.
+    /// A step runs on the host, so it can't be recorded.
     #[error(
         "{node}: it runs on the host, and a recording can't\n  help: leave ep.hip.graph_capture unset for this model"
     )]
     NotRecordable {
-        /// The node the step came from, as its operator and name.
+        /// The operator and name of the node that the step came from.
         node: String,
     },
-    /// The host has no room for what lives between steps.
+    /// The host does not have enough memory for the values between steps.
     #[error("out of memory: a run needs {bytes} bytes between its steps\n  help: use a smaller batch or context")]
     OutOfMemory {
-        /// How many bytes.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// The caller brought another number of inputs or outputs.
+    /// The caller passed the wrong number of inputs or outputs.
     #[error("{found} {what} were given, and the partition has {wanted}")]
     Count {
         /// Inputs or outputs.
         what: &'static str,
-        /// How many were given.
+        /// How many were passed.
         found: usize,
-        /// How many there are.
+        /// How many the partition has.
         wanted: usize,
     },
-    /// The device stopped working, and nothing on it works any more.
+    /// The device stopped working and can't be used any more.
     #[error(
         "{device} stopped working, at {node} or before it: {source}\n  help: this process can't use the device any more: end it and start anew; if it happens again, set ep.hip.graph=off and AMD_SERIALIZE_KERNEL=3 (on the CUDA twin CUDA_LAUNCH_BLOCKING=1), which make the first failing kernel known, and look at the system's log (dmesg)"
     )]
     DeviceLost {
         /// The device.
         device: String,
-        /// Where it was seen.
+        /// The node at which it was noticed.
         node: String,
-        /// The driver's words.
+        /// The driver's error.
         source: Box<hip::HipError>,
     },
     /// The driver refused.
@@ -78,30 +78,30 @@ pub enum ExecError {
     Dnn {
         /// The hipDNN engine.
         engine: String,
-        /// The library's words.
+        /// The library's message.
         reason: String,
     },
-    /// A way to run a step could not be measured.
+    /// A candidate for a step could not be measured.
     #[error("it would run on the host: {why}")]
     Untimed {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Somebody else is recording the stream.
+    /// Another user is capturing the stream.
     #[error(
         "the stream of this run is being captured by someone else\n  help: end that capture first; ep.hip.graph_capture=1 lets the session capture its own runs"
     )]
     ForeignCapture,
-    /// A step panicked outside of any call.
+    /// A step of a queued run panicked.
     #[error("a step of a queued run panicked: this is a defect of the engine")]
     Panicked,
-    /// The driver let go of queued work without doing it.
+    /// The driver dropped queued work without running it.
     #[error("queued work was given up by the driver")]
     Abandoned,
 }
 
 impl ExecError {
-    /// Who can do something about it. Adding a variant means deciding this.
+    /// The kind of the error, which says who can fix it. Every new variant must decide this.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Plan(error) => match error {
@@ -115,7 +115,7 @@ impl ExecError {
                 OpError::Unsupported { .. } => ErrorKind::Unsupported,
                 OpError::OutOfMemory { .. } => ErrorKind::Memory,
             },
-            // Data that a kernel found, even if a later run is the one that reports it.
+            // The caller's data is at fault, even if a later run reports it.
             Self::Fault { .. } | Self::ForeignCapture => ErrorKind::Argument,
             Self::NotRecordable { .. } | Self::Untimed { .. } => ErrorKind::Unsupported,
             Self::OutOfMemory { .. } => ErrorKind::Memory,

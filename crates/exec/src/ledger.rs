@@ -1,4 +1,4 @@
-//! How work ended that nobody waited for.
+//! Outcomes of asynchronous work.
 use std::sync::{
     Arc, Condvar, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicUsize, Ordering},
@@ -6,10 +6,10 @@ use std::sync::{
 
 use crate::{ExecError, ThreadId};
 
-/// Work that was queued, until somebody has asked how it ended. One for all runs of a session.
+/// Queued work, until its outcome has been collected. All runs of a session share one ledger.
 #[derive(Default)]
 pub struct Ledger {
-    /// How many entries there are: a run that was not queued looks at this and no further.
+    /// The number of entries: a run that was not queued checks only this.
     count: AtomicUsize,
     entries: Mutex<Entries>,
     changed: Condvar,
@@ -19,22 +19,22 @@ pub struct Ledger {
 struct Entries {
     next: u64,
     pending: Vec<Entry>,
-    /// Work that is asked how it goes.
+    /// Work that is polled for its outcome.
     watched: Vec<Watched>,
     failed: Vec<(ThreadId, ExecError)>,
 }
 
-/// Queued work that can be asked how it goes. What is queued behind it may be the same work again.
+/// Queued work that can be polled for its outcome. The same work may be queued again after it.
 pub(crate) trait Pending: Send + Sync {
-    /// What went wrong since this was asked last.
+    /// The error that occurred since the last call, if any.
     fn failure(&self) -> Option<ExecError>;
 
-    /// Waits for the end of what was queued.
+    /// Waits until all queued work is done.
     fn wait(&self);
 }
 
 struct Watched {
-    /// Of the last time that it was queued.
+    /// The number of the last time it was queued.
     number: u64,
     thread: ThreadId,
     work: Arc<dyn Pending>,
@@ -46,7 +46,7 @@ impl Entries {
         self.next - 1
     }
 
-    /// Asks all work that is watched.
+    /// Polls all watched work.
     fn poll(&mut self) {
         let failures = self.watched.iter().filter_map(|watched| Some((watched.thread, watched.work.failure()?)));
         self.failed.extend(failures);
@@ -59,7 +59,7 @@ struct Entry {
 }
 
 impl Ledger {
-    /// Enters work that this thread queues.
+    /// Registers work that this thread queues.
     pub(crate) fn enter(self: &Arc<Self>) -> Ticket {
         let mut entries = self.lock();
         let number = entries.number();
@@ -68,7 +68,7 @@ impl Ledger {
         Ticket { ledger: self.clone(), number, is_open: true }
     }
 
-    /// Enters work that this thread queued, maybe again, and that tells how it goes when it is asked.
+    /// Registers work that this thread queued, possibly again, and that can be polled.
     pub(crate) fn watch(&self, work: Arc<dyn Pending>) {
         let mut entries = self.lock();
         let (number, thread) = (entries.number(), ThreadId::current());
@@ -82,8 +82,8 @@ impl Ledger {
         self.recount(&entries);
     }
 
-    /// Asks work for the last time that nobody else holds any more: it is not queued again. Runs that nobody ever waits for
-    /// would leave it here for good.
+    /// Polls work that has no other owner one last time and removes it, because it can't be queued again. If runs are
+    /// never waited for, it would stay here forever.
     fn without_left<'a>(&'a self, mut entries: MutexGuard<'a, Entries>) -> MutexGuard<'a, Entries> {
         let left: Vec<_> = entries.watched.extract_if(.., |watched| Arc::strong_count(&watched.work) == 1).collect();
         if left.is_empty() {
@@ -96,7 +96,7 @@ impl Ledger {
         entries
     }
 
-    /// True if no work is pending and no failure unreported.
+    /// True if no work is pending and no failure is unreported.
     pub fn is_clear(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
@@ -113,12 +113,12 @@ impl Ledger {
         watched.iter().for_each(|work| work.wait());
         let mut entries = self.lock();
         entries.poll();
-        // What was queued again meanwhile was not waited for.
+        // Work that was queued again in the meantime was not waited for.
         entries.watched.retain(|watched| watched.number >= end);
         self.recount(&entries);
     }
 
-    /// The first failure of work that was queued by a thread which `is_asked`. All of them are forgotten.
+    /// The first failure of work queued by threads for which `is_asked` is true. All their failures are cleared.
     pub fn take_failure(&self, is_asked: impl Fn(ThreadId) -> bool) -> Option<ExecError> {
         let mut entries = self.lock();
         entries.poll();
@@ -148,7 +148,7 @@ impl Ledger {
     }
 }
 
-/// One piece of queued work. Dropped without an outcome, it counts as failed.
+/// One piece of queued work. If it is dropped without an outcome, it counts as failed.
 pub(crate) struct Ticket {
     ledger: Arc<Ledger>,
     number: u64,
@@ -156,7 +156,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// The work has ended.
+    /// Reports that the work has ended.
     pub fn close(mut self, outcome: Result<(), ExecError>) {
         self.is_open = false;
         self.ledger.close(self.number, outcome);
@@ -207,7 +207,7 @@ mod tests {
             let waiter = scope.spawn(|| ledger.wait());
             let later = ledger.enter();
             ticket.close(Ok(()));
-            // `later` may have been entered before the wait began; it ends too.
+            // `later` may have been registered before the wait began; it ends too.
             later.close(Ok(()));
             waiter.join().unwrap();
         });

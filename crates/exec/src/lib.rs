@@ -2,15 +2,15 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`Device`] | what a device offers: which operators it has code for, and taking a partition in |
-//! | [`Program`] | a partition on a device, with the plans made so far, one for each set of input shapes |
-//! | [`Prepared`] | a plan that is ready; a run of it happens in an [`Order`] with other work |
-//! | [`Ledger`] | how queued runs ended |
+//! | [`Device`] | a device: which operators it has code for, and loading a partition |
+//! | [`Program`] | a partition on a device, with its plans so far, one for each set of input shapes |
+//! | [`Prepared`] | a plan that is ready; its runs are ordered with other work by an [`Order`] |
+//! | [`Ledger`] | outcomes of queued runs |
 //! | [`Capture`], [`Captured`] | a run that is recorded once and replayed on the same memory |
 //! | [`dnn`] | hipDNN for steps that a vendor's library runs better |
 //! | [`host`] | the host device: RAM and the CPU |
 //! | [`gpu`] | the GPU device: kernels on the streams of a driver |
-//! | [`memory`] | how much memory all this holds, by what it is for |
+//! | [`memory`] | how much memory the engine holds, by purpose |
 mod assignment;
 mod cache;
 mod capture;

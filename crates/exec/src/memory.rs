@@ -1,34 +1,35 @@
-//! How much memory the engine holds, by what it is for: counted where it is taken, for all sessions of this library.
+//! Counts the memory that the engine holds, by purpose. It is counted where it is allocated, for all sessions of this
+//! library.
 use std::{
     ops::Deref,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// What memory is for.
+/// What memory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Constants of the model in the host's memory. The host device reads them there; large ones that a GPU has count here only
-    /// where the host needs them too.
+    /// Constants of the model in host memory. The host device reads them there. Large constants on a GPU count here
+    /// only if the host needs them too.
     Constants,
-    /// Constants that are read in mapped files of the model. The system drops these pages when it needs the room.
+    /// Constants that are read from mapped files of the model. The system drops these pages when it needs memory.
     Mapped,
-    /// Constants in the memory of a GPU.
+    /// Constants in GPU memory.
     Weights,
-    /// What steps of a run hand to each other, one block for each run that is under way at once, and what libraries need
-    /// besides.
+    /// Values that the steps of a run pass to each other, one block for each concurrent run, and workspace for
+    /// libraries.
     Arena,
-    /// What a step needs for itself on the host.
+    /// Scratch memory of steps on the host.
     Working,
-    /// Pinned memory that uploads go through; given back when they are done.
+    /// Pinned memory for uploads, freed when they are done.
     Staging,
 }
 
 /// Memory for one purpose, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Held at this moment.
+    /// Currently held.
     pub now: usize,
-    /// The most that was held at once.
+    /// The maximum held at one time.
     pub peak: usize,
 }
 
@@ -36,7 +37,7 @@ static NOW: [AtomicUsize; Purpose::ALL.len()] = [const { AtomicUsize::new(0) }; 
 static PEAK: [AtomicUsize; Purpose::ALL.len()] = [const { AtomicUsize::new(0) }; Purpose::ALL.len()];
 
 impl Purpose {
-    /// All of them.
+    /// All purposes.
     pub const ALL: [Self; 6] =
         [Self::Constants, Self::Mapped, Self::Weights, Self::Arena, Self::Working, Self::Staging];
 
@@ -52,7 +53,7 @@ impl Purpose {
         }
     }
 
-    /// How much is held for it.
+    /// How much memory is held for it.
     pub fn usage(self) -> Usage {
         let of_tensors = match self {
             Self::Constants => Some(graph::memory::held()),
@@ -77,7 +78,7 @@ impl Purpose {
     }
 }
 
-/// Bytes that are counted for as long as this lives.
+/// Counts bytes for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Share {
     purpose: Purpose,
@@ -90,7 +91,7 @@ impl Share {
         Self { purpose, bytes }
     }
 
-    /// From now on it is so many.
+    /// Changes the number of bytes.
     pub fn set(&mut self, bytes: usize) {
         if bytes != self.bytes {
             self.purpose.change(self.bytes, bytes);
@@ -129,7 +130,7 @@ impl<T> Deref for Counted<T> {
 mod tests {
     use super::*;
 
-    /// No other test of this crate's units uploads anything.
+    /// No other unit test of this crate uploads anything.
     #[test]
     fn what_is_dropped_counts_no_more_and_the_peak_stays() {
         let before = Purpose::Staging.usage();

@@ -15,7 +15,7 @@ use graph::{
 
 use crate::{Device, ExecError, Loaded, Lru, Prepared, assignment::Assignment};
 
-/// Plans kept per partition. A plan holds steps and offsets, not memory, so this is generous.
+/// Plans cached per partition. A plan holds steps and offsets but no memory, so this is generous.
 const KEPT_PLANS: usize = 64;
 
 /// An input of one run.
@@ -27,40 +27,40 @@ pub struct Input<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-/// Sees every stage of a program: its name, and its text, which is written only if it is shown.
+/// Receives every stage of a program: its name, and its text, which is formatted only if it is displayed.
 pub type Watcher = Arc<dyn Fn(&str, &dyn fmt::Display) + Send + Sync>;
 
-/// Is told of every plan that was made ready, with the partition that it is for.
+/// Called for every prepared plan, with its partition.
 pub type Planned = Arc<dyn Fn(&Graph, &dyn Prepared) + Send + Sync>;
 
-/// How a partition is made ready.
+/// How a partition is prepared.
 #[derive(Clone, Default)]
 pub struct Settings {
-    /// The passes and stages of planning that run.
+    /// The passes and planning stages to run.
     pub passes: Selection,
-    /// Who sees the stages: the graph as `imported`, after each pass by the pass's name, and those of each plan as
-    /// `plan-N-…`; the last one, `plan-N-run-by`, where hipDNN was asked about a step.
+    /// Receives the stages: the graph as `imported`, after each pass under the pass's name, and the stages of each plan
+    /// as `plan-N-…`. The last one is `plan-N-run-by`, if hipDNN was asked about a step.
     pub watcher: Option<Watcher>,
-    /// Who is told of plans.
+    /// Called for every prepared plan.
     pub planned: Option<Planned>,
 }
 
-/// A partition with the plans made for it so far.
+/// A partition with its plans so far.
 pub struct Program {
-    /// Replaced when the device has constants elsewhere.
+    /// Replaced when the device has moved constants.
     graph: RwLock<Arc<Graph>>,
     fired: Vec<Fired>,
     passes: Selection,
     watcher: Option<Watcher>,
     planned: Option<Planned>,
-    /// How many plans were made.
+    /// The number of plans made.
     made: AtomicUsize,
     needs_value: Vec<bool>,
     plans: Mutex<Lru<Signature, Arc<dyn Prepared>>>,
     loaded: Box<dyn Loaded>,
 }
 
-/// What a plan was made for.
+/// The key of a plan.
 #[derive(Debug, PartialEq, Eq)]
 struct Signature {
     shapes: Vec<Shape>,
@@ -75,15 +75,15 @@ impl Signature {
 }
 
 impl Program {
-    /// A partition on a device, after all passes and without plans yet.
+    /// A partition on a device, after all passes, without plans yet.
     ///
     /// # Errors
-    /// The device has no room for it.
+    /// The device does not have enough memory for it.
     pub fn new(graph: Graph, device: &dyn Device) -> Result<Self, ExecError> {
         Self::with(graph, device, Settings::default())
     }
 
-    /// As [`new`](Self::new), made ready as the settings say.
+    /// Like [`new`](Self::new), with these settings.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -113,25 +113,26 @@ impl Program {
         &self.fired
     }
 
-    /// The partition, as the passes left it.
+    /// The partition after all passes.
     pub fn graph(&self) -> Arc<Graph> {
         self.graph.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many inputs it has.
+    /// The number of inputs.
     pub fn inputs(&self) -> usize {
         self.needs_value.len()
     }
 
-    /// True for inputs whose values decide about shapes: the caller must give them.
+    /// True for inputs whose values determine shapes: the caller must provide them.
     pub fn needs_value(&self, input: usize) -> bool {
         self.needs_value.get(input).copied().unwrap_or(false)
     }
 
-    /// The plan for these inputs, made ready now or before.
+    /// The plan for these inputs. It is cached.
     ///
     /// # Errors
-    /// The shapes break an operator's rules, the plan takes more than the device has, or the device has no room for it now.
+    /// The shapes break an operator's rules, the plan needs more memory than the device has, or the device is out of
+    /// memory.
     pub fn plan(&self, inputs: &[Input<'_>]) -> Result<Arc<dyn Prepared>, ExecError> {
         let wanted = self.inputs();
         if inputs.len() != wanted {
@@ -141,7 +142,7 @@ impl Program {
         if let Some(plan) = known {
             return Ok(plan);
         }
-        // Made outside the lock: another run with other shapes need not wait. Two threads may make the same plan once.
+        // Planned outside the lock, so that runs with other shapes need not wait. Two threads may make the same plan.
         let graph = self.graph();
         let specs: Vec<InputSpec> = graph
             .inputs()
@@ -179,7 +180,7 @@ impl Program {
         Ok(plan)
     }
 
-    /// Lets go of constants that the device has elsewhere by now.
+    /// Drops constants that the device has moved.
     fn let_go(&self) {
         let mut graph = self.graph.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(smaller) = graph.with_constants(|constant| self.loaded.stored(constant)) {

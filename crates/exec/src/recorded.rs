@@ -1,26 +1,28 @@
 //! The streams that are being recorded in this process.
 //!
-//! AMD's runtime refuses questions about events of such a stream, even about those recorded before, and spoils the
-//! recording. So whoever asks about an event makes sure first that its stream is not recorded, and stays so meanwhile.
+//! AMD's runtime rejects queries about events of such a stream, even events recorded before, and invalidates the
+//! recording. So before querying an event, make sure that its stream is not being recorded, and hold the lock so that
+//! it stays that way.
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Recordings at a time that are known of. There is no memory of its own behind this: it outlives the library's users.
+/// The maximum number of concurrent recordings that are tracked. A fixed array, because the static outlives the
+/// library's users and must not own heap memory.
 const MOST: usize = 64;
 
-/// Their streams, 0 where there is none.
+/// Their streams; 0 marks a free slot.
 static STREAMS: Mutex<[usize; MOST]> = Mutex::new([0; MOST]);
 
 fn streams() -> MutexGuard<'static, [usize; MOST]> {
     STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks something about work on a stream, unless it is recorded.
+/// Runs a query about work on a stream, unless the stream is being recorded.
 pub(crate) fn unless_recorded<T>(stream: usize, ask: impl FnOnce() -> T) -> Option<T> {
     let streams = streams();
     (!streams.contains(&stream) || stream == 0).then(ask)
 }
 
-/// Begins to record a stream.
+/// Starts recording a stream.
 pub(crate) fn begin<E>(stream: usize, begin: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
     let mut streams = streams();
     begin()?;
@@ -30,7 +32,7 @@ pub(crate) fn begin<E>(stream: usize, begin: impl FnOnce() -> Result<(), E>) -> 
     Ok(())
 }
 
-/// The recording of a stream has ended.
+/// Marks the recording of a stream as ended.
 pub(crate) fn end(stream: usize) {
     if let Some(slot) = streams().iter_mut().find(|slot| **slot == stream) {
         *slot = 0;

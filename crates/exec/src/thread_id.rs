@@ -1,13 +1,13 @@
-//! Which thread this is.
+//! Identifies threads.
 use std::{
     cell::Cell,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// A thread, by a number that no other one gets.
+/// A unique number for a thread.
 ///
-/// The standard library's own takes memory on the heap for every thread that asks. A library of which a thread is not its
-/// own can't give that back before it is unloaded.
+/// The standard library's thread id allocates heap memory for every thread that asks. On threads that it does not own,
+/// a library can't free that memory before it is unloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadId(u64);
 

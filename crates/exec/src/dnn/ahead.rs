@@ -1,8 +1,8 @@
-//! Plans for many steps, made at the same time.
+//! Builds the hipDNN plans of many steps in parallel.
 //!
-//! A library takes tens of milliseconds to choose an engine for a convolution and to make it ready, and a network has dozens
-//! that differ. Handles are for one thread at a time, so every thread has its own, and a plan is executed with the one it was
-//! made with.
+//! A library takes tens of milliseconds to choose and prepare an engine for a convolution, and a network has dozens of
+//! different ones. A handle may be used by one thread at a time, so every thread has its own. A plan is executed with
+//! the handle it was built with.
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -16,12 +16,12 @@ use hipdnn::Handle;
 
 use super::{Dnn, DnnError, Form, Look, Offering, operations, signature};
 
-/// Threads that make plans, and so handles: each holds memory of the device.
+/// The maximum number of threads that build plans. Each needs a handle, and each handle holds device memory.
 const MOST_THREADS: usize = 8;
 
 impl Offering {
-    /// Makes the plans of steps that will be offered, for [`offer`](Self::offer) to find. Products of matrices are left out: a
-    /// device may have something better for them.
+    /// Builds the plans of steps that will be offered, so that [`offer`](Self::offer) finds them. Matrix products are
+    /// left out: a device may have something better for them.
     pub fn make_ready(&self, steps: &[Step]) {
         let Ok(dnn) = &self.library else { return };
         let mut open: Vec<(Step, &Step)> = Vec::new();
@@ -56,7 +56,7 @@ impl Offering {
     }
 }
 
-/// True if hipDNN is asked before anybody else.
+/// True if hipDNN is asked before any other backend.
 fn is_asked_first(prim: &Prim) -> bool {
     match prim {
         Prim::MatMul(_) => false,
@@ -66,7 +66,7 @@ fn is_asked_first(prim: &Prim) -> bool {
 }
 
 impl Dnn {
-    /// The handle with this number. It is made now, with all before it, if there are not as many yet.
+    /// The handle with this number. Creates it, and all before it, if they do not exist yet.
     pub(super) fn handle(&self, number: usize) -> Result<Arc<Mutex<Handle>>, DnnError> {
         let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

@@ -1,4 +1,5 @@
-//! Attention, of a prompt over its cache too: its views with four axes, and its scores in hipDNN's terms.
+//! Attention, including that of a prompt over its cache: converts its views to four axes and its scores to hipDNN's
+//! terms.
 use graph::{
     Declined, View,
     expr::{Binary, Expr, Node, Ref},
@@ -48,7 +49,7 @@ pub(super) fn attention(sketch: &mut Sketch, prim: &Attention, inputs: &[View]) 
     Ok(sketch.graph.attention(what, [q, k, v]))
 }
 
-/// The graph of attention over a cache that was empty before the rows at hand, and holds theirs now.
+/// The graph of attention over a cache that was empty before the current rows and now holds only them.
 pub(super) fn prompt(sketch: &mut Sketch, prim: &CachedAttention, inputs: &[View]) -> Result<TensorId, Declined> {
     let [queries, keys, values, ..] = inputs else {
         return Err(Declined::new("its queries, keys or values are missing"));
@@ -57,7 +58,7 @@ pub(super) fn prompt(sketch: &mut Sketch, prim: &CachedAttention, inputs: &[View
         return Err(Declined::new("its scores are more than a scale and a look back"));
     }
     let rows = queries.shape[2];
-    // Behind the keys of these rows the cache holds nothing that anybody sees.
+    // Entries after the keys of these rows are never read.
     let seen = |view: &View| {
         let mut seen = view.clone();
         seen.shape[2] = rows;
@@ -78,7 +79,7 @@ pub(super) fn prompt(sketch: &mut Sketch, prim: &CachedAttention, inputs: &[View
     Ok(sketch.graph.attention(what, [q, k, v]))
 }
 
-/// A view with four axes: batch and heads first, then rows.
+/// Expands a view to four axes: batch and heads first, then rows.
 pub(super) fn four_axes(view: &View) -> View {
     let mut wide = view.clone();
     while wide.shape.len() < 4 {
@@ -90,12 +91,12 @@ pub(super) fn four_axes(view: &View) -> View {
     wide
 }
 
-/// How batches of products are batches and heads.
+/// How the batch of products splits into batches and heads.
 pub(super) struct Heads {
     pub batch: usize,
-    /// Heads of keys and values.
+    /// The number of key and value heads.
     pub shared: usize,
-    /// Heads of queries for each of these.
+    /// The number of query heads per key head.
     pub group: usize,
     pub rows: usize,
 }
@@ -110,7 +111,7 @@ impl Heads {
             _ => return Err(unknown()),
         };
         let (products, rows_of_one) = (queries.shape[0] * queries.shape[1], queries.shape[2]);
-        // Heads that share keys are one below the other in one product.
+        // Heads that share keys are stacked as rows of one product.
         let group = rows_of_one.checked_div(rows).filter(|&group| group > 0 && group * rows == rows_of_one);
         let group = group.filter(|group| heads % group == 0).ok_or_else(unknown)?;
         let shared = heads / group;
@@ -133,7 +134,7 @@ impl Heads {
         })
     }
 
-    /// From one batch to the next, where products are one axis or two.
+    /// The stride from one batch to the next, whether the products form one axis or two.
     fn batch_stride(&self, view: &View) -> isize {
         if view.shape[0] == 1 { self.shared.cast_signed() * view.strides[1] } else { view.strides[0] }
     }
@@ -150,12 +151,13 @@ impl Heads {
     }
 }
 
-/// What scores are, as hipDNN has words for it: a product times a scale, with a mask added, of keys up to the own place.
+/// The scores in the form that hipDNN supports: a product times a scale, plus a mask, limited to keys up to the query's
+/// position.
 struct Scores {
     scale: f64,
-    /// The number of the operand that is added.
+    /// The number of the operand that is added as a mask.
     mask: Option<usize>,
-    /// How many keys there are before the first query's own.
+    /// How many keys precede the first query's position.
     causal: Option<i64>,
 }
 
@@ -183,7 +185,7 @@ impl Scores {
                     let divisor = number(b).ok_or_else(other)?;
                     found.scaled(divisor.recip(), a)
                 }
-                // What is scaled afterwards would be scaled with the mask.
+                // A scale that is applied later would also scale the mask.
                 Node::Binary(Binary::Add, a, b) if found.mask.is_none() && found.scale == 1.0 => {
                     let (mask, rest) = match (operand(expr, a), operand(expr, b)) {
                         (None, Some(mask)) => (mask, a),
@@ -209,7 +211,7 @@ impl Scores {
     }
 }
 
-/// The number of the operand that this is, as it stands.
+/// The number of the operand, if this node is an operand, possibly cast.
 fn operand(expr: &Expr, at: Ref) -> Option<usize> {
     match expr.nodes()[usize::from(at)].0 {
         Node::Input(number) if number > 0 && expr.dtype(at).is_float() => Some(usize::from(number)),

@@ -1,6 +1,6 @@
-//! Attention as a chain in one graph: the product of queries and keys, its scores and their softmax operation by operation,
-//! and the product with the values. It says what hipDNN's own operation has no words for (a limit on scores, rows that see
-//! nothing), and is left where a library has no engine for that operation.
+//! Attention as a chain of operations in one graph: the product of queries and keys, its scores and softmax operation
+//! by operation, and the product with the values. The chain can express what hipDNN's own attention operation can't (a
+//! limit on scores, rows that see no keys). It is also the fallback where a library has no engine for that operation.
 use graph::{Declined, Step, View, prim::Attention};
 use hipdnn::{
     TensorId,
@@ -13,7 +13,7 @@ use super::{
     sketch::{Repeats, Sketch},
 };
 
-/// The chain that does what an attention step does.
+/// Builds the chain for an attention step.
 pub(super) fn chain(step: &Step, prim: &Attention) -> Result<Sketch, Declined> {
     let ([queries, keys, values, operands @ ..], [y]) = (&step.inputs[..], &step.outputs[..]) else {
         return Err(Declined::new("its queries, keys, values or result are missing"));
@@ -62,7 +62,7 @@ pub(super) fn chain(step: &Step, prim: &Attention) -> Result<Sketch, Declined> {
     Ok(sketch)
 }
 
-/// Shares of each row, whose extents are those of the scores with one element in the last axis.
+/// The softmax of each row. `one_of_row` has the extents of the scores, with one element in the last axis.
 fn softmax(sketch: &mut Sketch, scores: TensorId, one_of_row: &[i64]) -> TensorId {
     let most = sketch.graph.reduction(ReduceOp::MAX, scores, one_of_row);
     let below = sketch.pointwise(M::SUB, &[scores, most]);
@@ -71,7 +71,8 @@ fn softmax(sketch: &mut Sketch, scores: TensorId, one_of_row: &[i64]) -> TensorI
     sketch.pointwise(M::DIV, &[exp, sum])
 }
 
-/// How heads share keys. Where they do, heads are two axes: products repeat an axis of one element, and no part of one.
+/// How heads share keys. Where they do, heads take two axes: products broadcast an axis of one element, but not part of
+/// an axis.
 #[derive(Clone, Copy)]
 struct Groups {
     shared: usize,
@@ -83,7 +84,7 @@ impl Groups {
         if self.group > 1 { 5 } else { 4 }
     }
 
-    /// A view of four axes with a head for each query's.
+    /// A view of four axes with query heads, split into key heads and groups.
     fn split(self, view: &View) -> View {
         let mut view = view.clone();
         if self.group > 1 {
@@ -95,7 +96,7 @@ impl Groups {
         view
     }
 
-    /// A view of four axes with a head for each key's.
+    /// A view of four axes with key heads.
     fn whole(self, view: &View) -> View {
         let mut view = view.clone();
         if self.group > 1 {
@@ -105,7 +106,7 @@ impl Groups {
         view
     }
 
-    /// Extents of a result of this batch, rows and columns.
+    /// The extents of a result with this batch, rows and columns.
     fn extents(self, [batch, rows, columns]: [usize; 3]) -> Vec<i64> {
         let heads = if self.group > 1 { vec![self.shared, self.group] } else { vec![self.shared] };
         let all = [&[batch], &heads[..], &[rows, columns]].concat();

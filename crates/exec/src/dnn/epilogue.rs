@@ -1,7 +1,7 @@
 //! A product's epilogue as pointwise operations.
 //!
-//! What has a name in hipDNN (ReLU and its bounds, Swish, GELU) is recognised, because engines fuse those; the rest is
-//! written out operation by operation, and the backend decides whether it runs such a graph.
+//! Activations that hipDNN has a mode for (ReLU and its bounds, Swish, GELU) are recognised, because engines fuse
+//! those. The rest is written operation by operation, and the backend decides whether it runs such a graph.
 use graph::{
     DType, Declined,
     expr::{Binary, Expr, Node, Ref, Unary},
@@ -10,26 +10,27 @@ use hipdnn::{Pointwise, TensorId, sys::PointwiseMode as M};
 
 use super::sketch::Sketch;
 
-/// Rounding of constants that were written in single precision.
+/// Tolerance for constants that were written in single precision.
 const CLOSE: f64 = 1e-6;
 
 /// Writes an expression into a graph.
 pub(super) struct Epilogue<'a> {
     pub expr: &'a Expr,
-    /// The operand with this number: 0 is the product's result.
+    /// Returns the operand with this number: 0 is the product's result.
     pub input: &'a mut dyn FnMut(&mut Sketch, usize) -> Result<TensorId, Declined>,
-    /// What each operation became.
+    /// The tensor that each operation became.
     pub made: Vec<Option<TensorId>>,
-    /// Where it may count and choose: in the scores of attention. Of other products our own map does that in one pass.
+    /// Set where indices and selects are allowed: in the scores of attention. For other products, our own map does that
+    /// in one pass.
     pub counts: Option<Counts>,
 }
 
-/// How an expression counts along the axes of a graph's tensors.
+/// How an expression's axes map to the axes of a graph's tensors.
 #[derive(Clone, Copy)]
 pub(super) struct Counts {
-    /// Axes as the expression counts them; the last two are rows and keys.
+    /// The number of axes in the expression; the last two are rows and keys.
     pub axes: usize,
-    /// Axes of the tensors, whose last two are the same.
+    /// The number of axes of the tensors; the last two are the same.
     pub rank: usize,
 }
 
@@ -77,7 +78,7 @@ impl Epilogue<'_> {
         match self.node(at) {
             Node::Input(number) => (self.input)(sketch, usize::from(number)),
             Node::Const(value) => Ok(sketch.number(value.as_f64())),
-            // Between the operations of a graph nothing is rounded to the half types: that only comes nearer.
+            // A graph does not round to half types between its operations, which only improves accuracy.
             Node::Cast(a) => self.tensor(sketch, a),
             Node::Unary(op, a) => {
                 let mode = unary(op).ok_or_else(|| Declined::new(format!("its epilogue takes {op:?}")))?;
@@ -86,7 +87,7 @@ impl Epilogue<'_> {
             }
             Node::Binary(op, a, b) => {
                 let mode = binary(op).ok_or_else(|| Declined::new(format!("its epilogue takes {op:?}")))?;
-                // A bias or a number on the right is what engines look for.
+                // Engines look for a bias or a number on the right.
                 let commutes = !matches!(op, Binary::Sub | Binary::Div);
                 let (a, b) = if commutes && self.is_outer(a) && !self.is_outer(b) { (b, a) } else { (a, b) };
                 let operands = [self.tensor(sketch, a)?, self.tensor(sketch, b)?];
@@ -101,7 +102,7 @@ impl Epilogue<'_> {
         }
     }
 
-    /// An index or a truth, as a number of the compute type: exact, for no tensor has 2²⁴ rows or keys.
+    /// An index or a boolean, as a number of the compute type. This is exact, because no tensor has 2²⁴ rows or keys.
     fn whole(&mut self, sketch: &mut Sketch, at: Ref) -> Result<TensorId, Declined> {
         let is_truth = self.expr.dtype(at) == DType::Bool;
         let other = || Declined::new("its scores depend on whole numbers other than their place");
@@ -130,7 +131,7 @@ impl Epilogue<'_> {
         }
     }
 
-    /// True for numbers and operands: what does not come from the product.
+    /// True for numbers and operands, which do not come from the product.
     fn is_outer(&self, at: Ref) -> bool {
         match self.node(at) {
             Node::Const(_) => true,
@@ -140,7 +141,7 @@ impl Epilogue<'_> {
         }
     }
 
-    /// An activation that hipDNN has a mode for, if this is one.
+    /// The activation, if hipDNN has a mode for it.
     fn activation(&mut self, sketch: &mut Sketch, at: Ref) -> Result<Option<TensorId>, Declined> {
         let found = self.relu(at).or_else(|| self.leaky(at)).or_else(|| self.swish(at)).or_else(|| self.gelu(at));
         let Some((what, x)) = found else { return Ok(None) };
@@ -163,7 +164,7 @@ impl Epilogue<'_> {
                 }
             }
         };
-        // A lower bound above the upper one means different things in different orders.
+        // If the lower bound is above the upper one, the result depends on the order.
         if high.is_some_and(|high| high < low || !high.is_finite()) || !low.is_finite() {
             return None;
         }
@@ -225,7 +226,7 @@ impl Epilogue<'_> {
         }
     }
 
-    /// The other operand and the number, where one operand of this operation is a number.
+    /// The other operand and the number, if one operand of this operation is a number.
     fn with_number(&self, at: Ref, wanted: Binary) -> Option<(Ref, f64)> {
         match self.node(at) {
             Node::Binary(op, a, b) if op == wanted => match (self.number(a), self.number(b)) {
@@ -274,7 +275,7 @@ fn binary(op: Binary) -> Option<M> {
     })
 }
 
-/// What gives a truth.
+/// The mode of an operation with a boolean result.
 fn truth(op: Binary) -> Option<M> {
     Some(match op {
         Binary::Eq => M::CMP_EQ,
@@ -289,7 +290,7 @@ fn truth(op: Binary) -> Option<M> {
     })
 }
 
-/// What gives the same whole number in floats.
+/// The mode of an operation that gives the same integer when computed in floats.
 fn counting(op: Binary) -> Option<M> {
     binary(op).filter(|_| op != Binary::Div)
 }

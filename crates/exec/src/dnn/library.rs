@@ -1,12 +1,12 @@
-//! Which library is loaded for a driver.
+//! Chooses the library to load for a driver.
 use std::path::PathBuf;
 
 use hip::DriverKind;
 use hipdnn::{Attempt, LoadError, Loaded, Search};
 
-/// The library for a device: what `AMDGPU_EP_HIPDNN_LIBRARY` names, else AMD's own on AMD's driver, else ours that
-/// stands beside this code. AMD's library works with memory of AMD's driver only, so nobody else's sessions get it
-/// unless they name it.
+/// Opens the library for a device: the one that `AMDGPU_EP_HIPDNN_LIBRARY` names, else AMD's own on AMD's driver, else
+/// ours from the folder beside this code. AMD's library works only with memory of AMD's driver, so other drivers do not
+/// use it unless the variable names it.
 pub(super) fn open(device: &hip::Device) -> Result<Loaded, LoadError> {
     let mut search = Search { hip_runtime: Some(device.driver().library().to_owned()), ..Search::default() };
     let own = match device.kind() {
@@ -28,7 +28,7 @@ pub(super) fn open(device: &hip::Device) -> Result<Loaded, LoadError> {
     }
 }
 
-/// Where our own library may stand.
+/// The paths where our own library may be.
 fn candidates(name: &str) -> Vec<PathBuf> {
     let file = if cfg!(windows) { format!("{name}.dll") } else { format!("lib{name}.so") };
     let folders = dylib::own_folder().as_deref().map(dylib::folders_beside).unwrap_or_default();

@@ -1,6 +1,7 @@
-//! What a hipDNN library says goes to `tracing`, and so to the log of the session that made it speak.
+//! Forwards the log of a hipDNN library to `tracing`, and so to the log of the session that caused the message.
 //!
-//! How much it says is up to `HIPDNN_LOG_LEVEL`, or the program: the level belongs to the library, whose other users hear it too.
+//! `HIPDNN_LOG_LEVEL` or the program sets the level. The level belongs to the library, so it also affects the library's
+//! other users.
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hipdnn::{
@@ -8,20 +9,20 @@ use hipdnn::{
     sys::{Backend, Severity},
 };
 
-/// A library that is being listened to, until the last one who keeps this lets it go.
+/// A registered log callback. It is removed when the last reference is dropped.
 pub(super) struct Log {
     _registration: Registration,
 }
 
-/// The libraries that are being listened to, by what they call themselves. A second registration would log everything twice.
+/// The libraries with a registered callback, by their description. A second registration would log everything twice.
 static LOGS: Mutex<Vec<(String, Weak<Log>)>> = Mutex::new(Vec::new());
 
 fn logs() -> MutexGuard<'static, Vec<(String, Weak<Log>)>> {
-    // Entries come and go in one step: nothing is torn by a panic.
+    // Each change to the list is a single step, so a panic can't leave it inconsistent.
     LOGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Listens to a library; `None` if it can't be heard.
+/// Forwards the log of a library; `None` if it can't register a callback.
 pub(super) fn listen(backend: &Arc<dyn Backend>) -> Option<Arc<Log>> {
     let library = backend.describe();
     let mut logs = logs();
@@ -46,7 +47,7 @@ impl Drop for Log {
     fn drop(&mut self) {
         let mut logs = logs();
         logs.retain(|(_, log)| log.strong_count() > 0);
-        // The code may be unloaded next: the static must not hold memory then.
+        // The code may be unloaded next, so the static must not hold memory.
         logs.shrink_to_fit();
     }
 }

@@ -1,28 +1,29 @@
 //! hipDNN for the steps of a plan.
 //!
-//! Convolutions, transposed convolutions, matrix products, attention, pooling and normalisations, and products with an
-//! epilogue, can be run by a hipDNN library instead of the device's own code. A device uses this module in three places:
+//! A hipDNN library can run convolutions, transposed convolutions, matrix products, attention, pooling and
+//! normalisations, and products with an epilogue, instead of the device's own code. A device uses this module in three
+//! places:
 //!
-//! 1. Once per session: [`Libraries::offering`] says what is offered to which library, or `None` if hipDNN is not wanted.
-//!    The `Libraries` belong to whoever lives as long as the process's sessions do (a factory): handles and plans are
-//!    shared by all sessions on a device. A library that is wanted and absent is told by [`Offering::fault`], and is no
-//!    reason to refuse a session.
-//! 2. When a plan is prepared: [`Offering::make_ready`] makes the plans of many steps at the same time.
-//!    [`Offering::parted`] takes steps apart that hipDNN does not run as one graph, and runs in parts. Then
-//!    [`Offering::offer`] gives for each step `None` (hipDNN has no such operation), a reason, or a [`DnnStep`]. Plans are kept by what the step looks
-//!    like without its buffers, so a graph that occurs often is built once. Keep the reason: `explain` shows it
-//!    ([`RunBy`](crate::RunBy)).
-//! 3. In a run: [`DnnStep::execute`] enqueues the step on a stream, with the same function from buffers to addresses that
-//!    a device's own code gets, and [`DnnStep::workspace_bytes`] of device memory, which the next step on the stream may
-//!    reuse. Ask [`DnnStep::accepts`] first: engines demand aligned addresses, and those of inputs and outputs are the
-//!    user's. A step that `execute` refuses can still be run by the device's own code; the host device does so, says it
-//!    once, and does not ask again.
+//! 1. Once per session: [`Libraries::offering`] decides which steps are offered to which library, or returns `None` if
+//!    hipDNN is not wanted. `Libraries` belongs to an object that outlives the process's sessions (a factory): all
+//!    sessions on a device share handles and plans. If a library is wanted but missing, [`Offering::fault`] reports it;
+//!    that is no reason to refuse a session.
+//! 2. When a plan is prepared: [`Offering::make_ready`] builds the plans of many steps in parallel.
+//!    [`Offering::parted`] splits steps that hipDNN can't run as one graph but can run in parts. Then
+//!    [`Offering::offer`] returns for each step `None` (hipDNN has no such operation), a reason, or a [`DnnStep`].
+//!    Plans are cached by the step without its buffers, so a graph that occurs often is built once. Keep the reason:
+//!    `explain` shows it ([`RunBy`](crate::RunBy)).
+//! 3. In a run: [`DnnStep::execute`] enqueues the step on a stream. It takes the same function from buffers to
+//!    addresses as a device's own code, and [`DnnStep::workspace_bytes`] of device memory, which the next step on the
+//!    stream may reuse. Ask [`DnnStep::accepts`] first: engines require aligned addresses, and those of inputs and
+//!    outputs come from the user. If `execute` fails, the device's own code can still run the step; the host device
+//!    does so, logs it once, and does not ask hipDNN again.
 //!
-//! Nothing here knows which driver it works with: addresses are the driver's, and so is the stream. Capture works as far as
-//! the library's engine can be captured: `execute` on a captured stream is recorded.
+//! This module does not depend on a particular driver: addresses and the stream are the driver's. Capture works if the
+//! library's engine can be captured: `execute` on a captured stream is recorded.
 //!
-//! Sums are kept in single precision (double for f64) from the product to the end of its epilogue. Our own primitives
-//! round what the model stores in half precision in between, so results may differ in the last bit.
+//! Sums stay in single precision (double for f64) from the product to the end of its epilogue. Our own primitives round
+//! intermediate values that the model stores in half precision, so results may differ in the last bit.
 mod ahead;
 mod attention;
 mod chain;
@@ -50,8 +51,8 @@ use crate::{ExecError, Lru, RunBy};
 use mode::Offers;
 pub use mode::{Mode, UnknownMode};
 
-/// Outcomes kept per device: a large model has a few dozen different products and convolutions for each shape of its
-/// inputs.
+/// Outcomes cached per device. A large model has a few dozen different products and convolutions for each set of input
+/// shapes.
 const KEPT_OUTCOMES: usize = 512;
 
 /// The libraries in use, one for each device.
@@ -59,13 +60,13 @@ const KEPT_OUTCOMES: usize = 512;
 pub struct Libraries(Mutex<Vec<Arc<Dnn>>>);
 
 impl Libraries {
-    /// What a session on a device offers to hipDNN; `None` if it wants nothing of it.
+    /// The steps that a session on a device offers to hipDNN; `None` if it does not want hipDNN.
     pub fn offering(&self, device: &hip::Device, mode: Mode) -> Option<Offering> {
         let offers = mode.offers(device.kind(), &device.info().arch)?;
         Some(Offering { library: self.open(device), offers, device: device.clone() })
     }
 
-    /// The library for a device, loaded now or before. A failure is not remembered.
+    /// The library for a device, loaded on first use. Failures are not cached.
     fn open(&self, device: &hip::Device) -> Result<Arc<Dnn>, DnnError> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |dnn: &&Arc<Dnn>| (dnn.device.kind(), dnn.device.ordinal()) == (device.kind(), device.ordinal());
@@ -78,7 +79,7 @@ impl Libraries {
     }
 }
 
-/// What a session offers to hipDNN.
+/// The steps that a session offers to hipDNN, and the library that takes them.
 pub struct Offering {
     library: Result<Arc<Dnn>, DnnError>,
     offers: Offers,
@@ -86,12 +87,12 @@ pub struct Offering {
 }
 
 impl Offering {
-    /// Why there is no library, if there is none.
+    /// Why there is no library, if loading failed.
     pub fn fault(&self) -> Option<&DnnError> {
         self.library.as_ref().err()
     }
 
-    /// The library: its version and file.
+    /// The library's version and file.
     pub fn description(&self) -> Option<&str> {
         self.library.as_ref().ok().map(|dnn| dnn.description.as_str())
     }
@@ -101,8 +102,8 @@ impl Offering {
         &self.device
     }
 
-    /// Offers a step. `None` if hipDNN has no such operation at all; a reason if this step can't be done by it, is not
-    /// worth it, or there is no library.
+    /// Offers a step. Returns `None` if hipDNN has no such operation, or a reason if hipDNN can't run this step, it is
+    /// not worthwhile, or there is no library.
     pub fn offer(&self, step: &Step) -> Option<Result<DnnStep, Declined>> {
         operations::is_known(&step.prim).then(|| {
             self.offers.check(step)?;
@@ -110,8 +111,8 @@ impl Offering {
         })
     }
 
-    /// Offers a step to the hipDNN engine at this place of the library's own order, the best first, whether or not it is
-    /// thought to be worth it.
+    /// Offers a step to the hipDNN engine at this rank in the library's order, best first, even if it is not considered
+    /// worthwhile.
     ///
     /// # Errors
     /// There is no such engine, or as for [`offer`](Self::offer).
@@ -122,12 +123,12 @@ impl Offering {
         self.take(step, Some(rank))
     }
 
-    /// The step as one graph: by hipDNN's own operation, else as a chain of smaller ones.
+    /// The step as one graph: as hipDNN's own operation, else as a chain of smaller ones.
     fn take(&self, step: &Step, rank: Option<usize>) -> Result<DnnStep, Declined> {
         let absent = |error: &DnnError| Declined::new(format!("there is no hipDNN: {}", first_line(error)));
         let dnn = self.library.as_ref().map_err(absent)?;
         dnn.take(step, Form::Named, rank).or_else(|declined| {
-            // Our own attention stores no scores: a chain is for sessions that want all of hipDNN.
+            // Our own attention does not store scores, so only sessions that want all of hipDNN use a chain.
             if self.offers != Offers::Everything || !matches!(step.prim, Prim::Attention(_)) {
                 return Err(declined);
             }
@@ -137,11 +138,11 @@ impl Offering {
     }
 }
 
-/// Why there is no hipDNN.
+/// Why hipDNN is not available.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DnnError {
-    /// There is no library.
+    /// The library was not found or can't be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// The library does not work here.
@@ -152,49 +153,49 @@ pub enum DnnError {
     Driver(#[from] hip::HipError),
 }
 
-/// What a step becomes in a graph.
+/// How a step is expressed as a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// hipDNN's operation for it, with the epilogue behind it.
+    /// hipDNN's operation for it, followed by the epilogue.
     Named,
-    /// Of attention: its products, and what is between them operation by operation.
+    /// For attention: its products, with the operations between them one by one.
     Chain,
 }
 
-/// What a plan is made for.
+/// The key of a cached plan.
 #[derive(PartialEq)]
 struct Look {
     /// The step without its buffers.
     step: Step,
     form: Form,
-    /// The place of the engine in the library's order, if one was asked for.
+    /// The rank of the engine in the library's order, if one was requested.
     rank: Option<usize>,
 }
 
-/// A hipDNN library at work on one device.
+/// A hipDNN library opened for one device.
 struct Dnn {
     outcomes: Mutex<Lru<Look, Result<Arc<Built>, Declined>>>,
-    /// One for each thread that makes plans.
+    /// One for each thread that builds plans.
     handles: Mutex<Vec<Arc<Mutex<Handle>>>>,
     backend: Arc<dyn Backend>,
-    /// Names of hipDNN engines by their ids.
+    /// Names of hipDNN engines by id.
     engines: BTreeMap<i64, String>,
     description: String,
     device: hip::Device,
-    /// What the library says is heard as long as it works.
+    /// Forwards the library's log messages while it is open.
     _log: Option<Arc<log::Log>>,
 }
 
 /// A graph on a hipDNN engine.
 struct Built {
     plan: Mutex<hipdnn::Plan>,
-    /// What it was made with. Behind the plan, which goes first.
+    /// The handle it was built with. Declared after the plan, which must be dropped first.
     handle: Arc<Mutex<Handle>>,
     engine: String,
     workspace_bytes: usize,
-    /// How many operations the graph has.
+    /// The number of operations in the graph.
     operations: usize,
-    /// Which of a step's views, inputs first, has which number in the graph.
+    /// Pairs each of the step's views used (inputs first) with its uid in the graph.
     operands: Vec<(usize, i64)>,
 }
 
@@ -206,14 +207,14 @@ impl Dnn {
         let _scope = device.enter()?;
         let handle = Handle::new(backend.clone())?;
         tracing::debug!(target: "amdgpu_ep::load", "{description} opened in {:.1?}", start.elapsed());
-        // A library without a list of engines still runs graphs.
+        // A library that can't list its engines still runs graphs.
         let engines = handle.engines().unwrap_or_default().into_iter().map(|engine| (engine.id, engine.name)).collect();
         let outcomes = Mutex::new(Lru::new(KEPT_OUTCOMES));
         let handles = Mutex::new(vec![Arc::new(Mutex::new(handle))]);
         Ok(Self { outcomes, handles, backend, engines, description, device: device.clone(), _log: log })
     }
 
-    /// The step as the library runs it, or why it does not.
+    /// The step as the library runs it, or the reason why it does not.
     fn take(self: &Arc<Self>, step: &Step, form: Form, rank: Option<usize>) -> Result<DnnStep, Declined> {
         let views: Vec<&View> = step.inputs.iter().chain(&step.outputs).collect();
         let handle = self.handle(0).map_err(|error| Declined::new(first_line(&error)))?;
@@ -226,12 +227,12 @@ impl Dnn {
         Ok(DnnStep { operands: built.operands.iter().map(operand).collect(), built, dnn: self.clone() })
     }
 
-    /// What is known of steps that look like this.
+    /// The cached outcome for steps with this signature.
     fn known(&self, look: &Look) -> Option<Result<Arc<Built>, Declined>> {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).get(|known| known == look)
     }
 
-    /// The plan for all steps that look like this one. If it is new, it is made with the handle.
+    /// The plan for all steps with this signature. Builds it with the handle if it is not cached.
     fn build(
         &self,
         step: &Step,
@@ -243,7 +244,7 @@ impl Dnn {
         if let Some(outcome) = self.known(&look) {
             return outcome;
         }
-        // Made outside the lock: two threads may make the same plan once.
+        // Built outside the lock, so two threads may build the same plan.
         let start = Instant::now();
         let outcome = self.compile(step, form, rank, handle).map(Arc::new);
         let (prim, took) = (step.prim.name(), start.elapsed());
@@ -287,17 +288,17 @@ impl Dnn {
 /// A step that hipDNN runs.
 pub struct DnnStep {
     operands: Vec<Operand>,
-    // Before the library: plans go first.
+    // Declared before the library: plans must be dropped first.
     built: Arc<Built>,
     dnn: Arc<Dnn>,
 }
 
-/// Where one tensor of the graph lies.
+/// The location of one tensor of the graph.
 struct Operand {
     buffer: BufferId,
     /// Bytes from the start of the buffer.
     offset: isize,
-    /// What the address is a multiple of.
+    /// The alignment that the address must have.
     alignment: usize,
     uid: i64,
 }
@@ -314,17 +315,17 @@ impl DnnStep {
         &self.built.engine
     }
 
-    /// As it is shown.
+    /// The backend as shown to users.
     pub fn run_by(&self) -> RunBy<'_> {
         RunBy::HipDnn { engine: self.engine(), operations: self.built.operations }
     }
 
-    /// Bytes of device memory that [`execute`](Self::execute) needs for itself.
+    /// Bytes of device memory that [`execute`](Self::execute) needs as workspace.
     pub fn workspace_bytes(&self) -> usize {
         self.built.workspace_bytes
     }
 
-    /// Whether buffers lie where the engine can use them. Where not, the device's own code runs the step.
+    /// Whether the engine can use buffers at these addresses. If not, the device's own code runs the step.
     pub fn accepts(&self, address: impl Fn(BufferId) -> *mut u8) -> bool {
         self.operands.iter().all(|operand| operand.address(&address).addr().is_multiple_of(operand.alignment))
     }
@@ -332,14 +333,14 @@ impl DnnStep {
     /// Enqueues the step on a stream.
     ///
     /// # Errors
-    /// The library's or the driver's words.
+    /// The message of the library or the driver.
     ///
     /// # Safety
-    /// `address` gives for each buffer of the step memory of the device that holds all its views, and that nobody else
-    /// changes until the stream has passed this point or, if it is captured, until the capture is gone; outputs overlap
-    /// nothing. `workspace` has [`workspace_bytes`](Self::workspace_bytes) bytes, aligned to 256, that nothing else on the
-    /// device uses meanwhile, or is null if there are none. The stream is one of the device that the library was opened
-    /// for.
+    /// For each buffer of the step, `address` gives device memory that holds all its views. Nothing else may change
+    /// that memory until the stream has passed this point or, if it is captured, until the capture is gone. Outputs
+    /// overlap nothing. `workspace` has [`workspace_bytes`](Self::workspace_bytes) bytes, aligned to 256, that nothing
+    /// else on the device uses in the meantime, or is null if that is 0. The stream belongs to the device that the
+    /// library was opened for.
     pub unsafe fn execute(
         &self,
         address: impl Fn(BufferId) -> *mut u8,
@@ -352,17 +353,18 @@ impl DnnStep {
         let tensors = self.operands.iter().map(|operand| (operand.uid, operand.address(&address).cast()));
         let failed =
             |error: hipdnn::Error| ExecError::Dnn { engine: self.engine().to_owned(), reason: error.to_string() };
-        // SAFETY: the caller vouches for the stream during this call, and another one is set before it ends.
+        // SAFETY: the caller guarantees that the stream is valid during this call, and another one is set before it
+        // ends.
         unsafe { handle.set_stream(stream) }.map_err(failed)?;
-        // SAFETY: the caller vouches for the memory; the plan was made for views that look like these.
+        // SAFETY: the caller guarantees the memory; the plan was built for views with the same signature.
         let done = unsafe { plan.execute(&handle, tensors, workspace.cast()) };
-        // SAFETY: the default stream always lives.
+        // SAFETY: the default stream is always valid.
         let reset = unsafe { handle.set_stream(RawStream::DEFAULT) };
         done.and(reset).map_err(failed)
     }
 }
 
-/// A step without its buffers: what its plan depends on. Of offsets the alignment is left.
+/// A step without its buffers, which is all its plan depends on. Of an offset, only the alignment is kept.
 pub(crate) fn signature(step: &Step) -> Step {
     let bare =
         |view: &View| View { buffer: BufferId(0), offset: sketch::alignment(view).cast_signed(), ..view.clone() };
@@ -374,7 +376,7 @@ pub(crate) fn signature(step: &Step) -> Step {
     }
 }
 
-/// What is wrong, without the help: a reason is shown in tables.
+/// The error without its help text, because reasons are shown in tables.
 fn first_line(error: &dyn std::error::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }

@@ -1,26 +1,27 @@
-//! What a session wants of hipDNN, and which steps that means.
+//! What a session wants from hipDNN, and which steps that covers.
 use std::str::FromStr;
 
 use graph::{Declined, Prim, Step};
 use hip::DriverKind;
 
-/// Products with fewer multiplications than this are not worth a vendor's library: a launch costs as much.
+/// Products with fewer multiplications than this are not worth a library call: a launch costs as much.
 const SMALL_PRODUCT: usize = 1 << 20;
 
-/// Devices where a library's kernels run long attention faster than our own, by the start of their names: where queries and
-/// keys are a multiple of this many, because a library makes code for each length, which takes cuDNN a second.
+/// Devices where a library's kernels run long attention faster than our own: a prefix of the device's name, and the
+/// number that the counts of queries and keys must be a multiple of. The library builds code for each length, which
+/// takes cuDNN a second.
 ///
-/// A device is listed when that was measured through hipDNN: docs/performance.md, "Attention of a prompt".
+/// A device is listed only if this was measured through hipDNN: docs/performance.md, "Attention of a prompt".
 const LONG_ATTENTION: &[(&str, usize)] = &[("sm_90", 1024)];
 
-/// What a session wants of hipDNN.
+/// What a session wants from hipDNN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// What is faster, as far as that is known: on GPUs the steps that vendors' libraries are made for, nothing on the
-    /// host, where the library runs the engine's own code.
+    /// The steps that are known to be faster: on GPUs, those that vendor libraries are made for; on the host, none,
+    /// because the library there runs the engine's own code.
     #[default]
     Auto,
-    /// Every step that the library takes.
+    /// Every step that the library accepts.
     On,
     /// Nothing.
     Off,
@@ -29,10 +30,10 @@ pub enum Mode {
 /// Which steps are offered to the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offers {
-    /// Convolutions, pooling, products of some size and more than a few rows, and attention where its tokens are a multiple
-    /// of a number, if there is one.
+    /// Convolutions, pooling, products that are large enough and have more than a few rows, and, if `tokens` is set,
+    /// attention whose counts of queries and keys are multiples of it.
     Worthwhile {
-        /// The number.
+        /// The number that the counts must be a multiple of.
         tokens: Option<usize>,
     },
     /// Everything that hipDNN has operations for.
@@ -40,7 +41,7 @@ pub(super) enum Offers {
 }
 
 impl Mode {
-    /// The steps that are offered on a driver's device; `None` if the library is not wanted at all.
+    /// The steps that are offered on a driver's device; `None` if the library is not wanted.
     pub(super) fn offers(self, driver: DriverKind, target: &str) -> Option<Offers> {
         match (self, driver) {
             (Self::Off, _) | (Self::Auto, DriverKind::Host) => None,
@@ -53,7 +54,7 @@ impl Mode {
     }
 }
 
-/// The text is none of the three.
+/// The text is not one of the three modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is none of auto, on and off")]
 pub struct UnknownMode;
@@ -72,7 +73,7 @@ impl FromStr for Mode {
 }
 
 impl Offers {
-    /// Whether a step is worth the library's while.
+    /// Whether a step is worthwhile for the library.
     pub(super) fn check(self, step: &Step) -> Result<(), Declined> {
         let product = match &step.prim {
             Prim::Fused(fused) => &fused.product,
@@ -90,7 +91,8 @@ impl Offers {
             };
         }
         if matches!(product, Prim::Norm(_)) {
-            // Measured on an H200: cuDNN takes as long, 8.4 µs for 2048 rows of 2048 halves and ours 8.6, and has plans to make.
+            // Measured on an H200: cuDNN takes 8.4 µs for 2048 rows of 2048 halves, our kernel 8.6, and cuDNN has plans
+            // to build.
             return Err(Declined::new("our own normalisation is as fast"));
         }
         if !matches!(product, Prim::MatMul(_)) {
@@ -108,14 +110,14 @@ impl Offers {
     }
 }
 
-/// The queries and keys of a head, if the step is an attention.
+/// The number of queries and keys per head, if the step is attention.
 fn attended(step: &Step) -> Option<[usize; 2]> {
     match &step.prim {
         Prim::Attention(prim) => {
             let [.., queries, keys] = prim.shape[..] else { return None };
             Some([queries, keys])
         }
-        // Of a cache that was empty, the keys are those of the rows at hand.
+        // If the cache was empty, the keys are those of the current rows.
         Prim::CachedAttention(_) => step.inputs.first().and_then(|queries| queries.shape.get(2)).map(|&rows| [rows; 2]),
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! Steps as hipDNN graphs.
+//! Translates steps to hipDNN graphs.
 use graph::{
     Declined, Prim, Step, View,
     prim::{Conv, Filled, Fused, MatMul, Norm, Pool, PoolKind},
@@ -19,14 +19,14 @@ pub(super) fn is_known(prim: &Prim) -> bool {
     match prim {
         Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::MatMul(_) | Prim::Pool(_) | Prim::Norm(_) => true,
         Prim::Attention(_) => true,
-        // How full a cache is says the device, unless it is empty.
+        // Only the device knows how full a cache is, unless it is empty.
         Prim::CachedAttention(prim) => prim.filled == Filled::EMPTY,
         Prim::Fused(fused) => is_known(&fused.product),
         _ => false,
     }
 }
 
-/// The graph that does what a step does.
+/// The hipDNN graph for a step.
 pub(super) fn sketch(step: &Step) -> Result<Sketch, Declined> {
     let ([x, ..], [y, ..]) = (&step.inputs[..], &step.outputs[..]) else {
         return Err(Declined::new("it reads or writes nothing"));
@@ -47,10 +47,10 @@ pub(super) fn sketch(step: &Step) -> Result<Sketch, Declined> {
     Ok(sketch)
 }
 
-/// How many axes the graph's tensors have.
+/// The number of axes of the graph's tensors.
 fn rank(prim: &Prim, x: &View) -> usize {
     match prim {
-        // hipDNN's first axis is never normalised.
+        // hipDNN never normalises the first axis.
         Prim::Norm(norm) => x.shape.len().max(norm.axes + 1),
         _ => x.shape.len(),
     }
@@ -84,7 +84,7 @@ fn fused_product(sketch: &mut Sketch, fused: &Fused, inputs: &[View], y: &View) 
         Ok(id)
     };
     let result = Epilogue { expr: &fused.epilogue, input: &mut input, made: Vec::new(), counts: None }.write(sketch)?;
-    // What the caller brings can't be what is written.
+    // A tensor that the caller provides can't also be the output.
     if operands.contains(&Some(result)) {
         return Ok(sketch.pointwise(PointwiseMode::IDENTITY, &[result]));
     }
@@ -100,7 +100,7 @@ fn convolution(
 ) -> Result<TensorId, Declined> {
     let (x, w) = (&inputs[0], &inputs[1]);
     let axes = x.shape.len();
-    // A transposed convolution is the gradient of one that goes the other way.
+    // A transposed convolution is the data gradient of the forward convolution.
     let (data, made) = if transposed { (y, x) } else { (x, y) };
     let mut parameters = Convolution::new(axes - 2);
     for axis in 0..axes - 2 {
@@ -142,7 +142,8 @@ impl Along {
         room >= 0 && room / self.stride + 1 == self.made
     }
 
-    /// Padding behind that gives the result its extent: as much as before where that does, because engines like it.
+    /// The padding after the data that gives the result its extent: the same as before the data if possible, because
+    /// engines prefer that.
     fn post_padding(&self, pre: i64) -> Result<i64, Declined> {
         let least = (self.made - 1) * self.stride + self.reach - self.data - pre;
         let found = [pre, least.max(0)].into_iter().find(|&post| pre >= 0 && self.fits(pre, post));
@@ -179,7 +180,7 @@ fn window(sketch: &mut Sketch, pool: &Pool, x: &View, y: &View) -> Result<Tensor
         let along = Along { data: x.shape[axis + 2] as i64, made: y.shape[axis + 2] as i64, reach, stride };
         let pre = pool.pads[axis] as i64;
         let post = along.post_padding(pre)?;
-        // Padding that counts is exactly what the model says, and no window reaches beyond it.
+        // Padding that is counted must be exactly what the model says, and no window may reach beyond it.
         let post = if mode == ResampleMode::AVGPOOL_INCLUDE_PADDING { pool.pads_end[axis] as i64 } else { post };
         if post < 0 || !along.fits(pre, post) {
             return Err(Declined::new("its last window reaches beyond its padding"));

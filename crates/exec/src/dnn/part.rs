@@ -1,7 +1,8 @@
-//! Steps in parts, where hipDNN runs those and not the whole as one graph.
+//! Splits steps that hipDNN can't run as one graph but can run in parts.
 //!
-//! A product with an epilogue is first parted from the epilogue, then from its bias or factor too, which is the smallest
-//! graph: one operation. Attention becomes its two products. Maps and softmax between products are our own.
+//! A product with an epilogue is first split from its epilogue, and then also from its bias or factor. That is the
+//! smallest graph: one operation. Attention becomes its two products. Our own code runs the maps and the softmax
+//! between products.
 use graph::{
     Plan, Prim, Step, View,
     expr::{Binary, Expr, Ref},
@@ -13,18 +14,19 @@ use graph::{
 use super::{Offering, mode::Offers, scores};
 
 impl Offering {
-    /// The plan with each step in parts whose products hipDNN runs, where it does not run the whole.
+    /// Splits each step that hipDNN can't run as a whole into parts whose products it can run.
     ///
-    /// That is done to convolutions, because a vendor's convolution and a map of ours are faster than both in code of ours.
-    /// Other products and attention are parted only for sessions that want all of hipDNN, and not those that somebody else
-    /// takes before hipDNN is asked.
+    /// This applies to convolutions, because a vendor's convolution followed by our map is faster than our own fused
+    /// code. Other products and attention are split only for sessions that want all of hipDNN, and only if no other
+    /// backend takes them before hipDNN is asked.
     #[must_use]
     pub fn parted(&self, mut plan: Plan, is_taken: &dyn Fn(&Step) -> bool) -> Plan {
         let behind = plan.arena_bytes.next_multiple_of(ALIGNMENT);
         let mut steps = Vec::with_capacity(plan.steps.len());
         for step in std::mem::take(&mut plan.steps) {
             match self.parts(&step, plan.places.len() as u32, is_taken) {
-                // What lies between parts has a place behind the arena, the same for all steps: they alone read it.
+                // Buffers between parts are placed after the arena, at the same place for all steps: no other step
+                // reads them.
                 Some(parts) => {
                     let mut end = behind;
                     for bytes in parts.bytes {
@@ -41,7 +43,7 @@ impl Offering {
         plan
     }
 
-    /// The largest parts of a step that hipDNN runs; `None` if it stays whole.
+    /// The largest parts of a step that hipDNN runs; `None` if the step is not split.
     fn parts(&self, step: &Step, first: u32, is_taken: &dyn Fn(&Step) -> bool) -> Option<Parts> {
         let takes = |step: &Step| matches!(self.offer(step), Some(Ok(_)));
         let is_open = match product(&step.prim) {
@@ -60,23 +62,23 @@ impl Offering {
     }
 }
 
-/// Steps that do together what one did, and the memory between them.
+/// Steps that together do the work of one, and the memory between them.
 pub(super) struct Parts {
     pub steps: Vec<Step>,
     node: u32,
-    /// The number of the first buffer between them.
+    /// The id of the first buffer between them.
     first: u32,
     /// The size of each of these buffers.
     bytes: Vec<usize>,
 }
 
 impl Parts {
-    /// No steps yet, for a node; buffers between them have numbers from `first` on.
+    /// No steps yet. Buffers between the steps get ids from `first` on.
     pub fn new(node: u32, first: u32) -> Self {
         Self { steps: Vec::new(), node, first, bytes: Vec::new() }
     }
 
-    /// A new buffer that looks like a view, with this type, whose elements lie dense in an order of axes.
+    /// A new dense buffer with the shape and type of a view, and these strides.
     pub fn between(&mut self, like: &View, strides: Strides) -> View {
         let buffer = BufferId(self.first + self.bytes.len() as u32);
         self.bytes.push(like.elems() * like.dtype.bytes());
@@ -97,7 +99,7 @@ fn is_product(prim: &Prim) -> bool {
     matches!(prim, Prim::Conv(_) | Prim::ConvTranspose(_) | Prim::MatMul(_))
 }
 
-/// A product that stores its result, and its epilogue as a map.
+/// A product that stores its result, followed by its epilogue as a map.
 fn without_epilogue(step: &Step, first: u32) -> Option<Parts> {
     let Prim::Fused(Fused { product, operands, dtype, epilogue }) = &step.prim else { return None };
     let made = step.outputs.first()?;
@@ -110,7 +112,7 @@ fn without_epilogue(step: &Step, first: u32) -> Option<Parts> {
     Some(parts)
 }
 
-/// A product without a bias or a factor, which is one operation, and all that comes behind it as a map.
+/// A product without its bias or factor, which is one operation, followed by everything else as a map.
 fn alone(step: &Step, first: u32) -> Option<Parts> {
     let made = step.outputs.first()?;
     let (own, dtype, epilogue) = match &step.prim {
@@ -126,7 +128,7 @@ fn alone(step: &Step, first: u32) -> Option<Parts> {
         _ => return None,
     };
     let mut parts = Parts::new(step.node, first);
-    // Without its factor a product may be beyond the largest half.
+    // Without its factor, a product may exceed the largest half.
     let stored = if factor.is_some() { dtype.compute() } else { dtype };
     let result = parts.between(&View { dtype: stored, ..made.clone() }, dense_order(made));
     parts.push(bare, own[..2].to_vec(), result.clone());
@@ -156,7 +158,7 @@ fn alone(step: &Step, first: u32) -> Option<Parts> {
     Some(parts)
 }
 
-/// A vector along the second axis of a result, repeated along the others.
+/// A vector along the second axis of a result, broadcast along the others.
 fn channels(bias: &View, made: &View) -> Option<View> {
     let &[stride] = &bias.strides[..] else { return None };
     let mut strides = Strides::from_elem(0, made.shape.len());
@@ -164,7 +166,7 @@ fn channels(bias: &View, made: &View) -> Option<View> {
     Some(View { shape: made.shape.clone(), strides, ..bias.clone() })
 }
 
-/// Strides of a dense view with its axes in the order of another's.
+/// The strides of a dense view whose axes have the same order as another view's.
 fn dense_order(like: &View) -> Strides {
     let mut order: Vec<usize> = (0..like.shape.len()).collect();
     order.sort_by_key(|&axis| std::cmp::Reverse(like.strides[axis]));

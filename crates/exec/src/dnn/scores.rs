@@ -1,4 +1,4 @@
-//! Attention as two products with its scores stored between them.
+//! Attention as two products, with the scores stored between them.
 use graph::{
     DType, Prim, Scalar, Shape, Step, View,
     expr::{Binary, Expr, Node, Ref},
@@ -8,7 +8,7 @@ use graph::{
 
 use super::part::Parts;
 
-/// More scores than this are not stored: our own attention, which stores none, is the better choice.
+/// Larger scores are not stored: our own attention, which stores none, is the better choice.
 const MOST_SCORES_BYTES: usize = 64 << 20;
 
 /// The products of an attention step, with maps and a softmax between them.
@@ -17,7 +17,7 @@ pub(super) fn products(step: &Step, first: u32) -> Option<Parts> {
     parts(prim, step, first)
 }
 
-/// As [`products`], with the factor of the first product in the scores: each product is one operation.
+/// Like [`products`], but the factor of the first product moves into the scores, so that each product is one operation.
 pub(super) fn bare_products(step: &Step, first: u32) -> Option<Parts> {
     let Prim::Attention(prim) = &step.prim else { return None };
     let dtype = step.inputs.first()?.dtype;
@@ -42,7 +42,7 @@ fn parts(prim: &Attention, step: &Step, first: u32) -> Option<Parts> {
     if !fits || keys.shape[0] != batch || values.shape[0] != batch {
         return None;
     }
-    // Without its factor a product may be beyond the largest half.
+    // Without its factor, a product may exceed the largest half.
     let (dtype, is_bare) = (queries.dtype, prim.alpha == 1.0);
     let like = View { dtype: if is_bare { dtype.compute() } else { dtype }, ..queries.clone() };
     let product = between(&mut parts, &like, &[batch, rows, total]);
@@ -62,7 +62,7 @@ fn parts(prim: &Attention, step: &Step, first: u32) -> Option<Parts> {
     Some(parts)
 }
 
-/// The scores of a product, and their softmax, in this type.
+/// Adds the scores of a product and their softmax, in this type.
 fn shares(parts: &mut Parts, prim: &Attention, dtype: DType, product: &View, operands: &[View]) -> View {
     let mut scores = product.clone();
     let is_copy = prim.scores.nodes().iter().all(|(node, _)| matches!(node, Node::Input(0) | Node::Cast(_)));
@@ -95,7 +95,7 @@ fn between(parts: &mut Parts, like: &View, shape: &[usize]) -> View {
     parts.between(&View { shape, ..like.clone() }, strides)
 }
 
-/// A dense view under another shape.
+/// A dense view reshaped.
 fn under(view: &View, shape: &[usize]) -> View {
     View { shape: Shape::from_slice(shape), strides: dense_strides(shape), ..view.clone() }
 }
@@ -105,7 +105,7 @@ fn copy(parts: &mut Parts, from: View, to: View) {
     parts.push(Prim::Map(Map { expr }), vec![from], to);
 }
 
-/// Matrices of one axis of batches: the view itself, or a copy where its batches are two axes that do not follow each other.
+/// Matrices with a single batch axis: the view itself, or a copy if its batch axes can't be merged.
 fn matrices(view: &View, parts: &mut Parts) -> View {
     if let Some(view) = one_batch(view) {
         return view;
@@ -115,7 +115,7 @@ fn matrices(view: &View, parts: &mut Parts) -> View {
     one_batch(&dense).unwrap_or(dense)
 }
 
-/// A view whose axes before the last two are one.
+/// The view with all axes before the last two merged into one, if its strides allow it.
 fn one_batch(view: &View) -> Option<View> {
     let (batches, matrix) = view.shape.split_at_checked(view.shape.len().checked_sub(2)?)?;
     let mut merged: Option<(usize, isize)> = None;
@@ -135,7 +135,7 @@ fn one_batch(view: &View) -> Option<View> {
     })
 }
 
-/// A result as matrices of this many rows: those of heads that share keys are one below the other.
+/// A result as matrices of this many rows. Heads that share keys are stacked below each other.
 fn with_rows(made: &View, rows: usize) -> Option<View> {
     if made.is_dense() {
         let width = *made.shape.last()?;

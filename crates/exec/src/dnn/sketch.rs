@@ -1,23 +1,23 @@
-//! A hipDNN graph in the making, and how views become its tensors.
+//! A hipDNN graph under construction, and how views become its tensors.
 use graph::{DType, Declined, View};
 use hipdnn::{Graph, Pointwise, Scalar, Tensor, TensorId, sys::DataType};
 
-/// Whether an operand may be repeated along an axis.
+/// Whether an operand may be broadcast along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeats {
-    /// Along any axis: an extent of 1 stands for it.
+    /// Along any axis; the tensor then has extent 1 there.
     Anywhere,
-    /// Along the first axis, which is a batch of matrices.
+    /// Along the first axis, the batch of matrices.
     InBatch,
     /// Nowhere.
     Never,
 }
 
-/// A graph in the making, with the tensors that need addresses.
+/// A graph under construction, with the tensors that need addresses.
 pub(super) struct Sketch {
     pub graph: Graph,
     is_double: bool,
-    /// Which of the step's views, inputs first, each tensor stands for.
+    /// The step's view (inputs first) that each tensor stands for.
     pub operands: Vec<(usize, TensorId)>,
 }
 
@@ -30,18 +30,18 @@ impl Sketch {
         Ok(Self { graph, is_double, operands: Vec::new() })
     }
 
-    /// True if it computes in double precision, else in single.
+    /// True if it computes in double precision, false if in single.
     pub fn is_double(&self) -> bool {
         self.is_double
     }
 
-    /// A view that the step reads, as a tensor of `axes` axes or more: the missing ones come first and are 1.
+    /// A view that the step reads, as a tensor of at least `axes` axes. Missing axes come first, with extent 1.
     pub fn read(&mut self, at: usize, view: &View, axes: usize, repeats: Repeats) -> Result<TensorId, Declined> {
         let tensor = describe(view, axes, repeats)?;
         Ok(self.bring(at, tensor))
     }
 
-    /// A vector that the step reads, as a tensor that covers the second of `axes` axes.
+    /// A vector that the step reads, as a tensor along the second of `axes` axes.
     pub fn read_channels(&mut self, at: usize, view: &View, axes: usize) -> Result<TensorId, Declined> {
         let channels = describe(view, 1, Repeats::Never)?;
         if !view.is_dense() {
@@ -59,7 +59,7 @@ impl Sketch {
         id
     }
 
-    /// Lets a result be what the step writes.
+    /// Marks a result as the output that the step writes.
     pub fn write(&mut self, at: usize, made: TensorId, view: &View, axes: usize) -> Result<(), Declined> {
         let tensor = describe(view, axes, Repeats::Never)?;
         let id = self.graph.output(made, tensor.into());
@@ -79,16 +79,16 @@ impl Sketch {
     }
 }
 
-/// What hipDNN promises engines about addresses unless a tensor says otherwise.
+/// The alignment that hipDNN promises engines unless a tensor says otherwise.
 const USUAL_ALIGNMENT: usize = 16;
 
-/// The alignment of a view's first element in a buffer that is aligned as usual.
+/// The alignment of a view's first element in a buffer with the usual alignment.
 pub(super) fn alignment(view: &View) -> usize {
     let bytes = view.offset.unsigned_abs().wrapping_mul(view.dtype.bytes());
     USUAL_ALIGNMENT.min(1 << bytes.trailing_zeros().min(4))
 }
 
-/// A tensor's extents, strides and type, and how it is aligned.
+/// A tensor's extents, strides, type and alignment.
 struct Described {
     dims: Vec<i64>,
     strides: Vec<i64>,
@@ -100,7 +100,7 @@ impl From<Described> for Tensor {
     fn from(described: Described) -> Self {
         let Described { dims, strides, data_type, alignment } = described;
         let tensor = Tensor::new(&dims).strides(&strides).typed(data_type);
-        // Said only where it matters: older libraries do not know the attribute.
+        // Set only where it matters: older libraries do not know the attribute.
         if alignment < USUAL_ALIGNMENT { tensor.aligned(alignment as i64) } else { tensor }
     }
 }
@@ -126,7 +126,7 @@ fn describe(view: &View, axes: usize, repeats: Repeats) -> Result<Described, Dec
     Ok(Described { dims, strides, data_type, alignment: alignment(view) })
 }
 
-/// Gives axes of extent 1 the strides they have in the usual layouts: no element depends on them, but engines recognise
+/// Gives axes of extent 1 the strides they have in the usual layouts. No element depends on them, but engines recognise
 /// layouts by their strides.
 fn settle(dims: &[i64], strides: &mut [i64]) {
     let rows: Vec<usize> = (0..dims.len()).collect();
@@ -147,7 +147,7 @@ fn settle(dims: &[i64], strides: &mut [i64]) {
     }
 }
 
-/// Strides of a packed tensor whose axes lie in this order, the last innermost.
+/// Strides of a packed tensor with its axes in this order, the last innermost.
 fn packed(dims: &[i64], order: &[usize]) -> Vec<i64> {
     let (mut strides, mut step) = (vec![1; dims.len()], 1);
     for &axis in order.iter().rev() {

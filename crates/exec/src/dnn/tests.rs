@@ -1,4 +1,4 @@
-//! Which hipDNN graphs steps become.
+//! Tests which hipDNN graphs steps become.
 use graph::{
     DType, Prim, Scalar, Shape, Step, View,
     expr::{Binary, Expr, Ref, Unary},
@@ -14,7 +14,7 @@ fn view(shape: &[usize]) -> View {
     View { buffer: BufferId(0), dtype: DType::F32, shape, strides, offset: 0 }
 }
 
-/// A product with an epilogue of its result and one operand.
+/// A product with an epilogue over its result and one operand.
 fn fused(write: impl FnOnce(&mut Expr, [Ref; 2]) -> Ref) -> Step {
     let mut epilogue = Expr::new();
     let inputs = [epilogue.input(0, DType::F32), epilogue.input(1, DType::F32)];
@@ -30,7 +30,7 @@ fn fused(write: impl FnOnce(&mut Expr, [Ref; 2]) -> Ref) -> Step {
     }
 }
 
-/// The pointwise operations that a step's graph has, in words.
+/// The modes of the pointwise operations in a step's graph.
 fn pointwise(step: &Step) -> Result<Vec<M>, Declined> {
     let text = format!("{:?}", operations::sketch(step)?.graph);
     let modes = text.split("Mode(POINTWISE_MODE, ").skip(1).map(|rest| {
@@ -179,7 +179,7 @@ fn plans_made_at_the_same_time_are_found_and_each_runs_by_the_handle_it_was_made
         let taken = session.offer(step).unwrap().unwrap();
         assert_eq!(taken.workspace_bytes(), 0);
         #[allow(unsafe_code, reason = "the test is the device")]
-        // SAFETY: both vectors hold their views, and the stream is waited for before they are read.
+        // SAFETY: both vectors hold their views, and the stream is synchronised before they are read.
         unsafe { taken.execute(|buffer| addresses[buffer.0 as usize], std::ptr::null_mut(), stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
         for (at, found) in to.iter().enumerate() {

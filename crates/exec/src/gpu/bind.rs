@@ -6,11 +6,11 @@ use kernels::{Launch, Pointer};
 
 use super::frame::{Bases, Buffers, Origin};
 
-/// The argument structures of all launches of a plan, one behind the other, with the addresses that are the same in all
+/// The argument structures of all launches of a plan, one after the other, with the addresses that are the same in all
 /// runs.
 #[derive(Default)]
 pub(super) struct Template {
-    /// A structure begins at a word: it may be aligned to 16 bytes.
+    /// Each structure starts at a word, because it may need 16-byte alignment.
     words: Vec<u128>,
     patches: Vec<Patch>,
 }
@@ -24,7 +24,7 @@ struct Patch {
 }
 
 impl Template {
-    /// Adds the arguments of a launch, and gives the word they begin at.
+    /// Adds the arguments of a launch and returns the word they start at.
     pub fn add(&mut self, launch: &Launch, step: &Step, fault: usize, buffers: &Buffers<'_>) -> usize {
         let start = self.words.len();
         let mut bytes = launch.args.bytes();
@@ -39,7 +39,7 @@ impl Template {
                     let word = fault * size_of::<u32>();
                     Origin::Base(buffers.faults(), word.cast_signed())
                 }
-                // Steps follow one another, so that all may count in one place.
+                // Steps run one after the other, so all can share one set of counters.
                 Pointer::Counters(_) => Origin::Base(buffers.block(), buffers.layout.counters_at.cast_signed()),
             };
             match origin {
@@ -60,25 +60,25 @@ impl Template {
     }
 }
 
-/// The arguments of one run, kept for the next one.
+/// The arguments of one run, reused by the next one.
 pub(super) struct Arguments {
     words: Vec<u128>,
-    /// The addresses that the words hold.
+    /// The addresses that are currently written into the words.
     set: Bases,
-    /// The addresses of the run.
+    /// The addresses for the run.
     pub bases: Bases,
-    /// Which inputs, then outputs, are copied: the places of their copies in the block.
+    /// For each input, then each output: the offset of its copy in the block, if it is copied.
     pub moved: Vec<Option<usize>>,
 }
 
 impl Arguments {
     pub fn new(template: &Template, bases: usize) -> Self {
-        // No address is 1, so that all are set at first.
+        // 1 is never a valid address, so the first run writes all of them.
         let set = Bases(vec![1; bases]);
         Self { words: template.words.clone(), bases: set.clone(), moved: Vec::with_capacity(bases), set }
     }
 
-    /// Puts the run's addresses where they go, those that are not as they were.
+    /// Writes the run's addresses into the arguments, if they changed.
     pub fn set(&mut self, template: &Template) {
         let bases = &self.bases;
         if self.set == *bases {
@@ -97,7 +97,7 @@ impl Arguments {
         self.set.0.copy_from_slice(&bases.0);
     }
 
-    /// The structure that begins at a word.
+    /// The structure that starts at a word.
     pub fn at(&mut self, word: usize) -> *mut c_void {
         (&raw mut self.words[word]).cast()
     }

@@ -1,8 +1,8 @@
 //! The vendor's library for matrix products.
 //!
-//! A product with an epilogue that the library has (a bias, something added, ReLU, GELU by tanh) is one call. With any other
-//! epilogue a large product is stored in scratch memory, with a bias that comes first, and the rest is a map behind it.
-//! Products of signed bytes without zero points are summed in 32 bits.
+//! A product is one call if the library supports its epilogue (a bias, an addend, ReLU, tanh GELU). With any other
+//! epilogue, a large product is stored in scratch memory, including a bias that comes first, and a map applies the
+//! rest. Products of signed bytes without zero points are accumulated in 32 bits.
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Instant,
@@ -19,23 +19,23 @@ use hip::{BlasLt, Compute, DataType, Epilogue, HipError, Matmul, MatmulAddresses
 use super::sum::{Activation, Behind, Sum};
 use crate::{ExecError, Lru};
 
-/// Products with fewer multiplications than this go to our kernels, which take any epilogue along.
+/// Products with fewer multiplications than this use our kernels, which fuse any epilogue.
 const SMALL_PRODUCT: usize = 1 << 24;
-/// As above, where the epilogue needs a pass of its own.
+/// The same limit for products whose epilogue needs a separate pass.
 const SMALL_WITH_PASS: usize = 1 << 27;
-/// What the library may use for itself.
+/// The workspace that the library may use.
 const WORKSPACE_BYTES: usize = 32 << 20;
-/// Every operand begins at a multiple of this.
+/// Every operand must start at a multiple of this.
 const OPERAND_ALIGNMENT: usize = 16;
-/// Answers kept per device.
+/// Answers cached per device.
 const KEPT: usize = 512;
-/// Ways to do a product that can be chosen from.
+/// The maximum number of algorithms to choose from for a product.
 pub(super) const RANKS: usize = 8;
 
-/// Stands for the product in scratch memory among the buffers of a step.
+/// The id, among a step's buffers, of the product in scratch memory.
 pub(super) const PRODUCT: BufferId = BufferId(u32::MAX);
 
-/// The library on one device, loaded when a product first asks for it.
+/// The library on one device, loaded when the first product needs it.
 pub(super) struct Blas {
     known: Mutex<Lru<Key, Answer>>,
     library: OnceLock<Result<BlasLt, Declined>>,
@@ -44,16 +44,16 @@ pub(super) struct Blas {
 
 type Answer = Result<Arc<Matmul>, Declined>;
 
-/// A description, which has floats in it, compared as it is, and how many ways to do it were asked for.
+/// A product's description, and the number of algorithms requested. Only `PartialEq`: the description contains floats.
 #[derive(PartialEq)]
 struct Key(MatmulDesc, usize);
 
-/// What is asked of the library.
+/// A request to the library.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wish {
-    /// Products of single precision may round their operands to TF32.
+    /// Single-precision products may round their operands to TF32.
     pub tf32: bool,
-    /// The place of the way in the library's own order; `None` is its best one, for products that are worth it.
+    /// The rank of the algorithm in the library's order; `None` takes the best one, if the product is worthwhile.
     pub rank: Option<usize>,
 }
 
@@ -65,19 +65,19 @@ impl Wish {
     }
 }
 
-/// A step as a call of the library.
+/// A step as a library call.
 pub(super) struct Product {
     matmul: Arc<Matmul>,
-    /// The place of the way it is done among the product's.
+    /// The rank of its algorithm.
     rank: usize,
     a: Place,
     b: Place,
-    /// Added to the product, as large as it.
+    /// Added to the product; has the same shape.
     c: Option<Place>,
     /// Added to each of its rows.
     bias: Option<Place>,
     d: Place,
-    /// The map behind it, and how many bytes the product takes in scratch memory, behind the library's own.
+    /// The map that follows, and the bytes that the product takes in scratch memory, after the library's workspace.
     pub behind: Option<(Step, usize)>,
 }
 
@@ -92,12 +92,12 @@ impl Place {
 }
 
 impl Product {
-    /// Where the product lies in scratch memory, if its epilogue comes behind.
+    /// The offset of the product in scratch memory, if a map follows.
     pub fn product_at(&self) -> usize {
         self.workspace_bytes().next_multiple_of(ALIGNMENT)
     }
 
-    /// Scratch memory of the call and the map behind it.
+    /// Scratch memory of the call and the map that follows.
     pub fn scratch_bytes(&self) -> usize {
         self.product_at() + self.behind.as_ref().map_or(0, |(_, bytes)| *bytes)
     }
@@ -110,11 +110,12 @@ impl Product {
         self.matmul.algorithms().get(self.rank)
     }
 
-    /// Enqueues the product, without the map behind it.
+    /// Enqueues the product without the map that follows.
     ///
     /// # Safety
-    /// `address` gives for each buffer of the step, and for [`PRODUCT`], memory of the device that stays until the stream has
-    /// passed this point or the capture is gone; `workspace` is as large as [`scratch_bytes`](Self::scratch_bytes).
+    /// For each buffer of the step, and for [`PRODUCT`], `address` gives device memory that stays valid until the
+    /// stream has passed this point or the capture is gone; `workspace` is as large as
+    /// [`scratch_bytes`](Self::scratch_bytes).
     pub unsafe fn execute(
         &self,
         address: impl Fn(BufferId) -> *mut u8,
@@ -138,7 +139,8 @@ impl Product {
                 HipError::Invalid { call, reason: "the library has no way to do the product".to_owned() }.into()
             );
         };
-        // SAFETY: the caller vouches for the memory; the description was made of the step's views, and the way is its own.
+        // SAFETY: the caller guarantees the memory; the description matches the step's views, and the algorithm belongs
+        // to it.
         Ok(unsafe { self.matmul.run_with(way, addresses, stream) }?)
     }
 }
@@ -148,7 +150,8 @@ impl Blas {
         Self { known: Mutex::new(Lru::new(KEPT)), library: OnceLock::new(), device }
     }
 
-    /// Offers a step. `None` if it is no product; a reason if the library does not do it, or it is not worth it.
+    /// Offers a step. Returns `None` if it is not a product, or a reason if the library can't run it or it is not
+    /// worthwhile.
     pub fn offer(&self, step: &Step, wish: Wish) -> Option<Result<Product, Declined>> {
         match &step.prim {
             Prim::Fused(fused) => matmul(&fused.product).map(|prim| self.fused(prim?, fused, step, wish)),
@@ -183,7 +186,7 @@ impl Blas {
             desc.beta = if sum.added.is_some() { 1.0 } else { 0.0 };
             let place = |number: Option<usize>| number.map(|number| Place::of(&operands[number]));
             let is_aligned = |number: Option<usize>| number.is_none_or(|number| aligned(&operands[number]));
-            // A library without this epilogue may still have the product.
+            // A library without this epilogue may still support the product.
             if is_aligned(sum.bias)
                 && is_aligned(sum.added)
                 && let Ok(matmul) = self.prepare(desc, wish)
@@ -201,14 +204,14 @@ impl Blas {
                 });
             }
         }
-        // A row that comes first is the library's too, so that the pass reads the product alone.
+        // If the epilogue starts with a bias row, the library adds it too, so that the pass reads only the product.
         let stored = View { dtype: fused.dtype, ..d.clone() };
         let behind = Behind::of(&fused.epilogue, operands, &stored).filter(|behind| aligned(&operands[behind.bias]));
         let with_bias = behind.and_then(|behind| self.with_pass(prim, fused, step, Some(behind), wish).ok());
         with_bias.map_or_else(|| self.with_pass(prim, fused, step, None, wish), Ok)
     }
 
-    /// A product in scratch memory, with a bias or without, and the rest of its epilogue as a map behind it.
+    /// A product in scratch memory, with or without a bias, followed by a map for the rest of its epilogue.
     fn with_pass(
         &self,
         prim: &MatMul,
@@ -292,8 +295,8 @@ fn aligned(view: &View) -> bool {
     Place::of(view).1.unsigned_abs().is_multiple_of(OPERAND_ALIGNMENT)
 }
 
-/// The product that a primitive is: of floats, or of bytes that the library takes as they are. `None` if it is no product of
-/// matrices.
+/// The matrix product in a primitive: of floats, or of bytes that the library takes as they are. `None` if it is not a
+/// matrix product.
 fn matmul(prim: &Prim) -> Option<Result<&MatMul, Declined>> {
     match prim {
         Prim::MatMul(prim) => Some(Ok(prim)),
@@ -308,7 +311,7 @@ fn matmul(prim: &Prim) -> Option<Result<&MatMul, Declined>> {
     }
 }
 
-/// A product of views as the library is told of it.
+/// Describes a product of views for the library.
 fn describe(prim: &MatMul, a: &View, b: &View, d: &View, tf32: bool) -> Result<MatmulDesc, Declined> {
     let (dtype, stored) = match (a.dtype, b.dtype, d.dtype) {
         (DType::I8, DType::I8, DType::I32) => (DataType::I8, DataType::I32),
@@ -338,7 +341,7 @@ fn describe(prim: &MatMul, a: &View, b: &View, d: &View, tf32: bool) -> Result<M
     Ok(merged(desc))
 }
 
-/// Products with one right side are one product, if their left sides and results lie one behind the other.
+/// Merges products that share the right operand into one, if their left operands and results are contiguous.
 fn merged(desc: MatmulDesc) -> MatmulDesc {
     let (a_row, d_row) = (desc.a.row_stride.unwrap_or(desc.k), desc.d.row_stride.unwrap_or(desc.n));
     let joins = desc.b.batch_stride == 0
@@ -371,7 +374,7 @@ fn operand(view: &View, dtype: DataType) -> Result<Operand, Declined> {
     let stride = |axis: usize| usize::try_from(view.strides[axis]).map_err(|_| Declined::new("a negative stride"));
     let (batch_stride, row, column) = (if batch == 1 { 0 } else { stride(0)? }, stride(1)?, stride(2)?);
     let plain = Operand { dtype, transposed: false, row_stride: Some(row.max(columns)), batch_stride };
-    // The stride of an axis with one element is not walked.
+    // An axis with one element makes its stride irrelevant.
     if (column == 1 || columns == 1) && (row >= columns || rows == 1) {
         return Ok(plain);
     }
@@ -401,7 +404,7 @@ mod tests {
         let (a, b, d) = (dense([4, 8, 16]), view([4, 16, 32], [0, 32, 1], 0), dense([4, 8, 32]));
         let desc = describe(&MatMul { alpha: 1.0 }, &a, &b, &d, false).unwrap();
         assert_eq!((desc.batch, desc.m, desc.n, desc.k), (1, 32, 32, 16));
-        // Heads that lie side by side do not.
+        // Interleaved heads can't be merged.
         let a = view([4, 8, 16], [16, 64, 1], 0);
         let desc = describe(&MatMul { alpha: 1.0 }, &a, &b, &d, false).unwrap();
         assert_eq!((desc.batch, desc.m, desc.a.batch_stride, desc.a.row_stride), (4, 8, 16, Some(64)));

@@ -9,16 +9,16 @@ use crate::{
     recorded,
 };
 
-/// Sizes are rounded up to this, and larger ones to an eighth of their power of two, so that inputs that grow a little do
-/// not need new memory each time.
+/// Sizes are rounded up to this, and larger ones to an eighth of their power of two, so that inputs that grow a little
+/// do not need new memory each time.
 const GRAIN: usize = 64 << 10;
 
-/// Memory of one run. It is given back when the run's work is queued, and taken again by work behind it.
+/// The memory of one run. It is returned once the run's work is queued, and reused by work queued after it.
 pub(super) struct Block {
     buffer: Counted<DeviceBuffer>,
-    /// Reached when the last run is done with it.
+    /// Recorded when the last run is done with the block.
     free: Arc<Event>,
-    /// The stream of the last run: only to compare.
+    /// The stream of the last run. Used only for comparison.
     stream: usize,
 }
 
@@ -27,13 +27,13 @@ impl Block {
         self.buffer.address().as_ptr()
     }
 
-    /// Reached when the last run is done with it, or later.
+    /// The event recorded when the last run is done with the block, or later.
     pub fn end(&self) -> &Arc<Event> {
         &self.free
     }
 }
 
-/// The blocks that no run is being queued on.
+/// The blocks that are not in use by a run being queued.
 pub(super) struct Blocks {
     idle: Mutex<Vec<Block>>,
     device: hip::Device,
@@ -44,26 +44,26 @@ impl Blocks {
         Self { idle: Mutex::default(), device }
     }
 
-    /// A block of at least this many bytes for work on a stream: everything that is queued there from now on comes behind
-    /// the work of the block's last user. Another stream of the same name is no other: streams are waited for before they are
-    /// closed.
+    /// A block of at least this many bytes for work on a stream. Everything queued there from now on runs after the
+    /// work of the block's last user. A reused stream handle is safe: streams are drained before they are closed.
     pub fn take(&self, bytes: usize, stream: RawStream<'_>) -> Result<Block, ExecError> {
         let found = self.find(bytes, |block| block.stream == stream.as_ptr().addr())?;
         found.map_or_else(|| self.make(bytes), Ok)
     }
 
-    /// A block that nobody uses any more, for work that is recorded: a recording can't wait for work outside of it.
+    /// A block that is no longer in use, for work that is recorded: a recording can't wait for work outside it.
     pub fn take_for_good(&self, bytes: usize) -> Result<Block, ExecError> {
         self.find(bytes, |_| false)?.map_or_else(|| self.alloc_block(bytes), Ok)
     }
 
-    /// Whether the last user of a block is done with it, as far as one may ask.
+    /// Whether the last user of a block is done with it; false if the event can't be queried now.
     fn is_free(block: &Block) -> Result<bool, ExecError> {
         let answer = recorded::unless_recorded(block.stream, || block.free.query());
         Ok(answer.transpose()?.unwrap_or(false))
     }
 
-    /// Gives a block back behind all work that is queued on a stream, whose end may be marked already.
+    /// Returns a block, to be reused after all work queued on a stream. `is_marked` says that the event is recorded
+    /// already.
     pub fn give_back(&self, mut block: Block, stream: RawStream<'_>, is_marked: bool) -> Result<(), ExecError> {
         if !is_marked {
             block.free.record(stream)?;
@@ -73,7 +73,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Waits for all work that was queued. Not for the device, which would spoil captures of others.
+    /// Waits for all queued work. Does not wait for the whole device, which would break captures of others.
     pub fn wait(&self) {
         for block in &*self.idle.lock().unwrap_or_else(PoisonError::into_inner) {
             if let Err(error) = block.free.synchronize() {
@@ -82,7 +82,7 @@ impl Blocks {
         }
     }
 
-    /// Device memory for good. Idle blocks make room for it if they must.
+    /// A permanent allocation of device memory. Frees idle blocks if there is not enough.
     pub fn alloc(&self, bytes: usize) -> Result<DeviceBuffer, ExecError> {
         match self.device.alloc(bytes) {
             Err(error) if error.is_out_of_memory() => {
@@ -90,7 +90,7 @@ impl Blocks {
                 if idle.is_empty() {
                     return Err(error.into());
                 }
-                // Freeing waits for whoever still uses them.
+                // Freeing waits for work that still uses them.
                 drop(idle);
                 Ok(self.device.alloc(bytes)?)
             }
@@ -98,7 +98,7 @@ impl Blocks {
         }
     }
 
-    /// The smallest block that is large enough and `is_ordered` behind its last user, or unused.
+    /// The smallest block that is large enough and either unused or `is_ordered` after its last user.
     fn find(&self, bytes: usize, is_ordered: impl Fn(&Block) -> bool) -> Result<Option<Block>, ExecError> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let mut best: Option<usize> = None;
@@ -111,7 +111,7 @@ impl Blocks {
         Ok(best.map(|at| idle.swap_remove(at)))
     }
 
-    /// A new block. An unused one that was too small goes: as many are kept as runs were under way at once.
+    /// A new block. Drops an unused one that was too small, so that there are only as many blocks as concurrent runs.
     fn make(&self, bytes: usize) -> Result<Block, ExecError> {
         let outgrown = self.find(0, |_| false)?;
         drop(outgrown);

@@ -1,14 +1,14 @@
-//! Who may run a step, and by which of several ways.
+//! The candidates for running a step.
 use std::{fmt, str::FromStr};
 
-/// One way to run a step.
+/// One backend and variant that can run a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Candidate {
-    /// Our kernels: the number of the variant that `kernels::variants` gives.
+    /// Our kernels: the index of the variant in `kernels::variants`.
     Own(usize),
-    /// BLASLt: the place in the library's order.
+    /// BLASLt: the rank in the library's order.
     BlasLt(usize),
-    /// hipDNN: the place of the hipDNN engine in the library's order.
+    /// hipDNN: the rank of the engine in the library's order.
     HipDnn(usize),
 }
 

@@ -1,4 +1,4 @@
-//! Kernels on a device.
+//! Compiles and loads kernels on a device.
 use std::{
     collections::{HashMap, HashSet},
     sync::{
@@ -12,10 +12,10 @@ use kernels::{Arch, Compiler, Counts, Kernel};
 
 use super::progress::{OnProgress, Work};
 
-/// A kernel on the device, or why there is none.
+/// A kernel on the device, or why it is not available.
 pub(super) type Outcome = Result<Arc<hip::Function>, Arc<str>>;
 
-/// The kernels of a device, each compiled and loaded once.
+/// The kernels of a device. Each is compiled and loaded once.
 pub(super) struct Code {
     known: Mutex<HashMap<Kernel, Arc<OnceLock<Outcome>>>>,
     compiler: Arc<dyn Compiler>,
@@ -28,12 +28,12 @@ impl Code {
         Self { known: Mutex::default(), compiler, arch, device }
     }
 
-    /// How many kernels there are.
+    /// The number of kernels.
     pub fn len(&self) -> usize {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// All these kernels, in order. Those that are not known yet are compiled at the same time.
+    /// Returns all these kernels, in order. Those that are not loaded yet are compiled in parallel.
     pub fn functions(&self, wanted: &[&Kernel], progress: Option<&OnProgress>) -> Vec<Outcome> {
         let slots: Vec<(&Kernel, Arc<OnceLock<Outcome>>)> = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +53,7 @@ impl Code {
         slots.iter().map(|(kernel, slot)| slot.get_or_init(|| self.build(kernel)).clone()).collect()
     }
 
-    /// Where code came from so far, if the compiler counts it.
+    /// Where the code came from so far, if the compiler counts that.
     pub fn counts(&self) -> Option<Counts> {
         self.compiler.counts()
     }

@@ -1,19 +1,19 @@
-//! Launches that begin before the one before them has ended, where the driver has such launches.
+//! Launches that begin before the previous one has ended, if the driver supports that.
 //!
-//! All of our kernels wait for that end by themselves (`KERNEL` of `hip/prelude.h`), which takes less time than a launch that
-//! begins behind it: blocks are there already, and have read the first constants.
+//! All our kernels wait for that end themselves (`KERNEL` of `hip/prelude.h`). This takes less time than a launch that
+//! begins after the end: the blocks are already resident and have read their first constants.
 use graph::{Plan, plan::Place};
 use kernels::Pointer;
 
 use super::task::Task;
 
-/// The first release of the twin whose graphs keep such launches as they were recorded.
+/// The first CUDA version whose graphs keep such launches as they were recorded.
 const SINCE: i32 = 12_030;
-/// The first target of it with the instruction that waits: below it `EARLIER_DONE` of `hip/prelude.h` is nothing.
+/// The first CUDA target with the wait instruction: below it, `EARLIER_DONE` of `hip/prelude.h` expands to nothing.
 const FIRST_TARGET: u32 = 90;
 
-/// Marks the launches of a plan that may begin early: those right behind another one of ours. Libraries' kernels, copies and the
-/// host are waited for as usual.
+/// Marks the launches of a plan that may begin early: those directly after another launch of ours. Library kernels,
+/// copies and host steps are waited for as usual.
 pub(super) fn mark(tasks: &mut [Task], plan: &Plan, target: &str, driver: &hip::Driver) {
     if !waits(target) || driver.driver_version().is_none_or(|version| version < SINCE) {
         return;
@@ -34,7 +34,7 @@ pub(super) fn mark(tasks: &mut [Task], plan: &Plan, target: &str, driver: &hip::
     }
 }
 
-/// Whether kernels for a target wait for the launch before them by themselves.
+/// Whether kernels for a target wait for the previous launch themselves.
 fn waits(target: &str) -> bool {
     target
         .strip_prefix("sm_")
@@ -42,7 +42,7 @@ fn waits(target: &str) -> bool {
         .is_some_and(|number| number >= FIRST_TARGET)
 }
 
-/// Whether what is read before the wait is nothing but constants: scratch memory, for one, is made by the launch before.
+/// Whether only constants are read before the wait. Scratch memory, for example, is written by the previous launch.
 fn reads_constants(ahead: &[Pointer], is_constant: impl Fn(usize) -> bool) -> bool {
     ahead.iter().all(|&pointer| matches!(pointer, Pointer::Input(input, _) if is_constant(input)))
 }

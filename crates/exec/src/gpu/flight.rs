@@ -1,4 +1,4 @@
-//! How runs that nobody waited for ended.
+//! Outcomes of asynchronous runs.
 use std::sync::{
     Arc, Mutex, PoisonError,
     atomic::{AtomicU32, Ordering},
@@ -12,13 +12,13 @@ use crate::{ExecError, ledger::Pending};
 /// The nodes that own the fault words of a plan.
 pub(super) type FaultNodes = Arc<[String]>;
 
-/// The fault words of a plan's runs on one stream, in host memory that kernels write to. They are zero until a run finds
-/// something wrong, and again when that has been told, so a run that goes well neither clears nor copies them. Who looks at
-/// them while several runs are under way may be told of the later one's fault.
+/// The fault words of a plan's runs on one stream, in host memory that kernels write to. They are zero until a run
+/// finds a fault, and zero again once the fault is reported, so a successful run neither clears nor copies them. If
+/// several runs are in flight, a check may report the fault of a later one.
 pub(super) struct Flight {
-    /// None where no step reports a fault: then a flight only knows when the runs are over.
+    /// `None` if no step reports faults: the flight then only knows when the runs are done.
     words: Option<PinnedBuffer>,
-    /// Whether kernels write to the words where they are. Where not, they are copied at the end of a run.
+    /// Whether kernels write directly to the words. If not, the words are copied at the end of a run.
     is_reached: bool,
     nodes: FaultNodes,
     state: Mutex<State>,
@@ -27,9 +27,9 @@ pub(super) struct Flight {
 
 #[derive(Default)]
 struct State {
-    /// Reached when the last run is over, or later.
+    /// Recorded when the last run is done, or later.
     ended: Option<Arc<Event>>,
-    /// Why nobody could wait for it.
+    /// Why waiting for it failed.
     failure: Option<ExecError>,
 }
 
@@ -41,31 +41,31 @@ impl Flight {
         Ok(Self { words, is_reached, nodes, state: Mutex::default(), shared: shared.clone() })
     }
 
-    /// Where the words are.
+    /// The address of the words.
     pub fn address(&self) -> *mut u8 {
         self.words.as_ref().map_or(std::ptr::null_mut(), |words| words.address().as_ptr())
     }
 
-    /// Whether kernels write to the words where they are.
+    /// Whether kernels write directly to the words.
     pub fn is_reached(&self) -> bool {
         self.is_reached
     }
 
-    /// The event that marks the end of a run, which is queued.
+    /// Sets the event that marks the end of a queued run.
     pub fn ends(&self, event: Arc<Event>) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).ended = Some(event);
     }
 
-    /// What the words say, once.
+    /// The fault that the words report. Each fault is reported once.
     pub fn outcome(&self) -> Result<(), ExecError> {
         let first = self.address().cast::<u32>();
         let told = self.nodes.iter().enumerate().filter(|(at, _)| {
-            // SAFETY: the flight has a word for each node, aligned as pinned memory is. Kernels may write to it meanwhile,
-            // which is why it is read and cleared in one.
+            // SAFETY: the flight has a word for each node, aligned as pinned memory is. Kernels may write to it at the
+            // same time, so it is read and cleared in one atomic operation.
             let word = unsafe { AtomicU32::from_ptr(first.wrapping_add(*at)) };
             word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::Acquire) != 0
         });
-        // All are cleared: one fault is told for all.
+        // All words are cleared: one fault is reported for all.
         told.fold(None, |told, (_, node)| told.or(Some(node)))
             .map_or(Ok(()), |node| Err(ExecError::Fault { node: node.clone() }))
     }

@@ -8,8 +8,8 @@ use graph::{
 
 use super::{blas::PRODUCT, weights::Resident};
 
-/// What lies where in the block of a run: what lives between steps, scratch memory, counters, which are zero at first, then
-/// copies of inputs and outputs that kernels can't reach where they are. Before the counters is room for the fault words of
+/// The layout of a run's block: values that live between steps, scratch memory, counters (initially zero), then copies
+/// of inputs and outputs that kernels can't access in place. Before the counters there is space for the fault words of
 /// runs that have none on the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Layout {
@@ -44,44 +44,44 @@ impl Layout {
 pub(super) struct Bases(pub Vec<usize>);
 
 impl Bases {
-    /// How many there are for a plan.
+    /// How many addresses a plan has.
     pub fn count(inputs: usize, outputs: usize) -> usize {
         inputs + outputs + 2
     }
 }
 
-/// What an address counts from.
+/// The base of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// One of the [`Bases`], and bytes.
+    /// An offset in bytes from one of the [`Bases`].
     Base(usize, isize),
-    /// It is the same in all runs.
+    /// An address that is the same in all runs.
     Fixed(usize),
 }
 
-/// Where the buffers of a plan lie.
+/// The locations of a plan's buffers.
 pub(super) struct Buffers<'a> {
     pub plan: &'a Plan,
     pub inputs: usize,
     pub layout: Layout,
-    /// The plan's constants on the device, where kernels read them.
+    /// The plan's constants on the device, if kernels read them.
     pub constants: &'a [Option<Resident>],
-    /// Where in the scratch memory a product lies whose epilogue comes behind it.
+    /// The offset in scratch memory of a product whose epilogue is a separate pass.
     pub product_at: usize,
 }
 
 impl Buffers<'_> {
-    /// The number of the block among the bases.
+    /// The index of the block among the bases.
     pub fn block(&self) -> usize {
         Bases::count(self.inputs, self.plan.outputs.len()) - 1
     }
 
-    /// The number of the fault words among the bases.
+    /// The index of the fault words among the bases.
     pub fn faults(&self) -> usize {
         self.block() - 1
     }
 
-    /// Where a byte of a buffer is.
+    /// The location of a byte of a buffer.
     pub fn origin(&self, buffer: BufferId, bytes: isize) -> Origin {
         if buffer == PRODUCT {
             let place = self.layout.scratch_at + self.product_at;
@@ -113,7 +113,7 @@ impl Buffers<'_> {
     }
 }
 
-/// Bytes of an output.
+/// The size of an output in bytes.
 pub(super) fn output_bytes(plan: &Plan, number: usize) -> usize {
     let output = &plan.outputs[number];
     shape::elems(&output.shape).unwrap_or(0) * output.dtype.bytes()

@@ -1,4 +1,4 @@
-//! A step on the host: its operands are copied there, and its results back.
+//! Runs a step on the host: copies its operands there and its results back.
 use std::ops::Range;
 
 use graph::{Plan, Step, View, plan::Place, prim::BufferId};
@@ -13,12 +13,12 @@ use crate::{
 /// Host memory for a part of a buffer.
 struct Copy {
     buffer: BufferId,
-    /// The part's bytes, counted from the start of the buffer. It begins at a word, so that elements are aligned.
+    /// The byte range of the part in its buffer. It starts at a word, so that elements are aligned.
     range: Range<usize>,
     words: Vec<u128>,
 }
 
-/// The bytes of its buffer that a view shows, from the first to the last.
+/// The byte range of its buffer that a view covers, from the first element to the last.
 pub(super) fn view_range(view: &View) -> Range<usize> {
     if view.elems() == 0 {
         return 0..0;
@@ -32,11 +32,11 @@ pub(super) fn view_range(view: &View) -> Range<usize> {
     first.cast_unsigned() * bytes..(last.cast_unsigned() + 1) * bytes
 }
 
-/// Runs a step on the host. The stream's earlier work is waited for.
+/// Runs a step on the host, after waiting for the stream's earlier work.
 ///
 /// # Safety
-/// `address` gives memory that the driver can copy, which holds the views' parts of their buffers, and which nobody but
-/// the stream's earlier work changes during the call.
+/// `address` gives memory that the driver can copy and that holds the views' parts of their buffers. Nothing except the
+/// stream's earlier work may change it during the call.
 pub(super) unsafe fn run(
     step: &Step,
     node: impl FnOnce() -> String,
@@ -47,7 +47,7 @@ pub(super) unsafe fn run(
     parallel: &dyn Parallel,
 ) -> Result<(), ExecError> {
     let mut copies: Vec<Copy> = Vec::new();
-    // Buffers at one address are one: a cache may be updated where it lies.
+    // Buffers at the same address are the same buffer: a cache may be updated in place.
     let same = |a: BufferId, b: BufferId| a == b || address(a) == address(b);
     for view in step.inputs.iter().chain(&step.outputs) {
         if matches!(plan.place(view), Place::Constant(_)) {
@@ -63,7 +63,8 @@ pub(super) unsafe fn run(
         copy.range.start -= copy.range.start % size_of::<u128>();
         copy.words = vec![0; copy.range.len().div_ceil(size_of::<u128>())];
         let from = address(copy.buffer).wrapping_add(copy.range.start);
-        // SAFETY: the caller vouches for the source; the copy has room for the part, and lives until the wait below.
+        // SAFETY: the caller guarantees the source; the copy is large enough for the part and lives until the wait
+        // below.
         unsafe {
             let to = copy.words.as_mut_ptr().cast::<u8>();
             device.copy_raw_async(to, from, copy.range.len(), CopyKind::Default, stream)?;
@@ -82,7 +83,7 @@ pub(super) unsafe fn run(
             },
         )
     };
-    // SAFETY: every view of a buffer lies in its copy, aligned as the buffer is; constants are only read.
+    // SAFETY: every view of a buffer lies within its copy, aligned as the buffer is; constants are only read.
     let done = unsafe { host_ops::run(step, on_host, &mut cx) };
     working.set(copied + scratch.bytes());
     done.map_err(|source| ExecError::Step { node: node(), source })?;
@@ -90,7 +91,7 @@ pub(super) unsafe fn run(
         let range = view_range(view);
         let to = address(view.buffer).wrapping_add(range.start);
         let from = on_host(view.buffer).wrapping_add(range.start);
-        // SAFETY: as above. Bytes between the view's elements go back as they came.
+        // SAFETY: as above. Bytes between the view's elements are written back unchanged.
         unsafe { device.copy_raw_async(to, from, range.len(), CopyKind::Default, stream)? };
     }
     Ok(device.stream_synchronize(stream)?)

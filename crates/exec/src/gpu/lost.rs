@@ -1,30 +1,30 @@
-//! A device that stopped working.
+//! Handles a device that stopped working.
 //!
-//! After a memory fault or a lost device, drivers answer every call of the process with the same status. The first run that
-//! sees it is told where; all others, of all sessions on the device, get the same sentence at once, without asking the
-//! driver again.
+//! After a memory fault or a lost device, drivers answer every call of the process with the same status. The first run
+//! that observes it reports where; all others, in all sessions on the device, get the same error at once, without
+//! asking the driver again.
 use std::sync::OnceLock;
 
 use crate::ExecError;
 
-/// Whether a device stopped working, and what was said of it.
+/// The error that was reported if the device stopped working.
 #[derive(Default)]
 pub(super) struct Lost(OnceLock<ExecError>);
 
 impl Lost {
-    /// Refuses if the device stopped working before.
+    /// Returns the error if the device has stopped working.
     pub fn check(&self) -> Result<(), ExecError> {
         self.0.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// The error as it is told: that the device stopped working, if it did. `place` is where that was seen.
+    /// The error to report: a lost device, if the device stopped working. `place` is where that was observed.
     pub fn told(&self, error: ExecError, device: &str, place: impl FnOnce() -> String) -> ExecError {
         let (node, source) = match error {
             ExecError::Launch { node, source, .. } if source.is_device_lost() => (node, source),
             ExecError::Driver(source) if source.is_device_lost() => (place(), Box::new(source)),
             ExecError::DeviceLost { .. } => return error,
             other if self.0.get().is_none() => return other,
-            // Whatever else fails now fails because of that.
+            // Any other failure now is a consequence of that.
             other => return self.0.get().cloned().unwrap_or(other),
         };
         let lost = || ExecError::DeviceLost { device: device.to_owned(), node, source };

@@ -2,22 +2,22 @@
 //!
 //! | | |
 //! |---|---|
-//! | `code` | kernels are compiled once per device, several at a time |
-//! | `task` | who runs a step: BLASLt, hipDNN, our kernels, or the host where there is none |
-//! | `candidate`, `tune`, `tuned` | the ways to run a step, which of them is fastest, and what was found so far |
-//! | `blas`, `sum` | products by the vendor's library, and the epilogues it has |
-//! | `weights` | constants are uploaded once for all plans of a program, and large ones are then kept nowhere else |
-//! | `frame` | the one block of device memory of a run, and how operands are found in it |
-//! | `blocks` | these blocks come and go in stream order |
-//! | `bind` | the arguments of all launches of a plan, and where addresses go |
-//! | `host_step` | a step on the host, between copies |
-//! | `lost` | a device that stopped working is told of in one sentence |
-//! | `flight` | how a run that nobody waited for ended |
+//! | `code` | compiles kernels once per device, in parallel |
+//! | `task` | assigns each step to a backend: BLASLt, hipDNN, our kernels, or the host if there is no other |
+//! | `candidate`, `tune`, `tuned` | the candidates for a step, measuring them, and the results so far |
+//! | `blas`, `sum` | products by the vendor's library, and the epilogues it supports |
+//! | `weights` | uploads constants once for all plans of a program; large ones are then kept nowhere else |
+//! | `frame` | the block of device memory of a run, and where operands are in it |
+//! | `blocks` | allocates and reuses these blocks in stream order |
+//! | `bind` | the arguments of all launches of a plan, and where addresses go in them |
+//! | `host_step` | runs a step on the host, between copies |
+//! | `lost` | reports a device that stopped working |
+//! | `flight` | outcomes of asynchronous runs |
 //! | `replay` | plans as captured graphs |
-//! | `plan`, `run` | a plan that is ready, and running it |
-//! | `progress` | how far the work is that a new plan waits for |
+//! | `plan`, `run` | a prepared plan, and running it |
+//! | `progress` | progress of the work that a new plan waits for |
 //!
-//! Nothing here knows which vendor's device it works with: that is the driver's and the compiler's business.
+//! This module does not depend on a particular vendor: the driver and the compiler handle the differences.
 mod bind;
 mod blas;
 mod blocks;
@@ -64,25 +64,25 @@ pub use progress::{OnProgress, Work};
 pub use replay::{GraphMode, UnknownGraphMode};
 pub use tuned::{TuneMode, Tuned, UnknownTuneMode};
 
-/// A GPU with what its sessions share: compiled kernels and memory for runs. Clones share them too.
+/// A GPU, with the kernels and the memory for runs that its sessions share. Clones share them too.
 #[derive(Clone)]
 pub struct GpuDevice {
     shared: Arc<Shared>,
     settings: GpuSettings,
 }
 
-/// What a session wants of the device.
+/// A session's settings for the device.
 #[derive(Clone, Default)]
 pub struct GpuSettings {
-    /// What is offered to hipDNN.
+    /// The steps that are offered to hipDNN, and its library.
     pub dnn: Option<Arc<Offering>>,
     /// Whether plans become captured graphs.
     pub graphs: GraphMode,
-    /// Whether products of single precision may round their operands to TF32.
+    /// Whether single-precision products may round their operands to TF32.
     pub tf32: bool,
-    /// What was measured, and whether more is.
+    /// Tuning results, and whether to measure more.
     pub tuned: Option<Arc<Tuned>>,
-    /// Who is told how far a new plan is.
+    /// Notified of the progress of a new plan.
     pub progress: Option<OnProgress>,
 }
 
@@ -93,18 +93,18 @@ struct Shared {
     blas: Blas,
     blocks: Blocks,
     lost: Lost,
-    /// That captures don't work, and that events have no times, is told once.
+    /// Warn only once that captures don't work and that events have no times.
     told_of_graphs: Once,
     told_of_times: Once,
-    /// Streams for runs that come without one, and for uploads.
+    /// Streams for runs that come without one and for uploads.
     streams: Mutex<Vec<hip::Stream>>,
-    /// Asked once.
+    /// Queried once.
     memory_bytes: OnceLock<Option<usize>>,
     device: hip::Device,
 }
 
 impl GpuDevice {
-    /// A device of a driver, with the compiler that makes code for it.
+    /// A device of a driver, with the compiler that builds code for it.
     pub fn new(device: hip::Device, arch: Arch, compiler: Arc<dyn Compiler>) -> Self {
         let name = arch.target.split(':').next().unwrap_or_default().to_owned();
         let code = Code::new(device.clone(), arch, compiler);
@@ -137,25 +137,25 @@ impl GpuDevice {
         &self.shared.device
     }
 
-    /// What it can do.
+    /// The architecture, with its capabilities.
     pub fn arch(&self) -> &Arch {
         &self.shared.code.arch
     }
 
-    /// How many kernels were compiled, or found compiled, so far. A plan for new shapes adds none as a rule: shapes are
-    /// arguments.
+    /// The number of kernels compiled, or found precompiled, so far. A plan for new shapes usually adds none, because
+    /// shapes are arguments.
     pub fn kernels(&self) -> usize {
         self.shared.code.len()
     }
 
-    /// Where their code came from, if the compiler counts it.
+    /// Where the code came from, if the compiler counts that.
     pub fn counts(&self) -> Option<Counts> {
         self.shared.code.counts()
     }
 }
 
 impl Shared {
-    /// The size of its memory, where the driver tells.
+    /// The size of the device's memory, if the driver reports it.
     fn memory_bytes(&self) -> Option<usize> {
         *self.memory_bytes.get_or_init(|| {
             let total = self.device.memory_info().ok()?.total;
@@ -185,37 +185,37 @@ impl Device for GpuDevice {
         &self.shared.name
     }
 
-    /// What has no kernel runs on the host, so nothing is declined.
+    /// Declines nothing: operators without a kernel run on the host.
     fn supports(&self, _: &dyn Op) -> Result<(), Declined> {
         Ok(())
     }
 
-    /// Vendors' libraries, and the matrix instructions behind them, are.
+    /// Vendor libraries, and the matrix instructions they use, prefer it.
     fn wants_channels_last(&self) -> bool {
         self.settings.dnn.as_ref().is_some_and(|offering| offering.fault().is_none())
     }
 
-    /// Without matrix instructions of its own, separate products are faster: vendors' libraries do them.
+    /// Without matrix instructions, separate products by vendor libraries are faster.
     fn wants_attention(&self) -> bool {
         self.shared.code.arch.matrix != kernels::Matrix::None
     }
 
-    /// A launch costs more than a norm of few rows, which every block of a product can do for itself.
+    /// A launch costs more than normalising a few rows, which every block of a product can do itself.
     fn wants_normed_products(&self) -> bool {
         true
     }
 
-    /// Another launch would read again what blocks have in LDS.
+    /// A separate launch would read again what blocks already hold in LDS.
     fn wants_gated_products(&self) -> bool {
         true
     }
 
-    /// A launch costs as much as the attention of a short cache.
+    /// A launch costs as much as attention over a short cache.
     fn wants_append_attention(&self) -> bool {
         true
     }
 
-    /// Kernels are compiled, libraries asked, and weights uploaded.
+    /// Compiles kernels, asks libraries and uploads weights.
     fn plans_ahead(&self) -> bool {
         true
     }
@@ -237,20 +237,20 @@ impl Device for GpuDevice {
     }
 }
 
-/// What the plans of a program share.
+/// The state that the plans of a program share.
 struct Program {
-    /// For names: who plans has the constants, for as long as they are kept.
+    /// Used for names. The planner keeps the constants for as long as they are needed.
     graph: Arc<Graph>,
     weights: Weights,
-    /// Primitives that run on the host, and why: each is told once.
+    /// Primitives that run on the host, and why. Each is logged once.
     told: Option<Mutex<HashSet<(&'static str, String)>>>,
     settings: GpuSettings,
-    /// One way for all steps, while it is measured.
+    /// The single candidate for all steps while it is measured.
     forced: Option<Candidate>,
     device: Arc<Shared>,
 }
 
-/// A partition on a GPU. Work on constants is done on the host, once.
+/// A partition on a GPU. Work on constants runs once, on the host.
 struct GpuProgram {
     folded: Folded,
     program: Arc<Program>,
@@ -261,7 +261,8 @@ impl Loaded for GpuProgram {
         self.folded.evaluate(&self.program.graph, prologue)
     }
 
-    /// All of the device's memory: how much of it is free is known when it is asked for, and being refused does no harm.
+    /// All of the device's memory. How much is free is known only when memory is allocated, and a failed allocation
+    /// does no harm.
     fn budget(&self) -> Budget {
         let total = self.program.device.memory_bytes();
         total.map_or_else(Budget::default, |total| Budget {

@@ -29,41 +29,41 @@ use crate::{
     device::{Order, Prepared, Run, RunBy, TunedStep},
 };
 
-/// Streams whose flights are kept. If there are more, a flight that nobody looks at any more is used for another stream.
+/// The number of streams whose flights are kept. If there are more, an idle flight is reused for another stream.
 const MOST_FLIGHTS: usize = 8;
 
 /// A plan whose code and constants are on the device.
 pub(super) struct GpuPlan {
     pub plan: Plan,
     pub tasks: Vec<Task>,
-    /// What was measured of each step, where that decided.
+    /// The measurements of each step, if they chose its backend.
     tuned: Vec<Option<Entry>>,
     pub template: Template,
     pub layout: Layout,
-    /// Of each input, as far as steps read it.
+    /// For each input, the number of bytes that steps read.
     pub input_bytes: Vec<usize>,
     pub faults: FaultNodes,
     pub replays: Replays,
     /// True if every step can be recorded.
     pub is_recordable: bool,
-    /// Blocks of captures by others, which may be replayed as long as the plan is there.
+    /// Blocks of captures by others, which may be replayed for as long as the plan exists.
     pub captured: Mutex<Vec<Block>>,
     constants: Vec<Option<Resident>>,
-    /// Those of runs that have been queued.
+    /// Arguments of runs that have been queued, for reuse.
     arguments: Mutex<Vec<Arguments>>,
-    /// Those of runs on a stream, by its name.
+    /// The flights of runs, by stream handle.
     flights: Mutex<Vec<(usize, Arc<Flight>)>>,
     pub program: Arc<Program>,
 }
 
 impl GpuPlan {
-    /// A plan of a program, whose steps are measured first if that is wanted.
+    /// Prepares a plan of a program. Measures its steps first if tuning is on.
     pub fn new(plan: Plan, program: &Arc<Program>) -> Result<Self, ExecError> {
         tune::plan(&plan.steps, program);
         Self::of(plan, program, program.graph.inputs().len())
     }
 
-    /// A plan with this many inputs.
+    /// Prepares a plan with this many inputs.
     pub fn of(mut plan: Plan, program: &Arc<Program>, inputs: usize) -> Result<Self, ExecError> {
         let start = Instant::now();
         let Tasks { mut tasks, tuned, scratch_bytes, asked, coded } = task::tasks(&plan.steps, program);
@@ -111,20 +111,20 @@ impl GpuPlan {
         })
     }
 
-    /// The steps as errors name them.
+    /// The range of steps as shown in errors.
     fn span(&self) -> String {
         let label = |step: Option<&graph::Step>| step.map_or_else(String::new, |step| self.program.label(step.node));
         let (first, last) = (label(self.plan.steps.first()), label(self.plan.steps.last()));
         if first == last { first } else { format!("a step from {first} to {last}") }
     }
 
-    /// Where the buffers of a step lie.
+    /// The locations of a step's buffers.
     pub fn buffers(&self, step: usize) -> Buffers<'_> {
         let (inputs, layout, product_at) = (self.input_bytes.len(), self.layout, self.tasks[step].product_at());
         Buffers { plan: &self.plan, inputs, layout, constants: &self.constants, product_at }
     }
 
-    /// Arguments that no run is being queued with.
+    /// Arguments that are not in use by a run being queued.
     pub fn take_arguments(&self) -> Arguments {
         let idle = self.arguments.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let bases = || Bases::count(self.input_bytes.len(), self.plan.outputs.len());
@@ -135,14 +135,14 @@ impl GpuPlan {
         self.arguments.lock().unwrap_or_else(PoisonError::into_inner).push(arguments);
     }
 
-    /// The flight of runs on a stream, where one comes behind the other.
+    /// The flight of runs on a stream, which run one after the other.
     pub fn flight(&self, stream: RawStream<'_>) -> Result<Arc<Flight>, ExecError> {
         let name = stream.as_ptr().addr();
         let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, flight)) = flights.iter().find(|(known, _)| *known == name) {
             return Ok(flight.clone());
         }
-        // One that nobody looks at any more has no run under way.
+        // A flight without other references has no run in flight.
         let is_idle = |flight: &Arc<Flight>| Arc::strong_count(flight) == 1;
         if flights.len() >= MOST_FLIGHTS
             && let Some((known, idle)) = flights.iter_mut().find(|(_, flight)| is_idle(flight))
@@ -178,27 +178,27 @@ impl Prepared for GpuPlan {
         run.check(self.input_bytes.len(), self.plan.outputs.len())?;
         let device = &self.program.device;
         device.lost.check()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { run::run(&self, &run, order) }.map_err(|error| device.lost.told(error, &device.name, || self.span()))
     }
 }
 
 impl Program {
-    /// The same partition with nothing uploaded, whose steps are run by one way. What it can't run is not told: it is only
-    /// tried.
+    /// The same partition with nothing uploaded, whose steps all use one candidate. Steps that it can't run are not
+    /// logged: this is only a trial.
     pub fn forced(&self, way: Candidate) -> Self {
         let (graph, device) = (self.graph.clone(), self.device.clone());
         let settings = GpuSettings { tuned: None, progress: None, ..self.settings.clone() };
         Self { graph, weights: Weights::default(), told: None, settings, forced: Some(way), device }
     }
 
-    /// A node as errors name it.
+    /// A node's label as shown in errors.
     pub fn label(&self, node: u32) -> String {
         self.graph.nodes().get(node as usize).map_or_else(String::new, |node| node.label())
     }
 }
 
-/// One line for each primitive that has no kernel here, with the first node of the program that wants it.
+/// Logs one line for each primitive without a kernel here, with the first node of the program that needs it.
 fn warn_of_host_steps(plan: &Plan, tasks: &[Task], program: &Program) {
     for (step, task) in plan.steps.iter().zip(tasks) {
         let (Task::Host { why }, Some(told)) = (task, &program.told) else { continue };
@@ -215,7 +215,7 @@ fn reports_faults(task: &Task) -> bool {
     pointers(task).any(|pointer| pointer == Pointer::Fault)
 }
 
-/// How many counters a task needs.
+/// The number of counters that a task needs.
 fn counters(task: &Task) -> usize {
     pointers(task).map(|pointer| if let Pointer::Counters(count) = pointer { count } else { 0 }).max().unwrap_or(0)
 }
@@ -225,7 +225,7 @@ fn pointers(task: &Task) -> impl Iterator<Item = Pointer> + '_ {
     launches.iter().flat_map(|ready| ready.launch.args.pointers()).map(|&(_, pointer)| pointer)
 }
 
-/// The constants that the device reads, on the device. The plan keeps the bytes of large ones only where the host reads them too.
+/// Uploads the constants that the device reads. The plan keeps the bytes of large ones only if the host reads them too.
 fn constants(plan: &mut Plan, tasks: &[Task], program: &Program) -> Result<Vec<Option<Resident>>, ExecError> {
     let count = plan.constants.len();
     let (mut on_device, mut on_host) = (vec![false; count], vec![false; count]);
@@ -246,7 +246,8 @@ fn constants(plan: &mut Plan, tasks: &[Task], program: &Program) -> Result<Vec<O
     let resident = on_device.iter().map(|wanted| if *wanted { resident.next() } else { None }).collect();
     for (tensor, on_host) in plan.constants.iter_mut().zip(on_host) {
         if on_host {
-            // Now, if an earlier plan left it to the device: runs can't fail for want of it.
+            // Fetch it now if an earlier plan left it only on the device, so that runs can't fail because it is
+            // missing.
             *tensor = program.weights.here(tensor);
         } else if let Some(stored) = program.weights.stored(tensor, &program.device) {
             *tensor = stored;

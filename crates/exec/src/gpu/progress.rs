@@ -1,14 +1,14 @@
-//! How far the work is that a new plan waits for.
+//! Progress of the work that a new plan waits for.
 use std::sync::Arc;
 
-/// Work that may take long.
+/// Work that may take a long time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Kernels are compiled, or read where they were compiled before.
+    /// Compiling kernels, or loading precompiled ones.
     Kernels,
-    /// The ways to run steps are measured.
+    /// Measuring the candidates for steps.
     Steps,
 }
 
-/// Is told, on any thread, how many pieces of some work are done, and how many there are.
+/// Called on any thread with the number of finished pieces of work and their total.
 pub type OnProgress = Arc<dyn Fn(Work, usize, usize) + Send + Sync>;

@@ -1,7 +1,7 @@
 //! Plans as captured graphs: one launch instead of one for each kernel.
 //!
-//! A graph holds the addresses it was recorded with. Runs that bring the same ones replay it; for others it is recorded
-//! anew, which costs more than it saves if addresses never come back, so a plan that sees that gives up.
+//! A graph contains the addresses it was recorded with. Runs with the same addresses replay it; for others it is
+//! recorded again. That costs more than it saves if addresses never repeat, so a plan that sees this stops recording.
 use std::{
     str::FromStr,
     sync::{Arc, Mutex, PoisonError},
@@ -15,16 +15,16 @@ use crate::{ExecError, recorded};
 /// Whether plans become graphs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GraphMode {
-    /// Where addresses come back.
+    /// If addresses repeat.
     #[default]
     Auto,
-    /// Wherever it is possible.
+    /// Whenever possible.
     On,
     /// Never.
     Off,
 }
 
-/// The text is none of the three.
+/// The text is not one of the three modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is none of auto, on and off")]
 pub struct UnknownGraphMode;
@@ -42,11 +42,11 @@ impl FromStr for GraphMode {
     }
 }
 
-/// Runs of a plan before it is recorded: the first loads code, and one-time shapes never get further.
+/// Runs of a plan before it is recorded: the first one loads code, and shapes that occur only once never get further.
 const PLAIN_RUNS: usize = 2;
 /// Graphs kept for a plan, for callers that alternate between buffers.
 const MOST_GRAPHS: usize = 4;
-/// Runs with new addresses after which a plan gives up, unless as many came with known ones.
+/// Runs with new addresses after which a plan stops recording, unless as many had known addresses.
 const PATIENCE: usize = 8;
 
 /// The graphs of a plan.
@@ -59,20 +59,20 @@ struct State {
     known: usize,
     new: usize,
     gave_up: bool,
-    /// The most recent last.
+    /// Most recent last.
     graphs: Vec<Kept>,
 }
 
 struct Kept {
     bases: Bases,
     exec: GraphExec,
-    /// Behind the last launch: a graph is not changed while it runs.
+    /// Recorded after the last launch: a graph must not be changed while it runs.
     launched: Arc<Event>,
 }
 
 impl Replays {
-    /// Replays the plan on a stream; `false` if its work has to be queued step by step. `record` queues it on a stream
-    /// that is being recorded, and `end` marks the end of a replay.
+    /// Replays the plan on a stream. Returns `false` if its work has to be queued step by step. `record` queues it on a
+    /// stream that is being recorded, and `end` marks the end of a replay.
     pub fn replay(
         &self,
         mode: GraphMode,
@@ -110,7 +110,7 @@ impl Replays {
             }
             launched => {
                 launched?;
-                // Under the lock: nobody may find the graph idle before this.
+                // Under the lock: the graph must not look idle before this.
                 end.record(stream)?;
                 kept.launched = end.clone();
                 Ok(true)
@@ -120,12 +120,12 @@ impl Replays {
 }
 
 impl State {
-    /// Launches step by step from now on, because the driver refused that a graph is recorded or launched. The first plan
-    /// of a device is told of aloud: where a driver has no graphs, all would say the same.
+    /// Launches step by step from now on, because the driver refused to record or launch a graph. Warns only for the
+    /// first plan of a device: if a driver does not support graphs, every plan would log the same.
     fn give_up(&mut self, refused: &str, error: &ExecError, device: &Shared) {
         self.gave_up = true;
         for kept in self.graphs.drain(..) {
-            // A graph is not destroyed while it runs; what went wrong in it is reported to those who wait for its run.
+            // A graph must not be destroyed while it runs. Errors in it are reported to whoever waits for its run.
             let _ = kept.launched.synchronize();
         }
         tracing::debug!(target: "amdgpu_ep::run", "a plan can't be {refused} as a graph: it is launched step by step: {error}");
@@ -138,7 +138,7 @@ impl State {
         });
     }
 
-    /// Records a graph for new addresses. It takes the place of the oldest one where there are enough.
+    /// Records a graph for new addresses. Replaces the oldest one if there are enough.
     fn add(
         &mut self,
         arguments: &mut Arguments,

@@ -1,4 +1,4 @@
-//! Running a plan on a stream.
+//! Runs a plan on a stream.
 use std::{
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
@@ -20,10 +20,10 @@ use crate::{
     device::{Observer, Order, Run},
 };
 
-/// Kernels read and write packs of elements of this size; device memory is aligned to more.
+/// Kernels read and write packs of elements of this size. Device memory has a larger alignment.
 const PACK: usize = 16;
 
-/// Runs a plan in an order with other work.
+/// Runs a plan, ordered with other work.
 ///
 /// # Safety
 /// As for [`Prepared::run`](crate::Prepared::run).
@@ -32,7 +32,7 @@ pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -
     match order {
         Order::Now => {
             let stream = shared.stream()?;
-            // SAFETY: the caller's promise, until this call returns; the stream is waited for before that.
+            // SAFETY: guaranteed by the caller until this call returns; the stream is synchronised before that.
             let queued = unsafe { queue(plan, run, stream.raw()) };
             let waited = stream.synchronize();
             shared.give_back(stream);
@@ -42,24 +42,25 @@ pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -
         }
         Order::Stream { device, stream, ledger } => {
             if device.capture_status(stream)? != CaptureStatus::None {
-                // SAFETY: the caller's promise, for as long as the capture is replayed.
+                // SAFETY: guaranteed by the caller for as long as the capture is replayed.
                 let block = unsafe { record(plan, run, None, stream) }?;
                 plan.captured.lock().unwrap_or_else(PoisonError::into_inner).push(block);
                 return Ok(());
             }
-            // SAFETY: the caller's promise, until the stream has passed this point.
+            // SAFETY: guaranteed by the caller until the stream has passed this point.
             let flight = unsafe { queue(plan, run, stream) }?;
             if flight.is_reached() {
                 ledger.watch(flight);
                 return Ok(());
             }
-            // The next run would write over what this one says.
+            // The next run would overwrite the fault words of this one.
             device.stream_synchronize(stream)?;
             flight.outcome()
         }
         Order::Record(capture) => {
             let flight = plan.reports_faults().then(|| Flight::new(shared, plan.faults.clone())).transpose()?;
-            // SAFETY: the caller's promise, until the capture is dropped; what else it uses is kept with it.
+            // SAFETY: guaranteed by the caller until the capture is dropped; the capture owns everything else that is
+            // used.
             let block = unsafe { record(plan, run, flight.as_ref(), capture.stream()) }?;
             let kept = (plan.clone(), block);
             capture.keep(move || {
@@ -71,7 +72,7 @@ pub(super) unsafe fn run(plan: &Arc<GpuPlan>, run: &Run<'_>, order: Order<'_>) -
     }
 }
 
-/// Queues a run on a stream. What is given back has its fault words when the stream has passed this point.
+/// Queues a run on a stream. The returned flight has its fault words once the stream has passed this point.
 ///
 /// # Safety
 /// As for [`run`], until the stream has passed this point.
@@ -82,11 +83,11 @@ unsafe fn queue(plan: &Arc<GpuPlan>, run: &Run<'_>, stream: RawStream<'_>) -> Re
     let moved_bytes = find_moved(plan, run, &mut arguments);
     let queued = blocks.take(plan.layout.bytes + moved_bytes, stream).and_then(|block| {
         let end = block.end().clone();
-        // SAFETY: the caller's promise; the block is given back behind the work.
+        // SAFETY: guaranteed by the caller; the block is returned after the work.
         let done = unsafe { work(plan, run, &block, &mut arguments, Some(&flight), stream, true) };
         let is_marked = *done.as_ref().unwrap_or(&false);
         done.and(blocks.give_back(block, stream, is_marked))?;
-        // Not before it is marked: who waits for the flight's last run meanwhile must not find this event idle.
+        // Only after it is recorded: a thread that waits for the flight's last run must not see this event idle.
         flight.ends(end);
         Ok(())
     });
@@ -94,10 +95,10 @@ unsafe fn queue(plan: &Arc<GpuPlan>, run: &Run<'_>, stream: RawStream<'_>) -> Re
     queued.map(|()| flight)
 }
 
-/// Queues a run on a stream that is being captured, and gives the block that its replays use.
+/// Queues a run on a stream that is being captured, and returns the block that its replays use.
 ///
 /// # Safety
-/// As for [`run`], until the capture is dropped, and the block and the flight with it.
+/// As for [`run`], until the capture is dropped; the block and the flight live as long.
 unsafe fn record(
     plan: &Arc<GpuPlan>,
     run: &Run<'_>,
@@ -110,7 +111,7 @@ unsafe fn record(
     let mut arguments = plan.take_arguments();
     let moved_bytes = find_moved(plan, run, &mut arguments);
     let recorded = plan.program.device.blocks.take_for_good(plan.layout.bytes + moved_bytes).and_then(|block| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { work(plan, run, &block, &mut arguments, flight, stream, false) }?;
         Ok(block)
     });
@@ -118,8 +119,8 @@ unsafe fn record(
     recorded
 }
 
-/// Finds the inputs and outputs that kernels can't use where they are, gives each copy its place behind the block's own
-/// part, and gives the bytes of all copies.
+/// Finds the inputs and outputs that kernels can't use in place, assigns each copy a place at the end of the block, and
+/// returns the size of all copies in bytes.
 fn find_moved(plan: &GpuPlan, run: &Run<'_>, arguments: &mut Arguments) -> usize {
     let device = &plan.program.device.device;
     let inputs = run.inputs.iter().zip(&plan.input_bytes).map(|(address, bytes)| (address.addr(), *bytes));
@@ -128,7 +129,7 @@ fn find_moved(plan: &GpuPlan, run: &Run<'_>, arguments: &mut Arguments) -> usize
     arguments.moved.clear();
     for (at, (address, bytes)) in inputs.chain(outputs).enumerate() {
         let stays = bytes == 0 || address.is_multiple_of(PACK) && is_reached(device, address);
-        // A cache that is updated where it lies has one copy.
+        // A cache that is updated in place has one copy.
         let same = run
             .inputs
             .iter()
@@ -149,16 +150,16 @@ fn find_moved(plan: &GpuPlan, run: &Run<'_>, arguments: &mut Arguments) -> usize
     moved_bytes
 }
 
-/// Whether kernels can use an address. Those of the host driver run on the host, and reach everything.
+/// Whether kernels can use an address. With the host driver they run on the host and can access everything.
 pub(super) fn is_reached(device: &hip::Device, address: usize) -> bool {
     device.kind() == DriverKind::Host || device.driver().pointer_info(address).kind != PointerKind::Unknown
 }
 
-/// Queues everything: copies in, steps, fault words, copies out. With `may_replay` the steps may be one graph. Tells whether the
-/// end is marked by the block's event.
+/// Queues everything: copies in, steps, fault words, copies out. With `may_replay`, the steps may be one graph. Returns
+/// whether the block's event marks the end already.
 ///
 /// # Safety
-/// As for [`run`]; the block and the flight stay until the stream has passed this point, or the capture is dropped.
+/// As for [`run`]; the block and the flight must live until the stream has passed this point or the capture is dropped.
 unsafe fn work(
     plan: &GpuPlan,
     run: &Run<'_>,
@@ -186,36 +187,36 @@ unsafe fn work(
     for at in 0..inputs {
         if let Some(place) = arguments.moved[at] {
             let (to, bytes) = (block.address().wrapping_add(place), plan.input_bytes[at]);
-            // SAFETY: the caller vouches for the input; the copy has its place in the block.
+            // SAFETY: the caller guarantees the input; the copy has its place in the block.
             unsafe { device.copy_raw_async(to, run.inputs[at], bytes, CopyKind::Default, stream)? };
         }
     }
     let replays = may_replay && plan.is_recordable && run.observer.is_none() && {
         let mode = plan.program.settings.graphs;
-        // SAFETY: the caller's promise. A replay happens on the addresses it was recorded with, for which the caller of
-        // that run vouches.
+        // SAFETY: guaranteed by the caller. A replay uses the addresses it was recorded with, which the caller of that
+        // run guarantees.
         let record = |arguments: &mut Arguments, stream: RawStream<'_>| unsafe {
             steps(plan, run, block, arguments, stream, None)
         };
         plan.replays.replay(mode, arguments, shared, stream, block.end(), record)?
     };
     if !replays {
-        // Steps of a recording happen at its replays, which nobody can watch from here.
+        // The steps of a recording run at its replays and can't be observed from here.
         let observer = run.observer.as_deref().filter(|_| may_replay);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { steps(plan, run, block, arguments, stream, observer)? };
     }
     let mut is_marked = replays;
     if let Some(flight) = flight.filter(|flight| !flight.is_reached()) {
         let kind = CopyKind::DeviceToHost;
-        // SAFETY: the flight has room for all words, and stays as the caller promises.
+        // SAFETY: the flight is large enough for all words and lives as the caller guarantees.
         unsafe { device.copy_raw_async(flight.address(), in_block, plan.layout.fault_bytes, kind, stream)? };
         is_marked = false;
     }
     for at in 0..run.outputs.len() {
         if let Some(place) = arguments.moved[inputs + at] {
             let (from, bytes) = (block.address().wrapping_add(place), output_bytes(&plan.plan, at));
-            // SAFETY: the caller vouches for the output; the copy has its place in the block.
+            // SAFETY: the caller guarantees the output; the copy has its place in the block.
             unsafe { device.copy_raw_async(run.outputs[at], from, bytes, CopyKind::Default, stream)? };
             is_marked = false;
         }
@@ -237,19 +238,19 @@ unsafe fn steps(
 ) -> Result<(), ExecError> {
     let device = &plan.program.device.device;
     let layout = &plan.layout;
-    // Fault words on the host are zero unless somebody is still to be told.
+    // Fault words on the host are zero unless a fault is still to be reported.
     let is_in_block = arguments.bases.0.iter().rev().nth(1) == Some(&(block.address().addr() + layout.faults_at));
     let (at, bytes) = match is_in_block {
         true => (layout.faults_at, layout.fault_bytes + layout.counter_bytes),
         false => (layout.counters_at, layout.counter_bytes),
     };
     if bytes > 0 {
-        // SAFETY: the words have their place in the block.
+        // SAFETY: the words are inside the block.
         unsafe { device.fill_raw_async(block.address().wrapping_add(at), 0, bytes, stream)? };
     }
     let mut watch = observer.map(|observer| Watch::new(observer, device, stream)).transpose()?;
     for at in 0..plan.tasks.len() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { step(plan, at, run, arguments, stream, watch.is_some())? };
         if let Some(watch) = &mut watch {
             watch.mark(stream)?;
@@ -258,7 +259,7 @@ unsafe fn steps(
     watch.map_or(Ok(()), |watch| watch.report(plan))
 }
 
-/// Queues one step. If it is watched, its launches do not begin early: the time between two marks is its own.
+/// Queues one step. If it is observed, its launches do not begin early, so that the time between two marks is its own.
 ///
 /// # Safety
 /// As for [`work`].
@@ -273,10 +274,10 @@ unsafe fn step(
     let (step, buffers, device) = (&plan.plan.steps[at], plan.buffers(at), &plan.program.device.device);
     match &plan.tasks[at] {
         Task::Nothing => Ok(()),
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Task::Kernels { launches, .. } => unsafe { launch(plan, step.node, launches, arguments, stream, is_watched) },
         Task::Blas { before, product, behind } => {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { launch(plan, step.node, before, arguments, stream, is_watched) }?;
             let bases = &arguments.bases;
             let workspace = address_of(bases.0[buffers.block()] + plan.layout.scratch_at);
@@ -294,7 +295,7 @@ unsafe fn step(
         Task::Host { .. } => {
             let node = || plan.program.label(step.node);
             let address = |buffer| buffers.address(buffer, &arguments.bases);
-            // SAFETY: the planner keeps live buffers apart; the caller vouches for inputs and outputs.
+            // SAFETY: the planner keeps live buffers disjoint; the caller guarantees inputs and outputs.
             unsafe { host_step::run(step, node, &plan.plan, address, device, stream, run.parallel) }
         }
     }
@@ -316,11 +317,11 @@ unsafe fn launch(
         let (grid, block, lds, mut argument) =
             (launch.grid, [launch.threads, 1, 1], launch.lds_bytes, [arguments.at(*args)]);
         let launched = if *is_early && !is_watched {
-            // SAFETY: as below. What was queued before is a launch of ours, and this kernel waits for its end.
+            // SAFETY: as below. The work queued before is a launch of ours, and this kernel waits for its end.
             unsafe { function.launch_early(grid, block, lds, stream, &mut argument) }
         } else {
-            // SAFETY: the argument is the kernel's structure with addresses of memory that the planner keeps apart and the
-            // caller vouches for; the code lives as long as the device does.
+            // SAFETY: the argument is the kernel's structure, with addresses of memory that the planner keeps disjoint
+            // and the caller guarantees; the code lives as long as the device does.
             unsafe { function.launch(grid, block, lds, stream, &mut argument) }
         };
         launched.map_err(|source| ExecError::Launch {
@@ -336,17 +337,17 @@ fn address_of(number: usize) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(number)
 }
 
-/// Measures steps by the device's own clock.
+/// Measures steps with the device's clock.
 struct Watch<'a> {
     observer: &'a dyn Observer,
     device: &'a hip::Device,
-    /// Before the first step and behind each.
+    /// One before the first step and one after each.
     marks: Vec<hip::Event>,
     start: Instant,
 }
 
 impl<'a> Watch<'a> {
-    /// Waits for the stream: the first step begins now.
+    /// Waits for the stream, so that the first step begins now.
     fn new(observer: &'a dyn Observer, device: &'a hip::Device, stream: RawStream<'_>) -> Result<Self, ExecError> {
         device.stream_synchronize(stream)?;
         let mut watch = Self { observer, device, marks: Vec::new(), start: Instant::now() };
@@ -381,7 +382,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// What an event's clock says. One that goes backwards, or says no number, says nothing.
+/// Converts an event's time. A negative or invalid one becomes zero.
 fn duration(ms: f32) -> Duration {
     Duration::try_from_secs_f32(ms / 1e3).unwrap_or_default()
 }

@@ -1,35 +1,35 @@
-//! Epilogues that are sums: what the vendor's library for products does itself.
+//! Epilogues that are sums, which the vendor's library for products can apply itself.
 use graph::{
     View,
     expr::{Binary, Expr, Node, Ref, Unary},
 };
 
-/// What a number of a model may differ by: it was rounded to single precision or less.
+/// Tolerance for numbers in a model: they were rounded to single precision or less.
 const ROUNDING: f64 = 1e-3;
 
-/// `product + added + bias`, and an activation of that.
+/// `product + added + bias`, followed by an activation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
-    /// The operand, counted behind the product's own, that is a row.
+    /// The operand that is a row, counted after the product's own operands.
     pub bias: Option<usize>,
-    /// The operand that lies as the output does.
+    /// The operand with the same layout as the output.
     pub added: Option<usize>,
-    /// What becomes of the sum.
+    /// The activation applied to the sum.
     pub activation: Activation,
 }
 
-/// An epilogue that reads a product with a row added, and nothing else of it.
+/// An epilogue that reads the product only with a row added to it.
 #[derive(Debug)]
 pub(super) struct Behind {
-    /// The operand, counted behind the product's own, that is the row.
+    /// The operand that is the row, counted after the product's own operands.
     pub bias: usize,
-    /// What is done to the sum, which is its input 0; the operands follow that are no row.
+    /// The operations on the sum, which is input 0. The other operands follow.
     pub epilogue: Expr,
     /// The numbers of these operands.
     pub operands: Vec<usize>,
 }
 
-/// What becomes of a sum.
+/// The activation applied to a sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Activation {
     /// Nothing.
@@ -37,12 +37,12 @@ pub(super) enum Activation {
     None,
     /// The larger of it and zero.
     Relu,
-    /// GELU by tanh. The other one, by the error function, is none that the libraries have.
+    /// GELU by tanh. The libraries don't have the exact one, which uses the error function.
     TanhGelu,
 }
 
 impl Sum {
-    /// The epilogue as a sum, if it is one. Rounding in between is left out, which only comes nearer.
+    /// The epilogue as a sum, if it is one. Leaves out intermediate rounding, which only improves accuracy.
     pub fn of(expr: &Expr, operands: &[View], output: &View) -> Option<Self> {
         let mut last = expr.nodes().len().checked_sub(1)? as Ref;
         let mut sum = Self::default();
@@ -80,7 +80,7 @@ impl Sum {
                 } else {
                     return None;
                 };
-                // Two of a kind can't be had.
+                // The library takes at most one of each kind.
                 if slot.replace(number).is_some() {
                     return None;
                 }
@@ -96,8 +96,8 @@ impl Sum {
 }
 
 impl Behind {
-    /// The epilogue in two parts, if its first one is the addition of a row: a library adds that before it stores the product, in
-    /// the type that `output` has.
+    /// Splits the epilogue in two if its first part is the addition of a row. The library adds the row before it stores
+    /// the product, in the type of `output`.
     pub fn of(expr: &Expr, operands: &[View], output: &View) -> Option<Self> {
         let added = |at: usize| {
             let (mut sum, mut products) = (Sum::default(), 0);
@@ -120,19 +120,19 @@ impl Behind {
     }
 }
 
-/// The part of an expression behind a sum.
+/// The part of an expression that follows a sum.
 struct Rest<'a> {
     from: &'a Expr,
     bias: usize,
     dtypes: &'a [View],
     made: Expr,
-    /// Where each operation went.
+    /// The new reference of each operation.
     moved: Vec<Option<Ref>>,
     operands: Vec<usize>,
 }
 
 impl Rest<'_> {
-    /// Brings an operation over, with all that it needs; `None` if that reads the product or the row by another way.
+    /// Copies an operation with everything it needs; `None` if that reads the product or the row in another way.
     fn take(&mut self, at: Ref) -> Option<Ref> {
         if let Some(known) = self.moved[usize::from(at)] {
             return Some(known);
@@ -179,7 +179,7 @@ fn tanh_gelu(expr: &Expr, at: Ref) -> Option<Ref> {
         Some(Node::Const(value)) => Some(value.as_f64()),
         _ => None,
     };
-    // The other operand, where one is a number that was rounded to some type.
+    // The other operand, if one is the wanted number up to rounding.
     let with = |at: Ref, op: Binary, wanted: f64| {
         let (a, b) = factors(at, op)?;
         let is_wanted = |at: Ref| number(at).is_some_and(|found| (found - wanted).abs() <= ROUNDING * wanted);
@@ -197,7 +197,7 @@ fn tanh_gelu(expr: &Expr, at: Ref) -> Option<Ref> {
     })
 }
 
-/// What a value was before it was cast between floats; `None` for values that are no floats.
+/// The value before casts between floats; `None` for values that are not floats.
 fn uncast(expr: &Expr, mut at: Ref) -> Option<Ref> {
     loop {
         if !expr.dtype(at).is_float() {
@@ -284,7 +284,8 @@ mod tests {
         assert_eq!(Sum::of(&gelu(0.7), &[bias], &output), None, "another factor");
     }
 
-    /// GELU by the error function of a product with a bias, as a model of halves rounds it, times another operand.
+    /// GELU by the error function of a product with a bias, rounded as in a half-precision model, times another
+    /// operand.
     fn gated(product_again: bool) -> Expr {
         let mut expr = Expr::new();
         let (product, bias, gate) = (expr.input(0, DType::F16), expr.input(1, DType::F16), expr.input(2, DType::F16));

@@ -1,7 +1,8 @@
-//! Who runs a step.
+//! Decides which backend runs a step.
 //!
-//! What was measured decides. Where nothing was, candidates are asked in turn: BLASLt for products of more than a few rows,
-//! hipDNN, our kernels, and the host, which takes everything. The reasons of those that declined are kept for `explain`.
+//! Tuning results decide. Without them, candidates are asked in turn: BLASLt for products of more than a few rows,
+//! hipDNN, our kernels, and the host, which takes everything. The reasons of those that declined are kept for
+//! `explain`.
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -19,23 +20,23 @@ use super::{
 };
 use crate::{device::RunBy, dnn::DnnStep};
 
-/// Who runs a step.
+/// The backend that runs a step.
 pub(super) enum Task {
-    /// Nobody: it has no elements.
+    /// None: the step has no elements.
     Nothing,
     /// hipDNN.
     Dnn(DnnStep),
-    /// BLASLt, and our kernels for packed weights before it and for an epilogue that it does not have.
+    /// BLASLt, with our kernels before it for packed weights and after it for an epilogue that it does not support.
     Blas { before: Vec<ReadyLaunch>, product: Box<Product>, behind: Vec<ReadyLaunch> },
     /// Our kernels, one after the other.
     Kernels {
         launches: Vec<ReadyLaunch>,
-        /// Why hipDNN does not, where it was asked.
+        /// Why hipDNN does not run it, if it was asked.
         why: Option<String>,
     },
     /// The host, between copies.
     Host {
-        /// Why no kernel does.
+        /// Why no kernel runs it.
         why: String,
     },
 }
@@ -44,14 +45,14 @@ pub(super) enum Task {
 pub(super) struct ReadyLaunch {
     pub function: Arc<hip::Function>,
     pub launch: Launch,
-    /// The word of the plan's arguments that its own begin at.
+    /// The word in the plan's arguments where its own start.
     pub args: usize,
-    /// True if its blocks may begin before the launch before it has ended.
+    /// True if its blocks may begin before the previous launch has ended.
     pub is_early: bool,
 }
 
 impl Task {
-    /// As it is shown.
+    /// The backend as shown to users.
     pub fn run_by(&self) -> RunBy<'_> {
         match self {
             Self::Nothing => RunBy::Own { why: None },
@@ -62,7 +63,7 @@ impl Task {
         }
     }
 
-    /// Where in the scratch memory a product lies whose epilogue comes behind it.
+    /// The offset in scratch memory of a product whose epilogue is a separate pass.
     pub fn product_at(&self) -> usize {
         match self {
             Self::Blas { product, .. } => product.product_at(),
@@ -70,7 +71,7 @@ impl Task {
         }
     }
 
-    /// The launches of our kernels, with the step that their arguments are of, if it is not the plan's own.
+    /// The launches of our kernels, each with the step its arguments belong to, unless that is the plan's own step.
     pub fn launches(&mut self) -> impl Iterator<Item = (&mut ReadyLaunch, Option<&Step>)> {
         let (first, second, own): (&mut [ReadyLaunch], &mut [ReadyLaunch], _) = match self {
             Self::Kernels { launches, .. } => (launches, &mut [], None),
@@ -81,7 +82,7 @@ impl Task {
     }
 }
 
-/// A step's way to its task, before anything is compiled.
+/// The backend chosen for a step, before anything is compiled.
 enum Choice {
     Nothing,
     Dnn(DnnStep),
@@ -92,7 +93,7 @@ enum Choice {
 
 /// A product by BLASLt, with our launches around it.
 struct Blas {
-    /// Unpacks its weights, and where these end in scratch memory.
+    /// The launch that unpacks its weights, and where these end in scratch memory.
     before: Option<(Launch, usize)>,
     product: Product,
     behind: Option<Work>,
@@ -108,16 +109,16 @@ impl Blas {
 /// The tasks of a plan.
 pub(super) struct Tasks {
     pub tasks: Vec<Task>,
-    /// What was measured of each step, where that decided.
+    /// The measurements of each step, if they chose its backend.
     pub tuned: Vec<Option<Entry>>,
-    /// The scratch memory that they need.
+    /// The scratch memory that the tasks need.
     pub scratch_bytes: usize,
-    /// How long it took to ask who runs the steps, and to have their code.
+    /// How long it took to choose backends and to get their code.
     pub asked: Duration,
     pub coded: Duration,
 }
 
-/// Finds who runs each step, and compiles what has to be.
+/// Chooses the backend of each step and compiles the kernels that are needed.
 pub(super) fn tasks(steps: &[Step], program: &Program) -> Tasks {
     let (device, start) = (&program.device, Instant::now());
     let (choices, tuned): (Vec<Choice>, Vec<Option<Entry>>) = steps.iter().map(|step| choose(step, program)).unzip();
@@ -163,9 +164,9 @@ pub(super) fn tasks(steps: &[Step], program: &Program) -> Tasks {
     Tasks { tasks, tuned, scratch_bytes, asked, coded }
 }
 
-/// Launches with their code, which comes in the same order.
+/// Pairs launches with their code, which comes in the same order.
 fn ready(launches: Vec<Launch>, code: &mut impl Iterator<Item = Outcome>) -> Result<Vec<ReadyLaunch>, Arc<str>> {
-    // All of them are taken, also behind one that failed: the next step's come after.
+    // Takes the code of all launches even if one failed: the next step's code follows.
     let outcomes: Vec<Outcome> = code.take(launches.len()).collect();
     let pairs = launches.into_iter().zip(outcomes);
     pairs.map(|(launch, outcome)| Ok(ReadyLaunch { function: outcome?, launch, args: 0, is_early: false })).collect()
@@ -193,21 +194,22 @@ fn is_empty(step: &Step) -> bool {
     step.outputs.iter().all(|view| view.elems() == 0)
 }
 
-/// True if BLASLt runs a step, which nobody else is asked about then.
+/// True if BLASLt runs a step. No other backend is asked then.
 pub(super) fn is_blas(step: &Step, settings: &GpuSettings, device: &Shared) -> bool {
     matches!(worth_blas(step, settings, device), Some(Ok(_)))
 }
 
-/// A step by BLASLt, if that is worth it; `None` if it is no product.
+/// A step on BLASLt, if that is worthwhile; `None` if it is not a product.
 fn worth_blas(step: &Step, settings: &GpuSettings, device: &Shared) -> Option<Result<Choice, Declined>> {
-    // Measured on an H200, of one row: our kernel takes 0.86 to 1.0 of cuBLAS's time, and normalises and gates on its way.
+    // Measured on an H200 with one row: our kernel takes 0.86 to 1.0 of cuBLAS's time and also fuses normalisation and
+    // gating.
     if kernels::has_few_rows(step) {
         return Some(Err(Declined::new("its rows are few: BLASLt is made for many")));
     }
     offered(step, Wish { tf32: settings.tf32, rank: None }, device)
 }
 
-/// Who runs a step if nothing was measured.
+/// The backend that runs a step without tuning results.
 fn usual_choice(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice {
     let arch = &device.code.arch;
     let mut reasons: Vec<String> = Vec::new();
@@ -227,7 +229,7 @@ fn usual_choice(step: &Step, settings: &GpuSettings, device: &Shared) -> Choice 
     }
 }
 
-/// A step by BLASLt; `None` if it is no product.
+/// A step on BLASLt; `None` if it is not a product.
 fn offered(step: &Step, wish: Wish, device: &Shared) -> Option<Result<Choice, Declined>> {
     let arch = &device.code.arch;
     let Some(unpacked) = kernels::unpacked(step, arch, 0) else {
@@ -237,13 +239,13 @@ fn offered(step: &Step, wish: Wish, device: &Shared) -> Option<Result<Choice, De
         Ok(product) => product,
         Err(declined) => return Some(Err(declined)),
     };
-    // The weights lie behind what the library and the epilogue use.
+    // The weights are placed after the memory that the library and the epilogue use.
     let unpacked = kernels::unpacked(step, arch, first.scratch_bytes())?;
     let before = Some((unpacked.launch, unpacked.end));
     Some(device.blas.offer(&unpacked.step, wish)?.and_then(|product| with_launches(before, product, device)))
 }
 
-/// A product, with the map behind it if there is one.
+/// A product, with its launches before and the map after it, if any.
 fn with_launches(before: Option<(Launch, usize)>, product: Product, device: &Shared) -> Result<Choice, Declined> {
     let behind = product.behind.as_ref().map(|(step, _)| kernels::work(step, &device.code.arch)).transpose()?;
     if behind.as_ref().is_some_and(|work| work.scratch_bytes > 0) {
@@ -252,7 +254,7 @@ fn with_launches(before: Option<(Launch, usize)>, product: Product, device: &Sha
     Ok(Choice::Blas(Box::new(Blas { before, product, behind })))
 }
 
-/// A step by one way.
+/// A step on one candidate.
 fn choice_of(step: &Step, candidate: Candidate, settings: &GpuSettings, device: &Shared) -> Result<Choice, Declined> {
     match candidate {
         Candidate::Own(number) => {
@@ -271,7 +273,7 @@ fn choice_of(step: &Step, candidate: Candidate, settings: &GpuSettings, device: 
     }
 }
 
-/// The way that is taken if nothing was measured; `None` for nothing, and for the host.
+/// The candidate used without tuning results; `None` for empty steps and for the host.
 pub(super) fn usual(step: &Step, settings: &GpuSettings, device: &Shared) -> Option<Candidate> {
     if is_empty(step) {
         return None;
@@ -284,10 +286,10 @@ pub(super) fn usual(step: &Step, settings: &GpuSettings, device: &Shared) -> Opt
     }
 }
 
-/// hipDNN engines that are tried for a step.
+/// The number of hipDNN engines tried for a step.
 const ENGINES: usize = 4;
 
-/// All ways to run a step.
+/// All candidates for a step.
 pub(super) fn candidates(step: &Step, settings: &GpuSettings, device: &Shared) -> Vec<Candidate> {
     let own = kernels::variants(step, &device.code.arch).map_or(0, |variants| variants.len());
     let others = (0..RANKS).map(Candidate::BlasLt).take_while(|&way| choice_of(step, way, settings, device).is_ok());

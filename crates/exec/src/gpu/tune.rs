@@ -1,4 +1,4 @@
-//! Measuring the ways to run a step.
+//! Measures the candidates for a step.
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex, PoisonError},
@@ -22,16 +22,16 @@ use crate::{
     device::{Observer, Order, Prepared, Run, RunBy},
 };
 
-/// Runs before anything is measured: the first one may load code.
+/// Runs before measuring starts: the first one may load code.
 const WARM_UPS: usize = 2;
-/// Runs that are measured; their median counts.
+/// Measured runs; the median counts.
 const RUNS: usize = 15;
-/// What one way may take: slow devices, and simulated ones, get by with fewer runs.
+/// Time limit per candidate: slow and simulated devices use fewer runs.
 const LIMIT: Duration = Duration::from_millis(400);
-/// Another way must be this much better than the usual one: less is noise.
+/// A candidate must be at least this much faster than the usual one: smaller differences are noise.
 const WORTH: f32 = 0.97;
 
-/// Measures the steps of a plan that nobody measured yet, if that is wanted.
+/// Measures the steps of a plan that have no measurement yet, if tuning is on.
 pub(super) fn plan(steps: &[Step], program: &Program) {
     let Some(tuned) = &program.settings.tuned else { return };
     let start = Instant::now();
@@ -60,7 +60,7 @@ pub(super) fn plan(steps: &[Step], program: &Program) {
     }
 }
 
-/// The best of all ways; `None` if there is only one, or none can be measured.
+/// The fastest candidate; `None` if there is only one, or none can be measured.
 fn best(step: &Step, program: &Program) -> Option<Entry> {
     let (settings, device) = (&program.settings, &*program.device);
     if device.told_of_times.is_completed() {
@@ -93,7 +93,7 @@ fn untimed() -> ExecError {
     ExecError::Untimed { why: "events of this driver have no times".to_owned() }
 }
 
-/// A step on memory of its own, which is zero: a valid index everywhere.
+/// A step on separate memory, filled with zeros: zero is a valid index everywhere.
 struct Operands {
     plan: Plan,
     memory: Vec<DeviceBuffer>,
@@ -103,7 +103,7 @@ impl Operands {
     fn new(step: &Step, device: &Shared) -> Result<Self, ExecError> {
         let mut buffers: Vec<(BufferId, usize)> = Vec::new();
         let mut step = step.clone();
-        // Decoders update their caches where they lie.
+        // Decoders update their caches in place.
         for &(past, present) in step.updates() {
             if step.inputs[past].shape == step.outputs[present].shape {
                 step.outputs[present].buffer = step.inputs[past].buffer;
@@ -121,7 +121,7 @@ impl Operands {
         let stream = device.stream()?;
         let memory = buffers.iter().map(|&(_, bytes)| {
             let memory = device.blocks.alloc(bytes.max(1))?;
-            // SAFETY: the buffer has as many bytes, and lives until the stream is waited for.
+            // SAFETY: the buffer has as many bytes and lives until the stream is synchronised.
             unsafe { device.device.fill_raw_async(memory.address().as_ptr(), 0, bytes, stream.raw())? };
             Ok(memory)
         });
@@ -134,7 +134,7 @@ impl Operands {
         Ok(Self { plan: Plan { steps, places, constants, outputs, arena_bytes: 0, live_bytes: 0 }, memory: memory? })
     }
 
-    /// Microseconds of a run on the device.
+    /// The time of a run on the device, in microseconds.
     fn time(&self, candidate: Candidate, program: &Program) -> Result<f32, ExecError> {
         let plan = Arc::new(GpuPlan::of(self.plan.clone(), &Arc::new(program.forced(candidate)), self.memory.len())?);
         if let RunBy::Host { why } = plan.run_by(0) {
@@ -145,9 +145,9 @@ impl Operands {
         for turn in 0..WARM_UPS + RUNS {
             let observer = Some(watch.clone() as Arc<dyn Observer>);
             let run = Run { inputs: &inputs, outputs: &[], parallel: &host_ops::Serial, observer };
-            // SAFETY: the memory holds all views of the step, and lives until the call returns.
+            // SAFETY: the memory holds all views of the step and lives until the call returns.
             match unsafe { plan.clone().run(run, Order::Now) } {
-                // Zeros can break an operator's rules; the time counts all the same.
+                // Zeros can break an operator's rules; the time is still valid.
                 Ok(()) | Err(ExecError::Fault { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -171,7 +171,7 @@ impl Operands {
     }
 }
 
-/// What steps took.
+/// The times of steps.
 #[derive(Default)]
 struct Times(Mutex<Vec<Duration>>);
 
@@ -182,7 +182,7 @@ impl Observer for Times {
 }
 
 impl Tuned {
-    /// The best way that is known for a step.
+    /// The fastest known candidate for a step.
     pub(super) fn find(&self, step: &Step, tf32: bool) -> Option<Entry> {
         if self.is_empty() {
             return None;

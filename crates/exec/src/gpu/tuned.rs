@@ -1,10 +1,11 @@
-//! What was measured, on disk.
+//! Stores tuning measurements on disk.
 //!
-//! One text file for each kind of device. Its first line says what the file is, of which version of the library, and for which
-//! device and driver; a file with another first line is passed by, and replaced by the next measurement. Each further line
-//! is a step, by a digest of what it looks like, and the best way to run it. A file is replaced in one step, with what others
-//! have written in the meantime: readers see whole files, and processes may share them. A wrong line can make a step slow,
-//! never wrong: it only chooses among ways that all give the result. A folder that other users can write to is not used.
+//! There is one text file for each kind of device. Its first line names the format, the version of the library, the
+//! device and the driver; a file with a different first line is ignored and replaced by the next measurement. Every
+//! other line is a step, identified by a digest of its signature, and its fastest candidate. Files are replaced
+//! atomically and merged with what others have written in the meantime, so readers always see complete files and
+//! processes can share them. A wrong line can make a step slow but never incorrect: it only chooses among candidates
+//! that all compute the result. A folder that other users can write to is not used.
 use std::{
     collections::HashMap,
     io,
@@ -19,24 +20,24 @@ use graph::Step;
 use super::candidate::Candidate;
 use crate::{TunedStep, dnn};
 
-/// Steps kept for a device; the oldest go first. A line has about 60 bytes.
+/// Steps kept for a device; the oldest are dropped first. A line has about 60 bytes.
 const MOST_STEPS: usize = 20_000;
 
 /// Which measurements a session uses and makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TuneMode {
-    /// It looks at none.
+    /// Use no measurements.
     Off,
-    /// It uses those that were made before.
+    /// Use measurements made before.
     #[default]
     Auto,
-    /// It measures steps that were not, when a plan is made ready.
+    /// Also measure steps without a measurement when a plan is prepared.
     On,
-    /// It measures all steps again.
+    /// Measure all steps again.
     Again,
 }
 
-/// A word that says nothing about tuning.
+/// The text is not a tuning mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is none of auto, on, again and off")]
 pub struct UnknownTuneMode(String);
@@ -55,9 +56,9 @@ impl FromStr for TuneMode {
     }
 }
 
-/// What was measured for one device.
+/// The measurements for one device.
 pub struct Tuned {
-    /// The folder, and the file in it.
+    /// The folder and the file name in it.
     place: Option<(PathBuf, String)>,
     head: String,
     pub(super) mode: TuneMode,
@@ -66,9 +67,9 @@ pub struct Tuned {
 
 #[derive(Default)]
 struct State {
-    /// In the order of the file, the newest last.
+    /// In file order, newest last.
     entries: Entries,
-    /// Those of this session.
+    /// Measured in this session.
     fresh: HashMap<Digest, Entry>,
 }
 
@@ -80,14 +81,14 @@ struct Entries {
     by_digest: HashMap<Digest, Entry>,
 }
 
-/// The best way to run a step.
+/// The fastest candidate for a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Entry {
     pub candidate: Candidate,
     pub micros: f32,
-    /// What the step takes as it is run without tuning.
+    /// The time of the step as it runs without tuning.
     pub usual_micros: f32,
-    /// How many ways were tried.
+    /// The number of candidates measured.
     pub tried: usize,
 }
 
@@ -112,7 +113,7 @@ impl Entry {
 }
 
 impl Entries {
-    /// What a file in the folder holds; nothing if it cannot be used.
+    /// The contents of a file in the folder; empty if it can't be used.
     fn read(folder: &Path, name: &str, head: &str) -> Self {
         let folder = match Folder::open(folder) {
             Ok(Some(folder)) => folder,
@@ -154,8 +155,8 @@ impl Entries {
 }
 
 impl Tuned {
-    /// What was measured on devices that this text describes, in a folder of such files. Without a folder, measurements
-    /// last as long as this.
+    /// Opens the measurements for devices that match this description, in a folder of such files. Without a folder,
+    /// measurements are kept only in memory.
     pub fn open(folder: Option<&Path>, device: &str, mode: TuneMode) -> Self {
         let device = device.replace(['\n', '\r'], " ");
         let head = format!("amdgpu-ep tuning\t1\t{}\t{device}", env!("CARGO_PKG_VERSION"));
@@ -168,12 +169,12 @@ impl Tuned {
         Self { place, head, mode, state: Mutex::new(State { entries, ..State::default() }) }
     }
 
-    /// How many steps are known.
+    /// The number of known steps.
     pub fn len(&self) -> usize {
         self.lock().entries.order.len()
     }
 
-    /// True if none is.
+    /// True if no step is known.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -182,7 +183,7 @@ impl Tuned {
         self.lock().entries.by_digest.get(digest).copied()
     }
 
-    /// Whether a step is to be measured now.
+    /// Whether to measure a step now.
     pub(super) fn wants(&self, digest: &str) -> bool {
         let state = self.lock();
         match self.mode {
@@ -198,7 +199,7 @@ impl Tuned {
         state.fresh.insert(digest, entry);
     }
 
-    /// Writes what this session measured, beside what others did. What goes wrong costs a warning.
+    /// Writes this session's measurements, merged with those of others. Errors are only logged as warnings.
     pub(super) fn save(&self) {
         let (Some((folder, name)), state) = (&self.place, self.lock()) else { return };
         let mut merged = Entries::read(folder, name, &self.head);
@@ -226,7 +227,7 @@ fn tell(error: &CacheError) {
     }
 }
 
-/// What a step looks like without its buffers, in a session with or without TF32.
+/// A digest of a step without its buffers, for a session with or without TF32.
 pub(super) fn digest(step: &Step, tf32: bool) -> Digest {
     let Step { prim, inputs, outputs, .. } = dnn::signature(step);
     let text = format!("{prim:?} {inputs:?} {outputs:?} {tf32}");

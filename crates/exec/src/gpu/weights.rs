@@ -1,4 +1,4 @@
-//! Constants on the device.
+//! Uploads constants to the device and keeps track of them.
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
@@ -13,26 +13,27 @@ use crate::{
     memory::{Counted, Purpose, Share},
 };
 
-/// Pinned memory that an upload goes through, in two halves: one is filled while the other is copied.
+/// The size of each of the two pinned staging buffers for uploads: one is filled while the other is copied.
 const STAGE_BYTES: usize = 8 << 20;
 
-/// Constants from this size on are held by the device alone once they are there; planning wants the values of small ones.
+/// Constants of at least this size are kept only on the device once they are there. Planning needs the values of small
+/// ones.
 const STORED_BYTES: usize = 64 << 10;
 
-/// The constants of a program that plans use now. A constant is uploaded once, with all others that are new to a plan in
-/// one piece of memory.
+/// The constants of a program that plans currently use. Each constant is uploaded once; all constants that are new to a
+/// plan share one allocation.
 #[derive(Default)]
 pub(super) struct Weights {
-    /// By the tensor's number.
+    /// By tensor id.
     known: Mutex<HashMap<u64, Known>>,
-    /// Why a constant could not be fetched back. What was planned since may have come of zeros.
+    /// Why a constant could not be copied back. Later plans may have used zeros instead.
     failure: Arc<OnceLock<ExecError>>,
 }
 
 struct Known {
     memory: Weak<Counted<DeviceBuffer>>,
     offset: usize,
-    /// The tensor that stands for it on the host, and one with its bytes there, if somebody holds them.
+    /// The tensor that stands for it on the host, and one with its bytes on the host, if still referenced.
     stored: WeakTensor,
     here: WeakTensor,
 }
@@ -51,12 +52,12 @@ impl Resident {
 }
 
 impl Weights {
-    /// The constants on the device, uploaded now or before.
+    /// Returns the constants on the device. Uploads those that are missing.
     pub fn resident(&self, tensors: &[&Tensor], device: &Shared) -> Result<Vec<Resident>, ExecError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, entry| entry.memory.strong_count() > 0);
         let mut made: Vec<Option<Resident>> = Vec::with_capacity(tensors.len());
-        // Held in the list of tensors: the same one may be there twice.
+        // Refers to `tensors` by index, because the same tensor may occur twice.
         let mut missing: Vec<(usize, usize)> = Vec::new();
         let mut bytes = 0usize;
         for (at, tensor) in tensors.iter().enumerate() {
@@ -81,8 +82,9 @@ impl Weights {
         Ok(made.into_iter().flatten().collect())
     }
 
-    /// A large constant that takes no room on the host, if it is on the device: it holds the memory there, and is copied back
-    /// if somebody reads it. `None` for others, and for what is such a tensor already.
+    /// A stand-in for a large constant that is on the device. It uses no host memory, keeps the device memory alive,
+    /// and copies the bytes back if they are read. `None` for other constants, and for tensors that are stand-ins
+    /// already.
     pub fn stored(&self, tensor: &Tensor, device: &Arc<Shared>) -> Option<Tensor> {
         if tensor.len_bytes() < STORED_BYTES || !tensor.is_here() {
             return None;
@@ -91,7 +93,7 @@ impl Weights {
         let entry = known.get_mut(&tensor.id())?;
         let resident = entry.resident()?;
         entry.here = tensor.downgrade();
-        // One that was read is left to those who did: the others need no bytes.
+        // If a stand-in was read, only its readers keep it: the others do not need the bytes.
         if let Some(stored) = entry.stored.upgrade(tensor).filter(|stored| !stored.is_here()) {
             return Some(stored);
         }
@@ -101,8 +103,8 @@ impl Weights {
         Some(stored)
     }
 
-    /// The constant with its bytes on the host: those that another plan holds, or else fetched back. Whether that went well,
-    /// [`check`](Self::check) tells.
+    /// The constant with its bytes on the host: those that another plan holds, or else copied back.
+    /// [`check`](Self::check) reports whether that succeeded.
     pub fn here(&self, tensor: &Tensor) -> Tensor {
         let held = || {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +116,7 @@ impl Weights {
         here
     }
 
-    /// Fails if a constant could not be fetched back.
+    /// Fails if a constant could not be copied back.
     pub fn check(&self) -> Result<(), ExecError> {
         self.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
     }
@@ -126,7 +128,7 @@ impl Known {
     }
 }
 
-/// A constant that only the device has.
+/// A constant that exists only on the device.
 struct OnDevice {
     resident: Resident,
     failure: Arc<OnceLock<ExecError>>,
@@ -145,7 +147,8 @@ impl Store for OnDevice {
 
 fn download(from: &Resident, bytes: &mut [u8], device: &Shared) -> Result<(), ExecError> {
     let stream = device.stream()?;
-    // SAFETY: a constant has its bytes on the device, which nobody changes; both sides live until the stream is waited for.
+    // SAFETY: the constant's bytes are on the device and never change; both sides live until the stream is
+    // synchronised.
     let copied = unsafe {
         let (to, from) = (bytes.as_mut_ptr(), from.address());
         device.device.copy_raw_async(to, from, bytes.len(), CopyKind::DeviceToHost, stream.raw())
@@ -155,7 +158,7 @@ fn download(from: &Resident, bytes: &mut [u8], device: &Shared) -> Result<(), Ex
     Ok(copied.and(waited)?)
 }
 
-/// Copies pieces of host memory to their places, through pinned memory.
+/// Copies pieces of host memory to their places on the device, through pinned memory.
 fn upload(parts: &[(&[u8], usize)], memory: &DeviceBuffer, device: &Shared) -> Result<(), ExecError> {
     let total: usize = parts.iter().map(|(bytes, _)| bytes.len()).sum();
     let half = STAGE_BYTES.min(total).max(1);
@@ -171,8 +174,8 @@ fn upload(parts: &[(&[u8], usize)], memory: &DeviceBuffer, device: &Shared) -> R
                 let stage = &mut stages[turn];
                 stage.as_mut_slice()[..chunk.len()].copy_from_slice(chunk);
                 let to = memory.address().as_ptr().wrapping_add(offset + at * half);
-                // SAFETY: the piece has its place in `memory`, and the stage is not changed before the event is reached;
-                // both live until the stream is waited for.
+                // SAFETY: the piece has its place in `memory`, and the stage is not changed before the event is
+                // reached; both live until the stream is synchronised.
                 unsafe {
                     let from = stage.address().as_ptr();
                     device.device.copy_raw_async(to, from, chunk.len(), CopyKind::HostToDevice, stream.raw())?;

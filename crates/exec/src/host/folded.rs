@@ -5,8 +5,8 @@ use graph::{Graph, Plan, Tensor};
 
 use super::run::run_prologue;
 
-/// What was computed from constants, for as long as a plan uses it. Weights that are turned, widened or dequantised are the
-/// same for all shapes: without this every plan would hold its own.
+/// Results computed from constants, kept for as long as a plan uses them. Weights that are transposed, widened or
+/// dequantised are the same for all shapes; without this, every plan would hold its own copy.
 #[derive(Default)]
 pub(crate) struct Folded {
     entries: Mutex<Vec<Entry>>,
@@ -18,7 +18,7 @@ struct Entry {
 }
 
 impl Folded {
-    /// The results of a plan without inputs, computed now or before.
+    /// The results of a plan without inputs, cached after the first evaluation.
     pub fn evaluate(&self, graph: &Graph, prologue: &Plan) -> Option<Vec<Tensor>> {
         let known = |entries: &Vec<Entry>| {
             entries.iter().find(|entry| is_same(&entry.prologue, prologue)).map(|entry| entry.results.clone())
@@ -28,7 +28,7 @@ impl Folded {
         }
         let results = run_prologue(graph, prologue)?;
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have computed the same meanwhile; one copy is enough.
+        // Another thread may have computed the same in the meantime; one copy is enough.
         if let Some(results) = known(&entries) {
             return Some(results);
         }
@@ -36,8 +36,8 @@ impl Folded {
         Some(results)
     }
 
-    /// Puts other tensors in place of constants and results, where `other` has some; not of results that a plan has as they
-    /// are, by which it would not be known any more that they are used.
+    /// Replaces constants and results for which `other` returns a tensor. Results that a plan still shares are not
+    /// replaced, because sharing is how [`forget_unused`](Self::forget_unused) knows that they are used.
     pub fn replace(&self, other: impl Fn(&Tensor) -> Option<Tensor>) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         for Entry { prologue, results } in entries.iter_mut() {
@@ -50,7 +50,7 @@ impl Folded {
         }
     }
 
-    /// Forgets what no plan uses any more.
+    /// Drops results that no plan uses any more.
     pub fn forget_unused(&self) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.retain(|entry| entry.results.iter().any(Tensor::is_shared));
@@ -63,7 +63,7 @@ fn is_same(one: &Plan, other: &Plan) -> bool {
         && one.constants.iter().zip(&other.constants).all(|(a, b)| a.is_same(b) || is_equal(a, b))
 }
 
-/// True if both hold the same. Nothing is fetched from a device for this: what is there has its number.
+/// True if both hold the same values. Never copies anything back from a device: tensors there are compared by id.
 fn is_equal(a: &Tensor, b: &Tensor) -> bool {
     a.is_here() && b.is_here() && a == b
 }

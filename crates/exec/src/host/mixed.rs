@@ -1,8 +1,9 @@
-//! Plans some of whose steps hipDNN runs.
+//! Plans in which hipDNN runs some of the steps.
 //!
-//! The steps between two of hipDNN's are one piece of our own work. On an idle stream, or on none, pieces are done on the
-//! calling thread, which waits for hipDNN. On a busy stream, and in a recording, they are host functions of the driver
-//! between hipDNN's own work. A step that hipDNN took and then refuses to run is ours from then on.
+//! The steps between two hipDNN steps form one piece of our own work. On an idle stream, or without a stream, the
+//! calling thread runs the pieces and waits for hipDNN. On a busy stream, and in a recording, the pieces are host
+//! functions of the driver, queued between hipDNN's work. If hipDNN accepted a step but then fails to run it, our own
+//! code runs it from then on.
 use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -23,7 +24,7 @@ use crate::{
     dnn::{DnnStep, Offering},
 };
 
-/// hipDNN on the host driver, for the sessions that want it.
+/// hipDNN on the host driver, for sessions that want it.
 pub(super) struct Mixed {
     offering: Offering,
     /// Streams for runs that come without one.
@@ -54,23 +55,23 @@ impl Mixed {
     }
 }
 
-/// Who runs the steps of a plan.
+/// Which backend runs each step of a plan.
 pub(super) struct MixedPlan {
-    /// Of each step: `None` if hipDNN has no such operation.
+    /// The answer for each step: `None` if hipDNN has no such operation.
     answers: Vec<Option<Result<Taken, Declined>>>,
     workspace_bytes: usize,
     mixed: Arc<Mixed>,
 }
 
-/// A step that hipDNN took.
+/// A step that hipDNN accepted.
 struct Taken {
     step: DnnStep,
-    /// Why it is ours again: the library refused to run it.
+    /// Set when the library failed to run the step, which our own code runs from then on.
     failure: OnceLock<String>,
 }
 
 impl Taken {
-    /// Remembers that the library refused to run the step.
+    /// Remembers that the library failed to run the step.
     fn fail(&self, node: &str, error: &ExecError) {
         if self.failure.set(error.to_string().lines().next().unwrap_or_default().to_owned()).is_ok() {
             tracing::warn!(target: "amdgpu_ep::run", "{node} runs without hipDNN from now on: {error}");
@@ -105,7 +106,7 @@ impl MixedPlan {
         }
     }
 
-    /// The pieces of a run on these addresses.
+    /// Splits a run on these addresses into pieces.
     fn pieces(&self, bound: Bound<'_>) -> Vec<Piece<'_>> {
         let mut pieces = Vec::new();
         let mut own = 0..0;
@@ -130,17 +131,17 @@ impl MixedPlan {
 enum Piece<'a> {
     /// By our own code.
     Own(Range<usize>),
-    /// By hipDNN, with its number.
+    /// By hipDNN, with the step's number.
     Dnn(usize, &'a Taken),
 }
 
-/// Runs a plan in an order with other work.
+/// Runs a plan, ordered with other work.
 ///
 /// # Safety
 /// As for [`Prepared::run`](crate::Prepared::run).
 pub(super) unsafe fn run(plan: Arc<HostPlan>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
     let Some(mixed) = &plan.mixed else { return Ok(()) };
-    // SAFETY, of the four calls: the caller's promise.
+    // SAFETY, of the four calls: guaranteed by the caller.
     match order {
         Order::Now => {
             let stream = mixed.mixed.stream()?;
@@ -165,7 +166,7 @@ pub(super) unsafe fn run(plan: Arc<HostPlan>, run: Run<'_>, order: Order<'_>) ->
     }
 }
 
-/// Does everything before it returns. The stream is idle.
+/// Runs everything before it returns. The stream is idle.
 ///
 /// # Safety
 /// As for [`run`].
@@ -186,19 +187,19 @@ unsafe fn run_now(
             match piece {
                 Piece::Own(steps) => {
                     let graph = &plan.shared.graph;
-                    // SAFETY: the caller's promise; what hipDNN did before these steps was waited for.
+                    // SAFETY: guaranteed by the caller; hipDNN's work before these steps has been waited for.
                     unsafe { execute_part(graph, bound, steps, &mut state, run.parallel, observer) }?;
                 }
                 Piece::Dnn(at, taken) => {
                     let start = observer.is_some().then(Instant::now);
-                    // SAFETY: the planner keeps live buffers apart; the caller vouches for inputs and outputs until this
-                    // call returns, and the stream is waited for before that.
+                    // SAFETY: the planner keeps live buffers disjoint; the caller guarantees inputs and outputs until
+                    // this call returns, and the stream is synchronised before that.
                     let done = unsafe { taken.step.execute(|buffer| bound.address(buffer), workspace, stream) };
                     device.stream_synchronize(stream)?;
                     if let Err(error) = done {
                         taken.fail(&plan.label(at), &error);
                         let graph = &plan.shared.graph;
-                        // SAFETY: as above, and hipDNN does nothing more to the step's memory.
+                        // SAFETY: as above, and hipDNN no longer accesses the step's memory.
                         unsafe { execute_part(graph, bound, at..at + 1, &mut state, run.parallel, observer) }?;
                         continue;
                     }
@@ -215,7 +216,7 @@ unsafe fn run_now(
     done
 }
 
-/// A run whose pieces are done one after the other by somebody else.
+/// A run whose pieces are executed later, one after the other, by the driver.
 struct Later {
     plan: Arc<HostPlan>,
     addresses: Addresses,
@@ -224,14 +225,14 @@ struct Later {
     progress: Mutex<Progress>,
 }
 
-/// Where the memory of the run's state lies: known without the state, which a piece may be using.
+/// The addresses of the run's memory, available without locking the state, which a piece may be using.
 #[derive(Clone, Copy)]
 struct Memory {
     arena: *mut u8,
     workspace: *mut u8,
 }
 
-// SAFETY: addresses are numbers; whoever uses them vouches for what lies there.
+// SAFETY: addresses are numbers; their users guarantee the memory behind them.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -239,13 +240,13 @@ unsafe impl Sync for Memory {}
 #[derive(Default)]
 struct Progress {
     state: RunState,
-    /// When the step that hipDNN works on began.
+    /// When hipDNN started the current step.
     start: Option<Instant>,
     failure: Option<ExecError>,
 }
 
 impl Later {
-    /// With all the memory that the run needs: later nobody could be told that there is none.
+    /// Allocates all memory that the run needs now: later there is no caller to report a failure to.
     fn new(plan: &Arc<HostPlan>, mixed: &MixedPlan, run: &Run<'_>) -> Result<Arc<Self>, ExecError> {
         let mut state = plan.shared.take();
         let (arena, workspace) = (state.arena(plan.plan.arena_bytes)?, state.workspace(mixed.workspace_bytes)?);
@@ -263,7 +264,7 @@ impl Later {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Our own steps, on a thread of the driver, which no panic may reach. Nothing is done behind a failure.
+    /// Runs our own steps on a thread of the driver, which no panic may reach. Does nothing after a failure.
     ///
     /// # Safety
     /// As for [`execute_part`].
@@ -274,20 +275,21 @@ impl Later {
             return;
         }
         let shared = &self.plan.shared;
-        // A panic leaves bytes behind that nobody reads: outputs of a failed run, and memory that the next run overwrites.
+        // A panic leaves only bytes that are never read: outputs of a failed run, and memory that the next run
+        // overwrites.
         let done = catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { execute_part(&shared.graph, self.bound(), steps, state, &*shared.pool, self.observer.as_deref()) }
         }));
         *failure = done.unwrap_or(Err(ExecError::Panicked)).err();
     }
 
-    /// hipDNN is about to work.
+    /// Called when hipDNN is about to run a step.
     fn start(&self) {
         self.progress().start = Some(Instant::now());
     }
 
-    /// hipDNN has done a step.
+    /// Called when hipDNN has finished a step.
     fn end(&self, at: usize) {
         let start = self.progress().start.take();
         if let (Some(observer), Some(start), Some(mixed)) = (&self.observer, start, &self.plan.mixed) {
@@ -295,18 +297,18 @@ impl Later {
         }
     }
 
-    /// Enqueues hipDNN's step.
+    /// Enqueues a hipDNN step.
     ///
     /// # Safety
-    /// As for [`DnnStep::execute`], of the run's addresses.
+    /// As for [`DnnStep::execute`], for the run's addresses.
     unsafe fn execute(&self, taken: &Taken, stream: RawStream<'_>) -> Result<(), ExecError> {
         let bound = self.bound();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { taken.step.execute(|buffer| bound.address(buffer), self.memory.workspace, stream) }
     }
 }
 
-/// Puts a run behind the work of a stream.
+/// Queues a run after the work of a stream.
 ///
 /// # Safety
 /// As for [`run`].
@@ -325,7 +327,7 @@ unsafe fn queue(
             let later = later.clone();
             match piece {
                 Piece::Own(steps) => {
-                    // SAFETY: the caller vouches for the addresses until the stream has passed this point, and the steps
+                    // SAFETY: the caller guarantees the addresses until the stream has passed this point, and the steps
                     // before these are done by then.
                     device.launch_host_fn(stream, move || unsafe { later.own(steps) })?;
                 }
@@ -334,7 +336,7 @@ unsafe fn queue(
                     if later.observer.is_some() {
                         device.launch_host_fn(stream, move || before.start())?;
                     }
-                    // SAFETY: the caller vouches for the addresses; the run's memory lives until its last piece is done.
+                    // SAFETY: the caller guarantees the addresses; the run's memory lives until its last piece is done.
                     if let Err(error) = unsafe { later.execute(taken, stream) } {
                         taken.fail(&plan.label(at), &error);
                         // SAFETY: as for our own steps.
@@ -355,12 +357,12 @@ unsafe fn queue(
             (std::mem::take(&mut progress.state), progress.failure.take())
         };
         later.plan.shared.give_back(state);
-        // Of a run that could not be enqueued as a whole the caller is told at once.
+        // If the run could not be enqueued completely, the caller gets the error directly.
         ticket.close(failure.filter(|_| is_whole).map_or(Ok(()), Err));
     };
     let ended = device.launch_host_fn(stream, last);
     if ended.is_err() {
-        // What is on the stream already uses the run's memory.
+        // Work that is already on the stream uses the run's memory.
         let _ = device.stream_synchronize(stream);
     }
     drop(run);
@@ -377,9 +379,10 @@ unsafe fn record(plan: &Arc<HostPlan>, mixed: &MixedPlan, run: &Run<'_>, capture
     for piece in mixed.pieces(later.bound()) {
         let later = later.clone();
         match piece {
-            // SAFETY: the caller vouches for the addresses until the capture is dropped; replays keep the order.
+            // SAFETY: the caller guarantees the addresses until the capture is dropped; replays keep the order.
             Piece::Own(steps) => capture.record(move |_| unsafe { later.own(steps.clone()) })?,
-            // SAFETY: the caller vouches for the addresses, and the last piece keeps the run's memory with the capture.
+            // SAFETY: the caller guarantees the addresses, and the last piece keeps the run's memory alive with the
+            // capture.
             Piece::Dnn(at, taken) => match unsafe { later.execute(taken, capture.stream()) } {
                 Ok(()) => {}
                 Err(error) => {

@@ -26,8 +26,8 @@ pub use run::{run_once, run_program};
 
 /// The host as a device.
 ///
-/// Work on an idle stream, or on none, is done on the calling thread with the threads that the caller brings. Work on a
-/// busy stream, and recorded work, is a host function of the driver, and uses the device's own few threads.
+/// Work on an idle stream, or without a stream, runs on the calling thread with the threads that the caller provides.
+/// Work on a busy stream, and recorded work, is a host function of the driver and uses the device's own few threads.
 #[derive(Clone, Default)]
 pub struct HostDevice {
     pool: Arc<Pool>,
@@ -36,7 +36,7 @@ pub struct HostDevice {
 }
 
 impl HostDevice {
-    /// The device, with threads for as many processors as there are; none is started yet.
+    /// The device, with a thread per processor. No thread is started yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -54,12 +54,12 @@ impl Device for HostDevice {
         "host"
     }
 
-    /// The host is where every primitive is written first.
+    /// Every primitive has a host implementation.
     fn supports(&self, _: &dyn Op) -> Result<(), Declined> {
         Ok(())
     }
 
-    /// hipDNN has an operation for it; our own code is as fast in parts.
+    /// hipDNN has an operation for it; our own code is as fast with separate steps.
     fn wants_attention(&self) -> bool {
         self.mixed.as_ref().is_some_and(|mixed| mixed.has_library())
     }
@@ -83,11 +83,11 @@ struct HostProgram {
     shared: Arc<Shared>,
 }
 
-/// What runs need of their partition.
+/// The state of a partition that its runs share.
 struct Shared {
-    /// For names.
+    /// Used for names.
     graph: Arc<Graph>,
-    /// The memory of runs that have ended, for the next ones.
+    /// Memory of finished runs, for reuse.
     idle: Mutex<Vec<RunState>>,
     pool: Arc<Pool>,
     mixed: Option<Arc<Mixed>>,
@@ -122,16 +122,16 @@ impl Loaded for HostProgram {
         Ok(Arc::new(HostPlan { plan, mixed, shared: self.shared.clone() }))
     }
 
-    /// A copy of what lies in a mapped file: on large pages it is read nearly twice as fast.
+    /// A copy of a constant in a mapped file: from large pages it is read nearly twice as fast.
     fn stored(&self, constant: &Tensor) -> Option<Tensor> {
         constant.own()
     }
 }
 
-/// A plan on the host: its constants lie in RAM already, and its code is linked in.
+/// A plan on the host: its constants are already in RAM, and its code is linked in.
 struct HostPlan {
     plan: Plan,
-    /// Which steps hipDNN runs, where it was asked.
+    /// Which steps hipDNN runs, if it was asked.
     mixed: Option<MixedPlan>,
     shared: Arc<Shared>,
 }
@@ -148,7 +148,7 @@ impl Prepared for HostPlan {
     unsafe fn run(self: Arc<Self>, run: Run<'_>, order: Order<'_>) -> Result<(), ExecError> {
         run.check(self.shared.graph.inputs().len(), self.plan.outputs.len())?;
         if self.mixed.as_ref().is_some_and(MixedPlan::is_mixed) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { mixed::run(self, run, order) };
         }
         match order {
@@ -159,7 +159,7 @@ impl Prepared for HostPlan {
                 }
                 if !device.stream_query(stream)? {
                     let (addresses, ticket) = (Addresses::of(&run), ledger.enter());
-                    // SAFETY: the caller vouches for the addresses until the stream has passed this point.
+                    // SAFETY: the caller guarantees the addresses until the stream has passed this point.
                     let work = move || ticket.close(unsafe { self.run_later(&addresses, run.observer.as_deref()) });
                     return Ok(device.launch_host_fn(stream, work)?);
                 }
@@ -167,12 +167,12 @@ impl Prepared for HostPlan {
             Order::Record(capture) => {
                 let addresses = Addresses::of(&run);
                 let mut state = self.shared.take();
-                // Grown now: a replay has nobody to complain to for want of memory.
+                // Allocated now, because a replay can't report that memory is missing.
                 state.arena(self.plan.arena_bytes)?;
                 let state = Mutex::new(state);
                 return capture.record(move |failure| {
                     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                    // SAFETY: the caller vouches for the addresses until the capture is dropped.
+                    // SAFETY: the caller guarantees the addresses until the capture is dropped.
                     if let Err(error) = unsafe { self.run_again(&addresses, &mut state, None) } {
                         failure.set(error);
                     }
@@ -182,7 +182,7 @@ impl Prepared for HostPlan {
         let mut state = self.shared.take();
         let Run { inputs, outputs, parallel, observer } = run;
         let (graph, observer) = (&*self.shared.graph, observer.as_deref());
-        // SAFETY: the caller vouches for the addresses until this call returns.
+        // SAFETY: the caller guarantees the addresses until this call returns.
         let done = unsafe { execute(graph, &self.plan, inputs, outputs, &mut state, parallel, observer) };
         self.shared.give_back(state);
         done
@@ -190,25 +190,25 @@ impl Prepared for HostPlan {
 }
 
 impl HostPlan {
-    /// The node that a step came from, as its operator and name.
+    /// The operator and name of the node that a step came from.
     fn label(&self, step: usize) -> String {
         let node = self.plan.steps.get(step).and_then(|step| self.shared.graph.nodes().get(step.node as usize));
         node.map_or_else(String::new, |node| node.label())
     }
 
-    /// A run that was queued.
+    /// Executes a queued run.
     ///
     /// # Safety
     /// As for [`execute`].
     unsafe fn run_later(&self, addresses: &Addresses, observer: Option<&dyn Observer>) -> Result<(), ExecError> {
         let mut state = self.shared.take();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let done = unsafe { self.run_again(addresses, &mut state, observer) };
         self.shared.give_back(state);
         done
     }
 
-    /// A run on a thread of the driver, which no panic may reach.
+    /// Executes a run on a thread of the driver, which no panic may reach.
     ///
     /// # Safety
     /// As for [`execute`].
@@ -220,22 +220,23 @@ impl HostPlan {
     ) -> Result<(), ExecError> {
         let Addresses { inputs, outputs } = addresses;
         let (graph, pool) = (&*self.shared.graph, &*self.shared.pool);
-        // A panic leaves bytes behind that nobody reads: outputs of a failed run, and memory that the next run overwrites.
+        // A panic leaves only bytes that are never read: outputs of a failed run, and memory that the next run
+        // overwrites.
         catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { execute(graph, &self.plan, inputs, outputs, state, pool, observer) }
         }))
         .unwrap_or(Err(ExecError::Panicked))
     }
 }
 
-/// Where inputs and outputs of a later run lie.
+/// Addresses of the inputs and outputs of a later run.
 struct Addresses {
     inputs: Vec<*const u8>,
     outputs: Vec<*mut u8>,
 }
 
-// SAFETY: addresses are numbers; whoever uses them vouches for what lies there.
+// SAFETY: addresses are numbers; their users guarantee the memory behind them.
 unsafe impl Send for Addresses {}
 // SAFETY: as above.
 unsafe impl Sync for Addresses {}

@@ -1,6 +1,6 @@
 //! How much memory a run on the host may take.
 //!
-//! Linux promises more memory than there is, and ends the process that uses it. So a plan is compared with what is there
+//! Linux overcommits memory and kills the process that uses too much. So a plan is compared with the available memory
 //! before anything is allocated.
 use std::{
     fs,
@@ -13,35 +13,35 @@ use hip::DriverKind;
 
 use crate::memory::Purpose;
 
-/// A tensor that is read but not stored may have this many times the memory of the device: broadcasts into reductions are
-/// common, and hours of work for a small request are not.
+/// A tensor that is read but not stored may be this many times as large as the device's memory: broadcasts into
+/// reductions are common, and hours of work for a small request are not.
 pub(crate) const WALKED: usize = 4;
 
 /// The memory of the host device.
 #[derive(Default)]
 pub(super) struct Room {
-    /// The driver that says how much it is (`AMDGPU_EP_HOST_MEMORY`), where there is one.
+    /// The driver that reports the size (`AMDGPU_EP_HOST_MEMORY`), if there is one.
     device: OnceLock<Option<hip::Device>>,
 }
 
 impl Room {
-    /// What a plan may take at this moment.
+    /// How much a plan may take right now.
     pub fn budget(&self) -> Budget {
         let device = self.device.get_or_init(|| {
             let driver = hip::Driver::load(DriverKind::Host).ok()?;
             driver.devices().ok()?.into_iter().next()
         });
-        // A driver that does not tell says 0.
+        // A driver that does not know the size returns 0.
         let total = device.as_ref().and_then(|device| device.memory_info().ok()).map(|info| info.total);
         let total = total.filter(|&bytes| bytes > 0).unwrap_or(usize::MAX);
-        // The memory of runs that have ended is used by the next ones.
+        // The memory of finished runs is reused by the next ones.
         let ours = Purpose::Arena.usage().now;
         let free = available(Path::new("/")).map_or(usize::MAX, |bytes| bytes.saturating_add(ours));
         Budget { held: total, arena: total.min(free), walked: total.saturating_mul(WALKED) }
     }
 }
 
-/// Bytes that the machine, and every control group of this process, would still give; `None` where nobody says.
+/// Bytes that the machine and every control group of this process can still provide; `None` if unknown.
 fn available(root: &Path) -> Option<usize> {
     let text = |path: PathBuf| fs::read_to_string(path).ok();
     let machine = text(root.join("proc/meminfo")).and_then(|text| Some(field(&text, "MemAvailable:")? << 10));
@@ -54,13 +54,13 @@ fn available(root: &Path) -> Option<usize> {
             _ => return None,
         };
         let folder = root.join(mount).join(path.trim_start_matches('/'));
-        // A limit holds for all groups below; in a container the own group may be the mount itself.
+        // A limit applies to all groups below it; in a container, the process's own group may be the mount itself.
         folder.ancestors().take_while(|at| at.starts_with(root.join(mount))).filter_map(|at| group.left(at)).min()
     });
     machine.into_iter().chain(groups).min()
 }
 
-/// The two versions of control groups.
+/// The two versions of control groups (cgroups).
 #[derive(Clone, Copy)]
 enum Group {
     V1,
@@ -68,7 +68,7 @@ enum Group {
 }
 
 impl Group {
-    /// What the group in a folder has left of its limit. Files in its cache are given up for memory.
+    /// The remaining memory of the group in a folder. Its page cache can be reclaimed, so it counts as free.
     fn left(self, folder: &Path) -> Option<usize> {
         let (limit, used, cached) = match self {
             Self::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -81,7 +81,7 @@ impl Group {
     }
 }
 
-/// The number behind a name that begins a line.
+/// The number after a name at the start of a line.
 fn field(text: &str, name: &str) -> Option<usize> {
     text.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();

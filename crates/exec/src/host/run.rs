@@ -1,4 +1,4 @@
-//! The steps of a plan, one after the other.
+//! Executes the steps of a plan, one after the other.
 use std::{ops::Range, sync::Arc, time::Instant};
 
 use graph::{
@@ -15,15 +15,16 @@ use crate::{
     memory::{Purpose, Share},
 };
 
-/// What a run needs besides its inputs and outputs; kept from run to run, so that a warm run allocates nothing.
+/// The memory a run needs besides its inputs and outputs. It is reused from run to run, so that a warm run allocates
+/// nothing.
 pub(super) struct RunState {
     arena: Vec<Line>,
-    /// Memory of hipDNN engines.
+    /// Workspace of hipDNN engines.
     workspace: Vec<Line>,
     scratch: Scratch,
-    /// Of arena and workspace.
+    /// Counts arena and workspace.
     held: Share,
-    /// Of scratch memory.
+    /// Counts scratch memory.
     working: Share,
 }
 
@@ -35,7 +36,7 @@ impl Default for RunState {
     }
 }
 
-/// A cache line, which aligns the arena for every element type.
+/// A cache line. It aligns the arena for every element type.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line([u8; 64]);
@@ -48,7 +49,7 @@ impl RunState {
         Ok(start)
     }
 
-    /// The workspace, grown to this many bytes and aligned as devices align memory; null if there are none.
+    /// The workspace, grown to this many bytes and aligned like device memory; null if `bytes` is 0.
     pub fn workspace(&mut self, bytes: usize) -> Result<*mut u8, ExecError> {
         if bytes == 0 {
             return Ok(std::ptr::null_mut());
@@ -72,7 +73,7 @@ fn grown(memory: &mut Vec<Line>, bytes: usize) -> Result<*mut u8, ExecError> {
     Ok(memory.as_mut_ptr().cast())
 }
 
-/// Where the buffers of a plan lie in one run.
+/// The addresses of a plan's buffers in one run.
 #[derive(Clone, Copy)]
 pub(super) struct Bound<'a> {
     pub plan: &'a Plan,
@@ -93,15 +94,16 @@ impl Bound<'_> {
     }
 }
 
-/// Runs a plan. Time is measured only for an `observer`.
+/// Runs a plan. Steps are timed only if there is an `observer`.
 ///
 /// # Errors
 /// A step found data that breaks its operator's rules.
 ///
 /// # Safety
-/// `inputs` and `outputs` hold one address for each of the plan's inputs and outputs, of as many bytes as the plan was
-/// made for, aligned to their element types, and not changed by anyone else during the call; outputs overlap nothing,
-/// but for caches that are updated in place ([`Append`](graph::prim::Append)). Addresses of empty tensors may be anything.
+/// `inputs` and `outputs` hold one address for each of the plan's inputs and outputs. Each has as many bytes as the
+/// plan was made for, is aligned to its element type, and is not changed by anything else during the call. Outputs
+/// overlap nothing, except caches that are updated in place ([`Append`](graph::prim::Append)). Addresses of empty
+/// tensors may be anything.
 pub(super) unsafe fn execute(
     graph: &Graph,
     plan: &Plan,
@@ -112,7 +114,7 @@ pub(super) unsafe fn execute(
     observer: Option<&dyn Observer>,
 ) -> Result<(), ExecError> {
     let bound = Bound { plan, inputs, outputs, arena: state.arena(plan.arena_bytes)? };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { execute_part(graph, bound, 0..plan.steps.len(), state, parallel, observer) }
 }
 
@@ -122,8 +124,7 @@ pub(super) unsafe fn execute(
 /// As for [`execute`].
 ///
 /// # Safety
-/// As for [`execute`], of the addresses that are `bound`; the arena is that of `state`, and the steps before these are
-/// done.
+/// As for [`execute`], for the addresses in `bound`; the arena is that of `state`, and the steps before these are done.
 pub(super) unsafe fn execute_part(
     graph: &Graph,
     bound: Bound<'_>,
@@ -136,8 +137,8 @@ pub(super) unsafe fn execute_part(
     let mut cx = Context { parallel, scratch: &mut state.scratch };
     let done = bound.plan.steps[steps].iter().try_for_each(|step| {
         let start = observer.is_some().then(Instant::now);
-        // SAFETY: the planner keeps live buffers apart and every view within its buffer; the caller vouches for inputs
-        // and outputs. Constants and inputs are only read: no step writes a buffer that it did not make.
+        // SAFETY: the planner keeps live buffers disjoint and every view within its buffer; the caller guarantees
+        // inputs and outputs. Constants and inputs are only read: no step writes a buffer that it did not create.
         let done = unsafe { host_ops::run(step, address, &mut cx) };
         done.map_err(|source| {
             let node = graph.nodes().get(step.node as usize).map_or_else(String::new, |node| node.label());
@@ -152,18 +153,18 @@ pub(super) unsafe fn execute_part(
     done
 }
 
-/// Runs a plan without inputs and gives its outputs; `None` if a step fails, which the run itself will then report.
+/// Runs a plan without inputs and returns its outputs; `None` if a step fails, which the run itself will then report.
 pub(super) fn run_prologue(graph: &Graph, plan: &Plan) -> Option<Vec<Tensor>> {
     let mut made = Made::new(plan);
     let outputs = made.addresses();
-    // Its threads start with work that is worth them, and end here: all weights of a model may be laid out anew.
+    // Threads start only if the work is large enough, and end here: all weights of a model may need a new layout.
     let pool = Pool::new();
     // SAFETY: there are no inputs, and outputs are fresh memory of the sizes the plan names.
     unsafe { execute(graph, plan, &[], &outputs, &mut RunState::default(), &pool, None) }.ok()?;
     Some(made.tensors(plan))
 }
 
-/// Runs a graph once on known tensors: for tests, not for speed.
+/// Runs a graph once on given tensors. Meant for tests, not for speed.
 ///
 /// # Errors
 /// As for planning and running.
@@ -171,7 +172,7 @@ pub fn run_once(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ExecErro
     run_program(&Program::new(graph, &HostDevice::new())?, inputs)
 }
 
-/// Runs a program once on known tensors: for tests, not for speed.
+/// Runs a program once on given tensors. Meant for tests, not for speed.
 ///
 /// # Errors
 /// As for planning and running.
@@ -189,7 +190,7 @@ pub fn run_program(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>, 
     let (sources, outputs) =
         (inputs.iter().map(|tensor| tensor.bytes().as_ptr()).collect::<Vec<_>>(), made.addresses());
     let run = Run { inputs: &sources, outputs: &outputs, parallel: &Serial, observer: None };
-    // SAFETY: inputs are whole tensors of the shapes planned for, outputs fresh memory of the sizes the plan names.
+    // SAFETY: inputs are complete tensors of the planned shapes; outputs are fresh memory of the sizes in the plan.
     unsafe { Arc::clone(&prepared).run(run, Order::Now)? };
     Ok(made.tensors(prepared.plan()))
 }
