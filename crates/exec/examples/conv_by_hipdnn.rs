@@ -1,5 +1,6 @@
-//! What a warm convolution costs by way of `libhipdnn_host.so` and by the engine alone, in turn, median of many rounds. The
-//! data and the filter change with every call, as far as either knows.
+//! Compares the cost of a warm convolution through `libhipdnn_host.so` with that of the engine alone. The two
+//! alternate, and the result is the median of many rounds. Neither can assume that the data or the filter stay the same
+//! between calls.
 //!
 //! ```sh
 //! cargo xtask stage --release
@@ -97,7 +98,7 @@ fn once(plan: &Arc<dyn Prepared>, memory: &[Vec<f32>; 3], pool: &Pool) -> Result
     let mut result = memory[2].clone();
     let (inputs, outputs) = ([memory[0].as_ptr().cast(), memory[1].as_ptr().cast()], [result.as_mut_ptr().cast()]);
     let start = Instant::now();
-    // SAFETY: the memory has the shapes that the plan was made for, and nobody else uses it.
+    // SAFETY: the memory has the shapes that the plan was made for, and nothing else uses it.
     unsafe {
         plan.clone().run(Run { inputs: &inputs, outputs: &outputs, parallel: pool, observer: None }, Order::Now)?
     };

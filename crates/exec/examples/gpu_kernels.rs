@@ -1,11 +1,11 @@
-//! How near to the memory's speed the kernels are that only move it: one primitive at a time on large tensors.
+//! Measures how close memory-bound kernels come to the memory bandwidth: one primitive at a time on large tensors.
 //!
 //! `cargo run --release -p exec --example gpu_kernels -- --driver nvidia|amd|host [--kib 262144] [--rounds 30]`
 //!
-//! Times are medians between events on the device, or on the host's clock where events have none. Bytes are the fewest that
-//! the step has to read and write; the share is of the driver's own copy of as many bytes, in the same run. Host time is that
-//! of queueing one run of the plan. On the host driver kernels run under the wave simulator: that shows that everything runs,
-//! and nothing of its speed.
+//! Times are medians between events on the device, or on the host's clock if events have no times. Bytes are the
+//! minimum that the step has to read and write; the share is relative to the driver's own copy of as many bytes in the
+//! same run. Host time is the time to queue one run of the plan. On the host driver, kernels run in the wave simulator:
+//! that shows that everything works, but says nothing about speed.
 use std::{error::Error, process::ExitCode, sync::Arc, time::Instant};
 
 use exec::{Device as _, Ledger, Loaded, Order, Prepared, Run, RunBy, Serial, gpu::GpuDevice};
@@ -19,7 +19,7 @@ use graph::{
 use hip::{CopyKind, Device, DeviceBuffer, Driver, DriverKind};
 use kernels::{Arch, RtcCompiler, sim::Simulator};
 
-/// Below this some of the tensors would have no elements.
+/// Below this, some tensors would have no elements.
 const LEAST_KIB: usize = 64;
 
 struct Options {
@@ -46,7 +46,7 @@ fn options() -> Result<Options, Box<dyn Error>> {
 /// Tensors with fewer elements get smaller images.
 const SMALL: usize = 1 << 20;
 
-/// A step over whole tensors: inputs have the first numbers, then the output.
+/// A step over whole tensors: the inputs have the first buffer ids, then the output.
 fn step(prim: Prim, inputs: &[(DType, &[usize])], output: (DType, &[usize])) -> Step {
     let view = |at: usize, (dtype, extents): (DType, &[usize])| View {
         buffer: BufferId(at as u32),
@@ -172,7 +172,7 @@ fn rows_and_windows(dtype: DType, elems: usize, steps: &mut Vec<(String, Step)>)
     steps.push((format!("max pool {dtype} channels last"), last));
 }
 
-/// The bytes of a view's buffer, which are also those that have to be moved for it.
+/// The size of a view's buffer in bytes, which is also how much has to be moved for it.
 fn buffer_bytes(view: &View) -> usize {
     let reach = |(extent, stride): (&usize, &isize)| (extent - 1) * stride.unsigned_abs();
     (view.shape.iter().zip(&view.strides).map(reach).sum::<usize>() + 1) * view.dtype.bytes()
@@ -242,7 +242,8 @@ fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
             let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
             let order = Order::Stream { device: &device, stream: stream.raw(), ledger: &ledger };
             let began = Instant::now();
-            // SAFETY: one buffer for each of the plan's tensors, as large as its view, alive until the events have passed.
+            // SAFETY: there is one buffer for each of the plan's tensors, as large as its view and alive until the
+            // events have passed.
             unsafe { Arc::clone(&prepared).run(run, order)? };
             host.push(began.elapsed().as_secs_f64() * 1e6);
             Ok(())
@@ -255,7 +256,7 @@ fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The device with its compiler; of the host driver, with the simulator.
+/// The device with its compiler; for the host driver, with the simulator.
 fn open(device: &Device) -> Result<GpuDevice, Box<dyn Error>> {
     if device.kind() != DriverKind::Host {
         let compiler = RtcCompiler(hip::Rtc::load(device.kind())?);
@@ -266,7 +267,7 @@ fn open(device: &Device) -> Result<GpuDevice, Box<dyn Error>> {
     Ok(GpuDevice::new(device.clone(), arch, Arc::new(simulator)))
 }
 
-/// A plan of one step whose tensors all are inputs and outputs.
+/// A plan of one step whose tensors are all inputs or outputs.
 fn prepare(gpu: &GpuDevice, step: Step) -> Result<Arc<dyn Prepared>, Box<dyn Error>> {
     let mut graph = Graph::new();
     let values = step.inputs.iter().enumerate();

@@ -1,9 +1,10 @@
-//! How fast the kernels of products and attention are, and whether a device agrees with the host about them.
+//! Measures the kernels of products and attention, and checks them against the host.
 //!
 //! `cargo run --release -p exec --example gpu_products -- --driver nvidia|amd [--rounds 30]`
 //!
-//! Small cases are compared with the host's primitives: the largest difference, of the largest magnitude. Large ones are
-//! timed: medians between events on the device, the operations of the product, and the fewest bytes that have to move.
+//! Small cases are compared with the host's primitives: the largest difference, relative to the largest magnitude.
+//! Large ones are timed: medians between events on the device, the operations of the product, and the minimum number of
+//! bytes to move.
 use std::{error::Error, process::ExitCode, sync::Arc};
 
 use exec::{Device as _, Ledger, Loaded, Order, Prepared, Run, RunBy, Serial, gpu::GpuDevice};
@@ -22,7 +23,7 @@ const NO_TENSOR: &str = "bytes that make no tensor";
 struct Case {
     label: String,
     step: Step,
-    /// Multiplications and additions.
+    /// The number of multiplications and additions.
     operations: f64,
 }
 
@@ -96,7 +97,7 @@ fn attention(dtype: DType, [batch, heads, rows, total, size]: [usize; 5]) -> Cas
     Case { label, step: Step { node: 0, prim, inputs, outputs: vec![out] }, operations }
 }
 
-/// Cases that take a host no time, and between them all kernels.
+/// Cases that are fast on the host and together cover all kernels.
 fn small() -> Vec<Case> {
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
@@ -214,12 +215,13 @@ impl Bench {
         let ledger = Arc::new(Ledger::default());
         let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
         let order = Order::Stream { device: &self.device, stream: self.stream.raw(), ledger: &ledger };
-        // SAFETY: one buffer for each of the plan's tensors, as large as its view; callers wait before they let them go.
+        // SAFETY: there is one buffer for each of the plan's tensors, as large as its view; callers wait before they
+        // drop them.
         unsafe { Arc::clone(&ready.prepared).run(run, order)? };
         Ok(())
     }
 
-    /// The largest difference from the host's result, of the largest magnitude.
+    /// The largest difference from the host's result, relative to the largest magnitude.
     fn difference(&self, step: &Step) -> Result<Result<f64, String>, Box<dyn Error>> {
         let inputs: Vec<Tensor> = step
             .inputs
@@ -246,7 +248,7 @@ impl Bench {
         };
         let mut scratch = host_ops::Scratch::default();
         let mut cx = host_ops::Context { parallel: &host_ops::Serial, scratch: &mut scratch };
-        // SAFETY: every buffer is a whole tensor, or fresh memory as large as the view's.
+        // SAFETY: every buffer is a complete tensor, or fresh memory as large as the view's.
         unsafe { host_ops::run(step, address, &mut cx)? };
         let wanted: Vec<u8> = wanted.iter().flat_map(|word| word.to_ne_bytes()).take(bytes).collect();
         let elems = buffer_elems(output);
@@ -262,9 +264,9 @@ impl Bench {
         Ok(Ok(worst / largest))
     }
 
-    /// The median of a run's seconds.
+    /// The median time of a run in seconds.
     fn seconds(&self, step: &Step) -> Result<Result<f64, String>, Box<dyn Error>> {
-        // A short piece over and over: the values only have to be ordinary ones.
+        // Repeats a short piece: the values only have to be ordinary numbers.
         let piece = 1 << 16;
         let inputs: Vec<Tensor> = step
             .inputs
@@ -313,7 +315,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a case's results may differ by.
+/// The tolerance for a case's results.
 const fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F32 => 1e-5,

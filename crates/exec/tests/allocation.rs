@@ -1,4 +1,4 @@
-//! A warm run allocates nothing.
+//! Checks that a warm run allocates nothing.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -22,16 +22,16 @@ thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is passed on to the system's allocator.
+// SAFETY: everything is forwarded to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(address, layout) }
     }
 }
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of the third run: looking the plan up, and running it.
+/// Allocations of the third run, including the plan lookup.
 fn allocations(case: &Case) -> usize {
     let (graph, given) = case.graph().unwrap();
     let program = Program::new(graph, &HostDevice::new()).unwrap();
@@ -59,7 +59,7 @@ fn allocations(case: &Case) -> usize {
     for _ in 0..3 {
         let before = COUNT.get();
         let run = Run { inputs: &sources, outputs: &outputs, parallel: &Serial, observer: None };
-        // SAFETY: whole tensors of the planned shapes, and room for the outputs the plan names.
+        // SAFETY: complete tensors of the planned shapes, and enough memory for the plan's outputs.
         unsafe { program.plan(&inputs).unwrap().run(run, Order::Now) }.unwrap();
         found = COUNT.get() - before;
     }
@@ -70,7 +70,7 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
     tensor(DType::F32, shape, &random(shape.iter().product(), seed))
 }
 
-/// Allocations of the last of some runs on a stream of the simulated GPU: with launches, then with graphs.
+/// Allocations of the last of several runs on a stream of the simulated GPU.
 fn allocations_on_a_gpu(case: &Case, graphs: GraphMode) -> usize {
     let gpu = common::device::simulated("gfx1100").with(GpuSettings { graphs, ..GpuSettings::default() });
     let (graph, given) = case.graph().unwrap();
@@ -85,7 +85,7 @@ fn allocations_on_a_gpu(case: &Case, graphs: GraphMode) -> usize {
         let before = COUNT.get();
         let run = Run { inputs: &sources, outputs: &outputs, parallel: &Serial, observer: None };
         let order = Order::Stream { device: gpu.device(), stream: stream.raw(), ledger: &ledger };
-        // SAFETY: whole tensors of the planned shapes, and room for every case's output.
+        // SAFETY: complete tensors of the planned shapes, and enough memory for every case's output.
         unsafe { program.plan(&inputs).unwrap().run(run, order) }.unwrap();
         found = COUNT.get() - before;
         ledger.wait();

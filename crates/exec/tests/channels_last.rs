@@ -1,4 +1,4 @@
-//! Images with their channels innermost give the same results.
+//! Checks that the channels-last layout gives the same results.
 #![allow(clippy::unwrap_used)]
 #[path = "common/build.rs"]
 mod build;
@@ -14,7 +14,7 @@ use exec::{
 };
 use graph::{DType, Declined, Graph, Op, Prim, Tensor, ops::Attribute, pass::Selection};
 
-/// The host, as a device that wants its images so.
+/// The host as a device that wants channels-last images.
 struct Turned(HostDevice);
 
 impl Device for Turned {
@@ -39,7 +39,7 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
     tensor(DType::F32, shape, &random(shape.iter().product(), seed))
 }
 
-/// Two convolutions with a residual, a pool and a classifier behind them, as in the networks that need this.
+/// Two convolutions with a residual, followed by a pool and a classifier, as in typical image networks.
 fn network() -> Graph {
     let mut build = Build::default();
     let x = build.input();
@@ -66,7 +66,7 @@ fn a_network_gives_the_same_either_way() {
     let x = floats(&[2, 3, 5, 5], 7);
     let plain = Program::new(network(), &HostDevice::new()).unwrap();
     let wanted = run_program(&plain, std::slice::from_ref(&x)).unwrap();
-    // The host stores rows of a fused product whole, so products stay apart here.
+    // The host stores whole rows of a fused product, so products are not fused here.
     let (passes, _) = Selection::without("epilogues");
     let settings = Settings { passes, ..Settings::default() };
     let turned = Program::with(network(), &Turned(HostDevice::new()), settings).unwrap();
@@ -82,8 +82,8 @@ fn a_network_gives_the_same_either_way() {
             assert_eq!(view.strides[1], 1, "{conv:?}");
         }
     }
-    // The image in, and the result that is both an output and flattened, are the only copies of a run; the third map of
-    // one input is the first Relu.
+    // A run copies only the input image and the result that is both an output and flattened. The third map with one
+    // input is the first Relu.
     let maps = plan.plan().steps.iter().filter(|step| matches!(step.prim, Prim::Map(_)) && step.inputs.len() == 1);
     assert_eq!(maps.count(), 3, "{:#?}", plan.plan().steps);
 }

@@ -1,4 +1,4 @@
-//! What a decoder's nodes become: few steps, with the same numbers as more of them.
+//! Checks that a decoder's nodes become few steps, with the same results as the separate steps.
 #![allow(clippy::unwrap_used)]
 #[path = "common/build.rs"]
 mod build;
@@ -15,7 +15,7 @@ use exec::{
 use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
 use kernels::Arch;
 
-/// Who simulates a GPU: the width of waves is the process's.
+/// Serialises simulation: the wave width is a process-wide setting.
 static SIMULATOR: Mutex<()> = Mutex::new(());
 
 const CONTRIB: &str = "com.microsoft";
@@ -24,7 +24,7 @@ const HEADS: usize = 6;
 const SHARED: usize = 2;
 const SIZE: usize = 16;
 const TOTAL: usize = 40;
-/// The width of tokens.
+/// The width of a token.
 const DEPTH: usize = HEADS * SIZE;
 
 fn without(names: &str) -> Selection {
@@ -41,7 +41,7 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
     tensor(DType::F32, shape, &random(shape.iter().product(), seed))
 }
 
-/// The inputs that all graphs here have: caches, the last index of each row, and positions; behind them come tokens.
+/// The inputs of all graphs here: caches, the last index of each row, and positions. Tokens follow.
 struct Decoder {
     build: Build,
     caches: [ValueId; 2],
@@ -59,7 +59,8 @@ impl Decoder {
         Self { build, caches, lengths, positions, angles }
     }
 
-    /// The attention of queries, keys and values, or of all three in one, which turns them itself or not.
+    /// Attention over queries, keys and values, or over a tensor that packs all three, with or without rotary
+    /// embedding.
     fn attention(&mut self, tokens: [Option<ValueId>; 3], turns: bool) -> Vec<ValueId> {
         let total = self.build.constant(tensor(DType::I32, &[], &[TOTAL as f64]));
         let mut inputs = tokens.to_vec();
@@ -82,7 +83,7 @@ fn run(graph: &Graph, passes: Selection, rows: usize, widths: &[usize]) -> (Vec<
     (steps, made.iter().map(|made| made.bytes().to_vec()).collect())
 }
 
-/// A program for a device, its plan for tokens of these widths, and inputs of it.
+/// A program for a device, its plan for tokens of these widths, and its inputs.
 fn plan_on(
     device: &dyn Device,
     graph: &Graph,
@@ -106,7 +107,7 @@ fn plan_on(
     (program, plan, inputs)
 }
 
-/// As `run`, on a device that runs all steps itself.
+/// Like `run`, on a device that runs all steps itself.
 fn run_on(
     device: &dyn Device,
     graph: &Graph,
@@ -124,7 +125,7 @@ fn run_on(
 
 const KEYS: usize = SHARED * SIZE;
 
-/// An attention whose tokens are in one tensor, in three, or turned by nodes of their own, and their widths.
+/// Attention whose tokens are packed in one tensor, in three tensors, or rotated by separate nodes, and their widths.
 fn attention_of(kind: usize) -> (Graph, &'static [usize]) {
     let mut decoder = Decoder::new();
     let widths: &[usize] = if kind == 0 { &[DEPTH + 2 * KEYS] } else { &[DEPTH, KEYS, KEYS] };
@@ -180,14 +181,14 @@ fn a_layer_is_five_launches_for_a_token() {
         let (_, plan, _) = plan_on(&gpu, graph, Selection::default(), 1, &[DEPTH]);
         let work = plan.plan().steps.iter().map(|step| kernels::work(step, &Arch::new(target, 4)).unwrap());
         let launches: Vec<&str> = work.flat_map(|work| work.launches).map(|launch| launch.kernel.name).collect();
-        // The last one is the norm behind the layer.
+        // The last launch is the norm after the layer.
         assert_eq!(launches.len(), 5 + 1, "{target}: {launches:?}");
     }
 }
 
 #[test]
 fn turned_keys_that_someone_else_reads_stay_a_step() {
-    // As values, as an output, and instead of the queries.
+    // Read as values, as an output, and in place of the queries.
     for kind in 0..3 {
         let mut decoder = Decoder::new();
         let [q, k, v] = [(); 3].map(|()| decoder.build.input());
@@ -216,14 +217,14 @@ fn product(build: &mut Build, x: ValueId, depth: usize, columns: usize, seed: u6
     build.contrib("MatMulNBits", &[x, weights, scales], &attributes)
 }
 
-/// A product with weights of single precision.
+/// A product with single-precision weights.
 fn plain_product(build: &mut Build, x: ValueId, depth: usize, columns: usize, seed: u64) -> ValueId {
     let numbers: Vec<f64> = random(depth * columns, seed).iter().map(|number| number / 16.0).collect();
     let weights = build.constant(tensor(DType::F32, &[depth, columns], &numbers));
     build.node("MatMul", &[x, weights])
 }
 
-/// A layer with products of a kind, and the norm behind it.
+/// A layer with the given kind of product, and the norm after it.
 fn layer(product: fn(&mut Build, ValueId, usize, usize, u64) -> ValueId) -> Graph {
     let mut decoder = Decoder::new();
     let x = decoder.build.input();
@@ -235,7 +236,7 @@ fn layer(product: fn(&mut Build, ValueId, usize, usize, u64) -> ValueId) -> Grap
             Some(skip) => {
                 let inputs = [Some(x), Some(skip), Some(weights)];
                 let name = "SkipSimplifiedLayerNormalization";
-                // The sum is the fourth output; those between are for training.
+                // The sum is the fourth output; the ones between are for training.
                 let made = build.outputs_of(
                     CONTRIB,
                     name,
@@ -273,7 +274,7 @@ fn a_layer_of_floats_is_as_many() {
     check_gated(&layer(plain_product), &|name| name.replace("quant_", ""));
 }
 
-/// `named`: what a step of a quantised layer is called.
+/// `named` maps the name of a step in a quantised layer.
 fn check_gated(graph: &Graph, named: &dyn Fn(&str) -> String) {
     check_layer(graph, "gated-products", named);
     let (_, wanted) = run_on(&HostDevice::new(), graph, Selection::default(), 1, &[DEPTH]);
@@ -284,7 +285,7 @@ fn check_gated(graph: &Graph, named: &dyn Fn(&str) -> String) {
             let (steps, found) = run_on(&gpu, graph, without(off), 1, &[DEPTH]);
             let gate = named(gate);
             assert!(steps.contains(&gate.as_str()) && !steps.contains(&"map"), "{steps:?}");
-            // Five of the layer, and the norm behind it.
+            // Five steps of the layer and the norm after it.
             assert_eq!(steps.len(), if off.is_empty() { 6 } else { 8 }, "{steps:?}");
             for (found, wanted) in found.iter().zip(&wanted) {
                 assert_close(&numbers(found), &numbers(wanted), 1e-4);
@@ -293,7 +294,7 @@ fn check_gated(graph: &Graph, named: &dyn Fn(&str) -> String) {
     }
 }
 
-/// `off`: stages that are left out; `named`: what a step of a quantised layer is called.
+/// `off` names the stages to leave out; `named` maps the name of a step in a quantised layer.
 fn check_layer(graph: &Graph, off: &str, named: &dyn Fn(&str) -> String) {
     let (steps, wanted) = run_on(&HostDevice::new(), graph, Selection::default(), 1, &[DEPTH]);
     let expected = [

@@ -1,4 +1,4 @@
-//! Steps through hipDNN on the host driver, against the device's own code.
+//! Compares steps that hipDNN runs on the host driver with the device's own code.
 #![allow(clippy::unwrap_used)]
 #[path = "common/build.rs"]
 mod build;
@@ -14,12 +14,12 @@ use proptest::prelude::*;
 
 const TAKEN: &str = "hipDNN: HOST_CPU_ENGINE";
 
-/// How a graph of this many operations is shown.
+/// The label of a graph with this many operations.
 fn taken(operations: usize) -> String {
     if operations == 1 { TAKEN.to_owned() } else { format!("{TAKEN}, {operations} operations") }
 }
 
-/// What results may differ by: epilogues are not rounded in between.
+/// The tolerance for results: hipDNN's epilogues do not round intermediate values.
 fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 1e-9,
@@ -38,7 +38,7 @@ fn assert_agree(with: &[Tensor], without: &[Tensor]) {
     }
 }
 
-/// Runs one node both ways; gives who ran its steps.
+/// Runs one node with and without hipDNN and returns the backends of its steps.
 fn check(case: &Case) -> Vec<String> {
     let (graph, given) = case.graph().unwrap();
     let (with, without, by) = both(&graph, &given);
@@ -58,7 +58,7 @@ fn float_type() -> impl Strategy<Value = DType> {
     prop::sample::select(vec![DType::F32, DType::F64, DType::F16, DType::Bf16])
 }
 
-/// A window over one or two spatial axes: kernel, stride, dilation, padding before, padding behind.
+/// A window over one or two spatial axes: kernel, stride, dilation, padding before, padding after.
 fn windows() -> impl Strategy<Value = Vec<[usize; 5]>> {
     prop::collection::vec((1usize..4, 1usize..3, 1usize..3, 0usize..2, 0usize..2), 1..3).prop_map(|axes| {
         axes.into_iter().map(|(k, s, d, pre, post)| [k, s, d, pre.min(k - 1), post.min(k - 1)]).collect()
@@ -155,7 +155,7 @@ proptest! {
             case = case.attribute("count_include_pad", Attribute::Int(count_pad.into()));
         }
         let by = check(&case);
-        // A window that reaches beyond padding that counts is the one thing hipDNN can't say.
+        // A window that reaches beyond counted padding is the only thing that hipDNN can't express.
         prop_assert!(by == [TAKEN] || (ceil && count_pad && !maximum), "{:?}", by);
     }
 
@@ -193,10 +193,10 @@ proptest! {
             .attribute("is_causal", Attribute::Int(causal.into()))
             .attribute("softcap", Attribute::Float(if softcap { 3.0 } else { 0.0 }));
         let by = check(&case);
-        // Rows that a mask hides are zero by ONNX's rules, which hipDNN's attention has no word for; nor has it for a limit.
+        // ONNX requires rows hidden by a mask to be zero; hipDNN's attention can't express that, nor a limit on scores.
         let is_plain = !softcap && !masked;
         let attends = |by: &String| if is_plain { by == TAKEN } else { by.starts_with(TAKEN) && by != TAKEN };
-        // A chain's softmax is over two keys or more.
+        // A chain's softmax needs at least two keys.
         prop_assert!(by.iter().any(attends) || !is_plain && total == 1, "{:?}", by);
         prop_assert!(!by.iter().any(|by| by.contains("softmax")) || total == 1, "{:?}", by);
     }
@@ -226,7 +226,7 @@ proptest! {
             .zip([heads, shared, shared])
             .map(|(seed, heads)| filled(dtype, &[batch, rows, heads * size], seed))
             .collect();
-        // What a cache holds before is nothing to a first prompt.
+        // The previous contents of a cache do not matter to a first prompt.
         given.extend([3, 4].map(|further| filled(dtype, &cache, seed + further)));
         given.push(tensor(DType::I32, &[batch], &vec![rows as f64 - 1.0; batch]));
         let (with, without, by) = both(&build.outputs(&made), &given);

@@ -1,5 +1,5 @@
-//! Which steps become one hipDNN graph, and what they become with libraries that have no engine for it. Each library is our
-//! own with a switch that it reads when it is opened, so each has a process of its own.
+//! Checks which steps become one hipDNN graph, and what they become with libraries that have no engine for it. Each
+//! library is our own with a switch that it reads when it is opened, so each runs in a separate process.
 #![allow(clippy::unwrap_used)]
 #[path = "common/build.rs"]
 mod build;
@@ -21,7 +21,7 @@ use graph::{DType, Graph, Tensor, ops::Attribute};
 const SWITCH: &str = "AMDGPU_EP_HIPDNN_HOST_LACKS";
 const ONE: &str = "hipDNN: HOST_CPU_ENGINE";
 
-/// Runs `test` in a process whose library lacks these.
+/// Runs `test` in a process whose library lacks these features.
 fn child(test: &str, lacks: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let output = command.args(["--exact", test, "--nocapture", "--include-ignored"]).env(SWITCH, lacks).output();
@@ -31,7 +31,7 @@ fn child(test: &str, lacks: &str) {
     assert!(said.contains("1 passed"), "{test} is not the name of one test: {said}");
 }
 
-/// What the library of this process lacks.
+/// The features that the library of this process lacks.
 fn lacks() -> String {
     std::env::var(SWITCH).unwrap_or_default()
 }
@@ -40,7 +40,7 @@ fn several(operations: usize) -> String {
     format!("{ONE}, {operations} operations")
 }
 
-/// A partition, what it is given, and how its steps are shown.
+/// A partition, its inputs, and the expected labels of its steps.
 struct Partition {
     graph: Graph,
     given: Vec<Tensor>,
@@ -48,7 +48,7 @@ struct Partition {
 }
 
 impl Partition {
-    /// Runs it with hipDNN, on the host device and on a simulated GPU, and without.
+    /// Runs it with hipDNN, on the host device and on a simulated GPU, and without hipDNN.
     fn check(&self) {
         let settings = GpuSettings { dnn: Some(Arc::new(dnn::offering())), ..GpuSettings::default() };
         let gpu = common::device::simulated("gfx1100").with(settings);
@@ -58,7 +58,7 @@ impl Partition {
         for device in devices {
             let with = Program::new(self.graph.clone(), device).unwrap();
             let tolerance = if wanted[0].dtype() == DType::F16 { 1e-2 } else { 1e-4 };
-            // Memory between parts is used again by the second run.
+            // The second run reuses the memory between parts.
             for _ in 0..2 {
                 let found = run_program(&with, &self.given).unwrap();
                 assert_close(&numbers(&found[0]), &numbers(&wanted[0]), tolerance);
@@ -72,7 +72,7 @@ fn filled(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
     tensor(dtype, shape, &random(shape.iter().product(), seed))
 }
 
-/// A convolution with a bias, whose input is added to it, and ReLU.
+/// A convolution with a bias and a residual, followed by ReLU.
 fn residual_block(dtype: DType, wanted: Vec<String>) -> Partition {
     let mut build = Build::default();
     let x = build.input_of(dtype);
@@ -96,15 +96,15 @@ fn dense_layer(wanted: Vec<String>) -> Partition {
     Partition { graph: build.outputs(&[made]), given: vec![filled(DType::F32, &[5, 8], 3)], wanted }
 }
 
-/// What is done to the scores of an attention besides a factor.
+/// The operations on attention scores besides a factor.
 #[derive(Clone, Copy, PartialEq)]
 enum Scores {
     Plain,
-    /// They are limited by a hyperbolic tangent.
+    /// Limited by a hyperbolic tangent.
     Limited,
 }
 
-/// Attention as models spell it out: heads side by side in the result.
+/// Attention written out as in models, with heads concatenated in the result.
 fn attention(dtype: DType, scores: Scores, wanted: Vec<String>) -> Partition {
     let mut build = Build::default();
     let [q, k, v] = [(); 3].map(|()| build.input_of(dtype));
@@ -127,7 +127,7 @@ fn attention(dtype: DType, scores: Scores, wanted: Vec<String>) -> Partition {
     Partition { graph: build.outputs(&[made]), given, wanted }
 }
 
-/// ONNX's own attention of heads that share keys: causal, with a mask whose hidden rows are zero, and a limit.
+/// ONNX attention with shared key heads: causal, with a mask whose hidden rows are zero, and a limit.
 fn shared_heads(dtype: DType, wanted: Vec<String>) -> Partition {
     let shapes = [[2, 4, 3, 8], [2, 2, 5, 8], [2, 2, 5, 6]];
     let mut given: Vec<Tensor> = (1..).zip(shapes).map(|(seed, shape)| filled(dtype, &shape, seed)).collect();
@@ -148,7 +148,7 @@ fn own(steps: &[&str]) -> Vec<String> {
 #[test]
 fn products_take_their_epilogues_into_one_graph() {
     assert_eq!(lacks(), "");
-    // The convolution, its bias, what is added, ReLU.
+    // The convolution, its bias, the residual, ReLU.
     residual_block(DType::F32, vec![several(4)]).check();
     residual_block(DType::F16, vec![several(4)]).check();
     // The product, its factor, its bias, the activation.
@@ -159,10 +159,10 @@ fn products_take_their_epilogues_into_one_graph() {
 fn attention_is_one_operation_or_a_chain_in_one_graph() {
     assert_eq!(lacks(), "");
     attention(DType::F32, Scores::Plain, vec![ONE.to_owned()]).check();
-    // Two products, a factor, a limit, the mask, and softmax in five operations.
+    // Two products, a factor, a limit, the mask, and five operations for the softmax.
     attention(DType::F32, Scores::Limited, vec![several(10)]).check();
     attention(DType::F16, Scores::Limited, vec![several(10)]).check();
-    // What is causal counts rows and keys, compares and chooses; what is hidden is compared and chosen again.
+    // The causal mask generates row and key indices, compares and selects; hidden rows are compared and selected again.
     shared_heads(DType::F32, vec![several(19)]).check();
     shared_heads(DType::F16, vec![several(19)]).check();
 }
@@ -189,7 +189,7 @@ fn a_library_of_single_operations_runs_products_and_our_code_the_rest() {
 #[ignore = "for a library without attention"]
 fn attention_without_its_operation() {
     assert_eq!(lacks(), "attention");
-    // Two products, a factor, the mask, and softmax in five operations.
+    // Two products, a factor, the mask, and five operations for the softmax.
     attention(DType::F32, Scores::Plain, vec![several(9)]).check();
     attention(DType::F16, Scores::Plain, vec![several(9)]).check();
 }

@@ -1,4 +1,4 @@
-//! Plans whose steps our own code and hipDNN run in turns, in every order of work.
+//! Runs plans whose steps alternate between our own code and hipDNN, in every order of work.
 #![allow(clippy::unwrap_used)]
 #[path = "common/build.rs"]
 mod build;
@@ -27,7 +27,7 @@ const SHAPE: [usize; 2] = [SIDE, SIDE];
 /// The second input of graphs that have one.
 static ROWS: [i64; 2] = [0, 99];
 
-/// Products and logarithms of softmaxes in turns, the first a product or not.
+/// Alternates products and log-softmaxes, starting with either.
 fn turns(starts_with_product: bool) -> Graph {
     let mut build = Build::default();
     let mut value = build.input();
@@ -42,7 +42,7 @@ fn turns(starts_with_product: bool) -> Graph {
     build.outputs(&[value])
 }
 
-/// A product of rows that are looked up, one of them out of range.
+/// A product of gathered rows, one of them out of range.
 fn failing() -> Graph {
     let mut build = Build::default();
     let (x, rows) = (build.input(), build.input_of(DType::I64));
@@ -60,7 +60,7 @@ fn prepared(graph: &Graph, device: &dyn Device) -> Arc<dyn Prepared> {
     program.plan(&inputs[..graph.inputs().len()]).unwrap()
 }
 
-/// An input and an output, from an element on that may not be aligned.
+/// An input and an output. `first` is the element they start at, which may be unaligned.
 struct Memory {
     x: Vec<f32>,
     y: Vec<f32>,
@@ -83,11 +83,11 @@ impl Memory {
         let (inputs, outputs) =
             ([self.x.as_ptr().cast(), ROWS.as_ptr().cast()], [self.y[self.first..].as_mut_ptr().cast()]);
         let run = Run { inputs: &inputs[..self.inputs], outputs: &outputs, parallel: &Serial, observer };
-        // SAFETY: the vectors have the planned sizes, and every test keeps them until the work is over.
+        // SAFETY: the vectors have the planned sizes, and every test keeps them until the work is done.
         unsafe { prepared.clone().run(run, order) }
     }
 
-    /// Against what our own code makes of it.
+    /// Compares with the result of our own code.
     fn check(&self, graph: &Graph) {
         let given: Vec<f64> = self.x.iter().map(|&value| value.into()).collect();
         let program = Program::new(graph.clone(), &HostDevice::new()).unwrap();
@@ -210,7 +210,7 @@ fn a_step_of_ours_that_fails_between_those_of_hipdnn_fails_the_run() {
     }
 }
 
-/// Who ran the steps, in order.
+/// The backends of the steps, in order.
 #[derive(Default)]
 struct Seen(Mutex<Vec<String>>);
 

@@ -1,4 +1,4 @@
-//! Work on constants is done once for all shapes.
+//! Checks that work on constants is done once for all shapes.
 #![allow(clippy::unwrap_used)]
 use exec::{Input, Program, host::HostDevice};
 use graph::{
@@ -28,7 +28,7 @@ fn add(graph: &mut Graph, op_type: &str, inputs: &[ValueId]) -> ValueId {
     output
 }
 
-/// `x · exp(weight)`, with a weight too large for the planner to compute with.
+/// `x · exp(weight)`, with a weight too large for the planner to evaluate.
 fn program() -> Program {
     let mut graph = Graph::new();
     let x = graph.add_value("x", DType::F32, None);

@@ -1,4 +1,4 @@
-//! Attention as one step gives the same results as its parts.
+//! Checks that attention as one step gives the same results as its parts.
 #![allow(clippy::unwrap_used, clippy::panic)]
 #[path = "common/build.rs"]
 mod build;
@@ -14,7 +14,7 @@ use exec::{
 };
 use graph::{DType, Declined, Graph, Op, Prim, Tensor, ops::Attribute, pass::Selection};
 
-/// The host, as a device that wants attention in one step.
+/// The host as a device that wants attention as one step.
 struct Whole(HostDevice);
 
 impl Device for Whole {
@@ -42,7 +42,7 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
     tensor(DType::F32, shape, &random(shape.iter().product(), seed))
 }
 
-/// Runs a graph on both devices, compares, and gives the steps of the one that has attention in one.
+/// Runs a graph on both devices, compares the results, and returns the steps of the device with fused attention.
 fn compare(graph: impl Fn() -> Graph, inputs: &[Tensor]) -> Vec<graph::Step> {
     let plain = Program::new(graph(), &HostDevice::new()).unwrap();
     let wanted = run_program(&plain, inputs).unwrap();
@@ -59,7 +59,7 @@ fn is_attention(step: &graph::Step) -> bool {
     matches!(step.prim, Prim::Attention(_))
 }
 
-/// Attention spelled out, with a mask for each key, whose heads are brought together.
+/// Attention written out, with a mask for each key and concatenated heads.
 fn spelled_out() -> Graph {
     let mut build = Build::default();
     let (q, k, v, mask) = (build.input(), build.input(), build.input(), build.input());
@@ -84,16 +84,16 @@ fn heads(heads: usize, rows: usize, size: usize, seed: u64) -> Tensor {
 fn attention_that_is_spelled_out_is_one_step() {
     let inputs = [heads(3, 5, 4, 1), heads(3, TOTAL, 4, 2), heads(3, TOTAL, 6, 3), floats(&[BATCH, 1, 1, TOTAL], 4)];
     let steps = compare(spelled_out, &inputs);
-    // The heads come together where the step stores its result.
+    // The step stores its result with the heads concatenated.
     assert!(steps.len() == 1 && is_attention(&steps[0]), "{steps:#?}");
 }
 
-/// A layer of an encoder up to where its heads are together, as exporters write it, in half precision.
+/// An encoder layer up to the concatenation of its heads, as exporters write it, in half precision.
 fn encoder() -> Graph {
     let (heads, size) = (3, 8);
     let mut build = Build::default();
     let x = build.input_of(DType::F16);
-    // Small enough for scores that lose next to nothing where they are stored, as they are outside of the one step.
+    // Small enough that scores lose almost nothing when they are stored, as they are without the fused step.
     let small = |count: usize, seed: u64| random(count, seed).into_iter().map(|value| value / 8.0).collect::<Vec<_>>();
     let halves = |shape: &[usize], seed: u64| tensor(DType::F16, shape, &small(shape.iter().product(), seed));
     let split = build.constant(Tensor::from_i64s(&[0, 0, heads as i64, size as i64]));
@@ -150,7 +150,7 @@ fn operators_with_masks_and_shared_heads_are_one_step() {
         };
         let mut inputs = vec![heads(6, 4, 8, 1), heads(2, TOTAL, 8, 2), heads(2, TOTAL, 8, 3)];
         if with_mask {
-            // The first row looks nowhere.
+            // The first row sees no keys.
             let seen = |at: usize| at >= TOTAL && !at.is_multiple_of(3);
             let values: Vec<f64> = (0..4 * TOTAL).map(|at| f64::from(u8::from(seen(at)))).collect();
             inputs.push(tensor(DType::Bool, &[4, TOTAL], &values));
@@ -161,7 +161,7 @@ fn operators_with_masks_and_shared_heads_are_one_step() {
     }
 }
 
-/// Devices make the most of scores that are products and nothing else.
+/// Devices are most efficient if scores are plain products.
 #[test]
 fn products_that_are_not_stored_are_not_rounded() {
     let mut build = Build::default();

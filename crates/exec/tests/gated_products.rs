@@ -1,5 +1,5 @@
-//! A gate, what it gates and the norm before them as one step on a GPU: in every type, for few rows and for more, with weights of
-//! floats and of 4 bits.
+//! Checks a gate, the value it gates and the norm before them as one step on a GPU: in every type, for few rows and for
+//! more, with float and 4-bit weights.
 #![allow(clippy::unwrap_used)]
 #[path = "common/build.rs"]
 mod build;
@@ -15,7 +15,7 @@ use exec::{
 };
 use graph::{DType, Graph, Tensor, ValueId, ops::Attribute, pass::Selection};
 
-/// Who simulates a GPU: the width of waves is the process's.
+/// Serialises simulation: the wave width is a process-wide setting.
 static SIMULATOR: Mutex<()> = Mutex::new(());
 
 const DEPTH: usize = 64;
@@ -25,7 +25,7 @@ struct Case {
     dtype: DType,
     packed: bool,
     columns: usize,
-    /// A row that is added to the product of each, before the gate.
+    /// Adds a bias row to each product, before the gate.
     biased: bool,
 }
 
@@ -63,7 +63,7 @@ fn graph(case: Case) -> Graph {
     build.outputs(&[gated])
 }
 
-/// What a graph gives for some rows, and its steps.
+/// The result of a graph for some rows, and its steps.
 fn run(device: &dyn Device, graph: &Graph, off: &str, x: &Tensor) -> (Vec<f64>, Vec<&'static str>) {
     let (passes, unknown) = Selection::without(off);
     assert!(unknown.is_empty());

@@ -1,4 +1,4 @@
-//! The GPU device on the host driver, with kernels under the wave simulator.
+//! Tests the GPU device on the host driver, with kernels in the wave simulator.
 #![allow(clippy::unwrap_used)]
 #[path = "common/lookup.rs"]
 mod lookup;
@@ -45,7 +45,7 @@ fn work_comes_in_stream_order_and_a_fault_belongs_to_its_run() {
     let (lookup, ledger) = (Lookup::new(&gpu, 5), Arc::<Ledger>::default());
     let stream = Arc::new(gpu.device().stream().unwrap());
     let mut memories = [Memory::new(&[1, 4]), Memory::new(&[5, 0]), Memory::new(&[0, 2])];
-    // Now, because uploads end by freeing memory, which waits for the device.
+    // Prepared now, because uploads end by freeing memory, which waits for the device.
     lookup.prepare(2);
     let (release, holder) = hold(&stream);
     for memory in &mut memories {
@@ -110,7 +110,7 @@ fn graphs_give_what_launches_give_wherever_the_memory_lies() {
         let (lookup, ledger) = (Lookup::new(&gpu, 7), Arc::<Ledger>::default());
         let stream = gpu.device().stream().unwrap();
         let order = || Order::Stream { device: gpu.device(), stream: stream.raw(), ledger: &ledger };
-        // One place, then two in turns, then a new one each time.
+        // One address, then two alternating, then a new one each time.
         let mut memories: Vec<Memory> = (0..20).map(|at| Memory::new(&[at % 7, 6 - at % 7])).collect();
         for turn in 0..60usize {
             let at = [0, turn % 2, turn % 20][turn / 20];
@@ -133,7 +133,7 @@ fn graphs_give_what_launches_give_wherever_the_memory_lies() {
 fn threads_and_streams_do_not_share_memory_that_is_in_use() {
     let gpu = gpu();
     let ledger = Arc::<Ledger>::default();
-    // Softmax of a sum: something lives between the steps.
+    // A softmax over an outer axis, which keeps a value between the steps.
     let inputs = vec![common::tensor(DType::F32, &[1, 40], &[0.0; 40])];
     let case = Case::new("Softmax", 13, inputs, &[DType::F32]).attribute("axis", Attribute::Int(0));
     let program = Program::new(case.graph().unwrap().0, &gpu).unwrap();
@@ -150,7 +150,7 @@ fn threads_and_streams_do_not_share_memory_that_is_in_use() {
                     let (inputs, outputs) = ([x.as_ptr().cast()], [y.as_mut_ptr().cast()]);
                     let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
                     let order = Order::Stream { device: gpu.device(), stream: stream.raw(), ledger };
-                    // SAFETY: the vectors have the planned sizes and stay until the stream is waited for.
+                    // SAFETY: the vectors have the planned sizes and live until the stream is synchronised.
                     unsafe { prepared.run(run, order) }.unwrap();
                     stream.synchronize().unwrap();
                     for column in 0..40 {
@@ -174,14 +174,14 @@ fn operands_that_are_not_aligned_to_packs_are_copied() {
         let mut y = [SENTINEL; 68];
         let (inputs, outputs) = ([x[offset..].as_ptr().cast()], [y[offset..].as_mut_ptr().cast()]);
         let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
-        // SAFETY: 64 elements from the offset on, aligned to an element.
+        // SAFETY: there are 64 elements from the offset on, aligned to an element.
         unsafe { prepared.clone().run(run, Order::Now) }.unwrap();
         let wanted = |at: usize| if (offset..offset + 64).contains(&at) { -(at as f32) } else { SENTINEL };
         assert!((0..68).all(|at| y[at] == wanted(at)), "{y:?}");
     }
 }
 
-/// The simulator, which has no code for one kernel.
+/// The simulator, without code for one kernel.
 struct Refusing(Simulator);
 
 impl Compiler for Refusing {

@@ -1,4 +1,4 @@
-//! What a warm run on a GPU asks of the driver, as the host driver records it.
+//! Checks which driver calls a warm run on a GPU makes, as recorded by the host driver.
 #![allow(clippy::unwrap_used)]
 #[path = "common/lookup.rs"]
 mod lookup;
@@ -12,8 +12,7 @@ use exec::{ExecError, Input, Ledger, Order, Program, Run, Serial};
 use graph::DType;
 use lookup::{Lookup, Memory, gpu};
 
-/// The calls that are recorded while something is done, but for the question which device is current, which every call
-/// asks first.
+/// The calls recorded while `work` runs, without the query for the current device that every call makes first.
 fn calls(record: &Path, work: impl FnOnce()) -> Vec<String> {
     let read = || fs::read_to_string(record).unwrap();
     let before = read().len();
@@ -26,7 +25,8 @@ fn calls(record: &Path, work: impl FnOnce()) -> Vec<String> {
 #[test]
 fn a_warm_run_is_one_launch_and_one_mark() {
     let record = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("calls-{}", std::process::id()));
-    // SAFETY: the only test of this program, and nothing else runs yet; the driver reads it when it is loaded.
+    // SAFETY: this is the only test of this program, and nothing else runs yet; the driver reads the variable when it
+    // is loaded.
     unsafe { std::env::set_var("AMDGPU_EP_HOST_CALLS", &record) };
     let gpu = gpu();
     let (lookup, mut memory) = (Lookup::new(&gpu, 6), Memory::new(&[5, 1]));
@@ -47,7 +47,7 @@ fn a_warm_run_is_one_launch_and_one_mark() {
     assert_eq!(calls(&record, || ledger.wait()), ["hipEventSynchronize"], "one that somebody waits for");
     memory.check(&lookup);
     assert!(ledger.is_clear());
-    // What is wrong is seen without more.
+    // Detecting a fault takes no further calls.
     memory.indices[1] = 6;
     assert_eq!(calls(&record, || memory.run(&lookup, order()).unwrap()), run);
     ledger.wait();
@@ -57,13 +57,13 @@ fn a_warm_run_is_one_launch_and_one_mark() {
     ledger.wait();
     assert_eq!(ledger.take_failure(|_| true), None);
     memory.check(&lookup);
-    // A run that can find nothing wrong is waited for all the same: a lost device is seen at its end.
+    // Runs that report no faults are waited for too: a lost device is noticed at their end.
     let (x, mut y) = ([-1.0_f32, 2.0, -3.0, 4.0], [0.0_f32; 4]);
     let case = Case::new("Relu", 14, vec![common::tensor(DType::F32, &[4], &[0.0; 4])], &[DType::F32]);
     let program = Program::new(case.graph().unwrap().0, &gpu).unwrap();
     let plan = program.plan(&[Input { shape: &[4], value: None }]).unwrap();
     let (inputs, outputs) = ([x.as_ptr().cast()], [y.as_mut_ptr().cast()]);
-    // SAFETY: the arrays have the planned sizes, and stay until the work is over.
+    // SAFETY: the arrays have the planned sizes and live until the work is done.
     unsafe { plan.run(Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None }, order()) }
         .unwrap();
     assert_eq!(calls(&record, || ledger.wait()), ["hipEventSynchronize"]);

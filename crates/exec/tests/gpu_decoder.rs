@@ -1,4 +1,4 @@
-//! A decoder's steps on the simulated GPU, from one recording.
+//! Replays a decoder's steps on the simulated GPU from one recording.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -12,10 +12,10 @@ const BATCH: usize = 2;
 const HEADS: usize = 6;
 const SHARED: usize = 2;
 const SIZE: usize = 16;
-/// Rows of the caches.
+/// The number of rows in the caches.
 const TOTAL: usize = 600;
 
-/// A step with one new token, whose caches are updated where they lie.
+/// A step with one new token that updates its caches in place.
 fn prepare(gpu: &dyn Device) -> Arc<dyn Prepared> {
     let width = (HEADS + 2 * SHARED) * SIZE;
     let cache = [BATCH, SHARED, TOTAL, SIZE];
@@ -45,7 +45,7 @@ fn prepare(gpu: &dyn Device) -> Arc<dyn Prepared> {
     program.plan(&shapes).unwrap()
 }
 
-/// What a step reads and writes, which stays where it is. The caches begin behind `shift` elements.
+/// The memory of a step, at fixed addresses. The caches start after `shift` elements.
 struct Memory {
     shift: usize,
     tokens: Vec<f32>,
@@ -72,7 +72,7 @@ impl Memory {
     fn set(&mut self, lengths: [i32; BATCH], seed: u64) {
         let tokens = random(self.tokens.len(), seed);
         self.tokens.iter_mut().zip(tokens).for_each(|(to, from)| *to = from as f32);
-        // The index of the last row, as the operator counts.
+        // The operator expects the index of the last row.
         self.lengths.iter_mut().zip(lengths).for_each(|(to, length)| *to = length - 1);
     }
 
@@ -83,7 +83,7 @@ impl Memory {
             [self.tokens.as_ptr().cast(), caches[0].cast_const(), caches[1].cast_const(), self.lengths.as_ptr().cast()];
         let outputs = [self.found.as_mut_ptr().cast(), caches[0], caches[1]];
         let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
-        // SAFETY: whole tensors of the planned shapes, which the test keeps; the caches are the pasts' own memory.
+        // SAFETY: complete tensors of the planned shapes, which the test keeps; the caches are updated in place.
         unsafe { Arc::clone(prepared).run(run, order) }.unwrap();
     }
 }

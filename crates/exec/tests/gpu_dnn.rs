@@ -1,4 +1,5 @@
-//! The GPU device with hipDNN, on the host driver: our kernels under the wave simulator, hipDNN's steps by libhipdnn_host.
+//! Tests the GPU device with hipDNN on the host driver: our kernels run in the wave simulator, hipDNN's steps in
+//! libhipdnn_host.
 #![allow(clippy::unwrap_used)]
 #[path = "common/build.rs"]
 mod build;
@@ -21,7 +22,7 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
     tensor(DType::F32, shape, &random(shape.iter().product(), seed))
 }
 
-/// Convolutions with all that is merged into them, one of which hipDNN can't do, a pool, a norm and a product.
+/// Convolutions with everything fused into them (hipDNN can't run one of them), a pool, a norm and a product.
 fn network() -> Graph {
     let mut build = Build::default();
     let x = build.input();
@@ -65,7 +66,7 @@ fn a_network_runs_through_hipdnn_between_our_kernels() {
     assert!(by.iter().all(|by| by.starts_with("hipDNN: ") || by.starts_with("own: ")), "{by:#?}");
 }
 
-/// Attention of heads that lie side by side in one product, as exporters write it.
+/// Attention with interleaved heads in one product, as exporters write it.
 fn encoder(heads: usize) -> Graph {
     let size = 8;
     let mut build = Build::default();
@@ -112,7 +113,7 @@ fn hipdnn_reads_heads_of_several_sequences_where_they_lie() {
     }
 }
 
-/// A decoder's attention; its last input says how many tokens there are with those at hand.
+/// A decoder's attention; its last input is the total number of tokens, including the new ones.
 fn decoder() -> Graph {
     let mut build = Build::default();
     let floats = [(); 5].map(|()| Some(build.input()));
@@ -122,8 +123,8 @@ fn decoder() -> Graph {
     build.outputs(&made)
 }
 
-/// One program runs all: what it keeps of a prompt must not serve the tokens behind it, which have the same shapes as a
-/// prompt of one or two.
+/// One program runs everything: a plan cached for a prompt must not be used for the tokens after it, which have the
+/// same shapes as a prompt of one or two tokens.
 #[test]
 fn a_prompt_is_hipdnns_and_the_tokens_behind_it_are_ours() {
     const DNN: &str = "hipDNN: HOST_CPU_ENGINE";
@@ -132,7 +133,7 @@ fn a_prompt_is_hipdnns_and_the_tokens_behind_it_are_ours() {
     let on_gpu = Program::new(decoder(), &common::device::simulated("gfx1100").with(settings)).unwrap();
     let on_host = Program::new(decoder(), &HostDevice::new()).unwrap();
     let mut caches = [floats(&[2, 2, 8, 16], 7), floats(&[2, 2, 8, 16], 8)];
-    // The second sequence is two tokens shorter than the first, and padded behind its end.
+    // The second sequence is two tokens shorter than the first and padded at its end.
     for (rows, total, by) in [(5, 5, DNN), (1, 6, OWN), (2, 8, OWN), (1, 1, DNN), (1, 2, OWN), (2, 2, DNN), (5, 5, DNN)]
     {
         let mut given: Vec<Tensor> = [64, 32, 32].map(|width| floats(&[2, rows, width], width as u64)).to_vec();

@@ -1,5 +1,5 @@
-//! Drivers that lack what others have, as those of emulated devices may: the host driver with a switch, and kernels under the
-//! wave simulator. Each in a process of its own, because the driver reads the switch when it is loaded.
+//! Tests drivers that lack features, as those of emulated devices may: the host driver with a switch, and kernels in
+//! the wave simulator. Each test runs in a separate process, because the driver reads the switch when it is loaded.
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
@@ -18,11 +18,11 @@ use graph::{DType, Step, Tensor};
 
 const CHILD: &str = "EXEC_TEST_LACKING_CHILD";
 const SWITCH: &str = "AMDGPU_EP_HOST_LACKS";
-/// A device attribute, by HIP's number.
+/// A device attribute, as numbered by HIP.
 const MULTIPROCESSOR_COUNT: i32 = 63;
 const NOT_SUPPORTED: i32 = 801;
 
-/// Runs `test` in a process whose driver lacks these.
+/// Runs `test` in a process whose driver lacks these features.
 fn child(test: &str, lacks: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let output = command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").env(SWITCH, lacks).output().unwrap();
@@ -33,7 +33,7 @@ fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Fails unless the driver of this process lacks what the switch names.
+/// Fails unless the driver of this process lacks the features that the switch names.
 fn assert_lacking() {
     let device = hip::Driver::load(hip::DriverKind::Host).unwrap().devices().unwrap().remove(0);
     let stream = device.stream().unwrap();
@@ -62,7 +62,7 @@ fn assert_lacking() {
     }
 }
 
-/// A product with a constant, which is uploaded.
+/// A product with a constant, which has to be uploaded.
 fn case() -> Case {
     let (a, b) = (tensor(DType::F32, &[9, 20], &random(180, 1)), tensor(DType::F32, &[20, 17], &random(340, 2)));
     Case { constants: vec![1], ..Case::new("MatMul", 13, vec![a, b], &[DType::F32]) }
@@ -78,7 +78,7 @@ impl Observer for Times {
     }
 }
 
-/// Runs the same plan several times in one place, with and without an observer, and compares with the host.
+/// Runs the same plan several times on the same addresses, with and without an observer, and compares with the host.
 fn runs(gpu: &GpuDevice) -> Vec<Duration> {
     let (graph, given) = case().graph().unwrap();
     let wanted = common::numbers(&exec::host::run_once(graph.clone(), &given).unwrap()[0]);
@@ -94,7 +94,7 @@ fn runs(gpu: &GpuDevice) -> Vec<Duration> {
         let observer = (turn == 7).then(|| times.clone() as Arc<dyn Observer>);
         let run = Run { inputs: &inputs, outputs: &[found.as_mut_ptr().cast()], parallel: &Serial, observer };
         let order = Order::Stream { device: gpu.device(), stream: stream.raw(), ledger: &ledger };
-        // SAFETY: whole tensors of the planned shapes, which stay until the stream is waited for.
+        // SAFETY: complete tensors of the planned shapes, which live until the stream is synchronised.
         unsafe { prepared.clone().run(run, order) }.unwrap();
         stream.synchronize().unwrap();
         let found: Vec<f64> = found.iter().map(|&x| f64::from(x)).collect();

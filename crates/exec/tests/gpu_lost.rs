@@ -1,4 +1,5 @@
-//! A device that stops working, on the host driver: once it finds damaged memory, every call gives the same status.
+//! Tests a device that stops working, on the host driver: once it finds damaged memory, every call returns the same
+//! status.
 #![allow(clippy::unwrap_used, clippy::panic)]
 #[path = "common/build.rs"]
 mod build;
@@ -18,7 +19,8 @@ use lookup::{Lookup, Memory, gpu};
 
 #[test]
 fn a_lost_device_is_told_in_one_sentence_to_all_sessions_and_nothing_hangs() {
-    // SAFETY: the only test of this program, and nothing else runs yet; the driver reads it when it is loaded.
+    // SAFETY: this is the only test of this program, and nothing else runs yet; the driver reads the variable when it
+    // is loaded.
     unsafe { std::env::set_var("AMDGPU_EP_HOST_POISON", "1") };
     let gpu = gpu();
     let (one, other) = (Lookup::new(&gpu, 6), Lookup::new(&gpu, 9));
@@ -26,7 +28,7 @@ fn a_lost_device_is_told_in_one_sentence_to_all_sessions_and_nothing_hangs() {
     memory.run(&one, Order::Now).unwrap();
     memory.check(&one);
     later.run(&other, Order::Now).unwrap();
-    // On a device of its own, which does not know of the loss yet, with a weight that is held nowhere else.
+    // On a separate device, which has not noticed the loss yet, with a weight that is stored nowhere else.
     let (third, compiler) = fickle();
     let mut build = Build::default();
     let (x, weight) = (build.input(), build.constant(tensor(DType::F32, &[96, 200], &random(96 * 200, 5))));
@@ -37,7 +39,7 @@ fn a_lost_device_is_told_in_one_sentence_to_all_sessions_and_nothing_hangs() {
     planned(1).unwrap();
     compiler.refuse("");
     let damaged = gpu.device().alloc(64).unwrap();
-    // SAFETY: not sound, as a kernel's fault is not; the driver keeps room behind each buffer to find out.
+    // SAFETY: not sound, just like a faulty kernel; the driver keeps guard bytes after each buffer to detect it.
     unsafe { damaged.address().as_ptr().add(64).write(1) };
     drop(damaged);
     let error = memory.run(&one, Order::Now).unwrap_err();

@@ -1,4 +1,4 @@
-//! Memory of the GPU device: none is left, and none is leaked.
+//! Tests the memory of the GPU device: running out of it, and not leaking it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 #[path = "common/lookup.rs"]
 mod lookup;
@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use exec::{ExecError, Input, Order};
 use lookup::{COLUMNS, Lookup, Memory, gpu};
 
-/// All look at how much memory is free, which is the driver's, not a test's.
+/// Serialises the tests: free memory belongs to the driver, not to a test.
 static TURN: Mutex<()> = Mutex::new(());
 
 #[test]

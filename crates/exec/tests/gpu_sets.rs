@@ -1,4 +1,4 @@
-//! Sessions on kernels that were compiled beforehand, from the catalogue.
+//! Tests sessions with precompiled kernels from the catalogue.
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
@@ -16,7 +16,7 @@ fn device(compiler: impl Compiler + 'static) -> GpuDevice {
     GpuDevice::new(driver.devices().unwrap().remove(0), Arch::new(TARGET, 64), Arc::new(compiler))
 }
 
-/// The catalogue's kernels whose label begins so, made by the simulator.
+/// The catalogue's kernels whose labels start with one of these, built by the simulator.
 fn set(labels: &[&str]) -> PathBuf {
     let tmp = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let (simulator, folder) = (Simulator::new(&tmp.join("sim")).unwrap(), tmp.join("set"));

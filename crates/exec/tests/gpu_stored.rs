@@ -1,4 +1,4 @@
-//! Large constants that a GPU has are kept nowhere else, and come back to the host where it needs them.
+//! Checks that large constants on a GPU are kept nowhere else and are copied back if the host needs them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 #[path = "common/build.rs"]
 mod build;
@@ -22,25 +22,25 @@ use fickle::fickle;
 use graph::{DType, Graph, Tensor, ops::Attribute};
 use lookup::{COLUMNS, Lookup, Memory, gpu};
 
-/// All count bytes, which are the process's, not a test's.
+/// Serialises the tests: byte counts are process-wide.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What constants hold on the host.
+/// The bytes that constants hold on the host.
 fn held() -> usize {
     Purpose::Constants.usage().now
 }
 
-/// Room for constants that planning makes.
+/// Allowance for constants that planning creates.
 const SMALL: usize = 4096;
 
 const DEPTH: usize = 96;
 const WIDTH: usize = 200;
 const WEIGHT: usize = DEPTH * WIDTH * 4;
 
-/// What is made of the weight.
+/// The use of the weight.
 #[derive(Clone, Copy, PartialEq)]
 enum Model {
     /// `x · weight`.
@@ -73,7 +73,7 @@ impl Model {
         [x].into_iter().chain(indices).collect()
     }
 
-    /// Runs on some rows and compares with the host device. Says how many steps the host ran.
+    /// Runs on some rows and compares with the host device. Returns how many steps ran on the host.
     fn check(self, program: &Program, rows: usize) -> usize {
         let given = self.given(rows);
         let found = run_program(program, &given).unwrap();

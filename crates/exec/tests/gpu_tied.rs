@@ -1,4 +1,4 @@
-//! A head that is tied to an embedding takes no room of its own on a GPU, and neither gives other results for that.
+//! Checks that a head tied to an embedding takes no extra memory on a GPU, and that both give unchanged results.
 #![allow(clippy::unwrap_used)]
 #[path = "common/build.rs"]
 mod build;
@@ -15,13 +15,13 @@ use exec::{
 };
 use graph::{DType, Graph, Tensor, ops::Attribute, pass::Selection};
 
-/// Words of a vocabulary, and numbers that stand for each.
+/// The number of words in the vocabulary, and the width of each embedding.
 const WORDS: usize = 1100;
 const WIDTH: usize = 512;
-/// What else a decoder of these tests holds: a scale, and what planning makes.
+/// Everything else a decoder of these tests holds: a scale, and constants that planning creates.
 const SMALL: usize = 8 << 10;
 
-/// All count bytes, which are the process's, not a test's.
+/// Serialises the tests: byte counts are process-wide.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -31,12 +31,12 @@ fn weights() -> usize {
     Purpose::Weights.usage().now
 }
 
-/// How a head comes that is tied to an embedding.
+/// How a head tied to an embedding is stored.
 #[derive(Clone, Copy, Debug)]
 enum Tie {
-    /// As the transposed table, by name and bytes a constant of its own.
+    /// As the transposed table, a separate constant by name and bytes.
     Turned,
-    /// As the table once more.
+    /// As a copy of the table.
     Copied,
 }
 
@@ -44,7 +44,7 @@ fn table() -> Vec<f64> {
     random(WORDS * WIDTH, 3).iter().map(|number| number / 16.0).collect()
 }
 
-/// Words are looked up, normalised, and multiplied by the head.
+/// Looks up words, normalises them and multiplies them by the head.
 fn decoder(dtype: DType, tie: Tie) -> Graph {
     let (mut build, table) = (Build::default(), table());
     let ids = build.input_of(DType::I64);
@@ -66,7 +66,7 @@ fn decoder(dtype: DType, tie: Tie) -> Graph {
     build.outputs(&[gathered, logits])
 }
 
-/// As `decoder`, with 4 bits for a number: bytes and scales of the table are also those of the head, under other shapes.
+/// Like `decoder`, with 4-bit numbers: the head uses the bytes and scales of the table, with other shapes.
 fn packed_decoder() -> Graph {
     const BLOCK: usize = 32;
     let mut build = Build::default();
@@ -87,8 +87,8 @@ fn packed_decoder() -> Graph {
     build.outputs(&[gathered, logits])
 }
 
-/// Runs a decoder on the simulated GPU for several numbers of tokens, compares it with the host device without any pass, and
-/// gives the bytes of weights that the GPU then has, and the names of the steps for one token.
+/// Runs a decoder on the simulated GPU for several numbers of tokens and compares it with the host device without any
+/// pass. Returns the bytes of weights on the GPU and the names of the steps for one token.
 fn run(graph: &Graph, passes: Selection, relative: f64) -> (usize, Vec<&'static str>) {
     let (gpu, before) = (device::simulated("gfx1100"), weights());
     let program = Program::with(graph.clone(), &gpu, Settings { passes, ..Settings::default() }).unwrap();

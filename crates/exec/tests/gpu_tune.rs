@@ -1,4 +1,4 @@
-//! Measured choices on the host driver, with kernels under the wave simulator.
+//! Tests tuning on the host driver, with kernels in the wave simulator.
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
@@ -27,7 +27,7 @@ fn session(folder: &Path, mode: TuneMode, settings: GpuSettings) -> GpuDevice {
     simulated("gfx1100").with(GpuSettings { tuned, ..settings })
 }
 
-/// Plans and runs it, and compares with the host.
+/// Plans and runs the case, and compares with the host.
 fn run(gpu: &GpuDevice) -> Arc<dyn Prepared> {
     let (graph, given) = case().graph().unwrap();
     let program = Program::new(graph.clone(), gpu).unwrap();
@@ -120,6 +120,6 @@ fn engines_of_hipdnn_are_measured_beside_our_kernels() {
     fs::write(&file, text.replace(&format!("\t{}\t", with_engines.choice), "\thipdnn-0\t")).unwrap();
     let prepared = run(&session(folder.path(), TuneMode::Auto, offering()));
     assert!(matches!(prepared.run_by(0), RunBy::HipDnn { .. }));
-    // A session without hipDNN has no use for that.
+    // A session without hipDNN can't use that measurement.
     assert_eq!(run(&session(folder.path(), TuneMode::Auto, GpuSettings::default())).tuned(0), None);
 }

@@ -1,4 +1,5 @@
-//! No step writes anything but its outputs: not the bytes around inputs, outputs and arena, nor other blocks of the arena.
+//! Checks that a step writes only its outputs: not the bytes around inputs, outputs and arena, nor other blocks of the
+//! arena.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #[path = "common/build.rs"]
 mod build;
@@ -16,11 +17,11 @@ use graph::{DType, Graph, Plan, Step, Tensor, ValueId, View, ops::Attribute, pla
 use host_ops::{Context, Scratch};
 use proptest::prelude::*;
 
-/// Bytes before and behind every block, and what they hold. They keep blocks aligned.
+/// Bytes before and after every block, and their value. They keep blocks aligned.
 const GUARD_BYTES: usize = 256;
 const GUARD: u8 = 0xC3;
 
-/// All memory of a run in one piece: inputs, outputs and arena, with guards around each.
+/// All memory of a run in one allocation: inputs, outputs and arena, each surrounded by guards.
 struct Memory {
     lines: Vec<Line>,
     inputs: Vec<usize>,
@@ -58,7 +59,7 @@ impl Memory {
         self.lines.iter().flat_map(|line| line.0).collect()
     }
 
-    /// Where a view's buffer begins; `None` for constants, which lie elsewhere.
+    /// Where a view's buffer starts; `None` for constants, which are stored elsewhere.
     fn start(&self, plan: &Plan, view: &View) -> Option<usize> {
         match plan.place(view) {
             Place::Input(number) => Some(self.inputs[*number]),
@@ -82,7 +83,7 @@ impl Memory {
     }
 }
 
-/// Runs a plan step by step and fails if any changes a byte that is not its own; gives the outputs' bytes.
+/// Runs a plan step by step and fails if a step changes a byte that it may not write. Returns the outputs' bytes.
 fn run_guarded(plan: &Plan, given: &[Tensor]) -> Vec<Vec<u8>> {
     let mut memory = Memory::new(plan, given);
     let mut scratch = Scratch::default();
@@ -99,7 +100,7 @@ fn run_guarded(plan: &Plan, given: &[Tensor]) -> Vec<Vec<u8>> {
             Place::Unused => std::ptr::null_mut(),
         };
         let mut cx = Context { parallel: &Serial, scratch: &mut scratch };
-        // SAFETY: every block is as large as the plan says, aligned, and nobody else's.
+        // SAFETY: every block is as large as the plan says, aligned, and not used by anything else.
         unsafe { host_ops::run(step, address, &mut cx) }.unwrap();
         for (at, (was, is)) in before.into_iter().zip(memory.bytes()).enumerate() {
             if was != is && !writable.iter().any(|range| range.contains(&at)) {
@@ -115,10 +116,10 @@ fn run_guarded(plan: &Plan, given: &[Tensor]) -> Vec<Vec<u8>> {
     outputs.collect()
 }
 
-/// What to add to a graph: an operator, the value it reads counted from the last, and numbers to choose by.
+/// What to add to a graph: an operator, the value it reads (counted from the last), and numbers for its parameters.
 type Choice = (usize, usize, usize, usize);
 
-/// A graph in the making whose values all have three axes.
+/// A graph under construction whose values all have three axes.
 struct Growing {
     build: Build,
     values: Vec<(ValueId, [usize; 3])>,
@@ -237,7 +238,7 @@ fn check(shape: [usize; 3], choices: &[Choice]) {
     }
 }
 
-/// Gather reads the first of three channels: the convolution's result is not the map's, and can't be stored as it.
+/// Gather reads the first of three channels, so the convolution can't store its result in place of the map's.
 #[test]
 fn a_part_of_a_product_is_not_stored_in_its_place() {
     check([1, 1, 1], &[(0, 0, 0, 0), (12, 0, 0, 57), (11, 0, 1, 4)]);

@@ -1,4 +1,5 @@
-//! A decoder of which only the logits of last tokens are read: these are what they are among all, and the others zeros.
+//! Tests a decoder of which only the last tokens' logits are read: these are the same as among all logits, and the
+//! others are zero.
 #![allow(clippy::unwrap_used)]
 #[path = "common/build.rs"]
 mod build;
@@ -15,7 +16,7 @@ use exec::{
 use graph::{DType, Graph, Tensor, Unread, ValueId, ops::Attribute, pass::Selection};
 use proptest::prelude::*;
 
-/// Who simulates a GPU: the width of waves is the process's.
+/// Serialises simulation: the wave width is a process-wide setting.
 static SIMULATOR: Mutex<()> = Mutex::new(());
 
 const CONTRIB: &str = "com.microsoft";
@@ -27,12 +28,12 @@ const DEPTH: usize = HEADS * SIZE;
 const TOTAL: usize = 40;
 const WORDS: usize = 80;
 
-/// What a decoder ends in.
+/// The end of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Head {
     /// A product.
     Plain,
-    /// A product with 4-bit weights, as all of the layer.
+    /// A product with 4-bit weights, like the rest of the layer.
     FourBits,
     /// A product, a bias, a cap, and a cast to another type.
     Capped,
@@ -68,7 +69,8 @@ fn skip_norm(build: &mut Build, x: ValueId, skip: ValueId, seed: u64) -> [ValueI
     [made[0], made[1]]
 }
 
-/// A decoder of one layer; its inputs are the caches, the index of each row's last token, and tokens. The logits come last.
+/// A decoder of one layer. Its inputs are the caches, the index of each row's last token, and tokens. The logits come
+/// last.
 fn decoder(head: Head, total: usize) -> Graph {
     let mut build = Build::default();
     let caches = [build.input(), build.input()];
@@ -112,7 +114,7 @@ fn inputs(tokens: usize, lengths: [i64; BATCH], total: usize) -> Vec<Tensor> {
     ]
 }
 
-/// A decoder on a device; with the steps of its plan for such inputs, as their names and how many elements they make.
+/// A decoder on a device, with the steps of its plan for such inputs: their names and how many elements they produce.
 fn ready(device: &dyn Device, graph: Graph, inputs: &[Tensor]) -> (Program, Vec<(&'static str, usize)>) {
     let program = Program::with(graph, device, Settings::default()).unwrap();
     let shapes: Vec<Input<'_>> = inputs.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
@@ -130,7 +132,7 @@ fn marked(mut graph: Graph, unread: Unread) -> Graph {
     graph
 }
 
-/// Runs decoders with and without rows that nobody reads, and compares.
+/// Runs decoders with and without unread rows, and compares.
 fn check(device: &dyn Device, total: usize, tokens: usize, lengths: &[[i64; BATCH]]) {
     for head in [Head::Plain, Head::FourBits, Head::Capped] {
         let graph = decoder(head, total);
@@ -138,7 +140,7 @@ fn check(device: &dyn Device, total: usize, tokens: usize, lengths: &[[i64; BATC
         let (whole, _) = ready(&HostDevice::new(), graph.clone(), &shapes);
         let (program, steps) = ready(device, marked(graph.clone(), Unread::Zeros), &shapes);
         assert_eq!(program.fired().iter().filter(|fired| fired.pass == "last-rows").count(), 1);
-        // Keys and values are made of all tokens; nothing behind them is multiplied but the rows that are read.
+        // All tokens produce keys and values; after that, only the rows that are read are multiplied.
         let behind = steps.iter().skip_while(|(name, _)| *name != "cached_attention");
         let mut products = behind.filter(|(name, _)| name.contains("matmul"));
         assert!(products.all(|(_, elems)| *elems <= BATCH * 256), "{head:?}: {steps:?}");
@@ -169,13 +171,13 @@ fn check(device: &dyn Device, total: usize, tokens: usize, lengths: &[[i64; BATC
     }
 }
 
-/// Behind a cache, first prompts of one length and of several, and one of a single token.
+/// After a cached past, first prompts of equal and of different lengths, and one of a single token.
 const LENGTHS: [[i64; BATCH]; 4] = [[30, 9], [6, 6], [3, 6], [1, 2]];
 
 #[test]
 fn rows_of_last_tokens_are_right_and_others_are_zeros() {
     check(&HostDevice::new(), TOTAL, 6, &LENGTHS);
-    // A prompt as long as the cache finds it empty.
+    // For a prompt as long as the cache, the cache is empty.
     check(&HostDevice::new(), 6, 6, &[[6, 6], [2, 5]]);
 }
 

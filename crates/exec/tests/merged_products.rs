@@ -1,4 +1,5 @@
-//! Products of one value with several constant matrices are one product, quantised or not, and give the same numbers.
+//! Checks that products of one value with several constant matrices become one product, quantised or not, with the same
+//! results.
 #![allow(clippy::unwrap_used)]
 #[path = "common/build.rs"]
 mod build;
@@ -20,7 +21,7 @@ fn without(names: &str) -> Selection {
     selection
 }
 
-/// A product with 4-bit weights, with packed zero points or without.
+/// A product with 4-bit weights, with or without packed zero points.
 fn quantised(build: &mut Build, a: ValueId, columns: usize, zeros: bool, seed: u64) -> ValueId {
     let blocks = DEPTH.div_ceil(32);
     let byte = |number: &f64| ((number + 2.0) * 64.0) as u8;
@@ -66,7 +67,7 @@ fn queries_keys_and_values_are_one_product() {
                 _ => quantised(&mut build, x, columns, true, seed),
             })
             .collect();
-        // What reads the parts, as attention does.
+        // Readers of the parts, like attention.
         let read: Vec<ValueId> = made.iter().map(|&part| build.node("Tanh", &[part])).collect();
         let graph = build.outputs(&read);
         for rows in [1, 7] {

@@ -1,4 +1,4 @@
-//! Graphs give the same results with passes and without, and the ones patterns stand for.
+//! Checks that graphs give the same results with and without passes, and that fused patterns give the expected ones.
 #![allow(clippy::unwrap_used)]
 #[path = "common/build.rs"]
 mod build;
@@ -35,7 +35,7 @@ fn both(graph: &Graph, pass: &str, inputs: &[Tensor]) -> (usize, Tensor, Tensor)
     (fired, with, without)
 }
 
-/// Fails unless the pass fired once, its result is the one wanted, and the graph as written gives nearly that.
+/// Fails unless the pass fired once, its result is the expected one, and the unfused graph gives nearly the same.
 fn fires(graph: &Graph, pass: &str, inputs: &[Tensor], wanted: &[f64]) {
     let (fired, with, without) = both(graph, pass, inputs);
     assert_eq!(fired, 1, "{pass}");
@@ -43,7 +43,7 @@ fn fires(graph: &Graph, pass: &str, inputs: &[Tensor], wanted: &[f64]) {
     assert_close(&numbers(&without), wanted, 2e-5);
 }
 
-/// Fails unless the pass fired once and still nothing changed, because shapes are not what it stands for.
+/// Fails unless the pass fired once and changed nothing, because the shapes do not match the pattern's operator.
 fn falls_back(graph: &Graph, pass: &str, inputs: &[Tensor]) {
     let (fired, with, without) = both(graph, pass, inputs);
     assert_eq!(fired, 1, "{pass}");
@@ -142,7 +142,7 @@ fn a_root_mean_square_norm() {
     fires(&build.outputs(&[out]), "rms-norm", &[given], &wanted);
 }
 
-/// The error function as the integral it is, by Simpson's rule: good for ten digits.
+/// The error function as an integral, by Simpson's rule, accurate to ten digits.
 fn erf(x: f64) -> f64 {
     let steps = 2000;
     let width = x / f64::from(steps);
@@ -268,7 +268,7 @@ fn attention_of_a_value_to_itself_is_done_as_written() {
 fn attention_of_other_shapes_is_done_as_written() {
     type Shape = &'static [usize];
     let shapes: [(i64, [Shape; 3], Option<Shape>); 5] = [
-        // Without heads, with keys that all batches share, along another axis, spread by a mask, and of nothing.
+        // Without heads, with keys shared by all batches, along another axis, broadcast by a mask, and empty.
         (-1, [&[2, 4, 5], &[2, 5, 6], &[2, 6, 3]], None),
         (-1, [&[2, 3, 4, 5], &[1, 1, 5, 6], &[1, 3, 6, 3]], None),
         (2, [&[2, 3, 4, 5], &[2, 3, 5, 6], &[2, 3, 6, 3]], None),
@@ -311,10 +311,10 @@ fn every_stage_is_seen_in_order() {
     assert!(seen.iter().all(|(_, text)| text.ends_with('\n')));
 }
 
-/// A node of a random graph: an operator, and where in the list of values its operands are.
+/// A node of a random graph: an operator, and the indices of its operands in the list of values.
 type Choice = (u8, usize, usize);
 
-/// What a pattern is made of, and what is none of its business, on values of one shape.
+/// Mixes the operators of patterns with unrelated ones, on values of one shape.
 fn random_graph(choices: &[Choice], wanted: &[usize]) -> Graph {
     let mut build = Build::default();
     let mut values = vec![build.input(), build.input()];

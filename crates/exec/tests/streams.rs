@@ -1,4 +1,4 @@
-//! Runs on streams of the host driver: at once, queued, recorded.
+//! Tests runs on streams of the host driver: immediate, queued and recorded.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -53,7 +53,7 @@ impl Product {
     }
 }
 
-/// An input and an output that stay where they are, with sentinels behind the output.
+/// An input and an output at fixed addresses, with sentinels after the output.
 struct Memory {
     x: Vec<f32>,
     y: Vec<f32>,
@@ -76,7 +76,7 @@ impl Memory {
     fn run(&mut self, prepared: Arc<dyn Prepared>, order: Order<'_>) -> Result<(), ExecError> {
         let (inputs, outputs) = ([self.x.as_ptr().cast()], [self.y.as_mut_ptr().cast()]);
         let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
-        // SAFETY: the vectors have the planned sizes, and every test keeps them until the work is over.
+        // SAFETY: the vectors have the planned sizes, and every test keeps them until the work is done.
         unsafe { prepared.run(run, order) }
     }
 
@@ -103,7 +103,7 @@ impl Busy {
         let (release, released) = mpsc::channel::<()>();
         let (started, has_started) = mpsc::channel();
         let stream = stream.clone();
-        // The driver runs work of an idle stream on the thread that brings it.
+        // The driver runs work of an idle stream on the thread that submits it.
         let holder = thread::spawn(move || {
             let block = move || {
                 started.send(()).unwrap();
@@ -135,7 +135,7 @@ fn a_busy_stream_is_served_later_and_in_order() {
         memory.run(product.prepare(7), order).unwrap();
     }
     assert!(memory.is_untouched() && !ledger.is_clear());
-    // What is in the input when the work comes to be done counts.
+    // The work reads the input when it runs, not when it is queued.
     memory.fill(3);
     drop(busy);
     ledger.wait();
@@ -177,7 +177,7 @@ fn run_failing(program: &Program, given: &[Tensor], out: &mut [f32], order: Orde
     let (inputs, outputs) = (given.iter().map(|tensor| tensor.bytes().as_ptr()), [out.as_mut_ptr().cast()]);
     let inputs: Vec<_> = inputs.collect();
     let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
-    // SAFETY: whole tensors of the planned shapes; callers wait for the work.
+    // SAFETY: complete tensors of the planned shapes; callers wait for the work.
     unsafe { prepared.run(run, order) }
 }
 
@@ -204,7 +204,7 @@ fn a_wrong_number_of_addresses_is_refused() {
     let (inputs, outputs) = ([x.as_ptr().cast()], [y.as_mut_ptr().cast()]);
     let one = |inputs: &[*const u8], outputs: &[*mut u8]| {
         let run = Run { inputs, outputs, parallel: &Serial, observer: None };
-        // SAFETY: what is there has the planned size; the rest is refused.
+        // SAFETY: the addresses that are given have the planned sizes; other counts are refused.
         unsafe { product.prepare(1).run(run, Order::Now) }
     };
     assert_eq!(one(&inputs, &outputs), Ok(()));
@@ -319,7 +319,7 @@ fn a_stream_runs_its_work_again_after_a_spoilt_or_abandoned_capture() {
         let capture = unsafe { Capture::begin(&driver, stream.raw()) }.unwrap();
         memory.run(product.prepare(4), Order::Record(&capture)).unwrap();
         if spoil {
-            // Waiting for a stream that is being captured is not allowed.
+            // A stream that is being captured can't be synchronised.
             assert!(stream.synchronize().is_err());
             assert!(matches!(capture.end(), Err(ExecError::Driver(_))));
         } else {
@@ -354,7 +354,7 @@ fn an_idle_stream_is_served_at_once_on_this_thread_and_a_busy_one_on_another() {
         let observer: Option<Arc<dyn Observer>> = Some(steps.clone());
         let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer };
         let order = Order::Stream { device: &driver, stream: stream.raw(), ledger: &ledger };
-        // SAFETY: the vectors have the planned sizes and stay until the end.
+        // SAFETY: the vectors have the planned sizes and live until the end.
         unsafe { prepared.clone().run(run, order) }.unwrap();
     };
     let (here, count) = (thread::current().id(), prepared.plan().steps.len());

@@ -1,4 +1,4 @@
-//! Arrays of numbers, for references written as plain loops.
+//! Arrays of numbers, for reference implementations written as plain loops.
 #![allow(dead_code)]
 use graph::{DType, Tensor};
 
@@ -12,7 +12,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// What a function of the index gives.
+    /// Computes every element from its index.
     pub fn of(shape: &[usize], value: impl Fn(&[usize]) -> f64) -> Self {
         Self { shape: shape.to_vec(), values: indices(shape).iter().map(|index| value(index)).collect() }
     }
@@ -29,7 +29,7 @@ impl Array {
         Self::from(&rounded)
     }
 
-    /// The element at an index; axes of extent 1 repeat, and leading axes may be missing here.
+    /// The element at an index. Axes of extent 1 are broadcast, and leading axes may be missing.
     pub fn at(&self, index: &[usize]) -> f64 {
         let index = &index[index.len() - self.shape.len()..];
         let place = index.iter().zip(&self.shape).fold(0, |place, (&at, &extent)| {
@@ -40,7 +40,7 @@ impl Array {
         self.values[place]
     }
 
-    /// As a tensor.
+    /// Converts it to a tensor.
     pub fn tensor(&self, dtype: DType) -> Tensor {
         tensor(dtype, &self.shape, &self.values)
     }

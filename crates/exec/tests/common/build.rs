@@ -1,4 +1,4 @@
-//! Graphs of several nodes.
+//! Builds graphs of several nodes.
 #![allow(dead_code, clippy::unwrap_used)]
 use graph::{
     DType, Graph, Node, Tensor, ValueId,
@@ -7,7 +7,7 @@ use graph::{
 
 use crate::common::tensor;
 
-/// A graph in the making, of single precision unless said otherwise.
+/// A graph under construction, in single precision unless stated otherwise.
 #[derive(Default)]
 pub struct Build {
     graph: Graph,
@@ -15,12 +15,12 @@ pub struct Build {
 }
 
 impl Build {
-    /// An input of single precision.
+    /// A single-precision input.
     pub fn input(&mut self) -> ValueId {
         self.input_of(DType::F32)
     }
 
-    /// An input of some type.
+    /// An input of the given type.
     pub fn input_of(&mut self, dtype: DType) -> ValueId {
         let id = self.graph.add_value(format!("in{}", self.inputs.len()), dtype, None);
         self.inputs.push(id);
@@ -32,23 +32,23 @@ impl Build {
         self.graph.add_value(format!("c{}", self.graph.values().len()), value.dtype(), Some(value))
     }
 
-    /// One number.
+    /// A scalar constant.
     pub fn number(&mut self, value: f64) -> ValueId {
         self.constant(tensor(DType::F32, &[], &[value]))
     }
 
-    /// A node of opset 18 with one output of its first input's type.
+    /// A node of opset 18 with one output of the same type as its first input.
     pub fn node(&mut self, op_type: &str, inputs: &[ValueId]) -> ValueId {
         self.with(op_type, inputs, &[])
     }
 
-    /// As `node`, with attributes.
+    /// Like `node`, with attributes.
     pub fn with(&mut self, op_type: &str, inputs: &[ValueId], attributes: &[(&str, Attribute)]) -> ValueId {
         let dtype = self.graph.value(inputs[0]).dtype;
         self.typed(op_type, inputs, attributes, dtype)
     }
 
-    /// As `with`, with an output of another type.
+    /// Like `with`, with another output type.
     pub fn typed(
         &mut self,
         op_type: &str,
@@ -59,7 +59,7 @@ impl Build {
         self.add("", op_type, inputs, attributes, dtype)
     }
 
-    /// As `with`, of ONNX Runtime's own domain.
+    /// Like `with`, in ONNX Runtime's contrib domain.
     pub fn contrib(&mut self, op_type: &str, inputs: &[ValueId], attributes: &[(&str, Attribute)]) -> ValueId {
         let dtype = self.graph.value(inputs[0]).dtype;
         self.add("com.microsoft", op_type, inputs, attributes, dtype)
@@ -77,7 +77,7 @@ impl Build {
         self.outputs_of(domain, op_type, &inputs, attributes, &[Some(dtype)])[0]
     }
 
-    /// As `with`, of any domain, with inputs and outputs that may be absent; gives the outputs that are there.
+    /// Like `with`, for any domain, with optional inputs and outputs. Returns the outputs that are present.
     pub fn outputs_of(
         &mut self,
         domain: &str,
@@ -98,7 +98,7 @@ impl Build {
         made
     }
 
-    /// A mean over axes that stay with extent 1.
+    /// A mean over axes, which are kept with extent 1.
     pub fn mean(&mut self, x: ValueId, axes: &[i64]) -> ValueId {
         let axes = self.constant(Tensor::from_i64s(axes));
         self.node("ReduceMean", &[x, axes])

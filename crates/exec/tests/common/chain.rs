@@ -1,4 +1,4 @@
-//! Small graphs of several nodes.
+//! Builds small graphs of several nodes, with their inputs.
 #![allow(dead_code, clippy::unwrap_used)]
 use exec::{Input, Program};
 use graph::{
@@ -8,7 +8,7 @@ use graph::{
 
 use crate::common::device;
 
-/// A graph in the making, with the tensors it will be run on.
+/// A graph under construction, with its input tensors.
 #[derive(Default)]
 pub struct Chain {
     graph: Graph,
@@ -17,7 +17,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A value given at run time.
+    /// A runtime input.
     pub fn input(&mut self, tensor: Tensor) -> ValueId {
         let id = self.graph.add_value(format!("in{}", self.inputs.len()), tensor.dtype(), None);
         self.inputs.push(id);
@@ -25,7 +25,7 @@ impl Chain {
         id
     }
 
-    /// A value of the model.
+    /// A constant of the model.
     pub fn constant(&mut self, tensor: Tensor) -> ValueId {
         let name = format!("constant{}", self.graph.values().len());
         self.graph.add_value(name, tensor.dtype(), Some(tensor))
@@ -62,7 +62,7 @@ impl Chain {
         output
     }
 
-    /// The graph as a program, and what it is run on.
+    /// The graph as a program, and its input tensors.
     pub fn program(mut self, outputs: &[ValueId]) -> (Program, Vec<Tensor>) {
         self.graph.set_inputs(self.inputs);
         self.graph.set_outputs(outputs.to_vec());
@@ -70,7 +70,7 @@ impl Chain {
         (Program::new(self.graph, device::get()).unwrap(), self.given)
     }
 
-    /// The plan for the inputs given, and the outputs.
+    /// The plan for the given inputs, and the outputs.
     pub fn run(self, outputs: &[ValueId]) -> (std::sync::Arc<Plan>, Vec<Tensor>) {
         let (program, given) = self.program(outputs);
         let inputs: Vec<Input<'_>> = given.iter().map(|tensor| Input { shape: tensor.shape(), value: None }).collect();
@@ -80,8 +80,9 @@ impl Chain {
     }
 }
 
-/// The primitives of a plan, in order, as the engine made them: a convolution that hipDNN's library took apart from its epilogue
-/// counts as the one step it was. Both parts have the node of that step; steps of a graph that were never one have two.
+/// The primitives of a plan in order, as the engine made them. A convolution that was split from its epilogue for the
+/// hipDNN library counts as the one step it was: both parts have the same node, while steps that were never one have
+/// two.
 pub fn prims(plan: &Plan) -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Vec::new();
     let mut before: Option<&Step> = None;

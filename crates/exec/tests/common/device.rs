@@ -1,9 +1,10 @@
 //! The device under test: the host, a GPU, or kernels under the wave simulator.
 //!
-//! `EXEC_TEST_DEVICE` chooses it: `host` (the default), `sim:gfx1100` and the like, `gpu` (the first one of the AMD driver,
-//! else of the CUDA twin). With `EXEC_TEST_HIPDNN=1` it offers its steps to hipDNN: the library of its driver.
-//! `EXEC_TEST_COUNTS` names a file that gets a line for each step that ran on a GPU device, or by hipDNN; `EXEC_TEST_THREADS` one
-//! that gets a line for each run on a GPU device: how many threads our kernels start for it, and the test's name.
+//! `EXEC_TEST_DEVICE` selects it: `host` (the default), `sim:gfx1100` and the like, or `gpu` (the first one of the AMD
+//! driver, else of the CUDA twin). With `EXEC_TEST_HIPDNN=1`, it offers its steps to the hipDNN library of its driver.
+//! `EXEC_TEST_COUNTS` names a file that gets a line for each step that ran on a GPU device or on hipDNN.
+//! `EXEC_TEST_THREADS` names a file that gets a line for each run on a GPU device: how many threads our kernels start
+//! for it, and the test's name.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 use std::{
     ffi::OsStr,
@@ -43,7 +44,7 @@ fn wants_dnn() -> bool {
     std::env::var_os("EXEC_TEST_HIPDNN").is_some_and(|value| value == "1")
 }
 
-/// The library that the device offers its steps to, where that is wanted. Never dropped, as in a factory.
+/// The library that the device offers its steps to, if requested. Never dropped, as in a factory.
 fn offering(device: &hip::Device) -> Option<Offering> {
     static LIBRARIES: LazyLock<Libraries> = LazyLock::new(Libraries::default);
     let offering = if wants_dnn() { LIBRARIES.offering(device, Mode::On)? } else { return None };
@@ -72,12 +73,12 @@ pub fn is_host() -> bool {
     get().name() == "host"
 }
 
-/// True if a product gives the same bits alone and with an epilogue: in the host's own code.
+/// True if a product gives the same bits with and without an epilogue, as the host's own code does.
 pub fn keeps_bits() -> bool {
     is_host() && !wants_dnn()
 }
 
-/// The host driver's device, with kernels under the wave simulator.
+/// The host driver's device, with kernels in the wave simulator.
 pub fn simulated(target: &str) -> GpuDevice {
     let driver = hip::Driver::load(hip::DriverKind::Host).unwrap();
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sim");

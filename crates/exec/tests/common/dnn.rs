@@ -15,7 +15,7 @@ pub fn driver() -> hip::Device {
     driver.devices().unwrap().remove(0)
 }
 
-/// Every step, offered to the library that was built with these tests.
+/// Offers every step to the library that was built with these tests.
 pub fn offering() -> Offering {
     static LIBRARIES: OnceLock<Libraries> = OnceLock::new();
     let offering = LIBRARIES.get_or_init(Libraries::default).offering(&driver(), Mode::On).unwrap();
@@ -28,7 +28,7 @@ pub fn device() -> HostDevice {
     HostDevice::new().with_dnn(offering())
 }
 
-/// Who runs each step of the plan for these inputs: `own: map`, with the reason after a comma.
+/// The backend of each step of the plan for these inputs: `own: map`, with the reason after a comma.
 pub fn run_by(program: &Program, given: &[Tensor]) -> Vec<String> {
     let value = |at: usize| program.needs_value(at).then(|| given[at].bytes());
     let inputs: Vec<Input<'_>> =
@@ -43,7 +43,7 @@ pub fn run_by(program: &Program, given: &[Tensor]) -> Vec<String> {
         .collect()
 }
 
-/// What a graph gives with hipDNN and without it, and who ran its steps.
+/// The results of a graph with and without hipDNN, and the backend of each step.
 pub fn both(graph: &Graph, given: &[Tensor]) -> (Vec<Tensor>, Vec<Tensor>, Vec<String>) {
     let with = Program::new(graph.clone(), &device()).unwrap();
     let without = Program::new(graph.clone(), &HostDevice::new()).unwrap();

@@ -1,4 +1,4 @@
-//! A simulated GPU whose compiler breaks.
+//! A simulated GPU whose compiler starts to fail.
 #![allow(dead_code, clippy::unwrap_used)]
 use std::{
     path::PathBuf,
@@ -8,14 +8,14 @@ use std::{
 use exec::gpu::GpuDevice;
 use kernels::{Arch, CompileError, Compiler, Kernel, NoCompiler, sim::Simulator};
 
-/// The simulator, until it refuses kernels.
+/// The simulator, until it rejects kernels.
 pub struct Fickle {
     simulator: Simulator,
     refused: Mutex<Option<&'static str>>,
 }
 
 impl Fickle {
-    /// From now on, new kernels whose names begin so are refused: their steps run on the host.
+    /// From now on, rejects new kernels whose names start with this: their steps run on the host.
     pub fn refuse(&self, start: &'static str) {
         *self.refused.lock().unwrap() = Some(start);
     }
@@ -35,7 +35,7 @@ impl Compiler for Fickle {
     }
 }
 
-/// The host driver's device, with a compiler that works so far.
+/// The host driver's device, with a compiler that works until told otherwise.
 pub fn fickle() -> (GpuDevice, Arc<Fickle>) {
     let simulator = Simulator::new(&PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sim")).unwrap();
     let arch = Arch::new("gfx1100", 4);

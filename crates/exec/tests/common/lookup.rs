@@ -1,4 +1,4 @@
-//! Rows of a table by number, on the simulated GPU.
+//! Looks up table rows by index on the simulated GPU.
 #![allow(dead_code, clippy::unwrap_used)]
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use graph::{DType, ops::Attribute};
 
 use crate::common::{self, Case, device, random};
 
-/// The host driver's device with kernels under the wave simulator.
+/// The host driver's device with kernels in the wave simulator.
 pub fn gpu() -> GpuDevice {
     device::simulated("gfx1100")
 }
 
-/// Rows of a table by number: data `[rows, 3]` is a constant, indices are given.
+/// Looks up table rows by index: the data `[rows, 3]` is a constant, the indices are an input.
 pub struct Lookup {
     pub program: Program,
     rows: usize,
@@ -34,7 +34,7 @@ impl Lookup {
     }
 }
 
-/// Indices and the rows found, which stay where they are, with sentinels behind.
+/// Indices and the rows found, at fixed addresses, followed by sentinels.
 pub struct Memory {
     pub indices: Vec<i64>,
     pub found: Vec<f32>,
@@ -50,7 +50,7 @@ impl Memory {
     pub fn run(&mut self, lookup: &Lookup, order: Order<'_>) -> Result<(), ExecError> {
         let (inputs, outputs) = ([self.indices.as_ptr().cast()], [self.found.as_mut_ptr().cast()]);
         let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
-        // SAFETY: the vectors have the planned sizes, and every test keeps them until the work is over.
+        // SAFETY: the vectors have the planned sizes, and every test keeps them until the work is done.
         unsafe { lookup.prepare(self.indices.len()).run(run, order) }
     }
 

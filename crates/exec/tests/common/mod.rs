@@ -1,4 +1,4 @@
-//! Graphs on the device under test.
+//! Runs graphs on the device under test.
 #![allow(dead_code, clippy::unwrap_used)]
 pub mod device;
 
@@ -14,13 +14,13 @@ pub struct Case {
     pub since_version: i32,
     pub attributes: Vec<(&'static str, Attribute)>,
     pub inputs: Vec<Option<Tensor>>,
-    /// Inputs given as constants of the model instead of at run time.
+    /// Inputs that are constants of the model instead of runtime inputs.
     pub constants: Vec<usize>,
     pub outputs: Vec<DType>,
 }
 
 impl Case {
-    /// A node of ONNX's own domain with all inputs given at run time.
+    /// A node of the ONNX domain with all inputs given at run time.
     pub fn new(op_type: &'static str, since_version: i32, inputs: Vec<Tensor>, outputs: &[DType]) -> Self {
         let inputs = inputs.into_iter().map(Some).collect();
         Self {
@@ -46,7 +46,7 @@ impl Case {
         device::run_once(graph, &given).map_err(|error| error.to_string())
     }
 
-    /// The node as a graph, and the tensors to give at run time.
+    /// The node as a graph, and its runtime inputs.
     pub fn graph(&self) -> Result<(Graph, Vec<Tensor>), String> {
         let attributes = Attributes::from(&*self.attributes);
         let infos: Vec<_> = self
@@ -100,12 +100,12 @@ impl Case {
     }
 }
 
-/// A tensor of numbers.
+/// A tensor with these values.
 pub fn tensor(dtype: DType, shape: &[usize], values: &[f64]) -> Tensor {
     Tensor::from_scalars(dtype, shape, values.iter().map(|&value| Scalar::Float(value))).unwrap()
 }
 
-/// A tensor's numbers.
+/// The values of a tensor.
 pub fn numbers(tensor: &Tensor) -> Vec<f64> {
     tensor.scalars().map(Scalar::as_f64).collect()
 }
@@ -123,7 +123,7 @@ pub fn random(count: usize, seed: u64) -> Vec<f64> {
         .collect()
 }
 
-/// Fails unless both lists agree to `relative` of the larger magnitude, or NaN for NaN.
+/// Fails unless both lists agree to within `relative` of the larger magnitude, with NaN equal to NaN.
 pub fn assert_close(found: &[f64], wanted: &[f64], relative: f64) {
     assert_eq!(found.len(), wanted.len());
     for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {

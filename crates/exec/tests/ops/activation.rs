@@ -1,12 +1,12 @@
-//! Activations on the host device against their definitions in double precision.
+//! Compares activations on the host device with their definitions in double precision.
 use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, ops::Attribute};
 
-/// What one rounding of a type may cost, with room for the last digits of a function computed in single precision.
+/// The tolerance for one rounding of each type, with a margin for functions computed in single precision.
 const TYPES: [(DType, f64); 4] = [(DType::F32, 2e-6), (DType::F64, 1e-13), (DType::F16, 1.1e-3), (DType::Bf16, 8.5e-3)];
 
 fn erf(x: f64) -> f64 {
-    // Simpson's rule on the integral: slow, plain, and nothing like the code under test.
+    // Simpson's rule on the integral: slow, simple, and unrelated to the code under test.
     let (steps, end) = (4000u32, x.abs().min(7.0));
     let width = end / f64::from(steps);
     let sum: f64 = (0..=steps)
@@ -64,7 +64,7 @@ fn case(domain: &'static str, op_type: &'static str, inputs: Vec<graph::Tensor>,
 fn every_activation_follows_its_definition_in_every_type() {
     for &(domain, op_type, attributes, function) in FUNCTIONS {
         for (dtype, relative) in TYPES {
-            // Odd extents leave a rest behind every block and lane.
+            // Odd extents leave a remainder after every block and lane.
             let mut values = random(3 * 7 * 13, 11);
             values.iter_mut().step_by(3).for_each(|value| *value *= 10.0);
             let x = tensor(dtype, &[3, 7, 13], &values);

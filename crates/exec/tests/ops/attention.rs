@@ -1,16 +1,16 @@
-//! Attention and rotary embeddings against loops in double precision.
+//! Compares attention and rotary embeddings with loops in double precision.
 use crate::array::Array;
 use crate::common::{Case, assert_close, device, numbers, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 
 const BATCH: usize = 2;
 
-/// One head's worth of everything: scores `[b, h, s, t]` made by a function, then softmax, then values.
+/// Reference attention: scores `[b, h, s, t]`, modified by a function, then softmax, then values.
 struct Attention<'a> {
     q: &'a Array,
     k: &'a Array,
     v: &'a Array,
-    /// What becomes of a score: from (its value, batch, head, query, key); minus infinity hides the key.
+    /// Modifies a score, given its value and `[batch, head, query, key]`; minus infinity hides the key.
     score: &'a dyn Fn(f64, [usize; 4]) -> f64,
     scale: f64,
 }
@@ -52,7 +52,7 @@ fn random(shape: &[usize], seed: u64) -> Array {
     Array::random(DType::F32, shape, seed)
 }
 
-/// Two arrays `[b, h, …, d]` one behind the other along the third axis.
+/// Concatenates two arrays `[b, h, …, d]` along the third axis.
 fn behind(past: &Array, new: &Array) -> Array {
     let mut shape = new.shape.clone();
     shape[2] += past.shape[2];
@@ -62,7 +62,7 @@ fn behind(past: &Array, new: &Array) -> Array {
     })
 }
 
-/// `[b, h, s, d]` as `[b, s, h · d]`.
+/// Converts `[b, h, s, d]` to `[b, s, h · d]`.
 fn joined(array: &Array) -> Array {
     let (heads, size) = (array.shape[1], array.shape[3]);
     Array::of(&[array.shape[0], array.shape[2], heads * size], |index| {
@@ -129,7 +129,7 @@ fn a_past_comes_before_the_keys_and_every_stage_can_be_seen() {
     }
 }
 
-/// More rows and keys than kernels take at a time, in half precision.
+/// More rows and keys than kernels process at a time, in half precision.
 #[test]
 fn long_causal_attention_sees_keys_up_to_the_rows_own() {
     for (heads, shared, past) in [(2, 2, 0), (2, 1, 37)] {
@@ -170,7 +170,7 @@ fn masks_hide_and_rows_that_see_nothing_are_zero() {
     assert_close(&numbers(&with_lengths.run().unwrap()[0]), &wanted.values, 1e-5);
 }
 
-/// What the product of the input with the weights gives for one of queries, keys and values, with heads apart.
+/// The product of the input with the weights for queries, keys or values, with separate heads.
 fn projected(x: &Array, w: &Array, bias: &Array, heads: usize, part: usize) -> Array {
     let width = w.shape[1] / 3;
     let size = width / heads;
@@ -290,7 +290,7 @@ fn rotary_embeddings_turn_pairs_by_position() {
     }
 }
 
-/// A cache of `room` rows with a past of `held` at its start, and the past with new rows behind it, the rest zeros.
+/// A cache of `room` rows that starts with the past, and the same with the new rows after the past; the rest is zero.
 fn caches(room: usize, past: &Array, new: &Array) -> [Array; 2] {
     let mut shape = past.shape.clone();
     shape[2] = room;
@@ -365,7 +365,7 @@ fn microsoft_attention_writes_behind_what_a_cache_holds() {
 #[test]
 fn a_position_without_angles_is_an_error() {
     let (x, angles) = (random(&[1, 2, 2, 4], 1), random(&[5, 2], 2));
-    // A kernel's fault does not say which.
+    // A kernel's fault does not say which index.
     let which = if device::is_host() { "index 5 is out of range" } else { "an index is out of range" };
     for (position, tells) in [(5.0, which), (-1.0, "is out of range")] {
         let mut case = case("RotaryEmbedding", &[Some(&x), Some(&angles), Some(&angles)], 1);

@@ -1,9 +1,9 @@
-//! Casts between all types on the host device.
+//! Tests casts between all types on the host device.
 use crate::build::Build;
 use crate::common::{Case, numbers, tensor};
 use graph::{DType, Scalar, Tensor, ops::Attribute};
 
-/// ONNX's numbers of the element types.
+/// ONNX's numbers for the element types.
 const ONNX: [(DType, i64); 13] = [
     (DType::F32, 1),
     (DType::U8, 2),
@@ -20,7 +20,8 @@ const ONNX: [(DType, i64); 13] = [
     (DType::Bf16, 16),
 ];
 
-/// What Rust's own conversions make of a number in a type that every pair of types can hold, or wraps by two's complement.
+/// The result of Rust's own conversions, for numbers that every pair of types can hold or that wrap by two's
+/// complement.
 fn converted(value: Scalar, to: DType) -> f64 {
     let whole = value.as_i64();
     match to {
@@ -40,7 +41,7 @@ fn converted(value: Scalar, to: DType) -> f64 {
     }
 }
 
-/// A number rounded to so many bits behind the leading one, halves to even; infinite from `largest` on.
+/// A number rounded to this many bits after the leading one, ties to even; infinite from `largest` on.
 fn half_of(value: f64, bits: i32, smallest: i32, largest: f64) -> f64 {
     if value == 0.0 {
         return value;
@@ -56,7 +57,8 @@ fn every_type_becomes_every_other() {
     let values = [0.0, 1.0, 2.75, 77.0, 127.0, 200.5, 1023.0, -1.0, -2.75, -100.0, 0.3];
     for (from, _) in ONNX {
         for (to, number) in ONNX {
-            // Negative fractions in unsigned types wrap when the input is made; the reference starts from what it holds.
+            // Negative fractions wrap in unsigned types when the input is created; the reference starts from the stored
+            // value.
             let x = tensor(from, &[values.len()], &values);
             let wanted: Vec<f64> = x.scalars().map(|value| converted(value, to)).collect();
             let node = Case::new("Cast", 13, vec![x], &[to]).attribute("to", Attribute::Int(number));

@@ -1,4 +1,4 @@
-//! Normalisations by channel or over chosen axes against loops in double precision.
+//! Compares normalisations by channel or over chosen axes with loops in double precision.
 use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, ops::Attribute};
 
@@ -62,7 +62,7 @@ fn batch_norm_for_training_is_declined() {
 
 #[test]
 fn groups_of_channels_are_normalised_together() {
-    // Version, groups (0 for InstanceNormalization) and whether scales are there for groups.
+    // Version, number of groups (0 for InstanceNormalization) and whether there is one scale per group.
     for (op_type, version, groups, by_group) in [
         ("InstanceNormalization", 6, 0, false),
         ("GroupNormalization", 18, 2, true),
@@ -142,7 +142,7 @@ fn lrn_divides_by_the_squares_around_a_channel() {
 fn mean_and_variance_over_chosen_axes() {
     let x = tensor(DType::F32, &[2, 3, 4, 5], &random(120, 1));
     let values = numbers(&x);
-    // The default leaves only the channels apart.
+    // By default, only channels are kept separate.
     let channel = |flat: usize| flat / 20 % 3;
     let wanted: Vec<f64> = (0..120)
         .map(|flat| {

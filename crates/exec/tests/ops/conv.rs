@@ -1,4 +1,4 @@
-//! Convolutions against loops in double precision.
+//! Compares convolutions with loops in double precision.
 use crate::array::{Array, indices};
 use crate::common::{Case, assert_close, numbers, tensor};
 use graph::{DType, ops::Attribute};
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 struct Window {
     strides: Vec<usize>,
     dilations: Vec<usize>,
-    /// In front of each axis, then behind each.
+    /// Padding before each axis, then after each.
     pads: Vec<i64>,
     groups: usize,
 }
@@ -60,7 +60,7 @@ fn convolution(x: &Array, w: &Array, bias: Option<&Array>, window: &Window) -> A
     })
 }
 
-/// x `[n, c, …]` spread by w `[c, m / groups, …]` over an output of given spatial extents.
+/// x `[n, c, …]` scattered by w `[c, m / groups, …]` into an output with these spatial extents.
 fn transposed(x: &Array, w: &Array, bias: Option<&Array>, window: &Window, spatial: &[usize]) -> Array {
     let rank = x.shape.len() - 2;
     let maps = w.shape[1] * window.groups;
@@ -218,7 +218,7 @@ fn quantised_convolutions_scale_each_channel_round_and_saturate() {
     let x = Array::of(&x.shape, |index| x.at(index) - 7.0);
     let w = Array::of(&w.shape, |index| w.at(index) - 1.0);
     let sums = convolution(&x, &w, Some(&bias), &window);
-    // The scales are powers of two, so that single precision loses nothing before the rounding.
+    // The scales are powers of two, so that single precision loses nothing before rounding.
     let wanted = Array::of(&sums.shape, |index| {
         ((sums.at(index) * 0.125 * scales[index[1]] / 2.0).round_ties_even() + 100.0).clamp(0.0, 255.0)
     });

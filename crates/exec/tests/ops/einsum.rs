@@ -1,9 +1,9 @@
-//! `Einsum` against the sum over all indices.
+//! Compares `Einsum` with the sum over all indices.
 use crate::array::{Array, indices};
 use crate::common::{Case, assert_close, numbers};
 use graph::{DType, ops::Attribute};
 
-/// The equation's meaning: every letter runs over its extent, the product is added where the output's letters say.
+/// The definition: every letter runs over its extent, and the product is added at the output's letters.
 fn meaning(inputs: &[(&str, &Array)], output: &str) -> Array {
     let mut letters: Vec<(char, usize)> = Vec::new();
     for (names, array) in inputs {

@@ -1,4 +1,4 @@
-//! Maps behind products are merged into them where that is right, and change no bit of the result.
+//! Checks that maps after products are fused where possible, without changing a bit of the result.
 use crate::chain::{Chain, prims};
 use crate::common::{assert_close, device, numbers, random, tensor};
 use graph::{DType, Tensor, ValueId, ops::Attribute};
@@ -8,9 +8,9 @@ fn noise(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
     tensor(dtype, shape, &random(shape.iter().product(), seed))
 }
 
-/// Builds `product → map`, once as it is and once with the product as an output of its own, which keeps them apart. Both
-/// must give the same bits by the host's own code; on a GPU a product may be summed in another order when it is alone, and
-/// hipDNN does not round in between. Gives the primitives of the first.
+/// Builds `product → map` twice: as is, and with the product as a separate output, which prevents fusion. The host's
+/// own code must give the same bits for both. On a GPU, a separate product may be summed in another order, and hipDNN
+/// does not round in between. Returns the primitives of the first.
 fn check(product: impl Fn(&mut Chain) -> ValueId, map: impl Fn(&mut Chain, ValueId) -> ValueId) -> Vec<&'static str> {
     let mut chain = Chain::default();
     let made = product(&mut chain);
@@ -119,7 +119,8 @@ fn epilogues_of_convolutions_follow_channels_and_positions() {
     }
 }
 
-/// hipDNN's libraries have no such activation, and may take the convolution alone: then it is a step of theirs and a map of ours.
+/// hipDNN libraries do not have this activation and may take only the convolution: then it is their step followed by
+/// our map.
 #[test]
 fn an_epilogue_that_libraries_lack_is_merged_all_the_same() {
     let found = check(conv(DType::F32, &[2, 3, 9, 8], &[5, 3, 3, 3], 1, 1), |chain, made| {
@@ -180,13 +181,13 @@ fn a_result_read_in_two_ways_or_spread_stays_a_step() {
         chain.node("Add", &[made, turned], DType::F32)
     });
     assert_eq!(found, ["matmul", "map"]);
-    // A row of results for each of several rows.
+    // A row of results broadcast to several rows.
     let found = check(matmul(DType::F32, &[1, 6], &[6, 6]), |chain, made| {
         let other = chain.input(noise(DType::F32, &[4, 6], 16));
         chain.node("Add", &[made, other], DType::F32)
     });
     assert_eq!(found, ["matmul", "map"]);
-    // The columns of one product are the rows of several heads.
+    // The columns of one product become the rows of several heads.
     let found = check(matmul(DType::F32, &[2, 9, 20], &[20, 48]), |chain, made| {
         let shape = chain.constant(Tensor::from_i64s(&[2, 9, 4, 12]));
         let heads = chain.node("Reshape", &[made, shape], DType::F32);
@@ -194,7 +195,7 @@ fn a_result_read_in_two_ways_or_spread_stays_a_step() {
         chain.node("Relu", &[turned], DType::F32)
     });
     assert_eq!(found, ["matmul", "map"]);
-    // Columns would be stored far apart.
+    // Columns would be stored with a large stride.
     let found = check(product, |chain, made| {
         let turned = chain.node("Transpose", &[made], DType::F32);
         chain.node("Relu", &[turned], DType::F32)

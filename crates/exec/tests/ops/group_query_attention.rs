@@ -1,4 +1,4 @@
-//! GroupQueryAttention against loops in double precision, with caches of all kinds.
+//! Compares GroupQueryAttention with loops in double precision, with caches of all kinds.
 use std::sync::Arc;
 
 use exec::{Input, Order, Program, Run, Serial};
@@ -18,13 +18,13 @@ struct Decoder {
     shared: usize,
     size: usize,
     rows: usize,
-    /// Rows of the past's buffers; none if there is no past.
+    /// The number of rows in the past's buffers; `None` if there is no past.
     held: Option<usize>,
     total: usize,
-    /// The length of each batch behind this step.
+    /// The length of each batch after this step.
     lengths: Vec<usize>,
     packed: bool,
-    /// Half of the elements that turn.
+    /// Half of the number of elements that are rotated.
     half: Option<usize>,
     interleaved: bool,
     positions: bool,
@@ -63,10 +63,10 @@ impl Default for Decoder {
     }
 }
 
-/// Cosines and sines of this many positions are there.
+/// The number of positions with cosines and sines.
 const POSITIONS: usize = 300;
 
-/// What a decoder is given.
+/// The inputs of a decoder.
 struct Given {
     /// Queries, keys and values `[batch, rows, heads, size]`.
     parts: [Array; 3],
@@ -78,7 +78,7 @@ struct Given {
     norms: Option<[Array; 2]>,
 }
 
-/// `[…, heads, size]` with the heads of several arrays side by side, as `[batch, rows, width]`.
+/// Concatenates the heads of several arrays `[…, heads, size]` to `[batch, rows, width]`.
 fn joined(arrays: &[&Array]) -> Array {
     let (batch, rows) = (arrays[0].shape[0], arrays[0].shape[1]);
     let width = |array: &Array| array.shape[2] * array.shape[3];
@@ -94,7 +94,7 @@ impl Decoder {
         self.lengths.len()
     }
 
-    /// Rows that are in the cache before the step.
+    /// The number of rows in the cache before the step.
     fn before(&self, batch: usize) -> usize {
         if self.rows == self.total { 0 } else { self.lengths[batch].saturating_sub(self.rows) }
     }
@@ -165,7 +165,7 @@ impl Decoder {
             .attribute("scale", Attribute::Float(self.scale))
     }
 
-    /// Queries or keys, normalised and turned.
+    /// Queries or keys, normalised and rotated.
     fn ready(&self, given: &Given, part: usize) -> Array {
         let x = &given.parts[part];
         let normed = match &given.norms {
@@ -200,7 +200,7 @@ impl Decoder {
         })
     }
 
-    /// The result, then keys and values from now on.
+    /// The result, followed by the updated keys and values.
     fn wanted(&self, given: &Given) -> [Array; 3] {
         let (q, k) = (self.ready(given, 0), self.ready(given, 1));
         let present = |new: &Array, which: usize| {
@@ -283,7 +283,7 @@ fn prompts_and_single_tokens_with_every_option() {
         Decoder { held: Some(4), total: 7, lengths: vec![7, 5], ..plain.clone() },
         Decoder { held: Some(9), total: 6, lengths: vec![6, 4], ..plain.clone() },
         Decoder { held: Some(0), rows: 4, total: 4, lengths: vec![4, 1], ..plain.clone() },
-        // A prompt on a mask as wide as the cache: shorter rows begin at 0 too.
+        // A prompt on a mask as wide as the cache: shorter rows start at 0 too.
         Decoder { rows: 6, lengths: vec![6, 2], ..plain.clone() },
         Decoder { rows: 1, lengths: vec![12, 1, 7], ..plain.clone() },
     ];
@@ -318,7 +318,7 @@ proptest! {
     ) {
         let size = 8 * size;
         let lengths: Vec<usize> = lengths.into_iter().map(|length| length.max(1)).collect();
-        // What is in the cache must have been held, and all of it must fit.
+        // The past's buffers must hold the rows before the step, and the cache must hold all rows.
         let most = lengths.iter().map(|&length| length.saturating_sub(rows)).max().unwrap_or(0);
         let held = if first { held } else { Some(held.unwrap_or(0).max(most)) };
         let total = if first { rows } else { lengths.iter().copied().max().unwrap_or(0).max(rows) + spare };
@@ -357,10 +357,10 @@ fn a_cache_is_updated_where_it_lies() {
         .collect();
     let mut outputs = vec![out.as_mut_ptr().cast::<u8>()];
     outputs.extend(caches.iter_mut().map(|cache| cache.as_mut_ptr().cast::<u8>()));
-    // Twice: a step that is repeated writes the same rows again.
+    // Twice, because repeating a step writes the same rows again.
     for _ in 0..2 {
         let run = Run { inputs: &sources, outputs: &outputs, parallel: &Serial, observer: None };
-        // SAFETY: whole tensors of the planned shapes; the caches are the pasts' own memory, as the primitive allows.
+        // SAFETY: complete tensors of the planned shapes; the caches are updated in place, as the primitive allows.
         unsafe { Arc::clone(&prepared).run(run, Order::Now).unwrap() };
     }
     assert_close(&out.iter().map(|&x| f64::from(x)).collect::<Vec<_>>(), &wanted[0].values, 2e-5);

@@ -1,4 +1,4 @@
-//! Reading and writing by index on the host device against loops over the definition of each operator.
+//! Compares reading and writing by index on the host device with loops over the definition of each operator.
 use crate::common::{Case, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn resolved(places: &Tensor, at: usize, extent: usize) -> usize {
     (if place < 0 { place + extent as i64 } else { place }) as usize
 }
 
-/// The first output, which must be the same whether the device or the planner works it out.
+/// The first output, which must be the same whether the device or the planner computes it.
 fn run(mut case: Case) -> Tensor {
     case.constants = (0..case.inputs.len()).collect();
     let planned = case.run().unwrap().remove(0);
@@ -61,8 +61,8 @@ fn small_shape() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(1usize..5, 1..4)
 }
 
-/// One update of an element, held in its own type: integers wrap at every step, and a longer product than this would
-/// no longer be exact in f64.
+/// One update of an element, in its own type: integers wrap at every step, and a longer product would not be exact in
+/// f64.
 fn meet(dtype: DType, reduction: &str, old: f64, new: f64) -> f64 {
     let exact = match reduction {
         "add" => old + new,
@@ -273,7 +273,7 @@ fn an_index_out_of_range_ends_the_run_with_a_sentence() {
     }
 }
 
-/// A kernel reports that an index is wrong, and not which.
+/// A kernel reports that an index is wrong, but not which one.
 fn is_told(error: &str, index: f64) {
     let whole = format!("index {index} is out of range for an axis of 3 elements");
     let wanted = if crate::common::device::is_host() { whole.as_str() } else { "an index is out of range" };

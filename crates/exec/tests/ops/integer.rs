@@ -1,4 +1,5 @@
-//! Products between dequantisation and quantisation are done on the bytes, against sums of 64-bit integers.
+//! Checks that products between dequantisation and quantisation are computed on the bytes, against sums of 64-bit
+//! integers.
 use crate::chain::{Chain, prims};
 use crate::common::{numbers, tensor};
 use graph::{DType, Tensor, ValueId, ops::Attribute};
@@ -32,7 +33,7 @@ struct Quantised {
 }
 
 impl Quantised {
-    /// The numbers, as a node of the graph makes them.
+    /// The real values, computed by a node of the graph.
     fn dequantised(&self, chain: &mut Chain, is_constant: bool) -> ValueId {
         let dtype = self.values.dtype();
         let x = if is_constant { chain.constant(self.values.clone()) } else { chain.input(self.values.clone()) };
@@ -46,13 +47,13 @@ impl Quantised {
         chain.node_with("DequantizeLinear", &[("axis", Attribute::Int(self.axis))], &[x, scale, zero], DType::F32)
     }
 
-    /// The numbers less their zero point.
+    /// The values minus their zero point.
     fn centred(&self) -> Vec<i64> {
         numbers(&self.values).iter().map(|value| (value - self.zero) as i64).collect()
     }
 }
 
-/// `real` relative to what was found in the output's bytes; halves may go either way.
+/// Compares the output's bytes with the quantised `real` values; ties may round either way.
 fn assert_quantised(found: &[f64], real: &[f64], scale: f64, zero: f64) {
     assert_eq!(found.len(), real.len());
     for (found, real) in found.iter().zip(real) {
@@ -72,7 +73,7 @@ struct ConvCase {
     groups: usize,
 }
 
-/// Runs `DQ, DQ → Conv → Relu → Q`, checks every byte, and gives the primitives.
+/// Runs `DQ, DQ → Conv → Relu → Q`, checks every byte, and returns the primitives.
 fn check_conv(case: &ConvCase) -> Vec<&'static str> {
     let ConvCase { x, w, bias, stride, groups } = case;
     let (step, zero) = (f64::from(0.37f32), 3.0);
@@ -156,7 +157,7 @@ proptest! {
         let bias = (0..maps).map(|at| at as f64 * 0.5 - 3.0).collect();
         let few = w.values.elems() <= 256;
         let found = check_conv(&ConvCase { x, w, bias, stride, groups });
-        // The planner dequantises a few weights at once.
+        // The planner dequantises small weights itself.
         prop_assert!(few || found == ["fused_integer_conv"], "{:?}", found);
     }
 
@@ -187,7 +188,7 @@ proptest! {
             let (row, column) = (at / n, at % n);
             let sum: i64 = (0..k).map(|p| xs[row * k + p] * ws[p * n + column]).sum();
             let want = sum as f64 * f64::from(w.scales[column % w.scales.len()] as f32) * f64::from(0.02f32);
-            // A few weights are dequantised by the planner, and multiplied as single-precision numbers.
+            // The planner dequantises small weights, which are then multiplied in single precision.
             let rounding = if k * n <= 256 { 1e-4 } else { 0.0 };
             prop_assert!((found - want).abs() <= want.abs() * 1e-6 + rounding, "{} for {}", found, want);
         }

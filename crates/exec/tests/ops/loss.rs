@@ -1,11 +1,11 @@
-//! Losses against loops in double precision.
+//! Compares losses with loops in double precision.
 use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, ops::Attribute};
 
 const BATCH: usize = 3;
 const CLASSES: usize = 4;
 
-/// The logarithm of the softmax along the middle of `[batch, classes, positions]`.
+/// The log-softmax along the middle axis of `[batch, classes, positions]`.
 fn log_softmax(values: &[f64], positions: usize) -> Vec<f64> {
     let place = |flat: usize, class: usize| {
         flat / (CLASSES * positions) * CLASSES * positions + class * positions + flat % positions

@@ -1,4 +1,4 @@
-//! Operators on the device under test, against references in plain loops: see `common/device.rs`.
+//! Tests operators on the device under test against references in plain loops: see `common/device.rs`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 #[path = "../common/array.rs"]
 mod array;

@@ -1,10 +1,10 @@
-//! Matrix products against loops in double precision.
+//! Compares matrix products with loops in double precision.
 use crate::array::Array;
 use crate::common::{Case, assert_close, numbers};
 use graph::{DType, Tensor, ops::Attribute};
 use proptest::prelude::*;
 
-/// A product of matrices with leading axes that are broadcast.
+/// A matrix product with broadcast leading axes.
 fn product(a: &Array, b: &Array) -> Array {
     let (rank_a, rank_b) = (a.shape.len(), b.shape.len());
     let rank = rank_a.max(rank_b);
@@ -50,7 +50,7 @@ fn every_type_and_every_kind_of_batch() {
             let found = case.run().unwrap();
             let wanted = product(&a, &b);
             assert_eq!(found[0].shape(), wanted.shape);
-            // Unsigned and signed integers wrap alike.
+            // Signed and unsigned integers wrap in the same way.
             assert_close(&numbers(&found[0]), &wanted.values, tolerance(dtype));
         }
     }
@@ -112,7 +112,7 @@ fn fused_products_turn_batches_and_matrices() {
     let dtype = DType::F32;
     for bits in 0..16 {
         let flag = |bit: usize| bits >> bit & 1 != 0;
-        // Logically [batch 2, 3 rows, 4] and [batch 2, 4, 5 columns].
+        // Logically `[batch 2, 3 rows, 4]` and `[batch 2, 4, 5 columns]`.
         let stored = |rows: usize, columns: usize, turn: bool, turn_batch: bool, seed: u64| {
             let (rows, columns) = if turn { (columns, rows) } else { (rows, columns) };
             let shape = if turn_batch { [rows, 2, columns] } else { [2, rows, columns] };
@@ -141,7 +141,7 @@ fn fused_products_turn_batches_and_matrices() {
     }
 }
 
-/// The operands less their zero points, which are one number, or one for each row or column.
+/// An operand minus its zero points: a single number, or one for each row or column.
 fn centred(array: &Array, zero: &Array) -> Array {
     Array::of(&array.shape, |index| array.at(index) - zero.at(index))
 }
@@ -168,7 +168,7 @@ fn scalar(dtype: DType, value: f64) -> Tensor {
 
 #[test]
 fn quantised_products_round_halves_to_even_and_saturate() {
-    // Sums of 1, 3, 5 and -3 times 0.5 are halves; 1000 and -1000 saturate.
+    // Sums of 1, 3, 5 and -3 times 0.5 are ties; 1000 and -1000 saturate.
     let a = crate::common::tensor(DType::I8, &[6, 1], &[1.0, 3.0, 5.0, -3.0, 100.0, -100.0]);
     let b = crate::common::tensor(DType::I8, &[1, 1], &[10.0]);
     let case = |dtype: DType, zero: f64| {

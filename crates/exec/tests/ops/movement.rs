@@ -1,4 +1,4 @@
-//! Movement on the host device against the definition of each operator, element by element.
+//! Compares data movement on the host device with the definition of each operator, element by element.
 use crate::common::{Case, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ fn ints(values: &[i64]) -> Tensor {
     Tensor::from_i64s(values)
 }
 
-/// Fails unless the case's output has the shape and, at each index, the input's element at the index that `from` gives.
+/// Fails unless the output has this shape and, at each index, the input's element at the index that `from` returns.
 fn assert_moves(case: &Case, input: &Tensor, shape: &[usize], from: impl Fn(&[usize]) -> Option<Vec<usize>>) {
     let found = &case.run().unwrap()[0];
     assert_eq!(found.shape(), shape);
@@ -133,7 +133,7 @@ fn tensors_beyond_what_the_planner_computes_are_made_on_the_device() {
     assert_eq!(numbers(&case.run().unwrap()[0]), [-7.0; 5000]);
 }
 
-/// Bounces between the ends one step at a time.
+/// Reflects an index at both ends, one step at a time.
 fn reflected(mut at: i64, extent: i64) -> i64 {
     while extent > 1 && !(0..extent).contains(&at) {
         at = if at < 0 { -at } else { 2 * (extent - 1) - at };

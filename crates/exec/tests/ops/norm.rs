@@ -1,4 +1,4 @@
-//! Normalisations over the last axes against loops in double precision.
+//! Compares normalisations over the last axes with loops in double precision.
 use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 
@@ -10,7 +10,7 @@ fn statistics(row: &[f64], epsilon: f64, centre: bool) -> (f64, f64) {
     (mean, (variance + epsilon).sqrt().recip())
 }
 
-/// Every row of `count` elements normalised, scaled and moved.
+/// Normalises every row of `count` elements, then scales and shifts it.
 fn layers(x: &[f64], count: usize, scale: &[f64], bias: &[f64], epsilon: f64, centre: bool) -> Vec<f64> {
     let rows = x.chunks(count).flat_map(|row| {
         let (mean, inverse) = statistics(row, epsilon, centre);
@@ -108,7 +108,7 @@ fn other_stash_types_and_mixed_types_are_declined() {
     assert_eq!(mixed.run().unwrap_err(), "inputs have different types f32 and f16");
 }
 
-/// A case of ONNX Runtime's own domain.
+/// A case in ONNX Runtime's contrib domain.
 fn contrib(op_type: &'static str, inputs: Vec<Option<Tensor>>, outputs: &[DType]) -> Case {
     let mut case = Case::new(op_type, 1, Vec::new(), outputs);
     case.domain = "com.microsoft";

@@ -1,4 +1,4 @@
-//! Pools against loops in double precision.
+//! Compares pools with loops in double precision.
 use crate::array::{Array, indices};
 use crate::common::{Case, assert_close, numbers};
 use graph::{DType, ops::Attribute};
@@ -45,7 +45,7 @@ impl Window {
             .collect()
     }
 
-    /// The elements in a window as places in the input, and how many positions lie in the input or its padding.
+    /// The positions of a window's elements in the input, and how many positions are in the input or its padding.
     fn places(&self, input: &[usize], window: &[usize]) -> (Vec<Vec<usize>>, usize) {
         let rank = input.len();
         let (mut found, mut counted) = (Vec::new(), 0);
@@ -63,7 +63,7 @@ impl Window {
     }
 }
 
-/// Pools every window with a function of its elements and of the number of positions that count.
+/// Pools every window with a function of its elements and the number of counted positions.
 fn pooled(x: &Array, window: &Window, fold: impl Fn(&[f64], usize) -> f64) -> Array {
     let shape = [&x.shape[..2], &window.output(&x.shape[2..])[..]].concat();
     Array::of(&shape, |index| {
@@ -175,7 +175,7 @@ proptest! {
     ) {
         let rank = extents.len();
         prop_assume!(extents.iter().all(|&extent| extent + front + back > (kernel - 1) * dilation));
-        // A window that only sees padding has no mean.
+        // A window that sees only padding has no mean.
         prop_assume!(dilation == 1 || front + back == 0);
         let mut pads = vec![front; rank];
         pads.resize(2 * rank, back);

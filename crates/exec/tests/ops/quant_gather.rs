@@ -1,4 +1,4 @@
-//! Rows of quantised tables, against loops.
+//! Compares rows of quantised tables with loops.
 use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 
@@ -60,7 +60,7 @@ fn bytes_hold_several_numbers_around_the_middle() {
 
 #[test]
 fn four_bit_types_have_their_zero_at_zero() {
-    // As they are imported: a byte for each number.
+    // As imported: one byte per number.
     for dtype in [DType::I8, DType::U8] {
         for with_zeros in [false, true] {
             let lowest = if dtype == DType::I8 { -8.0 } else { 0.0 };

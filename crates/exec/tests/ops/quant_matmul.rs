@@ -1,9 +1,9 @@
-//! Products with quantised weights, against loops in double precision.
+//! Compares products with quantised weights with loops in double precision.
 use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 use proptest::prelude::*;
 
-/// What stands for zero.
+/// How zero points are given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Zeros {
     Absent,
@@ -48,7 +48,7 @@ fn bytes(count: usize, seed: u64) -> Vec<u8> {
     random(count, seed).iter().map(|number| ((number + 2.0) * 64.0) as u8).collect()
 }
 
-/// A number of some bits in bytes, the lowest first.
+/// A bit field in bytes, lowest bits first.
 fn field(bytes: &[u8], bits: usize, at: usize) -> f64 {
     f64::from(bytes[at * bits / 8] >> (at * bits % 8) & (u8::MAX >> (8 - bits)))
 }
@@ -58,7 +58,7 @@ impl Problem {
         self.depth.div_ceil(self.block)
     }
 
-    /// The node, what it should give, and the largest sum of magnitudes behind a result.
+    /// The node, its expected result, and the largest sum of magnitudes of any element.
     fn case(&self) -> (Case, Vec<f64>, f64) {
         let Problem { rows, depth, columns, bits, block, dtype, seed, .. } = *self;
         let blocks = self.blocks();
@@ -115,7 +115,8 @@ impl Problem {
         let (case, wanted, largest) = self.case();
         let found = case.run().unwrap_or_else(|error| panic!("{self:?}: {error}"));
         assert_eq!(found[0].shape(), [self.rows, self.columns], "{self:?}");
-        // Relative to what was summed; activations rounded to bytes are off by half a step of 1/127 at most, most by less.
+        // Relative to the sum of magnitudes. Activations rounded to bytes are off by at most half a step of 1/127,
+        // usually by less.
         let relative = match (self.dtype, self.level) {
             (_, 4) => 5e-3,
             (DType::F16, _) => 2e-3,
@@ -166,7 +167,7 @@ fn any_number_of_rows_and_columns() {
 
 #[test]
 fn many_rows_of_a_large_product() {
-    // Large enough for a vendor's library, where there is one.
+    // Large enough for a vendor library, if there is one.
     for (dtype, bias) in [(DType::F16, false), (DType::F32, true)] {
         Problem { rows: 80, depth: 512, columns: 512, dtype, bias, zeros: Zeros::Packed, ..PLAIN }.check();
     }
@@ -284,7 +285,7 @@ proptest! {
         let dtype = [DType::F32, DType::F16, DType::Bf16][dtype];
         let (bits, block) = ([2, 4, 8][bits], [16, 32, 64, 128][block]);
         let problem = Problem { rows, depth, columns, bits, block, zeros, dtype, bias, level, constant, seed, ..PLAIN };
-        // Both roundings at once are more than either allows for.
+        // Both roundings together exceed either tolerance.
         let problem = if dtype == DType::F32 { problem } else { Problem { level: 0, ..problem } };
         problem.check();
     }

@@ -1,4 +1,4 @@
-//! Quantisation on the host device against loops.
+//! Compares quantisation on the host device with loops.
 use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 use proptest::prelude::*;
@@ -6,7 +6,8 @@ use proptest::prelude::*;
 const RANGES: [(DType, f64, f64); 4] =
     [(DType::I8, -128.0, 127.0), (DType::U8, 0.0, 255.0), (DType::I16, -32768.0, 32767.0), (DType::U16, 0.0, 65535.0)];
 
-/// How the parameters of a tensor `[2, 6, 5]` are shared: their shape, the attributes, and where an element finds its own.
+/// How the parameters of a tensor `[2, 6, 5]` are shared: their shape, the attributes, and the parameter of each
+/// element.
 struct Sharing {
     shape: &'static [usize],
     attributes: &'static [(&'static str, i64)],
@@ -23,7 +24,7 @@ const SHARINGS: [Sharing; 6] = [
         attributes: &[("axis", 1), ("block_size", 2)],
         at: |[i, j, k]| (i * 3 + j / 2) * 5 + k,
     },
-    // The last block is short.
+    // The last block is shorter.
     Sharing {
         shape: &[2, 6, 2],
         attributes: &[("axis", 2), ("block_size", 3)],
@@ -41,7 +42,7 @@ impl Sharing {
         self.attributes.iter().fold(node, |node, &(name, value)| node.attribute(name, Attribute::Int(value)))
     }
 
-    /// Applies a function of element and place of its parameters.
+    /// Applies a function to each element and the index of its parameters.
     fn each(&self, x: &[f64], function: impl Fn(f64, usize) -> f64) -> Vec<f64> {
         x.iter().enumerate().map(|(at, &x)| function(x, (self.at)([at / 30, at / 5 % 6, at % 5]))).collect()
     }

@@ -1,4 +1,4 @@
-//! Recurrent layers against loops in double precision.
+//! Compares recurrent layers with loops in double precision.
 use crate::array::Array;
 use crate::common::{Case, assert_close, numbers, tensor};
 use graph::{DType, Tensor, ops::Attribute};
@@ -9,16 +9,16 @@ const WIDTH: usize = 2;
 const HIDDEN: usize = 5;
 
 type Activation = fn(f64) -> f64;
-/// States h and c.
+/// The states h and c.
 type States = (Vec<f64>, Vec<f64>);
-/// From the direction, x, h and c to the next states.
+/// Maps the direction, x, h and c to the next states.
 type Step<'a> = dyn Fn(usize, &[f64], &[f64], &[f64]) -> States + 'a;
 
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// What a layer is made of, for all directions.
+/// The parameters of a layer, for all directions.
 struct Layer {
     gates: usize,
     x: Array,
@@ -62,7 +62,7 @@ impl Layer {
         inputs
     }
 
-    /// One gate's input for one unit: the product with x, and that with a state, each with its bias.
+    /// The inputs of one gate for one unit: the product with x and the product with a state, each with its bias.
     fn gate(&self, direction: usize, gate: usize, unit: usize, x: &[f64], state: &[f64]) -> (f64, f64) {
         let row = gate * HIDDEN + unit;
         let from_x: f64 = (0..WIDTH).map(|at| self.w.at(&[direction, row, at]) * x[at]).sum();
@@ -71,7 +71,7 @@ impl Layer {
         (from_x + bias(row), from_h + bias(self.gates * HIDDEN + row))
     }
 
-    /// Runs one sequence in one direction: all states h, and the last ones.
+    /// Runs one sequence in one direction. Returns all states h, and the last states.
     fn run(&self, direction: usize, batch: usize, reverse: bool, step: &Step<'_>) -> (Vec<Vec<f64>>, States) {
         let state = |array: &Array| (0..HIDDEN).map(|unit| array.at(&[direction, batch, unit])).collect::<Vec<_>>();
         let (mut h, mut c) = (state(&self.h), state(&self.c));
@@ -86,7 +86,7 @@ impl Layer {
         (y, (h, c))
     }
 
-    /// Compares a case's outputs with the loops.
+    /// Compares the outputs of a case with the loops.
     fn check(&self, case: Case, reversed: &[bool], step: &Step<'_>) {
         let found = case.run().unwrap();
         let count = reversed.len();
@@ -127,7 +127,7 @@ fn case(op_type: &'static str, layer: &Layer, direction: &str) -> Case {
 const DIRECTIONS: [(&str, &[bool]); 3] =
     [("forward", &[false]), ("reverse", &[true]), ("bidirectional", &[false, true])];
 
-/// One step of an LSTM with its activations f, g and h.
+/// One step of an LSTM with the activations f, g and h.
 fn lstm_step(
     layer: &Layer,
     [f, g, h_of]: [Activation; 3],
@@ -285,7 +285,7 @@ fn an_lstm_bounds_its_gates_and_not_its_cell_as_onnx_runtime_does() {
         .attribute("hidden_size", Attribute::Int(2))
         .attribute("clip", Attribute::Float(0.4));
     let found = case.run().unwrap();
-    // What ONNX Runtime 1.31.1's CPU provider gives. A cell bounded to 0.4 would give 0.227 at the end.
+    // The results of ONNX Runtime 1.31.1's CPU provider. A cell clipped to 0.4 would give 0.227 at the end.
     let y = [0.133_882_7, 0.208_600_22, 0.250_212_04, 0.273_830_21, 0.287_479_37];
     let y: Vec<f64> = y.iter().flat_map(|&value| [value, value]).collect();
     assert_close(&numbers(&found[0]), &y, 1e-6);

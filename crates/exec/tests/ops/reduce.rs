@@ -1,4 +1,4 @@
-//! Reductions against loops in double precision, on the device and in the planner.
+//! Compares reductions with loops in double precision, on the device and in the planner.
 use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 
@@ -17,7 +17,7 @@ const KINDS: [(&str, Fold); 10] = [
     ("ReduceLogSumExp", |row| row.iter().map(|v| v.exp()).sum::<f64>().ln()),
 ];
 
-/// The rows of elements that meet in each output element, in the output's order.
+/// The elements that are reduced to each output element, in the output's order.
 fn rows(values: &[f64], shape: &[usize], axes: &[usize]) -> (Vec<usize>, Vec<Vec<f64>>) {
     let kept: Vec<usize> = (0..shape.len()).map(|at| if axes.contains(&at) { 1 } else { shape[at] }).collect();
     let mut rows = vec![Vec::new(); kept.iter().product()];
@@ -62,7 +62,7 @@ fn every_kind_over_every_set_of_axes() {
                 let wanted: Vec<f64> = rows.iter().map(|row| fold(row)).collect();
                 let relative = if dtype == DType::F16 { 2e-3 } else { 1e-5 };
                 for (version, keepdims, known) in [(1, 1, false), (18, 0, false), (18, 1, true)] {
-                    // Some are named from the end.
+                    // Some axes are counted from the end.
                     let list: Vec<i64> = axes.iter().map(|&at| at as i64 - 4 * (at as i64 % 2)).collect();
                     let mut case =
                         case(op_type, version, input.clone(), &list).attribute("keepdims", Attribute::Int(keepdims));

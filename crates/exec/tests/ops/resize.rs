@@ -1,4 +1,4 @@
-//! `Resize` against a sum over all input elements, weighted along each axis as ONNX says.
+//! Compares `Resize` with a sum over all input elements, weighted along each axis as ONNX specifies.
 use crate::array::{Array, indices};
 use crate::common::{Case, assert_close, numbers, tensor};
 use graph::{DType, Tensor, ops::Attribute};
@@ -10,7 +10,7 @@ enum Mode {
     Cubic { a: f64, exclude: bool },
 }
 
-/// The weights of the input's elements along one axis for one output element; `None` if it lies outside.
+/// The weights of the input elements along one axis for one output element; `None` if it lies outside.
 fn weights(
     mode: Mode,
     coordinates: &str,
@@ -143,7 +143,7 @@ fn sizes_in_every_mode_and_coordinate_system() {
     let x = Array::random(DType::F32, &[2, 3, 4, 8], 1);
     for mode in MODES {
         for coordinates in COORDINATES {
-            // Powers of two, so that scales are exact and no rounding can tip over a tie.
+            // Powers of two, so that scales are exact and rounding can't change a tie.
             for output in [[2, 3, 8, 4], [2, 3, 1, 16], [2, 3, 4, 2]] {
                 let scales: Vec<f64> = output.iter().zip(&x.shape).map(|(&o, &i)| o as f64 / i as f64).collect();
                 let problem = Problem { mode, coordinates, scales, output: output.to_vec(), roi: vec![(0.0, 1.0); 4] };

@@ -1,8 +1,8 @@
-//! Searches and running sums along an axis against plain loops.
+//! Compares searches and running sums along an axis with plain loops.
 use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, Tensor, ops::Attribute};
 
-/// The elements along an axis, for every place off it, with the place's offset and the axis's step.
+/// The offset of every lane along an axis, and the step between elements of a lane.
 fn lanes(shape: &[usize], axis: usize) -> (Vec<usize>, usize) {
     let inner: usize = shape[axis + 1..].iter().product();
     let outer: usize = shape[..axis].iter().product();
@@ -10,7 +10,7 @@ fn lanes(shape: &[usize], axis: usize) -> (Vec<usize>, usize) {
     (starts.collect(), inner)
 }
 
-/// Few different numbers, so that there are ties; none is a negative zero.
+/// Few distinct numbers, so that there are ties; none is negative zero.
 fn coarse(count: usize, seed: u64) -> Vec<f64> {
     random(count, seed).into_iter().map(|value| (value * 2.0).round() + 0.0).collect()
 }

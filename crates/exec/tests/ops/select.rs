@@ -1,4 +1,4 @@
-//! Choices by condition and bounds on the host device.
+//! Tests selection by condition and bounds on the host device.
 use crate::common::{Case, numbers, tensor};
 use graph::DType;
 

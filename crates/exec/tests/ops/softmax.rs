@@ -1,4 +1,4 @@
-//! Softmax and its relatives against loops in double precision.
+//! Compares softmax and related operators with loops in double precision.
 use crate::common::{Case, assert_close, numbers, random, tensor};
 use graph::{DType, ops::Attribute};
 
@@ -23,7 +23,7 @@ fn hardmax(row: &[f64]) -> Vec<f64> {
 type Rows = fn(&[f64]) -> Vec<f64>;
 const KINDS: [(&str, Rows); 3] = [("Softmax", softmax), ("LogSoftmax", log_softmax), ("Hardmax", hardmax)];
 
-/// Applies `rows` to the elements along the middle of `[outer, count, inner]`.
+/// Applies `rows` to the elements along the middle axis of `[outer, count, inner]`.
 fn along(values: &[f64], outer: usize, count: usize, inner: usize, rows: Rows) -> Vec<f64> {
     let mut result = vec![0.0; values.len()];
     for o in 0..outer {

@@ -1,4 +1,4 @@
-//! Primitives along axes read what a transpose left in place as they read a copy.
+//! Checks that primitives that work along an axis read a transposed view as they read a copy.
 use crate::common::{Case, numbers, random, tensor};
 use graph::{
     DType, Graph, Node, Tensor,
@@ -61,7 +61,7 @@ impl Along {
     }
 }
 
-/// Runs a transpose and the case's node behind it.
+/// Runs a transpose followed by the case's node.
 fn behind_transpose(x: &Tensor, order: &[usize], case: &Case) -> Vec<Tensor> {
     let mut graph = Graph::new();
     let input = graph.add_value("x", DType::F32, None);
@@ -133,7 +133,7 @@ proptest! {
         let found = behind_transpose(&x, &order, &case);
         for (found, wanted) in found.iter().zip(&wanted) {
             prop_assert_eq!(found.shape(), wanted.shape());
-            // Sums may be taken in another order.
+            // Sums may be computed in another order.
             for (a, b) in numbers(found).iter().zip(numbers(wanted)) {
                 prop_assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{:?}: {} instead of {}", Along::ALL[which], a, b);
             }
