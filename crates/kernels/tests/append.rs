@@ -1,4 +1,4 @@
-//! Caches that grow, under the simulator.
+//! Tests growing caches in the simulator.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -21,16 +21,16 @@ struct Case {
 }
 
 impl Case {
-    /// The step with lengths of two batches, and its inputs. With `in_place` the outputs are the pasts.
+    /// The step with the lengths of two batches, and its inputs. With `in_place`, the outputs are the pasts.
     fn step(&self, lengths: [i64; 2], in_place: bool) -> (Step, Vec<Tensor>) {
         let Self { dtype, heads, rows, held, total, sizes } = *self;
-        // Behind the step, as the cache's length.
+        // Lengths are those of the cache after the step.
         let filled = Filled { shift: -(rows as i64) };
         let length = Tensor::from_scalars(DType::I64, &[2], lengths.into_iter().map(Scalar::Int)).unwrap();
         let mut views = vec![dense(0, DType::I64, &[2])];
         let mut inputs = vec![length];
         for (at, size) in sizes.into_iter().enumerate() {
-            // Tokens come with all heads side by side.
+            // Tokens have their heads interleaved.
             let (size, row) = (size as isize, (heads * size) as isize);
             let shape = [2, heads, rows, sizes[at]];
             views.push(strided(1 + at as u32, dtype, &shape, &[rows as isize * row, size, row, 1], 0));
@@ -117,7 +117,7 @@ fn rows_that_do_not_fit_are_a_fault_and_leave_the_batch_as_it_was() {
         assert_eq!(list(&found[0])[..80], list(&inputs[3])[..80]);
         assert_ne!(list(&found[0])[80..], list(&inputs[3])[80..]);
     }
-    // More than the past has, although it would fit.
+    // More than the past holds, although it would fit.
     let short = Case { held: Some(4), ..case };
     let (step, inputs) = short.step([8, 4], false);
     assert_ne!(simulate(&step, &inputs, &[160, 160], "gfx1100", 0).unwrap().1, 0);

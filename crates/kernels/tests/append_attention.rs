@@ -1,5 +1,5 @@
-//! Attention of a token whose key and value go into the cache in the same launch: under the simulator and on the host, against
-//! loops in double precision.
+//! Tests attention of a token whose key and value are appended to the cache in the same launch: in the simulator and on
+//! the host, against loops in double precision.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -11,18 +11,19 @@ use graph::{
 use kernels::Arch;
 use proptest::prelude::*;
 
-/// Both widths of waves without matrix instructions, then with those that take keys right into fragments.
+/// Both wave widths without matrix instructions, then targets whose matrix instructions load keys directly into
+/// fragments.
 const TARGETS: [&str; 4] = ["gfx1030", "gfx906", "gfx942", "sm_90"];
 const PLAIN: [&str; 2] = ["gfx1030", "gfx906"];
 const MATRIX: [&str; 2] = ["gfx942", "sm_90"];
-/// Positions that there are angles for.
+/// The number of positions with angles.
 const COUNT: usize = 400;
 const ALPHA: f32 = 0.37;
 
 #[derive(Clone, Debug)]
 struct Case {
     dtype: DType,
-    /// Of each batch, with the token.
+    /// The length of each batch, including the token.
     lengths: Vec<i64>,
     shared: usize,
     group: usize,
@@ -30,9 +31,9 @@ struct Case {
     size: usize,
     half: usize,
     interleaved: bool,
-    /// Positions are given instead of following from the lengths.
+    /// Positions are given instead of derived from the lengths.
     given: bool,
-    /// Queries, keys and values lie in one buffer.
+    /// Queries, keys and values share one buffer.
     packed: bool,
     window: Option<usize>,
     softcap: Option<f32>,
@@ -82,7 +83,7 @@ impl Case {
         if self.given { COUNT - 1 - 3 * batch } else { self.before(batch) }
     }
 
-    /// Keys or values so far, with NaN behind them: fresh memory may hold anything.
+    /// Keys or values so far, followed by NaN: fresh memory may hold anything.
     fn past(&self, seed: u64) -> Tensor {
         let rows = self.shared * self.total;
         let numbers = random(self.dtype, self.lengths.len() * rows * self.size, seed);
@@ -93,7 +94,7 @@ impl Case {
         Tensor::from_scalars(self.dtype, numbers.shape(), filled).unwrap()
     }
 
-    /// The step, its inputs, and how many elements its outputs have.
+    /// The step, its inputs, and the number of elements of its outputs.
     fn step(&self, in_place: bool) -> (Step, Vec<Tensor>, Vec<usize>) {
         let &Self { dtype, shared, total, size, .. } = self;
         let (batch, heads) = (self.lengths.len(), self.heads());
@@ -101,7 +102,7 @@ impl Case {
         let tokens = random(dtype, batch * all * size, 1);
         let part = |number: u32, first: usize, count: usize| -> (View, Tensor) {
             let (width, offset) = if self.packed { (all * size, first * size) } else { (count * size, 0) };
-            // What an axis of one row has for a stride means nothing.
+            // The stride of an axis with one row has no meaning.
             let strides = [width, size, 7, 1].map(|stride| stride as isize);
             let own: Vec<Scalar> = tokens.scalars().collect();
             let own = own.chunks(all * size).flat_map(|token| &token[first * size..][..count * size]).copied();
@@ -156,7 +157,7 @@ impl Case {
         (step(prim, views, outputs), inputs, vec![elems, elems, batch * heads * size, batch * heads * size])
     }
 
-    /// A head of a token, turned, and rounded as it is stored.
+    /// A head of a token, rotated and rounded as it is stored.
     fn turned(&self, tensors: [&[f64]; 3], batch: usize, number: usize) -> Vec<f64> {
         let [tokens, cosines, sines] = tensors;
         let all = self.heads() + 2 * self.shared;
@@ -177,7 +178,7 @@ impl Case {
         list(&Tensor::from_scalars(self.dtype, &[self.size], turned.map(Scalar::Float)).unwrap())
     }
 
-    /// The caches, and what the token sees; NaN where a cache in place is left as it was.
+    /// The caches and the token's result; NaN where an in-place cache is left unchanged.
     fn wanted(&self, inputs: &[Tensor], in_place: bool) -> [Vec<f64>; 3] {
         let &Self { shared, group, total, size, .. } = self;
         let (heads, batches) = (self.heads(), self.lengths.len());
@@ -246,7 +247,7 @@ impl Case {
             let (step, inputs, elems) = self.step(in_place);
             let wanted = self.wanted(&inputs, in_place);
             let compare = |found: &[Tensor], who: &str| {
-                // Turned queries may be there or not.
+                // Rotated queries may or may not be stored.
                 for (number, wanted) in [0, 1, 3].into_iter().zip(&wanted) {
                     for (at, (f, w)) in list(&found[number]).into_iter().zip(wanted).enumerate() {
                         let is_close = (f - w).abs() <= relative * w.abs().max(1.0) || f.is_nan() && w.is_nan();
@@ -273,7 +274,7 @@ fn a_token_joins_the_cache_and_sees_it_in_one_launch() {
             let targets = if dtype == DType::F32 { &PLAIN[..] } else { &TARGETS };
             case.check(targets);
             assert!(targets.iter().all(|target| case.launches(target) == 1));
-            // Some elements do not turn.
+            // Some elements are not rotated.
             let target = targets[usize::from(interleaved)..].last().copied();
             Case { half: 16, given: true, packed: false, group: 1, ..case }.check(target.as_slice());
         }
@@ -305,9 +306,9 @@ fn what_scores_and_windows_do_holds_for_the_newest_key() {
         Case { window: Some(65), sinks: Sinks::Zero, ..plain.clone() },
         Case { softcap: Some(1.5), bias: true, ..plain.clone() },
         Case { bias: true, sinks: Sinks::Given, interleaved: true, ..plain.clone() },
-        // Full, and with as many keys as parts take at once.
+        // Full, and with exactly as many keys as a part takes at once.
         Case { lengths: vec![340, 65, 64], ..plain.clone() },
-        // Negative lengths are those of an empty cache.
+        // Negative lengths mean an empty cache.
         Case { lengths: vec![0, -3], ..plain.clone() },
     ] {
         case.check(&MATRIX);
@@ -320,11 +321,11 @@ fn rows_without_packs_and_many_rows_of_a_head_are_two_launches() {
     let odd = Case { size: 20, half: 10, group: 2, ..Case::default() };
     odd.check(&MATRIX);
     assert!(TARGETS.iter().all(|target| odd.launches(target) == 2));
-    // Of queries with more heads than a fragment has rows.
+    // Queries with more heads than a fragment has rows.
     let many = Case { group: 20, shared: 1, ..Case::default() };
     many.check(&["gfx906", "gfx942"]);
     assert_eq!(TARGETS.map(|target| many.launches(target)), [1, 1, 2, 2]);
-    // Angles of which packs would begin between others.
+    // Angles where packs would not start at a multiple of a pack.
     let apart = Case { half: 20, ..Case::default() };
     apart.check(&PLAIN);
     assert!(TARGETS.iter().all(|target| apart.launches(target) == 2));
@@ -367,7 +368,7 @@ proptest! {
         window in prop::option::of(1usize..200),
         kind in 0usize..4,
     ) {
-        // Few texts: each is compiled.
+        // Few distinct kernel sources, because each is compiled.
         let size = [32, 64, 64, 128][sizes - 1];
         let half = (size / 2).min(halves * 8);
         let dtype = if kind == 0 { DType::F32 } else { DType::F16 };

@@ -1,4 +1,4 @@
-//! Searches for the best element under the simulator.
+//! Tests searches for the best element in the simulator.
 mod common;
 
 use common::{check, dense, random, random_ints, step, strided};

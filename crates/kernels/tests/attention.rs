@@ -1,4 +1,4 @@
-//! Attention under the simulator.
+//! Tests attention in the simulator.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -10,7 +10,7 @@ use graph::{
 };
 
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
-/// Those with matrix instructions.
+/// The targets with matrix instructions.
 const MATRIX: [&str; 4] = ["gfx1100", "gfx942", "gfx1201", "sm_90"];
 
 /// Extents: batches of keys, heads that share them, rows of a head, keys, sizes.
@@ -29,7 +29,7 @@ impl Case {
         [self.batch, self.heads, self.rows, self.total]
     }
 
-    /// Keys lie row by row, as they come from a projection, and heads are brought together in the output.
+    /// Keys are stored row by row, as a projection produces them, and heads are concatenated in the output.
     fn views(&self, dtype: DType) -> (Vec<View>, View) {
         let Self { batch, heads, rows, total, size, width } = *self;
         let k = strided(1, dtype, &[batch, size, total], &[(total * size) as isize, 1, size as isize], 0);
@@ -55,7 +55,7 @@ impl Case {
 
 const TYPES: [(DType, f64); 3] = [(DType::F32, 2e-5), (DType::F16, 4e-3), (DType::Bf16, 3e-2)];
 
-/// Products as they are.
+/// Plain products as scores.
 fn plain(dtype: DType) -> Expr {
     Expr::copy(dtype, dtype.compute())
 }
@@ -66,7 +66,7 @@ fn many_rows_and_keys() {
         let plain = plain(dtype);
         let case = Case { batch: 2, heads: 2, rows: 35, total: 70, size: 32, width: 32 };
         case.check(dtype, plain.clone(), Vec::new(), false, relative);
-        // Sizes that are no multiple of anything.
+        // Sizes that are not a multiple of anything.
         let case = Case { batch: 1, heads: 1, rows: 20, total: 5, size: 19, width: 37 };
         case.check(dtype, plain.clone(), Vec::new(), false, relative);
     }
@@ -74,7 +74,7 @@ fn many_rows_and_keys() {
     case.check(DType::F16, plain(DType::F16), Vec::new(), false, 4e-3);
 }
 
-/// Two waves of AMD's have such rows together.
+/// On AMD, two waves share such rows.
 #[test]
 fn heads_that_a_wave_has_no_room_for() {
     for (dtype, relative) in TYPES {
@@ -94,8 +94,8 @@ fn waves_have_two_fragments_of_rows_where_there_is_enough_to_do() {
     }
 }
 
-/// The twin has scores ahead of values then: keys that end within a tile, at its end and in the first one behind, read in packs
-/// and one by one.
+/// On CUDA, scores are then computed ahead of values. Covers keys that end within a tile, at its end and in the next
+/// one, read in packs and one by one.
 #[test]
 fn many_keys_for_many_rows() {
     let case = Case { batch: 4, heads: 1, rows: 104, total: 300, size: 64, width: 64 };
@@ -112,7 +112,7 @@ fn many_keys_for_many_rows() {
     }
 }
 
-/// What has been summed up is scaled down with every tile.
+/// The running sums are scaled down with every tile.
 #[test]
 fn scores_that_grow_from_key_to_key() {
     let (rows, total, size) = (20, 200, 16);
@@ -162,7 +162,7 @@ fn masks_of_keys_are_the_same_for_all_rows() {
     check_on(&MATRIX, &step(Prim::Attention(attention), inputs, vec![out]), &data, &[6 * 40 * 16], 4e-3);
 }
 
-/// A mask for each key, and no looking ahead.
+/// A mask for each key, and causal.
 fn masked(dtype: DType) -> Expr {
     let mut expr = Expr::new();
     let (product, mask) = (expr.input(0, dtype), expr.input(1, DType::F32));
@@ -171,7 +171,7 @@ fn masked(dtype: DType) -> Expr {
     causal(expr, sum, 3)
 }
 
-/// No looking further than `past` keys behind the one with the row's number.
+/// Hides keys after the row's own position plus `past`.
 fn causal(mut expr: Expr, score: Ref, past: i64) -> Expr {
     let (query, key) = (expr.index(2), expr.index(3));
     let past = expr.constant(Scalar::Int(past), DType::I64);
@@ -189,7 +189,7 @@ fn causal_products(dtype: DType, past: i64) -> Expr {
     causal(expr, product, past)
 }
 
-/// Several blocks of rows and tiles of keys, none of them whole; heads that share keys begin anew within a block.
+/// Several blocks of rows and tiles of keys, none of them complete; heads that share keys start within a block.
 #[test]
 fn rows_see_keys_up_to_their_own() {
     for (dtype, relative) in &TYPES[1..] {
@@ -201,7 +201,7 @@ fn rows_see_keys_up_to_their_own() {
         let mask = strided(3, DType::F32, &case.shape(), &[150, 0, 0, 1], 0);
         case.check(*dtype, masked(*dtype), vec![(mask, random(DType::F32, 450, 8))], false, *relative);
     }
-    // Two waves of AMD's have such rows together.
+    // On AMD, two waves share such rows.
     let case = Case { batch: 1, heads: 1, rows: 70, total: 100, size: 160, width: 160 };
     case.check(DType::F16, causal_products(DType::F16, 30), Vec::new(), false, 4e-3);
 }
@@ -219,7 +219,7 @@ fn blocks_that_see_no_key_at_all() {
     }
 }
 
-/// Whole parts of the keys lie ahead of the rows.
+/// Complete parts of the keys lie ahead of the rows.
 #[test]
 fn few_rows_see_few_of_the_parts() {
     for (dtype, relative) in TYPES {
@@ -261,7 +261,7 @@ fn rows_that_look_nowhere_give_zeros_if_asked() {
     }
 }
 
-/// Queries, keys and values of several sequences as one product gives them: tokens one below the other, heads side by side.
+/// Queries, keys and values of several sequences as one product stores them: one token per row, heads interleaved.
 #[test]
 fn heads_side_by_side_are_read_where_they_lie() {
     let (batch, heads, total, size) = (2, 3, 21, 16);

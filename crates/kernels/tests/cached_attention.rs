@@ -1,4 +1,4 @@
-//! Attention over caches under the simulator, against loops in double precision.
+//! Tests attention over caches in the simulator, against loops in double precision.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -8,7 +8,7 @@ use graph::{
     prim::{CachedAttention, Filled, Sinks},
 };
 
-/// Both widths of waves without matrix instructions, then all kinds of these.
+/// Both wave widths without matrix instructions, then all kinds of matrix instructions.
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
 const PLAIN: [&str; 2] = ["gfx1030", "gfx906"];
 const MATRIX: [&str; 4] = ["gfx1100", "gfx942", "gfx1201", "sm_90"];
@@ -16,7 +16,7 @@ const MATRIX: [&str; 4] = ["gfx1100", "gfx942", "gfx1201", "sm_90"];
 #[derive(Clone, Debug)]
 struct Case {
     dtype: DType,
-    /// Of each batch, behind the step.
+    /// The length of each batch after the step.
     lengths: Vec<i64>,
     shared: usize,
     group: usize,
@@ -56,7 +56,7 @@ impl Case {
         (self.lengths[batch] - self.tokens as i64).max(0) as usize
     }
 
-    /// Keys or values, with NaN behind those that the tokens see: fresh memory may hold anything.
+    /// Keys or values, followed by NaN after those that the tokens see: fresh memory may hold anything.
     fn cache(&self, elems: usize, seed: u64) -> Tensor {
         let rows = self.shared * self.total;
         let numbers = random(self.dtype, self.lengths.len() * rows * elems, seed);
@@ -70,7 +70,7 @@ impl Case {
     fn check(&self, targets: &[&str]) {
         let &Self { dtype, shared, group, tokens, total, size, width, .. } = self;
         let (batch, heads, of) = (self.lengths.len(), shared * group, self.dtype);
-        // Queries and results are token by token, with all heads side by side.
+        // Queries and results are stored token by token, with heads interleaved.
         let by_token = |buffer: u32, size: usize| {
             let (size, row) = (size as isize, (heads * size) as isize);
             strided(buffer, of, &[batch, heads, tokens, size as usize], &[tokens as isize * row, size, row, 1], 0)
@@ -213,7 +213,7 @@ fn few_rows_go_from_memory_to_fragments() {
     }
 }
 
-/// So that one block adds up more than eight, and several threads of it the same elements.
+/// One block sums more than eight parts, and several of its threads sum the same elements.
 #[test]
 fn many_parts_of_the_keys_are_added_up() {
     let plain = Case { lengths: vec![1020], total: 1024, shared: 1, size: 64, width: 64, ..Case::default() };
@@ -227,7 +227,8 @@ fn many_parts_of_the_keys_are_added_up() {
 fn prompts_go_tile_by_tile() {
     let plain = Case { tokens: 45, lengths: vec![45, 170], total: 170, ..Case::default() };
     plain.check(&TARGETS);
-    // What is seen and how scores are made is the same code for all kinds of matrix instructions: two of them each.
+    // The code for visibility and scores is the same for all kinds of matrix instructions, so each case uses two of
+    // them.
     let plain = Case { shared: 1, ..plain };
     for (number, case) in [
         Case { dtype: DType::Bf16, group: 1, tokens: 70, ..plain.clone() },
@@ -246,7 +247,8 @@ fn prompts_go_tile_by_tile() {
     Case { size: 128, width: 128, group: 1, tokens: 20, lengths: vec![130], total: 140, ..plain }.check(&MATRIX);
 }
 
-/// The twin has scores ahead of values where a cache has room for more than a few keys, however many a prompt sees of it.
+/// On CUDA, scores are computed ahead of values if a cache has space for more than a few keys, however many a prompt
+/// sees.
 #[test]
 fn prompts_in_long_caches() {
     let plain = Case { tokens: 130, lengths: vec![130, 290], total: 300, size: 64, width: 64, ..Case::default() };
@@ -260,7 +262,7 @@ fn prompts_in_long_caches() {
     }
 }
 
-/// Two waves of AMD's have such rows together.
+/// On AMD, two waves share such rows.
 #[test]
 fn prompts_with_large_heads_go_tile_by_tile() {
     let lengths = vec![20, 75];
@@ -274,7 +276,7 @@ fn prompts_with_large_heads_go_tile_by_tile() {
         // No packs, and parts that end in different ways.
         Case { size: 147, width: 131, group: 3, tokens: 7, ..plain.clone() },
         Case { size: 40, width: 168, group: 9, tokens: 3, ..plain.clone() },
-        // So few rows that blocks have parts of the keys.
+        // So few rows that blocks process parts of the keys.
         Case { group: 1, tokens: 18, lengths: vec![200], total: 230, ..plain.clone() },
         Case { group: 1, tokens: 18, lengths: vec![230], total: 230, softcap: Some(3.0), ..plain.clone() },
     ]
@@ -288,6 +290,6 @@ fn prompts_with_large_heads_go_tile_by_tile() {
 #[test]
 fn lengths_beyond_the_cache_are_bounded() {
     let case = Case { lengths: vec![80, 80], ..Case::default() };
-    // The result of what the cache has; appending has reported it already.
+    // The result for what the cache holds; the append step has already reported the error.
     Case { lengths: vec![i64::from(i32::MAX), 81], ..case }.check(&PLAIN);
 }

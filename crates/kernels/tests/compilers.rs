@@ -1,7 +1,7 @@
-//! Every text of the catalogue through the vendors' run-time compilers, where variables say that they are there:
-//! `AMDGPU_EP_TEST_KERNELS_AMD` and `AMDGPU_EP_TEST_KERNELS_NVIDIA` name the targets, separated by commas;
-//! `AMDGPU_EP_TEST_KERNELS_PART` is `1/3` for every third text from the second on. And the set that
-//! `cargo xtask kernels --arch` made, which `AMDGPU_EP_TEST_KERNEL_SET` names as `FOLDER=TARGET,...`.
+//! Compiles every kernel source of the catalogue with the vendors' runtime compilers, if variables say that they are
+//! available: `AMDGPU_EP_TEST_KERNELS_AMD` and `AMDGPU_EP_TEST_KERNELS_NVIDIA` name the targets, separated by commas;
+//! `AMDGPU_EP_TEST_KERNELS_PART` is `1/3` for every third source from the second on. Also checks the set built by
+//! `cargo xtask kernels --arch`, which `AMDGPU_EP_TEST_KERNEL_SET` names as `FOLDER=TARGET,...`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ fn a_set_made_beforehand_has_every_kernel_for_devices_with_features() {
     let (folder, targets) = named.rsplit_once('=').unwrap();
     let set = CachedCompiler::new(NoCompiler { reason: "a test".into() }, None, 0).with_shipped(folder.into());
     for target in targets.split(',') {
-        // As devices call themselves; those without the features have plain names.
+        // The names that devices report; those without the features have plain names.
         let features = if target.starts_with("gfx9") { ":sramecc+:xnack-" } else { "" };
         let arch = Arch::new(&format!("{target}{features}"), 304);
         for sample in catalogue() {

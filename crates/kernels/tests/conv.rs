@@ -1,4 +1,4 @@
-//! Convolutions under the simulator.
+//! Tests convolutions in the simulator.
 mod common;
 
 use common::{check_on, dense, random, random_ints, step, strided};
@@ -10,22 +10,22 @@ use graph::{
 
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
 
-/// A convolution to try.
+/// A convolution to test.
 #[derive(Clone, Debug)]
 struct Case {
     transposed: bool,
     images: usize,
-    /// Of the input and the output.
+    /// The channels of the input and the output.
     channels: [usize; 2],
     groups: usize,
     input: Vec<usize>,
     kernel: Vec<usize>,
     strides: Vec<usize>,
     dilations: Vec<usize>,
-    /// Before and behind each axis.
+    /// Padding before and after each axis.
     pads: Vec<[isize; 2]>,
     bias: bool,
-    /// Channels innermost.
+    /// Channels are innermost.
     turned: bool,
 }
 

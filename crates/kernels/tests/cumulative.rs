@@ -1,4 +1,4 @@
-//! Running sums and products under the simulator.
+//! Tests running sums and products in the simulator.
 mod common;
 
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use common::{SHIFT, check_on, dense, random, random_ints, step, strided};
 use graph::{DType, Prim, prim::Cumulative};
 
-/// Both widths of waves; nothing here depends on other properties of a target.
+/// Both wave widths; nothing here depends on other properties of a target.
 const WAVES: [&str; 2] = ["gfx1030", "gfx906"];
 
 #[test]
@@ -53,7 +53,7 @@ fn long_lines_of_halves_and_bytes() {
 
 #[test]
 fn buffers_that_no_pack_is_aligned_to() {
-    // The other tests of this program hold either way.
+    // The other tests of this program pass either way.
     SHIFT.store(1, Ordering::Relaxed);
     long_lines_of_halves_and_bytes();
     SHIFT.store(0, Ordering::Relaxed);

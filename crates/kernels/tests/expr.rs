@@ -1,5 +1,5 @@
-//! Generated expressions under the simulator: elementary functions against double precision over their whole range, and
-//! random expressions against their definition.
+//! Tests generated expressions in the simulator: elementary functions against double precision over their whole range,
+//! and random expressions against their definition.
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
 
@@ -14,7 +14,7 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 
-/// The distance in units of the last place of single precision; none where the result is too small to have 24 bits.
+/// The distance in units in the last place of single precision; 0 if the result is too small to have 24 bits.
 fn ulps(found: f32, wanted: f64) -> f64 {
     if found == wanted as f32 || found.is_nan() && wanted.is_nan() {
         return 0.0;
@@ -33,7 +33,7 @@ fn ulps(found: f32, wanted: f64) -> f64 {
     (f64::from(found) - wanted).abs() / unit
 }
 
-/// Numbers of all magnitudes, and those that are special.
+/// Numbers of all magnitudes, including special ones.
 fn singles() -> Vec<f32> {
     let spread = (0..20_000u32).map(|at| f32::from_bits(at.wrapping_mul(214_741)));
     let near = (0..4000).map(|at| (at as f32 - 2000.0) / 400.0);
@@ -89,7 +89,8 @@ fn functions_of_one_number_keep_their_bounds() {
         let step = step(map, vec![dense(0, DType::F32, &[count])], vec![dense(1, DType::F32, &[count])]);
         for (&x, y) in values.iter().zip(run(&step, std::slice::from_ref(&x), count).scalars()) {
             let (found, wanted) = (y.as_f64() as f32, function(f64::from(x)));
-            // The reference's own inverse hyperbolic functions cancel for large negative and tiny arguments.
+            // The reference's own inverse hyperbolic functions suffer cancellation for large negative and tiny
+            // arguments.
             if matches!(op, Unary::Asinh | Unary::Atanh) && x.abs() < 1e-3 {
                 assert!(
                     (f64::from(found) - f64::from(x)).abs() <= f64::from(x.abs()) * 1e-6,
@@ -172,7 +173,7 @@ fn powers_that_single_precision_has_are_exact() {
     }
 }
 
-/// Choices, one after the other, of a list that proptest shortens; zeros when it is used up.
+/// A sequence of choices from a list that proptest shrinks; zeros when it is used up.
 struct Choices<'a>(std::slice::Iter<'a, u32>);
 
 impl Choices<'_> {
@@ -238,7 +239,7 @@ const BINARY_INT: [Binary; 20] = [
     Binary::Ge,
 ];
 
-/// An expression whose results are exact, so that it has one right value for all operands. Its last node has the type
+/// An expression with exact results, so that there is one correct value for all operands. Its last node has the type
 /// that is stored.
 fn expression(choices: &mut Choices<'_>, inputs: &[DType]) -> Expr {
     let mut expr = Expr::new();
@@ -259,7 +260,7 @@ fn expression(choices: &mut Choices<'_>, inputs: &[DType]) -> Expr {
             }
             3 => {
                 let to = choices.of(&DType::ALL);
-                // 64-bit integers become single precision in one rounding here, and in two in the definition.
+                // 64-bit integers are rounded once to single precision here, but twice in the definition.
                 let wide = matches!(dtype, DType::I64 | DType::U64) && to.is_float() && to != DType::F64;
                 expr.cast(a, if wide { DType::F64 } else { to })
             }
@@ -282,7 +283,7 @@ fn expression(choices: &mut Choices<'_>, inputs: &[DType]) -> Expr {
     expr
 }
 
-/// Elements of a type, with those at its ends and around zero among them.
+/// Elements of a type, including those at its limits and around zero.
 fn elements(dtype: DType, count: usize, seed: u32) -> Tensor {
     let ends = [
         0.0,
@@ -316,7 +317,7 @@ fn elements(dtype: DType, count: usize, seed: u32) -> Tensor {
     tensor(dtype, values)
 }
 
-/// The results of several operations as one expression: the first axis says which.
+/// Combines the results of several operations in one expression: the first axis selects one.
 fn one_of(expr: &mut Expr, results: &[Ref]) {
     let which = expr.index(0);
     let mut chosen = results[0];
@@ -328,7 +329,7 @@ fn one_of(expr: &mut Expr, results: &[Ref]) {
     expr.finish(chosen);
 }
 
-/// All pairs of these numbers, as two tensors of a type.
+/// All pairs of test numbers, as two tensors of a type.
 fn pairs_of(dtype: DType) -> [Tensor; 2] {
     let mut ends: Vec<Scalar> = [0.0, 1.0, -1.0, 2.0, -3.0, 7.0, 5.5, 63.0, 64.0, 200.0, 70_000.0]
         .map(|value| Scalar::Float(value).cast(dtype))
@@ -350,7 +351,7 @@ fn pairs_of(dtype: DType) -> [Tensor; 2] {
     [tensor(dtype, a.into_iter()), tensor(dtype, b.into_iter())]
 }
 
-/// Runs an expression over inputs that are rows, once for every index along the first axis, and compares with its definition.
+/// Runs an expression over input rows, once for every index along the first axis, and compares with its definition.
 fn hold_to_definition(expr: &Expr, inputs: &[Tensor], rows: usize) {
     let count = inputs[0].elems();
     let shape = [rows, count];
@@ -394,7 +395,7 @@ fn every_cast_at_the_ends_of_every_type() {
             let mut expr = Expr::new();
             let x = expr.input(0, from);
             let targets = DType::ALL.into_iter().filter(|to| to.is_float() == to_floats);
-            // What is compared holds all of the target's values.
+            // The type for the comparison can represent all values of the target.
             let common = if to_floats { DType::F64 } else { DType::I64 };
             let results: Vec<Ref> = targets
                 .map(|to| {
@@ -411,7 +412,7 @@ fn every_cast_at_the_ends_of_every_type() {
 #[test]
 fn random_expressions_mean_what_they_say() {
     let config = Config { cases: 48, failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
-    // The same expressions every time: what was compiled once is kept.
+    // The same expressions every time, so that compiled code is reused.
     let mut runner = TestRunner::new_with_rng(config, TestRunner::deterministic().rng().clone());
     runner
         .run(&prop::collection::vec(any::<u32>(), 60), |words| {
@@ -419,7 +420,7 @@ fn random_expressions_mean_what_they_say() {
             let types: Vec<DType> = (0..3).map(|_| choices.of(&DType::ALL)).collect();
             let expr = expression(&mut choices, &types);
             let shape = [13, 12];
-            // The second input is one row, the third one column.
+            // The second input is a row, the third a column.
             let views = vec![
                 dense(0, types[0], &shape),
                 strided(1, types[1], &shape, &[0, 1], 0),

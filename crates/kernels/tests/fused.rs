@@ -1,4 +1,4 @@
-//! Products with epilogues under the simulator.
+//! Tests products with epilogues in the simulator.
 mod common;
 
 use common::{check_on, dense, random, random_ints, step, strided};
@@ -10,7 +10,7 @@ use graph::{
 
 const TARGETS: [&str; 5] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "sm_90"];
 
-/// `max(sum · in1 + in2, 0)`, the product rounded as it would have been stored.
+/// `max(sum · in1 + in2, 0)`, with the product rounded as if it had been stored.
 fn scaled_relu(sum: DType, out: DType) -> Expr {
     let mut expr = Expr::new();
     let mut value = expr.input(0, sum);
@@ -51,7 +51,7 @@ fn a_matrix_product_with_operands_of_any_strides() {
                 random(DType::F32, n, 5),
                 random(dtype, batch * m * n, 6),
             ];
-            // A sum that is rounded to half precision may come out one step apart, and is then scaled.
+            // A sum rounded to half precision may be off by one step, which is then scaled.
             let relative = if dtype == DType::F32 { 5e-5 } else { 2e-2 };
             check_on(&TARGETS, &step(prim, inputs, vec![y]), &data, &[batch * m * n], relative);
         }
@@ -68,7 +68,7 @@ fn convolutions_of_all_kinds() {
         bias,
     };
     let (images, h, w) = (2usize, 6usize, 7usize);
-    // Kernels, and how large the output is then; the last one is transposed.
+    // Kernels and the resulting output sizes; the last one is transposed.
     for (groups, kernel, out, transposed) in [
         (1usize, [3usize, 3usize], [6usize, 5usize], false),
         (12, [3, 3], [6, 5], false),
@@ -86,7 +86,7 @@ fn convolutions_of_all_kinds() {
             dense(1, DType::F32, &[weights[0], weights[1], kernel[0], kernel[1]]),
             dense(2, DType::F32, &[to]),
             strided(3, DType::F32, &shape, &[0, 1, 0, 0], 0),
-            // Channels innermost.
+            // Channels are innermost.
             strided(4, DType::F32, &shape, &[plane * to as isize, 1, (out[1] * to) as isize, to as isize], 0),
         ];
         let elems = shape.iter().product();

@@ -1,4 +1,4 @@
-//! Gathers under the simulator.
+//! Tests gathers in the simulator.
 mod common;
 
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use graph::{
     prim::{Axis, BatchDims},
 };
 
-/// Both widths of waves; nothing here depends on other properties of a target.
+/// Both wave widths; nothing here depends on other properties of a target.
 const WAVES: [&str; 2] = ["gfx1030", "gfx906"];
 
 #[test]
@@ -58,7 +58,7 @@ fn tuples_with_batches_and_slices() {
     ] {
         let count = |shape: &[usize]| shape.iter().product::<usize>();
         let views = vec![dense(0, DType::F32, &data), dense(1, DType::I32, &index)];
-        // The extents that indices count along are all 4, but for the first of two batches.
+        // All indexed axes have extent 4; batch axes are not indexed.
         let inputs = [random(DType::F32, count(&data), 1), indices(DType::I32, count(&index), 4, 2)];
         let step = step(Prim::GatherNd(BatchDims(batch)), views, vec![dense(2, DType::F32, &y)]);
         check_on(&WAVES, &step, &inputs, &[count(&y)], 0.0);
@@ -67,7 +67,7 @@ fn tuples_with_batches_and_slices() {
 
 #[test]
 fn buffers_that_no_pack_is_aligned_to() {
-    // The other tests of this program hold either way.
+    // The other tests of this program pass either way.
     SHIFT.store(1, Ordering::Relaxed);
     slices_of_all_widths();
     SHIFT.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Local response normalisation under the simulator.
+//! Tests local response normalisation in the simulator.
 mod common;
 
 use common::{check, dense, random, step, strided};
@@ -7,7 +7,7 @@ use graph::{DType, Prim, View, prim::Lrn};
 fn lrn(size: usize, x: View) {
     let (dtype, elems) = (x.dtype, x.elems());
     let relative = match dtype {
-        // The factor is one of single precision.
+        // The factor is in single precision.
         DType::F64 => 1e-6,
         DType::F16 => 2e-3,
         DType::Bf16 => 1.6e-2,

@@ -1,4 +1,4 @@
-//! Maps under the simulator.
+//! Tests maps in the simulator.
 mod common;
 
 use std::sync::atomic::Ordering;
@@ -60,21 +60,21 @@ fn operands_that_repeat_along_rows_and_columns() {
 #[test]
 fn copies_between_any_strides() {
     for (dtype, shape, x, y, offset) in [
-        // Transposes in registers, with whole blocks and parts of them, and with a batch in between.
+        // Transposes in registers, with complete and partial blocks, and with a batch in between.
         (DType::F32, vec![72, 100], vec![1, 72], vec![100, 1], 0),
         (DType::F16, vec![136, 144], vec![1, 136], vec![144, 1], 0),
         (DType::F64, vec![40, 34], vec![1, 40], vec![34, 1], 0),
         (DType::U8, vec![2, 160, 24], vec![3840, 1, 160], vec![3840, 24, 1], 0),
         (DType::Bool, vec![16, 16], vec![1, 16], vec![16, 1], 0),
         (DType::F32, vec![64, 2, 32], vec![1, 64, 128], vec![64, 32, 1], 64),
-        // Transposes through tiles, whole and not.
+        // Transposes through complete and partial tiles.
         (DType::F32, vec![70, 50], vec![1, 70], vec![50, 1], 0),
         (DType::F16, vec![130, 66], vec![1, 130], vec![66, 1], 0),
         (DType::F64, vec![40, 33], vec![1, 40], vec![33, 1], 0),
         (DType::U8, vec![3, 70, 20], vec![1400, 1, 70], vec![1400, 20, 1], 0),
         (DType::F32, vec![20, 3, 30], vec![1, 20, 60], vec![90, 30, 1], 0),
         (DType::F32, vec![20, 30], vec![30, 1], vec![1, 20], 0),
-        // Backwards, with gaps, and six axes that do not merge.
+        // Backwards, with gaps, and six axes that can't be merged.
         (DType::F32, vec![5, 9], vec![-9, -1], vec![9, 1], 44),
         (DType::F16, vec![7, 16], vec![40, 2], vec![16, 1], 3),
         (DType::I64, vec![2, 3, 2, 3, 2, 3], vec![1, 2, 6, 12, 36, 72], vec![108, 36, 18, 6, 3, 1], 0),
@@ -150,7 +150,7 @@ fn offsets_that_no_pack_is_aligned_to() {
 
 #[test]
 fn buffers_that_no_pack_is_aligned_to() {
-    // The other tests of this program hold either way.
+    // The other tests of this program pass either way.
     SHIFT.store(1, Ordering::Relaxed);
     dense_operands_of_all_lengths();
     operands_that_repeat_along_rows_and_columns();

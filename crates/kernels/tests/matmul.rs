@@ -1,4 +1,4 @@
-//! Matrix products under the simulator.
+//! Tests matrix products in the simulator.
 mod common;
 
 use common::{check_numbers, check_on, dense, random, random_ints, step, strided};
@@ -8,7 +8,7 @@ use graph::{
     prim::{Gated, MatMul, Norm, Normed},
 };
 
-/// Every kind of wave and of matrix instruction.
+/// Every kind of wave and matrix instruction.
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
 
 fn matmul(a: View, b: View, y: View, alpha: f32) -> Step {
@@ -87,7 +87,7 @@ fn operands_and_results_may_be_transposed() {
 #[test]
 fn strides_may_be_anything() {
     for dtype in [DType::F32, DType::F16] {
-        // Offsets and strides that are no multiple of a pack; a batch that all share; rows that repeat.
+        // Offsets and strides that are not a multiple of a pack, a shared batch, and repeated rows.
         let a = strided(0, dtype, &[3, 13, 34], &[0, 70, 2], 1);
         let b = strided(1, dtype, &[3, 34, 21], &[720, 21, 1], 3);
         let y = strided(2, dtype, &[3, 13, 21], &[600, 1, 26], 5);
@@ -121,7 +121,7 @@ fn few_rows_are_normalised_on_their_way() {
     let norm = Norm { axes: 1, epsilon: 1e-3, centre: false, scale: true, bias: false, round_before_scale: false };
     let prim = Prim::Normed(Normed { norm, product: Box::new(Prim::MatMul(MatMul { alpha: 0.125 })) });
     for (dtype, relative) in [(DType::F32, 2e-5), (DType::F16, 1e-3), (DType::Bf16, 8e-3)] {
-        // Of which some are read in packs, and the long ones by several blocks.
+        // Some are read in packs, and the long ones by several blocks.
         for (m, k, n, turned) in
             [(1, 64, 40, 0), (1, 2048, 40, 0), (2, 2100, 41, 0), (1, 2304, 64, 0), (5, 601, 48, 1), (1, 3008, 33, 1)]
         {
@@ -147,7 +147,7 @@ fn few_rows_are_normalised_on_their_way() {
 fn norms_of_other_products_are_declined() {
     let norm = Norm { axes: 1, epsilon: 1e-3, centre: false, scale: true, bias: false, round_before_scale: false };
     let prim = Prim::Normed(Normed { norm, product: Box::new(Prim::MatMul(MatMul { alpha: 1.0 })) });
-    // Small ones that do not share weights, and many rows.
+    // Small products that do not share weights, and many rows.
     for [batch, m, k, n] in [[2, 1, 32, 40], [2, 1, 2100, 40], [1, 20, 64, 40]] {
         let b = dense(1, DType::F32, &[batch, k, n]);
         let inputs = vec![dense(0, DType::F32, &[batch, m, k]), b, dense(2, DType::F32, &[k])];
@@ -157,7 +157,7 @@ fn norms_of_other_products_are_declined() {
     }
 }
 
-/// Of so many columns a block reads two lines of memory at a time.
+/// With this many columns, a block reads two lines of memory at a time.
 #[test]
 fn few_rows_of_many_columns() {
     for (dtype, n, relative) in [(DType::F32, 1032, 2e-5), (DType::F16, 2064, 3e-3), (DType::I8, 4128, 0.0)] {
@@ -181,7 +181,7 @@ fn columns_of_both_halves_make_one() {
         let made = epilogue.cast(made, dtype);
         epilogue.finish(made);
         let shapes = [(1, 64, 40, true), (2, 600, 41, true), (1, 1100, 136, false), (2, 96, 64, false)];
-        // Of these a block reads two lines of memory at a time.
+        // For these, a block reads two lines of memory at a time.
         let wide = [(1, 96, 264, true), (2, 97, 200, true)];
         for (m, k, n, is_normed) in shapes.into_iter().chain(wide) {
             let inner = if is_normed { &normed } else { &product };

@@ -1,4 +1,4 @@
-//! Norms under the simulator.
+//! Tests norms in the simulator.
 mod common;
 
 use common::{check, dense, random, step, strided};
@@ -15,7 +15,7 @@ fn relative(dtype: DType) -> f64 {
     }
 }
 
-/// Normalises a view of a buffer of `count` elements with what `norm` asks for.
+/// Normalises a view of a buffer of `count` elements with the operands that `norm` requires.
 fn normalise(norm: Norm, x: View, count: usize) {
     let (dtype, elems) = (x.dtype, x.elems());
     let normalised = x.shape[x.shape.len() - norm.axes..].to_vec();
@@ -37,7 +37,7 @@ fn rows_of_all_lengths_and_types() {
         }
     }
     for dtype in [DType::F32, DType::F16] {
-        // The last ones are many enough for blocks that stay for several rows.
+        // The last case has enough rows for blocks that process several rows.
         for (rows, columns) in [(2, 4096), (1, 3001), (2, 9000), (300, 2048)] {
             normalise(LAYER, dense(0, dtype, &[rows, columns]), rows * columns);
         }
@@ -58,7 +58,7 @@ fn every_combination_of_flags() {
 #[test]
 fn several_axes_in_any_order() {
     normalise(Norm { axes: 2, ..LAYER }, dense(0, DType::F32, &[3, 5, 12]), 180);
-    // Channels innermost: the rows' elements are neighbours of other rows'.
+    // Channels are innermost: elements of a row are next to those of other rows.
     normalise(Norm { axes: 2, ..LAYER }, strided(0, DType::F32, &[2, 6, 5, 4], &[120, 1, 24, 6], 0), 240);
     let strides = [9_000, 4_000, 1_900, 900, 400, 150, 60, 1];
     normalise(Norm { axes: 3, ..LAYER }, strided(0, DType::F32, &[2, 2, 2, 2, 2, 2, 2, 9], &strides, 2), 20_000);

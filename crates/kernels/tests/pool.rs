@@ -1,4 +1,4 @@
-//! Pooling under the simulator.
+//! Tests pooling in the simulator.
 mod common;
 
 use common::{check, dense, random, random_ints, step, strided};
@@ -17,7 +17,7 @@ const KINDS: [PoolKind; 6] = [
     PoolKind::Lp { p: 3.0 },
 ];
 
-/// A window: kernel, step, dilation, padding before and behind.
+/// A window: kernel, stride, dilation, padding before and after.
 type Window = (usize, usize, usize, isize, isize);
 
 fn pool(kind: PoolKind, windows: &[Window]) -> Pool {
@@ -49,7 +49,7 @@ fn check_pool(kind: PoolKind, x: View, windows: &[Window], y: impl Fn(&[usize]) 
         DType::F64 => 1e-12,
         _ => 2e-6,
     };
-    // Room for strides that leave gaps.
+    // Large enough for strides that leave gaps.
     let count =
         1 + x.shape.iter().zip(&x.strides).map(|(&extent, &stride)| (extent - 1) * stride as usize).sum::<usize>();
     let buffer = if dtype.is_float() { random(dtype, count, 3) } else { random_ints(dtype, count, 100, 3) };
@@ -97,7 +97,7 @@ fn places_of_the_largest() {
     }
 }
 
-/// Strides of `[n, c, h, w]` whose channels are innermost.
+/// Strides of `[n, c, h, w]` with channels innermost.
 fn channels_last(shape: &[usize]) -> [isize; 4] {
     let [_, c, h, w] = [shape[0], shape[1], shape[2], shape[3]].map(|extent| extent as isize);
     [h * w * c, 1, w * c, c]
@@ -115,7 +115,7 @@ fn channels_innermost() {
     }
 }
 
-/// So many that threads make runs of rows, which do not end together.
+/// So many elements that each thread computes a run of rows; the runs do not end together.
 #[test]
 fn square_windows_of_many_elements() {
     let windows: [Window; 4] = [(3, 2, 1, 1, 1), (2, 2, 1, 0, 0), (3, 1, 1, 1, 1), (2, 1, 1, 1, 2)];
@@ -125,14 +125,14 @@ fn square_windows_of_many_elements() {
             check_pool(kind, x, &[window; 2], |y| dense(1, dtype, y), false);
         }
     }
-    // Rows of whole pairs, some of windows that begin between them.
+    // Rows of complete pairs, with some windows that start between them.
     for (number, window) in windows.into_iter().enumerate() {
         for (kind, dtype) in [(MAX, DType::F16), (KINDS[1 + number % 2], DType::Bf16)] {
             let x = strided(0, dtype, &[2, 70, 27, 32], &[70 * 27 * 34, 27 * 34, 34, 1], 0);
             check_pool(kind, x, &[window; 2], |y| dense(1, dtype, y), false);
         }
     }
-    // Rows of x lie apart, and the channels of y are innermost.
+    // Rows of x are not contiguous, and the channels of y are innermost.
     let x = strided(0, DType::F32, &[3, 40, 27, 31], &[40 * 900, 900, 33, 1], 0);
     check_pool(MAX, x.clone(), &[(3, 2, 1, 1, 1); 2], |y| dense(1, DType::F32, y), false);
     check_pool(MAX, x, &[(3, 2, 1, 1, 1); 2], |y| strided(1, DType::F32, y, &channels_last(y), 0), false);

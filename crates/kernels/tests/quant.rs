@@ -1,4 +1,4 @@
-//! Products with packed weights under the simulator, against loops in double precision and the host's primitives.
+//! Tests products with packed weights in the simulator, against loops in double precision and the host's primitives.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -10,7 +10,7 @@ use graph::{
 };
 use kernels::Arch;
 
-/// Every kind of wave and of matrix instruction.
+/// Every kind of wave and matrix instruction.
 const TARGETS: [&str; 6] = ["gfx1030", "gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"];
 
 #[derive(Clone, Copy, Debug)]
@@ -23,14 +23,14 @@ struct Problem {
     zeros: Zeros,
     dtype: DType,
     scales: DType,
-    /// Whether rows of a are a step apart that packs do not divide.
+    /// Whether the stride between rows of a is not a multiple of a pack.
     loose: bool,
     fused: bool,
     /// Whether rows of a are normalised first.
     normed: bool,
-    /// Whether there are twice as many columns of weights, which make `sigmoid(first) * second`.
+    /// Whether there are twice as many weight columns, combined as `sigmoid(first) * second`.
     gated: bool,
-    /// The kernel that has to make it, where that matters.
+    /// The kernel that must be used, if that matters.
     kernel: Option<&'static str>,
 }
 
@@ -50,7 +50,7 @@ const PLAIN: Problem = Problem {
     kernel: None,
 };
 
-/// The number at a place of a row of packed ones.
+/// The number at an index in a row of packed numbers.
 fn field(bytes: &[u8], bits: usize, at: usize) -> f64 {
     let bit = at * bits;
     f64::from(bytes[bit / 8] >> (bit % 8) & (((1u32 << bits) - 1) as u8))
@@ -70,7 +70,7 @@ fn added(dtype: DType) -> Expr {
     expr
 }
 
-/// `sigmoid(in0) * in1`, of numbers that were rounded to the type of the output.
+/// `sigmoid(in0) * in1`, for numbers that were rounded to the type of the output.
 fn gate(dtype: DType) -> Expr {
     let mut expr = Expr::new();
     let parts = [0, 1].map(|number| {
@@ -238,7 +238,7 @@ fn weights_of_many_rows_are_unpacked_first() {
             }
         }
     }
-    // Its product has sums of its own in scratch memory.
+    // The product keeps separate sums in scratch memory.
     Problem { rows: 66, depth: 2048, columns: 20, ..PLAIN }.check_on(&["gfx906", "gfx1100"], 0..1);
 }
 
@@ -246,14 +246,14 @@ fn weights_of_many_rows_are_unpacked_first() {
 fn weights_of_one_row_come_through_lds() {
     for dtype in [DType::F16, DType::Bf16] {
         let plain = Problem { dtype, scales: dtype, kernel: Some("quant_row"), ..PLAIN };
-        // One round, waves with unequal numbers of them, one each, and four each, all of which are on their way at once.
+        // One round, unequal numbers of rounds per wave, one each, and four each, all in flight at once.
         for (depth, columns) in [(256, 37), (768, 16), (1280, 200), (2048, 3), (8192, 100)] {
             for (normed, fused) in [(false, true), (true, false), (true, true)] {
                 Problem { depth, columns, normed, fused, ..plain }.check_on(&["sm_90"], 0..2);
             }
             Problem { depth, columns, gated: true, normed: depth < 1000, ..plain }.check_on(&["sm_90"], 1..3);
         }
-        // More rounds of a wave than are on their way.
+        // More rounds per wave than can be in flight.
         Problem { depth: 1280, columns: 780, ..plain }.check_on(&["sm_90"], 0..1);
         for other in [Problem { depth: 320, ..plain }, Problem { rows: 2, depth: 256, ..plain }] {
             Problem { kernel: Some("quant_mma"), ..other }.check_on(&["sm_90"], 0..1);
@@ -293,7 +293,7 @@ fn rows_are_normalised_before_they_are_multiplied() {
             Problem { depth: 93, loose: true, bits: 8, ..plain }.check_on(&["gfx906", "gfx1100", "sm_90"], 1..2);
         }
     }
-    // Blocks share k, and rows fill what there is for them.
+    // Blocks share k, and rows fill the memory available for them.
     for (rows, depth) in [(1, 8192), (4, 4096)] {
         let problem = Problem { rows, depth, columns: 20, normed: true, ..PLAIN };
         problem.check_on(&["gfx906", "gfx1100", "gfx942", "gfx1201", "sm_90"], 0..2);
@@ -314,7 +314,7 @@ fn columns_are_put_together_in_pairs() {
         for (rows, normed) in [(1, false), (1, true), (5, false), (8, true), (18, false)] {
             let plain = Problem { dtype, scales: dtype, rows, normed, gated: true, ..PLAIN };
             plain.check_on(&TARGETS, 0..1);
-            // Few columns, for which all waves of a block share k as far as pairs allow it.
+            // Few columns: all waves of a block share k as far as pairs allow.
             if !normed || rows == 1 {
                 Problem { depth: 2048, columns: 3, ..plain }.check_on(&["gfx906", "gfx1100", "gfx942", "sm_90"], 1..2);
             }

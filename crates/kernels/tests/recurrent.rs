@@ -1,4 +1,4 @@
-//! Recurrent layers under the simulator.
+//! Tests recurrent layers in the simulator.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -83,7 +83,7 @@ impl Case {
             let buffer = views.len() as u32;
             let count = shape.iter().product();
             if at == 4 {
-                // One empty sequence, one that is too long, the others in between.
+                // One empty sequence, one that is too long, and others in between.
                 let lengths = (0..batch).map(|at| Scalar::Int([steps as i64 + 3, 0, 1, 2][at % 4]));
                 views.push(dense(buffer, DType::I32, &shape));
                 buffers.push(Tensor::from_scalars(DType::I32, &[count], lengths).unwrap());

@@ -1,4 +1,4 @@
-//! Reductions under the simulator.
+//! Tests reductions in the simulator.
 mod common;
 
 use common::{check, dense, kernel_of, random, random_ints, step, strided};
@@ -48,7 +48,7 @@ fn reduce(kind: ReduceKind, axes: usize, x: View, count: usize) {
 fn every_kind_of_every_type() {
     for dtype in DType::ALL {
         for kind in KINDS {
-            // Every text has to be compiled: all kinds of those types that stand for the others.
+            // Each kernel source has to be compiled, so all kinds run only for representative types.
             let stands = matches!(dtype, DType::F32 | DType::F16 | DType::I32 | DType::U8);
             let is_common = matches!(kind, ReduceKind::Mean | ReduceKind::Max);
             if kind == ReduceKind::LogSumExp && !dtype.is_float() || !stands && !is_common {
@@ -97,7 +97,7 @@ fn columns_of_all_lengths() {
 
 #[test]
 fn axes_in_any_order() {
-    // Of [2, 3, 4, 5, 6], in memory order: statistics of channels, of the first and the last axis, of a middle one.
+    // Axes of [2, 3, 4, 5, 6], in memory order: channel statistics, the first and the last axis, a middle one.
     let strides = [360isize, 120, 30, 6, 1];
     let extents = [2usize, 3, 4, 5, 6];
     for (order, axes) in [([1, 0, 2, 3, 4], 4), ([1, 2, 3, 0, 4], 2), ([0, 1, 3, 4, 2], 1), ([4, 2, 0, 1, 3], 2)] {

@@ -1,4 +1,4 @@
-//! Interpolation under the simulator.
+//! Tests interpolation in the simulator.
 mod common;
 
 use common::{check, dense, random, random_ints, step, strided};
@@ -20,7 +20,7 @@ const CUBIC: Interpolation = Interpolation::Cubic { a: -0.75, exclude_outside: f
 
 fn resize(interpolation: Interpolation, coordinates: Coordinates, x: &View, extents: &[usize]) -> Resize {
     let scales = x.shape.iter().zip(extents).map(|(&from, &to)| to as f32 / from as f32);
-    // The whole of the first axes, a part of the others that reaches beyond.
+    // All of the first axes, and a part of the others that reaches beyond the end.
     let is_crop = coordinates == Coordinates::TfCropAndResize;
     let region = |at: usize| if is_crop && at >= 2 { (0.2, 1.1) } else { (0.0, 1.0) };
     Resize {

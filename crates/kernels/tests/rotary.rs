@@ -1,4 +1,4 @@
-//! Rotary position embeddings under the simulator, against loops in double precision.
+//! Tests rotary position embeddings in the simulator, against loops in double precision.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -9,14 +9,14 @@ use graph::{
 };
 
 const TARGETS: [&str; 2] = ["gfx1030", "gfx906"];
-/// Positions that there are angles for.
+/// The number of positions with angles.
 const COUNT: usize = 40;
 
 struct Case {
     extents: [usize; 4],
     half: usize,
     interleaved: bool,
-    /// Heads that lie beside those that turn.
+    /// The number of heads next to the rotated ones.
     beside: usize,
 }
 

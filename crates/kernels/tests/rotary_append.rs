@@ -1,5 +1,5 @@
-//! Caches that grow by keys that turn on their way, with the queries beside them: under the simulator and on the host,
-//! against loops in double precision.
+//! Tests caches that grow by keys that are rotated on the way, together with the queries: in the simulator and on the
+//! host, against loops in double precision.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -10,9 +10,9 @@ use graph::{
 };
 
 const TARGETS: [&str; 2] = ["gfx1030", "gfx906"];
-/// Positions that there are angles for.
+/// The number of positions with angles.
 const COUNT: usize = 40;
-/// Rows of the cache.
+/// The number of rows in the cache.
 const TOTAL: usize = 24;
 
 #[derive(Clone, Copy)]
@@ -25,9 +25,9 @@ struct Case {
     size: usize,
     half: usize,
     interleaved: bool,
-    /// Positions are given, backwards, instead of following from the lengths.
+    /// Positions are given, in reverse, instead of derived from the lengths.
     given: bool,
-    /// Queries, keys and values lie in one buffer.
+    /// Queries, keys and values share one buffer.
     packed: bool,
 }
 
@@ -68,13 +68,13 @@ impl Case {
         (0..2).flat_map(|batch| (0..self.rows).map(move |row| (batch, row))).map(of).collect()
     }
 
-    /// The step, its inputs, and how many elements its outputs have.
+    /// The step and its inputs.
     fn step(&self, lengths: [i64; 2], in_place: bool) -> (Step, Vec<Tensor>) {
         let Self { dtype, heads, shared, rows, size, .. } = *self;
         let all = heads + 2 * shared;
         let tokens = random(dtype, 2 * rows * all * size, 1);
         let mut number = 10;
-        // Heads of tokens out of the packed ones, or on their own.
+        // Heads of tokens from the packed buffer, or in separate buffers.
         let mut part = |first: usize, count: usize| -> (View, Tensor) {
             let shape = [2, count, rows, size];
             number += 1;
@@ -115,7 +115,7 @@ impl Case {
         (step(prim, views, vec![cache(0), cache(1), turned]), inputs)
     }
 
-    /// A head of one token, turned or not.
+    /// A head of one token, rotated or not.
     fn head(&self, tensors: [&[f64]; 3], token: usize, number: usize, position: Option<i64>) -> Vec<f64> {
         let [tokens, cosines, sines] = tensors;
         let all = self.heads + 2 * self.shared;
@@ -196,7 +196,7 @@ fn keys_turn_on_their_way_into_the_cache_and_queries_beside_them() {
         for interleaved in [false, true] {
             let plain = Case { dtype, interleaved, ..PLAIN };
             plain.check([24, 3]);
-            // Some elements of heads that do not turn, and sizes without packs.
+            // Heads with some elements that are not rotated, and sizes without packs.
             Case { half: 8, given: true, packed: false, ..plain }.check([20, 9]);
             Case { size: 10, half: 3, held: Some(20), ..plain }.check([5, 23]);
         }
@@ -225,7 +225,7 @@ fn tokens_that_do_not_fit_or_have_no_angles_are_faults() {
         let (found, fault) = simulate(&step, &inputs, &elems, "gfx1100", 0).unwrap();
         assert_ne!(fault, 0);
         let (found, past) = (list(&found[0]), list(&inputs[3]));
-        // The first batch stays as it was, and the other has its rows.
+        // The first batch is unchanged, and the other has its new rows.
         let half = found.len() / 2;
         assert_eq!(found[..half], past[..half]);
         assert_ne!(found[half..], past[half..]);

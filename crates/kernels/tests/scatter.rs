@@ -1,4 +1,4 @@
-//! Scatters under the simulator.
+//! Tests scatters in the simulator.
 mod common;
 
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ fn indices(count: usize, extent: i64, seed: u64) -> Tensor {
     random_indices(DType::I64, count, extent, seed)
 }
 
-/// Both widths of waves; nothing here depends on other properties of a target.
+/// Both wave widths; nothing here depends on other properties of a target.
 const WAVES: [&str; 2] = ["gfx1030", "gfx906"];
 
 #[test]
@@ -75,7 +75,7 @@ fn strided_operands() {
 
 #[test]
 fn buffers_that_no_pack_is_aligned_to() {
-    // The other tests of this program hold either way.
+    // The other tests of this program pass either way.
     SHIFT.store(1, Ordering::Relaxed);
     slices_meet_in_order();
     SHIFT.store(0, Ordering::Relaxed);

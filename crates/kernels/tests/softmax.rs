@@ -1,4 +1,4 @@
-//! Softmax kernels under the simulator.
+//! Tests softmax kernels in the simulator.
 mod common;
 
 use common::{check, dense, random, step, strided};
@@ -27,7 +27,7 @@ fn rows_that_do_not_begin_at_multiples_of_a_pack() {
         for (rows, columns) in [(300, 197), (1100, 49), (4200, 3), (150, 511)] {
             softmax(rows == 300, dense(0, dtype, &[rows, columns]), rows * columns, relative);
         }
-        // Teams that wait at barriers, and rows with packs of their own and without.
+        // Teams that wait at barriers, and rows with and without complete packs.
         for (rows, columns) in [(3, 4001), (9, 1001), (7, 2), (5, 9), (2, 15)] {
             softmax(false, dense(0, dtype, &[rows, columns]), rows * columns, relative);
         }
@@ -42,7 +42,7 @@ fn rows_that_take_more_registers_or_none() {
             softmax(false, dense(0, dtype, &[rows, columns]), rows * columns, relative);
         }
         softmax(true, dense(0, dtype, &[1, 9000]), 9000, relative);
-        // Blocks that stay for several rows.
+        // Blocks that process several rows.
         softmax(false, dense(0, dtype, &[300, 2048]), 300 * 2048, relative);
     }
 }
@@ -51,7 +51,7 @@ fn rows_that_take_more_registers_or_none() {
 fn rows_that_are_columns_of_another_tensor() {
     softmax(false, strided(0, DType::F32, &[2, 3, 5], &[15, 1, 3], 0), 30, 2e-6);
     softmax(true, strided(0, DType::F16, &[2, 700, 40], &[28_000, 1, 700], 0), 56_000, 2e-3);
-    // The result lies otherwise than the input.
+    // The result has a different layout than the input.
     let (x, y) = (dense(0, DType::F32, &[6, 64]), strided(1, DType::F32, &[6, 64], &[1, 6], 0));
     let step = step(Prim::Softmax(Softmax { log: false }), vec![x], vec![y]);
     check(&step, &[random(DType::F32, 384, 3)], &[384], 2e-6);

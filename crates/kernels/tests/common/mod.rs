@@ -1,4 +1,4 @@
-//! Steps under the wave simulator, compared with the host device's primitives.
+//! Runs steps in the wave simulator and compares them with the host device's primitives.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 mod guarded;
 
@@ -17,13 +17,13 @@ use libloading::Library;
 
 use guarded::Guarded;
 
-/// A view on a buffer that it fills.
+/// A dense view of a whole buffer.
 pub fn dense(buffer: u32, dtype: DType, shape: &[usize]) -> View {
     let strides = shape::dense_strides(shape);
     View { buffer: BufferId(buffer), dtype, shape: shape.into(), strides, offset: 0 }
 }
 
-/// A view with other strides.
+/// A view with the given strides.
 pub fn strided(buffer: u32, dtype: DType, shape: &[usize], strides: &[isize], offset: isize) -> View {
     View { buffer: BufferId(buffer), dtype, shape: shape.into(), strides: strides.iter().copied().collect(), offset }
 }
@@ -40,7 +40,7 @@ pub fn random(dtype: DType, count: usize, seed: u64) -> Tensor {
     Tensor::from_scalars(dtype, &[count], values).unwrap()
 }
 
-/// Whole numbers below `below`.
+/// Integers below `below`.
 pub fn random_ints(dtype: DType, count: usize, below: i64, seed: u64) -> Tensor {
     let floats = random(DType::F64, count, seed);
     let values = floats.scalars().map(|value| {
@@ -58,19 +58,19 @@ pub fn random_indices(dtype: DType, count: usize, extent: i64, seed: u64) -> Ten
 }
 
 static SIMULATOR: LazyLock<Simulator> = LazyLock::new(|| {
-    // Kept between runs: texts that did not change are not compiled again.
+    // Kept between runs: unchanged kernel sources are not compiled again.
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sim");
     Simulator::new(&folder).unwrap_or_else(|error| panic!("the simulator can't be built: {error}"))
 });
-/// Loaded for good: it keeps the threads' stacks.
+/// Never unloaded: it keeps the threads' stacks.
 static RUNTIME: LazyLock<Library> = LazyLock::new(|| {
-    // SAFETY: our own library, whose initialisers do nothing of note.
+    // SAFETY: our own library, whose initialisers have no relevant effects.
     unsafe { Library::new(SIMULATOR.runtime()) }.unwrap()
 });
-/// Settings of the simulator hold for the process.
+/// Serialises runs: the simulator's settings are process-wide.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Elements that buffers begin behind an aligned address: callers' memory is aligned to its elements only.
+/// The number of elements by which buffers start after an aligned address: callers align memory only to its elements.
 pub static SHIFT: AtomicUsize = AtomicUsize::new(0);
 
 fn shift(dtype: DType) -> usize {
@@ -80,15 +80,15 @@ fn shift(dtype: DType) -> usize {
 type Configure = unsafe extern "C" fn(i32, i32);
 type Entry = unsafe extern "C" fn(*const HostLaunch);
 
-/// Processors of the targets that steps are made for.
+/// The number of processors of the targets that steps are built for.
 const UNITS: u32 = 4;
 
-/// The code that a step is launched with first, for tests of a path that launchers choose.
+/// The kernel of a step's first launch, for tests of a path that launchers choose.
 pub fn kernel_of(step: &Step, target: &str) -> Kernel {
     kernels::work(step, &Arch::new(target, UNITS)).unwrap().launches.remove(0).kernel
 }
 
-/// Runs a step under the simulator. `inputs` are the whole buffers, outputs begin as 0xA5 bytes of `output_elems`, unless
+/// Runs a step in the simulator. `inputs` are complete buffers. Outputs start as 0xA5 bytes of `output_elems`, unless
 /// they are in an input's buffer: then they are that input.
 pub fn simulate(
     step: &Step,
@@ -102,7 +102,7 @@ pub fn simulate(
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     // SAFETY: the signature is the one in `sim/wavesim.cc`.
     let configure = unsafe { RUNTIME.get::<Configure>("wavesim_configure") }.unwrap();
-    // SAFETY: no kernel runs: this thread has the turn.
+    // SAFETY: no kernel runs, because this thread holds the lock.
     unsafe { configure(arch.wave as i32, order) };
     let sources: Vec<Guarded> =
         inputs.iter().map(|tensor| Guarded::new(tensor.bytes(), shift(tensor.dtype()))).collect();
@@ -123,7 +123,7 @@ pub fn simulate(
         let image = SIMULATOR.compile(&launch.kernel, &arch).unwrap_or_else(|error| panic!("{error}"));
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), image).unwrap();
-        // SAFETY: made of a kernel text by the simulator; nothing runs when it is loaded.
+        // SAFETY: built from kernel source by the simulator; loading it runs nothing.
         let library = unsafe { Library::new(file.path()) }.unwrap();
         let bytes_name = format!("{}_args_bytes", launch.kernel.name);
         // SAFETY: the prelude defines it as an unsigned int.
@@ -140,7 +140,7 @@ pub fn simulate(
             };
             args[offset..offset + 8].copy_from_slice(&(address as u64).to_le_bytes());
         }
-        // The structure may begin at any multiple of 16.
+        // The structure may start at any multiple of 16.
         let aligned: Vec<u128> = args
             .chunks(16)
             .map(|part| {
@@ -155,7 +155,7 @@ pub fn simulate(
         let call = HostLaunch { grid, block, lds_bytes, reserved: 0, args: aligned.as_ptr().cast::<c_void>() };
         // SAFETY: the prelude defines it with this signature.
         let entry = unsafe { library.get::<Entry>(launch.kernel.name) }.unwrap();
-        // SAFETY: the structure has the kernel's size, and its addresses lead to live memory.
+        // SAFETY: the structure has the kernel's size, and its addresses point to live memory.
         unsafe { entry(&call) };
         assert!(
             counters.bytes().iter().all(|&byte| byte == 0),
@@ -175,7 +175,7 @@ pub fn on_host(step: &Step, inputs: &[Tensor], output_elems: &[usize]) -> Result
     done.map(|()| outputs)
 }
 
-/// What a step leaves in its outputs on the host, and how it went. Outputs in an input's buffer begin as a copy of it, as
+/// The outputs of a step on the host, and whether it succeeded. Outputs in an input's buffer start as a copy of it, as
 /// for [`simulate`].
 pub fn left_by_host(step: &Step, inputs: &[Tensor], output_elems: &[usize]) -> (Vec<Tensor>, Result<(), String>) {
     let shared = |view: &View| step.inputs.iter().position(|input| input.buffer == view.buffer);
@@ -203,7 +203,7 @@ pub fn left_by_host(step: &Step, inputs: &[Tensor], output_elems: &[usize]) -> (
     };
     let mut scratch = host_ops::Scratch::default();
     let mut cx = host_ops::Context { parallel: &host_ops::Serial, scratch: &mut scratch };
-    // SAFETY: every buffer is a whole tensor, which is then only read, or memory of its own as large as the view's.
+    // SAFETY: every buffer is a complete tensor, which is only read, or separate memory as large as the view's.
     let done = unsafe { host_ops::run(step, address, &mut cx) }.map_err(|error| error.to_string());
     let outputs = step.outputs.iter().zip(&targets).zip(output_elems);
     let made = outputs.map(|((view, memory), &elems)| {
@@ -214,16 +214,16 @@ pub fn left_by_host(step: &Step, inputs: &[Tensor], output_elems: &[usize]) -> (
     (made.collect(), done)
 }
 
-/// Targets that stand for the kinds of wave: 32 and 64 lanes, without and with matrix instructions.
+/// Targets that represent the kinds of wave: 32 and 64 lanes, without and with matrix instructions.
 pub const TARGETS: [&str; 4] = ["gfx1030", "gfx906", "gfx1100", "gfx942"];
 
-/// Runs a step on the host and under the simulator, for all kinds of wave and three orders of threads, and compares.
-/// `relative` is of the larger of 1 and the magnitude.
+/// Runs a step on the host and in the simulator, for all kinds of wave and three thread orders, and compares.
+/// `relative` is relative to the larger of 1 and the magnitude.
 pub fn check(step: &Step, inputs: &[Tensor], output_elems: &[usize], relative: f64) {
     check_on(&TARGETS, step, inputs, output_elems, relative);
 }
 
-/// As [`check`], for these targets.
+/// Like [`check`], for these targets.
 pub fn check_on(targets: &[&str], step: &Step, inputs: &[Tensor], output_elems: &[usize], relative: f64) {
     let wanted = on_host(step, inputs, output_elems).unwrap();
     for target in targets {
@@ -243,7 +243,7 @@ pub fn check_on(targets: &[&str], step: &Step, inputs: &[Tensor], output_elems: 
     }
 }
 
-/// Runs a step under the simulator, for these targets and three orders of threads, and compares the outputs with numbers.
+/// Runs a step in the simulator, for these targets and three thread orders, and compares the outputs with numbers.
 pub fn check_numbers(targets: &[&str], step: &Step, inputs: &[Tensor], wanted: &[Vec<f64>], relative: f64) {
     let elems: Vec<usize> = wanted.iter().map(Vec::len).collect();
     for target in targets {
