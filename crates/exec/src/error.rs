@@ -101,7 +101,7 @@ pub enum ExecError {
 }
 
 impl ExecError {
-    /// The kind of the error, which says who can fix it. Every new variant must decide this.
+    /// The kind of the error: who can fix it. Every new variant needs an entry here.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Plan(error) => match error {

@@ -82,8 +82,8 @@ impl Ledger {
         self.recount(&entries);
     }
 
-    /// Polls work that has no other owner one last time and removes it, because it can't be queued again. If runs are
-    /// never waited for, it would stay here forever.
+    /// Waits for work that has no other owner, collects its failure and removes it: it can't be queued again. If runs
+    /// are never waited for, it would stay here forever.
     fn without_left<'a>(&'a self, mut entries: MutexGuard<'a, Entries>) -> MutexGuard<'a, Entries> {
         let left: Vec<_> = entries.watched.extract_if(.., |watched| Arc::strong_count(&watched.work) == 1).collect();
         if left.is_empty() {

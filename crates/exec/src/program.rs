@@ -128,7 +128,7 @@ impl Program {
         self.needs_value.get(input).copied().unwrap_or(false)
     }
 
-    /// The plan for these inputs. It is cached.
+    /// The plan for these inputs, from the cache if it was made before.
     ///
     /// # Errors
     /// The shapes break an operator's rules, the plan needs more memory than the device has, or the device is out of

@@ -70,7 +70,8 @@ fn floats(shape: &[usize], seed: u64) -> Tensor {
     tensor(DType::F32, shape, &random(shape.iter().product(), seed))
 }
 
-/// Allocations of the last of several runs on a stream of the simulated GPU.
+/// Allocations of the last of several runs on a stream of the simulated GPU: the first runs launch kernels, later ones
+/// may replay a graph.
 fn allocations_on_a_gpu(case: &Case, graphs: GraphMode) -> usize {
     let gpu = common::device::simulated("gfx1100").with(GpuSettings { graphs, ..GpuSettings::default() });
     let (graph, given) = case.graph().unwrap();

@@ -66,7 +66,7 @@ fn a_network_runs_through_hipdnn_between_our_kernels() {
     assert!(by.iter().all(|by| by.starts_with("hipDNN: ") || by.starts_with("own: ")), "{by:#?}");
 }
 
-/// Attention with interleaved heads in one product, as exporters write it.
+/// Attention whose heads lie side by side in one product, as exporters write it.
 fn encoder(heads: usize) -> Graph {
     let size = 8;
     let mut build = Build::default();

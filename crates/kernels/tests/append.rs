@@ -30,7 +30,7 @@ impl Case {
         let mut views = vec![dense(0, DType::I64, &[2])];
         let mut inputs = vec![length];
         for (at, size) in sizes.into_iter().enumerate() {
-            // Tokens have their heads interleaved.
+            // Each token has all its heads side by side.
             let (size, row) = (size as isize, (heads * size) as isize);
             let shape = [2, heads, rows, sizes[at]];
             views.push(strided(1 + at as u32, dtype, &shape, &[rows as isize * row, size, row, 1], 0));

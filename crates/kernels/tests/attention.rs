@@ -261,7 +261,7 @@ fn rows_that_look_nowhere_give_zeros_if_asked() {
     }
 }
 
-/// Queries, keys and values of several sequences as one product stores them: one token per row, heads interleaved.
+/// Queries, keys and values of several sequences as one product stores them: one token per row, heads side by side.
 #[test]
 fn heads_side_by_side_are_read_where_they_lie() {
     let (batch, heads, total, size) = (2, 3, 21, 16);

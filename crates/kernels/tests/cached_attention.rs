@@ -70,7 +70,7 @@ impl Case {
     fn check(&self, targets: &[&str]) {
         let &Self { dtype, shared, group, tokens, total, size, width, .. } = self;
         let (batch, heads, of) = (self.lengths.len(), shared * group, self.dtype);
-        // Queries and results are stored token by token, with heads interleaved.
+        // Queries and results are stored token by token, with all heads side by side.
         let by_token = |buffer: u32, size: usize| {
             let (size, row) = (size as isize, (heads * size) as isize);
             strided(buffer, of, &[batch, heads, tokens, size as usize], &[tokens as isize * row, size, row, 1], 0)

@@ -404,7 +404,7 @@ mod tests {
         let (a, b, d) = (dense([4, 8, 16]), view([4, 16, 32], [0, 32, 1], 0), dense([4, 8, 32]));
         let desc = describe(&MatMul { alpha: 1.0 }, &a, &b, &d, false).unwrap();
         assert_eq!((desc.batch, desc.m, desc.n, desc.k), (1, 32, 32, 16));
-        // Interleaved heads can't be merged.
+        // Heads that lie side by side in each row can't be merged.
         let a = view([4, 8, 16], [16, 64, 1], 0);
         let desc = describe(&MatMul { alpha: 1.0 }, &a, &b, &d, false).unwrap();
         assert_eq!((desc.batch, desc.m, desc.a.batch_stride, desc.a.row_stride), (4, 8, 16, Some(64)));

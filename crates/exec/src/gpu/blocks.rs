@@ -16,7 +16,7 @@ const GRAIN: usize = 64 << 10;
 /// The memory of one run. It is returned once the run's work is queued, and reused by work queued after it.
 pub(super) struct Block {
     buffer: Counted<DeviceBuffer>,
-    /// Recorded when the last run is done with the block.
+    /// Completes when the last run is done with the block.
     free: Arc<Event>,
     /// The stream of the last run. Used only for comparison.
     stream: usize,
@@ -27,7 +27,7 @@ impl Block {
         self.buffer.address().as_ptr()
     }
 
-    /// The event recorded when the last run is done with the block, or later.
+    /// The event that completes when the last run is done with the block, or later.
     pub fn end(&self) -> &Arc<Event> {
         &self.free
     }

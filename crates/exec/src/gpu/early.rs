@@ -7,7 +7,7 @@ use kernels::Pointer;
 
 use super::task::Task;
 
-/// The first CUDA version whose graphs keep such launches as they were recorded.
+/// The first CUDA driver version whose graphs keep such launches as they were recorded.
 const SINCE: i32 = 12_030;
 /// The first CUDA target with the wait instruction: below it, `EARLIER_DONE` of `hip/prelude.h` expands to nothing.
 const FIRST_TARGET: u32 = 90;

@@ -27,7 +27,7 @@ pub(super) struct Flight {
 
 #[derive(Default)]
 struct State {
-    /// Recorded when the last run is done, or later.
+    /// Completes when the last run is done, or later.
     ended: Option<Arc<Event>>,
     /// Why waiting for it failed.
     failure: Option<ExecError>,

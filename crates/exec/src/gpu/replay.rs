@@ -125,7 +125,7 @@ impl State {
     fn give_up(&mut self, refused: &str, error: &ExecError, device: &Shared) {
         self.gave_up = true;
         for kept in self.graphs.drain(..) {
-            // A graph must not be destroyed while it runs. Errors in it are reported to whoever waits for its run.
+            // A graph must not be destroyed while it runs. Errors in it are reported by the wait for its run.
             let _ = kept.launched.synchronize();
         }
         tracing::debug!(target: "amdgpu_ep::run", "a plan can't be {refused} as a graph: it is launched step by step: {error}");

@@ -1,4 +1,4 @@
-//! The device under test: the host, a GPU, or kernels under the wave simulator.
+//! The device under test: the host, a GPU, or kernels in the wave simulator.
 //!
 //! `EXEC_TEST_DEVICE` selects it: `host` (the default), `sim:gfx1100` and the like, or `gpu` (the first one of the AMD
 //! driver, else of the CUDA twin). With `EXEC_TEST_HIPDNN=1`, it offers its steps to the hipDNN library of its driver.

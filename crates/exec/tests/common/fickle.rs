@@ -35,7 +35,7 @@ impl Compiler for Fickle {
     }
 }
 
-/// The host driver's device, with a compiler that works until told otherwise.
+/// The host driver's device, with a compiler that works until `refuse` is called.
 pub fn fickle() -> (GpuDevice, Arc<Fickle>) {
     let simulator = Simulator::new(&PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sim")).unwrap();
     let arch = Arch::new("gfx1100", 4);
