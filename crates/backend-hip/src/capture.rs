@@ -1,8 +1,8 @@
 //! ONNX Runtime's capture protocol.
 //!
-//! ONNX Runtime repeats a run until it is told that the graph with the run's number is captured, and from then on asks for
-//! replays only. The first run of a number is a plain one: plans are made, and the stream of the thread is seen. The next
-//! one is recorded. It must be the same thread's, because ONNX Runtime keeps a stream for each thread.
+//! ONNX Runtime repeats a run until the graph with the run's id is reported as captured. From then on it only requests
+//! replays. The first run with an id is a normal run: it makes the plans and shows which stream the thread uses. The
+//! next run is recorded. It must come from the same thread, because ONNX Runtime keeps one stream per thread.
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -14,23 +14,23 @@ use ort_ep::{Error, GraphCapture, Result, view::RunOptions};
 
 use crate::{ffi, status};
 
-/// The run option that numbers graphs.
+/// The run option that holds the graph id.
 const ID_KEY: &str = "gpu_graph_id";
-/// The number that means "not this run".
+/// The id that means "do not capture this run".
 const NOT_THIS_RUN: i32 = -1;
 
 /// The captures of a session.
 #[derive(Default)]
 pub(crate) struct Captures {
     state: Mutex<State>,
-    /// Replays have a stream of their own: the one that was recorded goes with its thread.
+    /// The stream for replays. The recorded stream cannot be used: it is closed with its thread.
     stream: OnceLock<hip::Stream>,
 }
 
 #[derive(Default)]
 struct State {
     graphs: BTreeMap<i32, Arc<Captured>>,
-    /// Plain runs that were the last of their threads.
+    /// The last run of each thread, if it was a normal run.
     warm: Vec<Warm>,
 }
 
@@ -40,7 +40,7 @@ struct Warm {
     stream: RawStream<'static>,
 }
 
-/// What one run does for the capture of its graph.
+/// The capture state of one run.
 pub(crate) struct Recording {
     id: i32,
     capture: Option<Arc<Capture>>,
@@ -50,10 +50,10 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// A partition is about to run on a stream. Gives the capture that it goes into, if this run is recorded.
+    /// Called before a partition runs on a stream. Returns the capture to record into, if this run is recorded.
     pub fn enter(&mut self, stream: Option<RawStream<'_>>) -> Result<Option<Arc<Capture>>> {
         self.partitions += 1;
-        // What is kept between partitions is ONNX Runtime's memory, which it gives to others after the run.
+        // Values passed between partitions live in ONNX Runtime's memory, which it reuses after the run.
         if self.id != NOT_THIS_RUN && self.partitions > 1 {
             return Err(Error::invalid_argument(
                 "a session is captured only if all of its nodes are in one partition, and this one has several\n  help: leave ep.hip.graph_capture unset",
@@ -69,7 +69,7 @@ impl Recording {
 }
 
 impl Captures {
-    /// A run begins; it is recorded if the one before it was a plain run of the same graph and thread.
+    /// Starts a run. The run is recorded if the thread's previous run was a normal run of the same graph.
     pub fn start<'a>(
         &self,
         thread: ThreadId,
@@ -90,7 +90,7 @@ impl Captures {
         Ok(Recording { id, capture, stream: None, partitions: 0 })
     }
 
-    /// A run ends: a plain one makes the next one a candidate, a recorded one becomes a graph.
+    /// Ends a run. After a normal run, the next one may be recorded. A recorded run becomes a graph.
     pub fn end(&self, thread: ThreadId, recording: Recording) -> Result<()> {
         let Recording { id, capture, stream, partitions } = recording;
         if id == NOT_THIS_RUN || partitions == 0 {
@@ -103,11 +103,11 @@ impl Captures {
             }
             return Ok(());
         };
-        // Nobody else holds it after the run. What failed before it was recorded has been reported already.
+        // This is the last reference after the run. A failure before anything was recorded has already been reported.
         let Some(capture) = Arc::into_inner(capture).filter(|capture| !capture.is_empty()) else { return Ok(()) };
         let stream = self.stream(capture.device())?;
         let captured = capture.end().map_err(failed)?;
-        // Recorded work has not been done: the outputs of this run are made by the first replay.
+        // Recorded work has not been executed yet: the first replay produces this run's outputs.
         captured.replay(stream).map_err(failed)?;
         tracing::debug!(target: "amdgpu_ep::run", "graph {id} is captured");
         self.lock().graphs.insert(id, Arc::new(captured));
@@ -146,7 +146,7 @@ impl GraphCapture for Captures {
     }
 
     fn release(&self, id: i32) -> Result<()> {
-        // Taken out of the lock first: letting go of a graph waits for its replays.
+        // Release the lock first: dropping a graph waits for its replays.
         let released = self.lock().graphs.remove(&id);
         if released.is_none() {
             return Err(Error::invalid_argument(format!("graph {id} is not captured")));

@@ -1,4 +1,4 @@
-//! Which nodes the engine takes, and in which groups.
+//! Which nodes the engine takes, and how they are grouped.
 use std::collections::{BTreeMap, HashMap};
 
 use exec::Device;
@@ -11,15 +11,16 @@ use ort_ep::{
 
 use crate::{import, saved};
 
-/// What became of the nodes of one graph.
+/// The decision for each node of a graph.
 pub(crate) struct Placement<'a> {
-    /// Groups of nodes that become one partition each.
+    /// Groups of nodes; each becomes one partition.
     pub partitions: Vec<Vec<Node<'a>>>,
-    /// Nodes that stay with other providers, with the reason.
+    /// Nodes that stay with other providers, each with the reason.
     pub declined: Vec<(Node<'a>, Declined)>,
 }
 
-/// Offers every node of a graph to the engine and its device. Nodes that a provider of this `name` saved are partitions by themselves.
+/// Offers every node of a graph to the engine and its device. Each node saved by a provider called `name` becomes a
+/// partition of its own.
 ///
 /// # Errors
 /// ONNX Runtime refused to describe the graph.
@@ -60,38 +61,38 @@ pub(crate) fn place<'a>(graph: Graph<'a>, name: &str, device: &dyn Device) -> Re
     Ok(Placement { partitions, declined })
 }
 
-/// Why no node of a graph is taken.
+/// Returns a reason if no node of the graph can be taken.
 ///
-/// The body of an operator that is itself a function (SequenceMap) is written out into a loop afterwards, and ONNX Runtime
-/// (seen in 1.31.1) refuses a fused node that comes to lie there: "No opset import for domain".
+/// ONNX Runtime later inlines the body of a function operator (SequenceMap) into a loop. If the body then contains a
+/// fused node, ONNX Runtime fails with "No opset import for domain" (seen in 1.31.1).
 fn refused(graph: Graph<'_>) -> Result<Option<Declined>> {
     let Some(parent) = graph.parent_node()? else { return Ok(None) };
     let op_type = parent.op_type()?;
     Ok((!["If", "Loop", "Scan"].contains(&op_type)).then(|| Declined::new(format!("it is inside a {op_type}"))))
 }
 
-/// Hands a placement to ONNX Runtime.
+/// Passes a placement to ONNX Runtime.
 ///
 /// # Errors
 /// ONNX Runtime refused.
 pub(crate) fn claim(placement: &Placement<'_>, claims: &mut Claims<'_>) -> Result<()> {
     for nodes in &placement.partitions {
-        // A saved partition counts its node's inputs, constant or not.
+        // A saved partition expects all inputs of its node, including constants.
         let is_saved = source(nodes[0])?.is_some();
         claims.fuse(nodes, !is_saved)?;
     }
     Ok(())
 }
 
-/// What the planner will know of each value: decides about operators that need values to know shapes.
+/// Tracks which values the planner will know, to decide about operators whose output shapes depend on input values.
 #[derive(Default)]
 struct Values {
-    /// Values made by taken nodes from which no value follows at planning time.
+    /// Values that taken nodes compute and the planner cannot know, with the operator that makes them so.
     unknowable: HashMap<String, String>,
 }
 
 impl Values {
-    /// Declines a node that needs a value which only the device will know.
+    /// Declines a node that needs a value known only on the device.
     fn check(&self, node: Node<'_>, op: &dyn graph::Op) -> Result<(), Declined> {
         let inputs = node.inputs().map_err(|error| Declined::new(error.to_string()))?;
         for &index in op.host_inputs() {
@@ -103,7 +104,8 @@ impl Values {
         Ok(())
     }
 
-    /// Remembers what a node makes. A declined node's outputs come from outside, and are known when they are needed.
+    /// Records a node's outputs. The outputs of a declined node come from outside the partition and are known when
+    /// needed.
     fn add(&mut self, node: Node<'_>, op: Option<&dyn graph::Op>) -> Result<()> {
         let Some(op) = op else { return Ok(()) };
         if op.reads_only_shapes() {
@@ -122,7 +124,7 @@ impl Values {
     }
 }
 
-/// Groups taken nodes so that no path leaves a group and comes back to it: all of one level are one group.
+/// Groups taken nodes so that no path leaves a group and re-enters it: nodes of the same level form a group.
 fn partitions<'a>(nodes: &[Node<'a>], taken: &[bool]) -> Result<Vec<Vec<Node<'a>>>> {
     let levels = convex::levels(&convex::makers(nodes)?, taken);
     let mut groups: BTreeMap<usize, Vec<Node<'a>>> = BTreeMap::new();

@@ -1,11 +1,11 @@
-//! ONNX Runtime's types in the engine's words.
+//! Converts ONNX Runtime's types to the engine's.
 use graph::{DType, Declined, Tensor, ops::Attribute};
 use ort_ep::{
     ElementType, Error, Result,
     view::{AttributeValue, Dim, Tensor as TensorView, ValueInfo, ValueType},
 };
 
-/// The engine's name of an element type; `None` for types it does not know.
+/// The engine's element type; `None` if it has no equivalent.
 pub(crate) fn dtype(element: ElementType) -> Option<DType> {
     Some(match element {
         ElementType::F32 => DType::F32,
@@ -25,7 +25,7 @@ pub(crate) fn dtype(element: ElementType) -> Option<DType> {
     })
 }
 
-/// The element type of a value, or why the engine can't have it.
+/// The element type of a value, or why the engine does not support it.
 pub(crate) fn value_dtype(value: ValueInfo<'_>) -> Result<Result<DType, Declined>> {
     Ok(match value.value_type()? {
         ValueType::Tensor(tensor) => dtype(tensor.element)
@@ -34,7 +34,7 @@ pub(crate) fn value_dtype(value: ValueInfo<'_>) -> Result<Result<DType, Declined
     })
 }
 
-/// The element type of a constant: 4-bit ones are unpacked, a byte each, when they are read.
+/// The element type of a constant. 4-bit constants are unpacked to one byte per element when they are read.
 pub(crate) fn constant_dtype(value: ValueInfo<'_>) -> Result<Result<DType, Declined>> {
     Ok(match value.value_type()? {
         ValueType::Tensor(tensor) if tensor.element == ElementType::I4 => Ok(DType::I8),
@@ -51,7 +51,7 @@ pub(crate) fn value_rank(value: ValueInfo<'_>) -> Result<Option<usize>> {
     })
 }
 
-/// The extents of a value, if all are known before a run.
+/// The shape of a value, if all extents are known before a run.
 pub(crate) fn value_shape(value: ValueInfo<'_>) -> Result<Option<Vec<usize>>> {
     let ValueType::Tensor(tensor) = value.value_type()? else { return Ok(None) };
     let fixed = |dim: &Dim| match dim {
@@ -61,12 +61,12 @@ pub(crate) fn value_shape(value: ValueInfo<'_>) -> Result<Option<Vec<usize>>> {
     Ok(tensor.shape.and_then(|shape| shape.iter().map(fixed).collect()))
 }
 
-/// The extents of a tensor of ONNX Runtime; `None` if one is negative.
+/// The shape of an ONNX Runtime tensor; `None` if an extent is negative.
 pub(crate) fn extents(view: TensorView<'_>) -> Result<Option<Vec<usize>>> {
     Ok(view.shape()?.iter().map(|&extent| usize::try_from(extent).ok()).collect())
 }
 
-/// A copy of a tensor of ONNX Runtime.
+/// A copy of an ONNX Runtime tensor.
 pub(crate) fn tensor(view: TensorView<'_>) -> Result<Tensor> {
     let element = view.element_type()?;
     let shape = extents(view)?.ok_or_else(|| Error::invalid_argument("a constant has a negative extent"))?;
@@ -86,14 +86,14 @@ pub(crate) fn tensor(view: TensorView<'_>) -> Result<Tensor> {
     made.ok_or_else(|| Error::invalid_argument("a constant has too few bytes"))
 }
 
-/// A byte for each of the 4-bit numbers in `packed`, which holds two in a byte, the first in its lower half.
+/// Unpacks 4-bit numbers to one byte each. `packed` holds two per byte, the first in the low half.
 fn unpacked(packed: &[u8], shape: &[usize], widened: impl Fn(i8) -> i8) -> Vec<u8> {
     let halves = packed.iter().flat_map(|byte| [byte.cast_signed(), (byte >> 4).cast_signed()]);
-    // An odd count leaves half a byte over.
+    // If the count is odd, the last half byte is padding.
     halves.map(|half| widened(half).cast_unsigned()).take(shape.iter().product()).collect()
 }
 
-/// An attribute's value; what the engine has no word for is `Other`.
+/// Converts an attribute; kinds that the engine does not support become `Other`.
 pub(crate) fn attribute(value: AttributeValue) -> Result<Attribute> {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok(match value {

@@ -24,25 +24,25 @@ use crate::{
 
 /// One session on a device.
 pub(crate) struct HipEp {
-    /// What runs its partitions.
+    /// The device that runs the session's partitions.
     pub device: Arc<dyn Device>,
-    /// What its runs share.
+    /// State shared by the session's runs.
     pub runs: Arc<Runs>,
-    /// Where placements are recorded, when somebody asked why.
+    /// Records why each node was placed or declined, if requested.
     pub explain: Option<Arc<Explain>>,
-    /// The name ONNX Runtime knows this provider by: nodes it saved carry it.
+    /// The name under which ONNX Runtime registered this provider. Nodes saved by it carry this name.
     pub name: String,
-    /// How partitions are saved, when a compiled model is being made.
+    /// How partitions are saved while a compiled model is being created.
     pub save: Option<Save>,
-    /// Where saved partitions of a model without a path are looked for.
+    /// Where to look for saved partitions if the model has no path.
     pub folder: Option<PathBuf>,
-    /// Who wants to know how long steps take.
+    /// The profilers of this session.
     pub profiles: Profiles,
-    /// Where times of steps are written, when somebody asked for them.
+    /// Where step times are written, if requested.
     pub timed: Option<Arc<TimedRuns>>,
-    /// How partitions are made ready.
+    /// How partitions are prepared.
     pub tuning: Tuning,
-    /// Writes how much memory was held when it is dropped, if somebody asked for it.
+    /// Writes the memory usage to a file when dropped, if requested.
     #[expect(dead_code, reason = "it works by being dropped")]
     pub memory: Option<MemoryFile>,
 }
@@ -70,7 +70,7 @@ impl Ep for HipEp {
         self.runs.end(sync)
     }
 
-    /// Replays and direct work are complete when they return; what was queued is waited for.
+    /// Replays and direct work are already complete when they return, so this only waits for queued work.
     fn sync(&self) -> Result<()> {
         self.runs.wait();
         Ok(())
@@ -96,8 +96,8 @@ impl CompiledModels for HipEp {
 }
 
 impl HipEp {
-    /// Makes the plan of a partition whose shapes are fixed, if the device is slow to do so: its first run then pays nothing. A
-    /// session that only compiles a model makes none. What goes wrong is told by the first run.
+    /// Plans a partition with fixed shapes now if planning is slow on this device, so that the first run does not pay
+    /// for it. A session that only compiles a model makes no plan. Errors are reported by the first run.
     fn plan_ahead(&self, program: &Program, shapes: &[Vec<usize>]) {
         if !self.device.plans_ahead() || self.save.is_some() {
             return;
@@ -108,7 +108,7 @@ impl HipEp {
         }
     }
 
-    /// The shapes of a partition's inputs, if the model says them all and no value decides about others.
+    /// The shapes of a partition's inputs, if the model fixes all of them and no shape depends on an input's value.
     fn fixed_shapes(program: &Program, partition: &FusedPartition<'_>) -> Result<Option<Vec<Vec<usize>>>> {
         let mut known = HashMap::new();
         for value in partition.node.inputs()?.into_iter().flatten() {
@@ -124,7 +124,7 @@ impl HipEp {
         Ok(shapes.collect())
     }
 
-    /// Plans for shapes that are not known yet are made by the first run with them.
+    /// Compiles one partition. If its shapes are not known yet, the first run with new shapes makes the plan.
     fn compile_one(&self, partition: &FusedPartition<'_>) -> Result<Compiled> {
         let start = Instant::now();
         let record = match partition.graph.nodes()?[..] {
@@ -158,7 +158,7 @@ impl HipEp {
         Ok(Compiled { partition: Box::new(partition), context_node })
     }
 
-    /// Tells who runs the steps of a partition's plans.
+    /// A callback that reports which code runs each step of a partition's plans.
     fn planned(&self, partition: &str) -> Planned {
         let (partition, explain) = (partition.to_owned(), self.explain.clone());
         Arc::new(move |graph, prepared| {
@@ -168,7 +168,7 @@ impl HipEp {
     }
 }
 
-/// One line per graph: how much runs here, and why the rest does not.
+/// Logs one line per graph: how many nodes run here, and why the others do not.
 fn report(placement: &Placement<'_>, device: &str) -> Result<()> {
     let taken: usize = placement.partitions.iter().map(Vec::len).sum();
     let total = taken + placement.declined.len();

@@ -1,10 +1,11 @@
-//! A record of what was placed and why the rest was not, for `amdgpu-ep explain`.
+//! Records which nodes were placed and why the others were not, for `amdgpu-ep explain`.
 //!
-//! The session-config entry `ep.hip.explain_file` names a file. Each graph that ONNX Runtime offers adds one line of JSON:
+//! The session-config entry `ep.hip.explain_file` names a file. Each graph that ONNX Runtime offers adds one line of
+//! JSON:
 //! `{"graph":…,"partitions":n,"nodes":[{"name":…,"op":…,"domain":…,"since_version":n,"placed":bool,"reason":…}]}`. Each
-//! partition that is compiled adds `{"partition":…,"passes":{pass:n,…}}`: the passes that changed it, and how often. Each
-//! plan that is made adds `{"partition":…,"steps":[{"node":…,"op":…,"step":…,"run_by":…,"reason":…,"tuned":…}]}`: who runs its
-//! steps, why not hipDNN, where it was asked, and what was measured, where that decided.
+//! compiled partition adds `{"partition":…,"passes":{pass:n,…}}`: the passes that changed it, and how often. Each plan
+//! adds `{"partition":…,"steps":[{"node":…,"op":…,"step":…,"run_by":…,"reason":…,"tuned":…}]}`: what runs each step,
+//! why hipDNN declined it if it was offered the step, and the measurements if they decided.
 use std::{
     fs::OpenOptions,
     io::Write as _,
@@ -27,7 +28,7 @@ impl Explain {
         Self { file: file.into() }
     }
 
-    /// Appends the record of one graph. A file that can't be written is no reason to refuse a session.
+    /// Appends the record of one graph. A write error does not fail the session.
     ///
     /// # Errors
     /// ONNX Runtime refused to describe a node.
@@ -41,7 +42,7 @@ impl Explain {
         self.append(&passes_line(partition, fired));
     }
 
-    /// Appends who runs the steps of a plan.
+    /// Appends which code runs each step of a plan.
     pub fn record_steps(&self, partition: &str, graph: &Graph, prepared: &dyn Prepared) {
         self.append(&steps::line(partition, graph, prepared));
     }
@@ -54,7 +55,7 @@ impl Explain {
     }
 }
 
-/// One write, so that lines of sessions that are created side by side don't mix.
+/// Writes the line in one call, so that lines from sessions created concurrently do not interleave.
 pub(crate) fn append(file: &Path, line: &str) -> std::io::Result<()> {
     OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! Constants that lie in files of their own are read there: nothing is copied before a device wants it.
+//! Maps constants stored in external files: nothing is copied until a device needs it.
 use std::{
     collections::HashMap,
     ops::Range,
@@ -15,26 +15,26 @@ use ort_ep::{
 
 use crate::{convert, ffi};
 
-/// Smaller constants are copied: a GPU's sessions keep those for the plans to come.
+/// Smaller constants are copied: sessions on a GPU keep them for later plans.
 const SMALLEST_BYTES: usize = 64 << 10;
 
-/// The files of a model beside the model itself.
+/// The external data files of a model.
 pub(crate) struct ExternalFiles {
     folder: Option<PathBuf>,
-    /// Those that can't be mapped are not tried again.
+    /// Files that could not be mapped are stored as `None` and not tried again.
     maps: HashMap<PathBuf, Option<Arc<Mmap>>>,
 }
 
 impl ExternalFiles {
-    /// The files of the model that a graph belongs to; none if it came without a path.
+    /// The files of the model that a graph belongs to; empty if the model has no path.
     pub fn of(graph: Graph<'_>) -> Result<Self> {
         let folder = graph.model_path()?.and_then(|path| Some(path.parent()?.to_owned()));
         Ok(Self { folder, maps: HashMap::new() })
     }
 
-    /// A constant where it lies in its file; `None` if it is small, not aligned, in no file, or if the file holds something
-    /// else than ONNX Runtime has. Releases 1.24 to 1.31 name no file where a caller gave other data; to compare costs less
-    /// than to trust in that.
+    /// A constant, mapped from its file. `None` if it is small, unaligned or not in a file, or if the file's contents
+    /// differ from what ONNX Runtime has. ONNX Runtime 1.24 to 1.31 names no file if a caller replaced the data, but
+    /// comparing the bytes is cheaper than relying on that.
     pub fn tensor(&mut self, value: ValueInfo<'_>, view: TensorView<'_>) -> Result<Option<Tensor>> {
         let bytes = view.size_bytes()?;
         if self.folder.is_none() || bytes < SMALLEST_BYTES {
@@ -59,7 +59,7 @@ impl ExternalFiles {
 }
 
 fn map(file: &Path) -> Option<Arc<Mmap>> {
-    // To open a pipe would wait for a writer.
+    // Opening a pipe would block until there is a writer.
     if !file.metadata().ok()?.is_file() {
         return None;
     }

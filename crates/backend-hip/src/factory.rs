@@ -1,4 +1,4 @@
-//! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
+//! The backend as a standalone plugin: the umbrella loads it, and tests register it directly.
 use std::{env, str::FromStr, sync::Arc, time::Instant};
 
 use exec::{
@@ -32,25 +32,25 @@ use crate::{
     tuning::Tuning,
 };
 
-/// Makes the library's factory.
+/// Creates the library's factory.
 pub(crate) fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {
     Ok(Box::new(HipFactory::default()))
 }
 
 #[derive(Default)]
 struct HipFactory {
-    /// Shared by all sessions, and with it the threads for queued work, which end with the last of them.
+    /// Shared by all sessions, as are its worker threads for queued work. They exit with the last handle.
     host: HostDevice,
     gpus: Gpus,
-    /// hipDNN, shared by all sessions that want it.
+    /// hipDNN, shared by all sessions that use it.
     libraries: Libraries,
 }
 
 impl HipFactory {
-    /// The order of a session's work: by the driver's streams under the umbrella, by calls alone without it.
+    /// Decides how a session's work is ordered: by the driver's streams under the umbrella, by calls alone without it.
     fn runs(&self, request: &EpRequest<'_>, options: &BackendOptions, driver: DriverKind) -> Runs {
-        // Off unless asked for: the protocol demands device memory for all inputs and outputs, and ONNX Runtime GenAI, which
-        // has captures of its own in mind, gives it CPU memory.
+        // Off by default: the protocol requires device memory for all inputs and outputs, but ONNX Runtime GenAI, which
+        // expects to do its own captures, passes CPU memory.
         let wants_captures = options.is_on(GRAPH_CAPTURE);
         let mut ordinals = request.devices.iter().filter_map(|device| device.metadata.get("hip_device_id"));
         let ordinal = ordinals.next().and_then(|id| id.parse().ok());
@@ -60,7 +60,7 @@ impl HipFactory {
                 "{GRAPH_CAPTURE} is ignored: this backend has no streams of its own\n  help: register libamdgpu-ep instead"
             );
         }
-        // Without devices the umbrella still says which one it took.
+        // If the session lists no devices, the umbrella passes the device id as an option.
         let told =
             || options.get(keys::DEVICE_ID).filter(|_| request.devices.is_empty()).and_then(|id| id.parse().ok());
         Runs::new(driver, ordinal.or_else(told).unwrap_or(0), wants_captures && ordinal.is_some())
@@ -68,7 +68,7 @@ impl HipFactory {
 }
 
 impl HipFactory {
-    /// What runs a session's partitions: the host on the host driver, else a GPU.
+    /// The device that runs a session's partitions: the CPU for the host driver, otherwise a GPU.
     fn device(
         &self,
         runs: &Runs,
@@ -91,17 +91,17 @@ impl HipFactory {
     }
 }
 
-/// The driver of the session's devices, which say it. Without devices it is the one that `AMDGPU_EP_DRIVER` asks for, as for the
-/// umbrella: beside a real GPU the host's would be given the GPU's memory.
+/// The driver named by the session's devices. Without devices, the driver requested by `AMDGPU_EP_DRIVER`, as in the
+/// umbrella: on a machine with a real GPU, the host driver would be handed GPU memory.
 fn driver(said: Option<&str>, asked: Option<&str>) -> Result<DriverKind> {
     match said {
         Some(name) => name.parse().map_err(|error: hip::UnknownDriver| Error::invalid_argument(error.to_string())),
-        // The umbrella has told the user of a variable that it ignores.
+        // The umbrella has already warned about a variable it ignores.
         None => Ok(DriverKind::wanted(asked).unwrap_or(DriverKind::Amd)),
     }
 }
 
-/// The value of an option that is one of a few words, which the table has checked.
+/// Parses a multiple-choice option. The option table has already validated the value.
 fn mode<T: FromStr + Default>(options: &BackendOptions, key: &str) -> T {
     options.get(key).and_then(|word| word.parse().ok()).unwrap_or_default()
 }
@@ -119,7 +119,7 @@ impl Factory for HipFactory {
         env!("CARGO_PKG_VERSION")
     }
 
-    /// The host device sits on the CPU and needs no memory of its own.
+    /// The host device is the CPU and needs no memory of its own.
     fn devices<'a>(&self, listed: &[HardwareDevice<'a>], _: &Environment) -> Result<Vec<DeviceOffer<'a>>> {
         Ok(DeviceOffer::of_cpu(listed, &[("arch", "host"), ("driver", "host")]).into_iter().collect())
     }

@@ -1,4 +1,4 @@
-//! The backend's only unsafe code: streams, tensors and files of ONNX Runtime for the engine.
+//! The backend's only unsafe code: passes ONNX Runtime's streams, tensors and files to the engine.
 use std::{
     borrow::Cow,
     fs::File,
@@ -18,25 +18,26 @@ use crate::{partition::PerValue, runs::Place, status};
 
 /// The stream of a call.
 pub(crate) fn stream<'a>(context: &'a KernelContext<'_>) -> Result<Option<RawStream<'a>>> {
-    // SAFETY: only the umbrella makes streams for this backend's sessions, on the driver that it named when the session was
-    // made. The stream lives for the run.
+    // SAFETY: only the umbrella creates streams for this backend's sessions, on the driver it named when the session
+    // was created. The stream lives for the run.
     Ok(context.stream()?.map(|stream| unsafe { RawStream::from_ptr(stream.as_ptr()) }))
 }
 
-/// The name of a stream, kept beyond the run that showed it: only to compare, and for [`begin_capture`].
+/// A stream handle that is kept beyond the run it came from, only for comparison and for [`begin_capture`].
 pub(crate) fn outlive(stream: RawStream<'_>) -> RawStream<'static> {
-    // SAFETY: a name is not used with the driver except as `begin_capture` says.
+    // SAFETY: the handle is not passed to the driver except as `begin_capture` describes.
     unsafe { RawStream::from_ptr(stream.as_ptr()) }
 }
 
-/// Starts recording the stream that this thread's last run of the session had.
+/// Starts recording the stream used by this thread's last run of the session.
 pub(crate) fn begin_capture(device: &hip::Device, stream: RawStream<'static>) -> Result<Capture, ExecError> {
-    // SAFETY: ONNX Runtime keeps a session's streams by thread (since 1.26, the first release with captures) and closes
-    // them when the thread or the session ends. This thread is in a run of the session, at whose end the recording ends.
+    // SAFETY: ONNX Runtime keeps a session's streams per thread (since 1.26, the first release with captures) and
+    // closes them when the thread or the session ends. This thread is inside a run of the session, and the recording
+    // ends when that run ends.
     unsafe { Capture::begin(device, stream) }
 }
 
-/// The bytes of an input whose value decides about shapes. The work of the call's stream has been waited for.
+/// The bytes of an input whose value determines shapes. The caller has already synchronised the call's stream.
 pub(crate) fn value<'a>(tensor: &Tensor<'a>, place: &Place<'_>) -> Result<Cow<'a, [u8]>> {
     let bytes = tensor.size_bytes()?;
     if bytes == 0 {
@@ -49,31 +50,33 @@ pub(crate) fn value<'a>(tensor: &Tensor<'a>, place: &Place<'_>) -> Result<Cow<'a
     match place {
         Place::Stream(device, stream) if !is_readable(device, tensor) => {
             let mut copy = vec![0; bytes];
-            // SAFETY: ONNX Runtime keeps inputs alive for the run, and the copy has as many bytes until the wait is over.
+            // SAFETY: ONNX Runtime keeps inputs alive for the run. The copy has the same size and lives until the wait
+            // is over.
             let copied =
                 unsafe { device.copy_raw_async(copy.as_mut_ptr(), address, bytes, CopyKind::DeviceToHost, *stream) };
             let done = copied.and_then(|()| device.stream_synchronize(*stream));
             done.map_err(|error| status::of_driver(&error))?;
             Ok(Cow::Owned(copy))
         }
-        // SAFETY: the memory is RAM, whoever allocated it, and ONNX Runtime keeps inputs alive for the run.
+        // SAFETY: the memory is host RAM, whichever allocator it came from, and ONNX Runtime keeps inputs alive for the
+        // run.
         _ => Ok(Cow::Borrowed(unsafe { std::slice::from_raw_parts(address, bytes) })),
     }
 }
 
-/// Whether the host can read a tensor where it is. All memory of the host driver is RAM.
+/// Whether the host can read a tensor in place. All memory of the host driver is RAM.
 fn is_readable(device: &hip::Device, tensor: &Tensor<'_>) -> bool {
     device.kind() == DriverKind::Host || tensor.memory().device == DeviceKind::Cpu
 }
 
-/// A file of the model, mapped to be read.
+/// Maps a file of the model for reading.
 pub(crate) fn map(file: &Path) -> io::Result<memmap2::Mmap> {
-    // SAFETY: nobody changes the model's files while a session uses them. That is the user's part, and docs/security.md says so:
-    // ONNX Runtime maps the same files.
+    // SAFETY: the user must not modify the model's files while a session uses them. docs/security.md says so: ONNX
+    // Runtime maps the same files.
     unsafe { memmap2::Mmap::map(&File::open(file)?) }
 }
 
-/// Runs a plan on tensors of ONNX Runtime.
+/// Runs a plan on ONNX Runtime tensors.
 pub(crate) fn run(
     prepared: Arc<dyn Prepared>,
     inputs: &[Tensor<'_>],
@@ -86,28 +89,29 @@ pub(crate) fn run(
     let outputs = outputs.iter_mut().map(TensorMut::address).collect::<Result<PerValue<_>>>()?;
     let threads = OrtThreads { context, failure: Mutex::default() };
     let run = Run { inputs: &inputs, outputs: &outputs, parallel: &threads, observer };
-    // SAFETY: the plan was made for the shapes of these inputs, and the outputs were made in the shapes it names. The host
-    // device reaches all memory of the host driver; the GPU device asks its driver about each address. ONNX Runtime gives outputs that share memory with inputs only
-    // to caches updated in place, which plans allow for. It keeps the memory until the call returns, or, with a
-    // stream, orders its reuse behind the stream; for a capture its caller keeps it (that is the protocol's contract).
+    // SAFETY: the plan was made for the shapes of these inputs, and the outputs have the shapes it names. The host
+    // device can access all memory of the host driver; the GPU device asks its driver about each address. ONNX Runtime
+    // lets outputs share memory with inputs only for caches updated in place, and plans allow for that. It keeps the
+    // memory until the call returns or, with a stream, reuses it only in stream order. For a capture, ONNX Runtime's
+    // caller keeps the memory, as the protocol requires.
     unsafe { prepared.run(run, order) }.map_err(|error| status::of(&error))?;
     threads.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// ONNX Runtime's own threads.
+/// ONNX Runtime's thread pool.
 struct OrtThreads<'a> {
     context: &'a KernelContext<'a>,
-    /// What went wrong in a task: the run goes on, and fails at its end.
+    /// The error of a failed task. The run continues and fails at the end.
     failure: Mutex<Option<Error>>,
 }
 
-// SAFETY: the context is only used to start work, by the one thread that runs the partition; the pool's threads see the
-// work and not the context.
+// SAFETY: the context is only used to start work, and only by the one thread that runs the partition. The pool's
+// threads see the work, not the context.
 unsafe impl Sync for OrtThreads<'_> {}
 
 impl Parallel for OrtThreads<'_> {
     fn threads(&self) -> usize {
-        // The question reads several files each time, so it is asked once.
+        // The query reads several files each time, so the result is cached.
         static THREADS: OnceLock<usize> = OnceLock::new();
         *THREADS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
     }

@@ -1,6 +1,7 @@
 //! GPUs for sessions.
 //!
-//! A GPU is opened when a session wants it first, and shared by all later ones: compiled kernels and memory for runs stay.
+//! A GPU is opened by the first session that needs it and shared by all later ones, so compiled kernels and memory for
+//! runs are reused.
 use std::{
     env,
     path::PathBuf,
@@ -12,13 +13,13 @@ use hip::{DriverKind, Rtc};
 use kernels::{Arch, CachedCompiler, Compiler, NoCompiler, RtcCompiler};
 use ort_ep::{Error, Result};
 
-/// The most bytes of compiled kernels that are kept on disk.
+/// The maximum size of the on-disk kernel cache.
 const CACHE_BYTES: u64 = 256 << 20;
 
-/// The variable that lists folders of kernels that were compiled beforehand.
+/// The environment variable that lists folders of precompiled kernels.
 const SETS_VARIABLE: &str = "AMDGPU_EP_KERNEL_PATH";
 
-/// What was measured on devices like this one: of the same target, size and driver.
+/// Measurements from devices like this one: same target, size and driver.
 pub(crate) fn tuned(gpu: &GpuDevice, cache: Option<&str>, mode: TuneMode) -> Tuned {
     let device = gpu.device();
     let (units, kind, version) = (gpu.arch().compute_units, device.kind(), device.driver().version_text());
@@ -34,11 +35,11 @@ pub(crate) fn tuned(gpu: &GpuDevice, cache: Option<&str>, mode: TuneMode) -> Tun
 pub(crate) struct Gpus(Mutex<Vec<GpuDevice>>);
 
 impl Gpus {
-    /// The GPU that a driver's device is; `None` for the host driver, which has none. The first session says where compiled
-    /// kernels are kept.
+    /// The GPU behind a driver's device; `None` for the host driver, which has none. The first session decides where
+    /// compiled kernels are stored.
     ///
     /// # Errors
-    /// There is no compiler for it, or it is none that code is compiled for.
+    /// There is no compiler for the GPU, or it is not a supported target.
     pub fn open(&self, device: &hip::Device, cache: Option<&str>) -> Result<Option<GpuDevice>> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |gpu: &&GpuDevice| {
@@ -82,7 +83,7 @@ fn with_cache(compiler: impl Compiler + 'static, cache: Option<&str>, sets: Vec<
     Arc::new(sets.into_iter().fold(cached, CachedCompiler::with_shipped))
 }
 
-/// Folders of kernels that were compiled beforehand: what `AMDGPU_EP_KERNEL_PATH` lists, then `kernels` beside this library.
+/// Folders of precompiled kernels: those listed in `AMDGPU_EP_KERNEL_PATH`, then `kernels` next to this library.
 fn shipped_sets() -> Vec<PathBuf> {
     let listed = env::var_os(SETS_VARIABLE).unwrap_or_default();
     let beside = hip::sys::own_folder().map(|folder| folder.join("kernels"));
@@ -97,7 +98,7 @@ fn shipped_sets() -> Vec<PathBuf> {
     sets
 }
 
-/// Where compiled kernels and measurements are kept: `amdgpu-ep doctor` looks at the same folder.
+/// Where compiled kernels and measurements are stored. `amdgpu-ep doctor` uses the same folder.
 fn cache_root() -> Option<PathBuf> {
     disk_cache::root(|variable| env::var_os(variable)).map(|(root, _)| root)
 }
@@ -107,8 +108,8 @@ fn simulated(_: &hip::Device) -> Result<Option<GpuDevice>> {
     Ok(None)
 }
 
-/// For tests: with `AMDGPU_EP_SIMULATE=gfx1100` the host driver's device runs kernels under the wave simulator, whose files
-/// are kept in the folder `AMDGPU_EP_SIMULATE_DIR`.
+/// For tests: with `AMDGPU_EP_SIMULATE=gfx1100`, the host driver's device runs kernels in the wave simulator, which
+/// keeps its files in `AMDGPU_EP_SIMULATE_DIR`.
 #[cfg(feature = "simulate")]
 fn simulated(device: &hip::Device) -> Result<Option<GpuDevice>> {
     let Ok(target) = env::var("AMDGPU_EP_SIMULATE") else { return Ok(None) };
@@ -119,7 +120,7 @@ fn simulated(device: &hip::Device) -> Result<Option<GpuDevice>> {
     let arch = Arch::new(&target, 4);
     simulator.set_wave(arch.wave).map_err(failed)?;
     tracing::info!(target: "amdgpu_ep::load", "kernels for {target} run under the wave simulator");
-    // The simulator keeps what it compiled itself.
+    // The simulator caches its own compiled kernels.
     let compiler =
         shipped_sets().into_iter().fold(CachedCompiler::new(simulator, None, 0), CachedCompiler::with_shipped);
     Ok(Some(GpuDevice::new(device.clone(), arch, Arc::new(compiler))))

@@ -1,7 +1,7 @@
-//! hipDNN for a session's steps.
+//! hipDNN for the steps of a session.
 //!
-//! The session-config entry `ep.hip.hipdnn` is `auto`, `on` or `off`. On the host driver `auto` means `off`: the library
-//! that works there runs the engine's own code.
+//! The session-config entry `ep.hip.hipdnn` is `auto`, `on` or `off`. With the host driver, `auto` means `off`: the
+//! hipDNN library that works there runs the engine's own code.
 use exec::{
     dnn::{Libraries, Mode, Offering},
     host::HostDevice,
@@ -9,7 +9,7 @@ use exec::{
 use options::hip::HIPDNN;
 use ort_ep::Result;
 
-/// The host device for a session: with hipDNN where the session wants it. `driver` is looked up only then.
+/// The host device for a session, with hipDNN if the session enables it. `driver` is called only in that case.
 pub(crate) fn device<'a>(
     host: &HostDevice,
     libraries: &Libraries,
@@ -29,7 +29,7 @@ pub(crate) fn device<'a>(
     offering(libraries, mode, driver).map_or_else(|| host.clone(), |offering| host.with_dnn(offering))
 }
 
-/// What a session on a device offers to hipDNN.
+/// The hipDNN offering for a session on a device.
 pub(crate) fn offering(libraries: &Libraries, mode: Mode, device: &hip::Device) -> Option<Offering> {
     let offering = libraries.offering(device, mode)?;
     report(&offering, mode);

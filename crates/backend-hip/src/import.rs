@@ -1,4 +1,4 @@
-//! Nodes of ONNX Runtime become records.
+//! Reads ONNX Runtime nodes into records.
 use std::collections::HashMap;
 
 use graph::{Declined, Op, Tensor, ops::Attributes};
@@ -16,7 +16,7 @@ use crate::{
 /// Reads a partition. Its inputs and outputs are in the fused node's order.
 ///
 /// # Errors
-/// The partition is not what was claimed.
+/// The partition differs from what was claimed.
 pub(crate) fn import(partition: &FusedPartition<'_>) -> Result<Record> {
     let mut reader = Reader::new(usize::MAX);
     reader.files = Some(ExternalFiles::of(partition.graph)?);
@@ -29,7 +29,7 @@ pub(crate) fn import(partition: &FusedPartition<'_>) -> Result<Record> {
     Ok(reader.record)
 }
 
-/// Reads a node into an operator, or says why it stays with other providers.
+/// Parses a node into an operator, or says why it stays with other providers.
 ///
 /// # Errors
 /// ONNX Runtime refused to describe it.
@@ -45,9 +45,9 @@ pub(crate) fn parse(node: Node<'_>) -> Result<Result<Box<dyn Op>, Declined>> {
     }
 }
 
-/// Why reading ended early.
+/// Why reading stopped early.
 enum Stop {
-    /// The engine has no word for something.
+    /// The engine does not support something.
     Declined(Declined),
     /// ONNX Runtime refused.
     Failed(Error),
@@ -70,7 +70,7 @@ struct Reader {
     ids: HashMap<String, u32>,
     /// Constants above this size are not read.
     constant_bytes: usize,
-    /// Where large ones may stay.
+    /// The external files that large constants may be mapped from.
     files: Option<ExternalFiles>,
 }
 
@@ -109,7 +109,7 @@ impl Reader {
         list.into_iter().map(|value| value.map(|value| self.value(value)).transpose()).collect()
     }
 
-    /// The number of a value, which is read when it is first met.
+    /// The id of a value. The value is read the first time it is seen.
     fn value(&mut self, value: ValueInfo<'_>) -> Result<u32, Stop> {
         let name = value.name()?;
         if let Some(&known) = self.ids.get(name) {

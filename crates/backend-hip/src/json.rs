@@ -1,7 +1,7 @@
-//! Just enough JSON to write records: texts with escapes.
+//! Just enough JSON to write records: escaped strings.
 use std::fmt::Write as _;
 
-/// A text as a JSON string, quotes included.
+/// A JSON string literal, including the quotes.
 pub(crate) fn text(value: &str) -> String {
     let mut out = String::with_capacity(value.len() + 2);
     out.push('"');
@@ -12,7 +12,7 @@ pub(crate) fn text(value: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            // Line separators are legal in JSON, but tools that split records into lines may take them for ends.
+            // Line separators are valid in JSON, but tools that split records by line may treat them as line ends.
             control if control.is_control() || matches!(control, '\u{2028}' | '\u{2029}') => {
                 // Writing to a String can't fail; every control character is one UTF-16 unit.
                 let _ = write!(out, "\\u{:04x}", u32::from(control));

@@ -1,11 +1,11 @@
-//! The hip backend: the graph engine as a plugin of ONNX Runtime.
+//! The hip backend: the graph engine as an ONNX Runtime plugin.
 //!
-//! A session's way: `claim` offers every node to the engine and groups those it takes into partitions; `import` turns a
-//! partition into a `graph::Graph`; `partition` plans it for the shapes at hand and runs it; `runs` says in which order
-//! with other work, and `capture` records a run and replays it, where ONNX Runtime is asked to.
+//! Life of a session: `claim` offers every node to the engine and groups the supported ones into partitions. `import`
+//! turns a partition into a `graph::Graph`. `partition` plans it for the shapes of a run and executes it. `runs` orders
+//! a run relative to other work. If graph capture is enabled, `capture` records a run and replays it.
 //!
-//! On the host driver the device is the host: tensors are read and written where ONNX Runtime keeps them, and work that
-//! need not wait for its stream is spread over ONNX Runtime's own threads. On the others it is a GPU (`gpu`).
+//! With the host driver, the device is the CPU: tensors are read and written in place, and work that does not have to
+//! wait for its stream runs on ONNX Runtime's thread pool. With the other drivers, the device is a GPU (`gpu`).
 #![deny(unsafe_code)]
 
 mod capture;

@@ -1,8 +1,8 @@
-//! How much memory was held, for `amdgpu-ep bench`, `bench-llm` and `explain`.
+//! Reports memory usage for `amdgpu-ep bench`, `bench-llm` and `explain`.
 //!
 //! The session-config entry `ep.hip.memory_file` names a file. When the session ends, a line of JSON is appended:
 //! `{"device":…,"memory":{"constants":{"now":…,"peak":…},"mapped":…,"weights":…,"arena":…,"working":…,"staging":…}}`, in
-//! bytes. The counters are the library's: sessions beside this one count too.
+//! bytes. The counters are global to the library and include other sessions.
 use std::path::PathBuf;
 
 use exec::memory::{Purpose, Usage};

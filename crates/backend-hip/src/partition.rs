@@ -21,27 +21,27 @@ use crate::{
     timed::{TimedRun, TimedRuns},
 };
 
-/// One entry for each input or output; most partitions need no allocation for it.
+/// One entry per input or output; most partitions need no heap allocation for it.
 pub(crate) type PerValue<T> = SmallVec<[T; 8]>;
 
 /// A partition on a device.
 pub(crate) struct DevicePartition {
     program: Program,
-    /// True if the values of some inputs decide about shapes.
+    /// True if shapes depend on the values of some inputs.
     reads_values: bool,
-    /// True if the model says all shapes, so that no request decides about one.
+    /// True if the model fixes all shapes, so that none depends on the request.
     is_fixed: bool,
     runs: Arc<Runs>,
     watched: Watched,
 }
 
-/// Who wants to know how long steps take.
+/// Where step times are reported.
 pub(crate) struct Watched {
     /// ONNX Runtime's profilers.
     pub profiles: Profiles,
-    /// The file of a profile of ours, and the partition's name in it.
+    /// The file for step times, and the partition's name in it.
     pub timed: Option<(Arc<TimedRuns>, Arc<str>)>,
-    /// What the chip can do at most.
+    /// The chip's peak performance.
     pub peak: Option<Peak>,
 }
 
@@ -57,7 +57,7 @@ impl DevicePartition {
             .collect()
     }
 
-    /// Makes the values of inputs readable that decide about shapes.
+    /// Makes input values that determine shapes readable by the host.
     fn settle(&self, place: &Place<'_>) -> Result<()> {
         match place {
             _ if !self.reads_values => Ok(()),
@@ -114,7 +114,7 @@ impl Partition for DevicePartition {
     }
 }
 
-/// Tells profilers of steps.
+/// Reports steps to the profilers.
 struct Watch {
     graph: Arc<Graph>,
     recorders: Vec<Arc<Recorder>>,

@@ -1,7 +1,7 @@
-//! Steps in ONNX Runtime's profile.
+//! Adds steps to ONNX Runtime's profile.
 //!
-//! ONNX Runtime makes a profiler for a session, and another for each run that is profiled on its own. It tells each one
-//! which of its events are open on which thread, and so each gets the steps of its own runs only.
+//! ONNX Runtime creates one profiler per session, and another for each run that is profiled separately. It tells each
+//! profiler which of its events are open on which thread, so each one records only the steps of its own runs.
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -16,17 +16,17 @@ use ort_ep::{EventCategory, Profiler, Profiling, ProfilingEvent, ProfilingEventV
 
 use crate::timed;
 
-/// As many as ONNX Runtime's own profiler keeps.
+/// The same limit as in ONNX Runtime's own profiler.
 const MOST_EVENTS: usize = 1_000_000;
 
 /// The profilers of a session.
 #[derive(Clone, Default)]
 pub(crate) struct Profiles(Arc<Open>);
 
-/// Events of ONNX Runtime that are open now.
+/// ONNX Runtime events that are currently open.
 #[derive(Default)]
 struct Open {
-    /// How many there are: a run that is not profiled looks at this and no further.
+    /// The number of spans, so that an unprofiled run needs to check nothing else.
     count: AtomicUsize,
     spans: Mutex<Vec<Span>>,
 }
@@ -37,7 +37,7 @@ struct Span {
 }
 
 impl Profiles {
-    /// The profilers that watch this thread; none, most of the time.
+    /// The profilers that watch this thread; usually none.
     pub fn watching(&self) -> Vec<Arc<Recorder>> {
         if self.0.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
@@ -71,13 +71,13 @@ impl Open {
     }
 }
 
-/// The steps that one profiler saw.
+/// The steps recorded by one profiler.
 #[derive(Default)]
 pub(crate) struct Recorder(Mutex<Recording>);
 
 #[derive(Default)]
 struct Recording {
-    /// When profiling began, here and in nanoseconds of the profile.
+    /// When profiling began: the local clock, and nanoseconds on the profile's clock.
     began: Option<(Instant, i64)>,
     events: Vec<ProfilingEvent>,
 }
@@ -123,8 +123,8 @@ fn args(step: &Step, op: &str, by: RunBy<'_>, took: Duration, peak: Option<Peak>
     args
 }
 
-/// A text that may stand in the profile: ONNX Runtime writes names into its JSON as they are (seen in 1.26.0 and 1.30.0;
-/// 1.31.1 escapes its own).
+/// Replaces characters that would break the profile: ONNX Runtime writes names into its JSON without escaping them
+/// (seen in 1.26.0 and 1.30.0; 1.31.1 escapes its own).
 fn plain(text: &str) -> String {
     text.chars().map(|one| if one.is_control() || matches!(one, '"' | '\\') { '_' } else { one }).collect()
 }
@@ -134,7 +134,7 @@ fn shapes(views: &[View]) -> String {
     texts.join(" ")
 }
 
-/// One profile.
+/// A profiler of one session or run.
 struct StepProfiler {
     open: Arc<Open>,
     recorder: Arc<Recorder>,
@@ -169,7 +169,7 @@ impl Profiler for StepProfiler {
     }
 
     fn end(&self) -> Result<Vec<ProfilingEvent>> {
-        // A run that failed may have left events open.
+        // A failed run may have left events open.
         self.open.change(|spans| spans.retain(|span| !self.is_own(span)));
         let mut recording = self.recorder.lock();
         recording.began = None;

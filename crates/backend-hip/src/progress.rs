@@ -1,7 +1,7 @@
-//! How far the work is that a session waits for, for whoever shows it.
+//! Reports the progress of work that a session waits for.
 //!
-//! The session-config entry `ep.hip.progress_file` names a file. Each kernel that is compiled and each step that is measured
-//! adds one line of JSON: `{"work":"kernels","done":n,"of":n}`, or `"steps"`. It counts from the start again for each plan.
+//! The session-config entry `ep.hip.progress_file` names a file. Each compiled kernel and each measured step adds one
+//! line of JSON: `{"work":"kernels","done":n,"of":n}`, or `"steps"`. The count restarts for each plan.
 use std::{
     path::PathBuf,
     sync::{
@@ -14,7 +14,7 @@ use exec::gpu::{OnProgress, Work};
 
 use crate::explain;
 
-/// Appends lines to a file. One that can't be written is told of once.
+/// Appends lines to a file. A write error is logged only once.
 pub(crate) fn writer(file: impl Into<PathBuf>) -> OnProgress {
     let (file, failed) = (file.into(), AtomicBool::new(false));
     Arc::new(move |work, done, of| {

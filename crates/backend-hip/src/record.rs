@@ -1,23 +1,23 @@
-//! A partition as plain data: what is read from ONNX Runtime, and what a saved partition holds.
+//! A partition as plain data: read from ONNX Runtime, or from a saved partition.
 //!
-//! Reading a model and reading a saved partition meet here, so both become a graph by the same steps.
+//! Both sources produce the same record, so both become a graph in the same way.
 use graph::{
     DType, Declined, Graph, Node, Op, Tensor, ValueId,
     ops::{self, Attributes, InputInfo, NodeInfo},
 };
 
-/// Constants up to this size are looked at while nodes are offered; larger ones are read when they are compiled.
+/// Constants up to this size are read when nodes are offered; larger ones are read when the partition is compiled.
 pub(crate) const SMALL_CONSTANT_BYTES: usize = 4096;
 
-/// One partition. Values are named by their position.
+/// One partition. Values are identified by their index.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Record {
     pub values: Vec<ValueRecord>,
     /// In topological order.
     pub nodes: Vec<NodeRecord>,
-    /// Values given from outside, in order.
+    /// Values supplied from outside, in order.
     pub inputs: Vec<u32>,
-    /// Values wanted outside, in order.
+    /// Values used outside, in order.
     pub outputs: Vec<u32>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Record {
 pub(crate) struct ValueRecord {
     pub name: String,
     pub dtype: DType,
-    /// The rank, if ONNX Runtime knew it.
+    /// The rank, if ONNX Runtime knows it.
     pub rank: Option<usize>,
     pub constant: Option<Tensor>,
 }
@@ -39,9 +39,9 @@ pub(crate) struct NodeRecord {
     pub op_type: String,
     pub since_version: i32,
     pub attributes: Attributes,
-    /// Optional inputs that are left out are `None`.
+    /// Omitted optional inputs are `None`.
     pub inputs: Vec<Option<u32>>,
-    /// Outputs that nobody wants are `None`.
+    /// Unused outputs are `None`.
     pub outputs: Vec<Option<u32>>,
 }
 
@@ -79,10 +79,10 @@ impl NodeRecord {
 }
 
 impl Record {
-    /// The partition as a graph of the engine.
+    /// Converts the partition to an engine graph.
     ///
     /// # Errors
-    /// A sentence: a node is not supported, or the nodes and values do not fit together.
+    /// A message if a node is not supported, or if nodes and values are inconsistent.
     pub fn into_graph(self) -> Result<Graph, String> {
         let known = |id: &u32| (*id as usize) < self.values.len();
         if let Some(id) = self.inputs.iter().chain(&self.outputs).find(|id| !known(id)) {

@@ -1,4 +1,4 @@
-//! What the runs of a session share: the order of their work, and who is told when it fails.
+//! State shared by the runs of a session: the order of their work, and which run reports a failure.
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use exec::{Capture, Ledger, Order, ThreadId};
@@ -15,57 +15,57 @@ use crate::{
 
 /// The runs of a session.
 pub(crate) struct Runs {
-    /// The driver whose streams runs come with.
+    /// The driver that the runs' streams belong to.
     kind: DriverKind,
-    /// The number of its device.
+    /// The ordinal of the driver's device.
     ordinal: usize,
-    /// Looked up when a run first brings a stream.
+    /// Opened when the first run with a stream arrives.
     device: OnceLock<hip::Device>,
     ledger: Arc<Ledger>,
     open: Mutex<Vec<OpenRun>>,
     captures: Option<Captures>,
 }
 
-/// A run under way.
+/// A run in progress.
 struct OpenRun {
     thread: ThreadId,
-    /// What it does for the capture of its graph, where captures are wanted.
+    /// The capture state of the run, if captures are enabled.
     recording: Option<Recording>,
 }
 
-/// Where the work of one call goes.
+/// Where a call's work runs.
 pub(crate) enum Place<'a> {
-    /// Nowhere but here.
+    /// Immediately, on the calling thread.
     Here,
-    /// Behind the work of a stream.
+    /// Queued on a stream.
     Stream(&'a hip::Device, RawStream<'a>),
-    /// Into a capture.
+    /// Recorded into a capture.
     Capture(Arc<Capture>),
 }
 
 impl Runs {
-    /// The runs of a session on a device of the driver; with `captures`, ONNX Runtime asks for captures.
+    /// The runs of a session on a device of the driver. `captures` enables graph capture.
     pub fn new(kind: DriverKind, ordinal: usize, captures: bool) -> Self {
         let captures = captures.then(Captures::default);
         Self { kind, ordinal, device: OnceLock::new(), ledger: Arc::default(), open: Mutex::default(), captures }
     }
 
-    /// The captures, where they are wanted.
+    /// The captures, if enabled.
     pub fn captures(&self) -> Option<&Captures> {
         self.captures.as_ref()
     }
 
-    /// A run begins on this thread.
+    /// Starts a run on this thread.
     pub fn start(&self, options: RunOptions<'_>) -> Result<()> {
         let thread = ThreadId::current();
-        // Only a run that ended without being ended leaves something here; a capture of it ends now.
+        // A leftover entry belongs to a run that ONNX Runtime never ended. Dropping it ends its capture.
         self.take(thread);
         let recording = self.captures.as_ref().map(|captures| captures.start(thread, options, || self.device()));
         self.lock().push(OpenRun { thread, recording: recording.transpose()? });
         Ok(())
     }
 
-    /// A run ends on this thread; `sync` asks to wait for its work.
+    /// Ends the run on this thread; `sync` waits for its work.
     pub fn end(&self, sync: bool) -> Result<()> {
         let thread = ThreadId::current();
         let recording = self.take(thread).and_then(|run| run.recording);
@@ -76,14 +76,14 @@ impl Runs {
         self.settle(thread, sync).and(captured)
     }
 
-    /// Waits for all work that was queued.
+    /// Waits for all queued work.
     pub fn wait(&self) {
         if !self.ledger.is_clear() {
             self.ledger.wait();
         }
     }
 
-    /// Reports what went wrong in queued work of a run that ends on `thread`.
+    /// Reports failures of queued work for the run that ends on `thread`.
     fn settle(&self, thread: ThreadId, sync: bool) -> Result<()> {
         if self.ledger.is_clear() {
             return Ok(());
@@ -91,13 +91,13 @@ impl Runs {
         if sync {
             self.ledger.wait();
         }
-        // Work that a thread of ONNX Runtime's own queued belongs to some run, and this one is as good as any.
+        // Work queued by one of ONNX Runtime's own threads cannot be attributed to a run, so any run may report it.
         let is_of_other = |queued_by| self.lock().iter().any(|run| run.thread == queued_by);
         let failure = self.ledger.take_failure(|queued_by| queued_by == thread || !is_of_other(queued_by));
         failure.map_or(Ok(()), |error| Err(status::of(&error)))
     }
 
-    /// Where the work of a call goes.
+    /// Where the work of a call runs.
     pub fn place<'a>(&'a self, context: &'a KernelContext<'_>) -> Result<Place<'a>> {
         let stream = ffi::stream(context)?;
         if self.captures.is_some() {
@@ -116,7 +116,7 @@ impl Runs {
         }
     }
 
-    /// The order that a place stands for.
+    /// The engine's `Order` for a place.
     pub fn order<'a>(&'a self, place: &'a Place<'a>) -> Order<'a> {
         match place {
             Place::Here => Order::Now,
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// A lookup of element 9 of 4.
+    /// Gathers element 9 of 4, which fails.
     struct Failing {
         prepared: Arc<dyn Prepared>,
         given: [Tensor; 2],
@@ -206,12 +206,12 @@ mod tests {
             let inputs = self.given.each_ref().map(|tensor| tensor.bytes().as_ptr());
             let outputs = [self.out.as_mut_ptr().cast()];
             let run = Run { inputs: &inputs, outputs: &outputs, parallel: &Serial, observer: None };
-            // SAFETY: whole tensors of the planned shapes, which the test keeps until the work is over.
+            // SAFETY: the tensors have the planned shapes and sizes, and the test keeps them until the work is done.
             unsafe { self.prepared.clone().run(run, runs.order(place)) }.unwrap();
         }
     }
 
-    /// Holds a stream until the sender is dropped.
+    /// Blocks a stream until the sender is dropped.
     fn hold(stream: &Arc<hip::Stream>) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
         let ((release, released), (started, has_started)) = (mpsc::channel::<()>(), mpsc::channel());
         let stream = stream.clone();
@@ -236,7 +236,7 @@ mod tests {
         let here = ThreadId::current();
         runs.lock().push(OpenRun { thread: here, recording: None });
         work.queue(&runs, &Place::Stream(device, stream.raw()));
-        // A run of another thread ends meanwhile, without waiting: it is none of its business.
+        // Meanwhile a run on another thread ends without waiting. The failure does not concern it.
         thread::scope(|scope| {
             let other = || {
                 runs.lock().push(OpenRun { thread: ThreadId::current(), recording: None });

@@ -1,14 +1,14 @@
-//! Errors as ONNX Runtime reports them.
+//! Converts errors to ONNX Runtime statuses.
 use exec::{ErrorKind, ExecError};
 use hip::HipError;
 use ort_ep::{Error, ErrorCode};
 
-/// The status of an error of the engine.
+/// The status for an engine error.
 pub(crate) fn of(error: &ExecError) -> Error {
     Error::new(code(error.kind()), error.to_string())
 }
 
-/// The status of an error of planning. Where the model alone decides about all shapes, it is the model that is wrong.
+/// The status for a planning error. If the model alone determines all shapes, the model is at fault.
 pub(crate) fn of_plan(error: &ExecError, is_fixed: bool) -> Error {
     match error {
         ExecError::Plan(_) if is_fixed => Error::new(ErrorCode::InvalidGraph, error.to_string()),
@@ -16,13 +16,13 @@ pub(crate) fn of_plan(error: &ExecError, is_fixed: bool) -> Error {
     }
 }
 
-/// The status of an error of the driver.
+/// The status for a driver error.
 pub(crate) fn of_driver(error: &HipError) -> Error {
     Error::new(code(error.kind()), error.to_string())
 }
 
-/// Only the device's own failures are `EP_FAIL`: ONNX Runtime's Python package moves the session to the CPU for good on it,
-/// which neither a bad request nor a full device deserves. docs/debugging.md has the table.
+/// Only failures of the device itself are `EP_FAIL`: on that code, ONNX Runtime's Python package permanently moves the
+/// session to the CPU, which is wrong for a bad request or a full device. See the table in docs/debugging.md.
 fn code(kind: ErrorKind) -> ErrorCode {
     match kind {
         ErrorKind::Argument => ErrorCode::InvalidArgument,

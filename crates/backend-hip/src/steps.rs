@@ -1,4 +1,4 @@
-//! Who runs the steps of a plan, in a line.
+//! Summarises which code runs each step of a plan.
 use std::collections::BTreeMap;
 
 use exec::{Prepared, RunBy, TunedStep};
@@ -6,7 +6,7 @@ use graph::Graph;
 
 use crate::json;
 
-/// For the log: how many steps who runs, and why hipDNN, or the device, does not run the others.
+/// For the log: how many steps each runner has, and why hipDNN or the device does not run the others.
 pub(crate) fn summary(prepared: &dyn Prepared) -> String {
     let mut runners: BTreeMap<String, usize> = BTreeMap::new();
     let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// A Conv, or a Softmax, of its inputs.
+    /// A Conv or a Softmax.
     fn program(op_type: &str, ranks: &[usize], device: &HostDevice) -> Program {
         let info = |&rank: &usize| Some(InputInfo { dtype: DType::F32, rank: Some(rank), constant: None });
         let infos: Vec<_> = ranks.iter().map(info).collect();

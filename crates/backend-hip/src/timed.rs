@@ -1,9 +1,9 @@
-//! How long steps took, for `amdgpu-ep bench --steps` and `explain --steps`.
+//! Measures step times for `amdgpu-ep bench --steps` and `explain --steps`.
 //!
 //! The session-config entry `ep.hip.profile_file` names a file. Each run of a partition appends a line of JSON:
-//! `{"partition":…,"times":[{"node":…,"op":…,"step":…,"run_by":…,"micros":…,"bytes":…,"flops":…,"share_of_peak":…}]}`. Times are
-//! the device's own; the share is of what the chip could do at most, and `null` where that is not known. Steps are
-//! timed one by one, so a run takes longer, and is not replayed as a captured graph.
+//! `{"partition":…,"times":[{"node":…,"op":…,"step":…,"run_by":…,"micros":…,"bytes":…,"flops":…,"share_of_peak":…}]}`.
+//! Times are measured by the device. `share_of_peak` is relative to the chip's peak performance, or `null` if that is
+//! unknown. Steps are timed one by one, so a run takes longer and is not replayed as a captured graph.
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -15,7 +15,7 @@ use graph::{DType, Graph, Step};
 
 use crate::{explain, json};
 
-/// The file that times of runs are appended to.
+/// The file that step times are appended to.
 pub(crate) struct TimedRuns {
     file: PathBuf,
 }
@@ -26,7 +26,7 @@ impl TimedRuns {
     }
 }
 
-/// One run of a partition. What was seen is written when it is dropped.
+/// One run of a partition. The recorded steps are written when it is dropped.
 pub(crate) struct TimedRun {
     runs: Arc<TimedRuns>,
     partition: Arc<str>,
@@ -71,7 +71,8 @@ fn entry(graph: &Graph, step: &Step, by: RunBy<'_>, took: Duration, peak: Option
     )
 }
 
-/// How near a step came to what the chip can do at most: moving its bytes, or doing its operations, whichever is slower.
+/// The step's speed relative to the chip's peak: the time to move its bytes or to do its operations, whichever is
+/// longer, divided by the actual time.
 pub(crate) fn share_of_peak(step: &Step, took: Duration, peak: Option<Peak>) -> Option<f64> {
     let cost = step.cost();
     let is_half = step.inputs.first().is_some_and(|view| matches!(view.dtype, DType::F16 | DType::Bf16));
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn a_copy_at_half_the_bandwidth_has_half_the_peak() {
         let peak = Some(Peak { bytes_per_second: 8e9, flops_f32: 1e12, flops_f16: 1e12 });
-        // 8 MB take a millisecond at least.
+        // 8 MB take at least a millisecond.
         let share = share_of_peak(&copy(1_000_000), Duration::from_millis(2), peak).unwrap();
         assert!((share - 0.5).abs() < 1e-9, "{share}");
         assert_eq!(share_of_peak(&copy(1), Duration::ZERO, peak), None);

@@ -1,12 +1,12 @@
-//! How partitions are made ready: which passes run, what is wanted of outputs, and where the stages are written.
+//! How partitions are prepared: which passes run, which outputs are needed, and where the stages are dumped.
 //!
-//! The entry `ep.hip.last_logits` promises that nobody reads more of a decoder's logits than the rows of last tokens: the
-//! others are zeros, or left out. What leaves a partition may be read by nodes of other providers, so only outputs of the
-//! model that no node reads are told to the engine.
+//! The entry `ep.hip.last_logits` promises that the application reads only the rows of last tokens from a decoder's
+//! logits: the other rows are zero, or omitted. Nodes of other providers may read a partition's outputs, so only model
+//! outputs that no node reads are marked for the engine.
 //!
-//! The session-config entry `ep.hip.disable_passes` names passes and stages that shall not run, separated by commas. The entry
-//! `ep.hip.dump_dir` names a folder, made if it is not there; each stage of each partition becomes a text file in it, named by
-//! the partition, a running number and the stage.
+//! The session-config entry `ep.hip.disable_passes` lists passes and stages to disable, separated by commas. The entry
+//! `ep.hip.dump_dir` names a folder, which is created if necessary. Each stage of each partition is written to a text
+//! file in it, named after the partition, a running number and the stage.
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -24,15 +24,15 @@ use options::{
 };
 use ort_ep::{Error, Result, view};
 
-/// Files written per partition: a session that sees ever new shapes must not fill a disk.
+/// The maximum number of files per partition: a session with ever-changing shapes must not fill the disk.
 const MOST_FILES: usize = 100;
 
-/// What a session was asked for.
+/// The settings of a session.
 #[derive(Default)]
 pub(crate) struct Tuning {
     passes: Selection,
     dump: Option<PathBuf>,
-    /// What becomes of logits that nobody reads; `None` if all of them may be.
+    /// What to do with logits that are not read; `None` if all may be read.
     unread: Option<Unread>,
     /// The outputs of the model that no node reads.
     ends: Mutex<Vec<String>>,
@@ -59,10 +59,10 @@ impl Tuning {
         Ok(Self { passes, dump: options.get(DUMP_DIR).map(PathBuf::from), unread, ends: Mutex::default() })
     }
 
-    /// Looks at a graph of the model before its partitions are compiled.
+    /// Inspects a graph of the model before its partitions are compiled.
     ///
     /// # Errors
-    /// ONNX Runtime refused to describe it.
+    /// ONNX Runtime refused to describe the graph.
     pub fn see(&self, graph: view::Graph<'_>) -> Result<()> {
         if self.unread.is_none() || graph.parent_node()?.is_some() {
             return Ok(());
@@ -77,7 +77,7 @@ impl Tuning {
         Ok(())
     }
 
-    /// Tells a partition what is wanted of its outputs.
+    /// Marks the outputs of which only the last rows are needed.
     pub fn mark(&self, graph: &mut Graph) {
         let Some(unread) = self.unread else { return };
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,14 +86,14 @@ impl Tuning {
         graph.set_last_rows(marked, unread);
     }
 
-    /// How the partition of this name is made ready.
+    /// The settings for the partition with this name.
     pub fn settings(&self, partition: &str) -> Settings {
         let watcher = self.dump.as_deref().map(|folder| writer(folder, partition));
         Settings { passes: self.passes.clone(), watcher, planned: None }
     }
 }
 
-/// Writes each stage into a file of its own.
+/// Writes each stage to its own file.
 fn writer(folder: &Path, partition: &str) -> Watcher {
     let base = folder.join(plain(partition));
     let folder = folder.to_owned();
@@ -112,7 +112,7 @@ fn writer(folder: &Path, partition: &str) -> Watcher {
     })
 }
 
-/// A name that may be a file's.
+/// Turns a name into a valid file name.
 fn plain(name: &str) -> String {
     let kept = |one: char| one.is_ascii_alphanumeric() || matches!(one, '-' | '_');
     let name: String = name.chars().map(|one| if kept(one) { one } else { '_' }).collect();

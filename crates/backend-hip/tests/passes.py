@@ -1,4 +1,4 @@
-"""Passes: what fires is recorded, can be switched off, and every stage can be looked at."""
+"""Passes: fired passes are recorded, passes can be disabled, and every stage can be dumped."""
 import json
 import os
 
@@ -15,7 +15,7 @@ ALL = (
 
 
 def transformer():
-    """The bytes of a model with a LayerNormalization, a SiLU and an attention, all written out."""
+    """A serialised model with LayerNormalization, SiLU and attention, each spelled out in basic operators."""
     generator = np.random.default_rng(3)
     weights = {
         "axes": np.array([-1], np.int64),
@@ -61,12 +61,12 @@ def feeds():
 
 
 def as_written(options):
-    """ONNX Runtime knows some of these patterns too."""
+    """Disables ONNX Runtime's optimisations, which fuse some of these patterns too."""
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 
 
 def outputs(entries):
-    """The output of a session, and how often each pass fired, summed up."""
+    """The output of a session, and how often each pass fired."""
     record = path(f"record{len(os.listdir(os.path.dirname(path('x'))))}")
     running = session(transformer(), {**entries, "ep.hip.explain_file": record}, as_written)
     (output,) = running.run(None, feeds())

@@ -3,12 +3,12 @@ import json
 
 from support import VERSION, network, path, run_checks, sample, session
 
-# Names of primitives that the network's two partitions surely need.
+# Primitives that the network's two partitions certainly need.
 WANTED = {"fused_matmul", "map"}
 
 
 def steps(file):
-    """Events of this backend, by where they are in the profile."""
+    """The events of this backend and of runs in a profile."""
     with open(file, encoding="utf-8") as opened:
         events = json.load(opened)
     ours = [event for event in events if event["cat"] == "Kernel"]
@@ -32,21 +32,21 @@ def a_session_profile_has_every_step():
     assert len(runs) == 3 and ours and len(ours) % 3 == 0, (len(ours), runs)
     assert {event["name"].split(" ")[0] for event in ours} >= WANTED, ours
     ours.sort(key=lambda event: event["ts"])
-    # The runtime reads its clock a moment before it calls the plugin, which reads its own: as long as that took, all steps
-    # seem too early.
+    # The runtime reads its clock just before it calls the plugin, which then reads its own. All steps appear too early
+    # by the time in between.
     each = len(ours) // 3
     early = max(0, *(run["ts"] - event["ts"] for run, event in zip(runs, ours[::each])))
     for at, event in enumerate(ours):
         run, start = runs[at // each], event["ts"] + early
-        # Microseconds are cut off on both sides, so a step may seem to end some later than its run.
+        # Microseconds are truncated on both sides, so a step may appear to end slightly after its run.
         assert run["ts"] <= start and start + event["dur"] <= run["ts"] + run["dur"] + 2, (event, early, runs)
-    # The product is part of the last node that was merged into it.
+    # The matrix product is attributed to the last node that was fused into it.
     (dense, *_) = [event for event in ours if event["name"].startswith("fused_matmul")]
     assert dense["args"]["op_name"] == "Clip" and dense["name"].endswith(" clip"), dense
     assert "f32[3, 6]" in dense["args"]["inputs"].replace("f32[1, 3, 6]", "f32[3, 6]"), dense
-    # At least the three rows of six are read, and each number is multiplied and added once.
+    # At least three rows of six are read, and each number is multiplied and added once.
     assert int(dense["args"]["bytes"]) >= 4 * 3 * 6 and int(dense["args"]["flops"]) >= 2 * 3 * 6, dense
-    # A session goes on without its profile.
+    # The session still runs after profiling has ended.
     running.run(None, sample())
 
 

@@ -1,4 +1,4 @@
-"""Compiled models: made, read back, refused."""
+"""Compiled models: created, loaded, rejected."""
 import os
 import shutil
 
@@ -24,7 +24,7 @@ def attribute(node, name):
 
 
 def is_right(running):
-    """Results as the CPU provider's, for several shapes."""
+    """The results match the CPU provider for several shapes."""
     reference = cpu_session(SOURCE)
     for rows in (3, 1, 17):
         for found, wanted in zip(running.run(None, sample(rows)), reference.run(None, sample(rows)), strict=True):
@@ -33,7 +33,7 @@ def is_right(running):
 
 
 def is_compiled(file, embedded):
-    """The model is self-contained: no weight is left in it, and it runs where its source is not."""
+    """The model is self-contained: it holds no weights outside its blobs and runs without its source."""
     model = onnx.load(file)
     assert sorted(node.op_type for node in model.graph.node) == sorted(OPERATORS), model.graph.node
     assert not model.graph.initializer, [one.name for one in model.graph.initializer]
@@ -77,7 +77,7 @@ def files_go_beside_the_source_by_default():
     (made,) = [name for name in os.listdir(folder) if name.endswith(".onnx") and name != "net.onnx"]
     assert {"net_ctx_0.hipctx", "net_ctx_1.hipctx"} <= set(os.listdir(folder)), os.listdir(folder)
     is_compiled(os.path.join(folder, made), 0)
-    # A whole folder may be moved.
+    # The folder can be moved as a whole.
     moved = path("moved")
     os.rename(folder, moved)
     is_compiled(os.path.join(moved, made), 0)
@@ -118,7 +118,7 @@ def compatibility():
 
 
 def refused(change, *texts, file="saved_1.onnx"):
-    """A compiled model with a change in its first saved partition is refused with these words."""
+    """A compiled model with a change in its first saved partition is rejected with these messages."""
     model = onnx.load(path(file))
     change(contexts(model)[0])
     changed = path("changed.onnx")
@@ -155,7 +155,7 @@ def wrong_blobs_are_refused():
 def nodes_of_others_are_left_alone():
     def rename(node):
         attribute(node, "source").s = b"SomebodyElse"
-    # ONNX Runtime has nobody to run it, and says so.
+    # No provider can run the node, and ONNX Runtime reports it.
     refused(rename, "EPContext")
 
 

@@ -1,4 +1,4 @@
-//! The backend in real ONNX Runtime, registered as a plugin of its own.
+//! Tests the backend in real ONNX Runtime, registered as a standalone plugin.
 mod common;
 
 #[test]

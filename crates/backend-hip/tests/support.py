@@ -1,4 +1,4 @@
-"""What the scripts share: the plugin, models of a few nodes, sessions."""
+"""Shared by the test scripts: the plugin, small models, sessions."""
 import os
 import sys
 import tempfile
@@ -26,7 +26,7 @@ def devices():
 
 
 def settings(entries=None, prepare=None):
-    """Options of a session on the plugin, in which nothing falls back without a word."""
+    """Options of a session on the plugin that does not silently fall back."""
     options = ort.SessionOptions()
     for key, entry in (entries or {}).items():
         options.add_session_config_entry(key, entry)
@@ -45,9 +45,9 @@ def cpu_session(model):
 
 
 def network():
-    """The bytes of a model that becomes two partitions: Det is nothing the engine takes.
+    """A serialised model that splits into two partitions, because the engine does not support Det.
 
-    It has weights, attributes of several kinds, an optional input that is left out, a free axis, a name that needs care
+    It has weights, attributes of several kinds, an omitted optional input, a dynamic axis, a name that must be escaped
     in JSON, and constants of all sizes.
     """
     generator = np.random.default_rng(5)
@@ -98,7 +98,7 @@ def expect_error(run, *texts):
 
 
 def run_checks(*checks):
-    """Runs each check, saying its name first: the last one named is the one that crashed."""
+    """Runs each check and prints its name first, so that the last name printed is the check that crashed."""
     print(f"onnxruntime {ort.__version__}", flush=True)
     ort.register_execution_provider_library(NAME, LIBRARY)
     for check in checks:

@@ -1,17 +1,17 @@
-//! The text by which a compiled model says where it runs.
+//! The compatibility string of a compiled model: says where the model can run.
 use ort_ep::ModelCompatibility;
 
 use super::{ARCH, FORMAT, VERSION};
 
-/// What compatibility texts of this library start with.
+/// The prefix of this library's compatibility strings.
 const OWNER: &str = "hip-backend";
 
-/// The text for models compiled by this library.
+/// The string for models compiled by this library.
 pub(crate) fn info() -> String {
     format!("{OWNER};format={FORMAT};version={VERSION};arch={ARCH}")
 }
 
-/// Says whether a model with this text runs here.
+/// Whether a model with this string can run here.
 pub(crate) fn compatibility(info: &str) -> ModelCompatibility {
     let mut parts = info.split(';');
     if parts.next() != Some(OWNER) {
@@ -23,7 +23,7 @@ pub(crate) fn compatibility(info: &str) -> ModelCompatibility {
             Some(("format", value)) => format = value.parse().ok(),
             Some(("version", value)) => version = Some(value),
             Some(("arch", value)) => arch = Some(value),
-            // A later version may say more.
+            // A later version may add fields.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! EPContext nodes: partitions go out and come back.
+//! Saves partitions to EPContext nodes and loads them back.
 use std::{fmt::Display, path::Path};
 
 use ort_ep::{
@@ -10,10 +10,10 @@ use ort_ep::{
 use super::{ARCH, VERSION, read::read, write::write};
 use crate::{convert, record::Record};
 
-/// The node that stands for a partition in the compiled model; writes its file, if it has one.
+/// Creates the node that represents a partition in the compiled model. Writes the partition's file, if it has one.
 ///
 /// # Errors
-/// There is no place for the file.
+/// The file has no path or cannot be written.
 pub(crate) fn node(save: &Save, record: &Record, partition: &FusedPartition<'_>) -> Result<EpContextNode> {
     let bytes = write(record);
     let (name, len) = (partition.node.name()?, bytes.len());
@@ -33,19 +33,19 @@ pub(crate) fn node(save: &Save, record: &Record, partition: &FusedPartition<'_>)
     Ok(node)
 }
 
-/// True for nodes that a provider of this name saved.
+/// True if a provider of this name saved the node.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe it.
+/// ONNX Runtime refused to describe the node.
 pub(crate) fn is_ours(node: Node<'_>, name: &str) -> Result<bool> {
     Ok(saved::source(node)?.is_some_and(|source| source == name))
 }
 
-/// The partition behind a fused EPContext node, with inputs and outputs in the fused node's order. Models without a path
-/// have their files in `folder`.
+/// Loads the partition of a fused EPContext node, with inputs and outputs in the fused node's order. If the model has
+/// no path, its files are in `folder`.
 ///
 /// # Errors
-/// A sentence that says what is wrong with the node or its blob.
+/// A message that says what is wrong with the node or its blob.
 pub(crate) fn load(partition: &FusedPartition<'_>, node: Node<'_>, folder: Option<&Path>) -> Result<Record> {
     let name = node.name()?;
     let wrong = |reason: &dyn Display| saved::unusable(name, reason);
@@ -83,9 +83,9 @@ fn names<'a>(values: &[Option<ValueInfo<'a>>]) -> Result<Vec<&'a str>> {
     values.iter().map(|value| value.map_or(Ok(""), ValueInfo::name)).collect()
 }
 
-/// The saved values behind the fused node's values. The saved node's values are in the order they were saved in, whatever
-/// they are called now; ONNX Runtime orders the fused node's as it likes. Element types are checked, since memory is made
-/// by what the model says, and used by what the partition says.
+/// Maps the fused node's values to the saved ones. The saved node's values are in the order they were saved in, even if
+/// they have been renamed since; ONNX Runtime may order the fused node's values differently. Element types are checked,
+/// because memory is allocated for the model's types but used with the partition's.
 fn order(
     record: &Record,
     what: &str,

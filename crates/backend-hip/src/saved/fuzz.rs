@@ -1,4 +1,4 @@
-//! What the fuzz targets call.
+//! Entry points for the fuzz targets.
 use graph::{
     DType, Tensor,
     ops::{Attribute, Attributes},
@@ -11,12 +11,12 @@ use super::{
 };
 use crate::record::{NodeRecord, Record, ValueRecord};
 
-/// Reads bytes as a saved partition, as the body of one whose checksum is right, and as a compatibility text.
+/// Reads the bytes as a saved partition, as a body with a valid checksum, and as a compatibility string.
 pub fn saved_partition(bytes: &[u8]) {
     let sealed = seal([&[0; HEADER_BYTES], bytes].concat());
     for blob in [bytes, &sealed] {
         if let Ok(record) = read(blob) {
-            // A record that is read is written as it was read.
+            // Writing a record and reading it again must give the same record.
             assert_eq!(read(&write(&record)).as_ref().map(|again| again.nodes.len()), Ok(record.nodes.len()));
             if let Err(reason) = record.into_graph() {
                 assert!(!reason.is_empty());
@@ -26,7 +26,7 @@ pub fn saved_partition(bytes: &[u8]) {
     compatibility(&String::from_utf8_lossy(bytes));
 }
 
-/// The bodies of small partitions, to start from.
+/// The bodies of small partitions, as a seed corpus.
 pub fn saved_partitions() -> Vec<Vec<u8>> {
     let value = |name: &str, dtype, constant| ValueRecord { name: name.to_owned(), dtype, rank: Some(2), constant };
     let node = |op_type: &str, since_version, attributes: &[(&str, Attribute)]| NodeRecord {

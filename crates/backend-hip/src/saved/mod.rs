@@ -1,16 +1,16 @@
-//! Partitions saved in a compiled model, and read back.
+//! Saves partitions in a compiled model and reads them back.
 //!
-//! ONNX Runtime keeps a compiled partition as an `EPContext` node that holds a blob or names a file beside the model. Our
-//! blob holds the whole partition, nodes and weights, so the model it came from is not needed any more:
+//! ONNX Runtime stores a compiled partition as an `EPContext` node that holds a blob or names a file next to the model.
+//! Our blob holds the whole partition with its nodes and weights, so the original model is no longer needed:
 //!
 //! | bytes | meaning |
 //! |---|---|
 //! | 8 | [`MAGIC`] |
 //! | 4 | [`FORMAT`] |
-//! | 8 | [`checksum`] of all that follows |
+//! | 8 | [`checksum`] of everything that follows |
 //! | … | version of this library, device, values, nodes, inputs, outputs |
 //!
-//! Numbers are little-endian. Lists and texts begin with their length. See `write` for the order.
+//! Numbers are little-endian. Lists and strings are prefixed with their length. See `write` for the order.
 mod compatibility;
 mod context;
 #[cfg(feature = "fuzz")]
@@ -25,23 +25,24 @@ pub(crate) use context::{is_ours, load, node};
 
 use graph::DType;
 
-/// What files of saved partitions are called.
+/// The extension of saved partition files.
 pub(crate) const FILE_EXTENSION: &str = "hipctx";
-/// What every blob starts with.
+/// The first bytes of every blob.
 const MAGIC: [u8; 8] = *b"\x89HIPCTX\n";
-/// Changes whenever what follows can't be read by an older library.
+/// The format version. It changes whenever an older library can't read what follows.
 const FORMAT: u32 = 1;
-/// Where the body begins.
+/// The size of the header; the body follows it.
 const HEADER_BYTES: usize = MAGIC.len() + size_of::<u32>() + size_of::<u64>();
-/// The library's own version.
+/// The version of this library.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The device that partitions are saved for: what is saved are nodes and weights, before anything is made of them for one.
+/// The device that partitions are saved for: any, because nodes and weights are saved before they are prepared for a
+/// device.
 const ARCH: &str = "any";
 
-/// Stands for an unknown rank and for a value that is left out.
+/// Marks an unknown rank or an omitted value.
 const NOTHING: u32 = u32::MAX;
 
-/// Element types by their numbers in ONNX.
+/// Element types by their ONNX numbers.
 const DTYPES: [(u8, DType); 13] = [
     (1, DType::F32),
     (2, DType::U8),
@@ -73,15 +74,15 @@ mod kind {
 /// Why a saved partition can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SavedError {
-    /// Something else was saved there.
+    /// It is not a blob of this backend.
     #[error("it is no partition of the hip backend: it starts with {found:?}, not with {:?}\n  help: open the model with the profile it was compiled with", MAGIC.escape_ascii().to_string())]
     Foreign { found: String },
-    /// Another library saved it.
+    /// A library with a different format version saved it.
     #[error(
         "it is in format {found}, and this library ({VERSION}) reads format {FORMAT}\n  help: compile the model again"
     )]
     Format { found: u32 },
-    /// Bytes were changed or lost on the way.
+    /// Bytes were changed or lost.
     #[error(
         "it is damaged: its {bytes} bytes have checksum {found:016x}, and {wanted:016x} was written\n  help: copy it again, or compile the model again"
     )]
@@ -91,17 +92,17 @@ pub(crate) enum SavedError {
         "it is for the device {found:?}, and this library reads partitions for {ARCH:?} only\n  help: compile the model again"
     )]
     Arch { found: String },
-    /// It breaks the rules of the format.
+    /// It violates the format.
     #[error("it is malformed at byte {at}: {reason}")]
     Malformed { at: usize, reason: String },
 }
 
-/// Detects damage, by chance or by careless editing. Each step is a bijection of the state, so one changed word always
+/// Detects accidental damage and careless edits. Each step is a bijection of the state, so a single changed word always
 /// changes the result.
 fn checksum(bytes: &[u8]) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
-    // FNV-1a by words, with a shift so that high bits reach low ones.
+    // FNV-1a over words, with a shift so that high bits affect low ones.
     let step = |state: u64, word: u64| {
         let mixed = (state ^ word).wrapping_mul(PRIME);
         mixed ^ (mixed >> 32)

@@ -1,4 +1,4 @@
-//! Reading a partition back. No count or length is trusted: nothing is reserved before its bytes were seen.
+//! Reads a saved partition. No count or length is trusted: memory is allocated only for bytes that are present.
 use graph::{
     DType, Shape, Tensor,
     ops::{Attribute, Attributes},
@@ -7,10 +7,10 @@ use graph::{
 use super::{ARCH, DTYPES, FORMAT, HEADER_BYTES, MAGIC, NOTHING, SavedError, VERSION, checksum, kind};
 use crate::record::{NodeRecord, Record, ValueRecord};
 
-/// The partition in a blob.
+/// Reads the partition in a blob.
 ///
 /// # Errors
-/// It is not ours, of another format or device, damaged, or malformed.
+/// The blob is not ours, has another format or device, is damaged, or is malformed.
 pub(super) fn read(blob: &[u8]) -> Result<Record, SavedError> {
     if !blob.starts_with(&MAGIC) {
         let found = blob[..blob.len().min(MAGIC.len())].escape_ascii().to_string();
@@ -46,7 +46,7 @@ pub(super) fn read(blob: &[u8]) -> Result<Record, SavedError> {
     }
 }
 
-/// A place in a blob.
+/// A read position in a blob.
 struct Bytes<'a> {
     all: &'a [u8],
     at: usize,
@@ -101,7 +101,7 @@ impl<'a> Bytes<'a> {
         Ok(text.to_owned())
     }
 
-    /// Every item takes at least one byte, so a false count ends at the end of the bytes.
+    /// Every item takes at least one byte, so a wrong count fails at the end of the blob.
     fn list<T>(&mut self, read: impl Fn(&mut Self) -> Result<T, SavedError>) -> Result<Vec<T>, SavedError> {
         let count = self.size()?;
         let mut items = Vec::new();

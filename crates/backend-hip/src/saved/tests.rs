@@ -123,7 +123,7 @@ fn swapped_and_paired_changes_are_noticed() {
     assert_ne!(checksum(&[0; 8]), checksum(&[0; 9]));
 }
 
-/// A blob whose checksum is right, whatever its body says.
+/// A blob with a valid checksum over any body.
 fn sealed(body: &[u8]) -> Vec<u8> {
     let mut blob = vec![0; HEADER_BYTES];
     blob.extend(body);
@@ -146,7 +146,7 @@ proptest! {
         prop_assert!(read(&flipped).is_err());
     }
 
-    /// The checksum is no secret, so the reader behind it must stand on its own.
+    /// The checksum is not a security measure, so the reader must be robust on its own.
     #[test]
     fn a_sealed_forgery_is_read_or_refused_and_never_panics(
         changes in prop::collection::vec((0usize..1000, any::<u8>()), 1..6), cut in 0usize..1000,
@@ -164,7 +164,7 @@ proptest! {
         }
     }
 
-    /// Lengths of up to 2⁶⁴ in a few bytes: memory is not reserved on their word.
+    /// Lengths of up to 2⁶⁴ in a few bytes: the reader must not allocate memory for them.
     #[test]
     fn absurd_lengths_are_refused(at in 0usize..1000, length in (1u64 << 32)..) {
         let blob = write(&record());

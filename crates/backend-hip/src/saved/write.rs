@@ -1,10 +1,10 @@
-//! Writing a partition.
+//! Writes a partition.
 use graph::{DType, Tensor, ops::Attribute};
 
 use super::{ARCH, DTYPES, FORMAT, HEADER_BYTES, MAGIC, NOTHING, VERSION, checksum, kind};
 use crate::record::{NodeRecord, Record, ValueRecord};
 
-/// A partition as a blob.
+/// Serialises a partition to a blob.
 pub(super) fn write(record: &Record) -> Vec<u8> {
     let mut blob = Blob(vec![0; HEADER_BYTES]);
     blob.text(VERSION);
@@ -16,7 +16,7 @@ pub(super) fn write(record: &Record) -> Vec<u8> {
     seal(blob.0)
 }
 
-/// Fills in the header before the body.
+/// Fills in the header in front of the body.
 pub(super) fn seal(mut blob: Vec<u8>) -> Vec<u8> {
     let sum = checksum(&blob[HEADER_BYTES..]);
     let header = MAGIC.into_iter().chain(FORMAT.to_le_bytes()).chain(sum.to_le_bytes());

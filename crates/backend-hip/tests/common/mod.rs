@@ -7,7 +7,7 @@ use std::{
 
 /// Runs `tests/<script>` once for each runtime, with the path of the library as its argument.
 ///
-/// A script asserts; what it prints is shown when it fails, so the last line says where it was when it crashed.
+/// Scripts use assertions. Their output is shown when they fail; its last line shows where a script crashed.
 pub fn on_each_runtime(script: &str) {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     let python = target.join("venv").join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
@@ -24,7 +24,7 @@ pub fn on_each_runtime(script: &str) {
         runtimes.extend(folders.filter(|folder| folder.join("onnxruntime").is_dir()));
     }
     runtimes.sort();
-    // Last the one of the Python environment itself.
+    // The runtime of the Python environment itself comes last.
     for runtime in runtimes.into_iter().map(Some).chain([None]) {
         run(&python, &library, script, runtime.as_deref());
     }
@@ -37,7 +37,7 @@ fn run(python: &Path, library: &Path, script: &str, runtime: Option<&Path>) {
         Some(folder) => command.env("PYTHONPATH", folder),
         None => command.env_remove("PYTHONPATH"),
     };
-    // Freed memory is overwritten, so that whoever still uses it is found out; Python must leave nothing behind.
+    // Overwrite freed memory to expose use-after-free, and let Python write no bytecode files.
     command.env("MALLOC_PERTURB_", "165").env("PYTHONDONTWRITEBYTECODE", "1");
     let output = command.output().unwrap();
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -45,7 +45,7 @@ fn run(python: &Path, library: &Path, script: &str, runtime: Option<&Path>) {
     println!("{script}: {}", text.lines().next().unwrap_or_default());
 }
 
-/// Cargo runs tests from `<profile>/deps`, and makes the package's own library there too.
+/// Cargo runs tests from `<profile>/deps` and puts the package's own library there too.
 fn library() -> PathBuf {
     let file = format!("{}hip_backend{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     std::env::current_exe().unwrap().with_file_name(file)
