@@ -1,7 +1,7 @@
-//! Partitions saved in a compiled model, and read back.
+//! Saves partitions in a compiled model and reads them back.
 //!
-//! ONNX Runtime keeps a compiled partition as an `EPContext` node that holds a program (`.mxr`) or names its file beside
-//! the model. Nodes that AMD's own provider saved are read too.
+//! ONNX Runtime stores a compiled partition as an `EPContext` node that holds a program (`.mxr`) or names its file next
+//! to the model. Nodes saved by AMD's own provider can be read too.
 use std::{fmt::Display, path::Path};
 
 use ort_ep::{
@@ -16,17 +16,17 @@ use crate::{
     toolchain::Toolchain,
 };
 
-/// The name under which AMD's provider saves.
+/// The name that AMD's provider writes into the nodes it saves.
 const AMD_SOURCE: &str = "MIGraphXExecutionProvider";
-/// What compatibility texts of this library start with.
+/// The prefix of this library's compatibility strings.
 const OWNER: &str = "migraphx-backend";
-/// What programs of MIGraphX are saved in.
+/// The extension of saved MIGraphX programs.
 pub(crate) const FILE_EXTENSION: &str = "mxr";
 
-/// The node that stands for a partition in the compiled model; writes its file, if it has one.
+/// Creates the node that represents a partition in the compiled model. Writes the partition's file, if it has one.
 ///
 /// # Errors
-/// There is no place for the file, or MIGraphX can't save the program.
+/// The file has no path, or MIGraphX can't save the program.
 pub(crate) fn node(
     save: &Save,
     program: &Program,
@@ -54,19 +54,19 @@ pub(crate) fn node(
     blob.into_node(&texts)
 }
 
-/// True for nodes that a provider of this name saved, or AMD's, or one that left no name.
+/// True for nodes saved by a provider of this name, by AMD's provider, or without a name.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe it.
+/// ONNX Runtime refused to describe the node.
 pub(crate) fn is_ours(node: Node<'_>, name: &str) -> Result<bool> {
     let ours = |source: String| source.is_empty() || source == name || source == AMD_SOURCE;
     Ok(saved::source(node)?.is_some_and(ours))
 }
 
-/// The program behind an EPContext node. Models without a path have their files in `folder`.
+/// Loads the program of an EPContext node. If the model has no path, its files are in `folder`.
 ///
 /// # Errors
-/// A sentence that says what is wrong with the node or its program.
+/// A message that says what is wrong with the node or its program.
 pub(crate) fn load(
     partition: &FusedPartition<'_>,
     node: Node<'_>,
@@ -94,8 +94,8 @@ pub(crate) fn load(
     }
 }
 
-/// MIGraphX takes programs of other releases with no more than a line in its log, and they may hold kernels it no longer
-/// has.
+/// Rejects programs of other releases: MIGraphX loads them and only logs a line, although they may use kernels that
+/// this release no longer has.
 fn check_release(found: Option<SavedHeader>, here: Option<Version>) -> Result<(), String> {
     let Some(found) = found else {
         return Err(
@@ -111,13 +111,13 @@ fn check_release(found: Option<SavedHeader>, here: Option<Version>) -> Result<()
     }
 }
 
-/// The text for models compiled by this library.
+/// The compatibility string for models compiled by this library.
 pub(crate) fn info(tools: &Toolchain) -> String {
     let migraphx = tools.library.version().map_or_else(|| "unknown".to_owned(), |version| version.to_string());
     format!("{OWNER};migraphx={migraphx};target={};arch={}", tools.target.name(), tools.arch)
 }
 
-/// Says whether a model with this text runs on a device of one of `archs`, with MIGraphX `here`.
+/// Whether a model with this string runs on a device of one of `archs`, with MIGraphX `here`.
 pub(crate) fn compatibility(info: &str, archs: &[String], here: Option<Version>) -> ModelCompatibility {
     let mut parts = info.split(';');
     if parts.next() != Some(OWNER) {

@@ -21,22 +21,23 @@ use crate::{
 
 /// One session on MIGraphX.
 pub(crate) struct MgxEp {
-    /// The name ONNX Runtime knows this provider by: nodes it saved carry it.
+    /// The name under which ONNX Runtime registered this provider. Nodes saved by it carry this name.
     pub name: String,
     pub runtime: Runtime,
     pub tools: Arc<Toolchain>,
-    /// How partitions are saved, when a compiled model is being made.
+    /// How partitions are saved while a compiled model is being created.
     pub save: Option<Save>,
-    /// Where saved partitions of a model without a path are looked for.
+    /// Where to look for saved partitions if the model has no path.
     pub folder: Option<PathBuf>,
-    /// Programs compiled while claiming, by their models' digests.
+    /// Programs compiled during claiming, by the digest of their model.
     pub claimed: Mutex<HashMap<blake3::Hash, Program>>,
-    /// What the graph calls the length of the sequences that are to be padded.
+    /// The graph's symbol for the length of sequences to pad.
     pub sequence_symbol: OnceLock<String>,
 }
 
 impl Ep for MgxEp {
-    /// Partitions of fixed shapes are compiled here, where a failure still leaves their nodes to other providers.
+    /// Compiles partitions with fixed shapes already here: if compilation fails, other providers can still take their
+    /// nodes.
     fn claim(&self, graph: Graph<'_>, claims: &mut Claims<'_>) -> Result<()> {
         self.find_sequence_symbol(graph)?;
         let mut kept_out = HashMap::new();
@@ -58,7 +59,7 @@ impl Ep for MgxEp {
         };
         claim::report(&placement, self.tools.target.name())?;
         for node in &placement.contexts {
-            // A saved partition counts its node's inputs, constant or not.
+            // A saved partition expects all inputs of its node, including constants.
             claims.fuse(&[*node], false)?;
         }
         for nodes in &placement.partitions {
@@ -71,7 +72,7 @@ impl Ep for MgxEp {
         partitions.iter().map(|partition| self.compile_one(partition)).collect()
     }
 
-    /// Programs whose partitions ONNX Runtime did not ask for in the end are not kept.
+    /// Drops the programs of partitions that ONNX Runtime did not use in the end.
     fn on_session_ready(&self) -> Result<()> {
         self.claimed().clear();
         Ok(())
@@ -89,7 +90,8 @@ impl CompiledModels for MgxEp {
 }
 
 impl MgxEp {
-    /// Partitions in the middle of the graph have only states of tokens, so they are told what a sequence is.
+    /// Finds the symbol for the sequence length in the model's inputs. Partitions in the middle of the graph need it,
+    /// because they only see token states.
     fn find_sequence_symbol(&self, graph: Graph<'_>) -> Result<()> {
         let Some(pad) = &self.tools.options.static_pad else { return Ok(()) };
         for value in graph.inputs()? {
@@ -104,7 +106,8 @@ impl MgxEp {
         Ok(())
     }
 
-    /// Why a partition can't be compiled; its program is kept if it can, and nothing is tried while shapes are open.
+    /// Tries to compile a partition and keeps the program. Returns a reason on failure. Partitions with dynamic shapes
+    /// are not compiled yet.
     fn try_compile(&self, graph: Graph<'_>, nodes: &[Node<'_>]) -> Result<Option<String>> {
         let model = match self.model(graph, nodes, &claim::boundary(nodes)?) {
             Ok(model) => model,
@@ -181,7 +184,7 @@ impl MgxEp {
             (None, None) => None,
         };
         if program.is_some() {
-            // Shapes are fixed, so nothing will be compiled from it again.
+            // All shapes are fixed, so the model will not be compiled again.
             model.bytes = Vec::new();
         }
         let symbol = self.sequence_symbol.get().map(String::as_str);
@@ -205,7 +208,7 @@ impl MgxEp {
         Ok(Compiled { partition: Box::new(made), context_node })
     }
 
-    /// A partition that was saved. Its inputs and outputs go by name, as in the model it was saved from.
+    /// Loads a saved partition. Its inputs and outputs are matched by name, as in the model it was saved from.
     fn load(&self, partition: &FusedPartition<'_>, node: Node<'_>) -> Result<Compiled> {
         let program = context::load(partition, node, self.folder.as_deref(), &self.tools)?;
         let values = |list: Vec<Option<ValueInfo<'_>>>| -> Result<Vec<Value>> {
@@ -233,7 +236,7 @@ impl MgxEp {
         Ok(Compiled::new(made))
     }
 
-    /// Writes a partition for people to look at.
+    /// Dumps a partition as an ONNX file for debugging.
     fn dump(&self, model: &Model, partition: &FusedPartition<'_>) -> Result<()> {
         if self.tools.options.dump_subgraphs {
             let file = format!("{}.onnx", partition.node.name()?.replace(['/', '\\', ':'], "_"));
@@ -245,7 +248,7 @@ impl MgxEp {
     }
 }
 
-/// Where the model's values are among those of the fused node.
+/// Maps the model's values to positions in the fused node.
 fn positions(model: &Model, partition: &FusedPartition<'_>) -> Result<Positions> {
     let find = |values: &[Value], list: Vec<Option<ValueInfo<'_>>>| -> Result<Vec<usize>> {
         let names = list.into_iter().map(|value| value.map_or(Ok(""), ValueInfo::name)).collect::<Result<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! The backend as a plugin of its own: the umbrella loads it, and tests register it directly.
+//! The backend as a standalone plugin: the umbrella loads it, and tests register it directly.
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, OnceLock},
@@ -13,7 +13,7 @@ use ort_ep::{
 
 use crate::{context, ep::MgxEp, mgx::Library, options::Options, status, toolchain::Toolchain};
 
-/// Makes the library's factory.
+/// Creates the library's factory.
 pub(crate) fn create(_: Registration<'_>) -> Result<Box<dyn Factory>> {
     Ok(Box::new(MgxFactory))
 }
@@ -33,7 +33,7 @@ impl Factory for MgxFactory {
         env!("CARGO_PKG_VERSION")
     }
 
-    /// By itself the backend keeps tensors in host memory, and MIGraphX copies them; the umbrella offers GPUs.
+    /// On its own, the backend keeps tensors in host memory, and MIGraphX copies them. The umbrella offers GPUs.
     fn devices<'a>(&self, listed: &[HardwareDevice<'a>], _: &Environment) -> Result<Vec<DeviceOffer<'a>>> {
         Ok(DeviceOffer::of_cpu(listed, &[("arch", "host"), ("driver", "host")]).into_iter().collect())
     }
@@ -68,7 +68,7 @@ impl Factory for MgxFactory {
     }
 }
 
-/// The library, the target and the device of a session.
+/// Opens the library, the target and the device of a session.
 fn toolchain(request: &EpRequest<'_>, options: Options) -> Result<Toolchain> {
     let metadata = |key: &str| request.devices.first().and_then(|device| device.metadata.get(key));
     let driver = metadata("driver").unwrap_or("host".into());
@@ -87,7 +87,7 @@ fn toolchain(request: &EpRequest<'_>, options: Options) -> Result<Toolchain> {
     })?;
     let number = metadata("hip_device_id").and_then(|text| text.parse().ok()).unwrap_or(options.device_id);
     let device = match driver {
-        // Only streams need it, and by itself the backend has none.
+        // Only streams need the device, and the standalone backend has none.
         DriverKind::Host => device(DriverKind::Host, 0).ok(),
         kind => Some(device(kind, number)?),
     };
@@ -96,7 +96,7 @@ fn toolchain(request: &EpRequest<'_>, options: Options) -> Result<Toolchain> {
     let arch = match (&device, interpreted) {
         (_, true) => "host".to_owned(),
         (Some(device), false) if !host_memory => device.info().arch.clone(),
-        // MIGraphX finds the GPU itself; the cache must know which.
+        // MIGraphX selects the GPU itself, but the cache key needs its architecture.
         _ => {
             self::device(DriverKind::Amd, options.device_id).map_or("unknown".to_owned(), |gpu| gpu.info().arch.clone())
         }

@@ -1,10 +1,10 @@
-//! The migraphx backend: AMD's MIGraphX, loaded at run time, as a plugin of ONNX Runtime.
+//! The migraphx backend: AMD's MIGraphX, loaded at run time, as an ONNX Runtime plugin.
 //!
-//! A session's way: `claim` groups the nodes that MIGraphX takes into partitions; `onnx` writes a partition as an ONNX
-//! model; `toolchain` compiles it, or finds the program in the `cache`; `partition` runs it, padded to the shapes it was
-//! compiled for. [`mgx`] is the library itself: its C functions, and the owned handles over them.
+//! Life of a session: `claim` groups the nodes that MIGraphX supports into partitions. `onnx` writes a partition as an
+//! ONNX model. `toolchain` compiles it, or finds the program in the `cache`. `partition` runs it, padded to the shapes
+//! it was compiled for. [`mgx`] wraps the library itself: its C functions, and owned handles for them.
 //!
-//! With the `ref` target, MIGraphX's interpreter on the CPU, all of this runs without a GPU.
+//! With the `ref` target, MIGraphX's CPU interpreter, all of this runs without a GPU.
 #![deny(unsafe_code)]
 
 mod cache;

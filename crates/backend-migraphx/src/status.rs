@@ -1,4 +1,4 @@
-//! Errors as ONNX Runtime reports them.
+//! Converts errors to ONNX Runtime statuses.
 use std::fmt::Display;
 
 use hip::{ErrorKind, HipError};
@@ -6,9 +6,9 @@ use ort_ep::{Error, ErrorCode};
 
 use crate::mgx::MgxError;
 
-/// An error of a library below.
+/// An error of an underlying library.
 pub(crate) trait Failure: Display {
-    /// Who can do something about it.
+    /// What kind of error it is, which decides the status code.
     fn kind(&self) -> ErrorKind;
 }
 
@@ -24,18 +24,18 @@ impl Failure for HipError {
     }
 }
 
-/// The status of an error.
+/// The status for an error.
 pub(crate) fn of(error: impl Failure) -> Error {
     Error::new(code(error.kind()), error.to_string())
 }
 
-/// The status of an error, with what was tried.
+/// The status for an error, prefixed with what was attempted.
 pub(crate) fn with(tried: &str, error: &impl Failure) -> Error {
     Error::new(code(error.kind()), format!("{tried}: {error}"))
 }
 
-/// Only the device's own failures are `EP_FAIL`: ONNX Runtime's Python package moves the session to the CPU for good on it,
-/// which neither a bad request nor a full device deserves. docs/debugging.md has the table.
+/// Only failures of the device itself are `EP_FAIL`: on that code, ONNX Runtime's Python package permanently moves the
+/// session to the CPU, which is wrong for a bad request or a full device. See the table in docs/debugging.md.
 fn code(kind: ErrorKind) -> ErrorCode {
     match kind {
         ErrorKind::Argument => ErrorCode::InvalidArgument,

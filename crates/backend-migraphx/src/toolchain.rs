@@ -1,4 +1,4 @@
-//! From a model and shapes to a compiled program.
+//! Compiles a model for given shapes.
 use std::{
     path::Path,
     sync::mpsc::{self, RecvTimeoutError},
@@ -13,7 +13,7 @@ use crate::{
     options::{Options, Precision},
 };
 
-/// How often a long compilation says that it is not over.
+/// How often a long compilation logs that it is still running.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 /// The library, the target and the options of one session.
@@ -23,12 +23,12 @@ pub(crate) struct Toolchain {
     /// The device's architecture; `host` without a GPU.
     pub arch: String,
     pub options: Options,
-    /// MIGraphX copies tensors between host and GPU itself.
+    /// True if MIGraphX copies tensors between host and GPU itself.
     pub offload_copy: bool,
-    /// The device that programs are compiled on and run on; none for `ref` without a driver.
+    /// The device that programs are compiled for and run on; `None` for `ref` without a driver.
     pub device: Option<hip::Device>,
     cache: Option<Cache>,
-    /// What the calibration table says, where int8 or fp8 is on.
+    /// The calibrated ranges, if int8 or fp8 is enabled.
     ranges: Option<(Narrow, Ranges)>,
 }
 
@@ -61,7 +61,7 @@ impl Toolchain {
         self.target.name() == "ref" || self.offload_copy
     }
 
-    /// The program of a model for the shapes of its inputs, from the cache or compiled now.
+    /// Returns the program of a model for the given input shapes, from the cache or compiled now.
     ///
     /// # Errors
     /// MIGraphX can't compile it.
@@ -79,7 +79,7 @@ impl Toolchain {
         Ok(program)
     }
 
-    /// Everything that alters the compiled code.
+    /// Includes everything that affects the compiled code.
     fn key(&self, model: &Model, shapes: &[(String, Vec<usize>)]) -> Key {
         let options = &self.options;
         let library = match self.library.version() {
@@ -101,7 +101,7 @@ impl Toolchain {
 
     fn compile_options(&self) -> CompileOptions {
         let mut mlss = self.options.mlss_ops.clone();
-        // AMD's own provider adds it on these, where its convolutions are the faster ones.
+        // AMD's own provider adds `conv` on these GPUs, where the MLSS convolutions are faster.
         if ["gfx1200", "gfx1201"].iter().any(|arch| self.arch.starts_with(arch)) && !mlss.iter().any(|op| op == "conv")
         {
             mlss.push("conv".to_owned());
@@ -115,7 +115,7 @@ impl Toolchain {
         }
     }
 
-    /// The ways to narrow numbers that this library has, in the order MIGraphX wants.
+    /// The requested quantisations that this library supports, in the order MIGraphX requires.
     fn quantisations(&self) -> Vec<Quantize> {
         let Precision { fp16, bf16, .. } = self.options.precision;
         let mut all = Vec::new();
@@ -129,7 +129,7 @@ impl Toolchain {
     }
 }
 
-/// Reads the calibration table, where int8 or fp8 is on. Without a table there is nothing to narrow by.
+/// Reads the calibration table if int8 or fp8 is enabled. Without a table, nothing is quantised.
 fn ranges(options: &Options) -> Option<(Narrow, Ranges)> {
     let (narrow, key) = match options.precision {
         Precision { int8: true, .. } => (Narrow::Int8, "int8_enable"),
@@ -160,7 +160,8 @@ fn ranges(options: &Options) -> Option<(Narrow, Ranges)> {
     }
 }
 
-/// Holds a program to the shapes that its model declares: where MIGraphX finds others, it means something else.
+/// Checks a program against the output shapes that its model declares. A difference means that MIGraphX interprets the
+/// model differently.
 fn check_outputs(model: &Model, program: &Program) -> Result<(), MgxError> {
     let refused = |reason: String| Err(MgxError::Refused { what: "a model".to_owned(), reason });
     let shapes = program.outputs()?;
@@ -177,7 +178,7 @@ fn check_outputs(model: &Model, program: &Program) -> Result<(), MgxError> {
     Ok(())
 }
 
-/// Stands for a library whose version is not known.
+/// Identifies a library whose version is unknown.
 fn identity(file: &Path) -> String {
     let metadata = file.metadata().ok();
     let written = metadata.as_ref().and_then(|found| found.modified().ok());
@@ -197,14 +198,14 @@ impl Job<'_> {
         shapes.join(", ")
     }
 
-    /// The shapes that the model leaves open. MIGraphX would take those for ones.
+    /// The shapes that the model leaves open. MIGraphX would assume 1 for each open dimension.
     fn open_shapes(&self) -> Vec<(String, Vec<usize>)> {
         let given = self.model.inputs.iter().zip(self.shapes);
         let open = given.filter(|(input, (_, shape))| !shape.is_empty() && input.fixed().as_ref() != Some(shape));
         open.map(|(_, shape)| shape.clone()).collect()
     }
 
-    /// The model with the ranges of the calibration table in it.
+    /// The model with the calibrated ranges inserted.
     fn narrowed(&self) -> Option<Vec<u8>> {
         let (narrow, ranges) = self.toolchain.ranges.as_ref()?;
         match calibration::rewrite(&self.model.bytes, self.model.folder.as_deref(), ranges, *narrow) {
@@ -224,7 +225,7 @@ impl Job<'_> {
         let options = ParseOptions { inputs: self.open_shapes(), external_data: self.model.folder.clone() };
         let plain = || tools.library.parse(&self.model.bytes, &options);
         let mut program = match self.narrowed() {
-            // Not every release reads a model with constants of fp8.
+            // Not every release can parse fp8 constants.
             Some(bytes) => tools.library.parse(&bytes, &options).or_else(|error| {
                 tracing::warn!(target: "amdgpu_ep::compile", "the calibration table is not used: {error}");
                 plain()
@@ -245,7 +246,7 @@ impl Programs for Job<'_> {
 
     fn load(&self, file: &Path) -> Result<Program, MgxError> {
         let (found, wanted) = (SavedHeader::of_file(file).map(|head| head.version), self.toolchain.library.version());
-        // MIGraphX takes programs of other releases with no more than a line in its log.
+        // MIGraphX accepts programs from other releases and only logs a line.
         if wanted.is_some() && found != wanted {
             let found = found.map_or("no release".to_owned(), |version| version.to_string());
             let what = format!("the program {}", file.display());

@@ -1,12 +1,12 @@
-//! What a compiled program depends on.
+//! Cache keys: everything a compiled program depends on.
 use std::fmt;
 
-/// Names a compiled program by everything that went into it.
+/// Identifies a compiled program by all of its inputs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key(String);
 
 impl Key {
-    /// The key's text, fit for a file name.
+    /// The key as text that is valid in a file name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -18,8 +18,8 @@ impl fmt::Display for Key {
     }
 }
 
-/// Collects what a compiled program depends on. Parts are named and carry their lengths, so that no two lists of parts
-/// look the same.
+/// Collects everything a compiled program depends on. Each part is hashed with its name and length, so that different
+/// lists of parts never hash the same bytes.
 pub(crate) struct KeyBuilder(blake3::Hasher);
 
 impl KeyBuilder {
@@ -36,7 +36,7 @@ impl KeyBuilder {
         self
     }
 
-    /// Adds the shapes of all inputs, in any order.
+    /// Adds the shapes of all inputs. Their order does not matter.
     #[must_use]
     pub fn shapes(self, shapes: &[(String, Vec<usize>)]) -> Self {
         let mut sorted: Vec<_> = shapes.iter().collect();
@@ -53,7 +53,7 @@ impl KeyBuilder {
     }
 }
 
-/// 128 bits are enough against chance, and keep file names short.
+/// 128 bits are enough to rule out accidental collisions and keep file names short.
 fn short(hash: &blake3::Hash) -> String {
     hash.to_hex()[..32].to_owned()
 }

@@ -1,11 +1,11 @@
-//! Compiled programs on disk.
+//! On-disk cache of compiled programs.
 //!
-//! An entry is one file, `<key>-<digest of its content>.mxr`: what is in it is what its name says, or it is not used. It
-//! is written beside its place under a lock of its key and then renamed, so a process that dies at any moment leaves
-//! either nothing or a whole entry, and of several processes that want one program, one compiles it. A folder that other
-//! users can write to is neither read nor written.
+//! An entry is one file, `<key>-<digest of its content>.mxr`. It is used only if its content matches the digest. An
+//! entry is written to a temporary file under a per-key lock and then renamed, so a process that dies at any moment
+//! leaves either nothing or a complete entry. If several processes need the same program, only one compiles it. A
+//! folder that other users can write to is neither read nor written.
 //!
-//! A cache never fails a session: whatever goes wrong costs a warning and a compilation.
+//! The cache never fails a session: every error becomes a warning and a recompilation.
 mod key;
 #[cfg(test)]
 mod tests;
@@ -22,10 +22,10 @@ use std::{
 use disk_cache::{CacheError, Folder};
 
 const EXTENSION: &str = "mxr";
-/// Locks have a folder of their own, so that users see programs only.
+/// Locks have their own folder, so that users see only programs.
 const LOCKS: &str = "locks";
 
-/// A folder of compiled programs.
+/// A cache folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     folder: PathBuf,
@@ -37,35 +37,35 @@ pub(crate) struct Cache {
 /// Where a program came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// It was compiled now.
+    /// It was compiled just now.
     Compiled,
-    /// It was kept.
+    /// It was loaded from the cache.
     Kept,
 }
 
-/// How a program is read, made and written.
+/// How programs are loaded, compiled and saved.
 pub(crate) trait Programs {
     type Program;
     type Error: Display;
 
-    /// Reads a program.
+    /// Loads a program.
     fn load(&self, file: &Path) -> Result<Self::Program, Self::Error>;
-    /// Makes a program, the long way.
+    /// Compiles a program.
     fn make(&self) -> Result<Self::Program, Self::Error>;
-    /// Writes a program.
+    /// Saves a program.
     fn save(&self, program: &Self::Program, file: &Path) -> Result<(), Self::Error>;
 }
 
 impl Cache {
-    /// A cache in `folder`, which is made when it is first needed.
+    /// A cache in `folder`, which is created when first needed.
     pub fn new(folder: PathBuf, max_bytes: u64, save: bool, load: bool) -> Self {
         Self { folder, max_bytes, save, load }
     }
 
-    /// The program of a key: the one that was kept, or a new one, which is kept.
+    /// Returns the cached program of a key, or compiles and caches a new one.
     ///
     /// # Errors
-    /// It can't be made.
+    /// The program can't be compiled.
     pub fn fetch<P: Programs>(&self, key: &Key, programs: &P) -> Result<(P::Program, Origin), P::Error> {
         if self.load {
             match Folder::open(&self.folder) {
@@ -75,7 +75,7 @@ impl Cache {
                     }
                 }
                 Err(error) if error.is_refusal() => tell(&error),
-                // It is created below, where an error of the system is told.
+                // The folder is created below, where system errors are reported.
                 Ok(None) | Err(_) => {}
             }
         }
@@ -89,7 +89,7 @@ impl Cache {
                 return Ok((programs.make()?, Origin::Compiled));
             }
         };
-        // Another process may have made it while this one waited.
+        // Another process may have compiled it while this one waited.
         if self.load
             && let Some(program) = find(&folder, key, programs)
         {
@@ -104,7 +104,7 @@ impl Cache {
         Ok((program, Origin::Compiled))
     }
 
-    /// Waits until no other process makes the same program; the system releases the lock with the process.
+    /// Waits until no other process compiles the same program. If a process dies, the system releases its lock.
     fn lock(&self, key: &Key) -> Result<(Folder, File), CacheError> {
         let folder = Folder::create(&self.folder)?;
         let locks = Folder::create(&folder.file(LOCKS))?;
@@ -118,12 +118,12 @@ impl Cache {
         Ok((folder, file))
     }
 
-    /// Writes an entry; the key's lock is held.
+    /// Writes an entry. The caller holds the key's lock.
     fn keep<P: Programs>(&self, folder: &Folder, key: &Key, program: &P::Program, programs: &P) -> Result<(), String> {
         let save = |file: &Path| programs.save(program, file).map_err(|error| error.to_string());
         let name = |file: &File| Ok(format!("{key}-{}.{EXTENSION}", disk_cache::digest(file)?));
         let name = folder.replace_by(key.as_str(), save, name)?;
-        // What `force_recompile` replaces.
+        // Remove the entries that `force_recompile` replaced.
         for old in entries_of(folder, key).into_iter().filter(|old| *old != name) {
             let _ = fs::remove_file(folder.file(&old));
         }
@@ -136,7 +136,7 @@ impl Cache {
     }
 }
 
-/// A kept program that is whole. Others are removed.
+/// Loads an intact cached program. Unusable ones are removed.
 fn find<P: Programs>(folder: &Folder, key: &Key, programs: &P) -> Option<P::Program> {
     for name in entries_of(folder, key) {
         let file = folder.file(&name);
@@ -148,7 +148,7 @@ fn find<P: Programs>(folder: &Folder, key: &Key, programs: &P) -> Option<P::Prog
                 }
                 Err(error) => error.to_string(),
             },
-            // Another process made room.
+            // Another process has evicted it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => error.to_string(),
         };
@@ -169,7 +169,7 @@ fn entries_of(folder: &Folder, key: &Key) -> Vec<String> {
     found
 }
 
-/// Says what is wrong with an entry.
+/// Checks an entry's content against the digest in its name.
 fn check(folder: &Folder, name: &str) -> io::Result<()> {
     let found = disk_cache::digest(&folder.open_file(name)?)?;
     match name.strip_suffix(EXTENSION).and_then(|stem| stem.strip_suffix('.')?.rsplit_once('-')) {
@@ -178,8 +178,9 @@ fn check(folder: &Folder, name: &str) -> io::Result<()> {
     }
 }
 
-/// Removes the lock of an entry that was removed, if nobody holds it. A process that opens the lock in between holds one that
-/// no other sees: then two make the same program, and the later one replaces the other's.
+/// Removes the lock file of an evicted entry, unless it is held. If another process opens the file just before it is
+/// removed, it holds a lock that no one else can see. Then two processes may compile the same program, and the later
+/// one replaces the earlier one's entry.
 fn remove_lock(folder: &Folder, name: &str) {
     let Some((key, _)) = name.split_once('-') else { return };
     let lock = folder.file(LOCKS).join(key);

@@ -6,7 +6,7 @@ use std::{
 
 use super::*;
 
-/// Programs that are texts.
+/// Programs that are plain text.
 struct Texts {
     content: String,
     made: Cell<usize>,
@@ -37,7 +37,7 @@ impl Programs for Texts {
     fn save(&self, program: &String, file: &Path) -> Result<(), String> {
         use std::io::Write as _;
         let mut out = File::create(file).map_err(|error| error.to_string())?;
-        // In many pieces, so that a process that dies while writing leaves a torn file.
+        // Written in many pieces, so that a process killed while writing leaves a partial file.
         for piece in program.as_bytes().chunks(4096) {
             out.write_all(piece).map_err(|error| error.to_string())?;
         }
@@ -86,7 +86,7 @@ fn damaged_and_foreign_entries_are_replaced() {
         assert_eq!(cache.fetch(&key("a"), &texts).unwrap(), ("program a".to_owned(), Origin::Compiled));
         assert_eq!(programs(folder.path()), std::slice::from_ref(&entry));
     }
-    // Whole, but nothing that the library reads.
+    // Intact, but not readable by the library.
     fs::remove_file(&entry).unwrap();
     let foreign = Texts::new("something else");
     cache.fetch(&key("a"), &foreign).unwrap();
@@ -151,7 +151,7 @@ fn the_programs_unused_for_longest_make_room() {
         let entry = folder.path().join(kept_as(&cache, name).remove(0));
         File::options().append(true).open(entry).unwrap().set_modified(old - Duration::from_secs(age)).unwrap();
     }
-    // Using the older one makes it the younger one.
+    // Using the older entry makes it the most recently used.
     assert_eq!(cache.fetch(&key("a"), &texts).unwrap().1, Origin::Kept);
     cache.fetch(&key("c"), &texts).unwrap();
     let kept = |name| !kept_as(&cache, name).is_empty();
@@ -162,7 +162,7 @@ fn the_programs_unused_for_longest_make_room() {
     assert_eq!(programs(folder.path()).len(), 1, "the newest stays, whatever its size");
 }
 
-/// Set for the processes that the tests below start: the folder, and how long a program takes.
+/// Set in the processes started by the tests below: the folder, and how long compiling takes.
 const FOLDER: &str = "BACKEND_MIGRAPHX_TEST_CACHE";
 
 /// Large enough that writing takes a while.
@@ -170,7 +170,7 @@ fn large() -> Texts {
     Texts { takes: Duration::from_millis(30), ..Texts::new(&format!("program{}", "x".repeat(8 << 20))) }
 }
 
-/// What the processes run; by itself it does nothing.
+/// Runs in the started processes; does nothing in the test process itself.
 #[test]
 fn helper_process() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
@@ -207,7 +207,7 @@ fn a_process_killed_at_any_moment_leaves_no_broken_entry() {
     let folder = tempfile::tempdir().unwrap();
     for round in 0..24 {
         let mut child = start(folder.path());
-        // From before the lock is taken to after the entry is in place.
+        // Kills at moments from before the lock is taken until after the entry is in place.
         std::thread::sleep(Duration::from_millis(round * 4));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -217,7 +217,7 @@ fn a_process_killed_at_any_moment_leaves_no_broken_entry() {
             fs::remove_file(entry).unwrap();
         }
     }
-    // Whatever was left behind is in nobody's way.
+    // Leftover files must not get in the way.
     let output = start(folder.path()).wait_with_output().unwrap();
     assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("made 1"));
     assert_eq!(programs(folder.path()).len(), 1);

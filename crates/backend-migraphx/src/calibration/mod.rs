@@ -1,9 +1,9 @@
-//! Calibration tables: from the ranges of values to a model that MIGraphX runs with eight bits.
+//! Calibration tables: use recorded value ranges to run a model with 8-bit arithmetic in MIGraphX.
 //!
-//! MIGraphX calibrates by running samples, which a session does not have. AMD's own provider hands it the table's numbers
-//! as if they were samples, and calibrates on memory that nobody wrote. Here the ranges go into the model, as pairs of
-//! `QuantizeLinear` and `DequantizeLinear` around what enters a convolution or a matrix product: MIGraphX makes integer
-//! arithmetic of those.
+//! MIGraphX calibrates by running samples, which a session does not have. AMD's own provider passes the table's numbers
+//! as if they were samples, and so calibrates on uninitialised memory. Here the ranges are written into the model, as
+//! pairs of `QuantizeLinear` and `DequantizeLinear` around the inputs of convolutions and matrix products. MIGraphX
+//! turns those into integer arithmetic.
 mod rewrite;
 mod table;
 
@@ -12,16 +12,16 @@ pub(crate) use table::Ranges;
 
 use std::path::PathBuf;
 
-/// Why a table, or the model it is for, can't be used.
+/// Why a table or its model can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CalibrationError {
-    /// The file is not there.
+    /// The file can't be read.
     #[error("the calibration table {} can't be read: {reason}", .file.display())]
     Unreadable { file: PathBuf, reason: String },
-    /// The file is something else.
+    /// The file is not a calibration table.
     #[error("{} is no calibration table: {reason}", .file.display())]
     Broken { file: PathBuf, reason: &'static str },
-    /// Pairs of these operators can't be written into this model.
+    /// The operator pairs can't be inserted into this model.
     #[error("{0}")]
     Model(String),
 }

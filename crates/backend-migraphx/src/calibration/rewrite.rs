@@ -1,4 +1,4 @@
-//! Ranges become pairs of `QuantizeLinear` and `DequantizeLinear` in a model.
+//! Inserts pairs of `QuantizeLinear` and `DequantizeLinear` into a model.
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
@@ -11,10 +11,10 @@ use prost::Message as _;
 use super::{CalibrationError, Ranges};
 use crate::onnx::proto;
 
-/// ONNX's `FLOAT`.
+/// ONNX's number for `FLOAT`.
 const FLOAT: i32 = 1;
 
-/// What values are narrowed to.
+/// The type that values are quantised to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Narrow {
     /// Integers from -127 to 127.
@@ -31,7 +31,7 @@ impl Narrow {
         }
     }
 
-    /// ONNX's number of the type.
+    /// ONNX's number for the type.
     fn data_type(self) -> i32 {
         match self {
             Self::Int8 => 3,
@@ -39,7 +39,7 @@ impl Narrow {
         }
     }
 
-    /// The first version of ONNX's operators with `QuantizeLinear` to this type.
+    /// The first ONNX opset in which `QuantizeLinear` supports this type.
     fn opset(self) -> i64 {
         match self {
             Self::Int8 => 10,
@@ -48,11 +48,11 @@ impl Narrow {
     }
 }
 
-/// A model whose convolutions and matrix products by constants are narrowed, and how many those are. `folder` is that of its
-/// external data.
+/// Quantises a model's convolutions and matrix products by constants. Returns the model and the number of quantised
+/// products. `folder` holds its external data.
 ///
 /// # Errors
-/// The model's operators are too old for `QuantizeLinear`, or external data can't be read.
+/// The model's opset is too old for `QuantizeLinear`, or external data can't be read.
 pub(crate) fn rewrite(
     model: &[u8],
     folder: Option<&Path>,
@@ -97,7 +97,7 @@ fn operands(
         return Ok(None);
     }
     let [value, weight, ..] = node.input.as_slice() else { return Ok(None) };
-    // A constant of floats says that the value is one of floats too.
+    // If the constant is of type float, so is the value.
     let Some(tensor) = constants.get(weight).filter(|tensor| tensor.data_type == FLOAT) else { return Ok(None) };
     let bytes = content(tensor, folder)?;
     let floats = bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
@@ -124,7 +124,7 @@ fn content(tensor: &proto::Tensor, folder: Option<&Path>) -> Result<Vec<u8>, Cal
     read().map_err(|error: std::io::Error| CalibrationError::Model(format!("{}: {error}", file.display())))
 }
 
-/// The pairs that were made, each once.
+/// The inserted pairs, without duplicates.
 struct Pairs {
     narrow: Narrow,
     made: BTreeSet<String>,
@@ -132,14 +132,14 @@ struct Pairs {
 }
 
 impl Pairs {
-    /// The name of a value after it was narrowed and widened again.
+    /// Inserts a pair around a value and returns the name of the result.
     fn around(&mut self, value: &str, range: f32, nodes: &mut Vec<proto::Node>) -> String {
         let name = |what: &str| format!("{value}/{what}");
         let result = name("dequantized");
         if self.made.insert(value.to_owned()) {
             let scale = (range / self.narrow.largest()).to_le_bytes().to_vec();
             self.constants.push(scalar(name("scale"), FLOAT, scale));
-            // Zero has the same bits in both types.
+            // Zero has the same bit pattern in both types.
             self.constants.push(scalar(name("zero"), self.narrow.data_type(), vec![0]));
             let node = |op_type: &str, input: &str, output: &str| proto::Node {
                 input: vec![input.to_owned(), name("scale"), name("zero")],
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use testkit::onnx::{Dim, ElementType, Graph, Model, Node, Tensor, ValueInfo};
 
-    /// Two products of `x`, one of them by another value, and a sum.
+    /// Two products of `x` by a constant, a product of `x` by itself, and a sum.
     fn model(opset: i64) -> Vec<u8> {
         let value = |name: &str| ValueInfo::tensor(name, ElementType::Float, [Dim::from(2), Dim::from(2)]);
         let graph = Graph::new("two")

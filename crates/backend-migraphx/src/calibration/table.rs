@@ -1,4 +1,4 @@
-//! The two formats of tables: MIGraphX's text, and the FlatBuffers file that ONNX Runtime's tools write.
+//! The two table formats: MIGraphX's text, and the FlatBuffers file written by ONNX Runtime's tools.
 use std::{collections::BTreeMap, fs, path::Path};
 
 use super::CalibrationError;
@@ -8,16 +8,16 @@ use super::CalibrationError;
 pub(crate) struct Ranges(BTreeMap<String, f32>);
 
 impl Ranges {
-    /// Reads a table: MIGraphX's (and TensorRT's) text if `native`, else ONNX Runtime's.
+    /// Reads a table: MIGraphX's (and TensorRT's) text format if `native`, otherwise ONNX Runtime's.
     ///
     /// # Errors
-    /// The file can't be read, or is something else.
+    /// The file can't be read, or has another format.
     pub fn read(file: &Path, native: bool) -> Result<Self, CalibrationError> {
         let bytes = fs::read(file)
             .map_err(|error| CalibrationError::Unreadable { file: file.to_owned(), reason: error.to_string() })?;
         let read = if native { native_text(&bytes) } else { flatbuffer(&bytes) };
         let all = read.map_err(|reason| CalibrationError::Broken { file: file.to_owned(), reason })?;
-        // A range of nothing is what a tool writes about a value it never saw.
+        // Tools write a zero range for values they never saw.
         Ok(Self(all.into_iter().filter(|(_, range)| range.is_finite() && *range > 0.0).collect()))
     }
 
@@ -25,12 +25,12 @@ impl Ranges {
         self.0.get(name).copied()
     }
 
-    /// How many values have one.
+    /// The number of values with a range.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Stands for the content.
+    /// Identifies the content.
     pub fn digest(&self) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new();
         for (name, range) in &self.0 {
@@ -47,7 +47,8 @@ impl<const N: usize> From<[(&str, f32); N]> for Ranges {
     }
 }
 
-/// A head that names its writer, then lines of a name and the bits of a scale; the range is 127 scales.
+/// The text format: a header that names its writer, then lines with a name and the bits of a scale. The range is 127
+/// times the scale.
 fn native_text(bytes: &[u8]) -> Result<BTreeMap<String, f32>, &'static str> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is no text")?;
     let mut lines = text.lines();
@@ -65,7 +66,7 @@ fn native_text(bytes: &[u8]) -> Result<BTreeMap<String, f32>, &'static str> {
     Ok(ranges)
 }
 
-/// A table with one list of pairs of texts.
+/// The FlatBuffers format: a table with one list of string pairs.
 fn flatbuffer(bytes: &[u8]) -> Result<BTreeMap<String, f32>, &'static str> {
     const CUT: &str = "an offset leads out of the file";
     let buffer = Buffer(bytes);
@@ -83,7 +84,7 @@ fn flatbuffer(bytes: &[u8]) -> Result<BTreeMap<String, f32>, &'static str> {
     Ok(ranges)
 }
 
-/// FlatBuffers' way of laying things out; every offset may be wrong.
+/// Reads the FlatBuffers layout. Any offset may be invalid.
 struct Buffer<'a>(&'a [u8]);
 
 impl<'a> Buffer<'a> {
@@ -95,12 +96,12 @@ impl<'a> Buffer<'a> {
         Some(u32::from_le_bytes(self.0.get(at..)?.first_chunk().copied()?))
     }
 
-    /// Where the offset at `at` leads.
+    /// Follows the offset at `at`.
     fn reference(&self, at: usize) -> Option<usize> {
         at.checked_add(self.u32(at)? as usize)
     }
 
-    /// Where a field of a table lies; the inner `None` is a field left out.
+    /// The position of a table's field; the inner `None` is an omitted field.
     fn field(&self, table: usize, number: usize) -> Option<Option<usize>> {
         let back = i64::from(self.u32(table)?.cast_signed());
         let layout = usize::try_from(i64::try_from(table).ok()? - back).ok()?;
@@ -139,12 +140,12 @@ mod tests {
         let mut bytes = Vec::new();
         let mut words = |words: &[u32]| words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
         words(&[12]); // the root table is at 12
-        words(&[0x0008_0006, 4]); // its layout at 4: 6 bytes long, tables of 8, the one field at 4
-        words(&[8, 4]); // the root: layout 8 bytes back, its list at 16 + 4
+        words(&[0x0008_0006, 4]); // its vtable at 4: 6 bytes long, tables of 8, the only field at 4
+        words(&[8, 4]); // the root: vtable 8 bytes back, its list at 16 + 4
         words(&[1, 16]); // the list at 20: one pair, at 24 + 16
-        words(&[0x000c_0008, 0x0008_0004]); // the pair's layout at 28: 8 bytes long, tables of 12, fields at 4 and 8
-        words(&[0]); // room
-        words(&[12, 8, 12]); // the pair at 40: layout 12 bytes back, texts at 44 + 8 and 48 + 12
+        words(&[0x000c_0008, 0x0008_0004]); // the pair's vtable at 28: 8 bytes long, tables of 12, fields at 4 and 8
+        words(&[0]); // padding
+        words(&[12, 8, 12]); // the pair at 40: vtable 12 bytes back, strings at 44 + 8 and 48 + 12
         words(&[1, u32::from(b'x')]); // the key at 52
         words(&[3, u32::from_le_bytes(*b"2.5\0")]); // the value at 60
         bytes

@@ -1,8 +1,8 @@
-//! Operators outside of the ONNX standard, in the forms that MIGraphX computes correctly.
+//! Operators outside the ONNX standard, in the forms that MIGraphX computes correctly.
 //!
-//! MIGraphX ignores domains and knows these operators by name only. Some forms it computes wrongly, and some end the
-//! process. So a node is taken only in a form of [`FORMS`]; `tests/python/test_migraphx_contrib.py` compares every row with
-//! ONNX Runtime's CPU provider on a real MIGraphX.
+//! MIGraphX ignores domains and identifies these operators only by name. It computes some forms incorrectly, and some
+//! crash the process. So a node is taken only in a form listed in [`FORMS`]; `tests/python/test_migraphx_contrib.py`
+//! compares every row with ONNX Runtime's CPU provider on a real MIGraphX.
 use ort_ep::{ElementType, Result, view::Node};
 
 use crate::mgx::Version;
@@ -10,11 +10,11 @@ use crate::mgx::Version;
 /// The domain of ONNX Runtime's own operators.
 pub(super) const MICROSOFT: &str = "com.microsoft";
 
-/// The release that the rows were checked with. Later releases are expected to compute them correctly too; nothing is
-/// known about earlier ones.
+/// The release that the rows were checked with. Later releases are expected to be correct too; earlier ones are
+/// untested.
 const CHECKED: (u32, u32) = (2, 14);
 
-/// One operator, and what a node must satisfy.
+/// One operator, and the conditions that a node must satisfy.
 struct Form {
     domain: &'static str,
     op: &'static str,
@@ -25,21 +25,21 @@ struct Form {
 /// Element types of the first input.
 #[derive(Clone, Copy)]
 enum Data {
-    /// 32-bit and 16-bit floats.
+    /// 32-bit and 16-bit floating-point types.
     Floats,
-    /// Signed and unsigned integers of 8 bits.
+    /// Signed and unsigned 8-bit integers.
     Bytes,
-    /// Signed and unsigned integers of 8 and 16 bits.
+    /// Signed and unsigned 8-bit and 16-bit integers.
     Integers,
 }
 
 /// A condition on a node.
 enum Need {
-    /// An integer attribute has this value, which is also the value of an absent one.
+    /// An integer attribute has this value, or is absent because this is its default.
     Int(&'static str, i64),
     /// An integer attribute is present with this value.
     IntPresent(&'static str, i64),
-    /// A float attribute has this value, which is also the value of an absent one.
+    /// A float attribute has this value, or is absent because this is its default.
     Float(&'static str, f32),
     /// The node has no such attribute.
     NoAttribute(&'static str),
@@ -47,13 +47,13 @@ enum Need {
     Present(&'static [(usize, &'static str)]),
     /// The inputs with these indices are absent.
     Absent(&'static [(usize, &'static str)]),
-    /// An input, where present, has this rank.
+    /// If the input is present, it has this rank.
     Rank(usize, &'static str, usize),
-    /// An input, where present, is of this type.
+    /// If the input is present, it has this type.
     Type(usize, &'static str, ElementType),
-    /// The node gives no outputs but these.
+    /// The node has no other outputs than these.
     Outputs(&'static [usize]),
-    /// A condition of this operator alone.
+    /// A condition specific to this operator.
     Also(fn(Node<'_>) -> Result<Option<String>>),
 }
 
@@ -63,7 +63,7 @@ const fn microsoft(op: &'static str, data: Data, needs: &'static [Need]) -> Form
     Form { domain: MICROSOFT, op, data, needs }
 }
 
-/// What MIGraphX computes correctly.
+/// The forms that MIGraphX computes correctly.
 const FORMS: &[Form] = &[
     microsoft(
         "Attention",
@@ -124,7 +124,7 @@ const FORMS: &[Form] = &[
         "RotaryEmbedding",
         Data::Floats,
         &[
-            // Of rank 4, the axes of heads and tokens are taken for each other.
+            // With rank 4, MIGraphX confuses the head and token axes.
             Rank(0, "input", 3),
             Float("scale", 1.0),
             Int("is_packed_batching", 0),
@@ -135,10 +135,10 @@ const FORMS: &[Form] = &[
     microsoft(
         "SkipSimplifiedLayerNormalization",
         Data::Floats,
-        // The bias is added to the sum only, and not to what is normalised.
+        // MIGraphX adds the bias only to the sum output, not to the normalised value.
         &[Absent(&[(3, "bias")]), Outputs(&[0, 3]), Also(skip_of_the_same_rank)],
     ),
-    // ONNX Runtime has it in ONNX's domain, though it is not part of the standard.
+    // ONNX Runtime registers it in ONNX's domain, although it is not part of the standard.
     Form {
         domain: "",
         op: "SimplifiedLayerNormalization",
@@ -147,10 +147,10 @@ const FORMS: &[Form] = &[
     },
 ];
 
-/// Operators without a form that MIGraphX is known to compute correctly, though it has a parser for them.
+/// Operators that MIGraphX can parse, but none of whose forms is known to be computed correctly.
 const NEVER: &[(&str, &str)] = &[
     (
-        // Seen in 2.14: no form that a claim can recognise is safe, because the same shapes serve right and wrong runs.
+        // Seen in 2.14: no form is safe to claim, because the same shapes occur in correct and incorrect runs.
         "GroupQueryAttention",
         "MIGraphX computes it wrongly for batches, for shared key heads and for prompts after the first, \
          and ends the process without a rotary embedding or with a cache that grows",
@@ -158,10 +158,10 @@ const NEVER: &[(&str, &str)] = &[
     ("NhwcConv", "MIGraphX refuses it"),
 ];
 
-/// Why a node that is not of the ONNX standard is not taken. Nodes of the standard have no reason here.
+/// Returns why a node outside the ONNX standard is not taken; always `None` for standard nodes.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe it.
+/// ONNX Runtime refused to describe the node.
 pub(super) fn refusal(node: Node<'_>, op: &str, domain: &str, release: Option<Version>) -> Result<Option<String>> {
     let domain = if domain == "ai.onnx" { "" } else { domain };
     let Some(form) = FORMS.iter().find(|form| form.op == op && form.domain == domain) else {
@@ -267,7 +267,7 @@ impl Need {
     }
 }
 
-/// The shape of an input: lengths of axes, where they are fixed.
+/// The shape of an input: the lengths of its axes, if they are fixed.
 enum Input {
     Absent,
     Unknown,
@@ -293,7 +293,7 @@ fn element(node: Node<'_>, at: usize) -> Result<Option<ElementType>> {
     Ok(value.value_type()?.tensor().map(|tensor| tensor.element))
 }
 
-/// Seen in 2.14: without `scale`, the size of a head is computed from the width of the input instead of the queries'.
+/// Seen in 2.14: without `scale`, the head size is computed from the width of the input instead of the queries.
 fn attention_scale(node: Node<'_>) -> Result<Option<String>> {
     if node.float("scale")?.is_some_and(|scale| scale != 0.0) {
         return Ok(None);
@@ -311,26 +311,26 @@ fn key_and_value_ranks(node: Node<'_>) -> Result<Option<String>> {
     Ok((!right).then(|| "its key and value are packed, or their ranks are not known".to_owned()))
 }
 
-/// MIGraphX 2.14 refuses one without the other.
+/// MIGraphX 2.14 rejects one without the other.
 fn heads_with_a_size(node: Node<'_>) -> Result<Option<String>> {
     let (heads, size) = (node.int("num_heads")?.unwrap_or(0), node.int("rotary_embedding_dim")?.unwrap_or(0));
     Ok(((heads == 0) != (size == 0)).then(|| "it has one of num_heads and rotary_embedding_dim only".to_owned()))
 }
 
-/// MIGraphX 2.14 refuses a bias without a beta.
+/// MIGraphX 2.14 rejects a bias without a beta.
 fn bias_with_a_beta(node: Node<'_>) -> Result<Option<String>> {
     let alone = matches!(shape(node, 3)?, Input::Absent) && !matches!(shape(node, 4)?, Input::Absent);
     Ok(alone.then(|| "it has a bias without a beta".to_owned()))
 }
 
-/// MIGraphX 2.14 refuses a skip of a lower rank.
+/// MIGraphX 2.14 rejects a skip of lower rank.
 fn skip_of_the_same_rank(node: Node<'_>) -> Result<Option<String>> {
     let ranks = (rank(node, 0)?, rank(node, 1)?);
     let right = matches!(ranks, (Some(input), Some(skip)) if input == skip);
     Ok((!right).then(|| "its input and skip are not known to have the same rank".to_owned()))
 }
 
-/// Seen in 2.14: only the last axis is normalised, whatever `axis` is.
+/// Seen in 2.14: only the last axis is normalised, regardless of `axis`.
 fn normalises_the_last_axis(node: Node<'_>) -> Result<Option<String>> {
     let axis = node.int("axis")?.unwrap_or(-1);
     let last =

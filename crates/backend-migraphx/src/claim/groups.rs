@@ -1,4 +1,4 @@
-//! Taken nodes in groups that become one partition each.
+//! Groups taken nodes into partitions.
 use ort_ep::convex;
 
 /// Groups of taken nodes that are connected and can be fused.
@@ -13,7 +13,7 @@ pub(super) fn connected(makers: &[Vec<usize>], taken: &[bool]) -> Vec<Vec<usize>
     parts.groups(taken)
 }
 
-/// Disjoint sets; a set goes by its smallest member.
+/// Disjoint sets, each represented by its smallest member.
 struct Parts(Vec<usize>);
 
 impl Parts {
@@ -76,7 +76,7 @@ mod tests {
                 group.iter().for_each(|&at| owner[at] = number);
             }
             prop_assert_eq!(groups.iter().flatten().count(), taken.iter().filter(|taken| **taken).count());
-            // Merging each group into one node must leave a graph that can be put in order.
+            // Merging each group into one node must leave an acyclic graph.
             let mut waits: Vec<Vec<usize>> = vec![Vec::new(); groups.len() + makers.len()];
             for (at, from) in makers.iter().enumerate() {
                 waits[owner[at]].extend(from.iter().map(|&from| owner[from]).filter(|from| *from != owner[at]));

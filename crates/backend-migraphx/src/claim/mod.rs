@@ -13,18 +13,18 @@ use ort_ep::{
 use crate::{context, mgx::Library, onnx::Boundary};
 use support::{Known, Support};
 
-/// What became of the nodes of one graph.
+/// The decision for each node of a graph.
 pub(crate) struct Placement<'a> {
-    /// Groups of nodes that become one partition each.
+    /// Groups of nodes; each becomes one partition.
     pub partitions: Vec<Vec<Node<'a>>>,
-    /// Saved partitions, each a partition by itself.
+    /// Saved partitions; each is a partition of its own.
     pub contexts: Vec<Node<'a>>,
-    /// Nodes that stay with other providers, with the reason.
+    /// Nodes that stay with other providers, each with the reason.
     pub declined: Vec<(Node<'a>, String)>,
 }
 
-/// Places the nodes of a graph, apart from those in `kept_out`, which have been refused for a reason already. Nodes that a
-/// provider of this `name` saved are partitions by themselves.
+/// Places the nodes of a graph, except those in `kept_out`, which have already been refused for a reason. Each node
+/// saved by a provider called `name` becomes a partition of its own.
 ///
 /// # Errors
 /// ONNX Runtime refused to describe the graph.
@@ -54,13 +54,13 @@ pub(crate) fn place<'a>(
         };
         match reason {
             Some(reason) => drop(reasons.insert(at, reason)),
-            // What a declined node gives comes from outside, and is not known when a program is compiled.
+            // The outputs of a declined node come from outside and are not known when a program is compiled.
             None => support::learn(node, &mut known)?,
         }
     }
     let makers = convex::makers(&nodes)?;
     let mut groups = settle(&nodes, &makers, &support, &mut reasons)?;
-    // A model that fits as a whole is taken as a whole.
+    // If every node is supported, the whole model becomes one partition.
     if reasons.is_empty() && !nodes.is_empty() {
         groups = vec![(0..nodes.len()).collect()];
     } else {
@@ -84,8 +84,8 @@ pub(crate) fn place<'a>(
     })
 }
 
-/// Groups in which every node still knows what it must know: what another group computes is not known at compile time.
-/// Nodes that don't are declined, which changes the groups, until none are left.
+/// Groups nodes so that every value a node needs at compile time is computed in its own group. Nodes for which this
+/// fails are declined, which changes the groups, so this repeats until no more nodes are declined.
 fn settle(
     nodes: &[Node<'_>],
     makers: &[Vec<usize>],
@@ -111,10 +111,11 @@ fn settle(
     }
 }
 
-/// Why the body of a control-flow node is left alone: MIGraphX takes it with the node, or it can't be fused.
+/// Why the body of a control-flow node is not taken on its own: MIGraphX takes it together with the node, or it can't
+/// be fused.
 ///
-/// The body of an operator that is itself a function (SequenceMap) is written out into a loop afterwards, and ONNX
-/// Runtime (seen in 1.31.1) refuses a fused node that comes to lie there: "No opset import for domain".
+/// ONNX Runtime later inlines the body of a function operator (SequenceMap) into a loop. If the body then contains a
+/// fused node, ONNX Runtime fails with "No opset import for domain" (seen in 1.31.1).
 fn left_to_parent(graph: Graph<'_>, support: &Support<'_>) -> Result<Option<String>> {
     let Some(parent) = graph.parent_node()? else { return Ok(None) };
     let op = parent.op_type()?;
@@ -124,7 +125,7 @@ fn left_to_parent(graph: Graph<'_>, support: &Support<'_>) -> Result<Option<Stri
     Ok(support.refusal(parent, &Known::new())?.is_none().then(|| format!("it is offered with the {op} around it")))
 }
 
-/// What goes in and out of a group of nodes of `graph`.
+/// The inputs and outputs of a group of nodes of `graph`.
 ///
 /// # Errors
 /// ONNX Runtime refused to describe a node.
@@ -153,7 +154,7 @@ pub(crate) fn boundary<'a>(nodes: &[Node<'a>]) -> Result<Boundary<'a>> {
     Ok(Boundary { inputs, outputs })
 }
 
-/// One line per graph: how much runs here, and why the rest does not.
+/// Logs one line per graph: how many nodes run here, and why the others do not.
 ///
 /// # Errors
 /// ONNX Runtime refused to describe a node.

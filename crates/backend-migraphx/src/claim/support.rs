@@ -1,4 +1,4 @@
-//! Which nodes MIGraphX takes.
+//! Which nodes MIGraphX supports.
 use std::collections::{BTreeSet, HashSet};
 
 use ort_ep::{
@@ -9,7 +9,7 @@ use ort_ep::{
 use super::contrib::{self, MICROSOFT};
 use crate::mgx::Version;
 
-/// Operators that ONNX took over from Microsoft's domain with other inputs: MIGraphX's parsers know the old form.
+/// Operators that ONNX adopted from Microsoft's domain with different inputs. MIGraphX's parsers expect the old form.
 const OTHER_FORM_IN_ONNX: [&str; 2] = ["Attention", "RotaryEmbedding"];
 
 /// Operators worth a partition.
@@ -43,24 +43,24 @@ const HEAVY: [&str; 27] = [
     "SkipSimplifiedLayerNormalization",
 ];
 
-/// Names of values that are known when a program is compiled.
+/// Names of values that are known at compile time.
 pub(super) type Known = HashSet<String>;
 
-/// Decides about nodes.
+/// Decides which nodes are taken.
 pub(super) struct Support<'a> {
-    /// The operators of the library at hand.
+    /// The operators that the loaded library supports.
     pub operators: &'a BTreeSet<String>,
-    /// The release of the library, where its file says so.
+    /// The release of the library, if its file tells.
     pub release: Option<Version>,
-    /// Leaves control flow to the CPU.
+    /// Leaves control-flow nodes to the CPU.
     pub cpu_control_flow: bool,
 }
 
 impl Support<'_> {
-    /// Why a node is not taken; `known` are the values known at compile time among its inputs.
+    /// Returns why a node is not taken. `known` holds the values that are known at compile time.
     ///
     /// # Errors
-    /// ONNX Runtime refused to describe it.
+    /// ONNX Runtime refused to describe the node.
     pub fn refusal(&self, node: Node<'_>, known: &Known) -> Result<Option<String>> {
         let (op, domain) = (node.op_type()?, node.domain()?);
         let subgraphs = node.subgraphs()?;
@@ -103,10 +103,10 @@ impl Support<'_> {
     }
 }
 
-/// True for operators worth a partition, inside of a node's bodies too.
+/// True for operators worth a partition, including those in a node's bodies.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe it.
+/// ONNX Runtime refused to describe the node.
 pub(super) fn is_heavy(node: Node<'_>) -> Result<bool> {
     if HEAVY.contains(&node.op_type()?) {
         return Ok(true);
@@ -121,10 +121,10 @@ pub(super) fn is_heavy(node: Node<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// Adds what a node gives to the known values, if all it depends on is known: constants, and shapes of anything.
+/// Marks a node's outputs as known if they depend only on known values: constants, and the shapes of any values.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe it.
+/// ONNX Runtime refused to describe the node.
 pub(super) fn learn(node: Node<'_>, known: &mut Known) -> Result<()> {
     let op = node.op_type()?;
     let mut follows = !op.starts_with("Random") && node.subgraphs()?.is_empty();
@@ -145,7 +145,7 @@ fn is_known(value: ValueInfo<'_>, known: &Known) -> Result<bool> {
     Ok(value.is_constant_initializer()? || known.contains(value.name()?))
 }
 
-/// Why a value can't be MIGraphX's.
+/// Why MIGraphX can't handle a value.
 fn unfit(value: ValueInfo<'_>) -> Result<Option<String>> {
     use ElementType as E;
     let name = value.name()?;
@@ -177,11 +177,11 @@ fn unfit(value: ValueInfo<'_>) -> Result<Option<String>> {
     Ok((!fits).then(|| format!("{name:?} is of type {:?}", tensor.element)))
 }
 
-/// Why a mode of a known operator is not taken.
+/// Why a particular form of a supported operator is not taken.
 fn mode(node: Node<'_>, op: &str, known: &Known) -> Result<Option<String>> {
     let inputs = node.inputs()?;
     let present = |at: usize| inputs.get(at).copied().flatten();
-    // Inputs in this range decide about shapes, so they must be known before anything runs.
+    // Inputs in this range determine shapes, so they must be known at compile time.
     let computed = |range: std::ops::Range<usize>| -> Result<Option<String>> {
         for at in range {
             if let Some(value) = present(at)
@@ -197,22 +197,23 @@ fn mode(node: Node<'_>, op: &str, known: &Known) -> Result<Option<String>> {
     match op {
         "ArgMax" | "ArgMin" if node.int("select_last_index")?.unwrap_or(0) != 0 => refused("select_last_index is set"),
         "NonZero" | "NonMaxSuppression" | "Unique" => refused("the shape of its result depends on values"),
-        // Seen in 2.14: wrong results for an ignored index or log probabilities, and an assertion that ends the process.
+        // Seen in 2.14: wrong results with an ignored index or log probabilities, and an assertion that aborts the
+        // process.
         "NegativeLogLikelihoodLoss" | "SoftmaxCrossEntropyLoss" => refused("MIGraphX gets some of its forms wrong"),
         "BatchNormalization"
             if node.int("training_mode")?.unwrap_or(0) != 0 || node.outputs()?.iter().flatten().count() > 1 =>
         {
             refused("it trains")
         }
-        // Seen in 2.14: what is not 0 or 1 is rounded or cut off to one of them first.
+        // Seen in 2.14: values other than 0 and 1 are first rounded or clamped to one of them.
         "Cast" | "CastLike" if makes_bool(node)? => refused("it converts numbers to booleans"),
-        // Seen in 2.14: infinities and NaN come out as other numbers.
+        // Seen in 2.14: infinities and NaN are converted to other numbers.
         "Cast" | "CastLike" if touches_small_floats(node)? => refused("it converts 8-bit floats"),
-        // Seen in 2.14: an index from the end reaches into other rows, except along the first axis.
+        // Seen in 2.14: negative indices access other rows, except along the first axis.
         "GatherElements" if node.int("axis")?.unwrap_or(0) != 0 && !is_from_the_start(present(1))? => {
             refused("its indices may count from the end")
         }
-        // Seen in 2.14: the zero point of the data is taken for a signed number.
+        // Seen in 2.14: the data's zero point is interpreted as a signed number.
         "ConvInteger" if inputs.len() > 2 => refused("it has a zero point"),
         "ConvInteger" | "MatMulInteger" => {
             for value in inputs.iter().flatten() {
@@ -277,7 +278,7 @@ fn element_of(value: Option<Option<ValueInfo<'_>>>) -> Result<Option<ElementType
     Ok(value.value_type()?.tensor().map(|tensor| tensor.element))
 }
 
-/// True for constant indices that are not negative.
+/// True for constant, non-negative indices.
 fn is_from_the_start(indices: Option<ValueInfo<'_>>) -> Result<bool> {
     let Some(indices) = indices else { return Ok(false) };
     if !indices.is_constant_initializer()? {
@@ -309,8 +310,8 @@ fn touches_small_floats(node: Node<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// Why a pooling node with rounded-up extents is not taken. A last window that would lie in the padding alone does not
-/// count for ONNX, and does for MIGraphX.
+/// Why a pooling node with `ceil_mode` is not taken. ONNX drops a last window that would lie entirely in the padding;
+/// MIGraphX keeps it.
 fn windows(node: Node<'_>) -> Result<Option<String>> {
     if node.int("ceil_mode")?.unwrap_or(0) == 0 {
         return Ok(None);

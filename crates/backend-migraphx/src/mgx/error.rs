@@ -1,4 +1,4 @@
-//! What can go wrong with MIGraphX.
+//! Errors of the MIGraphX library.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use hip::ErrorKind;
 
 use super::Feature;
 
-/// MIGraphX's words for a status.
+/// MIGraphX's description of a status.
 fn words(status: i32) -> &'static str {
     match status {
         1 => "bad parameter",
@@ -17,21 +17,21 @@ fn words(status: i32) -> &'static str {
     }
 }
 
-/// MIGraphX could not be loaded, refused a call, or was asked for something it cannot do.
+/// MIGraphX could not be loaded, a call failed, or a request is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MgxError {
-    /// No file of any known name could be opened.
+    /// No file with any known name could be opened.
     #[error(
         "no MIGraphX could be loaded (tried {})\n  \
          help: install MIGraphX (package migraphx of ROCm), or set AMDGPU_EP_MIGRAPHX_LIBRARY to libmigraphx_c.so.3",
         listed(.attempts)
     )]
     NotFound {
-        /// Every name tried, in order.
+        /// Every name that was tried, in order.
         attempts: Vec<Attempt>,
     },
-    /// A file opened, but functions that every release has are not in it.
+    /// A file was opened, but lacks functions that every release has.
     #[error(
         "{} is not a usable MIGraphX: it lacks {}\n  \
          help: install MIGraphX 2.8 (ROCm 6.0) or newer, or set AMDGPU_EP_MIGRAPHX_LIBRARY to libmigraphx_c.so.3",
@@ -40,7 +40,7 @@ pub enum MgxError {
     Incomplete {
         /// The first file that opened.
         file: PathBuf,
-        /// What it lacks.
+        /// The missing functions.
         missing: Vec<&'static str>,
     },
     /// A call failed.
@@ -51,41 +51,41 @@ pub enum MgxError {
     Call {
         /// The C function, without its prefix.
         call: &'static str,
-        /// What it gave back.
+        /// The status it returned.
         status: i32,
-        /// The step in words.
+        /// A description of the step.
         doing: String,
     },
-    /// The loaded library is too old for this.
+    /// The loaded library is too old for this feature.
     #[error("MIGraphX in {} has no {feature} (it came with {})", .file.display(), .feature.since())]
     Unsupported {
-        /// What was asked for.
+        /// The requested feature.
         feature: Feature,
         /// The library.
         file: PathBuf,
     },
-    /// Something was refused before MIGraphX saw it.
+    /// A request was rejected before it reached MIGraphX.
     #[error("{what} cannot be given to MIGraphX: {reason}")]
     Refused {
-        /// The thing in words.
+        /// A description of what was rejected.
         what: String,
-        /// Why not.
+        /// Why it was rejected.
         reason: String,
     },
-    /// MIGraphX answered with something that makes no sense.
+    /// MIGraphX returned something that makes no sense.
     #[error("MIGraphX answered {what}, which cannot be used")]
     Answer {
-        /// The answer in words.
+        /// A description of what it returned.
         what: String,
     },
 }
 
 impl MgxError {
-    /// Who can do something about it. Adding a variant means deciding this.
+    /// The kind of error, which decides the status code. Decide it for each new variant.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NotFound { .. } | Self::Incomplete { .. } => ErrorKind::Device,
-            // A bad parameter or an unknown target, which were given to it.
+            // The caller passed a bad parameter or an unknown target.
             Self::Call { status: 1 | 3, .. } | Self::Refused { .. } => ErrorKind::Argument,
             Self::Call { .. } => ErrorKind::Device,
             Self::Unsupported { .. } => ErrorKind::Unsupported,

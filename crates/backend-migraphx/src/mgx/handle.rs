@@ -1,4 +1,4 @@
-//! Handles that are freed when dropped, and the status every call gives.
+//! Handles that are freed when dropped, and the status that every call returns.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -7,19 +7,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::MgxError;
 use super::sys::{Handle, OfHandle, Status};
 
-/// Turns a status into an error that names the call and the step.
+/// Converts a status to an error that names the call and the step.
 pub(super) fn check(call: &'static str, status: Status, doing: impl FnOnce() -> String) -> Result<(), MgxError> {
     if status == 0 { Ok(()) } else { Err(MgxError::Call { call, status, doing: doing() }) }
 }
 
-/// A handle of ours.
+/// An owned handle.
 pub(super) struct Owned {
     raw: Handle,
     destroy: OfHandle,
 }
 
 impl Owned {
-    /// Makes a handle with `create`, which is given where to put it.
+    /// Creates a handle with `create`, which receives the out-pointer.
     pub(super) fn make(
         call: &'static str,
         destroy: OfHandle,
@@ -34,7 +34,7 @@ impl Owned {
         Ok(Owned { raw, destroy })
     }
 
-    /// The handle, valid as long as this value.
+    /// The handle, valid as long as this value lives.
     pub(super) fn raw(&self) -> Handle {
         self.raw
     }
@@ -42,7 +42,7 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: the handle came from the create function that belongs to `destroy`, and is freed only here.
+        // SAFETY: the handle was created by the function that matches `destroy`, and is freed only here.
         let status = unsafe { (self.destroy)(self.raw) };
         if status != 0 {
             tracing::warn!(target: "amdgpu_ep::lifetime", status, "MIGraphX did not free a handle");
@@ -50,18 +50,18 @@ impl Drop for Owned {
     }
 }
 
-/// Held around everything that reads or fills MIGraphX's process-wide registries: it has no locks around them.
+/// The lock for everything that reads or changes MIGraphX's process-wide registries, which have no locks of their own.
 pub(super) fn serialised() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A text as C has it.
+/// Converts a string to a C string.
 pub(super) fn c_text(what: &str, text: &str) -> Result<CString, MgxError> {
     CString::new(text).map_err(|_| MgxError::refused(format!("{what} {text:?}"), "it holds a NUL byte"))
 }
 
-/// A path as C has it.
+/// Converts a path to a C string.
 pub(super) fn c_path(path: &Path) -> Result<CString, MgxError> {
     let refused = |reason| MgxError::refused(format!("the path {}", path.display()), reason);
     #[cfg(unix)]

@@ -30,7 +30,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// What not every release has.
+/// Features that not every release has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Feature {
@@ -44,12 +44,12 @@ pub enum Feature {
     OperatorList,
     /// A compile mode between eager and maximum.
     CompileMode,
-    /// Options that have no function of their own.
+    /// Options without a dedicated function.
     BackendOptions,
 }
 
 impl Feature {
-    /// The release that brought it.
+    /// The release that introduced it.
     pub fn since(self) -> &'static str {
         match self {
             Self::ExternalDataPath => "2.10, ROCm 6.2",
@@ -74,39 +74,39 @@ impl fmt::Display for Feature {
     }
 }
 
-/// A MIGraphX C library, ready for use. Clones share it; it is never unloaded.
+/// A loaded MIGraphX C library. Clones share it; it is never unloaded.
 #[derive(Clone)]
 pub struct Library(Arc<Loaded>);
 
 impl Library {
-    /// Opens `explicit` (a file, or a folder that holds the library), or what `AMDGPU_EP_MIGRAPHX_LIBRARY` names, or the
-    /// first one that the search of [`dylib`] finds.
+    /// Opens `explicit` (a file, or a folder that contains the library), or the library named by
+    /// `AMDGPU_EP_MIGRAPHX_LIBRARY`, or the first one found by the search of [`dylib`].
     ///
-    /// The system's loader keeps one copy of a file per process, so opening again is cheap. A failure is not remembered.
+    /// The system loader keeps one copy of a file per process, so opening it again is cheap. A failure is not cached.
     ///
     /// # Errors
-    /// Every name tried, with the loader's reason.
+    /// Every name that was tried, with the loader's reason.
     pub fn open(explicit: Option<&Path>) -> Result<Library, MgxError> {
         let _guard = serialised();
         loader::load(loader::candidates(explicit)).map(|loaded| Library(Arc::new(loaded)))
     }
 
-    /// The file it came from, as the loader resolved it.
+    /// The file, as resolved by the loader.
     pub fn file(&self) -> &Path {
         &self.0.file
     }
 
-    /// The release of the core library it was linked with; not known on Windows.
+    /// The release of the core library it is linked with; unknown on Windows.
     pub fn version(&self) -> Option<Version> {
         self.0.version
     }
 
-    /// The operators that the parser knows, by name without a domain.
+    /// The operators that the parser supports, by name without a domain.
     pub fn operators(&self) -> &BTreeSet<String> {
         &self.0.operators
     }
 
-    /// Whether this release has a feature.
+    /// Whether this release has this feature.
     pub fn has(&self, feature: Feature) -> bool {
         let table = self.table();
         match feature {
@@ -127,8 +127,8 @@ impl Library {
     /// A target by name: `gpu`, `ref`.
     ///
     /// # Errors
-    /// When MIGraphX has no such target, or its library cannot be loaded. A `gpu` target can be had without a GPU; ask
-    /// HIP first.
+    /// MIGraphX has no such target, or its library cannot be loaded. A `gpu` target can be created without a GPU; check
+    /// with HIP first.
     pub fn target(&self, name: &str) -> Result<Target, MgxError> {
         let text = c_text("the target", name)?;
         let table = self.table();
@@ -136,7 +136,7 @@ impl Library {
         loader::preload_target(self.file(), self.version(), name);
         let doing = || format!("making the target {name}");
         let raw = Owned::make("target_create", table.target_destroy, doing, |out| {
-            // SAFETY: `out` is a valid out-pointer, the name is read during the call.
+            // SAFETY: `out` is a valid out-pointer. The name is only read during the call.
             unsafe { (table.target_create)(out, text.as_ptr()) }
         })?;
         Ok(Target { name: name.to_owned(), raw })
@@ -145,23 +145,23 @@ impl Library {
     /// Parses an ONNX model.
     ///
     /// # Errors
-    /// When MIGraphX cannot read the model: an unknown operator, types or shapes that do not fit, missing external data.
+    /// MIGraphX cannot read the model: an unknown operator, mismatched types or shapes, or missing external data.
     pub fn parse(&self, model: &[u8], options: &ParseOptions) -> Result<Program, MgxError> {
         let options = options.make(self)?;
         let table = self.table();
         let _guard = serialised();
         let doing = || format!("parsing a model of {} bytes", model.len());
         let raw = Owned::make("parse_onnx_buffer", table.program_destroy, doing, |out| {
-            // SAFETY: `out` is a valid out-pointer; the model is read during the call; the options are alive.
+            // SAFETY: `out` is a valid out-pointer. The model is only read during the call. The options are alive.
             unsafe { (table.parse_onnx_buffer)(out, model.as_ptr().cast(), model.len(), options.raw()) }
         })?;
         Ok(Program::new(self.clone(), raw))
     }
 
-    /// Loads a saved program (`.mxr`), which is compiled already.
+    /// Loads a saved, already compiled program (`.mxr`).
     ///
     /// # Errors
-    /// When the file is missing, broken, or of another format version.
+    /// The file is missing, damaged, or has another format version.
     pub fn load(&self, file: &Path) -> Result<Program, MgxError> {
         self.load_from(&c_path(file)?, || format!("loading the program {}", file.display()))
     }
@@ -169,7 +169,7 @@ impl Library {
     /// Loads a saved program from memory.
     ///
     /// # Errors
-    /// As [`Library::load`], and when no private file for the bytes can be had.
+    /// As [`Library::load`], and if no private file can be created for the bytes.
     pub fn load_bytes(&self, bytes: &[u8]) -> Result<Program, MgxError> {
         let file = saved::PrivateFile::new(bytes)?;
         self.load_from(&c_path(file.path())?, || format!("loading a program of {} bytes", bytes.len()))
@@ -180,7 +180,7 @@ impl Library {
         let table = self.table();
         let _guard = serialised();
         let raw = Owned::make("load", table.program_destroy, &doing, |out| {
-            // SAFETY: `out` is a valid out-pointer, the path is read during the call, the options are alive.
+            // SAFETY: `out` is a valid out-pointer. The path is only read during the call. The options are alive.
             unsafe { (table.load)(out, path.as_ptr(), options.raw()) }
         })?;
         let program = Program::new(self.clone(), raw);
@@ -204,7 +204,7 @@ impl Library {
         self.0.numbering.element(number)
     }
 
-    /// A function that this release may lack.
+    /// Unwraps a function that this release may lack.
     pub(super) fn need<F>(&self, feature: Feature, function: Option<F>) -> Result<F, MgxError> {
         function.ok_or_else(|| MgxError::Unsupported { feature, file: self.file().to_owned() })
     }
@@ -216,13 +216,13 @@ impl fmt::Debug for Library {
     }
 }
 
-/// What programs are compiled for.
+/// A target that programs are compiled for.
 pub struct Target {
     name: String,
     raw: Owned,
 }
 
-// SAFETY: MIGraphX only reads a target once it is made, and every call that takes one is made under one lock.
+// SAFETY: MIGraphX only reads a target after creating it, and a single lock guards every call that takes one.
 unsafe impl Send for Target {}
 // SAFETY: as above.
 unsafe impl Sync for Target {}

@@ -1,4 +1,4 @@
-//! Opening the C library and asking it what it is. It stays for the life of the process; [`Library`] says why.
+//! Opens the C library and detects its version. It stays loaded for the life of the process; see [`Library`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::sys::Table;
 use super::types::Numbering;
 use super::{MgxError, operators};
 
-/// A filled table and what is known about where it came from.
+/// A filled function table, and where it came from.
 pub(super) struct Loaded {
     pub table: Table,
     pub file: PathBuf,
@@ -20,7 +20,7 @@ pub(super) struct Loaded {
     pub operators: std::collections::BTreeSet<String>,
 }
 
-/// What to try: `explicit`, or what the shared search says.
+/// The candidates: `explicit`, or the result of the shared search.
 pub(super) fn candidates(explicit: Option<&Path>) -> Vec<Candidate> {
     let mut surroundings = Surroundings::of_process();
     if let (Some(variable), Some(place)) = (MIGRAPHX.variable, explicit) {
@@ -32,7 +32,7 @@ pub(super) fn candidates(explicit: Option<&Path>) -> Vec<Candidate> {
 /// Opens the first usable library.
 pub(super) fn load(candidates: Vec<Candidate>) -> Result<Loaded, MgxError> {
     let found = dylib::load(candidates, MIGRAPHX.anchor, |library| {
-        // SAFETY: the file bears MIGraphX's name, or the user named it as MIGraphX; the table is written from its header.
+        // SAFETY: the file has MIGraphX's name, or the user named it as MIGraphX. The table matches its header.
         unsafe { Table::fill(&library) }
     });
     match found {
@@ -57,10 +57,10 @@ fn describe(table: Table, file: PathBuf) -> Result<Loaded, MgxError> {
     Ok(Loaded { table, file, version, numbering, operators })
 }
 
-/// The version of the core library that a C library was linked with.
+/// The version of the core library that a C library is linked with.
 ///
-/// The C library has no function for it, but asks the loader for the core by a name that ends in
-/// `major * 1000000 + minor * 1000 + patch`.
+/// The C library has no function for it, but depends on the core library by a name that ends in `major * 1000000 +
+/// minor * 1000 + patch`.
 fn core_version(c_library: &[u8]) -> Option<Version> {
     const CORE: &[u8] = b"\0libmigraphx.so.";
     let names = c_library.windows(CORE.len()).enumerate().filter(|(_, window)| *window == CORE);
@@ -71,8 +71,8 @@ fn core_version(c_library: &[u8]) -> Option<Version> {
     })
 }
 
-/// Opens the library of a target from where the C library came, so that MIGraphX, which asks the loader for it by plain
-/// name, gets the one that belongs to it. Where there is none, MIGraphX's own search decides.
+/// Opens a target's library from the C library's folder. MIGraphX asks the loader for it by bare name and so gets the
+/// matching copy. If there is none in that folder, MIGraphX's own search decides.
 pub(super) fn preload_target(c_library: &Path, version: Option<Version>, target: &str) {
     let (Some(folder), Some(Version { major, minor, patch })) = (c_library.parent(), version) else { return };
     let name = format!("libmigraphx_{target}.so.{}", major * 1_000_000 + minor * 1000 + patch);

@@ -1,19 +1,19 @@
-//! MIGraphX through its C library, `libmigraphx_c`, loaded at run time.
+//! Bindings to MIGraphX's C library, `libmigraphx_c`, loaded at run time.
 //!
 //! | MIGraphX | here |
 //! |---|---|
 //! | the C library | [`Library`], from [`Library::open`] |
 //! | a target (`gpu`, `ref`) | [`Target`], from [`Library::target`] |
-//! | an ONNX model, parsed | [`Program`], from [`Library::parse`] |
-//! | a saved program (`.mxr`) | [`Program`], from [`Library::load`]; its head is a [`SavedHeader`] |
+//! | a parsed ONNX model | [`Program`], from [`Library::parse`] |
+//! | a saved program (`.mxr`) | [`Program`], from [`Library::load`]; its header is a [`SavedHeader`] |
 //! | parameters and outputs | [`Parameter`], [`Shape`] |
 //! | returned arguments | [`Results`], from [`Program::run`] |
 //!
-//! Releases 2.8 to 2.17 are read through one table: what newer ones added is a [`Feature`] that may be absent, and
-//! the numbers of the element types, which moved under the same soname, are asked of the library itself.
+//! One function table covers releases 2.8 to 2.17. Functions that newer releases added are a [`Feature`] that may be
+//! absent. The numbers of the element types changed under the same soname, so the library itself is asked for them.
 //!
-//! MIGraphX tells the reason of a failure to stderr only. The errors here name the call, its status and what was being
-//! done, and do not redirect the stderr of a process that is not ours.
+//! MIGraphX writes the reason of a failure only to stderr. The errors here name the call, its status and the step. They
+//! do not capture stderr, because it belongs to the host process.
 
 mod error;
 mod handle;

@@ -1,11 +1,11 @@
-//! The ONNX operators that MIGraphX's parser knows, by name without a domain.
+//! The ONNX operators that MIGraphX's parser supports, by name without a domain.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 
 use super::sys::Table;
 
-/// What releases before 2.15, which cannot be asked, are taken to know.
+/// The operators assumed for releases before 2.15, which cannot list them.
 const BEFORE_2_15: &str = "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh ATen Attention AveragePool \
 BatchNormalization BiasGelu Cast Ceil Celu Clip Concat Constant ConstantFill ConstantOfShape Conv ConvInteger \
 ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout DynamicQuantizeLinear Einsum Elu Equal Erf Exp \
@@ -21,7 +21,7 @@ Scatter ScatterElements ScatterND Selu Shape Sigmoid Sign SimplifiedLayerNormali
 SkipSimplifiedLayerNormalization Slice Softmax SoftmaxCrossEntropyLoss Softplus Softsign SpaceToDepth Split Sqrt \
 Squeeze Sub Sum Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Upsample Where Xor";
 
-/// The library's own list, or ours where it has none to give.
+/// The library's own list, or ours if it has none.
 pub(super) fn of(table: &Table) -> BTreeSet<String> {
     let asked = listed(table).unwrap_or_default();
     if asked.is_empty() { BEFORE_2_15.split_whitespace().map(str::to_owned).collect() } else { asked }
@@ -36,11 +36,11 @@ fn listed(table: &Table) -> Option<BTreeSet<String>> {
     }
     let name = |index| {
         let mut text = std::ptr::null_mut();
-        // SAFETY: `text` is a valid out-pointer, `index` is below the count.
+        // SAFETY: `text` is a valid out-pointer, and `index` is below the count.
         if unsafe { name_at(&mut text, index) } != 0 || text.is_null() {
             return None;
         }
-        // SAFETY: MIGraphX gives a NUL-terminated name out of a static list.
+        // SAFETY: MIGraphX returns a NUL-terminated name from a static list.
         Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     };
     (0..count).map(name).collect()

@@ -1,4 +1,4 @@
-//! What parsing, quantising and compiling can be told.
+//! Options for parsing, quantising and compiling.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,9 @@ use super::library::{Feature, Library};
 /// How a model is parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParseOptions {
-    /// The shapes of inputs. MIGraphX takes every dimension that is neither fixed in the model nor given here as 1.
+    /// The shapes of inputs. MIGraphX assumes 1 for every dimension that is neither fixed in the model nor given here.
     pub inputs: Vec<(String, Vec<usize>)>,
-    /// The folder of external data; the current folder otherwise.
+    /// The folder of external data; by default, the current folder.
     pub external_data: Option<PathBuf>,
 }
 
@@ -25,7 +25,7 @@ impl ParseOptions {
         })?;
         for (name, lengths) in &self.inputs {
             let text = c_text("the input", name)?;
-            // SAFETY: the options are alive; name and lengths are copied during the call.
+            // SAFETY: the options are alive. The name and lengths are copied during the call.
             let status = unsafe {
                 (table.onnx_options_set_input_parameter_shape)(
                     options.raw(),
@@ -40,7 +40,7 @@ impl ParseOptions {
         if let Some(folder) = &self.external_data {
             let set = library.need(Feature::ExternalDataPath, table.onnx_options_set_external_data_path)?;
             let text = c_path(folder)?;
-            // SAFETY: the options are alive; the path is copied during the call.
+            // SAFETY: the options are alive. The path is copied during the call.
             let status = unsafe { set(options.raw(), text.as_ptr()) };
             check("onnx_options_set_external_data_path", status, doing)?;
         }
@@ -51,15 +51,15 @@ impl ParseOptions {
 /// How a program is compiled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompileOptions {
-    /// Approximate arithmetic. MIGraphX's own default is true, here it is false.
+    /// Approximate arithmetic. The default is true in MIGraphX, but false here.
     pub fast_math: bool,
-    /// Tries every kernel it has.
+    /// Tries every available kernel.
     pub exhaustive_tune: bool,
-    /// Parameters are host memory, and MIGraphX copies them.
+    /// Parameters are in host memory, and MIGraphX copies them.
     pub offload_copy: bool,
-    /// 0 eager, 50 balanced, 100 maximum. Ignored where the library has no [`Feature::CompileMode`].
+    /// 0 eager, 50 balanced, 100 maximum. Ignored if the library lacks [`Feature::CompileMode`].
     pub compile_mode: Option<i32>,
-    /// Operators for which the MLSS library is used. Ignored where the library has no [`Feature::BackendOptions`].
+    /// Operators for which the MLSS library is used. Ignored if the library lacks [`Feature::BackendOptions`].
     pub mlss_use_specific_ops: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ impl CompileOptions {
             match table.compile_options_set_advance_backend_options {
                 Some(set) => {
                     let text = c_text("the backend options", &text)?;
-                    // SAFETY: as above; the format takes exactly one text, which is copied during the call.
+                    // SAFETY: as above; the format takes exactly one string, which is copied during the call.
                     let status = unsafe { set(raw, c"%s".as_ptr(), text.as_ptr()) };
                     check("compile_options_set_advance_backend_options", status, doing)?;
                 }
@@ -103,7 +103,7 @@ impl CompileOptions {
         Ok(options)
     }
 
-    /// The JSON object of the options that have no function of their own.
+    /// The options without a dedicated function, as a JSON object.
     fn backend_options(&self) -> Result<Option<String>, MgxError> {
         if self.mlss_use_specific_ops.is_empty() {
             return Ok(None);
@@ -117,24 +117,24 @@ impl CompileOptions {
     }
 }
 
-/// Inputs of one run, by name, in host memory and row-major order.
+/// The inputs of one run, by name, in host memory and row-major order.
 pub type Sample = Vec<(String, Vec<u8>)>;
 
-/// How a program's arithmetic is narrowed before it is compiled.
+/// How a program is quantised before it is compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Quantize {
     /// Half precision.
     Fp16,
-    /// bfloat16, see [`Feature::Bf16`].
+    /// bfloat16; see [`Feature::Bf16`].
     Bf16,
-    /// Eight-bit integers in convolutions and matrix products, with the ranges seen while running `calibration`.
+    /// 8-bit integers in convolutions and matrix products, with the ranges observed while running `calibration`.
     Int8 {
-        /// At least one sample, each with every input.
+        /// At least one sample; each contains every input.
         calibration: Vec<Sample>,
     },
-    /// fp8 e4m3, see [`Feature::Fp8`].
+    /// fp8 e4m3; see [`Feature::Fp8`].
     Fp8 {
-        /// At least one sample, each with every input.
+        /// At least one sample; each contains every input.
         calibration: Vec<Sample>,
     },
 }

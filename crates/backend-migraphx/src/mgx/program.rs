@@ -1,4 +1,4 @@
-//! Programs: what is parsed, quantised, compiled, saved and run.
+//! Programs: parsed, quantised, compiled, saved and run.
 
 use std::cell::OnceCell;
 use std::ffi::{CStr, CString, c_void};
@@ -13,44 +13,45 @@ use super::saved::PrivateFile;
 use super::sys::{Handle, OfHandle, Status};
 use super::{MgxError, Shape};
 
-/// The name MIGraphX checks before it takes a pointer for a HIP stream.
+/// The type name that MIGraphX requires before it accepts a pointer as a HIP stream.
 const STREAM_TYPE: &CStr = c"ihipStream_t";
 
-/// A program. It may move between threads, and runs one call at a time.
+/// A program. It can move between threads and runs one call at a time.
 pub struct Program {
     library: Library,
-    /// Read when first needed, and again after a change.
+    /// Read on first use, and again after a change.
     slots: OnceCell<Slots>,
     raw: Owned,
 }
 
-// SAFETY: MIGraphX keeps no state of a program in threads; exclusive use is what `&mut self` of the changing calls gives.
+// SAFETY: MIGraphX keeps no thread-local state for a program. The calls that change it take `&mut self`, which gives
+// exclusive use.
 unsafe impl Send for Program {}
 
-/// Something a run must be given.
+/// A parameter that a run must bind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name in the program.
+    /// The name in the program.
     pub name: String,
-    /// What its memory must look like, strides included.
+    /// The required memory layout, including strides.
     pub shape: Shape,
-    /// What it is for.
+    /// The purpose of the parameter.
     pub role: Role,
 }
 
-/// What a parameter is for.
+/// The purpose of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// An input of the model, under its ONNX name.
     Input,
-    /// Memory that the program writes this output to.
+    /// Memory that receives this output.
     Output(usize),
-    /// Memory that the program works in.
+    /// Scratch memory.
     Scratch,
 }
 
 impl Role {
-    /// `main:#output_3`, and from the tenth on `main:#output_:00010`.
+    /// Parses `main:#output_3` or, from the tenth on, `main:#output_:00010`.
     fn of(name: &str) -> Role {
         let output = || {
             let (_, number) = name.rsplit_once("#output_")?;
@@ -65,11 +66,11 @@ impl Role {
     }
 }
 
-/// The parameters with the shapes that arguments are made from.
+/// The parameters, with the shapes that arguments are created from.
 struct Slots {
-    /// By name.
+    /// Sorted by name.
     slots: Vec<Slot>,
-    /// What the shapes are borrowed from.
+    /// Owns the shapes that the slots borrow.
     _shapes: Owned,
 }
 
@@ -90,10 +91,10 @@ impl Program {
         Program { library, slots: OnceCell::new(), raw }
     }
 
-    /// Narrows the arithmetic. MIGraphX wants int8 or fp8 first, then fp16, then bf16, all before compiling.
+    /// Quantises the program. MIGraphX requires int8 or fp8 first, then fp16, then bf16, all before compiling.
     ///
     /// # Errors
-    /// When the library lacks the way asked for, a sample does not fit the inputs, or MIGraphX fails.
+    /// The library does not support the quantisation, a sample does not match the inputs, or MIGraphX fails.
     pub fn quantize(&mut self, how: &Quantize, target: &Target) -> Result<(), MgxError> {
         let library = self.library.clone();
         let table = library.table();
@@ -131,7 +132,7 @@ impl Program {
 
     fn convert(&mut self, call: &'static str, function: OfHandle, how: &Quantize) -> Result<(), MgxError> {
         let _guard = serialised();
-        // SAFETY: the program is alive, and `&mut self` keeps others away.
+        // SAFETY: the program is alive, and `&mut self` gives exclusive access.
         check(call, unsafe { function(self.raw.raw()) }, || format!("quantising to {}", how.name()))
     }
 
@@ -144,7 +145,7 @@ impl Program {
     ) -> Result<(), MgxError> {
         let doing = || format!("quantising to {} for {}", how.name(), target.name());
         if samples.is_empty() {
-            // MIGraphX would take a range of nothing for the answer.
+            // MIGraphX would accept an empty range as the result.
             return Err(MgxError::refused("a calibration", "it has no samples"));
         }
         let options = Owned::make(calls.name.0, calls.destroy, doing, |out| {
@@ -154,17 +155,18 @@ impl Program {
         let mut memory = Vec::new();
         for sample in samples {
             let parameters = self.sample(sample, &mut memory)?;
-            // SAFETY: both are alive; the parameters are copied during the call.
+            // SAFETY: both are alive. The parameters are copied during the call.
             check(calls.name.1, unsafe { (calls.add)(options.raw(), parameters.raw()) }, doing)?;
         }
         let _guard = serialised();
-        // SAFETY: all three are alive; the samples' memory, which the options refer to, lives until the end of this body.
+        // SAFETY: all three are alive. The options refer to the samples' memory, which lives until the end of this
+        // function.
         let status = unsafe { (calls.quantize)(self.raw.raw(), target.raw(), options.raw()) };
         self.slots.take();
         check(calls.name.2, status, doing)
     }
 
-    /// Parameters over a copy of the sample in `memory`, which must outlive them.
+    /// Creates parameters over a copy of the sample in `memory`, which must outlive them.
     fn sample(&self, sample: &Sample, memory: &mut Vec<Vec<u64>>) -> Result<Owned, MgxError> {
         let slots = self.slots()?;
         let mut bindings = Vec::with_capacity(sample.len());
@@ -177,7 +179,7 @@ impl Program {
                 return Err(MgxError::refused(what(), format!("it has {} bytes, not {wanted}", bytes.len())));
             }
             let mut copy = vec![0u64; bytes.len().div_ceil(8)];
-            // SAFETY: the copy has room for as many bytes, and any bytes are a valid `u64`.
+            // SAFETY: the copy has at least this size, and any bytes are a valid `u64`.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), copy.as_mut_ptr().cast(), bytes.len()) };
             bindings.push((name.as_str(), copy.as_mut_ptr().cast()));
             memory.push(copy);
@@ -188,50 +190,50 @@ impl Program {
     /// Compiles the program.
     ///
     /// # Errors
-    /// When MIGraphX fails, or the element type of a parameter or output is not known here.
+    /// MIGraphX fails, or the element type of a parameter or output is unknown.
     pub fn compile(&mut self, target: &Target, options: &CompileOptions) -> Result<(), MgxError> {
         let options = options.make(&self.library)?;
         self.slots.take();
         let _guard = serialised();
-        // SAFETY: all three are alive, and `&mut self` keeps others away from the program.
+        // SAFETY: all three are alive, and `&mut self` gives exclusive access to the program.
         let status = unsafe { (self.library.table().program_compile)(self.raw.raw(), target.raw(), options.raw()) };
         check("program_compile", status, || format!("compiling for {}", target.name()))?;
         self.check_shapes()
     }
 
-    /// Finds here, and not in a run, what a run could not bind or give back.
+    /// Detects parameters or outputs that a run could not handle now, rather than in the run.
     pub(super) fn check_shapes(&self) -> Result<(), MgxError> {
         self.slots()?;
         self.outputs().map(|_| ())
     }
 
-    /// Writes the program to a file, in place: others may see it half written.
+    /// Writes the program directly to the file: other processes may see a partial file.
     ///
     /// # Errors
-    /// When the file cannot be written. MIGraphX creates no folders.
+    /// The file cannot be written. MIGraphX does not create folders.
     pub fn save(&self, file: &Path) -> Result<(), MgxError> {
         let doing = || format!("saving the program to {}", file.display());
         let options = self.library.file_options(doing)?;
         let path = c_path(file)?;
-        // SAFETY: program and options are alive, the path is read during the call.
+        // SAFETY: program and options are alive. The path is only read during the call.
         let status = unsafe { (self.library.table().save)(self.raw.raw(), path.as_ptr(), options.raw()) };
         check("save", status, doing)
     }
 
-    /// The program as it would be saved.
+    /// The program in its saved form.
     ///
     /// # Errors
-    /// As [`Program::save`], and when no private file for it can be had.
+    /// As [`Program::save`], and if no private file can be created.
     pub fn save_bytes(&self) -> Result<Vec<u8>, MgxError> {
         let file = PrivateFile::new(&[])?;
         self.save(file.path())?;
         std::fs::read(file.path()).map_err(|error| PrivateFile::failed(&error))
     }
 
-    /// What a run must be given: inputs by name, then outputs by index, then scratch memory.
+    /// The parameters that a run must bind: inputs by name, then outputs by index, then scratch memory.
     ///
     /// # Errors
-    /// When a parameter's element type is not known here.
+    /// The element type of a parameter is unknown.
     pub fn parameters(&self) -> Result<Vec<Parameter>, MgxError> {
         let mut parameters: Vec<Parameter> = self.slots()?.slots.iter().map(|slot| slot.parameter.clone()).collect();
         parameters.sort_by_key(|parameter| parameter.role);
@@ -241,7 +243,7 @@ impl Program {
     /// The shapes of the outputs, in the model's order.
     ///
     /// # Errors
-    /// When an output's element type is not known here.
+    /// The element type of an output is unknown.
     pub fn outputs(&self) -> Result<Vec<Shape>, MgxError> {
         let table = self.library.table();
         let doing = || "reading the output shapes".to_owned();
@@ -262,18 +264,18 @@ impl Program {
         (0..count).map(read).collect()
     }
 
-    /// Runs the program on `bindings`, which name every parameter once.
+    /// Runs the program. `bindings` must name every parameter exactly once.
     ///
-    /// With a stream the run is queued behind what is on it, and the host does not wait. Without one the run is over when
-    /// this returns.
+    /// With a stream, the run is queued on it, and the host does not wait. Without one, the run is complete when this
+    /// returns.
     ///
     /// # Errors
-    /// When a parameter is bound twice, not at all or to null, when there is no parameter of a name, or when MIGraphX fails.
+    /// A parameter is bound twice, not bound or bound to null, a name is unknown, or MIGraphX fails.
     ///
     /// # Safety
-    /// Each address points to memory of the parameter's shape that the program's target can use and that lives until the
-    /// run is over; memory of outputs and scratch is used by nobody else until then. `stream` is a stream of the HIP device
-    /// the program was compiled on.
+    /// Each address points to memory of the parameter's shape that the program's target can access and that lives until
+    /// the run is over. Until then, nothing else uses the memory of outputs and scratch. `stream` is a stream of the
+    /// HIP device that the program was compiled for.
     pub unsafe fn run(
         &mut self,
         bindings: &[(&str, *mut u8)],
@@ -288,8 +290,8 @@ impl Program {
             table.arguments_destroy,
             || "running a program".to_owned(),
             |out| match stream {
-                // SAFETY: program and parameters are alive, `out` is a valid out-pointer; the caller vouches for the memory
-                // behind the parameters and for the stream.
+                // SAFETY: program and parameters are alive, and `out` is a valid out-pointer. The caller vouches for
+                // the memory behind the parameters and for the stream.
                 Some(stream) => unsafe {
                     (table.program_run_async)(out, program, parameters, stream, STREAM_TYPE.as_ptr())
                 },
@@ -300,7 +302,8 @@ impl Program {
         Results::new(self.library.clone(), raw)
     }
 
-    /// Arguments for every parameter. MIGraphX compares shapes with strides, so each is made from the parameter's own.
+    /// Creates arguments for every parameter. MIGraphX compares shapes including strides, so each argument uses the
+    /// parameter's own shape.
     fn bind(&self, bindings: &[(&str, *mut u8)]) -> Result<Owned, MgxError> {
         let table = self.library.table();
         let slots = self.slots()?;
@@ -320,15 +323,15 @@ impl Program {
             if address.is_null() && slot.parameter.shape.bytes > 0 {
                 return Err(refused("its address is null"));
             }
-            // MIGraphX refuses null even where there is nothing to read.
+            // MIGraphX rejects null even if there is nothing to read.
             let address = if address.is_null() { std::ptr::dangling_mut::<u64>().cast() } else { address };
             let doing = || format!("binding {name}");
             let argument = Owned::make("argument_create", table.argument_destroy, doing, |out| {
-                // SAFETY: `out` is a valid out-pointer; the shape is borrowed from the slots, which are alive. The memory
-                // is not touched before the run.
+                // SAFETY: `out` is a valid out-pointer. The shape is borrowed from the slots, which are alive. The
+                // memory is not accessed before the run.
                 unsafe { (table.argument_create)(out, slot.raw, address.cast()) }
             })?;
-            // SAFETY: both are alive; name and argument are copied during the call.
+            // SAFETY: both are alive. The name and argument are copied during the call.
             let status =
                 unsafe { (table.program_parameters_add)(parameters.raw(), slot.text.as_ptr(), argument.raw()) };
             check("program_parameters_add", status, doing)?;
@@ -353,20 +356,20 @@ impl Program {
         let doing = || "reading the parameters".to_owned();
         let shapes =
             Owned::make("program_get_parameter_shapes", table.program_parameter_shapes_destroy, doing, |out| {
-                // SAFETY: `out` is a valid out-pointer, the program is alive.
+                // SAFETY: `out` is a valid out-pointer, and the program is alive.
                 unsafe { (table.program_get_parameter_shapes)(out, self.raw.raw()) }
             })?;
         let mut count = 0;
-        // SAFETY: the shapes are alive, `count` is a valid out-pointer.
+        // SAFETY: the shapes are alive, and `count` is a valid out-pointer.
         let status = unsafe { (table.program_parameter_shapes_size)(&mut count, shapes.raw()) };
         check("program_parameter_shapes_size", status, doing)?;
         let mut names = vec![std::ptr::null(); count];
-        // SAFETY: there is a place for every name.
+        // SAFETY: the array has an element for every name.
         let status = unsafe { (table.program_parameter_shapes_names)(names.as_mut_ptr(), shapes.raw()) };
         check("program_parameter_shapes_names", status, doing)?;
         let mut slots = Vec::with_capacity(count);
         for name in names.into_iter().filter(|name| !name.is_null()) {
-            // SAFETY: MIGraphX gave a NUL-terminated name that lives as long as the shapes.
+            // SAFETY: MIGraphX returned a NUL-terminated name that lives as long as the shapes.
             let text = unsafe { CStr::from_ptr(name) }.to_owned();
             let name = text.to_str().map_err(|_| MgxError::answer(format!("a parameter called {text:?}")))?.to_owned();
             let mut raw = std::ptr::null_mut();
@@ -388,9 +391,9 @@ impl fmt::Debug for Program {
     }
 }
 
-/// The functions of one quantisation that is calibrated.
+/// The functions of a calibrated quantisation.
 struct Calibrated {
-    /// Of `create`, `add` and `quantize`.
+    /// The names of `create`, `add` and `quantize`.
     name: (&'static str, &'static str, &'static str),
     create: unsafe extern "C" fn(*mut Handle) -> Status,
     destroy: OfHandle,

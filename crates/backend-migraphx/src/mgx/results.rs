@@ -1,4 +1,4 @@
-//! What a run gives back.
+//! The results of a run.
 
 use std::marker::PhantomData;
 
@@ -7,8 +7,8 @@ use super::library::Library;
 use super::sys::Handle;
 use super::{MgxError, Shape};
 
-/// The outputs of one run, in the model's order. Their memory is the program's or that of its parameters, so they last
-/// until the next run.
+/// The outputs of one run, in the model's order. Their memory belongs to the program or its parameters, so they are
+/// valid until the next run.
 pub struct Results<'program> {
     library: Library,
     raw: Owned,
@@ -25,20 +25,20 @@ impl Results<'_> {
         Ok(Self { library, raw, len, program: PhantomData })
     }
 
-    /// How many outputs there are.
+    /// The number of outputs.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// True if there are no outputs.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where an output lies: device memory on the `gpu` target, host memory on `ref`.
+    /// The address of an output: device memory on the `gpu` target, host memory on `ref`.
     ///
     /// # Errors
-    /// When there is no such output.
+    /// There is no such output.
     pub fn address(&self, index: usize) -> Result<*mut u8, MgxError> {
         let argument = self.argument(index)?;
         let mut address = std::ptr::null_mut();
@@ -51,7 +51,7 @@ impl Results<'_> {
     /// The shape of an output.
     ///
     /// # Errors
-    /// When there is no such output, or its element type is not known here.
+    /// There is no such output, or its element type is unknown.
     pub fn shape(&self, index: usize) -> Result<Shape, MgxError> {
         let argument = self.argument(index)?;
         let mut shape = std::ptr::null_mut();

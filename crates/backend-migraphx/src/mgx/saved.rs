@@ -1,4 +1,4 @@
-//! Saved programs (`.mxr`): their head, and a private file for one that lies in memory.
+//! Saved programs (`.mxr`): their header, and a private file to load one from memory.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use super::MgxError;
 use super::library::Version;
 
-/// What the first bytes of a saved program say. MIGraphX refuses another `format`, and takes another `version` with no
-/// more than a line in its log.
+/// The header of a saved program. MIGraphX rejects another `format`, but accepts another `version` and only logs a
+/// line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavedHeader {
     /// The version of the file format.
@@ -18,19 +18,19 @@ pub struct SavedHeader {
 }
 
 impl SavedHeader {
-    /// More than the head ever takes.
+    /// Larger than any header.
     const BYTES: u64 = 128;
 
-    /// Reads the head of a file; `None` where it is no saved program.
+    /// Reads the header of a file; `None` if it is not a saved program.
     pub fn of_file(file: &Path) -> Option<SavedHeader> {
         let mut head = Vec::new();
         File::open(file).ok()?.take(Self::BYTES).read_to_end(&mut head).ok()?;
         Self::of_bytes(&head)
     }
 
-    /// Reads the head of a saved program in memory; `None` where it is none.
+    /// Reads the header of a saved program in memory; `None` if it is not a saved program.
     pub fn of_bytes(bytes: &[u8]) -> Option<SavedHeader> {
-        // MessagePack: a map of five, whose first two keys have a fixed order.
+        // MessagePack: a map of five entries, whose first two keys have a fixed order.
         let rest = bytes.strip_prefix(b"\x85\xa7version")?;
         let (format, rest) = number(rest)?;
         let rest = rest.strip_prefix(b"\xb0migraphx_version")?;
@@ -42,7 +42,7 @@ impl SavedHeader {
     }
 }
 
-/// An unsigned integer of MessagePack.
+/// A MessagePack unsigned integer.
 fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (&kind, rest) = bytes.split_first()?;
     let width = match kind {
@@ -57,7 +57,7 @@ fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((digits.iter().fold(0, |sum, &digit| sum << 8 | u64::from(digit)), rest))
 }
 
-/// A file that nobody else can find or replace, gone when dropped.
+/// A file that others cannot find or replace, removed when dropped.
 pub(super) struct PrivateFile {
     path: PathBuf,
     #[cfg(target_os = "linux")]
@@ -76,7 +76,7 @@ impl PrivateFile {
 
 #[cfg(target_os = "linux")]
 impl PrivateFile {
-    /// A file in memory, which `load` opens through the process's own list of open files.
+    /// Creates a file in memory, which `load` opens through the process's own file-descriptor list.
     pub(super) fn new(bytes: &[u8]) -> Result<PrivateFile, MgxError> {
         use std::os::fd::{AsRawFd, FromRawFd};
 
@@ -85,7 +85,7 @@ impl PrivateFile {
         if descriptor < 0 {
             return Err(Self::failed(&std::io::Error::last_os_error()));
         }
-        // SAFETY: the descriptor was just made, and nobody else has it.
+        // SAFETY: the descriptor was just created, and nothing else owns it.
         let mut memory = unsafe { File::from_raw_fd(descriptor) };
         memory.write_all(bytes).map_err(|error| Self::failed(&error))?;
         Ok(PrivateFile { path: format!("/proc/self/fd/{}", memory.as_raw_fd()).into(), _memory: memory })
@@ -94,7 +94,7 @@ impl PrivateFile {
 
 #[cfg(not(target_os = "linux"))]
 impl PrivateFile {
-    /// A new file in the user's folder for temporary files.
+    /// Creates a new file in the user's temporary folder.
     pub(super) fn new(bytes: &[u8]) -> Result<PrivateFile, MgxError> {
         use std::hash::{BuildHasher, RandomState};
 

@@ -7,26 +7,26 @@ use super::handle::check;
 use super::library::Library;
 use super::sys::Handle;
 
-/// Element type, lengths and strides of a tensor. A scalar has one length 1 with stride 0.
+/// Element type, lengths and strides of a tensor. A scalar has one axis of length 1 and stride 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What one element is.
+    /// The element type.
     pub element: ElementType,
     /// The size of each axis.
     pub lengths: Vec<usize>,
-    /// Elements between neighbours along each axis.
+    /// The distance between neighbours along each axis, in elements.
     pub strides: Vec<usize>,
     /// Bytes from the first element to the end of the last.
     pub bytes: usize,
 }
 
 impl Shape {
-    /// How many elements there are.
+    /// The number of elements.
     pub fn elements(&self) -> usize {
         self.lengths.iter().product()
     }
 
-    /// Whether the elements lie in row-major order without gaps, as ONNX Runtime has them.
+    /// Whether the tensor is dense and row-major, as in ONNX Runtime.
     pub fn is_row_major(&self) -> bool {
         let mut stride = 1;
         let axes = self.lengths.iter().zip(&self.strides).rev();
@@ -38,7 +38,7 @@ impl Shape {
             })
     }
 
-    /// Reads a shape that MIGraphX owns; `whose` says whose it is.
+    /// Reads a shape that MIGraphX owns. `whose` names the tensor in errors.
     ///
     /// # Safety
     /// `raw` is a shape handle of this library, alive for the call.
@@ -61,7 +61,8 @@ impl Shape {
             if count == 0 || first.is_null() {
                 return Ok(Vec::new());
             }
-            // SAFETY: MIGraphX gave the list and its length; it lives as long as the shape, which the caller keeps.
+            // SAFETY: MIGraphX returned the list and its length. It lives as long as the shape, which the caller keeps
+            // alive.
             Ok(unsafe { std::slice::from_raw_parts(first, count) }.to_vec())
         };
         let (lengths, strides) =

@@ -1,4 +1,4 @@
-//! The lowest floor: function pointers with the C library's signatures.
+//! The lowest layer: function pointers with the C library's signatures.
 //!
 //! Enums are plain integers here, because their numbers differ between releases.
 
@@ -16,16 +16,16 @@ pub(super) type Datatype = c_int;
 pub(super) type OfHandle = unsafe extern "C" fn(Handle) -> Status;
 type Create = unsafe extern "C" fn(*mut Handle) -> Status;
 type Quantize = unsafe extern "C" fn(Handle, Handle, Handle) -> Status;
-/// The text is a `printf` format.
+/// The string is a `printf` format.
 type AdvanceBackendOptions = unsafe extern "C" fn(Handle, *const c_char, ...) -> Status;
 
-/// Declares the table and how each pointer is found.
+/// Declares the table and how each pointer is looked up.
 macro_rules! function_table {
     (
         required { $( $r:ident: ($($ra:ty),*); )* }
         optional { $( $(#[$om:meta])* $o:ident: $ot:ty; )* }
     ) => {
-        /// The functions of one `libmigraphx_c`. What is optional came after 2.8.
+        /// The functions of one `libmigraphx_c`. Optional functions were added after 2.8.
         pub(super) struct Table {
             $( pub $r: unsafe extern "C" fn($($ra),*) -> Status, )*
             $( $(#[$om])* pub $o: Option<$ot>, )*
@@ -39,7 +39,7 @@ macro_rules! function_table {
             pub(super) unsafe fn fill(library: &Library) -> Result<Table, Vec<&'static str>> {
                 let mut missing = Vec::new();
                 $(
-                    // SAFETY: the caller vouches for the library; the signatures are those of migraphx.h.
+                    // SAFETY: the caller vouches for the library. The signatures are those of migraphx.h.
                     let $r = unsafe { library.symbol(concat!("migraphx_", stringify!($r))) };
                     if $r.is_none() {
                         missing.push(concat!("migraphx_", stringify!($r)));

@@ -1,11 +1,11 @@
-//! Element types by MIGraphX's numbers, which moved by one in 2.14 under the same soname.
+//! Element types by MIGraphX's numbers, which shifted by one in 2.14 under the same soname.
 
 use ort_ep::ElementType;
 
 use super::handle::Owned;
 use super::sys::{Datatype, Table};
 
-/// From 2.14 on. Older releases have no `fp4x2`, and everything after it is one lower.
+/// The numbers since 2.14. Older releases lack `fp4x2`, and everything after it is one lower.
 const NEW: [Option<ElementType>; 19] = [
     None, // a tuple
     Some(ElementType::F4E2M1),
@@ -28,23 +28,23 @@ const NEW: [Option<ElementType>; 19] = [
     Some(ElementType::F8E5M2FnUz),
 ];
 
-/// Which number the probe asks about: a double in the old numbering, a float in the new one.
+/// The number used for probing: double in the old numbering, float in the new one.
 const PROBE: Datatype = 4;
 
-/// How one library numbers its types.
+/// How a library numbers its types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbering {
-    /// Whether there is an `fp4x2`.
+    /// Whether the library has `fp4x2`.
     new: bool,
-    /// How many numbers are used, counted from 0.
+    /// How many numbers are in use, starting at 0.
     known: Datatype,
 }
 
 impl Numbering {
-    /// Asks the library itself: no version number is to be trusted.
+    /// Asks the library itself, because version numbers are not reliable.
     ///
-    /// It is not asked where its numbers end, because MIGraphX writes a line to stderr about one that it does not know. The
-    /// functions for fp8 came with the last of the old numbers (2.12); the fp8 types of 2.9 to 2.11 are not used.
+    /// The end of the range is not probed, because MIGraphX writes to stderr for an unknown number. The functions for
+    /// fp8 were added with the last of the old numbers (2.12); the fp8 types of 2.9 to 2.11 are not used.
     pub(super) fn probe(table: &Table) -> Option<Numbering> {
         let new = match bytes_of_one(table, PROBE)? {
             4 => true,
@@ -59,31 +59,31 @@ impl Numbering {
         Some(Numbering { new, known })
     }
 
-    /// The type behind a number; tuples and numbers of a later release have none.
+    /// The type with this number; `None` for tuples and numbers of later releases.
     pub(super) fn element(self, number: Datatype) -> Option<ElementType> {
         let number = usize::try_from(number).ok().filter(|_| number < self.known)?;
-        // 0 is the tuple in both.
+        // 0 is the tuple in both numberings.
         let index = if self.new || number == 0 { number } else { number + 1 };
         NEW.get(index).copied().flatten()
     }
 
-    /// Whether the library has such a type at all.
+    /// Whether the library supports this type.
     pub(super) fn has(self, element: ElementType) -> bool {
         (0..self.known).any(|number| self.element(number) == Some(element))
     }
 }
 
-/// The bytes of one element of the type with this number.
+/// The size in bytes of one element of the type with this number.
 fn bytes_of_one(table: &Table, number: Datatype) -> Option<usize> {
     let doing = || "asking for the size of an element".to_owned();
     let lengths = [1usize];
     let shape = Owned::make("shape_create", table.shape_destroy, doing, |out| {
-        // SAFETY: `out` is a valid out-pointer and the lengths are read during the call.
+        // SAFETY: `out` is a valid out-pointer. The lengths are only read during the call.
         unsafe { (table.shape_create)(out, number, lengths.as_ptr(), lengths.len()) }
     });
     let shape = shape.ok()?;
     let mut bytes = 0;
-    // SAFETY: the shape is alive, `bytes` is a valid out-pointer.
+    // SAFETY: the shape is alive, and `bytes` is a valid out-pointer.
     (unsafe { (table.shape_bytes)(&mut bytes, shape.raw()) } == 0).then_some(bytes)
 }
 

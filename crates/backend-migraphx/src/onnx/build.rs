@@ -1,4 +1,4 @@
-//! Graphs of ONNX Runtime become ONNX models.
+//! Converts ONNX Runtime graphs to ONNX models.
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use ort_ep::{
@@ -13,21 +13,21 @@ use super::{
     weights::Weights,
 };
 
-/// A protobuf message ends at two gigabytes.
+/// The size limit of a protobuf message.
 const LARGEST_MODEL_BYTES: usize = i32::MAX as usize;
 
-/// What goes in and out of a partition.
+/// The inputs and outputs of a partition.
 pub(crate) struct Boundary<'a> {
-    /// Values from outside, constants left out or not.
+    /// Values from outside, with or without constants.
     pub inputs: Vec<ValueInfo<'a>>,
-    /// Values that others use.
+    /// Values used outside.
     pub outputs: Vec<ValueInfo<'a>>,
 }
 
-/// Why no model was made.
+/// Why no model was built.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// ONNX or MIGraphX has no form for something.
+    /// ONNX or MIGraphX cannot represent something.
     Declined(String),
     /// ONNX Runtime refused.
     Failed(Error),
@@ -39,10 +39,10 @@ impl From<Error> for Stop {
     }
 }
 
-/// The model of some nodes of `graph`. With `external`, weights that lie in files stay there.
+/// Builds a model from some nodes of `graph`. With `external`, weights in external files stay there.
 ///
 /// # Errors
-/// A value or attribute has no form in ONNX, or ONNX Runtime refused to describe one.
+/// ONNX cannot represent a value or attribute, or ONNX Runtime refused to describe one.
 pub(crate) fn build<'a>(
     graph: Graph<'a>,
     nodes: &[Node<'a>],
@@ -84,7 +84,7 @@ fn is_constant(value: ValueInfo<'_>) -> bool {
     value.is_constant_initializer().unwrap_or(false)
 }
 
-/// Values that are tensors, sorted by name, each once.
+/// The tensors among the values, sorted by name and without duplicates.
 fn values<'a>(all: impl Iterator<Item = ValueInfo<'a>>) -> Result<Vec<Value>, Stop> {
     let mut sorted = BTreeMap::new();
     for value in all {
@@ -103,17 +103,17 @@ fn value(name: &str, value: ValueInfo<'_>) -> Result<Value, Stop> {
 
 struct Builder<'a> {
     weights: Weights,
-    /// Domains of operators that were met; ONNX's own is always there.
+    /// The operator domains in use. ONNX's own is always included.
     domains: BTreeSet<String>,
-    /// Constants of the partition's own graph, or of one around it.
+    /// Constants of the partition's graph or of an enclosing one.
     outer: BTreeMap<&'a str, ValueInfo<'a>>,
 }
 
 impl<'a> Builder<'a> {
-    /// A node; `inner` names the constants that the graph around it keeps itself.
+    /// Converts a node. `inner` names the constants that the surrounding graph defines itself.
     fn node(&mut self, node: Node<'a>, inner: &HashSet<&str>) -> Result<proto::Node, Stop> {
         let domain = node.domain()?;
-        // Both spellings mean ONNX itself.
+        // Both spellings mean the ONNX domain.
         let domain = if domain == "ai.onnx" { "" } else { domain };
         self.domains.insert(domain.to_owned());
         for value in node.inputs()?.into_iter().flatten().chain(node.implicit_inputs()?) {
@@ -138,7 +138,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The body of a control-flow node. What it takes from around it keeps its name, so nothing has to be passed in.
+    /// Converts the body of a control-flow node. Captured outer values keep their names, so they need not be passed in.
     fn graph(&mut self, graph: Graph<'a>) -> Result<proto::Graph, Stop> {
         let (mut own, mut initializer) = (HashSet::new(), Vec::new());
         for value in graph.initializers()? {
@@ -148,7 +148,7 @@ impl<'a> Builder<'a> {
         }
         initializer.sort_by(|a, b| a.name.cmp(&b.name));
         let node = graph.nodes()?.into_iter().map(|node| self.node(node, &own)).collect::<Result<_, Stop>>()?;
-        // A body's inputs and outputs go by their positions.
+        // A body's inputs and outputs are matched by position.
         let protos = |values: Vec<ValueInfo<'_>>| {
             let values = values.into_iter().map(|item| Ok(value(item.name()?, item)?.to_proto()));
             values.collect::<Result<Vec<_>, Stop>>()
@@ -200,7 +200,8 @@ impl<'a> Builder<'a> {
         Ok(all)
     }
 
-    /// Only the operator sets in use: MIGraphX takes the largest version of all as that of ONNX itself.
+    /// Lists only the operator sets in use: MIGraphX takes the highest version in the list as the version of ONNX
+    /// itself.
     fn opsets(&self, graph: Graph<'_>) -> Result<Vec<proto::OperatorSet>> {
         let versions = self.domains.iter().map(|domain| {
             let version = graph.opset(domain)?.unwrap_or(1);

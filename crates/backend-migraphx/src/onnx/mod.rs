@@ -1,4 +1,4 @@
-//! Partitions as ONNX models, the form in which MIGraphX takes them.
+//! Partitions as ONNX models, the input format of MIGraphX.
 mod build;
 pub mod proto;
 mod weights;
@@ -14,16 +14,16 @@ use ort_ep::{
 
 /// A partition as an ONNX model.
 ///
-/// The same partition always gives the same bytes: inputs and outputs are sorted by name, nodes stay in the graph's
-/// order, and nothing of the session (paths, generated graph names) is written.
+/// The same partition always produces the same bytes: inputs and outputs are sorted by name, nodes keep the graph's
+/// order, and nothing specific to the session (paths, generated graph names) is written.
 pub(crate) struct Model {
     /// The serialised `ModelProto`.
     pub bytes: Vec<u8>,
-    /// Stands for the model and all its weights, external ones included.
+    /// Identifies the model and all its weights, including external ones.
     pub digest: blake3::Hash,
     /// The folder that external weights are relative to, if there are any.
     pub folder: Option<PathBuf>,
-    /// Inputs without constants, sorted by name.
+    /// Inputs, excluding constants, sorted by name.
     pub inputs: Vec<Value>,
     /// Outputs, sorted by name.
     pub outputs: Vec<Value>,
@@ -32,11 +32,11 @@ pub(crate) struct Model {
 /// An input or output of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Value {
-    /// Its name in the graph.
+    /// The name in the graph.
     pub name: String,
-    /// What one element is.
+    /// The element type.
     pub element: ElementType,
-    /// Its extents as the model declares them; none if not even the rank is known.
+    /// The declared shape; `None` if not even the rank is known.
     pub shape: Option<Vec<Dim>>,
 }
 
@@ -45,12 +45,12 @@ impl Value {
         Self { name: name.to_owned(), element: tensor.element, shape: tensor.shape }
     }
 
-    /// All extents, if the model declares each as a number.
+    /// The shape, if the model declares every extent as a number.
     pub fn fixed(&self) -> Option<Vec<usize>> {
         self.shape.as_ref()?.iter().map(|dim| dim.fixed().and_then(|extent| usize::try_from(extent).ok())).collect()
     }
 
-    /// True if lengths that MIGraphX gives are among those declared; a scalar has one length for it.
+    /// True if the lengths reported by MIGraphX match the declared shape. MIGraphX gives a scalar one axis of length 1.
     pub fn fits(&self, lengths: &[usize]) -> bool {
         let Some(dims) = &self.shape else { return true };
         let fits =
@@ -67,7 +67,7 @@ impl Value {
             },
         };
         let shape = self.shape.as_ref().map(|dims| proto::Shape { dim: dims.iter().map(dimension).collect() });
-        // Up to the types that MIGraphX knows, ONNX Runtime numbers element types as ONNX does.
+        // ONNX Runtime uses ONNX's numbers for all element types that MIGraphX supports.
         let tensor = proto::TensorType { elem_type: self.element.to_raw(), shape };
         proto::ValueInfo { name: self.name.clone(), r#type: Some(proto::Type { tensor_type: Some(tensor) }) }
     }

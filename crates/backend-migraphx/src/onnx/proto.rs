@@ -1,4 +1,4 @@
-//! The messages of an ONNX model that a partition needs, by the field numbers of ONNX's `onnx.proto`.
+//! The ONNX messages that a partition needs, with the field numbers of `onnx.proto`.
 #![allow(missing_docs, reason = "the names are ONNX's own")]
 use prost::Message;
 
@@ -71,7 +71,7 @@ pub struct Node {
 pub struct Attribute {
     #[prost(string, tag = "1")]
     pub name: String,
-    // Optional, so that a zero is written too: ONNX's checker wants exactly one value.
+    // Optional, so that zero is written too: ONNX's checker requires exactly one value.
     #[prost(float, optional, tag = "2")]
     pub f: Option<f32>,
     #[prost(int64, optional, tag = "3")]
@@ -82,7 +82,7 @@ pub struct Attribute {
     pub t: Option<Tensor>,
     #[prost(message, optional, tag = "6")]
     pub g: Option<Graph>,
-    // ONNX declares its numbers proto2 style: every element with a tag of its own.
+    // ONNX declares these in proto2 style: every element has its own tag.
     #[prost(float, repeated, packed = "false", tag = "7")]
     pub floats: Vec<f32>,
     #[prost(int64, repeated, packed = "false", tag = "8")]

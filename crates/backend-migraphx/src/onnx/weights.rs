@@ -1,4 +1,4 @@
-//! Constants of a partition: in the model, or where they already lie.
+//! Constants of a partition: embedded in the model, or referenced in their external files.
 use std::path::{Component, Path, PathBuf};
 
 use ort_ep::{
@@ -8,22 +8,22 @@ use ort_ep::{
 
 use super::proto;
 
-/// Below this, a reference would take about as much as the data.
+/// Below this size, a reference would take about as much space as the data.
 const SMALLEST_EXTERNAL_BYTES: usize = 1024;
 
-/// Where constants may stay outside of the model.
+/// Decides which constants stay in external files.
 pub(super) struct Weights {
     folder: Option<PathBuf>,
-    /// Bytes written into the model.
+    /// Bytes embedded in the model.
     pub inline_bytes: usize,
-    /// Stands for the data outside of the model.
+    /// Hashes the external data.
     pub outside: blake3::Hasher,
-    /// True once a constant stayed outside.
+    /// True once a constant has been left in its file.
     pub any_outside: bool,
 }
 
 impl Weights {
-    /// `folder` is the source model's; without one, every constant is written into the model.
+    /// `folder` is the source model's folder; without one, every constant is embedded.
     pub fn new(folder: Option<PathBuf>) -> Self {
         Self { folder, inline_bytes: 0, outside: blake3::Hasher::new(), any_outside: false }
     }
@@ -33,10 +33,10 @@ impl Weights {
         self.folder.filter(|_| self.any_outside)
     }
 
-    /// A constant under its name in the graph.
+    /// Converts a constant, under its name in the graph.
     ///
     /// # Errors
-    /// ONNX Runtime does not give it.
+    /// ONNX Runtime does not provide the data.
     pub fn constant(&mut self, value: ValueInfo<'_>) -> Result<proto::Tensor> {
         let name = value.name()?;
         let data = value
@@ -46,7 +46,8 @@ impl Weights {
         let reference = if bytes < SMALLEST_EXTERNAL_BYTES { None } else { self.reference(value, bytes)? };
         let mut tensor = match reference {
             Some(entries) => {
-                // The reference says where; the data itself says whether a compiled program still fits.
+                // The reference only names the location. Hash the data too, so that a change invalidates the compiled
+                // program.
                 self.outside.update(data.bytes()?);
                 self.any_outside = true;
                 let location = proto::EXTERNAL;
@@ -58,19 +59,19 @@ impl Weights {
         Ok(tensor)
     }
 
-    /// A tensor with its data.
+    /// Embeds a tensor with its data.
     ///
     /// # Errors
-    /// The host can't read it.
+    /// The host can't read the tensor.
     pub fn inline(&mut self, data: Tensor<'_>) -> Result<proto::Tensor> {
         let raw = data.bytes()?.to_vec();
         self.inline_bytes += raw.len();
         Ok(proto::Tensor { raw_data: Some(raw), ..describe(data)? })
     }
 
-    /// The place of a constant that lies in a file below the model's folder.
+    /// Locates a constant in a file below the model's folder.
     ///
-    /// MIGraphX reads the entries by position: location, offset, length.
+    /// MIGraphX reads these entries by position: location, offset, length.
     fn reference(&self, value: ValueInfo<'_>, bytes: usize) -> Result<Option<Vec<proto::Entry>>> {
         let Some(folder) = &self.folder else { return Ok(None) };
         let Some(place) = value.external_data()? else { return Ok(None) };
@@ -88,7 +89,7 @@ impl Weights {
     }
 }
 
-/// True for a file that is long enough. ONNX Runtime also marks data in its own memory as external.
+/// True if the file exists and is long enough. ONNX Runtime also marks data in its own memory as external.
 fn holds(file: &Path, offset: u64, bytes: usize) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.len() >= offset.saturating_add(bytes as u64))
 }

@@ -1,20 +1,20 @@
-//! Texts become values.
+//! Parses option values.
 use std::{collections::BTreeMap, path::PathBuf};
 
 use ::options::{migraphx::TABLE, parse_switch};
 
 use super::{CacheOptions, Calibration, OptionError, Options, Precision, Raw, StaticPad, raw::Text};
 
-/// 16 GiB: a few large models.
+/// 16 GiB: enough for a few large models.
 const CACHE_BYTES: u64 = 16 << 30;
-/// Programs in memory: prefill and decode of a few lengths.
+/// The default number of programs in memory: prefill and decode for a few lengths.
 const PROGRAMS: usize = 8;
 
 impl Options {
-    /// Reads the options of a session; sentences beside them are for the log.
+    /// Reads the options of a session. Also returns warnings for the log.
     ///
     /// # Errors
-    /// An unknown key, a value of the wrong type, or options that exclude each other.
+    /// An unknown key, a value of the wrong type, or mutually exclusive options.
     pub fn from_entries(
         entries: &BTreeMap<String, String>,
         registered: &str,
@@ -52,7 +52,7 @@ impl Options {
             device_id: read.number("device_id")?.unwrap_or(0),
             precision: read.precision(&mut warnings)?,
             cache,
-            // The largest mode asks for it too.
+            // The highest compute mode also enables it.
             exhaustive_tune: read.flag("exhaustive_tune")? || compute_mode == Some(100),
             compute_mode,
             mlss_ops: read.list("mlss_use_specific_ops"),
@@ -136,7 +136,7 @@ impl Reader<'_> {
         Ok(precision)
     }
 
-    /// The listed sizes, or powers of two up to the largest.
+    /// The listed sizes, or powers of two up to the maximum.
     fn batches(&self) -> Result<Vec<usize>, OptionError> {
         let largest: usize = self.number("max_dynamic_batch")?.unwrap_or(0);
         let sizes = self.list("compile_batches").into_iter().filter_map(|size| size.parse().ok());
@@ -160,7 +160,7 @@ impl Reader<'_> {
         Ok(Some(StaticPad { length, length_is_forced, inputs, outputs: self.axes("static_pad_outputs") }))
     }
 
-    /// `name:axis` pairs; the axis is 1 by default, and entries with another text there are skipped.
+    /// Parses `name:axis` pairs. The axis defaults to 1; entries with an invalid axis are skipped.
     fn axes(&self, key: &str) -> Vec<(String, usize)> {
         let pair = |part: String| match part.rsplit_once(':') {
             None => Some((part, 1)),

@@ -1,29 +1,29 @@
-//! Texts of options, and where they come from.
+//! Collects options as text and remembers their origin.
 use std::collections::BTreeMap;
 
 use ::options::migraphx::TABLE;
 
-/// One option as it was written.
+/// One option as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Text {
     pub text: String,
-    /// The entry or variable it comes from, for messages.
+    /// The entry or variable it comes from, for error messages.
     pub origin: String,
     /// True if it comes from the environment.
     pub from_environment: bool,
 }
 
-/// The options of one session as they were written, by their canonical names.
+/// The options of one session as written, by canonical name.
 #[derive(Debug, Default)]
 pub(crate) struct Raw {
     pub options: BTreeMap<&'static str, Text>,
-    /// Sentences about options that were left alone.
+    /// Warnings about ignored options.
     pub warnings: Vec<String>,
 }
 
 impl Raw {
-    /// Gathers options from session-config entries and the environment. Unknown names are left alone: under the registered name
-    /// they are the umbrella's, and those under our own were refused before.
+    /// Collects options from session-config entries and the environment. Unknown names are ignored: under the
+    /// registered name they belong to the umbrella, and unknown names under our own prefix were rejected earlier.
     pub fn gather(
         entries: &BTreeMap<String, String>,
         registered: &str,
@@ -31,7 +31,7 @@ impl Raw {
     ) -> Self {
         let mut raw = Self::default();
         let registered = format!("ep.{}.", registered.to_lowercase());
-        // The backend's own prefix last: it wins.
+        // The backend's own prefix comes last, so it takes precedence.
         for prefix in [registered.as_str(), "ep.migraphx."] {
             raw.take(entries, prefix);
         }
@@ -46,7 +46,7 @@ impl Raw {
     }
 
     fn take(&mut self, entries: &BTreeMap<String, String>, prefix: &str) {
-        // Plain names after legacy ones, so that they win.
+        // Plain names come after legacy ones, so they take precedence.
         let written = entries.iter().filter_map(|(entry, value)| Some((entry, entry.strip_prefix(prefix)?, value)));
         let (legacy, plain): (Vec<_>, Vec<_>) = written.partition(|(_, key, _)| key.starts_with("migraphx_"));
         for (entry, key, value) in legacy.into_iter().chain(plain) {
@@ -60,7 +60,7 @@ impl Raw {
     }
 }
 
-/// Values in the environment come with blanks and quotes around them.
+/// Values in the environment may be surrounded by whitespace and quotes.
 fn unquoted(text: &str) -> &str {
     text.trim().trim_matches(['"', '\'']).trim()
 }

@@ -1,6 +1,6 @@
-//! Copies between tensors of different layouts, as runs of bytes.
+//! Copies between tensors with different layouts, as contiguous byte ranges.
 
-/// Elements between neighbours along each axis of a tensor without gaps.
+/// The strides, in elements, of a dense row-major tensor.
 pub(super) fn row_major(lengths: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; lengths.len()];
     for axis in (1..lengths.len()).rev() {
@@ -9,11 +9,11 @@ pub(super) fn row_major(lengths: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// Calls `copy` with target offset, source offset and length in bytes, until every element of a box was copied from its
-/// place by `from` to its place by `to` (strides in elements).
+/// Copies a box of elements from the layout `from` to the layout `to` (strides in elements). Calls `copy` with target
+/// offset, source offset and length in bytes for each contiguous range.
 ///
 /// # Errors
-/// The first of `copy`.
+/// The first error of `copy`.
 pub(super) fn each_run<E>(
     lengths: &[usize],
     to: &[usize],
@@ -24,7 +24,7 @@ pub(super) fn each_run<E>(
     if lengths.contains(&0) {
         return Ok(());
     }
-    // The innermost axes that have no gaps on either side are one run.
+    // The innermost axes that are dense on both sides form one contiguous range.
     let (mut outer, mut run) = (lengths.len(), 1);
     while outer > 0 && (lengths[outer - 1] == 1 || (to[outer - 1] == run && from[outer - 1] == run)) {
         run *= lengths[outer - 1];
@@ -73,7 +73,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_element_arrives(lengths in prop::collection::vec(1..4_usize, 0..4), order in any::<[u32; 4]>()) {
-            // The source lies in any order of axes.
+            // The source has any axis order.
             let mut axes: Vec<usize> = (0..lengths.len()).collect();
             axes.sort_by_key(|&axis| order[axis]);
             let mut from = vec![0; lengths.len()];

@@ -1,4 +1,4 @@
-//! Shapes that MIGraphX can't compile run on ONNX Runtime's CPU provider.
+//! Runs shapes that MIGraphX can't compile on ONNX Runtime's CPU provider.
 use ort_ep::{
     Error, Result,
     view::{HostSession, HostTensor, KernelContext},
@@ -10,7 +10,7 @@ use super::{
     run::Tensors,
 };
 
-/// Runs a partition on the CPU; `reason` says why that is.
+/// Runs a partition on the CPU. `reason` says why MIGraphX could not compile it.
 pub(super) fn run(
     partition: &MgxPartition,
     context: &KernelContext<'_>,
@@ -35,14 +35,15 @@ pub(super) fn run(
     for tensor in &inputs.tensors {
         let bytes = tensor.size_bytes()?;
         let mut copy = Buffer::new(bytes, None)?;
-        // SAFETY: ONNX Runtime keeps the input for the run; the copy is as large, and kept until after the wait.
+        // SAFETY: ONNX Runtime keeps the input for the run. The copy has the same size and is kept until after the
+        // wait.
         unsafe { mover.copy(copy.address(), tensor.address()?, bytes)? };
         copies.push((copy, bytes));
     }
     mover.wait()?;
     let mut tensors = Vec::with_capacity(copies.len());
     for ((copy, bytes), (tensor, value)) in copies.iter_mut().zip(inputs.tensors.iter().zip(&model.inputs)) {
-        // SAFETY: the copy is host memory of at least as many bytes, which nobody writes any more.
+        // SAFETY: the copy is host memory of at least this size, and nothing writes to it any more.
         let bytes = unsafe { std::slice::from_raw_parts(copy.address(), *bytes) };
         let (element, shape) = (tensor.element_type()?, tensor.shape()?);
         tensors.push(HostTensor { name: &value.name, element, shape, bytes });
@@ -53,7 +54,7 @@ pub(super) fn run(
         let result = result.as_tensor();
         if let Some(mut output) = context.output(at, result.shape()?)? {
             let bytes = result.bytes()?;
-            // SAFETY: the output was made with the result's shape; the result lives until after the wait.
+            // SAFETY: the output was created with the result's shape. The result lives until after the wait.
             unsafe { mover.copy(output.address()?, bytes.as_ptr(), bytes.len())? };
         }
     }

@@ -1,4 +1,4 @@
-//! A compiled program with the memory it is run on.
+//! A compiled program and the memory it runs on.
 use std::{collections::HashMap, ops::Range};
 
 use ort_ep::{ElementType, Error, Result};
@@ -13,13 +13,13 @@ use crate::{
     status,
 };
 
-/// A compiled program, and staging memory for what can't be bound as it is.
+/// A compiled program, with staging memory for tensors that can't be bound directly.
 pub(super) struct Loaded {
     program: Program,
     parameters: Vec<Parameter>,
-    /// The shapes of the outputs, before anything is cut off.
+    /// The shapes of the outputs, before trimming.
     pub outputs: Vec<Shape>,
-    /// By the position of the parameter.
+    /// By parameter index.
     staging: HashMap<usize, Buffer>,
     replay: Replay,
 }
@@ -35,7 +35,7 @@ enum Replay {
     },
 }
 
-/// Where an output lies after a run.
+/// Where an output is after a run.
 #[derive(Clone)]
 struct Placed {
     address: usize,
@@ -47,17 +47,17 @@ pub(super) struct Input<'a> {
     pub name: &'a str,
     pub element: ElementType,
     pub address: *const u8,
-    /// Its own shape, before padding.
+    /// The tensor's shape, before padding.
     pub shape: &'a [usize],
     pub bytes: usize,
-    /// True for host memory that a device's program can't read.
+    /// True if the tensor is in host memory that a GPU program can't read.
     pub needs_upload: bool,
 }
 
-/// One output of a run; the address is null where nobody wants it.
+/// One output of a run; the address is null if the output is unused.
 pub(super) struct Output {
     pub address: *mut u8,
-    /// The shape that is wanted, after cutting.
+    /// The requested shape, after trimming.
     pub shape: Vec<usize>,
     pub bytes: usize,
 }
@@ -68,51 +68,52 @@ pub(super) struct Call<'a> {
     pub outputs: &'a [Output],
     pub padding: &'a Padding,
     pub mover: Mover<'a>,
-    /// The stream that a device's program runs on; none for programs on the host.
+    /// The stream that a GPU program runs on; `None` for programs on the host.
     pub stream: Option<*mut std::ffi::c_void>,
-    /// Where staging memory comes from: the device of the program, none for the host.
+    /// The device to allocate staging memory on; `None` for the host.
     pub device: Option<&'a hip::Device>,
-    /// True if the program reads and writes the tensors' own memory.
+    /// True if the program can access the tensors' memory directly.
     pub same_memory: bool,
 }
 
 impl Loaded {
     /// # Errors
-    /// MIGraphX describes the program in ways that can't be used.
+    /// MIGraphX's description of the program can't be used.
     pub fn new(program: Program, replay: bool) -> Result<Self> {
         let (parameters, outputs) = (program.parameters().map_err(status::of)?, program.outputs().map_err(status::of)?);
         let replay = if replay { Replay::Wanted } else { Replay::Off };
         Ok(Self { program, parameters, outputs, staging: HashMap::new(), replay })
     }
 
-    /// The program itself, to be saved.
+    /// The program, for saving.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// Runs the program. Everything is in place when this returns.
+    /// Runs the program. All outputs are complete when this returns.
     ///
     /// # Errors
-    /// A shape does not fit, memory is short, or MIGraphX fails.
+    /// A shape does not match, memory is exhausted, or MIGraphX fails.
     ///
     /// # Safety
-    /// The addresses of inputs and outputs are valid for their shapes and element types, and the outputs' memory is used by
-    /// nobody else during the call. With [`Call::same_memory`] the program's target can use them, without it the mover can.
+    /// The addresses of inputs and outputs are valid for their shapes and element types, and nothing else uses the
+    /// outputs' memory during the call. With [`Call::same_memory`] the program's target can access them; without it,
+    /// the mover can.
     pub unsafe fn run(&mut self, call: &Call<'_>) -> Result<()> {
         let replays = call.stream.is_some() && call.device.is_some() && !matches!(self.replay, Replay::Off);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let bindings = unsafe { self.bind(call, replays)? };
         let Self { program, parameters, replay, .. } = self;
         let named: Vec<_> = parameters.iter().map(|parameter| parameter.name.as_str()).zip(bindings).collect();
         if call.stream.is_none() {
-            // A program on the host reads at once.
+            // A program on the host reads its inputs immediately.
             call.mover.wait()?;
         }
         if replays && let (Some(device), Mover::Stream(_, stream)) = (call.device, call.mover) {
-            // SAFETY: the bindings are staging memory, which lives as long as the program and its capture.
+            // SAFETY: the bindings are staging memory that lives as long as the program and its capture.
             match unsafe { replay.run(program, &named, device, stream) } {
                 Ok(outputs) => {
-                    // SAFETY: as promised by the caller; the places are the program's own or staging memory.
+                    // SAFETY: guaranteed by the caller; the sources are the program's own memory or staging memory.
                     unsafe { deliver(call, &outputs)? };
                     return call.mover.wait();
                 }
@@ -122,17 +123,18 @@ impl Loaded {
                 }
             }
         }
-        // SAFETY: each binding is memory of the parameter's shape: staging, or a tensor whose shape was compared with it.
+        // SAFETY: each binding has the parameter's shape: it is staging memory, or a tensor whose shape was compared
+        // with it.
         let results = unsafe { program.run(&named, call.stream) }.map_err(status::of)?;
         let outputs = placed(&results)?;
-        // SAFETY: as promised by the caller; the results are alive until after the wait.
+        // SAFETY: guaranteed by the caller; the results live until after the wait.
         unsafe { deliver(call, &outputs)? };
         call.mover.wait()?;
         drop(results);
         Ok(())
     }
 
-    /// An address for every parameter.
+    /// Determines an address for every parameter.
     unsafe fn bind(&mut self, call: &Call<'_>, replays: bool) -> Result<Vec<*mut u8>> {
         let Self { parameters, staging, .. } = self;
         let mut addresses = Vec::with_capacity(parameters.len());
@@ -168,10 +170,10 @@ impl Loaded {
             match parameter.role {
                 Role::Input => {
                     let (input, padded) = find(call, &parameter.name)?;
-                    // SAFETY: the caller vouches for the input; the buffer has the parameter's bytes.
+                    // SAFETY: the caller vouches for the input; the buffer has the parameter's size.
                     unsafe { stage(call, input, padded, shape, buffer)? };
                 }
-                // SAFETY: the buffer has as many bytes, and is used in the order of the mover.
+                // SAFETY: the buffer has this size, and the mover orders all its uses.
                 Role::Scratch => unsafe { call.mover.zero(buffer, shape.bytes)? },
                 Role::Output(_) => {}
             }
@@ -182,7 +184,7 @@ impl Loaded {
 }
 
 impl Replay {
-    /// Launches the capture, which is recorded by the first call.
+    /// Launches the capture. The first call records it.
     ///
     /// # Safety
     /// As for [`Program::run`], for as long as the capture lives.
@@ -198,9 +200,9 @@ impl Replay {
             return Ok(outputs.clone());
         }
         let raw = Some(stream.as_ptr());
-        // What MIGraphX sets up on first use can't be captured.
+        // Lazy initialisation in MIGraphX can't be captured, so run it twice first.
         for _ in 0..2 {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { program.run(bindings, raw) }.map_err(status::of)?;
             device.stream_synchronize(stream).map_err(status::of)?;
         }
@@ -232,7 +234,7 @@ fn find<'a>(call: &Call<'a>, name: &str) -> Result<(&'a Input<'a>, &'a [usize])>
     Ok((&call.inputs[at], &call.padding.shapes[at]))
 }
 
-/// A scalar has no axes for ONNX Runtime, and one of length 1 for MIGraphX.
+/// ONNX Runtime gives a scalar no axes, MIGraphX one axis of length 1.
 fn same_lengths(program: &[usize], tensor: &[usize]) -> bool {
     program == tensor || (tensor.is_empty() && program == [1])
 }
@@ -248,7 +250,7 @@ fn check(parameter: &Parameter, input: &Input<'_>, padded: &[usize]) -> Result<(
     )))
 }
 
-/// True if an output lies where an input does: a program may write before it has read.
+/// True if an output overlaps an input: a program may write before it has finished reading.
 fn shares(call: &Call<'_>, output: &Output) -> bool {
     let range = |address: *const u8, bytes: usize| -> Range<usize> { address.addr()..address.addr() + bytes };
     let own = range(output.address, output.bytes);
@@ -268,14 +270,14 @@ unsafe fn stage(
 ) -> Result<()> {
     let bytes = element_bytes(shape)?;
     if padded != input.shape && matches!(call.padding.along, Some(Along::Sequence { .. })) {
-        // SAFETY: the buffer has the shape's bytes, and is used in the order of the mover.
+        // SAFETY: the buffer has the shape's size, and the mover orders all its uses.
         unsafe { call.mover.zero(buffer, shape.bytes)? };
     }
     let (lengths, to): (&[usize], &[usize]) =
         if input.shape.is_empty() { (&[], &[]) } else { (input.shape, &shape.strides) };
     let (base, from) = (buffer.address(), row_major(lengths));
     let copy = |to: usize, from: usize, bytes: usize| {
-        // SAFETY: offsets stay within the shapes, for which the caller vouches; the buffer has the parameter's shape.
+        // SAFETY: offsets stay within the shapes, which the caller vouches for. The buffer has the parameter's shape.
         unsafe { call.mover.copy(base.wrapping_add(to), input.address.wrapping_add(from), bytes) }
     };
     each_run(lengths, to, &from, bytes, copy)?;
@@ -293,7 +295,7 @@ unsafe fn stage(
     Ok(())
 }
 
-/// Copies outputs that are not in place yet, without what was padded.
+/// Copies outputs that are not in place yet, without the padding.
 unsafe fn deliver(call: &Call<'_>, results: &[Placed]) -> Result<()> {
     if results.len() != call.outputs.len() {
         let (found, wanted) = (results.len(), call.outputs.len());
@@ -307,7 +309,8 @@ unsafe fn deliver(call: &Call<'_>, results: &[Placed]) -> Result<()> {
         let base = std::ptr::with_exposed_provenance::<u8>(result.address);
         let (to, bytes) = (row_major(&output.shape), element_bytes(&result.shape)?);
         each_run(&output.shape, &to, from, bytes, |to, from, bytes| {
-            // SAFETY: the result has its shape, of which the output is a corner; the caller vouches for the output.
+            // SAFETY: the result has its declared shape, and the output covers one corner of it. The caller vouches for
+            // the output.
             unsafe { call.mover.copy(output.address.wrapping_add(to), base.wrapping_add(from), bytes) }
         })?;
     }

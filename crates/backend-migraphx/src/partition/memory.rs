@@ -1,20 +1,20 @@
-//! Memory of a run, and copies between its places.
+//! Memory used during a run, and copies between host and device.
 use ort_ep::{Error, Result};
 
 use crate::status;
 
-/// Memory of our own.
+/// Memory allocated by this backend.
 pub(super) enum Buffer {
-    /// In words, so that every element type is aligned.
+    /// Stored as words, so that every element type is aligned.
     Host(Vec<u64>),
     Device(hip::DeviceBuffer),
 }
 
 impl Buffer {
-    /// Memory of a device, or of the host.
+    /// Allocates memory on a device, or on the host.
     ///
     /// # Errors
-    /// There is none left.
+    /// Out of memory.
     pub fn new(bytes: usize, device: Option<&hip::Device>) -> Result<Self> {
         match device {
             None => {
@@ -36,26 +36,26 @@ impl Buffer {
     }
 }
 
-/// Copies in the order of a run.
+/// Copies data in the order of a run.
 #[derive(Clone, Copy)]
 pub(super) enum Mover<'a> {
-    /// Everything is host memory.
+    /// All memory is host memory.
     Host,
-    /// On the stream of a device.
+    /// Queues copies on a device's stream.
     Stream(&'a hip::Device, hip::RawStream<'a>),
 }
 
 impl Mover<'_> {
-    /// Copies bytes, or queues the copy.
+    /// Copies bytes or queues the copy.
     ///
     /// # Safety
-    /// Both ranges are valid until the mover has [`wait`](Self::wait)ed, for a host mover as host memory.
+    /// Both ranges are valid until [`wait`](Self::wait) returns. For a host mover, both are host memory.
     pub unsafe fn copy(self, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
         match self {
-            // SAFETY: the caller's promise; `copy` allows overlap.
+            // SAFETY: guaranteed by the caller; `copy` allows overlap.
             Self::Host => unsafe { std::ptr::copy(from, to, bytes) },
             Self::Stream(device, stream) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { device.copy_raw_async(to, from, bytes, hip::CopyKind::Default, stream) }
                     .map_err(status::of)?;
             }
@@ -63,14 +63,14 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Fills bytes with zeros, or queues that.
+    /// Fills bytes with zeros or queues the fill.
     ///
     /// # Safety
-    /// As for [`copy`](Self::copy); the range is memory of the program's side.
+    /// As for [`copy`](Self::copy); the range is memory that the program uses.
     pub unsafe fn zero(self, to: &mut Buffer, bytes: usize) -> Result<()> {
         match (self, to) {
             (_, Buffer::Host(words)) => words.fill(0),
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             (Self::Stream(device, stream), Buffer::Device(buffer)) => unsafe {
                 device.fill_raw_async(buffer.address().as_ptr(), 0, bytes, stream).map_err(status::of)?;
             },
@@ -79,7 +79,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Waits for what was queued.
+    /// Waits for queued work.
     pub fn wait(self) -> Result<()> {
         match self {
             Self::Host => Ok(()),

@@ -26,7 +26,7 @@ use loaded::Loaded;
 use padding::{Padding, Sequences};
 use programs::{Programs, State};
 
-/// Where the tensors of a partition are among those of the fused node.
+/// Maps a partition's tensors to positions in the fused node.
 pub(crate) struct Positions {
     /// For each input of the model.
     pub inputs: Vec<usize>,
@@ -39,23 +39,23 @@ pub(crate) struct MgxPartition {
     shared: Arc<Shared>,
     positions: Positions,
     runtime: Runtime,
-    /// Runs shapes that MIGraphX can't compile.
+    /// Runs the shapes that MIGraphX can't compile.
     fallback: OnceLock<HostSession>,
     background: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What compilations in the background use too.
+/// State shared with background compilations.
 struct Shared {
     tools: Arc<Toolchain>,
     model: Model,
     programs: Programs,
-    /// Where sequences are padded; `None` if they are not.
+    /// The sequence axes, if sequences are padded.
     sequences: Option<Sequences>,
 }
 
 impl MgxPartition {
-    /// A partition whose programs are compiled when shapes are first met. `symbol` is what the session's graph calls the length
-    /// of the sequences that are to be padded.
+    /// A partition that compiles a program when it first sees new shapes. `symbol` is the session graph's name for the
+    /// length of sequences to pad.
     pub fn new(
         tools: Arc<Toolchain>,
         model: Model,
@@ -76,17 +76,17 @@ impl MgxPartition {
         Self { shared, positions, runtime, fallback: OnceLock::new(), background: Mutex::default() }
     }
 
-    /// Adds a program that is compiled already.
+    /// Adds a compiled program.
     ///
     /// # Errors
-    /// MIGraphX describes it in ways that can't be used.
+    /// MIGraphX's description of the program can't be used.
     pub fn add(&self, shapes: &[Vec<usize>], program: Program) -> Result<()> {
         let loaded = Loaded::new(program, self.shared.tools.options.hip_graph)?;
         *self.shared.programs.slot(shapes).lock() = State::Ready(Box::new(loaded));
         Ok(())
     }
 
-    /// Calls `work` with a program that was added.
+    /// Calls `work` with a program that was added before.
     pub fn with_program<T>(&self, shapes: &[Vec<usize>], work: impl FnOnce(&Program) -> T) -> Option<T> {
         match &*self.shared.programs.slot(shapes).lock() {
             State::Ready(loaded) => Some(work(loaded.program())),
@@ -94,7 +94,7 @@ impl MgxPartition {
         }
     }
 
-    /// Compiles the next batch size while this one is used.
+    /// Compiles the next larger batch size in the background.
     fn look_ahead(&self, padding: &Padding) {
         let shared = &self.shared;
         let options = &shared.tools.options;
@@ -115,14 +115,14 @@ impl MgxPartition {
 }
 
 impl Shared {
-    /// Compiles a slot's program, if it has none yet.
+    /// Compiles the slot's program, if it has none yet.
     fn ensure(&self, state: &mut State, shapes: &[Vec<usize>]) {
         if !matches!(state, State::Empty) {
             return;
         }
         let current = self.tools.device.as_ref().map(hip::Device::enter).transpose();
         let made = current.map_err(|error| error.to_string()).and_then(|_current| {
-            // MIGraphX has no tensors without elements.
+            // MIGraphX does not support empty tensors.
             if shapes.iter().flatten().any(|extent| *extent == 0) {
                 return Err("an input has no elements".to_owned());
             }
@@ -146,7 +146,7 @@ impl Partition for MgxPartition {
 }
 
 impl Drop for MgxPartition {
-    /// No thread may outlive the library.
+    /// Joins the background threads, because none may outlive the library.
     fn drop(&mut self) {
         for thread in self.background.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             if thread.join().is_err() {

@@ -1,4 +1,4 @@
-//! Shapes that programs are compiled for, where those of a run are padded up to them.
+//! Pads the shapes of a run to the shapes that programs are compiled for.
 use ort_ep::{ElementType, view::Dim};
 
 use crate::{
@@ -6,28 +6,28 @@ use crate::{
     options::{Options, StaticPad},
 };
 
-/// The input whose extent is the padded length of sequences.
+/// The input whose extent gives the padded sequence length.
 const MASK: &str = "attention_mask";
 
-/// What is added to the inputs of a run, and cut off its outputs.
+/// How the inputs of a run are padded, and its outputs trimmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Padding {
-    /// The shapes to compile for, one for each input.
+    /// The shapes to compile for, one per input.
     pub shapes: Vec<Vec<usize>>,
-    /// What is padded, if anything is.
+    /// What is padded; `None` if nothing is.
     pub along: Option<Along>,
 }
 
-/// What is padded.
+/// The kind of padding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Along {
-    /// Batches, by copies of the last row.
+    /// Pads batches with copies of the last row.
     Batch { rows: usize, padded: usize, symbol: Option<String> },
-    /// Sequences, by zeros.
+    /// Pads sequences with zeros.
     Sequence { length: usize, padded: usize },
 }
 
-/// The axes along which sequences run through a partition, one for each input and output.
+/// The sequence axis of each input and output of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sequences {
     inputs: Vec<Option<usize>>,
@@ -35,21 +35,21 @@ pub(super) struct Sequences {
 }
 
 impl Sequences {
-    /// Finds them: the values that the options list, and the states of tokens, `[batch, symbol, width]`, that go from one
-    /// partition to another and are cut back between them. `None` if the partition can't be padded, because a value may have
-    /// the padding where nothing cuts it off.
+    /// Finds the sequence axes: those of the values listed in the options, and those of the token states, `[batch,
+    /// symbol, width]`, that pass between partitions and are trimmed in between. `None` if the partition can't be
+    /// padded, because some value might keep padding that nothing trims.
     pub fn of(inputs: &[Value], outputs: &[Value], pad: &StaticPad, symbol: Option<&str>) -> Option<Self> {
         let inputs = inputs.iter().map(|value| sequence_axis(value, &pad.inputs, symbol));
         let outputs = outputs.iter().map(|value| {
             let is_listed = axis_of(&pad.outputs, &value.name).is_some();
-            // Integers may be computed from the length.
+            // Integers may be derived from the length.
             (is_listed || is_float(value.element)).then(|| sequence_axis(value, &pad.outputs, symbol))?
         });
         Some(Self { inputs: inputs.collect::<Option<_>>()?, outputs: outputs.collect::<Option<_>>()? })
     }
 }
 
-/// The axis of a value along which it is a sequence, if it is one; `None` if that can't be told.
+/// The sequence axis of a value; the inner `None` means it is not a sequence, the outer `None` that it is unclear.
 fn sequence_axis(value: &Value, listed: &[(String, usize)], symbol: Option<&str>) -> Option<Option<usize>> {
     let dims = value.shape.as_deref();
     if let Some(axis) = axis_of(listed, &value.name) {
@@ -69,7 +69,7 @@ fn is_float(element: ElementType) -> bool {
     matches!(element, ElementType::F16 | ElementType::Bf16 | ElementType::F32 | ElementType::F64)
 }
 
-/// Decides about one run of a partition; `sequences` are its own.
+/// Decides the padding for one run of a partition. `sequences` are the partition's own.
 pub(super) fn plan(
     inputs: &[Value],
     shapes: &[Vec<usize>],
@@ -98,7 +98,7 @@ pub(super) fn plan(
     Padding { shapes: padded, along }
 }
 
-/// The shape of an output after cutting; `axis` is that of its sequence.
+/// The shape of an output after trimming; `axis` is its sequence axis.
 pub(super) fn cut(padding: &Padding, output: &Value, axis: Option<usize>, shape: &[usize]) -> Vec<usize> {
     let mut shape = shape.to_vec();
     match &padding.along {
@@ -115,7 +115,7 @@ pub(super) fn cut(padding: &Padding, output: &Value, axis: Option<usize>, shape:
     shape
 }
 
-/// The shapes for the next larger batch size, after the one in use.
+/// The shapes for the next batch size above the current one.
 pub(super) fn next_batch(padding: &Padding, inputs: &[Value], options: &Options) -> Option<Vec<Vec<usize>>> {
     let Some(Along::Batch { padded, symbol, .. }) = &padding.along else { return None };
     let next = *options.batches.iter().find(|size| *size > padded)?;
@@ -132,7 +132,7 @@ fn axis_of(list: &[(String, usize)], name: &str) -> Option<usize> {
     list.iter().find(|(listed, _)| listed == name).map(|(_, axis)| *axis)
 }
 
-/// The batch of a run: the first extent of its first input that has axes and whose first one is open.
+/// The batch size of a run: the first extent of the first input that has axes and whose first axis is dynamic.
 fn batch(inputs: &[Value], shapes: &[Vec<usize>], sizes: &[usize]) -> Option<Along> {
     if sizes.is_empty() {
         return None;
@@ -150,8 +150,8 @@ fn batch(inputs: &[Value], shapes: &[Vec<usize>], sizes: &[usize]) -> Option<Alo
     (rows > 0).then_some(Along::Batch { rows, padded, symbol })
 }
 
-/// True for values whose first axis is the batch: of the same symbol, or, where the model names none, of the same extent
-/// and open.
+/// True if the value's first axis is the batch: it has the batch's symbol or, if the model names none, it is dynamic
+/// and has the same extent.
 fn is_batch(value: &Value, shape: &[usize], rows: usize, symbol: Option<&str>) -> bool {
     if shape.first() != Some(&rows) {
         return false;
@@ -163,7 +163,8 @@ fn is_batch(value: &Value, shape: &[usize], rows: usize, symbol: Option<&str>) -
     }
 }
 
-/// The sequence of a run: the first input that is one, and is longer than a token and shorter than the padded length.
+/// The sequence length of a run: that of the first sequence input longer than one token and shorter than the padded
+/// length.
 fn sequence(inputs: &[Value], shapes: &[Vec<usize>], pad: &StaticPad, sequences: &Sequences) -> Option<Along> {
     let mask = inputs.iter().position(|input| input.name == MASK).and_then(|at| shapes[at].get(1)).copied();
     let padded = mask.filter(|_| !pad.length_is_forced).unwrap_or(pad.length);

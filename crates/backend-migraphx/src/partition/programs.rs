@@ -3,17 +3,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::loaded::Loaded;
 
-/// What became of one set of shapes.
+/// The state of one set of shapes.
 pub(super) enum State {
-    /// Nothing yet.
+    /// Not compiled yet.
     Empty,
-    /// It is compiled.
+    /// Compiled.
     Ready(Box<Loaded>),
-    /// It can't be, for this reason.
+    /// Compilation failed for this reason.
     Failed(String),
 }
 
-/// One set of shapes. Whoever holds the lock compiles or runs; others with the same shapes wait.
+/// One set of shapes. The thread that holds the lock compiles or runs; others with the same shapes wait.
 pub(super) struct Slot(Mutex<State>);
 
 impl Slot {
@@ -24,9 +24,9 @@ impl Slot {
 
 type Shapes = Vec<Vec<usize>>;
 
-/// The programs used last, at most as many as `limit`.
+/// The most recently used programs, at most `limit`.
 pub(super) struct Programs {
-    /// The last used first.
+    /// Most recently used first.
     slots: Mutex<Vec<(Shapes, Arc<Slot>)>>,
     limit: usize,
 }
@@ -36,7 +36,7 @@ impl Programs {
         Self { slots: Mutex::default(), limit }
     }
 
-    /// The slot of some shapes. One that is dropped for it lives on until its run is over.
+    /// The slot for these shapes. If another slot is evicted for it, that slot stays alive until its run ends.
     pub fn slot(&self, shapes: &[Vec<usize>]) -> Arc<Slot> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         match slots.iter().position(|(known, _)| known == shapes) {
@@ -50,7 +50,7 @@ impl Programs {
         slots[0].1.clone()
     }
 
-    /// True if these shapes have a slot already.
+    /// True if there is a slot for these shapes.
     pub fn has(&self, shapes: &[Vec<usize>]) -> bool {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(known, _)| known == shapes)
     }

@@ -19,7 +19,7 @@ pub(super) struct Tensors<'a> {
     pub shapes: Vec<Vec<usize>>,
 }
 
-/// Runs a partition on the tensors of ONNX Runtime.
+/// Runs a partition on ONNX Runtime tensors.
 pub(super) fn compute(partition: &MgxPartition, context: &KernelContext<'_>) -> Result<()> {
     let tools = &partition.shared.tools;
     let inputs = inputs(partition, context)?;
@@ -40,10 +40,10 @@ pub(super) fn compute(partition: &MgxPartition, context: &KernelContext<'_>) -> 
     };
     let bound = bind(partition, &inputs)?;
     let mut outputs = Vec::with_capacity(loaded.outputs.len());
-    // Tensors are held until the run is over: they are loans of the context.
+    // The tensors are borrowed from the context, so keep them until the run is over.
     let mut held = Vec::with_capacity(loaded.outputs.len());
     for (at, (value, shape)) in partition.shared.model.outputs.iter().zip(&loaded.outputs).enumerate() {
-        // A scalar has one length for MIGraphX.
+        // MIGraphX gives a scalar one axis of length 1.
         let rank = value.shape.as_ref().map(Vec::len);
         let scalar = rank == Some(0) || (rank.is_none() && shape.lengths == [1] && shape.strides == [0]);
         let lengths: &[usize] = if scalar { &[] } else { &shape.lengths };
@@ -73,9 +73,9 @@ pub(super) fn compute(partition: &MgxPartition, context: &KernelContext<'_>) -> 
     };
     let current =
         if on_host { None } else { tools.device.as_ref().map(hip::Device::enter).transpose().map_err(status::of)? };
-    // SAFETY: ONNX Runtime keeps inputs and outputs for the call, in the shapes read above; nobody else writes outputs. On
-    // the host driver and without one, all memory is RAM; elsewhere tensors lie in the device's memory, which its
-    // programs use directly and others through the mover.
+    // SAFETY: ONNX Runtime keeps inputs and outputs for the call, in the shapes read above, and nothing else writes the
+    // outputs. With the host driver, or without a driver, all memory is RAM. Otherwise tensors are in device memory,
+    // which programs on the device access directly and others through the mover.
     unsafe { loaded.run(&call)? };
     drop((current, held, state));
     partition.look_ahead(&padding);
@@ -97,7 +97,7 @@ fn inputs<'a>(partition: &MgxPartition, context: &KernelContext<'a>) -> Result<T
 
 fn bind<'a>(partition: &'a MgxPartition, inputs: &'a Tensors<'_>) -> Result<Vec<Input<'a>>> {
     let tools = &partition.shared.tools;
-    // Only a real GPU tells memories apart.
+    // Only a real GPU has separate memory.
     let apart =
         !tools.runs_on_host() && tools.device.as_ref().is_some_and(|device| device.kind() != hip::DriverKind::Host);
     let values = partition.shared.model.inputs.iter().zip(inputs.tensors.iter().zip(&inputs.shapes));
@@ -115,19 +115,19 @@ fn bind<'a>(partition: &'a MgxPartition, inputs: &'a Tensors<'_>) -> Result<Vec<
         .collect()
 }
 
-/// How this run copies. Where all memory is RAM, what is queued on its stream is waited for now.
+/// How this run copies data. If all memory is RAM, this waits for the work queued on the run's stream.
 fn mover<'a>(partition: &'a MgxPartition, context: &KernelContext<'_>) -> Result<Mover<'a>> {
     let tools = &partition.shared.tools;
     let given = context.stream()?;
     let Some(device) = &tools.device else {
-        // What is queued there would not be waited for.
+        // Without the driver, there is no way to wait for work queued on the stream.
         return match given {
             None => Ok(Mover::Host),
             Some(_) => Err(Error::ep_fail("the run has a stream, and the driver that made it could not be loaded")),
         };
     };
     let stream = match given {
-        // SAFETY: only the umbrella makes streams for this backend's sessions, on the device it selected; the stream
+        // SAFETY: only the umbrella creates streams for this backend's sessions, on the device it selected. The stream
         // lives for the run.
         Some(stream) => unsafe { hip::RawStream::from_ptr(stream.as_ptr()) },
         None => hip::RawStream::DEFAULT,

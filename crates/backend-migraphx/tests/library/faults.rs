@@ -1,4 +1,5 @@
-//! What only the stand-in can be made to do: fail at any call, be an old release, want memory for its outputs.
+//! Behaviour that only the stand-in can simulate: failing at any call, being an old release, needing memory for
+//! outputs.
 
 use std::fs;
 use std::sync::mpsc;
@@ -27,7 +28,7 @@ pub const ROWS: &[(&str, Check)] = &[
     ("a_run_waits_for_what_is_on_its_stream", a_run_waits_for_what_is_on_its_stream),
 ];
 
-/// Uses every function of the table.
+/// Calls every function of the table.
 fn everything(standin: &StandIn) -> Result<(), MgxError> {
     let library = Library::open(Some(standin.folder()))?;
     let target = library.target("gpu")?;
@@ -48,7 +49,7 @@ fn everything(standin: &StandIn) -> Result<(), MgxError> {
         program.parameters()?;
         program.outputs()?;
         for stream in [None, Some(std::ptr::null_mut())] {
-            // SAFETY: the memory has the shapes of the parameters and outlives the run, which is over on return.
+            // SAFETY: the memory has the shapes of the parameters and outlives the run, which is complete on return.
             let results = unsafe { program.run(&bindings, stream) }?;
             assert_eq!(results.address(0)?, y.as_mut_ptr().cast());
             assert_eq!(results.shape(0)?.lengths, [2, 2]);
@@ -80,7 +81,7 @@ fn a_failure_of_any_call_is_an_error_without_leaks(standin: &StandIn) {
         let failed = standin.failed();
         match result {
             Err(MgxError::Call { call, status, .. }) => assert_eq!((call, status), (failed.as_str(), 4), "call {nth}"),
-            // A handle that is freed is gone either way; probing takes a failure for an answer.
+            // A failing destroy still counts as freed, and a failing probe is a valid answer.
             Ok(()) => assert!(
                 failed.ends_with("_destroy") || failed.starts_with("get_onnx"),
                 "the failure of {failed} (call {nth}) was overlooked"
@@ -162,13 +163,13 @@ fn outputs_are_written_to_their_parameters(standin: &StandIn) {
     assert_eq!((parameters[10].name.as_str(), parameters[11].name.as_str()), ("main:#output_9", "main:#output_:00010"));
 
     let mut x = [0.5f32, 100.0];
-    // Two floats each, with one before and one behind that must stay.
+    // Two floats each, with a guard element before and after that must not change.
     let mut memory = vec![[-7f32; 4]; 13];
     let mut bindings = vec![("x", x.as_mut_ptr().cast::<u8>())];
     for (parameter, output) in parameters[1..].iter().zip(&mut memory) {
         bindings.push((&parameter.name, output[1..].as_mut_ptr().cast()));
     }
-    // SAFETY: the memory has the shapes of the parameters and outlives the run, which is over on return.
+    // SAFETY: the memory has the shapes of the parameters and outlives the run, which is complete on return.
     let results = unsafe { program.run(&bindings, None) }.unwrap();
     assert_eq!(results.len(), 13);
     assert!((0..13).all(|index| results.address(index).unwrap() == bindings[index + 1].1));
@@ -220,22 +221,23 @@ fn a_run_waits_for_what_is_on_its_stream(standin: &StandIn) {
     let (open, gate) = mpsc::channel::<()>();
     let address = x as usize;
     let write = move || {
-        // The sender is gone if the row fails: nobody waits for ever.
+        // If the row fails, the sender is dropped, so this does not block forever.
         let _ = gate.recv();
-        // SAFETY: the input lives until the stream is synchronised below, and is read by the run behind this only.
+        // SAFETY: the input lives until the stream is synchronised below, and only the run queued after this reads it.
         unsafe { *(address as *mut f32) = 21.0 };
     };
     stream.launch_host_fn(write).unwrap();
-    // SAFETY: the memory lives until the stream is synchronised, and the stream is one of the driver that the stand-in finds.
+    // SAFETY: the memory lives until the stream is synchronised, and the stream belongs to the driver that the stand-in
+    // finds.
     let results = unsafe {
         let raw = stream.raw().as_ptr();
         program.run(&[("x", x.cast()), ("main:#output_0", y.cast())], Some(raw))
     };
     assert_eq!(results.unwrap().address(0).unwrap(), y.cast());
-    // SAFETY: the run, which writes here, is behind a closed gate.
+    // SAFETY: the run, which writes here, is blocked by the closed gate.
     assert_eq!(unsafe { y.read_volatile() }, -7.0, "the run did not wait");
     open.send(()).unwrap();
     stream.synchronize().unwrap();
-    // SAFETY: nothing is on the stream any more.
+    // SAFETY: the stream has no work left.
     assert_eq!(unsafe { y.read_volatile() }, 42.0);
 }

@@ -1,5 +1,5 @@
-//! Damaged models and saved programs. MIGraphX may end the process over one of them, so they are tried in another process,
-//! which goes on behind the one that did.
+//! Damaged models and saved programs. They are tried in a child process, because MIGraphX may crash on one. After a
+//! crash, a new child continues with the next input.
 
 use std::fs;
 use std::io::Write;
@@ -10,12 +10,12 @@ use migraphx_backend::mgx::{CompileOptions, Library, ParseOptions, Role};
 use crate::models;
 use crate::rows::{compiled, reference};
 
-/// Set in the other process: the library, then the number to begin with.
+/// Set in the child process: the first number to try, then the library.
 pub const CHILD: &str = "AMDGPU_EP_TEST_FUZZ";
 
 const TRIES: usize = 400;
 
-/// Every damaged input must be an error, or a program that can be asked for its shapes.
+/// Every damaged input must give an error, or a program whose shapes can be read.
 pub fn damaged_inputs_are_errors_or_programs(library: &Library) {
     let mut next = 0;
     let mut ended = Vec::new();
@@ -25,7 +25,7 @@ pub fn damaged_inputs_are_errors_or_programs(library: &Library) {
         let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().unwrap();
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         let last: usize = told.lines().last().and_then(|line| line.parse().ok()).unwrap();
-        // A panic of ours has an exit status; only MIGraphX ends the process by a signal.
+        // A panic in our code gives an exit status; only a crash in MIGraphX ends the process with a signal.
         assert!(output.status.code().is_none_or(|code| code == 0), "number {last}: {}", output.status);
         if !output.status.success() {
             ended.push(last);
@@ -36,7 +36,7 @@ pub fn damaged_inputs_are_errors_or_programs(library: &Library) {
     assert!(ended.len() < TRIES / 20, "the library ends the process too often: {ended:?}");
 }
 
-/// The way this process was started, a foreign loader included, without arguments for the harness.
+/// The command that started this process, including a custom loader, without the arguments for the test harness.
 fn this_program() -> Command {
     let line = fs::read("/proc/self/cmdline").unwrap();
     let words: Vec<String> =
@@ -48,7 +48,7 @@ fn this_program() -> Command {
     command
 }
 
-/// What the other process does.
+/// The body of the child process.
 pub fn child(task: &str) {
     let (first, file) = task.split_once(' ').unwrap();
     let library = Library::open(Some(file.as_ref())).unwrap();
@@ -75,7 +75,7 @@ pub fn child(task: &str) {
     }
 }
 
-/// Numbers that look random and are the same every time (xorshift).
+/// Deterministic pseudo-random numbers (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -86,10 +86,10 @@ impl Random {
         (self.0 >> 11) as usize % limit.max(1)
     }
 
-    /// A few bytes changed, cut off, repeated, or all of them random.
+    /// Changes, truncates or repeats some bytes, or makes all of them random.
     fn damage(&mut self, source: &[u8]) -> Vec<u8> {
         let mut bytes = source.to_vec();
-        // The first numbers of neighbouring seeds are alike.
+        // The first numbers of neighbouring seeds are similar.
         for _ in 0..8 {
             self.below(2);
         }

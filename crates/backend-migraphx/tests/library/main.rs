@@ -1,11 +1,11 @@
-//! One set of named rows, run on the stand-in and on the real MIGraphX where there is one. A row's name begins with the
+//! One set of named rows, run on the stand-in and, if available, on the real MIGraphX. Each row's name starts with the
 //! library it ran on.
 //!
 //! | variable | effect |
 //! |---|---|
 //! | `AMDGPU_EP_TEST_MIGRAPHX` | the real `libmigraphx_c.so.3`, which must load; `cargo xtask migraphx` sets it |
 
-// Clippy knows no tests in a program with a harness of its own.
+// Clippy does not recognise tests in a program with a custom harness.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ fn rows_of(name: &str, file: &Path, trials: &mut Vec<Trial>) {
     }
 }
 
-/// The rows of a real library, and those that only the stand-in can run.
+/// Adds the rows of a real library, and those that only the stand-in can run.
 fn rows_of_the_stand_in(trials: &mut Vec<Trial>) {
     for row in rows::ROWS {
         trials.push(Trial::test(format!("stand-in::{}", row.name), move || {
@@ -66,8 +66,8 @@ fn rows_of_the_stand_in(trials: &mut Vec<Trial>) {
 }
 
 fn main() {
-    // SAFETY: no other thread runs yet, so nobody reads the environment meanwhile. An idle stream would run work at once, on
-    // the thread that queues it.
+    // SAFETY: no other thread is running yet, so nothing reads the environment concurrently. By default, an idle stream
+    // runs work immediately, on the thread that queues it.
     unsafe { std::env::set_var("AMDGPU_EP_HOST_STREAMS", "threads") };
     if let Ok(task) = std::env::var(fuzz::CHILD) {
         return fuzz::child(&task);
@@ -82,7 +82,7 @@ fn main() {
         }
     }
     let mut arguments = Arguments::from_args();
-    // One row watches the memory of the process.
+    // One row measures the memory of the process.
     arguments.test_threads.get_or_insert(1);
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -1,4 +1,4 @@
-//! The models that the rows run.
+//! The models used by the rows.
 
 use testkit::onnx::{Dim, ElementType, Graph, Model, Node, Tensor, ValueInfo};
 
@@ -23,7 +23,7 @@ pub fn weighted_sum() -> Vec<u8> {
     )
 }
 
-/// `y = x @ [[1, 2], [3, 4], [5, 6]]`, with shape `[rows, 3]` of `x` open.
+/// `y = x @ [[1, 2], [3, 4], [5, 6]]`, where `x` has the dynamic shape `[rows, 3]`.
 pub fn projection() -> Vec<u8> {
     bytes(
         Graph::new("projection")
@@ -54,7 +54,7 @@ pub fn scalar() -> Vec<u8> {
     )
 }
 
-/// One identity for each type, inputs `in_<number>` and outputs `out_<number>` with shape `[4]`.
+/// One identity for each type, with inputs `in_<number>` and outputs `out_<number>` of shape `[4]`.
 pub fn identities(types: &[ElementType]) -> Vec<u8> {
     let mut graph = Graph::new("identities");
     for &element in types {
@@ -67,7 +67,7 @@ pub fn identities(types: &[ElementType]) -> Vec<u8> {
     bytes(graph)
 }
 
-/// One node of an operator that no parser knows.
+/// One node with an operator that no parser supports.
 pub fn unknown_operator() -> Vec<u8> {
     bytes(
         Graph::new("unknown")
@@ -77,7 +77,7 @@ pub fn unknown_operator() -> Vec<u8> {
     )
 }
 
-/// `y = x + w`, where `w` has two floats at the start of a file `weights.bin`.
+/// `y = x + w`, where `w` is two floats at the start of the file `weights.bin`.
 pub fn external() -> Vec<u8> {
     bytes(
         Graph::new("external")

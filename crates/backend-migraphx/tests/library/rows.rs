@@ -1,4 +1,4 @@
-//! What every MIGraphX must do, checked on the `ref` target, which computes in host memory.
+//! Behaviour required of every MIGraphX, checked on the `ref` target, which computes in host memory.
 
 use std::fs;
 use std::path::Path;
@@ -56,7 +56,7 @@ pub fn compiled(library: &Library, model: &[u8]) -> Program {
 fn run(program: &mut Program, inputs: &mut [(&str, Vec<f32>)]) -> Result<Vec<Vec<f32>>, MgxError> {
     let bindings: Vec<(&str, *mut u8)> =
         inputs.iter_mut().map(|(name, values)| (*name, values.as_mut_ptr().cast())).collect();
-    // SAFETY: every row gives as many values as the input has elements, and they live until the outputs are read.
+    // SAFETY: every row passes as many values as the input has elements, and they live until the outputs are read.
     let results = unsafe { program.run(&bindings, None) }?;
     let read = |index| {
         let shape = results.shape(index)?;
@@ -259,7 +259,7 @@ fn wrong_bindings_are_refused(library: &Library) {
         (&[("a", address), ("b", std::ptr::null_mut())], "its address is null"),
     ];
     for (bindings, reason) in cases {
-        // SAFETY: the memory has the size of either input, and both are only read.
+        // SAFETY: the memory is large enough for either input, and both are only read.
         let error = unsafe { program.run(bindings, None) }.map(|_| ()).unwrap_err();
         assert!(error.to_string().ends_with(reason), "{error}");
     }
@@ -293,7 +293,7 @@ fn half_precision_stays_close(library: &Library) {
     }
 }
 
-/// Samples of the projection's input, as wide as the largest of them.
+/// Samples of the projection's input.
 fn samples(rows: &[[f32; 3]]) -> Quantize {
     let bytes = |row: &[f32; 3]| row.iter().flat_map(|value| value.to_le_bytes()).collect();
     Quantize::Int8 { calibration: rows.iter().map(|row| vec![("x".to_owned(), bytes(row))]).collect() }
@@ -314,7 +314,7 @@ fn int8_follows_its_samples(library: &Library) {
     for (found, wanted) in wide.iter().zip(exact) {
         assert!((found - wanted).abs() < 0.1, "{wide:?} for {exact:?}");
     }
-    // Everything beyond a range of 0.01 is cut off.
+    // Everything beyond a range of 0.01 is clipped.
     let narrow = projected(library, &samples(&[[0.01, -0.01, 0.01]]), [0.1, 0.2, 0.3]);
     for (found, wanted) in narrow.iter().zip([0.09, 0.12]) {
         assert!((found - wanted).abs() < 0.01, "{narrow:?}");
@@ -352,7 +352,7 @@ fn a_thousand_programs_leave_no_memory_behind(library: &Library) {
         let mut program = parsed(library, &models::weighted_sum());
         program.compile(&target, &CompileOptions::default()).unwrap();
         assert_eq!(weighted(&mut program), [WEIGHTED]);
-        // Not every time: MIGraphX writes a line to stderr.
+        // Not every time, because MIGraphX writes a line to stderr.
         if index.is_multiple_of(50) {
             assert!(library.parse(&models::unknown_operator(), &ParseOptions::default()).is_err());
         }
@@ -364,7 +364,7 @@ fn a_thousand_programs_leave_no_memory_behind(library: &Library) {
     assert!(grown < 4096, "{grown} KiB more after 1000 programs");
 }
 
-/// Memory of this process that is not shared with files.
+/// The process's resident anonymous memory.
 fn resident_kib() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
