@@ -1,8 +1,8 @@
-//! The directx backend: a DirectX execution provider for Windows, passed through unchanged.
+//! The directx backend: a pass-through to a DirectX execution provider on Windows.
 //!
-//! The provider is a plugin library: the one that `AMDGPU_EP_DIRECTX_LIBRARY` names (AMD's own `directx-backend.dll`, for
-//! one), else `directml-ep.dll` beside this library, else on the loader's path. Elsewhere than on Windows there is none, and
-//! this library only says so.
+//! The provider is a plugin library: the one named by `AMDGPU_EP_DIRECTX_LIBRARY` (for example AMD's own
+//! `directx-backend.dll`), or else `directml-ep.dll` next to this library, or else on the loader's path. On other
+//! systems there is no provider, and registering this library fails with an error that says so.
 #![deny(unsafe_code)]
 
 #[cfg(windows)]

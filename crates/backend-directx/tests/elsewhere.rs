@@ -1,4 +1,4 @@
-//! Where there is no Windows, the library says so in a real ONNX Runtime.
+//! On systems other than Windows, registering the library in a real ONNX Runtime fails with a helpful error.
 #![cfg(not(windows))]
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -20,7 +20,7 @@ fn registering_it_is_refused_with_what_to_use_instead() {
         Ok(python) => python,
         Err(reason) => return println!("skipped: {reason}"),
     };
-    // Cargo puts the library beside this test's own program.
+    // Cargo puts the library next to this test's executable.
     let library = std::env::current_exe().unwrap().with_file_name("libdirectx_backend.so");
     let done = Command::new(python).args(["-c", SCRIPT]).arg(library).env_remove("PYTHONPATH").output().unwrap();
     let text = String::from_utf8_lossy(&done.stdout);

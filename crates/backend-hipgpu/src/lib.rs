@@ -1,8 +1,8 @@
-//! The hipgpu backend: AMD's external HIP execution provider (`libhipgpu.so`, `hipgpu.dll`), passed through unchanged.
+//! The hipgpu backend: a pass-through to AMD's external HIP execution provider (`libhipgpu.so`, `hipgpu.dll`).
 //!
-//! The provider is looked for where `AMDGPU_EP_HIPGPU_LIBRARY` says, else beside this library, else on the loader's path.
-//! It is loaded with the first session that asks for `profile=hipgpu`, and its own options (`ep.hipgpu.*`) reach it as they
-//! are.
+//! The provider is the library named by `AMDGPU_EP_HIPGPU_LIBRARY`, or else one next to this library, or else one on
+//! the loader's path. The first session with `profile=hipgpu` loads it. Its own options (`ep.hipgpu.*`) are passed on
+//! unchanged.
 #![deny(unsafe_code)]
 
 ort_ep::passthrough!("hipgpu", "AMDGPU_EP_HIPGPU_LIBRARY");
