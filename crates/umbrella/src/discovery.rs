@@ -1,4 +1,4 @@
-//! Which devices there are: what the driver sees, matched with what ONNX Runtime lists.
+//! Finds devices: matches those that the driver reports with those that ONNX Runtime lists.
 use hip::{Device, DeviceInfo, Driver, DriverKind};
 use ort_ep::{
     NewHardware, OfferedHardware,
@@ -9,14 +9,14 @@ use crate::AMD_VENDOR_ID;
 
 const NVIDIA_VENDOR_ID: u32 = 0x10de;
 
-/// What a look at the machine gave.
+/// The result of device discovery.
 pub(crate) struct Discovery {
     pub devices: Vec<Device>,
-    /// Why there are no devices, and what to do about it.
+    /// Why there are no devices, and how to fix it.
     pub reason: Option<String>,
 }
 
-/// Asks the driver that the environment names.
+/// Queries the driver that the environment selects.
 pub(crate) fn discover() -> Discovery {
     let text = std::env::var("AMDGPU_EP_DRIVER").ok();
     let kind = DriverKind::wanted(text.as_deref()).unwrap_or_else(|error| {
@@ -38,8 +38,9 @@ pub(crate) fn discover() -> Discovery {
     }
 }
 
-/// The hardware that each device is offered on: the one ONNX Runtime lists at the same PCI address, else the only ones
-/// left, else a new one (ONNX Runtime misses GPUs in some containers, and the host device is in no list).
+/// The hardware entry for each device: the one that ONNX Runtime lists at the same PCI address; or else, if as many
+/// entries as devices without an address remain, the next of those; or else a new one (ONNX Runtime misses GPUs in some
+/// containers, and never lists the host device).
 pub(crate) fn match_hardware<'a>(devices: &[Device], listed: &[HardwareDevice<'a>]) -> Vec<OfferedHardware<'a>> {
     let Some(kind) = devices.first().map(Device::kind) else { return Vec::new() };
     let vendor_id = match kind {
@@ -65,7 +66,7 @@ pub(crate) fn match_hardware<'a>(devices: &[Device], listed: &[HardwareDevice<'a
         .collect()
 }
 
-/// For each wanted address the position of its partner: by address, then by order where as many are left on both sides.
+/// The index of the match for each wanted address: by address, then by order if the remaining counts are equal.
 fn pair(wanted: &[Option<PciAddress>], found: &[Option<PciAddress>]) -> Vec<Option<usize>> {
     let mut free: Vec<usize> = (0..found.len()).collect();
     let mut pairs: Vec<Option<usize>> = wanted
@@ -94,7 +95,7 @@ fn new_hardware(vendor_id: u32, info: &DeviceInfo, kind: DriverKind) -> NewHardw
     NewHardware { kind: HardwareKind::Gpu, vendor_id, device_id: 0, vendor: vendor.to_owned(), metadata }
 }
 
-/// Domain, bus and device of a PCI address; functions of one card are one device to us.
+/// Domain, bus and device of a PCI address. The functions of one card count as one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PciAddress {
     domain: u32,
@@ -103,7 +104,7 @@ struct PciAddress {
 }
 
 impl PciAddress {
-    /// Reads `0000:65:00.0`; the domain may be missing.
+    /// Parses `0000:65:00.0`; the domain is optional.
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let (place, _function) = text.rsplit_once('.').unwrap_or((text, ""));

@@ -1,4 +1,4 @@
-//! The factory: devices for ONNX Runtime, and everything that belongs to them.
+//! The factory: offers devices to ONNX Runtime and creates everything that belongs to them.
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use options::{Options, Warning};
@@ -22,21 +22,22 @@ use crate::{
     trust,
 };
 
-/// The key under which a device's metadata holds its number.
+/// The metadata key that holds a device's id.
 const DEVICE_ID_KEY: &str = "hip_device_id";
 
-/// Where ONNX Runtime's Python package (1.26 to 1.31) looks for the device that `providers=[(name, {"device_id": "1"})]` means,
-/// whatever the vendor. Without it the number is compared with the PCI device ID. A default option of the device called
-/// `device_id` would be found too, but becomes an option of every session: with several devices selected the last one wins.
+/// The metadata key that ONNX Runtime's Python package (1.26 to 1.31) uses, for any vendor, to find the device meant by
+/// `providers=[(name, {"device_id": "1"})]`. Without it, the number is compared with the PCI device ID. A default
+/// device option called `device_id` would be found too, but it would become an option of every session: with several
+/// selected devices, the last one would win.
 const PYTHON_DEVICE_ID_KEY: &str = "cuda_device_id";
 
-/// Makes the library's factory.
+/// Creates the library's factory.
 pub(crate) fn create(registration: Registration<'_>) -> Result<Box<dyn Factory>> {
     let backends = Backends::new(registration.host);
     Ok(Box::new(AmdGpuFactory { name: registration.name.to_owned(), found: Mutex::default(), backends }))
 }
 
-/// What discovery left behind.
+/// The result of device discovery.
 #[derive(Default)]
 struct Found {
     contexts: Vec<Arc<DeviceContext>>,
@@ -49,12 +50,12 @@ struct AmdGpuFactory {
     backends: Backends,
 }
 
-/// What a session asks for, checked.
+/// The validated request of a session.
 struct Wanted {
     options: Options,
     warnings: Vec<Warning>,
     context: Arc<DeviceContext>,
-    /// The position of the selected device that `context` is of.
+    /// The index of the selected device that `context` belongs to.
     device: Option<usize>,
 }
 
@@ -63,7 +64,7 @@ impl AmdGpuFactory {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The context behind a memory or device of ours.
+    /// The context of a memory or device that belongs to this provider.
     fn context(&self, memory: MemoryDevice) -> Result<Arc<DeviceContext>> {
         let ours = memory.device == DeviceKind::Gpu && memory.vendor_id == AMD_VENDOR_ID;
         let found = self.found();
@@ -74,7 +75,7 @@ impl AmdGpuFactory {
         })
     }
 
-    /// Without a device there is nothing to make a session on, whatever its options say.
+    /// Fails if there is no device: no session can be created then, whatever its options.
     fn require_device(&self) -> Result<()> {
         let found = self.found();
         if !found.contexts.is_empty() {
@@ -84,7 +85,7 @@ impl AmdGpuFactory {
         Err(Error::ep_fail(format!("{} has no device to run on: {reason}", self.name)))
     }
 
-    /// Reads and checks what a session asks for.
+    /// Reads and validates a session's request.
     fn wanted(&self, request: &EpRequest<'_>) -> Result<Wanted> {
         self.require_device()?;
         let entries = request.options.config_entries()?;
@@ -101,7 +102,7 @@ impl AmdGpuFactory {
         Ok(Wanted { options, warnings, context, device })
     }
 
-    /// The number of a device that this library offered.
+    /// The id of a device that this library offered.
     fn selected_id(&self, selected: &SelectedDevice<'_>) -> Result<u32> {
         let id = selected.metadata.get(DEVICE_ID_KEY).and_then(|text| text.parse().ok());
         id.ok_or_else(|| {
@@ -134,7 +135,7 @@ impl Factory for AmdGpuFactory {
         }
         let hardware = match_hardware(&discovery.devices, listed);
         let mut offers: Vec<_> = discovery.devices.iter().map(DeviceContext::of).zip(hardware).collect();
-        // Clients that take "the first device" get the best one.
+        // Clients that take the first device get the best one.
         offers.sort_by_key(|(context, _)| selection::rank_of(&candidate(context)));
         let mut found = self.found();
         found.contexts = offers.iter().map(|(context, _)| context.clone()).collect();
@@ -157,7 +158,8 @@ impl Factory for AmdGpuFactory {
         let Wanted { options, warnings, context, device } = self.wanted(request)?;
         for warning in warnings {
             match warning {
-                // An error for the log: ONNX Runtime GenAI shows no warnings, and its users must see what is not done.
+                // Logged as an error: ONNX Runtime GenAI does not show warnings, and its users must see what was
+                // refused.
                 Warning::Refused { .. } => tracing::error!(target: "amdgpu_ep::load", "{warning}"),
                 _ => tracing::warn!(target: "amdgpu_ep::load", "{warning}"),
             }
@@ -220,7 +222,7 @@ fn candidate(context: &Arc<DeviceContext>) -> Candidate {
     Candidate { id: context.id(), integrated: info.integrated, total_memory: info.total_memory }
 }
 
-/// What `ep_metadata` shows of a device.
+/// The metadata that `ep_metadata` shows for a device.
 fn metadata(context: &DeviceContext) -> Vec<(String, String)> {
     let device = &context.device;
     let info = device.info();

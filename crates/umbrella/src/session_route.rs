@@ -1,9 +1,10 @@
-//! Routing for a session of this process: what [`routing`](crate::routing) needs from files and the environment.
+//! Routing for a session in this process: adds the inputs of [`routing`](crate::routing) that come from files and the
+//! environment.
 //!
 //! | environment | meaning |
 //! |---|---|
-//! | `AMDGPU_EP_FORCE_ARCH` | the architecture to route by, whatever the device is |
-//! | `ORT_AMDGPU_TRACE_ROUTING` | on: one line per session with what was asked and what came of it |
+//! | `AMDGPU_EP_FORCE_ARCH` | the architecture to route by, instead of the device's own |
+//! | `ORT_AMDGPU_TRACE_ROUTING` | on: logs one line per session with the routing inputs and the result |
 #![forbid(unsafe_code)]
 
 use std::{env, fs, path::Path};
@@ -17,25 +18,25 @@ use crate::{
     variables::is_switched_on,
 };
 
-/// The variable that names an architecture to route by.
+/// The environment variable that overrides the architecture to route by.
 pub const FORCE_ARCH_VARIABLE: &str = "AMDGPU_EP_FORCE_ARCH";
 
-/// The variable that asks for a line per session.
+/// The environment variable that enables a log line per session.
 pub const TRACE_VARIABLE: &str = "ORT_AMDGPU_TRACE_ROUTING";
 
-/// Where a session may go.
+/// The backends that a session may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRoute {
     /// The backends to try, best first; never empty.
     pub candidates: Vec<Candidate>,
-    /// The user named the backend: it is that one or an error.
+    /// True if the user named the backend: then only that backend is tried.
     pub is_explicit: bool,
 }
 
-/// Finds the backends to try for a session with these options on a device of this architecture and driver.
+/// Finds the backends to try for a session with these options, on a device with this architecture and driver.
 ///
 /// # Errors
-/// The routing table cannot be read, or no backend is left to try.
+/// The routing table cannot be read, or there is no backend to try.
 pub fn session_route(
     options: &Options,
     arch: &str,
@@ -60,14 +61,14 @@ pub fn session_route(
     };
     let candidates = route(&query);
     if is_switched_on(TRACE_VARIABLE) {
-        // A warning: a session's log shows those unless it was told otherwise.
+        // Logged as a warning, because sessions show warnings by default.
         tracing::warn!(target: "amdgpu_ep::load", "{}", trace_line(&query, &candidates));
     }
     let candidates = candidates.map_err(refused)?;
     Ok(SessionRoute { candidates, is_explicit: query.is_explicit() })
 }
 
-/// The architecture that the environment asks to route by.
+/// The architecture override from the environment.
 pub fn forced_arch() -> Option<String> {
     let text = env::var(FORCE_ARCH_VARIABLE).ok()?;
     let arch = text.trim().to_ascii_lowercase();
@@ -77,7 +78,7 @@ pub fn forced_arch() -> Option<String> {
 /// Reads a routing table from a file.
 ///
 /// # Errors
-/// The file cannot be read, or has lines that are no rows; the text names the file and the lines.
+/// The file cannot be read or has invalid lines; the message names the file and the lines.
 pub fn read_table(file: &Path) -> Result<RoutingTable, String> {
     let shown = file.display();
     let text =
@@ -86,7 +87,7 @@ pub fn read_table(file: &Path) -> Result<RoutingTable, String> {
     RoutingTable::parse(&text, folder).map_err(|error| format!("the routing table {shown} has errors:\n{error}"))
 }
 
-/// What was asked and what came of it, on one line.
+/// The routing inputs and the result, on one line.
 fn trace_line(query: &Query<'_>, found: &Result<Vec<Candidate>, Refusal>) -> String {
     let hint = |hint: Option<&Hint>| hint.map_or("-", Hint::as_str).to_owned();
     let result = match found {
@@ -108,7 +109,7 @@ fn refused(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Contradiction { .. } => Error::invalid_argument(text),
         Refusal::WindowsOnly { .. } => Error::not_implemented(text),
-        // A library or a device that is missing, which the session can't be made without.
+        // A library or device that the session needs is missing.
         Refusal::Unusable(_) | Refusal::NoneLeft(_) => Error::ep_fail(text),
     }
 }

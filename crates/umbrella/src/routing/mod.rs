@@ -1,8 +1,8 @@
-//! Routing: which backends a session tries, in which order and why. Pure functions of a [`Query`]; nothing here looks at
-//! the machine.
+//! Routing: which backends a session tries, in which order and why. These are pure functions of a [`Query`]; they do
+//! not inspect the machine.
 //!
-//! An explicit profile gives its one backend or a [`Refusal`]. `auto` asks the user's [`RoutingTable`] first, then the
-//! built-in rules, and gives every backend that could do, best first.
+//! An explicit profile gives exactly one backend, or a [`Refusal`]. `auto` checks the user's [`RoutingTable`] first,
+//! then the built-in rules, and returns every usable backend, best first.
 //!
 //! ```
 //! use amdgpu_ep::routing::{BackendName, Platform, Query, RoutingTable, route};
@@ -46,27 +46,27 @@ pub use table::{RoutingTable, Row, RowError, TableError};
 
 use options::{Hint, Profile};
 
-/// The operating system, as far as backends care.
+/// The operating system, as far as it matters to backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
-    /// Linux, and whatever else is not Windows.
+    /// Linux, and any other system except Windows.
     Linux,
     /// Windows.
     Windows,
 }
 
 impl Platform {
-    /// Where this library runs.
+    /// The platform this library runs on.
     pub const HERE: Self = if cfg!(windows) { Self::Windows } else { Self::Linux };
 
     /// Every platform.
     pub const ALL: [Self; 2] = [Self::Linux, Self::Windows];
 }
 
-/// What the choice depends on.
+/// The inputs of the routing decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'q> {
-    /// The device's architecture as its driver names it, such as `gfx90a:sramecc+:xnack-`.
+    /// The device's architecture as reported by its driver, such as `gfx90a:sramecc+:xnack-`.
     pub arch: &'q str,
     /// The driver behind the device.
     pub driver: DriverKind,
@@ -80,9 +80,9 @@ pub struct Query<'q> {
     pub profile: Profile,
     /// The option of that name.
     pub backend_library: Option<&'q Path>,
-    /// The user's own rows; they come before the built-in rules.
+    /// The user's own rows; they take precedence over the built-in rules.
     pub overrides: &'q RoutingTable,
-    /// Backends known to be unusable, with what was found.
+    /// Backends known to be unusable, with the reason.
     pub ruled_out: &'q [RuledOut],
 }
 
@@ -91,7 +91,7 @@ pub struct Query<'q> {
 pub struct RuledOut {
     /// The backend.
     pub backend: BackendName,
-    /// What was found.
+    /// Why it cannot be used.
     pub reason: String,
 }
 
@@ -100,37 +100,37 @@ pub struct RuledOut {
 pub struct Candidate {
     /// The backend.
     pub backend: BackendName,
-    /// Why it stands where it stands.
+    /// Why it is at this position.
     pub reason: String,
 }
 
-/// Why a session can go to no backend.
+/// Why a session has no backend to use.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The profile's one backend does not exist on this platform.
+    /// The profile's backend does not exist on this platform.
     #[error(
         "profile {profile} runs on the directx backend, which exists on Windows only\n  help: use profile=auto, migraphx or hip"
     )]
     WindowsOnly {
-        /// The profile asked for.
+        /// The requested profile.
         profile: Profile,
     },
-    /// The backend asked for is known to be unusable.
+    /// The requested backend is known to be unusable.
     #[error("the backend {} cannot be used: {}\n  help: profile=auto takes another one", .0.backend, .0.reason)]
     Unusable(RuledOut),
-    /// Two options name two backends.
+    /// Two options name different backends.
     #[error(
         "backend_library is {} and profile is {profile}: they name two backends\n  help: leave one of them out",
         .library.display()
     )]
     Contradiction {
-        /// The library asked for.
+        /// The requested library.
         library: PathBuf,
-        /// The profile asked for.
+        /// The requested profile.
         profile: Profile,
     },
-    /// Under `auto`: every backend is known to be unusable.
+    /// With `auto`: every backend is known to be unusable.
     #[error("no backend can be used{}\n  help: amdgpu-ep doctor lists what each one needs", each(.0))]
     NoneLeft(Vec<RuledOut>),
 }
@@ -140,7 +140,7 @@ fn each(all: &[RuledOut]) -> String {
 }
 
 impl Query<'_> {
-    /// Whether the user named the backend: then it is that one or an error, never another one.
+    /// Whether the user named the backend. Then only that backend is tried, and no other.
     pub fn is_explicit(&self) -> bool {
         self.profile != Profile::Auto || self.backend_library.is_some()
     }
@@ -149,7 +149,7 @@ impl Query<'_> {
         *backend != BackendName::DirectX || self.platform == Platform::Windows
     }
 
-    /// What is known against a backend.
+    /// Why a backend cannot be used, if known.
     fn objection(&self, backend: &BackendName) -> Option<&str> {
         if !self.exists(backend) {
             return Some("it exists on Windows only");
@@ -158,10 +158,10 @@ impl Query<'_> {
     }
 }
 
-/// The backends to try for a session, best first and never none.
+/// The backends to try for a session, best first; never empty.
 ///
 /// # Errors
-/// A [`Refusal`] if there is none to try.
+/// A [`Refusal`] if there is no backend to try.
 pub fn route(query: &Query<'_>) -> Result<Vec<Candidate>, Refusal> {
     match (query.backend_library, query.profile) {
         (Some(library), Profile::Auto) => {
@@ -172,7 +172,7 @@ pub fn route(query: &Query<'_>) -> Result<Vec<Candidate>, Refusal> {
         (None, profile) => {
             let backend = match profile {
                 Profile::Auto | Profile::Optimized | Profile::Migraphx => BackendName::MiGraphX,
-                // Quick to start: what compiles nothing ahead.
+                // Fast startup: backends that compile nothing ahead of time.
                 Profile::Eager if query.platform == Platform::Windows => BackendName::DirectX,
                 Profile::Eager | Profile::Hip => BackendName::Hip,
                 Profile::Directx => BackendName::DirectX,

@@ -1,25 +1,25 @@
-//! The backends there are, by name.
+//! The names of the backends.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
 use thiserror::Error;
 
-/// A backend that a session can go to.
+/// A backend that can run a session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BackendName {
     /// AMD's MIGraphX compiler.
     MiGraphX,
-    /// Our graph engine.
+    /// This project's graph engine.
     Hip,
     /// DirectX 12, on Windows.
     DirectX,
     /// AMD's external HIP execution provider, `libhipgpu`.
     HipGpu,
-    /// Any plugin library, by its file.
+    /// Any plugin library, by its path.
     Library(PathBuf),
 }
 
-/// The names a backend goes by, canonical ones first.
+/// The names of each backend, canonical names first.
 const NAMES: [(&str, BackendName); 7] = [
     ("migraphx", BackendName::MiGraphX),
     ("hip", BackendName::Hip),
@@ -31,10 +31,10 @@ const NAMES: [(&str, BackendName); 7] = [
 ];
 
 impl BackendName {
-    /// The backends that have a name of their own.
+    /// The backends with a fixed name.
     pub const NAMED: [Self; 4] = [Self::MiGraphX, Self::Hip, Self::DirectX, Self::HipGpu];
 
-    /// Name of its library without the platform's prefix and suffix; `None` for a library known by its file.
+    /// The library's name without the platform's prefix and suffix; `None` for a library given by its path.
     pub const fn stem(&self) -> Option<&'static str> {
         match self {
             Self::MiGraphX => Some("migraphx-backend"),
@@ -45,7 +45,7 @@ impl BackendName {
         }
     }
 
-    /// The word between `ep.` and the next dot in the keys of the backend's own options; `None` if it is not known.
+    /// The part between `ep.` and the next dot in the keys of the backend's own options; `None` if unknown.
     pub const fn namespace(&self) -> Option<&'static str> {
         match self {
             Self::MiGraphX => Some("migraphx"),
@@ -69,18 +69,19 @@ impl fmt::Display for BackendName {
     }
 }
 
-/// A text that names no backend.
+/// A string that does not name a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text:?} is not a backend: expected migraphx, hip, directx, hipgpu or the path of a plugin library")]
 pub struct UnknownBackend {
-    /// The text as given.
+    /// The string as given.
     pub text: String,
 }
 
 impl FromStr for BackendName {
     type Err = UnknownBackend;
 
-    /// Reads a name in any case, blanks around it ignored; a text with a separator of folders in it is a library's path.
+    /// Parses a name, ignoring case and surrounding whitespace. A string that contains a path separator is a library's
+    /// path.
     fn from_str(text: &str) -> Result<Self, UnknownBackend> {
         let word = text.trim();
         if let Some((_, name)) = NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)) {

@@ -1,10 +1,10 @@
-//! What holds for every query.
+//! Properties that hold for every query.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A query with everything it borrows.
+/// A query together with everything it borrows.
 #[derive(Clone, Debug)]
 struct Owned {
     arch: String,
@@ -104,7 +104,7 @@ proptest! {
         prop_assume!(query.is_explicit());
         if let Ok(candidates) = route(&query) {
             prop_assert_eq!(candidates.len(), 1);
-            // Nothing but the platform may change which backend a profile means.
+            // Only the platform may change which backend a profile selects.
             let none = RoutingTable::default();
             let bare = Query { arch: "", driver: DriverKind::Amd, model_arch: None, model_fw: None, overrides: &none, ruled_out: &[], ..query };
             prop_assert_eq!(&candidates[0].backend, &route(&bare).unwrap()[0].backend);

@@ -1,23 +1,23 @@
-//! The built-in rules of `auto`, as data.
+//! The built-in rules for `auto`, as data.
 
 use hip::DriverKind;
 
 use super::{BackendName, Query};
 
-/// One row: the first that applies gives the order in which backends are tried.
+/// One row. The first row that applies determines the order in which backends are tried.
 pub(super) struct Rule {
     pub when: When,
-    /// The backends to try. A row whose first one does not exist on the platform does not apply.
+    /// The backends to try. A row does not apply if its first backend does not exist on the platform.
     pub order: &'static [BackendName],
-    /// Why the first of them is first.
+    /// Why the first backend is preferred.
     pub reason: &'static str,
 }
 
-/// What a row depends on.
+/// The condition of a row.
 pub(super) enum When {
     Driver(DriverKind),
     Framework(&'static str),
-    /// The architecture starts with this.
+    /// The architecture starts with this prefix.
     Arch(&'static str),
     /// `model_arch` is a language model.
     LanguageModel,
@@ -26,7 +26,7 @@ pub(super) enum When {
 
 use BackendName::{DirectX, Hip, MiGraphX};
 
-/// Every row, in order. hipgpu is nowhere among them: it keeps memory of its own and is used only when asked for.
+/// All rows, in order. hipgpu is not among them: it manages its own memory and is used only on request.
 pub(super) const RULES: &[Rule] = &[
     Rule { when: When::Driver(DriverKind::Host), order: &[Hip], reason: "the host driver has no GPU behind it" },
     Rule {
@@ -35,8 +35,8 @@ pub(super) const RULES: &[Rule] = &[
         reason: "the nvidia driver has no AMD GPU behind it",
     },
     Rule { when: When::Framework("webnn"), order: &[DirectX, MiGraphX, Hip], reason: "WebNN is made for DirectX" },
-    // A decoder grows by one token a step. hip runs new lengths without compiling, and its attention reads the cache in
-    // place; MIGraphX compiles for each shape and leaves GroupQueryAttention to the CPU.
+    // A decoder's sequence grows by one token per step. hip runs new lengths without compiling, and its attention reads
+    // the cache in place; MIGraphX compiles for each shape and leaves GroupQueryAttention to the CPU.
     Rule { when: When::LanguageModel, order: &[Hip, MiGraphX, DirectX], reason: "a language model" },
     Rule { when: When::Arch("gfx117"), order: &[DirectX, MiGraphX, Hip], reason: "gfx117x is new to MIGraphX" },
     Rule { when: When::Arch("gfx11"), order: &[MiGraphX, Hip, DirectX], reason: "an RDNA3 GPU" },
@@ -47,7 +47,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule { when: When::Always, order: &[MiGraphX, Hip], reason: "the default" },
 ];
 
-/// Values of `model_arch` that are language models: every type for which GenAI runs one decoder loop, and the word itself.
+/// Values of `model_arch` that are language models: every type for which GenAI runs a decoder loop, and the generic
+/// name itself.
 const LANGUAGE_MODELS: [&str; 27] = [
     "chatglm",
     "decoder",
@@ -78,7 +79,7 @@ const LANGUAGE_MODELS: [&str; 27] = [
     "smollm3",
 ];
 
-/// Every value of `model_arch` that routing takes for a language model.
+/// Every value of `model_arch` that routing treats as a language model.
 pub fn language_models() -> impl Iterator<Item = &'static str> {
     LANGUAGE_MODELS.into_iter()
 }

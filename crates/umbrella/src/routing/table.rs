@@ -1,4 +1,4 @@
-//! The user's own rows: a text file that `routing_table` names.
+//! The user's own rows, in the text file named by `routing_table`.
 
 use std::{fmt, path::Path};
 
@@ -7,29 +7,29 @@ use thiserror::Error;
 use super::{BackendName, UnknownBackend};
 use options::Hint;
 
-/// Rows of a routing table, in the order of the file.
+/// The rows of a routing table, in file order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoutingTable {
     rows: Vec<Row>,
 }
 
-/// One row: sessions on such a device with such a model try this backend first.
+/// One row: sessions with a matching device and model try this backend first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its line in the file.
+    /// The line number in the file.
     pub line: usize,
-    /// What the architecture starts with; `None` for any.
+    /// The prefix of the architecture; `None` matches any.
     pub arch: Option<String>,
-    /// The value of `model_arch`; `None` for any, a missing one included.
+    /// The value of `model_arch`; `None` matches any value or none.
     pub model: Option<Hint>,
     /// The backend to try first.
     pub backend: BackendName,
 }
 
-/// Everything wrong with a routing table.
+/// All errors in a routing table.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct TableError {
-    /// Each bad line with what is wrong there, in order; never empty.
+    /// Each bad line with its error, in order; never empty.
     pub problems: Vec<(usize, RowError)>,
 }
 
@@ -42,28 +42,28 @@ impl fmt::Display for TableError {
     }
 }
 
-/// What is wrong with one row.
+/// The error in one row.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RowError {
-    /// Less than three columns.
+    /// Fewer than three columns.
     #[error("{found} of the 3 columns are there")]
     TooShort {
-        /// How many columns there are.
+        /// The number of columns found.
         found: usize,
     },
-    /// The third column is no backend.
+    /// The third column is not a backend.
     #[error(transparent)]
     Backend(#[from] UnknownBackend),
 }
 
 impl RoutingTable {
-    /// Reads rows of `architecture-prefix model_arch backend`, separated by blanks. `*` means any, `#` at the start of a
-    /// line or after a blank starts a comment. The backend is the rest of the line, so a path may have blanks in it;
-    /// relative paths start at `folder`.
+    /// Parses rows of `architecture-prefix model_arch backend`, separated by whitespace. `*` matches anything. `#` at
+    /// the start of a line or after whitespace starts a comment. The backend is the rest of the line, so a path may
+    /// contain spaces; relative paths are resolved against `folder`.
     ///
     /// # Errors
-    /// [`TableError`] naming every line that is no row.
+    /// A [`TableError`] that lists every invalid line.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, TableError> {
         let (mut rows, mut problems) = (Vec::new(), Vec::new());
         for (line, text) in (1..).zip(text.lines()) {
@@ -75,7 +75,7 @@ impl RoutingTable {
         if problems.is_empty() { Ok(Self { rows }) } else { Err(TableError { problems }) }
     }
 
-    /// The first row for such a device and model.
+    /// The first row that matches the device and model.
     pub fn find(&self, arch: &str, model: Option<&Hint>) -> Option<&Row> {
         self.rows.iter().find(|row| {
             row.arch.as_ref().is_none_or(|prefix| arch.starts_with(prefix.as_str()))
@@ -83,7 +83,7 @@ impl RoutingTable {
         })
     }
 
-    /// Every row.
+    /// All rows.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
@@ -100,10 +100,10 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// Reads one line; `None` for an empty one.
+/// Parses one line; `None` for an empty line.
 fn row(line: usize, text: &str, folder: &Path) -> Result<Option<Row>, RowError> {
     let columns = |text: &str| text.split_whitespace().count();
-    // A byte-order mark is no part of the first word.
+    // A byte-order mark is not part of the first word.
     let text = text.trim_start_matches('\u{feff}').trim();
     let Some((arch, rest)) = text.split_once(char::is_whitespace) else {
         return if text.is_empty() { Ok(None) } else { Err(RowError::TooShort { found: 1 }) };

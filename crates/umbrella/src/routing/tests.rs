@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A query with defaults: `auto` on an AMD GPU under Linux, nothing known against any backend.
+/// A query with defaults: `auto` on an AMD GPU on Linux, with no backend ruled out.
 fn query<'q>(arch: &'q str, overrides: &'q RoutingTable) -> Query<'q> {
     Query {
         arch,
