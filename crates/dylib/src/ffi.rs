@@ -1,4 +1,4 @@
-//! The system's loader. A library that was opened once stays for the life of the process.
+//! The system loader. Once opened, a library stays loaded for the life of the process.
 
 use std::ffi::{OsStr, c_void};
 use std::mem::ManuallyDrop;
@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 
 /// An open library.
 ///
-/// It is never closed: vendor runtimes start threads and register exit handlers, and handles made through one copy of
-/// our code may be alive in another library of the same process. Nothing on the heap stands for it either, so that
+/// It is never closed: vendor runtimes start threads and register exit handlers, and handles created by one copy of our
+/// code may still be in use in another library of the same process. Nothing is allocated on the heap for it either, so
 /// this code can itself be unloaded without a leak.
 pub struct Library(ManuallyDrop<libloading::Library>);
 
 impl Library {
-    /// Opens a library by path or by a name for the system's loader.
+    /// Opens a library by path, or by a bare name for the system loader.
     ///
     /// # Errors
-    /// The loader's reason, without the name.
+    /// The loader's error message, without the name.
     pub fn open(name: impl AsRef<OsStr>) -> Result<Library, String> {
         let name = name.as_ref();
-        // SAFETY: running a library's initialisers is what loading a driver means; which file that is was decided by
-        // the user's environment or the system's own library search.
+        // SAFETY: loading a driver means running its initialisers; the user's environment or the system's own library
+        // search chose the file.
         match unsafe { open_now(name) } {
             Ok(library) => Ok(Library(ManuallyDrop::new(library))),
             Err(error) => {
@@ -33,7 +33,7 @@ impl Library {
         }
     }
 
-    /// The library of this name that the process has already, whoever opened it.
+    /// The library of this name, if the process has already loaded it, whichever code did so.
     #[cfg(unix)]
     pub fn already_open(name: &str) -> Option<Library> {
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
@@ -42,28 +42,29 @@ impl Library {
         Some(Library(ManuallyDrop::new(library.into())))
     }
 
-    /// The library of this name that the process has already; Windows finds those by plain name.
+    /// The library of this name, if the process has already loaded it. Always `None` on Windows, which finds loaded
+    /// libraries by bare name.
     #[cfg(windows)]
     pub fn already_open(_name: &str) -> Option<Library> {
         None
     }
 
-    /// A function of the library.
+    /// Looks up a function of the library.
     ///
     /// # Safety
     /// `F` is a pointer-sized function pointer type with the signature that the library's author declares for `name`.
     pub unsafe fn symbol<F: Copy>(&self, name: &str) -> Option<F> {
-        // SAFETY: the caller vouches for `F`; the library is never closed, so the copy cannot dangle.
+        // SAFETY: the caller vouches for `F`. The library is never closed, so the copy cannot dangle.
         unsafe { self.0.get::<F>(name) }.ok().map(|symbol| *symbol)
     }
 
-    /// Whether the library, or one that it brings along, has this symbol.
+    /// Whether the library, or one of its dependencies, has this symbol.
     pub fn has(&self, name: &str) -> bool {
         // SAFETY: the address is not used.
         unsafe { self.symbol::<*const c_void>(name) }.is_some()
     }
 
-    /// The file that the loader found `name` in.
+    /// The file in which the loader found `name`.
     pub fn file_of(&self, name: &str) -> Option<PathBuf> {
         // SAFETY: only the address is used.
         let address = unsafe { self.symbol::<*const c_void>(name) }?;
@@ -83,45 +84,46 @@ unsafe fn open_now(name: &OsStr) -> Result<libloading::Library, libloading::Erro
     unsafe { libloading::Library::new(name) }
 }
 
-/// The file that an address was loaded from.
+/// The file that contains the code at an address.
 #[cfg(unix)]
 pub fn file_at(address: usize) -> Option<PathBuf> {
     use std::ffi::CStr;
     use std::os::unix::ffi::OsStrExt;
 
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: `info` is a valid out-pointer; dladdr accepts any address.
+    // SAFETY: `info` is a valid out-pointer, and dladdr accepts any address.
     if unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) } == 0 {
         return None;
     }
-    // SAFETY: zeroed bytes are a valid `Dl_info`, and dladdr filled it.
+    // SAFETY: zeroed bytes are a valid `Dl_info`, and dladdr has filled it.
     let info = unsafe { info.assume_init() };
     if info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: dladdr gives a NUL-terminated name that lives as long as the library.
+    // SAFETY: dladdr returns a NUL-terminated name that lives as long as the library.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// The file that an address was loaded from; not known on Windows.
+/// The file that contains the code at an address; unknown on Windows.
 #[cfg(windows)]
 pub fn file_at(_address: usize) -> Option<PathBuf> {
     None
 }
 
-/// The folder of the library or executable that this code was linked into.
+/// The folder of the library or executable that contains this code.
 pub fn own_folder() -> Option<PathBuf> {
     let here = own_folder as fn() -> Option<PathBuf> as *const c_void;
-    // A program that was found on PATH is known to the loader by its name alone.
+    // For a program found through PATH, the loader only knows the bare name.
     let is_path = |file: &PathBuf| file.components().count() > 1;
     let file = file_at(here as usize).filter(is_path).or_else(|| std::env::current_exe().ok())?;
-    // The loader may have been given a relative path; the search must not depend on a later change of folder.
+    // The loader may have been given a relative path. The search must not depend on later changes of the working
+    // folder.
     let file = std::fs::canonicalize(&file).unwrap_or(file);
     file.parent().map(Path::to_owned)
 }
 
-/// Where libraries of ours stand, seen from the folder of another one or of a program.
+/// The folders to search for our libraries, given the folder of another of our libraries or programs.
 pub fn folders_beside(own: &Path) -> Vec<PathBuf> {
     let mut folders = vec![own.to_owned(), own.join("../lib")];
     // Cargo puts tests and examples one folder below the libraries they use.
@@ -131,14 +133,15 @@ pub fn folders_beside(own: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Whether the process runs with more rights than its caller: nothing that the caller can write may choose a library.
+/// Whether the process runs with more privileges than its caller. Then nothing that the caller controls may choose a
+/// library.
 #[cfg(target_os = "linux")]
 pub fn is_privileged() -> bool {
-    // SAFETY: asks for a number of the process's auxiliary vector.
+    // SAFETY: only reads a number from the process's auxiliary vector.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Whether the process runs with more rights than its caller; other systems are not asked.
+/// Whether the process runs with more privileges than its caller; not checked on other systems.
 #[cfg(not(target_os = "linux"))]
 pub fn is_privileged() -> bool {
     false

@@ -1,25 +1,25 @@
-//! Finding and opening the libraries of others at run time: one search for all of ROCm.
+//! Finds and opens third-party libraries at run time, with one search for all of ROCm.
 //!
-//! # Where ROCm's libraries are looked for
+//! # Search order for ROCm's libraries
 //!
 //! | | place | libraries |
 //! |---|---|---|
-//! | 1 | what the library's own variable names, such as `AMDGPU_EP_HIP_LIBRARY`, and nothing else | all that have one |
-//! | 2 | a copy that the process has open already | HIP, MIGraphX |
+//! | 1 | the path in the library's own variable, such as `AMDGPU_EP_HIP_LIBRARY`, and nowhere else | any with one |
+//! | 2 | a copy that the process has already loaded | HIP, MIGraphX |
 //! | 3 | on Windows, the folder of our own library | MIGraphX |
-//! | 4 | the installation that the HIP runtime in use comes from | all but HIP |
+//! | 4 | the installation of the HIP runtime in use | all but HIP |
 //! | 5 | `THEROCK_DIST`, then `ROCM_PATH`, then `HIP_PATH` | all |
 //! | 6 | `/opt/rocm`, then `/opt/rocm-*`, newest first | all |
-//! | 7 | Python packages beside ours: `_rocm_sdk_*`, `rocm*`, `migraphx*` | all |
-//! | 8 | the system's loader, by bare name (`LD_LIBRARY_PATH`, `/etc/ld.so.conf`) | all |
+//! | 7 | Python packages next to ours: `_rocm_sdk_*`, `rocm*`, `migraphx*` | all |
+//! | 8 | the system loader, by bare name (`LD_LIBRARY_PATH`, `/etc/ld.so.conf`) | all |
 //!
-//! Bare names come last: by then the loader is asked for what no known installation has, and the libraries of one process
-//! come from one installation wherever that is possible. The compiler of one ROCm and the runtime of another are a
-//! classic failure. Where a process runs with more rights than its caller, its environment and the folder of our
-//! own library choose nothing.
+//! Bare names come last, so the system loader is asked only for libraries that no known installation has. This way all
+//! libraries of a process come from one installation if possible: combining the compiler of one ROCm with the runtime
+//! of another is a classic failure. If the process runs with more privileges than its caller, the environment and the
+//! folder of our own library are ignored.
 //!
-//! [`rocm`] holds the names and [`Surroundings`], which turns an environment into [`Candidate`]s; [`load`] opens the first
-//! one that can be used, or says why each cannot.
+//! [`rocm`] holds the names. [`Surroundings`] turns an environment into [`Candidate`]s. [`load`] opens the first usable
+//! one, or says why each one failed.
 
 mod candidate;
 mod ffi;

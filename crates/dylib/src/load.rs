@@ -1,11 +1,11 @@
-//! Opening the first candidate that can be used, or saying why each cannot.
+//! Opens the first usable candidate, or says why each one failed.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::{Candidate, Library};
 
-/// One file name that was tried, and what the loader said.
+/// One name that was tried, and the reason it failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// A path, a bare name, or a folder that does not exist.
@@ -20,36 +20,36 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// The attempts as part of a sentence.
+/// The attempts as one line of text.
 pub fn listed(attempts: &[Attempt]) -> String {
     attempts.iter().map(Attempt::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// A library that can be used.
+/// A usable library.
 #[derive(Debug)]
 pub struct Loaded<T> {
-    /// What the caller made of it.
+    /// The value that `fill` returned.
     pub table: T,
-    /// The file, as the loader resolved it.
+    /// The file, as resolved by the loader.
     pub file: PathBuf,
-    /// What was tried before.
+    /// The attempts that failed before.
     pub attempts: Vec<Attempt>,
 }
 
-/// No candidate can be used.
+/// No candidate is usable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
     /// Everything that was tried, in order.
     pub attempts: Vec<Attempt>,
-    /// The first file that opened, and the symbols it lacks.
+    /// The first file that was opened, and the symbols it lacks.
     pub incomplete: Option<(PathBuf, Vec<&'static str>)>,
 }
 
-/// Opens the candidates in order until `fill` accepts one. `anchor` is a function that every version of the library has, to
-/// ask the loader which file it took.
+/// Opens the candidates in order until `fill` accepts one. `anchor` is a function that every version of the library
+/// has; it is used to ask the loader which file it opened.
 ///
 /// # Errors
-/// No candidate opens, or `fill` names what each one lacks.
+/// No candidate can be opened, or `fill` names the symbols that each one lacks.
 pub fn load<T>(
     candidates: impl IntoIterator<Item = Candidate>,
     anchor: &str,

@@ -1,22 +1,22 @@
-//! What ROCm's libraries are called.
+//! The names of ROCm's libraries.
 
 /// One library of ROCm.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Library {
-    /// Its name for people.
+    /// The display name.
     pub name: &'static str,
     /// Its file names, best first.
     pub files: &'static [&'static str],
-    /// Where it lies below the folder that an installation keeps its libraries in.
+    /// The subfolders, relative to an installation's library folder, that contain it.
     pub below: &'static [&'static str],
-    /// The variable that names it, and no other.
+    /// The environment variable that overrides the search.
     pub variable: Option<&'static str>,
     /// A function that every version has, to ask the loader which file it came from.
     pub anchor: &'static str,
-    /// Whether a copy that the process has open already is taken. Pointers and streams of two copies of the HIP runtime do
-    /// not mix, and others (PyTorch brings its own) may have loaded one before.
+    /// Whether to use a copy that the process has already loaded. Pointers and streams of two copies of the HIP runtime
+    /// cannot be mixed, and other code may already have loaded one (PyTorch ships its own).
     pub is_shared: bool,
-    /// Whether it is looked for beside our own library: on Windows, MIGraphX comes along with the provider that uses it.
+    /// Whether to search next to our own library: on Windows, MIGraphX ships with the provider that uses it.
     pub is_beside_us: bool,
 }
 
@@ -65,7 +65,8 @@ pub const HIPBLASLT: Library = Library {
     is_beside_us: false,
 };
 
-/// hipDNN's backend. The plain name comes first: hipDNN is built without a version in its name, packagers add one.
+/// hipDNN's backend. The unversioned name comes first: hipDNN is built without a version in its name, and packagers add
+/// one.
 pub const HIPDNN: Library = Library {
     name: "hipDNN",
     files: if cfg!(windows) {
@@ -91,5 +92,5 @@ pub const MIGRAPHX: Library = Library {
     is_beside_us: cfg!(windows),
 };
 
-/// All of them.
+/// All libraries.
 pub const LIBRARIES: [&Library; 5] = [&HIP, &HIPRTC, &HIPBLASLT, &HIPDNN, &MIGRAPHX];

@@ -1,4 +1,4 @@
-//! Everything the search depends on, turned into a list of things to try. The order is in the crate's documentation.
+//! Everything the search depends on, turned into a list of candidates. The crate documentation describes the order.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -7,26 +7,26 @@ use std::path::{Path, PathBuf};
 use crate::rocm::{self, Library};
 use crate::{Candidate, Candidates, Origin, Tree, is_privileged, own_folder};
 
-/// Variables that name an installation, most specific first.
+/// Environment variables that name an installation, most specific first.
 const ROOTS: [&str; 3] = ["THEROCK_DIST", "ROCM_PATH", "HIP_PATH"];
 
-/// What the process and its environment say. A plain value, so that the search can be tried with others.
+/// The state of the process and its environment, as a plain value, so that tests can pass a different one.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// The variables that are set: those that name an installation, and those that name one library.
+    /// The environment variables that are set: those that name an installation, and those that name one library.
     pub variables: BTreeMap<&'static str, PathBuf>,
     /// The folder that holds `rocm` and `rocm-*`.
     pub opt: Option<PathBuf>,
     /// The folder of the library or executable that holds this code.
     pub own_folder: Option<PathBuf>,
-    /// The HIP runtime that the process has already.
+    /// The HIP runtime that the process has already loaded.
     pub hip: Option<PathBuf>,
-    /// Whether bare names are given to the system's loader.
+    /// Whether to pass bare names to the system loader.
     pub plain_names: bool,
 }
 
 impl Surroundings {
-    /// What this process says now.
+    /// The current state of this process.
     pub fn of_process() -> Surroundings {
         let is_trusted = !is_privileged();
         let named = rocm::LIBRARIES.iter().filter_map(|library| library.variable);
@@ -40,7 +40,7 @@ impl Surroundings {
         }
     }
 
-    /// What to try for a library, in order. `hip` is the HIP runtime in use, where the caller knows it.
+    /// The candidates for a library, in order. `hip` is the HIP runtime in use, if the caller knows it.
     pub fn candidates(&self, library: &Library, hip: Option<&Path>) -> Vec<Candidate> {
         let mut list = Candidates::of(library.files);
         match self.named(library) {
@@ -60,7 +60,7 @@ impl Surroundings {
         list.list()
     }
 
-    /// Adds every installation and the bare names, which are all there is to try where nobody names the library.
+    /// Adds every installation and the bare names: the places to search if the user does not name the library.
     pub fn installed(&self, library: &Library, hip: Option<&Path>, list: &mut Candidates) {
         self.trees(library, hip).iter().for_each(|tree| list.tree(tree, library.below));
         if self.plain_names {
@@ -68,7 +68,7 @@ impl Surroundings {
         }
     }
 
-    /// The installations to look into for a library, in order.
+    /// The installations to search for a library, in order.
     pub fn trees(&self, library: &Library, hip: Option<&Path>) -> Vec<Tree> {
         let hip = hip.or_else(|| self.hip()).filter(|_| *library != rocm::HIP);
         let variables = ROOTS.iter().filter_map(|name| Some((*name, self.variables.get(name)?)));
@@ -77,7 +77,7 @@ impl Surroundings {
         trees.extend(variables.map(|(name, root)| Tree::at(root, Origin::Variable(name))));
         trees.extend(self.opt.iter().flat_map(|parent| Tree::usual(parent)));
         trees.extend(python);
-        // `/opt/rocm` is usually a link to one of its neighbours, and a variable may name either.
+        // `/opt/rocm` is usually a symlink to one of its neighbours, and a variable may name either.
         let mut known: Vec<Vec<PathBuf>> = Vec::new();
         trees.retain(|tree| {
             let real = tree.real_folders();
@@ -88,7 +88,7 @@ impl Surroundings {
         trees
     }
 
-    /// What the library's own variable names.
+    /// The path in the library's own variable.
     pub fn named(&self, library: &Library) -> Option<&Path> {
         self.variables.get(library.variable?).map(PathBuf::as_path)
     }
@@ -99,7 +99,7 @@ impl Surroundings {
     }
 }
 
-/// The HIP runtime that somebody in this process opened before.
+/// The HIP runtime that this process has already loaded.
 fn hip_of_process() -> Option<PathBuf> {
     let opened = rocm::HIP.files.iter().find_map(|name| crate::Library::already_open(name))?;
     opened.file_of(rocm::HIP.anchor)

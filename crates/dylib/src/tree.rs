@@ -1,23 +1,23 @@
-//! Installations of ROCm.
+//! ROCm installations.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders below a root that hold libraries.
+/// The folders below a root that contain libraries.
 const LIBRARIES: &[&str] = if cfg!(windows) { &["bin"] } else { &["lib", "lib64"] };
 
-/// Why an installation is looked into.
+/// Why an installation is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The HIP runtime in use comes from it.
     Hip,
-    /// A variable names it.
+    /// An environment variable names it.
     Variable(&'static str),
-    /// It stands in the usual place.
+    /// It is in the usual place.
     Usual,
-    /// Python packages beside ours.
+    /// Python packages next to ours.
     Python,
 }
 
@@ -32,20 +32,21 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One installation of ROCm: what was built together. A Python environment spreads one over several packages.
+/// One ROCm installation: libraries that were built together. In a Python environment, it is spread over several
+/// packages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// The folders that hold libraries, best first.
+    /// The folders that contain libraries, best first.
     pub folders: Vec<PathBuf>,
-    /// Why it is looked into.
+    /// Why it is searched.
     pub origin: Origin,
 }
 
 impl Tree {
-    /// The installation at a root, whether there is one or not.
+    /// The installation at a root, even if it does not exist.
     pub fn at(root: &Path, origin: Origin) -> Tree {
         let mut folders: Vec<PathBuf> = LIBRARIES.iter().map(|name| root.join(name)).collect();
-        // The first folder stays, so that an error can name it.
+        // Keep the first folder even if it does not exist, so that an error can name it.
         let mut number = 0;
         folders.retain(|folder| {
             number += 1;
@@ -56,7 +57,7 @@ impl Tree {
 
     /// The installation that a HIP runtime belongs to.
     pub fn of_hip(file: &Path) -> Option<Tree> {
-        // A bare name says nothing.
+        // A bare name does not tell the folder.
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty())?;
         let mut folders = vec![folder.to_owned()];
         let package = folder.parent();
@@ -66,7 +67,7 @@ impl Tree {
         Some(Tree { folders, origin: Origin::Hip })
     }
 
-    /// The Python packages beside a library of ours, as one installation.
+    /// The Python packages next to our own library, as one installation.
     pub fn of_python(own_folder: &Path) -> Option<Tree> {
         let is_site = |folder: &&Path| {
             let name = folder.file_name().and_then(OsStr::to_str);
@@ -76,7 +77,7 @@ impl Tree {
         (!folders.is_empty()).then_some(Tree { folders, origin: Origin::Python })
     }
 
-    /// `rocm` and then `rocm-*`, newest first, in the folder that usually holds them.
+    /// `rocm` and then `rocm-*`, newest first, in the folder that usually contains them.
     pub fn usual(parent: &Path) -> Vec<Tree> {
         let mut versioned = entries(parent, |name| name.starts_with("rocm-"));
         versioned.sort_by_key(|path| std::cmp::Reverse(numbers(path)));
@@ -84,13 +85,13 @@ impl Tree {
         roots.map(|root| Tree::at(&root, Origin::Usual)).collect()
     }
 
-    /// Whether a library lies in this installation, links followed.
+    /// Whether a library is in this installation, after resolving symlinks.
     pub fn holds(&self, file: &Path) -> bool {
         let file = real(file);
         self.real_folders().iter().any(|folder| file.starts_with(folder))
     }
 
-    /// Its folders, links followed.
+    /// Its folders, with symlinks resolved.
     pub(crate) fn real_folders(&self) -> Vec<PathBuf> {
         self.folders.iter().map(|folder| real(folder)).collect()
     }
@@ -105,7 +106,7 @@ fn is_package(folder: &Path) -> bool {
     folder.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("_rocm_sdk"))
 }
 
-/// The library folders of the packages in a Python environment that bring parts of ROCm along.
+/// The library folders of the packages in a Python environment that contain parts of ROCm.
 fn packages(site: &Path) -> Vec<PathBuf> {
     let wanted = |name: &str| ["_rocm_sdk", "rocm", "migraphx"].iter().any(|prefix| name.starts_with(prefix));
     let roots = entries(site, wanted);
@@ -121,7 +122,7 @@ fn entries(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     found
 }
 
-/// The numbers in a file name, so that 7.10 counts as newer than 7.9.
+/// The numbers in a file name, so that 7.10 sorts as newer than 7.9.
 fn numbers(path: &Path) -> Vec<u64> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     name.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()

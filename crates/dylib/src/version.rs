@@ -1,20 +1,20 @@
-//! What version a library is of, from files alone: nothing is loaded or called.
+//! Determines a library's version from files alone: nothing is loaded or called.
 
 use std::fs;
 use std::path::Path;
 
-/// The version in the name of a library's file, links followed: `7.2.53211` of `libamdhip64.so.7.2.53211`.
+/// The version in a library's file name, after resolving symlinks: `7.2.53211` for `libamdhip64.so.7.2.53211`.
 pub fn file_version(file: &Path) -> Option<String> {
     let file = fs::canonicalize(file).ok()?;
     let (_, version) = file.file_name()?.to_str()?.split_once(".so.")?;
     version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
 }
 
-/// The release of ROCm that a library was installed with, where the installation says: in `.info/version`, or by the
+/// The ROCm release that a library was installed with, if the installation records it: in `.info/version`, or as the
 /// version of its Python package.
 pub fn release(file: &Path) -> Option<String> {
     let file = fs::canonicalize(file).ok()?;
-    // MIGraphX lies deepest: ROOT/lib/migraphx/lib/FILE.
+    // MIGraphX is nested deepest: ROOT/lib/migraphx/lib/FILE.
     let roots = file.ancestors().skip(2).take(3);
     roots.filter_map(|root| info(root).or_else(|| package_version(root))).next()
 }
@@ -25,7 +25,7 @@ fn info(root: &Path) -> Option<String> {
     (!version.is_empty()).then(|| version.to_owned())
 }
 
-/// The `7.10.0` of `rocm_sdk_core-7.10.0.dist-info`, which stands beside the package `_rocm_sdk_core`.
+/// The `7.10.0` in `rocm_sdk_core-7.10.0.dist-info`, which is next to the package `_rocm_sdk_core`.
 fn package_version(root: &Path) -> Option<String> {
     let package = root.file_name()?.to_str()?.trim_start_matches('_').to_ascii_lowercase();
     let entries = fs::read_dir(root.parent()?).ok()?.flatten();

@@ -1,4 +1,4 @@
-//! The search through the system's real loader: small libraries in installations of the test's own making.
+//! Tests the search with the real system loader: small libraries in temporary installations.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
@@ -10,7 +10,7 @@ use dylib::rocm::{HIP, HIPBLASLT, HIPRTC, Library, MIGRAPHX};
 use dylib::{Failed, Loaded, Surroundings, load};
 use tempfile::TempDir;
 
-/// A machine without ROCm, where tests put some.
+/// A simulated machine without ROCm, on which tests install some libraries.
 struct Machine(TempDir);
 
 impl Machine {
@@ -22,7 +22,7 @@ impl Machine {
         self.0.path().join(relative)
     }
 
-    /// Installs a library whose function gives `number`; `false` with a printed reason where there is no C compiler.
+    /// Installs a library whose function returns `number`. Without a C compiler, prints a message and returns `false`.
     fn install(&self, file: &str, library: &Library, number: u32) -> bool {
         let file = self.path(file);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -43,7 +43,7 @@ impl Machine {
         }
     }
 
-    /// Only what stands on this machine: the loader's own path belongs to the real one.
+    /// Only what is installed on this simulated machine: the system loader would search the real one.
     fn surroundings(&self) -> Surroundings {
         Surroundings {
             opt: Some(self.path("opt")),
@@ -56,7 +56,7 @@ impl Machine {
 /// Loads a library and calls its function.
 fn number(surroundings: &Surroundings, library: &Library, hip: Option<&Path>) -> Result<Loaded<u32>, Failed> {
     load(surroundings.candidates(library, hip), library.anchor, |opened| {
-        // SAFETY: the test wrote the function.
+        // SAFETY: the test defines the function with this signature.
         let function = unsafe { opened.symbol::<unsafe extern "C" fn() -> u32>(library.anchor) };
         // SAFETY: as above.
         function.map(|function| unsafe { function() }).ok_or(vec![library.anchor])

@@ -35,7 +35,7 @@ impl Machine {
         }
     }
 
-    /// The folders of the files to try for a library, below the machine's root, each once.
+    /// The folders to search for a library, relative to the machine's root, without consecutive duplicates.
     fn folders(&self, surroundings: &Surroundings, library: &Library, hip: Option<&Path>) -> Vec<String> {
         let mut folders: Vec<String> = Vec::new();
         for candidate in surroundings.candidates(library, hip) {
