@@ -23,7 +23,7 @@ pub(crate) struct Placement<'a> {
 /// partition of its own.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe the graph.
+/// ONNX Runtime failed to describe the graph.
 pub(crate) fn place<'a>(graph: Graph<'a>, name: &str, device: &dyn Device) -> Result<Placement<'a>> {
     let nodes = graph.nodes()?;
     if let Some(reason) = refused(graph)? {
@@ -74,7 +74,7 @@ fn refused(graph: Graph<'_>) -> Result<Option<Declined>> {
 /// Passes a placement to ONNX Runtime.
 ///
 /// # Errors
-/// ONNX Runtime refused.
+/// ONNX Runtime returned an error.
 pub(crate) fn claim(placement: &Placement<'_>, claims: &mut Claims<'_>) -> Result<()> {
     for nodes in &placement.partitions {
         // A saved partition expects all inputs of its node, including constants.

@@ -31,7 +31,7 @@ impl Explain {
     /// Appends the record of one graph. A write error does not fail the session.
     ///
     /// # Errors
-    /// ONNX Runtime refused to describe a node.
+    /// ONNX Runtime failed to describe a node.
     pub fn record(&self, graph: &str, placement: &Placement<'_>) -> Result<()> {
         self.append(&line(graph, placement)?);
         Ok(())

@@ -33,8 +33,8 @@ impl ExternalFiles {
     }
 
     /// A constant, mapped from its file. `None` if it is small, unaligned or not in a file, or if the file's contents
-    /// differ from what ONNX Runtime has. ONNX Runtime 1.24 to 1.31 names no file if a caller replaced the data, but
-    /// comparing the bytes is cheaper than relying on that.
+    /// differ from what ONNX Runtime has. ONNX Runtime (1.24 to 1.31) names no file if a caller replaced the data,
+    /// but comparing the bytes costs less than relying on that.
     pub fn tensor(&mut self, value: ValueInfo<'_>, view: TensorView<'_>) -> Result<Option<Tensor>> {
         let bytes = view.size_bytes()?;
         if self.folder.is_none() || bytes < SMALLEST_BYTES {

@@ -32,7 +32,7 @@ pub(crate) fn import(partition: &FusedPartition<'_>) -> Result<Record> {
 /// Parses a node into an operator, or says why it stays with other providers.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe it.
+/// ONNX Runtime failed to describe the node.
 pub(crate) fn parse(node: Node<'_>) -> Result<Result<Box<dyn Op>, Declined>> {
     if !node.subgraphs()?.is_empty() {
         return Ok(Err(Declined::new("it has subgraphs")));
@@ -49,7 +49,7 @@ pub(crate) fn parse(node: Node<'_>) -> Result<Result<Box<dyn Op>, Declined>> {
 enum Stop {
     /// The engine does not support something.
     Declined(Declined),
-    /// ONNX Runtime refused.
+    /// ONNX Runtime returned an error.
     Failed(Error),
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Runs {
     kind: DriverKind,
     /// The ordinal of the driver's device.
     ordinal: usize,
-    /// Opened when the first run with a stream arrives.
+    /// Looked up on first use.
     device: OnceLock<hip::Device>,
     ledger: Arc<Ledger>,
     open: Mutex<Vec<OpenRun>>,

@@ -62,7 +62,7 @@ impl Tuning {
     /// Inspects a graph of the model before its partitions are compiled.
     ///
     /// # Errors
-    /// ONNX Runtime refused to describe the graph.
+    /// ONNX Runtime failed to describe the graph.
     pub fn see(&self, graph: view::Graph<'_>) -> Result<()> {
         if self.unread.is_none() || graph.parent_node()?.is_some() {
             return Ok(());

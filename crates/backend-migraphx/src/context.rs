@@ -57,7 +57,7 @@ pub(crate) fn node(
 /// True for nodes saved by a provider of this name, by AMD's provider, or without a name.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe the node.
+/// ONNX Runtime failed to describe the node.
 pub(crate) fn is_ours(node: Node<'_>, name: &str) -> Result<bool> {
     let ours = |source: String| source.is_empty() || source == name || source == AMD_SOURCE;
     Ok(saved::source(node)?.is_some_and(ours))

@@ -57,7 +57,7 @@ impl Tree {
 
     /// The installation that a HIP runtime belongs to.
     pub fn of_hip(file: &Path) -> Option<Tree> {
-        // A bare name does not tell the folder.
+        // A bare name has no folder.
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty())?;
         let mut folders = vec![folder.to_owned()];
         let package = folder.parent();

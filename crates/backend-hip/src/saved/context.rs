@@ -36,7 +36,7 @@ pub(crate) fn node(save: &Save, record: &Record, partition: &FusedPartition<'_>)
 /// True if a provider of this name saved the node.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe the node.
+/// ONNX Runtime failed to describe the node.
 pub(crate) fn is_ours(node: Node<'_>, name: &str) -> Result<bool> {
     Ok(saved::source(node)?.is_some_and(|source| source == name))
 }

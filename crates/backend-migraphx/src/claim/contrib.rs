@@ -161,7 +161,7 @@ const NEVER: &[(&str, &str)] = &[
 /// Returns why a node outside the ONNX standard is not taken; always `None` for standard nodes.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe the node.
+/// ONNX Runtime failed to describe the node.
 pub(super) fn refusal(node: Node<'_>, op: &str, domain: &str, release: Option<Version>) -> Result<Option<String>> {
     let domain = if domain == "ai.onnx" { "" } else { domain };
     let Some(form) = FORMS.iter().find(|form| form.op == op && form.domain == domain) else {

@@ -27,7 +27,7 @@ pub(crate) struct Placement<'a> {
 /// saved by a provider called `name` becomes a partition of its own.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe the graph.
+/// ONNX Runtime failed to describe the graph.
 pub(crate) fn place<'a>(
     graph: Graph<'a>,
     name: &str,
@@ -128,7 +128,7 @@ fn left_to_parent(graph: Graph<'_>, support: &Support<'_>) -> Result<Option<Stri
 /// The inputs and outputs of a group of nodes of `graph`.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe a node.
+/// ONNX Runtime failed to describe a node.
 pub(crate) fn boundary<'a>(nodes: &[Node<'a>]) -> Result<Boundary<'a>> {
     let ids = nodes.iter().map(|node| node.id()).collect::<Result<HashSet<_>>>()?;
     let mut made = HashSet::new();
@@ -157,7 +157,7 @@ pub(crate) fn boundary<'a>(nodes: &[Node<'a>]) -> Result<Boundary<'a>> {
 /// Logs one line per graph: how many nodes run here, and why the others do not.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe a node.
+/// ONNX Runtime failed to describe a node.
 pub(crate) fn report(placement: &Placement<'_>, target: &str) -> Result<()> {
     let taken: usize = placement.partitions.iter().map(Vec::len).sum::<usize>() + placement.contexts.len();
     let total = taken + placement.declined.len();

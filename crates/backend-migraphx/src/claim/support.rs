@@ -50,7 +50,7 @@ pub(super) type Known = HashSet<String>;
 pub(super) struct Support<'a> {
     /// The operators that the loaded library supports.
     pub operators: &'a BTreeSet<String>,
-    /// The release of the library, if its file tells.
+    /// The release of the library, if its file records it.
     pub release: Option<Version>,
     /// Leaves control-flow nodes to the CPU.
     pub cpu_control_flow: bool,
@@ -60,7 +60,7 @@ impl Support<'_> {
     /// Returns why a node is not taken. `known` holds the values that are known at compile time.
     ///
     /// # Errors
-    /// ONNX Runtime refused to describe the node.
+    /// ONNX Runtime failed to describe the node.
     pub fn refusal(&self, node: Node<'_>, known: &Known) -> Result<Option<String>> {
         let (op, domain) = (node.op_type()?, node.domain()?);
         let subgraphs = node.subgraphs()?;
@@ -106,7 +106,7 @@ impl Support<'_> {
 /// True for operators worth a partition, including those in a node's bodies.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe the node.
+/// ONNX Runtime failed to describe the node.
 pub(super) fn is_heavy(node: Node<'_>) -> Result<bool> {
     if HEAVY.contains(&node.op_type()?) {
         return Ok(true);
@@ -124,7 +124,7 @@ pub(super) fn is_heavy(node: Node<'_>) -> Result<bool> {
 /// Marks a node's outputs as known if they depend only on known values: constants, and the shapes of any values.
 ///
 /// # Errors
-/// ONNX Runtime refused to describe the node.
+/// ONNX Runtime failed to describe the node.
 pub(super) fn learn(node: Node<'_>, known: &mut Known) -> Result<()> {
     let op = node.op_type()?;
     let mut follows = !op.starts_with("Random") && node.subgraphs()?.is_empty();

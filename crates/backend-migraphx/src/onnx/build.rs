@@ -29,7 +29,7 @@ pub(crate) struct Boundary<'a> {
 pub(crate) enum Stop {
     /// ONNX or MIGraphX cannot represent something.
     Declined(String),
-    /// ONNX Runtime refused.
+    /// ONNX Runtime returned an error.
     Failed(Error),
 }
 
@@ -42,7 +42,7 @@ impl From<Error> for Stop {
 /// Builds a model from some nodes of `graph`. With `external`, weights in external files stay there.
 ///
 /// # Errors
-/// ONNX cannot represent a value or attribute, or ONNX Runtime refused to describe one.
+/// ONNX cannot represent a value or attribute, or ONNX Runtime failed to describe one.
 pub(crate) fn build<'a>(
     graph: Graph<'a>,
     nodes: &[Node<'a>],
