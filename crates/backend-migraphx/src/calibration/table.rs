@@ -58,7 +58,7 @@ fn native_text(bytes: &[u8]) -> Result<BTreeMap<String, f32>, &'static str> {
     }
     let mut ranges = BTreeMap::new();
     for line in lines.filter(|line| !line.trim().is_empty()) {
-        // Names may hold colons, numbers may not.
+        // Names may contain colons, numbers may not.
         let (name, bits) = line.rsplit_once(':').ok_or("a line has no colon")?;
         let bits = u32::from_str_radix(bits.trim(), 16).map_err(|_| "a scale is no hexadecimal number")?;
         ranges.insert(name.trim().to_owned(), f32::from_bits(bits) * 127.0);

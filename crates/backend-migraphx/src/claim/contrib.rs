@@ -35,11 +35,11 @@ enum Data {
 
 /// A condition on a node.
 enum Need {
-    /// An integer attribute has this value, or is absent because this is its default.
+    /// An integer attribute has this value, or is absent and has it by default.
     Int(&'static str, i64),
     /// An integer attribute is present with this value.
     IntPresent(&'static str, i64),
-    /// A float attribute has this value, or is absent because this is its default.
+    /// A float attribute has this value, or is absent and has it by default.
     Float(&'static str, f32),
     /// The node has no such attribute.
     NoAttribute(&'static str),
