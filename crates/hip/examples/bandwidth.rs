@@ -1,9 +1,10 @@
-//! Copy bandwidth of the safe API next to the raw driver calls, interleaved in one run.
+//! Copy bandwidth of the safe API compared with the raw driver calls, interleaved in one run.
 //!
 //! `cargo run --release -p hip --example bandwidth -- --driver nvidia|amd|host [--rounds 21] [--max-mib 1024]`
 //!
-//! Both columns are the median of the rounds. The raw column is what a C program would write: `hipMemcpy`, followed by
-//! a wait for the device where `hipMemcpy` alone returns before the data has arrived (between device addresses).
+//! Both columns are the median of the rounds. The raw column measures what a C program would write: `hipMemcpy`,
+//! followed by a wait for the device if `hipMemcpy` alone returns before the data has arrived (between device
+//! addresses).
 
 use std::error::Error;
 use std::ffi::c_void;
@@ -139,7 +140,7 @@ fn run() -> Result<(), Box<dyn Error>> {
             let bytes = mib * MIB;
             let (mut safe, mut raw) = (Vec::new(), Vec::new());
             for round in 0..options.rounds + 2 {
-                // Who goes first changes, so that neither profits from the other's warm caches.
+                // The order alternates, so that neither profits from the other's warm caches.
                 let order = if round % 2 == 0 { [true, false] } else { [false, true] };
                 for is_safe in order {
                     let time = match is_safe {

@@ -1,4 +1,4 @@
-//! What can go wrong: loading a library, calling a driver, compiling a kernel.
+//! Errors: loading a library, calling a driver, compiling a kernel.
 
 use std::path::PathBuf;
 
@@ -7,27 +7,27 @@ use dylib::{Attempt, listed};
 use crate::DriverKind;
 use crate::sys::codes;
 
-/// A library could not be made ready for use.
+/// A library could not be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// No file of any known name could be opened.
+    /// No file with any known name could be opened.
     #[error("no {what} could be loaded (tried {})\n  help: {help}", listed(.attempts))]
     NotFound {
-        /// The library in words, for example "HIP runtime".
+        /// Name of the library for messages, for example "HIP runtime".
         what: &'static str,
         /// Every name tried, in order.
         attempts: Vec<Attempt>,
         /// What the user can do about it.
         help: &'static str,
     },
-    /// A file opened, but symbols that are always needed are not in it.
+    /// A file opened, but required symbols are missing from it.
     #[error(
         "{} is not a usable {what}: it lacks {} (tried {})\n  help: {help}",
         .path.display(), .missing.join(", "), listed(.attempts)
     )]
     Incomplete {
-        /// The library in words.
+        /// Name of the library for messages.
         what: &'static str,
         /// The first file that opened.
         path: PathBuf,
@@ -38,12 +38,12 @@ pub enum LoadError {
         /// What the user can do about it.
         help: &'static str,
     },
-    /// This driver has no such library at all.
+    /// This driver does not come with such a library.
     #[error("the {driver} driver has no {what}")]
     NotOffered {
         /// The driver that was asked.
         driver: DriverKind,
-        /// The library in words.
+        /// Name of the library for messages.
         what: &'static str,
     },
 }
@@ -58,83 +58,86 @@ impl LoadError {
     }
 }
 
-/// Who can do something about an error. What is told to callers depends on this, and on nothing else.
+/// Who can fix an error. What callers are told depends on this alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// Whoever asked: an index out of range, shapes that do not fit, a stream in the wrong state. Another request may work.
+    /// The caller: an index out of range, shapes that do not match, a stream in the wrong state. Another request may
+    /// succeed.
     Argument,
-    /// Nobody: there is no code for this, or the loaded library is too old for it.
+    /// No one: there is no code for this, or the loaded library is too old for it.
     Unsupported,
-    /// Whoever holds memory: there was not enough of it at this moment. A smaller request, or the same one later, may work.
+    /// Whoever holds the memory: there was not enough of it at this moment. A smaller request, or the same one later,
+    /// may succeed.
     Memory,
-    /// The machine's owner: the device, its driver or a library that it needs failed. The next request will hardly fare better.
+    /// The owner of the machine: the device, its driver or a library it needs failed. The next request is likely to
+    /// fail too.
     Device,
-    /// We: this can't happen.
+    /// This project: a bug.
     Bug,
 }
 
-/// A driver call failed, or was refused before it was made.
+/// A driver call failed, or its arguments were rejected before the call.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HipError {
-    /// The device (or the host, for pinned memory) has no room for this request.
+    /// The device (or the host, for pinned memory) does not have enough free memory for this request.
     #[error(
         "out of memory on {driver} device {device}: {bytes} bytes asked for, {free} of {total} bytes free\n  \
          help: free other buffers, or use a smaller model or batch"
     )]
     OutOfMemory {
-        /// The driver asked.
+        /// The driver.
         driver: DriverKind,
         /// The device's ordinal.
         device: usize,
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
-        /// Bytes the driver reported free after the failure, 0 when it would not say.
+        /// Free bytes that the driver reported after the failure, 0 if it reported none.
         free: usize,
-        /// Bytes of the whole device, 0 when it would not say.
+        /// Total bytes of the device, 0 if the driver reported none.
         total: usize,
     },
-    /// The driver answered with an error status.
+    /// The driver returned an error status.
     #[error("{call} failed on the {driver} driver: {code} ({text})")]
     Call {
-        /// The driver asked.
+        /// The driver.
         driver: DriverKind,
-        /// The HIP name of the call, whatever the driver calls it.
+        /// The HIP name of the call, on every driver.
         call: &'static str,
-        /// The status as the driver gave it.
+        /// The status as the driver returned it.
         code: i32,
-        /// The driver's own words for the status.
+        /// The driver's own message for the status.
         text: String,
     },
-    /// The loaded library is too old for this, or never had it.
+    /// The loaded library is too old for this, or never supported it.
     #[error("the {driver} driver library has no {symbol}")]
     Unsupported {
-        /// The driver asked.
+        /// The driver.
         driver: DriverKind,
         /// The HIP name of the missing function or feature.
         symbol: &'static str,
     },
-    /// A copy or fill would leave its buffer.
+    /// A copy or fill would go past the end of its buffer.
     #[error("{bytes} bytes at offset {offset} leave a buffer of {capacity} bytes")]
     OutOfBounds {
         /// First byte touched.
         offset: usize,
         /// Bytes touched.
         bytes: usize,
-        /// Bytes the buffer has.
+        /// Size of the buffer in bytes.
         capacity: usize,
     },
-    /// Two things that must share a driver or device do not.
+    /// Two objects that must share a driver or device do not.
     #[error("{what} belongs to {found}, not to {wanted}")]
     Foreign {
-        /// The thing in words.
+        /// Name of the object for messages.
         what: &'static str,
         /// Where it belongs.
         found: String,
-        /// Where it would have to belong.
+        /// Where it has to belong.
         wanted: String,
     },
-    /// An argument was refused before the driver saw it.
+    /// An argument was rejected before the driver saw it.
     #[error("{call} refused: {reason}")]
     Invalid {
         /// The HIP name of the call that was not made.
@@ -148,7 +151,7 @@ pub enum HipError {
 }
 
 impl HipError {
-    /// The status number, where the driver gave one.
+    /// The status number, if the driver returned one.
     pub fn code(&self) -> Option<i32> {
         match self {
             HipError::Call { code, .. } => Some(*code),
@@ -157,31 +160,31 @@ impl HipError {
         }
     }
 
-    /// Whether the driver says that the device stopped working for this process: every later call fails too.
+    /// Whether the driver reports that the device stopped working for this process: every later call fails too.
     pub fn is_device_lost(&self) -> bool {
         self.code().is_some_and(|code| codes::DEVICE_LOST.contains(&code))
     }
 
-    /// Whether the call was refused because of a stream that is being captured.
+    /// Whether the call was rejected because a stream is being captured.
     pub fn is_capture(&self) -> bool {
         self.code().is_some_and(|code| codes::CAPTURE.contains(&code))
     }
 
-    /// Who can do something about it.
+    /// Who can fix it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             HipError::OutOfMemory { .. } => ErrorKind::Memory,
             HipError::Call { code: codes::OUT_OF_MEMORY, .. } => ErrorKind::Memory,
-            // Someone captures the stream, and asked for what can't be part of a capture.
+            // The user is capturing the stream and requested something that cannot be part of a capture.
             HipError::Call { .. } if self.is_capture() => ErrorKind::Argument,
             HipError::Call { .. } | HipError::Library(_) => ErrorKind::Device,
             HipError::Unsupported { .. } => ErrorKind::Unsupported,
-            // Addresses and sizes come from this workspace's own code, whatever the user asked for.
+            // Addresses and sizes come from this workspace's own code, whatever the user requested.
             HipError::OutOfBounds { .. } | HipError::Foreign { .. } | HipError::Invalid { .. } => ErrorKind::Bug,
         }
     }
 
-    /// Whether this is an allocation that found no room.
+    /// Whether an allocation failed because there was not enough memory.
     pub fn is_out_of_memory(&self) -> bool {
         self.code() == Some(codes::OUT_OF_MEMORY)
     }
@@ -191,7 +194,7 @@ impl HipError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RtcError {
-    /// The compiler read the source and refused it.
+    /// The compiler read the source and rejected it.
     #[error("{name} does not compile ({call}: {code}, {text})\n{log}")]
     Compile {
         /// The name given to the source.
@@ -200,26 +203,26 @@ pub enum RtcError {
         call: &'static str,
         /// The compiler's status.
         code: i32,
-        /// The compiler's words for the status.
+        /// The compiler's message for the status.
         text: String,
         /// The compiler's log; may be empty.
         log: String,
     },
-    /// The compiler would end the process if it were given this target.
+    /// The compiler would abort the process if it were given this target.
     #[error(
         "{target} is not a target that the run-time compiler of HIP {version} knows\n  \
          help: install ROCm 6 or newer"
     )]
     UnknownTarget {
-        /// The target asked for.
+        /// The requested target.
         target: String,
         /// The runtime's version.
         version: String,
     },
-    /// A source, name or option holds a NUL byte, or the source or name is empty.
+    /// A source, name or option contains a NUL byte, or the source or name is empty.
     #[error("{what} cannot be passed to the run-time compiler: {reason}")]
     BadText {
-        /// Which text.
+        /// Which string.
         what: &'static str,
         /// Why not.
         reason: &'static str,
@@ -227,7 +230,7 @@ pub enum RtcError {
 }
 
 impl RtcError {
-    /// The compiler's log, where it wrote one.
+    /// The compiler's log, if it wrote one.
     pub fn log(&self) -> &str {
         match self {
             RtcError::Compile { log, .. } => log,

@@ -1,9 +1,9 @@
-//! Which driver a handle belongs to.
+//! The kinds of driver.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The three libraries that can stand behind the driver table.
+/// The three libraries that can back the driver table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DriverKind {
     /// AMD's HIP runtime, `libamdhip64`.
@@ -15,7 +15,7 @@ pub enum DriverKind {
 }
 
 impl DriverKind {
-    /// Every kind, in the order reports list them.
+    /// Every kind, in the order in which reports list them.
     pub const ALL: [DriverKind; 3] = [DriverKind::Amd, DriverKind::Nvidia, DriverKind::Host];
 
     /// The name used on the command line, in the environment and in logs.
@@ -27,10 +27,10 @@ impl DriverKind {
         }
     }
 
-    /// The driver that the text of `AMDGPU_EP_DRIVER` asks for; none and `auto` mean AMD's.
+    /// The driver that the value of `AMDGPU_EP_DRIVER` selects; unset, empty and `auto` select AMD's.
     ///
     /// # Errors
-    /// The text is none of the accepted ones.
+    /// The value is not one of the accepted names.
     pub fn wanted(text: Option<&str>) -> Result<Self, UnknownDriver> {
         match text.map(str::trim) {
             None | Some("") => Ok(Self::Amd),
@@ -54,11 +54,11 @@ impl fmt::Display for DriverKind {
     }
 }
 
-/// The text was none of `amd`, `nvidia`, `host`.
+/// The text is not one of `amd`, `nvidia`, `host`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown driver {text:?}\n  help: use one of amd, nvidia, host")]
 pub struct UnknownDriver {
-    /// The text as it was given.
+    /// The text as given.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! The HIP runtime, its CUDA twin and our host driver behind one table, loaded at run time.
+//! The HIP runtime, its CUDA twin and our host driver behind one function table, loaded at run time.
 //!
 //! | on the CPU | on a device | here |
 //! |---|---|---|
@@ -14,10 +14,10 @@
 //! | a recorded macro | a capture | [`Graph`], [`GraphExec`], from [`Stream::end_capture`] |
 //! | a BLAS call | a matrix product | [`BlasLt`], [`Matmul`] |
 //!
-//! Nothing is linked: a machine without a GPU, or without any of these libraries, gets a [`LoadError`] that lists what
-//! was tried. The floors are [`sys`] (function pointers with HIP's signatures), [`result`] (the same with a `Result`)
-//! and the owned handles re-exported here. HIP's names and numbers are the interface; the CUDA twin is translated in
-//! [`sys::twin`].
+//! Nothing is linked: on a machine without a GPU, or without any of these libraries, loading returns a [`LoadError`]
+//! that lists everything that was tried. The crate has three layers: [`sys`] (function pointers with HIP's signatures),
+//! [`result`] (the same calls, returning a `Result`) and the owned handles re-exported here. HIP's names and numbers
+//! are the interface; [`sys::twin`] translates them for CUDA.
 //!
 //! ```
 //! use hip::{Driver, DriverKind};

@@ -1,4 +1,4 @@
-//! What is there, for `amdgpu-ep doctor`: every library of every driver, with the names tried and the reasons.
+//! Finds every library of every driver for `amdgpu-ep doctor`, with the names tried and the reasons for failures.
 
 use std::path::PathBuf;
 
@@ -11,13 +11,13 @@ use crate::{Attempt, DeviceInfo, Driver, DriverKind, LoadError, Rtc};
 pub struct DriverReport {
     /// Which driver.
     pub kind: DriverKind,
-    /// Its runtime, compiler and BLASLt, as far as the driver has them.
+    /// Its runtime, compiler and BLASLt, if the driver comes with them.
     pub libraries: Vec<LibraryReport>,
-    /// The version number of the installed (kernel side) driver.
+    /// The version number of the installed (kernel-side) driver.
     pub driver_version: Option<i32>,
     /// Its devices, in order.
     pub devices: Vec<DeviceInfo>,
-    /// Why there are none, when the runtime loaded.
+    /// Why there are none, if the runtime loaded.
     pub no_device_reason: Option<String>,
 }
 
@@ -26,13 +26,13 @@ pub struct DriverReport {
 pub struct LibraryReport {
     /// What it is for.
     pub role: Role,
-    /// The file, when it loaded.
+    /// The file, if it loaded.
     pub path: Option<PathBuf>,
-    /// Its version for people, when it loaded and says.
+    /// Its version as readable text, if it loaded and reports one.
     pub version: Option<String>,
-    /// Every name tried that did not do, with the reason.
+    /// Every name that was tried without success, with the reason.
     pub attempts: Vec<Attempt>,
-    /// The whole message, when it did not load.
+    /// The whole message, if it did not load.
     pub error: Option<String>,
 }
 
@@ -58,12 +58,12 @@ impl DriverReport {
     }
 }
 
-/// Looks at every driver. Loads what it can, and needs no device.
+/// Inspects every driver. Loads what it can, and needs no device.
 pub fn report() -> Vec<DriverReport> {
     DriverKind::ALL.into_iter().map(driver).collect()
 }
 
-/// Looks at one driver.
+/// Inspects one driver.
 pub fn driver(kind: DriverKind) -> DriverReport {
     let loaded = Driver::load(kind);
     let runtime = loaded

@@ -6,9 +6,9 @@ use std::ptr;
 use crate::sys::{BlasLtTable, Handle, Status};
 use crate::{DriverKind, HipError};
 
-/// A filled BLASLt table and whose it is.
+/// A filled BLASLt table and its driver.
 pub struct Blas {
-    /// Whose functions these are.
+    /// The driver of these functions.
     pub kind: DriverKind,
     /// The functions.
     pub table: BlasLtTable,
@@ -23,7 +23,7 @@ impl Blas {
     }
 }
 
-/// A status in words; the two libraries number them differently.
+/// Describes a status; the two libraries number them differently.
 fn status_text(kind: DriverKind, code: Status) -> &'static str {
     match (kind, code) {
         (_, 1) => "not initialised",
@@ -44,7 +44,7 @@ fn status_text(kind: DriverKind, code: Status) -> &'static str {
 /// The library's status.
 ///
 /// # Safety
-/// There is a current device: hipBLASLt ends the process when there is none.
+/// There is a current device: without one, hipBLASLt aborts the process.
 pub unsafe fn create(blas: &Blas) -> Result<Handle, HipError> {
     let mut handle = ptr::null_mut();
     // SAFETY: `handle` is a valid out-pointer; the caller vouches for the device.
@@ -52,7 +52,7 @@ pub unsafe fn create(blas: &Blas) -> Result<Handle, HipError> {
     Ok(handle)
 }
 
-/// Creates a product's descriptor.
+/// Creates the descriptor of a product.
 ///
 /// # Errors
 /// The library's status.
@@ -118,7 +118,7 @@ pub unsafe fn set<T: Copy>(blas: &Blas, object: Attributed, attribute: c_int, va
     blas.check(call, status)
 }
 
-/// Destroys any object of this module, whatever `destroy` of the table fits it.
+/// Destroys any object of this module with the table's matching `destroy` function.
 ///
 /// # Errors
 /// The library's status.
@@ -148,13 +148,13 @@ pub struct Layouts {
     pub d: Handle,
 }
 
-/// Fills `results` with up to `want` heuristic results and says how many there are.
+/// Fills `results` with up to `want` heuristic results and returns how many there are.
 ///
 /// # Errors
 /// The library's status.
 ///
 /// # Safety
-/// Every handle is live; `results` has room for `want` results of the library's stride.
+/// Every handle is live; `results` has space for `want` results of the library's stride.
 pub unsafe fn heuristic(
     blas: &Blas,
     handle: Handle,
@@ -166,7 +166,7 @@ pub unsafe fn heuristic(
 ) -> Result<usize, HipError> {
     let mut got = 0;
     let Layouts { a, b, c, d } = layouts;
-    // SAFETY: the caller vouches for the handles and the room.
+    // SAFETY: the caller vouches for the handles and for the size of `results`.
     let status = unsafe { (blas.table.get_heuristic)(handle, desc, a, b, c, d, preference, want, results, &mut got) };
     blas.check("hipblasLtMatmulAlgoGetHeuristic", status)?;
     Ok(usize::try_from(got.clamp(0, want)).unwrap_or(0))
@@ -189,7 +189,7 @@ pub struct Operands {
     pub d: *mut c_void,
     /// Workspace.
     pub workspace: *mut c_void,
-    /// Its bytes.
+    /// Size of the workspace in bytes.
     pub workspace_bytes: usize,
 }
 
@@ -199,8 +199,8 @@ pub struct Operands {
 /// The library's status.
 ///
 /// # Safety
-/// Every handle is live; `alpha`, `beta` point at values of the scale type; `algorithm` came from [`heuristic`] for
-/// this product; the operands cover what the layouts say until the stream has passed this point.
+/// Every handle is live; `alpha` and `beta` point to values of the scale type; `algorithm` came from [`heuristic`] for
+/// this product; the operands cover the memory that the layouts describe until the stream has passed this point.
 pub unsafe fn matmul(
     blas: &Blas,
     handle: Handle,

@@ -1,4 +1,4 @@
-//! Captures: recording a stream into a graph, and launching it.
+//! Captures: recording a stream into a graph and launching it.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -10,7 +10,7 @@ use crate::sys::{Handle, codes, twin};
 /// Starts recording a stream.
 ///
 /// # Errors
-/// The driver's status, or that it cannot capture.
+/// The driver's status, or an error if it does not support captures.
 ///
 /// # Safety
 /// `stream` is live.
@@ -20,7 +20,7 @@ pub unsafe fn begin_capture(runtime: &Runtime, stream: Handle, mode: c_int) -> R
     runtime.check("hipStreamBeginCapture", unsafe { function(stream, mode) })
 }
 
-/// Ends recording and gives the graph.
+/// Ends recording and returns the graph.
 ///
 /// # Errors
 /// The driver's status; 900 to 908 for work that cannot be captured.
@@ -35,7 +35,7 @@ pub unsafe fn end_capture(runtime: &Runtime, stream: Handle) -> Result<Handle, H
     Ok(graph)
 }
 
-/// 0 not capturing, 1 capturing, 2 capturing but already invalid.
+/// 0: not capturing, 1: capturing, 2: capturing but already invalid.
 ///
 /// # Errors
 /// The driver's status.
@@ -47,7 +47,7 @@ pub unsafe fn capture_status(runtime: &Runtime, stream: Handle) -> Result<c_int,
     let mut status = 0;
     // SAFETY: `status` is a valid out-pointer; the caller vouches for the stream.
     match runtime.check("hipStreamIsCapturing", unsafe { function(stream, &mut status) }) {
-        // Without captures there is none under way.
+        // A driver without captures is never capturing.
         Err(error) if error.code() == Some(codes::NOT_SUPPORTED) => Ok(0),
         other => other.map(|()| status),
     }
@@ -74,17 +74,17 @@ pub unsafe fn instantiate(runtime: &Runtime, graph: Handle) -> Result<Handle, Hi
 /// The driver's status.
 ///
 /// # Safety
-/// Both handles are live; everything the captured work touches is still valid.
+/// Both handles are live; all memory that the captured work accesses is still valid.
 pub unsafe fn launch(runtime: &Runtime, exec: Handle, stream: Handle) -> Result<(), HipError> {
     let function = runtime.need(runtime.table.graph_launch, "hipGraphLaunch")?;
     // SAFETY: the caller vouches for the handles.
     runtime.check("hipGraphLaunch", unsafe { function(exec, stream) })
 }
 
-/// Gives an instantiated graph new parameters; 0 when taken, else HIP's number for why not.
+/// Updates the parameters of an instantiated graph; returns 0 on success, otherwise HIP's number for the reason.
 ///
 /// # Errors
-/// The driver's status, unless it says that the update does not fit.
+/// The driver's status, unless it reports that the graph cannot be updated.
 ///
 /// # Safety
 /// Both handles are live.

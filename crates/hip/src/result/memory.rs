@@ -1,4 +1,4 @@
-//! Memory: allocate, free, copy, fill, and ask whose a pointer is.
+//! Memory: allocate, free, copy, fill, and query pointers.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -10,7 +10,7 @@ use crate::sys::Handle;
 /// Allocates on the current device.
 ///
 /// # Errors
-/// The driver's status; 2 when there is no room.
+/// The driver's status; 2 if there is not enough memory.
 pub fn malloc(runtime: &Runtime, bytes: usize) -> Result<*mut c_void, HipError> {
     let mut address = ptr::null_mut();
     // SAFETY: `address` is a valid out-pointer for the length of the call.
@@ -18,7 +18,7 @@ pub fn malloc(runtime: &Runtime, bytes: usize) -> Result<*mut c_void, HipError> 
     Ok(address)
 }
 
-/// Frees what [`malloc`] or [`malloc_async`] gave, after the device is done with it.
+/// Frees memory from [`malloc`] or [`malloc_async`], after the device is done with it.
 ///
 /// # Errors
 /// The driver's status.
@@ -33,7 +33,7 @@ pub unsafe fn free(runtime: &Runtime, address: *mut c_void) -> Result<(), HipErr
 /// Allocates in stream order.
 ///
 /// # Errors
-/// The driver's status, or that it has no such function.
+/// The driver's status, or an error if it has no such function.
 ///
 /// # Safety
 /// `stream` is a live stream of the current device.
@@ -48,7 +48,7 @@ pub unsafe fn malloc_async(runtime: &Runtime, bytes: usize, stream: Handle) -> R
 /// Frees in stream order.
 ///
 /// # Errors
-/// The driver's status, or that it has no such function.
+/// The driver's status, or an error if it has no such function.
 ///
 /// # Safety
 /// `address` came from [`malloc_async`]; no work after this point of the stream uses it; `stream` is live.
@@ -58,10 +58,10 @@ pub unsafe fn free_async(runtime: &Runtime, address: *mut c_void, stream: Handle
     runtime.check("hipFreeAsync", unsafe { function(address, stream) })
 }
 
-/// Allocates host memory that devices can reach.
+/// Allocates host memory that devices can access.
 ///
 /// # Errors
-/// The driver's status; 2 when there is no room.
+/// The driver's status; 2 if there is not enough memory.
 pub fn host_malloc(runtime: &Runtime, bytes: usize, flags: c_uint) -> Result<*mut c_void, HipError> {
     let mut address = ptr::null_mut();
     // SAFETY: `address` is a valid out-pointer for the length of the call.
@@ -69,7 +69,7 @@ pub fn host_malloc(runtime: &Runtime, bytes: usize, flags: c_uint) -> Result<*mu
     Ok(address)
 }
 
-/// Frees what [`host_malloc`] gave.
+/// Frees memory from [`host_malloc`].
 ///
 /// # Errors
 /// The driver's status.
@@ -81,7 +81,7 @@ pub unsafe fn host_free(runtime: &Runtime, address: *mut c_void) -> Result<(), H
     runtime.check("hipHostFree", unsafe { (runtime.table.host_free)(address) })
 }
 
-/// Copies; the host side is done with when this returns, the device side may not be.
+/// Copies. On return the host memory is no longer in use; the device side may still be pending.
 ///
 /// # Errors
 /// The driver's status.
@@ -121,7 +121,7 @@ pub unsafe fn copy_async(
 /// Copies between devices in stream order.
 ///
 /// # Errors
-/// The driver's status, or that it has no such function.
+/// The driver's status, or an error if it has no such function.
 ///
 /// # Safety
 /// Both ranges are valid on their devices until the stream has passed this point; `stream` is live.
@@ -167,7 +167,7 @@ pub fn info(runtime: &Runtime) -> Result<(usize, usize), HipError> {
     Ok((free, total))
 }
 
-/// The head of a pointer's attributes, equal in HIP and CUDA.
+/// The first fields of a pointer's attributes, the same in HIP and CUDA.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PointerAttributes {
@@ -187,9 +187,9 @@ pub struct PointerAttributes {
 
 const _: () = assert!(size_of::<PointerAttributes>() == 32);
 
-/// What the driver knows of a pointer; `None` when it knows nothing.
+/// The driver's attributes of a pointer; `None` if it does not know the pointer.
 pub fn pointer_attributes(runtime: &Runtime, address: usize) -> Option<PointerAttributes> {
-    /// CUDA 13's structure has 88 bytes; ours is read from the front of a larger one.
+    /// CUDA 13's structure has 88 bytes; we read the first fields of a larger one.
     #[repr(C)]
     struct Room {
         head: PointerAttributes,
@@ -206,7 +206,7 @@ pub fn pointer_attributes(runtime: &Runtime, address: usize) -> Option<PointerAt
     };
     let mut room = Room { head, rest: [0; 28] };
     let out = ptr::from_mut(&mut room).cast::<c_void>();
-    // SAFETY: `out` has 256 bytes, more than any version's structure; the address is looked up, not followed.
+    // SAFETY: `out` has 256 bytes, more than any version's structure; the address is looked up, not dereferenced.
     let status = unsafe { function(out, ptr::without_provenance(address)) };
     runtime.check("hipPointerGetAttributes", status).ok().map(|()| room.head)
 }

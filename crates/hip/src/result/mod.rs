@@ -1,4 +1,4 @@
-//! The middle floor: the same calls with a `Result`, grouped by what they are about, and nothing else.
+//! The middle layer: the same calls returning a `Result`, grouped by topic, and nothing else.
 
 use std::ffi::{CStr, c_char};
 
@@ -13,9 +13,9 @@ pub mod module;
 pub mod rtc;
 pub mod stream;
 
-/// A filled table and whose it is; what the functions of this floor take first.
+/// A filled table and its driver; the first argument of the functions in this layer.
 pub struct Runtime {
-    /// Whose functions these are.
+    /// The driver of these functions.
     pub kind: DriverKind,
     /// The functions.
     pub table: RuntimeTable,
@@ -25,13 +25,13 @@ impl Runtime {
     /// Turns a status into a `Result`.
     ///
     /// # Errors
-    /// `HipError::Call` for any status but success. The driver's own record of the error is cleared: whoever else uses
-    /// the driver in this process must not trip over an error that has already been reported here.
+    /// `HipError::Call` for any status but success. This also clears the driver's own record of the error: other users
+    /// of the driver in this process must not see an error that has already been reported here.
     pub fn check(&self, call: &'static str, status: Status) -> Result<(), HipError> {
         if status == codes::SUCCESS { Ok(()) } else { Err(self.error(call, status)) }
     }
 
-    /// Like [`Runtime::check`], for questions to which "not ready" is an answer.
+    /// Like [`Runtime::check`], for queries where "not ready" is a valid result.
     pub(crate) fn check_ready(&self, call: &'static str, status: Status) -> Result<bool, HipError> {
         match status {
             codes::SUCCESS => Ok(true),
@@ -43,13 +43,13 @@ impl Runtime {
         }
     }
 
-    /// The driver's words for a status.
+    /// The driver's message for a status.
     pub fn text(&self, status: Status) -> String {
-        // SAFETY: the function takes any number and returns a static string or null.
+        // SAFETY: the function accepts any number and returns a static string or null.
         words(unsafe { (self.table.get_error_string)(status) })
     }
 
-    /// An optional function, or the error that says it is missing.
+    /// An optional function, or an error saying that it is missing.
     pub(crate) fn need<F>(&self, function: Option<F>, symbol: &'static str) -> Result<F, HipError> {
         function.ok_or(HipError::Unsupported { driver: self.kind, symbol })
     }
@@ -62,7 +62,7 @@ impl Runtime {
 
     fn forget_last_error(&self) {
         if let Some(get_last_error) = self.table.get_last_error {
-            // SAFETY: takes no argument and only touches this thread's record.
+            // SAFETY: the function takes no argument and only changes this thread's record.
             unsafe { get_last_error() };
         }
     }

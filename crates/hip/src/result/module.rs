@@ -13,7 +13,7 @@ use crate::sys::{Handle, twin};
 /// The driver's status; 209 when the code is for another target.
 ///
 /// # Safety
-/// `image` points at a complete code object of a form the driver knows: it is given no length.
+/// `image` points to a complete code object in a format that the driver supports: no length is passed.
 pub unsafe fn load(runtime: &Runtime, image: *const c_void) -> Result<Handle, HipError> {
     let function = runtime.need(runtime.table.module_load_data, "hipModuleLoadData")?;
     let mut module = ptr::null_mut();
@@ -38,7 +38,7 @@ pub unsafe fn unload(runtime: &Runtime, module: Handle) -> Result<(), HipError> 
 /// A function of a module.
 ///
 /// # Errors
-/// The driver's status; 500 when there is none of that name.
+/// The driver's status; 500 if there is no function with that name.
 ///
 /// # Safety
 /// `module` is live.
@@ -65,7 +65,7 @@ pub unsafe fn function_attribute(runtime: &Runtime, function: Handle, number: c_
     Ok(value)
 }
 
-/// Lets a function use more dynamic LDS than every device allows by default; nothing to do on HIP.
+/// Lets a function use more dynamic LDS than every device allows by default; does nothing on HIP.
 ///
 /// # Errors
 /// The driver's status.
@@ -106,8 +106,8 @@ pub unsafe fn max_active_blocks(
 /// The driver's status.
 ///
 /// # Safety
-/// Both handles are live; `arguments` has one pointer per parameter of the kernel, each to a value of its type; what
-/// the kernel touches is valid until the stream has passed this point.
+/// Both handles are live; `arguments` has one pointer per kernel parameter, each to a value of its type; memory that
+/// the kernel accesses stays valid until the stream has passed this point.
 pub unsafe fn launch(
     runtime: &Runtime,
     function: Handle,
@@ -124,13 +124,14 @@ pub unsafe fn launch(
     runtime.check("hipModuleLaunchKernel", status)
 }
 
-/// As [`launch`]; the blocks may begin before the launch before this one has ended, where the driver has such launches.
+/// Like [`launch`], but the blocks may start before the previous launch has ended, if the driver supports it.
 ///
 /// # Errors
 /// The driver's status.
 ///
 /// # Safety
-/// As for [`launch`]. Blocks touch nothing that earlier work of the stream reads or writes before they have waited for its end.
+/// As for [`launch`]. Blocks do not access memory that earlier work on the stream reads or writes until they have
+/// waited for that work to end.
 pub unsafe fn launch_early(
     runtime: &Runtime,
     function: Handle,
@@ -141,13 +142,13 @@ pub unsafe fn launch_early(
     arguments: *mut *mut c_void,
 ) -> Result<(), HipError> {
     let Some(launch_ex) = runtime.table.twin_launch_kernel_ex else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches for the arguments.
         return unsafe { launch(runtime, function, grid, block, lds_bytes, stream, arguments) };
     };
     let attribute = twin::LaunchAttribute::EARLY;
     let config =
         twin::LaunchConfig { grid, block, lds_bytes, stream, attributes: &raw const attribute, attribute_count: 1 };
-    // SAFETY: the configuration and its attribute live for the call; the rest is the caller's promise.
+    // SAFETY: the configuration and its attribute live for the call; the caller vouches for the rest.
     let status = unsafe { launch_ex(&raw const config, function, arguments, ptr::null_mut()) };
     runtime.check("cuLaunchKernelEx", status)
 }

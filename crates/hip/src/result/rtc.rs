@@ -6,14 +6,14 @@ use std::ptr;
 use super::words;
 use crate::sys::{Handle, RtcTable, Status};
 
-/// A call of the compiler that did not succeed.
+/// A compiler call that failed.
 #[derive(Clone, Debug)]
 pub struct RtcStatus {
     /// The HIP name of the call.
     pub call: &'static str,
     /// The status.
     pub code: Status,
-    /// The compiler's words for it.
+    /// The compiler's message for it.
     pub text: String,
 }
 
@@ -21,11 +21,11 @@ fn check(table: &RtcTable, call: &'static str, code: Status) -> Result<(), RtcSt
     if code == 0 {
         return Ok(());
     }
-    // SAFETY: takes any number and returns a static string or null.
+    // SAFETY: the function accepts any number and returns a static string or null.
     Err(RtcStatus { call, code, text: words(unsafe { (table.get_error_string)(code) }) })
 }
 
-/// The compiler's version; HIP always answers 9.0.
+/// The compiler's version; HIP always returns 9.0.
 ///
 /// # Errors
 /// The compiler's status.
@@ -36,7 +36,7 @@ pub fn version(table: &RtcTable) -> Result<(i32, i32), RtcStatus> {
     Ok((major, minor))
 }
 
-/// Creates a program from one source text without headers.
+/// Creates a program from one source string without headers.
 ///
 /// # Errors
 /// The compiler's status.
@@ -64,7 +64,7 @@ pub unsafe fn destroy(table: &RtcTable, mut program: Handle) -> Result<(), RtcSt
 /// Compiles a program.
 ///
 /// # Errors
-/// The compiler's status; 6 when the source was refused.
+/// The compiler's status; 6 if the source was rejected.
 ///
 /// # Safety
 /// `program` is live.
@@ -76,7 +76,7 @@ pub unsafe fn compile(table: &RtcTable, program: Handle, options: &[&CStr]) -> R
     check(table, "hiprtcCompileProgram", status)
 }
 
-/// The compiler's log; empty when there is none.
+/// The compiler's log; empty if there is none.
 ///
 /// # Safety
 /// `program` is live.
@@ -87,7 +87,7 @@ pub unsafe fn log(table: &RtcTable, program: Handle) -> String {
         return String::new();
     }
     let mut text = vec![0u8; bytes];
-    // SAFETY: the buffer has the size the compiler asked for.
+    // SAFETY: the buffer has the size that the compiler reported.
     if unsafe { (table.get_program_log)(program, text.as_mut_ptr().cast::<c_char>()) } != 0 {
         return String::new();
     }
@@ -106,7 +106,7 @@ pub unsafe fn code(table: &RtcTable, program: Handle) -> Result<Vec<u8>, RtcStat
     // SAFETY: `bytes` is a valid out-pointer; the caller vouches for the program.
     check(table, "hiprtcGetCodeSize", unsafe { (table.get_code_size)(program, &mut bytes) })?;
     let mut code = vec![0u8; bytes];
-    // SAFETY: the buffer has the size the compiler asked for.
+    // SAFETY: the buffer has the size that the compiler reported.
     check(table, "hiprtcGetCode", unsafe { (table.get_code)(program, code.as_mut_ptr().cast::<c_char>()) })?;
     Ok(code)
 }

@@ -31,7 +31,7 @@ pub unsafe fn destroy(runtime: &Runtime, stream: Handle) -> Result<(), HipError>
     runtime.check("hipStreamDestroy", unsafe { (runtime.table.stream_destroy)(stream) })
 }
 
-/// Waits for all work of a stream.
+/// Waits for all work on a stream.
 ///
 /// # Errors
 /// The driver's status, which may be that of earlier work.
@@ -43,7 +43,7 @@ pub unsafe fn synchronize(runtime: &Runtime, stream: Handle) -> Result<(), HipEr
     runtime.check("hipStreamSynchronize", unsafe { (runtime.table.stream_synchronize)(stream) })
 }
 
-/// Whether all work of a stream is done.
+/// Whether all work on a stream is done.
 ///
 /// # Errors
 /// The driver's status.
@@ -55,7 +55,7 @@ pub unsafe fn query(runtime: &Runtime, stream: Handle) -> Result<bool, HipError>
     runtime.check_ready("hipStreamQuery", unsafe { (runtime.table.stream_query)(stream) })
 }
 
-/// Makes later work of a stream wait for an event.
+/// Makes later work on a stream wait for an event.
 ///
 /// # Errors
 /// The driver's status.
@@ -67,10 +67,10 @@ pub unsafe fn wait_event(runtime: &Runtime, stream: Handle, event: Handle) -> Re
     runtime.check("hipStreamWaitEvent", unsafe { (runtime.table.stream_wait_event)(stream, event, 0) })
 }
 
-/// Runs a function in stream order.
+/// Calls a function in stream order.
 ///
 /// # Errors
-/// The driver's status, or that it has no such function.
+/// The driver's status, or an error if it has no such function.
 ///
 /// # Safety
 /// `function` may be called with `data` on any thread until the stream has passed this point, and once per launch of
@@ -89,7 +89,7 @@ pub unsafe fn launch_host_fn(
 /// The older form of [`launch_host_fn`], which cannot be captured.
 ///
 /// # Errors
-/// The driver's status, or that it has no such function.
+/// The driver's status, or an error if it has no such function.
 ///
 /// # Safety
 /// As [`launch_host_fn`].
@@ -128,13 +128,13 @@ pub unsafe fn event_destroy(runtime: &Runtime, event: Handle) -> Result<(), HipE
     runtime.check("hipEventDestroy", unsafe { (runtime.table.event_destroy)(event) })
 }
 
-/// Records an event at the stream's present end.
+/// Records an event at the current end of the stream.
 ///
 /// # Errors
 /// The driver's status.
 ///
 /// # Safety
-/// Both handles are live and of one device.
+/// Both handles are live and belong to the same device.
 pub unsafe fn event_record(runtime: &Runtime, event: Handle, stream: Handle) -> Result<(), HipError> {
     // SAFETY: the caller vouches for the handles.
     runtime.check("hipEventRecord", unsafe { (runtime.table.event_record)(event, stream) })
@@ -167,7 +167,7 @@ pub unsafe fn event_query(runtime: &Runtime, event: Handle) -> Result<bool, HipE
 /// Milliseconds from one event to another.
 ///
 /// # Errors
-/// The driver's status: 600 when one has not been reached, 400 when one has no time stamp.
+/// The driver's status: 600 if an event has not been reached, 400 if an event has no time stamp.
 ///
 /// # Safety
 /// Both handles are live.

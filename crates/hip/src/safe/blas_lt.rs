@@ -1,7 +1,7 @@
-//! Matrix products by hipBLASLt or cublasLt, row-major as ONNX has them.
+//! Matrix products with hipBLASLt or cublasLt, row-major as in ONNX.
 //!
-//! The libraries are column-major. A row-major matrix is its transpose in that view, so `D = A B` is asked for as
-//! `Dᵀ = Bᵀ Aᵀ`: the operands change places and no data moves. The bias then has one entry per column of `D`.
+//! The libraries are column-major. They see a row-major matrix as its transpose, so `D = A B` is computed as `Dᵀ = Bᵀ
+//! Aᵀ`: the operands are swapped and no data moves. The bias then has one entry per column of `D`.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -48,15 +48,15 @@ impl Drop for Library {
     }
 }
 
-/// Where a driver's BLASLt came from: its file, its version where that needs no device, and the names tried before.
+/// Where a driver's BLASLt came from: its file, its version if that needs no device, and the names tried before.
 pub(crate) fn found(kind: DriverKind) -> Result<(PathBuf, Option<String>, Vec<Attempt>), LoadError> {
     let library = library(kind)?;
-    // SAFETY: cublasLt's function takes no argument; hipBLASLt's needs a handle and is not asked.
+    // SAFETY: cublasLt's function takes no argument; hipBLASLt's needs a handle and is not called.
     let version = library.blas.table.twin_get_version.map(|get| unsafe { get() }.to_string());
     Ok((library.path.clone(), version, library.attempts.clone()))
 }
 
-/// BLASLt on one device. AMD asks for one per stream that runs at the same time.
+/// BLASLt on one device. AMD recommends one for each stream that runs at the same time.
 #[derive(Clone)]
 pub struct BlasLt(Arc<Inner>);
 
@@ -71,58 +71,58 @@ unsafe impl Send for Inner {}
 // SAFETY: both libraries document concurrent use of one handle from several host threads.
 unsafe impl Sync for Inner {}
 
-/// A way to do one product, found by the library.
+/// An algorithm for one product, found by the library.
 #[derive(Clone)]
 pub struct Algorithm {
-    /// The library's structure, in units that give it the alignment it needs.
+    /// The library's structure, stored as words that have the alignment it needs.
     words: Vec<u64>,
     workspace_bytes: usize,
 }
 
 impl Algorithm {
-    /// Workspace this way needs.
+    /// Workspace bytes that this algorithm needs.
     pub fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
 }
 
-/// A product made ready to run.
+/// A product that is ready to run.
 pub struct Matmul {
     blas: BlasLt,
     desc: MatmulDesc,
     layouts: Layouts,
-    /// The library's descriptor. It holds the bias address, which is set per run: one run at a time.
+    /// The library's descriptor. It contains the bias address, which is set for each run: one run at a time.
     descriptor: Mutex<Owned>,
     _layouts: [Owned; 3],
     algorithms: Vec<Algorithm>,
 }
 
-// SAFETY: the handles are plain memory of the library, not bound to a thread.
+// SAFETY: the handles point to plain memory of the library and are not bound to a thread.
 unsafe impl Send for Matmul {}
-// SAFETY: the layouts are only read after they are made; the descriptor is behind a mutex.
+// SAFETY: the layouts are only read after they are created; the descriptor is behind a mutex.
 unsafe impl Sync for Matmul {}
 
-/// Where a product finds its operands; every address is on the device.
+/// The operands of a product; every address is on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct MatmulAddresses {
     /// `A`.
     pub a: *const u8,
     /// `B`.
     pub b: *const u8,
-    /// `C`; may be null when beta is 0, and may be `d`.
+    /// `C`; may be null if beta is 0, and may be `d`.
     pub c: *const u8,
     /// `D`.
     pub d: *mut u8,
-    /// The bias; null when the epilogue has none.
+    /// The bias; null if the epilogue has none.
     pub bias: *const u8,
     /// The workspace.
     pub workspace: *mut u8,
-    /// Its bytes.
+    /// Size of the workspace in bytes.
     pub workspace_bytes: usize,
 }
 
 impl Device {
-    /// BLASLt on this device, as [`BlasLt::new`].
+    /// BLASLt on this device, like [`BlasLt::new`].
     ///
     /// # Errors
     /// As [`BlasLt::new`].
@@ -132,14 +132,14 @@ impl Device {
 }
 
 impl BlasLt {
-    /// Loads BLASLt where that has not happened yet, and makes it ready on a device.
+    /// Loads BLASLt if it is not loaded yet, and creates a handle on a device.
     ///
     /// # Errors
-    /// [`HipError::Library`] when there is no such library; else its status.
+    /// [`HipError::Library`] if there is no such library; otherwise its status.
     pub fn new(device: &Device) -> Result<BlasLt, HipError> {
         let library = library(device.kind())?;
         let _scope = device.enter()?;
-        // hipBLASLt ends the process when there is no device, so the driver is asked once more.
+        // hipBLASLt aborts the process if there is no device, so check with the driver first.
         device::count(device.driver().runtime())?;
         // SAFETY: there is a device, and `_scope` made it current.
         let handle = unsafe { blas_lt::create(&library.blas) }?;
@@ -151,17 +151,18 @@ impl BlasLt {
         &self.0.device
     }
 
-    /// The file the library came from.
+    /// The file that the library was loaded from.
     pub fn library(&self) -> &Path {
         &self.0.library.path
     }
 
-    /// Makes a product ready and asks for up to `want` ways to do it, best first.
+    /// Prepares a product and asks for up to `want` algorithms, best first.
     ///
-    /// No way at all is not an error: [`Matmul::algorithms`] is then empty, and another kernel has to do it.
+    /// It is not an error if there are none: [`Matmul::algorithms`] is then empty, and the caller has to use another
+    /// kernel.
     ///
     /// # Errors
-    /// [`HipError::Invalid`] for sizes that make no sense; else the library's status.
+    /// [`HipError::Invalid`] for invalid sizes; otherwise the library's status.
     pub fn prepare(&self, desc: &MatmulDesc, want: usize) -> Result<Matmul, HipError> {
         let shapes = Shapes::of(desc)?;
         let _scope = self.0.device.enter()?;
@@ -173,7 +174,7 @@ impl BlasLt {
         let target = Attributed::Desc(descriptor.handle);
         // SAFETY: the descriptor is live; every value below has the size both libraries document for its attribute.
         unsafe {
-            // The operands change places, see the head of this file.
+            // The operands are swapped, see the top of this file.
             blas_lt::set(blas, target, numbers.desc_transpose_a, operation(&desc.b))?;
             blas_lt::set(blas, target, numbers.desc_transpose_b, operation(&desc.a))?;
             if desc.epilogue != Epilogue::None {
@@ -181,7 +182,7 @@ impl BlasLt {
             }
             if desc.epilogue.has_bias() {
                 blas_lt::set(blas, target, numbers.desc_bias_type, desc.bias_type as c_int)?;
-                // The search wants to see an address; it is not followed. The real one is set by `run`.
+                // The search requires an address but does not dereference it. `run` sets the real one.
                 let any = ptr::without_provenance::<c_void>(4096);
                 blas_lt::set(blas, target, numbers.desc_bias_pointer, any)?;
             }
@@ -206,7 +207,7 @@ impl BlasLt {
     fn layout(&self, shape: Shape, operand: Operand, batch: usize) -> Result<Owned, HipError> {
         let blas = &self.0.library.blas;
         let numbers = twin::blas_numbers(blas.kind);
-        // A stored row is a column in the library's view.
+        // The library sees a stored row as a column.
         let handle = blas_lt::layout_create(blas, operand.dtype as c_int, shape.cols, shape.rows, shape.row_stride)?;
         let layout = Owned::new(self, OwnedKind::Layout, handle);
         if batch > 1 {
@@ -243,7 +244,7 @@ impl BlasLt {
         let want = want.clamp(1, 64);
         let stride = numbers.result_stride / 8;
         let mut results = vec![0u64; stride * want];
-        // SAFETY: every handle is live; `results` has room for `want` results of the library's stride.
+        // SAFETY: every handle is live; `results` has space for `want` results of the library's stride.
         let found = unsafe {
             let out = results.as_mut_ptr().cast::<c_void>();
             blas_lt::heuristic(blas, self.0.handle, descriptor, layouts, preference.handle, want as c_int, out)
@@ -266,27 +267,27 @@ impl BlasLt {
     }
 }
 
-/// The first four bytes in memory of a word.
+/// The first four bytes of a word in memory.
 fn low_half(word: u64) -> u32 {
     let [a, b, c, d, ..] = word.to_ne_bytes();
     u32::from_ne_bytes([a, b, c, d])
 }
 
 impl Matmul {
-    /// What was asked for.
+    /// The description it was prepared for.
     pub fn desc(&self) -> &MatmulDesc {
         &self.desc
     }
 
-    /// Ways to do it, best first; empty when the library has none.
+    /// Algorithms for it, best first; empty if the library has none.
     pub fn algorithms(&self) -> &[Algorithm] {
         &self.algorithms
     }
 
-    /// Enqueues the product by the best way.
+    /// Enqueues the product with the best algorithm.
     ///
     /// # Errors
-    /// As [`Matmul::run_with`]; [`HipError::Invalid`] when there is no way.
+    /// As [`Matmul::run_with`]; [`HipError::Invalid`] if there is no algorithm.
     ///
     /// # Safety
     /// As [`Matmul::run_with`].
@@ -295,18 +296,18 @@ impl Matmul {
             let reason = format!("the library has no kernel for {:?}", self.desc);
             return Err(HipError::Invalid { call: "hipblasLtMatmul", reason });
         };
-        // SAFETY: forwarded to the caller.
+        // SAFETY: the caller vouches for everything.
         unsafe { self.run_with(algorithm, addresses, stream) }
     }
 
-    /// Enqueues the product by a chosen way.
+    /// Enqueues the product with a given algorithm.
     ///
     /// # Errors
-    /// [`HipError::Invalid`] when the bias or workspace is missing; else the library's status.
+    /// [`HipError::Invalid`] if the bias or workspace is missing; otherwise the library's status.
     ///
     /// # Safety
-    /// `algorithm` came from this product. The addresses cover what the description says, with its alignment, until
-    /// the stream has passed this point and, if it is captured, for every launch of the capture.
+    /// `algorithm` came from this product. The addresses cover the memory that the description requires, with its
+    /// alignment, until the stream has passed this point and, if it is captured, for every launch of the capture.
     pub unsafe fn run_with(
         &self,
         algorithm: &Algorithm,
@@ -332,7 +333,7 @@ impl Matmul {
         let operands = Operands {
             alpha: alpha.as_ptr().cast(),
             beta: beta.as_ptr().cast(),
-            // The operands change places, see the head of this file.
+            // The operands are swapped, see the top of this file.
             a: addresses.b.cast(),
             b: addresses.a.cast(),
             c: c.cast(),
@@ -354,7 +355,7 @@ enum OwnedKind {
     Preference,
 }
 
-/// An object of the library that is destroyed with us.
+/// An object of the library, destroyed on drop.
 struct Owned {
     blas: BlasLt,
     kind: OwnedKind,
@@ -375,7 +376,7 @@ impl Drop for Owned {
             OwnedKind::Layout => ("hipblasLtMatrixLayoutDestroy", blas.table.layout_destroy),
             OwnedKind::Preference => ("hipblasLtMatmulPreferenceDestroy", blas.table.preference_destroy),
         };
-        // SAFETY: the handle is of this kind, came from this library and is destroyed only here.
+        // SAFETY: the handle has this kind, came from this library and is destroyed only here.
         if let Err(error) = unsafe { blas_lt::destroy(blas, call, destroy, self.handle) } {
             report_leak("BLASLt object", &error);
         }
@@ -385,7 +386,7 @@ impl Drop for Owned {
 impl Drop for Inner {
     fn drop(&mut self) {
         let blas = &self.library.blas;
-        // SAFETY: the handle came from this library; everything made from it holds `self`.
+        // SAFETY: the handle came from this library; everything created from it holds `self`.
         let destroyed = self
             .device
             .enter()

@@ -1,4 +1,4 @@
-//! Owned memory: on a device, pinned on the host, or in stream order.
+//! Owned memory: on a device, pinned on the host, or stream-ordered.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
@@ -20,23 +20,22 @@ pub struct DeviceBuffer {
     bytes: usize,
 }
 
-/// Host memory that the device reaches at full speed, zeroed, freed when dropped.
+/// Host memory that the device can access at full speed, zeroed, freed when dropped.
 ///
-/// Where the driver pins no memory at all this is plain memory: copies work, only slower, and kernels can't reach it.
+/// If the driver cannot pin memory, this is pageable memory: copies work but are slower, and kernels cannot access it.
 pub struct PinnedBuffer {
     device: Device,
     address: NonNull<u8>,
     bytes: usize,
-    /// How plain memory was allocated; `None` for pinned memory.
+    /// The layout of pageable memory; `None` for pinned memory.
     plain: Option<Layout>,
 }
 
-/// Plain memory in the place of pinned memory begins at a page, as that does.
+/// Pageable memory is page-aligned, like the pinned memory it replaces.
 const PAGE_BYTES: usize = 4096;
 
-/// Device memory that comes and goes in stream order: valid for work after the point of its stream where it was
-/// allocated, until the point where it is freed. Dropping frees it at the end of the stream it came from, without
-/// waiting.
+/// Stream-ordered device memory: valid for work between the points of its stream where it is allocated and freed.
+/// Dropping frees it at the end of the stream it came from, without waiting.
 pub struct StreamBuffer<'a> {
     device: Device,
     stream: RawStream<'a>,
@@ -46,11 +45,11 @@ pub struct StreamBuffer<'a> {
 
 // SAFETY: these own plain addresses; drivers allow any thread to use and free an allocation.
 unsafe impl Send for DeviceBuffer {}
-// SAFETY: shared access gives out the address and size only.
+// SAFETY: shared access only returns the address and size.
 unsafe impl Sync for DeviceBuffer {}
 // SAFETY: as for `DeviceBuffer`.
 unsafe impl Send for PinnedBuffer {}
-// SAFETY: shared access gives `&[u8]`, exclusive access `&mut [u8]`, as for a boxed slice.
+// SAFETY: shared access returns `&[u8]`, exclusive access `&mut [u8]`, as for a boxed slice.
 unsafe impl Sync for PinnedBuffer {}
 // SAFETY: as for `DeviceBuffer`.
 unsafe impl Send for StreamBuffer<'_> {}
@@ -58,7 +57,7 @@ unsafe impl Send for StreamBuffer<'_> {}
 unsafe impl Sync for StreamBuffer<'_> {}
 
 impl Device {
-    /// Allocates device memory. Zero bytes give a buffer of size 0 with an address of its own.
+    /// Allocates device memory. Zero bytes return a buffer of size 0 with a unique address.
     ///
     /// # Errors
     /// [`HipError::OutOfMemory`], or the driver's status.
@@ -71,7 +70,7 @@ impl Device {
     /// Allocates device memory in stream order.
     ///
     /// # Errors
-    /// [`HipError::OutOfMemory`], [`HipError::Unsupported`] where `DeviceInfo::memory_pools` is false, or the driver's
+    /// [`HipError::OutOfMemory`], [`HipError::Unsupported`] if `DeviceInfo::memory_pools` is false, or the driver's
     /// status.
     pub fn alloc_async<'a>(&self, bytes: usize, stream: RawStream<'a>) -> Result<StreamBuffer<'a>, HipError> {
         if !self.info().memory_pools {
@@ -84,11 +83,11 @@ impl Device {
         Ok(StreamBuffer { device: self.clone(), stream, address, bytes })
     }
 
-    /// Allocates pinned host memory, usable from every device of the driver and coherent with it, and zeroes it. From a
-    /// driver that can't comes plain memory, with one warning for the process.
+    /// Allocates zeroed, coherent, pinned host memory that every device of the driver can access. If the driver cannot
+    /// pin memory, this allocates pageable memory and warns once per process.
     ///
     /// # Errors
-    /// [`HipError::OutOfMemory`], or the driver's status where the device is lost or a stream is being captured.
+    /// [`HipError::OutOfMemory`], or the driver's status if the device is lost or a stream is being captured.
     pub fn alloc_pinned(&self, bytes: usize) -> Result<PinnedBuffer, HipError> {
         let _scope = self.enter()?;
         let runtime = self.driver().runtime();
@@ -99,7 +98,7 @@ impl Device {
             }
             other => self.allocated("hipHostMalloc", bytes, other)?,
         };
-        // SAFETY: the driver just gave this many bytes; zeroing is what lets `as_slice` be safe.
+        // SAFETY: the driver just allocated this many bytes; zeroing them makes `as_slice` sound.
         unsafe { address.as_ptr().write_bytes(0, bytes) };
         Ok(PinnedBuffer { device: self.clone(), address, bytes, plain: None })
     }
@@ -146,46 +145,46 @@ impl DeviceBuffer {
         self.address
     }
 
-    /// The size asked for.
+    /// The requested size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The device it lies on.
+    /// The device that it is on.
     pub fn device(&self) -> &Device {
         &self.device
     }
 }
 
 impl PinnedBuffer {
-    /// The host address, which is the device's address too.
+    /// The host address, which is also the device address.
     pub fn address(&self) -> NonNull<u8> {
         self.address
     }
 
-    /// The size asked for.
+    /// The requested size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The device it was allocated through.
+    /// The device that it was allocated through.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// False where the driver could not pin it.
+    /// False if the driver could not pin it.
     pub fn is_pinned(&self) -> bool {
         self.plain.is_none()
     }
 
     /// The bytes. Work that was enqueued with [`PinnedBuffer::address`] must not be writing them.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: `bytes` zeroed bytes belong to this buffer; enqueued writers are the concern of whoever enqueued
-        // them, through an unsafe call.
+        // SAFETY: `bytes` zeroed bytes belong to this buffer; whoever enqueued writes to it, through an unsafe call,
+        // vouched for their order.
         unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.bytes) }
     }
 
-    /// The bytes, to be changed. Work that was enqueued with [`PinnedBuffer::address`] must not be using them.
+    /// The bytes, mutable. Work that was enqueued with [`PinnedBuffer::address`] must not be using them.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as for `as_slice`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.bytes) }
@@ -198,12 +197,12 @@ impl StreamBuffer<'_> {
         self.address
     }
 
-    /// The size asked for.
+    /// The requested size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Gives the memory back once another stream has reached this point; for work that moved there.
+    /// Frees the memory once another stream has reached this point; for work that moved to that stream.
     ///
     /// # Errors
     /// The driver's status; the memory is then leaked.
@@ -212,8 +211,8 @@ impl StreamBuffer<'_> {
         // SAFETY: `this` is never dropped, so the device is taken out exactly once.
         let device = unsafe { ptr::read(&this.device) };
         let _scope = device.enter()?;
-        // SAFETY: the address came from `malloc_async`; owning `self` means that nobody else frees it, and work that
-        // uses it was enqueued by unsafe calls whose callers vouch for its order.
+        // SAFETY: the address came from `malloc_async`; we own `self`, so nothing else frees it, and work that uses it
+        // was enqueued by unsafe calls whose callers vouch for its order.
         unsafe { memory::free_async(device.driver().runtime(), this.address.as_ptr().cast(), stream.handle()) }
     }
 }
@@ -248,7 +247,7 @@ impl Drop for StreamBuffer<'_> {
     fn drop(&mut self) {
         let runtime = self.device.driver().runtime();
         let stream = self.stream.handle();
-        // SAFETY: the address came from `malloc_async` on this stream and is freed only here; work of other streams
+        // SAFETY: the address came from `malloc_async` on this stream and is freed only here; work on other streams
         // that uses it was enqueued by unsafe calls whose callers vouch for its order.
         let free = || unsafe { memory::free_async(runtime, self.address.as_ptr().cast(), stream) };
         release(&self.device, free, "stream buffer");

@@ -1,4 +1,4 @@
-//! Copies and fills: safe ones between owned buffers, and raw ones for addresses that others own.
+//! Copies and fills: safe ones between owned buffers, and raw ones between addresses.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -9,7 +9,7 @@ use super::stream::RawStream;
 use crate::HipError;
 use crate::result::{memory, stream};
 
-/// Which way a copy goes, numbered as in HIP and CUDA.
+/// The direction of a copy, numbered as in HIP and CUDA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum CopyKind {
@@ -21,7 +21,7 @@ pub enum CopyKind {
     DeviceToHost = 2,
     /// Within a device, or between devices that share addresses.
     DeviceToDevice = 3,
-    /// The driver finds out from the addresses.
+    /// The driver infers it from the addresses.
     Default = 4,
 }
 
@@ -31,7 +31,7 @@ impl CopyKind {
     }
 }
 
-/// The default stream, through which complete copies go, as `hipMemcpy` does.
+/// The default stream, which synchronous copies use, like `hipMemcpy`.
 const DEFAULT_STREAM: *mut std::ffi::c_void = ptr::null_mut();
 
 fn check_range(offset: usize, bytes: usize, capacity: usize) -> Result<(), HipError> {
@@ -42,8 +42,8 @@ fn check_range(offset: usize, bytes: usize, capacity: usize) -> Result<(), HipEr
 }
 
 impl Device {
-    /// Copies through the default stream; everything is in place when this returns. See [`CaptureMode`](crate::CaptureMode)
-    /// for what that means while a stream is captured.
+    /// Copies through the default stream and returns when the copy is complete. See [`CaptureMode`](crate::CaptureMode)
+    /// for its effect while a stream is captured.
     ///
     /// # Errors
     /// The driver's status.
@@ -57,11 +57,11 @@ impl Device {
         let _scope = self.enter()?;
         let runtime = self.driver().runtime();
         if matches!(kind, CopyKind::DeviceToHost | CopyKind::HostToHost) {
-            // SAFETY: the caller vouches for the ranges. The plain call is complete for these directions.
+            // SAFETY: the caller vouches for the ranges. For these directions the plain call is synchronous.
             return unsafe { memory::copy(runtime, dst.cast(), src.cast(), bytes, kind.number()) };
         }
         // The plain call may return before the device side is written: from pageable memory once the data is staged,
-        // and between device addresses at once.
+        // and between device addresses immediately.
         // SAFETY: the caller vouches for the ranges, which are still borrowed when the wait below ends.
         unsafe {
             memory::copy_async(runtime, dst.cast(), src.cast(), bytes, kind.number(), DEFAULT_STREAM)?;
@@ -101,7 +101,7 @@ impl Device {
     /// The driver's status.
     ///
     /// # Safety
-    /// As [`Device::copy_raw_async`]; `dst` lies on this device and `src` on `source`.
+    /// As [`Device::copy_raw_async`]; `dst` is on this device and `src` on `source`.
     pub unsafe fn copy_peer_async(
         &self,
         dst: *mut u8,
@@ -151,14 +151,14 @@ impl DeviceBuffer {
     /// [`HipError::OutOfBounds`], or the driver's status.
     pub fn copy_to_device(&mut self, offset: usize, source: &[u8]) -> Result<(), HipError> {
         check_range(offset, source.len(), self.bytes())?;
-        // SAFETY: the range lies within this buffer; `source` is a host slice; a slice cannot overlap device memory.
+        // SAFETY: the range is within this buffer; `source` is a host slice; a slice cannot overlap device memory.
         unsafe {
             let dst = self.address().as_ptr().wrapping_add(offset);
             self.device().copy_raw(dst, source.as_ptr(), source.len(), CopyKind::HostToDevice)
         }
     }
 
-    /// Copies this buffer from `offset` on into `target`.
+    /// Copies from this buffer at `offset` into `target`.
     ///
     /// # Errors
     /// [`HipError::OutOfBounds`], or the driver's status.
@@ -171,7 +171,7 @@ impl DeviceBuffer {
         }
     }
 
-    /// Copies `bytes` bytes of pinned memory into this buffer: the fast way to the device.
+    /// Copies `bytes` bytes of pinned memory into this buffer: the fast path to the device.
     ///
     /// # Errors
     /// [`HipError::OutOfBounds`], [`HipError::Foreign`], or the driver's status.
@@ -191,11 +191,11 @@ impl DeviceBuffer {
         let dst = self.address().as_ptr().wrapping_add(offset);
         let src = source.address().as_ptr().wrapping_add(source_offset);
         if !source.is_pinned() {
-            // SAFETY: both ranges lie within their buffers.
+            // SAFETY: both ranges are within their buffers.
             return unsafe { self.device().copy_raw(dst, src, bytes, CopyKind::HostToDevice) };
         }
         let _scope = self.device().enter()?;
-        // SAFETY: both ranges lie within their buffers. From pinned memory the plain call is complete.
+        // SAFETY: both ranges are within their buffers. From pinned memory the plain call is synchronous.
         unsafe {
             let kind = CopyKind::HostToDevice.number();
             memory::copy(self.device().driver().runtime(), dst.cast(), src.cast(), bytes, kind)
@@ -220,7 +220,7 @@ impl DeviceBuffer {
         let dst = target.address().as_ptr().wrapping_add(target_offset);
         let device = target.device();
         if device == self.device() {
-            // SAFETY: both ranges lie within their buffers, which are distinct because one is borrowed exclusively.
+            // SAFETY: both ranges are within their buffers, which are distinct because one is borrowed exclusively.
             return unsafe { device.copy_raw(dst, src, bytes, CopyKind::DeviceToDevice) };
         }
         // SAFETY: as above; both buffers are borrowed until the wait ends.
@@ -228,14 +228,14 @@ impl DeviceBuffer {
         device.stream_synchronize(RawStream::DEFAULT)
     }
 
-    /// Fills `bytes` bytes from `offset` on with one value.
+    /// Fills `bytes` bytes at `offset` with one value.
     ///
     /// # Errors
     /// [`HipError::OutOfBounds`], or the driver's status.
     pub fn fill(&mut self, offset: usize, bytes: usize, value: u8) -> Result<(), HipError> {
         check_range(offset, bytes, self.bytes())?;
         let dst = self.address().as_ptr().wrapping_add(offset);
-        // SAFETY: the range lies within this buffer, which is borrowed until the wait ends.
+        // SAFETY: the range is within this buffer, which is borrowed until the wait ends.
         unsafe { self.device().fill_raw_async(dst, value, bytes, RawStream::DEFAULT)? };
         self.device().stream_synchronize(RawStream::DEFAULT)
     }

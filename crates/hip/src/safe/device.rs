@@ -10,7 +10,7 @@ use super::scope::Scope;
 use crate::result::{device, memory};
 use crate::{DriverKind, HipError};
 
-/// A device: its driver, its ordinal, and what is known of it. Clones are cheap.
+/// A device: its driver, its ordinal, and its properties. Clones are cheap.
 #[derive(Clone)]
 pub struct Device {
     driver: Driver,
@@ -21,9 +21,9 @@ pub struct Device {
 /// Device memory in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Bytes nobody has allocated.
+    /// Free bytes.
     pub free: usize,
-    /// All bytes.
+    /// Total bytes.
     pub total: usize,
 }
 
@@ -37,27 +37,27 @@ impl Device {
         self.ordinal
     }
 
-    /// The driver it belongs to.
+    /// Its driver.
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
 
-    /// What kind of driver that is.
+    /// The kind of its driver.
     pub fn kind(&self) -> DriverKind {
         self.driver.kind()
     }
 
-    /// What is known of it.
+    /// Its properties.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// An attribute by its HIP number; `None` when the driver has none or refuses to say.
+    /// An attribute by its HIP number; `None` if the driver has no such attribute or rejects the query.
     pub fn attribute(&self, hip_number: i32) -> Option<i32> {
         device::attribute(self.driver.runtime(), self.number(), hip_number)
     }
 
-    /// Free and total memory now.
+    /// Free and total memory at this moment.
     ///
     /// # Errors
     /// The driver's status.
@@ -67,7 +67,7 @@ impl Device {
         Ok(MemoryInfo { free, total })
     }
 
-    /// Waits for all work of the device.
+    /// Waits for all work on the device.
     ///
     /// # Errors
     /// The driver's status, which may be that of earlier work.
@@ -76,14 +76,14 @@ impl Device {
         device::synchronize(self.driver.runtime())
     }
 
-    /// Whether this device can reach `peer`'s memory directly.
+    /// Whether this device can access `peer`'s memory directly.
     pub fn can_access_peer(&self, peer: &Device) -> bool {
         self.kind() == peer.kind()
             && self.ordinal != peer.ordinal
             && device::can_access_peer(self.driver.runtime(), self.number(), peer.number())
     }
 
-    /// Lets this device reach `peer`'s memory directly.
+    /// Lets this device access `peer`'s memory directly.
     ///
     /// # Errors
     /// The driver's status.
@@ -93,7 +93,8 @@ impl Device {
         device::enable_peer_access(self.driver.runtime(), peer.number())
     }
 
-    /// Makes this device current on this thread until the scope ends: for libraries that ask the driver which one is.
+    /// Makes this device current on this thread until the scope ends, for libraries that use the driver's current
+    /// device.
     ///
     /// # Errors
     /// The driver's status.
@@ -101,9 +102,9 @@ impl Device {
         Scope::enter(self.driver.runtime(), self.number())
     }
 
-    /// The ordinal as the driver counts.
+    /// The ordinal as the driver's integer type.
     pub(crate) fn number(&self) -> c_int {
-        // An ordinal comes from counting up to a `c_int`.
+        // Ordinals are below a `c_int` count.
         c_int::try_from(self.ordinal).unwrap_or(c_int::MAX)
     }
 

@@ -14,7 +14,7 @@ use crate::sys::loader::{self, Loaded};
 use crate::sys::{Role, RuntimeTable, Search, codes};
 use crate::{Attempt, DriverKind, HipError, LoadError};
 
-/// A driver library, ready for use. Clones share it; the library is never unloaded.
+/// A loaded driver library. Clones share it; the library is never unloaded.
 #[derive(Clone)]
 pub struct Driver(Arc<Inner>);
 
@@ -28,30 +28,30 @@ struct Inner {
     streams: OpenStreams,
 }
 
-/// What a pointer belongs to.
+/// The kind of memory that a pointer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PointerKind {
     /// Memory of the device with this ordinal.
     Device(usize),
-    /// Host memory the driver pinned.
+    /// Host memory that the driver pinned.
     PinnedHost,
-    /// Memory that moves between host and devices.
+    /// Memory that migrates between host and devices.
     Managed,
-    /// Nothing the driver knows: treat it as plain host memory.
+    /// Memory that the driver does not know: treat it as pageable host memory.
     Unknown,
 }
 
-/// What a driver knows of a pointer.
+/// Information that a driver has about a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointerInfo {
-    /// What the pointer belongs to.
+    /// The kind of memory that the pointer belongs to.
     pub kind: PointerKind,
 }
 
 static LOADED: Shared<Inner> = Shared::new();
 
 impl Driver {
-    /// Loads a driver, or shares the one that others hold; a failure is not remembered, so a later try may succeed.
+    /// Loads a driver, or shares one that is already loaded. A failure is not cached, so a later call may succeed.
     ///
     /// # Errors
     /// Every name tried, with the loader's reason.
@@ -83,7 +83,7 @@ impl Driver {
         self.0.runtime.kind
     }
 
-    /// The file the runtime came from, as the loader resolved it.
+    /// The file that the runtime was loaded from, as the loader resolved it.
     pub fn library(&self) -> &Path {
         &self.0.library
     }
@@ -93,7 +93,7 @@ impl Driver {
         &self.0.attempts
     }
 
-    /// The raw functions, for what the safe floor does not offer.
+    /// The raw functions, for calls that the safe layer does not offer.
     pub fn table(&self) -> &RuntimeTable {
         &self.0.runtime.table
     }
@@ -111,22 +111,23 @@ impl Driver {
         self.0.version
     }
 
-    /// The version number of the installed (kernel side) driver.
+    /// The version number of the installed (kernel-side) driver.
     pub fn driver_version(&self) -> Option<i32> {
         device::driver_version(self.runtime())
     }
 
-    /// The runtime's version for people: `7.2.53211`, `13.0`; the host driver says which HIP it speaks, `host 7.2`.
+    /// The runtime's version as readable text: `7.2.53211`, `13.0`; for the host driver the HIP version it implements,
+    /// `host 7.2`.
     pub fn version_text(&self) -> String {
         version_text(self.kind(), self.0.version)
     }
 
     /// The devices, in the driver's order.
     ///
-    /// No device is not an error: the list is empty and [`Driver::no_device_reason`] says why.
+    /// It is not an error if there are none: the list is empty and [`Driver::no_device_reason`] says why.
     ///
     /// # Errors
-    /// None today; a driver that fails after it has shown devices would be one.
+    /// None today; reserved for a driver that fails after it has listed devices.
     pub fn devices(&self) -> Result<Vec<Device>, HipError> {
         if let Some(infos) = self.0.devices.get() {
             return Ok(self.with_infos(infos));
@@ -155,7 +156,7 @@ impl Driver {
         self.0.no_device.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the driver knows of an address. An answer it refuses to give means plain host memory.
+    /// What the driver knows about an address. If it rejects the query, the address is pageable host memory.
     pub fn pointer_info(&self, address: usize) -> PointerInfo {
         let kind = match memory::pointer_attributes(self.runtime(), address) {
             Some(found) => pointer_kind(self.has_old_memory_types(), found.memory_type, found.device, found.is_managed),

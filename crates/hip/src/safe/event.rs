@@ -11,11 +11,11 @@ use crate::result::stream;
 use crate::sys::{Handle, codes};
 use crate::{DriverKind, HipError};
 
-/// A point in a stream that others can wait for.
+/// A point in a stream that can be waited for.
 pub struct Event {
     device: Device,
     handle: Handle,
-    /// The stream of the last record, if it is one of ours.
+    /// The stream of the last record, if we own it.
     recorded_on: Mutex<Option<OpenStream>>,
 }
 
@@ -49,7 +49,7 @@ impl Device {
 }
 
 impl Event {
-    /// The device it belongs to.
+    /// Its device.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -58,7 +58,7 @@ impl Event {
         self.handle
     }
 
-    /// Moves the event to the present end of a stream of the same device.
+    /// Moves the event to the current end of a stream of the same device.
     ///
     /// # Errors
     /// The driver's status.
@@ -80,7 +80,7 @@ impl Event {
         self.while_valid(true, || unsafe { stream::event_query(self.device.driver().runtime(), self.handle) })
     }
 
-    /// Waits for the recorded point; returns at once before any record.
+    /// Waits for the recorded point; returns immediately before any record.
     ///
     /// # Errors
     /// The driver's status.
@@ -90,8 +90,8 @@ impl Event {
         self.while_valid((), || unsafe { stream::event_synchronize(self.device.driver().runtime(), self.handle) })
     }
 
-    /// Asks the driver, unless that would make AMD's runtime follow the event to a stream that is gone: it finishes the
-    /// work of a stream before it destroys it, so the event was reached then.
+    /// Calls the driver, unless AMD's runtime would then access a stream that no longer exists. It finishes the work on
+    /// a stream before it destroys it, so in that case the event has been reached.
     fn while_valid<T>(&self, reached: T, ask: impl FnOnce() -> Result<T, HipError>) -> Result<T, HipError> {
         if self.device.kind() != DriverKind::Amd {
             return ask();
@@ -103,10 +103,11 @@ impl Event {
         }
     }
 
-    /// Milliseconds since an earlier event. Some drivers answer zero for short work; nonsense is reported as zero too.
+    /// Milliseconds since an earlier event. Some drivers return zero for short work; invalid times are reported as zero
+    /// too.
     ///
     /// # Errors
-    /// The driver's status: 600 when either has not been reached, 400 when either has no time stamp.
+    /// The driver's status: 600 if either event has not been reached, 400 if either has no time stamp.
     pub fn elapsed_ms(&self, since: &Event) -> Result<f32, HipError> {
         self.device.same_driver("the earlier event", &since.device)?;
         let _scope = self.device.enter()?;

@@ -1,4 +1,4 @@
-//! Captures: what a stream recorded, and its launchable form.
+//! Captures: recordings of a stream, and their launchable form.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -13,24 +13,24 @@ use crate::HipError;
 use crate::result::graph;
 use crate::sys::Handle;
 
-/// What a stream recorded.
+/// A recording of a stream.
 pub struct Graph {
     device: Device,
     handle: Handle,
     functions: Arc<Vec<RecordedFn>>,
 }
 
-/// A recording made ready to launch any number of times.
+/// An instantiated recording that can be launched any number of times.
 pub struct GraphExec {
     device: Device,
     handle: Handle,
     host_work: Mutex<HostWork>,
 }
 
-/// The host functions of a recording must stay registered while a launch is under way.
+/// The host functions of a recording must stay registered while a launch is in progress.
 struct HostWork {
     functions: Arc<Vec<RecordedFn>>,
-    /// Recorded behind the last launch; only made when there are functions.
+    /// Recorded after the last launch; only created if there are functions.
     last_launch: Option<Event>,
 }
 
@@ -49,24 +49,24 @@ unsafe impl Sync for GraphExec {}
 pub enum UpdateResult {
     /// Later launches use the new parameters.
     Updated,
-    /// The new recording does not fit; instantiate it instead. The old one is unchanged.
+    /// The new recording is incompatible; instantiate it instead. The old one is unchanged.
     Refused(UpdateRefusal),
 }
 
-/// Why an update was refused.
+/// Why an update was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateRefusal {
     /// The nodes or their dependencies differ.
     Topology,
     /// A node changed its type.
     NodeType,
-    /// A kernel changed in a way that cannot be taken over.
+    /// A kernel changed in a way that cannot be updated.
     Function,
-    /// Parameters changed in a way that cannot be taken over.
+    /// Parameters changed in a way that cannot be updated.
     Parameters,
     /// The driver cannot update this node.
     NotSupported,
-    /// Another number.
+    /// Another code.
     Other(i32),
 }
 
@@ -104,7 +104,7 @@ impl Graph {
         unsafe { graph::node_count(self.device.driver().runtime(), self.handle) }
     }
 
-    /// Makes the recording ready to launch.
+    /// Instantiates the recording for launching.
     ///
     /// # Errors
     /// The driver's status.
@@ -145,10 +145,10 @@ impl GraphExec {
         host_work.last_launch.as_ref().map_or(Ok(()), |event| event.record(stream))
     }
 
-    /// Takes over the parameters of a recording with the same shape. Launches under way keep the old ones.
+    /// Updates the parameters from a recording with the same topology. Launches in progress keep the old ones.
     ///
     /// # Errors
-    /// [`HipError::Foreign`], or the driver's status. A recording that does not fit is no error, see [`UpdateResult`].
+    /// [`HipError::Foreign`], or the driver's status. An incompatible recording is not an error, see [`UpdateResult`].
     pub fn update(&self, new: &Graph) -> Result<UpdateResult, HipError> {
         self.device.same_device("the new recording", &new.device)?;
         let mut host_work = self.host_work.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,7 +165,7 @@ impl GraphExec {
 }
 
 impl HostWork {
-    /// Waits until no launch under way can call the functions.
+    /// Waits until no launch in progress can call the functions.
     fn finish(&self) -> Result<(), HipError> {
         self.last_launch.as_ref().map_or(Ok(()), Event::synchronize)
     }

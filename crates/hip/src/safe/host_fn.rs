@@ -1,7 +1,7 @@
-//! Rust functions as stream work.
+//! Rust closures as stream work.
 //!
-//! The driver is given a number, not a pointer. A capture may be replayed any number of times, also after its owner
-//! is gone, so a pointer could dangle; a number that is no longer registered is simply not run.
+//! The driver receives an id, not a pointer. A capture may be replayed any number of times, even after its owner is
+//! dropped, so a pointer could dangle; an id that is no longer registered is skipped.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -35,12 +35,12 @@ fn register(function: Function) -> usize {
     id
 }
 
-/// A function that runs at the first call of its number and is gone then.
+/// Registers a function that the first call with its id runs and removes.
 pub(super) fn register_once(function: Once) -> usize {
     register(Function::Once(function))
 }
 
-/// Keeps a function registered: while it lives, replays of a capture run the function, and nothing once it is dropped.
+/// Keeps a function registered: replays of a capture run the function until this is dropped, and skip it afterwards.
 #[must_use = "a function that is not registered is not run"]
 #[derive(Debug)]
 pub struct RecordedFn(usize);
@@ -57,14 +57,14 @@ impl Drop for RecordedFn {
     }
 }
 
-/// A function that runs at every call of its number until the registration is dropped.
+/// Registers a function that every call with its id runs until the registration is dropped.
 pub(super) fn register_repeated(function: Repeated) -> RecordedFn {
     RecordedFn(register(Function::Repeated(Arc::new(function))))
 }
 
-/// Takes a number out of use.
+/// Removes an id.
 pub(super) fn forget(id: usize) {
-    // Bound to a name so that the lock is released before the function's own destructor runs.
+    // Bound to a name so that the lock is released before the function's destructor runs.
     let removed = take(&mut functions(), id);
     drop(removed);
 }
@@ -72,24 +72,24 @@ pub(super) fn forget(id: usize) {
 fn take(registered: &mut BTreeMap<usize, Function>, id: usize) -> Option<Function> {
     let removed = registered.remove(&id);
     if registered.is_empty() {
-        // An empty map may keep a node, and a static is not dropped when this code is unloaded.
+        // An empty map may keep a node allocated, and a static is not dropped when this code is unloaded.
         *registered = BTreeMap::new();
     }
     removed
 }
 
-/// Enqueues a registered number, by the older call where the runtime has no other.
+/// Enqueues a registered id, with the older call if the runtime has no other.
 pub(super) fn enqueue(runtime: &Runtime, stream: Handle, id: usize) -> Result<(), HipError> {
     if runtime.table.launch_host_func.is_some() {
         return enqueue_captured(runtime, stream, id);
     }
-    // SAFETY: `callback` may be called with any number on any thread; the caller's stream is live.
+    // SAFETY: `callback` may be called with any id on any thread; the caller's stream is live.
     unsafe { stream::add_callback(runtime, stream, callback, ptr::without_provenance_mut(id)) }
 }
 
-/// Enqueues a registered number by the one call that can be captured.
+/// Enqueues a registered id with the only call that can be captured.
 pub(super) fn enqueue_captured(runtime: &Runtime, stream: Handle, id: usize) -> Result<(), HipError> {
-    // SAFETY: `trampoline` may be called with any number on any thread; the caller's stream is live.
+    // SAFETY: `trampoline` may be called with any id on any thread; the caller's stream is live.
     unsafe { stream::launch_host_fn(runtime, stream, trampoline, ptr::without_provenance_mut(id)) }
 }
 
@@ -112,7 +112,7 @@ fn run(id: usize) {
         Some(_) => None,
     };
     drop(registered);
-    // An unwind must not reach the driver's frames; whatever the function held is abandoned with it.
+    // A panic must not unwind into the driver; state that the function left inconsistent is not used again.
     let outcome = catch_unwind(AssertUnwindSafe(|| match (repeated, once) {
         (Some(function), _) => function(),
         (None, Some(Function::Once(function))) => function(),

@@ -1,4 +1,4 @@
-//! Code objects are handed to drivers without a length. These checks make sure that what the headers promise is there.
+//! Drivers take code objects without a length. These checks make sure that everything the headers refer to is present.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ const ELF: &[u8] = b"\x7fELF";
 const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 const FATBIN: u32 = 0xba55_ed50;
 
-/// The image in a form the driver may read without a length, or why not.
+/// The image in a form that the driver can read without a length, or the reason why that is impossible.
 pub(super) fn checked(kind: DriverKind, image: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     if image.starts_with(ELF) {
         return check_elf(image).map(|()| Cow::Borrowed(image)).ok_or_else(|| truncated("ELF", image));
@@ -20,7 +20,7 @@ pub(super) fn checked(kind: DriverKind, image: &[u8]) -> Result<Cow<'_, [u8]>, S
         if number(image, 0, 4) == Some(u64::from(FATBIN)) {
             return check_fatbin(image).map(|()| Cow::Borrowed(image)).ok_or_else(|| truncated("fat binary", image));
         }
-        // What remains is PTX: text, and the driver reads up to a NUL.
+        // The rest is PTX: text that the driver reads up to a NUL.
         if image.contains(&0) {
             return Ok(Cow::Borrowed(image));
         }
@@ -45,7 +45,7 @@ fn inside(bytes: &[u8], offset: u64, length: u64) -> Option<()> {
     (offset.checked_add(length)? <= bytes.len() as u64).then_some(())
 }
 
-/// A 64-bit little-endian ELF file: both header tables and everything they point at.
+/// A 64-bit little-endian ELF file: both header tables and everything they point to.
 fn check_elf(bytes: &[u8]) -> Option<()> {
     const SECTION_WITHOUT_BYTES: u64 = 8;
     if bytes.get(4..6)? != [2, 1] {
@@ -69,7 +69,7 @@ fn check_elf(bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// clang's bundle: a count, then offset, size, name length and name of each part.
+/// clang's bundle: a count, then the offset, size, name length and name of each entry.
 fn check_bundle(bytes: &[u8]) -> Option<()> {
     let count = number(bytes, BUNDLE.len(), 8)?;
     let mut at = BUNDLE.len() + 8;

@@ -1,4 +1,4 @@
-//! What a device is. Drivers may refuse any question; every field has a documented default.
+//! Device properties. Drivers may reject any query; every field has a documented default.
 
 use std::ffi::c_int;
 
@@ -6,26 +6,26 @@ use crate::DriverKind;
 use crate::result::{Runtime, device};
 use crate::sys::codes::attribute;
 
-/// Facts about a device, read once.
+/// Properties of a device, read once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// The marketing name; `AMD GPU (gfx1100)` and the like when the driver has none.
+    /// The marketing name; `AMD GPU (gfx1100)` or similar if the driver has none.
     pub name: String,
-    /// The target: `gfx90a:sramecc+:xnack-` as the driver writes it, `sm_90`, `host`, or `unknown`.
+    /// The target: `gfx90a:sramecc+:xnack-` as the driver formats it, `sm_90`, `host`, or `unknown`.
     pub arch: String,
-    /// `dddd:bb:dd.f` in lower-case hexadecimal, or `None` when the driver does not say.
+    /// `dddd:bb:dd.f` in lower-case hexadecimal, or `None` if the driver does not report it.
     pub pci_bus_id: Option<String>,
-    /// Bytes of device memory, 0 when the driver does not say.
+    /// Bytes of device memory, 0 if the driver does not report it.
     pub total_memory: usize,
-    /// Lanes of a wave; when the driver does not say, 64 for gfx9 and 32 for the rest.
+    /// Lanes of a wave; if the driver does not report it, 64 for gfx9 and 32 otherwise.
     pub wave_size: u32,
-    /// Compute units, 1 when the driver does not say.
+    /// Compute units, 1 if the driver does not report it.
     pub compute_units: u32,
-    /// LDS bytes a block may use; when the driver does not say, 64 KiB on AMD and 48 KiB elsewhere.
+    /// LDS bytes that a block may use; if the driver does not report it, 64 KiB on AMD and 48 KiB elsewhere.
     pub lds_bytes: u32,
-    /// Whether the device shares the host's memory; `false` when the driver does not say.
+    /// Whether the device shares the host's memory; `false` if the driver does not report it.
     pub integrated: bool,
-    /// Whether stream-ordered allocation works; `false` when the driver does not say.
+    /// Whether stream-ordered allocation is supported; `false` if the driver does not report it.
     pub memory_pools: bool,
 }
 
@@ -51,7 +51,7 @@ impl DeviceInfo {
             pci_bus_id,
             total_memory: device::total_memory(runtime, ordinal).unwrap_or(0),
             wave_size: positive(attribute::WAVE_SIZE).unwrap_or(if arch.starts_with("gfx9") { 64 } else { 32 }),
-            // On RDNA the first number counts compute units and the second pairs of them.
+            // On RDNA the first attribute counts compute units and the second counts pairs of them.
             compute_units: positive(attribute::PHYSICAL_COMPUTE_UNITS)
                 .or_else(|| positive(attribute::MULTIPROCESSOR_COUNT))
                 .unwrap_or(1),
@@ -90,9 +90,9 @@ fn nameless(kind: DriverKind, arch: &str) -> String {
     }
 }
 
-/// Where HIP 6's properties structure has the target name.
+/// Offset of the target name in HIP 6's properties structure.
 const ARCH_OFFSET: usize = 1160;
-/// Both known properties structures begin with a name of this many bytes, which may itself hold a target name.
+/// Both known properties structures begin with a name of this many bytes, which may itself contain a target name.
 const NAME_BYTES: usize = 256;
 
 fn text_at(bytes: &[u8], offset: usize) -> Option<String> {
@@ -111,7 +111,7 @@ fn gfx_name(bytes: &[u8]) -> Option<String> {
     text_at(bytes, NAME_BYTES + start).filter(|name| name.bytes().all(|byte| byte.is_ascii_graphic()))
 }
 
-/// Any of the spellings drivers use (upper case, eight-digit domain) as `dddd:bb:dd.f`.
+/// Converts every format that drivers use (upper case, eight-digit domain) to `dddd:bb:dd.f`.
 fn normal_pci_bus_id(text: &str) -> Option<String> {
     let (rest, function) = text.trim().rsplit_once('.')?;
     let mut parts = rest.rsplit(':');
@@ -122,7 +122,7 @@ fn normal_pci_bus_id(text: &str) -> Option<String> {
     }
     let number = |digits: &str| u32::from_str_radix(digits, 16).ok();
     let (domain, bus, device, function) = (number(domain)?, number(bus)?, number(device)?, number(function)?);
-    // All zero is the host bridge: a driver that answers so does not know.
+    // All zero is the host bridge: the driver does not know the real id.
     (bus <= 0xff && device <= 0x1f && function <= 7 && (domain, bus, device) != (0, 0, 0))
         .then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
 }

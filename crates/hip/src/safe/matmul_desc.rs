@@ -1,4 +1,4 @@
-//! What a matrix product is, in row-major terms.
+//! The description of a matrix product, in row-major terms.
 
 use std::ffi::c_int;
 
@@ -27,12 +27,12 @@ pub enum DataType {
     F8E5M2 = 29,
 }
 
-/// What the products are summed in; the factors alpha and beta have the same type.
+/// The accumulation type; the factors alpha and beta have the same type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compute {
     /// 32-bit float.
     F32,
-    /// 32-bit float, with inputs rounded to 19 bits where that is faster.
+    /// 32-bit float, with inputs rounded to 19 bits if that is faster.
     F32FastTf32,
     /// 64-bit float.
     F64,
@@ -50,7 +50,7 @@ impl Compute {
         }
     }
 
-    /// A factor in the form the library reads it.
+    /// A factor in the library's format.
     pub(super) fn scale(self, value: f64) -> [u8; 8] {
         let mut bytes = [0; 8];
         match self {
@@ -62,7 +62,7 @@ impl Compute {
     }
 }
 
-/// What happens to the product before it is stored, numbered as in both libraries.
+/// The operation applied to the product before it is stored, numbered as in both libraries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Epilogue {
@@ -71,13 +71,13 @@ pub enum Epilogue {
     None = 1,
     /// `max(x, 0)`.
     Relu = 2,
-    /// The bias is added.
+    /// Adds the bias.
     Bias = 4,
-    /// The bias is added, then `max(x, 0)`.
+    /// Adds the bias, then `max(x, 0)`.
     BiasRelu = 6,
-    /// GELU in its tanh form.
+    /// GELU with the tanh approximation.
     Gelu = 32,
-    /// The bias is added, then GELU in its tanh form.
+    /// Adds the bias, then GELU with the tanh approximation.
     BiasGelu = 36,
 }
 
@@ -95,14 +95,14 @@ pub struct Operand {
     pub dtype: DataType,
     /// Whether it is stored transposed: `a` as `k` rows of `m`, `b` as `n` rows of `k`.
     pub transposed: bool,
-    /// Elements from one stored row to the next; `None` when rows touch.
+    /// Elements from one stored row to the next; `None` for contiguous rows.
     pub row_stride: Option<usize>,
     /// Elements from one matrix of the batch to the next; 0 uses the same one for all.
     pub batch_stride: usize,
 }
 
 impl Operand {
-    /// A single matrix as it stands, with rows that touch.
+    /// A single matrix, not transposed, with contiguous rows.
     pub const fn new(dtype: DataType) -> Operand {
         Operand { dtype, transposed: false, row_stride: None, batch_stride: 0 }
     }
@@ -127,7 +127,7 @@ pub struct MatmulDesc {
     pub n: usize,
     /// The dimension that is summed over.
     pub k: usize,
-    /// Products in the batch, 1 for a single one.
+    /// Number of products in the batch, 1 for a single one.
     pub batch: usize,
     /// First operand.
     pub a: Operand,
@@ -135,24 +135,24 @@ pub struct MatmulDesc {
     pub b: Operand,
     /// `C` and `D`; `transposed` is not used.
     pub d: Operand,
-    /// What is summed in.
+    /// The accumulation type.
     pub compute: Compute,
     /// Factor of the product.
     pub alpha: f64,
-    /// Factor of `C`; with 0 `C` is not read.
+    /// Factor of `C`; if it is 0, `C` is not read.
     pub beta: f64,
-    /// What happens before the result is stored.
+    /// The operation applied before the result is stored.
     pub epilogue: Epilogue,
-    /// Element type of the bias: `n` values.
+    /// Element type of the bias, which has `n` values.
     pub bias_type: DataType,
-    /// Workspace that will be given, in bytes.
+    /// Size of the workspace that will be passed, in bytes.
     pub workspace_bytes: usize,
     /// Alignment that every address will have, in bytes; a power of two.
     pub alignment: u32,
 }
 
 impl MatmulDesc {
-    /// A plain product of one element type, summed in f32 (f64 for f64), with no workspace and 16-byte alignment.
+    /// A plain product of one element type, accumulated in f32 (f64 for f64), with no workspace and 16-byte alignment.
     pub const fn new(m: usize, n: usize, k: usize, dtype: DataType) -> MatmulDesc {
         let operand = Operand::new(dtype);
         let compute = if matches!(dtype, DataType::F64) { Compute::F64 } else { Compute::F32 };
@@ -191,7 +191,7 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    /// The stored form of each matrix, checked.
+    /// The stored shape of each matrix, validated.
     pub(super) fn of(desc: &MatmulDesc) -> Result<Shapes, HipError> {
         let MatmulDesc { m, n, k, batch, .. } = *desc;
         if m == 0 || n == 0 || k == 0 || batch == 0 {

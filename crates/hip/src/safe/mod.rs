@@ -1,4 +1,4 @@
-//! The top floor: owned handles. Everything holds its device and driver, so nothing outlives its parent.
+//! The top layer: owned handles. Every handle holds its device and driver, so none outlives its parent.
 
 pub(crate) mod blas_lt;
 mod buffer;
@@ -36,12 +36,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::{DriverKind, HipError, LoadError};
 
-/// The status a driver gives while the process is ending; nothing is left to leak then.
+/// The status that a driver returns while the process is exiting; nothing can leak at that point.
 const DEINITIALIZED: i32 = 4;
 
-/// What is loaded once per process and driver, for as long as anyone holds it.
+/// A value that is loaded once per process and driver, for as long as it is in use.
 ///
-/// The cache itself holds nothing: a static is not dropped when the library that contains this code is unloaded.
+/// The cache itself keeps nothing alive: a static is not dropped when the library that contains this code is unloaded.
 struct Shared<T>([Mutex<Weak<T>>; 3]);
 
 impl<T> Shared<T> {
@@ -49,7 +49,7 @@ impl<T> Shared<T> {
         Shared([Mutex::new(Weak::new()), Mutex::new(Weak::new()), Mutex::new(Weak::new())])
     }
 
-    /// The loaded value, or a newly loaded one. A failure is not remembered.
+    /// The loaded value, or a newly loaded one. A failure is not cached.
     fn load(&self, kind: DriverKind, load: impl FnOnce() -> Result<Arc<T>, LoadError>) -> Result<Arc<T>, LoadError> {
         let mut slot = self.0[kind.index()].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = slot.upgrade() {
@@ -60,8 +60,8 @@ impl<T> Shared<T> {
         Ok(loaded)
     }
 
-    /// Lets go of a value that nobody holds any more; called when it is dropped. A weak pointer alone would keep its
-    /// memory.
+    /// Releases a value that is no longer in use; called when it is dropped. A weak pointer alone would keep its
+    /// allocation.
     fn forget(&self, kind: DriverKind) {
         let mut slot = self.0[kind.index()].lock().unwrap_or_else(PoisonError::into_inner);
         if slot.strong_count() == 0 {

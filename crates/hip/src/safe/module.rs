@@ -14,7 +14,7 @@ use crate::result::{Runtime, module};
 use crate::sys::codes::function;
 use crate::sys::{Handle, twin};
 
-/// Compiled code on a device. Clones and functions share it; it is unloaded with the last of them.
+/// Compiled code on a device. Clones and functions share it; it is unloaded when the last of them is dropped.
 #[derive(Clone)]
 pub struct Module(Arc<Inner>);
 
@@ -32,9 +32,9 @@ unsafe impl Sync for Inner {}
 pub struct Function {
     module: Module,
     handle: Handle,
-    /// Dynamic LDS already opted into; only the twin needs that.
+    /// Dynamic LDS already opted in to; only the twin needs that.
     opted_lds: AtomicU32,
-    /// Held while it opts in: a smaller number that is set last would take a larger one back.
+    /// Held while opting in: setting a smaller size last would override a larger one.
     opting: Mutex<()>,
 }
 
@@ -44,7 +44,7 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 impl Device {
-    /// Loads compiled code, as [`Module::load`].
+    /// Loads compiled code, like [`Module::load`].
     ///
     /// # Errors
     /// As [`Module::load`].
@@ -57,18 +57,18 @@ impl Module {
     /// Loads compiled code: an ELF code object, a clang offload bundle or, on the twin, a cubin, fat binary or PTX.
     ///
     /// # Errors
-    /// [`HipError::Invalid`] for bytes that are none of these or are cut short; else the driver's status, 209 when the
-    /// code is for another target.
+    /// [`HipError::Invalid`] for bytes that are none of these or are truncated; otherwise the driver's status, 209 if
+    /// the code is for another target.
     pub fn load(device: &Device, image: &[u8]) -> Result<Module, HipError> {
         let image = image::checked(device.kind(), image)
             .map_err(|reason| HipError::Invalid { call: "hipModuleLoadData", reason })?;
         let _scope = device.enter()?;
-        // SAFETY: `checked` made sure that everything the image's headers speak of is there.
+        // SAFETY: `checked` made sure that everything the image's headers refer to is present.
         let handle = unsafe { module::load(device.driver().runtime(), image.as_ptr().cast::<c_void>()) }?;
         Ok(Module(Arc::new(Inner { device: device.clone(), handle })))
     }
 
-    /// The device it was loaded onto.
+    /// The device that it was loaded on.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
@@ -76,7 +76,7 @@ impl Module {
     /// A kernel by name.
     ///
     /// # Errors
-    /// The driver's status, 500 when there is none of that name.
+    /// The driver's status, 500 if there is no kernel with that name.
     pub fn function(&self, name: &str) -> Result<Function, HipError> {
         let call = "hipModuleGetFunction";
         let name =
@@ -89,7 +89,7 @@ impl Module {
     }
 }
 
-/// A way to queue a launch.
+/// A function that queues a launch.
 type Launch = unsafe fn(&Runtime, Handle, [u32; 3], [u32; 3], u32, Handle, *mut *mut c_void) -> Result<(), HipError>;
 
 impl Function {
@@ -104,7 +104,7 @@ impl Function {
     /// The driver's status.
     ///
     /// # Safety
-    /// `arguments` has one pointer per parameter of the kernel, each to a value of its type. What the kernel touches
+    /// `arguments` has one pointer per kernel parameter, each to a value of its type. Memory that the kernel accesses
     /// stays valid, and this function is not dropped, until the stream has passed this point and, if it is captured,
     /// for every launch of the capture.
     pub unsafe fn launch(
@@ -115,19 +115,19 @@ impl Function {
         stream: RawStream<'_>,
         arguments: &mut [*mut c_void],
     ) -> Result<(), HipError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches for the arguments.
         unsafe { self.launch_as(grid, block, lds_bytes, stream, arguments, module::launch) }
     }
 
-    /// As [`launch`](Self::launch), but the blocks may begin before the launch before this one has ended, where the driver has
-    /// such launches; elsewhere it is the same.
+    /// Like [`launch`](Self::launch), but the blocks may start before the previous launch has ended, if the driver
+    /// supports it; otherwise the same.
     ///
     /// # Errors
     /// The driver's status.
     ///
     /// # Safety
-    /// As for [`launch`](Self::launch). The work queued before is a launch, and the kernel waits for its end by itself before it
-    /// touches what earlier work of the stream reads or writes.
+    /// As for [`launch`](Self::launch). The work queued before it is a launch, and the kernel itself waits for its end
+    /// before it accesses memory that earlier work on the stream reads or writes.
     pub unsafe fn launch_early(
         &self,
         grid: [u32; 3],
@@ -136,7 +136,7 @@ impl Function {
         stream: RawStream<'_>,
         arguments: &mut [*mut c_void],
     ) -> Result<(), HipError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches for the arguments.
         unsafe { self.launch_as(grid, block, lds_bytes, stream, arguments, module::launch_early) }
     }
 
@@ -162,11 +162,11 @@ impl Function {
                 self.opted_lds.store(lds_bytes, Ordering::Release);
             }
         }
-        // SAFETY: the handle is ours and live; the caller vouches for the arguments and what they lead to.
+        // SAFETY: the handle is ours and live; the caller vouches for the arguments and the memory they refer to.
         unsafe { launch(runtime, self.handle, grid, block, lds_bytes, stream.handle(), arguments.as_mut_ptr()) }
     }
 
-    /// Registers a lane uses.
+    /// Registers that a lane uses.
     ///
     /// # Errors
     /// The driver's status.
@@ -174,7 +174,7 @@ impl Function {
         self.attribute(function::REGISTERS)
     }
 
-    /// Scratch bytes a lane uses; anything but 0 is a spill.
+    /// Scratch bytes that a lane uses; anything but 0 is a spill.
     ///
     /// # Errors
     /// The driver's status.
@@ -222,8 +222,8 @@ impl Function {
 impl Drop for Inner {
     fn drop(&mut self) {
         let runtime = self.device.driver().runtime();
-        // SAFETY: the handle came from `load` on this driver; every `Function` holds `self`, and who launched one
-        // vouched for keeping it until the work was done.
+        // SAFETY: the handle came from `load` on this driver; every `Function` holds `self`, and callers that launched
+        // one vouched for keeping it until the work was done.
         let unloaded = self.device.enter().and_then(|_scope| unsafe { module::unload(runtime, self.handle) });
         if let Err(error) = unloaded {
             report_leak("module", &error);

@@ -1,8 +1,8 @@
-//! Which of our streams are still open, for events that were recorded on them.
+//! Tracks which of our streams are still open, for events that were recorded on them.
 //!
-//! AMD's runtime remembers in an event the stream it was last recorded on, and reads that stream's capture state when
-//! the event is asked or waited for, without looking whether the stream still exists (seen in the runtime of HIP 6 and 7).
-//! CUDA's events need no stream once they are recorded.
+//! AMD's runtime stores in an event the stream it was last recorded on, and reads that stream's capture state when the
+//! event is queried or waited for, without checking whether the stream still exists (seen in the runtime of HIP 6 and
+//! 7). CUDA's events need no stream once they are recorded.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -10,18 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use crate::HipError;
 use crate::sys::Handle;
 
-/// Whether one stream is open; held for reading by who needs it to stay so.
+/// Whether one stream is open; a read lock keeps it open.
 #[derive(Clone)]
 pub(super) struct OpenStream(Arc<RwLock<bool>>);
 
 impl OpenStream {
-    /// Runs `ask` while the stream cannot be closed, or gives `closed` where it already is.
+    /// Calls `ask` while the stream cannot be closed, or returns `closed` if it already is.
     pub(super) fn while_open<T>(&self, closed: T, ask: impl FnOnce() -> Result<T, HipError>) -> Result<T, HipError> {
         let open = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if *open { ask() } else { Ok(closed) }
     }
 
-    /// Runs `close` when nobody needs the stream to stay open; it counts as closed from then on.
+    /// Calls `close` once no reader keeps the stream open; it counts as closed from then on.
     fn close<T>(&self, close: impl FnOnce() -> T) -> T {
         let mut open = self.0.write().unwrap_or_else(PoisonError::into_inner);
         *open = false;
@@ -29,7 +29,7 @@ impl OpenStream {
     }
 }
 
-/// The open streams of a driver that belong to us, by handle.
+/// The open streams of a driver that we own, by handle.
 #[derive(Default)]
 pub(super) struct OpenStreams(Mutex<BTreeMap<usize, OpenStream>>);
 
@@ -42,14 +42,14 @@ impl OpenStreams {
         self.lock().insert(handle.addr(), OpenStream(Arc::new(RwLock::new(true))));
     }
 
-    /// `None` for the default stream and for streams of others.
+    /// `None` for the default stream and for streams that we do not own.
     pub(super) fn find(&self, handle: Handle) -> Option<OpenStream> {
         self.lock().get(&handle.addr()).cloned()
     }
 
-    /// Takes the stream off the list, then runs `close`.
+    /// Removes the stream from the list, then calls `close`.
     pub(super) fn close<T>(&self, handle: Handle, close: impl FnOnce() -> T) -> T {
-        // Before the driver can give the same handle to another stream.
+        // Remove it before the driver can reuse the handle for another stream.
         let removed = self.lock().remove(&handle.addr());
         match removed {
             Some(stream) => stream.close(close),

@@ -12,7 +12,7 @@ use crate::sys::loader::{self, Loaded};
 use crate::sys::{Handle, Role, RtcTable, Search, codes};
 use crate::{Attempt, DriverKind, LoadError, RtcError};
 
-/// hiprtc or nvrtc, ready for use. Clones share it; the library is never unloaded.
+/// A loaded hiprtc or nvrtc. Clones share it; the library is never unloaded.
 #[derive(Clone)]
 pub struct Rtc(Arc<Inner>);
 
@@ -21,23 +21,23 @@ struct Inner {
     table: RtcTable,
     library: PathBuf,
     attempts: Vec<Attempt>,
-    /// The version of the HIP runtime the compiler belongs to, where it can be known.
+    /// The version of the HIP runtime that the compiler belongs to, if known.
     hip_version: Option<i32>,
 }
 
-/// Held through each compilation by the compiler of HIP 5: two at once spoil its heap and end the process.
+/// Held during each compilation with HIP 5's compiler: two at once corrupt its heap and crash the process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 static LOADED: Shared<Inner> = Shared::new();
 
 impl Rtc {
-    /// Loads the compiler of a driver, or shares the one that others hold; a failure is not remembered.
+    /// Loads the compiler of a driver, or shares one that is already loaded. A failure is not cached.
     ///
     /// # Errors
     /// Every name tried, with the loader's reason.
     pub fn load(kind: DriverKind) -> Result<Rtc, LoadError> {
         let load = || {
-            // A compiler next to the runtime in use is preferred; without a runtime one may still be found.
+            // Prefer a compiler next to the runtime in use; without a runtime there may still be one.
             let runtime = (kind == DriverKind::Amd).then(|| Driver::load(kind).ok()).flatten();
             Ok(Rtc::load_with(kind, &Search::from_env(), runtime.as_ref())?.0)
         };
@@ -66,7 +66,7 @@ impl Rtc {
         self.0.kind
     }
 
-    /// The file it came from, as the loader resolved it.
+    /// The file that it was loaded from, as the loader resolved it.
     pub fn library(&self) -> &Path {
         &self.0.library
     }
@@ -76,7 +76,7 @@ impl Rtc {
         &self.0.attempts
     }
 
-    /// The version for people and for cache keys: the HIP runtime's, or nvrtc's own.
+    /// The version as text for readers and cache keys: the HIP runtime's, or nvrtc's own.
     pub fn version_text(&self) -> String {
         match self.0.kind {
             DriverKind::Nvidia => match rtc::version(&self.0.table) {
@@ -95,10 +95,10 @@ impl Rtc {
         }
     }
 
-    /// Compiles one source without headers to code that [`Module::load`](crate::Module::load) takes.
+    /// Compiles one source without headers to code for [`Module::load`](crate::Module::load).
     ///
     /// # Errors
-    /// The compiler's log, or why the request was not passed on to it.
+    /// The compiler's log, or why the request was not passed to the compiler.
     pub fn compile(&self, source: &str, name: &str, options: &[&str]) -> Result<Vec<u8>, RtcError> {
         self.refuse_deadly_targets(options)?;
         let (c_source, c_name) = (c_text("the source", source)?, c_text("the name", name)?);
@@ -128,7 +128,7 @@ impl Rtc {
         self.0.kind == DriverKind::Amd && self.0.hip_version.is_some_and(|version| version < codes::HIP_6)
     }
 
-    /// The compiler of HIP 5 ends the process when it is given a target it does not know.
+    /// HIP 5's compiler aborts the process if it is given an unknown target.
     fn refuse_deadly_targets(&self, options: &[&str]) -> Result<(), RtcError> {
         if !self.is_hip_5() {
             return Ok(());
@@ -146,14 +146,14 @@ impl Rtc {
     }
 }
 
-/// The least that a soname says, for a compiler that stands alone.
+/// A lower bound of the version from the soname, for a compiler without a runtime.
 fn version_in_name(kind: DriverKind, library: &Path) -> Option<i32> {
     let name = library.file_name()?.to_str()?;
     let is_hip_5 = kind == DriverKind::Amd && name.split(".so.").nth(1).is_some_and(|rest| rest.starts_with('5'));
     is_hip_5.then_some(50_000_000)
 }
 
-/// Targets that HIP 5 is known to survive; RDNA 3 came with 5.5.
+/// Targets that HIP 5 is known to accept; RDNA 3 came with 5.5.
 fn known_to_hip_5(target: &str, version: i32) -> bool {
     const HIP_5_5: i32 = 50_500_000;
     const ALWAYS: [&str; 15] = [

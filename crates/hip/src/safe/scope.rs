@@ -7,11 +7,11 @@ use crate::HipError;
 use crate::result::{Runtime, device};
 
 thread_local! {
-    /// One bit per driver: whether this thread has chosen a device of it through us.
+    /// One bit per driver: whether this thread has set one of its devices through us.
     static BOUND: Cell<u8> = const { Cell::new(0) };
 }
 
-/// Keeps a device current until dropped, then restores the one before: the thread belongs to someone else.
+/// Keeps a device current until dropped, then restores the previous one: the thread is not ours.
 pub struct Scope<'a> {
     runtime: &'a Runtime,
     restore: Option<c_int>,
@@ -20,9 +20,9 @@ pub struct Scope<'a> {
 impl<'a> Scope<'a> {
     /// Makes a device current on this thread.
     ///
-    /// Other code may change the current device between our calls, so the driver is asked every time; that reads one
-    /// thread-local value on its side. It is *set* at least once per thread even where it is current already: the
-    /// twin's module functions need the context that only setting binds.
+    /// Other code may change the current device between our calls, so we ask the driver every time; that only reads a
+    /// thread-local value in the driver. It is *set* at least once per thread even if it is already current: the twin's
+    /// module functions need the context that only setting the device binds.
     pub(super) fn enter(runtime: &'a Runtime, wanted: c_int) -> Result<Scope<'a>, HipError> {
         let bit = 1u8 << runtime.kind.index();
         let current = device::current(runtime).ok();

@@ -1,4 +1,4 @@
-//! Streams: owned ones, and names for those that others own.
+//! Streams: owned ones, and borrowed handles to any stream.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::HipError;
 use crate::result::{graph, stream};
 use crate::sys::{Handle, HostFn, codes};
 
-/// The name of a stream, owned by a [`Stream`] or by someone else.
+/// A borrowed stream handle, owned by a [`Stream`] or by other code.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct RawStream<'a> {
@@ -32,7 +32,7 @@ impl<'a> RawStream<'a> {
     /// The device's default stream, which waits for all blocking streams of the device.
     pub const DEFAULT: RawStream<'static> = RawStream { handle: ptr::null_mut(), owner: PhantomData };
 
-    /// Names a stream that someone else owns; null is the default stream.
+    /// Wraps a stream that other code owns; null is the default stream.
     ///
     /// # Safety
     /// The handle is a stream of the driver and device that it will be used with, and lives for `'a`.
@@ -56,21 +56,21 @@ impl fmt::Debug for RawStream<'_> {
     }
 }
 
-/// Which work of other threads a capture forbids, numbered as in HIP and CUDA.
+/// Which calls of other threads a capture forbids, numbered as in HIP and CUDA.
 ///
-/// A call that is forbidden fails *and* spoils the capture. Some calls do so in every mode: waiting for the device or for
-/// the captured stream, asking an event whose last record was on that stream, and on AMD any work on the default stream
-/// and any copy that is complete on return ([`Device::copy_raw`], [`DeviceBuffer`](crate::DeviceBuffer)'s copies), of
-/// any thread. On AMD the first two modes also forbid to ask or to wait for streams and events that have nothing to do
-/// with the capture. Where other threads use the device too, only `Relaxed` leaves them alone.
+/// A forbidden call fails *and* invalidates the capture. Some calls do so in every mode: waiting for the device or for
+/// the captured stream, querying an event that was last recorded on that stream, and on AMD any work on the default
+/// stream and any synchronous copy ([`Device::copy_raw`], [`DeviceBuffer`](crate::DeviceBuffer)'s copies), from any
+/// thread. On AMD the first two modes also forbid querying or waiting for streams and events that are unrelated to the
+/// capture. If other threads use the device too, only `Relaxed` does not disturb them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum CaptureMode {
-    /// Unsafe calls of any thread fail.
+    /// Unsafe calls from any thread fail.
     Global = 0,
-    /// Unsafe calls of this thread fail.
+    /// Unsafe calls from this thread fail.
     ThreadLocal = 1,
-    /// No call fails for the capture's sake.
+    /// The capture makes no other call fail.
     Relaxed = 2,
 }
 
@@ -85,11 +85,12 @@ pub enum CaptureStatus {
     Invalidated,
 }
 
-/// A stream of our own: in order within, not waiting for the default stream. Dropping it lets its work finish.
+/// An owned stream: ordered within itself, and not synchronised with the default stream. Its work still finishes after
+/// it is dropped.
 pub struct Stream {
     device: Device,
     handle: Handle,
-    /// Functions recorded since the capture began, to be owned by the graph.
+    /// Functions recorded since the capture began; the graph will own them.
     recorded: Mutex<Vec<RecordedFn>>,
 }
 
@@ -110,7 +111,7 @@ impl Device {
         Ok(Stream { device: self.clone(), handle, recorded: Mutex::default() })
     }
 
-    /// Waits for all work of a stream.
+    /// Waits for all work on a stream.
     ///
     /// # Errors
     /// The driver's status, which may be that of earlier work.
@@ -120,7 +121,7 @@ impl Device {
         unsafe { stream::synchronize(self.driver().runtime(), stream.handle()) }
     }
 
-    /// Whether all work of a stream is done.
+    /// Whether all work on a stream is done.
     ///
     /// # Errors
     /// The driver's status.
@@ -130,7 +131,7 @@ impl Device {
         unsafe { stream::query(self.driver().runtime(), stream.handle()) }
     }
 
-    /// Makes later work of a stream wait for an event, of this or another device of the driver.
+    /// Makes later work on a stream wait for an event, from this or another device of the driver.
     ///
     /// # Errors
     /// The driver's status.
@@ -154,7 +155,7 @@ impl Device {
     /// Ends recording a stream.
     ///
     /// # Errors
-    /// The driver's status; 900 to 908 for work that cannot be captured. The stream runs its work again either way.
+    /// The driver's status; 900 to 908 for work that cannot be captured. In either case the stream stops recording.
     pub fn end_capture(&self, stream: RawStream<'_>) -> Result<Graph, HipError> {
         self.end_capture_with(stream, Vec::new())
     }
@@ -184,7 +185,7 @@ impl Device {
         })
     }
 
-    /// Runs a function in stream order, on a thread of the driver; it must not call the driver.
+    /// Calls a function in stream order, on a thread of the driver; it must not call the driver.
     ///
     /// # Errors
     /// [`HipError::Invalid`] while the stream is captured, or the driver's status.
@@ -204,11 +205,11 @@ impl Device {
         host_fn::enqueue(self.driver().runtime(), stream.handle(), id).inspect_err(|_| host_fn::forget(id))
     }
 
-    /// Records a function into the capture in progress, to run at every launch while the result lives; it must not call
-    /// the driver. [`Device::end_capture_with`] ties the two lives together.
+    /// Records a function into the capture in progress. Every launch calls it while the result lives; it must not call
+    /// the driver. Pass the result to [`Device::end_capture_with`] to keep it alive as long as the graph.
     ///
     /// # Errors
-    /// [`HipError::Invalid`] when the stream is not captured, or the driver's status.
+    /// [`HipError::Invalid`] if the stream is not being captured, or the driver's status.
     pub fn record_host_fn(
         &self,
         stream: RawStream<'_>,
@@ -226,7 +227,7 @@ impl Device {
         Ok(registration)
     }
 
-    /// Runs a C function in stream order; it may be captured.
+    /// Calls a C function in stream order; it may be captured.
     ///
     /// # Errors
     /// The driver's status.
@@ -247,12 +248,12 @@ impl Device {
 }
 
 impl Stream {
-    /// The stream's name, for calls that take streams of any owner.
+    /// The stream's handle, for calls that take any stream.
     pub fn raw(&self) -> RawStream<'_> {
         RawStream { handle: self.handle, owner: PhantomData }
     }
 
-    /// The device it belongs to.
+    /// Its device.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -281,7 +282,7 @@ impl Stream {
         self.device.stream_wait(self.raw(), event)
     }
 
-    /// Runs a function once, in stream order, on a thread of the driver; it must not call the driver.
+    /// Calls a function once, in stream order, on a thread of the driver; it must not call the driver.
     ///
     /// # Errors
     /// [`HipError::Invalid`] while the stream is captured (see [`Stream::capture_host_fn`]), or the driver's status.
@@ -289,12 +290,12 @@ impl Stream {
         self.device.launch_host_fn(self.raw(), function)
     }
 
-    /// Records a function into the capture in progress, to run at every launch; it must not call the driver.
+    /// Records a function into the capture in progress. Every launch calls it; it must not call the driver.
     ///
     /// # Errors
-    /// [`HipError::Invalid`] when the stream is not captured, or the driver's status.
+    /// [`HipError::Invalid`] if the stream is not being captured, or the driver's status.
     pub fn capture_host_fn(&self, function: impl Fn() + Send + Sync + 'static) -> Result<(), HipError> {
-        // Held to the end, so that `end_capture` cannot come between the check and the record.
+        // Held to the end, so that `end_capture` cannot run between the check and the record.
         let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
         recorded.push(self.device.record_host_fn(self.raw(), function)?);
         Ok(())
@@ -323,7 +324,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Drivers refuse to destroy a stream in the middle of a capture.
+        // Drivers reject destroying a stream during a capture.
         if self.device.capture_status(self.raw()).is_ok_and(|status| status != CaptureStatus::None)
             && let Err(error) = self.end_capture()
         {

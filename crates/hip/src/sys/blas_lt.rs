@@ -1,4 +1,4 @@
-//! The BLASLt table: hipBLASLt or cublasLt. The numbers they take differ: see `twin::BlasNumbers`.
+//! The BLASLt table: hipBLASLt or cublasLt. Their constants differ: see `twin::BlasNumbers`.
 
 use std::ffi::{c_int, c_void};
 
@@ -10,7 +10,7 @@ function_table! {
     pub struct BlasLtTable;
 
     required {
-        /// `hipblasLtCreate`; with no device the real library ends the process
+        /// `hipblasLtCreate`; without a device the real library aborts the process
         create: fn(*mut Handle) -> Status = ["hipblasLtCreate"] "cublasLtCreate";
         /// `hipblasLtDestroy`
         destroy: fn(Handle) -> Status = ["hipblasLtDestroy"] "cublasLtDestroy";
@@ -39,7 +39,7 @@ function_table! {
         /// `hipblasLtMatmulPreferenceSetAttribute`
         preference_set_attribute: fn(Handle, c_int, *const c_void, usize) -> Status
             = ["hipblasLtMatmulPreferenceSetAttribute"] "cublasLtMatmulPreferenceSetAttribute";
-        /// `hipblasLtMatmulAlgoGetHeuristic`; results are an array of a provider-specific stride
+        /// `hipblasLtMatmulAlgoGetHeuristic`; the results are an array with a provider-specific stride
         get_heuristic: fn(
             Handle, Handle, Handle, Handle, Handle, Handle, Handle, c_int, *mut c_void, *mut c_int
         ) -> Status = ["hipblasLtMatmulAlgoGetHeuristic"] "cublasLtMatmulAlgoGetHeuristic";

@@ -1,4 +1,4 @@
-//! Opening the library of a role and filling its table.
+//! Opens the library of a role and fills its table.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::table::Symbols;
 use super::twin;
 use crate::{DriverKind, LoadError};
 
-/// A filled table and where it came from.
+/// A filled table and the file it came from.
 pub(crate) struct Loaded<T> {
     pub table: T,
     pub path: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Loaded<T> {
 
 /// Opens the first usable library for a role and fills its table.
 ///
-/// `runtime` is the file of the driver's runtime, where it is known.
+/// `runtime` is the file of the driver's runtime, if known.
 pub(crate) fn load<T>(
     search: &Search,
     kind: DriverKind,
@@ -34,7 +34,7 @@ pub(crate) fn load<T>(
     let mut attempts = Vec::new();
     let cuda_driver = match (kind, role) {
         (DriverKind::Nvidia, Role::Runtime) => {
-            // Without it there is no device either, which the CUDA runtime then says in its own words.
+            // Without it there is no device either, and the CUDA runtime reports that itself.
             search.cuda_driver().iter().find_map(|candidate| candidate.open(&mut attempts))
         }
         _ => None,
@@ -45,8 +45,8 @@ pub(crate) fn load<T>(
         }
     });
     let found = dylib::load(candidates, names.anchor, |main| {
-        // SAFETY: the file bears the vendor's name for this role, or the user named it as that library; these are the
-        // names whose signatures the table is written from.
+        // SAFETY: the file has the vendor's name for this role, or the user named it as that library; the table's
+        // signatures are those that the vendor declares for these names.
         unsafe { fill(&Symbols { kind, main, cuda_driver: cuda_driver.as_ref() }) }
     });
     let (what, help) = (names.what, names.help);
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::sys::RuntimeTable;
 
-    /// The search in one installation, whose library folder is there if the root is.
+    /// A search in one installation; creates its library folder if the root exists.
     fn only(root: &Path) -> Search {
         if root.is_dir() {
             std::fs::create_dir_all(root.join("lib")).unwrap();

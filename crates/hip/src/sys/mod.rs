@@ -1,6 +1,6 @@
-//! The lowest floor: function pointers with HIP's signatures, HIP's numbers, and the code that finds them.
+//! The lowest layer: function pointers with HIP's signatures, HIP's constants, and the code that loads them.
 //!
-//! Everything here is an integer or a pointer. `twin` holds every place where the CUDA twin differs.
+//! Everything here is an integer or a pointer. `twin` contains every difference between CUDA and HIP.
 
 use std::ffi::{c_int, c_void};
 
@@ -25,7 +25,7 @@ pub use search::Search;
 pub type Status = c_int;
 /// Any opaque handle: stream, event, module, function, graph, matrix layout, ...
 pub type Handle = *mut c_void;
-/// A function run in stream order.
+/// A function called in stream order.
 pub type HostFn = unsafe extern "C" fn(data: *mut c_void);
 /// The older form of [`HostFn`], for runtimes before HIP 5.3.
 pub type StreamCallback = unsafe extern "C" fn(stream: Handle, status: Status, data: *mut c_void);

@@ -1,10 +1,10 @@
-//! What each library is called, by driver, newest first.
+//! File names of each library, by driver, newest first.
 
 use dylib::rocm;
 
 use crate::DriverKind;
 
-/// The libraries of a driver. Only the runtime is needed to have devices and memory.
+/// The libraries of a driver. Devices and memory need only the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Devices, memory, streams, modules.
@@ -15,12 +15,12 @@ pub enum Role {
     BlasLt,
 }
 
-/// One library of one driver, in file names and in words.
+/// One library of one driver: its file names and its name in messages.
 pub(crate) struct LibraryNames {
     pub what: &'static str,
     pub files: &'static [&'static str],
     pub help: &'static str,
-    /// A function every version has, to ask the loader which file it came from.
+    /// A function that every version has, used to ask the loader which file it came from.
     pub anchor: &'static str,
 }
 
@@ -29,7 +29,7 @@ const CUDA_HELP: &str = "install the CUDA libraries, or list the folders that ho
 /// The CUDA driver's library: the half of the twin that comes with the display driver.
 pub(crate) const CUDA_DRIVER: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
 
-/// The names of a library, or `None` where the driver has none.
+/// The names of a library, or `None` if the driver does not come with it.
 pub(crate) fn library(kind: DriverKind, role: Role) -> Option<LibraryNames> {
     Some(match (kind, role) {
         (DriverKind::Amd, Role::Runtime) => LibraryNames {
@@ -80,7 +80,7 @@ pub(crate) fn library(kind: DriverKind, role: Role) -> Option<LibraryNames> {
             help: CUDA_HELP,
             anchor: "cublasLtCreate",
         },
-        // The second name is the one cargo gives to the crate's own output.
+        // The second name is cargo's name for the crate's output.
         (DriverKind::Host, Role::Runtime) => LibraryNames {
             what: "host driver",
             files: if cfg!(windows) {
@@ -96,7 +96,7 @@ pub(crate) fn library(kind: DriverKind, role: Role) -> Option<LibraryNames> {
     })
 }
 
-/// What a role is called where a driver does not have it.
+/// The name of a role in messages about a driver that lacks it.
 pub(crate) fn role_in_words(role: Role) -> &'static str {
     match role {
         Role::Runtime => "runtime",

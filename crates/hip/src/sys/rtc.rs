@@ -10,7 +10,7 @@ function_table! {
     pub struct RtcTable;
 
     required {
-        /// `hiprtcVersion`; HIP always answers 9.0
+        /// `hiprtcVersion`; HIP always returns 9.0
         version: fn(*mut c_int, *mut c_int) -> Status = ["hiprtcVersion"] "nvrtcVersion";
         /// `hiprtcGetErrorString`
         get_error_string: fn(Status) -> *const c_char = ["hiprtcGetErrorString"] "nvrtcGetErrorString";
@@ -35,7 +35,7 @@ function_table! {
     }
 
     optional {
-        /// `hipRuntimeGetVersion`, where the compiler sits in (or depends on) the runtime library
+        /// `hipRuntimeGetVersion`, if the compiler is part of (or depends on) the runtime library
         runtime_get_version: fn(*mut c_int) -> Status = ["hipRuntimeGetVersion"] "";
     }
 }

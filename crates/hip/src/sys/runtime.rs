@@ -6,10 +6,10 @@ use super::table::function_table;
 use super::{Handle, HostFn, Status, StreamCallback};
 
 function_table! {
-    /// HIP's runtime functions, wherever they come from.
+    /// HIP's runtime functions, from whichever driver was loaded.
     ///
-    /// The field names are HIP's without the prefix. Functions that are `Option` came after HIP 5.0 or are missing
-    /// from one of the drivers.
+    /// The field names are HIP's without the prefix. `Option` functions were added after HIP 5.0 or are missing from
+    /// one of the drivers.
     pub struct RuntimeTable;
 
     required {
@@ -94,7 +94,7 @@ function_table! {
         /// `hipDeviceEnablePeerAccess`
         device_enable_peer_access: fn(c_int, c_uint) -> Status
             = ["hipDeviceEnablePeerAccess"] "cudaDeviceEnablePeerAccess";
-        /// `hipPointerGetAttributes`; the structure is read from a buffer that is larger than any of its forms
+        /// `hipPointerGetAttributes`; the structure is read from a buffer that is larger than all of its versions
         pointer_get_attributes: fn(*mut c_void, *const c_void) -> Status
             = ["hipPointerGetAttributes"] "cudaPointerGetAttributes";
         /// `hipMallocAsync`, HIP 5.1
@@ -106,7 +106,7 @@ function_table! {
             = ["hipMemcpyPeerAsync"] "cudaMemcpyPeerAsync";
         /// `hipLaunchHostFunc`, HIP 5.3
         launch_host_func: fn(Handle, HostFn, *mut c_void) -> Status = ["hipLaunchHostFunc"] "cudaLaunchHostFunc";
-        /// `hipStreamAddCallback`, stands in for `hipLaunchHostFunc` before HIP 5.3
+        /// `hipStreamAddCallback`, the replacement for `hipLaunchHostFunc` before HIP 5.3
         stream_add_callback: fn(Handle, StreamCallback, *mut c_void, c_uint) -> Status
             = ["hipStreamAddCallback"] "cudaStreamAddCallback";
         /// `hipModuleLoadData`
@@ -120,14 +120,15 @@ function_table! {
         module_launch_kernel: fn(
             Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
         ) -> Status = ["hipModuleLaunchKernel"] "cuLaunchKernel";
-        /// The twin's `cuLaunchKernelEx`; HIP's function of a like name is newer than the releases we know, and lets no
-        /// launch begin early
+        /// The twin's `cuLaunchKernelEx`; HIP's function with a similar name is newer than the releases we support and
+        /// cannot start a launch early
         twin_launch_kernel_ex: fn(
             *const super::twin::LaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void
         ) -> Status = [""] "cuLaunchKernelEx";
         /// `hipFuncGetAttribute`
         func_get_attribute: fn(*mut c_int, c_int, Handle) -> Status = ["hipFuncGetAttribute"] "cuFuncGetAttribute";
-        /// The twin's `cuFuncSetAttribute`; HIP's function of a like name takes another kind of handle and is not used
+        /// The twin's `cuFuncSetAttribute`; HIP's function with a similar name takes another kind of handle and is not
+        /// used
         twin_func_set_attribute: fn(Handle, c_int, c_int) -> Status = [""] "cuFuncSetAttribute";
         /// `hipModuleOccupancyMaxActiveBlocksPerMultiprocessor`
         occupancy_max_active_blocks: fn(*mut c_int, Handle, c_int, usize) -> Status
@@ -143,9 +144,9 @@ function_table! {
             = ["hipGraphInstantiateWithFlags"] "cudaGraphInstantiateWithFlags";
         /// `hipGraphLaunch`
         graph_launch: fn(Handle, Handle) -> Status = ["hipGraphLaunch"] "cudaGraphLaunch";
-        /// `hipGraphExecUpdate`, HIP's shape
+        /// `hipGraphExecUpdate`, HIP's signature
         graph_exec_update: fn(Handle, Handle, *mut Handle, *mut c_int) -> Status = ["hipGraphExecUpdate"] "";
-        /// `cudaGraphExecUpdate`, CUDA 12's shape; called through `twin::graph_exec_update`
+        /// `cudaGraphExecUpdate`, CUDA 12's signature; called through `twin::graph_exec_update`
         twin_graph_exec_update: fn(Handle, Handle, *mut super::twin::GraphExecUpdateInfo) -> Status
             = [""] "cudaGraphExecUpdate";
         /// `hipGraphGetNodes`

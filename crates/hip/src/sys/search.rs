@@ -1,4 +1,4 @@
-//! Where libraries are looked for: a snapshot of the environment turned into a list of files to open.
+//! Where to look for libraries: turns a snapshot of the environment into a list of files to open.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,25 +8,25 @@ use dylib::{Candidate, Candidates, Surroundings, Tree, rocm};
 use super::names::{self, Role};
 use crate::DriverKind;
 
-/// Everything the search depends on, so that it can be tried with other values.
+/// All inputs of the search, so that tests can use other values.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
-    /// Where ROCm may be; its order is that of [`dylib`].
+    /// Where ROCm may be installed; [`dylib`] defines the order.
     pub rocm: Surroundings,
-    /// `AMDGPU_EP_HIP_HOST_LIBRARY`: this file and no other.
+    /// `AMDGPU_EP_HIP_HOST_LIBRARY`: only this file is tried.
     pub host_library: Option<PathBuf>,
-    /// Folders of `AMDGPU_EP_CUDA_LIBRARY_PATH`, asked before the loader's own search.
+    /// Folders of `AMDGPU_EP_CUDA_LIBRARY_PATH`, searched before the loader's own path.
     pub cuda_folders: Vec<PathBuf>,
-    /// The usual places of CUDA, asked after the loader's own search.
+    /// CUDA's usual folders, searched after the loader's own path.
     pub cuda_defaults: Vec<PathBuf>,
-    /// The folder of the library or executable that holds this code.
+    /// The folder of the library or executable that contains this code.
     pub own_folder: Option<PathBuf>,
-    /// Whether the host driver and CUDA are looked for by plain names.
+    /// Whether the host driver and CUDA are also searched for by plain file name.
     pub plain_names: bool,
 }
 
 impl Search {
-    /// The search as this process's environment asks for it.
+    /// The search that this process's environment asks for.
     pub fn from_env() -> Search {
         let cuda_defaults: &[&str] =
             if cfg!(windows) { &[] } else { &["/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib"] };
@@ -44,8 +44,8 @@ impl Search {
         }
     }
 
-    /// What to try for a library, in order. `runtime` is the driver's runtime library, where it is already known: a
-    /// compiler or BLAS of the same installation is preferred.
+    /// Candidates for a library, in order. `runtime` is the driver's runtime library, if known: a compiler or BLAS from
+    /// the same installation is preferred.
     pub(crate) fn candidates(&self, kind: DriverKind, role: Role, runtime: Option<&Path>) -> Vec<Candidate> {
         let Some(names) = names::library(kind, role) else { return Vec::new() };
         let mut list = Candidates::of(names.files);
@@ -55,13 +55,13 @@ impl Search {
             (DriverKind::Amd, Role::Rtc) => {
                 if let Some(runtime) = runtime.or_else(|| self.rocm.hip()) {
                     let tree = Tree::of_hip(runtime);
-                    // Code that a newer compiler writes may be more than the runtime can load.
+                    // The runtime may be unable to load code from a newer compiler.
                     if let (Some(tree), Some(major)) = (&tree, major_version(runtime)) {
                         let ending = format!(".so.{major}");
                         tree.folders.iter().for_each(|folder| list.folder_by_ending(folder, &ending));
                     }
                     tree.iter().for_each(|tree| list.tree(tree, rocm::HIPRTC.below));
-                    // Before ROCm 6 the compiler lives in the runtime library itself.
+                    // Before ROCm 6 the compiler is part of the runtime library.
                     list.file(runtime);
                 }
                 self.rocm.installed(&rocm::HIPRTC, runtime, &mut list);
@@ -83,7 +83,7 @@ impl Search {
         list.list()
     }
 
-    /// What to try for the CUDA driver, which comes with the display driver and is normally on the loader's path.
+    /// Candidates for the CUDA driver, which comes with the display driver and is normally on the loader's path.
     pub(crate) fn cuda_driver(&self) -> Vec<Candidate> {
         let mut list = Candidates::of(names::CUDA_DRIVER);
         self.plain(&mut list);

@@ -1,4 +1,4 @@
-//! Where a table's function pointers come from.
+//! Looks up the function pointers of a table.
 
 use dylib::Library;
 
@@ -7,22 +7,22 @@ use crate::DriverKind;
 /// The names of one function: HIP's, newest first, and the twin's.
 #[derive(Clone, Copy)]
 pub(crate) struct Names {
-    /// Empty where HIP has no such function.
+    /// Empty if HIP has no such function.
     pub hip: &'static [&'static str],
-    /// Empty where the twin has no such function.
+    /// Empty if the twin has no such function.
     pub cuda: &'static str,
 }
 
-/// The libraries one table is filled from.
+/// The libraries that one table is filled from.
 pub(crate) struct Symbols<'a> {
     pub kind: DriverKind,
     pub main: Library,
-    /// `libcuda`, which has the module half of the twin.
+    /// `libcuda`, which contains the module functions of the twin.
     pub cuda_driver: Option<&'a Library>,
 }
 
 impl Symbols<'_> {
-    /// The function of the first name that exists.
+    /// The function with the first name that exists.
     ///
     /// # Safety
     /// `F` is a function pointer type with the C signature that the vendor declares for these names.
@@ -31,14 +31,15 @@ impl Symbols<'_> {
             // SAFETY: the caller vouches for `F`.
             return names.hip.iter().filter(|name| !name.is_empty()).find_map(|name| unsafe { self.main.symbol(name) });
         }
-        // The CUDA driver's functions are called `cu` + a capital; the runtime, nvrtc and cublasLt are not.
+        // Names of CUDA driver functions start with `cu` and a capital; those of the runtime, nvrtc and cublasLt do
+        // not.
         let of_driver = names.cuda.strip_prefix("cu").is_some_and(|rest| rest.starts_with(char::is_uppercase));
         let library = if of_driver { self.cuda_driver? } else { &self.main };
         // SAFETY: the caller vouches for `F`.
         (!names.cuda.is_empty()).then(|| unsafe { library.symbol(names.cuda) })?
     }
 
-    /// How a missing function is called in an error message.
+    /// The name of a missing function in an error message.
     pub(crate) fn shown(&self, names: Names) -> &'static str {
         match self.kind {
             DriverKind::Nvidia => names.cuda,
@@ -47,7 +48,7 @@ impl Symbols<'_> {
     }
 }
 
-/// Declares a struct of function pointers and how each one is found.
+/// Declares a struct of function pointers and how to look up each one.
 macro_rules! function_table {
     (
         $(#[$struct_meta:meta])* pub struct $table:ident;
@@ -61,11 +62,11 @@ macro_rules! function_table {
         }
 
         impl $table {
-            /// Fills the table, or names the required functions that are missing.
+            /// Fills the table, or returns the names of the required functions that are missing.
             ///
             /// # Safety
-            /// The libraries in `symbols` are of the vendor (or our own) named by its kind, so that each name has the
-            /// signature written in this table.
+            /// The libraries in `symbols` come from the vendor (or from us) that its kind names, so that each function
+            /// has the signature written in this table.
             pub(crate) unsafe fn fill(symbols: &$crate::sys::table::Symbols<'_>) -> Result<$table, Vec<&'static str>> {
                 let mut missing = Vec::new();
                 $(

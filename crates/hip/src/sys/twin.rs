@@ -1,6 +1,6 @@
-//! Every place where the CUDA twin differs from HIP in more than a name.
+//! Every difference between CUDA and HIP that is more than a name.
 //!
-//! Callers speak HIP's numbers and shapes; the functions here translate them for the driver at hand.
+//! Callers use HIP's constants and signatures; the functions here translate them for the loaded driver.
 
 use std::ffi::{c_int, c_uint};
 use std::mem::offset_of;
@@ -23,7 +23,7 @@ const ATTRIBUTES: [(c_int, c_int); 40] = [
     (10, 95),  // cooperative launch
     (16, 18),  // integrated
     (19, 38),  // L2 bytes
-    (23, 75),  // capability, first number
+    (23, 75),  // compute capability, major
     (24, 83),  // managed memory
     (25, 106), // blocks per compute unit
     (26, 2),   // largest block, x
@@ -36,7 +36,7 @@ const ATTRIBUTES: [(c_int, c_int); 40] = [
     (57, 39),  // threads per compute unit
     (59, 37),  // memory bus, bits
     (60, 36),  // memory clock, kHz
-    (61, 76),  // capability, second number
+    (61, 76),  // compute capability, minor
     (63, 16),  // compute units
     (65, 88),  // pageable memory access
     (67, 33),  // PCI bus
@@ -56,7 +56,7 @@ const ATTRIBUTES: [(c_int, c_int); 40] = [
     (90, 99),  // host register
 ];
 
-/// The driver's number for a HIP device attribute, or `None` where the driver has no such attribute.
+/// The driver's number for a HIP device attribute, or `None` if the driver has no such attribute.
 pub fn attribute(kind: DriverKind, hip: c_int) -> Option<c_int> {
     match kind {
         DriverKind::Nvidia => ATTRIBUTES.iter().find(|(number, _)| *number == hip).map(|(_, twin)| *twin),
@@ -64,13 +64,13 @@ pub fn attribute(kind: DriverKind, hip: c_int) -> Option<c_int> {
     }
 }
 
-/// CUDA 12's answer to a graph update.
+/// CUDA 12's result of a graph update.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct GraphExecUpdateInfo {
-    /// 0 when the update was taken, else the reason, numbered as in HIP.
+    /// 0 if the update succeeded, otherwise the reason, numbered as in HIP.
     pub result: c_int,
-    /// The node that did not fit.
+    /// The node that could not be updated.
     pub error_node: Handle,
     /// The node it was compared with.
     pub error_from_node: Handle,
@@ -78,7 +78,8 @@ pub struct GraphExecUpdateInfo {
 
 const _: () = assert!(size_of::<GraphExecUpdateInfo>() == 24);
 
-/// `hipGraphExecUpdate` in the shape the driver has; `None` when it has neither. The second value is the result number.
+/// `hipGraphExecUpdate` with the signature that the driver has; `None` if it has neither. The second value is the
+/// result number.
 ///
 /// # Safety
 /// Both handles are alive and belong to this driver.
@@ -106,11 +107,11 @@ pub struct LaunchConfig {
     pub block: [c_uint; 3],
     /// Dynamic shared memory.
     pub lds_bytes: c_uint,
-    /// Where it is queued.
+    /// Stream to queue it on.
     pub stream: Handle,
     /// Its attributes.
     pub attributes: *const LaunchAttribute,
-    /// How many there are.
+    /// Number of attributes.
     pub attribute_count: c_uint,
 }
 
@@ -122,9 +123,9 @@ const _: () = assert!(size_of::<LaunchConfig>() == 56 && offset_of!(LaunchConfig
 pub struct LaunchAttribute {
     /// Which one.
     pub number: c_int,
-    /// A union of up to 64 bytes begins at the eighth.
+    /// Pads to byte 8, where a union of up to 64 bytes begins.
     pub padding: c_int,
-    /// The value; a number is the first word.
+    /// The value; an integer occupies the first element.
     pub value: [c_int; 16],
 }
 
@@ -132,7 +133,8 @@ const _: () = assert!(size_of::<LaunchAttribute>() == 72 && align_of::<LaunchAtt
 const _: () = assert!(offset_of!(LaunchAttribute, value) == 8);
 
 impl LaunchAttribute {
-    /// The launch may begin when all blocks of the one before it have, and waits for its end by an instruction.
+    /// The launch may begin once all blocks of the previous one have started, and waits for its end with an
+    /// instruction.
     pub const EARLY: Self = {
         let mut value = [0; 16];
         value[0] = 1;
@@ -142,13 +144,13 @@ impl LaunchAttribute {
 
 /// `cuFuncSetAttribute`'s number for the largest dynamic shared memory of a function.
 pub const MAX_DYNAMIC_SHARED: c_int = 8;
-/// Dynamic shared memory up to here needs no opt-in on any driver.
+/// Dynamic shared memory up to this size needs no opt-in on any driver.
 pub const SHARED_WITHOUT_OPT_IN: u32 = 48 * 1024;
 
 /// Opens nvrtc's data library by its full path.
 ///
-/// nvrtc opens it by plain name at the first compile, which fails (status 7) when nvrtc itself came from a folder that
-/// is not on the loader's path. An already open library of that name satisfies it.
+/// nvrtc opens it by plain name at the first compilation, which fails (status 7) if nvrtc itself came from a folder
+/// that is not on the loader's path. If a library with that name is already open, the lookup succeeds.
 pub(crate) fn preload_compiler_data(compiler: &Path) {
     let Some(folder) = compiler.parent() else { return };
     if !compiler.exists() {
@@ -164,7 +166,7 @@ pub(crate) fn preload_compiler_data(compiler: &Path) {
     }
 }
 
-/// The numbers BLASLt takes, which hipBLASLt and cublasLt chose differently.
+/// BLASLt's constants, which differ between hipBLASLt and cublasLt.
 #[derive(Clone, Copy, Debug)]
 pub struct BlasNumbers {
     /// Operation: as stored.
@@ -195,13 +197,13 @@ pub struct BlasNumbers {
     pub layout_batch_stride: c_int,
     /// Preference attribute: workspace bytes.
     pub preference_workspace: c_int,
-    /// Preference attributes: guaranteed alignment of A, B, C, D, where the library has them.
+    /// Preference attributes: guaranteed alignment of A, B, C, D, if the library has them.
     pub preference_alignment: Option<[c_int; 4]>,
     /// Bytes of one heuristic result.
     pub result_stride: usize,
-    /// Offset in a heuristic result of the workspace it needs; the algorithm is what stands before.
+    /// Offset in a heuristic result of the workspace size it needs; the algorithm precedes it.
     pub result_workspace: usize,
-    /// Offset in a heuristic result of its state, 0 when usable.
+    /// Offset in a heuristic result of its state, 0 if usable.
     pub result_state: usize,
     /// The status that means "no kernel for this".
     pub not_supported: Status,
@@ -251,7 +253,7 @@ const CUBLAS: BlasNumbers = BlasNumbers {
     not_supported: 15,
 };
 
-/// The numbers of the BLASLt that belongs to a driver.
+/// The constants of the BLASLt that belongs to a driver.
 pub fn blas_numbers(kind: DriverKind) -> &'static BlasNumbers {
     match kind {
         DriverKind::Nvidia => &CUBLAS,

@@ -30,7 +30,7 @@ const WORKSPACE: usize = 32 << 20;
 /// One product with everything around it, so that a case is a few lines.
 struct Case {
     desc: MatmulDesc,
-    /// Largest difference from the reference, relative to the sum of magnitudes, that is still right.
+    /// Largest accepted difference from the reference, relative to the sum of magnitudes.
     tolerance: f64,
 }
 
@@ -108,7 +108,7 @@ fn upload(device: &Device, values: &[f64], dtype: DataType) -> Result<DeviceBuff
     Ok(buffer)
 }
 
-/// Elements an operand needs, and where element (row, column) of its logical matrix lies.
+/// The number of elements an operand needs, and the index of element (row, column) of its logical matrix.
 fn place(operand: &Operand, rows: usize, cols: usize) -> (usize, impl Fn(usize, usize, usize) -> usize) {
     let operand = *operand;
     let (stored_rows, stored_cols) = if operand.transposed { (cols, rows) } else { (rows, cols) };
@@ -196,7 +196,8 @@ fn products_of_every_type_and_transpose_agree(device: &Device) -> Outcome {
                 let mut case = case(m, n, k, dtype);
                 case.desc.a.transposed = transposed_a;
                 case.desc.b.transposed = transposed_b;
-                // cublasLt wants rows of a multiple of 16 bytes for the half types; a transposed row of 1 is none.
+                // cublasLt requires rows of a multiple of 16 bytes for the half types; a transposed row of 1 element is
+                // not.
                 if m == 1 && transposed_a {
                     continue;
                 }
@@ -218,7 +219,7 @@ fn products_in_batches_agree(device: &Device) -> Outcome {
     batched.desc.b.batch_stride = k * n + 64;
     batched.desc.d.batch_stride = m * n;
     batched.check(device, &blas)?;
-    // One matrix on the right for the whole batch, as ONNX MatMul broadcasts.
+    // One right-hand matrix for the whole batch, as ONNX MatMul broadcasts.
     batched.desc.b.batch_stride = 0;
     batched.check(device, &blas)
 }

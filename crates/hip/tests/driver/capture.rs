@@ -41,7 +41,7 @@ impl Setup {
         })
     }
 
-    /// Records: source to device, one byte overwritten, device to target.
+    /// Records a copy from source to device, a fill of one byte, and a copy from device to target.
     fn record(&self, mark_at: usize, mark: u8) -> Result<Graph, HipError> {
         let (device, stream) = (self.middle.device(), self.stream.raw());
         let middle = self.middle.address().as_ptr();
@@ -128,7 +128,7 @@ fn captured_host_functions_run_at_every_launch(device: &Device) -> Outcome {
     for _ in 0..5 {
         exec.launch(stream.raw())?;
     }
-    // Dropping waits for the launches under way, so that none of them loses its function.
+    // Dropping waits for the launches in progress, so that none of them loses its function.
     drop(exec);
     assert_eq!(count.load(Ordering::SeqCst), 5);
     assert_eq!(Arc::strong_count(&count), 1, "the function outlived its graph");
@@ -147,7 +147,7 @@ fn functions_recorded_by_stream_name(device: &Device) -> Outcome {
     assert!(device.record_host_fn(stream.raw(), add(1)).is_err(), "nothing is being captured yet");
     device.begin_capture(stream.raw(), CaptureMode::Relaxed)?;
     let kept = device.record_host_fn(stream.raw(), add(1))?;
-    // A function that is let go is not run, and the rest of the graph is.
+    // A dropped function does not run, but the rest of the graph does.
     drop(device.record_host_fn(stream.raw(), add(100))?);
     let exec = device.end_capture_with(stream.raw(), vec![kept])?.instantiate()?;
     for _ in 0..3 {

@@ -1,14 +1,14 @@
-//! One set of named rows, run on every driver that loads here and has a device.
+//! One set of named rows, run on every driver that loads on this machine and has a device.
 //!
 //! A driver that does not load, or has no device, is listed as one ignored row, with the reason on standard error.
 //!
 //! | variable | effect |
 //! |---|---|
-//! | `AMDGPU_EP_HIP_HOST_LIBRARY` | the host driver; without it, what cargo built next to this test |
-//! | `AMDGPU_EP_CUDA_LIBRARY_PATH` | folders of the CUDA libraries |
+//! | `AMDGPU_EP_HIP_HOST_LIBRARY` | the host driver; default: the one that cargo built next to this test |
+//! | `AMDGPU_EP_CUDA_LIBRARY_PATH` | folders with the CUDA libraries |
 //! | `AMDGPU_EP_TEST_REAL_HIP=1`, `AMDGPU_EP_TEST_REAL_CUDA=1` | the vendor's runtime must load, see `real` |
 //! | `AMDGPU_EP_TEST_HIPRTC_ARCH`, `AMDGPU_EP_TEST_NVRTC_ARCH` | its compiler must compile for this target |
-//! | `AMDGPU_EP_HOST_STREAMS` | how the host driver runs work: `threads` here by default |
+//! | `AMDGPU_EP_HOST_STREAMS` | how the host driver runs work; default here: `threads` |
 
 use hip::{Device, Driver, DriverKind};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -26,7 +26,7 @@ type Outcome = Result<(), Failed>;
 struct Row {
     name: &'static str,
     check: fn(&Device) -> Outcome,
-    /// Why the row cannot run on a device, if so.
+    /// Returns the reason if the row cannot run on a device.
     skip: fn(&Device) -> Option<&'static str>,
 }
 
@@ -64,7 +64,7 @@ fn rows_of(kind: DriverKind, trials: &mut Vec<Trial>) {
         Ok(Some(device)) => device,
         Ok(None) => return,
         Err(reason) => {
-            // A library that was named must work; only one that was not may be absent.
+            // If the variable names a library, it must work; otherwise it may be absent.
             let named = kind == DriverKind::Host && std::env::var_os("AMDGPU_EP_HIP_HOST_LIBRARY").is_some();
             let name = format!("{kind}::driver");
             trials.push(match named {
@@ -90,7 +90,7 @@ fn main() {
         [("AMDGPU_EP_HOST_DEVICES", "2"), ("AMDGPU_EP_HOST_STREAMS", "threads"), ("AMDGPU_EP_HOST_MEMORY", "1G")];
     for (name, value) in host_defaults {
         if std::env::var_os(name).is_none() {
-            // SAFETY: no other thread runs yet, so nobody reads the environment meanwhile.
+            // SAFETY: no other thread runs yet, so nothing reads the environment meanwhile.
             unsafe { std::env::set_var(name, value) };
         }
     }
@@ -100,7 +100,7 @@ fn main() {
         rows_of(kind, &mut trials);
     }
     let mut arguments = Arguments::from_args();
-    // Waiting for a device while another row captures one of its streams ends that capture, on any driver.
+    // Waiting for a device while another row captures one of its streams invalidates that capture, on any driver.
     arguments.test_threads.get_or_insert(1);
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -1,4 +1,4 @@
-//! Devices, memory, copies in all directions, and what happens at the edges.
+//! Devices, memory, copies in all directions, and edge cases.
 
 use hip::{Device, HipError, PointerKind, RawStream};
 
@@ -71,10 +71,11 @@ fn pinned_memory_is_asked_for_as_coherent(device: &Device) -> Outcome {
     let pinned = device.alloc_pinned(16)?;
     let ask = device.driver().table().pointer_get_attributes.ok_or("no hipPointerGetAttributes")?;
     let mut answer = [0u64; 32];
-    // SAFETY: the answer has room for the structure of every version; the address is looked up, not followed.
+    // SAFETY: the buffer is large enough for every version of the structure; the address is looked up, not
+    // dereferenced.
     let status = unsafe { ask(answer.as_mut_ptr().cast(), pinned.address().as_ptr().cast_const().cast()) };
     assert_eq!(status, 0);
-    // The flags are the second half of the fourth word: portable (1) and mapped (2).
+    // The flags are the upper half of the fourth word: portable (1) and mapped (2).
     assert_eq!(answer[3] >> 32, 3);
     Ok(())
 }
@@ -155,7 +156,7 @@ fn impossible_size_is_out_of_memory(device: &Device) -> Outcome {
         }
         other => return Err(format!("{other:?}").into()),
     }
-    // The failure must not stick.
+    // The error must not be sticky.
     device.alloc(4096)?.fill(0, 4096, 1)?;
     Ok(())
 }
@@ -176,7 +177,7 @@ fn stream_ordered_memory_is_usable_in_order(device: &Device) -> Outcome {
     let stream = device.stream()?;
     let mut back = device.alloc_pinned(1000)?;
     let memory = device.alloc_async(1000, stream.raw())?;
-    // SAFETY: the memory is used between its allocation and its release on one stream, which is waited for below.
+    // SAFETY: the memory is used between its allocation and its release on one stream, which is synchronised below.
     unsafe {
         device.fill_raw_async(memory.address().as_ptr(), 0x42, 1000, stream.raw())?;
         let to = back.as_mut_slice().as_mut_ptr();
@@ -198,7 +199,7 @@ fn handles_outlive_the_values_they_came_from(device: &Device) -> Outcome {
     };
     event.record(stream.raw())?;
     event.synchronize()?;
-    // Parents first, and on a thread that has never seen the driver.
+    // Drop parents first, and on a thread that has never used the driver.
     std::thread::spawn(move || {
         drop(stream);
         drop(event);
@@ -213,7 +214,7 @@ fn handles_outlive_the_values_they_came_from(device: &Device) -> Outcome {
 fn memory_freed_is_memory_regained(device: &Device) -> Outcome {
     let bytes = device.memory_info()?.free / 4;
     let pinned_bytes = 16 << 20;
-    // Three times what there is: a buffer that was not freed would be missed.
+    // Three times the free memory: the loop would fail if a buffer was not freed.
     for _ in 0..12 {
         let held = device.alloc(bytes)?;
         let pinned = device.alloc_pinned(pinned_bytes)?;

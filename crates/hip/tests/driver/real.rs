@@ -1,4 +1,4 @@
-//! The vendors' real libraries, with or without a device, where a variable says that they are there.
+//! The vendors' real libraries, with or without a device, if a variable says that they are installed.
 
 use std::thread;
 
@@ -12,11 +12,11 @@ type CompilerCheck = fn(&Vendor, &str) -> Outcome;
 
 struct Vendor {
     kind: DriverKind,
-    /// `1` says that the runtime must load.
+    /// Set to `1` if the runtime must load.
     must_load: &'static str,
-    /// Names the target that the compiler must compile for.
+    /// Contains the target that the compiler must compile for.
     arch: &'static str,
-    /// What the runtime may say when there is no device.
+    /// Statuses that the runtime may return if there is no device.
     no_device_codes: &'static [i32],
     /// The ELF machine number of compiled code.
     machine: u16,
@@ -34,7 +34,7 @@ const VENDORS: [Vendor; 2] = [
         kind: DriverKind::Nvidia,
         must_load: "AMDGPU_EP_TEST_REAL_CUDA",
         arch: "AMDGPU_EP_TEST_NVRTC_ARCH",
-        // 35: there is a runtime but no display driver, or one that is too old for it.
+        // 35: there is a runtime but no display driver, or the driver is too old for it.
         no_device_codes: &[35, 100],
         machine: 190,
     },
@@ -117,7 +117,7 @@ fn compiles_for(vendor: &Vendor, arch: &str) -> Outcome {
     let code = match rtc.compile(kernels::SAXPY, "saxpy.hip", &[&target]) {
         Ok(code) => code,
         Err(error @ RtcError::UnknownTarget { .. }) => {
-            // HIP 5 would have ended the process; being told is the wanted outcome there.
+            // HIP 5 would have aborted the process; this error is the expected outcome there.
             assert!(rtc.version_text().starts_with("5."), "{error}");
             eprintln!("{error}");
             return Ok(());
@@ -132,7 +132,7 @@ fn compiles_for(vendor: &Vendor, arch: &str) -> Outcome {
     Ok(())
 }
 
-/// Sessions compile on several threads; the compiler of HIP 5 ended the process when two of its calls began together.
+/// Sessions compile on several threads; HIP 5's compiler crashed the process if two of its calls began together.
 fn threads_compile_at_once(vendor: &Vendor, arch: &str) -> Outcome {
     let rtc = Rtc::load(vendor.kind)?;
     let target = rtc.target_option(arch);

@@ -88,7 +88,7 @@ fn work_under_way_is_not_ready_and_then_is(device: &Device) -> Outcome {
     let event = device.event()?;
     let (go, wait) = mpsc::channel::<()>();
     stream.launch_host_fn(move || {
-        // A closed channel ends the wait too, so a failing row cannot hang the stream.
+        // A closed channel also ends the wait, so a failing row cannot hang the stream.
         let _ = wait.recv_timeout(Duration::from_secs(30));
     })?;
     event.record(stream.raw())?;
