@@ -1,4 +1,4 @@
-//! A convolution with a hipDNN that is found at run time: this program links none.
+//! A convolution with a hipDNN that is found at run time: this program does not link one.
 //!
 //! ```sh
 //! cargo xtask stage
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
 
 fn convolve() -> Result<(), Box<dyn Error>> {
     let driver = sample::driver()?;
-    // A hipDNN of the same ROCm lies beside the HIP runtime that is in use.
+    // ROCm installs hipDNN next to the HIP runtime, so search beside the one in use.
     let search = Search { hip_runtime: Some(driver.library().to_owned()), ..Search::default() };
     sample::run(&driver, Arc::new(Loaded::open(&search)?))
 }

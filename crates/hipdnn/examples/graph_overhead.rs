@@ -1,6 +1,7 @@
-//! What the frontend costs: building graphs for a backend that does nothing, and executing against the bare C calls.
+//! Overhead of the frontend: building graphs for a backend that does nothing, and executing compared with the plain C
+//! calls.
 //!
-//! Tensors lie in RAM, or with `AMDGPU_EP_DRIVER` in that driver's device memory. What is timed is the call, not the work
+//! Tensors are in RAM, or with `AMDGPU_EP_DRIVER` in that driver's device memory. Only the call is timed, not the work
 //! that it enqueues.
 //!
 //! ```sh
@@ -21,15 +22,15 @@ use hipdnn::sys::{
 };
 use hipdnn::{Convolution, Graph, Handle, Loaded, OperationGraph, Plan, Search, Tensor, TensorId};
 
-/// Rounds of each measurement; the median counts, so that what else the machine does is left out.
+/// Rounds of each measurement; the median counts, to filter out other activity on the machine.
 const ROUNDS: usize = 101;
 /// Calls in a round.
 const CALLS: usize = 200;
 
-/// A backend that takes everything and does nothing.
+/// A backend that accepts everything and does nothing.
 struct Null;
 
-// SAFETY: nothing is written but a count and a non-null address, through out-pointers that are valid by contract.
+// SAFETY: it only writes a count and a non-null address, through out-pointers that are valid by contract.
 unsafe impl Backend for Null {
     fn describe(&self) -> String {
         "nothing".into()
@@ -40,7 +41,7 @@ unsafe impl Backend for Null {
     }
 
     unsafe fn create(&self, handle: *mut sys::Handle) -> Status {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches for the pointer.
         unsafe { handle.write(ptr::dangling_mut()) };
         Status::SUCCESS
     }
@@ -50,7 +51,7 @@ unsafe impl Backend for Null {
     }
 
     unsafe fn create_descriptor(&self, _: D, descriptor: *mut sys::Descriptor) -> Status {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches for the pointer.
         unsafe { descriptor.write(ptr::dangling_mut()) };
         Status::SUCCESS
     }
@@ -118,7 +119,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The median time of one call of each body; they take turns, round by round, and `wait` for what they enqueued.
+/// The median time of one call of each body. The bodies alternate, round by round, and `wait` waits for their work.
 fn median(bodies: &mut [&mut dyn FnMut()], wait: impl Fn()) -> Vec<Duration> {
     let mut times = vec![Vec::with_capacity(ROUNDS); bodies.len()];
     for round in 0..=ROUNDS {
@@ -163,13 +164,13 @@ fn built(mut graph: Graph, handle: &Handle) -> OperationGraph {
     graph.build(handle).unwrap_or_else(|error| fail(&error))
 }
 
-/// A small convolution, so that what is not the frontend's is small: every library has one.
+/// A small convolution, to keep the time outside the frontend small: every library supports one.
 const SMALL: [i64; 4] = [1, 8, 8, 8];
 const FILTER: [i64; 4] = [8, 8, 1, 1];
-/// Room for such a tensor, or for what a plan needs for itself.
+/// Large enough for such a tensor, or for a plan's workspace.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Memory of the driver that the environment names, or RAM.
+/// Memory of the driver that the environment selects, or RAM.
 enum Memory {
     Device(Device, Vec<DeviceBuffer>),
     Host(Vec<Vec<u8>>),
@@ -202,7 +203,7 @@ struct Setting {
     plan: Plan,
     other_plan: Plan,
     memory: Memory,
-    /// Two places for each of data and result.
+    /// Two buffers each for data and result.
     places: [[*mut c_void; 2]; 2],
     filter: *mut c_void,
     workspace: *mut c_void,
@@ -230,7 +231,7 @@ impl Setting {
         Ok(Self { backend, handle, plan, other_plan, memory, places, filter, workspace })
     }
 
-    /// Waits for what was enqueued.
+    /// Waits for the enqueued work.
     fn wait(&self) {
         if let Memory::Device(device, _) = &self.memory {
             device.synchronize().unwrap_or_else(|error| fail(&error));
@@ -242,7 +243,7 @@ impl Setting {
     }
 
     fn frontend(&self, place: usize) {
-        // SAFETY: tensors and workspace are as large as said, in memory that the backend reaches.
+        // SAFETY: tensors and workspace have the required sizes, in memory that the backend can access.
         let done = unsafe { self.plan.execute(&self.handle, self.tensors(place), self.workspace) };
         done.unwrap_or_else(|error| fail(&error));
     }
@@ -253,13 +254,13 @@ impl Setting {
         done.unwrap_or_else(|error| fail(&error));
     }
 
-    /// A pack by C calls alone, as `Plan::execute` makes it.
+    /// A variant pack from C calls alone, as `Plan::execute` creates it.
     fn pack(&self, place: usize) -> sys::Descriptor {
         let tensors = self.tensors(place);
         let (uids, addresses) = (tensors.map(|(uid, _)| uid), tensors.map(|(_, address)| address));
         let workspace = [if self.plan.workspace_bytes() == 0 { ptr::null_mut() } else { self.workspace }];
         let (mut pack, backend) = (ptr::null_mut(), &*self.backend);
-        // SAFETY: arrays hold what is said, out-pointers are valid.
+        // SAFETY: the arrays have the given number of elements, and the out-pointers are valid.
         let statuses = unsafe {
             [
                 backend.create_descriptor(D::VARIANT_PACK_DESCRIPTOR, &mut pack),
@@ -274,7 +275,7 @@ impl Setting {
     }
 
     fn raw(&self, pack: sys::Descriptor) {
-        // SAFETY: all three are alive; tensors and workspace are as large as said.
+        // SAFETY: all three are alive; tensors and workspace have the required sizes.
         check(unsafe { self.backend.execute(self.handle.raw(), self.plan.descriptor().raw(), pack) });
     }
 

@@ -1,4 +1,4 @@
-//! The fastest engine, by trying all.
+//! Finds the fastest engine by timing all of them.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use crate::Result;
 use crate::operation_graph::{Choice, OperationGraph, Refusal};
 use crate::plan::Plan;
 
-/// How engines are tried.
+/// How to time engines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Autotune {
-    /// Which engines are tried.
+    /// Which engines to try.
     pub choice: Choice,
-    /// Executions before anything is measured.
+    /// Executions before measuring starts.
     pub warm_up: usize,
-    /// Executions that are measured; their median counts.
+    /// Measured executions; the median counts.
     pub runs: usize,
 }
 
@@ -24,35 +24,35 @@ impl Default for Autotune {
     }
 }
 
-/// A plan, and what one execution takes.
+/// A plan and the time of one execution.
 pub struct TimedPlan {
     /// The plan.
     pub plan: Plan,
-    /// The median of its executions.
+    /// The median over its executions.
     pub time: Duration,
 }
 
-/// The engines of a graph by speed.
+/// The engines of a graph, ordered by speed.
 pub struct Ranking {
-    /// The plans, the fastest first; never empty.
+    /// The plans, fastest first; never empty.
     pub plans: Vec<TimedPlan>,
-    /// The engines that made no plan, or one that failed.
+    /// The engines that could not create a plan, or whose plan failed.
     pub refused: Vec<Refusal>,
 }
 
 impl Ranking {
-    /// The ids of the engines, the fastest first, as
-    /// [`remember_ranking`](OperationGraph::remember_ranking) takes them.
+    /// The ids of the engines, fastest first, for [`remember_ranking`](OperationGraph::remember_ranking).
     pub fn engines(&self) -> Vec<i64> {
         self.plans.iter().map(|timed| timed.plan.engine()).collect()
     }
 }
 
 impl OperationGraph {
-    /// Makes a plan on every engine, lets `run` execute and time each one, and ranks them. Whoever executes knows the
-    /// stream, and so how to time it: by events around [`Plan::execute`], or by the clock around that and a wait.
+    /// Creates a plan on every engine, calls `run` to execute and time each one, and ranks them. The caller chooses the
+    /// stream and therefore how to time it: with events around [`Plan::execute`], or with the clock around it and a
+    /// wait.
     ///
-    /// An engine whose plan fails is left out with its reason.
+    /// An engine whose plan fails is left out, with the reason.
     ///
     /// ```no_run
     /// # use std::{error::Error, ffi::c_void, time::Duration};
@@ -75,7 +75,7 @@ impl OperationGraph {
     /// ```
     ///
     /// # Errors
-    /// No engine runs the graph, or each one that does failed.
+    /// No engine supports the graph, or all that do failed.
     pub fn autotune<E: Display>(
         &self,
         how: &Autotune,
@@ -94,7 +94,7 @@ impl OperationGraph {
         if timed.is_empty() {
             return Err(self.no_plan(refused));
         }
-        // Of equal times the backend's own order decides: the sort is stable.
+        // For equal times the backend's order decides: the sort is stable.
         timed.sort_by_key(|timed| timed.time);
         Ok(Ranking { plans: timed, refused })
     }

@@ -1,37 +1,37 @@
-//! Calls of callbacks that are under way.
+//! Tracks callback calls in progress.
 
 use std::cell::Cell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 thread_local! {
-    /// Calls under way on this thread. Without a destructor: the code may be unloaded before the thread ends.
+    /// Calls in progress on this thread. It has no destructor: the code may be unloaded before the thread ends.
     static HERE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts calls of callbacks, so that whoever takes a callback back can wait for those on other threads: what the callback uses
-/// may be freed next, and its code unloaded.
+/// Counts calls of callbacks, so that removing a callback can wait for calls on other threads: the state that the
+/// callback uses may be freed next, and its code unloaded.
 pub struct Deliveries {
     running: Mutex<usize>,
     ended: Condvar,
 }
 
-/// A call under way, until it is dropped.
+/// A call in progress, until it is dropped.
 pub struct Delivery<'d>(&'d Deliveries);
 
 impl Deliveries {
-    /// None under way.
+    /// No call in progress.
     pub const fn new() -> Self {
         Self { running: Mutex::new(0), ended: Condvar::new() }
     }
 
-    /// Begins a call. Look the callback up afterwards: one that was found is then waited for.
+    /// Begins a call. Look up the callback afterwards: any callback found then is waited for.
     pub fn begin(&self) -> Delivery<'_> {
         *self.running() += 1;
         HERE.set(HERE.get() + 1);
         Delivery(self)
     }
 
-    /// Waits for the calls under way. Inside of a callback it returns at once, since it would wait for itself.
+    /// Waits for the calls in progress. Inside a callback it returns immediately, since it would wait for itself.
     pub fn wait(&self) {
         if HERE.get() == 0 {
             drop(self.ended.wait_while(self.running(), |running| *running > 0));
@@ -39,7 +39,7 @@ impl Deliveries {
     }
 
     fn running(&self) -> MutexGuard<'_, usize> {
-        // A number is never torn by a panic.
+        // A panic cannot leave a number inconsistent.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -74,7 +74,7 @@ mod tests {
                 deliveries.wait();
                 assert!(is_over.load(Ordering::SeqCst), "it did not wait");
             });
-            // Time for a waiter that does not wait to be found out.
+            // Enough time to catch a waiter that does not wait.
             (0..1000).for_each(|_| thread::yield_now());
             is_over.store(true, Ordering::SeqCst);
             drop(delivery);

@@ -8,7 +8,8 @@ use crate::handle::{Handle, check};
 use crate::sys::{self, AttributeName, AttributeType, Backend, DataType, DescriptorType};
 use crate::{Error, Result};
 
-/// A descriptor of any kind. The backend counts references: what was set on another descriptor may be dropped here.
+/// A descriptor of any kind. The backend counts references: a descriptor that was set on another one may be dropped
+/// here.
 pub struct Descriptor {
     raw: sys::Descriptor,
     kind: DescriptorType,
@@ -19,7 +20,7 @@ pub struct Descriptor {
 unsafe impl Send for Descriptor {}
 
 impl Descriptor {
-    /// Makes a descriptor.
+    /// Creates a descriptor.
     ///
     /// # Errors
     /// The backend does not know the kind.
@@ -31,15 +32,15 @@ impl Descriptor {
         Ok(Self { raw, kind, backend: backend.clone() })
     }
 
-    /// Takes a descriptor that the backend made for the caller.
+    /// Takes ownership of a descriptor that the backend created for the caller.
     ///
     /// # Safety
-    /// `raw` is a live descriptor of this backend that nobody else destroys.
+    /// `raw` is a live descriptor of this backend that nothing else destroys.
     pub(crate) unsafe fn adopt(backend: &Arc<dyn Backend>, kind: DescriptorType, raw: sys::Descriptor) -> Self {
         Self { raw, kind, backend: backend.clone() }
     }
 
-    /// The descriptor as C knows it, alive as long as this one.
+    /// The raw C descriptor, valid while this one lives.
     pub fn raw(&self) -> sys::Descriptor {
         self.raw
     }
@@ -48,27 +49,27 @@ impl Descriptor {
         &self.backend
     }
 
-    /// Sets whole numbers.
+    /// Sets 64-bit integers.
     pub(crate) fn set_i64s(&self, name: AttributeName, values: &[i64]) -> Result<()> {
         self.set(name, AttributeType::INT64, values)
     }
 
-    /// Sets short whole numbers.
+    /// Sets 32-bit integers.
     pub(crate) fn set_i32s(&self, name: AttributeName, values: &[i32]) -> Result<()> {
         self.set(name, AttributeType::INT32, values)
     }
 
-    /// Sets a number.
+    /// Sets a single-precision number.
     pub(crate) fn set_f32(&self, name: AttributeName, value: f32) -> Result<()> {
         self.set(name, AttributeType::FLOAT, &[value])
     }
 
-    /// Sets a long number.
+    /// Sets a double-precision number.
     pub(crate) fn set_f64(&self, name: AttributeName, value: f64) -> Result<()> {
         self.set(name, AttributeType::DOUBLE, &[value])
     }
 
-    /// Sets a switch.
+    /// Sets a flag.
     pub(crate) fn set_bool(&self, name: AttributeName, value: bool) -> Result<()> {
         self.set(name, AttributeType::BOOLEAN, &[u8::from(value)])
     }
@@ -83,7 +84,7 @@ impl Descriptor {
         self.set(name, kind, &[value])
     }
 
-    /// Sets bytes or a text.
+    /// Sets bytes or a string.
     pub(crate) fn set_bytes(&self, name: AttributeName, bytes: &[u8]) -> Result<()> {
         self.set(name, AttributeType::CHAR, bytes)
     }
@@ -109,26 +110,26 @@ impl Descriptor {
     }
 
     fn set<T: Copy>(&self, name: AttributeName, kind: AttributeType, values: &[T]) -> Result<()> {
-        // SAFETY: the array holds as many elements of the attribute type's width as said.
+        // SAFETY: the array has as many elements as given, of the attribute type's width.
         let status =
             unsafe { self.backend.set_attribute(self.raw, name, kind, values.len() as i64, values.as_ptr().cast()) };
         check(&*self.backend, || format!("setting {name:?} of a {:?}", self.kind), status)
     }
 
-    /// Ends the setting of attributes.
+    /// Finalizes the descriptor: no attribute can be set afterwards.
     ///
     /// # Errors
-    /// Something is missing or contradictory.
+    /// An attribute is missing or contradicts another.
     pub fn finalize(&self) -> Result<()> {
         // SAFETY: the descriptor is alive.
         let status = unsafe { self.backend.finalize(self.raw) };
         check(&*self.backend, || format!("finalizing a {:?}", self.kind), status)
     }
 
-    /// One whole number.
+    /// Reads one integer.
     pub(crate) fn i64(&self, name: AttributeName) -> Result<i64> {
         let (mut value, mut count) = (0i64, 0);
-        // SAFETY: there is room for one element, as is said.
+        // SAFETY: there is space for the one element requested.
         let status = unsafe {
             self.backend.get_attribute(self.raw, name, AttributeType::INT64, 1, &mut count, (&raw mut value).cast())
         };
@@ -139,25 +140,25 @@ impl Descriptor {
         Ok(value)
     }
 
-    /// All whole numbers of an attribute; none where it was not set.
+    /// Reads all integers of an attribute; empty if it was not set.
     pub(crate) fn i64s(&self, name: AttributeName) -> Result<Vec<i64>> {
         self.list(name, AttributeType::INT64)
     }
 
-    /// A text, without its NUL.
+    /// Reads a string, without its NUL.
     pub(crate) fn text(&self, name: AttributeName) -> Result<String> {
         let bytes: Vec<u8> = self.list(name, AttributeType::CHAR)?;
         Ok(crate::handle::until_nul(&bytes))
     }
 
-    /// All numbers of an attribute.
+    /// Reads all elements of an attribute.
     pub(crate) fn list<T: Copy + Default>(&self, name: AttributeName, kind: AttributeType) -> Result<Vec<T>> {
         let mut values = vec![T::default(); self.count(name, kind)?];
         if values.is_empty() {
             return Ok(values);
         }
         let (room, mut count) = (values.len() as i64, 0);
-        // SAFETY: the array holds as many elements of the attribute type's width as said.
+        // SAFETY: the array has as many elements as given, of the attribute type's width.
         let status =
             unsafe { self.backend.get_attribute(self.raw, name, kind, room, &mut count, values.as_mut_ptr().cast()) };
         check(&*self.backend, || format!("reading {name:?} of a {:?}", self.kind), status)?;
@@ -165,7 +166,7 @@ impl Descriptor {
         Ok(values)
     }
 
-    /// The descriptors that an attribute refers to.
+    /// Reads the descriptors that an attribute refers to.
     pub(crate) fn descriptors(&self, name: AttributeName, kind: DescriptorType) -> Result<Vec<Descriptor>> {
         let mut raw = vec![ptr::null_mut::<c_void>(); self.count(name, AttributeType::BACKEND_DESCRIPTOR)?];
         if raw.is_empty() {
@@ -173,45 +174,45 @@ impl Descriptor {
         }
         let (room, mut count) = (raw.len() as i64, 0);
         let element = AttributeType::BACKEND_DESCRIPTOR;
-        // SAFETY: the array has room for as many descriptors as said.
+        // SAFETY: the array has space for as many descriptors as given.
         let status =
             unsafe { self.backend.get_attribute(self.raw, name, element, room, &mut count, raw.as_mut_ptr().cast()) };
         check(&*self.backend, || format!("reading {name:?} of a {:?}", self.kind), status)?;
         let made = raw.into_iter().filter(|raw| !raw.is_null());
-        // SAFETY: the backend makes a new descriptor for every such answer, which the caller destroys.
+        // SAFETY: the backend creates a new descriptor for each result, which the caller destroys.
         Ok(made.map(|raw| unsafe { Descriptor::adopt(&self.backend, kind, raw) }).collect())
     }
 
-    /// How many elements an attribute has.
+    /// The number of elements of an attribute.
     pub(crate) fn count(&self, name: AttributeName, kind: AttributeType) -> Result<usize> {
         let mut count = 0;
-        // SAFETY: a null array asks for the count alone.
+        // SAFETY: a null array only asks for the count.
         let status = unsafe { self.backend.get_attribute(self.raw, name, kind, 0, &mut count, ptr::null_mut()) };
         check(&*self.backend, || format!("counting {name:?} of a {:?}", self.kind), status)?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// The one descriptor that an attribute refers to.
+    /// Reads the one descriptor that an attribute refers to.
     pub(crate) fn descriptor(&self, name: AttributeName, kind: DescriptorType) -> Result<Descriptor> {
         let (mut raw, mut count) = (ptr::null_mut::<c_void>(), 0);
         let element = AttributeType::BACKEND_DESCRIPTOR;
-        // SAFETY: there is room for one element, as is said.
+        // SAFETY: there is space for the one element requested.
         let status =
             unsafe { self.backend.get_attribute(self.raw, name, element, 1, &mut count, (&raw mut raw).cast()) };
         check(&*self.backend, || format!("reading {name:?} of a {:?}", self.kind), status)?;
         if raw.is_null() {
             return Err(Error::invalid(format!("{:?}", self.kind), format!("{name:?} refers to nothing")));
         }
-        // SAFETY: the backend makes a new descriptor for every such answer, which the caller destroys.
+        // SAFETY: the backend creates a new descriptor for each result, which the caller destroys.
         Ok(unsafe { Descriptor::adopt(&self.backend, kind, raw) })
     }
 
-    /// Fills descriptors of the caller's with an attribute's values; gives how many were filled.
+    /// Fills the caller's descriptors with an attribute's values; returns how many were filled.
     pub(crate) fn fill(&self, name: AttributeName, into: &[Descriptor]) -> Result<usize> {
         let mut raw: Vec<sys::Descriptor> = into.iter().map(Descriptor::raw).collect();
         let (room, mut count) = (raw.len() as i64, 0);
         let element = AttributeType::BACKEND_DESCRIPTOR;
-        // SAFETY: the array holds as many descriptors as said, all alive.
+        // SAFETY: the array has as many descriptors as given, all alive.
         let status =
             unsafe { self.backend.get_attribute(self.raw, name, element, room, &mut count, raw.as_mut_ptr().cast()) };
         check(&*self.backend, || format!("reading {name:?} of a {:?}", self.kind), status)?;
@@ -221,7 +222,7 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: made by this backend and destroyed once.
+        // SAFETY: created by this backend and destroyed once.
         let status = unsafe { self.backend.destroy_descriptor(self.raw) };
         if let Err(error) = check(&*self.backend, || format!("destroying a {:?}", self.kind), status) {
             tracing::warn!(target: "hipdnn::lifetime", %error, "a hipDNN descriptor leaked");

@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do then.
+//! Errors of this crate.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::operation_graph::Refusal;
 use crate::sys::Status;
 
-/// Why no backend library is there.
+/// Why no backend library could be loaded.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -19,7 +19,7 @@ pub enum LoadError {
         /// Every file that was tried, and the loader's reason.
         tried: Vec<Attempt>,
     },
-    /// The library is not hipDNN, or lacks what no graph can do without.
+    /// The library is not hipDNN, or lacks functions that every graph needs.
     #[error("{} is no usable hipDNN backend: it lacks {}\n  help: install a newer hipDNN", .file.display(), .missing.join(", "))]
     Incompatible {
         /// The library.
@@ -27,7 +27,7 @@ pub enum LoadError {
         /// The functions that are missing.
         missing: Vec<&'static str>,
     },
-    /// The library's major version is another one.
+    /// The library's major version is not supported.
     #[error(
         "{} is hipDNN {found}, and this program knows major version {}\n  help: install a hipDNN of that version",
         .file.display(), words(.wanted)
@@ -35,9 +35,9 @@ pub enum LoadError {
     VersionMismatch {
         /// The library.
         file: PathBuf,
-        /// What it says of itself.
+        /// The version that it reports.
         found: String,
-        /// The major versions that are known.
+        /// The supported major versions.
         wanted: Vec<u32>,
     },
 }
@@ -57,7 +57,7 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// Files in a row with the same reason share it: most of them are just not there.
+/// Consecutive files with the same reason share it: most of them just do not exist.
 fn list(tried: &[Attempt]) -> String {
     let group = |group: &[Attempt]| {
         let files: Vec<String> = group.iter().map(|attempt| attempt.file.display().to_string()).collect();
@@ -74,17 +74,17 @@ fn words(majors: &[u32]) -> String {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The backend refused a call.
+    /// The backend rejected a call.
     #[error("{attempted}: {status}{}", said(.text))]
     Backend {
-        /// What was being done.
+        /// The action that failed.
         attempted: String,
         /// The backend's status.
         status: Status,
-        /// The backend's own words; may be empty.
+        /// The backend's own message; may be empty.
         text: String,
     },
-    /// A rule of the graph is broken.
+    /// A rule of the graph is violated.
     #[error("{subject}: {rule}")]
     Invalid {
         /// The tensor or operation, by name.
@@ -92,17 +92,17 @@ pub enum Error {
         /// What is wrong with it.
         rule: String,
     },
-    /// No engine of the backend runs this graph.
+    /// No engine of the backend supports this graph.
     #[error("no engine of {backend} runs graph {graph:?}{}", said(.reason))]
     NotSupported {
         /// The library.
         backend: String,
         /// The graph's name.
         graph: String,
-        /// The backend's own words; may be empty.
+        /// The backend's own message; may be empty.
         reason: String,
     },
-    /// Engines run this graph, and none made a plan that was wanted.
+    /// Some engines support this graph, but none created an acceptable plan.
     #[error("no engine made a plan of graph {graph:?} ({})", reasons(.refused))]
     NoPlan {
         /// The graph's name.
@@ -121,12 +121,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// A broken rule.
+    /// A violated rule.
     pub(crate) fn invalid(subject: impl Into<String>, rule: impl Into<String>) -> Self {
         Self::Invalid { subject: subject.into(), rule: rule.into() }
     }
 
-    /// True if the backend, or each of its engines, lacks what was asked for: something else may do it instead.
+    /// True if the backend, or each of its engines, does not support the request: another implementation may.
     pub fn is_not_supported(&self) -> bool {
         match self {
             Self::Backend { status, .. } => *status == Status::NOT_SUPPORTED,
@@ -138,7 +138,7 @@ impl Error {
         }
     }
 
-    /// The backend's status, where it was the backend that refused.
+    /// The backend's status, if the backend rejected the call.
     pub fn status(&self) -> Option<Status> {
         match self {
             Self::Backend { status, .. } => Some(*status),
@@ -156,5 +156,5 @@ fn said(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
-/// A result of this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -10,10 +10,10 @@ use hip::RawStream;
 use crate::sys::{self, Backend, Status};
 use crate::{Error, Result};
 
-/// The longest error text that is read.
+/// The longest error message that is read.
 const ERROR_TEXT_BYTES: usize = 1024;
 
-/// Turns a status into a result with the backend's own words, which it keeps per thread.
+/// Turns a status into a result with the backend's own message, which the backend stores per thread.
 pub(crate) fn check(backend: &dyn Backend, attempted: impl FnOnce() -> String, status: Status) -> Result<()> {
     if status == Status::SUCCESS {
         return Ok(());
@@ -22,17 +22,17 @@ pub(crate) fn check(backend: &dyn Backend, attempted: impl FnOnce() -> String, s
     Err(Error::Backend { attempted: attempted(), status, text })
 }
 
-/// The backend's words about this thread's last failure, which it forgets then.
+/// The backend's message about this thread's last failure; reading it clears it.
 pub(crate) fn last_error(backend: &dyn Backend) -> String {
     let mut text = [0; ERROR_TEXT_BYTES];
-    // SAFETY: the buffer is as large as said.
+    // SAFETY: the buffer has the given size.
     unsafe { backend.last_error_string(text.as_mut_ptr(), text.len()) };
     text[ERROR_TEXT_BYTES - 1] = 0;
-    // SAFETY: the text ends in a NUL, if nowhere else then in the last byte.
+    // SAFETY: the text ends in a NUL, at the latest in the last byte.
     unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned()
 }
 
-/// Demands a function that older libraries lack.
+/// Requires a function that older libraries lack.
 pub(crate) fn require(backend: &dyn Backend, function: &'static str) -> Result<()> {
     if backend.has(function) {
         return Ok(());
@@ -40,7 +40,7 @@ pub(crate) fn require(backend: &dyn Backend, function: &'static str) -> Result<(
     Err(Error::Absent { backend: backend.describe(), function })
 }
 
-/// Demands that both come from one library: another one would take a handle or descriptor for an address of its own.
+/// Requires that both come from one library: another one would interpret the handle or descriptor as its own.
 pub(crate) fn require_same(one: &Arc<dyn Backend>, other: &Arc<dyn Backend>) -> Result<()> {
     if ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other)) {
         return Ok(());
@@ -48,23 +48,23 @@ pub(crate) fn require_same(one: &Arc<dyn Backend>, other: &Arc<dyn Backend>) -> 
     Err(Error::invalid(one.describe(), format!("it can't take what was made by {}", other.describe())))
 }
 
-/// A handle: the engines of a backend, and the stream that work goes to. Used by one thread at a time.
+/// A handle: the engines of a backend, and the stream that it queues work on. Used by one thread at a time.
 pub struct Handle {
     raw: sys::Handle,
     backend: Arc<dyn Backend>,
     kept: Arc<RawHandle>,
 }
 
-// SAFETY: the library does not tie a handle to the thread that made it; `&Handle` does not leave its thread.
+// SAFETY: the library does not tie a handle to the thread that created it; `&Handle` does not leave its thread.
 unsafe impl Send for Handle {}
 
-/// A handle as long as anybody needs it: graphs and plans refer to the one they were made with.
+/// Keeps a raw handle alive: graphs and plans refer to the one they were created with.
 pub(crate) struct RawHandle {
     raw: sys::Handle,
     backend: Arc<dyn Backend>,
 }
 
-// SAFETY: nothing is done with the handle through a reference, and whoever is last may destroy it from any thread.
+// SAFETY: the handle is not used through a reference, and the last owner may destroy it from any thread.
 unsafe impl Send for RawHandle {}
 // SAFETY: as above.
 unsafe impl Sync for RawHandle {}
@@ -76,30 +76,30 @@ pub struct EngineInfo {
     pub id: i64,
     /// Its name.
     pub name: String,
-    /// The plugin it comes from.
+    /// The plugin that it comes from.
     pub plugin: String,
     /// The plugin's version.
     pub version: String,
 }
 
-/// A heuristic policy of a backend: something that puts engines in order.
+/// A heuristic policy of a backend: it orders engines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyInfo {
     /// Its id: a hash of its name.
     pub id: i64,
     /// Its name.
     pub name: String,
-    /// The plugin it comes from.
+    /// The plugin that it comes from.
     pub plugin: String,
     /// The plugin's version.
     pub version: String,
 }
 
 impl Handle {
-    /// Makes a handle; the first one loads the backend's plugins.
+    /// Creates a handle; the first one loads the backend's plugins.
     ///
     /// # Errors
-    /// The backend refuses.
+    /// The backend rejects the call.
     pub fn new(backend: Arc<dyn Backend>) -> Result<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: a valid out-pointer.
@@ -109,39 +109,39 @@ impl Handle {
         Ok(Self { raw, backend, kept })
     }
 
-    /// Keeps the handle alive for as long as the answer lives.
+    /// Keeps the handle alive as long as the result lives.
     pub(crate) fn keep(&self) -> Arc<RawHandle> {
         self.kept.clone()
     }
 
-    /// The library behind it.
+    /// Its library.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
 
-    /// The handle as C knows it, alive as long as this one.
+    /// The raw C handle, valid while this one lives.
     pub fn raw(&self) -> sys::Handle {
         self.raw
     }
 
-    /// Sends work to a stream from now on.
+    /// Queues work on this stream from now on.
     ///
     /// # Errors
-    /// The backend refuses.
+    /// The backend rejects the call.
     ///
     /// # Safety
-    /// The stream stays alive until another one is set, or the handle and all that was made with it is gone. It belongs to
-    /// the driver that the backend works with.
+    /// The stream stays alive until another one is set, or until the handle and everything created with it is dropped.
+    /// It belongs to the driver that the backend uses.
     pub unsafe fn set_stream(&self, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the handle is alive; the caller vouches for the stream.
         let status = unsafe { self.backend.set_stream(self.raw, stream.as_ptr()) };
         check(&*self.backend, || "setting the stream".into(), status)
     }
 
-    /// The stream that work goes to, as the driver knows it; null is the driver's default stream.
+    /// The driver's handle of the stream that work is queued on; null is the driver's default stream.
     ///
     /// # Errors
-    /// The backend refuses, or can't say.
+    /// The backend rejects the call, or cannot report the stream.
     pub fn stream(&self) -> Result<*mut c_void> {
         require(&*self.backend, "hipdnnGetStream")?;
         let mut stream = ptr::null_mut();
@@ -154,7 +154,7 @@ impl Handle {
     /// The engines of all plugins, by name.
     ///
     /// # Errors
-    /// The backend refuses, or has no such list.
+    /// The backend rejects the call, or does not provide this list.
     pub fn engines(&self) -> Result<Vec<EngineInfo>> {
         require(&*self.backend, "hipdnnGetEngineCount_ext")?;
         require(&*self.backend, "hipdnnGetEngineInfo_ext")?;
@@ -163,7 +163,7 @@ impl Handle {
         let status = unsafe { self.backend.engine_count(self.raw, &mut count) };
         check(&*self.backend, || "counting engines".into(), status)?;
         let engine = |index| {
-            // SAFETY: the handle is alive; `four_texts` gives room as the function demands.
+            // SAFETY: the handle is alive; `four_texts` provides the buffers that the function requires.
             let ask = |id, [a, b, c, d]: Texts, [sa, sb, sc, sd]: Sizes| unsafe {
                 self.backend.engine_info(self.raw, index, id, a, sa, b, sb, c, sc, d, sd)
             };
@@ -173,10 +173,10 @@ impl Handle {
         (0..count).map(engine).collect()
     }
 
-    /// The policies that put engines in order.
+    /// The policies that order engines.
     ///
     /// # Errors
-    /// The backend refuses, or has no such list.
+    /// The backend rejects the call, or does not provide this list.
     pub fn policies(&self) -> Result<Vec<PolicyInfo>> {
         require(&*self.backend, "hipdnnGetHeuristicPolicyCount_ext")?;
         require(&*self.backend, "hipdnnGetHeuristicPolicyInfo_ext")?;
@@ -185,7 +185,7 @@ impl Handle {
         let status = unsafe { self.backend.heuristic_policy_count(self.raw, &mut count) };
         check(&*self.backend, || "counting policies".into(), status)?;
         let policy = |index| {
-            // SAFETY: the handle is alive; `four_texts` gives room as the function demands.
+            // SAFETY: the handle is alive; `four_texts` provides the buffers that the function requires.
             let ask = |id, [a, b, c, d]: Texts, [sa, sb, sc, sd]: Sizes| unsafe {
                 self.backend.heuristic_policy_info(self.raw, index, id, a, sa, b, sb, c, sc, d, sd)
             };
@@ -195,7 +195,7 @@ impl Handle {
         (0..count).map(policy).collect()
     }
 
-    /// Asks twice: without room for the sizes of four texts, then for the texts.
+    /// Calls `ask` twice: without buffers for the sizes of four strings, then for the strings.
     fn four_texts(
         &self,
         attempted: impl Fn() -> String,
@@ -215,10 +215,10 @@ impl Handle {
     /// An engine's id.
     ///
     /// # Errors
-    /// There is no engine of this name.
+    /// There is no engine with this name.
     pub fn engine_id(&self, name: &str) -> Result<i64> {
         if !self.backend.has("hipdnnGetEngineIdByName_ext") {
-            // An id is the hash of its name by rule, so an older backend need not be asked.
+            // By definition an id is the hash of the name, so older backends need not be asked.
             return Ok(engine_id_of(name));
         }
         let text = CString::new(name).map_err(|_| Error::invalid(name, "an engine's name has no NUL"))?;
@@ -232,17 +232,17 @@ impl Handle {
     /// An engine's name.
     ///
     /// # Errors
-    /// There is no engine of this id, or the backend can't say.
+    /// There is no engine with this id, or the backend cannot report the name.
     pub fn engine_name(&self, id: i64) -> Result<String> {
         require(&*self.backend, "hipdnnGetEngineNameById_ext")?;
         let attempted = || format!("looking for engine {id:#x}");
         let mut size = 0;
-        // SAFETY: without room only the size is given.
+        // SAFETY: without a buffer the call only returns the size.
         let status = unsafe { self.backend.engine_name_by_id(self.raw, id, ptr::null_mut(), &mut size) };
         check(&*self.backend, attempted, status)?;
         let mut text = vec![0u8; size.max(1)];
         size = text.len();
-        // SAFETY: the text has the room that its size says.
+        // SAFETY: the buffer has the given size.
         let status = unsafe { self.backend.engine_name_by_id(self.raw, id, text.as_mut_ptr().cast(), &mut size) };
         check(&*self.backend, attempted, status)?;
         Ok(until_nul(&text))
@@ -251,13 +251,13 @@ impl Handle {
     /// The files of the engine plugins that are loaded.
     ///
     /// # Errors
-    /// The backend refuses, or has no such list.
+    /// The backend rejects the call, or does not provide this list.
     pub fn plugins(&self) -> Result<Vec<PathBuf>> {
         require(&*self.backend, "hipdnnGetLoadedEnginePluginPaths_ext")?;
         let attempted = || "listing the engine plugins".to_owned();
         let (mut count, mut longest) = (0, 0);
         let null = ptr::null_mut();
-        // SAFETY: without room only the count and the longest text's size are given.
+        // SAFETY: without buffers the call only returns the count and the size of the longest string.
         let status = unsafe { self.backend.loaded_engine_plugin_paths(self.raw, &mut count, null, &mut longest) };
         check(&*self.backend, attempted, status)?;
         if count == 0 {
@@ -266,7 +266,7 @@ impl Handle {
         longest = longest.max(1);
         let mut texts = vec![vec![0u8; longest]; count];
         let mut places: Vec<*mut c_char> = texts.iter_mut().map(|text| text.as_mut_ptr().cast()).collect();
-        // SAFETY: there are as many texts as said, each with room for the longest.
+        // SAFETY: there are as many buffers as given, each large enough for the longest string.
         let status =
             unsafe { self.backend.loaded_engine_plugin_paths(self.raw, &mut count, places.as_mut_ptr(), &mut longest) };
         check(&*self.backend, attempted, status)?;
@@ -274,13 +274,13 @@ impl Handle {
     }
 }
 
-/// Room for four texts, and their sizes.
+/// Buffers for four strings, and their sizes.
 type Texts = [*mut c_char; 4];
 type Sizes = [*mut usize; 4];
 
 impl Drop for RawHandle {
     fn drop(&mut self) {
-        // SAFETY: made by `create` on this backend and never handed out.
+        // SAFETY: created by `create` on this backend, and destroyed only here.
         let status = unsafe { self.backend.destroy(self.raw) };
         if let Err(error) = check(&*self.backend, || "destroying a handle".into(), status) {
             tracing::warn!(target: "hipdnn::lifetime", %error, "a hipDNN handle leaked");
@@ -288,7 +288,7 @@ impl Drop for RawHandle {
     }
 }
 
-/// The id of an engine of this name: FNV-1a over its bytes.
+/// The id of the engine with this name: FNV-1a over its bytes.
 pub fn engine_id_of(name: &str) -> i64 {
     let hash = name
         .bytes()

@@ -1,4 +1,4 @@
-//! Knobs: settings of one engine, by names of its own.
+//! Knobs: settings of one engine, with names that the engine defines.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::sys::{AttributeName as A, Backend, DescriptorType};
 /// The value of a knob.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KnobValue {
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A number.
+    /// A floating-point number.
     Float(f64),
-    /// A text.
+    /// A string.
     Text(String),
 }
 
@@ -33,7 +33,7 @@ impl KnobInfo {
 }
 
 impl KnobValue {
-    /// The choice of this value as a finalized descriptor.
+    /// Sets the knob to this value, as a finalized descriptor.
     pub(crate) fn choose(&self, backend: &Arc<dyn Backend>, id: &str) -> Result<Descriptor> {
         let choice = Descriptor::new(backend, DescriptorType::KNOB_CHOICE_DESCRIPTOR)?;
         choice.set_bytes(A::KNOB_CHOICE_KNOB_TYPE, id.as_bytes())?;

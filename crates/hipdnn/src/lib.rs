@@ -3,16 +3,17 @@
 //! | step | here |
 //! |---|---|
 //! | find the backend library, or link it | [`backend()`], [`Loaded::open`], or `Linked` of crate `hipdnn-linked` |
-//! | make a handle and give it a stream | [`Handle::new`], [`Handle::set_stream`] |
+//! | create a handle and set its stream | [`Handle::new`], [`Handle::set_stream`] |
 //! | describe tensors and operations | [`Graph`], [`Tensor`], [`Graph::convolution`], ... |
-//! | check it, infer what was left open, hand it over | [`Graph::build`] |
+//! | validate it, infer missing properties, pass it to the backend | [`Graph::build`] |
 //! | choose an engine | [`OperationGraph::plan`], [`OperationGraph::candidates`], [`OperationGraph::autotune`] |
 //! | run it | [`Plan::execute`] |
-//! | keep it | [`OperationGraph::to_bytes`], [`Plan::to_bytes`] |
-//! | hear what the library says | [`log`] |
+//! | save it | [`OperationGraph::to_bytes`], [`Plan::to_bytes`] |
+//! | receive the library's log messages | [`log`] |
 //!
-//! The floors are [`sys`] (numbers, handles and the trait of entry points), owned descriptors, and the graph. Rules of
-//! operations are checked before the backend sees them, and every error of the backend comes with its own words.
+//! The layers are [`sys`] (constants, handles and the trait of entry points), owned descriptors, and the graph. The
+//! rules of operations are checked before the backend sees them, and every backend error includes the backend's own
+//! message.
 
 mod autotune;
 mod backend;

@@ -1,4 +1,4 @@
-//! The backend's messages: handed to a callback, or to `tracing` under the target `hipdnn::backend`.
+//! The backend's log messages: passed to a callback, or to `tracing` under the target `hipdnn::backend`.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,15 +20,15 @@ use crate::sys::{Backend, LogCallbackMode, Severity};
 
 type Callback = dyn Fn(Severity, &str) + Send + Sync;
 
-/// Every callback that is registered, by the number its backend knows it by. A backend may still deliver a message after a
-/// callback was taken back, so it never holds an address of ours.
+/// All registered callbacks, by the number that was passed to the backend. A backend may still deliver a message after
+/// a callback was removed, so it never holds a pointer of ours.
 static CALLBACKS: Mutex<Callbacks> = Mutex::new(Callbacks { by_number: Vec::new(), last: 0 });
 
 /// Messages that backends are delivering.
 static DELIVERIES: Deliveries = Deliveries::new();
 
 struct Callbacks {
-    /// No memory is kept when it is empty: the code may be unloaded next.
+    /// Keeps no memory allocated when empty: the code may be unloaded next.
     by_number: Vec<(usize, Arc<Callback>)>,
     last: usize,
 }
@@ -40,11 +40,11 @@ impl Callbacks {
 }
 
 fn callbacks() -> MutexGuard<'static, Callbacks> {
-    // A number is added or removed in one step: nothing is torn by a panic.
+    // A number is added or removed in one step: a panic cannot leave the list inconsistent.
     CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A callback that gets a backend's messages until this is dropped.
+/// A callback that receives a backend's messages until this is dropped.
 #[must_use = "the callback is taken back when this is dropped"]
 pub struct Registration {
     backend: Arc<dyn Backend>,
@@ -52,11 +52,11 @@ pub struct Registration {
     mode: LogCallbackMode,
 }
 
-/// Hands messages of at least this severity to a callback, on the thread that logs or, with `LogCallbackMode::ASYNC`, on one
-/// of the backend's.
+/// Passes messages of at least this severity to a callback, on the thread that logs or, with `LogCallbackMode::ASYNC`,
+/// on one of the backend's threads.
 ///
 /// # Errors
-/// The backend refuses, or takes no callbacks.
+/// The backend rejects the call, or does not support callbacks.
 pub fn to_callback(
     backend: &Arc<dyn Backend>,
     least: Severity,
@@ -71,7 +71,7 @@ pub fn to_callback(
         callbacks.by_number.push((number, Arc::new(callback)));
         number
     };
-    // Dropping it on failure forgets the callback.
+    // Dropping it on failure removes the callback.
     let registration = Registration { backend: backend.clone(), number, mode };
     // SAFETY: `deliver` may be called at any time with any number.
     let status =
@@ -80,10 +80,11 @@ pub fn to_callback(
     Ok(registration)
 }
 
-/// Hands messages of at least this severity to `tracing`: `FATAL` and `ERROR` as errors, then warnings and information.
+/// Passes messages of at least this severity to `tracing`: `FATAL` and `ERROR` as errors, then warnings and
+/// information.
 ///
 /// # Errors
-/// The backend refuses, or takes no callbacks.
+/// The backend rejects the call, or does not support callbacks.
 pub fn to_tracing(backend: &Arc<dyn Backend>, least: Severity) -> Result<Registration> {
     to_callback(backend, least, LogCallbackMode::SYNC, |severity, message| match severity {
         Severity::INFO => tracing::info!(target: "hipdnn::backend", "{message}"),
@@ -92,10 +93,10 @@ pub fn to_tracing(backend: &Arc<dyn Backend>, least: Severity) -> Result<Registr
     })
 }
 
-/// The least severity that the backend logs at all.
+/// The lowest severity that the backend logs.
 ///
 /// # Errors
-/// The backend can't say.
+/// The backend cannot report it.
 pub fn level(backend: &dyn Backend) -> Result<Severity> {
     require(backend, "hipdnnBackendGetGlobalLogLevel_ext")?;
     let mut level = Severity::OFF;
@@ -105,43 +106,43 @@ pub fn level(backend: &dyn Backend) -> Result<Severity> {
     Ok(level)
 }
 
-/// Sets the least severity that the backend logs at all.
+/// Sets the lowest severity that the backend logs.
 ///
 /// # Errors
 /// The backend does not know the severity.
 pub fn set_level(backend: &dyn Backend, level: Severity) -> Result<()> {
     require(backend, "hipdnnBackendSetGlobalLogLevel_ext")?;
-    // SAFETY: takes a number.
+    // SAFETY: the function only takes a number.
     let status = unsafe { backend.set_global_log_level(level) };
     check(backend, || format!("setting the log level to {level:?}"), status)
 }
 
-/// Writes a line to the backend's log; one without this function drops it. What follows a NUL is cut off.
+/// Writes a line to the backend's log; a backend without this function drops it. Text after a NUL is cut off.
 pub fn write(backend: &dyn Backend, severity: Severity, message: &str) {
     let text = message.split('\0').next().unwrap_or_default();
     if let Ok(text) = CString::new(text) {
-        // SAFETY: the text is alive for the call.
+        // SAFETY: the text lives for the call.
         unsafe { backend.log(severity, text.as_ptr()) };
     }
 }
 
-/// What backends call.
+/// The function that backends call.
 unsafe extern "C" fn deliver(user: *mut c_void, severity: Severity, message: *const c_char) {
     if message.is_null() {
         return;
     }
     let _delivery = DELIVERIES.begin();
-    // The lock is released first: a callback may register another one.
+    // Release the lock first: a callback may register another one.
     let callback = callbacks().find(user.addr());
     let Some(callback) = callback else { return };
-    // SAFETY: a backend hands over a NUL-terminated text that is alive for the call.
+    // SAFETY: the backend passes a NUL-terminated string that lives for the call.
     let text = unsafe { CStr::from_ptr(message) }.to_string_lossy();
-    // Nothing may unwind into the backend, and nobody is left to be told.
+    // Nothing may unwind into the backend, and there is no one to report a panic to.
     let _ = catch_unwind(AssertUnwindSafe(|| callback(severity, &text)));
 }
 
-/// Waits for callbacks that run on other threads: what they use may be freed next, and their code unloaded. Hold no lock that a
-/// callback takes.
+/// Waits for callbacks that run on other threads: the state that they use may be freed next, and their code unloaded.
+/// Do not hold a lock that a callback takes.
 impl Drop for Registration {
     fn drop(&mut self) {
         let gone = {
@@ -152,10 +153,11 @@ impl Drop for Registration {
             gone
         };
         let user = ptr::without_provenance_mut(self.number);
-        // SAFETY: names what was registered. A refusal is harmless: the number leads nowhere now.
+        // SAFETY: identifies the registration. If the backend rejects it, that is harmless: the number is no longer
+        // registered.
         let _ = unsafe { self.backend.set_user_log_callback(Some(deliver), Severity::OFF, self.mode, user) };
         DELIVERIES.wait();
-        // Without the lock: what the callback holds may be another registration.
+        // Without the lock: the callback may itself own another registration.
         drop(gone);
     }
 }

@@ -1,4 +1,4 @@
-//! A graph that a backend has accepted, and the engines that can run it.
+//! A graph that a backend has accepted, and the engines that support it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct OperationGraph {
     handle: Arc<RawHandle>,
 }
 
-/// An engine that can run a graph, in the order of the backend's preference.
+/// An engine that supports a graph. Candidates come in the backend's order of preference.
 pub struct Candidate {
     config: Descriptor,
     /// The engine's id.
@@ -26,28 +26,28 @@ pub struct Candidate {
     handle: Arc<RawHandle>,
 }
 
-/// Which engines may make a plan.
+/// Which engines may create a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// The most bytes of workspace that a plan may need.
+    /// The maximum workspace of a plan in bytes.
     pub max_workspace_bytes: Option<usize>,
-    /// Engines that are left out, by id.
+    /// Engines to leave out, by id.
     pub barred: Vec<i64>,
 }
 
-/// Why an engine made no plan.
+/// Why an engine did not create a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The engine's id.
     pub engine: i64,
     /// The reason.
     pub reason: String,
-    /// The backend's status, where it was the backend that refused.
+    /// The backend's status, if the backend rejected the call.
     pub status: Option<Status>,
 }
 
 impl Refusal {
-    /// Ruled out by the caller's own choice.
+    /// Excluded by the caller's choice.
     fn by_choice(engine: i64, reason: String) -> Self {
         Self { engine, reason, status: None }
     }
@@ -81,7 +81,7 @@ impl OperationGraph {
         Self { descriptor, name, preferred, handle: handle.keep() }
     }
 
-    /// The graph's own descriptor, for calls that this crate does not make.
+    /// The raw descriptor of the graph, for calls that this crate does not make.
     pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
     }
@@ -91,11 +91,11 @@ impl OperationGraph {
         &self.name
     }
 
-    /// The engines that can run the graph, the best first; none is an answer, not an error. An engine that the graph
+    /// The engines that support the graph, best first; an empty list is not an error. An engine that the graph
     /// [prefers](crate::Graph::preferring) comes before the others.
     ///
     /// # Errors
-    /// The backend could not say.
+    /// The backend cannot list them.
     pub fn candidates(&self) -> Result<Vec<Candidate>> {
         let heuristic = self.heuristic(false)?;
         let backend = heuristic.backend();
@@ -118,10 +118,10 @@ impl OperationGraph {
         Ok(candidates)
     }
 
-    /// One engine by its id, with knobs turned.
+    /// One engine by its id, with the given knob settings.
     ///
     /// # Errors
-    /// The engine can't run the graph, or does not know a knob.
+    /// The engine does not support the graph, or lacks one of the knobs.
     pub fn candidate(&self, engine: i64, knobs: &[(&str, KnobValue)]) -> Result<Candidate> {
         let backend = self.descriptor.backend();
         let chosen = Descriptor::new(backend, DescriptorType::ENGINE_DESCRIPTOR)?;
@@ -138,24 +138,24 @@ impl OperationGraph {
         Ok(Candidate { config, engine, handle: self.handle.clone() })
     }
 
-    /// True if some engine runs the graph; cheaper than asking for all.
+    /// True if any engine supports the graph; cheaper than listing all of them.
     ///
     /// # Errors
-    /// The backend could not say.
+    /// The backend cannot tell.
     pub fn is_supported(&self) -> Result<bool> {
         let heuristic = self.heuristic(true)?;
         Ok(heuristic.count(A::ENGINEHEUR_RESULTS, AttributeType::BACKEND_DESCRIPTOR)? > 0)
     }
 
-    /// A plan on the best engine that can make one.
+    /// Creates a plan on the best engine that can.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if no engine runs the graph, [`Error::NoPlan`] if none could make a plan.
+    /// [`Error::NotSupported`] if no engine supports the graph, [`Error::NoPlan`] if none could create a plan.
     pub fn plan(&self) -> Result<Plan> {
         self.plan_with(&Choice::default())
     }
 
-    /// A plan on the best engine that can make one and is not ruled out.
+    /// Creates a plan on the best engine that can and is not excluded.
     ///
     /// # Errors
     /// As for [`plan`](Self::plan).
@@ -170,10 +170,11 @@ impl OperationGraph {
         Err(self.no_plan(refused))
     }
 
-    /// A plan on each engine that can make one and is not ruled out, the best engine first; and why the others made none.
+    /// Creates a plan on each engine that can and is not excluded, best engine first; also returns why the others did
+    /// not.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if no engine runs the graph.
+    /// [`Error::NotSupported`] if no engine supports the graph.
     pub fn plans(&self, choice: &Choice) -> Result<(Vec<Plan>, Vec<Refusal>)> {
         let (mut plans, mut refused) = (Vec::new(), Vec::new());
         for candidate in self.some_candidates()? {
@@ -185,10 +186,10 @@ impl OperationGraph {
         Ok((plans, refused))
     }
 
-    /// A plan on the engine at this place of [`candidates`](Self::candidates).
+    /// Creates a plan on the engine at this index of [`candidates`](Self::candidates).
     ///
     /// # Errors
-    /// There is none, or it refuses.
+    /// There is no such engine, or it cannot create a plan.
     pub fn plan_at(&self, index: usize) -> Result<Plan> {
         let candidates = self.some_candidates()?;
         let count = candidates.len();
@@ -197,10 +198,10 @@ impl OperationGraph {
         candidate.ok_or_else(none)?.plan()
     }
 
-    /// A plan on the engine of this id.
+    /// Creates a plan on the engine with this id.
     ///
     /// # Errors
-    /// It can't run the graph, or refuses.
+    /// It does not support the graph, or cannot create a plan.
     pub fn plan_on(&self, engine: i64) -> Result<Plan> {
         let mut candidates = self.some_candidates()?.into_iter();
         let candidate = candidates.find(|candidate| candidate.engine == engine);
@@ -208,26 +209,27 @@ impl OperationGraph {
         candidate.ok_or_else(none)?.plan()
     }
 
-    /// A plan on the engine of this name.
+    /// Creates a plan on the engine with this name.
     ///
     /// # Errors
-    /// There is none, it can't run the graph, or refuses.
+    /// There is no such engine, it does not support the graph, or it cannot create a plan.
     pub fn plan_named(&self, handle: &Handle, engine: &str) -> Result<Plan> {
         self.plan_on(handle.engine_id(engine)?)
     }
 
-    /// Gives the backend an order of engines, the best first, to remember for graphs like this one; see
+    /// Passes the backend an order of engines, best first, to store for graphs like this one; see
     /// [`autotune`](Self::autotune).
     ///
     /// # Errors
-    /// The backend has no memory for it, or the handle is another one's. That it declines to write is an outcome, not an error.
+    /// The backend cannot store rankings, or the handle belongs to another library. If it declines to write, that is an
+    /// outcome, not an error.
     pub fn remember_ranking(&self, handle: &Handle, engines: &[i64]) -> Result<RankingOutcome> {
         let backend = self.descriptor.backend();
         require_same(backend, handle.backend())?;
         require(&**backend, "hipdnnBackendWriteEngineRankingResults_ext")?;
         let mut outcome = RankingOutcome::DECLINED_DISABLED;
         let (ids, count, graph) = (engines.as_ptr(), engines.len(), self.descriptor.raw());
-        // SAFETY: handle and graph are alive; as many ids as said.
+        // SAFETY: handle and graph are alive; there are as many ids as given.
         let status = unsafe { backend.write_engine_ranking(handle.raw(), graph, ids, count, &mut outcome) };
         check(&**backend, || "writing a ranking of engines".into(), status)?;
         Ok(outcome)
@@ -235,7 +237,7 @@ impl OperationGraph {
 
     fn some_candidates(&self) -> Result<Vec<Candidate>> {
         let backend = self.descriptor.backend();
-        // That no engine runs a graph is no failure to a backend, but some leave a reason; older words are not it.
+        // Backends do not treat an unsupported graph as a failure, but some leave a reason; clear older messages first.
         last_error(&**backend);
         let candidates = self.candidates()?;
         if candidates.is_empty() {
@@ -266,10 +268,10 @@ impl OperationGraph {
 }
 
 impl Candidate {
-    /// A plan on this engine, which may compile code.
+    /// Creates a plan on this engine, which may compile code.
     ///
     /// # Errors
-    /// The engine refuses.
+    /// The engine cannot create a plan.
     pub fn plan(&self) -> Result<Plan> {
         let plan = Descriptor::new(self.config.backend(), DescriptorType::EXECUTION_PLAN_DESCRIPTOR)?;
         plan.set_descriptors(A::EXECUTION_PLAN_ENGINE_CONFIG, [&self.config])?;
@@ -288,23 +290,23 @@ impl Candidate {
     /// The engine's name.
     ///
     /// # Errors
-    /// The backend can't say.
+    /// The backend cannot report it.
     pub fn engine_name(&self) -> Result<String> {
         self.engine()?.text(A::ENGINE_NAME_EXT)
     }
 
-    /// The most bytes of workspace that a plan will need.
+    /// The maximum workspace of a plan in bytes.
     ///
     /// # Errors
-    /// The backend can't say.
+    /// The backend cannot report it.
     pub fn workspace_bytes(&self) -> Result<usize> {
         Ok(usize::try_from(self.config.i64(A::ENGINECFG_WORKSPACE_SIZE)?).unwrap_or(0))
     }
 
-    /// What is special about the engine.
+    /// The engine's behaviour notes.
     ///
     /// # Errors
-    /// The backend can't say.
+    /// The backend cannot report them.
     pub fn notes(&self) -> Result<Vec<BehaviorNote>> {
         let numbers: Vec<i32> = self.engine()?.list(A::ENGINE_BEHAVIOR_NOTE, AttributeType::BEHAVIOR_NOTE)?;
         Ok(numbers.into_iter().map(BehaviorNote).collect())
@@ -313,7 +315,7 @@ impl Candidate {
     /// The knobs of the engine.
     ///
     /// # Errors
-    /// The backend can't say.
+    /// The backend cannot report them.
     pub fn knobs(&self) -> Result<Vec<KnobInfo>> {
         let infos = self.engine()?.descriptors(A::ENGINE_KNOB_INFO, DescriptorType::KNOB_INFO_DESCRIPTOR)?;
         infos.iter().map(KnobInfo::read).collect()

@@ -16,11 +16,11 @@ pub struct Plan {
     engine: i64,
     workspace: usize,
     arguments: RefCell<Arguments>,
-    /// What the plan was made with outlives it.
+    /// The plan's handle must outlive it.
     _handle: Arc<RawHandle>,
 }
 
-/// The addresses of the last execution. A backend's pack of them can't be changed, but used again.
+/// The addresses of the last execution. A backend's variant pack cannot be changed, but it can be reused.
 struct Arguments {
     uids: Vec<i64>,
     addresses: Vec<*mut c_void>,
@@ -28,11 +28,12 @@ struct Arguments {
     pack: Option<Descriptor>,
 }
 
-// SAFETY: the kept addresses are only handed to the backend again by `execute`, whose caller vouches for the same ones.
+// SAFETY: the stored addresses are only passed to the backend again by `execute`, whose caller vouches for the same
+// ones.
 unsafe impl Send for Plan {}
 
 impl Plan {
-    /// Takes a finalized plan.
+    /// Wraps a finalized plan.
     pub(crate) fn new(descriptor: Descriptor, engine: i64, handle: Arc<RawHandle>) -> Result<Self> {
         let workspace = descriptor.i64(A::EXECUTION_PLAN_WORKSPACE_SIZE)?;
         let workspace = usize::try_from(workspace)
@@ -40,7 +41,7 @@ impl Plan {
         Ok(Self { descriptor, engine, workspace, arguments: RefCell::new(Arguments::NONE), _handle: handle })
     }
 
-    /// The plan's own descriptor, for calls that this crate does not make.
+    /// The raw descriptor of the plan, for calls that this crate does not make.
     pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
     }
@@ -50,30 +51,30 @@ impl Plan {
         self.engine
     }
 
-    /// Bytes of device memory that [`execute`](Self::execute) needs for itself.
+    /// Bytes of device memory that [`execute`](Self::execute) needs as workspace.
     pub fn workspace_bytes(&self) -> usize {
         self.workspace
     }
 
-    /// The numbers of the tensors that [`execute`](Self::execute) must be given.
+    /// The uids of the tensors that [`execute`](Self::execute) needs.
     ///
     /// # Errors
-    /// The backend can't say.
+    /// The backend cannot report them.
     pub fn tensor_uids(&self) -> Result<Vec<i64>> {
         self.descriptor.i64s(A::EXECUTION_PLAN_TENSOR_UIDS_EXT)
     }
 
     /// Enqueues the graph on the handle's stream, with an address for each tensor that is not virtual and has no value
-    /// in the graph. The same addresses in the same order as the last time cost one call of the backend.
+    /// in the graph. If the addresses and their order are the same as the last time, this costs one backend call.
     ///
     /// # Errors
     /// A tensor is missing, or the engine fails.
     ///
     /// # Safety
-    /// The handle is of the library that made the plan. Each address is valid for its tensor's extents and strides until
-    /// the work is done: device memory, except for a tensor [given by value](crate::Tensor::by_value), whose address is in
-    /// host memory. `workspace` has [`workspace_bytes`](Self::workspace_bytes) bytes of device memory, or is null where
-    /// that is 0.
+    /// The handle belongs to the library that created the plan. Each address is valid for its tensor's extents and
+    /// strides until the work is done: device memory, except for a tensor [given by value](crate::Tensor::by_value),
+    /// whose address is in host memory. `workspace` has [`workspace_bytes`](Self::workspace_bytes) bytes of device
+    /// memory, or is null if that is 0.
     pub unsafe fn execute(
         &self,
         handle: &Handle,
@@ -96,7 +97,7 @@ impl Plan {
 impl Arguments {
     const NONE: Self = Self { uids: Vec::new(), addresses: Vec::new(), workspace: ptr::null_mut(), pack: None };
 
-    /// Takes other addresses; the pack stays if they are the same.
+    /// Stores new addresses; keeps the pack if they are the same.
     fn replace(&mut self, tensors: impl IntoIterator<Item = (i64, *mut c_void)>, workspace: *mut c_void) {
         let (mut count, mut differs) = (0, workspace != self.workspace);
         for (uid, address) in tensors {

@@ -1,4 +1,5 @@
-//! Where a backend looks for its plugins, and when it lets go of them. To be said before the first handle is made.
+//! Where a backend looks for its plugins, and when it unloads them. Call these functions before creating the first
+//! handle.
 
 use std::ffi::{CString, c_char};
 use std::path::Path;
@@ -7,39 +8,39 @@ use crate::handle::{check, require};
 use crate::sys::{Backend, PluginLoadingMode, PluginUnloadingMode};
 use crate::{Error, Result};
 
-/// Names files or folders of engine plugins, besides the usual ones or instead of them.
+/// Sets files or folders of engine plugins, in addition to the default ones or instead of them.
 ///
 /// # Errors
-/// A handle exists already, or the backend refuses.
+/// A handle exists already, or the backend rejects the call.
 pub fn set_engine_paths(backend: &dyn Backend, paths: &[&Path], mode: PluginLoadingMode) -> Result<()> {
     require(backend, "hipdnnSetEnginePluginPaths_ext")?;
     let texts = texts(paths)?;
     let places: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
-    // SAFETY: as many texts as said, alive for the call.
+    // SAFETY: there are as many strings as given, alive for the call.
     let status = unsafe { backend.set_engine_plugin_paths(places.len(), places.as_ptr(), mode) };
     check(backend, || "naming engine plugins".into(), status)
 }
 
-/// Names files or folders of heuristic plugins, besides the usual ones or instead of them.
+/// Sets files or folders of heuristic plugins, in addition to the default ones or instead of them.
 ///
 /// # Errors
-/// A handle exists already, or the backend refuses.
+/// A handle exists already, or the backend rejects the call.
 pub fn set_heuristic_paths(backend: &dyn Backend, paths: &[&Path], mode: PluginLoadingMode) -> Result<()> {
     require(backend, "hipdnnSetHeuristicPluginPaths_ext")?;
     let texts = texts(paths)?;
     let places: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
-    // SAFETY: as many texts as said, alive for the call.
+    // SAFETY: there are as many strings as given, alive for the call.
     let status = unsafe { backend.set_heuristic_plugin_paths(places.len(), places.as_ptr(), mode) };
     check(backend, || "naming heuristic plugins".into(), status)
 }
 
-/// Says whether plugins stay loaded when the last handle is gone.
+/// Sets whether plugins stay loaded after the last handle is destroyed.
 ///
 /// # Errors
-/// The backend refuses.
+/// The backend rejects the call.
 pub fn set_unload_mode(backend: &dyn Backend, mode: PluginUnloadingMode) -> Result<()> {
     require(backend, "hipdnnSetPluginUnloadMode_ext")?;
-    // SAFETY: takes a number.
+    // SAFETY: the function only takes a number.
     let status = unsafe { backend.set_plugin_unload_mode(mode) };
     check(backend, || "choosing when plugins are unloaded".into(), status)
 }

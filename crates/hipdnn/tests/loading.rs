@@ -1,4 +1,4 @@
-//! A backend library is found and judged at run time.
+//! Finding and checking a backend library at run time.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
@@ -80,7 +80,7 @@ fn functions_that_older_libraries_lack_are_absent_and_the_rest_works() {
     assert_eq!(graph.plan().unwrap().workspace_bytes(), 1 << 20);
     assert!(graph.to_json().unwrap_err().is_not_supported());
     assert!(hipdnn::log::level(&*old).unwrap_err().is_not_supported());
-    // Nobody hears it, and nothing breaks.
+    // There is no callback to receive it, and nothing breaks.
     hipdnn::log::write(&*old, hipdnn::sys::Severity::ERROR, "lost");
 }
 
@@ -93,7 +93,7 @@ fn a_whole_library_says_so() {
     assert!(missing.iter().all(|symbol| lacks.contains(&symbol)) && lacks.len() == 5, "{lacks:?}");
 }
 
-/// The search looks at the environment, which belongs to the whole process: this test runs itself in another one.
+/// The search reads the environment, which is shared by the whole process, so this test runs itself in a child process.
 #[test]
 fn the_process_has_one_backend_whoever_asks_first() {
     const CHILD: &str = "HIPDNN_TEST_CHILD";

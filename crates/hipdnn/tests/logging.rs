@@ -9,7 +9,7 @@ use common::backend;
 use hipdnn::log::{self, to_callback, to_tracing};
 use hipdnn::sys::{LogCallbackMode, Severity, Status};
 
-/// Keeps what `tracing` hands on to the `log` crate.
+/// Stores what `tracing` forwards to the `log` crate.
 struct Kept(Mutex<Vec<(::log::Level, String, String)>>);
 
 impl ::log::Log for Kept {
@@ -27,7 +27,7 @@ impl ::log::Log for Kept {
 
 static KEPT: Kept = Kept(Mutex::new(Vec::new()));
 
-/// One test: level, callbacks and the logger belong to the process.
+/// A single test, because level, callbacks and the logger are shared by the process.
 #[test]
 fn messages_reach_callbacks_and_tracing_until_they_are_taken_back() {
     ::log::set_logger(&KEPT).unwrap();

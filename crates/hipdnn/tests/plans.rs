@@ -1,4 +1,4 @@
-//! Engines, plans and their order, with a backend of three engines of which one is broken.
+//! Engines, plans and their order, with a backend of three engines, one of which is broken.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic)]
 mod common;
@@ -100,7 +100,7 @@ fn autotuning_ranks_by_the_median_and_keeps_who_failed() {
             // SAFETY: the stand-in computes nothing.
             unsafe { plan.execute(&handle, [(1, address), (2, address)], workspace.as_mut_ptr().cast())? };
             runs.push(plan.engine());
-            // The engine that calls itself slow has one bad run of three, and is the faster one by the median.
+            // The engine named slow has one bad run of three, but is the faster one by the median.
             let times = if plan.engine() == fast { [9, 9, 5, 5, 5] } else { [9, 9, 1, 90, 2] };
             let turn = runs.iter().filter(|&&engine| engine == plan.engine()).count() - 1;
             Ok(Duration::from_micros(times[turn]))
@@ -128,12 +128,12 @@ fn autotuning_fails_only_if_every_plan_does() {
     assert!(matches!(&all, Error::NoPlan { refused, .. } if refused.len() == 3), "{all}");
 }
 
-/// A copy of the stand-in with a counter of its own: those of the shared one are everyone's.
+/// A separate copy of the stand-in with its own counter: the counters of the shared one are used by all tests.
 fn own_copy(counter: &str) -> (tempfile::TempDir, PathBuf, extern "C" fn(i32) -> i64) {
     let folder = tempfile::tempdir().unwrap();
     let file = common::build(folder.path(), &[]);
     let library = hip::sys::Library::open(&file).unwrap();
-    // SAFETY: the stand-in declares its counters so.
+    // SAFETY: the stand-in declares its counters with this signature.
     let counter = unsafe { library.symbol::<extern "C" fn(i32) -> i64>(counter) }.unwrap();
     (folder, file, counter)
 }
@@ -150,7 +150,7 @@ fn a_handle_lives_as_long_as_what_was_made_with_it() {
     let plan = candidate.plan().unwrap();
     drop(candidate);
     assert_eq!(handles(0), 1, "the plan refers to it");
-    // Whoever is last may be on another thread.
+    // The last owner may be on another thread.
     std::thread::spawn(move || drop(plan)).join().unwrap();
     assert_eq!(handles(0), 0);
 }

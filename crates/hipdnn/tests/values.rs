@@ -1,4 +1,4 @@
-//! Numbers and layouts against an independent list of the header's.
+//! Compares constants and layouts with an independent list from the header.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use hipdnn::sys::*;
 
 const HEADER: &str = include_str!("header_values.txt");
 
-/// The list's names and values, by enumeration.
+/// The names and values of the list, by enumeration.
 fn header() -> BTreeMap<&'static str, BTreeMap<String, i32>> {
     let mut all: BTreeMap<&str, BTreeMap<String, i32>> = BTreeMap::new();
     let mut current = ("", "");

@@ -1,4 +1,4 @@
-//! A convolution on a device, from the driver to a result that is verified.
+//! A convolution on a device, from loading the driver to verifying the result.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -10,32 +10,32 @@ use hipdnn::{Convolution, Graph, Handle, Tensor};
 
 /// Batch, channels, rows, columns of the data.
 const X: [usize; 4] = [2, 6, 16, 16];
-/// Filters, channels of a group, rows, columns of the filter: two groups.
+/// Filters, channels per group, rows, columns of the filter: two groups.
 const W: [usize; 4] = [8, 3, 3, 3];
-/// What follows from them with a padding of 1 and steps of 2.
+/// The resulting extents with a padding of 1 and strides of 2.
 const Y: [usize; 4] = [2, 8, 8, 8];
 
-/// Says in words how a program ended.
+/// Reports an error and returns the exit code.
 pub fn ended(outcome: Result<(), Box<dyn Error>>) -> ExitCode {
     let Err(error) = outcome else { return ExitCode::SUCCESS };
     eprintln!("error: {error}");
     ExitCode::FAILURE
 }
 
-/// The driver that `AMDGPU_EP_DRIVER` names: `amd` if it names none, `host` works without a GPU.
+/// The driver that `AMDGPU_EP_DRIVER` selects: `amd` if unset; `host` works without a GPU.
 pub fn driver() -> Result<Driver, Box<dyn Error>> {
     let kind: DriverKind = std::env::var("AMDGPU_EP_DRIVER").as_deref().unwrap_or("amd").parse()?;
     Ok(Driver::load(kind)?)
 }
 
-/// Convolves on the driver's first device, and compares with the same sum written as loops.
+/// Convolves on the driver's first device, and compares the result with nested loops.
 pub fn run(driver: &Driver, backend: Arc<dyn Backend>) -> Result<(), Box<dyn Error>> {
     println!("driver: {} ({})", driver.kind(), driver.library().display());
     println!("backend: {}", backend.describe());
     let device = driver.devices()?.into_iter().next().ok_or("the driver lists no device")?;
     let stream = device.stream()?;
     let handle = Handle::new(backend)?;
-    // SAFETY: the stream lives longer than the handle's last work, which is waited for below.
+    // SAFETY: the stream outlives the handle's last work, which is waited for below.
     unsafe { handle.set_stream(stream.raw())? };
 
     let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT).named("conv_fprop");
@@ -75,7 +75,7 @@ pub fn run(driver: &Driver, backend: Arc<dyn Backend>) -> Result<(), Box<dyn Err
     Ok(())
 }
 
-/// Numbers between -1 and 1, the same at every run.
+/// Numbers between -1 and 1, the same in every run.
 fn numbers(dims: &[usize], seed: u64) -> Vec<f32> {
     let mut state = seed;
     let next = |_| {
@@ -102,7 +102,7 @@ fn reference(data: &[f32], filter: &[f32]) -> Vec<f64> {
         let first_channel = k / (W[0] / (X[1] / W[1])) * W[1];
         let product = |tap: usize| {
             let [_, channel, down, right] = split(tap, W);
-            // The padding is one element: the first row and column lie before the data.
+            // The padding is one element: the first row and column are before the data.
             let (from_row, from_column) = ((row * 2 + down).checked_sub(1)?, (column * 2 + right).checked_sub(1)?);
             if from_row >= X[2] || from_column >= X[3] {
                 return None;

@@ -1,4 +1,4 @@
-//! A backend library found at run time.
+//! A backend library loaded at run time.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads the first library that can be loaded, and checks that it is one this crate can talk to.
+    /// Loads the first library that can be loaded, and checks that this crate supports it.
     ///
     /// # Errors
-    /// No file can be loaded, or the first that can is unusable: another one further down would only hide that.
+    /// No file can be loaded, or the first that can is unusable: loading a later one would only hide that.
     pub fn open(search: &Search) -> Result<Self, LoadError> {
         let (candidates, mut tried) = search.candidates(&Surroundings::here());
         for file in candidates {
@@ -41,14 +41,14 @@ impl Loaded {
         &self.file
     }
 
-    /// The library's own version text: `major.minor.patch.tweak`.
+    /// The version string that the library reports: `major.minor.patch.tweak`.
     pub fn version(&self) -> &str {
         &self.version
     }
 
     fn check(library: &Library, file: &Path, search: &Search) -> Result<Self, LoadError> {
-        // SAFETY: hipDNN declares these symbols with the signatures of the table; a library that carries the name of the
-        // version function and means something else can't be told apart.
+        // SAFETY: hipDNN declares these symbols with the signatures of the table; a different library that exports a
+        // symbol with the name of the version function cannot be detected.
         let table = unsafe { Table::resolve(|symbol| library.symbol::<*const c_void>(symbol)) };
         let address = table.version_string.map(|function| function as usize);
         let file = address.and_then(file_at).unwrap_or_else(|| file.to_owned());
@@ -62,7 +62,7 @@ impl Loaded {
 
 macro_rules! implement {
     ($($method:ident = $symbol:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        // SAFETY: the functions are those of a hipDNN backend, as `check` made sure of as far as can be.
+        // SAFETY: the functions are those of a hipDNN backend, as far as `check` can verify.
         unsafe impl Backend for Loaded {
             fn describe(&self) -> String {
                 format!("hipDNN {} ({})", self.version, self.file.display())
@@ -74,7 +74,7 @@ macro_rules! implement {
 
             $(
                 unsafe fn $method(&self, $($argument: $type),*) -> $result {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller vouches for the arguments.
                     unsafe { self.table.$method($($argument),*) }
                 }
             )*

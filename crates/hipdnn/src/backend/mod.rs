@@ -1,4 +1,4 @@
-//! Where the library comes from: [`loaded`](Loaded) at run time. Crate `hipdnn-linked` has the one that the linker finds.
+//! Where the library comes from: [`Loaded`] at run time. Crate `hipdnn-linked` provides the one that the linker finds.
 
 mod loaded;
 mod search;
@@ -13,10 +13,10 @@ pub use search::Search;
 use crate::LoadError;
 use crate::sys::Backend;
 
-/// The major versions of hipDNN whose numbers this crate knows.
+/// The major versions of hipDNN whose constants this crate knows.
 pub const KNOWN_MAJORS: &[u32] = &[0];
 
-/// The functions without which no graph can be built and run.
+/// The functions that are required to build and run any graph.
 const REQUIRED: &[&str] = &[
     "hipdnnCreate",
     "hipdnnDestroy",
@@ -27,47 +27,48 @@ const REQUIRED: &[&str] = &[
     "hipdnnBackendFinalize",
     "hipdnnBackendGetAttribute",
     "hipdnnBackendSetAttribute",
-    // Builds without it numbered the descriptors otherwise.
+    // Builds without it number the descriptors differently.
     "hipdnnBackendGetSerializedBinaryGraph_ext",
     "hipdnnVersionString_ext",
 ];
 
-/// The process's backend library: the one that [`Search::default`] finds. It is looked for once, by whoever asks first; a failure
-/// stays one.
+/// The process's backend library: the one that [`Search::default`] finds. The first call searches for it; a failure is
+/// cached too.
 ///
 /// # Errors
-/// There is none, or one that this crate can't talk to.
+/// There is none, or one that this crate does not support.
 pub fn backend() -> Result<Arc<dyn Backend>, LoadError> {
     static BACKEND: OnceLock<Result<Arc<dyn Backend>, LoadError>> = OnceLock::new();
     let open = || Loaded::open(&Search::default()).map(|loaded| Arc::new(loaded) as Arc<dyn Backend>);
     BACKEND.get_or_init(open).clone()
 }
 
-/// The version text of a library that this crate can talk to; `place` is its name in errors. For implementations of [`Backend`].
+/// Returns the version string of a library that this crate supports; `place` is its name in errors. For implementations
+/// of [`Backend`].
 ///
 /// # Errors
-/// It lacks functions without which no graph can be run, or its major version is neither known nor among `further`.
+/// It lacks functions that are required to run any graph, or its major version is neither known nor in `further`.
 pub fn checked_version(library: &dyn Backend, place: &Path, further: &[u32]) -> Result<String, LoadError> {
     let missing: Vec<_> = REQUIRED.iter().copied().filter(|symbol| !library.has(symbol)).collect();
     if !missing.is_empty() {
         return Err(LoadError::Incompatible { file: place.to_owned(), missing });
     }
-    // SAFETY: takes nothing and gives a static text or null.
+    // SAFETY: the function takes no arguments and returns a static string or null.
     let text = unsafe { library.version_string() };
     let version = if text.is_null() {
         String::new()
     } else {
-        // SAFETY: not null, so a NUL-terminated text that stays.
+        // SAFETY: not null, so it is a static NUL-terminated string.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     };
     check_version(place, &version, further)?;
     Ok(version)
 }
 
-/// The first version whose numbers of descriptors are the ones that this crate knows.
+/// The first version with the descriptor numbers that this crate knows.
 const FIRST_KNOWN: [u32; 2] = [0, 4];
 
-/// Refuses a library of a major version that nobody knows, and warns of one that may number things otherwise.
+/// Rejects a library with an unknown major version, and warns about one whose numbers may differ.
 fn check_version(file: &Path, version: &str, further: &[u32]) -> Result<(), LoadError> {
     let wanted: Vec<u32> = KNOWN_MAJORS.iter().chain(further).copied().collect();
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());

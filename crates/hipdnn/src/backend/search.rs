@@ -12,22 +12,22 @@ use crate::Attempt;
 /// Where to look for the backend library.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
-    /// A file or folder to take instead of the environment's.
+    /// A file or folder to use instead of the environment's.
     pub place: Option<PathBuf>,
-    /// The file of the HIP runtime in use, whose folder is a good place to look.
+    /// The file of the HIP runtime in use; its folder is searched too.
     pub hip_runtime: Option<PathBuf>,
-    /// Major versions to accept besides [`KNOWN_MAJORS`](crate::KNOWN_MAJORS).
+    /// Major versions to accept in addition to [`KNOWN_MAJORS`](crate::KNOWN_MAJORS).
     pub further_majors: Vec<u32>,
 }
 
-/// What the process and its environment say.
+/// The inputs of the search from the process and its environment.
 pub(super) struct Surroundings {
     pub file: Option<OsString>,
     pub folder: Option<OsString>,
     pub own_folder: Option<PathBuf>,
-    /// Where ROCm may be.
+    /// Where ROCm may be installed.
     pub rocm: dylib::Surroundings,
-    /// The process runs with more rights than its caller: nothing the caller can write may choose a library.
+    /// The process has more privileges than its caller: nothing that the caller can write may select a library.
     pub is_privileged: bool,
 }
 
@@ -44,23 +44,23 @@ impl Surroundings {
 }
 
 impl Search {
-    /// The file that `AMDGPU_EP_HIPDNN_LIBRARY` names, unless the process has more rights than its caller.
+    /// The file that `AMDGPU_EP_HIPDNN_LIBRARY` names, unless the process has more privileges than its caller.
     pub fn named_file() -> Option<PathBuf> {
         let around = Surroundings::here();
         given(&around.file).filter(|_| !around.is_privileged).map(PathBuf::from)
     }
 
-    /// The files to try, and what was refused without trying.
+    /// The files to try, and the ones rejected without trying.
     pub(super) fn candidates(&self, around: &Surroundings) -> (Vec<PathBuf>, Vec<Attempt>) {
         let (mut files, mut refused) = (Vec::new(), Vec::new());
         if let Some(place) = &self.place {
-            // A caller that names a place wants that one and no other.
+            // If the caller names a place, only that one is tried.
             files.extend(in_place(place));
             return (files, refused);
         }
         if !around.is_privileged {
             if let Some(file) = given(&around.file) {
-                // So does a user who names a file.
+                // The same if the user names a file.
                 return (vec![file.into()], refused);
             }
             if let Some(folder) = given(&around.folder) {
@@ -83,7 +83,7 @@ impl Search {
                 match candidate {
                     Candidate::File(file) => files.push(file),
                     Candidate::NoFolder(file) => refused.push(Attempt { file, reason: "no such folder".to_owned() }),
-                    // The bare names follow below.
+                    // The plain names are added below.
                     Candidate::Plain(_) | Candidate::Loaded(_) => {}
                 }
             }

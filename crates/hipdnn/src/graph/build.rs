@@ -1,4 +1,4 @@
-//! The operations, as methods that add them to a graph. Each gives its results, which are virtual.
+//! Methods that add operations to a graph. Each returns its results, which are virtual tensors.
 
 use super::ops::{
     self, Attention, AttentionGradients, BatchNormStatistics, Convolution, Direction, NormGradients, NormKind,
@@ -16,7 +16,7 @@ impl Graph {
         y
     }
 
-    /// The gradient of a convolution's data; its extents must be said.
+    /// The gradient of a convolution's data; its extents must be given.
     pub fn convolution_to_data(
         &mut self,
         dy: TensorId,
@@ -29,7 +29,7 @@ impl Graph {
         dx
     }
 
-    /// The gradient of a convolution's filter; its extents must be said.
+    /// The gradient of a convolution's filter; its extents must be given.
     pub fn convolution_to_filter(
         &mut self,
         x: TensorId,
@@ -53,7 +53,7 @@ impl Graph {
         c
     }
 
-    /// Works on each element of one, two or three tensors.
+    /// Applies an operation to each element of one, two or three tensors.
     pub fn pointwise(&mut self, what: impl Into<Pointwise>, inputs: &[TensorId]) -> TensorId {
         let output = self.result(Tensor::default());
         self.operations.push(ops::pointwise(what.into(), inputs, output));
@@ -67,7 +67,7 @@ impl Graph {
         y
     }
 
-    /// Normalises the last `axes` axes to mean 0 and deviation 1, then scales and shifts.
+    /// Normalises the last `axes` axes to mean 0 and standard deviation 1, then scales and shifts.
     pub fn layer_norm(
         &mut self,
         x: TensorId,
@@ -78,7 +78,7 @@ impl Graph {
         self.norm(NormKind::Layer, x, scale, Some(bias), epsilon, axes, 0).0
     }
 
-    /// As [`layer_norm`](Self::layer_norm), and gives mean and inverse deviation too, for training.
+    /// Like [`layer_norm`](Self::layer_norm), and also returns mean and inverse standard deviation, for training.
     pub fn layer_norm_training(
         &mut self,
         x: TensorId,
@@ -102,7 +102,7 @@ impl Graph {
         self.norm(NormKind::Rms, x, scale, bias, epsilon, axes, 0).0
     }
 
-    /// As [`rms_norm`](Self::rms_norm), and gives the inverse root mean square too, for training.
+    /// Like [`rms_norm`](Self::rms_norm), and also returns the inverse root mean square, for training.
     pub fn rms_norm_training(
         &mut self,
         x: TensorId,
@@ -173,7 +173,7 @@ impl Graph {
         [dx, dscale, dbias]
     }
 
-    /// Normalises each channel with statistics that are given.
+    /// Normalises each channel with given statistics.
     pub fn batch_norm_inference(
         &mut self,
         x: TensorId,
@@ -186,8 +186,8 @@ impl Graph {
         y
     }
 
-    /// Normalises each channel with its own statistics: gives the result, then mean and inverse deviation, then the new
-    /// running mean and variance if there are `running` ones.
+    /// Normalises each channel with its own statistics. Returns the result, then mean and inverse standard deviation,
+    /// then the new running mean and variance if `running` is given.
     pub fn batch_norm_training(
         &mut self,
         x: TensorId,
@@ -209,21 +209,21 @@ impl Graph {
         made
     }
 
-    /// Pools windows.
+    /// Pools over windows.
     pub fn resample(&mut self, what: Resample, x: TensorId) -> TensorId {
         let y = self.result(Tensor::default());
         self.operations.push(ops::resample(what, x, y, None));
         y
     }
 
-    /// Pools windows by maximum, and gives where in each window it was found.
+    /// Max-pools over windows, and also returns the index of the maximum in each window.
     pub fn resample_with_index(&mut self, what: Resample, x: TensorId, index: DataType) -> (TensorId, TensorId) {
         let (y, index) = (self.result(Tensor::default()), self.result(Tensor::default().typed(index)));
         self.operations.push(ops::resample(what, x, y, Some(index)));
         (y, index)
     }
 
-    /// The gradient of pooling; its extents must be said.
+    /// The gradient of pooling; its extents must be given.
     pub fn resample_backward(
         &mut self,
         what: Resample,
@@ -243,14 +243,14 @@ impl Graph {
         o
     }
 
-    /// As [`attention`](Self::attention), and gives the logarithm of each row's sum too, for training.
+    /// Like [`attention`](Self::attention), and also returns the log-sum-exp of each row, for training.
     pub fn attention_training(&mut self, what: Attention, qkv: [TensorId; 3]) -> (TensorId, TensorId) {
         let (o, statistics) = (self.result(Tensor::default()), self.result(Tensor::default()));
         self.operations.push(ops::attention(what, qkv, o, Some(statistics)));
         (o, statistics)
     }
 
-    /// The gradients of attention: of its queries, keys and values, from what the forward pass gave and `d_o`.
+    /// The gradients of attention: of its queries, keys and values, from the results of the forward pass and `d_o`.
     pub fn attention_backward(
         &mut self,
         what: Attention,
@@ -264,8 +264,8 @@ impl Graph {
         made
     }
 
-    /// Multiplies each expert's tokens by its weights; `inputs` are tokens, weights, and each expert's first row. The
-    /// extents of a gathered or scattered result must be said.
+    /// Multiplies each expert's tokens by its weights; `inputs` are the tokens, the weights, and each expert's first
+    /// row. The extents of a gathered or scattered result must be given.
     pub fn moe_grouped_matmul(
         &mut self,
         what: MoeGroupedMatmul,
@@ -277,14 +277,15 @@ impl Graph {
         output
     }
 
-    /// The gradient of the experts' weights; `inputs` are the result's gradient, tokens, and each expert's first row.
+    /// The gradient of the experts' weights; `inputs` are the result's gradient, the tokens, and each expert's first
+    /// row.
     pub fn moe_grouped_matmul_backward(&mut self, inputs: [TensorId; 3]) -> TensorId {
         let d_weight = self.result(Tensor::default());
         self.operations.push(ops::moe_grouped_matmul_backward(inputs, d_weight));
         d_weight
     }
 
-    /// Quantises blocks along an axis (the last one if `None`): gives the small numbers and their scales.
+    /// Quantises blocks along an axis (the last one if `None`): returns the quantised values and their scales.
     pub fn block_scale_quantize(
         &mut self,
         x: TensorId,
@@ -297,7 +298,8 @@ impl Graph {
         made
     }
 
-    /// As [`block_scale_quantize`](Self::block_scale_quantize), with the small numbers of a block next to each other.
+    /// Like [`block_scale_quantize`](Self::block_scale_quantize), with the quantised values of a block contiguous in
+    /// memory.
     pub fn block_scale_quantize_transposed(
         &mut self,
         x: TensorId,
@@ -317,7 +319,7 @@ impl Graph {
         y
     }
 
-    /// An operation that only one plugin knows, by its id (`plugin.operation`), with results of these descriptions.
+    /// An operation that only one plugin supports, by its id (`plugin.operation`), with results of these descriptions.
     pub fn custom(&mut self, id: &str, data: &[u8], inputs: &[TensorId], results: Vec<Tensor>) -> Vec<TensorId> {
         let outputs: Vec<_> = results.into_iter().map(|tensor| self.result(tensor)).collect();
         self.operations.push(ops::custom(id, data, inputs, &outputs));

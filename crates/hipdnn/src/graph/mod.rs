@@ -1,4 +1,4 @@
-//! Operation graphs: tensors and operations, checked and inferred here, built by a backend.
+//! Operation graphs: tensors and operations, validated and inferred here, built by a backend.
 
 mod build;
 mod operation;
@@ -22,7 +22,8 @@ use crate::{Error, Result};
 
 /// A graph of operations.
 ///
-/// Tensors are added first, operations then make new ones, which are virtual until [`output`](Self::output) asks for them.
+/// Add tensors first. Operations then create new ones, which are virtual until [`output`](Self::output) makes them
+/// visible.
 #[derive(Debug)]
 pub struct Graph {
     name: String,
@@ -32,12 +33,12 @@ pub struct Graph {
     tensors: Tensors,
     operations: Vec<Operation>,
     preferred: Option<i64>,
-    /// The first call that was given a tensor of another graph.
+    /// The first call that used a tensor of another graph.
     misuse: Option<Error>,
 }
 
 impl Graph {
-    /// An empty graph whose tensors are of this type, and which computes in `compute`.
+    /// An empty graph with input and output tensors of type `io`, which computes in `compute`.
     pub fn new(io: DataType, compute: DataType) -> Self {
         Self {
             name: String::new(),
@@ -51,21 +52,21 @@ impl Graph {
         }
     }
 
-    /// With a name for messages.
+    /// Sets a name for messages.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// With virtual tensors of this type instead of the compute type.
+    /// Sets the type of virtual tensors, instead of the compute type.
     #[must_use]
     pub fn intermediate(mut self, intermediate: DataType) -> Self {
         self.intermediate = intermediate;
         self
     }
 
-    /// With an engine, by its id, that [`plan`](OperationGraph::plan) tries before the others if it can run the graph.
+    /// Sets an engine, by its id, that [`plan`](OperationGraph::plan) tries before the others if it supports the graph.
     #[must_use]
     pub fn preferring(mut self, engine: i64) -> Self {
         self.preferred = Some(engine);
@@ -77,17 +78,18 @@ impl Graph {
         &self.name
     }
 
-    /// How many operations it has so far.
+    /// The number of operations so far.
     pub fn operations(&self) -> usize {
         self.operations.len()
     }
 
-    /// Adds a tensor that the caller brings.
+    /// Adds a tensor that the caller provides.
     pub fn tensor(&mut self, tensor: Tensor) -> TensorId {
         self.tensors.add(tensor)
     }
 
-    /// Makes a result visible: its memory is the caller's. `wanted` may give it a name, a type, a uid, extents, strides.
+    /// Makes a result visible: the caller provides its memory. `wanted` may set its name, type, uid, extents and
+    /// strides.
     pub fn output(&mut self, id: TensorId, wanted: Tensor) -> TensorId {
         if !self.operations.iter().any(|operation| operation.makes.iter().any(|&(_, made)| made == id)) {
             let misuse = Error::invalid(self.label(), format!("{id:?} is no result of its operations"));
@@ -105,8 +107,8 @@ impl Graph {
         id
     }
 
-    /// A tensor's extents and strides as they stand: after [`validate`](Self::validate) with all that could be inferred,
-    /// empty for a tensor of another graph.
+    /// A tensor's current extents and strides: after [`validate`](Self::validate) with everything that could be
+    /// inferred, empty for a tensor of another graph.
     pub fn extents(&self, id: TensorId) -> (&[i64], &[i64]) {
         self.tensors.find(id).map(|tensor| (&tensor.dims[..], &tensor.strides[..])).unwrap_or_default()
     }
@@ -115,10 +117,10 @@ impl Graph {
         self.tensors.add(Tensor { is_virtual: true, ..tensor })
     }
 
-    /// Checks every rule that can be checked without a backend, and infers what was left open.
+    /// Checks every rule that can be checked without a backend, and infers missing properties.
     ///
     /// # Errors
-    /// The first broken rule, with the tensor or operation it is about.
+    /// The first violated rule, with the tensor or operation concerned.
     pub fn validate(&mut self) -> Result<()> {
         self.check_structure()?;
         let (io, intermediate) = (self.io, self.intermediate);
@@ -135,7 +137,8 @@ impl Graph {
         self.number_tensors()
     }
 
-    /// Ids of this graph, results of operations in order, and one connected whole.
+    /// Checks that all ids belong to this graph, that `output` was called on results only, and that the graph is
+    /// connected.
     fn check_structure(&self) -> Result<()> {
         if let Some(misuse) = &self.misuse {
             return Err(misuse.clone());
@@ -143,7 +146,7 @@ impl Graph {
         if self.operations.is_empty() {
             return Err(Error::invalid(self.label(), "it has no operation"));
         }
-        // The group each tensor belongs to, by the lowest tensor that is connected with it.
+        // The group of each tensor: the lowest index of the tensors that it is connected to.
         let mut group: Vec<usize> = self.tensors.ids().map(|id| id.0).collect();
         for operation in &self.operations {
             let all: Vec<TensorId> = operation.tensors().collect();
@@ -161,7 +164,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Gives the smallest free numbers, in the order tensors were added, to those without one.
+    /// Assigns the smallest free uids, in the order in which tensors were added, to those without one.
     fn number_tensors(&mut self) -> Result<()> {
         let mut taken = HashSet::new();
         for id in self.tensors.ids() {
@@ -188,15 +191,15 @@ impl Graph {
         format!("graph {:?}", self.name)
     }
 
-    /// A tensor's number for [`Plan::execute`](crate::Plan::execute); `None` before [`validate`](Self::validate).
+    /// A tensor's uid for [`Plan::execute`](crate::Plan::execute); `None` before [`validate`](Self::validate).
     pub fn uid(&self, id: TensorId) -> Option<i64> {
         self.tensors.find(id)?.uid
     }
 
-    /// Validates the graph and hands it to a backend.
+    /// Validates the graph and passes it to a backend.
     ///
     /// # Errors
-    /// A rule is broken, or the backend refuses.
+    /// A rule is violated, or the backend rejects the graph.
     pub fn build(&mut self, handle: &Handle) -> Result<OperationGraph> {
         self.validate()?;
         let backend = handle.backend();

@@ -1,4 +1,4 @@
-//! What every operation of a graph has in common.
+//! Code that is common to all operations of a graph.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,21 +9,21 @@ use crate::descriptor::Descriptor;
 use crate::sys::{AttributeName, AttributeType, Backend, DataType, DescriptorType};
 use crate::{Error, Result};
 
-/// One operation: what it is called, the tensors by the attributes that hold them, its parameters, and its rule.
+/// One operation: its name, its tensors by attribute, its parameters, and its rule.
 pub(super) struct Operation {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: &'static str,
     /// The kind of its descriptor.
     pub descriptor: DescriptorType,
-    /// The attribute that holds the compute type.
+    /// The attribute for the compute type.
     pub compute_type: AttributeName,
-    /// What it reads.
+    /// The tensors that it reads.
     pub reads: Vec<(AttributeName, TensorId)>,
-    /// What it makes.
+    /// The tensors that it creates.
     pub makes: Vec<(AttributeName, TensorId)>,
     /// Its parameters.
     pub settings: Vec<(AttributeName, Setting)>,
-    /// Checks the operation's rules, and fills in what can be inferred of its results.
+    /// Checks the operation's rules, and infers missing properties of its results.
     pub rule: Box<Rule>,
 }
 
@@ -42,7 +42,7 @@ pub(super) enum Setting {
 }
 
 impl Operation {
-    /// All tensors, those it reads first.
+    /// All tensors, inputs first.
     pub fn tensors(&self) -> impl Iterator<Item = TensorId> {
         self.reads.iter().chain(&self.makes).map(|&(_, id)| id)
     }
@@ -55,7 +55,7 @@ impl Operation {
         compute: DataType,
     ) -> Result<Descriptor> {
         let descriptor = Descriptor::new(backend, self.descriptor)?;
-        // An attribute that is named several times holds a list.
+        // An attribute that occurs several times is a list.
         let mut set: Vec<AttributeName> = Vec::new();
         for (name, _) in self.reads.iter().chain(&self.makes) {
             if !set.contains(name) {
@@ -124,12 +124,12 @@ impl Tensors {
         self.get(id).label(id)
     }
 
-    /// A rule that a tensor breaks.
+    /// The error for a tensor that violates a rule.
     pub fn refuse<T>(&self, id: TensorId, rule: impl Into<String>) -> Result<T> {
         Err(Error::invalid(self.label(id), rule))
     }
 
-    /// Demands a number of axes.
+    /// Requires a minimum number of axes.
     pub fn require_rank(&self, id: TensorId, least: usize) -> Result<()> {
         let rank = self.dims(id).len();
         if rank < least {
@@ -138,7 +138,7 @@ impl Tensors {
         Ok(())
     }
 
-    /// Demands these extents.
+    /// Requires these extents.
     pub fn require_dims(&self, id: TensorId, wanted: &[i64]) -> Result<()> {
         if self.dims(id) != wanted {
             return self.refuse(id, format!("its extents are {:?} and must be {wanted:?}", self.dims(id)));
@@ -146,7 +146,7 @@ impl Tensors {
         Ok(())
     }
 
-    /// Demands a single element.
+    /// Requires a single element.
     pub fn require_scalar(&self, id: TensorId) -> Result<()> {
         if self.dims(id).iter().any(|&extent| extent != 1) {
             return self.refuse(id, format!("it must be a scalar, and its extents are {:?}", self.dims(id)));
@@ -154,7 +154,7 @@ impl Tensors {
         Ok(())
     }
 
-    /// Gives a result its extents, or checks those it has; strides it lacks follow `like`'s order of axes.
+    /// Sets the extents of a result, or checks those it has; missing strides follow the axis order of `like`.
     pub fn set_result(&mut self, id: TensorId, dims: &[i64], like: Option<TensorId>) -> Result<()> {
         if self.dims(id).is_empty() {
             self.get_mut(id).dims = dims.to_vec();
@@ -171,7 +171,7 @@ impl Tensors {
         Ok(())
     }
 
-    /// Demands that a result's extents were said, and gives it `like`'s order of axes if it has no strides.
+    /// Requires that a result's extents were given, and uses the axis order of `like` if it has no strides.
     pub fn complete(&mut self, id: TensorId, like: TensorId) -> Result<()> {
         if self.dims(id).is_empty() {
             return self.refuse(id, "its extents can't be inferred and must be given");

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use crate::sys::DataType;
 use crate::{Error, Result};
 
-/// A tensor's number within its graph.
+/// A tensor's index within its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TensorId(pub(super) usize);
 
@@ -24,7 +24,7 @@ pub enum Scalar {
     I32(i32),
     /// 64-bit integer.
     I64(i64),
-    /// A truth value.
+    /// A Boolean.
     Bool(bool),
 }
 
@@ -42,7 +42,7 @@ impl Scalar {
         }
     }
 
-    /// Its bytes, the lowest first.
+    /// Its bytes, little-endian.
     pub(crate) fn bytes(self) -> Vec<u8> {
         match self {
             Self::F32(value) => value.to_le_bytes().to_vec(),
@@ -56,9 +56,9 @@ impl Scalar {
     }
 }
 
-/// A tensor: extents in their meaning's order (batch, channels, rows, ...), and strides that say how it lies in memory.
+/// A tensor: extents in logical order (batch, channels, rows, ...), and strides that describe its memory layout.
 ///
-/// Results of operations start out *virtual* (they need no memory of the caller's) without extents, which are inferred.
+/// Results of operations start out *virtual* (the caller provides no memory) and without extents, which are inferred.
 #[derive(Clone, Debug, Default)]
 pub struct Tensor {
     pub(super) uid: Option<i64>,
@@ -73,7 +73,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of these extents, packed with the last one innermost.
+    /// A tensor with these extents, packed with the last axis innermost.
     pub fn new(dims: &[i64]) -> Self {
         Self { strides: packed(dims), dims: dims.to_vec(), ..Self::default() }
     }
@@ -84,14 +84,14 @@ impl Tensor {
         Self { data_type: Some(value.data_type()), value: Some(value), dims, strides, ..Self::default() }
     }
 
-    /// With a name for messages.
+    /// Sets a name for messages.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// With these strides, in elements.
+    /// Sets the strides, in elements.
     #[must_use]
     pub fn strides(mut self, strides: &[i64]) -> Self {
         self.strides = strides.to_vec();
@@ -110,35 +110,35 @@ impl Tensor {
         self
     }
 
-    /// Of this element type instead of the graph's.
+    /// Sets the element type, instead of the graph's.
     #[must_use]
     pub fn typed(mut self, data_type: DataType) -> Self {
         self.data_type = Some(data_type);
         self
     }
 
-    /// With this number for [`Plan::execute`](crate::Plan::execute); otherwise the graph chooses one.
+    /// Sets the uid for [`Plan::execute`](crate::Plan::execute); otherwise the graph chooses one.
     #[must_use]
     pub fn uid(mut self, uid: i64) -> Self {
         self.uid = Some(uid);
         self
     }
 
-    /// A scalar that the caller gives at each execution by the address of one value in host memory.
+    /// Makes this a scalar that the caller passes at each execution, as the address of one value in host memory.
     #[must_use]
     pub fn by_value(mut self) -> Self {
         self.by_value = true;
         self
     }
 
-    /// At addresses that are multiples of this many bytes, instead of 16.
+    /// Sets the alignment of its addresses in bytes, instead of 16.
     #[must_use]
     pub fn aligned(mut self, bytes: i64) -> Self {
         self.alignment = Some(bytes);
         self
     }
 
-    /// How messages name it.
+    /// Its name in messages.
     pub(super) fn label(&self, id: TensorId) -> String {
         if self.name.is_empty() { format!("tensor {}", id.0) } else { format!("tensor {:?}", self.name) }
     }
@@ -185,7 +185,7 @@ impl Tensor {
     }
 }
 
-/// The types of which one element can be given by value.
+/// The types that can be passed by value.
 const BY_VALUE: [DataType; 7] = [
     DataType::FLOAT,
     DataType::DOUBLE,
@@ -201,7 +201,7 @@ pub(super) fn packed(dims: &[i64]) -> Vec<i64> {
     packed_in(dims, &(0..dims.len()).collect::<Vec<_>>())
 }
 
-/// Strides of a packed tensor whose axes lie in this order, the last innermost.
+/// Strides of a packed tensor with this axis order, the last innermost.
 pub(super) fn packed_in(dims: &[i64], order: &[usize]) -> Vec<i64> {
     let (mut strides, mut step) = (vec![0; dims.len()], 1i64);
     for &axis in order.iter().rev() {
@@ -211,7 +211,7 @@ pub(super) fn packed_in(dims: &[i64], order: &[usize]) -> Vec<i64> {
     strides
 }
 
-/// The axes of a tensor from the outermost to the innermost; of equal strides the earlier axis lies outside.
+/// The axes of a tensor from outermost to innermost; for equal strides the earlier axis is the outer one.
 pub(super) fn axis_order(strides: &[i64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..strides.len()).collect();
     order.sort_by_key(|&axis| std::cmp::Reverse(strides[axis]));

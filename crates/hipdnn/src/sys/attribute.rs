@@ -3,7 +3,7 @@
 use super::numbers::numbers;
 
 numbers! {
-    /// What is set on a descriptor or asked of it.
+    /// An attribute of a descriptor.
     pub struct AttributeName("HIPDNN_ATTR_") {
         ENGINEHEUR_MODE = 100,
         ENGINEHEUR_OPERATION_GRAPH = 101,

@@ -3,7 +3,7 @@
 use super::numbers::numbers;
 
 numbers! {
-    /// How a call ended.
+    /// The status of a call.
     pub struct Status("HIPDNN_STATUS_") {
         SUCCESS = 0,
         NOT_INITIALIZED = 1,
@@ -134,7 +134,7 @@ numbers! {
 }
 
 impl DataType {
-    /// The size of one element in bits; `None` for a type that is newer than this code.
+    /// The size of one element in bits; `None` for a type that this code does not know yet.
     pub fn bits(self) -> Option<usize> {
         Some(match self {
             Self::DOUBLE | Self::INT64 => 64,
@@ -165,7 +165,7 @@ numbers! {
 }
 
 numbers! {
-    /// What a normalisation is part of.
+    /// Whether a normalisation is used for inference or training.
     pub struct NormFwdPhase("HIPDNN_NORM_FWD_") {
         INFERENCE = 1,
         TRAINING = 2,
@@ -173,7 +173,7 @@ numbers! {
 }
 
 numbers! {
-    /// What a reduction does.
+    /// The operator of a reduction.
     pub struct ReduceOp("HIPDNN_REDUCE_TENSOR_") {
         ADD = 1,
         MUL = 2,
@@ -188,7 +188,7 @@ numbers! {
 }
 
 numbers! {
-    /// What a resampling window does.
+    /// The operation of a resampling window.
     pub struct ResampleMode("HIPDNN_RESAMPLE_") {
         MAXPOOL = 1,
         AVGPOOL_EXCLUDE_PADDING = 2,
@@ -197,7 +197,7 @@ numbers! {
 }
 
 numbers! {
-    /// What lies beyond the border of a resampled tensor.
+    /// The values outside the border of a resampled tensor.
     pub struct PaddingMode("HIPDNN_PADDING_") {
         NOT_SET = 0,
         NEG_INF_PAD = 1,
@@ -206,7 +206,7 @@ numbers! {
 }
 
 numbers! {
-    /// Which corner the diagonal of a causal mask starts in.
+    /// The corner in which the diagonal of a causal mask starts.
     pub struct DiagonalAlignment("HIPDNN_DIAGONAL_ALIGNMENT_") {
         TOP_LEFT_EXT = 0,
         BOTTOM_RIGHT_EXT = 1,
@@ -232,7 +232,7 @@ numbers! {
 }
 
 numbers! {
-    /// How grave a message is.
+    /// The severity of a message.
     pub struct Severity("HIPDNN_SEV_") {
         INFO = 0,
         WARN = 1,
@@ -267,7 +267,7 @@ numbers! {
 }
 
 numbers! {
-    /// What writing an engine ranking did.
+    /// The result of writing an engine ranking.
     pub struct RankingOutcome("HIPDNN_AUTOTUNE_CACHE_WRITE_") {
         WRITTEN = 0,
         DECLINED_DISABLED = 1,
@@ -278,7 +278,7 @@ numbers! {
 }
 
 numbers! {
-    /// What an engine is like.
+    /// A property of an engine.
     pub struct BehaviorNote("HIPDNN_BEHAVIOR_NOTE_") {
         RUNTIME_COMPILATION = 0,
         REQUIRES_LAYOUT_TRANSFORM = 1,
@@ -289,7 +289,7 @@ numbers! {
 }
 
 numbers! {
-    /// What an operation descriptor is, as it says itself.
+    /// The type that an operation descriptor reports.
     pub struct OperationType("HIPDNN_OPERATION_TYPE_") {
         NOT_SET_EXT = 0,
         CONVOLUTION_FORWARD_EXT = 1,
@@ -319,7 +319,7 @@ numbers! {
 }
 
 numbers! {
-    /// What a pointwise operation does.
+    /// The operation of a pointwise node.
     pub struct PointwiseMode("HIPDNN_POINTWISE_MODE_") {
         ABS = 1,
         ADD = 2,
@@ -372,7 +372,7 @@ numbers! {
 }
 
 impl PointwiseMode {
-    /// How many tensors the mode reads; `None` for a mode that is newer than this code.
+    /// The number of tensors that the mode reads; `None` for a mode that this code does not know yet.
     pub fn inputs(self) -> Option<usize> {
         Some(match self {
             Self::BINARY_SELECT => 3,

@@ -1,6 +1,6 @@
 //! The 38 functions of the library, declared once.
 
-/// Hands the list of entry points to a macro: one line a function, as `method = symbol(arguments) -> result`.
+/// Passes the list of entry points to a macro: one line per function, as `method = symbol(arguments) -> result`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! with_entry_points {

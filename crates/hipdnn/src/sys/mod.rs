@@ -1,7 +1,7 @@
-//! The lowest floor: hipDNN's C interface as numbers, handles and one trait of 38 functions.
+//! The lowest layer: hipDNN's C interface as constants, handles and one trait of 38 functions.
 //!
-//! Everything is an integer or a pointer, and unknown numbers are tolerated. [`Backend`] is the interface to a library;
-//! [`Loaded`](crate::Loaded) finds one at run time, and crate `hipdnn-linked` has the one that the linker finds.
+//! Everything is an integer or a pointer, and unknown numbers are accepted. [`Backend`] is the interface to a library;
+//! [`Loaded`](crate::Loaded) finds one at run time, and crate `hipdnn-linked` provides the one that the linker finds.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -17,19 +17,19 @@ pub use code::{
     PluginUnloadingMode, PointwiseMode, RankingOutcome, ReduceOp, ResampleMode, Severity, Status,
 };
 
-/// A handle of the library: its engines, and the stream it works on.
+/// A library handle: its engines, and the stream that it queues work on.
 pub type Handle = *mut c_void;
 /// A descriptor of any kind.
 pub type Descriptor = *mut c_void;
-/// Receives log messages: the pointer it was registered with, the severity, the text.
+/// Receives log messages: the pointer that it was registered with, the severity, the text.
 pub type UserLogCallback = unsafe extern "C" fn(user: *mut c_void, severity: Severity, message: *const c_char);
 
-/// Serialised data holds a graph.
+/// Serialised data contains a graph.
 pub const CONTENT_GRAPH: c_int = 1;
-/// Serialised data holds an execution plan.
+/// Serialised data contains an execution plan.
 pub const CONTENT_EXECUTION_PLAN: c_int = 2;
 
-/// What a call gives when the library does not have its function.
+/// The result of a call if the library lacks its function.
 trait Absent {
     const ABSENT: Self;
 }
@@ -48,24 +48,24 @@ impl Absent for *const c_char {
 
 macro_rules! backend_trait {
     ($($method:ident = $symbol:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        /// The library's functions. One that is missing gives [`Status::VERSION_MISMATCH`], a null text, or does nothing,
-        /// which is also what a method does that an implementation leaves out.
+        /// The library's functions. A missing one returns [`Status::VERSION_MISMATCH`] or a null string, or does
+        /// nothing; the same applies to a method that an implementation does not override.
         ///
         /// # Safety
         /// The functions behave as hipDNN's header says: they write only through the pointers they are given, within the
         /// sizes they are given, and catch their own exceptions.
         pub unsafe trait Backend: Send + Sync {
-            /// How messages name the library.
+            /// The name of the library in messages.
             fn describe(&self) -> String;
 
-            /// True if the library has a function, by its symbol.
+            /// True if the library has the function with this symbol.
             fn has(&self, symbol: &str) -> bool;
 
             $(
                 #[doc = concat!("`", stringify!($symbol), "`")]
                 ///
                 /// # Safety
-                /// Every pointer is null or valid for what the function's contract says of it.
+                /// Every pointer is null or valid as the function's contract requires.
                 #[allow(clippy::too_many_arguments)]
                 unsafe fn $method(&self, $($argument: $type),*) -> $result {
                     let _ = ($($argument,)*);
@@ -77,18 +77,19 @@ macro_rules! backend_trait {
         /// The symbols of all entry points.
         pub const SYMBOLS: &[&str] = &[$(stringify!($symbol)),*];
 
-        /// Function pointers to the entry points; those a library lacks are `None`.
+        /// Function pointers to the entry points; `None` for those that a library lacks.
         pub(crate) struct Table {
             $(pub $method: Option<unsafe extern "C" fn($($type),*) -> $result>,)*
         }
 
         impl Table {
-            /// Asks for every symbol once.
+            /// Looks up every symbol once.
             ///
             /// # Safety
-            /// An address that `find` gives for a symbol is the function that hipDNN's header declares by that name.
+            /// If `find` returns an address for a symbol, it is the function that hipDNN's header declares with that
+            /// name.
             pub unsafe fn resolve(find: impl Fn(&'static str) -> Option<*const c_void>) -> Self {
-                // SAFETY: the caller's promise; a function pointer is as wide as an address.
+                // SAFETY: the caller vouches for `find`; a function pointer is as wide as an address.
                 Self { $($method: find(stringify!($symbol)).map(|address| unsafe { std::mem::transmute(address) }),)* }
             }
 
@@ -101,14 +102,14 @@ macro_rules! backend_trait {
             }
 
             $(
-                /// Calls the function, or says that it is absent.
+                /// Calls the function, or returns the value for an absent one.
                 ///
                 /// # Safety
-                /// As for [`Backend`]'s method of this name.
+                /// As for [`Backend`]'s method with this name.
                 #[allow(clippy::too_many_arguments)]
                 pub unsafe fn $method(&self, $($argument: $type),*) -> $result {
                     match self.$method {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller vouches for the arguments.
                         Some(function) => unsafe { function($($argument),*) },
                         None => <$result as Absent>::ABSENT,
                     }

@@ -1,4 +1,4 @@
-//! hipDNN's enumerations as integers: a value that this code does not know yet is still a value.
+//! hipDNN's enumerations as integers: a value that this code does not know yet is still valid.
 
 /// Declares a C enumeration as a transparent integer with named constants.
 macro_rules! numbers {
@@ -17,7 +17,7 @@ macro_rules! numbers {
             /// Every value with a name, in the order of the header.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The header's name, without its prefix; `None` for a value that is newer than this code.
+            /// The header's name, without its prefix; `None` for a value that this code does not know yet.
             pub fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some(stringify!($name)),)*

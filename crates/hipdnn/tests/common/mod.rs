@@ -1,4 +1,4 @@
-//! The stand-in for a backend, built from C as a user's library would be.
+//! The stand-in for a backend, built from C like a user's library.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub const ENGINES: [&str; 3] = ["FAST_ENGINE", "SLOW_ENGINE", "BROKEN_ENGINE"];
 /// Builds the stand-in with these definitions as `libhipdnn_backend.so` in `folder`.
 pub fn build(folder: &Path, definitions: &[&str]) -> PathBuf {
     let file = folder.join("libhipdnn_backend.so");
-    // Tests of another package are made of these files too, so their folder is not known when they run.
+    // Another package builds its tests from these files too, so their folder is not known at run time.
     let source = folder.join("stand_in.c");
     std::fs::write(&source, include_str!("stand_in.c")).unwrap();
     let mut compiler = Command::new("cc");
@@ -25,7 +25,7 @@ pub fn build(folder: &Path, definitions: &[&str]) -> PathBuf {
     file
 }
 
-/// Loads a library as a program that names it.
+/// Loads a library like a program that names it.
 pub fn open(file: &Path) -> Result<Loaded, hipdnn::LoadError> {
     Loaded::open(&Search { place: Some(file.to_owned()), ..Search::default() })
 }
@@ -53,7 +53,7 @@ pub fn backend() -> Arc<dyn Backend> {
     Arc::new(hipdnn_linked::Linked::new().unwrap())
 }
 
-/// A graph that the stand-in has taken.
+/// A graph that the stand-in has accepted.
 pub fn graph(handle: &Handle) -> OperationGraph {
     let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT).named("two numbers");
     let x = graph.tensor(Tensor::new(&[2]).uid(1));

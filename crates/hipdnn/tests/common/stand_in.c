@@ -1,10 +1,10 @@
-/* A hipDNN backend that computes nothing, for what a real one can't be asked to do: to have several engines, to be of
- * another version, to lack functions, to log on demand.
+/* A hipDNN backend that computes nothing, for tests that a real one cannot serve: several engines, other versions,
+ * missing functions, log messages on demand.
  *
- *   VERSION    the version it claims
- *   ONLY_BASE  leaves out all that older backends lack
+ *   VERSION    the version it reports
+ *   ONLY_BASE  leaves out all functions that older backends lack
  *   NO_CORE    leaves out finalize
- *   WHOLE      adds what no test calls, for programs that are linked with it
+ *   WHOLE      adds functions that no test calls, for programs that are linked with it
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -49,10 +49,10 @@ static int place_of(int64_t engine) {
     return -1;
 }
 
-/* How many descriptors of a kind were made; for tests. */
+/* The number of descriptors of a kind that were created; for tests. */
 int64_t stand_in_made(int kind) { return made[kind]; }
 
-/* How many handles are alive; for tests. */
+/* The number of handles alive; for tests. */
 int64_t stand_in_handles(int unused) { return (void)unused, handles; }
 
 const char *hipdnnVersionString_ext(void) { return VERSION; }

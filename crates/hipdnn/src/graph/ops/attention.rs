@@ -5,45 +5,45 @@ use crate::graph::operation::{Operation, Setting, Tensors};
 use crate::graph::tensor::TensorId;
 use crate::sys::{AttentionImplementation, AttributeName as A, AttributeType, DescriptorType, DiagonalAlignment};
 
-/// The parameters of attention over `[batch, heads, sequence, depth]`. There may be several query heads for each key head.
+/// The parameters of attention over `[batch, heads, sequence, depth]`. Several query heads may share a key head.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Attention {
-    /// What scores are multiplied by; without it and [`scale_by`](Self::scale_by) the backend's default.
+    /// The factor of the scores; without it and [`scale_by`](Self::scale_by) the backend's default.
     pub scale: Option<f32>,
-    /// The same as a tensor of one element.
+    /// The same as a tensor with one element.
     pub scale_by: Option<TensorId>,
-    /// Whether a query sees only keys up to its own place.
+    /// Whether a query attends only to keys up to its own position.
     pub is_causal: bool,
-    /// Whether the last query, not the first, meets its counterpart on the diagonal.
+    /// Whether the diagonal is aligned to the last query and key instead of the first.
     pub aligns_ends: bool,
-    /// How many keys up to and with its own a query sees.
+    /// The number of keys that a query attends to, up to and including its own position.
     pub left_bound: Option<i64>,
-    /// How many keys behind its own a query sees.
+    /// The number of keys after its own position that a query attends to.
     pub right_bound: Option<i64>,
-    /// A tensor that is added to the scores; it may repeat over batch, heads, queries or keys.
+    /// A tensor that is added to the scores; it may broadcast over batch, heads, queries or keys.
     pub mask: Option<TensorId>,
-    /// How many queries and keys of each batch are real: two integer tensors `[batch, 1, 1, 1]`.
+    /// The number of valid queries and keys in each batch: two integer tensors `[batch, 1, 1, 1]`.
     pub lengths: Option<[TensorId; 2]>,
-    /// Whether scores get a penalty that grows with the distance, by each head's own slope.
+    /// Whether scores get an ALiBi penalty, which grows with the distance and has a slope per head.
     pub has_alibi: bool,
-    /// Weights that are left out at random.
+    /// Dropout of attention weights.
     pub dropout: Option<Dropout>,
     /// How the forward pass is computed; `None` leaves it to the backend.
     pub implementation: Option<AttentionImplementation>,
 }
 
-/// Weights of attention that are left out at random.
+/// Dropout of attention weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
-    /// How many, as a share: at least 0 and below 1.
+    /// The probability of dropping a weight: at least 0 and below 1.
     pub probability: f32,
-    /// The random numbers' seed: a scalar.
+    /// The seed of the random numbers: a scalar.
     pub seed: TensorId,
-    /// Where in the random numbers to start: a scalar.
+    /// The offset into the random numbers: a scalar.
     pub offset: TensorId,
 }
 
-/// The attributes of one direction, in one order.
+/// The attributes of one direction.
 struct Names {
     mask: A,
     scale_by: A,
@@ -95,7 +95,7 @@ const BACKWARD: Names = Names {
     alignment: A::SDPA_BWD_DIAGONAL_ALIGNMENT_EXT,
 };
 
-/// The extents that matter to a result.
+/// The extents that determine a result.
 struct Sizes {
     batch: i64,
     heads: i64,
@@ -210,7 +210,7 @@ pub(in crate::graph) fn attention(
     }
 }
 
-/// What the gradient of attention reads besides queries, keys and values, and what it makes.
+/// The inputs of the gradient of attention other than queries, keys and values, and its results.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::graph) struct AttentionGradients {
     /// The forward result and its statistics.

@@ -1,14 +1,14 @@
-//! Batch normalisation: inference with either kind of statistic, training, backward.
+//! Batch normalisation: inference with either kind of statistics, training, backward.
 
 use crate::Result;
 use crate::graph::operation::{Operation, Tensors};
 use crate::graph::tensor::TensorId;
 use crate::sys::{AttributeName as A, DescriptorType};
 
-/// What a batch norm in inference divides by.
+/// The statistics of a batch norm in inference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchNormStatistics {
-    /// One divided by the root of variance and epsilon, computed before.
+    /// One divided by the square root of variance plus epsilon, precomputed.
     InverseDeviation(TensorId),
     /// The variance, and an epsilon to add to it.
     Variance {
@@ -22,22 +22,22 @@ pub enum BatchNormStatistics {
 /// The running statistics of a batch norm in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunningStatistics {
-    /// The mean so far.
+    /// The previous mean.
     pub mean: TensorId,
-    /// The variance so far.
+    /// The previous variance.
     pub variance: TensorId,
-    /// How much of the new statistics is taken: a scalar.
+    /// The weight of the new statistics: a scalar.
     pub momentum: TensorId,
 }
 
-/// The extents of a tensor with one element for each channel.
+/// The extents of a tensor with one element per channel.
 fn per_channel(tensors: &Tensors, x: TensorId) -> Result<Vec<i64>> {
     tensors.require_rank(x, 2)?;
     let data = tensors.dims(x);
     Ok((0..data.len()).map(|axis| if axis == 1 { data[1] } else { 1 }).collect())
 }
 
-/// A batch norm with statistics that are given.
+/// A batch norm with given statistics.
 pub(in crate::graph) fn batch_norm_inference(
     x: TensorId,
     mean: TensorId,
@@ -87,7 +87,7 @@ pub(in crate::graph) fn batch_norm_inference(
     Operation { name, descriptor, compute_type, reads, makes, settings: Vec::new(), rule: Box::new(rule) }
 }
 
-/// What a batch norm in training reads and makes.
+/// The inputs and results of a batch norm in training.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::graph) struct TrainingTensors {
     pub x: TensorId,
@@ -97,7 +97,7 @@ pub(in crate::graph) struct TrainingTensors {
     pub y: TensorId,
     pub mean: TensorId,
     pub inverse_deviation: TensorId,
-    /// The running statistics before, and mean and variance after.
+    /// The previous running statistics, and the new mean and variance.
     pub running: Option<(RunningStatistics, [TensorId; 2])>,
 }
 
@@ -154,7 +154,7 @@ pub(in crate::graph) fn batch_norm_training(tensors: TrainingTensors) -> Operati
     }
 }
 
-/// The gradient of a batch norm: `dx`, `dscale` and `dbias` from `dy` and what the forward pass kept.
+/// The gradient of a batch norm: `dx`, `dscale` and `dbias` from `dy` and the tensors saved by the forward pass.
 pub(in crate::graph) fn batch_norm_backward(
     [dy, x, scale]: [TensorId; 3],
     statistics: Option<[TensorId; 2]>,

@@ -1,11 +1,11 @@
-//! Quantisation with one scale for each block of elements.
+//! Quantisation with one scale per block of elements.
 
 use crate::graph::operation::{Operation, Setting, Tensors};
 use crate::graph::tensor::{TensorId, axis_order, packed_in};
 use crate::sys::{AttributeName as A, DescriptorType};
 
-/// Quantises `x` to `y` with a `scale` for each `block` elements along `axis` (the last one if `None`), which
-/// `transposes` makes the innermost.
+/// Quantises `x` to `y` with one `scale` per `block` elements along `axis` (the last one if `None`); `transposes` makes
+/// that axis the innermost.
 pub(in crate::graph) fn quantize(
     x: TensorId,
     [y, scale]: [TensorId; 2],
@@ -52,7 +52,7 @@ pub(in crate::graph) fn quantize(
     }
 }
 
-/// Multiplies each block of `x` by its `scale`; `blocks` are the block's extents along the last axes.
+/// Multiplies each block of `x` by its `scale`; `blocks` contains the block's extents along the last axes.
 pub(in crate::graph) fn dequantize(x: TensorId, scale: TensorId, y: TensorId, blocks: &[i32]) -> Operation {
     let settings = vec![
         (A::OPERATION_BLOCK_SCALE_DEQUANTIZE_BLOCK_SIZE, Setting::I32s(blocks.to_vec())),

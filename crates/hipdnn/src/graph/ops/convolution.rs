@@ -1,19 +1,19 @@
-//! Convolution forward, and backward to its data and to its filter.
+//! Convolution: forward, backward to its data, and backward to its filter.
 
 use crate::graph::operation::{Operation, Setting, Tensors};
 use crate::graph::tensor::TensorId;
 use crate::sys::{AttributeName, AttributeType, ConvolutionMode, DescriptorType};
 use crate::{Error, Result};
 
-/// The parameters of a convolution, one number for each spatial axis. The filter is `[K, C / groups, spatial...]`: the
-/// number of groups follows from it.
+/// The parameters of a convolution, one number per spatial axis. The filter is `[K, C / groups, spatial...]`, which
+/// determines the number of groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Convolution {
     /// Zeros before the first element.
     pub pre_padding: Vec<i64>,
-    /// Zeros behind the last element.
+    /// Zeros after the last element.
     pub post_padding: Vec<i64>,
-    /// Steps of the filter.
+    /// Strides of the filter.
     pub strides: Vec<i64>,
     /// Distances between the filter's elements.
     pub dilations: Vec<i64>,
@@ -33,21 +33,21 @@ impl Convolution {
         }
     }
 
-    /// With the same padding before and behind.
+    /// Sets the same padding before and after.
     #[must_use]
     pub fn padding(mut self, padding: &[i64]) -> Self {
         (self.pre_padding, self.post_padding) = (padding.to_vec(), padding.to_vec());
         self
     }
 
-    /// With these steps.
+    /// Sets the strides.
     #[must_use]
     pub fn strides(mut self, strides: &[i64]) -> Self {
         self.strides = strides.to_vec();
         self
     }
 
-    /// With these distances.
+    /// Sets the dilations.
     #[must_use]
     pub fn dilations(mut self, dilations: &[i64]) -> Self {
         self.dilations = dilations.to_vec();
@@ -106,7 +106,7 @@ impl Convolution {
     }
 }
 
-/// What a convolution computes.
+/// Which of its tensors a convolution computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::graph) enum Direction {
     Forward,
@@ -114,7 +114,7 @@ pub(in crate::graph) enum Direction {
     ToFilter,
 }
 
-/// A convolution: `x` and `w` give `y`; two of the three are read, as the direction says.
+/// A convolution: `x` and `w` produce `y`; the direction determines which two of the three are inputs.
 pub(in crate::graph) fn convolution(
     direction: Direction,
     x: TensorId,
@@ -155,7 +155,7 @@ pub(in crate::graph) fn convolution(
             let dims = parameters.forward(tensors, x, w)?;
             return tensors.set_result(y, &dims, Some(x));
         }
-        // Several inputs of a convolution give one output's extents, so those of a gradient must be said.
+        // Several input extents of a convolution lead to the same output extents, so those of a gradient must be given.
         let (gradient, like) = if direction == Direction::ToData { (x, y) } else { (w, x) };
         tensors.complete(gradient, like)?;
         let dims = parameters.forward(tensors, x, w)?;

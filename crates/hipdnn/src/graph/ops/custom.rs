@@ -1,4 +1,4 @@
-//! Operations that only one plugin knows.
+//! Operations that only one plugin supports.
 
 use crate::Error;
 use crate::graph::operation::{Operation, Setting, Tensors};

@@ -1,10 +1,10 @@
-//! Matrix products over batches.
+//! Batched matrix products.
 
 use crate::graph::operation::{Operation, Tensors};
 use crate::graph::tensor::TensorId;
 use crate::sys::{AttributeName, DescriptorType};
 
-/// A product: the last two axes are matrices, those before are batches. Transposed operands are a matter of strides.
+/// A product: the last two axes are matrices, those before are batches. Strides express transposed operands.
 pub(in crate::graph) fn matmul(a: TensorId, b: TensorId, c: TensorId) -> Operation {
     let rule = move |tensors: &mut Tensors| {
         tensors.require_rank(a, 2)?;

@@ -1,4 +1,4 @@
-//! The operations, a family a file: attributes, rules, inference.
+//! The operations, one file per family: attributes, rules, inference.
 
 mod attention;
 mod batch_norm;

@@ -1,25 +1,25 @@
-//! Matrix products of a mixture of experts: each run of tokens meets the weights of its own expert.
+//! Matrix products of a mixture of experts: each group of tokens is multiplied by the weights of its expert.
 
 use crate::Result;
 use crate::graph::operation::{Operation, Setting, Tensors};
 use crate::graph::tensor::TensorId;
 use crate::sys::{AttributeName as A, AttributeType, DescriptorType, MoeGroupedMatmulMode};
 
-/// How tokens reach their experts, over tokens `[1, rows, depth]` and weights `[experts, depth, width]`.
+/// How tokens are assigned to experts, over tokens `[1, rows, depth]` and weights `[experts, depth, width]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoeGroupedMatmul {
-    /// Whether tokens are gathered or results scattered on the way.
+    /// Whether tokens are gathered or results scattered.
     pub mode: MoeGroupedMatmulMode,
-    /// Experts of each token, where tokens are gathered or scattered.
+    /// Number of experts per token, if tokens are gathered or scattered.
     pub top_k: i32,
-    /// The row of each token, where tokens are gathered or scattered.
+    /// The row of each token, if tokens are gathered or scattered.
     pub token_index: Option<TensorId>,
-    /// Which of its experts each row is, where results are scattered.
+    /// Which of its token's experts each row belongs to, if results are scattered.
     pub token_ks: Option<TensorId>,
 }
 
 impl Default for MoeGroupedMatmul {
-    /// Tokens that lie in the order of their experts already.
+    /// Tokens that are already sorted by expert.
     fn default() -> Self {
         Self { mode: MoeGroupedMatmulMode::NONE, top_k: 0, token_index: None, token_ks: None }
     }
@@ -28,7 +28,7 @@ impl Default for MoeGroupedMatmul {
 const TOKENS: &str = "it must have three axes: one, rows, depth";
 const WEIGHTS: &str = "it must have three axes: experts, depth, width";
 
-/// One offset for each expert, in whatever extents.
+/// The number of offsets, one per expert, whatever the tensor's shape.
 fn offsets_of(tensors: &Tensors, offsets: TensorId) -> Result<i64> {
     let dims = tensors.dims(offsets);
     match dims.iter().try_fold(1i64, |count, &extent| count.checked_mul(extent)) {
@@ -45,7 +45,8 @@ fn require_offsets(tensors: &Tensors, offsets: TensorId, experts: i64) -> Result
     Ok(())
 }
 
-/// The product; `offsets` holds each expert's first row. The result's rows must be said where they are not the tokens'.
+/// The product; `offsets` contains each expert's first row. The result's rows must be given if they differ from the
+/// tokens'.
 pub(in crate::graph) fn moe_grouped_matmul(
     what: MoeGroupedMatmul,
     [token, weight, offsets]: [TensorId; 3],
@@ -94,7 +95,7 @@ pub(in crate::graph) fn moe_grouped_matmul(
     }
 }
 
-/// The gradient of the weights, for tokens in the order of their experts.
+/// The gradient of the weights, for tokens that are sorted by expert.
 pub(in crate::graph) fn moe_grouped_matmul_backward(
     [d_output, token, offsets]: [TensorId; 3],
     d_weight: TensorId,

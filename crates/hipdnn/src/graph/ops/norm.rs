@@ -5,7 +5,7 @@ use crate::graph::operation::{Operation, Setting, Tensors};
 use crate::graph::tensor::TensorId;
 use crate::sys::{AttributeName as A, AttributeType, DescriptorType, NormFwdPhase};
 
-/// What a normalisation over trailing axes divides by.
+/// The kind of a normalisation over trailing axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::graph) enum NormKind {
     Layer,
@@ -21,7 +21,7 @@ impl NormKind {
     }
 }
 
-/// A scale or bias covers the last `axes` axes of the data, and is 1 before them.
+/// A scale or bias has the extents of the last `axes` axes of the data, and 1 before them.
 fn require_parameter(tensors: &Tensors, x: TensorId, parameter: TensorId, axes: usize) -> Result<()> {
     let data = tensors.dims(x);
     if axes == 0 || axes >= data.len() {
@@ -34,14 +34,14 @@ fn require_parameter(tensors: &Tensors, x: TensorId, parameter: TensorId, axes: 
     tensors.require_dims(parameter, &wanted)
 }
 
-/// The extents of a statistic: those of the data, and 1 where it is normalised.
+/// The extents of a statistic: those of the data, but 1 on normalised axes.
 fn statistic_dims(tensors: &Tensors, x: TensorId, axes: usize) -> Vec<i64> {
     let data = tensors.dims(x);
     let first = data.len().saturating_sub(axes);
     data.iter().enumerate().map(|(axis, &extent)| if axis < first { extent } else { 1 }).collect()
 }
 
-/// What a normalisation reads and makes.
+/// The inputs and results of a normalisation.
 #[derive(Clone, Debug)]
 pub(in crate::graph) struct NormTensors {
     pub x: TensorId,
@@ -49,7 +49,8 @@ pub(in crate::graph) struct NormTensors {
     pub bias: Option<TensorId>,
     pub epsilon: TensorId,
     pub y: TensorId,
-    /// Mean and inverse deviation of a layer norm, inverse root mean square of the other; none in inference.
+    /// Mean and inverse standard deviation of a layer norm, or inverse root mean square of an RMS norm; empty in
+    /// inference.
     pub statistics: Vec<TensorId>,
 }
 
@@ -102,7 +103,7 @@ pub(in crate::graph) fn norm(kind: NormKind, tensors: NormTensors, axes: usize) 
     Operation { name: kind.name(), descriptor, compute_type, reads, makes, settings, rule: Box::new(rule) }
 }
 
-/// What the gradient of a normalisation reads and makes.
+/// The inputs and results of the gradient of a normalisation.
 #[derive(Clone, Debug)]
 pub(in crate::graph) struct NormGradients {
     pub dy: TensorId,

@@ -1,18 +1,18 @@
-//! Operations on each element.
+//! Element-wise operations.
 
 use crate::graph::operation::{Operation, Setting, Tensors};
 use crate::graph::tensor::TensorId;
 use crate::sys::{AttributeName, AttributeType, DescriptorType, PointwiseMode};
 use crate::{Error, Result};
 
-/// What a pointwise operation does, with the parameters of its mode; those that are `None` keep the backend's default.
+/// A pointwise operation with the parameters of its mode; those that are `None` keep the backend's default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pointwise {
     /// The mode.
     pub mode: PointwiseMode,
-    /// Below this a ReLU clips.
+    /// The lower clip of a ReLU.
     pub relu_lower_clip: Option<f32>,
-    /// Above this a ReLU clips.
+    /// The upper clip of a ReLU.
     pub relu_upper_clip: Option<f32>,
     /// The slope below the lower clip.
     pub relu_lower_clip_slope: Option<f32>,
@@ -22,7 +22,7 @@ pub struct Pointwise {
     pub elu_alpha: Option<f32>,
     /// Softplus's sharpness.
     pub softplus_beta: Option<f32>,
-    /// The axis of an index.
+    /// The axis of a generated index.
     pub axis: Option<i64>,
 }
 
@@ -41,7 +41,7 @@ impl From<PointwiseMode> for Pointwise {
     }
 }
 
-/// A pointwise operation: axes are matched from the left, and an extent of 1 repeats.
+/// A pointwise operation: axes are matched from the left, and an extent of 1 broadcasts.
 pub(in crate::graph) fn pointwise(what: Pointwise, inputs: &[TensorId], output: TensorId) -> Operation {
     use AttributeName as A;
     let slots = [A::OPERATION_POINTWISE_IN_0_EXT, A::OPERATION_POINTWISE_IN_1_EXT, A::OPERATION_POINTWISE_IN_2_EXT];

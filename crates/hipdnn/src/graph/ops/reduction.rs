@@ -4,12 +4,12 @@ use crate::graph::operation::{Operation, Setting, Tensors};
 use crate::graph::tensor::TensorId;
 use crate::sys::{AttributeName, AttributeType, DescriptorType, ReduceOp};
 
-/// What a reduction does.
+/// A reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
     /// The operator.
     pub op: ReduceOp,
-    /// Whether equal inputs give equal bits, which may cost time.
+    /// Whether equal inputs give bit-identical results, which may be slower.
     pub is_deterministic: bool,
 }
 
@@ -19,7 +19,7 @@ impl From<ReduceOp> for Reduction {
     }
 }
 
-/// A reduction: axes that are 1 in the result and not in the input are reduced.
+/// A reduction over the axes that have extent 1 in the result and another extent in the input.
 pub(in crate::graph) fn reduction(what: Reduction, x: TensorId, y: TensorId) -> Operation {
     let rule = move |tensors: &mut Tensors| {
         let (data, result) = (tensors.dims(x), tensors.dims(y));

@@ -1,27 +1,27 @@
-//! Pooling windows, forward and backward.
+//! Pooling over windows, forward and backward.
 
 use crate::graph::operation::{Operation, Setting, Tensors};
 use crate::graph::tensor::TensorId;
 use crate::sys::{AttributeName as A, AttributeType, DataType, DescriptorType, PaddingMode, ResampleMode};
 use crate::{Error, Result};
 
-/// The parameters of a pooling window, one number for each spatial axis.
+/// The parameters of a pooling window, one number per spatial axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resample {
-    /// What the window does.
+    /// The operation of the window.
     pub mode: ResampleMode,
     /// Elements of the window.
     pub window: Vec<i64>,
-    /// Steps of the window.
+    /// Strides of the window.
     pub strides: Vec<i64>,
     /// Elements of padding before the first one.
     pub pre_padding: Vec<i64>,
-    /// Elements of padding behind the last one.
+    /// Elements of padding after the last one.
     pub post_padding: Vec<i64>,
 }
 
 impl Resample {
-    /// A window that steps by its own size, without padding.
+    /// A window with a stride of its own size, without padding.
     pub fn new(mode: ResampleMode, window: &[i64]) -> Self {
         let none = vec![0; window.len()];
         let (window, strides) = (window.to_vec(), window.to_vec());
@@ -74,7 +74,7 @@ impl Resample {
     }
 }
 
-/// A pooling window over `x`; a maximum may also give where it was found.
+/// A pooling window over `x`; max pooling may also return the index of the maximum.
 pub(in crate::graph) fn resample(what: Resample, x: TensorId, y: TensorId, index: Option<TensorId>) -> Operation {
     let mut settings = what.settings();
     if index.is_some() {
@@ -106,7 +106,7 @@ pub(in crate::graph) fn resample(what: Resample, x: TensorId, y: TensorId, index
     }
 }
 
-/// The gradient of a pooling window; a maximum needs the places the forward pass gave.
+/// The gradient of a pooling window; max pooling needs the indices from the forward pass.
 pub(in crate::graph) fn resample_backward(
     what: Resample,
     dy: TensorId,

@@ -1,4 +1,4 @@
-//! Whatever a caller describes, it is taken or refused.
+//! Every graph that a caller can describe is either accepted or rejected with an error.
 
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ fn tensor() -> impl Strategy<Value = Tensor> {
     })
 }
 
-/// Adds the operation of this number with what is at hand.
+/// Adds the operation with this number, using the given tensors and parameters.
 fn add(graph: &mut Graph, which: u8, at: [TensorId; 6], [a, b]: [Vec<i64>; 2], n: i64) -> TensorId {
     let [t0, t1, t2, t3, t4, t5] = at;
     let (small, axes) = (n as i32, n.unsigned_abs() as usize % 8);
@@ -105,7 +105,7 @@ proptest! {
     ) {
         let mut graph = graph();
         let mut known: Vec<TensorId> = tensors.into_iter().map(|tensor| graph.tensor(tensor)).collect();
-        // A tensor of nobody's.
+        // A tensor that belongs to no graph.
         known.push(TensorId(1000));
         for (which, at, lists, n) in steps {
             let made = add(&mut graph, which, at.map(|at| known[at as usize % known.len()]), lists, n);

@@ -1,16 +1,17 @@
-//! Extents and strides that are inferred, against counting.
+//! Inferred extents and strides, compared with counting.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::sys::{MoeGroupedMatmulMode, PointwiseMode, ResampleMode};
 
-/// How many places a window of `taps` elements, `dilation` apart, takes in `extent` padded elements, by trying all.
+/// The number of positions of a window of `taps` elements, `dilation` apart, in `extent` padded elements, by trying
+/// all.
 fn places(extent: i64, taps: i64, stride: i64, dilation: i64) -> i64 {
     (0..extent).step_by(stride as usize).filter(|start| start + dilation * (taps - 1) < extent).count() as i64
 }
 
-/// True if every element has a place of its own, and there is none between.
+/// True if no two elements share an offset and there are no gaps.
 fn is_packed(dims: &[i64], strides: &[i64]) -> bool {
     let mut places = vec![0];
     for (&extent, &stride) in dims.iter().zip(strides) {
@@ -98,7 +99,7 @@ proptest! {
 #[test]
 fn gradients_of_attention_are_like_what_they_are_of() {
     let mut graph = graph();
-    // Queries lie as [batch, sequence, heads, depth], as a projection leaves them.
+    // Queries are stored as [batch, sequence, heads, depth], as a projection produces them.
     let q = graph.tensor(Tensor::new(&[2, 4, 5, 8]).strides(&[160, 8, 32, 1]));
     let [k, v] = [[2, 2, 7, 8], [2, 2, 7, 3]].map(|dims| graph.tensor(Tensor::new(&dims)));
     let (o, statistics) = graph.attention_training(Attention { is_causal: true, ..Attention::default() }, [q, k, v]);

@@ -1,9 +1,9 @@
-//! Every rule of every operation, by the message that names the tensor and the rule.
+//! Every rule of every operation, checked by the message that names the tensor and the rule.
 
 use super::*;
 use crate::sys::{MoeGroupedMatmulMode, PointwiseMode, ReduceOp, ResampleMode};
 
-/// What a graph of one operation says when it is checked.
+/// The error of validating a graph with one operation.
 fn refusal(build: impl FnOnce(&mut Graph)) -> String {
     let mut graph = graph();
     build(&mut graph);
@@ -335,7 +335,7 @@ fn tensors_of_other_graphs_and_of_nobody() {
     assert_eq!((small.extents(foreign), small.uid(foreign)), ((&[][..], &[][..]), None));
 }
 
-/// Strides of zero make extents possible whose product is no number.
+/// Zero strides allow extents whose product overflows.
 #[test]
 fn extents_that_repeat_without_end() {
     const MANY: i64 = 1 << 40;
