@@ -1,4 +1,4 @@
-//! Says where the linker finds hipDNN, and to the frontend's tests that they are linked with it.
+//! Sets the linker's search path for hipDNN, and a `cfg` that tells the frontend's tests that they are linked with it.
 
 fn main() {
     println!("cargo::rerun-if-env-changed=HIPDNN_LINK_FOLDER");

@@ -1,7 +1,8 @@
-//! hipDNN's backend library as the linker finds it, for the frontend of crate [`hipdnn`].
+//! hipDNN's backend library, found by the linker, for the frontend in crate [`hipdnn`].
 //!
-//! Programs that use this crate are linked with `libhipdnn_backend` and do not start without it; those that use [`hipdnn`] alone
-//! look for it at run time, also where both are built together. `examples/hipdnn-consumer` has one of each.
+//! Programs that use this crate are linked with `libhipdnn_backend` and do not start without it. Programs that use only
+//! [`hipdnn`] search for it at run time, even if both are built together. `examples/hipdnn-consumer` contains one of
+//! each.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,23 +19,23 @@ use hipdnn::sys::{
 };
 use hipdnn::{LoadError, checked_version};
 
-/// The backend library this program was linked with.
+/// The backend library that this program was linked with.
 pub struct Linked {
     version: String,
 }
 
 impl Linked {
-    /// Checks that the library is one that the frontend can talk to.
+    /// Checks that the frontend supports the library.
     ///
     /// # Errors
-    /// The library's major version is another one.
+    /// The library's major version is not supported.
     pub fn new() -> Result<Self, LoadError> {
         let unknown = Self { version: String::new() };
         let version = checked_version(&unknown, Path::new("the linked libhipdnn_backend"), &[])?;
         Ok(Self { version })
     }
 
-    /// The library's own version text: `major.minor.patch.tweak`.
+    /// The version string that the library reports: `major.minor.patch.tweak`.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -59,7 +60,7 @@ macro_rules! implement {
 
             $(
                 unsafe fn $method(&self, $($argument: $type),*) -> $result {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller vouches for the arguments.
                     unsafe { $symbol($($argument),*) }
                 }
             )*

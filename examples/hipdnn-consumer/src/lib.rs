@@ -1,4 +1,5 @@
-//! y = relu(a · b) by hipDNN. Nothing here knows how the library was found: that is up to each program in `src/bin`.
+//! Computes y = relu(a · b) with hipDNN. This code does not depend on how the library was found: each program in
+//! `src/bin` decides that.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -12,22 +13,22 @@ const ROWS: usize = 4;
 const INNER: usize = 8;
 const COLUMNS: usize = 3;
 
-/// Says in words how a program ended.
+/// Reports an error and returns the exit code.
 pub fn ended(outcome: Result<(), Box<dyn Error>>) -> ExitCode {
     let Err(error) = outcome else { return ExitCode::SUCCESS };
     eprintln!("error: {error}");
     ExitCode::FAILURE
 }
 
-/// Computes with a library on the first device of the driver that `AMDGPU_EP_DRIVER` names, AMD's if it names none, and compares
-/// with the same sums written as loops.
+/// Computes with a library on the first device of the driver that `AMDGPU_EP_DRIVER` selects (AMD's if unset), and
+/// compares the result with nested loops.
 pub fn run(library: Arc<dyn Backend>) -> Result<(), Box<dyn Error>> {
     println!("{}", library.describe());
     let driver = Driver::load(DriverKind::wanted(std::env::var("AMDGPU_EP_DRIVER").ok().as_deref())?)?;
     let device = driver.devices()?.into_iter().next().ok_or("the driver lists no device")?;
     let stream = device.stream()?;
     let handle = Handle::new(library)?;
-    // SAFETY: the stream lives longer than the handle's last work, which is waited for below.
+    // SAFETY: the stream outlives the handle's last work, which is waited for below.
     unsafe { handle.set_stream(stream.raw())? };
 
     let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT).named("relu of a product");

@@ -1,4 +1,4 @@
-//! One part of a program is linked with hipDNN and another one finds a hipDNN at run time: each uses its own.
+//! One part of this program is linked with hipDNN and another one finds a hipDNN at run time: each uses its own.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
 fn compute() -> Result<(), Box<dyn Error>> {
     let linked: Arc<dyn Backend> = Arc::new(Linked::new()?);
     let loaded = hipdnn::backend()?;
-    // A level belongs to a library: if one of them answered for the other, the second would have changed the first.
+    // The level is stored per library: if both were the same library, setting the second would have changed the first.
     log::set_level(&*linked, Severity::ERROR)?;
     log::set_level(&*loaded, Severity::FATAL)?;
     if (log::level(&*linked)?, log::level(&*loaded)?) != (Severity::ERROR, Severity::FATAL) {

@@ -1,4 +1,4 @@
-//! Is linked with hipDNN: without the library it does not start.
+//! A program that is linked with hipDNN: it does not start without the library.
 
 use std::error::Error;
 use std::process::ExitCode;

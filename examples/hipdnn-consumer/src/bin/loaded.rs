@@ -1,4 +1,4 @@
-//! Finds hipDNN at run time: this program is linked with none, although its package uses `hipdnn-linked` too.
+//! A program that finds hipDNN at run time: it is not linked with one, although its package also uses `hipdnn-linked`.
 
 use std::error::Error;
 use std::process::ExitCode;
