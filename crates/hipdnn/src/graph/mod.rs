@@ -33,7 +33,7 @@ pub struct Graph {
     tensors: Tensors,
     operations: Vec<Operation>,
     preferred: Option<i64>,
-    /// The first call that used a tensor of another graph.
+    /// The error of the first `output` call whose tensor is not a result of an operation.
     misuse: Option<Error>,
 }
 
