@@ -1,4 +1,4 @@
-//! Element types as they lie in memory, and small floats among them, which the engine sees as single precision.
+//! Element types in memory, including small floats, which the engine processes as single precision.
 
 use graph::DType;
 use hipdnn::sys::DataType;
@@ -6,16 +6,16 @@ use hipdnn::sys::DataType;
 /// How the elements of a tensor are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// As a type of the engine's.
+    /// As one of the engine's types.
     Plain(DType),
-    /// In a byte or half of one; decoded to single precision before the engine sees it.
+    /// In a byte or half a byte; decoded to single precision for the engine.
     Small(Small),
 }
 
-/// A format of eight bits or fewer that is no type of the engine's.
+/// A format of eight bits or fewer that is not one of the engine's types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Small {
-    /// Floats with a sign.
+    /// Signed floats.
     Float {
         /// Bits of the exponent.
         exponent: u32,
@@ -23,23 +23,23 @@ pub enum Small {
         fraction: u32,
         /// Subtracted from the exponent.
         bias: i32,
-        /// What the largest codes stand for.
+        /// The meaning of the largest codes.
         end: End,
     },
-    /// Powers of two without a sign: 2 to the code less 127.
+    /// Unsigned powers of two: 2 to the power of the code minus 127.
     Power,
     /// Integers from -8 to 7.
     Int4,
 }
 
-/// What the codes above a small float's largest number stand for.
+/// The meaning of the codes above a small float's largest number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Infinity and then NaN, as in IEEE's types.
+    /// Infinity, then NaN, as in the IEEE types.
     Infinity,
-    /// NaN, in the last code alone.
+    /// NaN, in the last code only.
     Nan,
-    /// Numbers: NaN is where minus zero would be.
+    /// Numbers: the code of minus zero is NaN instead.
     NegativeZero,
     /// Numbers: there is no NaN.
     Nothing,
@@ -50,7 +50,7 @@ const fn float(exponent: u32, fraction: u32, bias: i32, end: End) -> Format {
 }
 
 impl Format {
-    /// The format of one of hipDNN's types; `None` for those the engine does not read.
+    /// The format of one of hipDNN's types; `None` for those that the engine does not support.
     pub fn of(code: DataType) -> Option<Self> {
         Some(match code {
             DataType::FLOAT => Self::Plain(DType::F32),
@@ -89,7 +89,7 @@ impl Format {
         }
     }
 
-    /// The largest number that quantised data may reach; `None` for types that data is not quantised to.
+    /// The largest number that quantised data may reach; `None` for types that are not quantisation targets.
     pub fn largest(self) -> Option<f64> {
         match self {
             Self::Plain(DType::I8) => Some(127.0),
@@ -126,7 +126,7 @@ impl Small {
         1 << (self.bits() - 1)
     }
 
-    /// The number that a code stands for. Codes of four bits are the lower half of the byte.
+    /// The number of a code. Four-bit codes are in the lower half of the byte.
     pub fn decode(self, code: u8) -> f32 {
         match self {
             Self::Int4 => f32::from(((code << 4) as i8) >> 4),
@@ -153,8 +153,8 @@ impl Small {
         }
     }
 
-    /// The code of the nearest number. What the engine gives was rounded to the format already, so that ties and numbers
-    /// beyond the largest one do not come up.
+    /// The code of the nearest number. The engine's results are already rounded to the format, so ties and numbers
+    /// beyond the largest one do not occur.
     pub fn encode(self, value: f32, numbers: &Numbers) -> u8 {
         let known = &numbers.by_code[..numbers.ascending];
         let sign = match self {
@@ -173,7 +173,7 @@ impl Small {
                     (Some(_), None) => above - 1,
                     _ => above,
                 } as u8;
-                // A format whose minus zero is NaN has one zero only.
+                // A format that uses minus zero for NaN has only one zero.
                 if nearest == 0 && matches!(self, Self::Float { end: End::NegativeZero, .. }) {
                     return 0;
                 }
@@ -182,7 +182,7 @@ impl Small {
         }
     }
 
-    /// All its numbers.
+    /// All numbers of the format.
     pub fn numbers(self) -> Numbers {
         let positive = if self == Self::Power { 0xFF } else { usize::from(self.sign_bit()) };
         let by_code: Vec<f32> = (0..=u8::MAX >> (8 - self.bits())).map(|code| self.decode(code)).collect();
@@ -197,9 +197,9 @@ impl Small {
 pub struct Numbers {
     /// The number of each code.
     pub by_code: Vec<f32>,
-    /// How many of them, from the first on, ascend from zero to the largest.
+    /// The number of leading codes whose numbers ascend from zero to the largest.
     ascending: usize,
-    /// A code of NaN; where there is none, that of the largest number.
+    /// A code for NaN; if there is none, that of the largest number.
     nan: u8,
 }
 

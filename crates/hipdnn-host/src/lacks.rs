@@ -1,24 +1,24 @@
-//! What the library pretends not to have: other backends have fewer engines, and callers must fall back for them.
+//! Features that the library pretends to lack: other backends have fewer engines, and callers must fall back for them.
 
 use std::sync::Arc;
 
 use hipdnn::sys::DescriptorType as D;
 use hipdnn_abi::{Descriptor, Fault, Outcome};
 
-/// The variable that names what is refused.
+/// The variable that lists the features to reject.
 const VARIABLE: &str = "AMDGPU_EP_HIPDNN_HOST_LACKS";
 
-/// What the library refuses.
+/// The features that the library rejects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacks {
-    /// Attention as one operation.
+    /// Attention as a single operation.
     attention: bool,
-    /// Graphs of several operations.
+    /// Graphs with several operations.
     chains: bool,
 }
 
 impl Lacks {
-    /// What the environment says now.
+    /// Reads the environment.
     pub fn read() -> Outcome<Self> {
         std::env::var(VARIABLE).map_or_else(|_| Ok(Self::default()), |text| Self::parse(&text))
     }
@@ -38,7 +38,7 @@ impl Lacks {
         Ok(lacks)
     }
 
-    /// Refuses a graph that the library pretends to have no engine for.
+    /// Rejects a graph that the library pretends to have no engine for.
     pub fn check(self, operations: &[Arc<Descriptor>]) -> Result<(), String> {
         let attends = |operation: &Arc<Descriptor>| operation.kind.descriptor == D::OPERATION_SDPA_FWD_DESCRIPTOR;
         if self.chains && operations.len() > 1 {

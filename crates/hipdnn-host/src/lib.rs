@@ -1,10 +1,12 @@
 //! hipDNN's backend C ABI on the CPU.
 //!
-//! A graph of hipDNN's descriptors becomes a graph of the engine's operators (`lower`), which is planned once (`program`)
-//! and runs in stream order of the host driver (`library`). The descriptors themselves are those of `hipdnn-abi`.
+//! A graph of hipDNN's descriptors is lowered to a graph of the engine's operators (`lower`), which is planned once
+//! (`program`) and runs in stream order on the host driver (`library`). Crate `hipdnn-abi` implements the descriptors
+//! themselves.
 //!
-//! Not offered, with `HIPDNN_STATUS_NOT_SUPPORTED` and a reason: custom operations (there are no plugins), ragged tensors,
-//! six-bit floats, negative block scales, dropout, paged keys and scaled eight-bit attention, experts with gathered tokens.
+//! Not supported, with `HIPDNN_STATUS_NOT_SUPPORTED` and a reason: custom operations (there are no plugins), ragged
+//! tensors, six-bit floats, negative block scales, dropout, paged keys, scaled eight-bit attention, and experts with
+//! gathered tokens.
 
 mod format;
 mod lacks;

@@ -1,4 +1,4 @@
-//! The host as a library behind hipDNN's C ABI: one engine, and work in stream order.
+//! The host library behind hipDNN's C ABI: one engine, which runs work in stream order.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,16 +20,16 @@ static ENGINES: [Engine; 1] = [Engine {
 /// The library.
 pub struct Host;
 
-/// The library, as it is exported.
+/// The exported library.
 pub static HOST: Host = Host;
 
-/// What a handle keeps.
+/// The state of a handle.
 struct Own {
-    /// The host driver's device; `None` where its library can't be found, and then there are no streams either.
+    /// The host driver's device; `None` if its library cannot be found, and then there are no streams either.
     device: Option<Device>,
-    /// Threads, which end with the last handle and the last work of its own.
+    /// The threads, which end when the handle and all of its work are gone.
     pool: Arc<Pool>,
-    /// What it pretends not to have.
+    /// The features that it pretends to lack.
     lacks: Lacks,
 }
 
@@ -74,7 +74,7 @@ impl Program for Graph {
 /// A graph that can be executed.
 struct HostPlan {
     program: Arc<program::Program>,
-    /// What was recorded into captures, which can be replayed while the plan lives.
+    /// Functions recorded into captures, which can be replayed while the plan lives.
     recorded: Mutex<Vec<RecordedFn>>,
 }
 
@@ -95,32 +95,33 @@ impl Plan for HostPlan {
                 let text = "the stream is not the host driver's, whose library could not be loaded";
                 return Err(Fault::new(Status::BAD_PARAM_STREAM_MISMATCH, text));
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: upheld by the caller.
             return unsafe { self.run_now(&bindings, own) };
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         let stream = unsafe { RawStream::from_ptr(std::ptr::with_exposed_provenance_mut(handle.stream())) };
         match device.capture_status(stream).map_err(driver_fault)? {
             CaptureStatus::None => {}
             CaptureStatus::Active => {
-                // SAFETY: the caller's promise.
+                // SAFETY: upheld by the caller.
                 unsafe { self.program.keep_scalars(&mut bindings) };
                 return self.record(device, stream, bindings, own);
             }
             CaptureStatus::Invalidated => return Err(failed("the stream's capture is invalid".into())),
         }
-        // A blocking stream comes after the default stream's work too. Whether it is one can't be asked.
+        // A blocking stream also waits for the default stream's work. There is no way to ask whether a stream is
+        // blocking.
         let is_idle = device.stream_query(stream).map_err(driver_fault)?
             && (handle.stream() == 0 || device.stream_query(RawStream::DEFAULT).unwrap_or(false));
         if is_idle {
-            // SAFETY: the caller's promise; nothing is before this work.
+            // SAFETY: upheld by the caller; no earlier work is pending.
             return unsafe { self.run_now(&bindings, own) };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         unsafe { self.program.keep_scalars(&mut bindings) };
         let (program, pool) = (self.program.clone(), own.pool.clone());
         let work = move || {
-            // SAFETY: the caller's promise lasts until the stream has passed this point.
+            // SAFETY: the caller's guarantee lasts until the stream has passed this point.
             report(unsafe { program.run(&bindings, &*pool) });
         };
         device.launch_host_fn(stream, work).map_err(driver_fault)
@@ -131,17 +132,17 @@ impl HostPlan {
     /// # Safety
     /// As for [`Plan::execute`].
     unsafe fn run_now(&self, bindings: &Bindings, own: &Own) -> Outcome {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         Ok(unsafe { self.program.run(bindings, &*own.pool) }?)
     }
 
-    /// Records the work into a capture, with memory of its own, so that replays do not have to allocate.
+    /// Records the work into a capture, with its own memory, so that replays do not have to allocate.
     fn record(&self, device: &Device, stream: RawStream<'_>, bindings: Bindings, own: &Own) -> Outcome {
         let (program, pool) = (self.program.clone(), own.pool.clone());
         let memory = Mutex::new(program.memory()?);
         let work = move || {
             let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: the caller's promise lasts as long as the capture is replayed.
+            // SAFETY: the caller's guarantee lasts as long as the capture is replayed.
             report(unsafe { program.run_in(&bindings, &mut memory, &*pool) });
         };
         let function = device.record_host_fn(stream, work).map_err(driver_fault)?;
@@ -158,7 +159,7 @@ fn driver_fault(error: HipError) -> Fault {
     failed(error.to_string())
 }
 
-/// Work that fails after the call has nobody to tell but the log.
+/// Logs a failure of work that runs after the call, since no call can return it.
 fn report(outcome: Result<(), Trouble>) {
     if let Err(trouble) = outcome {
         tracing::error!(target: "hipdnn_host", "{trouble}");

@@ -1,4 +1,4 @@
-//! The caller's tensors: how they lie in memory, and how they get into and out of what the engine reads and writes.
+//! The caller's tensors: their memory layout, and how they are copied into and out of the engine's buffers.
 
 use graph::expr::Expr;
 use graph::prim::{BufferId, Map, Prim, Step, View};
@@ -8,10 +8,10 @@ use host_ops::Context;
 use crate::format::{Format, Numbers, Small};
 use crate::trouble::Trouble;
 
-/// A tensor that the caller brings, its axes from the outermost to the innermost.
+/// A tensor that the caller provides, with its axes from outermost to innermost.
 #[derive(Clone, Debug)]
 pub struct Port {
-    /// Its number.
+    /// Its uid.
     pub uid: i64,
     /// How its elements are stored.
     pub format: Format,
@@ -19,17 +19,17 @@ pub struct Port {
     pub dims: Vec<usize>,
     /// Its strides in elements.
     pub strides: Vec<usize>,
-    /// True for a scalar that the caller gives in host memory, and may change as soon as the call returns.
+    /// True for a scalar in host memory that the caller may change as soon as the call returns.
     pub is_by_value: bool,
 }
 
 impl Port {
-    /// Bytes of one element; 0 for half of one.
+    /// Bytes of one element; 0 for four-bit elements.
     pub fn element_bytes(&self) -> usize {
         self.format.bits() / 8
     }
 
-    /// True if the elements lie one behind the other.
+    /// True if the elements are contiguous.
     pub fn is_dense(&self) -> bool {
         let mut step = 1;
         self.dims.iter().zip(&self.strides).rev().all(|(&extent, &stride)| {
@@ -44,13 +44,13 @@ impl Port {
     }
 }
 
-/// How a tensor is brought to the engine, decided once.
+/// How a tensor is staged for the engine, decided once.
 pub struct Stage {
-    /// Elements with gaps between them, gathered by a copy of this element type.
+    /// Copies for a tensor with gaps between its elements.
     gaps: Option<Gaps>,
     code: Option<(Small, Numbers)>,
     elems: usize,
-    /// Bytes of an element as the engine sees it, in memory of its own; 0 if it reads the caller's.
+    /// Bytes per element in the staging buffer; 0 if the engine uses the caller's memory directly.
     bytes: usize,
 }
 
@@ -61,7 +61,7 @@ struct Gaps {
     bytes: usize,
 }
 
-/// The memory of a stage.
+/// The staging buffers of a tensor.
 #[derive(Default)]
 pub struct Room {
     /// The tensor as the engine sees it.
@@ -71,10 +71,10 @@ pub struct Room {
 }
 
 impl Stage {
-    /// How this tensor is brought to the engine.
+    /// Decides how to stage this tensor.
     ///
     /// # Errors
-    /// The engine has no way.
+    /// The engine cannot stage it.
     pub fn new(port: &Port) -> Result<Self, String> {
         let code = match port.format {
             Format::Small(small) => Some((small, small.numbers())),
@@ -97,40 +97,40 @@ impl Stage {
         Ok(Self { gaps: Some(gaps), code, elems, bytes: port.format.dtype().bytes() })
     }
 
-    /// Memory for it.
+    /// Allocates its staging buffers.
     ///
     /// # Errors
-    /// There is not that much.
+    /// There is not enough memory.
     pub fn room(&self) -> Result<Room, Trouble> {
         let codes = if self.code.is_some() { self.gaps.as_ref().map_or(0, |gaps| gaps.bytes) } else { 0 };
         Ok(Room { values: words(self.elems.saturating_mul(self.bytes))?, codes: words(codes)? })
     }
 
-    /// Where the engine finds the tensor.
+    /// The address of the tensor for the engine.
     pub fn address(&self, given: *mut u8, room: &mut Room) -> *mut u8 {
         if self.bytes == 0 { given } else { room.values.as_mut_ptr().cast() }
     }
 
-    /// Brings the caller's tensor in.
+    /// Copies the caller's tensor in.
     ///
     /// # Safety
-    /// `given` holds the tensor, and nobody changes it meanwhile.
+    /// `given` points to the tensor, and nothing changes it meanwhile.
     pub unsafe fn bring_in(&self, given: *mut u8, room: &mut Room, cx: &mut Context<'_>) -> Result<(), Trouble> {
         let values = self.address(given, room);
         let mut source = given;
         if let Some(gaps) = &self.gaps {
             source = if self.code.is_some() { room.codes.as_mut_ptr().cast() } else { values };
-            // SAFETY: the caller's promise; the other side has room for every element.
+            // SAFETY: upheld by the caller; the other side has space for every element.
             unsafe { move_between(&gaps.gather, given, source, cx)? };
         }
         if let Some((small, numbers)) = &self.code {
-            // SAFETY: `source` holds every code, the room every value.
+            // SAFETY: `source` has every code, and the buffer has space for every value.
             unsafe { decode(*small, numbers, source, values.cast(), self.elems) };
         }
         Ok(())
     }
 
-    /// Takes a result out to the caller's tensor.
+    /// Copies a result out to the caller's tensor.
     ///
     /// # Safety
     /// As for `bring_in`, for writing.
@@ -138,12 +138,12 @@ impl Stage {
         let mut source = self.address(given, room);
         if let Some((small, numbers)) = &self.code {
             let codes = if self.gaps.is_some() { room.codes.as_mut_ptr().cast() } else { given };
-            // SAFETY: the room holds every value, `codes` has room for every code.
+            // SAFETY: the buffer has every value, and `codes` has space for every code.
             unsafe { encode(*small, numbers, source.cast(), codes, self.elems) };
             source = codes;
         }
         if let Some(gaps) = &self.gaps {
-            // SAFETY: the caller's promise; the other side holds every element.
+            // SAFETY: upheld by the caller; the other side has every element.
             unsafe { move_between(&gaps.scatter, given, source, cx)? };
         }
         Ok(())
@@ -167,15 +167,15 @@ fn copy(port: &Port, dtype: DType, [from, to]: [BufferId; 2]) -> Step {
 /// Both addresses are valid for the step's views.
 unsafe fn move_between(step: &Step, given: *mut u8, dense: *mut u8, cx: &mut Context<'_>) -> Result<(), Trouble> {
     let address = |buffer: BufferId| if buffer == BufferId(0) { given } else { dense };
-    // SAFETY: the caller's promise.
+    // SAFETY: upheld by the caller.
     Ok(unsafe { host_ops::run(step, address, cx) }?)
 }
 
 /// # Safety
-/// `codes` holds as many codes, `values` has room for as many values.
+/// `codes` has `count` codes, and `values` has space for `count` values.
 unsafe fn decode(small: Small, numbers: &Numbers, codes: *const u8, values: *mut f32, count: usize) {
     for at in 0..count {
-        // SAFETY: the caller's promise. Of two halves in a byte the lower one is first.
+        // SAFETY: upheld by the caller. The lower half of a byte comes first.
         unsafe {
             let code =
                 if small.bits() == 8 { codes.add(at).read() } else { (codes.add(at / 2).read() >> (at % 2 * 4)) & 0xF };
@@ -185,10 +185,10 @@ unsafe fn decode(small: Small, numbers: &Numbers, codes: *const u8, values: *mut
 }
 
 /// # Safety
-/// `values` holds as many values, `codes` has room for as many codes.
+/// `values` has `count` values, and `codes` has space for `count` codes.
 unsafe fn encode(small: Small, numbers: &Numbers, values: *const f32, codes: *mut u8, count: usize) {
     for at in 0..count {
-        // SAFETY: the caller's promise. The other half of a byte is kept: it may not be this tensor's.
+        // SAFETY: upheld by the caller. The other half of a byte is kept: it may belong to another tensor.
         unsafe {
             let code = small.encode(values.add(at).read(), numbers);
             if small.bits() == 8 {
@@ -201,10 +201,10 @@ unsafe fn encode(small: Small, numbers: &Numbers, values: *const f32, codes: *mu
     }
 }
 
-/// Zeroed memory of so many bytes.
+/// Allocates zeroed memory of this many bytes.
 ///
 /// # Errors
-/// There is not that much.
+/// There is not enough memory.
 pub fn words(bytes: usize) -> Result<Vec<u64>, Trouble> {
     let count = bytes.div_ceil(8);
     let mut words = Vec::new();

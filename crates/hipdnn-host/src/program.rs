@@ -1,4 +1,4 @@
-//! A compiled graph: a plan of the engine's primitives, and how the caller's tensors lie in memory.
+//! A compiled graph: a plan of the engine's primitives, and how to stage the caller's tensors.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,20 +21,20 @@ pub struct Program {
     /// Inputs first, then outputs.
     tensors: Vec<Tensor>,
     inputs: usize,
-    /// Memory of runs that are over, for those to come.
+    /// Memory of finished runs, for reuse.
     spare: Mutex<Vec<Memory>>,
 }
 
 struct Tensor {
     uid: i64,
     stage: Stage,
-    /// What its address is a multiple of.
+    /// The required alignment of its address.
     alignment: usize,
-    /// Bytes of a scalar that is given by value; 0 for everything else.
+    /// Bytes of a scalar that is passed by value; 0 for everything else.
     value_bytes: usize,
 }
 
-/// What a run needs besides the caller's tensors.
+/// The memory that a run needs in addition to the caller's tensors.
 pub struct Memory {
     arena: Vec<u64>,
     rooms: Vec<Room>,
@@ -44,7 +44,7 @@ pub struct Memory {
 /// The caller's address of each tensor.
 pub struct Bindings {
     addresses: SmallVec<[usize; 16]>,
-    /// Scalars that were given by value, for work that runs after the call.
+    /// Copies of scalars that were passed by value, for work that runs after the call.
     scalars: Vec<u64>,
 }
 
@@ -52,7 +52,7 @@ pub struct Bindings {
 const ALIGNMENT: usize = graph::plan::ALIGNMENT;
 
 impl Program {
-    /// Compiles the operations of a graph, or says what it can't do.
+    /// Compiles the operations of a graph, or returns why they are not supported.
     pub fn compile(operations: &[Arc<Descriptor>]) -> Result<Self, String> {
         let mut lowered = lower::lower(operations)?;
         pass::run(&mut lowered.graph, &Selection::default(), &mut |_, _| {});
@@ -74,12 +74,12 @@ impl Program {
         Ok(Self { plan, tensors, inputs: lowered.inputs.len(), spare: Mutex::default() })
     }
 
-    /// The tensors that the caller brings.
+    /// The uids of the tensors that the caller provides.
     pub fn uids(&self) -> Vec<i64> {
         self.tensors.iter().map(|tensor| tensor.uid).collect()
     }
 
-    /// Finds an address for each tensor.
+    /// Looks up the address of each tensor.
     pub fn bind(&self, arguments: &Arguments<'_>) -> Result<Bindings, String> {
         let find = |tensor: &Tensor| {
             let (uid, address) = (tensor.uid, arguments.address(tensor.uid));
@@ -93,7 +93,7 @@ impl Program {
         Ok(Bindings { addresses, scalars: Vec::new() })
     }
 
-    /// Copies scalars that are given by value: the caller may change them before the work runs.
+    /// Copies scalars that are passed by value: the caller may change them before the work runs.
     ///
     /// # Safety
     /// Their addresses are valid.
@@ -102,16 +102,16 @@ impl Program {
         for (at, tensor) in self.tensors.iter().enumerate().filter(|(_, tensor)| tensor.value_bytes > 0) {
             let given = std::ptr::with_exposed_provenance::<u8>(bindings.addresses[at]);
             let kept = (&raw mut bindings.scalars[at]).cast::<u8>();
-            // SAFETY: the caller's promise; no element is wider than eight bytes.
+            // SAFETY: upheld by the caller; no element is wider than eight bytes.
             unsafe { std::ptr::copy_nonoverlapping(given, kept, tensor.value_bytes) };
             bindings.addresses[at] = kept.expose_provenance();
         }
     }
 
-    /// Memory for a run: that of one which is over, or new.
+    /// Memory for a run, reused from a finished one or newly allocated.
     ///
     /// # Errors
-    /// There is not enough.
+    /// There is not enough memory.
     pub fn memory(&self) -> Result<Memory, Trouble> {
         if let Some(memory) = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop() {
             return Ok(memory);
@@ -129,16 +129,16 @@ impl Program {
     /// Each address is valid for its tensor's dimensions and strides, and no output overlaps another tensor.
     pub unsafe fn run(&self, bindings: &Bindings, parallel: &dyn Parallel) -> Result<(), Trouble> {
         let mut memory = self.memory()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         let outcome = unsafe { self.run_in(bindings, &mut memory, parallel) };
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
         outcome
     }
 
-    /// Runs the graph in memory of the caller's.
+    /// Runs the graph with the given memory.
     ///
     /// # Safety
-    /// As for [`run`](Self::run); the memory is this program's.
+    /// As for [`run`](Self::run); the memory belongs to this program.
     pub unsafe fn run_in(
         &self,
         bindings: &Bindings,
@@ -151,7 +151,7 @@ impl Program {
         let mut addresses: SmallVec<[*mut u8; 16]> = SmallVec::with_capacity(self.tensors.len());
         for (at, (tensor, room)) in self.tensors.iter().zip(rooms.iter_mut()).enumerate() {
             if at < self.inputs {
-                // SAFETY: the caller's promise.
+                // SAFETY: upheld by the caller.
                 unsafe { tensor.stage.bring_in(given(at), room, &mut context)? };
             }
             addresses.push(tensor.stage.address(given(at), room));
@@ -166,11 +166,12 @@ impl Program {
             Place::Unused => std::ptr::null_mut(),
         };
         for step in &self.plan.steps {
-            // SAFETY: the planner keeps live buffers apart and views within them; the caller vouches for its tensors.
+            // SAFETY: the planner never overlaps live buffers and keeps views within them; the caller vouches for its
+            // tensors.
             unsafe { host_ops::run(step, place, &mut context)? };
         }
         for (at, (tensor, room)) in self.tensors.iter().zip(rooms.iter_mut()).enumerate().skip(self.inputs) {
-            // SAFETY: the caller's promise.
+            // SAFETY: upheld by the caller.
             unsafe { tensor.stage.take_out(given(at), room, &mut context)? };
         }
         Ok(())

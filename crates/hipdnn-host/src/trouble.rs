@@ -1,19 +1,19 @@
-//! Why a run fails.
+//! Errors of a run.
 
 use hipdnn::sys::Status;
 use hipdnn_abi::Fault;
 use host_ops::OpError;
 
-/// Why a run fails.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     /// There is not enough memory.
     #[error("there are no {bytes} bytes of memory")]
     NoMemory {
-        /// How much was asked for.
+        /// Bytes requested.
         bytes: usize,
     },
-    /// The data breaks an operation's rules.
+    /// The data violates an operation's rules.
     #[error(transparent)]
     Step(OpError),
 }

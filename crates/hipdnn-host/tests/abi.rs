@@ -1,4 +1,4 @@
-//! The C interface itself: what every caller sees, whatever it is written in.
+//! The C interface as every caller sees it, in any language.
 #![allow(clippy::unwrap_used)]
 mod common;
 

@@ -1,4 +1,4 @@
-//! Executing a plan that ran before allocates nothing, whatever its tensors' layout.
+//! Executing a plan that has already run allocates nothing, whatever its tensors' layout.
 #![allow(clippy::unwrap_used)]
 #[path = "common/inside.rs"]
 mod inside;
@@ -19,16 +19,16 @@ thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is passed on to the system's allocator.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         unsafe { System.dealloc(address, layout) }
     }
 }
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of the third execution of a convolution with an activation.
+/// Allocations during the third execution of a convolution with an activation.
 fn allocations(x: &Tensor, stream: Option<&hip::Stream>) -> usize {
     let handle = Handle::new(Arc::new(Inside)).unwrap();
     if let Some(stream) = stream {

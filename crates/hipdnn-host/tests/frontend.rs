@@ -1,4 +1,4 @@
-//! What the frontend asks of a library besides operations, of this one.
+//! Features of the library, other than operations, that the frontend uses.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -17,7 +17,7 @@ fn backend() -> Arc<dyn Backend> {
     Arc::new(Loaded::open(&Search { place: Some(common::library()), ..Search::default() }).unwrap())
 }
 
-/// A graph of one ReLU, or of an operation that only a plugin knows.
+/// A graph with one ReLU, or with an operation that only a plugin supports.
 fn graph(is_custom: bool) -> Graph {
     let mut graph = Graph::new(DataType::FLOAT, DataType::FLOAT).named("small");
     let x = graph.tensor(Tensor::new(&[4]).uid(1));
@@ -30,7 +30,7 @@ fn graph(is_custom: bool) -> Graph {
     graph
 }
 
-/// One test: level and callbacks belong to the process.
+/// A single test, because level and callbacks are shared by the process.
 #[test]
 fn the_library_tells_callbacks_what_it_does() {
     let backend = backend();
@@ -62,7 +62,7 @@ fn the_library_tells_callbacks_what_it_does() {
     // The rules of the C function itself.
     unsafe extern "C" fn ignore(_: *mut c_void, _: Severity, _: *const std::ffi::c_char) {}
     let here = ptr::without_provenance_mut(1);
-    // SAFETY: the callback ignores what it is given.
+    // SAFETY: the callback ignores its arguments.
     let set = |call, least, user| unsafe { backend.set_user_log_callback(call, least, LogCallbackMode::SYNC, user) };
     assert_eq!(set(None, Severity::INFO, here), Status::BAD_PARAM);
     assert_eq!(set(Some(ignore), Severity::INFO, ptr::null_mut()), Status::BAD_PARAM);
@@ -104,7 +104,7 @@ fn a_graph_that_nobody_runs_comes_with_the_librarys_reason() {
     let handle = Handle::new(backend()).unwrap();
     let built = graph(true).build(&handle).unwrap();
     assert!(!built.is_supported().unwrap());
-    // Words of another failure in between are not taken for the reason.
+    // The message of an unrelated failure in between is not taken for the reason.
     assert!(handle.engine_name(1).is_err());
     let Err(error @ Error::NotSupported { .. }) = built.plan() else { panic!("nobody runs it") };
     let Error::NotSupported { reason, .. } = &error else { panic!("{error}") };
@@ -130,7 +130,7 @@ fn autotuning_runs_every_plan_and_the_results_are_right() {
             let start = Instant::now();
             let tensors: [(i64, *mut c_void); 3] =
                 [(1, data.as_mut_ptr().cast()), (2, filter.as_mut_ptr().cast()), (3, result.as_mut_ptr().cast())];
-            // SAFETY: every tensor has the memory its extents ask for; the host backend takes host memory.
+            // SAFETY: every tensor has the memory that its extents require; the host backend uses host memory.
             unsafe { plan.execute(&handle, tensors, ptr::null_mut())? };
             assert_eq!(result, [6.0, 8.0, 12.0, 14.0]);
             Ok(start.elapsed())
@@ -154,7 +154,7 @@ fn an_rms_norm_with_bias_has_three_gradients() {
     let (scale, inverse) = ([1f32, 2., 3.], [0.5f32, 0.25]);
     let mut memory = [&dy[..], &x, &scale, &inverse, &[0.0; 6], &[0.0; 3], &[0.0; 3]].map(<[f32]>::to_vec);
     let tensors: Vec<(i64, *mut c_void)> = (1..).zip(memory.iter_mut().map(|data| data.as_mut_ptr().cast())).collect();
-    // SAFETY: every tensor has the memory its extents ask for; the host backend takes host memory.
+    // SAFETY: every tensor has the memory that its extents require; the host backend uses host memory.
     unsafe { plan.execute(&handle, tensors, ptr::null_mut()).unwrap() };
     let at = |row: usize, column: usize| row * 3 + column;
     for column in 0..3 {
@@ -176,7 +176,7 @@ fn an_rms_norm_with_bias_has_three_gradients() {
 fn relu(handle: &Handle, plan: &Plan) -> [f32; 4] {
     let (mut x, mut y) = ([-1f32, 2.0, -3.0, 4.0], [9f32; 4]);
     let tensors: [(i64, *mut c_void); 2] = [(1, x.as_mut_ptr().cast()), (2, y.as_mut_ptr().cast())];
-    // SAFETY: every tensor has the memory its extents ask for; the host backend takes host memory.
+    // SAFETY: every tensor has the memory that its extents require; the host backend uses host memory.
     unsafe { plan.execute(handle, tensors, ptr::null_mut()).unwrap() };
     y
 }
@@ -211,7 +211,7 @@ fn graphs_and_plans_survive_as_bytes_and_json() {
         assert_eq!((read.engine(), read.workspace_bytes()), (host, plan.workspace_bytes()));
         assert_eq!(relu(&handle, &read), wanted);
     }
-    // Another handle, as another process would have.
+    // Another handle, like in another process.
     let other = Handle::new(backend()).unwrap();
     assert_eq!(relu(&other, &Plan::from_bytes(&other, &both).unwrap()), wanted);
     let error = OperationGraph::from_bytes(&handle, &alone[..alone.len() / 2]).err().unwrap();

@@ -1,4 +1,5 @@
-//! Every operation of the frontend on the CPU: no case may be refused. Some of them go through bytes on the way.
+//! Every operation of the frontend on the CPU: no case may be rejected. Some of them are serialised and read back
+//! first.
 mod common;
 
 use hipdnn_suite::{Bench, FAMILIES, Family, Row};

@@ -1,4 +1,4 @@
-//! Whatever a client does with numbers of its own and arrays that are large enough, it gets a documented status.
+//! Whatever calls a client makes, with arbitrary numbers and arrays that are large enough, it gets a documented status.
 #![allow(clippy::unwrap_used)]
 #[path = "common/caller.rs"]
 mod caller;
@@ -15,11 +15,11 @@ use hipdnn::sys::{
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 
-/// One call of a random client; numbers choose among the descriptors made so far.
+/// One call of a random client; numbers select among the descriptors created so far.
 #[derive(Clone, Debug)]
 enum Call {
     Make(i32),
-    /// A tensor, with or without its last step.
+    /// A tensor, finalized or not.
     Tensor {
         uid: i64,
         dims: Vec<i64>,
@@ -27,7 +27,7 @@ enum Call {
         is_virtual: bool,
         finalizes: bool,
     },
-    /// A unary or binary operation on tensors made before, and a graph, a plan and a pack for it.
+    /// A unary or binary operation on existing tensors, and a graph, a plan and a pack for it.
     Pointwise {
         mode: i32,
         tensors: [usize; 3],
@@ -53,7 +53,7 @@ enum Call {
     },
     Finalize(usize),
     Execute(usize, usize),
-    /// Writes as bytes, spoils one of them, and reads again.
+    /// Serialises, corrupts one byte, and reads it again.
     Save {
         on: usize,
         how: u8,
@@ -95,7 +95,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// A tensor that mostly fits others, and now and then is impossible.
+/// A tensor that mostly matches others, and is occasionally impossible.
 fn tensor() -> impl Strategy<Value = Call> {
     let dims = prop_oneof![
         6 => Just(vec![2i64, 3]),
@@ -112,14 +112,14 @@ fn tensor() -> impl Strategy<Value = Call> {
     })
 }
 
-/// A client with what it has made so far.
+/// A client and the descriptors it has created so far.
 struct Client {
     caller: Caller,
     handle: *mut c_void,
     made: Vec<*mut c_void>,
     tensors: Vec<*mut c_void>,
     graphs: Vec<*mut c_void>,
-    /// Where every tensor lies; larger than any that is small enough to be executed.
+    /// The memory of every tensor; larger than any tensor that is small enough to be executed.
     memory: Box<[u64; 1024]>,
 }
 
@@ -141,7 +141,7 @@ impl Client {
         self.made[at % self.made.len()]
     }
 
-    /// One of some descriptors, or of all if there are none.
+    /// One of the given descriptors, or of all if none are given.
     fn among(&self, some: &[*mut c_void], at: usize) -> *mut c_void {
         some.get(at % some.len().max(1)).copied().unwrap_or_else(|| self.of(at))
     }
@@ -201,9 +201,9 @@ impl Client {
                 statuses
             }
             Call::Plan(graph) => self.plan(self.among(&self.graphs, graph)),
-            // SAFETY: descriptors are looked up, never trusted.
+            // SAFETY: descriptors are looked up, never dereferenced unchecked.
             Call::Destroy(at) => vec![unsafe { self.caller.0.destroy_descriptor(self.of(at)) }],
-            // Addresses are a promise that no library can check.
+            // No library can check that addresses are valid.
             Call::Set { name: A::VARIANT_PACK_DATA_POINTERS, .. } => Vec::new(),
             Call::Set { on, name, kind, mut values } => {
                 let count = values.len() as i64;
@@ -223,7 +223,7 @@ impl Client {
             Call::Finalize(at) => vec![self.caller.finalize(self.of(at))],
             Call::Execute(plan, pack) => {
                 let (plan, pack) = (self.of(plan), self.of(pack));
-                // SAFETY: packs of this client hold memory for every tensor that can be executed, or no address at all.
+                // SAFETY: packs of this client have memory for every tensor that can be executed, or no address at all.
                 vec![unsafe { self.caller.0.execute(self.handle, plan, pack) }]
             }
             Call::Save { on, how, at, byte } => {
@@ -234,7 +234,7 @@ impl Client {
         }
     }
 
-    /// A heuristic, a configuration, a plan and a pack for a graph, as far as they can be made.
+    /// Creates a heuristic, a configuration, a plan and a pack for a graph, as far as possible.
     fn plan(&mut self, graph: *mut c_void) -> Vec<Status> {
         let kinds = [
             D::ENGINEHEUR_DESCRIPTOR,
@@ -249,7 +249,7 @@ impl Client {
         statuses.push(caller.set(heuristic, A::ENGINEHEUR_MODE, T::HEUR_MODE, &[0]));
         statuses.push(caller.finalize(heuristic));
         let mut count = 0;
-        // SAFETY: the array holds one descriptor.
+        // SAFETY: the array has one descriptor.
         statuses.push(unsafe {
             let element = (&raw mut config).cast();
             caller.0.get_attribute(heuristic, A::ENGINEHEUR_RESULTS, T::BACKEND_DESCRIPTOR, 1, &mut count, element)
@@ -266,9 +266,9 @@ impl Client {
         statuses.push(caller.set(pack, A::VARIANT_PACK_UNIQUE_IDS, T::INT64, &uids));
         statuses.push(caller.set(pack, A::VARIANT_PACK_DATA_POINTERS, T::VOID_PTR, &addresses));
         statuses.push(caller.finalize(pack));
-        // SAFETY: every tensor of the graph fits the memory; that they share it makes results meaningless, not unsafe.
+        // SAFETY: every tensor of the graph fits the memory; sharing it makes results meaningless, not unsafe.
         statuses.push(unsafe { caller.0.execute(self.handle, plan, pack) });
-        // An executed pack is not kept: another plan may want more memory.
+        // An executed pack is destroyed: another plan may need more memory.
         // SAFETY: as for every descriptor.
         statuses.push(unsafe { caller.0.destroy_descriptor(pack) });
         statuses
@@ -296,7 +296,7 @@ impl Client {
 
     fn save(&mut self, on: *mut c_void, how: u8, at: usize, byte: u8) -> Vec<Status> {
         let backend = &self.caller.0;
-        // SAFETY: the buffers have the room that is said.
+        // SAFETY: the buffers have the given sizes.
         unsafe {
             let (mut size, mut bytes, mut flags, mut read) = (0, vec![0u8; 1 << 14], 0 as c_int, ptr::null_mut());
             let (room, to) = (bytes.len(), bytes.as_mut_ptr());
@@ -326,7 +326,7 @@ impl Client {
     fn other(&self, which: u8, number: i64) -> Status {
         let backend = &self.caller.0;
         let (mut place, mut size, mut text) = (0i64, 16usize, [0i8; 16]);
-        // SAFETY: the places are valid, the texts have the room that is said.
+        // SAFETY: the out-pointers are valid, and the buffers have the given sizes.
         unsafe {
             match which % 8 {
                 0 => backend.set_global_log_level(Severity(number as i32)),
@@ -375,6 +375,6 @@ fn random_clients_get_statuses() {
         Ok(())
     });
     ran.unwrap();
-    // Clients that only ever fail show little.
+    // Clients that only ever fail prove little.
     assert!(executed.get() > 100 && read.get() > 100, "{executed:?} plans ran, {read:?} graphs and plans were read");
 }

@@ -1,4 +1,4 @@
-//! Graphs and plans as bytes: what others write is read, what is spoiled is refused.
+//! Graphs and plans as bytes: foreign files are readable, and corrupt ones are rejected.
 #![allow(clippy::unwrap_used)]
 #[path = "common/caller.rs"]
 mod caller;
@@ -15,7 +15,7 @@ use hipdnn::sys::{
 };
 use proptest::prelude::*;
 
-/// Bytes by the two-call rule.
+/// Reads bytes in two calls: first the size, then the bytes.
 fn bytes(ask: impl Fn(usize, *mut usize, *mut u8) -> Status) -> Vec<u8> {
     let mut size = 0;
     assert_eq!(ask(0, &mut size, ptr::null_mut()), Status::SUCCESS);
@@ -33,12 +33,12 @@ struct Saved {
     alone: Vec<u8>,
 }
 
-/// Everything that can be written of the small graph.
+/// Every serialised form of the small graph.
 fn saved(caller: &Caller, handle: *mut c_void) -> Saved {
     let graph = caller.small_graph(handle);
     let plan = caller.plan(graph);
     let backend = &caller.0;
-    // SAFETY: the buffers have the room that is said.
+    // SAFETY: the buffers have the given sizes.
     unsafe {
         Saved {
             graph: bytes(|room, size, to| backend.serialized_graph(graph, room, size, to)),
@@ -52,17 +52,17 @@ fn saved(caller: &Caller, handle: *mut c_void) -> Saved {
 
 fn read_graph(caller: &Caller, bytes: &[u8]) -> (Status, *mut c_void) {
     let mut read = ptr::null_mut();
-    // SAFETY: as many bytes as said.
+    // SAFETY: there are as many bytes as given.
     (unsafe { caller.0.deserialize_graph(&mut read, bytes.as_ptr(), bytes.len()) }, read)
 }
 
 fn read_plan(caller: &Caller, handle: *mut c_void, bytes: &[u8]) -> (Status, *mut c_void) {
     let mut read = ptr::null_mut();
-    // SAFETY: as many bytes as said.
+    // SAFETY: there are as many bytes as given.
     (unsafe { caller.0.deserialize_plan(handle, &mut read, bytes.as_ptr(), bytes.len()) }, read)
 }
 
-/// Demands that a plan takes absolute values.
+/// Requires that a plan computes absolute values.
 fn assert_runs(caller: &Caller, handle: *mut c_void, plan: *mut c_void) {
     let (mut x, mut y) = ([-1.5f32, 2.0, -3.0, 0.0], [0f32; 4]);
     let pack = caller.pack(&[1, 2], &[x.as_mut_ptr().cast(), y.as_mut_ptr().cast()]);
@@ -78,7 +78,7 @@ fn what_is_written_is_read() {
     let saved = saved(&caller, handle);
     let json = |bytes: &[u8]| {
         let mut read = ptr::null_mut();
-        // SAFETY: as many characters as said.
+        // SAFETY: there are as many characters as given.
         (unsafe { caller.0.deserialize_json_graph(&mut read, bytes.as_ptr().cast(), bytes.len()) }, read)
     };
     assert_eq!(saved.json.last(), Some(&0), "a text ends");
@@ -104,7 +104,7 @@ fn what_is_written_is_read() {
     assert_eq!(read_plan(&caller, ptr::null_mut(), &saved.plan).0, Status::BAD_PARAM_NULL_POINTER, "no handle");
     let contents = |bytes: &[u8]| {
         let mut flags = 0;
-        // SAFETY: as many bytes as said.
+        // SAFETY: there are as many bytes as given.
         assert_eq!(unsafe { caller.0.serialized_contents(bytes.as_ptr(), bytes.len(), &mut flags) }, Status::SUCCESS);
         flags
     };
@@ -121,7 +121,7 @@ fn mistakes_get_their_statuses() {
     let (backend, graph) = (&caller.0, caller.small_graph(handle));
     let (mut read, mut size, mut flags) = (ptr::null_mut(), 0, 0);
     let none = ptr::null_mut();
-    // SAFETY: null pointers and empty buffers are what is tested.
+    // SAFETY: the test passes null pointers and empty buffers on purpose.
     unsafe {
         assert_eq!(backend.deserialize_graph(none, [0].as_ptr(), 1), Status::BAD_PARAM_NULL_POINTER);
         assert_eq!(backend.deserialize_graph(&mut read, ptr::null(), 1), Status::BAD_PARAM_NULL_POINTER);
@@ -147,7 +147,7 @@ fn mistakes_get_their_statuses() {
     }
 }
 
-/// The place of a field's entry in FlatBuffers' own terms.
+/// The vtable offset of a field, as FlatBuffers counts it.
 const fn slot(field: u16) -> u16 {
     4 + 2 * field
 }
@@ -157,7 +157,7 @@ fn flatbuffers_own_reader_finds_the_graph() {
     let caller = Caller(common::backend());
     let handle = caller.handle();
     let bytes = saved(&caller, handle).graph;
-    // SAFETY: the offsets are those of the schema; what does not fit it fails the test.
+    // SAFETY: the offsets are those of the schema; data that does not match it fails the test.
     unsafe {
         let graph = flatbuffers::root_unchecked::<Table<'_>>(&bytes);
         let tensors: Vector<'_, ForwardsUOffset<Table<'_>>> =
@@ -188,7 +188,7 @@ fn flatbuffers_own_reader_finds_the_graph() {
 
 type Offset = WIPOffset<UOffsetT>;
 
-/// A graph as FlatBuffers' own builder writes it: `y = max(x, c)` with an embedded scalar, defaults left out.
+/// A graph written by FlatBuffers' own builder: `y = max(x, c)` with an embedded scalar, defaults omitted.
 fn foreign_graph() -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let tensor = |builder: &mut FlatBufferBuilder<'_>, uid: i64, extent: i64, value: Option<f32>| -> Offset {
@@ -205,7 +205,7 @@ fn foreign_graph() -> Vec<u8> {
         }
         WIPOffset::new(builder.end_table(table).value())
     };
-    // Number 0 is the default and therefore not written at all.
+    // Uid 0 is the default and therefore not written.
     let tensors =
         [tensor(&mut builder, 0, 4, None), tensor(&mut builder, 7, 1, Some(0.5)), tensor(&mut builder, 9, 4, None)];
     let tensors = builder.create_vector(&tensors.map(|tensor| WIPOffset::<Table<'_>>::new(tensor.value())));
@@ -256,7 +256,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Spoiled bytes are refused, or are another graph; nothing else happens.
+    /// Corrupt bytes are rejected or read as another graph; nothing else happens.
     #[test]
     fn spoiled_bytes_are_refused_or_another_graph(
         which in 0usize..5, cut in prop::option::of(0usize..600),
@@ -288,7 +288,7 @@ proptest! {
             let (status, plan) = read_plan(caller, *handle, &bytes);
             prop_assert!(documented.contains(&status), "{:?}", status);
             for made in [graph, plan].into_iter().filter(|made| !made.is_null()) {
-                // SAFETY: made for us above.
+                // SAFETY: created for us above.
                 unsafe { caller.0.destroy_descriptor(made) };
             }
             Ok(())

@@ -29,7 +29,7 @@ fn null_and_unknown_pointers() {
     let caller = caller();
     let (backend, handle) = (&caller.0, caller.handle());
     let mut stream = NULL;
-    // SAFETY: null and unknown pointers are what is tested.
+    // SAFETY: the test passes null and unknown pointers on purpose.
     unsafe {
         for status in [
             backend.create(ptr::null_mut()),
@@ -89,7 +89,7 @@ fn wrong_types_counts_and_names() {
     refused("a value before its type", caller.set(tensor, A::TENSOR_VALUE_EXT, T::CHAR, &[0u8; 4]), Status::BAD_PARAM);
     refused("name", caller.set(tensor, A::POINTWISE_MODE, T::POINTWISE_MODE, &[1]), Status::NOT_SUPPORTED);
     refused("unknown name", caller.set(tensor, A(77_777), T::INT64, &[1i64]), Status::NOT_SUPPORTED);
-    // SAFETY: a null array and counts that can't be are what is tested.
+    // SAFETY: the test passes a null array and impossible counts on purpose.
     unsafe {
         let set = |count, elements| caller.0.set_attribute(tensor, A::TENSOR_DIMENSIONS, T::INT64, count, elements);
         assert_eq!(set(1, ptr::null()), Status::BAD_PARAM_NULL_POINTER);
@@ -155,7 +155,7 @@ fn values_are_read_as_far_as_there_is_room() {
     assert_eq!(caller.get::<u8>(tensor, A::TENSOR_VALUE_EXT, T::CHAR, 4).0, Status::BAD_PARAM, "it has none");
     let offsets = caller.count(tensor, A::TENSOR_RAGGED_OFFSET_DESC, T::BACKEND_DESCRIPTOR);
     assert_eq!(offsets, (Status::SUCCESS, 0), "an optional one that is not set");
-    // SAFETY: null pointers are what is tested.
+    // SAFETY: the test passes null pointers on purpose.
     unsafe {
         let ask = |count, elements| caller.0.get_attribute(tensor, A::TENSOR_DIMENSIONS, T::INT64, 2, count, elements);
         assert_eq!(ask(ptr::null_mut(), NULL), Status::BAD_PARAM_NULL_POINTER);
@@ -200,7 +200,7 @@ fn engines_and_plans_give_single_values() {
     caller.put(foreign, A::ENGINE_OPERATION_GRAPH, T::BACKEND_DESCRIPTOR, &[graph]);
     caller.put(foreign, A::ENGINE_GLOBAL_INDEX, T::INT64, &[1i64]);
     assert_eq!(caller.finalize(foreign), Status::BAD_PARAM, "no such engine");
-    // SAFETY: a descriptor that was given to us.
+    // SAFETY: a descriptor that the library returned to us.
     assert_eq!(unsafe { caller.0.destroy_descriptor(engine) }, Status::SUCCESS);
 }
 
@@ -216,7 +216,7 @@ fn graphs_are_checked_as_a_whole() {
     caller.put(empty, A::OPERATIONGRAPH_HANDLE, T::HANDLE, &[handle]);
     assert_eq!(caller.finalize(empty), Status::BAD_PARAM, "no operation");
     assert_eq!(caller.set(empty, A::OPERATIONGRAPH_HANDLE, T::HANDLE, &[NULL]), Status::BAD_PARAM_NULL_POINTER);
-    // Wrong shapes are no mistake of the calls: no engine runs the graph, and the reason can be read.
+    // Wrong shapes are not a mistake in the calls: no engine supports the graph, and the reason can be read.
     let odd = caller.graph(handle, &[caller.pointwise(1, caller.tensor(1, &[4]), caller.tensor(2, &[5]))]);
     assert_eq!(caller.finalize(odd), Status::SUCCESS);
     let heuristic = caller.make(D::ENGINEHEUR_DESCRIPTOR);
@@ -303,7 +303,7 @@ fn execution_checks_its_arguments() {
     caller.put(pack, A::VARIANT_PACK_OVERRIDE_SHAPES_EXT, T::INT64, &[2i64]);
     assert_eq!(caller.finalize(pack), Status::SUCCESS);
     assert_eq!(execute(plan, pack), Status::NOT_SUPPORTED, "shapes can't be changed");
-    // SAFETY: a null array is what is tested.
+    // SAFETY: the test passes a null array on purpose.
     let ask = unsafe { caller.0.get_attribute(whole, A::VARIANT_PACK_UNIQUE_IDS, T::INT64, 0, &mut 0, NULL) };
     assert_eq!(ask, Status::BAD_PARAM_NULL_POINTER, "a pack has no count");
 }
@@ -312,7 +312,7 @@ fn execution_checks_its_arguments() {
 fn work_that_needs_more_memory_than_there_is_fails() {
     let caller = caller();
     let handle = caller.handle();
-    // One number that repeats: its square is far beyond any memory, and the sum of that wants all of it.
+    // One number that broadcasts to 2^54 elements: the intermediate result exceeds any memory, and the sum needs it all.
     let tensor = |uid: i64, dims: [i64; 2], strides: [i64; 2], is_virtual: bool| {
         let made = caller.make(D::TENSOR_DESCRIPTOR);
         caller.put(made, A::TENSOR_UNIQUE_ID, T::INT64, &[uid]);
@@ -393,7 +393,7 @@ fn engines_are_listed_by_the_two_call_rule() {
     let (backend, handle) = (&caller.0, caller.handle());
     let (mut count, mut id, mut sizes) = (0, 0, [0usize; 4]);
     let none: *mut c_char = ptr::null_mut();
-    // SAFETY: null texts ask for sizes; the others have the room that is said.
+    // SAFETY: null buffers ask for sizes; the others have the given sizes.
     unsafe {
         assert_eq!(backend.engine_count(handle, &mut count), Status::SUCCESS);
         assert_eq!(count, 1);
@@ -447,7 +447,7 @@ fn levels_modes_and_paths() {
 fn statuses_have_names_and_errors_belong_to_threads() {
     let caller = caller();
     let name = |status| {
-        // SAFETY: a static text.
+        // SAFETY: the library returns a static string.
         unsafe { CStr::from_ptr(caller.0.error_string(status)) }.to_str().unwrap().to_owned()
     };
     assert_eq!(name(Status::BAD_PARAM_NOT_FINALIZED), "HIPDNN_STATUS_BAD_PARAM_NOT_FINALIZED");
@@ -456,7 +456,7 @@ fn statuses_have_names_and_errors_belong_to_threads() {
     let elsewhere = std::thread::scope(|scope| scope.spawn(|| Caller(backend()).text()).join().unwrap());
     assert_eq!(elsewhere, "", "another thread has its own");
     let mut short = [1 as c_char; 4];
-    // SAFETY: the buffers are as large as said, or null.
+    // SAFETY: the buffers have the given sizes, or are null.
     unsafe {
         caller.0.peek_last_error_string(short.as_mut_ptr(), 4);
         assert_eq!(short[3], 0, "cut short and ended");

@@ -1,4 +1,4 @@
-//! Work on streams of the host driver: at once, behind other work, recorded.
+//! Work on streams of the host driver: immediate, queued behind other work, recorded.
 #![allow(clippy::unwrap_used)]
 #[path = "common/caller.rs"]
 mod caller;
@@ -11,7 +11,7 @@ use hip::{CaptureMode, Device, Driver, DriverKind, RawStream};
 use hipdnn::sys::{DataType, PointwiseMode as M, Status};
 use hipdnn::{Graph, Handle, Plan, Tensor};
 
-/// One test at a time: the default stream, which some keep busy, is everyone's.
+/// One test at a time: all tests share the default stream, which some keep busy.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -21,7 +21,7 @@ fn device() -> Device {
     Driver::load(DriverKind::Host).unwrap().devices().unwrap().remove(0)
 }
 
-/// Adds a tensor of four to itself, or multiplies it by itself.
+/// Adds a tensor of four elements to itself, or multiplies it by itself.
 struct Job {
     handle: Handle,
     plan: Plan,
@@ -53,7 +53,7 @@ fn while_busy(device: &Device, stream: RawStream<'_>, meanwhile: impl FnOnce()) 
     let (release, released) = mpsc::channel::<()>();
     let (started, has_started) = mpsc::channel();
     std::thread::scope(|scope| {
-        // The driver runs work of an idle stream on the thread that brings it.
+        // The driver runs work of an idle stream on the thread that submits it.
         scope.spawn(move || {
             let block = move || {
                 started.send(()).unwrap();
@@ -126,7 +126,7 @@ fn a_blocking_stream_waits_for_the_default_stream() {
     });
     device.stream_synchronize(stream).unwrap();
     assert_eq!(y, [2.0, 4.0, 6.0, 8.0]);
-    // SAFETY: nothing uses it any more.
+    // SAFETY: nothing uses it afterwards.
     assert_eq!(unsafe { (driver.table().stream_destroy)(raw) }, 0);
 }
 
@@ -194,7 +194,7 @@ fn one_plan_runs_on_many_threads() {
                 for _ in 0..200 {
                     y.fill(0.0);
                     let [handle, plan] = [handle, plan].map(std::ptr::without_provenance_mut);
-                    // SAFETY: four numbers each, of this thread alone.
+                    // SAFETY: four numbers each, used by this thread alone.
                     assert_eq!(unsafe { caller.0.execute(handle, plan, pack) }, Status::SUCCESS);
                     assert_eq!(y, [-value; 4]);
                 }

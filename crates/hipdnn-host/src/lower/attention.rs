@@ -1,4 +1,4 @@
-//! Attention as products around a softmax.
+//! Attention as matrix products around a softmax.
 
 use graph::DType;
 use graph::ops::Attribute;
@@ -7,7 +7,7 @@ use hipdnn_abi::Descriptor;
 
 use super::{Answer, Lowering, Made};
 
-/// The attributes that attention and its gradient have in common, under the names of either.
+/// The attributes that attention and its gradient have in common, with the names of one of them.
 pub(super) struct Names {
     pub q: A,
     pub k: A,
@@ -25,7 +25,7 @@ pub(super) struct Names {
     pub left: A,
     pub right: A,
     pub alignment: A,
-    /// Further tensors that are understood.
+    /// Further tensors that are supported.
     pub known: &'static [A],
 }
 
@@ -49,19 +49,19 @@ const FORWARD: Names = Names {
     known: &[A::OPERATION_SDPA_FWD_ODESC, A::OPERATION_SDPA_FWD_STATSDESC],
 };
 
-/// Masked scores, and what they were made of. Query heads that share a key head are an axis of their own: everything is
-/// `[batch, key heads, shared, rows, …]`.
+/// Masked scores and their operands. Query heads that share a key head are a separate axis: everything is `[batch, key
+/// heads, shared, rows, …]`.
 pub(super) struct Scores {
     pub q: Made,
     pub k: Made,
     pub v: Made,
     pub scale: Made,
     pub values: Made,
-    /// True for rows that see nothing; `None` if there can be none.
+    /// True for rows in which every key is masked; `None` if there cannot be any.
     pub is_blind: Option<Made>,
     /// Batch, query heads, rows, columns.
     pub dims: [i64; 4],
-    /// Query heads for each key head.
+    /// Query heads per key head.
     pub shared: i64,
 }
 
@@ -142,7 +142,7 @@ impl Lowering {
         Ok(Scores { q, k, v, scale, values: scores, is_blind, dims, shared })
     }
 
-    /// A mask over `[batch, heads, rows, columns]`, or part of it, for scores with heads in two axes.
+    /// Reshapes a mask over `[batch, heads, rows, columns]`, or some of these axes, for scores with two axes of heads.
     fn split_heads(&mut self, mask: &Made, scores: [i64; 4], shared: i64) -> Answer<Made> {
         let missing = 4usize.checked_sub(mask.dims.len()).ok_or("a mask of more than four axes")?;
         let mut dims = vec![1; missing];
@@ -154,7 +154,7 @@ impl Lowering {
         self.reshape(mask, &[dims[0], heads[0], heads[1], dims[2], dims[3]])
     }
 
-    /// Where a query must not see a key by the diagonal and its bounds, and whether a query sees no key at all then.
+    /// The mask of keys that the diagonal and its bounds hide, and whether it hides every key of some query.
     fn band(&mut self, operation: &Descriptor, names: &Names, rows: i64, columns: i64) -> Answer<(Option<Made>, bool)> {
         let from_the_end = operation.flag(names.causal_from_the_end)
             || operation.number(names.alignment) == Some(DiagonalAlignment::BOTTOM_RIGHT_EXT.0);
@@ -185,7 +185,7 @@ impl Lowering {
         Ok((hidden, (0..rows).any(hides_row)))
     }
 
-    /// Where a query or a key lies behind the end of its sequence.
+    /// Masks of queries and keys past the end of their sequence.
     fn padding(&mut self, operation: &Descriptor, names: &Names, dims: [i64; 4]) -> Answer<Vec<Made>> {
         let mut hidden = Vec::new();
         if !operation.flag(names.padding) {
@@ -206,7 +206,7 @@ impl Lowering {
     }
 }
 
-/// What the engine has no meaning for must not be ignored.
+/// Rejects attributes that the engine does not support: they must not be ignored.
 fn refuse_unknown(operation: &Descriptor, names: &Names) -> Answer {
     if operation.flag(names.alibi) {
         return Err(format!("attention with {}", names.alibi));

@@ -1,4 +1,4 @@
-//! The gradient of attention, from the sums that the forward pass kept.
+//! The gradient of attention, from the statistics that the forward pass saved.
 
 use hipdnn::sys::AttributeName as A;
 use hipdnn_abi::Descriptor;
@@ -83,7 +83,7 @@ impl Lowering {
         self.write_shared(operation, A::OPERATION_SDPA_BWD_DK_EXT, &dk, [batch, key_heads, columns, depth])
     }
 
-    /// Writes what is summed over the query heads that share a key head.
+    /// Writes a gradient, summed over the query heads that share a key head.
     fn write_shared(&mut self, operation: &Descriptor, name: A, made: &Made, dims: [i64; 4]) -> Answer {
         let summed = self.reduce("ReduceSum", made, &[2])?;
         let summed = self.reshape(&summed, &dims)?;

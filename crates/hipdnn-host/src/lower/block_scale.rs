@@ -1,4 +1,4 @@
-//! Quantisation with one scale for each block of elements.
+//! Quantisation with one scale per block of elements.
 
 use graph::DType;
 use hipdnn::sys::{AttributeName as A, DataType};
@@ -8,8 +8,8 @@ use super::{Answer, Lowering, Made};
 use crate::format::Format;
 
 impl Lowering {
-    /// Each block divided by its scale, which takes the block's largest number to the largest one of the result's type. The
-    /// scale is rounded first, so that multiplying by what is stored gives the numbers back.
+    /// Divides each block by its scale, which maps the block's largest magnitude to the largest number of the result's
+    /// type. The scale is rounded first, so that multiplying by the stored scale restores the numbers.
     pub(super) fn block_scale_quantize(&mut self, operation: &Descriptor) -> Answer {
         let x = self.read(operation, A::OPERATION_BLOCK_SCALE_QUANTIZE_XDESC)?;
         let to = format_of(operation, A::OPERATION_BLOCK_SCALE_QUANTIZE_YDESC)?;
@@ -40,8 +40,8 @@ impl Lowering {
         self.write(operation, A::OPERATION_BLOCK_SCALE_QUANTIZE_SCALE_DESC, &scale)
     }
 
-    /// Each block times its scale. How many elements of an axis share a scale follows from the extents, and must be one of
-    /// the sizes that the operation names.
+    /// Multiplies each block by its scale. The number of elements per scale on an axis follows from the extents, and
+    /// must be one of the sizes that the operation lists.
     pub(super) fn block_scale_dequantize(&mut self, operation: &Descriptor) -> Answer {
         if operation.flag(A::OPERATION_BLOCK_SCALE_DEQUANTIZE_NEG_SCALE) {
             return Err("negative scales".into());
@@ -66,7 +66,7 @@ impl Lowering {
         self.write(operation, A::OPERATION_BLOCK_SCALE_DEQUANTIZE_YDESC, &y)
     }
 
-    /// Each axis as two: which block, and where in it.
+    /// Splits each axis in two: the block, and the position in it.
     fn in_blocks(&mut self, made: &Made, counts: &[i64]) -> Answer<Made> {
         let dims: Vec<i64> =
             made.dims.iter().zip(counts).flat_map(|(&extent, &count)| [count, extent / count]).collect();

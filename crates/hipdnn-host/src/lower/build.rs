@@ -1,4 +1,4 @@
-//! Nodes of the engine's graph with what is known of their results.
+//! Adds nodes to the engine's graph, with the types and shapes of their results.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use graph::{DType, Node, Scalar, Tensor};
 
 use super::{Answer, Lowering, Made};
 
-/// Longer lists of constants than this are refused: an operation's parameters are short.
+/// Longer lists of constants are rejected: an operation's parameters are short.
 const MOST_NUMBERS: i64 = 1 << 24;
 
 impl Lowering {
-    /// Adds a node of ONNX's own domain with results of these types.
+    /// Adds a node of the ONNX domain with results of these types.
     pub(super) fn nodes(
         &mut self,
         op_type: &str,
@@ -76,12 +76,12 @@ impl Lowering {
         Ok(Made { dims: dims.to_vec(), ..made })
     }
 
-    /// An elementwise node in the compute type; operands of equal rank repeat where an extent is 1.
+    /// An elementwise node in the compute type; extents of 1 broadcast.
     pub(super) fn elementwise(&mut self, op: &str, inputs: &[&Made]) -> Answer<Made> {
         self.elementwise_to(op, inputs, self.compute())
     }
 
-    /// As [`elementwise`](Self::elementwise), with a result of another type.
+    /// Like [`elementwise`](Self::elementwise), with a result of another type.
     pub(super) fn elementwise_to(&mut self, op: &str, inputs: &[&Made], result: DType) -> Answer<Made> {
         let rank = inputs.iter().map(|made| made.dims.len()).max().unwrap_or(0);
         let padded = |made: &&Made, axis: usize| {
@@ -94,12 +94,12 @@ impl Lowering {
         Ok(Made { dims, ..made })
     }
 
-    /// The same numbers in another type.
+    /// Converts values to another type.
     pub(super) fn cast(&mut self, made: &Made, to: DType) -> Answer<Made> {
         self.retype("Cast", made, to)
     }
 
-    /// The same bits in another type.
+    /// Reinterprets bits as another type.
     pub(super) fn bits(&mut self, made: &Made, to: DType) -> Answer<Made> {
         self.retype("BitCast", made, to)
     }
@@ -119,24 +119,24 @@ impl Lowering {
         Made { id, dtype, dims }
     }
 
-    /// A number in the compute type.
+    /// A constant in the compute type.
     pub(super) fn scalar(&mut self, value: f64) -> Made {
         let tensor = Tensor::scalar(self.compute(), Scalar::Float(value));
         self.constant(tensor)
     }
 
-    /// A whole number.
+    /// An integer constant.
     pub(super) fn whole(&mut self, value: i64) -> Made {
         let tensor = Tensor::scalar(DType::I64, Scalar::Int(value));
         self.constant(tensor)
     }
 
-    /// A list of whole numbers.
+    /// A constant list of integers.
     pub(super) fn numbers(&mut self, values: &[i64]) -> Made {
         self.constant(Tensor::from_i64s(values))
     }
 
-    /// Numbers along one of `rank` axes: `of` each index.
+    /// Constants along one of `rank` axes: `of` applied to each index.
     pub(super) fn along(
         &mut self,
         dtype: DType,
@@ -186,13 +186,13 @@ impl Lowering {
         Ok(Made { dims, ..reduced })
     }
 
-    /// Sums the axes along which a result of these extents repeats.
+    /// Sums over the axes along which a tensor of these extents broadcasts.
     pub(super) fn sum_to(&mut self, made: &Made, dims: &[i64]) -> Answer<Made> {
         let axes: Vec<usize> = (0..dims.len()).filter(|&axis| dims[axis] == 1 && made.dims[axis] != 1).collect();
         if axes.is_empty() { Ok(made.clone()) } else { self.reduce("ReduceSum", made, &axes) }
     }
 
-    /// A product of matrices whose batches are equal or 1.
+    /// A matrix product whose batch extents are equal or 1.
     pub(super) fn product(&mut self, a: &Made, b: &Made) -> Answer<Made> {
         let rank = a.dims.len();
         if rank < 2 || b.dims.len() != rank || a.dims[rank - 1] != b.dims[rank - 2] {
@@ -210,7 +210,7 @@ impl Lowering {
         self.compute_node("MatMul", &[], &[a, b], &dims)
     }
 
-    /// With the last two axes in the other order.
+    /// Transposes the last two axes.
     pub(super) fn turned(&mut self, made: &Made) -> Answer<Made> {
         let rank = made.dims.len();
         let order: Vec<usize> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();

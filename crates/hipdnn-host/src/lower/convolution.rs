@@ -112,7 +112,7 @@ impl Lowering {
         self.write(operation, A::OPERATION_CONVOLUTION_BWD_DATA_DX, &made)
     }
 
-    /// A filter's gradient is the correlation of data and gradient over the batch: strides and dilations change places.
+    /// A filter's gradient is the correlation of data and gradient over the batch: strides and dilations are swapped.
     pub(super) fn convolution_to_filter(&mut self, operation: &Descriptor) -> Answer {
         let x = self.read(operation, A::OPERATION_CONVOLUTION_BWD_FILTER_X)?;
         let dy = self.read(operation, A::OPERATION_CONVOLUTION_BWD_FILTER_DY)?;
@@ -146,7 +146,7 @@ impl Lowering {
         self.write(operation, A::OPERATION_CONVOLUTION_BWD_FILTER_DW, &whole)
     }
 
-    /// Parts of axes: (axis, first, count).
+    /// Slices axes: (axis, first, count).
     fn cut(&mut self, made: &Made, parts: &[(usize, i64, i64)]) -> Answer<Made> {
         let mut dims = made.dims.clone();
         for &(axis, first, count) in parts {
@@ -164,7 +164,7 @@ impl Lowering {
         self.compute_node("Slice", &[], &[made, &starts, &ends, &axes], &dims)
     }
 
-    /// A filter with its spatial axes turned round.
+    /// A filter with its spatial axes reversed.
     fn flipped(&mut self, w: &Made, flips: bool) -> Answer<Made> {
         if !flips {
             return Ok(w.clone());

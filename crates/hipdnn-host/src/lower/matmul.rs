@@ -1,4 +1,4 @@
-//! Matrix products, and those of tokens with the matrices of their experts.
+//! Matrix products, and products of tokens with the matrices of their experts.
 
 use graph::DType;
 use hipdnn::sys::{AttributeName as A, MoeGroupedMatmulMode};
@@ -14,10 +14,11 @@ impl Lowering {
         self.write(operation, A::OPERATION_MATMUL_CDESC, &c)
     }
 
-    /// Tokens `[1, m, k]`, sorted by expert, times `[experts, k, n]`: each row with the matrix of its expert.
+    /// Tokens `[1, m, k]`, sorted by expert, times `[experts, k, n]`: each row is multiplied by the matrix of its
+    /// expert.
     ///
-    /// Every expert multiplies all tokens, of which the others' are zero: more work than is needed, and no shape that
-    /// depends on data.
+    /// Every expert multiplies all tokens, with those of other experts set to zero: more work than necessary, but no
+    /// shape depends on data.
     pub(super) fn moe_matmul(&mut self, operation: &Descriptor) -> Answer {
         let mode = MoeGroupedMatmulMode(operation.number(A::OPERATION_MOE_GROUPED_MATMUL_MODE).unwrap_or(0));
         if mode != MoeGroupedMatmulMode::NONE {
@@ -36,7 +37,7 @@ impl Lowering {
         self.write(operation, A::OPERATION_MOE_GROUPED_MATMUL_OUTPUT_DESC, &output)
     }
 
-    /// The gradient of the experts' matrices: tokens, turned, times what comes from above.
+    /// The gradient of the experts' matrices: the transposed tokens times the upstream gradient.
     pub(super) fn moe_matmul_backward(&mut self, operation: &Descriptor) -> Answer {
         let dy = self.read(operation, A::OPERATION_MOE_GROUPED_MATMUL_BWD_DOUTPUT_DESC)?;
         let token = self.read(operation, A::OPERATION_MOE_GROUPED_MATMUL_BWD_TOKEN_DESC)?;
@@ -53,8 +54,8 @@ impl Lowering {
         self.write(operation, A::OPERATION_MOE_GROUPED_MATMUL_BWD_DWEIGHT_DESC, &dw)
     }
 
-    /// `[experts, m, k]`: the tokens of each expert, and zeros in place of the others'. An expert's tokens reach from its
-    /// offset to the next one's.
+    /// `[experts, m, k]`: the tokens of each expert, with zeros in place of the others'. An expert's tokens range from
+    /// its offset to the next one's.
     fn tokens_of_experts(&mut self, token: &Made, experts: i64, operation: &Descriptor, name: A) -> Answer<Made> {
         let [1, rows, _] = token.dims[..] else {
             return Err(format!("tokens of {:?}", token.dims));
@@ -68,7 +69,7 @@ impl Lowering {
         let first = self.reshape(&first, &[experts, 1, 1])?;
         let row = self.along(DType::I64, 3, 1, rows, |row| row)?;
         let is_behind = self.elementwise_to("GreaterOrEqual", &[&row, &first], DType::Bool)?;
-        // How many experts begin at a token or before it, less one, is the expert that owns it.
+        // The number of experts that begin at or before a token, minus one, is the index of its expert.
         let counted = self.cast(&is_behind, DType::I64)?;
         let owner = self.reduce("ReduceSum", &counted, &[0])?;
         let number = self.along(DType::I64, 3, 0, experts, |expert| expert + 1)?;

@@ -1,7 +1,7 @@
-//! hipDNN's operations as the engine's operators, which the engine plans, fuses and runs.
+//! Lowers hipDNN's operations to the engine's operators, which the engine plans, fuses and runs.
 //!
-//! Every operation reads its tensors in the compute type and writes them in their own: the casts melt into the steps
-//! around them.
+//! Every operation reads its tensors in the compute type and writes them in their own: the casts are fused into
+//! neighbouring steps.
 
 mod attention;
 mod attention_backward;
@@ -25,7 +25,7 @@ use hipdnn_abi::{Descriptor, Value, uid_of};
 use crate::format::Format;
 use crate::port::Port;
 
-/// A graph in the engine's terms.
+/// A graph of the engine's operators.
 pub struct Lowered {
     /// The graph.
     pub graph: Graph,
@@ -35,20 +35,20 @@ pub struct Lowered {
     pub outputs: Vec<Port>,
 }
 
-/// A graph in the making.
+/// A graph under construction.
 #[derive(Default)]
 struct Lowering {
     graph: Graph,
     inputs: Vec<(ValueId, Port)>,
     outputs: Vec<(ValueId, Port)>,
-    /// What stands for each tensor so far.
+    /// The value of each tensor so far, by uid.
     made: HashMap<i64, Made>,
     /// The compute type of the current operation.
     compute: Option<DType>,
     names: usize,
 }
 
-/// A value with what is known of it.
+/// A value with its type and dimensions.
 #[derive(Clone, Debug)]
 struct Made {
     id: ValueId,
@@ -58,7 +58,7 @@ struct Made {
 
 type Answer<T = ()> = Result<T, String>;
 
-/// Lowers operations that are in the order of their dependence.
+/// Lowers operations, which must be in dependency order.
 pub fn lower(operations: &[Arc<Descriptor>]) -> Answer<Lowered> {
     let mut lowering = Lowering::default();
     for operation in operations {
@@ -107,7 +107,7 @@ impl Lowering {
         self.compute.unwrap_or(DType::F32)
     }
 
-    /// A tensor that an operation reads, in its own type.
+    /// Reads a tensor in its own type.
     fn read_as_is(&mut self, tensor: &Descriptor) -> Answer<Made> {
         let uid = uid_of(tensor);
         if let Some(made) = self.made.get(&uid) {
@@ -135,7 +135,7 @@ impl Lowering {
         Ok(made)
     }
 
-    /// A tensor that an operation reads, in the compute type.
+    /// Reads an operation's tensor in the compute type.
     fn read(&mut self, operation: &Descriptor, name: A) -> Answer<Made> {
         let tensor = operation.descriptor(name).ok_or_else(|| format!("{name} is not set"))?;
         let made = self.read_as_is(&tensor)?;
@@ -146,7 +146,7 @@ impl Lowering {
         operation.descriptor(name).is_some().then(|| self.read(operation, name)).transpose()
     }
 
-    /// Gives an operation's result to its tensor.
+    /// Assigns an operation's result to its tensor.
     fn write(&mut self, operation: &Descriptor, name: A, made: &Made) -> Answer {
         let tensor = operation.descriptor(name).ok_or_else(|| format!("{name} is not set"))?;
         let (uid, dims) = (uid_of(&tensor), tensor.i64s(A::TENSOR_DIMENSIONS));
@@ -174,7 +174,7 @@ impl Lowering {
     }
 }
 
-/// What an operation is computed in. More than was asked for is given for half types; whole numbers are computed in double
+/// The type that an operation is computed in. Half types are computed in single precision, and integers in double
 /// precision, which is exact for the sums and products of their types.
 fn compute_type(operation: &Descriptor) -> Answer<DType> {
     let mut rows = operation.kind.rows.iter().filter(|row| row.is_required);
@@ -186,7 +186,7 @@ fn compute_type(operation: &Descriptor) -> Answer<DType> {
     }
 }
 
-/// A tensor as it lies in memory, its axes from the outermost to the innermost, and which axis each of them is.
+/// A tensor's memory layout with axes from outermost to innermost, and the original index of each axis.
 fn port_of(tensor: &Descriptor) -> Answer<(Port, Vec<usize>)> {
     let uid = uid_of(tensor);
     if tensor.descriptor(A::TENSOR_RAGGED_OFFSET_DESC).is_some() {
@@ -205,7 +205,7 @@ fn port_of(tensor: &Descriptor) -> Answer<(Port, Vec<usize>)> {
     Ok((Port { uid, format, dims: list(&dims), strides: list(&strides), is_by_value }, order))
 }
 
-/// There are no plugins, so nobody knows the operation.
+/// There are no plugins, so no custom operation is supported.
 fn custom(operation: &Descriptor) -> String {
     let id = match operation.value(A::OPERATION_CUSTOM_OP_ID_EXT) {
         Some(Value::Bytes(id)) => String::from_utf8_lossy(&id).into_owned(),

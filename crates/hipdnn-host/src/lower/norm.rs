@@ -1,11 +1,11 @@
-//! Normalisations, written out: the engine fuses what stands between the reductions.
+//! Normalisations as elementary operators: the engine fuses those between the reductions.
 
 use hipdnn::sys::AttributeName as A;
 use hipdnn_abi::Descriptor;
 
 use super::{Answer, Lowering, Made};
 
-/// The axes that a scale covers: from the first one where it is not 1 on, or where the data ends.
+/// The trailing axes on which the scale has the data's extents; never the first axis.
 fn trailing_axes(x: &Made, scale: &Made) -> Answer<Vec<usize>> {
     if scale.dims.len() != x.dims.len() {
         return Err(format!("a scale of {:?} for data of {:?}", scale.dims, x.dims));
@@ -27,17 +27,17 @@ fn channel_axes(x: &Made) -> Answer<Vec<usize>> {
     }
 }
 
-/// Parts of a normalised tensor.
+/// The parts of a normalised tensor.
 struct Normalized {
     mean: Made,
     variance: Made,
     inverse: Made,
-    /// Data without mean, times the inverse deviation.
+    /// Data minus mean, times the inverse standard deviation.
     unit: Made,
 }
 
 impl Lowering {
-    /// Rank-1 scalars against data of any rank.
+    /// A scalar input, reshaped to rank 1 to broadcast against data of any rank.
     fn scalar_input(&mut self, operation: &Descriptor, name: A) -> Answer<Made> {
         let made = self.read(operation, name)?;
         if made.dims.iter().any(|&extent| extent != 1) {

@@ -1,4 +1,4 @@
-//! Pointwise modes as expressions of the engine's operators.
+//! Pointwise modes as combinations of the engine's operators.
 
 use graph::DType;
 use graph::ops::Attribute;
@@ -18,7 +18,7 @@ impl Lowering {
         if mode.inputs() != Some(inputs.len()) {
             return Err(format!("{mode:?} with {} inputs", inputs.len()));
         }
-        // Axes are matched from the left here, and from the right by the engine.
+        // hipDNN matches axes from the left, the engine from the right.
         let rank = inputs.iter().map(|made| made.dims.len()).max().unwrap_or(0);
         for input in &mut inputs {
             let mut dims = input.dims.clone();
@@ -108,7 +108,7 @@ impl Lowering {
         Ok(Made { dims: x.dims.clone(), ..made })
     }
 
-    /// Below the lower clip a ReLU goes on with its slope, above the upper one it is flat.
+    /// Below the lower clip a ReLU continues with its slope; above the upper clip it is constant.
     fn relu(&mut self, operation: &Descriptor, x: &Made) -> Answer<Made> {
         let (lower, upper, slope) = clips(operation);
         let low = self.scalar(lower);
@@ -181,7 +181,7 @@ impl Lowering {
         }
     }
 
-    /// The derivative of an activation at `x`, which a backward mode multiplies by what comes from above.
+    /// The derivative of an activation at `x`, which a backward mode multiplies by the upstream gradient.
     fn slope(&mut self, operation: &Descriptor, mode: M, x: &Made) -> Answer<Made> {
         let one = self.scalar(1.0);
         match mode {

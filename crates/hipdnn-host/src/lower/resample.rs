@@ -1,4 +1,4 @@
-//! Pooling windows.
+//! Pooling over windows.
 
 use graph::ops::Attribute;
 use graph::{DType, Scalar, Tensor};
@@ -40,7 +40,7 @@ impl Window {
         Ok(window)
     }
 
-    /// How many elements of an axis's neighbour lie between its own, for an index over these extents.
+    /// The stride of each axis in a row-major index over these extents.
     fn steps(extents: &[i64]) -> Vec<i64> {
         (0..extents.len()).map(|axis| extents[axis + 1..].iter().product()).collect()
     }
@@ -100,7 +100,7 @@ impl Lowering {
         self.write(operation, A::OPERATION_RESAMPLE_FWD_IDXDESC, &places)
     }
 
-    /// From the places of maxima in the data to those in their windows: an index over the window's extents.
+    /// Converts the indices of maxima in the data to indices over the extents of their windows.
     fn places_in_windows(&mut self, window: &Window, found: &Made, data: &[i64]) -> Answer<Made> {
         let (outer, inner) = (Window::steps(data), Window::steps(&window.size));
         let mut place = self.whole(0);
@@ -113,14 +113,14 @@ impl Lowering {
         Ok(place)
     }
 
-    /// An axis's part of an index.
+    /// The coordinate of an index along an axis.
     fn coordinate(&mut self, index: &Made, step: i64, extent: i64) -> Answer<Made> {
         let (step, extent) = (self.whole(step), self.whole(extent));
         let steps = self.elementwise_to("Div", &[index, &step], DType::I64)?;
         self.elementwise_to("Mod", &[&steps, &extent], DType::I64)
     }
 
-    /// Where each window begins along an axis, for `[n, c, spatial…]`.
+    /// The start of each window along an axis, for `[n, c, spatial…]`.
     fn first_of_window(&mut self, window: &Window, axis: usize, pooled: i64) -> Answer<Made> {
         let (stride, pre) = (window.strides[axis], window.pre[axis]);
         self.along(DType::I64, window.size.len() + 2, axis + 2, pooled, |at| at * stride - pre)
@@ -132,7 +132,7 @@ impl Lowering {
         self.elementwise_to("Add", &[index, &way], DType::I64)
     }
 
-    /// Each gradient goes to the place that its maximum came from.
+    /// Adds each gradient at the position of its maximum.
     fn maximum_backward(&mut self, operation: &Descriptor, window: &Window, dy: &Made, dims: &[i64]) -> Answer {
         let name = A::OPERATION_RESAMPLE_BWD_IDXDESC;
         let index = operation.descriptor(name).ok_or("the gradient of a maximum without its places")?;
@@ -159,7 +159,8 @@ impl Lowering {
         self.write(operation, A::OPERATION_RESAMPLE_BWD_DXDESC, &dx)
     }
 
-    /// An average's gradient spreads each result, divided by the number of elements it came from, over its window.
+    /// The gradient of an average distributes each upstream gradient, divided by the number of averaged elements, over
+    /// its window.
     pub(super) fn resample_backward(&mut self, operation: &Descriptor) -> Answer {
         let dy = self.read(operation, A::OPERATION_RESAMPLE_BWD_DYDESC)?;
         let dx = operation.descriptor(A::OPERATION_RESAMPLE_BWD_DXDESC).ok_or("no result")?;
@@ -198,7 +199,7 @@ impl Lowering {
         self.write(operation, A::OPERATION_RESAMPLE_BWD_DXDESC, &made)
     }
 
-    /// How many elements each result is the average of.
+    /// The number of elements that each result averages.
     fn window_counts(&mut self, window: &Window, data: &[i64], pooled: &[i64]) -> Answer<Made> {
         let along = |axis: usize, at: i64| match window.mode {
             ResampleMode::AVGPOOL_INCLUDE_PADDING => Ok(window.size[axis]),

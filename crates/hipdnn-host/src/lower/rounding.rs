@@ -1,4 +1,4 @@
-//! Numbers as their tensor holds them.
+//! Rounds values to the format of their tensor.
 
 use graph::DType;
 
@@ -6,7 +6,7 @@ use super::{Answer, Lowering, Made};
 use crate::format::{Format, Small};
 
 impl Lowering {
-    /// A result in the type of its tensor: small floats as single precision that was rounded to them.
+    /// A result in the type of its tensor; small floats are single precision, rounded to the small format.
     pub(super) fn stored(&mut self, made: &Made, format: Format) -> Answer<Made> {
         match format {
             Format::Plain(dtype) if dtype.is_int() && made.dtype.is_float() => self.integer(made, dtype),
@@ -15,13 +15,13 @@ impl Lowering {
         }
     }
 
-    /// A number in the compute type after it was stored and read again.
+    /// A value in the compute type, as if it had been stored and read again.
     pub(super) fn rounded(&mut self, made: &Made, format: Format) -> Answer<Made> {
         let stored = self.stored(made, format)?;
         self.cast(&stored, self.compute())
     }
 
-    /// To the nearest whole number, and not beyond the type's limits.
+    /// Rounds to the nearest integer, within the type's limits.
     fn integer(&mut self, made: &Made, dtype: DType) -> Answer<Made> {
         let bits = dtype.bytes() as u32 * 8;
         let (low, high) = if dtype.is_signed() {
@@ -29,7 +29,7 @@ impl Lowering {
         } else {
             (0.0, f64::from(bits).exp2() - 1.0)
         };
-        // The largest number that the compute type holds and the type can take.
+        // The largest value that both the compute type and the integer type can represent.
         let high = match made.dtype {
             DType::F32 if bits >= 32 => f64::from((high as f32).next_down()),
             DType::F64 if bits >= 64 => high.next_down(),
@@ -40,8 +40,8 @@ impl Lowering {
         self.cast(&clipped, dtype)
     }
 
-    /// With `p` the power of two at or below a number, and at least that of the smallest normal one: numbers of the format
-    /// lie `p` times a power of two apart.
+    /// Let `p` be the largest power of two that is not above a number's magnitude, but at least that of the smallest
+    /// normal number: the format's numbers are spaced by `p` times a power of two.
     fn small(&mut self, made: &Made, small: Small) -> Answer<Made> {
         let made = self.cast(made, DType::F32)?;
         match small {
@@ -50,7 +50,7 @@ impl Lowering {
                 self.clipped(&whole, -8.0, 7.0)
             }
             Small::Power => {
-                // Up to a power of two, so that what is divided by it does not grow beyond its type.
+                // Round up to a power of two, so that values divided by it stay within their type.
                 let least = f64::from(f32::MIN_POSITIVE);
                 let clipped = self.clipped(&made, least, small.largest().into())?;
                 self.power(&clipped, f32::MIN_POSITIVE.to_bits() as i64 - 1)
@@ -71,7 +71,7 @@ impl Lowering {
         }
     }
 
-    /// The power of two at or below a positive number whose bits are `more` above the given one's.
+    /// Adds `more` to the bits of a positive number and returns the power of two at or below the result.
     fn power(&mut self, made: &Made, more: i64) -> Answer<Made> {
         let bits = self.bits(made, DType::I32)?;
         let exponent = i64::from(f32::INFINITY.to_bits());
@@ -84,7 +84,7 @@ impl Lowering {
         self.bits(&kept, DType::F32)
     }
 
-    /// Within limits.
+    /// Clamps to limits.
     pub(super) fn clipped(&mut self, made: &Made, low: f64, high: f64) -> Answer<Made> {
         let [low, high] = [low, high].map(|value| {
             let scalar = graph::Scalar::Float(value);

@@ -1,4 +1,4 @@
-//! The C interface with less ceremony.
+//! Wrappers that make the C interface less verbose.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::ffi::c_void;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hipdnn::sys::{AttributeName as A, AttributeType as T, Backend, DataType, DescriptorType as D, Status};
 
-/// Calls a backend as a C program does.
+/// Calls a backend like a C program.
 pub struct Caller(pub Arc<dyn Backend>);
 
 impl Caller {
@@ -26,18 +26,18 @@ impl Caller {
     }
 
     pub fn set<E>(&self, descriptor: *mut c_void, name: A, kind: T, elements: &[E]) -> Status {
-        // SAFETY: the array holds what is said.
+        // SAFETY: the array has the given number of elements.
         unsafe { self.0.set_attribute(descriptor, name, kind, elements.len() as i64, elements.as_ptr().cast()) }
     }
 
-    /// Sets what must be taken.
+    /// Sets an attribute, which must succeed.
     pub fn put<E>(&self, descriptor: *mut c_void, name: A, kind: T, elements: &[E]) {
         assert_eq!(self.set(descriptor, name, kind, elements), Status::SUCCESS, "{name}: {}", self.text());
     }
 
     pub fn get<E: Default + Clone>(&self, descriptor: *mut c_void, name: A, kind: T, room: usize) -> (Status, Vec<E>) {
         let (mut elements, mut count) = (vec![E::default(); room], 0);
-        // SAFETY: the array has the room that is said.
+        // SAFETY: the array has space for the given number of elements.
         let status = unsafe {
             self.0.get_attribute(descriptor, name, kind, room as i64, &mut count, elements.as_mut_ptr().cast())
         };
@@ -53,11 +53,11 @@ impl Caller {
     }
 
     pub fn finalize(&self, descriptor: *mut c_void) -> Status {
-        // SAFETY: descriptors are looked up, never trusted.
+        // SAFETY: descriptors are looked up, never dereferenced unchecked.
         unsafe { self.0.finalize(descriptor) }
     }
 
-    /// A finalized tensor of single precision.
+    /// A finalized single-precision tensor.
     pub fn tensor(&self, uid: i64, dims: &[i64]) -> *mut c_void {
         let made = self.make(D::TENSOR_DESCRIPTOR);
         let strides: Vec<i64> = (0..dims.len()).map(|axis| dims[axis + 1..].iter().product()).collect();
@@ -88,7 +88,7 @@ impl Caller {
         made
     }
 
-    /// A finalized graph that takes the absolute values of four numbers: tensor 1 becomes tensor 2.
+    /// A finalized graph that computes the absolute values of four numbers: tensor 1 becomes tensor 2.
     pub fn small_graph(&self, handle: *mut c_void) -> *mut c_void {
         let (x, y) = (self.tensor(1, &[4]), self.tensor(2, &[4]));
         let graph = self.graph(handle, &[self.pointwise(1, x, y)]);
@@ -103,7 +103,7 @@ impl Caller {
         self.put(heuristic, A::ENGINEHEUR_MODE, T::HEUR_MODE, &[0]);
         assert_eq!(self.finalize(heuristic), Status::SUCCESS);
         let (mut config, mut count) = (self.make(D::ENGINECFG_DESCRIPTOR), 0);
-        // SAFETY: the array holds one descriptor.
+        // SAFETY: the array has one descriptor.
         let status = unsafe {
             let element = (&raw mut config).cast();
             self.0.get_attribute(heuristic, A::ENGINEHEUR_RESULTS, T::BACKEND_DESCRIPTOR, 1, &mut count, element)
@@ -130,10 +130,10 @@ impl Caller {
         pack
     }
 
-    /// The last error, which is forgotten then.
+    /// The last error; reading it clears it.
     pub fn text(&self) -> String {
         let mut text = [0u8; 256];
-        // SAFETY: the buffer is as large as said.
+        // SAFETY: the buffer has the given size.
         unsafe { self.0.last_error_string(text.as_mut_ptr().cast(), text.len()) };
         text.iter().take_while(|&&byte| byte != 0).map(|&byte| byte as char).collect()
     }

@@ -1,4 +1,4 @@
-//! The library inside the test's own program, where its allocations can be counted.
+//! The library as part of the test program, so that its allocations can be counted.
 #![allow(dead_code)]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -25,7 +25,7 @@ macro_rules! implement {
 
             $(
                 unsafe fn $method(&self, $($argument: $type),*) -> $result {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: upheld by the caller.
                     unsafe { hipdnn_host::exported::$symbol($($argument),*) }
                 }
             )*

@@ -1,4 +1,4 @@
-//! The library that was built with these tests, loaded as a user loads it.
+//! The library that was built with these tests, loaded like a user would load it.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
 use std::path::PathBuf;
