@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use libloading::Library;
 
-/// Every function of the HIP runtime that callers may look for here.
+/// Every function of the HIP runtime that callers may look up.
 const SYMBOLS: &[&str] = &[
     "hipInit hipRuntimeGetVersion hipDriverGetVersion hipGetDeviceCount hipSetDevice hipGetDevice hipDeviceGet",
     "hipDeviceGetName hipDeviceGetAttribute hipDeviceTotalMem hipMemGetInfo hipDeviceGetUuid hipDeviceGetPCIBusId",
@@ -33,7 +33,7 @@ const SYMBOLS: &[&str] = &[
 fn library() -> Library {
     let name = format!("{}hip_host{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     let path: PathBuf = std::env::current_exe().expect("a test binary").with_file_name(name);
-    // SAFETY: loading our own library runs no code of it.
+    // SAFETY: loading our own library runs none of its code.
     unsafe { Library::new(path) }.expect("the library loads")
 }
 

@@ -187,7 +187,7 @@ impl Graph {
         // SAFETY: the count is writable, and the only result requested.
         ok(unsafe { hipGraphGetNodes(self.0, null_mut(), &mut count) });
         let mut nodes = vec![null_mut(); count];
-        // SAFETY: there is room for `count` nodes.
+        // SAFETY: there is space for `count` nodes.
         ok(unsafe { hipGraphGetNodes(self.0, nodes.as_mut_ptr(), &mut count) });
         nodes
     }
@@ -198,7 +198,7 @@ impl Graph {
         // SAFETY: the count is writable, and the only result requested.
         ok(unsafe { hipGraphGetEdges(self.0, null_mut(), null_mut(), &mut count) });
         let (mut from, mut to) = (vec![null_mut(); count], vec![null_mut(); count]);
-        // SAFETY: there is room for `count` edges.
+        // SAFETY: there is space for `count` edges.
         ok(unsafe { hipGraphGetEdges(self.0, from.as_mut_ptr(), to.as_mut_ptr(), &mut count) });
         let nodes = self.nodes();
         let index = |node: &*mut c_void| nodes.iter().position(|own| own == node).expect("a node of the graph");

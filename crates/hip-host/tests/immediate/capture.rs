@@ -187,7 +187,7 @@ fn pinned_memory_is_read_when_the_graph_runs() {
     ok(unsafe { hipMemcpyAsync(device.at, pinned, 4, H2D, stream.0) });
     let exec = stream.end_capture().instantiate();
     for value in [1u8, 2] {
-        // SAFETY: the stream is idle, so the pinned memory is this thread's.
+        // SAFETY: the stream is idle, so only this thread uses the pinned memory.
         unsafe { pinned.cast::<u8>().write_bytes(value, 4) };
         exec.launch(&stream);
         stream.sync();

@@ -1,4 +1,4 @@
-//! What is refused while streams capture, with which status, and whether the capture stays valid.
+//! Calls that are rejected while streams capture: their statuses, and whether the capture stays valid.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -12,7 +12,7 @@ const GLOBAL: c_int = 0;
 const THREAD_LOCAL: c_int = 1;
 const RELAXED: c_int = 2;
 
-/// Captures in `mode`, tries `call`, and returns its status and that of the end of the capture (0: still valid).
+/// Captures in `mode`, tries `call`, and returns its status and the status of ending the capture (0: still valid).
 fn during_capture(stream: &Stream, mode: c_int, call: impl FnOnce() -> c_int) -> (c_int, c_int) {
     ok(hipStreamBeginCapture(stream.0, mode));
     let status = call();

@@ -1,4 +1,4 @@
-//! Copies and fills: what is copied, and what is refused.
+//! Copies and fills: their results, and the arguments that are rejected.
 
 use std::ffi::c_void;
 
@@ -97,7 +97,7 @@ fn fills_take_elements_of_one_two_and_four_bytes() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A copy is done completely or refused completely, and refused exactly if it exceeds an allocation.
+    /// A copy is done completely or rejected completely, and rejected exactly if it exceeds an allocation.
     #[test]
     fn copies_stay_inside_their_allocations(size in 1usize..64, at in 0usize..80, bytes in prop_oneof![1usize..80, Just(usize::MAX)]) {
         let _guard = start();
@@ -105,7 +105,7 @@ proptest! {
         let buffer = Buffer::of(&before);
         let source = [0x22u8; 80];
         let inside = at < size && bytes <= size - at;
-        // SAFETY: a copy that is not refused is at most 64 bytes long.
+        // SAFETY: a copy that is not rejected is at most 64 bytes long.
         let status = unsafe { hipMemcpy(buffer.offset(at), source.as_ptr().cast(), bytes, H2D) };
         prop_assert_eq!(status, if inside { 0 } else { 1 });
         // SAFETY: the destination is checked by the library.

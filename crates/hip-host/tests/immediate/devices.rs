@@ -41,7 +41,7 @@ fn a_device_has_a_name_a_uuid_and_no_pci_id() {
     let _guard = start();
     let mut name = [0x55u8; 64];
     let (mut first, mut second) = ([0u8; 16], [0u8; 16]);
-    // SAFETY: every result has the stated room.
+    // SAFETY: every result has the given size.
     unsafe {
         ok(hipDeviceGetName(name.as_mut_ptr().cast(), 64, 1));
         assert_eq!(CStr::from_bytes_until_nul(&name).expect("a C string"), c"Host CPU 1");
@@ -152,7 +152,7 @@ fn code_of_other_machines_and_dead_handles_are_refused() {
     let _guard = start();
     let mut module = std::ptr::null_mut();
     let none = std::ptr::null_mut();
-    // SAFETY: the images are longer than what is looked at, and the results writable.
+    // SAFETY: the images are longer than the part that is read, and the results are writable.
     unsafe {
         assert_eq!(hipModuleLoadData(&mut module, c"\x7fELF and so on".as_ptr().cast()), 801);
         assert_eq!(hipModuleLoadData(&mut module, c"not a code object".as_ptr().cast()), 200);

@@ -21,7 +21,7 @@ void add(const struct HostLaunch* launch) {
 }
 ";
 
-/// The library above, or `None` after printing why.
+/// The library above, or `None` after printing why it could not be built.
 static IMAGE: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
     let folder = tempfile::tempdir().expect("a folder");
     let (source, library) = (folder.path().join("add.c"), folder.path().join("add.so"));
@@ -68,7 +68,7 @@ impl Drop for Module {
     }
 }
 
-/// Adds to the first `threads` bytes; the arguments are gone when the call returns.
+/// Adds to the first `threads` bytes; the arguments are dropped when the call returns.
 fn launch(function: *mut c_void, buffer: &Buffer, by: u8, threads: u32, stream: *mut c_void) -> c_int {
     let mut add = Add { at: buffer.at, by };
     let mut parameters = [(&raw mut add).cast::<c_void>()];

@@ -1,4 +1,4 @@
-//! The library as it runs by default: idle streams work on the calling thread.
+//! The library in its default mode: idle streams run work on the calling thread.
 #![allow(clippy::expect_used, reason = "helpers of tests are tests")]
 
 #[path = "../common/mod.rs"]

@@ -25,7 +25,7 @@ fn malloc(bytes: usize) -> (i32, *mut c_void) {
 
 fn attributes(pointer: *const c_void) -> (i32, PointerAttributes) {
     let mut found = std::mem::MaybeUninit::zeroed();
-    // SAFETY: the result is writable, and all zeroes are a value of it.
+    // SAFETY: the result is writable, and all zeroes are a valid value.
     unsafe { (hipPointerGetAttributes(found.as_mut_ptr(), pointer), found.assume_init()) }
 }
 
@@ -47,7 +47,7 @@ fn zero_bytes_give_null_and_null_can_be_freed() {
     ok(hipFree(null_mut()));
     ok(hipHostFree(null_mut()));
     ok(hipFreeAsync(null_mut(), NULL_STREAM));
-    // SAFETY: a missing result is what is tested.
+    // SAFETY: the test passes no result on purpose.
     assert_eq!(unsafe { hipMalloc(null_mut(), 16) }, 1);
 }
 

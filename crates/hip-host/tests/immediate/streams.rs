@@ -113,7 +113,7 @@ fn dead_and_foreign_handles_are_refused() {
         }
     }
     assert_eq!(hipStreamDestroy(NULL_STREAM), 400);
-    // SAFETY: a missing function is what is tested.
+    // SAFETY: the test passes no function on purpose.
     assert_eq!(unsafe { hipLaunchHostFunc(NULL_STREAM, None, NULL_STREAM) }, 1);
 }
 
@@ -147,7 +147,7 @@ unsafe extern "C" fn try_to_wait(data: *mut c_void) {
         hipDeviceSynchronize(),
         hipStreamSynchronize(NULL_STREAM),
         hipFree(std::ptr::without_provenance_mut(0x100)),
-        // SAFETY: the call is refused, so none of these bytes are accessed.
+        // SAFETY: the call is rejected, so none of these bytes are accessed.
         unsafe { hipMemcpy(data, data, 4, 0) },
     ];
 }

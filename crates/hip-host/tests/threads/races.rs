@@ -14,7 +14,7 @@ const ROUNDS: usize = 64;
 /// The time limit for something that must happen; a test that waits this long fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Rounds in which the consumer did not see what the producer wrote.
+/// The number of rounds in which the consumer did not see the producer's write.
 fn stale_reads(producer: &Stream, consumer: *mut c_void, with_wait: bool) -> usize {
     let (source, result) = (Buffer::new(64), Buffer::new(64));
     let event = Event::new();
@@ -103,7 +103,7 @@ fn memory_freed_in_stream_order_stays_until_the_stream_gets_there() {
             ok(hipMemcpyAsync(result.at, scratch, 1 << 16, 3, stream.0));
         }
         ok(hipFreeAsync(scratch, stream.0));
-        // SAFETY: device memory, checked by the library, which no longer knows it.
+        // SAFETY: the library checks the address, which it no longer knows.
         assert_eq!(unsafe { hipMemsetAsync(scratch, 0, 1, stream.0) }, 1);
         stream.sync();
         assert!(result.read().iter().all(|byte| *byte == value));
