@@ -71,7 +71,7 @@ impl Case {
         let mut want: Vec<f64> =
             indices(&out_shape).iter().map(|at| if self.bias { bias.values[at[1]] } else { 0.0 }).collect();
         let rows: Vec<usize> = graph::shape::dense_strides(&out_shape).iter().map(|&s| s as usize).collect();
-        // Every pair of an input element and a tap, wherever its product goes.
+        // Every pair of an input element and a tap, whichever output its product contributes to.
         let taps = indices(&self.kernel);
         for n in 0..self.images {
             for group in 0..self.groups {

@@ -1,4 +1,4 @@
-//! Gathers and scatters against naive loops, and what happens to indices out of range.
+//! Gathers and scatters against naive loops, and the handling of out-of-range indices.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -26,7 +26,7 @@ fn position(index: Scalar, extent: usize) -> usize {
 
 fn combine(kind: ScatterKind, before: Scalar, update: Scalar, dtype: DType) -> Scalar {
     if !dtype.is_float() {
-        // Not through floats: products of several updates grow large, and wrap.
+        // Integers are not converted to floats: products of several updates grow large and wrap.
         let (a, b) = (before.as_i64(), update.as_i64());
         return Scalar::Int(match kind {
             ScatterKind::Replace => b,

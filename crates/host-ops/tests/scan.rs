@@ -1,4 +1,4 @@
-//! Running totals, the best k and local response normalisation against naive loops.
+//! Running totals, top-k and local response normalisation against naive loops.
 #![allow(clippy::unwrap_used)]
 mod common;
 

@@ -285,7 +285,7 @@ pub fn is_close(got: Scalar, want: Scalar, tolerance: f64) -> bool {
     }
 }
 
-/// The rounding error of a type, with some room for sums of a few dozen elements.
+/// The rounding error of a type, with some margin for sums of a few dozen elements.
 pub fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 1e-12,
