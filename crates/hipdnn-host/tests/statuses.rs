@@ -312,7 +312,8 @@ fn execution_checks_its_arguments() {
 fn work_that_needs_more_memory_than_there_is_fails() {
     let caller = caller();
     let handle = caller.handle();
-    // One number that broadcasts to 2^54 elements: the intermediate result exceeds any memory, and the sum needs it all.
+    // One number that broadcasts to 2^54 elements: the intermediate result exceeds any memory, and the sum needs all of
+    // it.
     let tensor = |uid: i64, dims: [i64; 2], strides: [i64; 2], is_virtual: bool| {
         let made = caller.make(D::TENSOR_DESCRIPTOR);
         caller.put(made, A::TENSOR_UNIQUE_ID, T::INT64, &[uid]);

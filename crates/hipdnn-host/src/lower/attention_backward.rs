@@ -35,8 +35,8 @@ const BACKWARD: Names = Names {
 };
 
 impl Lowering {
-    /// With `p` the weights, `exp(scores - stats)`, and `g = dO · Vᵀ`: the scores' gradient is `p (g - Σ dO O)`. Gradients of
-    /// keys and values are summed over the query heads that share them.
+    /// With `p` the weights, `exp(scores - stats)`, and `g = dO · Vᵀ`: the scores' gradient is `p (g - Σ dO O)`. The
+    /// gradients of keys and values are summed over the query heads that share them.
     pub(super) fn attention_backward(&mut self, operation: &Descriptor) -> Answer {
         let scores = self.scores(operation, &BACKWARD)?;
         let [batch, heads, rows, columns] = scores.dims;

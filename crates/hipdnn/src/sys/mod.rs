@@ -52,8 +52,8 @@ macro_rules! backend_trait {
         /// nothing; the same applies to a method that an implementation does not override.
         ///
         /// # Safety
-        /// The functions behave as hipDNN's header says: they write only through the pointers they are given, within the
-        /// sizes they are given, and catch their own exceptions.
+        /// The functions behave as hipDNN's header says: they write only through the given pointers, within the given
+        /// sizes, and catch their own exceptions.
         pub unsafe trait Backend: Send + Sync {
             /// The name of the library in messages.
             fn describe(&self) -> String;
