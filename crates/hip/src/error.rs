@@ -208,7 +208,7 @@ pub enum RtcError {
         /// The compiler's log; may be empty.
         log: String,
     },
-    /// The compiler would abort the process if it were given this target.
+    /// The compiler would terminate the process if it were given this target.
     #[error(
         "{target} is not a target that the run-time compiler of HIP {version} knows\n  \
          help: install ROCm 6 or newer"

@@ -44,7 +44,7 @@ fn status_text(kind: DriverKind, code: Status) -> &'static str {
 /// The library's status.
 ///
 /// # Safety
-/// There is a current device: without one, hipBLASLt aborts the process.
+/// There is a current device: without one, hipBLASLt terminates the process.
 pub unsafe fn create(blas: &Blas) -> Result<Handle, HipError> {
     let mut handle = ptr::null_mut();
     // SAFETY: `handle` is a valid out-pointer; the caller vouches for the device.

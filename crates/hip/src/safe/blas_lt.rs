@@ -56,7 +56,7 @@ pub(crate) fn found(kind: DriverKind) -> Result<(PathBuf, Option<String>, Vec<At
     Ok((library.path.clone(), version, library.attempts.clone()))
 }
 
-/// BLASLt on one device. AMD recommends one for each stream that runs at the same time.
+/// BLASLt on one device. AMD asks for one per concurrent stream.
 #[derive(Clone)]
 pub struct BlasLt(Arc<Inner>);
 
@@ -139,7 +139,7 @@ impl BlasLt {
     pub fn new(device: &Device) -> Result<BlasLt, HipError> {
         let library = library(device.kind())?;
         let _scope = device.enter()?;
-        // hipBLASLt aborts the process if there is no device, so check with the driver first.
+        // hipBLASLt terminates the process if there is no device, so check with the driver first.
         device::count(device.driver().runtime())?;
         // SAFETY: there is a device, and `_scope` made it current.
         let handle = unsafe { blas_lt::create(&library.blas) }?;

@@ -128,7 +128,7 @@ impl Rtc {
         self.0.kind == DriverKind::Amd && self.0.hip_version.is_some_and(|version| version < codes::HIP_6)
     }
 
-    /// HIP 5's compiler aborts the process if it is given an unknown target.
+    /// HIP 5's compiler terminates the process if it is given an unknown target.
     fn refuse_deadly_targets(&self, options: &[&str]) -> Result<(), RtcError> {
         if !self.is_hip_5() {
             return Ok(());

@@ -10,7 +10,7 @@ function_table! {
     pub struct BlasLtTable;
 
     required {
-        /// `hipblasLtCreate`; without a device the real library aborts the process
+        /// `hipblasLtCreate`; without a device the real library terminates the process
         create: fn(*mut Handle) -> Status = ["hipblasLtCreate"] "cublasLtCreate";
         /// `hipblasLtDestroy`
         destroy: fn(Handle) -> Status = ["hipblasLtDestroy"] "cublasLtDestroy";

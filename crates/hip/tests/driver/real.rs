@@ -117,7 +117,7 @@ fn compiles_for(vendor: &Vendor, arch: &str) -> Outcome {
     let code = match rtc.compile(kernels::SAXPY, "saxpy.hip", &[&target]) {
         Ok(code) => code,
         Err(error @ RtcError::UnknownTarget { .. }) => {
-            // HIP 5 would have aborted the process; this error is the expected outcome there.
+            // HIP 5 would have terminated the process; this error is the expected outcome there.
             assert!(rtc.version_text().starts_with("5."), "{error}");
             eprintln!("{error}");
             return Ok(());
