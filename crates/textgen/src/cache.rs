@@ -1,8 +1,8 @@
-//! Keys and values of earlier tokens.
+//! The key/value cache: keys and values of earlier tokens.
 //!
-//! Shared: one buffer a tensor, as long as the longest sequence, that the decoder reads and writes in place; its address
-//! never changes, so that recorded runs stay valid. Separate: the decoder writes a longer tensor at each step; two blocks
-//! take turns.
+//! Shared: each tensor is one buffer of `max_length` tokens that the decoder reads and writes in place. Its address
+//! never changes, so recorded runs stay valid. Separate: the decoder writes a longer tensor at each step, alternating
+//! between two blocks.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) struct Cache {
     batch: usize,
     entries: Vec<Entry>,
     shared: bool,
-    /// Which of the two blocks holds the past, where they take turns.
+    /// Index of the block that holds the past, when there are two.
     turn: usize,
 }
 
@@ -25,7 +25,7 @@ struct Entry {
     kind: Kind,
     heads: usize,
     head_size: usize,
-    /// One block when shared, else two.
+    /// One block if shared, otherwise two.
     blocks: Vec<Arc<Memory>>,
     past: Tensor,
     present: Option<Tensor>,
@@ -43,12 +43,12 @@ impl Cache {
         Ok(Cache { batch, entries: entries.collect::<Result<_>>()?, shared, turn: 0 })
     }
 
-    /// Whether tokens that were run stay there when the sequence becomes shorter.
+    /// Whether cached tokens stay valid when the sequence is shortened.
     pub fn is_shared(&self) -> bool {
         self.shared
     }
 
-    /// Gets ready for a run after `past` tokens that leads to `total` tokens.
+    /// Prepares for a run that takes the cache from `past` to `total` tokens.
     pub fn prepare(&mut self, past: usize, total: usize) -> Result<()> {
         if self.shared {
             return Ok(());
@@ -60,19 +60,19 @@ impl Cache {
         Ok(())
     }
 
-    /// The run succeeded: what it wrote is the past now.
+    /// Call after a successful run: its output becomes the past.
     pub fn advance(&mut self) {
         if !self.shared {
             self.turn = 1 - self.turn;
         }
     }
 
-    /// What the run reads, in the order of the model's layout.
+    /// The tensors that the run reads, in the order of the model's layout.
     pub fn past(&self) -> impl Iterator<Item = &Tensor> {
         self.entries.iter().map(|entry| &entry.past)
     }
 
-    /// What the run writes, in the order of the model's layout.
+    /// The tensors that the run writes, in the order of the model's layout.
     pub fn present(&self) -> impl Iterator<Item = &Tensor> {
         self.entries.iter().map(|entry| entry.present.as_ref().unwrap_or(&entry.past))
     }

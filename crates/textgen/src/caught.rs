@@ -1,15 +1,15 @@
-//! Panics of libraries that read files from anywhere: they become errors, and nothing is printed about them.
+//! Turns panics of libraries that parse untrusted files into errors, without printing them.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether a panic of this thread is caught below.
+    /// Whether a panic on this thread is about to be caught.
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does something that may panic; `None` if it did. The panic hook of the process stays quiet about it, and speaks of all others.
+/// Runs `work`, and returns `None` if it panics. The panic hook stays silent for such a panic, and reports all others.
 pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -21,7 +21,7 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
         }));
     });
     let before = IS_CAUGHT.replace(true);
-    // What panicked is not used again: callers own it, or its library has no state between calls.
+    // Nothing is used again after a panic: callers own the values, or the library keeps no state between calls.
     let done = catch_unwind(AssertUnwindSafe(work));
     IS_CAUGHT.set(before);
     done.ok()

@@ -1,4 +1,4 @@
-//! Answers in a form: a JSON schema, a regular expression or a grammar says which tokens may come next.
+//! Constrained answers: a JSON schema, a regular expression or a grammar decides which tokens may come next.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::files::{self, largest};
 use crate::sampler::{NEVER, TokenFilter};
 use crate::{Config, Error, Result, Tokenizer};
 
-/// What an answer looks like.
+/// The form of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A JSON document of this schema, which is JSON itself.
+    /// A JSON document that matches this schema (itself JSON).
     JsonSchema(String),
-    /// A text that this regular expression takes as a whole.
+    /// Text that matches this regular expression as a whole.
     Regex(String),
-    /// A text of this grammar, in the notation of Lark.
+    /// Text of this grammar, in Lark notation.
     Lark(String),
 }
 
@@ -30,7 +30,7 @@ impl Form {
             Form::Lark(text) => Ok(TopLevelGrammar::from_lark(text.clone())),
             Form::JsonSchema(text) => match serde_json::from_str::<Value>(text) {
                 Ok(mut schema) => {
-                    // Without this a small model may write blanks until there is no room left.
+                    // Without this, a small model may write whitespace until the sequence is full.
                     if let Some(schema) = schema.as_object_mut() {
                         schema.entry("x-guidance").or_insert_with(|| json!({"whitespace_flexible": false}));
                     }
@@ -42,7 +42,7 @@ impl Form {
     }
 }
 
-/// A form on its way: for one answer ([`Generator::constrain`](crate::Generator::constrain)).
+/// The state of a form while one answer is generated ([`Generator::constrain`](crate::Generator::constrain)).
 pub struct Constraint {
     matcher: Matcher,
 }
@@ -54,14 +54,14 @@ impl std::fmt::Debug for Constraint {
 }
 
 impl Constraint {
-    /// The beginning of a form.
+    /// Starts at the beginning of a form.
     ///
     /// # Errors
-    /// When the tokenizer has no bytes for its tokens, or the form is refused.
+    /// When the tokenizer's tokens have no byte representation, or the form is invalid.
     pub fn new(config: &Config, tokenizer: &Tokenizer, form: &Form) -> Result<Constraint> {
         let grammar = form.grammar()?;
         let environment = environment(config, tokenizer)?;
-        // The library asserts on what it does not expect, and forms come from users.
+        // Forms come from users, and the library asserts on unexpected input.
         let parser = caught(|| {
             let mut factory = ParserFactory::new_simple(&environment)?;
             factory.quiet().create_parser(grammar)
@@ -76,7 +76,7 @@ impl Constraint {
         }
     }
 
-    /// Whether the form is complete as it stands.
+    /// Whether the text so far satisfies the form.
     pub fn is_complete(&mut self) -> bool {
         self.matcher.is_accepting().unwrap_or(false)
     }
@@ -91,7 +91,7 @@ impl TokenFilter for Constraint {
         let allowed = self.matcher.compute_mask_or_eos().map_err(|error| refused(&format!("{error:#}")))?;
         let mut any = false;
         for (token, score) in scores.iter_mut().enumerate() {
-            // Scores may be more than tokens.
+            // There may be more scores than tokens.
             if token < allowed.len() && allowed.is_allowed(token as TokenId) {
                 any = true;
             } else {
@@ -102,7 +102,7 @@ impl TokenFilter for Constraint {
     }
 
     fn accept(&mut self, token: u32) -> Result<()> {
-        // The end token comes after the form.
+        // The end token comes after the end of the form.
         if self.matcher.is_stopped() {
             return Ok(());
         }

@@ -1,21 +1,21 @@
-//! Turns of a conversation on one generator. Each turn is the whole conversation as a prompt, of which only what is not in
-//! the cache already is run.
+//! Conversations on one generator. Each turn renders the whole conversation as a prompt, and runs only the part that is
+//! not cached yet.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Answer, ChatTemplate, Error, Generator, Limits, Result, TextStep, Tokenizer, generate_text};
 
-/// One turn.
+/// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// `system`, `user` or `assistant`.
     pub role: String,
-    /// What was said.
+    /// The text.
     pub content: String,
 }
 
 impl Message {
-    /// A turn of somebody.
+    /// A message with this role and text.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
         Message { role: role.into(), content: content.into() }
     }
@@ -28,12 +28,12 @@ pub struct Conversation {
     tokenizer: Tokenizer,
     template: ChatTemplate,
     messages: Vec<Message>,
-    /// What the conversation starts with again after [`Conversation::reset`].
+    /// The message that [`Conversation::reset`] starts over with.
     system: Option<Message>,
 }
 
 impl Conversation {
-    /// An empty conversation, with what the model is told about its part.
+    /// An empty conversation, with an optional system message.
     pub fn new(
         generator: Generator,
         tokenizer: Tokenizer,
@@ -44,10 +44,10 @@ impl Conversation {
         Conversation { generator, tokenizer, template, messages: system.iter().cloned().collect(), system }
     }
 
-    /// Says something, and gives the answer piece by piece. A cancelled answer is part of the conversation as far as it came.
+    /// Sends a user message, and streams the answer. A cancelled answer stays in the conversation as far as it got.
     ///
     /// # Errors
-    /// When the conversation is too long for the model, or something fails; what was said is then taken back.
+    /// When the conversation is too long for the model, or a step fails. The user message is then removed again.
     pub fn ask(&mut self, text: &str, limits: &Limits, on_text: impl FnMut(TextStep<'_>)) -> Result<Answer> {
         self.messages.push(Message::new("user", text));
         let answer = self.answer(limits, on_text);
@@ -73,21 +73,21 @@ impl Conversation {
         generate_text(&mut self.generator, &self.tokenizer, limits, on_text)
     }
 
-    /// Forgets everything that was said.
+    /// Removes all messages but the system message.
     ///
     /// # Errors
-    /// Never, for a generator of one row.
+    /// Never, for a generator with one row.
     pub fn reset(&mut self) -> Result<()> {
         self.messages = self.system.iter().cloned().collect();
         self.generator.rewind(0)
     }
 
-    /// What was said.
+    /// All messages so far.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// What the answers come from.
+    /// The generator that produces the answers.
     pub fn generator(&self) -> &Generator {
         &self.generator
     }

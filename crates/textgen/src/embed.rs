@@ -1,4 +1,5 @@
-//! Sentences as vectors, by encoder models (`model.onnx` beside a `tokenizer.json`): close in meaning is close in angle.
+//! Sentence embeddings from encoder models (`model.onnx` beside a `tokenizer.json`): similar sentences have similar
+//! vectors.
 //!
 //! ```no_run
 //! use textgen::Runtime;
@@ -28,31 +29,31 @@ use crate::provider::{self, Attached};
 use crate::tokenizer::{self, FILE as TOKENIZER};
 use crate::{Error, ProviderRequest, Result, Runtime};
 
-/// Where a model may be in its folder.
+/// Possible paths of the model in its folder.
 const MODELS: [&str; 2] = ["model.onnx", "onnx/model.onnx"];
 
-/// What the sentence-transformers library writes about pooling.
+/// The pooling configuration that the sentence-transformers library writes.
 const POOLING: &str = "1_Pooling/config.json";
 
-/// How the vectors of a sentence's tokens become one.
+/// How the token vectors of a sentence are combined into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
-    /// Their mean, padding left out.
+    /// Their mean, without padding.
     Mean,
-    /// That of the first token, which such models put in front of a sentence (CLS).
+    /// The vector of the first token, which such models put before the sentence (CLS).
     First,
 }
 
-/// How sentences become vectors.
+/// Options of an [`Embedder`].
 #[derive(Clone, Debug)]
 pub struct EmbedOptions {
-    /// `None` is what `1_Pooling/config.json` says, and the mean without that file.
+    /// `None` reads `1_Pooling/config.json`, and uses the mean if there is no such file.
     pub pooling: Option<Pooling>,
-    /// Whether vectors have the length 1.
+    /// Whether vectors are normalised to length 1.
     pub normalise: bool,
-    /// Longer sentences are cut.
+    /// Longer sentences are truncated.
     pub max_tokens: usize,
-    /// `None` is the CPU.
+    /// `None` means the CPU.
     pub provider: Option<ProviderRequest>,
 }
 
@@ -76,7 +77,7 @@ pub struct Embedder {
     notices: Vec<String>,
 }
 
-/// A batch of sentences as tokens, filled up to the longest one.
+/// A batch of tokenized sentences, padded to the longest one.
 struct Batch {
     rows: usize,
     columns: usize,
@@ -86,10 +87,10 @@ struct Batch {
 }
 
 impl Embedder {
-    /// Loads the encoder of a folder.
+    /// Loads the encoder from a folder.
     ///
     /// # Errors
-    /// When a file is missing or damaged, or the model is no encoder of sentences.
+    /// When a file is missing or damaged, or the model is not a sentence encoder.
     pub fn load(runtime: &Runtime, folder: &Path, options: EmbedOptions) -> Result<Embedder> {
         let path = MODELS.iter().map(|name| folder.join(name)).find(|path| path.exists());
         let path = path.ok_or_else(|| Error::File {
@@ -124,10 +125,10 @@ impl Embedder {
         })
     }
 
-    /// The vectors of sentences, which are run together.
+    /// The vectors of these sentences. They run as one batch.
     ///
     /// # Errors
-    /// When the tokenizer refuses a sentence, or ONNX Runtime refuses the run.
+    /// When the tokenizer rejects a sentence, or the run fails.
     pub fn embed(&mut self, sentences: &[&str]) -> Result<Vec<Vec<f32>>> {
         if sentences.is_empty() {
             return Ok(Vec::new());
@@ -154,7 +155,7 @@ impl Embedder {
                 let sentences = values.chunks(batch.columns * size as usize).zip(batch.mask.chunks(batch.columns));
                 sentences.map(|(tokens, mask)| pool(tokens, mask, size as usize, self.pooling)).collect()
             }
-            // Pooled by the model itself.
+            // The model did the pooling.
             [found, size] if found == rows && size > 0 => values.chunks(size as usize).map(<[f32]>::to_vec).collect(),
             _ => {
                 let problem = format!("its first output has the shape {shape:?}");
@@ -171,12 +172,12 @@ impl Embedder {
         Ok(vectors)
     }
 
-    /// What it runs on.
+    /// The provider that it runs on.
     pub fn attached(&self) -> &Attached {
         &self.attached
     }
 
-    /// Why it does not run on something better; for stderr.
+    /// Why it does not run on the requested provider; meant for stderr.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -202,7 +203,7 @@ impl Batch {
         })
     }
 
-    /// What an input is fed, in the integers that it takes.
+    /// The tensor for an input, in the integer type that it expects.
     fn tensor(&self, input: &Outlet) -> ort::Result<DynTensor> {
         let values = match input.name() {
             "input_ids" => &self.ids,
@@ -220,7 +221,7 @@ impl Batch {
     }
 }
 
-/// One vector of a sentence's tokens. Sums are 64-bit floats: sentences may be long.
+/// Pools the token vectors of one sentence. Sums are 64-bit floats, because sentences may be long.
 fn pool(tokens: &[f32], mask: &[u32], size: usize, pooling: Pooling) -> Vec<f32> {
     if pooling == Pooling::First {
         return tokens[..size].to_vec();
@@ -235,7 +236,7 @@ fn pool(tokens: &[f32], mask: &[u32], size: usize, pooling: Pooling) -> Vec<f32>
     sums.into_iter().map(|sum| (sum / f64::max(count, 1.0)) as f32).collect()
 }
 
-/// A vector of the same direction and the length 1; one without a direction stays.
+/// Scales a vector to length 1. A zero vector stays as it is.
 fn normalise(vector: &mut [f32]) {
     let length = vector.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
     if length > 0.0 {
@@ -273,7 +274,7 @@ fn tokenizer(path: &Path, max_tokens: usize) -> Result<(tokenizers::Tokenizer, G
         return Err(wrong(format!("{added} are added to each")));
     }
     let truncation = TruncationParams { max_length: max_tokens, ..TruncationParams::default() };
-    // Sentences are filled up here, to the longest of their batch.
+    // Padding to the longest sentence of a batch happens in this module.
     tokenizer.with_truncation(Some(truncation)).map_err(|error| wrong(error.to_string()))?;
     Ok((tokenizer, growth))
 }

@@ -1,11 +1,11 @@
-//! What can go wrong, by what the caller can do about it.
+//! Errors, grouped by what the caller can do about them.
 
 use std::path::PathBuf;
 
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something could not be done.
+/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,7 +14,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
         /// What to do.
         help: String,
@@ -51,10 +51,10 @@ pub enum Error {
         /// What to do.
         help: String,
     },
-    /// The provider cannot be had.
+    /// The provider is not available.
     #[error("{problem}\n  help: {help}")]
     Provider {
-        /// What was tried and found.
+        /// What was tried, and why it failed.
         problem: String,
         /// What to do.
         help: String,
@@ -69,23 +69,23 @@ pub enum Error {
         /// What to do.
         help: String,
     },
-    /// The caller asked for something that cannot be.
+    /// The caller made an invalid request.
     #[error("{problem}\n  help: {help}")]
     Request {
-        /// What was asked.
+        /// What is wrong with the request.
         problem: String,
         /// What to do.
         help: String,
     },
-    /// A generation was cancelled; it can go on from where it was.
+    /// The generation was cancelled; it can be continued.
     #[error("the generation was cancelled")]
     Cancelled,
-    /// ONNX Runtime refused something.
+    /// A call to ONNX Runtime failed.
     #[error("{doing}: {source}")]
     Ort {
-        /// What was being done.
+        /// What the call was for.
         doing: &'static str,
-        /// ONNX Runtime's words.
+        /// ONNX Runtime's error.
         source: ort::Error,
     },
 }
@@ -96,9 +96,9 @@ impl Error {
     }
 }
 
-/// Says what was being done when ONNX Runtime refused.
+/// Adds to an ONNX Runtime error what the call was for.
 pub(crate) trait Doing<T> {
-    /// Adds the words.
+    /// Adds the context.
     fn doing(self, doing: &'static str) -> Result<T>;
 }
 

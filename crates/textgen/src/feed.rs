@@ -1,7 +1,7 @@
-//! What a run is fed and what it gives: token ids, mask, positions and logits, padded together in this one place.
+//! Inputs and outputs of a run: token ids, mask, positions and logits. All padding happens here.
 //!
-//! A sequence lives in *columns*. With one row a column is a token. With more rows the prompts are filled up at their ends
-//! to the longest one, and tokens that come later follow in columns of their own, so that a short row has a hole.
+//! A sequence is stored in *columns*. With one row, a column is a token. With more rows, prompts are padded at the end
+//! to the longest one, and later tokens follow in new columns, so a short row has a gap.
 
 use half::slice::HalfFloatSliceExt;
 
@@ -9,37 +9,37 @@ use crate::ffi::{HostTensor, Kind, MadeTensor, Output, Tensor};
 use crate::model::{Layout, Model};
 use crate::{Error, Result};
 
-/// Which columns are real, and at which position.
+/// Which columns hold a token, and at which position.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
-    /// Columns of the prompts; 0 with one row, where there is no hole.
+    /// Columns of the prompts; 0 with one row, which has no gap.
     pub prompt: usize,
     /// Tokens of each row's prompt; 0 with one row.
     pub lengths: Vec<usize>,
 }
 
 impl Columns {
-    /// The position in its row of what stands in a column, if it is real.
+    /// The position of a column within its row, or `None` for padding.
     pub fn position(&self, row: usize, column: usize) -> Option<usize> {
         let length = self.lengths[row];
         if column >= self.prompt { Some(length + column - self.prompt) } else { (column < length).then_some(column) }
     }
 }
 
-/// Tensors of runs.
+/// Input and output tensors of runs.
 #[derive(Debug)]
 pub(crate) struct Feed {
     batch: usize,
     vocab_size: usize,
     pruned: bool,
     mask: Option<Mask>,
-    /// Tensors of runs of one column: always the same, so that recorded runs stay valid.
+    /// Tensors for runs of one column. They never change, so recorded runs stay valid.
     single: Tokens,
-    /// Tensors of the last run of more columns, until the next run of one.
+    /// Tensors of the last run of several columns; dropped by the next run of one column.
     prompt: Option<Tokens>,
 }
 
-/// What depends on how many columns are run.
+/// Tensors whose shape depends on the number of columns in a run.
 #[derive(Debug)]
 struct Tokens {
     columns: usize,
@@ -51,11 +51,11 @@ struct Tokens {
 /// The columns of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
-    /// Columns that are in the cache.
+    /// Columns in the cache.
     pub past: usize,
     /// Columns after the run.
     pub total: usize,
-    /// Columns that the run has: those that are added, or more.
+    /// Columns in the run, including padding.
     pub padded: usize,
     /// The width of the mask.
     pub mask: usize,
@@ -75,7 +75,7 @@ impl Feed {
         })
     }
 
-    /// Writes the inputs of a run. `token` gives the token of a row in a column.
+    /// Writes the inputs of a run. `token` returns the token of a row in a column.
     pub fn write(
         &mut self,
         layout: &Layout,
@@ -114,7 +114,7 @@ impl Feed {
         Ok(())
     }
 
-    /// The inputs in the order of [`input_names`], without the cache; and where logits go.
+    /// The inputs in the order of [`input_names`], without the cache, and the tensor for the logits.
     pub fn tensors(&mut self) -> (impl Iterator<Item = &Tensor>, &mut Output) {
         let tokens = self.prompt.as_mut().unwrap_or(&mut self.single);
         let inputs = [Some(tokens.ids.tensor()), self.mask.as_ref().map(|mask| mask.tensor.tensor())];
@@ -122,7 +122,7 @@ impl Feed {
         (inputs.into_iter().chain([positions]).flatten(), &mut tokens.logits)
     }
 
-    /// Checks the shape of logits that a run has made.
+    /// Checks the shape of logits that ONNX Runtime allocated.
     pub fn check(&self) -> Result<()> {
         let tokens = self.prompt.as_ref().unwrap_or(&self.single);
         let Output::Made(made) = &tokens.logits else { return Ok(()) };
@@ -134,8 +134,8 @@ impl Feed {
         Err(Error::request(problem, format!("[{batch}, {columns}, {words}] or [{batch}, 1, {words}] was expected")))
     }
 
-    /// The scores that follow `column` of a row, after a run of `span`: where the run wrote them, or in `room` when they have
-    /// to be converted. The next run writes all of them anew, so they can be changed.
+    /// The scores for the token after `column` of a row, after a run of `span`. They are in the output tensor, or in
+    /// `room` if they have to be converted. The caller may modify them: the next run overwrites them all.
     pub fn scores<'a>(&'a mut self, span: Span, row: usize, column: usize, room: &'a mut Vec<f32>) -> &'a mut [f32] {
         let tokens = self.prompt.as_mut().unwrap_or(&mut self.single);
         let rows = tokens.rows(self.pruned);
@@ -144,7 +144,7 @@ impl Feed {
     }
 }
 
-/// The names of the inputs that [`Feed::tensors`] gives.
+/// The names of the inputs that [`Feed::tensors`] returns.
 pub(crate) fn input_names(model: &Model) -> impl Iterator<Item = &str> {
     let (layout, names) = (model.layout(), &model.config().names);
     let mask = layout.mask.map(|_| names.attention_mask.as_str());
@@ -156,7 +156,7 @@ impl Tokens {
     fn new(layout: &Layout, batch: usize, columns: usize, vocab_size: usize) -> Result<Tokens> {
         let (batch, width) = (batch as i64, columns as i64);
         let logits = [batch, if layout.pruned { 1 } else { width }, vocab_size as i64];
-        // How many rows come is the provider's choice; with one column there is none.
+        // The provider decides how many rows of logits it returns; with one column there is only one choice.
         let logits = match layout.last_alone && columns > 1 {
             true => Output::Made(MadeTensor::new(layout.logits)),
             false => Output::Given(HostTensor::new(layout.logits, &logits)?),
@@ -179,13 +179,13 @@ impl Tokens {
     }
 }
 
-/// The mask, kept up to date rather than written anew: one column changes at a step.
+/// The mask. It is updated rather than rewritten, because a step changes one column.
 #[derive(Debug)]
 struct Mask {
     tensor: HostTensor,
     batch: usize,
     width: usize,
-    /// Columns that are written for the width; all behind are zero.
+    /// Columns written for this width; all later ones are zero.
     total: usize,
 }
 
@@ -197,7 +197,8 @@ impl Mask {
 
     fn update(&mut self, width: usize, total: usize, columns: &Columns) -> Result<()> {
         if width != self.width {
-            // A row alone stays where it is. Rows of another width move: what they were is cleared, at the old width.
+            // A single row keeps its offset. With more rows the offsets change, so they are cleared first, at the old
+            // width.
             if self.batch > 1 {
                 self.fill(0..self.total, |_, _| false);
                 self.total = 0;
@@ -211,7 +212,7 @@ impl Mask {
         if total < self.total {
             self.fill(total..self.total, |_, _| false);
         }
-        // With more rows the prompts may be others now.
+        // With more rows, the prompts may have changed.
         let from = if self.batch > 1 && total <= columns.prompt { 0 } else { self.total.min(total) };
         self.fill(from..total, |row, column| columns.position(row, column).is_some());
         self.total = total;

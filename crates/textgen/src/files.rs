@@ -1,4 +1,4 @@
-//! Files of a model folder. A folder comes from a stranger: what stands where a file should be may be a pipe that never ends.
+//! Reads files of a model folder. The folder is untrusted: a path may turn out to be a pipe that never ends.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -6,28 +6,28 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// Folders inside of folders that are looked through.
+/// Levels of subfolders that are searched.
 const DEPTH: usize = 4;
 
-/// Bytes of the largest file that is read, by what it is.
+/// Size limits in bytes, by kind of file.
 pub(crate) mod largest {
-    /// `genai_config.json`, and what other libraries write about themselves. Real ones have a few thousand.
+    /// `genai_config.json`, and configuration files of other libraries. Real ones have a few thousand bytes.
     pub const CONFIG: u64 = 1 << 20;
-    /// `tokenizer_config.json`, which lists special tokens. Real ones have up to a million.
+    /// `tokenizer_config.json`, which lists special tokens. Real ones have up to a million bytes.
     pub const TOKENIZER_CONFIG: u64 = 32 << 20;
     /// `chat_template.jinja`.
     pub const TEMPLATE: u64 = 1 << 20;
-    /// `tokenizer.json`. Real ones have up to 40 million.
+    /// `tokenizer.json`. Real ones have up to 40 million bytes.
     pub const TOKENIZER: u64 = 256 << 20;
 }
 
-/// Opens a regular file for reading; links are followed. Pipes, sockets, devices and folders are refused, without waiting
-/// for somebody at their other end.
+/// Opens a regular file for reading, following links. Rejects pipes, sockets, devices and folders without blocking on
+/// them.
 ///
 /// # Errors
-/// When it cannot be opened, or is something else.
+/// When it cannot be opened, or is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Before it is opened, because opening a device can do something.
+    // Checked before opening as well, because opening a device can have side effects.
     check_regular(&std::fs::metadata(path)?)?;
     let mut options = OpenOptions::new();
     options.read(true);
@@ -55,7 +55,7 @@ pub(crate) fn read(path: &Path, most: u64, help: &str) -> Result<Vec<u8>> {
     let file = open_regular(path).map_err(failed)?;
     let size = file.metadata().map_err(failed)?.len();
     let mut bytes = Vec::new();
-    // It may grow while it is read.
+    // The file may grow while it is read.
     if size <= most {
         file.take(most + 1).read_to_end(&mut bytes).map_err(failed)?;
     }
@@ -69,10 +69,10 @@ pub(crate) fn read(path: &Path, most: u64, help: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// As [`read`], as text.
+/// Like [`read`], as UTF-8 text.
 ///
 /// # Errors
-/// As [`read`], and when it is not UTF-8.
+/// Like [`read`], and when it is not UTF-8.
 pub(crate) fn read_text(path: &Path, most: u64, help: &str) -> Result<String> {
     String::from_utf8(read(path, most, help)?).map_err(|_| Error::File {
         path: path.to_path_buf(),
@@ -81,10 +81,11 @@ pub(crate) fn read_text(path: &Path, most: u64, help: &str) -> Result<String> {
     })
 }
 
-/// Refuses a model folder with anything but files and folders in it: ONNX Runtime opens what the model names, and waits.
+/// Rejects a model folder that contains anything but files and folders: ONNX Runtime opens every file that the model
+/// names, and would block on a pipe.
 ///
 /// # Errors
-/// Names the first pipe, socket or device.
+/// The error names the first pipe, socket or device.
 pub(crate) fn check_folder(folder: &Path) -> Result<()> {
     match first_special(folder, DEPTH) {
         None => Ok(()),
@@ -97,7 +98,7 @@ pub(crate) fn check_folder(folder: &Path) -> Result<()> {
 }
 
 fn first_special(folder: &Path, depth: usize) -> Option<PathBuf> {
-    // What cannot be listed is reported when a file of it is read.
+    // A folder that cannot be listed is reported when one of its files is read.
     let entries = std::fs::read_dir(folder).ok()?;
     for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
         let Ok(metadata) = std::fs::metadata(&path) else { continue };

@@ -1,8 +1,8 @@
 //! Sequences that grow token by token.
 //!
-//! One rule keeps the cache right: the tokens of a sequence are one thing, how many of them have been run is another. A step
-//! runs whatever has not been run yet, so a token that was just generated is run with the tokens appended after it, and a
-//! run that was cancelled or failed has changed nothing.
+//! One rule keeps the cache correct: the tokens of a sequence and the number of tokens already run are tracked
+//! separately. A step runs everything that has not run yet. So a token that was just generated runs together with the
+//! tokens appended after it, and a run that fails or is cancelled changes nothing.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -14,27 +14,27 @@ use crate::provider::Attached;
 use crate::sampler::{History, Sampler, TokenFilter};
 use crate::{Error, Model, Result, Sampling};
 
-/// The most rows that one generator has.
+/// The maximum number of rows in a generator.
 const MOST_ROWS: usize = 32;
 
-/// The most bytes for the scores of a padded prompt.
+/// The maximum size of the scores of a padded prompt.
 const MOST_PADDED_BYTES: usize = 4 << 30;
 
-/// Providers may record the work of a step once, under a number of the generator.
+/// Providers may record a step once, under an id that belongs to the generator.
 const GRAPH_ID: &str = "gpu_graph_id";
 
 static NEXT_GRAPH_ID: AtomicU32 = AtomicU32::new(1);
 
-/// How a generator works.
+/// Options of a [`Generator`].
 #[derive(Clone, Debug, Default)]
 pub struct GeneratorOptions {
-    /// Rows that are generated together; 0 is 1.
+    /// Rows that are generated together; 0 means 1.
     pub batch: usize,
-    /// The most tokens of a sequence, prompt included; `None` is the model folder's.
+    /// The maximum length of a sequence, prompt included; `None` uses the model folder's value.
     pub max_length: Option<usize>,
-    /// How tokens are chosen; `None` is the model folder's.
+    /// How tokens are chosen; `None` uses the model folder's settings.
     pub sampling: Option<Sampling>,
-    /// Tokens that end a row, besides those of the model folder.
+    /// Tokens that end a row, in addition to those of the model folder.
     pub end_tokens: Vec<u32>,
     /// The shape that prompts are run in.
     pub prompt_shape: PromptShape,
@@ -43,21 +43,21 @@ pub struct GeneratorOptions {
 /// The shape that prompts are run in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PromptShape {
-    /// `MaxLength` where the provider compiles every shape that it meets ([`Model::has_static_shapes`]), else `Exact`.
+    /// `MaxLength` if the provider compiles every new shape ([`Model::has_static_shapes`]), otherwise `Exact`.
     #[default]
     Auto,
-    /// As long as they are.
+    /// No padding.
     Exact,
-    /// Filled up to the longest sequence, and masks as wide as that, so that all prompts have one shape and all steps another.
+    /// Padded to the longest sequence, with masks of the same width: all prompts have one shape and all steps another.
     MaxLength,
 }
 
 /// Why a row ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// It came to an end token, which is its last.
+    /// It produced an end token, which is its last token.
     EndToken,
-    /// It has as many tokens as it can.
+    /// It reached the maximum length.
     MaxLength,
 }
 
@@ -70,9 +70,9 @@ pub struct Generator {
     end_tokens: Vec<u32>,
     rows: Vec<Row>,
     columns: Columns,
-    /// Columns of the sequences.
+    /// Columns in the sequences.
     total: usize,
-    /// Columns that are in the cache.
+    /// Columns in the cache.
     cached: usize,
     cache: Cache,
     feed: Feed,
@@ -81,9 +81,9 @@ pub struct Generator {
     step_options: RunOptions,
     canceller: Canceller,
     sampler: Sampler,
-    /// Only of one row.
+    /// Only with one row.
     filter: Option<Box<dyn TokenFilter>>,
-    /// Room for scores that the decoder does not give as 32-bit floats.
+    /// Buffer for scores that are not 32-bit floats in the output.
     scores: Vec<f32>,
     newest: Vec<Option<u32>>,
     time_in_runs: Duration,
@@ -96,10 +96,10 @@ struct Row {
 }
 
 impl Generator {
-    /// Empty sequences.
+    /// A generator with empty sequences.
     ///
     /// # Errors
-    /// When an option has no meaning for the model, or memory for the cache cannot be had.
+    /// When an option does not fit the model, or the cache cannot be allocated.
     pub fn new(model: &Model, options: GeneratorOptions) -> Result<Generator> {
         let config = model.config();
         let batch = options.batch.max(1);
@@ -151,18 +151,18 @@ impl Generator {
         })
     }
 
-    /// Adds tokens to the one row. Nothing runs until the next step.
+    /// Appends tokens to the only row. Nothing runs until the next step.
     ///
     /// # Errors
-    /// When there are more rows, the sequence becomes too long, or a token is not in the vocabulary.
+    /// When there are several rows, the sequence becomes too long, or a token is not in the vocabulary.
     pub fn append(&mut self, tokens: &[u32]) -> Result<()> {
         self.append_rows(&[tokens])
     }
 
-    /// Adds tokens to every row. More than one row is given once, when all are empty.
+    /// Appends tokens to every row. With several rows this works once, while all are empty.
     ///
     /// # Errors
-    /// As [`Generator::append`].
+    /// See [`Generator::append`].
     pub fn append_rows(&mut self, rows: &[&[u32]]) -> Result<()> {
         let batch = self.rows.len();
         if rows.len() != batch {
@@ -207,11 +207,12 @@ impl Generator {
         Ok(())
     }
 
-    /// Generates one token in every row that has not ended: `None` for the others. `Ok(None)` when all have ended.
+    /// Generates one token for every row that has not ended; ended rows get `None`. Returns `Ok(None)` when all rows
+    /// have ended.
     ///
     /// # Errors
-    /// When there is nothing to continue, ONNX Runtime refuses, or the generation was cancelled. The sequences are then as
-    /// before, and can go on.
+    /// When there is no prompt, ONNX Runtime fails, or the generation was cancelled. The sequences are then unchanged
+    /// and can be continued.
     pub fn step(&mut self) -> Result<Option<&[Option<u32>]>> {
         if self.total == 0 {
             return Err(Error::request("there is no prompt", "append a token at least"));
@@ -229,10 +230,10 @@ impl Generator {
         Ok(Some(&self.newest))
     }
 
-    /// Goes back to the first `length` tokens. A batch goes back to 0 only.
+    /// Shortens the sequence to its first `length` tokens. A batch can only go back to 0.
     ///
     /// # Errors
-    /// When the sequence is shorter, or there are more rows.
+    /// When the sequence is shorter, or there are several rows.
     pub fn rewind(&mut self, length: usize) -> Result<()> {
         if length > self.total {
             let problem = format!("a sequence of {} tokens cannot go back to {length}", self.total);
@@ -257,10 +258,10 @@ impl Generator {
         Ok(())
     }
 
-    /// Lets a filter say which tokens may come next in the one row, until tokens are appended or taken back.
+    /// Restricts which tokens may come next in the only row, until tokens are appended or removed.
     ///
     /// # Errors
-    /// When there are more rows.
+    /// When there are several rows.
     pub fn constrain(&mut self, filter: Box<dyn TokenFilter>) -> Result<()> {
         if self.rows.len() > 1 {
             return Err(Error::request("a filter for a batch", "use a generator for each row"));
@@ -279,35 +280,36 @@ impl Generator {
         self.rows[row].finish
     }
 
-    /// Tokens that a sequence has room for.
+    /// How many more tokens a sequence can take.
     pub fn room(&self) -> usize {
         self.max_length - self.total
     }
 
-    /// Columns whose keys and values are known.
+    /// Columns whose keys and values are cached.
     pub fn cached(&self) -> usize {
         self.cached
     }
 
-    /// How long ONNX Runtime has run so far; the rest of a step's time is spent here.
+    /// Time spent in ONNX Runtime so far; the rest of a step's time is spent in this crate.
     pub fn time_in_runs(&self) -> Duration {
         self.time_in_runs
     }
 
-    /// What it runs on.
+    /// The model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Stops this generator from elsewhere.
+    /// A handle that cancels this generator from another thread.
     pub fn canceller(&self) -> Canceller {
         self.canceller.clone()
     }
 
-    /// Scores of every token of the vocabulary after the one row's sequence, before any penalty; runs what was not run.
+    /// The scores of all tokens in the vocabulary for the next position of the only row, before penalties. Runs the
+    /// tokens that have not run yet.
     ///
     /// # Errors
-    /// As [`Generator::step`].
+    /// See [`Generator::step`].
     pub fn scores(&mut self) -> Result<&[f32]> {
         if self.total == 0 {
             return Err(Error::request("there is no prompt", "append a token at least"));
@@ -317,7 +319,8 @@ impl Generator {
         Ok(self.feed.scores(span, 0, column, &mut self.scores))
     }
 
-    /// Runs what has not been run, and gives the last run. A wish to cancel is obeyed here, whenever it came.
+    /// Runs the tokens that have not run yet, and returns the last run's span. A cancellation takes effect here,
+    /// whenever it was requested.
     fn run(&mut self) -> Result<Span> {
         let ran = self.run_spans();
         if self.canceller.is_cancelled() {
@@ -328,7 +331,7 @@ impl Generator {
     }
 
     fn run_spans(&mut self) -> Result<Span> {
-        // The scores after the last column are wanted, so that one is run in any case.
+        // The scores after the last column are needed, so that column always runs.
         self.forget_after(self.total - 1);
         loop {
             let span = self.next_span();
@@ -343,14 +346,14 @@ impl Generator {
         let past = self.cached;
         let new = self.total - past;
         if self.static_shapes && pads_prompts(&self.model) && new > 1 {
-            // On top of a cache padding would be wrong, so appended tokens are run with all that came before them.
+            // Padding after cached tokens would be wrong, so appended tokens run together with all earlier ones.
             return Span { past: 0, total: self.total, padded: self.max_length, mask: self.max_length };
         }
         let one_row = self.rows.len() == 1;
         let chunk = self.model.config().search.chunk_size.filter(|_| one_row).unwrap_or(new);
         let total = past + new.min(chunk);
-        // A mask of one shape lets the provider reuse what it made for the step before. Attention on the CPU takes the
-        // width for the length, so it is given that, unless shapes matter more.
+        // With a mask of constant shape, the provider can reuse its work from the previous step. Attention on the CPU
+        // takes the mask's width as the length, so there the width is exact, unless static shapes are required.
         let reused = self.static_shapes || self.model.layout().cache_place.is_some();
         let one_shape = self.cache.is_shared() && total - past == 1 && reused;
         let mask = if one_shape { self.max_length } else { total };
@@ -361,7 +364,7 @@ impl Generator {
         let Generator { rows, columns, feed, cache, model, .. } = self;
         let pad = model.config().pad_token;
         feed.write(model.layout(), span, columns, |row, column| {
-            // A row that has ended has no token there.
+            // A row that has ended has no token in this column.
             let token = columns.position(row, column).and_then(|position| rows[row].history.tokens().get(position));
             token.copied().unwrap_or(pad)
         })?;
@@ -408,28 +411,30 @@ impl Generator {
         Ok(())
     }
 
-    /// The last real column of a row.
+    /// The last column of a row that is not padding.
     fn last_column(&self, row: usize) -> usize {
         let prompt = self.columns.prompt;
         if self.total <= prompt { self.columns.lengths[row] - 1 } else { self.total - 1 }
     }
 
-    /// Columns behind `length` are not in the cache any more. A cache of separate tensors cannot be shortened.
+    /// Drops columns after `length` from the cache. Separate tensors cannot be shortened, so they are dropped entirely.
     fn forget_after(&mut self, length: usize) {
         if self.cached > length {
-            // Rows of a batch have their holes in the prompt, which is run as a whole.
+            // The gaps of a batch are in the prompt, so the prompt always runs as a whole.
             let keeps = self.cache.is_shared() && (self.rows.len() == 1 || length >= self.columns.prompt);
             self.cached = if keeps { length } else { 0 };
         }
     }
 }
 
-/// Whether prompts of the model can be padded: its cache can hold the padding, and scores of every token come out.
+/// Whether prompts of the model can be padded: the cache has space for the padding, and the model returns scores for
+/// every token.
 fn pads_prompts(model: &Model) -> bool {
     model.config().search.share_buffer && !model.layout().pruned
 }
 
-/// A padded prompt has scores for every token of the longest sequence, which models of a long context have no memory for.
+/// A padded prompt has scores for every token up to the maximum length. For models with a long context that does not
+/// fit into memory.
 fn check_padded_scores(model: &Model, batch: usize, max_length: usize) -> Result<()> {
     let (layout, words) = (model.layout(), model.config().vocab_size);
     let bytes = [max_length, words, layout.logits.bytes()].iter().try_fold(batch, |bytes, &by| bytes.checked_mul(by));
@@ -456,7 +461,7 @@ fn check_tokens(tokens: &[u32], vocab_size: usize) -> Result<()> {
     }
 }
 
-/// Options of runs of prompts and of steps.
+/// Run options for prompts and for steps.
 fn run_options(model: &Model) -> Result<(RunOptions, RunOptions)> {
     let entries = &model.config().run_entries;
     let with_graph = |id: String| -> Result<RunOptions> {

@@ -1,39 +1,40 @@
-//! How much a tokenizer can make of a text. Each of its steps may write more than it read, and there may be many of them.
+//! Limits how much a tokenizer can expand a text. Each of its steps may write more than it reads, and there may be many
+//! steps.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
 use tokenizers::Tokenizer;
 
-/// Bytes that any text may become.
+/// Output bytes allowed for any text, however short.
 const FLOOR: u64 = 8 << 20;
 
-/// How often longer texts may grow.
+/// Output bytes allowed for each byte of input, on top of `FLOOR`.
 const TIMES: u64 = 8;
 
-/// Bytes that the text of one token may become. Longer ones than this are in no vocabulary.
+/// Output bytes allowed when one token is decoded. No vocabulary has longer tokens.
 const DECODED: u64 = 1 << 20;
 
-/// Bytes of the longest token, or of a pair of them.
+/// The longest allowed token, or pair of tokens, in bytes.
 const LONGEST_TOKEN: usize = 4096;
 
-/// The largest id of a token: tables are as long as it says.
+/// The largest allowed token id: it determines the size of tables.
 const LARGEST_ID: u64 = 1 << 24;
 
-/// Characters of the longest word that is cut into pieces, at the cost of its square.
+/// The longest allowed word in characters. Splitting it into pieces takes quadratic time.
 const LONGEST_WORD: u64 = 1024;
 
-/// Entries of the largest list in a post processor.
+/// The longest allowed list in a post processor.
 const ADDED: usize = 256;
 
-/// One step: what it can make of a number of bytes.
+/// An upper bound of one step's output: `times` the input bytes, `plus` a constant.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     times: u64,
     plus: u64,
 }
 
-/// What a text can become at most.
+/// An upper bound of a tokenizer's output.
 #[derive(Clone, Debug)]
 pub(crate) struct Growth {
     steps: Vec<Step>,
@@ -43,7 +44,7 @@ impl Growth {
     /// Reads the steps of a tokenizer.
     ///
     /// # Errors
-    /// In words, when no text would be short enough, or a step is one that no tokenizer needs.
+    /// A message, when even the shortest text would exceed the limit, or a step is not supported.
     pub fn new(tokenizer: &Tokenizer) -> Result<Growth, String> {
         let mut steps = Vec::new();
         add(&mut steps, &json(&tokenizer.get_normalizer())?)?;
@@ -67,7 +68,7 @@ impl Growth {
     /// Whether a text of this length can be encoded.
     ///
     /// # Errors
-    /// In words, when it could become too long.
+    /// A message, when the output could become too long.
     pub fn check(&self, length: usize) -> Result<(), String> {
         let limit = FLOOR.saturating_add(TIMES.saturating_mul(length as u64));
         match bound(&self.steps, length as u64) {
@@ -81,7 +82,7 @@ fn bound(steps: &[Step], length: u64) -> u64 {
     steps.iter().fold(length, |length, step| length.saturating_mul(step.times).saturating_add(step.plus))
 }
 
-/// A part as its own library writes it, whatever the file looked like.
+/// A part as the library serialises it, which does not depend on how the file wrote it.
 fn json(part: &impl serde::Serialize) -> Result<Json, String> {
     serde_json::to_value(part).map_err(|error| error.to_string())
 }
@@ -98,7 +99,7 @@ fn add(steps: &mut Vec<Step>, part: &Json) -> Result<(), String> {
         "Replace" => {
             let content = length(&part["content"]);
             match length(&part["pattern"]["String"]) {
-                // An expression may match a byte, and nothing between two of them.
+                // A regular expression may match every byte, and the empty string between two bytes.
                 0 => step(1 + content, content),
                 found => step(content.div_ceil(found).max(1), 0),
             }
@@ -117,14 +118,14 @@ fn add(steps: &mut Vec<Step>, part: &Json) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of the longest text that a character can become. A table is the size of an index, the index, and texts that end in a
-/// zero byte each.
+/// Bytes of the longest replacement for a character. A table consists of the size of an index, the index, and texts
+/// that end in a zero byte each.
 fn longest_replacement(table: &str) -> Result<u64, String> {
     let table = base64::decode(table).map_err(|error| format!("its table of characters: {error}"))?;
     let (size, rest) = table.split_first_chunk::<4>().ok_or("its table of characters is empty")?;
     let size = u32::from_le_bytes(*size) as usize;
     match rest.get(size..) {
-        // The library allocates what the size says, and reads the first entry of the index without a look.
+        // The library allocates as many bytes as the size says, and reads the first index entry without checking.
         Some(texts) if size >= 4 => {
             Ok(texts.split(|&byte| byte == 0).map(<[u8]>::len).max().unwrap_or(1).max(4) as u64)
         }
@@ -132,7 +133,7 @@ fn longest_replacement(table: &str) -> Result<u64, String> {
     }
 }
 
-/// What is put around a sentence, and how often the sentence itself comes.
+/// The tokens added around a sentence, and how often the sentence itself is repeated.
 fn template(part: &Json) -> Result<Step, String> {
     let tokens = part["special_tokens"].as_object().into_iter().flat_map(|tokens| tokens.values());
     let lists = tokens.map(|token| &token["ids"]).chain([&part["single"], &part["pair"]]);
@@ -150,10 +151,10 @@ fn has_expression(decoder: &Json) -> bool {
     !decoder["pattern"]["Regex"].is_null() || parts.any(has_expression)
 }
 
-/// Checks the words of a tokenizer's file before anything is made of them.
+/// Checks the strings and numbers in a tokenizer's file before the library parses it.
 ///
 /// # Errors
-/// In words, when one is too long or the file is no JSON.
+/// A message, when one exceeds a limit or the file is not JSON.
 pub(crate) fn check_words(file: &[u8]) -> Result<(), String> {
     let words: Words = serde_json::from_slice(file).map_err(|error| error.to_string())?;
     let longest = words.model.longest.max(words.added_tokens.longest);
@@ -183,7 +184,7 @@ struct Words {
     normalizer: Option<Normalizer>,
 }
 
-/// A normalizer, or a sequence of them: only their tables of characters.
+/// A normalizer or a sequence of them; only their character tables are read.
 #[derive(Deserialize)]
 struct Normalizer {
     precompiled_charsmap: Option<String>,
@@ -198,13 +199,13 @@ impl Normalizer {
     }
 }
 
-/// Any JSON: the length of the longest text in it, none of which is kept.
+/// Any JSON value. Keeps only the length of its longest string, not the strings.
 #[derive(Default)]
 struct Strings {
     longest: usize,
-    /// The largest whole number.
+    /// The largest integer.
     largest: u64,
-    /// A map's `max_input_chars_per_word`.
+    /// The value of `max_input_chars_per_word`, for a map.
     longest_word: u64,
 }
 

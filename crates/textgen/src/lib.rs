@@ -1,22 +1,22 @@
-//! Text generation from GenAI model folders (`genai_config.json`, a decoder in ONNX, `tokenizer.json`, a chat template)
-//! through an ordinary ONNX Runtime.
+//! Text generation from GenAI model folders (`genai_config.json`, an ONNX decoder, `tokenizer.json`, a chat template)
+//! with a stock ONNX Runtime.
 //!
 //! | concept | type |
 //! |---|---|
-//! | ONNX Runtime, loaded once in a process | [`Runtime`] |
-//! | what a folder says, checked | [`Config`] |
-//! | a session and what its inputs and outputs mean | [`Model`] |
-//! | one or more sequences with their cache of keys and values | [`Generator`] |
+//! | ONNX Runtime, loaded once per process | [`Runtime`] |
+//! | the validated settings of a model folder | [`Config`] |
+//! | a session and the meaning of its inputs and outputs | [`Model`] |
+//! | one or more sequences with their key/value cache | [`Generator`] |
 //! | how the next token is chosen | [`Sampling`] |
-//! | words to token ids and back, piece by piece | [`Tokenizer`], [`TokenStream`] |
-//! | turns of a conversation as one prompt | [`ChatTemplate`], [`Conversation`] |
+//! | text to token ids and back, piece by piece | [`Tokenizer`], [`TokenStream`] |
+//! | messages of a conversation as one prompt | [`ChatTemplate`], [`Conversation`] |
 //!
 //! Encoder models that turn sentences into vectors are in [`embed`].
 //!
-//! With the feature `constrained`, answers keep to a JSON schema, a regular expression or a grammar (`Constraint`).
+//! With the feature `constrained`, answers follow a JSON schema, a regular expression or a grammar (`Constraint`).
 //!
-//! The provider is `amdgpu`: by its plugin library, else by the name it had inside ONNX Runtime (`MIGraphX`), else the
-//! CPU with a notice ([`ProviderRequest`]).
+//! The provider is `amdgpu`. It is loaded from its plugin library, or by its older name inside ONNX Runtime
+//! (`MIGraphX`). Without either, the model runs on the CPU, with a notice ([`ProviderRequest`]).
 //!
 //! ```no_run
 //! use textgen::{Config, Generator, GeneratorOptions, Limits, Model, Runtime, TextStep};

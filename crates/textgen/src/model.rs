@@ -1,4 +1,4 @@
-//! A session, and what its inputs and outputs mean.
+//! A session, and the meaning of its inputs and outputs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,25 +32,25 @@ struct Inner {
     layout: Layout,
 }
 
-/// What the decoder takes and gives.
+/// Inputs and outputs of the decoder.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub ids: Kind,
-    /// `None` where the decoder does not ask for it.
+    /// `None` if the decoder has no such input.
     pub mask: Option<Kind>,
     pub positions: Option<Kind>,
     pub logits: Kind,
-    /// Whether logits are those of the last token alone.
+    /// Whether the model returns only the logits of the last token.
     pub pruned: bool,
-    /// Whether the provider may leave out the logits of all tokens of a prompt but the last.
+    /// Whether the provider may return only the logits of a prompt's last token.
     pub last_alone: bool,
-    /// Past and present of each layer that has them.
+    /// Past and present of each layer that has a cache.
     pub caches: Vec<CacheLayout>,
-    /// Where the session wants keys and values; `None` is memory of this process.
+    /// Where the session wants the cache; `None` means host memory.
     pub cache_place: Option<Arc<Place>>,
 }
 
-/// One tensor of keys or of values.
+/// One cache tensor: the keys or the values of a layer.
 #[derive(Debug)]
 pub(crate) struct CacheLayout {
     pub past: String,
@@ -61,10 +61,10 @@ pub(crate) struct CacheLayout {
 }
 
 impl Model {
-    /// Loads the decoder on the provider that the configuration asks for.
+    /// Loads the decoder on the configured provider.
     ///
     /// # Errors
-    /// When the file cannot be loaded, does not fit the configuration, or a GPU is required and not there.
+    /// When the file cannot be loaded, does not match the configuration, or a GPU is required and not available.
     pub fn load(runtime: &Runtime, config: &Config) -> Result<Model> {
         let path = &config.decoder;
         files::check_folder(&config.folder)?;
@@ -103,17 +103,18 @@ impl Model {
         Ok(Model { inner: Arc::new(inner) })
     }
 
-    /// What it was loaded from.
+    /// The configuration that it was loaded with.
     pub fn config(&self) -> &Config {
         &self.inner.config
     }
 
-    /// What it runs on.
+    /// The provider that it runs on.
     pub fn attached(&self) -> &Attached {
         &self.inner.attached
     }
 
-    /// Whether sequences of this prompt shape are run in as few shapes as possible: the provider's need, or the caller's wish.
+    /// Whether sequences with this prompt shape use as few shapes as possible, because the provider needs it or the
+    /// caller asked.
     pub fn has_static_shapes(&self, shape: PromptShape) -> bool {
         match shape {
             PromptShape::Auto => provider::needs_static_shapes(&self.inner.attached),
@@ -122,19 +123,19 @@ impl Model {
         }
     }
 
-    /// Why it does not run on something better; for stderr.
+    /// Why it does not run on the requested provider; meant for stderr.
     pub fn notices(&self) -> &[String] {
         &self.inner.notices
     }
 
-    /// Bytes of the keys and values of one token, in all layers.
+    /// Size of the keys and values of one token in bytes, over all layers.
     pub fn cache_bytes_per_token(&self) -> usize {
         let caches = self.inner.layout.caches.iter();
         caches.map(|cache| cache.heads * cache.head_size * cache.kind.bytes()).sum()
     }
 
-    /// The most bytes that were taken from the allocator of the caches at once; `None` if they lie in this process's memory,
-    /// or if nobody counts.
+    /// Peak memory of the caches' allocator in bytes; `None` if the caches are in host memory, or the allocator has no
+    /// statistics.
     pub fn device_bytes_at_most(&self) -> Option<u64> {
         self.inner.layout.cache_place.as_ref()?.most_in_use()
     }
@@ -148,11 +149,12 @@ impl Model {
     }
 }
 
-/// The value of [`LAST_LOGITS`] if there may be one row for each sequence.
+/// The value of [`LAST_LOGITS`] that allows one row of logits per sequence.
 const ALONE: &str = "alone";
 
-/// What the provider's plugin may want to know: the session's entries, hints that ONNX Runtime GenAI gives too, and which
-/// logits are read. GenAI's `static_pad_*` are not among them: prompts are padded here, where the generator knows its length.
+/// Session entries for the provider: those of the folder, the hints that ONNX Runtime GenAI also sets, and which logits
+/// are read. GenAI's `static_pad_*` are left out: this crate pads prompts itself, because the generator knows the
+/// length.
 fn provider_entries(config: &Config) -> Vec<(String, String)> {
     let hints = [
         ("ep.migraphx.hip_graph_enable", "1".to_owned()),
@@ -164,9 +166,9 @@ fn provider_entries(config: &Config) -> Vec<(String, String)> {
     entries
 }
 
-/// What the session is told of logits that nobody reads: what the folder says, else that they can be left out. Scores are read of
-/// each row's last real token. Without a shared cache rows of a batch may be run again as a whole, with holes that the lengths do
-/// not show, so then nothing is said.
+/// The value of [`LAST_LOGITS`]: the folder's, or else that unread logits can be left out, because only the scores of
+/// each row's last token are read. Without a shared cache, a batch may run again as a whole, with gaps that the lengths
+/// do not show; then there is no value.
 fn last_logits(config: &Config) -> Option<&str> {
     let said = config.session_entries.iter().rfind(|(key, _)| key == LAST_LOGITS).map(|(_, value)| value.as_str());
     said.or_else(|| config.search.share_buffer.then_some(ALONE))
@@ -223,7 +225,7 @@ struct Reader<'a> {
     session: &'a Session,
 }
 
-/// A tensor that a session takes or gives.
+/// An input or output tensor of a session.
 struct Port<'a> {
     index: usize,
     element: TensorElementType,
@@ -249,7 +251,7 @@ impl Reader<'_> {
         Ok(Layout { ids, mask, positions, logits, pruned, last_alone: false, caches, cache_place })
     }
 
-    /// Layers without keys and values are passed over; a model without any cannot be continued token by token.
+    /// Layers without a cache are skipped; a model without any cache cannot generate token by token.
     fn caches(&self) -> Result<(Vec<CacheLayout>, usize)> {
         let names = &self.config.names;
         let mut caches = Vec::new();
@@ -280,7 +282,7 @@ impl Reader<'_> {
         };
         let kind = Kind::of(port.element)
             .ok_or_else(|| self.wrong(format!("{past:?} holds {:?}", port.element), "use a cache of floats"))?;
-        // What the model says wins; a dynamic extent is what the configuration says.
+        // The model's extents take precedence; dynamic ones come from the configuration.
         let extent = |extent: i64, config: usize| usize::try_from(extent).unwrap_or(config);
         Ok(CacheLayout {
             past,

@@ -1,4 +1,4 @@
-//! Which provider runs the model: its plugin library, else its old name inside ONNX Runtime, else the CPU.
+//! Selects the provider: the plugin library, or AMD's provider inside ONNX Runtime, or the CPU.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ use crate::{Error, Result, Runtime};
 /// The name of our provider in ONNX Runtime.
 pub const AMDGPU: &str = "AMDGPUExecutionProvider";
 
-/// The name that AMD's provider has inside of ONNX Runtime builds that bring it.
+/// The name of AMD's provider in ONNX Runtime builds that include it.
 const LEGACY: &str = "MIGraphX";
 
 /// The backend that compiles every shape.
 const MIGRAPHX: &str = "migraphx";
 
-/// Where the plugin library is looked for when nobody names it.
+/// Names the plugin library when the caller does not.
 const PATH_VARIABLE: &str = "AMDGPU_EP_PATH";
 
 /// A provider that this crate knows.
@@ -31,11 +31,11 @@ const PATH_VARIABLE: &str = "AMDGPU_EP_PATH";
 pub enum Name {
     /// AMD GPUs.
     Amdgpu,
-    /// ONNX Runtime's own.
+    /// ONNX Runtime's CPU provider.
     Cpu,
 }
 
-/// The provider meant by a name, in any case and with or without `ExecutionProvider`.
+/// Parses a provider name, ignoring case and an `ExecutionProvider` suffix.
 pub fn normalise(name: &str) -> Option<Name> {
     let lower = name.to_ascii_lowercase();
     match lower.strip_suffix("executionprovider").unwrap_or(&lower) {
@@ -45,18 +45,18 @@ pub fn normalise(name: &str) -> Option<Name> {
     }
 }
 
-/// What a session runs on.
+/// The provider that a session runs on.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attached {
-    /// Our provider, by its plugin library.
+    /// Our provider, from its plugin library.
     Plugin {
-        /// The driver that its devices say, such as `amd` or `host`.
+        /// The driver that its devices report, such as `amd` or `host`.
         driver: Option<String>,
-        /// The backend that the session went to, such as `hip` or `migraphx`; `None` where none took it or the library does
-        /// not say.
+        /// The backend that took the session, such as `hip` or `migraphx`; `None` if none did or the library does not
+        /// report it.
         backend: Option<String>,
     },
-    /// AMD's provider inside of this ONNX Runtime.
+    /// AMD's provider inside this ONNX Runtime.
     Legacy,
     /// The CPU.
     Cpu,
@@ -73,8 +73,9 @@ impl fmt::Display for Attached {
     }
 }
 
-/// Whether every new shape of a run is compiled, which may take minutes: then prompts are padded to the longest sequence, masks
-/// are as wide as that, and caches are not shortened, so that there is one program for prompts and one for steps.
+/// Whether the provider compiles every new shape, which may take minutes. Prompts are then padded to the longest
+/// sequence, masks have the same width, and caches are not shortened, so that there is one program for prompts and one
+/// for steps.
 pub(crate) fn needs_static_shapes(attached: &Attached) -> bool {
     match attached {
         Attached::Plugin { backend, .. } => backend.as_deref() == Some(MIGRAPHX),
@@ -83,19 +84,19 @@ pub(crate) fn needs_static_shapes(attached: &Attached) -> bool {
     }
 }
 
-/// A session, what it runs on, and why not on something better.
+/// A session, its provider, and notices about providers that were not available.
 pub(crate) struct Opened {
     pub session: Session,
     pub attached: Attached,
     pub notices: Vec<String>,
 }
 
-/// Makes a session on the provider, else on AMD's provider inside ONNX Runtime, else on the CPU. `builder` gives the session's
-/// own settings, `entries` what the provider may want to know about the model.
+/// Creates a session on the plugin's provider, or on AMD's provider inside ONNX Runtime, or on the CPU. `builder`
+/// applies the session's own settings; `entries` are hints about the model for the provider.
 ///
 /// # Errors
-/// When an option is wrong, when a session cannot be made on a device that is there, or when nothing can run what the caller
-/// named: a GPU, a profile or a backend's library.
+/// When an option is wrong, when creating a session on an available device fails, or when a GPU, profile or backend
+/// library that the caller named is not available.
 pub(crate) fn open(
     runtime: &Runtime,
     request: Option<&ProviderRequest>,
@@ -107,7 +108,7 @@ pub(crate) fn open(
     let Some(request) = request else {
         return Ok(Opened { session: cpu()?, attached: Attached::Cpu, notices: Vec::new() });
     };
-    // A misspelled option is an error on machines without a GPU too.
+    // A misspelled option is an error even on machines without a GPU.
     let named = Named::of(&checked_options(&request.options, entries)?);
     let mut reasons = Vec::new();
     match by_plugin(runtime, request, entries, model, &builder) {
@@ -143,7 +144,7 @@ pub(crate) fn open(
     Ok(Opened { session, attached: Attached::Cpu, notices: vec![notice] })
 }
 
-/// The backend that the caller named. Only where none is named may the CPU run the model instead.
+/// The backend that the caller named. The CPU may run the model instead only if none is named.
 #[derive(Clone, Debug, PartialEq)]
 enum Named {
     Nothing,
@@ -160,7 +161,7 @@ impl Named {
         }
     }
 
-    /// Whether AMD's provider inside of ONNX Runtime, which is MIGraphX, is what the caller named.
+    /// Whether AMD's provider inside ONNX Runtime, which is MIGraphX, satisfies the request.
     fn may_be_legacy(&self) -> bool {
         matches!(self, Named::Nothing | Named::Profile(Profile::Migraphx | Profile::Optimized))
     }
@@ -174,11 +175,11 @@ impl Named {
     }
 }
 
-/// Why there is no session on the plugin.
+/// Why there is no session on the plugin's provider.
 enum Missed {
-    /// There is no library or no device: something else may run the model. The reason is for a person.
+    /// There is no library or no device, so another provider may run the model. The reason is for the user.
     Unavailable(String),
-    /// There is one, and it failed: running elsewhere would hide that.
+    /// It is available but failed; running elsewhere would hide the failure.
     Failed(Error),
 }
 
@@ -188,7 +189,7 @@ impl From<Error> for Missed {
     }
 }
 
-/// Reads the options of the provider and of its backends as the provider itself does.
+/// Parses the options of the provider and its backends the same way as the provider.
 fn checked_options(options: &[(String, String)], entries: &[(String, String)]) -> Result<Options> {
     let prefixed: Vec<(String, &str)> = options
         .iter()
@@ -247,16 +248,16 @@ fn by_legacy_name(
     builder: impl Fn() -> Result<SessionBuilder>,
 ) -> Result<Session, String> {
     let mut builder = builder().map_err(|error| error.to_string())?;
-    // It has no profiles, and refuses options that it does not know.
+    // This provider has no profiles, and rejects unknown options.
     let options: Vec<_> = request.options.iter().filter(|(key, _)| key != "profile").cloned().collect();
     ffi::append_by_name(builder.ptr_mut(), LEGACY, &options).map_err(|error| error.to_string())?;
     builder.commit_from_file(model).map_err(|error| error.to_string())
 }
 
-/// Registers the plugin library, unless the provider is there already. Options that reach it from here are the caller's: what a
-/// model folder may not set was taken out when its configuration was read.
+/// Registers the plugin library, unless it is registered already. Its options come from the caller: those that a model
+/// folder may not set were removed when the configuration was read.
 fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<(), Missed> {
-    // ONNX Runtime refuses a second registration, so two threads must not both find none.
+    // ONNX Runtime rejects a second registration, so only one thread may check and register at a time.
     static REGISTERING: Mutex<()> = Mutex::new(());
     let _registering = REGISTERING.lock().unwrap_or_else(PoisonError::into_inner);
     if runtime.environment().devices().any(|device| device.ep().is_ok_and(|name| name == AMDGPU)) {
@@ -271,7 +272,7 @@ fn register(runtime: &Runtime, request: &ProviderRequest) -> Result<(), Missed> 
     Ok(())
 }
 
-/// The whole path of the library. A wrong one is an error: the user named it.
+/// The absolute path of the library. The user named it, so a wrong path is an error.
 fn regular_file(library: &Path) -> Result<PathBuf> {
     let help = || format!("name libamdgpu-ep.so, or unset {PATH_VARIABLE} to run without it");
     let whole = std::fs::canonicalize(library).map_err(|source| Error::File {

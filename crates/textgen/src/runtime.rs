@@ -1,4 +1,4 @@
-//! ONNX Runtime, loaded once in a process.
+//! ONNX Runtime, loaded once per process.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -8,10 +8,10 @@ use ort::environment::Environment;
 use crate::error::Doing;
 use crate::{Error, Result};
 
-/// The oldest ONNX Runtime whose plugin interface is known.
+/// The oldest ONNX Runtime with a supported plugin interface.
 const OLDEST: &str = "1.24";
 
-/// ONNX Runtime has one environment in a process, which is never given back: sessions may outlive every [`Runtime`].
+/// ONNX Runtime has one environment per process. It is never released, because sessions may outlive every [`Runtime`].
 static LOADED: Mutex<Option<(PathBuf, Environment)>> = Mutex::new(None);
 
 /// A loaded ONNX Runtime.
@@ -21,10 +21,10 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Loads ONNX Runtime from a library, or gives the one that this library was loaded as before.
+    /// Loads ONNX Runtime from a library, or returns the one that was already loaded from the same path.
     ///
     /// # Errors
-    /// When the library cannot be loaded, is older than 1.24, or another one is loaded already.
+    /// When the library cannot be loaded, is older than 1.24, or a different one is already loaded.
     pub fn load(library: &Path) -> Result<Runtime> {
         let wrong = |problem: String, help: &str| Error::Runtime {
             path: library.to_path_buf(),
@@ -53,9 +53,9 @@ impl Runtime {
     /// Registers a provider's plugin library under a name.
     ///
     /// # Errors
-    /// When ONNX Runtime refuses it.
+    /// When ONNX Runtime rejects it.
     pub fn register(&self, name: &str, library: &Path) -> Result<()> {
-        // ONNX Runtime looks for a relative path beside itself.
+        // ONNX Runtime resolves relative paths against its own folder.
         let library = std::fs::canonicalize(library).map_err(|source| Error::File {
             path: library.to_path_buf(),
             source,
@@ -64,7 +64,7 @@ impl Runtime {
         self.environment.register_ep_library(name, library).doing("registering the provider's library")
     }
 
-    /// The environment that sessions are made in.
+    /// The environment in which sessions are created.
     pub fn environment(&self) -> &Environment {
         &self.environment
     }

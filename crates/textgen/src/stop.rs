@@ -1,6 +1,6 @@
-//! Texts that end a generation, wherever tokens begin and end in them.
+//! Stop strings, which may start and end in the middle of a token.
 
-/// Looks for stop strings in text that comes in pieces.
+/// Searches for stop strings in text that arrives in pieces.
 #[derive(Clone, Debug, Default)]
 pub struct StopStrings {
     stops: Vec<String>,
@@ -8,22 +8,22 @@ pub struct StopStrings {
     held: String,
 }
 
-/// What a piece of text came to.
+/// The result of one piece of text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Passed {
-    /// This much can be shown.
+    /// This text can be shown.
     Text(String),
-    /// This much can be shown, then one of the stop strings came.
+    /// This text can be shown; a stop string followed it.
     Stopped(String),
 }
 
 impl StopStrings {
-    /// Empty ones are left out.
+    /// Ignores empty stop strings.
     pub fn new(stops: impl IntoIterator<Item = String>) -> StopStrings {
         StopStrings { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), held: String::new() }
     }
 
-    /// Takes a piece of text.
+    /// Adds a piece of text.
     pub(crate) fn push(&mut self, piece: &str) -> Passed {
         self.held.push_str(piece);
         if let Some(at) = self.stops.iter().filter_map(|stop| self.held.find(stop)).min() {
@@ -36,12 +36,12 @@ impl StopStrings {
         Passed::Text(std::mem::replace(&mut self.held, rest))
     }
 
-    /// No more text comes: gives what was held back.
+    /// Ends the text, and returns the part that was held back.
     pub(crate) fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
-    /// Where the longest end begins that is the beginning of a stop string.
+    /// Start of the longest suffix that may be the beginning of a stop string.
     fn first_doubt(&self) -> usize {
         let begins_a_stop = |&(at, _): &(usize, char)| self.stops.iter().any(|stop| stop.starts_with(&self.held[at..]));
         self.held.char_indices().find(begins_a_stop).map_or(self.held.len(), |(at, _)| at)
@@ -101,7 +101,7 @@ mod tests {
             let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
             let first = stops.iter().filter_map(|stop| text.find(stop)).min();
             let (shown, stopped) = run(&stops, &pieces);
-            // A stop that is complete in an earlier piece ends the text, even where another one begins before it.
+            // A stop string completed in an earlier piece ends the text, even if another one starts before it.
             prop_assert_eq!(stopped, first.is_some());
             prop_assert!(text.starts_with(&shown));
             match first {

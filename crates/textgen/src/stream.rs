@@ -1,23 +1,23 @@
-//! Text of tokens as they come. A token may end inside of a character, and how it is written may depend on the tokens before
-//! it (a space at the beginning, for one), so text is what a longer run of tokens says more than a shorter one.
+//! Streaming decoding. A token may end inside a character, and its text may depend on earlier tokens (a leading space,
+//! for example). So the new text is the difference between decoding with and without the new tokens.
 
 use crate::{Result, Tokenizer};
 
-/// What decoders write for bytes that are no character yet.
+/// What decoders write for bytes that are not a complete character.
 const BROKEN: char = '\u{fffd}';
 
-/// Characters have at most four bytes: what is broken and is not among the last three bytes, or tokens, stays so.
+/// A character has at most four bytes, so only the last three bytes or tokens can still become one.
 const LONGEST_WAIT: usize = 3;
 
-/// Decodes token by token; gives whole characters only.
+/// Decodes token by token, and emits only whole characters.
 #[derive(Clone, Debug)]
 pub struct TokenStream {
     tokenizer: Tokenizer,
-    /// Tokens whose text was given, kept because the next ones may depend on them; then tokens that wait.
+    /// Emitted tokens, kept because later ones may depend on them, followed by pending ones.
     tokens: Vec<u32>,
-    /// How many of them were given.
+    /// How many of them were emitted.
     given: usize,
-    /// Bytes at the end of their text that were not, because they may be the beginning of a character.
+    /// Bytes at the end of the emitted tokens' text that were held back, because they may begin a character.
     held: usize,
 }
 
@@ -26,38 +26,39 @@ impl TokenStream {
         TokenStream { tokenizer, tokens: Vec::new(), given: 0, held: 0 }
     }
 
-    /// Takes a token, and gives the characters that are complete now.
+    /// Adds a token, and returns the characters that are now complete.
     ///
     /// # Errors
-    /// When the tokenizer refuses the token.
+    /// When the tokenizer rejects the token.
     pub fn push(&mut self, token: u32) -> Result<String> {
         self.tokens.push(token);
         self.give(LONGEST_WAIT)
     }
 
-    /// Gives what is left, broken or not, and starts anew.
+    /// Returns the rest, complete or not, and resets the stream.
     ///
     /// # Errors
-    /// When the tokenizer refuses the tokens.
+    /// When the tokenizer rejects the tokens.
     pub fn finish(&mut self) -> Result<String> {
         let rest = self.give(0)?;
         (self.tokens, self.given, self.held) = (Vec::new(), 0, 0);
         Ok(rest)
     }
 
-    /// Gives what the tokens say more than those that were given; a broken end of up to `wait` marks is held back.
+    /// Returns the text that was not emitted yet. Holds back up to `wait` marks of broken characters at the end.
     fn give(&mut self, wait: usize) -> Result<String> {
         let text = self.tokenizer.decode(&self.tokens)?;
         let before = self.tokenizer.decode(&self.tokens[..self.given])?;
         let before = &before[..before.len() - self.held];
         let mut held = broken_end(&text).min(wait * BROKEN.len_utf8());
         if let Some(rest) = text.strip_prefix(before) {
-            // The kept tokens may begin inside of a character, as marks that were given as what they really are.
+            // The kept tokens may begin inside a character: they decode to marks here, although the character itself
+            // was emitted.
             held = held.min(rest.len());
         }
         let Some(new) = text[..text.len() - held].strip_prefix(before) else {
-            // Some decoders find a character unreadable when a broken one follows. Either the rest of that one is coming, or
-            // what was given cannot be taken back: the new tokens speak for themselves.
+            // Some decoders mark a character as broken if broken bytes follow it. Wait if the rest may still come.
+            // Otherwise decode the new tokens on their own, because emitted text cannot be taken back.
             if held > 0 && self.tokens.len() - self.given <= wait {
                 return Ok(String::new());
             }
@@ -66,7 +67,7 @@ impl TokenStream {
             return self.give(wait);
         };
         if !new.is_empty() {
-            // Tokens that were given before are not needed any more, unless what is held back began in them.
+            // Tokens emitted earlier are no longer needed, unless the held bytes began in them.
             let mut start = self.given;
             while start > 0 && held > 0 && broken_end(&self.tokenizer.decode(&self.tokens[start..])?) < held {
                 start -= 1;
@@ -76,14 +77,14 @@ impl TokenStream {
         Ok(new.to_owned())
     }
 
-    /// Takes all tokens for given, and forgets the first ones.
+    /// Drops the first `count` tokens, and counts all others as emitted.
     fn forget(&mut self, count: usize, held: usize) {
         self.tokens.drain(..count);
         (self.given, self.held) = (self.tokens.len(), held);
     }
 }
 
-/// Bytes of the marks of broken characters at the end.
+/// Length in bytes of the marks of broken characters at the end.
 fn broken_end(text: &str) -> usize {
     text.len() - text.trim_end_matches(BROKEN).len()
 }
@@ -111,7 +112,7 @@ mod tests {
         Tokenizer::from_file(&path).unwrap()
     }
 
-    /// What comes when these tokens are decoded one by one, and when they are decoded at once.
+    /// The pieces when these tokens are decoded one by one, and the text when they are decoded at once.
     fn decoded(words: impl Iterator<Item = String>, decoder: &Value) -> (Vec<String>, String) {
         let mut vocabulary = HashMap::new();
         let mut id = |word| {
@@ -133,14 +134,14 @@ mod tests {
         decoded(words, &decoder).0
     }
 
-    /// Tokens of one byte each, as vocabularies write them that have most characters whole.
+    /// Tokens of one byte each, as in vocabularies that store most characters whole.
     fn byte_fallback(bytes: &[u8]) -> (String, String) {
         let decoder = json!({"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]});
         let (given, whole) = decoded(bytes.iter().map(|byte| format!("<0x{byte:02X}>")), &decoder);
         (given.concat(), whole)
     }
 
-    /// Bytes in pieces of these lengths, and what is left.
+    /// Splits bytes into pieces of these lengths, repeated until the end.
     fn cut<'a>(mut bytes: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
         let mut pieces = Vec::new();
         for &length in lengths.iter().cycle() {
@@ -158,7 +159,7 @@ mod tests {
     fn characters_come_with_the_token_that_completes_them() {
         let pieces: [&[u8]; 5] = [b"\xe2", b"\x82\xac\xe2", b"\x82\xac\xe2", b"\x82\xac\xe2", b"\x82\xac"];
         assert_eq!(byte_level(&pieces), ["", "€", "€", "€", "€", ""]);
-        // A character may be the mark of broken ones.
+        // The text itself may contain the mark of broken characters.
         assert_eq!(byte_level(&cut("\u{fffd}".repeat(5).as_bytes(), &[1])).concat(), "\u{fffd}".repeat(5));
     }
 

@@ -1,16 +1,16 @@
-//! From a generator to text: streaming, limits and stop strings.
+//! Generates text: streaming, limits and stop strings.
 
 use std::time::{Duration, Instant};
 
 use crate::stop::Passed;
 use crate::{Error, Finish, Generator, Result, StopStrings, Tokenizer};
 
-/// Where a text ends, besides end tokens.
+/// Limits of a generated text, in addition to end tokens.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    /// The most tokens that are generated; `None` is as many as there is room for.
+    /// The maximum number of generated tokens; `None` generates until the sequence is full.
     pub max_new_tokens: Option<usize>,
-    /// Texts that end it; they are not part of it.
+    /// Strings that end the text; they are not part of it.
     pub stops: Vec<String>,
 }
 
@@ -19,27 +19,27 @@ pub struct Limits {
 pub struct TextStep<'a> {
     /// Whole characters; may be empty.
     pub text: &'a str,
-    /// The token that was generated; `None` for what comes after the last one.
+    /// The generated token; `None` for text after the last token.
     pub token: Option<u32>,
 }
 
 /// Why a text ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextFinish {
-    /// The model ended it.
+    /// The model produced an end token.
     EndToken,
-    /// A stop string came.
+    /// A stop string was found.
     StopString,
-    /// As many tokens as were asked for.
+    /// The requested number of tokens was generated.
     MaxNewTokens,
-    /// As many tokens as the sequence can have.
+    /// The sequence reached its maximum length.
     MaxLength,
     /// It was cancelled.
     Cancelled,
 }
 
 impl TextFinish {
-    /// One word, for reports.
+    /// A single word, for reports.
     pub fn as_str(self) -> &'static str {
         match self {
             TextFinish::EndToken => "end_token",
@@ -65,31 +65,31 @@ impl From<Finish> for TextFinish {
 pub struct Answer {
     /// The text, without stop strings and special tokens.
     pub text: String,
-    /// The tokens, with the one that ended it.
+    /// The tokens, including the one that ended the text.
     pub tokens: Vec<u32>,
     /// Why it ended.
     pub finish: TextFinish,
-    /// Tokens that were run before the first new one: the prompt, or what was not in the cache of it.
+    /// Tokens that ran before the first new one: the prompt, without its cached part.
     pub prompt_tokens: usize,
-    /// How long the first token took.
+    /// Time to the first token.
     pub first_token: Duration,
-    /// How long the others took together.
+    /// Time of all other tokens together.
     pub other_tokens: Duration,
 }
 
 impl Answer {
-    /// Tokens in a second, after the first one.
+    /// Tokens per second, after the first one.
     pub fn tokens_per_second(&self) -> Option<f64> {
         let seconds = self.other_tokens.as_secs_f64();
         (self.tokens.len() > 1 && seconds > 0.0).then(|| (self.tokens.len() - 1) as f64 / seconds)
     }
 }
 
-/// Continues the one row of a generator until the model, a limit or a stop string ends it, and gives pieces of text as they
-/// come. Cancelling ends it too, and is no error.
+/// Continues the only row of a generator until the model, a limit or a stop string ends it, and passes on the text as
+/// it is generated. Cancelling also ends it, without an error.
 ///
 /// # Errors
-/// When the generator cannot go on, or the tokenizer refuses a token.
+/// When a step fails, or the tokenizer rejects a token.
 pub fn generate_text(
     generator: &mut Generator,
     tokenizer: &Tokenizer,
@@ -108,7 +108,7 @@ pub fn generate_text(
         }
         let token = match generator.step() {
             Ok(Some(newest)) => newest[0],
-            // It had ended before.
+            // The row had ended before this call.
             Ok(None) => break generator.finish(0).map_or(TextFinish::MaxLength, TextFinish::from),
             Err(Error::Cancelled) => break TextFinish::Cancelled,
             Err(error) => return Err(error),
@@ -129,7 +129,7 @@ pub fn generate_text(
             break TextFinish::StopString;
         }
         match generator.finish(0) {
-            // Both at once is what was asked for.
+            // If both limits are reached at once, report the one that was asked for.
             Some(Finish::MaxLength) if tokens.len() == most => break TextFinish::MaxNewTokens,
             Some(finish) => break finish.into(),
             None => {}

@@ -1,4 +1,4 @@
-//! Words to token ids and back.
+//! Text to token ids and back.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -11,10 +11,10 @@ use crate::{Config, Error, Result, TokenStream};
 
 pub(crate) const FILE: &str = "tokenizer.json";
 
-/// How long a tokenizer may take, however little there is to do. Expressions in it can be slow on purpose.
+/// Base time limit of the tokenizer. A hostile file may contain slow regular expressions.
 const SLOWEST: Duration = Duration::from_secs(20);
 
-/// Bytes of a file or a text that give it another second. It needs a hundredth of that.
+/// Input bytes that extend the time limit by a second. A normal tokenizer needs a hundredth of that time.
 const BYTES_A_SECOND: usize = 64 << 10;
 
 const COPY: &str = "copy the file again from the model that the folder was made of";
@@ -45,19 +45,19 @@ impl Tokenizer {
         Ok(Tokenizer { inner: Arc::new(inner), growth, path: path.to_path_buf() })
     }
 
-    /// As [`Tokenizer::from_file`], from the file's bytes; `path` is what errors name.
+    /// Like [`Tokenizer::from_file`], from the file's content; errors name `path`.
     ///
     /// # Errors
-    /// When the bytes are no tokenizer, or one that passes a limit.
+    /// When the content is not a tokenizer, or exceeds a limit.
     pub fn from_bytes(bytes: Vec<u8>, path: &Path) -> Result<Tokenizer> {
         let (inner, growth) = parse(bytes, path)?;
         Ok(Tokenizer { inner: Arc::new(inner), growth, path: path.to_path_buf() })
     }
 
-    /// The token ids of a text, without any added at its ends.
+    /// The token ids of a text, without special tokens added at its ends.
     ///
     /// # Errors
-    /// When the tokenizer refuses the text, would make too much of it, or takes too long.
+    /// When the tokenizer rejects the text, might expand it too much, or takes too long.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         self.growth.check(text.len()).map_err(|problem| limit(&self.path, &problem))?;
         let (inner, text) = (Arc::clone(&self.inner), text.to_owned());
@@ -68,9 +68,9 @@ impl Tokenizer {
     /// The text of token ids, without special tokens.
     ///
     /// # Errors
-    /// When the tokenizer refuses them.
+    /// When the tokenizer rejects them.
     pub fn decode(&self, tokens: &[u32]) -> Result<String> {
-        // The library indexes as if every token had the form that its decoder expects.
+        // The library assumes that every token has the form that its decoder expects, and panics otherwise.
         match caught(|| self.inner.decode(tokens, true)) {
             Some(decoded) => decoded.map_err(|error| self.wrong(&error.to_string())),
             None => Err(self.wrong(PANICKED)),
@@ -87,7 +87,7 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
-    /// The file it was read from.
+    /// The file that it was read from.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -101,7 +101,7 @@ impl Tokenizer {
     }
 }
 
-/// Reads a tokenizer's file, and what it can make of a text.
+/// Reads a tokenizer's file, and computes how much it can expand a text.
 pub(crate) fn read(path: &Path) -> Result<(tokenizers::Tokenizer, Growth)> {
     let help = "the model folder needs a tokenizer.json; older folders have only tokenizer.model: make them again";
     parse(files::read(path, largest::TOKENIZER, help)?, path)
@@ -114,10 +114,10 @@ fn parse(bytes: Vec<u8>, path: &Path) -> Result<(tokenizers::Tokenizer, Growth)>
         help: COPY.to_owned(),
     };
     growth::check_words(&bytes).map_err(wrong)?;
-    // Files come from anywhere: what the library does not take must not end the process.
+    // Files are untrusted: one that the library cannot handle must not crash the process.
     let parsed = timed(path, bytes.len(), move || tokenizers::Tokenizer::from_bytes(&bytes))?;
     let mut tokenizer = parsed.map_err(|error| wrong(error.to_string()))?;
-    // Prompts are neither cut nor filled up, whatever the file says; other libraries do not do it either.
+    // Prompts are neither truncated nor padded, whatever the file says. Other libraries do the same.
     tokenizer.with_padding(None);
     if let Err(error) = tokenizer.with_truncation(None) {
         return Err(wrong(error.to_string()));
@@ -136,8 +136,8 @@ pub(crate) fn limit(path: &Path, problem: &str) -> Error {
 
 const PANICKED: &str = "the tokenizer's library panicked";
 
-/// Does something with this many bytes that may take for ever, or panic. Nothing can stop a thread: when the time is over it
-/// runs on, and its result is dropped.
+/// Runs work on this many bytes that may hang or panic. A thread cannot be stopped: after the time limit it keeps
+/// running, and its result is dropped.
 pub(crate) fn timed<T: Send + 'static>(
     path: &Path,
     bytes: usize,
@@ -148,7 +148,7 @@ pub(crate) fn timed<T: Send + 'static>(
     let failed =
         |problem: &str| Error::Text { path: path.to_path_buf(), problem: problem.to_owned(), help: COPY.to_owned() };
     let thread = std::thread::Builder::new().name("tokenizer".to_owned());
-    // Who asked may have given up.
+    // The receiver may have given up.
     let thread = thread.spawn(move || drop(sender.send(caught(work))));
     thread.map_err(|error| failed(&format!("no thread could be started for the tokenizer: {error}")))?;
     match receiver.recv_timeout(time) {
