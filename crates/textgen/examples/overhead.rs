@@ -1,8 +1,9 @@
-//! What a token costs besides the session's run: `cargo run --release -p textgen --example overhead [MODEL_DIR]`.
+//! Measures the cost of a token outside the session's run: `cargo run --release -p textgen --example overhead
+//! [MODEL_DIR]`.
 //!
-//! Without a folder, tiny models of several vocabularies are made, whose scores lie close together (flat), as far apart as
-//! those of language models, or farther (steep). The ONNX Runtime is `ORT_DYLIB_PATH`, or the one of `cargo xtask setup`;
-//! the provider's library `AMDGPU_EP_PATH`, or none.
+//! Without a folder, it creates tiny models with several vocabularies. Their scores are close together (flat), spread
+//! like those of language models, or spread wider (steep). ONNX Runtime is `ORT_DYLIB_PATH`, or the one from `cargo
+//! xtask setup`; the provider's library is `AMDGPU_EP_PATH`, or none.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,13 +13,13 @@ use testkit::llm::TinyDecoder;
 use testkit::place;
 use textgen::{Config, Generator, GeneratorOptions, Model, Runtime, Sampling};
 
-/// Tokens of a measurement, of which the median is taken.
+/// Tokens per measurement, of which the median is taken.
 const TOKENS: usize = 100;
 
-/// Measurements, of which the least is shown: others may be using the machine.
+/// Number of measurements, of which the fastest is shown, because the machine may be busy.
 const REPEATS: usize = 7;
 
-/// Vocabularies, how far apart scores are, and whether they are 16-bit floats.
+/// Name, vocabulary size, spread of the scores, and whether they are 16-bit floats.
 const MADE: [(&str, usize, f32, bool); 6] = [
     ("512", 512, 1.0, false),
     ("32000", 32_000, 1.0, false),
@@ -54,7 +55,7 @@ fn measure(runtime: &Runtime, folder: &Path, name: Option<&str>) -> Result<()> {
         config.append_provider(provider, std::iter::empty::<(String, String)>())?;
         let model = Model::load(runtime, &config)?;
         for (way, mut sampling) in ways() {
-            // Sequences of one length: they do not end by themselves.
+            // Suppress end tokens, so that all sequences have the same length.
             sampling.logit_bias = config.eos_tokens.iter().map(|&token| (token, -1e6)).collect();
             let (mut run, mut rest) = (f64::INFINITY, f64::INFINITY);
             for _ in 0..REPEATS {
@@ -80,7 +81,7 @@ fn ways() -> [(&'static str, Sampling); 6] {
     ]
 }
 
-/// Microseconds of a run and of the rest of a step, at the median.
+/// Median time of a run and of the rest of a step, in microseconds.
 fn tokens(model: &Model, sampling: &Sampling) -> Result<(f64, f64)> {
     let options = GeneratorOptions { sampling: Some(sampling.clone()), ..GeneratorOptions::default() };
     let mut generator = Generator::new(model, options)?;

@@ -1,4 +1,4 @@
-//! Answers in a form, whatever the model would rather say.
+//! Constrained answers, whatever the model would prefer.
 #![cfg(feature = "constrained")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
@@ -8,7 +8,7 @@ use common::{On, config, load};
 use testkit::llm::{END, TinyDecoder};
 use textgen::{Constraint, Form, Generator, GeneratorOptions, Limits, Sampling, TextFinish, Tokenizer, generate_text};
 
-/// Answers in a form, drawn with several seeds.
+/// Constrained answers, sampled with several seeds.
 fn answers(form: &Form) -> Vec<String> {
     if let Err(reason) = testkit::place::onnxruntime() {
         println!("skipped: {reason}");

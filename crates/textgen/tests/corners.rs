@@ -1,5 +1,5 @@
-//! Where generations go wrong: texts that end inside of characters, rows that end apart, sequences without room, wishes to
-//! cancel at any moment.
+//! Corner cases: texts that end inside characters, rows that end at different steps, full sequences, cancellation at
+//! any moment.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 mod common;
@@ -15,7 +15,7 @@ use textgen::{
     generate_text,
 };
 
-/// Lets through one token after the other, then end tokens.
+/// Allows one given token after the other, then end tokens.
 #[derive(Debug)]
 struct Script {
     tokens: std::vec::IntoIter<u32>,
@@ -34,7 +34,7 @@ impl TokenFilter for Script {
     }
 }
 
-/// A generator that will say these tokens.
+/// A generator that will produce these tokens.
 fn saying(tiny: &Tiny, tokens: impl IntoIterator<Item = u32>) -> Generator {
     let mut generator = tiny.generator(GeneratorOptions::default());
     generator.append(&[65]).unwrap();
@@ -65,13 +65,13 @@ fn a_stop_string_of_many_tokens_begins_and_ends_inside_of_characters() {
     let stopped = |text: &str, tokens: usize| (text.to_owned(), tokens, TextFinish::StopString);
     assert_eq!(say("ab漢字END", &limits(None, &["漢字E"])), stopped("ab", 9));
     assert_eq!(say("ab漢字END", &limits(None, &["字"])), stopped("ab漢", 8));
-    // The beginning of one stop string is a false start of another.
+    // A false start overlaps the real stop string, of the same or another one.
     assert_eq!(say("xaaab", &limits(None, &["aab"])), stopped("xa", 5));
     assert_eq!(say("é\u{301}é", &limits(None, &["\u{301}é", "é\u{301}\u{301}"])), stopped("é", 6));
-    // A limit inside of a character shows what there is of it, and what was held back for a stop string.
+    // A limit inside a character shows the incomplete character, and the text held back for a stop string.
     let cut = say("ab漢字", &limits(Some(4), &["b漢字"]));
     assert_eq!(cut, ("ab\u{fffd}".to_owned(), 4, TextFinish::MaxNewTokens));
-    // The limit and the stop string come with the same token.
+    // The limit and the stop string are reached with the same token.
     assert_eq!(say("abc", &limits(Some(2), &["b"])), stopped("a", 2));
     assert_eq!(say("abc", &limits(None, &[""])), ("abc".to_owned(), 4, TextFinish::EndToken));
 }
@@ -84,7 +84,7 @@ proptest! {
         text in "[ab漢é🦀 ]{0,24}", stops in prop::collection::vec("[ab漢é🦀]{1,3}", 0..3), specials in 0usize..6,
     ) {
         let Some(tiny) = Tiny::new(true) else { return Ok(()) };
-        // Special tokens have no text, and are no part of the wait for the rest of a character.
+        // Special tokens have no text, and do not count while waiting for the rest of a character.
         let tokens = text.chars().flat_map(|letter| {
             let letter = letter.to_string();
             bytes(&letter).chain(std::iter::repeat_n(PAD, specials)).collect::<Vec<_>>()
@@ -120,7 +120,7 @@ fn going_back_into_a_prompt_forgets_the_rest_of_it() {
         let mut generator = tiny.generator(GeneratorOptions { prompt_shape, ..GeneratorOptions::default() });
         generator.append(&prompt).unwrap();
         assert_eq!(steps(&mut generator, 3), tiny.reference(&prompt, 3));
-        // With and without more tokens; to a place that was just gone back to; before anything was run again.
+        // With and without more tokens; to the same length again; and before anything ran again.
         for length in [30, 17, 17, 9, 1] {
             generator.rewind(length).unwrap();
             assert_eq!(steps(&mut generator, 2), tiny.reference(&prompt[..length], 2), "{length}, {prompt_shape:?}");
@@ -261,7 +261,7 @@ fn scores_of_sixteen_bits_choose_the_same_tokens() {
     }
 }
 
-/// Ends a thread of a scope, even where the scope is left by a failing assertion.
+/// Tells a scope's thread to stop, even if an assertion fails.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -294,7 +294,7 @@ fn a_wish_to_cancel_at_any_moment_is_obeyed_and_nothing_else_happens() {
             generator.rewind(0).unwrap();
             generator.append(&[1, 2, 3]).unwrap();
             for &wanted in &wanted {
-                // Prompts, steps and scores alike.
+                // Both steps and scores can be cancelled.
                 let stepped = match cancelled % 2 {
                     0 => {
                         generator.scores().map(|_| ()).and_then(|()| generator.step().map(|new| new.map(<[_]>::to_vec)))

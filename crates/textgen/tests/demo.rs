@@ -1,4 +1,4 @@
-//! The demo model says what was recorded with ONNX Runtime GenAI, token for token, greedy and drawn.
+//! The demo model generates the tokens that were recorded with ONNX Runtime GenAI, both greedy and sampled.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 mod common;

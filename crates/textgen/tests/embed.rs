@@ -1,4 +1,4 @@
-//! Sentences as vectors, against loops in 64-bit floats over a tiny encoder that is written here.
+//! Sentence embeddings, compared with 64-bit float loops over a tiny encoder defined here.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 mod common;
@@ -24,7 +24,7 @@ struct Encoder {
 }
 
 impl Encoder {
-    /// Its first output has tokens, or is that of the first token where the model pools by itself.
+    /// With `pools`, the first output is the vector of the first token; otherwise it has one vector per token.
     fn new(integers: ElementType, pools: bool) -> Encoder {
         let values = |count: usize, step: f32| (0..count).map(|i| (i as f32 * step).sin()).collect::<Vec<f32>>();
         let folder = tempfile::tempdir().unwrap();
@@ -34,7 +34,7 @@ impl Encoder {
             matrix: values(SIZE * SIZE, 2.1),
             folder,
         };
-        // The tokenizer of the decoder, with a token before and after each sentence.
+        // The decoder's tokenizer, with a special token before and after each sentence.
         TinyDecoder::new(1).write(encoder.path(), true).unwrap();
         let path = encoder.path().join("tokenizer.json");
         let mut tokenizer: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
@@ -84,7 +84,7 @@ impl Encoder {
         Model::new(graph).opset("", 21)
     }
 
-    /// `None`, with a printed reason, where ONNX Runtime is not installed.
+    /// `None`, with a printed reason, if ONNX Runtime is not installed.
     fn load(&self, options: EmbedOptions) -> Option<Embedder> {
         if let Err(reason) = testkit::place::onnxruntime() {
             println!("skipped: {reason}");

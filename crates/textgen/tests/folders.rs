@@ -1,4 +1,4 @@
-//! Folders that are not what they should be: each ends in a sentence that names the file and what to do.
+//! Broken model folders: each gives an error that names the file and how to fix it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 mod common;
@@ -14,7 +14,7 @@ use textgen::{ChatTemplate, Config, Generator, GeneratorOptions, Tokenizer};
 struct Case {
     name: &'static str,
     spoil: fn(&Path),
-    /// What the sentence says.
+    /// Parts of the error message.
     says: &'static [&'static str],
 }
 
@@ -105,7 +105,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// Files of a folder, and how each is taken: what is not a regular file would be read for ever.
+/// Files of a folder. Each is replaced by a special file, which would block or never end if it were read.
 const FILES: [&str; 6] = [
     "genai_config.json",
     "tokenizer.json",
@@ -115,11 +115,11 @@ const FILES: [&str; 6] = [
     "weights.bin",
 ];
 
-/// Makes something at a path.
+/// Creates a special file at a path.
 #[cfg(unix)]
 type Make = fn(&Path);
 
-/// Things that are no regular files.
+/// Files that are not regular files.
 #[cfg(unix)]
 const SPECIAL: [(&str, Make); 4] = [
     ("a pipe", |path| assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success())),
@@ -142,7 +142,7 @@ fn what_is_no_regular_file_is_refused_at_once() {
     let parent = tempfile::tempdir().unwrap();
     for file in FILES {
         for (number, (kind, make)) in SPECIAL.iter().enumerate() {
-            // Folders are where external data may lie.
+            // External data may be in subfolders, so a folder is allowed there.
             if file == "weights.bin" && *kind == "a folder" {
                 continue;
             }
@@ -170,7 +170,7 @@ fn huge_files_are_refused_before_they_are_read() {
     for file in &FILES[..4] {
         let folder = parent.path().join(file);
         TinyDecoder::new(5).write(&folder, true).unwrap();
-        // Without a byte on the disk.
+        // A sparse file, which takes no disk space.
         fs::File::create(folder.join(file)).unwrap().set_len(1 << 40).unwrap();
         let error = match open(&folder) {
             Ok(()) => panic!("{file}: it was opened"),
@@ -197,7 +197,7 @@ fn set(folder: &Path, field: &str, value: Value) {
     fs::write(path, config.to_string()).unwrap();
 }
 
-/// Everything that a command does with a folder.
+/// All operations that a command performs on a folder.
 fn open(folder: &Path) -> anyhow::Result<()> {
     let read = Config::from_folder(folder)?;
     Tokenizer::from_folder(&read)?;

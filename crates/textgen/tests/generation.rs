@@ -1,5 +1,5 @@
-//! Generators against plain loops in 64-bit floats, and against themselves: however a sequence came about, what follows is
-//! what follows it when it is given at once.
+//! Generators compared with plain loops in 64-bit floats, and with themselves: the next tokens depend only on the
+//! sequence, not on how it was built.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 mod common;
@@ -45,7 +45,7 @@ fn rows_of_a_batch_are_as_if_alone() {
             generator.append_rows(&prompts).unwrap();
             while generator.step().unwrap().is_some() {}
             for (row, prompt) in prompts.iter().enumerate() {
-                // The longest prompt decides how many columns are left.
+                // The longest prompt determines how many columns are left.
                 let wanted = tiny.reference(prompt, 35);
                 assert_eq!(&generator.tokens(row)[prompt.len()..], wanted, "row {row}, {shape:?}");
             }
@@ -71,7 +71,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Does what is asked, and checks the cache by what follows.
+/// Performs the acts, and checks the cache by the tokens that follow.
 fn check_acts(tiny: &Tiny, acts: &[Act]) {
     let mut generator = tiny.generator(GeneratorOptions { max_length: Some(200), ..GeneratorOptions::default() });
     let mut tokens: Vec<u32> = Vec::new();
@@ -164,7 +164,7 @@ fn a_running_prompt_is_cancelled_from_another_thread() {
     let canceller = generator.canceller();
     let stopped = std::thread::scope(|scope| {
         scope.spawn(move || canceller.cancel());
-        // However early or late it comes, the generation stops once and then goes on.
+        // Whenever the cancellation arrives, the generation stops once and can then continue.
         (0..200).find(|_| matches!(generator.step(), Err(Error::Cancelled)))
     });
     let tokens = generator.tokens(0).to_vec();
@@ -190,7 +190,7 @@ fn ends_are_told_apart() {
     generator.append(&[65, 66]).unwrap();
     let new = steps(&mut generator, 100);
     assert_eq!((new.len(), new[3], generator.finish(0)), (4, END[1], Some(Finish::EndToken)), "{new:?}");
-    // It goes on after what is said next, the end token being part of the sequence.
+    // The sequence continues after more tokens are appended; the end token stays part of it.
     generator.append(&[67]).unwrap();
     assert_eq!(generator.tokens(0).len(), 7);
     assert!(generator.step().unwrap().is_some());
@@ -250,7 +250,7 @@ fn text_comes_in_whole_characters() {
     let pieces: Vec<String> = tokens.iter().map(|&token| stream.push(token).unwrap()).collect();
     assert_eq!(pieces.concat() + &stream.finish().unwrap(), said);
     assert!(pieces.iter().all(|piece| !piece.contains('\u{fffd}')), "{pieces:?}");
-    // A character that never comes to its end is shown broken, and does not hold up what follows.
+    // A character that is never completed is shown as broken, and does not hold up the following text.
     let broken: Vec<u32> = "🦀".bytes().take(2).chain(*b"ok then").map(u32::from).collect();
     let mut shown: String = broken.iter().map(|&token| stream.push(token).unwrap()).collect();
     shown += &stream.finish().unwrap();

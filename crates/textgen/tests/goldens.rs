@@ -1,8 +1,8 @@
-//! The tokens that ONNX Runtime GenAI and a reference in numpy gave for the tiny models, on the CPU and on our provider, which
-//! hands them to its hip backend or to MIGraphX.
+//! Compares tokens with those that ONNX Runtime GenAI and a numpy reference produced for the tiny models, on the CPU
+//! and on our provider, with its hip backend or MIGraphX.
 //!
-//! MIGraphX without a GPU is slow. It runs the first case of each kind, and no choice but the greedy one, which has nothing to do
-//! with the provider: the nano models on the real one, two of them on the stand-in.
+//! MIGraphX is slow without a GPU, so it runs only the first case of each kind, and only greedy ones, because sampling
+//! does not depend on the provider. The real MIGraphX runs the nano models; the stand-in runs two of them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 mod common;
@@ -12,7 +12,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 use textgen::{Generator, GeneratorOptions, Model, PromptShape, Sampling};
 
-/// The models that run on the stand-in: ids of 64 and of 32 bits.
+/// The models that run on the stand-in: 64-bit and 32-bit token ids.
 const ON_THE_STAND_IN: [&str; 2] = ["nano-fp32", "nano-fp32-int32ids-rope"];
 
 fn main() {
@@ -59,7 +59,7 @@ fn model(golden: &Value, on: On) -> anyhow::Result<()> {
             "sample" => options(&model, case, true)?,
             "continue" => continued(&model, case)?,
             "rewind_append" => rewound(&model, case)?,
-            // Beam search is refused.
+            // Beam search is not supported.
             "beam" => {}
             other => panic!("{other} is not a kind of case that is known"),
         }
@@ -96,13 +96,13 @@ fn greedy(model: &Model, case: &Value, shapes: &[PromptShape]) -> anyhow::Result
         let mut generator = generator(model, case, |options| options.prompt_shape = shape)?;
         generator.append(&ids(&case["prompt_ids"][0]))?;
         let scores = generator.scores()?;
-        // Sums of 16-bit floats at these sizes may differ by this much with their order.
+        // Sums of 16-bit floats of this size may differ by this much, depending on their order.
         for best in case["prefill_top8"].as_array().unwrap() {
             let (token, score) = (best[0].as_u64().unwrap() as usize, best[1].as_f64().unwrap() as f32);
             assert!((scores[token] - score).abs() < 0.05, "{shape:?}: {} for {score}", scores[token]);
         }
         assert_eq!(steps(&mut generator, usize::MAX)?, ids(&case["new_ids"][0]), "{shape:?}");
-        // Everything again, in the buffers that are there.
+        // Once more, reusing the existing buffers.
         generator.rewind(0)?;
         generator.append(&ids(&case["prompt_ids"][0]))?;
         assert_eq!(steps(&mut generator, usize::MAX)?, ids(&case["new_ids"][0]), "{shape:?}, again");
@@ -123,7 +123,7 @@ fn batch(model: &Model, case: &Value, shapes: &[PromptShape]) -> anyhow::Result<
         for (row, prompt) in prompts.iter().enumerate() {
             let new = &generator.tokens(row)[prompt.len()..];
             let wanted = ids(&case["new_ids"][row]);
-            // The golden goes on with padding after a row's end.
+            // After a row's end, the golden continues with padding.
             assert_eq!(new, &wanted[..new.len()], "{shape:?}, row {row}");
             let padding = &wanted[new.len()..];
             assert!(padding.iter().all(|&token| token == model.config().pad_token), "{shape:?}, row {row}");

@@ -1,7 +1,7 @@
-//! Many conversations, one after the other, on one generator: pieces of text are appended, answers begun, cancelled and taken
-//! back at random. Every token is the one that plain loops give for its sequence, and memory does not grow.
+//! Many conversations on one generator. Text is appended, and answers are started, cancelled and rewound at random.
+//! Every token is compared with plain loops over its sequence, and memory must not grow.
 //!
-//! `TEXTGEN_SOAK_CHATS` says how many; a thousand without it.
+//! `TEXTGEN_SOAK_CHATS` sets how many; the default is a thousand.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 mod common;
@@ -16,10 +16,10 @@ use proptest::test_runner::{Config as Cases, RngAlgorithm, TestRng, TestRunner};
 use testkit::llm::{TinyDecoder, VOCABULARY};
 use textgen::{Error, Generator, GeneratorOptions};
 
-/// Tokens of a conversation at most: the loops take their square.
+/// The maximum number of tokens in a conversation: the loops take quadratic time.
 const LONGEST: usize = 48;
 
-/// What is left of memory from one chat to the next is less than this in all.
+/// Limit of the total memory growth over all chats.
 const GROWTH_BYTES: usize = 16 << 20;
 
 fn main() {
@@ -45,7 +45,7 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// The first of them registers the provider, which must happen once.
+/// Loads models on several threads at once. The first one registers the provider, which must happen only once.
 fn load_at_once() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     TinyDecoder::new(5).write(folder.path(), true)?;
@@ -102,7 +102,7 @@ fn soak(on: On, chats: usize) -> anyhow::Result<()> {
         let said = converse(&decoder, &mut generator, &acts);
         tokens += said.0;
         cancelled += said.1;
-        // Caches of ONNX Runtime and of the provider have all their shapes by then.
+        // By now the caches of ONNX Runtime and of the provider have seen all shapes.
         if chat == chats / 2 {
             settled = resident_bytes();
         }
@@ -113,7 +113,7 @@ fn soak(on: On, chats: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tokens that were generated and checked, and cancellations.
+/// Returns how many tokens were generated and checked, and how many cancellations there were.
 fn converse(decoder: &TinyDecoder, generator: &mut Generator, acts: &[Act]) -> (usize, usize) {
     let (mut generated, mut cancelled) = (0, 0);
     for act in acts {
@@ -150,7 +150,7 @@ fn best(scores: &[f64]) -> u32 {
     best as u32
 }
 
-/// Memory of this process, where the system says it.
+/// Resident memory of this process, if the system reports it.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096

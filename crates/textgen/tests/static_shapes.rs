@@ -1,5 +1,5 @@
-//! On MIGraphX, which compiles every shape that it meets, all prompts have one shape and all steps another. Programs are counted
-//! by the files of their cache; tokens are those of plain loops.
+//! MIGraphX compiles every new shape, so all prompts have one shape and all steps another. Programs are counted by
+//! their files in the cache; tokens are compared with plain loops.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 mod common;
@@ -42,7 +42,7 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// The tiny decoder on MIGraphX, with the programs that were compiled for it.
+/// The tiny decoder on MIGraphX, with a cache folder for its programs.
 struct Compiled {
     tiny: Tiny,
     cache: TempDir,
@@ -70,15 +70,15 @@ impl Compiled {
         self.tiny.generator(GeneratorOptions { batch, max_length, prompt_shape, ..GeneratorOptions::default() })
     }
 
-    /// Generates after a prompt, and checks the tokens.
+    /// Generates from a prompt, and checks the tokens.
     fn check(&self, prompt_shape: PromptShape, length: usize) {
         let mut generator = self.generator(1, prompt_shape);
         generator.append(&prompt(length)).unwrap();
         assert_eq!(steps(&mut generator, 3), self.tiny.reference(&prompt(length), 3), "{length}");
     }
 
-    /// Programs of one shape: the decoder is cut into partitions, since its attention runs elsewhere. A prompt of one token
-    /// has the shape of a step.
+    /// The number of programs for one shape. There may be several, because attention runs elsewhere and splits the
+    /// decoder into partitions. A prompt of one token has the shape of a step.
     fn programs_of_steps(&self) -> usize {
         self.check(PromptShape::Auto, 1);
         let programs = self.programs();

@@ -1,4 +1,4 @@
-//! From what is written to what is meant.
+//! Validates the parsed file, and fills in defaults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
@@ -11,7 +11,7 @@ use super::{Config, DeviceFilter, HardwareKind, Names, ProviderRequest, Search, 
 use crate::provider::{self, Name};
 use crate::{Error, Result};
 
-/// Families that one decoder loop serves.
+/// Model families that the decoder loop supports.
 const KINDS: [&str; 26] = [
     "chatglm",
     "decoder",
@@ -41,13 +41,13 @@ const KINDS: [&str; 26] = [
     "smollm3",
 ];
 
-/// Lengths are 32-bit numbers in the operators that read them.
+/// The operators that read lengths use 32-bit integers.
 const LONGEST: i64 = i32::MAX as i64;
 
-/// More layers than any model has; a number above it is a mistake.
+/// More layers than any real model has; larger values are mistakes.
 const MOST_LAYERS: i64 = 10_000;
 
-/// More elements than any head has.
+/// More elements than any real head has.
 const MOST_ELEMENTS: i64 = 1 << 20;
 
 pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
@@ -92,7 +92,7 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
             "set slide_inputs and slide_key_value_cache to false: the whole sequence is then kept",
         ));
     }
-    // A folder may have been made on a larger machine.
+    // The folder may have been made on a machine with more processors.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = |name: &str, count: Option<i64>| -> Result<Option<usize>> {
         let count = check.maybe(&format!("model.decoder.session_options.{name}"), count, (0, 4096))?;
@@ -105,7 +105,7 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
         context_length,
         vocab_size,
         pad_token,
-        // Some folders name a token outside of the vocabulary here; nothing feeds it.
+        // Some folders name a token outside the vocabulary here; it is never used.
         bos_token: model.bos_token_id.and_then(|id| u32::try_from(id).ok()),
         eos_tokens,
         tokenizer_folder: match model.tokenizer_dir.filter(|folder| !folder.is_empty()) {
@@ -137,7 +137,7 @@ pub(super) fn config(folder: &Path, path: &Path, text: &str) -> Result<Config> {
     })
 }
 
-/// One notice about fields that nothing reads. A file may have any number of them.
+/// One notice for all unknown fields, of which a file may have any number.
 fn unused(path: &Path, fields: Vec<String>) -> Option<String> {
     const SHOWN: usize = 8;
     let more = match fields.len().saturating_sub(SHOWN) {
@@ -148,7 +148,7 @@ fn unused(path: &Path, fields: Vec<String>) -> Option<String> {
     (!fields.is_empty()).then(|| format!("{}: unknown fields are ignored: {}{more}", path.display(), shown.join(", ")))
 }
 
-/// The file, and the fields in it that nothing reads.
+/// Parses the file, and collects the unknown fields.
 fn parse(path: &Path, text: &str) -> Result<(Root, BTreeSet<String>)> {
     let mut unknown = BTreeSet::new();
     let mut json = serde_json::Deserializer::from_str(text);
@@ -242,7 +242,7 @@ fn check_search(check: &Check<'_>, search: raw::Search, context: usize, vocab_si
     })
 }
 
-/// The provider named in the folder. Folders are often made for another one: that is a notice, not an error.
+/// The provider that the folder names. Folders are often made for another provider, so that is a notice, not an error.
 fn check_providers(
     check: &Check<'_>,
     given: Vec<BTreeMap<String, BTreeMap<String, Value>>>,
@@ -302,7 +302,7 @@ fn check_filter(check: &Check<'_>, field: &str, filter: &serde_json::Map<String,
     Ok(found)
 }
 
-/// Texts are entries of the session's configuration; the keys of everything else.
+/// Splits the other settings into strings, which become session entries, and the keys of everything else.
 fn entries(others: BTreeMap<String, Value>, refused: &mut Refused) -> (Vec<(String, String)>, Vec<String>) {
     let mut entries = Vec::new();
     let mut strange = Vec::new();
@@ -316,7 +316,7 @@ fn entries(others: BTreeMap<String, Value>, refused: &mut Refused) -> (Vec<(Stri
     (entries, strange)
 }
 
-/// Keys that a model folder may not set, gathered for one notice.
+/// Keys that a model folder may not set, collected for one notice.
 #[derive(Default)]
 struct Refused(Vec<String>);
 
@@ -386,7 +386,7 @@ impl Check<'_> {
         Err(self.wrong(field, problem, "use a number in this range"))
     }
 
-    /// A path that stays in the folder: a folder from elsewhere must not name files of this machine.
+    /// A relative path inside the folder: an untrusted folder must not name other files of this machine.
     fn inside<'p>(&self, field: &str, path: &'p str) -> Result<&'p Path> {
         let inside = Path::new(path);
         let stays = inside.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));

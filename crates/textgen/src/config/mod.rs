@@ -1,4 +1,4 @@
-//! What a model folder says, checked: every error names the file, the field and what to do.
+//! The validated configuration of a model folder. Every error names the file, the field and how to fix it.
 
 mod check;
 mod raw;
@@ -21,39 +21,39 @@ pub struct Config {
     pub folder: PathBuf,
     /// `model.type`, such as `llama`.
     pub kind: String,
-    /// The most tokens that a sequence can have.
+    /// The maximum length of a sequence.
     pub context_length: usize,
     /// The length of a row of logits.
     pub vocab_size: usize,
-    /// The token that fills rows up.
+    /// The token that pads rows.
     pub pad_token: u32,
-    /// The token that begins a text, where the folder names one.
+    /// The token that begins a text, if the folder names one.
     pub bos_token: Option<u32>,
     /// The tokens that end a sequence.
     pub eos_tokens: Vec<u32>,
-    /// Where the tokenizer lies.
+    /// The folder of the tokenizer.
     pub tokenizer_folder: PathBuf,
-    /// The decoder's file.
+    /// Path of the decoder's ONNX file.
     pub decoder: PathBuf,
-    /// Layers of the decoder.
+    /// Number of layers of the decoder.
     pub layers: usize,
-    /// Heads of keys and values in a layer.
+    /// Key/value heads per layer.
     pub kv_heads: usize,
-    /// Elements of a head.
+    /// Elements per head.
     pub head_size: usize,
-    /// The names of inputs and outputs.
+    /// Names of the decoder's inputs and outputs.
     pub names: Names,
-    /// Entries of the session's configuration.
+    /// Session configuration entries.
     pub session_entries: Vec<(String, String)>,
-    /// Entries of every run's configuration.
+    /// Run configuration entries, for every run.
     pub run_entries: Vec<(String, String)>,
     /// Settings of the session.
     pub session: SessionSettings,
-    /// How sequences are continued when the caller does not say otherwise.
+    /// Search settings, unless the caller overrides them.
     pub search: Search,
-    /// The provider asked for; `None` is the CPU.
+    /// The requested provider; `None` means the CPU.
     pub provider: Option<ProviderRequest>,
-    /// What was found in the folder and is not used, in sentences.
+    /// Messages about settings in the folder that are not used.
     pub notices: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ pub struct Config {
 pub struct Names {
     /// Token ids.
     pub input_ids: String,
-    /// Which positions are real.
+    /// Which positions hold a token.
     pub attention_mask: String,
     /// Positions of the token ids.
     pub position_ids: String,
@@ -70,7 +70,7 @@ pub struct Names {
     pub past_key: String,
     /// Values of earlier tokens.
     pub past_value: String,
-    /// Scores of every token of the vocabulary.
+    /// The score of every token in the vocabulary.
     pub logits: String,
     /// Keys of all tokens.
     pub present_key: String,
@@ -79,93 +79,93 @@ pub struct Names {
 }
 
 impl Names {
-    /// The name in a layer.
+    /// The name for a layer.
     pub(crate) fn layer(pattern: &str, layer: usize) -> String {
         pattern.replacen("%d", &layer.to_string(), 1)
     }
 }
 
-/// Settings of a session that are no entries of its configuration.
+/// Settings of a session that are not configuration entries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionSettings {
     /// Its name in the log.
     pub log_id: Option<String>,
     /// 0 (everything) to 4 (fatal errors).
     pub log_severity: Option<u8>,
-    /// Threads inside an operator.
+    /// Threads within an operator.
     pub intra_threads: Option<usize>,
-    /// Threads between operators.
+    /// Threads across operators.
     pub inter_threads: Option<usize>,
-    /// Whether memory is planned from earlier runs.
+    /// Whether memory is planned from earlier runs (`enable_mem_pattern`).
     pub memory_pattern: Option<bool>,
     /// `ORT_DISABLE_ALL`, `ORT_ENABLE_BASIC`, `ORT_ENABLE_EXTENDED`, `ORT_ENABLE_LAYOUT` or `ORT_ENABLE_ALL`.
     pub optimisation: Option<String>,
 }
 
-/// `search` of the configuration.
+/// The `search` section of the configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Search {
-    /// The most tokens of a sequence, prompt included.
+    /// The maximum length of a sequence, prompt included.
     pub max_length: usize,
-    /// No end token is chosen before a sequence has this many tokens.
+    /// End tokens are not chosen before a sequence has this many tokens.
     pub min_length: usize,
-    /// Whether to draw at random; else the best token is taken.
+    /// Whether to sample; otherwise the best token is taken.
     pub do_sample: bool,
-    /// How many of the best tokens can be drawn; 0 is all.
+    /// Sample from this many of the best tokens; 0 means all.
     pub top_k: usize,
-    /// The share of probability that can be drawn; 0 and 1 are all.
+    /// Sample from the best tokens with this share of the probability; 0 and 1 mean all.
     pub top_p: f32,
-    /// What scores are divided by.
+    /// Scores are divided by this.
     pub temperature: f32,
-    /// What scores of tokens that were there already are divided by; 1 is nothing.
+    /// Scores of tokens already in the sequence are divided by this; 1 means no penalty.
     pub repetition_penalty: f32,
-    /// Runs of this many tokens do not come twice; 0 is off.
+    /// N-grams of this size are not repeated; 0 disables this.
     pub no_repeat_ngram_size: usize,
-    /// Whether keys and values stay in one buffer of the full length.
+    /// Whether the cache stays in one buffer of the full length.
     pub share_buffer: bool,
-    /// Where drawing starts from; `None` is anywhere.
+    /// The random seed; `None` picks one.
     pub seed: Option<u32>,
-    /// The most tokens of a prompt that are run at once; `None` is all.
+    /// The maximum number of prompt tokens in one run; `None` means all.
     pub chunk_size: Option<usize>,
 }
 
-/// The provider to use, and how.
+/// The requested provider and its options.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProviderRequest {
     /// Options of the provider.
     pub options: Vec<(String, String)>,
-    /// Which of its devices.
+    /// Selects among its devices.
     pub filter: DeviceFilter,
-    /// Its plugin library; `None` is `AMDGPU_EP_PATH`, or what is registered already.
+    /// Its plugin library; `None` uses `AMDGPU_EP_PATH`, or the library that is already registered.
     pub library: Option<PathBuf>,
-    /// Whether a machine without a GPU for it is an error.
+    /// Whether it is an error if the machine has no usable GPU.
     pub require_gpu: bool,
 }
 
-/// Which devices of a provider to use. Nothing given is all of them.
+/// Selects devices of a provider. Fields that are `None` match all devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceFilter {
-    /// What kind of device.
+    /// The type of device.
     pub kind: Option<HardwareKind>,
-    /// The vendor's PCI number.
+    /// The PCI vendor id.
     pub vendor_id: Option<u32>,
-    /// The device's number.
+    /// The device id.
     pub device_id: Option<u32>,
 }
 
-/// What kind of device ONNX Runtime says it is.
+/// The device type that ONNX Runtime reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HardwareKind {
-    /// A processor.
+    /// A CPU.
     Cpu,
-    /// A graphics processor.
+    /// A GPU.
     Gpu,
-    /// A neural processor.
+    /// An NPU.
     Npu,
 }
 
 impl Config {
-    /// Reads and checks a model folder's configuration.
+    /// Reads and validates a model folder's configuration.
     ///
     /// # Errors
     /// When the file is missing, is not JSON, or a field is wrong.
@@ -176,7 +176,7 @@ impl Config {
         Config::from_text(folder, &text)
     }
 
-    /// As [`Config::from_folder`], from the text of the file.
+    /// Like [`Config::from_folder`], from the text of the file.
     ///
     /// # Errors
     /// When the text is not JSON, or a field is wrong.
@@ -184,7 +184,7 @@ impl Config {
         check::config(folder, &folder.join(FILE), text)
     }
 
-    /// Asks for a provider, by any of its names; options that were there for it are kept unless given again.
+    /// Requests a provider by any of its names. Options already set for it are kept unless they are given again.
     ///
     /// # Errors
     /// When the name is neither `amdgpu` nor `cpu`.
@@ -214,7 +214,7 @@ impl Config {
         }
     }
 
-    /// Goes back to the CPU.
+    /// Resets the provider to the CPU.
     pub fn clear_providers(&mut self) {
         self.provider = None;
     }

@@ -1,4 +1,4 @@
-//! `genai_config.json` as it is written. Fields that only other kinds of models use are left out.
+//! The schema of `genai_config.json`. Fields for other kinds of models are left out.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(super) struct Model {
     pub eos_token_id: Option<Ids>,
     pub tokenizer_dir: Option<String>,
     pub decoder: Decoder,
-    // Known, and for other kinds of models or for those who read what was generated.
+    // Known but unused: they are for other kinds of models, or for interpreting the generated text.
     #[serde(rename = "sep_token_id", default)]
     pub _sep: IgnoredAny,
     #[serde(rename = "decoder_start_token_id", default)]
@@ -70,7 +70,7 @@ pub(super) struct Decoder {
     #[serde(default)]
     pub run_options: BTreeMap<String, String>,
     pub sliding_window: Option<SlidingWindow>,
-    // Known, and said by the decoder itself.
+    // Known but unused: the decoder itself has this information.
     #[serde(rename = "hidden_size")]
     pub _hidden_size: Option<i64>,
     #[serde(rename = "num_attention_heads")]
@@ -115,7 +115,7 @@ pub(super) struct SessionOptions {
     pub graph_optimization_level: Option<String>,
     #[serde(default)]
     pub provider_options: Vec<BTreeMap<String, BTreeMap<String, Value>>>,
-    /// Texts are entries of the session's configuration.
+    /// Strings become session configuration entries.
     #[serde(flatten)]
     pub others: BTreeMap<String, Value>,
 }
@@ -135,7 +135,7 @@ pub(super) struct Search {
     pub past_present_share_buffer: Option<bool>,
     pub random_seed: Option<i64>,
     pub chunk_size: Option<i64>,
-    // Known, and without meaning where there are no beams; the caller says the batch.
+    // Known but unused: they only matter for beam search, and the caller sets the batch size.
     #[serde(rename = "batch_size")]
     pub _batch_size: Option<i64>,
     #[serde(rename = "diversity_penalty")]

@@ -26,7 +26,7 @@ fn read(value: &Value) -> Result<Config> {
     Config::from_text(Path::new("folder"), &value.to_string())
 }
 
-/// The configuration with one field changed, by its path; `None` takes it out.
+/// The configuration with the field at this path changed, or removed for `None`.
 fn changed(path: &str, to: Option<Value>) -> Value {
     let mut value = written();
     let pointer = format!("/{}", path.replace('.', "/"));
@@ -137,7 +137,7 @@ fn errors_name_the_file_the_field_and_what_to_do() {
     ];
     for (field, value) in wrong {
         let error = read(&changed(field, value.clone())).unwrap_err().to_string();
-        // A field that is not there is named by serde, the object that lacks it by its path.
+        // For a missing field, serde names the field, and the error's path names the object that lacks it.
         let name = if value.is_none() { field.rsplit('.').next().unwrap() } else { field };
         for part in ["genai_config.json", name, "\n  help: "] {
             assert!(error.contains(part), "{field} {value:?}: {part:?} is not in {error}");
@@ -194,7 +194,7 @@ fn texts_of_the_session_options_are_entries() {
     assert!(config.notices.iter().any(|notice| notice.contains("session_options.odd")), "{:?}", config.notices);
 }
 
-/// Any JSON.
+/// Any JSON value.
 fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -211,7 +211,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Every field of the example, by its path.
+/// The paths of all fields of the example.
 fn fields(value: &Value, path: &str, found: &mut Vec<String>) {
     for (key, inner) in value.as_object().into_iter().flatten() {
         let path = format!("{path}/{key}");
@@ -233,7 +233,7 @@ proptest! {
         fields(&value, "", &mut paths);
         *value.pointer_mut(which.get(&paths[..]).as_str()).unwrap() = to;
         if let Ok(config) = read(&value) {
-            // What passes can be counted with.
+            // Accepted values are within their limits.
             prop_assert!(config.vocab_size > 0 && config.search.max_length <= config.context_length);
             prop_assert!(config.eos_tokens.iter().all(|&token| (token as usize) < config.vocab_size));
             prop_assert!(config.decoder.starts_with("folder"));

@@ -1,4 +1,4 @@
-//! Results of runs: written into memory that is there, or into tensors that ONNX Runtime makes.
+//! Outputs of runs: existing memory, or tensors that ONNX Runtime allocates.
 
 use std::ptr::{self, NonNull};
 
@@ -9,12 +9,12 @@ use super::{HostTensor, Kind, check};
 use crate::error::Doing;
 use crate::{Error, Result};
 
-/// Where a run puts a result.
+/// Where a run writes an output.
 #[derive(Debug)]
 pub(crate) enum Output {
-    /// Into memory that is there, whose shape the result must have.
+    /// Into existing memory, whose shape the result must have.
     Given(HostTensor),
-    /// Into a tensor of its own, of whatever shape.
+    /// Into a tensor that the run allocates, of any shape.
     Made(MadeTensor),
 }
 
@@ -26,7 +26,7 @@ impl Output {
         }
     }
 
-    /// The elements as bytes; none before the first run into a tensor of its own.
+    /// The elements as bytes; empty before the first run into an allocated tensor.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Output::Given(tensor) => tensor.bytes_mut(),
@@ -34,7 +34,7 @@ impl Output {
         }
     }
 
-    /// What a run is given: null where it makes a tensor.
+    /// The value to pass to a run: null if the run allocates the tensor.
     pub(super) fn before_run(&mut self) -> *mut OrtValue {
         match self {
             Output::Given(tensor) => tensor.tensor().as_ptr().cast_mut(),
@@ -45,13 +45,14 @@ impl Output {
         }
     }
 
-    /// Takes what stands there after a run.
+    /// Takes the value that a run left in the output array.
     ///
     /// # Safety
-    /// `value` is what the run left in the place that [`before_run`](Self::before_run) was written to, and nobody else's.
+    /// `value` is the value that the run left where [`before_run`](Self::before_run) was written to, and has no other
+    /// owner.
     pub(super) unsafe fn after_run(&mut self, value: *mut OrtValue) -> Result<()> {
         if let (Output::Made(made), Some(value)) = (self, NonNull::new(value)) {
-            // Owned from here on, whatever is wrong with it.
+            // Owned from here on, even if it is invalid.
             let value = Value(value);
             let (shape, data) = described(&value).doing("reading a result's shape")?;
             let bytes = bytes_of(made.kind, &shape).ok_or_else(|| {
@@ -64,7 +65,7 @@ impl Output {
     }
 }
 
-/// A tensor that runs make, in memory of this process.
+/// A tensor that runs allocate, in host memory.
 #[derive(Debug)]
 pub(crate) struct MadeTensor {
     kind: Kind,
@@ -74,18 +75,18 @@ pub(crate) struct MadeTensor {
     value: Option<Value>,
 }
 
-// SAFETY: the value is owned, and its elements are memory of this process that moves with it.
+// SAFETY: the value is owned, and its elements are host memory that moves with it.
 unsafe impl Send for MadeTensor {}
-// SAFETY: elements are reached by `&mut` only.
+// SAFETY: elements are only accessed through `&mut`.
 unsafe impl Sync for MadeTensor {}
 
 impl MadeTensor {
-    /// One that no run has made yet.
+    /// An empty tensor, before the first run.
     pub fn new(kind: Kind) -> Self {
         Self { kind, shape: Vec::new(), bytes: 0, data: ptr::null_mut(), value: None }
     }
 
-    /// The shape of what the last run made.
+    /// The shape of the last run's tensor.
     pub fn shape(&self) -> &[i64] {
         if self.value.is_some() { &self.shape } else { &[] }
     }
@@ -94,30 +95,30 @@ impl MadeTensor {
         if self.value.is_none() || self.data.is_null() {
             return &mut [];
         }
-        // SAFETY: `described` found the value's elements here, in memory of this process; they are of `kind`, which is what the
-        // session says of the output, so that they have these bytes. The value lives in `self`, which is borrowed mutably.
+        // SAFETY: `described` found the value's elements here, in host memory; they are of `kind`, the session's type
+        // for this output, so they have this many bytes. The value lives in `self`, which is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.bytes) }
     }
 }
 
-/// A value that is ours to release.
+/// An owned ONNX Runtime value.
 #[derive(Debug)]
 struct Value(NonNull<OrtValue>);
 
 impl Drop for Value {
     fn drop(&mut self) {
-        // SAFETY: a run handed it over in `after_run`, and nobody else has it.
+        // SAFETY: a run handed it over in `after_run`, and it has no other owner.
         unsafe { (ort::api().ReleaseValue)(self.0.as_ptr()) };
     }
 }
 
-/// The shape of a tensor, and where its elements are in this process's memory.
+/// The shape of a tensor, and the address of its elements in host memory.
 fn described(value: &Value) -> ort::Result<(Vec<i64>, *mut u8)> {
     let (api, value) = (ort::api(), value.0.as_ptr());
     let (mut info, mut memory, mut data) = (ptr::null_mut(), ptr::null(), ptr::null_mut());
     let mut place = OrtMemoryInfoDeviceType::OrtMemoryInfoDeviceType_CPU;
-    // SAFETY: the value is alive; each out-pointer is valid for its call, and what it gives is used only if the call succeeded.
-    // The memory info belongs to the value; the shape's info is released below.
+    // SAFETY: the value is alive; each out-pointer is valid for its call, and its result is used only if the call
+    // succeeded. The memory info belongs to the value; the shape info is released below.
     unsafe {
         check((api.GetTensorMemoryInfo)(value, &mut memory))?;
         (api.MemoryInfoGetDeviceType)(memory, &mut place);
@@ -125,7 +126,7 @@ fn described(value: &Value) -> ort::Result<(Vec<i64>, *mut u8)> {
         check((api.GetTensorTypeAndShape)(value, &mut info))?;
     }
     let mut shape = Vec::new();
-    // SAFETY: the info is alive until it is released here, once; the list has as many places as are asked for.
+    // SAFETY: the info is alive until it is released here, once; the list has the requested number of entries.
     let read = unsafe {
         let mut rank = 0;
         let read = check((api.GetDimensionsCount)(info, &mut rank)).and_then(|()| {

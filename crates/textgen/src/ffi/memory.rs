@@ -1,5 +1,5 @@
-//! Memory for tensors, where the session wants it. Every block owns the allocator that gave it, and the allocator owns
-//! the session: no order of drops can free into a dead one.
+//! Memory for tensors, where the session wants it. Every block owns its allocator, and the allocator owns the session,
+//! so blocks may be dropped in any order.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_void};
@@ -15,14 +15,14 @@ use super::{Kind, Tensor, check};
 use crate::error::Doing;
 use crate::{Error, Result};
 
-/// What vector instructions of kernels like.
+/// The alignment that vectorised kernels prefer.
 const ALIGNMENT: usize = 64;
 
-/// Where memory is.
+/// A memory location: host or device.
 #[derive(Debug)]
 pub(crate) struct Place {
     info: NonNull<OrtMemoryInfo>,
-    /// `None` is memory of this process.
+    /// `None` means host memory.
     device: Option<OnDevice>,
 }
 
@@ -30,20 +30,20 @@ pub(crate) struct Place {
 struct OnDevice {
     allocator: NonNull<OrtAllocator>,
     environment: Environment,
-    /// Owns the memory info, and must be there when the allocator is released.
+    /// Owns the memory info, and must outlive the allocator.
     _session: Arc<SharedSessionInner>,
 }
 
 // SAFETY: an ONNX Runtime allocator may be called from any thread, and a memory info is never changed.
 unsafe impl Send for Place {}
-// SAFETY: as above; allocators of sessions lock inside.
+// SAFETY: as above; allocators of sessions lock internally.
 unsafe impl Sync for Place {}
 
 impl Place {
-    /// Memory of this process.
+    /// Host memory.
     pub fn host() -> Result<Arc<Place>> {
         let mut info = ptr::null_mut();
-        // SAFETY: `info` is written when the call succeeds, and then ours to release.
+        // SAFETY: `info` is written if the call succeeds, and is then ours to release.
         check(unsafe {
             (ort::api().CreateCpuMemoryInfo)(
                 OrtAllocatorType::OrtDeviceAllocator,
@@ -56,10 +56,10 @@ impl Place {
         .map(|info| Arc::new(Place { info, device: None }))
     }
 
-    /// Where a session wants one of its inputs: a device's memory, or `None` when that is memory of this process.
+    /// Where a session wants one of its inputs: device memory, or `None` for host memory.
     pub fn of_input(environment: &Environment, session: &Session, index: usize) -> Result<Option<Arc<Place>>> {
         let mut infos = vec![ptr::null(); session.inputs().len()];
-        // SAFETY: the array has room for every input; the infos belong to the session.
+        // SAFETY: the array has space for every input; the infos belong to the session.
         check(unsafe { (ort::api().SessionGetMemoryInfoForInputs)(session.ptr(), infos.as_mut_ptr(), infos.len()) })
             .doing("asking where inputs are wanted")?;
         let Some(info) = infos.get(index).and_then(|info| NonNull::new(info.cast_mut())) else { return Ok(None) };
@@ -70,7 +70,7 @@ impl Place {
             return Ok(None);
         }
         let mut allocator = ptr::null_mut();
-        // SAFETY: session and info are alive; the allocator is ours to release when the call succeeds.
+        // SAFETY: session and info are alive; the allocator is ours to release if the call succeeds.
         check(unsafe { (ort::api().CreateAllocator)(session.ptr(), info.as_ptr(), &mut allocator) })
             .and_then(|()| non_null(allocator))
             .doing("making the device's allocator")
@@ -80,14 +80,14 @@ impl Place {
             })
     }
 
-    /// The most bytes that were taken from the device's allocator at once, if it counts them.
+    /// Peak memory of the device's allocator in bytes, if it has statistics.
     pub fn most_in_use(&self) -> Option<u64> {
         let device = self.device.as_ref()?;
         let mut counters = ptr::null_mut();
-        // SAFETY: the allocator is alive as long as the place; the counters are ours to release when the call succeeds.
+        // SAFETY: the allocator lives as long as the place; the counters are ours to release if the call succeeds.
         check(unsafe { (ort::api().AllocatorGetStats)(device.allocator.as_ptr(), &mut counters) }).ok()?;
         let counters = NonNull::new(counters)?;
-        // SAFETY: the counters are alive until they are released below, and their texts with them.
+        // SAFETY: the counters and their strings are alive until they are released below.
         unsafe {
             let text = (ort::api().GetKeyValue)(counters.as_ptr(), c"MaxInUse".as_ptr());
             let text = (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());
@@ -103,7 +103,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // SAFETY: both were made for this place, and blocks of memory hold the place, so none is left.
+        // SAFETY: both were created for this place. Blocks of memory hold the place, so none is left.
         unsafe {
             match &self.device {
                 Some(device) => (ort::api().ReleaseAllocator)(device.allocator.as_ptr()),
@@ -113,7 +113,7 @@ impl Drop for Place {
     }
 }
 
-/// A block of memory, zero at first.
+/// A block of memory, initialised to zero.
 #[derive(Debug)]
 pub(crate) struct Memory {
     data: NonNull<c_void>,
@@ -121,8 +121,8 @@ pub(crate) struct Memory {
     place: Arc<Place>,
 }
 
-// SAFETY: the block is owned; its bytes are only reached through ONNX Runtime, which is told of it by tensors that hold it,
-// and through a `HostTensor`, which shares its block with nobody.
+// SAFETY: the block is owned; its bytes are only accessed by ONNX Runtime, through tensors that hold the block, and by
+// a `HostTensor`, which does not share its block.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -146,7 +146,7 @@ impl Memory {
             }
             Some(device) => {
                 let mut data = ptr::null_mut();
-                // SAFETY: the allocator is alive as long as the place, which the block will hold.
+                // SAFETY: the allocator lives as long as the place, which the block will hold.
                 check(unsafe { (ort::api().AllocatorAlloc)(device.allocator.as_ptr(), bytes.max(1), &mut data) })
                     .and_then(|()| non_null(data))
                     .map_err(|error| refused(error.to_string()))
@@ -170,7 +170,7 @@ impl Memory {
         &self.place
     }
 
-    /// Fills a device's block with zeros.
+    /// Fills a block of device memory with zeros.
     fn clear(self, environment: &Environment) -> Result<Memory> {
         if self.bytes == 0 {
             return Ok(self);
@@ -181,8 +181,8 @@ impl Memory {
         let source = Tensor::new(&zeros, Kind::Byte, &shape)?;
         let target = Tensor::new(&this, Kind::Byte, &shape)?;
         let (sources, mut targets) = ([source.as_ptr()], [target.as_ptr()]);
-        // SAFETY: both tensors are alive over the call, have the same size, and nothing else uses the target yet; without
-        // a stream the copy is complete on return.
+        // SAFETY: both tensors are alive during the call, have the same size, and nothing else uses the target yet;
+        // without a stream, the copy is complete on return.
         check(unsafe {
             (ort::api().CopyTensors)(
                 environment.ptr().cast_mut(),

@@ -1,7 +1,8 @@
-//! The only unsafe code of this crate: what `ort` has no safe words for. Tensors in memory that the session asks for, runs
-//! whose outputs are given, providers by their old names, what a device says about itself, and the provider's own exports.
+//! The only unsafe code of this crate, for operations without a safe API in `ort`: tensors in memory that the session
+//! asks for, runs into given outputs, providers by their names inside ONNX Runtime, device metadata, and the exports of
+//! our provider.
 //!
-//! All other calls go through `ort::api()`, ONNX Runtime's own table, which is static once the library is loaded.
+//! All other calls go through `ort::api()`, ONNX Runtime's function table, which is static once the library is loaded.
 
 mod exports;
 mod made;
@@ -28,26 +29,26 @@ use crate::config::HardwareKind;
 
 /// Turns a status into a result.
 fn check(status: OrtStatusPtr) -> ort::Result<()> {
-    // SAFETY: every caller passes on what a function of the table has just returned, once; the result owns it.
+    // SAFETY: every caller passes the status that a function of the table has just returned, once; the result owns it.
     unsafe { ort::Error::result_from_status(status) }
 }
 
-/// What a device says about itself.
+/// Metadata of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceFacts {
     pub kind: HardwareKind,
     pub vendor_id: u32,
     pub device_id: u32,
     pub driver: Option<String>,
-    /// The file of the provider's library.
+    /// Path of the provider's library.
     pub library: Option<PathBuf>,
 }
 
-/// Asks a device.
+/// Reads the metadata of a device.
 pub(crate) fn device_facts(device: &Device<'_>) -> DeviceFacts {
     let api = ort::api();
-    // SAFETY: a `Device` is alive as long as the environment that it borrows, so all pointers below are; the functions
-    // take no ownership and return null or text that lives as long as the device.
+    // SAFETY: a `Device` lives as long as the environment that it borrows, and so do all pointers below; the functions
+    // take no ownership and return null or strings that live as long as the device.
     unsafe {
         let hardware = (api.EpDevice_Device)(device.ptr());
         let metadata = (api.EpDevice_EpMetadata)(device.ptr());
@@ -64,13 +65,13 @@ pub(crate) fn device_facts(device: &Device<'_>) -> DeviceFacts {
             vendor_id: (api.HardwareDevice_VendorId)(hardware),
             device_id: (api.HardwareDevice_DeviceId)(hardware),
             driver: said(c"driver"),
-            // ONNX Runtime adds this one.
+            // ONNX Runtime adds this entry.
             library: said(c"library_path").map(PathBuf::from),
         }
     }
 }
 
-/// Appends a provider by a name that is known inside of ONNX Runtime.
+/// Appends a provider by its name inside ONNX Runtime.
 pub(crate) fn append_by_name(
     session_options: *mut OrtSessionOptions,
     name: &str,
@@ -83,7 +84,7 @@ pub(crate) fn append_by_name(
     let pointers = |texts: &[CString]| -> Vec<*const c_char> { texts.iter().map(|text| text.as_ptr()).collect() };
     let (keys, values) = ((pointers(&keys), keys), (pointers(&values), values));
     // SAFETY: the caller's builder owns the options and is borrowed mutably for this call; names, keys and values are
-    // NUL-terminated and outlive it, and both arrays have the length that is given.
+    // NUL-terminated and outlive it, and both arrays have the given length.
     check(unsafe {
         (ort::api().SessionOptionsAppendExecutionProvider)(
             session_options,

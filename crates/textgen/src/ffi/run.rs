@@ -1,4 +1,4 @@
-//! Runs of a session into given outputs, and their cancellation.
+//! Runs a session into given outputs, with cancellation.
 
 use std::ffi::{CString, c_char};
 use std::ptr::{self, NonNull};
@@ -21,30 +21,30 @@ pub(crate) struct RunOptions {
 #[derive(Debug)]
 struct Handle(NonNull<OrtRunOptions>);
 
-// SAFETY: the one thing done from another thread is to set the termination flag, which ONNX Runtime allows.
+// SAFETY: other threads only set the termination flag, which ONNX Runtime allows.
 unsafe impl Send for Handle {}
 // SAFETY: as above; entries are added before the options are shared.
 unsafe impl Sync for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: made in `RunOptions::new`, and the last owner is gone.
+        // SAFETY: created in `RunOptions::new`, and the last owner is gone.
         unsafe { (ort::api().ReleaseRunOptions)(self.0.as_ptr()) };
     }
 }
 
 impl RunOptions {
-    /// Options with entries.
+    /// Creates options with these entries.
     pub fn new(entries: &[(String, String)]) -> Result<RunOptions> {
         let mut options = ptr::null_mut();
-        // SAFETY: `options` is written when the call succeeds, and then ours to release.
+        // SAFETY: `options` is written if the call succeeds, and is then ours to release.
         let handle = check(unsafe { (ort::api().CreateRunOptions)(&mut options) })
             .and_then(|()| NonNull::new(options).ok_or_else(|| ort::Error::new("ONNX Runtime returned nothing")))
             .map(Handle)
             .doing("making options of a run")?;
         for (key, value) in entries {
             let (key, value) = (text(key)?, text(value)?);
-            // SAFETY: the options are ours alone still; the texts are copied.
+            // SAFETY: the options are not shared yet; the strings are copied.
             check(unsafe { (ort::api().AddRunConfigEntry)(handle.0.as_ptr(), key.as_ptr(), value.as_ptr()) })
                 .doing("setting an entry of a run")?;
         }
@@ -52,11 +52,11 @@ impl RunOptions {
     }
 }
 
-/// Stops a generation from anywhere: another thread, or a signal's handler thread.
+/// Cancels a generation from any thread, such as a signal handler's.
 #[derive(Clone, Debug)]
 pub struct Canceller {
-    /// Locked while the options are told too: a run that ends by their flag finds the wish here, and taking it back leaves
-    /// none of them behind.
+    /// Also locked while the flag of the options is set or cleared. So a run that ends by the flag finds the request
+    /// here, and a reset clears all flags.
     asked: Arc<Mutex<bool>>,
     options: Arc<[Arc<Handle>]>,
 }
@@ -73,22 +73,22 @@ impl Canceller {
     pub fn cancel(&self) {
         let mut asked = self.asked();
         for options in &*self.options {
-            // SAFETY: the options are alive; setting the flag during a run is what it is for. It cannot fail.
+            // SAFETY: the options are alive, and the flag may be set during a run. This cannot fail.
             drop(check(unsafe { (ort::api().RunOptionsSetTerminate)(options.0.as_ptr()) }));
         }
         *asked = true;
     }
 
-    /// Whether it was asked for, and not yet obeyed.
+    /// Whether a cancellation is pending.
     pub fn is_cancelled(&self) -> bool {
         *self.asked()
     }
 
-    /// Takes back what was asked for and has not been obeyed: the next run goes on.
+    /// Withdraws a pending cancellation, so that the next run is not cancelled.
     pub fn reset(&self) {
         let mut asked = self.asked();
         for options in &*self.options {
-            // SAFETY: the options are alive. During a run this would only take the wish back, as asked.
+            // SAFETY: the options are alive. During a run this only withdraws the request, as intended.
             drop(check(unsafe { (ort::api().RunOptionsUnsetTerminate)(options.0.as_ptr()) }));
         }
         *asked = false;
@@ -99,10 +99,10 @@ impl Canceller {
     }
 }
 
-/// The names of a run's inputs and outputs, and room for its arguments.
+/// The names of a run's inputs and outputs, and buffers for its arguments.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// Own the texts that the pointers name.
+    /// Owns the strings that the pointers refer to.
     _names: Vec<CString>,
     input_names: Vec<*const c_char>,
     output_names: Vec<*const c_char>,
@@ -110,7 +110,7 @@ pub(crate) struct Call {
     outputs: Vec<*mut OrtValue>,
 }
 
-// SAFETY: the pointers name texts that move with it, and values that are only there during a run.
+// SAFETY: the pointers refer to strings that move with it, and to values that are only stored during a run.
 unsafe impl Send for Call {}
 // SAFETY: runs take it by `&mut`.
 unsafe impl Sync for Call {}
@@ -136,10 +136,10 @@ impl Call {
         })
     }
 
-    /// Runs the session. The first output is the logits; the others may be inputs too, where the model is made for that.
+    /// Runs the session. The first output is the logits; the others may also be inputs, if the model supports that.
     ///
     /// # Errors
-    /// When the numbers of tensors are wrong, ONNX Runtime refuses, or `canceller` was used.
+    /// When the number of tensors is wrong, ONNX Runtime fails, or `canceller` was used.
     pub fn run<'a>(
         &mut self,
         session: &Session,
@@ -157,9 +157,10 @@ impl Call {
         if self.inputs.len() != self.input_names.len() || self.outputs.len() != self.output_names.len() {
             return Err(Error::request("the wrong number of tensors", "this is a mistake in textgen"));
         }
-        // SAFETY: names and values have the lengths given and are alive over the call. Every output is a tensor, which ONNX
-        // Runtime writes in place and does not take, or null where it makes one: the logits are borrowed mutably, and of the
-        // others nobody in this process can see the elements (`Tensor` gives no access to them).
+        // SAFETY: names and values have the given lengths and are alive during the call. Every output is a tensor,
+        // which ONNX Runtime writes in place without taking ownership, or null if it allocates one. The logits are
+        // borrowed mutably, and no code in this process can access the elements of the others (`Tensor` gives no access
+        // to them).
         let status = unsafe {
             (ort::api().Run)(
                 session.ptr().cast_mut(),
@@ -173,7 +174,7 @@ impl Call {
             )
         };
         let ran = check(status);
-        // SAFETY: the first place is the logits', and what a run leaves there is the caller's.
+        // SAFETY: the first entry belongs to the logits, and the caller owns the value that a run leaves there.
         let taken = unsafe { logits.after_run(self.outputs[0]) };
         match ran {
             Err(_) if canceller.is_cancelled() => Err(Error::Cancelled),

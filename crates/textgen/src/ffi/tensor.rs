@@ -1,4 +1,4 @@
-//! Tensors over memory that we own.
+//! Tensors over memory that this crate owns.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use super::{Memory, Place, check};
 use crate::error::Doing;
 use crate::{Error, Result};
 
-/// What elements are.
+/// The element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// 8-bit numbers.
+    /// 8-bit unsigned integers.
     Byte,
-    /// 8-bit numbers with a sign.
+    /// 8-bit signed integers.
     Int8,
     /// 32-bit integers.
     Int32,
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The kind that this crate has for an element type.
+    /// The kind for an ONNX element type, if supported.
     pub fn of(element: TensorElementType) -> Option<Kind> {
         Some(match element {
             TensorElementType::Uint8 => Kind::Byte,
@@ -44,7 +44,7 @@ impl Kind {
         })
     }
 
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Kind::Byte | Kind::Int8 => 1,
@@ -67,16 +67,16 @@ impl Kind {
     }
 }
 
-/// A tensor over the beginning of a block of memory, which it keeps.
+/// A tensor over the beginning of a block of memory, which it keeps alive.
 #[derive(Debug)]
 pub(crate) struct Tensor {
     value: NonNull<OrtValue>,
     memory: Arc<Memory>,
 }
 
-// SAFETY: the value is owned and only describes memory, which may move between threads too.
+// SAFETY: the value is owned and only describes memory, which may also move between threads.
 unsafe impl Send for Tensor {}
-// SAFETY: `&Tensor` only gives the pointer to ONNX Runtime, which does not change a tensor's description in a run.
+// SAFETY: `&Tensor` only passes the pointer to ONNX Runtime, which does not change a tensor's description during a run.
 unsafe impl Sync for Tensor {}
 
 impl Tensor {
@@ -113,12 +113,12 @@ impl Tensor {
 
 impl Drop for Tensor {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, and no run is using it: runs borrow their tensors.
+        // SAFETY: created in `new`, and no run is using it: runs borrow their tensors.
         unsafe { (ort::api().ReleaseValue)(self.value.as_ptr()) };
     }
 }
 
-/// A tensor in memory of this process that nobody else shares, so that its elements can be read and written.
+/// A tensor in host memory that it shares with no other tensor, so that its elements can be read and written.
 #[derive(Debug)]
 pub(crate) struct HostTensor {
     tensor: Tensor,
@@ -134,7 +134,7 @@ impl HostTensor {
         Ok(HostTensor { tensor: Tensor::new(&memory, kind, shape)?, kind, elems: bytes / kind.bytes() })
     }
 
-    /// Takes another shape. Elements keep their address where they still fit; what they hold then is unspecified.
+    /// Changes the shape. Elements keep their address if they still fit; their values are unspecified afterwards.
     pub fn reshape(&mut self, shape: &[i64]) -> Result<()> {
         let bytes = bytes_of(self.kind, shape).ok_or_else(|| too_large(shape))?;
         if bytes <= self.tensor.memory.bytes() {
@@ -146,7 +146,7 @@ impl HostTensor {
         Ok(())
     }
 
-    /// What ONNX Runtime is given.
+    /// The tensor to pass to ONNX Runtime.
     pub fn tensor(&self) -> &Tensor {
         &self.tensor
     }
@@ -158,7 +158,7 @@ impl HostTensor {
     /// The elements as bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let memory = &self.tensor.memory;
-        // SAFETY: the block is of this process, was zeroed, has at least this many bytes and is ours alone; runs that write
+        // SAFETY: the block is host memory, was zeroed, has at least this many bytes and is not shared; runs that write
         // it borrow this tensor mutably (`Call::run`), and `&mut self` makes this the only access.
         unsafe { std::slice::from_raw_parts_mut(memory.data().cast(), self.elems * self.kind.bytes()) }
     }
@@ -168,7 +168,7 @@ fn too_large(shape: &[i64]) -> Error {
     Error::request(format!("a tensor of shape {shape:?} is too large"), "ask for a shorter prompt or a smaller batch")
 }
 
-/// Bytes of a shape, if a number can hold them.
+/// Size of a tensor in bytes, or `None` on overflow.
 pub(crate) fn bytes_of(kind: Kind, shape: &[i64]) -> Option<usize> {
     shape.iter().try_fold(kind.bytes(), |bytes, &extent| bytes.checked_mul(usize::try_from(extent).ok()?))
 }

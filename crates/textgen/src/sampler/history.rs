@@ -1,4 +1,4 @@
-//! A sequence, and how often each token is in it.
+//! A sequence, and how often each token occurs in it.
 
 use std::collections::HashMap;
 
@@ -8,9 +8,9 @@ use super::{NEVER, Sampling};
 #[derive(Debug)]
 pub(crate) struct History {
     tokens: Vec<u32>,
-    /// Whether each token was generated rather than given.
+    /// Whether each token was generated, rather than part of a prompt.
     generated: Vec<bool>,
-    /// `None` where no penalty asks.
+    /// `None` if no penalty needs them.
     counts: Option<HashMap<u32, Count>>,
 }
 
@@ -54,7 +54,7 @@ impl History {
         }
     }
 
-    /// Repetition, presence and frequency.
+    /// Applies the repetition, presence and frequency penalties.
     pub fn penalise(&self, scores: &mut [f32], sampling: &Sampling) {
         for (&token, count) in self.counts.iter().flatten() {
             let Some(score) = scores.get_mut(token as usize) else { continue };
@@ -66,7 +66,7 @@ impl History {
         }
     }
 
-    /// No token that would end a run of `size` tokens which is in the sequence already.
+    /// Forbids tokens that would complete an n-gram of `size` tokens that the sequence already contains.
     pub fn forbid_repeats(&self, scores: &mut [f32], size: usize) {
         if size == 0 || self.tokens.len() < size {
             return;

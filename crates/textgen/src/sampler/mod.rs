@@ -1,5 +1,5 @@
-//! How the next token is chosen. The order is fixed: what a filter allows, bias, least length, repetition, presence and frequency, runs of
-//! tokens, then the choice.
+//! Chooses the next token. The order is fixed: filter, bias, minimum length, repetition, presence and frequency
+//! penalties, repeated n-grams, then the choice.
 
 mod history;
 mod random;
@@ -13,50 +13,51 @@ use random::MersenneTwister;
 use crate::config::Search;
 use crate::{Error, Result};
 
-/// What a score is set to that must not be chosen.
+/// The score of tokens that must not be chosen.
 pub(crate) const NEVER: f32 = f32::MIN;
 
-/// Says which tokens may come next.
+/// Restricts which tokens may come next.
 pub trait TokenFilter: std::fmt::Debug + Send {
-    /// Sets the scores of all others to `f32::MIN`.
+    /// Sets the scores of all forbidden tokens to `f32::MIN`.
     ///
     /// # Errors
-    /// When no token may come.
+    /// When no token is allowed.
     fn filter(&mut self, scores: &mut [f32]) -> Result<()>;
 
-    /// Takes the token that came.
+    /// Accepts the chosen token.
     ///
     /// # Errors
-    /// When it was not allowed.
+    /// When the token is not allowed.
     fn accept(&mut self, token: u32) -> Result<()>;
 }
 
 /// How tokens are chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// Whether to draw at random; else the best token is taken, the first of equals.
+    /// Whether to sample; otherwise the best token is taken, on a tie the first.
     pub do_sample: bool,
-    /// What scores are divided by; 0 takes the best token.
+    /// Scores are divided by this; 0 takes the best token.
     pub temperature: f32,
-    /// How many of the best tokens can be drawn; 0 is all.
+    /// Sample from this many of the best tokens; 0 means all.
     pub top_k: usize,
-    /// The share of probability that can be drawn; 0 and 1 are all.
+    /// Sample from the best tokens with this share of the probability; 0 and 1 mean all.
     pub top_p: f32,
-    /// Tokens with less than this share of the best token's probability cannot be drawn; 0 is off.
+    /// Tokens with less than this share of the best token's probability are not sampled; 0 disables this.
     pub min_p: f32,
-    /// What scores of tokens that are in the sequence are divided by (multiplied, below zero); 1 is nothing.
+    /// Scores of tokens already in the sequence are divided by this (multiplied if negative); 1 means no penalty.
     pub repetition_penalty: f32,
-    /// What is taken from scores of tokens that were generated.
+    /// Subtracted from the scores of tokens that were generated before.
     pub presence_penalty: f32,
-    /// What is taken from scores of tokens for each time that they were generated.
+    /// Subtracted from a token's score for each time that it was generated before.
     pub frequency_penalty: f32,
-    /// Runs of this many tokens do not come twice; 0 is off.
+    /// N-grams of this size are not repeated; 0 disables this.
     pub no_repeat_ngram_size: usize,
-    /// No end token is chosen before a sequence has this many tokens, prompt included.
+    /// End tokens are not chosen before a sequence has this many tokens, prompt included.
     pub min_length: usize,
-    /// What is added to scores of tokens.
+    /// Added to the scores of these tokens.
     pub logit_bias: Vec<(u32, f32)>,
-    /// Where drawing starts from; `None` is anywhere. Rows of a batch draw in turn: they are not as if alone.
+    /// The random seed; `None` picks one. Rows of a batch share the generator, so a row's result differs from a run on
+    /// its own.
     pub seed: Option<u32>,
 }
 
@@ -96,10 +97,10 @@ impl From<&Search> for Sampling {
 }
 
 impl Sampling {
-    /// Checks the numbers.
+    /// Checks the values.
     ///
     /// # Errors
-    /// When one has no meaning.
+    /// When a value is out of range.
     pub fn check(&self, vocab_size: usize) -> Result<()> {
         let within = |name: &str, value: f32, least: f32, most: f32| {
             if (least..=most).contains(&value) {
@@ -127,12 +128,12 @@ impl Sampling {
         Ok(())
     }
 
-    /// Whether the sequence so far changes scores.
+    /// Whether scores depend on earlier tokens.
     fn looks_back(&self) -> bool {
         self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
 
-    /// Whether only a share of the probability can be drawn.
+    /// Whether `top_p` restricts the choice.
     fn is_nucleus(&self) -> bool {
         self.top_p > 0.0 && self.top_p < 1.0
     }
@@ -156,12 +157,12 @@ impl Sampler {
         Sampler { sampling, random, room: whole::Room::default() }
     }
 
-    /// A history that counts only what the penalties need.
+    /// A history that keeps only the counts that the penalties need.
     pub fn history(&self) -> History {
         History::new(self.sampling.looks_back())
     }
 
-    /// The next token of a sequence, from the scores that follow it.
+    /// The next token of a sequence, chosen from the scores for its next position.
     pub fn choose(&mut self, scores: &mut [f32], history: &History, end_tokens: &[u32]) -> u32 {
         let sampling = &self.sampling;
         for &(token, bias) in &sampling.logit_bias {

@@ -1,5 +1,5 @@
-//! Random numbers that ONNX Runtime GenAI would draw from the same seed: mt19937, as in Matsumoto and Nishimura's paper of
-//! 1998, and a number between 0 and 1 of two of its outputs.
+//! The random numbers that ONNX Runtime GenAI draws from the same seed: mt19937, as in Matsumoto and Nishimura's paper
+//! of 1998. Two outputs make one number between 0 and 1.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -44,7 +44,7 @@ impl MersenneTwister {
         self.next = 0;
     }
 
-    /// A number from 0 to 1, of two outputs, the low one first.
+    /// A number from 0 to 1, made of two outputs, the low one first.
     pub fn next_unit(&mut self) -> f64 {
         let low = f64::from(self.next_u32());
         let high = f64::from(self.next_u32());
@@ -52,7 +52,7 @@ impl MersenneTwister {
     }
 }
 
-/// A seed that nobody chose: the keys that the standard library draws for its hash maps.
+/// A random seed, from the keys that the standard library draws for its hash maps.
 pub(super) fn anywhere() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }

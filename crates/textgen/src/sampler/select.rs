@@ -1,4 +1,4 @@
-//! From scores to the best token, or to one of the best few.
+//! Selects the best token, or samples from the best few.
 
 use std::cmp::Ordering;
 
@@ -6,10 +6,10 @@ use super::random::MersenneTwister;
 use super::weight::weight;
 use super::{Sampling, whole};
 
-/// Scores that are looked at together: most of these blocks have nothing that is wanted, and are passed over.
+/// Scores are processed in blocks: most blocks contain no candidate and are skipped.
 const BLOCK: usize = 128;
 
-/// A token that can be drawn.
+/// A token that can be sampled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub token: u32,
@@ -17,7 +17,7 @@ pub(super) struct Candidate {
     pub weight: f32,
 }
 
-/// The best token, the first of equals.
+/// The best token; on a tie, the first.
 pub(super) fn best(scores: &[f32]) -> u32 {
     let (mut most, mut place) = (f32::NEG_INFINITY, 0);
     for (index, block) in scores.chunks(BLOCK).enumerate() {
@@ -30,7 +30,7 @@ pub(super) fn best(scores: &[f32]) -> u32 {
     (place + within.unwrap_or(0)) as u32
 }
 
-/// The largest score. Each lane has its own, so that the loop has no chain of branches.
+/// The largest score. Each lane tracks its own maximum, so the loop has no dependent branches.
 pub(super) fn maximum(scores: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; 16];
     let chunks = scores.chunks_exact(lanes.len());
@@ -43,14 +43,14 @@ pub(super) fn maximum(scores: &[f32]) -> f32 {
     lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// Draws a token.
+/// Samples a token.
 pub(super) fn draw(scores: &[f32], sampling: &Sampling, random: &mut MersenneTwister, room: &mut whole::Room) -> u32 {
     if sampling.top_k == 0 || (sampling.top_k >= scores.len() && !sampling.is_nucleus()) {
         return whole::draw(scores, sampling, random, room);
     }
     let found = &mut room.found;
     best_tokens(scores, sampling.top_k, found);
-    // Beside an infinite score nothing has a weight.
+    // If the best score is infinite, weights cannot be computed.
     if !found.first().is_some_and(|best| best.score.is_finite()) {
         return best(scores);
     }
@@ -58,7 +58,7 @@ pub(super) fn draw(scores: &[f32], sampling: &Sampling, random: &mut MersenneTwi
     pick(found, random)
 }
 
-/// Of the best tokens, those that can be drawn.
+/// Keeps those of the best tokens that can be sampled.
 fn keep(found: &mut Vec<Candidate>, sampling: &Sampling) {
     let best = found.first().map_or(0.0, |candidate| candidate.score);
     for candidate in found.iter_mut() {
@@ -74,7 +74,7 @@ fn keep(found: &mut Vec<Candidate>, sampling: &Sampling) {
     }
 }
 
-/// Draws one of the candidates.
+/// Samples one of the candidates.
 fn pick(candidates: &[Candidate], random: &mut MersenneTwister) -> u32 {
     let [first, rest @ ..] = candidates else { return 0 };
     if rest.is_empty() {
@@ -92,12 +92,12 @@ fn pick(candidates: &[Candidate], random: &mut MersenneTwister) -> u32 {
     candidates[candidates.len() - 1].token
 }
 
-/// The best first, of equals the first.
+/// Best first; on a tie, the lower token id first.
 pub(super) fn order(left: &Candidate, right: &Candidate) -> Ordering {
     right.score.total_cmp(&left.score).then(left.token.cmp(&right.token))
 }
 
-/// The best `count` tokens in order. One pass that keeps few: most scores are below those that are kept.
+/// The best `count` tokens in order. One pass that keeps few candidates: most scores are below the kept ones.
 fn best_tokens(scores: &[f32], count: usize, found: &mut Vec<Candidate>) {
     found.clear();
     let room = count.saturating_mul(2).max(64);
@@ -107,7 +107,7 @@ fn best_tokens(scores: &[f32], count: usize, found: &mut Vec<Candidate>) {
             continue;
         }
         for (offset, &score) in block.iter().enumerate() {
-            // A later token of the same score is not better.
+            // On a tie, the earlier token wins.
             if score > least {
                 found.push(Candidate { token: (index * BLOCK + offset) as u32, score, weight: 0.0 });
                 if found.len() >= room && count > 0 {
@@ -122,7 +122,7 @@ fn best_tokens(scores: &[f32], count: usize, found: &mut Vec<Candidate>) {
     found.truncate(count);
 }
 
-/// How many of the first candidates reach a weight together.
+/// How many of the first candidates are needed to reach a total weight.
 fn prefix(found: &[Candidate], wanted: f32) -> usize {
     let mut reached = 0.0;
     for (index, candidate) in found.iter().enumerate() {

@@ -1,18 +1,18 @@
-//! What a score weighs: in proportion to its probability, the best one 1. Loops of plain operations over all scores, which
-//! the compiler turns into vector instructions; the library's exponential takes one at a time.
+//! Turns scores into weights, proportional to probabilities, with 1 for the best score. The loops use only basic
+//! arithmetic, so that the compiler can vectorise them; the standard library's exponential is scalar.
 
-/// `e` to the power of a number that is not above 0; 0 below -87, where 32-bit floats end.
+/// `e` to the power of `x`, for `x` ≤ 0. Below -87, near the limit of 32-bit floats, the result is 0.
 fn exp(x: f32) -> f32 {
-    // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number, which is then in the low bits.
+    // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, which is then in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    // ln 2 in two parts, the first with few enough bits that a multiple of it is exact.
+    // ln 2 in two parts. The first has few enough bits for exact multiples.
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     let within = if x > LEAST { x } else { LEAST };
     let rounded = within * std::f32::consts::LOG2_E + ROUND;
     let power = rounded - ROUND;
     let rest = within - power * LN_2_HIGH - power * LN_2_LOW;
-    // The polynomial of the Cephes library, for at most ln 2 / 2 on either side of 0.
+    // The polynomial of the Cephes library, for values between -ln 2 / 2 and ln 2 / 2.
     let square = rest * rest;
     let high = (1.987_569_1e-4 * rest + 1.398_2e-3) * square + (8.333_452e-3 * rest + 4.166_579_6e-2);
     let of_rest = (high * square + (1.666_666_5e-1 * rest + 0.5)) * square + (rest + 1.0);
@@ -21,10 +21,10 @@ fn exp(x: f32) -> f32 {
     if x > LEAST { of_rest * scale } else { 0.0 }
 }
 
-/// Below this, an exponential is taken for 0.
+/// Below this, the exponential is treated as 0.
 pub(super) const LEAST: f32 = -87.0;
 
-/// The weights of scores, of which `best` is the largest there is.
+/// The weights of scores. `best` is the largest score overall.
 pub(super) fn weigh(scores: &[f32], best: f32, temperature: f32, weights: &mut [f32]) {
     for (weight, &score) in weights.iter_mut().zip(scores) {
         *weight = exp((score - best) / temperature);

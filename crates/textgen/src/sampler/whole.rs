@@ -1,25 +1,24 @@
-//! Drawing from the whole vocabulary without sorting it.
+//! Sampling from the whole vocabulary without sorting it.
 //!
-//! Scores are cut into slices of falling value. Of each slice it is known how many tokens it has and what they weigh
-//! together, which says in which slice the tokens end that can be drawn, and in which one the token is that was drawn. Only
-//! these slices are sorted.
+//! Scores are divided into slices of descending value. The token count and total weight of each slice tell in which
+//! slice the candidates end, and in which slice the sampled token lies. Only these slices are sorted.
 
 use super::Sampling;
 use super::random::MersenneTwister;
 use super::select::{self, Candidate, maximum, order};
 use super::weight::{LEAST, weigh, weight};
 
-/// Of a vocabulary of 128k tokens, even the fullest slice has a few hundred then.
+/// With this many, even the fullest slice of a 128k vocabulary has only a few hundred tokens.
 const SLICES: usize = 2048;
 
-/// Scores that are looked at together.
+/// Number of scores processed together.
 const BLOCK: usize = 64;
 
-/// Slices behind the last one, for tokens that cannot be drawn. Each of a block has its own: adding to one place again and
-/// again takes the time of a wait.
+/// Extra slices after the last one, for tokens that cannot be sampled. Each position in a block has its own: adding to
+/// a single slice repeatedly would stall.
 const LEFT_OUT: usize = SLICES;
 
-/// Memory of draws, kept from one to the next.
+/// Buffers that are reused between draws.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     pub found: Vec<Candidate>,
@@ -29,21 +28,21 @@ pub(super) struct Room {
 #[derive(Clone, Copy, Debug)]
 struct Slice {
     tokens: u32,
-    /// The weight of its last token.
+    /// The weight of its lightest token.
     least: f32,
     weight: f64,
 }
 
 const EMPTY: Slice = Slice { tokens: 0, least: f32::INFINITY, weight: 0.0 };
 
-/// The tokens that can be drawn.
+/// The tokens that can be sampled.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     tokens: usize,
     weight: f64,
 }
 
-/// Draws a token.
+/// Samples a token.
 pub(super) fn draw(scores: &[f32], sampling: &Sampling, random: &mut MersenneTwister, room: &mut Room) -> u32 {
     let best = maximum(scores);
     if !best.is_finite() {
@@ -56,7 +55,7 @@ pub(super) fn draw(scores: &[f32], sampling: &Sampling, random: &mut MersenneTwi
     slicing.token_at(random.next_unit() * kept.weight, room)
 }
 
-/// Finds which tokens can be drawn.
+/// Finds the tokens that can be sampled.
 fn keep<'a>(scores: &'a [f32], sampling: &Sampling, best: f32, room: &mut Room) -> (Slicing<'a>, Kept) {
     if sampling.is_nucleus() {
         let slicing = Slicing::new(scores, sampling, best, nucleus_depth(sampling.top_p, scores.len()), room);
@@ -70,28 +69,29 @@ fn keep<'a>(scores: &'a [f32], sampling: &Sampling, best: f32, room: &mut Room) 
     (slicing, kept)
 }
 
-/// How far below the best score, in temperatures, a nucleus ends at the latest: the best token alone weighs 1, which is
-/// enough where all tokens together would weigh no more than the share that can be left out. A little more for rounding.
+/// The largest depth below the best score, in temperatures, at which a nucleus can end. The best token alone weighs 1,
+/// which suffices if all tokens together weigh no more than the share that can be left out. Slightly deeper, to allow
+/// for rounding.
 fn nucleus_depth(share: f32, tokens: usize) -> f32 {
     let left_out = (1.0 - f64::from(share)) / (f64::from(share) * tokens as f64);
     (0.99 * left_out).ln().min(0.0) as f32
 }
 
-/// How scores are cut.
+/// How scores are divided into slices.
 #[derive(Clone, Copy, Debug)]
 struct Slicing<'a> {
     scores: &'a [f32],
     best: f32,
     temperature: f32,
-    /// Tokens of less are left out.
+    /// Tokens with a lower score are left out.
     floor: f32,
-    /// As are those that weigh less.
+    /// Tokens with a lower weight are left out.
     min_p: f32,
     slices_per_score: f32,
 }
 
 impl<'a> Slicing<'a> {
-    /// Cuts scores down to `depth` temperatures below the best.
+    /// Divides the scores down to `depth` temperatures below the best.
     fn new(scores: &'a [f32], sampling: &Sampling, best: f32, depth: f32, room: &mut Room) -> Slicing<'a> {
         let &Sampling { temperature, min_p, .. } = sampling;
         let depth = if min_p > 0.0 { depth.max(min_p.ln() - 0.01) } else { depth };
@@ -105,7 +105,7 @@ impl<'a> Slicing<'a> {
         slicing
     }
 
-    /// Counts the tokens of every slice.
+    /// Computes count and weight of every slice.
     fn count(&self, slices: &mut [Slice]) {
         let (mut weights, mut places) = ([0.0; BLOCK], [0; BLOCK]);
         for block in self.scores.chunks(BLOCK).filter(|block| maximum(block) >= self.floor) {
@@ -121,7 +121,7 @@ impl<'a> Slicing<'a> {
         }
     }
 
-    /// The tokens of a slice, the best first.
+    /// The tokens of a slice, best first.
     fn sort(&self, slice: usize, found: &mut Vec<Candidate>) {
         found.clear();
         let mut places = [0; BLOCK];
@@ -142,9 +142,9 @@ impl<'a> Slicing<'a> {
         found.sort_unstable_by(order);
     }
 
-    /// The slices of scores.
+    /// The slice of each score.
     fn cut(&self, scores: &[f32], places: &mut [u32; BLOCK]) {
-        /// A number added to this stands in the low bits, rounded.
+        /// A number added to this is rounded to an integer in the low bits.
         const WHOLE: f32 = 8_388_608.0;
         for ((place, &score), left_out) in places.iter_mut().zip(scores).zip(LEFT_OUT as u32..) {
             let number = (self.best - score) * self.slices_per_score + WHOLE;
@@ -152,7 +152,7 @@ impl<'a> Slicing<'a> {
         }
     }
 
-    /// All of them.
+    /// All tokens in the slices.
     fn all(&self, room: &Room) -> Kept {
         let kept = Kept { tokens: 0, weight: 0.0 };
         room.slices[..SLICES].iter().fold(kept, |kept, slice| Kept {
@@ -161,11 +161,11 @@ impl<'a> Slicing<'a> {
         })
     }
 
-    /// The best tokens that hold a share of the probability.
+    /// The best tokens that hold a share of the probability; `None` if the end is not within the slices.
     ///
-    /// As ONNX Runtime GenAI does it, so that seeded texts are equal: the weight of what comes later is bounded by the last
-    /// weight looked at, which keeps a few tokens more than needed; and an end at exactly 16, 64, 256, ... tokens is not
-    /// taken for one. `None` when the end is not among the slices.
+    /// Matches ONNX Runtime GenAI, so that seeded texts are equal. The weight of the remaining tokens is bounded by the
+    /// last weight seen, which keeps a few more tokens than necessary. An end at exactly 16, 64, 256, ... tokens is not
+    /// accepted.
     fn nucleus(&self, share: f32, room: &mut Room) -> Option<Kept> {
         let all = self.scores.len();
         let is_enough = |reached: f64, tokens: usize, last: f32| {
@@ -193,7 +193,7 @@ impl<'a> Slicing<'a> {
         None
     }
 
-    /// The token at which the weights, the best first, reach one together.
+    /// The token at which the cumulative weight, best first, reaches `wanted`.
     fn token_at(&self, wanted: f64, room: &mut Room) -> u32 {
         let mut reached = 0.0;
         for index in 0..SLICES {
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    /// The same by definition: everything sorted, 64-bit floats.
+    /// The definition: sorts everything, in 64-bit floats.
     struct Naive {
         tokens: Vec<u32>,
         weights: Vec<f64>,
@@ -250,7 +250,7 @@ mod tests {
             Naive { weights: weights.collect(), tokens }
         }
 
-        /// How many tokens can be drawn, where sums may be wrong by a factor.
+        /// How many tokens can be sampled, if sums may be off by a factor.
         fn kept(&self, sampling: &Sampling, slack: f64) -> usize {
             let all = self.tokens.len();
             let (mut reached, mut kept) = (0.0, all);
@@ -308,7 +308,7 @@ mod tests {
             let mut room = Room::default();
             let (slicing, kept) = keep(&scores, &sampling, best, &mut room);
             let naive = Naive::new(&scores, temperature);
-            // Tokens that weigh nothing cannot be drawn, so that nobody sees whether they are counted.
+            // Tokens without weight are never sampled, so it does not matter whether they are counted.
             let weighty = naive.weights.iter().filter(|&&weight| weight > f64::from(LEAST).exp()).count();
             let least = naive.kept(&sampling, 1.0 + 1e-5).min(weighty);
             let most = naive.kept(&sampling, 1.0 - 1e-5);

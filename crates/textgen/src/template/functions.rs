@@ -1,4 +1,4 @@
-//! What templates can call besides what the engine has.
+//! Functions for templates that the engine does not have.
 
 use std::io::{self, Write};
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::meter::Meter;
 
-/// JSON as Python writes it, which is what models were trained on: a space after `,` and `:`.
+/// JSON in Python's format, which models were trained on: a space after `,` and `:`.
 pub(super) fn to_json(meter: &Meter, value: &Value, options: &Kwargs) -> Result<Value, minijinja::Error> {
     let indent: Option<usize> = options.get("indent")?;
-    // Texts are written as they are in any case.
+    // Accepted but ignored: strings are never escaped to ASCII.
     let _: Option<bool> = options.get("ensure_ascii")?;
     options.assert_all_used()?;
     let failed = |error: serde_json::Error| minijinja::Error::new(ErrorKind::BadSerialization, error.to_string());
@@ -31,7 +31,7 @@ pub(super) fn to_json(meter: &Meter, value: &Value, options: &Kwargs) -> Result<
     Ok(Value::from_safe_string(String::from_utf8_lossy(&written.bytes).into_owned()))
 }
 
-/// Bytes that are paid for as they are written.
+/// A buffer that counts memory as it is written.
 struct Paid<'a> {
     meter: &'a Meter,
     bytes: Vec<u8>,
@@ -39,7 +39,7 @@ struct Paid<'a> {
 
 impl Write for Paid<'_> {
     fn write(&mut self, part: &[u8]) -> io::Result<usize> {
-        // Twice, because the text is copied when it is complete.
+        // Counted twice, because the text is copied when it is complete.
         self.meter.memory(2 * part.len() as u64).map_err(io::Error::other)?;
         self.bytes.extend_from_slice(part);
         Ok(part.len())
@@ -66,7 +66,7 @@ impl serde_json::ser::Formatter for Spaced {
     }
 }
 
-/// Today, in UTC, in the forms that templates ask for.
+/// The current date in UTC, in the formats that templates use.
 pub(super) fn strftime_now(format: &str) -> String {
     let elapsed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     strftime(format, elapsed.as_secs())
@@ -113,7 +113,7 @@ fn strftime(format: &str, seconds: u64) -> String {
     written
 }
 
-/// Year, month and day of a day since 1970, by the Gregorian calendar's cycle of 400 years that begins in March.
+/// Converts days since 1970 to year, month and day, using the Gregorian calendar's 400-year cycle that begins in March.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (cycle, day) = (days / 146_097, days % 146_097);

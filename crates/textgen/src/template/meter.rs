@@ -1,5 +1,5 @@
-//! What one rendering may use: memory, work and depth. A template comes from a stranger, and a dozen of its characters can
-//! ask for a terabyte.
+//! Limits memory, work and nesting depth of one rendering. Templates are untrusted, and a dozen characters can ask for
+//! a terabyte.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,33 +7,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-/// What an element of a list or a map counts as, in bytes of memory and in work.
+/// What an element of a list or map counts for, in bytes of memory and in work.
 pub(super) const ELEMENT: u64 = 32;
 
-/// Work of looking at an element, wherever it is: much more than that of a byte.
+/// The work of visiting an element, which is much more than that of a byte.
 pub(super) const VISIT: u64 = 128;
 
-/// How deep lists and maps may be nested.
+/// How deeply lists and maps may be nested.
 const DEPTH: usize = 64;
 
-/// How often something that is not a text can grow when it is written: quotes, escapes, separators.
+/// How much longer a value other than a string can become when it is printed: quotes, escapes, separators.
 pub(super) const WRITTEN: u64 = 8;
 
 const MIB: u64 = 1 << 20;
 
-/// What a rendering may use.
+/// The limits of a rendering.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
-    /// Bytes that are allocated for values and output, over the whole rendering.
+    /// Bytes allocated for values and output, over the whole rendering.
     pub memory: u64,
-    /// Bytes and elements that are read or written.
+    /// Bytes and elements read or written.
     pub work: u64,
-    /// Bytes of the prompt.
+    /// Size of the prompt in bytes.
     pub output: u64,
 }
 
 impl Allowance {
-    /// For messages and tools of this many bytes.
+    /// The limits for messages and tools of this many bytes.
     pub fn new(input: usize) -> Allowance {
         let input = input as u64;
         Allowance {
@@ -44,7 +44,7 @@ impl Allowance {
     }
 }
 
-/// Counts what a rendering has used. The first limit that is passed is kept, because templates can hide errors.
+/// Counts what a rendering has used. Keeps the first exceeded limit, because templates can hide errors.
 #[derive(Debug)]
 pub(super) struct Meter {
     allowance: Allowance,
@@ -58,12 +58,12 @@ impl Meter {
         Meter { allowance, memory: AtomicU64::new(0), work: AtomicU64::new(0), passed: OnceLock::new() }
     }
 
-    /// The limit that was passed, in words.
+    /// A message about the exceeded limit.
     pub fn passed(&self) -> Option<&str> {
         self.passed.get().map(String::as_str)
     }
 
-    /// What part of the memory and of the work was used.
+    /// The used fractions of memory and work.
     #[cfg(test)]
     pub fn used(&self) -> (f64, f64) {
         let part = |used: &AtomicU64, limit: u64| used.load(Ordering::Relaxed) as f64 / limit as f64;
@@ -94,12 +94,12 @@ impl Meter {
         Err(Error::new(ErrorKind::InvalidOperation, problem.clone()))
     }
 
-    /// Reads the whole of a value: its bytes and elements, counted as often as they are found in it.
+    /// Counts the work of reading a whole value, and returns its size. Shared parts count each time that they occur.
     pub fn weigh(&self, value: &Value) -> Result<u64, Error> {
         self.visit(value, 0, true)
     }
 
-    /// Checks how deep a value is, and how many elements it has in all.
+    /// Checks the depth of a value and its total number of elements.
     pub fn structure(&self, value: &Value) -> Result<(), Error> {
         self.visit(value, 0, false).map(drop)
     }
@@ -109,7 +109,7 @@ impl Meter {
         self.work(VISIT + text)?;
         let mut size = ELEMENT + text;
         let is_map = value.kind() == ValueKind::Map;
-        // Macros and loops are maps to those who ask, and cannot be walked over.
+        // Macros and loops claim to be maps, but cannot be iterated over.
         if !is_map && !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable) {
             return Ok(size);
         }
@@ -127,7 +127,7 @@ impl Meter {
         Ok(size)
     }
 
-    /// Pays for walking over a text's bytes or a list's elements once.
+    /// Counts the work of iterating over a text's bytes or a list's elements once.
     pub fn scan(&self, value: &Value) -> Result<u64, Error> {
         let length = match value.kind() {
             ValueKind::String | ValueKind::Bytes => bytes(value),
@@ -137,7 +137,7 @@ impl Meter {
         Ok(length)
     }
 
-    /// A value of its own: what the engine computes on demand, layer upon layer, is computed now.
+    /// Evaluates lazy values now, because they could otherwise be stacked on each other.
     pub fn built(&self, value: Value) -> Result<Value, Error> {
         let value = if value.kind() == ValueKind::Iterable {
             let mut elements = Vec::new();
@@ -154,14 +154,14 @@ impl Meter {
     }
 }
 
-/// The bytes of a text.
+/// Length of a text in bytes.
 pub(super) fn bytes(value: &Value) -> u64 {
     let length = value.as_str().map(str::len).or_else(|| value.as_bytes().map(<[u8]>::len));
     length.unwrap_or(0) as u64
 }
 
 fn spend(used: &AtomicU64, amount: u64, limit: u64) -> Result<(), ()> {
-    // One thread renders: what is added once too often is added to a meter that says no already.
+    // Only one thread renders. An increment beyond the limit does no harm, because the meter already fails.
     let before = used.load(Ordering::Relaxed);
     let after = before.saturating_add(amount);
     used.store(after, Ordering::Relaxed);

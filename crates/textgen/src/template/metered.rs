@@ -1,4 +1,4 @@
-//! Operators, filters, methods and functions of templates, each of which pays for what it is about to do.
+//! Operators, filters, methods and functions of templates. Each counts its work and memory before it runs.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use super::functions::{strftime_now, to_json};
 use super::meter::{ELEMENT, Meter, VISIT, WRITTEN, bytes};
 use super::rewrite::{ADD, BUILT, CONCATENATE, MULTIPLY, READ, SCAN};
 
-/// Steps of the engine, so that a template cannot loop without end.
+/// The maximum number of engine steps, so that a template cannot loop for ever.
 pub(super) const FUEL: u64 = 10_000_000;
 
-/// Comparisons that sorting makes for each element, at most.
+/// The maximum number of comparisons per element in a sort.
 const SORTED: u64 = 32;
 
-/// Bytes of a line's beginning and end that pretty printing adds to an element.
+/// Bytes that pretty printing adds per element, before and after it.
 const PRETTY: u64 = 64;
 
-/// The engine as a metered template needs it.
+/// The template engine with metered operations.
 pub(super) fn environment(meter: &Arc<Meter>) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_fuel(Some(FUEL));
-    // In debug builds errors would carry everything that the template knows.
+    // In debug builds, errors would contain all variables of the template.
     environment.set_debug(false);
     add_operators(&mut environment, meter);
     add_filters(&mut environment, meter);
@@ -100,11 +100,11 @@ fn is_list(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable)
 }
 
-/// The elements of lists, one list after the other, and all of it this often.
+/// Concatenates the elements of lists, and repeats the result `times` times.
 fn repeated(meter: &Meter, lists: &[&Value], times: usize, tuple: bool) -> Result<Value, Error> {
     let mut elements = Vec::new();
     for _ in 0..times {
-        // Lists without elements take time too.
+        // Empty lists take time too.
         meter.work(VISIT)?;
         for list in lists {
             for element in list.try_iter()?.checked() {
@@ -183,7 +183,7 @@ fn add_filters(environment: &mut Environment<'static>, meter: &Arc<Meter>) {
 }
 
 fn add_functions(environment: &mut Environment<'static>, meter: &Arc<Meter>) {
-    // It writes everything that the template knows, as often as it is asked.
+    // It would print all variables of the template, any number of times.
     environment.remove_global("debug");
     for (name, function) in
         [("dict", Value::from_function(functions::dict)), ("namespace", Value::from_function(functions::namespace))]
@@ -204,7 +204,7 @@ fn add_functions(environment: &mut Environment<'static>, meter: &Arc<Meter>) {
     environment.add_function("strftime_now", strftime_now);
 }
 
-/// Pays for a filter or a method; the value comes first.
+/// Counts the cost of a filter or method; `args` starts with the value.
 fn pay(meter: &Meter, name: &str, args: &[Value]) -> Result<(), Error> {
     let Some((value, rest)) = args.split_first() else { return Ok(()) };
     let text = value.as_str().unwrap_or_default();
@@ -264,9 +264,9 @@ fn weigh_all(meter: &Meter, values: &[Value]) -> Result<u64, Error> {
     values.iter().try_fold(0u64, |size, value| Ok(size.saturating_add(meter.weigh(value)?)))
 }
 
-/// Elements that a test chooses.
+/// `select`, `reject` and their variants.
 fn choose(meter: &Meter, name: &str, value: &Value, rest: &[Value]) -> Result<(), Error> {
-    /// These read no more of an element than of what it is compared with.
+    /// These read no more of an element than the size of the value that it is compared with.
     const EQUAL: [&str; 9] = ["eq", "equalto", "==", "ne", "!=", "defined", "undefined", "none", "in"];
     let test = rest.get(usize::from(name.ends_with("attr"))).and_then(Value::as_str);
     if !test.is_none_or(|test| EQUAL.contains(&test)) {
@@ -302,7 +302,7 @@ fn format(meter: &Meter, text: &str, args: &[Value]) -> Result<(), Error> {
     meter.memory(widths.saturating_mul(WRITTEN).saturating_add(places.saturating_mul(size)))
 }
 
-/// Whether a field is inside of another one, as in `{:{}}`; `{{` is a brace.
+/// Whether a field is nested in another one, as in `{:{}}`; `{{` is an escaped brace.
 fn has_nested_field(text: &str) -> bool {
     let mut is_open = false;
     let mut letters = text.chars().peekable();

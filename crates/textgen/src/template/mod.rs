@@ -1,4 +1,4 @@
-//! Chat templates: Jinja texts that turn messages into a prompt.
+//! Chat templates: Jinja templates that turn messages into a prompt.
 
 mod functions;
 mod meter;
@@ -27,22 +27,22 @@ use self::metered::FUEL;
 const FILE: &str = "chat_template.jinja";
 const CONFIG: &str = "tokenizer_config.json";
 
-/// The name that the template has inside.
+/// The template's name in the engine.
 const NAME: &str = "chat";
 
-/// Bytes of the longest template that is compiled. Those of known families have 20 thousand.
+/// The largest template in bytes. Those of known families have up to 20 thousand bytes.
 const LARGEST: usize = largest::TEMPLATE as usize;
 
-/// Words of the longest tag: operators in a row are nested.
+/// The most tokens in one tag: consecutive operators become nested.
 const LONGEST_TAG: usize = 8192;
 
-/// The most `elif`: each is nested in the one before.
+/// The most `elif` branches: each is nested in the previous one.
 const MOST_BRANCHES: usize = 1024;
 
-/// Bytes of the stack that a template is parsed and run on, enough for both of these.
+/// Stack size in bytes for parsing and rendering, sufficient for both limits above.
 const STACK: usize = 64 << 20;
 
-/// Characters of an error's text.
+/// The maximum length of an error message in characters.
 const LONGEST_MESSAGE: usize = 1000;
 
 /// A model folder's chat template.
@@ -62,7 +62,7 @@ struct SpecialTokens {
 }
 
 impl ChatTemplate {
-    /// Reads `chat_template.jinja`, or `chat_template` of `tokenizer_config.json`.
+    /// Reads `chat_template.jinja`, or the `chat_template` field of `tokenizer_config.json`.
     ///
     /// # Errors
     /// When there is none, or it is damaged.
@@ -85,10 +85,10 @@ impl ChatTemplate {
         }
     }
 
-    /// A template of this text; `path` is what errors name.
+    /// A template from this text; errors name `path`.
     ///
     /// # Errors
-    /// When it is longer than 1 MiB, or no template.
+    /// When it is longer than 1 MiB, or is not a valid template.
     pub fn from_text(text: impl Into<String>, path: &Path) -> Result<ChatTemplate> {
         ChatTemplate::new(text.into(), path.to_path_buf(), SpecialTokens::default())
     }
@@ -104,18 +104,18 @@ impl ChatTemplate {
         Ok(template)
     }
 
-    /// The prompt for messages, with the beginning of an answer where that is asked for.
+    /// Renders the prompt for messages, optionally with the beginning of an answer.
     ///
     /// # Errors
-    /// When the template refuses them, or needs more than it is allowed.
+    /// When the template rejects them, or exceeds a limit.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
         self.render_with(messages, &Json::Null, add_generation_prompt)
     }
 
-    /// As [`ChatTemplate::render`], with descriptions of tools that the model may call.
+    /// Like [`ChatTemplate::render`], with descriptions of tools that the model may call.
     ///
     /// # Errors
-    /// When the template refuses them, or needs more than it is allowed.
+    /// When the template rejects them, or exceeds a limit.
     pub fn render_with(&self, messages: &[Message], tools: &Json, add_generation_prompt: bool) -> Result<String> {
         let said: usize = messages.iter().map(|message| message.role.len() + message.content.len()).sum();
         let input = said + self.text.len() + tools.to_string().len();
@@ -134,7 +134,7 @@ impl ChatTemplate {
         })
     }
 
-    /// Runs something on a stack of known size: a template's nesting is found out by recursion.
+    /// Runs `work` on a stack of known size, because nested templates are processed recursively.
     fn on_own_stack<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let failed = |problem: &str| Error::Text {
             path: self.path.clone(),
@@ -144,7 +144,7 @@ impl ChatTemplate {
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("chat template".to_owned()).stack_size(STACK);
             match thread.spawn_scoped(scope, || caught(work)) {
-                // The engine asserts on what it does not expect.
+                // The engine asserts on unexpected input.
                 Ok(thread) => thread.join().ok().flatten().unwrap_or_else(|| Err(failed("its engine panicked"))),
                 Err(error) => Err(failed(&format!("no thread could be started for it: {error}"))),
             }
@@ -167,7 +167,7 @@ impl ChatTemplate {
         if error.kind() == ErrorKind::OutOfFuel {
             return self.limit(&format!("it takes more than {FUEL} steps"));
         }
-        // `raise_exception` takes any text.
+        // `raise_exception` accepts any text.
         let mut problem = error.to_string();
         if let Some((end, _)) = problem.char_indices().nth(LONGEST_MESSAGE) {
             problem.truncate(end);
@@ -195,12 +195,12 @@ fn render(text: &str, meter: &Arc<Meter>, context: Value) -> Result<String, mini
 
 type Program<'a> = (Instructions<'a>, BTreeMap<&'a str, Instructions<'a>>);
 
-/// Compiles a template, and hands it on: it refers to its text.
+/// Compiles a template and passes it to `then`, because it borrows the text.
 fn compiled<T>(
     text: &str,
     then: impl FnOnce(Program<'_>) -> Result<T, minijinja::Error>,
 ) -> Result<T, minijinja::Error> {
-    // As the transformers library sets it up, for which templates are written.
+    // The same settings as in the transformers library, for which templates are written.
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
     check_nesting(text, &syntax)?;
     let tree = machinery::parse(text, NAME, syntax)?;
@@ -213,7 +213,8 @@ fn compiled<T>(
     then(generator.finish())
 }
 
-/// Refuses what the parser would nest too deep: it counts brackets, but neither operators in a row nor `elif`.
+/// Rejects templates that nest too deeply for the parser. It counts brackets, but neither consecutive operators nor
+/// `elif`.
 fn check_nesting(text: &str, syntax: &SyntaxConfig) -> Result<(), minijinja::Error> {
     let (mut length, mut branches) = (0, 0);
     for token in machinery::tokenize(text, false, syntax.clone()) {
@@ -244,7 +245,7 @@ fn read_config(path: &Path) -> Result<Json> {
     })
 }
 
-/// The template, or of a list of named ones the one called `default`.
+/// The template; from a list of named templates, the one called `default`.
 fn default_template(value: &Json) -> Option<String> {
     match value {
         Json::String(text) => Some(text.clone()),
@@ -256,7 +257,7 @@ fn default_template(value: &Json) -> Option<String> {
     }
 }
 
-/// A token is its text, or an object with its text.
+/// A token is a string, or an object that contains it.
 fn special_tokens(config: &Json) -> SpecialTokens {
     let token = |name: &str| -> String {
         let value = &config[name];

@@ -1,8 +1,8 @@
-//! A template's syntax tree with a metered call in place of everything that can grow a value or take long.
+//! Rewrites a template's syntax tree: every operation that can grow a value or take long becomes a metered call.
 //!
-//! The engine counts instructions, and one instruction can double a text or compare two lists of a million elements. Its
-//! operators cannot be replaced, so the tree is copied: `a + b` becomes a call of [`ADD`], and so on. The names hold a space,
-//! which no template can write.
+//! The engine only counts instructions, and one instruction can double a text or compare two lists of a million
+//! elements. Its operators cannot be replaced, so the tree is copied: `a + b` becomes a call of [`ADD`], and so on. The
+//! function names contain a space, so templates cannot use them.
 
 use minijinja::Value;
 use minijinja::machinery::ast::{
@@ -18,14 +18,14 @@ pub(super) const ADD: &str = "operator +";
 pub(super) const MULTIPLY: &str = "operator *";
 /// `a ~ b`.
 pub(super) const CONCATENATE: &str = "operator ~";
-/// Pays for reading the whole of a value.
+/// Counts the work of reading a whole value.
 pub(super) const READ: &str = "read all";
-/// Pays for reading a text, or for walking over the elements of a list.
+/// Counts the work of reading a text, or of iterating over a list.
 pub(super) const SCAN: &str = "scan elements";
-/// Checks a value that was put together of others.
+/// Checks a value composed of others.
 pub(super) const BUILT: &str = "built value";
 
-/// Tests that look at the kind of a value, not at what is in it.
+/// Tests that depend on the type of a value, not on its content.
 const QUICK_TESTS: [&str; 21] = [
     "undefined",
     "defined",
@@ -50,15 +50,15 @@ const QUICK_TESTS: [&str; 21] = [
     "test",
 ];
 
-/// Copies a tree.
+/// Copies a tree, with metered calls.
 ///
 /// # Errors
-/// The tag that chat templates cannot use, because there are no other templates.
+/// The name of a tag that needs other templates, which chat templates do not have.
 pub(super) fn metered<'a>(stmt: &Stmt<'a>) -> Result<Stmt<'a>, &'static str> {
     Ok(match stmt {
         Stmt::Template(node) => Stmt::Template(spanned(node, Template { children: body(&node.children)? })),
         Stmt::EmitExpr(node) => Stmt::EmitExpr(spanned(node, EmitExpr { expr: expr(&node.expr) })),
-        // Only the output of expressions goes through the formatter, where it is counted.
+        // Only the output of expressions passes through the formatter, where it is counted.
         Stmt::EmitRaw(node) => {
             let value = Value::from_safe_string(node.raw.to_owned());
             let expr = Expr::Const(Spanned::new(Const { value }, node.span()));
@@ -197,16 +197,16 @@ fn binary<'a>(node: &Spanned<BinOp<'a>>) -> Expr<'a> {
     call(name, vec![expr(&node.left), expr(&node.right)], node.span())
 }
 
-/// An operand that is read as a whole.
+/// An operand that is read completely.
 fn compared<'a>(of: &Expr<'a>) -> Expr<'a> {
     match of {
-        // What a template writes out is as long as the template at most.
+        // A constant is at most as long as the template.
         Expr::Const(_) => expr(of),
         _ => call(READ, vec![expr(of)], of.span()),
     }
 }
 
-/// Whether a comparison looks at no more than the kinds of its sides.
+/// Whether a comparison depends only on the types of its operands.
 fn is_quick(op: CompareOpKind, with: &Expr<'_>) -> bool {
     matches!(op, CompareOpKind::Eq | CompareOpKind::Ne) && is_none(with)
 }
@@ -215,7 +215,7 @@ fn is_none(of: &Expr<'_>) -> bool {
     matches!(of, Expr::Const(node) if node.value.is_none())
 }
 
-/// A literal of other values; a literal of constants is as long as the template at most.
+/// A literal that contains other values. A literal of constants is at most as long as the template.
 fn built<'a, T>(node: &Spanned<T>, items: &[Expr<'a>], literal: Expr<'a>) -> Expr<'a> {
     if items.iter().all(|item| matches!(item, Expr::Const(_))) {
         return literal;
@@ -223,7 +223,7 @@ fn built<'a, T>(node: &Spanned<T>, items: &[Expr<'a>], literal: Expr<'a>) -> Exp
     call(BUILT, vec![literal], node.span())
 }
 
-/// What is stored: taken apart into several names, or kept by a namespace, whose depth grows by it.
+/// The assigned value: unpacked into several names, or stored in a namespace, which grows deeper by it.
 fn assigned<'a>(target: &Expr<'a>, value: &Expr<'a>) -> Expr<'a> {
     match target {
         Expr::Var(_) => expr(value),
@@ -232,7 +232,7 @@ fn assigned<'a>(target: &Expr<'a>, value: &Expr<'a>) -> Expr<'a> {
     }
 }
 
-/// What is assigned to, as it stands: a name, several names, or a namespace's attribute.
+/// The target of an assignment, unchanged: a name, several names, or an attribute of a namespace.
 fn target<'a>(of: &Expr<'a>) -> Expr<'a> {
     match of {
         Expr::List(node) => Expr::List(spanned(node, List { items: node.items.iter().map(target).collect() })),
@@ -242,14 +242,14 @@ fn target<'a>(of: &Expr<'a>) -> Expr<'a> {
 }
 
 fn call_of<'a>(node: &Spanned<Call<'a>>) -> Spanned<Call<'a>> {
-    // The engine looks for the method's name there, so this node stays what it is.
+    // The engine looks up the method's name in this node, so it is kept.
     let callee = match &node.expr {
         Expr::GetAttr(method) => {
             Expr::GetAttr(spanned(method, GetAttr { expr: expr(&method.expr), name: method.name }))
         }
         other => expr(other),
     };
-    // `loop.changed` compares, and is no method that the engine asks about.
+    // `loop.changed` compares its arguments, and does not go through the callback that meters methods.
     let each = match &node.expr {
         Expr::GetAttr(method) if method.name == "changed" => compared,
         _ => expr,

@@ -41,7 +41,7 @@ fn of_named_templates_the_default_is_taken() {
     assert_eq!(default_template(&serde_json::json!(3)), None);
 }
 
-/// What a template gives in an engine without meters.
+/// Renders a template in an engine without limits.
 fn unmetered(text: &str, messages: &[Message]) -> Result<String, minijinja::Error> {
     let mut environment = minijinja::Environment::new();
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);

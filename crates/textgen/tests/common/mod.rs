@@ -1,4 +1,4 @@
-//! What the tests share: where ONNX Runtime, the provider and the tiny models are.
+//! Shared helpers: locations of ONNX Runtime, the provider and the tiny models.
 #![allow(dead_code, reason = "every test program uses a part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests are tests")]
 
@@ -13,11 +13,11 @@ use serde_json::Value;
 use testkit::place;
 use textgen::{Config, Model, ProviderRequest, Runtime};
 
-/// The real MIGraphX, where `cargo xtask test --only migraphx` runs these tests on it.
+/// Path of the real MIGraphX, set when `cargo xtask test --only migraphx` runs these tests on it.
 const REAL_MIGRAPHX: &str = "AMDGPU_EP_TEST_MIGRAPHX";
 
-/// Starts this test program again with the host driver and a MIGraphX, which a process chooses once. That is the stand-in,
-/// unless a real one is given.
+/// Restarts this test program with the host driver and a MIGraphX library, because a process can choose these only
+/// once. The library is the stand-in, unless a real one is given.
 pub fn on_the_host_driver() {
     const DRIVER: &str = "AMDGPU_EP_DRIVER";
     if std::env::var_os(DRIVER).is_some() {
@@ -26,17 +26,17 @@ pub fn on_the_host_driver() {
     let program = std::env::current_exe().unwrap();
     let mut command = Command::new(&program);
     command.args(std::env::args_os().skip(1)).env(DRIVER, "host");
-    // Cargo builds it beside this program.
+    // Cargo builds the stand-in beside this program.
     let stand_in = program.with_file_name("libmigraphx_standin.so");
     command.env("AMDGPU_EP_MIGRAPHX_LIBRARY", stand_in).env("AMDGPU_EP_MIGRAPHX_TARGET", "ref");
     std::process::exit(command.status().unwrap().code().unwrap_or(2));
 }
 
-/// What a model runs on.
+/// The provider that runs a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
     Cpu,
-    /// Our provider, whatever of the model it takes.
+    /// Our provider, with any of its backends.
     Device,
     /// Our provider's migraphx backend.
     Migraphx,
@@ -73,7 +73,7 @@ pub fn load(config: &Config) -> Result<Model> {
     Ok(model)
 }
 
-/// What lies beside the repository: the maker of tiny models, and the tokens that they give.
+/// The golden file: the tiny models, and the tokens that they must generate.
 pub fn goldens() -> Result<Value> {
     let path = shared("data/tiny_llm_golden.json")?;
     Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
@@ -87,9 +87,9 @@ fn shared(file: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A golden model's folder, made once.
+/// A golden model's folder, created once.
 pub fn folder(golden: &Value) -> Result<PathBuf> {
-    // Two tests that want one model must not make it at once.
+    // Two tests must not create the same model at once.
     static MAKING: Mutex<()> = Mutex::new(());
     let _making = MAKING.lock().unwrap();
     let name = golden["name"].as_str().context("a model without a name")?;
@@ -117,7 +117,7 @@ pub fn folder(golden: &Value) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Token ids out of a golden.
+/// Token ids of a golden.
 pub fn ids(value: &Value) -> Vec<u32> {
     value.as_array().into_iter().flatten().map(|id| id.as_u64().unwrap() as u32).collect()
 }

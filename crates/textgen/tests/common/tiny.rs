@@ -1,4 +1,4 @@
-//! The decoder of `testkit`, as the tests use it.
+//! The decoder of `testkit`, ready for the tests.
 
 use tempfile::TempDir;
 use testkit::llm::{END, TinyDecoder, VOCABULARY};
@@ -15,12 +15,12 @@ pub struct Tiny {
 }
 
 impl Tiny {
-    /// `None`, with a printed reason, where ONNX Runtime is not installed.
+    /// `None`, with a printed reason, if ONNX Runtime is not installed.
     pub fn new(shared: bool) -> Option<Tiny> {
         Tiny::of(TinyDecoder::new(5), shared)
     }
 
-    /// The same for another decoder.
+    /// The same with another decoder.
     pub fn of(decoder: TinyDecoder, shared: bool) -> Option<Tiny> {
         let folder = tempfile::tempdir().unwrap();
         decoder.write(folder.path(), shared).unwrap();
@@ -37,7 +37,7 @@ impl Tiny {
         Generator::new(&self.model, options).unwrap()
     }
 
-    /// What follows a sequence, by the loops.
+    /// The tokens that follow a sequence, according to the reference loops.
     pub fn reference(&self, tokens: &[u32], count: usize) -> Vec<u32> {
         let mut tokens = tokens.to_vec();
         let start = tokens.len();
@@ -53,7 +53,7 @@ impl Tiny {
     }
 }
 
-/// Tokens of the one row, until it ends or there are enough.
+/// Tokens of the only row, until it ends or `count` is reached.
 pub fn steps(generator: &mut Generator, count: usize) -> Vec<u32> {
     let mut new = Vec::new();
     while new.len() < count
